@@ -1,0 +1,65 @@
+"""Training steps per second on this machine's device.
+
+    python benchmarks/train_step.py                 # the published COMPASS step 8 x 128 x 20, and the POMO step
+    python benchmarks/train_step.py --profile       # where the time goes
+
+Updates are timed after a warm-up, without validation or checkpoints.
+"""
+
+import argparse
+import time
+
+import torch
+
+from rhumbline.train.config import Objective, TrainConfig
+from rhumbline.train.run import Trainer
+
+STEPS = {
+    "COMPASS 8 x 128 x 20": TrainConfig(batch=8, objective=Objective(latents=128, starts=20)),
+    "POMO 256 x 50": TrainConfig(batch=256, objective=Objective(starts=50), policy={"latent": 0}),
+    "imitate 512 x 64, 4 improved": TrainConfig(
+        batch=512, policy={"latent": 0},
+        objective=Objective(loss="imitate", starts=64, temperature=0.4, top=4, improve=10),
+    ),
+}  # fmt: skip
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser()
+    parser.add_argument("--updates", type=int, default=100)
+    parser.add_argument("--profile", action="store_true")
+    parser.add_argument("--only", default="")
+    args = parser.parse_args()
+    device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
+    for name, config in STEPS.items():
+        if args.only not in name:
+            continue
+        trainer = Trainer(config, device)
+        for _ in range(10):
+            trainer.step(0.0)
+        if device.type == "cuda":
+            torch.cuda.synchronize()
+            torch.cuda.reset_peak_memory_stats()
+        begin = time.perf_counter()
+        for _ in range(args.updates):
+            trainer.step(0.0)
+        if device.type == "cuda":
+            torch.cuda.synchronize()
+        pace = args.updates / (time.perf_counter() - begin)
+        peak = torch.cuda.max_memory_allocated() / 2**30 if device.type == "cuda" else float("nan")
+        print(f"{name:30s} {pace:7.1f} updates/s   peak {peak:.2f} GiB", flush=True)
+        if args.profile:
+            profile(trainer)
+
+
+def profile(trainer: Trainer) -> None:
+    kinds = [torch.profiler.ProfilerActivity.CPU, torch.profiler.ProfilerActivity.CUDA]
+    with torch.profiler.profile(activities=kinds) as seen:
+        for _ in range(5):
+            trainer.step(0.0)
+        torch.cuda.synchronize()
+    print(seen.key_averages().table(sort_by="device_time_total", row_limit=14, max_name_column_width=60))
+
+
+if __name__ == "__main__":
+    main()

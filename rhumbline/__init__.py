@@ -1,0 +1,66 @@
+"""rhumbline: a neural solver that searches a continuous space of policies for each instance.
+
+    import rhumbline
+    best = rhumbline.solve("a280.tsp", seconds=10)[0]
+    best.cost, best.plan, best.gap
+
+Names are loaded when first used, so that `import rhumbline` and `rhumb --help` do not wait for torch.
+"""
+
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from rhumbline.api import solve as solve
+    from rhumbline.checkpoint import load as load
+    from rhumbline.checkpoint import save as save
+    from rhumbline.errors import CheckpointError as CheckpointError
+    from rhumbline.errors import Infeasible as Infeasible
+    from rhumbline.errors import InputError as InputError
+    from rhumbline.errors import MissingExtra as MissingExtra
+    from rhumbline.errors import RhumbError as RhumbError
+    from rhumbline.formats import read as read
+    from rhumbline.formats import write_plan as write_plan
+    from rhumbline.problems.tsp import TSP as TSP
+    from rhumbline.rollout import log_prob as log_prob
+    from rhumbline.rollout import rollout as rollout
+    from rhumbline.search.cmaes import CMAES as CMAES
+    from rhumbline.search.run import Budget as Budget
+    from rhumbline.search.run import Progress as Progress
+    from rhumbline.search.run import Solution as Solution
+    from rhumbline.search.run import prepare as prepare
+    from rhumbline.search.run import stream as stream
+    from rhumbline.search.simple import Greedy as Greedy
+    from rhumbline.search.simple import Sampling as Sampling
+    from rhumbline.search.simple import Uniform as Uniform
+    from rhumbline.train.config import TrainConfig as TrainConfig
+    from rhumbline.train.run import train as train
+
+__version__ = "0.1.0"
+
+_HOMES = {
+    "rhumbline.api": ("solve",),
+    "rhumbline.checkpoint": ("load", "save"),
+    "rhumbline.errors": ("CheckpointError", "Infeasible", "InputError", "MissingExtra", "RhumbError"),
+    "rhumbline.formats": ("read", "write_plan"),
+    "rhumbline.problems.tsp": ("TSP",),
+    "rhumbline.rollout": ("log_prob", "rollout"),
+    "rhumbline.search.cmaes": ("CMAES",),
+    "rhumbline.search.run": ("Budget", "Progress", "Solution", "prepare", "stream"),
+    "rhumbline.search.simple": ("Greedy", "Sampling", "Uniform"),
+    "rhumbline.train.config": ("TrainConfig",),
+    "rhumbline.train.run": ("train",),
+}
+_HOME = {name: module for module, names in _HOMES.items() for name in names}
+
+__all__ = sorted(_HOME)  # pyright: ignore[reportUnsupportedDunderAll]
+
+
+def __getattr__(name: str) -> Any:
+    if name not in _HOME:
+        raise AttributeError(f"module 'rhumbline' has no attribute '{name}'")
+    return getattr(import_module(_HOME[name]), name)
+
+
+def __dir__() -> list[str]:
+    return __all__

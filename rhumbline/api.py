@@ -1,0 +1,117 @@
+"""One call from files or arrays to verified solutions."""
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+
+from rhumbline.checkpoint import find, load_with_facts
+from rhumbline.errors import CheckpointError, InputError
+from rhumbline.formats import read_many
+from rhumbline.policies import Policy
+from rhumbline.problems import PROBLEMS
+from rhumbline.problems.tsp import TSPInstance, from_array
+from rhumbline.rollout import Engine
+from rhumbline.search.cmaes import CMAES
+from rhumbline.search.run import Budget, Progress, Solution, Strategy, Task, prepare, search
+
+DEFAULT_BUDGET = Budget(attempts=1600, seconds=30.0)
+
+# Numbers in the largest tables of a group (distances, actions of a generation): keeps a group within about a gigabyte.
+GROUP_ELEMENTS = 1 << 26
+
+Source = str | Path | np.ndarray | TSPInstance
+
+
+@dataclass(frozen=True)
+class Group:
+    """Instances of one shape that are solved together, with their places in the caller's list."""
+
+    places: tuple[int, ...]
+    instances: tuple[Any, ...]
+
+
+def instances_of(source: Source | Sequence[Source]) -> list[Any]:
+    """Instances behind a path, an array ([N, 2], [N, N] or a batch [B, N, 2]), an instance, or a list of these."""
+    if isinstance(source, (str, Path)):
+        return list(read_many(source))
+    if isinstance(source, TSPInstance):
+        return [source]
+    if isinstance(source, np.ndarray):
+        if source.ndim == 3:
+            return [from_array(x, f"array-{i + 1}") for i, x in enumerate(source)]
+        return [from_array(source)]
+    return [x for one in source for x in instances_of(one)]
+
+
+def grouped(instances: Sequence[Any]) -> list[Group]:
+    """Groups of equal shape, in order of first appearance, none larger than memory allows."""
+    shapes: dict[tuple[int, bool], list[int]] = {}
+    for place, instance in enumerate(instances):
+        shapes.setdefault((instance.size, instance.metric == "EXACT_2D"), []).append(place)
+    groups: list[Group] = []
+    for (size, _), places in shapes.items():
+        most = max(1, GROUP_ELEMENTS // (16 * min(size, 200) * size))
+        for at in range(0, len(places), most):
+            some = tuple(places[at : at + most])
+            groups.append(Group(some, tuple(instances[p] for p in some)))
+    return groups
+
+
+def find_device(name: str) -> torch.device:
+    """The device a user means; `auto` is a GPU if there is one."""
+    if name not in ("auto", "cpu", "cuda"):
+        raise InputError(f"device '{name}' is not known; use auto, cpu or cuda")
+    if name == "cuda" and not torch.cuda.is_available():
+        raise InputError("device 'cuda' was asked for, but torch sees no NVIDIA GPU; use --device cpu (or auto)")
+    return torch.device("cuda" if name != "cpu" and torch.cuda.is_available() else "cpu")
+
+
+def policy_for(name: str | None, problem: str) -> Policy[Any, Any, Any]:
+    """The policy a user means, refused if it was trained for another problem."""
+    path = find(name, problem)
+    policy, about = load_with_facts(path)
+    if about.problem != problem:
+        raise CheckpointError(f"checkpoint {path.name} was trained for '{about.problem}'; these are '{problem}' instances")
+    return policy
+
+
+def tasks(
+    instances: Sequence[Any], policy: Policy[Any, Any, Any], *, seed: int, device: torch.device, engine: Engine
+) -> Iterator[tuple[Group, Task]]:
+    """Each group with its task, encoded only when its turn comes."""
+    problem = PROBLEMS[policy.problem]
+    for group in grouped(instances):
+        yield group, prepare(problem, policy, group.instances, seed=seed, device=device, engine=engine)
+
+
+def solve(
+    source: Source | Sequence[Source],
+    *,
+    policy: str | Path | Policy[Any, Any, Any] | None = None,
+    strategy: Strategy[Any] | None = None,
+    attempts: int | None = None,
+    seconds: float | None = None,
+    seed: int = 0,
+    device: str = "auto",
+    engine: Engine = "auto",
+    watch: Callable[[Progress], None] | None = None,
+) -> list[Solution]:
+    """Verified solutions, in the order given. Instances of one size are solved together and share the seconds.
+
+    Without a budget: 1600 attempts or 30 seconds, whichever comes first. Ctrl-C ends the search early and returns what
+    was found; instances not reached by then are left out.
+    """
+    instances = instances_of(source)
+    budget = Budget(attempts, seconds) if attempts or seconds else DEFAULT_BUDGET
+    known = policy_for(None if policy is None else str(policy), "tsp") if not isinstance(policy, torch.nn.Module) else policy
+    solutions: dict[int, Solution] = {}
+    for group, task in tasks(instances, known, seed=seed, device=find_device(device), engine=engine):
+        found, interrupted = search(strategy or CMAES(), task, budget, watch)
+        solutions |= dict(zip(group.places, found, strict=False))
+        if interrupted:
+            break
+    return [solutions[place] for place in sorted(solutions)]

@@ -1,0 +1,42 @@
+"""Every error a user can cause, each with the exit code the command line gives it.
+
+RhumbError
+├── InputError        a file, an array or an option cannot be used                      exit 3
+│   └── CheckpointError   a checkpoint is missing, damaged or made for another problem  exit 3
+├── MissingExtra      an optional dependency is not installed                           exit 4
+└── Infeasible        a plan failed verification, or none was found                     exit 5
+"""
+
+
+class RhumbError(Exception):
+    """Something the user can put right; the message says what and where."""
+
+    exit_code = 1
+
+
+class InputError(RhumbError):
+    """The input cannot be used."""
+
+    exit_code = 3
+
+    @classmethod
+    def at(cls, path: object, line: int | None, message: str) -> "InputError":
+        """An error that points at a line of a file, as compilers do."""
+        where = f"{path}:{line}" if line else f"{path}"
+        return cls(f"{where}: {message}")
+
+
+class CheckpointError(InputError):
+    """A checkpoint cannot be loaded or does not fit."""
+
+
+class MissingExtra(RhumbError):
+    """An optional dependency is not installed; the message names the extra."""
+
+    exit_code = 4
+
+
+class Infeasible(RhumbError):
+    """A plan breaks the rules of its problem."""
+
+    exit_code = 5

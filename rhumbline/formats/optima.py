@@ -1,0 +1,32 @@
+"""Best known costs: a file `optima.json` beside the instances, one JSON object of names and numbers."""
+
+import json
+from pathlib import Path
+
+from rhumbline.errors import InputError
+from rhumbline.formats.atomic import read_bytes
+
+
+def best_known(folder: Path, name: str) -> float | None:
+    """The cost that the folder's `optima.json` has for this instance; None without file or entry."""
+    path = folder / "optima.json"
+    costs = load_costs(path) if path.exists() else {}
+    if name not in costs:
+        return None
+    cost = costs[name]
+    if isinstance(cost, bool) or not isinstance(cost, int | float) or not 0 <= cost < 1e18:
+        message = f"{name!r} has {str(cost)[:40]!r}, expected its best known cost: a number of 0 or more"
+        raise InputError.at(path, None, message)
+    return float(cost)
+
+
+def load_costs(path: Path) -> dict[str, object]:
+    """The whole object, its values unchecked."""
+    try:
+        costs = json.loads(read_bytes(path))
+    except (ValueError, RecursionError) as error:  # bad JSON, bad UTF-8, too long a number, too deep a nesting
+        line = getattr(error, "lineno", None)
+        raise InputError.at(path, line, f"is not JSON ({error}); correct or remove the file") from error
+    if not isinstance(costs, dict):
+        raise InputError.at(path, None, "expected a JSON object of instance names and costs; correct or remove it")
+    return costs

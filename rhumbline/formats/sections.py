@@ -1,0 +1,120 @@
+"""The grammar that TSPLIB and its relatives share: 'KEY : value' headers, then sections of rows, then EOF."""
+
+import re
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import NamedTuple, TypeVar
+
+import numpy as np
+
+from rhumbline.errors import InputError
+from rhumbline.formats.atomic import read_bytes
+
+T = TypeVar("T")
+
+LARGEST_NUMBER = 1e12  # tours of 1000 cities stay below 2**53, up to where float64 holds every whole number
+# A line that is no data: 'KEY : value' or 'KEY' alone. The words nan and inf are (bad) data.
+KEYWORD = re.compile(r"(?!(?:nan|inf|infinity)\b)([a-z_]\w*)\s*(?:$|:\s*(.*))", re.IGNORECASE)
+
+
+class Row(NamedTuple):
+    """The words of one data line."""
+
+    line: int
+    words: list[str]
+
+
+@dataclass(frozen=True)
+class Sections:
+    """A file taken apart; lines are counted from 1 and kept for messages."""
+
+    path: Path
+    headers: dict[str, tuple[int, str]]
+    rows: dict[str, list[Row]]
+    starts: dict[str, int]  # the line that opens each section
+
+    def error(self, line: int | None, message: str) -> InputError:
+        """An error that points into this file."""
+        return InputError.at(self.path, line, message)
+
+    def section(self, key: str) -> tuple[int, list[Row]]:
+        """First line and rows of a section that must be there."""
+        if key not in self.rows:
+            raise self.error(None, f"{key} is missing, expected it after the header; is the file complete?")
+        return self.starts[key], self.rows[key]
+
+    def choice(self, key: str, options: Mapping[str, T]) -> T:
+        """What a header that must be there selects."""
+        line, word = self.headers.get(key, (None, ""))
+        if line is None:
+            raise self.error(None, f"{key} is missing, expected one of {', '.join(options)}")
+        if word.upper() not in options:
+            raise self.error(line, f"{key} {word[:40]!r} is not supported, expected one of {', '.join(options)}")
+        return options[word.upper()]
+
+    def whole(self, line: int, word: str, what: str) -> int:
+        """A word as a number 0, 1, 2, ..."""
+        if not word.isdecimal() or len(word) > 15:
+            raise self.error(line, f"read {word[:40]!r}, expected {what}: a whole number, not negative")
+        return int(word)
+
+    def number(self, line: int, word: str) -> float:
+        """A word as a finite number."""
+        try:
+            value = float(word.replace("_", "?"))  # Python alone would take 1_000
+        except ValueError:
+            value = np.nan
+        if not abs(value) <= LARGEST_NUMBER:
+            raise self.error(line, f"read {word[:40]!r}, expected a finite number of size up to {LARGEST_NUMBER:g}")
+        return value
+
+    def once(self, seen: dict[int, int], node: int, line: int) -> None:
+        """Note the line of a node that must not come twice."""
+        if node in seen:
+            raise self.error(line, f"node {node} is given twice, first on line {seen[node]}; expected each node once")
+        seen[node] = line
+
+
+def take_apart(path: Path, allowed: tuple[str, ...]) -> Sections:
+    """Headers and rows of a file that may have these sections and no others."""
+    file = Sections(path, {}, {}, {})
+    rows: list[Row] | None = None  # of the section we are in
+    for line, text in text_lines(path):
+        keyword = KEYWORD.match(text)
+        if keyword is None:
+            if rows is None:
+                raise file.error(line, f"read {text[:40]!r}, expected 'KEY : value' or one of {', '.join(allowed)}")
+            rows.append(Row(line, text.split()))
+        elif keyword[1].upper() == "EOF":
+            break
+        else:
+            rows = open_keyword(file, line, keyword[1].upper(), keyword[2], allowed)
+    return file
+
+
+def open_keyword(file: Sections, line: int, key: str, value: str | None, allowed: tuple[str, ...]) -> list[Row] | None:
+    """Note a header, or begin a section and give the list for its rows."""
+    if key in file.rows or (key in file.headers and key != "COMMENT"):
+        raise file.error(line, f"{key} is given twice, expected it once; remove one")
+    if value is not None and not key.endswith("_SECTION"):
+        file.headers[key] = (line, value)
+        return None
+    if key not in allowed or value:
+        shown = f"{key[:40]} {value or ''}".strip()
+        raise file.error(line, f"{shown} is not supported here, expected numbers or one of {', '.join(allowed)}")
+    file.starts[key] = line
+    return file.rows.setdefault(key, [])
+
+
+def text_lines(path: Path) -> Iterator[tuple[int, str]]:
+    """The lines that are not blank, stripped, with their numbers."""
+    content = read_bytes(path)
+    if b"\0" in content:
+        raise InputError.at(path, None, "is a binary file (or UTF-16 text), expected text in UTF-8")
+    try:
+        text = content.decode("utf-8-sig")
+    except UnicodeDecodeError:  # old files have comments in Latin-1
+        text = content.decode("latin-1")
+    lines = text.replace("\r\n", "\n").replace("\r", "\n").split("\n")
+    return ((line, stripped) for line, raw in enumerate(lines, 1) if (stripped := raw.strip()))

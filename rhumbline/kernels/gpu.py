@@ -1,0 +1,185 @@
+"""Triton: a whole rollout in one launch. A program carries a tile of rollouts of one instance through every step.
+
+Nothing but the actions and the cost leaves the chip. The tables of an instance (keys, values, pointers, queries) stay in
+cache; scores, masks and logits live in registers. Products run on tensor cores in bfloat16, everything else is float32.
+`glimpse_logits` and `pick` are the core that every routing problem shares; a problem adds its mask, its query and its
+cost.
+"""
+
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+import triton
+import triton.language as tl
+from torch import Tensor
+
+LOG2E = tl.constexpr(1.4426950408889634)
+BELOW_ONE = tl.constexpr(1.0 - 2.0**-22)  # as in rollout.choose
+FORBIDDEN = tl.constexpr(-1.0e9)
+HEADS, HEAD_WIDTH = 8, 16
+
+
+@dataclass(frozen=True)
+class Tables:
+    """What the kernels read: nodes padded to a power of two, queries times log2(e)/sqrt(head width) for exp2."""
+
+    key: Tensor  # [B, NP, E]
+    value: Tensor  # [B, NP, E]
+    pointer: Tensor  # [B, NP, E]
+    query_last: Tensor  # [B, NP, E]
+    query_first: Tensor  # [B, NP, E]
+    query_shift: Tensor  # [B, K, E]
+    pointer_shift: Tensor  # [B, K, NP] float32
+
+
+def tables(memory: Any, shift: Any, dtype: torch.dtype = torch.bfloat16) -> Tables:
+    """Kernel tables from a policy's memory and the shifts of its latents."""
+    nodes = memory.key.shape[1]
+    padding = max(16, triton.next_power_of_2(nodes)) - nodes
+    scale = LOG2E.value / HEAD_WIDTH**0.5
+
+    def rows(x: Tensor, factor: float = 1.0) -> Tensor:
+        return torch.nn.functional.pad(x * factor, (0, 0, 0, padding)).to(dtype)
+
+    return Tables(
+        key=rows(memory.key),
+        value=rows(memory.value),
+        pointer=rows(memory.pointer),
+        query_last=rows(memory.query_last, scale),
+        query_first=rows(memory.query_first, scale),
+        query_shift=(shift.query * scale).to(dtype).contiguous(),
+        pointer_shift=torch.nn.functional.pad(shift.pointer, (0, padding)).float().contiguous(),
+    )
+
+
+@triton.jit
+def glimpse_logits(
+    QUERY_SHIFT, QUERY_FIRST, QUERY_LAST, KEY, VALUE, POINTER, logits, mask, latent, first, last, cols,
+    H: tl.constexpr, D: tl.constexpr, DT: tl.constexpr, PREC: tl.constexpr,
+):  # fmt: skip
+    """Pointer scores [M, NP] before the tanh: attention over allowed nodes head by head, accumulated on `logits`."""
+    E: tl.constexpr = H * D
+    for h in tl.static_range(H):
+        e = h * D + tl.arange(0, D)
+        q = tl.load(QUERY_SHIFT + latent[:, None] * E + e[None, :]).to(tl.float32)
+        q += tl.load(QUERY_FIRST + first[:, None] * E + e[None, :]).to(tl.float32)
+        q += tl.load(QUERY_LAST + last[:, None] * E + e[None, :]).to(tl.float32)
+        keys = tl.load(KEY + cols[None, :] * E + e[:, None])  # [D, NP]
+        scores = tl.dot(q.to(DT), keys, input_precision=PREC) + mask
+        weight = tl.exp2(scores - tl.max(scores, 1)[:, None])
+        total = tl.sum(weight, 1)
+        values = tl.load(VALUE + cols[:, None] * E + e[None, :])  # [NP, D]
+        glimpse = tl.dot(weight.to(DT), values, input_precision=PREC) / total[:, None]
+        pointers = tl.load(POINTER + cols[None, :] * E + e[:, None])
+        logits = tl.dot(glimpse.to(DT), pointers, logits, input_precision=PREC)
+    return logits
+
+
+@triton.jit
+def pick(logits, mask, cols, uniform, sharpness, NP: tl.constexpr, GREEDY: tl.constexpr):
+    """The chosen column of each row: the best, or the one that the uniform hits in the cumulative weights."""
+    squashed = 10.0 - 20.0 / (tl.exp2(logits * (2.0 * LOG2E)) + 1.0) + mask  # 10 tanh(logits)
+    if GREEDY:
+        return tl.argmax(squashed, 1).to(tl.int32)
+    else:
+        best = tl.max(squashed, 1)
+        weight = tl.exp2((squashed - best[:, None]) * sharpness)
+        sums = tl.cumsum(weight, 1)
+        limit = uniform * (tl.max(sums, 1) * BELOW_ONE)
+        hit = (sums > limit[:, None]) & (mask == 0.0)  # the scan's rounding may not open a closed node
+        return tl.min(tl.where(hit, cols[None, :], NP), 1).to(tl.int32)
+
+
+@triton.jit
+def tsp_rollout_kernel(
+    KEY, VALUE, POINTER, QUERY_LAST, QUERY_FIRST, QUERY_SHIFT, POINTER_SHIFT, XY, START, ID, COUNTERS, ACTION, COST,
+    K, S, sharpness,
+    N: tl.constexpr, NP: tl.constexpr, M: tl.constexpr, H: tl.constexpr, D: tl.constexpr,
+    GREEDY: tl.constexpr, STORE: tl.constexpr, DT: tl.constexpr, PREC: tl.constexpr,
+):  # fmt: skip
+    E: tl.constexpr = H * D
+    b = tl.program_id(0).to(tl.int64)
+    R = K * S
+    r = tl.program_id(1) * M + tl.arange(0, M)  # rollout r: latent r // S from start r % S
+    valid = r < R
+    r = tl.minimum(r, R - 1)
+    latent = r // S
+    start = r % S
+    KEY += b * NP * E
+    VALUE += b * NP * E
+    POINTER += b * NP * E
+    QUERY_LAST += b * NP * E
+    QUERY_FIRST += b * NP * E
+    QUERY_SHIFT += b * K * E
+    POINTER_SHIFT += b * K * NP
+    XY += b * N * 2
+    ACTION += b * N * R
+    seed = tl.load(COUNTERS)
+    attempt = (tl.load(COUNTERS + 1) + latent).to(tl.uint32)
+    instance = tl.load(ID + b).to(tl.uint32) + tl.zeros([M], tl.uint32)
+    cols = tl.arange(0, NP)
+    first = tl.load(START + b * S + start)
+    last = first
+    # Additive masks, not booleans: one addition per element wherever they are used.
+    mask = tl.where((cols[None, :] < N) & (cols[None, :] != first[:, None]), 0.0, FORBIDDEN)
+    x0 = tl.load(XY + first * 2)
+    y0 = tl.load(XY + first * 2 + 1)
+    x, y = x0, y0
+    cost = tl.zeros([M], tl.float32)
+    if STORE:
+        tl.store(ACTION + r, first.to(tl.int16), mask=valid)
+    for t in range(1, N):
+        logits = tl.load(POINTER_SHIFT + latent[:, None] * NP + cols[None, :])
+        logits = glimpse_logits(
+            QUERY_SHIFT, QUERY_FIRST, QUERY_LAST, KEY, VALUE, POINTER, logits, mask, latent, first, last, cols, H, D, DT, PREC
+        )  # fmt: skip
+        word, _, _, _ = tl.philox(seed, (start * N + t).to(tl.uint32), attempt, instance, tl.zeros([M], tl.uint32))
+        last = pick(logits, mask, cols, tl.uint_to_uniform_float(word), sharpness, NP, GREEDY)
+        mask = tl.where(cols[None, :] == last[:, None], FORBIDDEN, mask)
+        x1 = tl.load(XY + last * 2)
+        y1 = tl.load(XY + last * 2 + 1)
+        cost += tl.sqrt((x1 - x) * (x1 - x) + (y1 - y) * (y1 - y))
+        x, y = x1, y1
+        if STORE:
+            tl.store(ACTION + t * R + r, last.to(tl.int16), mask=valid)  # [T, R]: neighbours write side by side
+    cost += tl.sqrt((x0 - x) * (x0 - x) + (y0 - y) * (y0 - y))
+    tl.store(COST + b * R + r, cost, mask=valid)
+
+
+def tile(instances: int, rollouts: int, padded: int) -> tuple[int, int]:
+    """Rollouts per program and warps: large tiles read tables less often, small ones fill the chip's 132 processors."""
+    largest = max(16, 128 * 128 // padded)
+    rows = next((m for m in (128, 64, 32) if m <= largest and instances * triton.cdiv(rollouts, m) >= 264), 16)
+    return rows, max(1, min(8, rows * padded // 2048))
+
+
+def tsp_rollout(
+    tables: Tables,
+    xy: Tensor,
+    starts: Tensor,
+    key: Tensor,
+    counters: Tensor,
+    *,
+    temperature: float = 1.0,
+    store: bool = True,
+    shape: tuple[int, int] | None = None,
+) -> tuple[Tensor, Tensor]:
+    """Costs [B, K, S] and actions [B, K, S, N] (int16; a strided view). `counters` is [seed, first attempt], int64.
+
+    The counters live on the device so that a CUDA graph can be replayed with other noise.
+    """
+    (count, nodes, _), per, tried = xy.shape, starts.shape[1], tables.query_shift.shape[1]
+    padded, rollouts, dtype = tables.key.shape[1], tried * per, tables.key.dtype
+    rows, warps = shape or tile(count, rollouts, padded)
+    actions = torch.empty(count, nodes if store else 1, rollouts, dtype=torch.int16, device=xy.device)
+    cost = torch.empty(count, rollouts, device=xy.device)
+    tsp_rollout_kernel[(count, triton.cdiv(rollouts, rows))](
+        tables.key, tables.value, tables.pointer, tables.query_last, tables.query_first, tables.query_shift,
+        tables.pointer_shift, xy.contiguous(), starts.to(torch.int32).contiguous(), key, counters, actions, cost,
+        tried, per, LOG2E.value / (temperature or 1.0),
+        N=nodes, NP=padded, M=rows, H=HEADS, D=HEAD_WIDTH, GREEDY=temperature == 0.0, STORE=store,
+        DT=tl.bfloat16 if dtype == torch.bfloat16 else tl.float32, PREC="ieee", num_warps=warps, num_stages=1,
+    )  # fmt: skip
+    shaped = actions.transpose(1, 2).view(count, tried, per, -1)
+    return cost.view(count, tried, per), shaped

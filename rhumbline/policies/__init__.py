@@ -1,0 +1,54 @@
+"""Networks. A policy encodes an instance once and then scores actions from what it remembers."""
+
+from collections.abc import Iterator
+from typing import Any, Protocol, TypeVar
+
+import torch
+from jaxtyping import Bool, Float
+from torch import Tensor, nn
+
+from rhumbline.policies.space import Box as Box
+from rhumbline.policies.tsp import Architecture, TSPPolicy
+
+I_ = TypeVar("I_", contravariant=True)  # batch
+S_ = TypeVar("S_", contravariant=True)  # state
+M_ = TypeVar("M_")  # memory
+
+
+class Policy(Protocol[I_, S_, M_]):
+    """What rollouts, training and search need of a network; an `nn.Module` besides."""
+
+    problem: str
+    architecture: Any
+
+    @property
+    def space(self) -> Box:
+        """Latents the policy understands."""
+        ...
+
+    def encode(self, batch: I_) -> M_:
+        """Everything decoding will read, once per instance."""
+        ...
+
+    def condition(self, memory: M_, latents: Float[Tensor, "B K Z"]) -> Any:
+        """What each latent changes, once per latent."""
+        ...
+
+    def logits(self, memory: M_, shift: Any, state: S_, allowed: Bool[Tensor, "B R A"]) -> Float[Tensor, "B R A"]:
+        """Scores of the actions, once per step; not masked."""
+        ...
+
+    def widened(self, latent: int, amplify: float = 100.0) -> "Policy[I_, S_, M_]":
+        """The same policy with a latent space in which every point behaves like the original."""
+        ...
+
+    def parameters(self) -> Iterator[nn.Parameter]:
+        """As in `nn.Module`."""
+        ...
+
+    def to(self, device: torch.device | str) -> Any:
+        """As in `nn.Module`."""
+        ...
+
+
+POLICIES: dict[str, tuple[type[Any], type[Any]]] = {"tsp": (TSPPolicy, Architecture)}

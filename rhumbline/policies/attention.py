@@ -1,0 +1,131 @@
+"""Attention encoder, and a pointer decoder folded into per-instance tables (spec 2.1 to 2.4).
+
+After `encode`, a decoding step reads only `Memory`: no weight is touched again. A latent is one query bias and one
+constant preference for every node (`Shift`), because its part in the keys cancels in the softmax and its part in the
+values adds a constant to the glimpse. Keys and values are therefore shared by all rollouts of an instance.
+"""
+
+import math
+from dataclasses import dataclass
+
+import torch
+import torch.nn.functional as F  # noqa: N812
+from jaxtyping import Bool, Float
+from torch import Tensor, nn
+
+from rhumbline.record import Record
+
+CLIP = 10.0  # logits are CLIP * tanh(.)
+
+
+@dataclass(frozen=True)
+class Memory(Record):
+    """Everything that decoding reads of an instance."""
+
+    query_fixed: Float[Tensor, "B 1 D"]  # mean embedding, projected, plus bias
+    query_last: Float[Tensor, "B N D"]  # each node as the current node, projected
+    query_first: Float[Tensor, "B N D"]  # each node as the first node, projected
+    key: Float[Tensor, "B N D"]
+    value: Float[Tensor, "B N D"]
+    pointer: Float[Tensor, "B N D"]  # embeddings times the output projection, over sqrt(D)
+    embedding: Float[Tensor, "B N D"]
+
+
+@dataclass(frozen=True)
+class Shift(Record):
+    """All that a latent changes."""
+
+    query: Float[Tensor, "B K D"]  # fixed part of the query and the latent's bias
+    pointer: Float[Tensor, "B K N"]  # added to each node's score before the tanh
+
+
+class EncoderLayer(nn.Module):
+    """Post-norm transformer layer without dropout."""
+
+    def __init__(self, width: int, heads: int, hidden: int):
+        super().__init__()
+        self.heads = heads
+        self.qkv = nn.Linear(width, 3 * width, bias=False)
+        self.out = nn.Linear(width, width)
+        self.norm_attention, self.norm_hidden = nn.LayerNorm(width), nn.LayerNorm(width)
+        self.up, self.down = nn.Linear(width, hidden), nn.Linear(hidden, width)
+
+    def forward(self, x: Float[Tensor, "B N D"]) -> Float[Tensor, "B N D"]:
+        """Attention among all nodes, then a hidden layer, each with a residual."""
+        count, nodes, width = x.shape
+        q, k, v = self.qkv(x).view(count, nodes, 3, self.heads, -1).permute(2, 0, 3, 1, 4)
+        mixed = F.scaled_dot_product_attention(q, k, v).transpose(1, 2).reshape(count, nodes, width)
+        x = self.norm_attention(x + self.out(mixed))
+        return self.norm_hidden(x + self.down(F.relu(self.up(x))))
+
+
+class Encoder(nn.Module):
+    """Node features to node embeddings."""
+
+    def __init__(self, features: int, width: int, heads: int, layers: int, hidden: int):
+        super().__init__()
+        self.embed = nn.Linear(features, width)
+        self.layers = nn.ModuleList(EncoderLayer(width, heads, hidden) for _ in range(layers))
+
+    def forward(self, features: Float[Tensor, "B N F"]) -> Float[Tensor, "B N D"]:
+        """Embeddings of all nodes."""
+        x = self.embed(features)
+        for layer in self.layers:
+            x = layer(x)
+        return x
+
+
+class PointerDecoder(nn.Module):
+    """Projections of the decoder, kept as matrices so that they can be folded into `Memory`.
+
+    The latent rows start at zero: a freshly widened decoder is the one it came from, for every latent.
+    """
+
+    def __init__(self, width: int, heads: int, latent: int, amplify: float):
+        super().__init__()
+        self.width, self.heads = width, heads
+        for name in ("query_mean", "query_last", "query_first", "key", "value", "output"):
+            bound = width**-0.5
+            self.register_parameter(name, nn.Parameter(torch.empty(width, width).uniform_(-bound, bound)))
+        for name in ("query_bias", "value_bias", "output_bias"):
+            self.register_parameter(name, nn.Parameter(torch.zeros(width)))
+        self.query_latent = nn.Parameter(torch.zeros(latent, width))
+        self.value_latent = nn.Parameter(torch.zeros(latent, width))
+        self.register_buffer("amplify", torch.tensor(float(amplify)))
+
+    def tables(self, embedding: Float[Tensor, "B N D"]) -> Memory:
+        """Fold the projections into per-instance tables."""
+        mean = embedding.float().mean(1, keepdim=True)
+        return Memory(
+            query_fixed=mean @ self.query_mean + self.query_bias,
+            query_last=embedding @ self.query_last,
+            query_first=embedding @ self.query_first,
+            key=embedding @ self.key,
+            value=embedding @ self.value,
+            pointer=embedding @ self.output.T / math.sqrt(self.width),
+            embedding=embedding,
+        )
+
+    def condition(self, memory: Memory, latents: Float[Tensor, "B K Z"]) -> Shift:
+        """What each latent adds; with a latent of size 0, the constants of the single policy."""
+        z = latents * self.amplify
+        query = memory.query_fixed + z @ self.query_latent
+        glimpse = (z @ self.value_latent + self.value_bias) @ self.output + self.output_bias  # [B, K, D]
+        pointer = glimpse @ memory.embedding.transpose(1, 2).to(glimpse.dtype) / math.sqrt(self.width)
+        return Shift(query, pointer)
+
+    def logits(
+        self, memory: Memory, shift: Shift, query: Float[Tensor, "B R D"], allowed: Bool[Tensor, "B R N"]
+    ) -> Float[Tensor, "B R N"]:
+        """Scores of all nodes from the queries; the glimpse attends to allowed nodes only."""
+        split = self.split_heads
+        bias = torch.zeros_like(allowed, dtype=query.dtype).masked_fill_(~allowed, -torch.inf)
+        glimpse = F.scaled_dot_product_attention(
+            split(query), split(memory.key), split(memory.value), attn_mask=bias[:, None]
+        )
+        glimpse = glimpse.transpose(1, 2).reshape(query.shape)
+        return CLIP * torch.tanh(torch.baddbmm(shift.pointer, glimpse, memory.pointer.transpose(1, 2)))
+
+    def split_heads(self, x: Float[Tensor, "B N D"]) -> Float[Tensor, "B H N C"]:
+        """Channels cut into heads."""
+        return x.view(len(x), x.shape[1], self.heads, -1).transpose(1, 2)

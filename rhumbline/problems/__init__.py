@@ -1,0 +1,103 @@
+"""What is being solved. One stateless object per problem; nothing here knows a network."""
+
+from collections.abc import Sequence
+from typing import Any, Protocol, TypeVar
+
+import torch
+from jaxtyping import Bool, Float, Int
+from torch import Tensor
+
+from rhumbline.problems.tsp import TSP
+
+I_ = TypeVar("I_")  # batch of instances
+S_ = TypeVar("S_")  # state of rollouts
+
+
+class Instance(Protocol):
+    """One instance on the host, exact."""
+
+    name: str
+    best_known: float | None
+
+    @property
+    def size(self) -> int:
+        """Number of nodes; instances of equal size are solved together."""
+        ...
+
+
+class Plan(Protocol):
+    """A solution on the host, plain integers. It can check and price itself without any policy."""
+
+    def check(self, instance: Any) -> None:
+        """Raise `Infeasible`, with the reason, unless the plan obeys the problem's rules."""
+        ...
+
+    def cost(self, instance: Any) -> int | float:
+        """Cost in the file's own metric and rounding."""
+        ...
+
+    def numbered(self, instance: Any) -> list[Any]:
+        """The plan in the numbers its file uses."""
+        ...
+
+
+class Problem(Protocol[I_, S_]):
+    """Rules of a problem over a batch B of instances and R rollouts each."""
+
+    name: str
+    largest: int  # biggest instance accepted
+
+    def sample(self, count: int, size: int, rng: torch.Generator) -> I_:
+        """Random instances of the training distribution, on the generator's device."""
+        ...
+
+    def collate(self, instances: Sequence[Any]) -> I_:
+        """Host instances of one shape as a batch, scaled for the policy."""
+        ...
+
+    def starts(self, batch: I_) -> Int[Tensor, "B S"]:
+        """First actions of one attempt."""
+        ...
+
+    def reset(self, batch: I_, starts: Int[Tensor, "B R"]) -> S_:
+        """The state after the imposed first action."""
+        ...
+
+    def mask(self, state: S_) -> Bool[Tensor, "B R A"]:
+        """True where an action is allowed."""
+        ...
+
+    def step(self, state: S_, action: Int[Tensor, "B R"]) -> S_:
+        """The state after an action. Pure; finished rollouts are fixed points."""
+        ...
+
+    def finished(self, state: S_) -> bool:
+        """Whether all rollouts are complete."""
+        ...
+
+    def horizon(self, batch: I_) -> int:
+        """Upper bound on the length of an action sequence."""
+        ...
+
+    def replay(self, batch: I_, actions: Int[Tensor, "B R T"]) -> S_:
+        """The states before every decision of given sequences, steps flattened into the rollout axis."""
+        ...
+
+    def cost(self, batch: I_, actions: Int[Tensor, "B R T"]) -> Float[Tensor, "B R"]:
+        """Cost of complete sequences, from the actions alone."""
+        ...
+
+    def views(self, actions: Int[Tensor, "B T"], count: int, rng: torch.Generator) -> Int[Tensor, "B V T"]:
+        """Other sequences that spell the same plans."""
+        ...
+
+    def improve(self, batch: I_, actions: Int[Tensor, "B R T"], rounds: int) -> Int[Tensor, "B R T"]:
+        """Plans after some local improvement, never worse."""
+        ...
+
+    def decode(self, instance: Any, actions: Sequence[int]) -> Plan:
+        """The plan that an action sequence spells."""
+        ...
+
+
+PROBLEMS: dict[str, Problem[Any, Any]] = {"tsp": TSP()}

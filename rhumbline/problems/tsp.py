@@ -1,0 +1,302 @@
+"""The symmetric travelling salesman problem: exact instances on the host, batches and rollouts on the device."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from functools import cached_property
+from typing import Literal
+from zlib import crc32
+
+import numpy as np
+import torch
+from jaxtyping import Bool, Float, Int
+from torch import Tensor
+
+from rhumbline.errors import Infeasible, InputError
+from rhumbline.problems.tsp_local import improve
+from rhumbline.record import Record
+
+Metric = Literal["EXACT_2D", "EUC_2D", "CEIL_2D", "ATT", "GEO", "EXPLICIT"]
+
+# TSPLIB's own constants for GEO; pi is 3.141592 there, and published optima depend on it.
+GEO_PI, GEO_RADIUS = 3.141592, 6378.388
+
+
+@dataclass(frozen=True, eq=False)
+class TSPInstance:
+    """One instance as its file says it: coordinates or a matrix, a metric, and node numbers.
+
+    `EXACT_2D` is the unrounded Euclidean metric of arrays. `EXPLICIT` needs `matrix`; its `xy`, if any, is for pictures.
+    """
+
+    name: str
+    metric: Metric
+    xy: Float[np.ndarray, "N 2"] | None = None
+    matrix: Float[np.ndarray, "N N"] | Int[np.ndarray, "N N"] | None = None
+    numbers: tuple[int, ...] = ()  # node numbers of the file; empty means 1..N
+    best_known: float | None = None
+
+    @property
+    def size(self) -> int:
+        """Number of cities."""
+        points = self.matrix if self.xy is None else self.xy
+        assert points is not None
+        return len(points)
+
+    @cached_property
+    def node_numbers(self) -> tuple[int, ...]:
+        """The number of each city as its file writes it."""
+        return self.numbers or tuple(range(1, self.size + 1))
+
+    @cached_property
+    def distances(self) -> Float[np.ndarray, "N N"]:
+        """All distances in the instance's own metric and rounding, as float64 (whole numbers where it rounds)."""
+        if self.matrix is not None:
+            return np.asarray(self.matrix, dtype=np.float64)
+        assert self.xy is not None
+        return DISTANCE[self.metric](np.asarray(self.xy, dtype=np.float64))
+
+    @cached_property
+    def whole(self) -> bool:
+        """Whether costs are whole numbers."""
+        return self.metric != "EXACT_2D" and bool(np.all(self.distances == np.rint(self.distances)))
+
+    @cached_property
+    def plane(self) -> Float[np.ndarray, "N 2"]:
+        """Positions for the policy, before scaling; cities that are near in the metric are near in the plane."""
+        if self.metric == "EXPLICIT":
+            return embed(self.distances)
+        assert self.xy is not None
+        if self.metric == "GEO":
+            latitude, longitude = np.rad2deg(geo_radians(self.xy)).T
+            return np.stack([longitude * np.cos(np.deg2rad(latitude.mean())), latitude], axis=1)
+        return np.asarray(self.xy, dtype=np.float64)
+
+
+def euclidean(xy: Float[np.ndarray, "N 2"]) -> Float[np.ndarray, "N N"]:
+    """Unrounded straight-line distances."""
+    difference = xy[:, None] - xy[None]
+    return np.sqrt((difference**2).sum(-1))
+
+
+def pseudo_euclidean(xy: Float[np.ndarray, "N 2"]) -> Float[np.ndarray, "N N"]:
+    """TSPLIB's ATT metric: scaled by sqrt(10) and rounded up."""
+    exact = np.sqrt(((xy[:, None] - xy[None]) ** 2).sum(-1) / 10.0)
+    nearest = np.floor(exact + 0.5)
+    return nearest + (nearest < exact)
+
+
+def geo_radians(xy: Float[np.ndarray, "N 2"]) -> Float[np.ndarray, "N 2"]:
+    """Latitude and longitude in radians from TSPLIB's DDD.MM notation (minutes behind the point)."""
+    degrees = np.trunc(xy)
+    return GEO_PI * (degrees + 5.0 * (xy - degrees) / 3.0) / 180.0
+
+
+def geographical(xy: Float[np.ndarray, "N 2"]) -> Float[np.ndarray, "N N"]:
+    """TSPLIB's GEO metric: kilometres on its idealised sphere, cut to whole numbers."""
+    latitude, longitude = geo_radians(xy).T
+    q1 = np.cos(longitude[:, None] - longitude)
+    q2 = np.cos(latitude[:, None] - latitude)
+    q3 = np.cos(latitude[:, None] + latitude)
+    cosine = 0.5 * ((1.0 + q1) * q2 - (1.0 - q1) * q3)
+    kilometres = np.trunc(GEO_RADIUS * np.arccos(np.clip(cosine, -1.0, 1.0)) + 1.0)
+    np.fill_diagonal(kilometres, 0.0)
+    return kilometres
+
+
+DISTANCE = {
+    "EXACT_2D": euclidean,
+    "EUC_2D": lambda xy: np.floor(euclidean(xy) + 0.5),
+    "CEIL_2D": lambda xy: np.ceil(euclidean(xy)),
+    "ATT": pseudo_euclidean,
+    "GEO": geographical,
+}
+
+
+def embed(distances: Float[np.ndarray, "N N"]) -> Float[np.ndarray, "N 2"]:
+    """Points in the plane whose distances resemble a matrix: classical scaling (Torgerson 1952)."""
+    squared = distances**2
+    centred = squared - squared.mean(0) - squared.mean(1)[:, None] + squared.mean()
+    values, vectors = np.linalg.eigh(-0.5 * centred)
+    plane = np.zeros((len(distances), 2))
+    largest = slice(None, -3, -1)  # eigh sorts upwards; one city has one eigenvalue
+    kept = vectors[:, largest] * np.sqrt(np.maximum(values[largest], 0.0))
+    plane[:, : kept.shape[1]] = kept
+    return plane
+
+
+@dataclass(frozen=True)
+class Tour:
+    """Cities in visiting order, as indices 0..N-1."""
+
+    order: tuple[int, ...]
+
+    def check(self, instance: TSPInstance) -> None:
+        """Raise `Infeasible` unless every city is visited exactly once."""
+        order = np.asarray(self.order, dtype=np.int64)
+        strange = order[(order < 0) | (order >= instance.size)]
+        if len(strange):
+            raise Infeasible(f"{instance.name}: the tour visits city index {strange[0]} of {instance.size}")
+        counts = np.bincount(order, minlength=instance.size)
+        wrong = np.flatnonzero(counts != 1)
+        if len(wrong):
+            number = instance.node_numbers[wrong[0]]
+            raise Infeasible(f"{instance.name}: the tour visits city {number} {counts[wrong[0]]} times")
+
+    def cost(self, instance: TSPInstance) -> int | float:
+        """Length of the closed tour in the instance's metric; an int where the metric is whole."""
+        order = np.asarray(self.order)
+        total = float(instance.distances[order, np.roll(order, -1)].sum())
+        return round(total) if instance.whole else total
+
+    def numbered(self, instance: TSPInstance) -> list[int]:
+        """The tour in the file's own node numbers."""
+        return [instance.node_numbers[city] for city in self.order]
+
+
+@dataclass(frozen=True)
+class TSPBatch(Record):
+    """Instances of one size on a device."""
+
+    xy: Float[Tensor, "B N 2"]  # in the unit square, one scale for both axes
+    key: Int[Tensor, "B"]  # names the instance to the decoding noise, whatever its place in the batch
+    distance: Float[Tensor, "B N N"] | None = None  # the file's metric; None means straight lines between `xy`
+
+
+@dataclass(frozen=True)
+class TSPState(Record):
+    """Rollouts in progress."""
+
+    first: Int[Tensor, "B R"]
+    last: Int[Tensor, "B R"]
+    visited: Bool[Tensor, "B R N"]
+    count: int  # cities visited so far, the same in all rollouts
+
+
+class TSP:
+    """The problem as the rollout engines see it. Every method is pure."""
+
+    name = "tsp"
+    largest = 1000
+    every_city_starts = 200  # up to this size an attempt has one tour from each city
+    most_starts = 100  # beyond it, this many
+
+    def sample(self, count: int, size: int, rng: torch.Generator) -> TSPBatch:
+        """Uniform random cities in the unit square, on the generator's device."""
+        xy = torch.rand(count, size, 2, generator=rng, device=rng.device)
+        return TSPBatch(xy, torch.arange(count, device=rng.device))
+
+    def collate(self, instances: Sequence[TSPInstance]) -> TSPBatch:
+        """Instances of one size as a batch on the CPU, scaled for the policy."""
+        xy = np.stack([unit_square(i.plane) for i in instances]).astype(np.float32)
+        key = [crc32(np.ascontiguousarray(x).tobytes()) for x in xy]
+        exact = all(i.metric == "EXACT_2D" for i in instances)
+        distance = None if exact else torch.from_numpy(np.stack([i.distances for i in instances]))
+        return TSPBatch(torch.from_numpy(xy), torch.tensor(key, dtype=torch.int64), distance)
+
+    def starts(self, batch: TSPBatch) -> Int[Tensor, "B S"]:
+        """Every city; in large instances `most_starts` of them, spread evenly over the file's order."""
+        count, size = batch.xy.shape[:2]
+        chosen = size if size <= self.every_city_starts else self.most_starts
+        index = torch.arange(chosen, device=batch.xy.device) * size // chosen
+        return index.expand(count, chosen)
+
+    def reset(self, batch: TSPBatch, starts: Int[Tensor, "B R"]) -> TSPState:
+        """Each rollout stands in its start city."""
+        count, size = batch.xy.shape[:2]
+        visited = torch.zeros(count, starts.shape[1], size, dtype=torch.bool, device=starts.device)
+        return TSPState(starts, starts, visited.scatter_(2, starts[..., None], True), 1)
+
+    def mask(self, state: TSPState) -> Bool[Tensor, "B R N"]:
+        """True where a city may be visited next."""
+        return ~state.visited
+
+    def step(self, state: TSPState, action: Int[Tensor, "B R"]) -> TSPState:
+        """The state after moving to `action`; a finished tour stays as it is."""
+        if self.finished(state):
+            return state
+        visited = state.visited.scatter(2, action[..., None], True)
+        return replace(state, last=action, visited=visited, count=state.count + 1)
+
+    def finished(self, state: TSPState) -> bool:
+        """Whether every rollout is complete."""
+        return state.count >= state.visited.shape[2]
+
+    def horizon(self, batch: TSPBatch) -> int:
+        """Length of an action sequence, the start included."""
+        return batch.xy.shape[1]
+
+    def replay(self, batch: TSPBatch, actions: Int[Tensor, "B R T"]) -> TSPState:
+        """The states before decisions 1..T-1 of given tours, all steps at once as a batch of B x R(T-1)."""
+        count, rollouts, size = actions.shape
+        order = torch.arange(size, device=actions.device)
+        position = torch.empty_like(actions).scatter_(2, actions, order.expand_as(actions))
+        visited = position[:, :, None, :] < order[1:, None]  # [B, R, T-1, N]
+        first = actions[:, :, :1].expand(-1, -1, size - 1)
+        flat = (count, rollouts * (size - 1))
+        return TSPState(first.reshape(flat), actions[:, :, :-1].reshape(flat), visited.view(*flat, size), 0)
+
+    def cost(self, batch: TSPBatch, actions: Int[Tensor, "B R T"]) -> Float[Tensor, "B R"]:
+        """Length of each closed tour: in the file's metric if the batch knows it, else in the unit square."""
+        following = actions.roll(-1, dims=2)
+        if batch.distance is None:
+            return (take_nodes(batch.xy, actions) - take_nodes(batch.xy, following)).norm(dim=-1).sum(-1)
+        size = batch.distance.shape[1]
+        edges = batch.distance.flatten(1).gather(1, (actions * size + following).flatten(1))
+        return edges.view(actions.shape).sum(-1)
+
+    def views(self, actions: Int[Tensor, "B T"], count: int, rng: torch.Generator) -> Int[Tensor, "B V T"]:
+        """The same tours from `count` random start cities and in random direction."""
+        size, where = actions.shape[1], {"generator": rng, "device": actions.device}
+        offset = torch.randint(size, (len(actions), count, 1), **where)
+        direction = 2 * torch.randint(2, (len(actions), count, 1), **where) - 1
+        index = (offset + direction * torch.arange(size, device=actions.device)) % size
+        return actions[:, None].expand(-1, count, -1).gather(2, index)
+
+    def improve(self, batch: TSPBatch, actions: Int[Tensor, "B R T"], rounds: int) -> Int[Tensor, "B R T"]:
+        """Tours after up to `rounds` moves of 2-opt or Or-opt each, measured in the unit square."""
+        many = batch.xy.repeat_interleave(actions.shape[1], dim=0)
+        return improve(many, actions.flatten(0, 1), rounds).view(actions.shape)
+
+    def decode(self, instance: TSPInstance, actions: Sequence[int]) -> Tour:
+        """The tour that an action sequence spells."""
+        return Tour(tuple(int(a) for a in actions))
+
+
+def unit_square(plane: Float[np.ndarray, "N 2"]) -> Float[np.ndarray, "N 2"]:
+    """Points moved and scaled into the unit square, with one factor for both axes so that angles survive."""
+    low = plane.min(axis=0)
+    extent = float((plane.max(axis=0) - low).max())
+    return (plane - low) / (extent or 1.0)
+
+
+def take_nodes(table: Float[Tensor, "B N F"], index: Int[Tensor, "B *R"]) -> Float[Tensor, "B *R F"]:
+    """Rows of each instance's table."""
+    width = table.shape[2]
+    rows = table.gather(1, index.reshape(len(index), -1, 1).expand(-1, -1, width))
+    return rows.view(*index.shape, width)
+
+
+def from_array(array: np.ndarray, name: str = "array") -> TSPInstance:
+    """An instance from coordinates [N, 2] or a symmetric distance matrix [N, N]."""
+    real = np.issubdtype(array.dtype, np.integer) or np.issubdtype(array.dtype, np.floating)
+    if array.ndim != 2 or not len(array) or not real:
+        kind = f"shape {array.shape} of {array.dtype}"
+        raise InputError(f"{name}: expected coordinates [N, 2] or a distance matrix [N, N] of real numbers, got {kind}")
+    if len(array) > TSP.largest:
+        raise InputError(f"{name}: has {len(array)} cities; up to {TSP.largest} are supported")
+    if not np.isfinite(array).all():
+        raise InputError(f"{name}: contains NaN or infinite numbers")
+    if array.shape[1] == 2:  # two columns always mean coordinates, also for two cities
+        return TSPInstance(name, "EXACT_2D", xy=array.astype(np.float64))
+    return from_matrix(array, name)
+
+
+def from_matrix(array: np.ndarray, name: str) -> TSPInstance:
+    """An instance from a symmetric matrix of distances."""
+    if array.shape[0] != array.shape[1]:
+        raise InputError(f"{name}: a distance matrix must be square, got shape {array.shape}")
+    if not np.array_equal(array, array.T):
+        raise InputError(f"{name}: the distance matrix is not symmetric; only symmetric problems are supported")
+    if (array < 0).any() or np.diagonal(array).any():
+        raise InputError(f"{name}: a distance matrix needs distances of at least 0 and zeros on its diagonal")
+    return TSPInstance(name, "EXPLICIT", matrix=array)

@@ -1,0 +1,26 @@
+"""Record: a frozen dataclass of tensors that moves, indexes and maps as one thing."""
+
+from collections.abc import Callable
+from dataclasses import dataclass, fields, replace
+from typing import Any, Self
+
+import torch
+from torch import Tensor
+
+
+@dataclass(frozen=True)
+class Record:
+    """Parent of batches, states and tables. Fields that are not tensors are left alone by every operation."""
+
+    def map(self, change: Callable[[Tensor], Tensor]) -> Self:
+        """A copy in which every tensor field went through `change`."""
+        tensors = {f.name: getattr(self, f.name) for f in fields(self)}
+        return replace(self, **{n: change(x) for n, x in tensors.items() if isinstance(x, Tensor)})
+
+    def to(self, device: torch.device | str) -> Self:
+        """A copy with every tensor on `device`."""
+        return self.map(lambda x: x.to(device))
+
+    def __getitem__(self, index: Any) -> Self:
+        """A copy in which every tensor is indexed alike."""
+        return self.map(lambda x: x[index])

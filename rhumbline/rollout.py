@@ -1,0 +1,210 @@
+"""The two functions in the middle: `rollout` samples solutions, `log_prob` scores given ones with gradients.
+
+Plain torch over the Problem and Policy protocols is the definition. The fused kernels are optimisations of it.
+"""
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from typing import Any, Literal
+
+import torch
+from jaxtyping import Bool, Float, Int
+from torch import Tensor
+
+from rhumbline import kernels, noise
+from rhumbline.policies import Policy
+from rhumbline.policies.attention import CLIP
+from rhumbline.problems import Problem
+from rhumbline.record import Record
+
+Engine = Literal["auto", "torch", "fused"]
+
+# A sampled position is compared with u * total; this keeps the product below the total whatever the rounding.
+BELOW_ONE = 1.0 - 2.0**-22
+
+# Elements of a [rollouts, nodes] tensor worked on at once: a few cache-sized tensors on a CPU, gigabytes on a GPU.
+CHUNK_ELEMENTS = {"cpu": 1 << 21, "cuda": 1 << 28}
+
+
+@dataclass(frozen=True)
+class Rollouts(Record):
+    """Complete solutions and what they cost."""
+
+    cost: Float[Tensor, "B K S"]
+    actions: Int[Tensor, "B K S T"]
+
+
+def choose(
+    logits: Float[Tensor, "*R A"], allowed: Bool[Tensor, "*R A"], uniform: Float[Tensor, "*R"], temperature: float
+) -> Int[Tensor, "*R"]:
+    """The action that `uniform` selects: inverse of the cumulative weights. Temperature 0 takes the best."""
+    logits = logits.masked_fill(~allowed, -torch.inf)
+    if temperature == 0.0:
+        return logits.argmax(-1)
+    weight = torch.exp((logits - logits.amax(-1, keepdim=True)) / temperature)
+    sums = weight.cumsum(-1)
+    limit = uniform[..., None] * (sums.amax(-1, keepdim=True) * BELOW_ONE)
+    # A parallel scan may round so that sums dip; only allowed actions can be hit, never a neighbour of weight 0.
+    hit = (sums > limit) & allowed
+    return hit.to(torch.uint8).argmax(-1)
+
+
+@torch.no_grad()
+def rollout(
+    problem: Problem[Any, Any],
+    policy: Policy[Any, Any, Any],
+    batch: Any,
+    latents: Float[Tensor, "B K Z"],
+    starts: Int[Tensor, "B S"],
+    *,
+    seed: int,
+    attempt: int = 0,
+    temperature: float = 1.0,
+    memory: Any = None,
+    chunk: int | None = None,
+    engine: Engine = "auto",
+) -> Rollouts:
+    """One solution per (instance, latent, start).
+
+    `attempt` numbers the first latent among all that were ever tried on these instances: it continues the noise.
+    `chunk` bounds the rollouts worked on at once; it changes memory, never results.
+    """
+    memory = policy.encode(batch) if memory is None else memory
+    count, tried, _ = latents.shape
+    construct = _engine(engine, problem, batch, starts.device)
+    chunk = chunk or max(1, CHUNK_ELEMENTS[starts.device.type] // problem.horizon(batch))
+    parts: list[list[Rollouts]] = []
+    for rows in _slices(count, max(1, chunk // (tried * starts.shape[1]))):
+        some = batch[rows]
+        parts.append(
+            [
+                construct(problem, policy, some, memory[rows], latents[rows, ks], starts[rows], seed, first, temperature)
+                for ks in _slices(tried, max(1, chunk // starts.shape[1]))
+                for first in [attempt + ks.start]
+            ]
+        )
+    return _joined([_joined(row, 1) for row in parts], 0)
+
+
+def _slices(length: int, step: int) -> Iterator[slice]:
+    """Consecutive slices that cover a length."""
+    return (slice(at, min(at + step, length)) for at in range(0, length, step))
+
+
+def _joined(parts: list[Rollouts], axis: int) -> Rollouts:
+    """Parts of one result put together along an axis."""
+    if len(parts) == 1:
+        return parts[0]
+    return Rollouts(torch.cat([p.cost for p in parts], axis), torch.cat([p.actions for p in parts], axis))
+
+
+def _engine(engine: Engine, problem: Problem[Any, Any], batch: Any, device: torch.device) -> Callable[..., Rollouts]:
+    """The function behind an engine's name; raises if it was asked for by name and cannot run."""
+    taken = kernels.resolve(engine, problem.name, device, problem.horizon(batch))
+    return _FUSED[problem.name] if taken == "fused" else _construct
+
+
+def _construct(
+    problem: Problem[Any, Any],
+    policy: Policy[Any, Any, Any],
+    batch: Any,
+    memory: Any,
+    latents: Float[Tensor, "B K Z"],
+    starts: Int[Tensor, "B S"],
+    seed: int,
+    attempt: int,
+    temperature: float,
+) -> Rollouts:
+    """Plain torch: the definition."""
+    (count, tried, _), per = latents.shape, starts.shape[1]
+    shift = policy.condition(memory, latents).map(lambda x: x.repeat_interleave(per, dim=1))
+    first = starts[:, None].expand(count, tried, per).reshape(count, -1)
+    attempts = attempt + torch.arange(tried, device=starts.device)
+    horizon = problem.horizon(batch)
+    uniform = noise.decoding(seed, batch.key, attempts, per, horizon).flatten(1, 2) if temperature else None
+    state, actions = problem.reset(batch, first), [first]
+    while not problem.finished(state):
+        allowed = problem.mask(state)
+        logits = policy.logits(memory, shift, state, allowed)
+        draw = uniform[..., len(actions)] if uniform is not None else logits.new_empty(())
+        action = choose(logits, allowed, draw, temperature)
+        state = problem.step(state, action)
+        actions.append(action)
+    sequence = torch.stack(actions, dim=-1)
+    return _priced(problem, batch, sequence, tried)
+
+
+def _priced(problem: Problem[Any, Any], batch: Any, sequence: Int[Tensor, "B R T"], tried: int) -> Rollouts:
+    """Sequences with their cost, the rollout axis cut into latents and starts."""
+    cost = problem.cost(batch, sequence)
+    count, per = len(cost), cost.shape[1] // tried
+    return Rollouts(cost.view(count, tried, per), sequence.to(torch.int16).view(count, tried, per, -1))
+
+
+def _fused_tsp(
+    problem: Problem[Any, Any],
+    policy: Policy[Any, Any, Any],
+    batch: Any,
+    memory: Any,
+    latents: Float[Tensor, "B K Z"],
+    starts: Int[Tensor, "B S"],
+    seed: int,
+    attempt: int,
+    temperature: float,
+) -> Rollouts:
+    """The whole rollout in one kernel launch."""
+    from rhumbline.kernels import gpu
+
+    shift = policy.condition(memory, latents)
+    counters = torch.tensor([seed, attempt], device=starts.device)
+    cost, actions = gpu.tsp_rollout(
+        gpu.tables(memory, shift), batch.xy, starts, batch.key, counters, temperature=temperature
+    )
+    if batch.distance is not None:  # the kernel measures straight lines; the file's metric comes from its matrix
+        return _priced(problem, batch, actions.flatten(1, 2).long(), latents.shape[1])
+    return Rollouts(cost, actions)
+
+
+_FUSED: dict[str, Callable[..., Rollouts]] = {"tsp": _fused_tsp}
+
+
+def log_prob(
+    problem: Problem[Any, Any],
+    policy: Policy[Any, Any, Any],
+    batch: Any,
+    latents: Float[Tensor, "B K Z"],
+    actions: Int[Tensor, "B R T"],
+    *,
+    memory: Any = None,
+    engine: Engine = "auto",
+) -> Float[Tensor, "B R"]:
+    """Log-probability at temperature 1 of given action sequences, with gradients; the first action is imposed.
+
+    Teacher forcing: all steps at once. K divides R, and sequence r belongs to latent r // (R / K).
+    """
+    memory = policy.encode(batch) if memory is None else memory
+    if kernels.resolve_log_prob(engine, problem.name, actions.device, problem.horizon(batch)) == "fused":
+        return _fused_log_prob(memory, policy.condition(memory, latents), actions)
+    state, steps = problem.replay(batch, actions.long()), actions.shape[2] - 1
+    rows = steps * (actions.shape[1] // latents.shape[1])
+    shift = policy.condition(memory, latents).map(lambda x: x.repeat_interleave(rows, dim=1))
+    allowed = problem.mask(state)
+    logits = policy.logits(memory, shift, state, allowed).masked_fill(~allowed, -torch.inf)
+    chosen = logits.log_softmax(-1).gather(-1, actions[:, :, 1:].long().flatten(1)[..., None])
+    return chosen.view(*actions.shape[:2], steps).sum(-1)
+
+
+def _fused_log_prob(memory: Any, shift: Any, actions: Int[Tensor, "B R T"]) -> Float[Tensor, "B R"]:
+    """The same by Triton kernels, without any tensor of rows x nodes in memory."""
+    from rhumbline.kernels import log_prob as fused
+
+    tables = fused.Tables(
+        key=memory.key,
+        value=memory.value,
+        pointer=memory.pointer,
+        query_last=memory.query_last,
+        query_first=memory.query_first,
+        query_constant=shift.query,
+        pointer_constant=shift.pointer,
+    )
+    return fused.log_prob(tables, actions, clip=CLIP)

@@ -1,0 +1,237 @@
+"""The driver of every search: it owns the clock, the budget and the incumbent. Strategies only propose latents."""
+
+import time
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Protocol, TypeVar
+
+import torch
+from jaxtyping import Float, Int
+from torch import Tensor
+
+from rhumbline import kernels, noise
+from rhumbline.errors import InputError
+from rhumbline.policies import Policy
+from rhumbline.problems import Plan, Problem
+from rhumbline.rollout import Engine, Rollouts, rollout
+
+X = TypeVar("X")
+
+# Rollouts x steps x nodes between two looks at the clock: about half a second of plain torch on two cores, and a quarter
+# of a second of the fused kernel.
+PIECE = {"cpu": 16_000_000, "cuda": 20_000_000_000}
+
+
+@dataclass(frozen=True)
+class Budget:
+    """When to stop: after so many attempts on each instance, or so many seconds, whichever comes first."""
+
+    attempts: int | None = None
+    seconds: float | None = None
+
+    def __post_init__(self) -> None:
+        if self.attempts is None and self.seconds is None:
+            raise InputError("a budget needs attempts, seconds or both")
+        if self.attempts is not None and self.attempts < 1:
+            raise InputError(f"attempts must be at least 1, not {self.attempts}")
+        if self.seconds is not None and not self.seconds > 0:
+            raise InputError(f"seconds must be more than 0, not {self.seconds}")
+
+
+@dataclass(frozen=True)
+class Progress:
+    """Where a search stands after a step."""
+
+    attempts: int  # spent on each instance
+    seconds: float
+    best: Float[Tensor, "B"]  # cheapest cost so far
+    latest: Float[Tensor, "B"]  # cheapest cost of the latest step
+    latents: Float[Tensor, "B K Z"] | None  # what the latest step tried
+
+
+class Spent(Exception):
+    """The budget is used up; raised through a strategy's step, caught by `stream`."""
+
+
+@dataclass
+class Ledger:
+    """What has been spent and found. Only `Task.rollout` and `stream` write here."""
+
+    attempts: int = 0
+    limit: int | None = None
+    deadline: float | None = None
+    best: Tensor | None = None  # [B]
+    actions: Tensor | None = None  # [B, T]
+
+    def room(self, wanted: int) -> int:
+        """How many of the wanted attempts the budget still allows; raises `Spent` if none."""
+        late = self.deadline is not None and self.attempts > 0 and time.monotonic() >= self.deadline
+        left = wanted if self.limit is None else min(wanted, self.limit - self.attempts)
+        if late or left <= 0:
+            raise Spent
+        return left
+
+    def enter(self, rolled: Rollouts) -> None:
+        """Count attempts and keep the cheapest solution of each instance."""
+        cost, where = rolled.cost.flatten(1).min(1)
+        rows = torch.arange(len(cost), device=cost.device)
+        actions = rolled.actions.flatten(1, 2)[rows, where]
+        if self.best is None or self.actions is None:
+            self.best, self.actions = cost, actions
+        better = cost < self.best
+        self.best = torch.where(better, cost, self.best)
+        self.actions = torch.where(better[:, None], actions, self.actions)
+        self.attempts += rolled.cost.shape[1]
+
+
+@dataclass
+class Task:
+    """Instances of one shape with everything needed to try latents on them."""
+
+    problem: Problem[Any, Any]
+    policy: Policy[Any, Any, Any]
+    instances: Sequence[Any]
+    batch: Any
+    memory: Any
+    starts: Int[Tensor, "B S"]
+    seed: int
+    engine: Engine
+    ledger: Ledger = field(default_factory=Ledger)
+
+    @property
+    def count(self) -> int:
+        """Number of instances."""
+        return len(self.starts)
+
+    @property
+    def device(self) -> torch.device:
+        """Where the search runs."""
+        return self.starts.device
+
+    @property
+    def taken_engine(self) -> str:
+        """The engine that really runs."""
+        return kernels.resolve(self.engine, self.problem.name, self.device, self.problem.horizon(self.batch))
+
+    def uniforms(self, count: int) -> Float[Tensor, "B K Z 2"]:
+        """Noise for the next `count` latents of each instance; the same whatever else is in the batch."""
+        attempt = self.ledger.attempts + torch.arange(count, device=self.device)
+        return noise.latents(self.seed, self.batch.key, attempt, self.policy.space.size)
+
+    def rollout(self, latents: Float[Tensor, "B K Z"], temperature: float) -> Rollouts:
+        """One attempt with each latent on each instance: the only way to spend budget, and it cannot be overspent."""
+        wanted = latents.shape[1]
+        allowed, parts = self.ledger.room(wanted), list[Rollouts]()
+        size = self.problem.horizon(self.batch)
+        work = self.starts.numel() * size**2
+        for piece in latents[:, :allowed].split(max(1, PIECE[self.device.type] // work), dim=1):
+            if parts:
+                self.ledger.room(1)
+            parts.append(self._try(piece, temperature))
+            self.ledger.enter(parts[-1])
+        if allowed < wanted:
+            raise Spent
+        return Rollouts(torch.cat([p.cost for p in parts], 1), torch.cat([p.actions for p in parts], 1))
+
+    def _try(self, latents: Float[Tensor, "B K Z"], temperature: float) -> Rollouts:
+        return rollout(
+            self.problem, self.policy, self.batch, latents, self.starts, seed=self.seed, attempt=self.ledger.attempts,
+            temperature=temperature, memory=self.memory, engine=self.engine,
+        )  # fmt: skip
+
+
+class Strategy(Protocol[X]):
+    """A way to search: a frozen dataclass of settings. `init` makes its state, `step` tries some latents."""
+
+    def init(self, task: Task) -> X:
+        """The state before the first step."""
+        ...
+
+    def step(self, task: Task, state: X) -> tuple[X | None, Float[Tensor, "B K Z"], Rollouts]:
+        """Try some latents through `task.rollout`. A state of None ends the search."""
+        ...
+
+
+def prepare(
+    problem: Problem[Any, Any],
+    policy: Policy[Any, Any, Any],
+    instances: Sequence[Any],
+    *,
+    seed: int = 0,
+    device: torch.device | None = None,
+    engine: Engine = "auto",
+) -> Task:
+    """A task for instances of one shape: moved to the device and encoded."""
+    device = device or torch.device("cpu")
+    batch = problem.collate(instances).to(device)
+    kernels.resolve(engine, problem.name, device, problem.horizon(batch))  # refuse before any work is done
+    policy = policy.to(device)
+    with torch.no_grad():
+        memory = policy.encode(batch)
+    return Task(problem, policy, instances, batch, memory, problem.starts(batch), seed, engine)
+
+
+def stream(strategy: Strategy[Any], task: Task, budget: Budget) -> Iterator[Progress]:
+    """Search until the budget is spent, yielding after every step; `task.ledger` holds the incumbents."""
+    began = time.monotonic()
+    task.ledger.limit = budget.attempts
+    task.ledger.deadline = began + budget.seconds if budget.seconds else None
+    state = strategy.init(task)
+    while state is not None:
+        before, tried, latest = task.ledger.attempts, None, None
+        try:
+            state, tried, rolled = strategy.step(task, state)
+            latest = rolled.cost.flatten(1).amin(1)
+        except Spent:
+            state = None
+        best = task.ledger.best
+        if best is not None and task.ledger.attempts > before:
+            shown = latest if latest is not None else best
+            yield Progress(task.ledger.attempts, time.monotonic() - began, best, shown, tried)
+
+
+@dataclass(frozen=True)
+class Solution:
+    """A verified plan. `cost` was recomputed on the host in the instance's own metric."""
+
+    instance: Any
+    plan: Plan
+    cost: int | float
+    attempts: int
+    seconds: float
+    trace: tuple[tuple[int, float, float], ...] = ()  # attempts, seconds, best cost after each step
+
+    @property
+    def gap(self) -> float | None:
+        """Distance to the best known cost as a fraction of it, if one is known."""
+        known = self.instance.best_known
+        return None if not known else (self.cost - known) / known
+
+
+def harvest(task: Task, seconds: float, trace: Sequence[Progress]) -> list[Solution]:
+    """The incumbents of a task, decoded, checked and priced on the host."""
+    if task.ledger.actions is None:
+        return []
+    found: list[Solution] = []
+    bests = [p.best.tolist() for p in trace]
+    for row, (instance, actions) in enumerate(zip(task.instances, task.ledger.actions.tolist(), strict=True)):
+        plan = task.problem.decode(instance, actions)
+        plan.check(instance)
+        steps = tuple((p.attempts, p.seconds, best[row]) for p, best in zip(trace, bests, strict=True))
+        found.append(Solution(instance, plan, plan.cost(instance), task.ledger.attempts, seconds, steps))
+    return found
+
+
+def search(
+    strategy: Strategy[Any], task: Task, budget: Budget, watch: Callable[[Progress], None] | None = None
+) -> tuple[list[Solution], bool]:
+    """Run a search to its end, or until Ctrl-C; the incumbents either way, and whether it was interrupted."""
+    trace, began, interrupted = list[Progress](), time.monotonic(), False
+    try:
+        for progress in stream(strategy, task, budget):
+            trace.append(progress)
+            if watch:
+                watch(progress)
+    except KeyboardInterrupt:
+        interrupted = True
+    return harvest(task, time.monotonic() - began, trace), interrupted

@@ -1,0 +1,1 @@
+"""Training: recipes, objectives and the loop."""

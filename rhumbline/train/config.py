@@ -1,0 +1,134 @@
+"""Recipes: TOML tables that map one to one onto dataclasses. Unknown keys are errors that list the known ones."""
+
+import tomllib
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass, field, fields
+from pathlib import Path
+from typing import Any, Literal, TypeVar, get_args, get_origin, get_type_hints
+
+from rhumbline.errors import InputError
+
+T = TypeVar("T")
+
+
+@dataclass(frozen=True)
+class Objective:
+    """What is learnt from the rollouts of a step."""
+
+    loss: Literal["reinforce", "imitate"] = "reinforce"
+    latents: int = 1  # K per instance; 1 trains a single policy at the centre of its space
+    starts: int = 100  # S per latent, drawn with replacement, the same for all latents of an instance
+    temperature: float = 1.0  # of the sampling; `reinforce` is on-policy only at 1
+    top: int = 1  # imitate: candidates per instance that are improved before the best is chosen
+    improve: int = 0  # imitate: rounds of local improvement of the candidates
+    views: int = 8  # imitate: equivalent sequences of the chosen plan
+
+    def __post_init__(self) -> None:
+        if self.loss == "reinforce" and self.temperature != 1.0:
+            raise InputError("objective.temperature must be 1 with loss 'reinforce': the gradient is on-policy")
+        if self.top > self.latents * self.starts:
+            raise InputError(f"objective.top is {self.top}, but a step samples {self.latents * self.starts} per instance")
+
+
+@dataclass(frozen=True)
+class Optimiser:
+    """AdamW; the decoder has no weight decay (spec 3.1)."""
+
+    lr: float = 1e-4
+    betas: tuple[float, float] = (0.9, 0.999)
+    encoder_decay: float = 1e-6
+    warmup: int = 200  # updates from 0 to full rate
+    decay: float = 0.0  # last fraction of the run in which the rate falls linearly ...
+    floor: float = 0.1  # ... to this fraction
+    clip: float = 0.0  # norm of the gradient at most; 0 is off
+    average: float = 0.999  # moving average of the weights: what is validated and shipped
+
+
+@dataclass(frozen=True)
+class Validation:
+    """Instances of their own seed, never the test sets."""
+
+    count: int = 1000
+    seed: int = 4321
+    latents: int = 16
+
+
+@dataclass(frozen=True)
+class TrainConfig:
+    """One training stage."""
+
+    problem: str = "tsp"
+    size: int = 100
+    batch: int = 64  # instances per mini-step, over all processes
+    accumulate: int = 1  # mini-steps per update
+    updates: int = 0  # stop after this many; 0 means until --minutes
+    seed: int = 0
+    report: float = 30.0  # seconds between reports and checkpoints; 0 reports after every update
+    compile: bool = False  # torch.compile the encoder: half a minute of waiting, then faster steps
+    autocast: bool = True  # bfloat16 products in the encoder, on a GPU
+    init: str = ""  # checkpoint to start from, with a fresh optimiser
+    policy: Mapping[str, Any] = field(default_factory=dict[str, Any])  # architecture
+    objective: Objective = field(default_factory=Objective)
+    optimiser: Optimiser = field(default_factory=Optimiser)
+    validation: Validation = field(default_factory=Validation)
+
+
+def read_recipe(path: str | Path, changes: Sequence[str] = ()) -> TrainConfig:
+    """A recipe file with `table.key=value` changes applied."""
+    path = Path(path)
+    try:
+        tables = tomllib.loads(path.read_text(encoding="utf-8"))
+    except FileNotFoundError as error:
+        raise InputError(f"{path}: no such recipe") from error
+    except (OSError, UnicodeDecodeError, tomllib.TOMLDecodeError) as error:
+        raise InputError(f"{path}: not a readable TOML recipe ({error})") from error
+    for change in changes:
+        _apply(tables, change)
+    return build(TrainConfig, tables, str(path))
+
+
+def _apply(tables: dict[str, Any], change: str) -> None:
+    """Put one `a.b=value` into nested tables; the value is TOML, or a bare word."""
+    name, equals, text = change.partition("=")
+    if not equals:
+        raise InputError(f"--set {change}: expected key=value, for example objective.latents=16")
+    try:
+        value = tomllib.loads(f"value = {text}")["value"]
+    except tomllib.TOMLDecodeError:
+        value = text
+    *outer, last = name.strip().split(".")
+    for key in outer:
+        tables = tables.setdefault(key, {})
+    tables[last] = value
+
+
+def build(kind: type[T], tables: Mapping[str, Any], where: str) -> T:
+    """A dataclass from a table, each value checked against its field."""
+    hints = get_type_hints(kind)
+    known = [f.name for f in fields(kind)]  # pyright: ignore[reportArgumentType]
+    unknown = sorted(set(tables) - set(known))
+    if unknown:
+        raise InputError(f"{where}: unknown key '{unknown[0]}'; known here: {', '.join(known)}")
+    return kind(**{n: _value(hints[n], x, f"{where}: {n}") for n, x in tables.items()})
+
+
+def _value(hint: Any, value: Any, where: str) -> Any:
+    """A TOML value as the field's type."""
+    if hasattr(hint, "__dataclass_fields__") and isinstance(value, Mapping):
+        return build(hint, value, where)
+    if get_origin(hint) is Literal:
+        if value not in get_args(hint):
+            raise InputError(f"{where} is {value!r}; expected one of {', '.join(map(repr, get_args(hint)))}")
+        return value
+    if get_origin(hint) is tuple and isinstance(value, list):
+        return tuple(value)
+    if hint is float and isinstance(value, int) and not isinstance(value, bool):
+        return float(value)
+    if isinstance(hint, type) and (not isinstance(value, hint) or (hint is int and isinstance(value, bool))):
+        raise InputError(f"{where} is {value!r}; expected a value of type {hint.__name__}")
+    return value
+
+
+def as_tables(config: TrainConfig) -> dict[str, Any]:
+    """The configuration as nested tables, for headers."""
+    return asdict(config)

@@ -1,0 +1,83 @@
+"""Several processes: each takes its share of the joint batch, and gradients are added up.
+
+All processes draw the same random numbers and cut the same joint batch, so the sum of their gradients is the gradient
+that one process would have computed. Without torchrun everything here does nothing.
+"""
+
+import os
+from collections.abc import Iterable
+from typing import TypeVar
+
+import torch
+import torch.distributed as dist
+from torch import Tensor
+
+from rhumbline.errors import InputError
+from rhumbline.record import Record
+
+X = TypeVar("X", Record, Tensor)
+
+
+def start(device: torch.device) -> torch.device:
+    """Join the group that torchrun made, if any; returns this process's device."""
+    if "WORLD_SIZE" not in os.environ or int(os.environ["WORLD_SIZE"]) == 1:
+        return device
+    dist.init_process_group("nccl" if device.type == "cuda" else "gloo")
+    return torch.device("cuda", int(os.environ["LOCAL_RANK"])) if device.type == "cuda" else device
+
+
+def stop() -> None:
+    """Leave the group."""
+    if dist.is_initialized():
+        dist.destroy_process_group()
+
+
+def rank() -> int:
+    """This process's number."""
+    return dist.get_rank() if dist.is_initialized() else 0
+
+
+def world() -> int:
+    """How many processes train."""
+    return dist.get_world_size() if dist.is_initialized() else 1
+
+
+def share(whole: X) -> X:
+    """This process's instances of a joint batch."""
+    if world() == 1:
+        return whole
+    length = len(next(x for x in vars(whole).values() if isinstance(x, Tensor))) if isinstance(whole, Record) else len(whole)
+    if length % world():
+        raise InputError(f"a batch of {length} cannot be shared by {world()} processes; make it a multiple")
+    part = length // world()
+    return whole[rank() * part : (rank() + 1) * part]
+
+
+def total(count: Tensor) -> Tensor:
+    """A number added up over all processes."""
+    if world() > 1:
+        count = count.clone()
+        dist.all_reduce(count)
+    return count
+
+
+def add_gradients(parameters: Iterable[torch.nn.Parameter]) -> None:
+    """Replace each gradient by its sum over all processes."""
+    if world() == 1:
+        return
+    gradients = [p.grad for p in parameters if p.grad is not None]
+    flat = torch.cat([g.flatten() for g in gradients])
+    dist.all_reduce(flat)
+    for gradient, part in zip(gradients, flat.split([g.numel() for g in gradients]), strict=True):
+        gradient.copy_(part.view_as(gradient))
+
+
+def agree(wish: bool) -> bool:
+    """The first process's answer, so that clocks cannot make processes part ways."""
+    if world() == 1:
+        return wish
+    answer = torch.tensor(float(wish))
+    if dist.get_backend() == "nccl":
+        answer = answer.cuda()
+    dist.broadcast(answer, 0)
+    return bool(answer.item())

@@ -1,0 +1,258 @@
+"""The training loop: a generator of reports. One process, or several under torchrun.
+
+A step samples instances where they are needed, rolls out all latents and starts without gradient, picks the sequences to
+learn from (`targets`), and differentiates only their teacher-forced log-probability.
+"""
+
+import time
+from collections.abc import Callable, Iterator
+from contextlib import nullcontext
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any, cast
+
+import torch
+from jaxtyping import Float, Int
+from torch import Tensor, nn
+
+from rhumbline.checkpoint import About, load, save, versions
+from rhumbline.errors import InputError, RhumbError
+from rhumbline.policies import POLICIES
+from rhumbline.problems import PROBLEMS
+from rhumbline.rollout import Rollouts, log_prob, rollout
+from rhumbline.train import parallel, state
+from rhumbline.train.config import TrainConfig
+from rhumbline.train.targets import Targets, all_starts, best_latents, cheapest, winners
+
+CHECK_EVERY = 50  # updates between looks at the device's finite flags: a look waits for the device
+
+
+class Diverged(RhumbError):
+    """A number that is not finite appeared; the last checkpoint is intact."""
+
+
+@dataclass(frozen=True)
+class Report:
+    """One line of metrics."""
+
+    update: int
+    minutes: float
+    lr: float
+    cost: float  # mean cost of the sampled rollouts
+    best: float  # mean over instances of the cheapest rollout
+    kept: float  # share of targets that trained
+    greedy: float  # validation: best over starts, greedy, at the centre of the latent space
+    latent: float  # validation: best over `validation.latents` random latents and all starts, greedy
+    updates_per_second: float
+
+
+class Trainer:
+    """The moving parts of a run; `train` drives them."""
+
+    def __init__(self, config: TrainConfig, device: torch.device):
+        self.config, self.device, self.update = config, device, 0
+        self.problem = PROBLEMS[config.problem]
+        self.policy = initial_policy(config, device)
+        self.average = initial_policy(config, device).requires_grad_(False)
+        self.average.load_state_dict(self.policy.state_dict())
+        self.rng = torch.Generator(device).manual_seed(config.seed)
+        self.optimiser = make_optimiser(self.policy, config, device)
+        self.names = dict(self.policy.named_parameters())
+        if config.compile:
+            self.policy.encoder.compile(dynamic=False)
+
+    def sample(self) -> tuple[Any, Tensor, Tensor]:
+        """Instances, latents and starts of one mini-step; with several processes, this process's share of them."""
+        c = self.config
+        batch = self.problem.sample(c.batch, c.size, self.rng)
+        space = self.policy.space
+        single = c.objective.latents == 1
+        latents = space.centre((c.batch, 1), self.device) if single else space.sample((c.batch, c.objective.latents), self.rng)
+        allowed = self.problem.starts(batch)
+        pick = torch.randint(allowed.shape[1], (c.batch, c.objective.starts), generator=self.rng, device=self.device)
+        starts = random_subset(allowed, c.objective.starts, self.rng) if single else allowed.gather(1, pick)
+        return parallel.share(batch), parallel.share(latents), parallel.share(starts)
+
+    def gradient(self, mini: int) -> tuple[Rollouts, Targets, dict[str, Tensor]]:
+        """Add one mini-step's gradient; return what was rolled out, what it learnt from, and flags of finiteness."""
+        c, o = self.config, self.config.objective
+        batch, latents, starts = self.sample()
+        use_half = c.autocast and self.device.type == "cuda"
+        with torch.autocast("cuda", torch.bfloat16) if use_half else nullcontext():
+            memory = self.policy.encode(batch)
+        seed = (c.seed << 32) + self.update * c.accumulate + mini
+        rolled = rollout(
+            self.problem, self.policy, batch, latents, starts, seed=seed, temperature=o.temperature, memory=memory
+        )
+        targets = self.targets(batch, rolled, latents)
+        scores = log_prob(self.problem, self.policy, batch, targets.latents, targets.actions, memory=memory)
+        count = parallel.total(targets.count).clamp(min=1.0) * c.accumulate
+        loss = (targets.weight * scores).sum() / count
+        loss.backward()
+        return rolled, targets, {"cost": rolled.cost, "log-probability": scores, "loss": loss}
+
+    @torch.no_grad()
+    def targets(self, batch: Any, rolled: Rollouts, latents: Float[Tensor, "B K Z"]) -> Targets:
+        """The sequences this step learns from."""
+        o = self.config.objective
+        if o.loss == "imitate":
+            return self.imitated(batch, rolled, latents)
+        return all_starts(rolled, latents) if o.latents == 1 else best_latents(rolled, latents)
+
+    def imitated(self, batch: Any, rolled: Rollouts, latents: Float[Tensor, "B K Z"]) -> Targets:
+        """The best plan of each instance, locally improved, in several views, under the latent that found it."""
+        o = self.config.objective
+        index, latent, _ = cheapest(rolled.cost, o.top)
+        steps = rolled.actions.shape[3]
+        actions = rolled.actions.flatten(1, 2).gather(1, index[..., None].expand(-1, -1, steps)).long()
+        actions = self.problem.improve(batch, actions, o.improve) if o.improve else actions
+        best = self.problem.cost(batch, actions).argmin(1, keepdim=True)  # [B, 1]
+        plan = actions.gather(1, best[..., None].expand(-1, -1, steps))[:, 0]
+        chosen = latents.gather(1, latent.gather(1, best)[..., None].expand(-1, -1, latents.shape[2]))
+        views = self.problem.views(plan, o.views, self.rng)
+        _, alone = winners(rolled.cost.amin(2, keepdim=True))  # a tie between latents teaches nobody
+        weight = -alone.float().expand(-1, o.views) / steps
+        return Targets(chosen, views, weight, alone.sum() * float(o.views))
+
+    def step(self, done: float) -> tuple[Rollouts, Targets]:
+        """One update of the weights and of their average. `done` is the fraction of the run behind us."""
+        c = self.config
+        for group in self.optimiser.param_groups:
+            group["lr"] = learning_rate(c, self.update, done)
+        self.optimiser.zero_grad(set_to_none=True)
+        for mini in range(c.accumulate):
+            rolled, targets, seen = self.gradient(mini)
+        parallel.add_gradients(self.names.values())
+        if c.optimiser.clip:
+            nn.utils.clip_grad_norm_(self.names.values(), c.optimiser.clip, foreach=True)
+        if self.device.type == "cpu" or self.update % CHECK_EVERY == 0:
+            self.check(seen)
+        self.optimiser.step()
+        self.update += 1
+        pace = min(c.optimiser.average, (1 + self.update) / (10 + self.update))
+        pairs = zip(self.average.parameters(), self.names.values(), strict=True)
+        averages, weights = (list(x) for x in zip(*[(a.data, w.data) for a, w in pairs], strict=True))
+        torch._foreach_lerp_(averages, weights, 1.0 - pace)
+        return rolled, targets
+
+    def check(self, seen: dict[str, Tensor]) -> None:
+        """Stop at the first thing that is not finite, and say which it was."""
+        seen = seen | {f"gradient of {n}": p.grad for n, p in self.names.items() if p.grad is not None}
+        finite = torch.stack([torch.isfinite(x).all() for x in seen.values()]).tolist()
+        for name, fine in zip(seen, finite, strict=True):
+            if not fine:
+                raise Diverged(f"update {self.update}: the {name} is not finite; the last checkpoint is intact")
+
+    @torch.no_grad()
+    def validate(self) -> dict[str, float]:
+        """Mean best cost of the averaged weights on validation instances, greedy, at the centre and over latents."""
+        v, space = self.config.validation, self.policy.space
+        rng = torch.Generator().manual_seed(v.seed)
+        batch = self.problem.sample(v.count, self.config.size, rng).to(self.device)
+        latents = space.sample((v.count, v.latents if space.size else 0), rng).to(self.device)
+        latents = torch.cat([space.centre((v.count, 1), self.device), latents], 1)
+        best: list[Tensor] = []
+        for rows in torch.arange(v.count, device=self.device).split(250):
+            some = batch[rows]
+            rolled = rollout(
+                self.problem, self.average, some, latents[rows], self.problem.starts(some), seed=0, temperature=0.0
+            )
+            best.append(rolled.cost.amin(2))
+        cost = torch.cat(best)
+        many = cost[:, 1:] if cost.shape[1] > 1 else cost
+        return {"greedy": cost[:, 0].mean().item(), "latent": many.amin(1).mean().item()}
+
+
+def random_subset(starts: Int[Tensor, "B S"], count: int, rng: torch.Generator) -> Int[Tensor, "B C"]:
+    """`count` different starts of each instance, all of them if there are no more."""
+    order = torch.rand(starts.shape, generator=rng, device=starts.device).argsort(1)[:, :count]
+    return starts.gather(1, order)
+
+
+def learning_rate(config: TrainConfig, update: int, done: float) -> float:
+    """Warm-up by updates; then constant; then a linear fall over the last part of the run."""
+    o = config.optimiser
+    rate = o.lr * min(1.0, (update + 1) / max(1, o.warmup))
+    fall = max(0.0, (done - (1.0 - o.decay)) / o.decay) if o.decay else 0.0
+    return rate * (1.0 - (1.0 - o.floor) * min(1.0, fall))
+
+
+def initial_policy(config: TrainConfig, device: torch.device) -> Any:
+    """A new policy, or the one of `init`, widened if the recipe wants a latent space that it lacks."""
+    kind, architecture = POLICIES[config.problem]
+    wanted = architecture(**config.policy)
+    if not config.init:
+        with torch.random.fork_rng(devices=[]):
+            torch.random.default_generator.manual_seed(config.seed)  # initialisers know no other source
+            return kind(wanted).to(device)
+    policy = cast(Any, load(config.init, device))
+    if policy.problem != config.problem:
+        raise InputError(f"{config.init} was trained for '{policy.problem}'; the recipe is for '{config.problem}'")
+    if policy.architecture.latent == 0 and wanted.latent:
+        policy = policy.widened(wanted.latent, wanted.amplify)
+    if policy.architecture != wanted:
+        raise InputError(f"{config.init} has {policy.architecture}; the recipe asks for {wanted}")
+    return policy.requires_grad_(True)
+
+
+def make_optimiser(policy: Any, config: TrainConfig, device: torch.device) -> torch.optim.AdamW:
+    """AdamW with the encoder's and the decoder's groups."""
+    o = config.optimiser
+    groups = [
+        {"params": list(policy.encoder.parameters()), "weight_decay": o.encoder_decay},
+        {"params": list(policy.decoder.parameters()), "weight_decay": 0.0},
+    ]
+    return torch.optim.AdamW(groups, lr=o.lr, betas=o.betas, fused=device.type == "cuda")
+
+
+def train(
+    config: TrainConfig,
+    *,
+    device: torch.device,
+    out: Path,
+    minutes: float | None = None,
+    resume: Path | None = None,
+    clock: Callable[[], float] = time.monotonic,
+) -> Iterator[Report]:
+    """Train until `minutes` or `config.updates`, yielding a report whenever one is due and at the end.
+
+    Each report writes `out/policy.safetensors` (averaged weights, ready to use) and `out/resume.safetensors`.
+    """
+    if not minutes and not config.updates:
+        raise InputError("give --minutes, or `updates` in the recipe: training needs an end")
+    trainer = Trainer(config, device)
+    if resume:
+        state.restore(trainer, resume)
+    began, last_report, first_update = clock(), clock(), trainer.update
+    recent: list[Tensor] = []
+
+    def done() -> float:
+        by_time = (clock() - began) / (60.0 * minutes) if minutes else 0.0
+        by_updates = trainer.update / config.updates if config.updates else 0.0
+        return max(by_time, by_updates)
+
+    while done() < 1.0:
+        rolled, targets = trainer.step(done())
+        kept = targets.weight.ne(0).float().mean()
+        recent.append(torch.stack([rolled.cost.mean(), rolled.cost.flatten(1).amin(1).mean(), kept]).detach())
+        if done() >= 1.0 or parallel.agree(clock() - last_report >= config.report):
+            pace = (trainer.update - first_update) / max(1e-9, clock() - began)
+            yield report(trainer, out, recent, (clock() - began) / 60.0, pace)
+            recent, last_report = [], clock()
+
+
+def report(trainer: Trainer, out: Path, recent: list[Tensor], minutes: float, pace: float) -> Report:
+    """Validate, write both files, and return the metrics."""
+    trainer.check({"recent cost": torch.stack(recent)})
+    valid = trainer.validate()
+    cost, best, kept = torch.stack(recent).mean(0).tolist()
+    line = Report(
+        trainer.update, minutes, trainer.optimiser.param_groups[0]["lr"], cost, best, kept, valid["greedy"],
+        valid["latent"], pace,
+    )  # fmt: skip
+    if parallel.rank() == 0:
+        c = trainer.config
+        about = About(c.problem, c.size, trainer.update, validation=valid, versions=versions())
+        save(out / "policy.safetensors", trainer.average, replace(about, recipe=state.recipe_text(c)))
+        state.keep(trainer, out)
+    return line

@@ -1,0 +1,75 @@
+"""What a training step learns from: sequences, and the weight of each one's log-probability in the loss.
+
+Every objective is `sum(weight * log_prob) / count` over chosen sequences; they differ in which and with what weight. The
+weights come from costs alone and carry no gradient. A positive weight makes a sequence less likely.
+"""
+
+from dataclasses import dataclass
+
+import torch
+from jaxtyping import Bool, Float, Int
+from torch import Tensor
+
+from rhumbline.record import Record
+from rhumbline.rollout import Rollouts
+
+TIE = 1e-6  # relative; the same tour the other way round may differ in the last bit (spec 9.2)
+
+
+@dataclass(frozen=True)
+class Targets(Record):
+    """Sequences to score with gradient. `count` is what the weighted sum is divided by, over all processes."""
+
+    latents: Float[Tensor, "B K Z"]  # K divides V: sequence v belongs to latent v // (V / K)
+    actions: Int[Tensor, "B V T"]
+    weight: Float[Tensor, "B V"]
+    count: Float[Tensor, ""]
+
+
+def pomo_weight(cost: Float[Tensor, "B S"]) -> Float[Tensor, "B S"]:
+    """REINFORCE with the mean over starts as baseline (spec 3.2)."""
+    return cost - cost.mean(1, keepdim=True)
+
+
+def winners(cost: Float[Tensor, "B K S"]) -> tuple[Int[Tensor, "B S"], Bool[Tensor, "B S"]]:
+    """The cheapest latent of each (instance, start), and whether no other latent ties with it (spec 3.4)."""
+    best, winner = cost.min(1)
+    tied = (cost <= best[:, None] * (1.0 + TIE)).sum(1) > 1
+    alone = ~tied if cost.shape[1] > 1 else torch.ones_like(tied)
+    return winner, alone
+
+
+def winner_weight(
+    cost: Float[Tensor, "B K S"], winner: Int[Tensor, "B S"], alone: Bool[Tensor, "B S"]
+) -> Float[Tensor, "B S"]:
+    """REINFORCE on the winners; eq. 1 of the paper. The baseline is the winning latent's own mean over starts.
+
+    With one start there is no baseline. Ties train nobody (appendix F).
+    """
+    own = cost.gather(1, winner[:, None])[:, 0]
+    baseline = cost.mean(2).gather(1, winner) if cost.shape[2] > 1 else torch.zeros_like(own)
+    return (own - baseline) * alone
+
+
+def all_starts(rolled: Rollouts, latents: Float[Tensor, "B K Z"]) -> Targets:
+    """Single policy: every sampled sequence."""
+    cost = rolled.cost.flatten(1)
+    count = torch.full((), float(cost.numel()), device=cost.device)
+    return Targets(latents, rolled.actions.flatten(1, 2), pomo_weight(cost), count)
+
+
+def best_latents(rolled: Rollouts, latents: Float[Tensor, "B K Z"]) -> Targets:
+    """Latent space, as published: the winner of each (instance, start) learns by REINFORCE."""
+    winner, alone = winners(rolled.cost)
+    steps = rolled.actions.shape[3]
+    actions = rolled.actions.gather(1, winner[:, None, :, None].expand(-1, 1, -1, steps))[:, 0]
+    chosen = latents.gather(1, winner[..., None].expand(-1, -1, latents.shape[2]))
+    return Targets(chosen, actions, winner_weight(rolled.cost, winner, alone), alone.sum().float())
+
+
+def cheapest(
+    cost: Float[Tensor, "B K S"], count: int
+) -> tuple[Int[Tensor, "B V"], Int[Tensor, "B V"], Float[Tensor, "B V"]]:
+    """Rollout index, latent index and cost of the `count` cheapest rollouts of each instance."""
+    values, index = cost.flatten(1).topk(count, dim=1, largest=False)
+    return index, index // cost.shape[2], values

@@ -1,0 +1,90 @@
+"""Facts about the metrics of TSP instances."""
+
+import numpy as np
+import pytest
+
+from rhumbline.problems.tsp import DISTANCE, TSPInstance, embed, euclidean, geo_radians
+
+METRICS = sorted(DISTANCE)
+
+
+def cities(size: int = 40, scale: float = 80.0) -> np.ndarray:
+    return np.random.default_rng(size).uniform(-scale, scale, (size, 2))
+
+
+def distance(metric: str, a: tuple[float, float], b: tuple[float, float]) -> float:
+    return float(DISTANCE[metric](np.array([a, b], dtype=float))[0, 1])
+
+
+@pytest.mark.parametrize("metric", METRICS)
+def test_distances_are_symmetric_with_a_zero_diagonal(metric: str) -> None:
+    """Going there costs what coming back costs, and staying costs nothing."""
+    table = DISTANCE[metric](cities())
+    np.testing.assert_array_equal(table, table.T)
+    np.testing.assert_array_equal(np.diag(table), 0.0)
+    assert (table >= 0).all()
+
+
+@pytest.mark.parametrize("metric", [m for m in METRICS if m != "EXACT_2D"])
+def test_rounded_metrics_are_whole(metric: str) -> None:
+    """Every metric of TSPLIB has whole distances."""
+    table = DISTANCE[metric](cities())
+    np.testing.assert_array_equal(table, np.rint(table))
+
+
+@pytest.mark.parametrize(
+    ("metric", "a", "b", "expected"),
+    [
+        ("EXACT_2D", (0, 0), (3, 4), 5.0),
+        ("EUC_2D", (0, 0), (1, 1), 1),  # 1.41
+        ("EUC_2D", (0, 0), (0, 2.5), 3),  # halves go up, also from an even number
+        ("EUC_2D", (0, 0), (0, 2.49), 2),
+        ("CEIL_2D", (0, 0), (1, 1), 2),
+        ("CEIL_2D", (0, 0), (3, 4), 5),  # whole stays whole
+        ("ATT", (0, 0), (10, 0), 4),  # sqrt(10) = 3.16
+        ("ATT", (0, 0), (30, 10), 10),  # sqrt(100)
+        ("ATT", (0, 0), (0, 12), 4),  # sqrt(14.4) = 3.79
+        ("GEO", (0, 0), (0, 90), 10020),  # a quarter of the equator is 10019.1 km; TSPLIB adds 1 and cuts
+        ("GEO", (90, 0), (0, 33), 10020),  # from the pole
+        ("GEO", (0, 0), (0, 0.30), 56),  # 30 minutes: 55.66 km
+        ("GEO", (0, 0), (0, -0.30), 56),
+        ("GEO", (10, 20), (10, 20), 1),  # two cities in one place are 1 km apart, by TSPLIB's formula
+    ],
+)
+def test_small_distances_by_hand(metric: str, a: tuple[float, float], b: tuple[float, float], expected: float) -> None:
+    """Each metric gives the value worked out beside it."""
+    assert distance(metric, a, b) == expected
+
+
+def test_minutes_stand_behind_the_point() -> None:
+    """16.47 is 16 degrees and 47 minutes, in TSPLIB's value of pi."""
+    radians = geo_radians(np.array([[16.47, -96.10]]))
+    np.testing.assert_allclose(radians, np.array([[16 + 47 / 60, -(96 + 10 / 60)]]) * 3.141592 / 180, rtol=1e-13)
+
+
+def test_one_degree_of_longitude_shrinks_with_latitude() -> None:
+    """At 60 degrees north a degree of longitude is about half as long as at the equator (111.3 km)."""
+    assert distance("GEO", (0, 0), (0, 1)) == 112
+    assert distance("GEO", (60, 0), (60, 1)) == 56
+
+
+@pytest.mark.parametrize("size", [1, 2, 3, 50])
+def test_classical_scaling_recovers_planar_points(size: int) -> None:
+    """Points rebuilt from their distances have those distances again."""
+    table = euclidean(cities(size, 1.0))
+    np.testing.assert_allclose(euclidean(embed(table)), table, rtol=0, atol=1e-9)
+
+
+def test_an_explicit_instance_is_laid_out_by_its_matrix() -> None:
+    """The policy sees positions that fit the matrix, whatever the picture says."""
+    xy = cities(12, 1.0)
+    instance = TSPInstance("m", "EXPLICIT", xy=np.zeros((12, 2)), matrix=euclidean(xy))
+    np.testing.assert_allclose(euclidean(instance.plane), euclidean(xy), rtol=0, atol=1e-9)
+
+
+def test_near_on_the_globe_is_near_in_the_plane() -> None:
+    """For a region of the size of a country, distances in the plane of a GEO instance follow those on the sphere."""
+    xy = np.random.default_rng(2).uniform((47, 6), (54, 15), (30, 2)).round()
+    instance = TSPInstance("g", "GEO", xy=xy)
+    pairs = np.triu_indices(30, 1)
+    assert np.corrcoef(instance.distances[pairs], euclidean(instance.plane)[pairs])[0, 1] > 0.99
