@@ -11,8 +11,8 @@ import time
 
 import torch
 
-from rhumbline.train.config import Objective, TrainConfig
-from rhumbline.train.run import Trainer
+from rhumbline.training.config import Objective, TrainConfig
+from rhumbline.training.run import Trainer
 
 STEPS = {
     "COMPASS 8 x 128 x 20": TrainConfig(batch=8, objective=Objective(latents=128, starts=20)),

@@ -14,6 +14,8 @@ if TYPE_CHECKING:
     from rhumbline.api import solve as solve
     from rhumbline.checkpoint import load as load
     from rhumbline.checkpoint import save as save
+    from rhumbline.decoding import log_prob as log_prob
+    from rhumbline.decoding import rollout as rollout
     from rhumbline.errors import CheckpointError as CheckpointError
     from rhumbline.errors import Infeasible as Infeasible
     from rhumbline.errors import InputError as InputError
@@ -22,8 +24,6 @@ if TYPE_CHECKING:
     from rhumbline.formats import read as read
     from rhumbline.formats import write_plan as write_plan
     from rhumbline.problems.tsp import TSP as TSP
-    from rhumbline.rollout import log_prob as log_prob
-    from rhumbline.rollout import rollout as rollout
     from rhumbline.search.cmaes import CMAES as CMAES
     from rhumbline.search.run import Budget as Budget
     from rhumbline.search.run import Progress as Progress
@@ -33,8 +33,8 @@ if TYPE_CHECKING:
     from rhumbline.search.simple import Greedy as Greedy
     from rhumbline.search.simple import Sampling as Sampling
     from rhumbline.search.simple import Uniform as Uniform
-    from rhumbline.train.config import TrainConfig as TrainConfig
-    from rhumbline.train.run import train as train
+    from rhumbline.training.config import TrainConfig as TrainConfig
+    from rhumbline.training.run import train as train
 
 __version__ = "0.1.0"
 
@@ -44,12 +44,12 @@ _HOMES = {
     "rhumbline.errors": ("CheckpointError", "Infeasible", "InputError", "MissingExtra", "RhumbError"),
     "rhumbline.formats": ("read", "write_plan"),
     "rhumbline.problems.tsp": ("TSP",),
-    "rhumbline.rollout": ("log_prob", "rollout"),
+    "rhumbline.decoding": ("log_prob", "rollout"),
     "rhumbline.search.cmaes": ("CMAES",),
     "rhumbline.search.run": ("Budget", "Progress", "Solution", "prepare", "stream"),
     "rhumbline.search.simple": ("Greedy", "Sampling", "Uniform"),
-    "rhumbline.train.config": ("TrainConfig",),
-    "rhumbline.train.run": ("train",),
+    "rhumbline.training.config": ("TrainConfig",),
+    "rhumbline.training.run": ("train",),
 }
 _HOME = {name: module for module, names in _HOMES.items() for name in names}
 

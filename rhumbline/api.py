@@ -8,13 +8,13 @@ from typing import Any
 import numpy as np
 import torch
 
-from rhumbline.checkpoint import find, load_with_facts
+from rhumbline.checkpoint import About, find, load_with_facts
+from rhumbline.decoding import Engine
 from rhumbline.errors import CheckpointError, InputError
 from rhumbline.formats import read_many
 from rhumbline.policies import Policy
 from rhumbline.problems import PROBLEMS
 from rhumbline.problems.tsp import TSPInstance, from_array
-from rhumbline.rollout import Engine
 from rhumbline.search.cmaes import CMAES
 from rhumbline.search.run import Budget, Progress, Solution, Strategy, Task, prepare, search
 
@@ -72,11 +72,18 @@ def find_device(name: str) -> torch.device:
 
 def policy_for(name: str | None, problem: str) -> Policy[Any, Any, Any]:
     """The policy a user means, refused if it was trained for another problem."""
+    return policy_with_facts(name, problem)[0]
+
+
+def policy_with_facts(name: str | None, problem: str) -> tuple[Policy[Any, Any, Any], About]:
+    """The same with its training facts."""
     path = find(name, problem)
     policy, about = load_with_facts(path)
     if about.problem != problem:
-        raise CheckpointError(f"checkpoint {path.name} was trained for '{about.problem}'; these are '{problem}' instances")
-    return policy
+        raise CheckpointError(
+            f"checkpoint {path.name} was trained for '{about.problem}'; these are '{problem}' instances"
+        )
+    return policy, about
 
 
 def tasks(
@@ -107,7 +114,7 @@ def solve(
     """
     instances = instances_of(source)
     budget = Budget(attempts, seconds) if attempts or seconds else DEFAULT_BUDGET
-    known = policy_for(None if policy is None else str(policy), "tsp") if not isinstance(policy, torch.nn.Module) else policy
+    known = policy_for(str(policy) if policy else None, "tsp") if isinstance(policy, str | Path | None) else policy
     solutions: dict[int, Solution] = {}
     for group, task in tasks(instances, known, seed=seed, device=find_device(device), engine=engine):
         found, interrupted = search(strategy or CMAES(), task, budget, watch)

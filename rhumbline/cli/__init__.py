@@ -1,0 +1,33 @@
+"""The command `rhumb`. One file per verb; results go to stdout, everything else to stderr.
+
+`train` is parsed without typer and rich, which bare GPU nodes do not have.
+"""
+
+import sys
+from importlib.util import find_spec
+
+from rhumbline.cli.ending import conclude, listen, say
+
+MISSING = 4
+
+
+def main() -> None:
+    """Run the command line of this process and exit with its code."""
+    listen()
+    words = sys.argv[1:]
+    if words[:1] == ["train"]:
+        from rhumbline.cli import train
+
+        sys.exit(train.main(words[1:]))
+    sys.exit(conclude(run_app))
+
+
+def run_app() -> int:
+    """Every other verb; typer exits by itself."""
+    if find_spec("typer") is None or find_spec("rich") is None:
+        say("error: only `train` runs without typer and rich; get them with: pip install rhumbline")
+        return MISSING
+    from rhumbline.cli.app import app
+
+    app(prog_name="rhumb")
+    return 0

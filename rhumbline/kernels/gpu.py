@@ -1,9 +1,8 @@
 """Triton: a whole rollout in one launch. A program carries a tile of rollouts of one instance through every step.
 
-Nothing but the actions and the cost leaves the chip. The tables of an instance (keys, values, pointers, queries) stay in
-cache; scores, masks and logits live in registers. Products run on tensor cores in bfloat16, everything else is float32.
-`glimpse_logits` and `pick` are the core that every routing problem shares; a problem adds its mask, its query and its
-cost.
+Nothing but the actions and the cost leaves the chip. Keys, values and pointers of the instance stay in shared memory;
+scores, masks and logits live in registers. Products run on tensor cores in bfloat16, everything else is float32.
+`glimpse_logits` and `pick` are the core that every routing problem shares; a problem adds its mask, query and cost.
 """
 
 from dataclasses import dataclass
@@ -15,8 +14,8 @@ import triton.language as tl
 from torch import Tensor
 
 LOG2E = tl.constexpr(1.4426950408889634)
-BELOW_ONE = tl.constexpr(1.0 - 2.0**-22)  # as in rollout.choose
-FORBIDDEN = tl.constexpr(-1.0e9)
+BELOW_ONE = tl.constexpr(1.0 - 2.0**-22)  # as in decoding.choose
+CLOSED = tl.constexpr(-1.0e9)
 HEADS, HEAD_WIDTH = 8, 16
 
 
@@ -54,25 +53,35 @@ def tables(memory: Any, shift: Any, dtype: torch.dtype = torch.bfloat16) -> Tabl
 
 
 @triton.jit
+def head_tables(TABLE, cols, TRANSPOSED: tl.constexpr, H: tl.constexpr, D: tl.constexpr):
+    """A table's heads, [NP, D] or [D, NP] each, loaded once: as operands of products they stay in shared memory."""
+    heads = ()
+    for h in tl.static_range(H):
+        e = h * D + tl.arange(0, D)
+        if TRANSPOSED:
+            heads = heads + (tl.load(TABLE + cols[None, :] * (H * D) + e[:, None]),)
+        else:
+            heads = heads + (tl.load(TABLE + cols[:, None] * (H * D) + e[None, :]),)
+    return heads
+
+
+@triton.jit
 def glimpse_logits(
-    QUERY_SHIFT, QUERY_FIRST, QUERY_LAST, KEY, VALUE, POINTER, logits, mask, latent, first, last, cols,
+    QUERY_SHIFT, QUERY_FIRST, QUERY_LAST, keys, values, pointers, logits, mask, latent, first, last,
     H: tl.constexpr, D: tl.constexpr, DT: tl.constexpr, PREC: tl.constexpr,
 ):  # fmt: skip
-    """Pointer scores [M, NP] before the tanh: attention over allowed nodes head by head, accumulated on `logits`."""
+    """Pointer scores [M, NP] before the tanh: attention over open nodes head by head, accumulated on `logits`."""
     E: tl.constexpr = H * D
     for h in tl.static_range(H):
         e = h * D + tl.arange(0, D)
         q = tl.load(QUERY_SHIFT + latent[:, None] * E + e[None, :]).to(tl.float32)
         q += tl.load(QUERY_FIRST + first[:, None] * E + e[None, :]).to(tl.float32)
         q += tl.load(QUERY_LAST + last[:, None] * E + e[None, :]).to(tl.float32)
-        keys = tl.load(KEY + cols[None, :] * E + e[:, None])  # [D, NP]
-        scores = tl.dot(q.to(DT), keys, input_precision=PREC) + mask
+        scores = tl.dot(q.to(DT), keys[h], input_precision=PREC) + mask
         weight = tl.exp2(scores - tl.max(scores, 1)[:, None])
         total = tl.sum(weight, 1)
-        values = tl.load(VALUE + cols[:, None] * E + e[None, :])  # [NP, D]
-        glimpse = tl.dot(weight.to(DT), values, input_precision=PREC) / total[:, None]
-        pointers = tl.load(POINTER + cols[None, :] * E + e[:, None])
-        logits = tl.dot(glimpse.to(DT), pointers, logits, input_precision=PREC)
+        glimpse = tl.dot(weight.to(DT), values[h], input_precision=PREC) * (1.0 / total)[:, None]
+        logits = tl.dot(glimpse.to(DT), pointers[h], logits, input_precision=PREC)
     return logits
 
 
@@ -83,12 +92,16 @@ def pick(logits, mask, cols, uniform, sharpness, NP: tl.constexpr, GREEDY: tl.co
     if GREEDY:
         return tl.argmax(squashed, 1).to(tl.int32)
     else:
-        best = tl.max(squashed, 1)
-        weight = tl.exp2((squashed - best[:, None]) * sharpness)
-        sums = tl.cumsum(weight, 1)
-        limit = uniform * (tl.max(sums, 1) * BELOW_ONE)
-        hit = (sums > limit[:, None]) & (mask == 0.0)  # the scan's rounding may not open a closed node
-        return tl.min(tl.where(hit, cols[None, :], NP), 1).to(tl.int32)
+        weight = tl.exp2((squashed - tl.max(squashed, 1)[:, None]) * sharpness)
+        limit = uniform * (tl.sum(weight, 1) * BELOW_ONE)
+        chosen = tl.sum((tl.cumsum(weight, 1) <= limit[:, None]).to(tl.int32), 1)
+        # Sum and scan add in different orders, so about one uniform in 10^7 falls past the end or on a closed node.
+        # Asking the mask afterwards is far cheaper than inside the scan, whose layout differs.
+        chosen = tl.minimum(chosen, NP - 1)
+        closed = tl.sum(tl.where(cols[None, :] == chosen[:, None], mask, 0.0), 1) != 0.0
+        if tl.max(closed.to(tl.int32), 0) > 0:
+            chosen = tl.where(closed, tl.max(tl.where(mask == 0.0, cols[None, :], -1), 1), chosen)
+        return chosen
 
 
 @triton.jit
@@ -96,7 +109,7 @@ def tsp_rollout_kernel(
     KEY, VALUE, POINTER, QUERY_LAST, QUERY_FIRST, QUERY_SHIFT, POINTER_SHIFT, XY, START, ID, COUNTERS, ACTION, COST,
     K, S, sharpness,
     N: tl.constexpr, NP: tl.constexpr, M: tl.constexpr, H: tl.constexpr, D: tl.constexpr,
-    GREEDY: tl.constexpr, STORE: tl.constexpr, DT: tl.constexpr, PREC: tl.constexpr,
+    GREEDY: tl.constexpr, DT: tl.constexpr, PREC: tl.constexpr,
 ):  # fmt: skip
     E: tl.constexpr = H * D
     b = tl.program_id(0).to(tl.int64)
@@ -122,27 +135,32 @@ def tsp_rollout_kernel(
     first = tl.load(START + b * S + start)
     last = first
     # Additive masks, not booleans: one addition per element wherever they are used.
-    mask = tl.where((cols[None, :] < N) & (cols[None, :] != first[:, None]), 0.0, FORBIDDEN)
+    mask = tl.where((cols[None, :] < N) & (cols[None, :] != first[:, None]), 0.0, CLOSED)
     x0 = tl.load(XY + first * 2)
     y0 = tl.load(XY + first * 2 + 1)
     x, y = x0, y0
     cost = tl.zeros([M], tl.float32)
-    if STORE:
-        tl.store(ACTION + r, first.to(tl.int16), mask=valid)
+    keys = head_tables(KEY, cols, True, H, D)
+    values = head_tables(VALUE, cols, False, H, D)
+    pointers = head_tables(POINTER, cols, True, H, D)
+    tl.store(ACTION + r, first.to(tl.int16), mask=valid)
     for t in range(1, N):
         logits = tl.load(POINTER_SHIFT + latent[:, None] * NP + cols[None, :])
         logits = glimpse_logits(
-            QUERY_SHIFT, QUERY_FIRST, QUERY_LAST, KEY, VALUE, POINTER, logits, mask, latent, first, last, cols, H, D, DT, PREC
+            QUERY_SHIFT, QUERY_FIRST, QUERY_LAST, keys, values, pointers, logits, mask, latent, first, last,
+            H, D, DT, PREC,
         )  # fmt: skip
         word, _, _, _ = tl.philox(seed, (start * N + t).to(tl.uint32), attempt, instance, tl.zeros([M], tl.uint32))
         last = pick(logits, mask, cols, tl.uint_to_uniform_float(word), sharpness, NP, GREEDY)
-        mask = tl.where(cols[None, :] == last[:, None], FORBIDDEN, mask)
+        # A value that changes with t: for a constant the compiler keeps predicates instead, and spills twice as much.
+        mask = tl.where(cols[None, :] == last[:, None], CLOSED * (1 + t), mask)
         x1 = tl.load(XY + last * 2)
         y1 = tl.load(XY + last * 2 + 1)
         cost += tl.sqrt((x1 - x) * (x1 - x) + (y1 - y) * (y1 - y))
         x, y = x1, y1
-        if STORE:
-            tl.store(ACTION + t * R + r, last.to(tl.int16), mask=valid)  # [T, R]: neighbours write side by side
+        # [T, R]: neighbours write side by side. This store also keeps the compiler from lifting the loads above out
+        # of the loop, where they would cost 64 registers a thread and spill.
+        tl.store(ACTION + t * R + r, last.to(tl.int16), mask=valid)
     cost += tl.sqrt((x0 - x) * (x0 - x) + (y0 - y) * (y0 - y))
     tl.store(COST + b * R + r, cost, mask=valid)
 
@@ -150,7 +168,8 @@ def tsp_rollout_kernel(
 def tile(instances: int, rollouts: int, padded: int) -> tuple[int, int]:
     """Rollouts per program and warps: large tiles read tables less often, small ones fill the chip's 132 processors."""
     largest = max(16, 128 * 128 // padded)
-    rows = next((m for m in (128, 64, 32) if m <= largest and instances * triton.cdiv(rollouts, m) >= 264), 16)
+    fits = (m for m in (128, 64, 32) if m <= largest and m < 2 * rollouts)
+    rows = next((m for m in fits if instances * triton.cdiv(rollouts, m) >= 132), 16)
     return rows, max(1, min(8, rows * padded // 2048))
 
 
@@ -162,7 +181,6 @@ def tsp_rollout(
     counters: Tensor,
     *,
     temperature: float = 1.0,
-    store: bool = True,
     shape: tuple[int, int] | None = None,
 ) -> tuple[Tensor, Tensor]:
     """Costs [B, K, S] and actions [B, K, S, N] (int16; a strided view). `counters` is [seed, first attempt], int64.
@@ -172,14 +190,13 @@ def tsp_rollout(
     (count, nodes, _), per, tried = xy.shape, starts.shape[1], tables.query_shift.shape[1]
     padded, rollouts, dtype = tables.key.shape[1], tried * per, tables.key.dtype
     rows, warps = shape or tile(count, rollouts, padded)
-    actions = torch.empty(count, nodes if store else 1, rollouts, dtype=torch.int16, device=xy.device)
+    actions = torch.empty(count, nodes, rollouts, dtype=torch.int16, device=xy.device)
     cost = torch.empty(count, rollouts, device=xy.device)
     tsp_rollout_kernel[(count, triton.cdiv(rollouts, rows))](
         tables.key, tables.value, tables.pointer, tables.query_last, tables.query_first, tables.query_shift,
         tables.pointer_shift, xy.contiguous(), starts.to(torch.int32).contiguous(), key, counters, actions, cost,
         tried, per, LOG2E.value / (temperature or 1.0),
-        N=nodes, NP=padded, M=rows, H=HEADS, D=HEAD_WIDTH, GREEDY=temperature == 0.0, STORE=store,
+        N=nodes, NP=padded, M=rows, H=HEADS, D=HEAD_WIDTH, GREEDY=temperature == 0.0,
         DT=tl.bfloat16 if dtype == torch.bfloat16 else tl.float32, PREC="ieee", num_warps=warps, num_stages=1,
     )  # fmt: skip
-    shaped = actions.transpose(1, 2).view(count, tried, per, -1)
-    return cost.view(count, tried, per), shaped
+    return cost.view(count, tried, per), actions.transpose(1, 2).view(count, tried, per, -1)

@@ -10,7 +10,7 @@ A query row is one (trajectory r, step t); the rows of an instance are flattened
 Nothing of size rows x nodes reaches global memory. `docs/kernels.md` has the design, its reasons and its limits.
 """
 
-# ruff: noqa: E741, RET505, RUF059  (kernels name tables by letter; Triton wants both branches of a constant `if`)
+# ruff: noqa: E741, RUF059  (kernels name tables by letter; Triton wants both branches of a constant `if`)
 from __future__ import annotations
 
 from dataclasses import dataclass

@@ -46,6 +46,10 @@ class Policy(Protocol[I_, S_, M_]):
         """As in `nn.Module`."""
         ...
 
+    def state_dict(self) -> dict[str, Tensor]:
+        """As in `nn.Module`."""
+        ...
+
     def to(self, device: torch.device | str) -> Any:
         """As in `nn.Module`."""
         ...

@@ -75,6 +75,12 @@ class Encoder(nn.Module):
         return x
 
 
+def square(width: int) -> nn.Parameter:
+    """A projection matrix with torch's usual initial values."""
+    bound = width**-0.5
+    return nn.Parameter(torch.empty(width, width).uniform_(-bound, bound))
+
+
 class PointerDecoder(nn.Module):
     """Projections of the decoder, kept as matrices so that they can be folded into `Memory`.
 
@@ -84,13 +90,11 @@ class PointerDecoder(nn.Module):
     def __init__(self, width: int, heads: int, latent: int, amplify: float):
         super().__init__()
         self.width, self.heads = width, heads
-        for name in ("query_mean", "query_last", "query_first", "key", "value", "output"):
-            bound = width**-0.5
-            self.register_parameter(name, nn.Parameter(torch.empty(width, width).uniform_(-bound, bound)))
-        for name in ("query_bias", "value_bias", "output_bias"):
-            self.register_parameter(name, nn.Parameter(torch.zeros(width)))
-        self.query_latent = nn.Parameter(torch.zeros(latent, width))
-        self.value_latent = nn.Parameter(torch.zeros(latent, width))
+        self.query_mean, self.query_last, self.query_first = (square(width) for _ in range(3))
+        self.key, self.value, self.output = (square(width) for _ in range(3))
+        self.query_bias, self.value_bias, self.output_bias = (nn.Parameter(torch.zeros(width)) for _ in range(3))
+        self.query_latent, self.value_latent = (nn.Parameter(torch.zeros(latent, width)) for _ in range(2))
+        self.amplify: Tensor
         self.register_buffer("amplify", torch.tensor(float(amplify)))
 
     def tables(self, embedding: Float[Tensor, "B N D"]) -> Memory:

@@ -1,6 +1,6 @@
 """The TSP policy: coordinates in, context of current and first city."""
 
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass, replace
 
 from jaxtyping import Bool, Float
 from torch import Tensor, nn
@@ -55,8 +55,7 @@ class TSPPolicy(nn.Module):
 
     def widened(self, latent: int, amplify: float = 100.0) -> "TSPPolicy":
         """The same policy with a latent space whose every point behaves exactly alike (spec 2.4)."""
-        sizes = asdict(self.architecture) | {"latent": latent, "amplify": amplify}
-        wide = TSPPolicy(Architecture(**sizes))
+        wide = TSPPolicy(replace(self.architecture, latent=latent, amplify=amplify))
         own = {n: x for n, x in self.state_dict().items() if not n.endswith(("_latent", "amplify"))}
         wide.load_state_dict(own, strict=False)
         return wide.to(next(self.parameters()).device)

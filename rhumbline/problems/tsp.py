@@ -25,7 +25,7 @@ GEO_PI, GEO_RADIUS = 3.141592, 6378.388
 class TSPInstance:
     """One instance as its file says it: coordinates or a matrix, a metric, and node numbers.
 
-    `EXACT_2D` is the unrounded Euclidean metric of arrays. `EXPLICIT` needs `matrix`; its `xy`, if any, is for pictures.
+    `EXACT_2D` is the unrounded Euclidean metric of arrays. `EXPLICIT` needs `matrix`; its `xy` is for pictures.
     """
 
     name: str
@@ -246,9 +246,9 @@ class TSP:
 
     def views(self, actions: Int[Tensor, "B T"], count: int, rng: torch.Generator) -> Int[Tensor, "B V T"]:
         """The same tours from `count` random start cities and in random direction."""
-        size, where = actions.shape[1], {"generator": rng, "device": actions.device}
-        offset = torch.randint(size, (len(actions), count, 1), **where)
-        direction = 2 * torch.randint(2, (len(actions), count, 1), **where) - 1
+        size, shape = actions.shape[1], (len(actions), count, 1)
+        offset = torch.randint(size, shape, generator=rng, device=actions.device)
+        direction = 2 * torch.randint(2, shape, generator=rng, device=actions.device) - 1
         index = (offset + direction * torch.arange(size, device=actions.device)) % size
         return actions[:, None].expand(-1, count, -1).gather(2, index)
 

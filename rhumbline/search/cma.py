@@ -1,6 +1,6 @@
 """CMA-ES arithmetic, batched over any leading axes; constants as published with COMPASS (spec 4.5).
 
-Equation numbers are those of Hansen, "The CMA Evolution Strategy: A Tutorial" (2016). Two deliberate differences from it
+Equation numbers are those of Hansen, "The CMA Evolution Strategy: A Tutorial" (2016). Two deliberate differences
 reproduce the published search: c_1 has sqrt(2) where the tutorial has 1.3, and the first update never trusts its
 evolution path (h_sigma = 0).
 """
@@ -79,7 +79,9 @@ def ask(state: State, normal: Float[Tensor, "*b L Z"]) -> Float[Tensor, "*b L Z"
     return state.mean[..., None, :] + stretched @ state.basis.mT
 
 
-def tell(state: State, samples: Float[Tensor, "*b L Z"], cost: Float[Tensor, "*b L"], c: Constants, generation: int) -> State:
+def tell(
+    state: State, samples: Float[Tensor, "*b L Z"], cost: Float[Tensor, "*b L"], c: Constants, generation: int
+) -> State:
     """Distributions after ranking the samples by cost; `generation` counts previous updates."""
     size, parents = samples.shape[-1], len(c.weights)
     order = cost.argsort(dim=-1, stable=True)[..., :parents]
@@ -88,10 +90,14 @@ def tell(state: State, samples: Float[Tensor, "*b L Z"], cost: Float[Tensor, "*b
     steps = (chosen - state.mean[..., None, :]) / state.sigma[..., None, None]  # old mean, old sigma
     mean_step = weights @ steps  # (41), (42)
     whitened = (((mean_step[..., None, :] @ state.basis) / state.scale[..., None, :]) @ state.basis.mT)[..., 0, :]
-    path_sigma = (1 - c.c_sigma) * state.path_sigma + math.sqrt(c.c_sigma * (2 - c.c_sigma) * c.mu_eff) * whitened  # (43)
+    path_sigma = (1 - c.c_sigma) * state.path_sigma + math.sqrt(
+        c.c_sigma * (2 - c.c_sigma) * c.mu_eff
+    ) * whitened  # (43)
     length = path_sigma.norm(dim=-1)
     trusted = _trusted(length, size, c, generation)
-    path_c = (1 - c.c_c) * state.path_c + trusted[..., None] * math.sqrt(c.c_c * (2 - c.c_c) * c.mu_eff) * mean_step  # (45)
+    path_c = (1 - c.c_c) * state.path_c + trusted[..., None] * math.sqrt(
+        c.c_c * (2 - c.c_c) * c.mu_eff
+    ) * mean_step  # (45)
     rank_one = path_c[..., :, None] * path_c[..., None, :]
     rank_mu = steps.mT @ (weights[:, None] * steps)
     forgotten = ((1 - trusted) * c.c_1 * c.c_c * (2 - c.c_c))[..., None, None]  # makes up for the path that stalled

@@ -6,9 +6,9 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
+from rhumbline.decoding import Rollouts
 from rhumbline.errors import InputError
 from rhumbline.noise import normal
-from rhumbline.rollout import Rollouts
 from rhumbline.search import cma
 from rhumbline.search.run import Task
 

@@ -10,15 +10,15 @@ from jaxtyping import Float, Int
 from torch import Tensor
 
 from rhumbline import kernels, noise
+from rhumbline.decoding import Engine, Rollouts, rollout
 from rhumbline.errors import InputError
 from rhumbline.policies import Policy
 from rhumbline.problems import Plan, Problem
-from rhumbline.rollout import Engine, Rollouts, rollout
 
 X = TypeVar("X")
 
-# Rollouts x steps x nodes between two looks at the clock: about half a second of plain torch on two cores, and a quarter
-# of a second of the fused kernel.
+# Rollouts x steps x nodes between two looks at the clock: about half a second of plain torch on two cores, and a
+# quarter of a second of the fused kernel.
 PIECE = {"cpu": 16_000_000, "cuda": 20_000_000_000}
 
 

@@ -5,8 +5,8 @@ from dataclasses import dataclass
 from jaxtyping import Float
 from torch import Tensor
 
+from rhumbline.decoding import Rollouts
 from rhumbline.errors import InputError
-from rhumbline.rollout import Rollouts
 from rhumbline.search.run import Task
 
 

@@ -1,0 +1,1 @@
+"""Checkpoints trained by this project; `rhumb info` shows their facts."""

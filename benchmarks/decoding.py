@@ -1,6 +1,6 @@
 """Fused rollouts against our plain-torch engine, in one run on one GPU: agreement first, then speed.
 
-    python benchmarks/rollout.py [--instances 64] [--latents 16] [--nodes 100] [--tune]
+    python benchmarks/decoding.py [--instances 64] [--latents 16] [--nodes 100] [--tune]
 
 Times are medians of 20 after a warm-up, by device events; encoding is not included in either engine.
 """
@@ -8,14 +8,15 @@ Times are medians of 20 after a warm-up, by device events; encoding is not inclu
 import argparse
 import statistics
 from collections.abc import Callable
+from functools import partial
 
 import torch
 
 from rhumbline import checkpoint
+from rhumbline.decoding import rollout
 from rhumbline.kernels import gpu
 from rhumbline.policies.tsp import TSPPolicy
 from rhumbline.problems.tsp import TSP
-from rhumbline.rollout import rollout
 
 
 def milliseconds(work: Callable[[], object], repeats: int = 20) -> float:
@@ -53,19 +54,23 @@ def agreement(policy: TSPPolicy, nodes: int) -> None:
     latents, starts = policy.space.sample((8, 4), rng), problem.starts(batch)
     memory = policy.encode(batch)
     for temperature in (1.0, 0.0):
-        plain = rollout(problem, policy, batch, latents, starts, seed=3, temperature=temperature, memory=memory, engine="torch")
+        plain = rollout(
+            problem, policy, batch, latents, starts, seed=3, temperature=temperature, memory=memory, engine="torch"
+        )
         for dtype in (torch.float32, torch.bfloat16):
             tables = gpu.tables(memory, policy.condition(memory, latents), dtype)
             counters = torch.tensor([3, 0], device="cuda")
             shape = (16, 4) if dtype == torch.float32 else None
-            cost, actions = gpu.tsp_rollout(tables, batch.xy, starts, batch.key, counters, temperature=temperature, shape=shape)
+            cost, actions = gpu.tsp_rollout(
+                tables, batch.xy, starts, batch.key, counters, temperature=temperature, shape=shape
+            )
             order = actions.long().sort(-1).values
             assert (order == torch.arange(nodes, device="cuda")).all(), "a fused tour is not a permutation"
             same = (actions == plain.actions).all(-1)
             error = ((cost - plain.cost).abs() / plain.cost)[same].max().item() if same.any() else float("nan")
             print(
-                f"N={nodes} temperature {temperature:g} {str(dtype)[6:]:9s} equal tours {same.float().mean().item():7.2%}  "
-                f"cost error on them {error:.1e}  mean cost fused {cost.mean().item():.4f} torch {plain.cost.mean().item():.4f}"
+                f"N={nodes} temperature {temperature:g} {str(dtype)[6:]:9s} equal tours {same.float().mean():7.2%}  "
+                f"cost error on them {error:.1e}  mean cost fused {cost.mean():.4f} torch {plain.cost.mean():.4f}"
             )
 
 
@@ -81,7 +86,8 @@ def speed(policy: TSPPolicy, instances: int, latents: int, nodes: int, plain: bo
         return milliseconds(lambda: rollout(problem, policy, batch, z, starts, seed=5, memory=memory, engine=engine))
 
     fused = run("fused")
-    row = f"TSP{nodes} {instances:4d} x {latents} x {starts.shape[1]}: fused {fused:8.2f} ms {total / fused / 1e3:6.2f} M/s"
+    row = f"TSP{nodes} {instances:4d} x {latents} x {starts.shape[1]}:"
+    row += f" fused {fused:8.2f} ms {total / fused / 1e3:6.2f} M/s"
     if plain:
         torch_ms = run("torch")
         row += f"   torch {torch_ms:8.1f} ms {total / torch_ms / 1e3:6.3f} M/s   ratio {torch_ms / fused:5.1f}"
@@ -89,16 +95,17 @@ def speed(policy: TSPPolicy, instances: int, latents: int, nodes: int, plain: bo
 
 
 @torch.no_grad()
-def tune(policy: TSPPolicy, instances: int, latents: int, nodes: int) -> None:
+def tune(policy: TSPPolicy, instances: int, latents: int, nodes: int, per: int) -> None:
     problem, rng = TSP(), torch.Generator("cuda").manual_seed(2)
     batch = problem.sample(instances, nodes, rng)
-    starts, memory = problem.starts(batch), policy.encode(batch)
+    starts, memory = problem.starts(batch)[:, :per], policy.encode(batch)
     tables = gpu.tables(memory, policy.condition(memory, policy.space.sample((instances, latents), rng)))
     counters = torch.tensor([3, 0], device="cuda")
     total = instances * latents * starts.shape[1]
-    for shape in ((128, 8), (128, 4), (64, 4), (64, 8), (32, 4), (32, 2), (16, 2), (16, 1)):
-        ms = milliseconds(lambda: gpu.tsp_rollout(tables, batch.xy, starts, batch.key, counters, shape=shape), 5)
-        print(f"  tile {shape}: {total / ms / 1e3:6.2f} M/s", flush=True)
+    for shape in ((128, 8), (64, 4), (32, 4), (32, 2), (16, 2)):
+        work = partial(gpu.tsp_rollout, tables, batch.xy, starts, batch.key, counters, shape=shape)
+        ms = milliseconds(work, 5)
+        print(f"  {instances} x {latents} x {starts.shape[1]} tile {shape}: {total / ms / 1e3:6.2f} M/s", flush=True)
 
 
 def main() -> None:
@@ -111,10 +118,12 @@ def main() -> None:
     policy = policy_for(0)
     print(f"{torch.cuda.get_device_name()}, torch {torch.__version__}")
     for nodes in (37, 100):
-        agreement(policy, nodes)
-    speed(policy, args.instances, args.latents, args.nodes, plain=True)
+        if not args.tune:
+            agreement(policy, nodes)
+    speed(policy, args.instances, args.latents, args.nodes, plain=not args.tune)
     if args.tune:
-        tune(policy, args.instances, args.latents, args.nodes)
+        tune(policy, args.instances, args.latents, args.nodes, 100)
+        tune(policy, 256, 1, args.nodes, 64)
         for instances in (1, 8, 512):
             speed(policy, instances, args.latents, args.nodes, plain=False)
 

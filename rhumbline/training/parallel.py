@@ -46,7 +46,9 @@ def share(whole: X) -> X:
     """This process's instances of a joint batch."""
     if world() == 1:
         return whole
-    length = len(next(x for x in vars(whole).values() if isinstance(x, Tensor))) if isinstance(whole, Record) else len(whole)
+    length = (
+        len(next(x for x in vars(whole).values() if isinstance(x, Tensor))) if isinstance(whole, Record) else len(whole)
+    )
     if length % world():
         raise InputError(f"a batch of {length} cannot be shared by {world()} processes; make it a multiple")
     part = length // world()

@@ -1,7 +1,7 @@
 """The training loop: a generator of reports. One process, or several under torchrun.
 
-A step samples instances where they are needed, rolls out all latents and starts without gradient, picks the sequences to
-learn from (`targets`), and differentiates only their teacher-forced log-probability.
+A step samples instances where they are needed, rolls out all latents and starts without gradient, picks the sequences
+to learn from (`targets`), and differentiates only their teacher-forced log-probability.
 """
 
 import time
@@ -16,13 +16,13 @@ from jaxtyping import Float, Int
 from torch import Tensor, nn
 
 from rhumbline.checkpoint import About, load, save, versions
+from rhumbline.decoding import Rollouts, log_prob, rollout
 from rhumbline.errors import InputError, RhumbError
 from rhumbline.policies import POLICIES
 from rhumbline.problems import PROBLEMS
-from rhumbline.rollout import Rollouts, log_prob, rollout
-from rhumbline.train import parallel, state
-from rhumbline.train.config import TrainConfig
-from rhumbline.train.targets import Targets, all_starts, best_latents, cheapest, winners
+from rhumbline.training import parallel, state
+from rhumbline.training.config import TrainConfig, build
+from rhumbline.training.targets import Targets, all_starts, best_latents, cheapest, winners
 
 CHECK_EVERY = 50  # updates between looks at the device's finite flags: a look waits for the device
 
@@ -67,7 +67,11 @@ class Trainer:
         batch = self.problem.sample(c.batch, c.size, self.rng)
         space = self.policy.space
         single = c.objective.latents == 1
-        latents = space.centre((c.batch, 1), self.device) if single else space.sample((c.batch, c.objective.latents), self.rng)
+        latents = (
+            space.centre((c.batch, 1), self.device)
+            if single
+            else space.sample((c.batch, c.objective.latents), self.rng)
+        )
         allowed = self.problem.starts(batch)
         pick = torch.randint(allowed.shape[1], (c.batch, c.objective.starts), generator=self.rng, device=self.device)
         starts = random_subset(allowed, c.objective.starts, self.rng) if single else allowed.gather(1, pick)
@@ -120,7 +124,8 @@ class Trainer:
         for group in self.optimiser.param_groups:
             group["lr"] = learning_rate(c, self.update, done)
         self.optimiser.zero_grad(set_to_none=True)
-        for mini in range(c.accumulate):
+        rolled, targets, seen = self.gradient(0)
+        for mini in range(1, c.accumulate):
             rolled, targets, seen = self.gradient(mini)
         parallel.add_gradients(self.names.values())
         if c.optimiser.clip:
@@ -132,7 +137,7 @@ class Trainer:
         pace = min(c.optimiser.average, (1 + self.update) / (10 + self.update))
         pairs = zip(self.average.parameters(), self.names.values(), strict=True)
         averages, weights = (list(x) for x in zip(*[(a.data, w.data) for a, w in pairs], strict=True))
-        torch._foreach_lerp_(averages, weights, 1.0 - pace)
+        torch._foreach_lerp_(averages, weights, 1.0 - pace)  # pyright: ignore[reportPrivateUsage] (one launch for all)
         return rolled, targets
 
     def check(self, seen: dict[str, Tensor]) -> None:
@@ -180,7 +185,7 @@ def learning_rate(config: TrainConfig, update: int, done: float) -> float:
 def initial_policy(config: TrainConfig, device: torch.device) -> Any:
     """A new policy, or the one of `init`, widened if the recipe wants a latent space that it lacks."""
     kind, architecture = POLICIES[config.problem]
-    wanted = architecture(**config.policy)
+    wanted = build(architecture, config.policy, "policy")
     if not config.init:
         with torch.random.fork_rng(devices=[]):
             torch.random.default_generator.manual_seed(config.seed)  # initialisers know no other source
@@ -216,7 +221,7 @@ def train(
 ) -> Iterator[Report]:
     """Train until `minutes` or `config.updates`, yielding a report whenever one is due and at the end.
 
-    Each report writes `out/policy.safetensors` (averaged weights, ready to use) and `out/resume.safetensors`.
+    Each report writes `out/policy.safetensors` (averaged weights, ready to use) and the state to resume from.
     """
     if not minutes and not config.updates:
         raise InputError("give --minutes, or `updates` in the recipe: training needs an end")

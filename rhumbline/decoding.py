@@ -42,11 +42,10 @@ def choose(
     if temperature == 0.0:
         return logits.argmax(-1)
     weight = torch.exp((logits - logits.amax(-1, keepdim=True)) / temperature)
-    sums = weight.cumsum(-1)
-    limit = uniform[..., None] * (sums.amax(-1, keepdim=True) * BELOW_ONE)
-    # A parallel scan may round so that sums dip; only allowed actions can be hit, never a neighbour of weight 0.
-    hit = (sums > limit) & allowed
-    return hit.to(torch.uint8).argmax(-1)
+    # A parallel scan may round a forbidden action above its neighbours: it must neither be hit nor count in the total.
+    reach = weight.cumsum(-1).masked_fill_(~allowed, 0.0)
+    limit = uniform[..., None] * (reach.amax(-1, keepdim=True) * BELOW_ONE)
+    return (reach > limit).to(torch.uint8).argmax(-1)
 
 
 @torch.no_grad()
@@ -78,7 +77,9 @@ def rollout(
         some = batch[rows]
         parts.append(
             [
-                construct(problem, policy, some, memory[rows], latents[rows, ks], starts[rows], seed, first, temperature)
+                construct(
+                    problem, policy, some, memory[rows], latents[rows, ks], starts[rows], seed, first, temperature
+                )
                 for ks in _slices(tried, max(1, chunk // starts.shape[1]))
                 for first in [attempt + ks.start]
             ]

@@ -27,7 +27,9 @@ class Objective:
         if self.loss == "reinforce" and self.temperature != 1.0:
             raise InputError("objective.temperature must be 1 with loss 'reinforce': the gradient is on-policy")
         if self.top > self.latents * self.starts:
-            raise InputError(f"objective.top is {self.top}, but a step samples {self.latents * self.starts} per instance")
+            raise InputError(
+                f"objective.top is {self.top}, but a step samples {self.latents * self.starts} per instance"
+            )
 
 
 @dataclass(frozen=True)

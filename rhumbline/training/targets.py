@@ -1,7 +1,7 @@
 """What a training step learns from: sequences, and the weight of each one's log-probability in the loss.
 
-Every objective is `sum(weight * log_prob) / count` over chosen sequences; they differ in which and with what weight. The
-weights come from costs alone and carry no gradient. A positive weight makes a sequence less likely.
+Every objective is `sum(weight * log_prob) / count` over chosen sequences; they differ in which and with what weight.
+The weights come from costs alone and carry no gradient. A positive weight makes a sequence less likely.
 """
 
 from dataclasses import dataclass
@@ -10,8 +10,8 @@ import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
+from rhumbline.decoding import Rollouts
 from rhumbline.record import Record
-from rhumbline.rollout import Rollouts
 
 TIE = 1e-6  # relative; the same tour the other way round may differ in the last bit (spec 9.2)
 

@@ -1,0 +1,30 @@
+# Everything a newcomer or CI runs. `make demo` and `make test` set up their own environment first.
+VENV ?= .venv
+PYTHON ?= python3
+BIN := $(VENV)/bin
+READY := $(VENV)/.ready
+
+.PHONY: setup demo test check format
+
+setup: $(READY)
+
+# The pins make pip take one known torch instead of the newest with its gigabytes of CUDA packages.
+$(READY): pyproject.toml constraints.txt
+	$(PYTHON) -m venv $(VENV)
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check --constraint constraints.txt --editable '.[plots,dev]'
+	@touch $(READY)
+
+demo: $(READY)
+	$(BIN)/rhumb solve examples/harbour100.tsp --seconds 10 --device cpu --output out --plot
+
+test: $(READY)
+	$(BIN)/python -m pytest -n 2
+
+check: $(READY)
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/basedpyright --pythonpath $(BIN)/python
+
+format: $(READY)
+	$(BIN)/ruff check --fix .
+	$(BIN)/ruff format .

@@ -1,0 +1,61 @@
+"""What CMA-ES costs beside its rollouts: ask and tell against one generation, at 512 instances.
+
+python benchmarks/search.py [--instances 512]
+"""
+
+import argparse
+import time
+
+import numpy as np
+import torch
+
+from rhumbline.api import find_device, policy_for
+from rhumbline.noise import normal
+from rhumbline.problems.tsp import TSP, TSPInstance
+from rhumbline.search import cma
+from rhumbline.search.cmaes import CMAES
+from rhumbline.search.run import prepare
+
+
+def seconds(work: object, repeats: int, device: torch.device) -> float:
+    for _ in range(3):
+        work()
+    wait = torch.cuda.synchronize if device.type == "cuda" else lambda: None
+    wait()
+    began = time.perf_counter()
+    for _ in range(repeats):
+        work()
+    wait()
+    return (time.perf_counter() - began) / repeats
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser()
+    parser.add_argument("--instances", type=int, default=512)
+    parser.add_argument("--policy", default=None)
+    parser.add_argument("--device", default="auto")
+    args = parser.parse_args()
+    device = find_device(args.device)
+    xy = np.random.RandomState(1).uniform(size=(args.instances, 100, 2))
+    task = prepare(
+        TSP(), policy_for(args.policy, "tsp"), [TSPInstance("", "EXACT_2D", xy=x) for x in xy], device=device
+    )
+    strategy = CMAES()
+    state = strategy.init(task).components[:, 0]
+    c = cma.constants(16, 8)
+    latents = cma.ask(state, normal(task.uniforms(16)))
+    cost = torch.rand(args.instances, 16, device=device)
+
+    def ask_and_tell() -> None:
+        cma.tell(state, cma.ask(state, normal(task.uniforms(16))), cost, c, 3)
+
+    search = seconds(ask_and_tell, 20, device)
+    rollouts = seconds(lambda: task._try(latents, 0.1), 5 if device.type == "cuda" else 1, device)
+    print(
+        f"{args.instances} instances: ask + tell {search * 1e3:.2f} ms, rollouts {rollouts * 1e3:.1f} ms, "
+        f"share {search / rollouts:.1%}"
+    )
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,51 @@
+"""The verbs together. Importing this imports neither torch nor numpy, so that help is quick."""
+
+from typing import Annotated
+
+import typer
+
+from rhumbline import __version__
+from rhumbline.cli.info import info
+from rhumbline.cli.sample import sample
+from rhumbline.cli.solve import solve
+
+
+def show_version(wanted: bool) -> None:
+    """Print the version and leave."""
+    if wanted:
+        typer.echo(f"rhumbline {__version__}")
+        raise typer.Exit
+
+
+Version = Annotated[
+    bool, typer.Option("--version", callback=show_version, is_eager=True, help="Print the version and leave.")
+]
+
+
+def rhumb(version: Version = False) -> None:
+    """Solve travelling salesman instances by searching a space of learned policies.
+
+    Example: rhumb solve examples/harbour100.tsp --seconds 10
+    """
+
+
+def train(context: typer.Context) -> None:
+    """Train a policy by a recipe. `rhumb train --help` tells more.
+
+    Example: rhumb train recipes/tsp100.toml --minutes 30
+    """
+    from rhumbline.cli.train import main
+
+    raise typer.Exit(main(context.args))
+
+
+OWN_PARSER = {"allow_extra_args": True, "ignore_unknown_options": True}
+
+app = typer.Typer(
+    no_args_is_help=True, add_completion=False, rich_markup_mode="markdown", pretty_exceptions_enable=False
+)
+app.callback()(rhumb)
+app.command()(solve)
+app.command(context_settings=OWN_PARSER, add_help_option=False)(train)
+app.command()(sample)
+app.command()(info)

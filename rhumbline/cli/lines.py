@@ -1,0 +1,95 @@
+"""Results in words and as JSON: pure functions to text."""
+
+import json
+from collections.abc import Sequence
+from dataclasses import fields
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from rhumbline.search.run import Solution, Task
+
+GAP = "   "  # between the parts of a line
+
+
+def cost_text(cost: float, whole: bool) -> str:
+    """A cost with thousands separators; decimals only where the metric has them."""
+    return f"{cost:,.0f}" if whole else f"{cost:,.4f}"
+
+
+def counted(count: int, one: str, many: str) -> str:
+    """A number with its noun."""
+    return f"{count:,} {one if count == 1 else many}"
+
+
+def gap_text(solution: Solution) -> list[str]:
+    """The distance to the best known cost, if there is one."""
+    known, whole = solution.instance.best_known, solution.instance.whole
+    if solution.gap is None:
+        return []
+    return [f"gap {solution.gap:.2%} to {cost_text(known, whole and known == int(known))} (best known)"]
+
+
+def result_line(solution: Solution, width: int, written: Sequence[Path]) -> str:
+    """One instance's result for people."""
+    parts = [
+        f"{solution.instance.name:<{width}}  cost {cost_text(solution.cost, solution.instance.whole)}",
+        *gap_text(solution),
+        counted(solution.attempts, "attempt", "attempts"),
+        f"{solution.seconds:.1f} s",
+        "verified",
+        *([f"-> {', '.join(map(str, written))}"] if written else []),
+    ]
+    return GAP.join(parts)
+
+
+def result_json(solution: Solution, problem: str, facts: dict[str, Any]) -> str:
+    """One instance's result for programs; `facts` say how it was found."""
+    found = {
+        "name": solution.instance.name,
+        "problem": problem,
+        "cost": solution.cost,
+        "plan": solution.plan.numbered(solution.instance),
+        "attempts": solution.attempts,
+        "seconds": round(solution.seconds, 3),
+        "verified": True,  # `harvest` has checked it, or raised
+        "gap": solution.gap,
+    }
+    return json.dumps(found | facts)
+
+
+def summary_line(solutions: Sequence[Solution]) -> str:
+    """The mean over several instances."""
+    gaps = [s.gap for s in solutions if s.gap is not None]
+    parts = [f"{len(solutions):,} instances", f"mean cost {np.mean([s.cost for s in solutions]):,.4f}"]
+    if len(gaps) == len(solutions):
+        parts.append(f"mean gap {np.mean(gaps):.2%}")
+    return GAP.join([*parts, f"{solutions[0].seconds:.1f} s"])
+
+
+def task_line(task: Task, policy: str, search: str) -> str:
+    """What is about to be searched and how."""
+    return GAP.join([instances_text(task), policy, search, f"{task.device.type}, {task.taken_engine}"])
+
+
+def instances_text(task: Task) -> str:
+    """Name or number of the instances, their size, metric and starts."""
+    several = len(task.instances) > 1
+    who = f"{len(task.instances):,} instances, " if several else f"{task.instances[0].name}  "
+    size, starts = task.instances[0].size, task.starts.shape[1]
+    metrics = "/".join(sorted({i.metric for i in task.instances}))
+    some = f", {starts:,} of {size:,} starts" if starts < size else ""
+    return f"{who}{task.problem.name}, {counted(size, 'city', 'cities')}, {metrics}{some}"
+
+
+def search_text(name: str, strategy: Any) -> str:
+    """The strategy, its components if it has some, and every other setting that is not the usual one."""
+    parts = [name]
+    for field in fields(strategy):
+        value = getattr(strategy, field.name)
+        if field.name == "components":
+            parts.append(counted(value, "component", "components"))
+        elif value != field.default:
+            parts.append(f"{field.name} {value}")
+    return ", ".join(parts)

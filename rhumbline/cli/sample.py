@@ -1,0 +1,55 @@
+"""`rhumb sample`: random instances in a file."""
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from rhumbline.cli.ending import conclude, emit, undisturbed
+from rhumbline.cli.outputs import ready
+from rhumbline.errors import InputError
+
+LARGEST_SEED = 2**63 - 1
+MOST_CITIES = 1 << 28  # 2 GiB of coordinates
+
+
+def sample(
+    problem: Annotated[str, typer.Argument(help="The problem: tsp.")],
+    out: Annotated[Path, typer.Option(help="The file to write, ending in .safetensors.")],
+    size: Annotated[int, typer.Option(min=1, help="Cities of each instance.")] = 100,
+    count: Annotated[int, typer.Option(min=1, help="Number of instances.")] = 1000,
+    seed: Annotated[int, typer.Option(min=0, max=LARGEST_SEED, metavar="N", help="Equal seeds give equal files.")] = 1,
+    force: Annotated[bool, typer.Option("--force", help="Replace the file if there is one.")] = False,
+) -> None:
+    """Write uniform random instances, all of one size, for `rhumb solve` and benchmarks.
+
+    Example: rhumb sample tsp --size 100 --count 1000 --seed 1 --out tsp100.safetensors
+    """
+    check(out, size * count)
+    raise typer.Exit(conclude(lambda: write(problem, out, size, count, seed, force)))
+
+
+def check(out: Path, cities: int) -> None:
+    """Usage that typer cannot check."""
+    if out.suffix.lower() != ".safetensors":
+        raise typer.BadParameter(f"{out} does not end in .safetensors", param_hint="--out")
+    if cities > MOST_CITIES:
+        raise typer.BadParameter(f"size x count is {cities:,}; at most {MOST_CITIES:,}", param_hint="--count")
+
+
+def write(problem: str, out: Path, size: int, count: int, seed: int, force: bool) -> None:
+    """Sample on the CPU, so that a seed means the same everywhere, and write."""
+    if out.exists() and not force:
+        raise InputError(f"{out}: is there already; give --force to replace it")
+    with undisturbed():
+        import torch
+
+        from rhumbline.formats.dataset import save_dataset
+        from rhumbline.problems import PROBLEMS
+    if problem not in PROBLEMS:
+        raise typer.BadParameter(f"'{problem}' is not known; known: {', '.join(PROBLEMS)}", param_hint="PROBLEM")
+    ready(out.parent)
+    batch = PROBLEMS[problem].sample(count, size, torch.Generator().manual_seed(seed))
+    note = {"problem": problem, "size": str(size), "count": str(count), "seed": str(seed), "distribution": "uniform"}
+    save_dataset(out, batch.xy.numpy(), note)
+    emit(str(out))

@@ -1,0 +1,78 @@
+"""Live progress on a terminal. Nothing is drawn where stderr is none."""
+
+import sys
+import time
+from collections.abc import Callable, Generator, Sequence
+from contextlib import contextmanager
+from typing import Any
+
+import numpy as np
+from rich.console import Console
+from rich.progress import BarColumn, ProgressColumn, TextColumn
+from rich.progress import Progress as Bar
+from rich.progress import Task as BarTask
+from rich.text import Text
+
+from rhumbline.cli.lines import cost_text
+from rhumbline.search.run import Budget, Progress
+
+Watch = Callable[[Progress], None]
+PAUSE = 0.1  # seconds between two updates: reading costs waits for the device
+
+
+class Clock(ProgressColumn):
+    """Seconds since the search began; runs on during long steps."""
+
+    def render(self, task: BarTask) -> Text:
+        """The time now."""
+        return Text(f"{task.elapsed or 0.0:6.1f} s")
+
+
+@contextmanager
+def drawn(instances: Sequence[Any], budget: Budget, quiet: bool) -> Generator[Watch | None, None, None]:
+    """A watcher that draws while the context lasts, or None where nothing should be drawn."""
+    if quiet or not sys.stderr.isatty():
+        yield None
+        return
+    columns = (TextColumn("  "), BarColumn(24), Clock(), TextColumn("{task.fields[text]}", markup=False))
+    with Bar(*columns, console=Console(stderr=True), transient=True) as bar:
+        line = bar.add_task("", total=1.0, text="")
+        yield watcher(bar, line, instances, budget)
+
+
+def watcher(bar: Bar, line: Any, instances: Sequence[Any], budget: Budget) -> Watch:
+    """A function that moves the bar, not more often than eyes can see."""
+    scale, due = scales(instances), time.monotonic()
+
+    def watch(progress: Progress) -> None:
+        nonlocal due
+        if time.monotonic() >= due:
+            best, latest = (np.asarray(x.tolist()) * scale for x in (progress.best, progress.latest))
+            text = standing(instances, progress.attempts, best, latest)
+            bar.update(line, completed=fraction(progress, budget), text=text)
+            due = time.monotonic() + PAUSE
+
+    return watch
+
+
+def fraction(progress: Progress, budget: Budget) -> float:
+    """How much of the budget is spent, by the clock or by attempts, whichever is more."""
+    by_time = progress.seconds / budget.seconds if budget.seconds else 0.0
+    by_attempts = progress.attempts / budget.attempts if budget.attempts else 0.0
+    return min(1.0, max(by_time, by_attempts))
+
+
+def scales(instances: Sequence[Any]) -> np.ndarray:
+    """Factors from the search's costs to the instance's: unrounded metrics are searched in the unit square."""
+    extent = [float(np.ptp(i.plane, axis=0).max()) or 1.0 if i.metric == "EXACT_2D" else 1.0 for i in instances]
+    return np.asarray(extent)
+
+
+def standing(instances: Sequence[Any], attempts: int, best: np.ndarray, latest: np.ndarray) -> str:
+    """Attempts, costs and gap; means over several instances."""
+    whole = len(instances) == 1 and instances[0].whole
+    mean = "mean " if len(instances) > 1 else ""
+    known = [i.best_known for i in instances]
+    gap = f"   gap {np.mean(best / np.asarray(known) - 1.0):.2%}" if all(known) else ""
+    costs = f"{mean}best {cost_text(best.mean(), whole)}   latest {cost_text(latest.mean(), whole)}"
+    return f"  attempts {attempts:,}   {costs}{gap}"

@@ -1,0 +1,94 @@
+"""`rhumb solve`: files to verified tours. The options; the work is in `solving`, which needs torch."""
+
+import math
+from enum import StrEnum
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from rhumbline.cli.ending import conclude, undisturbed
+
+LARGEST_SEED = 2**63 - 1
+
+
+class Device(StrEnum):
+    """Where to search."""
+
+    auto = "auto"
+    cpu = "cpu"
+    cuda = "cuda"
+
+
+class Engine(StrEnum):
+    """What decodes."""
+
+    auto = "auto"
+    torch = "torch"
+    fused = "fused"
+
+
+def positive(value: float | None) -> float | None:
+    """The number, refused unless above 0."""
+    if value is not None and not (value > 0 and math.isfinite(value)):
+        raise typer.BadParameter(f"{value} is not a number of seconds above 0")
+    return value
+
+
+Files = Annotated[list[Path], typer.Argument(metavar="FILE", help="TSPLIB files (.tsp) or datasets (.safetensors).")]
+Attempts = Annotated[
+    int | None,
+    typer.Option(min=1, metavar="N", help="Stop after so many attempts per instance; one is a tour from each start."),
+]
+Seconds = Annotated[
+    float | None,
+    typer.Option(
+        callback=positive, metavar="S", help="Stop after so many seconds; equally sized instances share them."
+    ),
+]
+Search = Annotated[str, typer.Option(help="cmaes, sampling, greedy or uniform.")]
+PolicyName = Annotated[str | None, typer.Option("--policy", help="A shipped checkpoint's name or a path. [by problem]")]
+Seed = Annotated[int, typer.Option(min=0, max=LARGEST_SEED, metavar="N", help="Equal seeds give equal attempts.")]
+Output = Annotated[Path | None, typer.Option(help="Write NAME.tour of each instance to this folder.")]
+AsJson = Annotated[bool, typer.Option("--json", help="One JSON object per instance on stdout, and nothing else.")]
+Plot = Annotated[bool, typer.Option("--plot", help="Write NAME.png of each tour, to the folder of --output or here.")]
+Quiet = Annotated[bool, typer.Option("--quiet", help="Nothing on stderr but errors.")]
+Settings = Annotated[
+    list[str] | None,
+    typer.Option("--set", metavar="FIELD=VALUE", help="A setting of the search, such as components=3; repeatable."),
+]
+
+
+def solve(
+    files: Files,
+    attempts: Attempts = None,
+    seconds: Seconds = None,
+    search: Search = "cmaes",
+    policy: PolicyName = None,
+    settings: Settings = None,
+    seed: Seed = 0,
+    device: Annotated[Device, typer.Option(help="auto is a GPU if there is one.")] = Device.auto,
+    engine: Annotated[Engine, typer.Option(help="fused needs an NVIDIA GPU.")] = Engine.auto,
+    output: Output = None,
+    as_json: AsJson = False,
+    plot: Plot = False,
+    quiet: Quiet = False,
+) -> None:
+    """Find short tours of travelling salesman instances; each is checked and measured in its file's own metric.
+
+    Instances of equal size are solved together and share the seconds. Without --attempts and --seconds: 1600 attempts
+    or 30 seconds, whichever comes first. Ctrl-C ends the search and keeps the best tours so far.
+
+    Example: rhumb solve examples/harbour100.tsp --seconds 10 --output tours --plot
+    """
+
+    def body() -> int:
+        with undisturbed():
+            from rhumbline.cli import solving
+        strategy = solving.choose_strategy(search, settings or [])
+        places = solving.Places(output, plot)
+        talk = solving.Talk(as_json, quiet)
+        request = solving.Request(strategy, search, policy, attempts, seconds, seed, device.value, engine.value)
+        return solving.solve_files(files, request, places, talk)
+
+    raise typer.Exit(conclude(body))

@@ -1,0 +1,225 @@
+"""The work of `rhumb solve`: read everything, check everything, search group by group, write and print."""
+
+import time
+import tomllib
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any, cast
+
+import typer
+
+from rhumbline import api
+from rhumbline.checkpoint import DEFAULT, About
+from rhumbline.cli import lines
+from rhumbline.cli.ending import INTERRUPTED, emit, say, undisturbed
+from rhumbline.cli.outputs import free, ready, stems
+from rhumbline.cli.show import drawn
+from rhumbline.decoding import Engine
+from rhumbline.errors import Infeasible, InputError
+from rhumbline.formats import write_plan
+from rhumbline.policies import Policy
+from rhumbline.search import STRATEGIES
+from rhumbline.search.run import Budget, Solution, Task, harvest, search
+from rhumbline.training.config import build
+
+PROBLEM = "tsp"  # of every format that is read so far
+
+
+@dataclass(frozen=True)
+class Request:
+    """What to search with."""
+
+    strategy: Any
+    search: str
+    policy: str | None
+    attempts: int | None
+    seconds: float | None
+    seed: int
+    device: str
+    engine: Engine
+
+    @property
+    def policy_name(self) -> str:
+        """The policy as the user calls it."""
+        return self.policy or DEFAULT[PROBLEM]
+
+    @property
+    def budget(self) -> Budget:
+        """The user's, or the usual one."""
+        return Budget(self.attempts, self.seconds) if self.attempts or self.seconds else api.DEFAULT_BUDGET
+
+    def facts(self, engine: str) -> dict[str, Any]:
+        """How a result was found, for JSON."""
+        return {"search": self.search, "policy": self.policy_name, "engine": engine, "seed": self.seed}
+
+
+@dataclass(frozen=True)
+class Places:
+    """Where files go; `stems` has a name for each instance once they are known."""
+
+    output: Path | None
+    plot: bool
+    stems: tuple[str, ...] = ()
+
+    def tour(self, place: int) -> Path | None:
+        """The tour file of an instance, if one is wanted."""
+        return self.output / f"{self.stems[place]}.tour" if self.output else None
+
+    def picture(self, place: int) -> Path | None:
+        """The picture of an instance, if one is wanted."""
+        return (self.output or Path()) / f"{self.stems[place]}.png" if self.plot else None
+
+    def files(self, place: int) -> list[Path]:
+        """All files of an instance."""
+        return [path for path in (self.tour(place), self.picture(place)) if path]
+
+
+@dataclass(frozen=True)
+class Talk:
+    """What to print."""
+
+    as_json: bool
+    quiet: bool
+
+    def note(self, line: str) -> None:
+        """A line on stderr, unless silence is wanted."""
+        if not self.quiet:
+            say(line)
+
+
+@dataclass(frozen=True)
+class Context:
+    """All that a group needs besides its task."""
+
+    request: Request
+    places: Places
+    talk: Talk
+    about: About
+
+
+def choose_strategy(name: str, settings: Sequence[str]) -> Any:
+    """The strategy of a name with settings; whatever is wrong there is wrong usage."""
+    if name not in STRATEGIES:
+        raise typer.BadParameter(f"'{name}' is not known; known: {', '.join(STRATEGIES)}", param_hint="--search")
+    try:
+        return build(STRATEGIES[name], dict(setting(text) for text in settings), name)
+    except InputError as error:
+        raise typer.BadParameter(str(error), param_hint="--set") from error
+
+
+def setting(text: str) -> tuple[str, Any]:
+    """A field and its value, read as TOML: 3, 0.5, true; anything else is a word."""
+    name, equals, value = text.partition("=")
+    if not equals:
+        raise InputError(f"'{text}' is not FIELD=VALUE, for example components=3")
+    try:
+        return name.strip(), tomllib.loads(f"value = {value}")["value"]
+    except tomllib.TOMLDecodeError:
+        return name.strip(), value
+
+
+def solve_files(files: Sequence[Path], request: Request, places: Places, talk: Talk) -> int:
+    """Solve all instances of all files; nothing is searched before everything has been read and checked."""
+    instances = api.instances_of(list(files))
+    places = prepare_places(places, instances)
+    policy, about = api.policy_with_facts(request.policy, PROBLEM)
+    if not request.attempts and not request.seconds:
+        talk.note("no budget given: up to 1,600 attempts or 30 seconds, whichever comes first (--attempts, --seconds)")
+    return solve_groups(instances, policy, Context(request, places, talk, about))
+
+
+def prepare_places(places: Places, instances: Sequence[Any]) -> Places:
+    """Places with names, every folder made and tried."""
+    named = replace(places, stems=tuple(stems([i.name for i in instances])))
+    if places.plot:
+        from rhumbline.plots.tour import require_matplotlib
+
+        require_matplotlib()
+    if places.output or places.plot:
+        ready(places.output or Path())
+        free(path for place in range(len(instances)) for path in named.files(place))
+    return named
+
+
+def solve_groups(instances: Sequence[Any], policy: Policy[Any, Any, Any], context: Context) -> int:
+    """Groups one after the other until all are done or a signal comes; the exit code."""
+    finished = 0
+    try:
+        for count in solved(instances, policy, context):
+            finished += count
+    except KeyboardInterrupt:
+        tell_interruption(finished, len(instances), context.talk)
+        return INTERRUPTED
+    return 0
+
+
+def solved(instances: Sequence[Any], policy: Policy[Any, Any, Any], context: Context) -> Iterator[int]:
+    """The number of instances in each group, after it was solved, written and printed."""
+    request = context.request
+    device = api.find_device(request.device)
+    for group, task in api.tasks(instances, policy, seed=request.seed, device=device, engine=request.engine):
+        context.talk.note(header(task, context))
+        found, interrupted = run_search(task, context)
+        with undisturbed():
+            deliver(group, found, task, context)
+            yield len(found)
+        if interrupted:
+            raise KeyboardInterrupt
+
+
+def header(task: Task, context: Context) -> str:
+    """The line before a group."""
+    request = context.request
+    policy = f"policy {request.policy_name} (trained at {context.about.size})"
+    return lines.task_line(task, policy, lines.search_text(request.search, request.strategy))
+
+
+def run_search(task: Task, context: Context) -> tuple[list[Solution], bool]:
+    """Verified incumbents, and whether a signal ended the search."""
+    request, began = context.request, time.monotonic()
+    with drawn(task.instances, request.budget, context.talk.quiet) as watch:
+        try:
+            found, interrupted = search(request.strategy, task, request.budget, watch)
+        except KeyboardInterrupt:  # it came after the search, while tours were being checked
+            found, interrupted = harvest(task, time.monotonic() - began, ()), True
+    if not found and not interrupted:
+        raise Infeasible("the search ended without a tour")
+    return found, interrupted
+
+
+def deliver(group: api.Group, found: Sequence[Solution], task: Task, context: Context) -> None:
+    """Write all files of a group, then print its results."""
+    for place, solution in zip(group.places, found, strict=False):
+        write_files(place, solution, context)
+    width = max((len(s.instance.name) for s in found), default=0)
+    facts = context.request.facts(task.taken_engine)
+    for place, solution in zip(group.places, found, strict=False):
+        if context.talk.as_json:
+            emit(lines.result_json(solution, task.problem.name, facts))
+        else:
+            emit(lines.result_line(solution, width, context.places.files(place)))
+    if len(found) > 1:
+        context.talk.note(lines.summary_line(found))
+
+
+def write_files(place: int, solution: Solution, context: Context) -> None:
+    """The tour and the picture of an instance, as far as wanted."""
+    tour, picture, plan = context.places.tour(place), context.places.picture(place), cast(Any, solution.plan)
+    if tour:
+        cost = lines.cost_text(solution.cost, solution.instance.whole).replace(",", "")
+        write_plan(tour, plan, solution.instance, f"cost {cost}, found by rhumbline")
+    if picture:
+        from rhumbline.plots.tour import save_tour
+
+        save_tour(picture, solution.instance, plan)
+
+
+def tell_interruption(finished: int, total: int, talk: Talk) -> None:
+    """Say what an interruption left; missing results are said even where silence is wanted."""
+    if not finished:
+        say("interrupted before any tour was found")
+    elif finished < total:
+        say(f"interrupted; {total - finished:,} of {total:,} instances were not reached")
+    else:
+        talk.note("interrupted; these tours are the best found so far")

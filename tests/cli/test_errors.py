@@ -1,0 +1,186 @@
+"""Every way to fail has its exit code and one line on stderr, before any search begins."""
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from rhumbline.checkpoint import About, save
+from rhumbline.cli import solving
+from rhumbline.policies.tsp import Architecture, TSPPolicy
+from rhumbline.problems.tsp import TSP, Tour
+
+Run = Callable[..., Any]
+
+
+def never(*_: object, **__: object) -> None:
+    raise AssertionError("the search began")
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        ([], "Missing argument"),
+        (["x.tsp", "--attempts", "0"], "greater than or equal to 1"),
+        (["x.tsp", "--seconds", "0"], "0.0 is not a number of seconds above 0"),
+        (["x.tsp", "--seconds", "nan"], "nan is not a number of seconds above 0"),
+        (["x.tsp", "--search", "tabu"], "'tabu' is not known; known: cmaes, sampling, greedy, uniform"),
+        (["x.tsp", "--device", "tpu"], "'tpu' is not one of"),
+        (["x.tsp", "--set", "sigma"], "'sigma' is not FIELD=VALUE"),
+        (["x.tsp", "--set", "size=3"], "unknown key 'size'; known here: components, population, sigma, temperature"),
+        (["x.tsp", "--set", "components=2.5"], "components is 2.5; expected a value of type int"),
+        (["x.tsp", "--set", "components=many"], "components is 'many'; expected a value of type int"),
+        (["x.tsp", "--set", "population=1"], "a population of at least 2"),
+        (["x.tsp", "--nonsense"], "No such option"),
+    ],
+)
+def test_wrong_usage_is_exit_2(rhumb: Run, words: list[str], message: str) -> None:
+    """Wrong options end with 2 and say what is expected."""
+    done = rhumb("solve", *words)
+    assert (done.exit_code, done.stdout) == (2, "")
+    assert message in " ".join(done.stderr.replace("│", " ").split())
+
+
+def test_a_bad_file_among_good_ones_stops_everything(
+    rhumb: Run, policy: Path, square: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """All files are read before anything is searched, and the bad one is named."""
+    monkeypatch.setattr(solving, "search", never)
+    bad = tmp_path / "bad.tsp"
+    bad.write_text("DIMENSION : 3\nEDGE_WEIGHT_TYPE : EUC_2D\nNODE_COORD_SECTION\n1 0 0\n2 1 1\nEOF\n")
+    done = rhumb("solve", square, bad, "--policy", policy)
+    message = f"error: {bad}:3: NODE_COORD_SECTION has 2 rows, DIMENSION says 3; correct one of them\n"
+    assert (done.exit_code, done.stdout, done.stderr) == (3, "", message)
+
+
+@pytest.mark.parametrize("extra", [["--quiet"], ["--json"]])
+def test_a_missing_file_is_exit_3(rhumb: Run, policy: Path, tmp_path: Path, extra: list[str]) -> None:
+    """Errors are said with --quiet too, and never on stdout."""
+    done = rhumb("solve", tmp_path / "no.tsp", "--policy", policy, *extra)
+    message = f"error: {tmp_path / 'no.tsp'}: there is no such file; check the name and the folder\n"
+    assert (done.exit_code, done.stdout, done.stderr) == (3, "", message)
+
+
+def test_a_folder_that_cannot_be_written_is_found_out_first(
+    rhumb: Run, policy: Path, square: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A folder below a file cannot exist: exit 3 before the search."""
+    monkeypatch.setattr(solving, "search", never)
+    done = rhumb("solve", square, "--policy", policy, "--output", square / "tours")
+    message = f"error: {square / 'tours'}: nothing can be written there: Not a directory; choose another folder\n"
+    assert (done.exit_code, done.stdout, done.stderr) == (3, "", message)
+
+
+def test_a_folder_in_the_place_of_a_tour_is_found_out_first(
+    rhumb: Run, policy: Path, square: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What cannot be replaced is refused before the search, and nothing is left behind."""
+    monkeypatch.setattr(solving, "search", never)
+    (tmp_path / "out" / "square.tour").mkdir(parents=True)
+    done = rhumb("solve", square, "--policy", policy, "--output", tmp_path / "out")
+    assert (done.exit_code, done.stdout) == (3, "")
+    assert done.stderr.startswith(f"error: {tmp_path / 'out' / 'square.tour'}: cannot be replaced")
+    assert [p.name for p in (tmp_path / "out").iterdir()] == ["square.tour"]
+
+
+def test_an_unknown_or_damaged_checkpoint_is_exit_3(rhumb: Run, policy: Path, square: Path, tmp_path: Path) -> None:
+    """The message names the checkpoint; it is one line, whatever torch has to say."""
+    (tmp_path / "cut.safetensors").write_bytes(policy.read_bytes()[:1000])
+    for name in ("nobody", tmp_path / "cut.safetensors"):
+        done = rhumb("solve", square, "--policy", name, "--attempts", 1)
+        assert (done.exit_code, done.stdout, done.stderr.count("\n")) == (3, "", 1)
+        assert done.stderr.startswith("error: ")
+        assert str(name) in done.stderr
+
+
+def test_a_single_policy_has_no_space_to_search(rhumb: Run, square: Path, tmp_path: Path) -> None:
+    """CMA-ES on a policy without latents is refused with what to do instead."""
+    save(tmp_path / "single.safetensors", TSPPolicy(Architecture(16, 2, 1, 16, 0)), About("tsp", 20))
+    done = rhumb("solve", square, "--policy", tmp_path / "single.safetensors", "--attempts", 1, "--quiet")
+    message = "error: this policy has no latent space to search; use --search sampling or greedy\n"
+    assert (done.exit_code, done.stdout, done.stderr) == (3, "", message)
+
+
+def test_an_engine_that_is_not_here_is_exit_4(rhumb: Run, policy: Path, square: Path) -> None:
+    """Asking for the fused engine on a CPU is an error, never a silent fallback."""
+    done = rhumb("solve", square, "--policy", policy, "--attempts", 1, "--device", "cpu", "--engine", "fused")
+    assert (done.exit_code, done.stdout) == (4, "")
+    assert done.stderr.startswith("error: the fused engine needs an NVIDIA GPU")
+
+
+def test_pictures_without_matplotlib_are_exit_4(
+    rhumb: Run, policy: Path, square: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The missing extra is named before the search begins."""
+    monkeypatch.setattr("rhumbline.plots.tour.find_spec", lambda name: None)
+    monkeypatch.setattr(solving, "search", never)
+    done = rhumb("solve", square, "--policy", policy, "--plot")
+    message = "error: pictures need matplotlib; get it with: pip install 'rhumbline[plots]'\n"
+    assert (done.exit_code, done.stdout, done.stderr) == (4, "", message)
+
+
+def test_a_plan_that_fails_verification_is_exit_5(
+    rhumb: Run, policy: Path, square: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A wrong tour is neither printed nor written."""
+    monkeypatch.setattr(TSP, "decode", lambda *_: Tour((0, 1, 1, 3)))
+    words = ("--policy", policy, "--attempts", 1, "--device", "cpu", "--quiet", "--output", tmp_path / "out")
+    done = rhumb("solve", square, *words)
+    message = "error: square: the tour visits city 20 2 times\n"
+    assert (done.exit_code, done.stdout, done.stderr) == (5, "", message)
+    assert list((tmp_path / "out").iterdir()) == []
+
+
+def test_a_search_without_a_tour_is_exit_5(
+    rhumb: Run, policy: Path, square: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """No tour at the end of a search is a failure, not an empty success."""
+    monkeypatch.setattr(solving, "search", lambda *_: ([], False))
+    done = rhumb("solve", square, "--policy", policy, "--quiet")
+    assert (done.exit_code, done.stdout, done.stderr) == (5, "", "error: the search ended without a tour\n")
+
+
+def test_an_interruption_while_reading_is_exit_130(rhumb: Run, square: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Ctrl-C before the search is one word, no traceback."""
+
+    def interrupted(*_: object) -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr("rhumbline.api.instances_of", interrupted)
+    done = rhumb("solve", square)
+    assert (done.exit_code, done.stdout, done.stderr) == (130, "", "interrupted\n")
+
+
+def test_an_interruption_before_any_tour_says_so(
+    rhumb: Run, policy: Path, square: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """With nothing found there is nothing to print, and even --quiet says why."""
+    monkeypatch.setattr(solving, "search", lambda *_: ([], True))
+    done = rhumb("solve", square, "--policy", policy, "--quiet")
+    assert (done.exit_code, done.stdout, done.stderr) == (130, "", "interrupted before any tour was found\n")
+
+
+def test_an_interruption_while_checking_loses_nothing(
+    rhumb: Run, policy: Path, square: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Ctrl-C between the search and its result still verifies and prints the tour."""
+    search = solving.search
+
+    def late(*words: Any) -> None:
+        search(*words)
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(solving, "search", late)
+    done = rhumb("solve", square, "--policy", policy, "--attempts", 8, "--device", "cpu", "--quiet")
+    assert (done.exit_code, done.stderr) == (130, "")
+    assert done.stdout.startswith("square  cost ")
+
+
+def test_our_own_bugs_keep_their_traceback(
+    rhumb: Run, policy: Path, square: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Only what a user can put right is shortened to a line."""
+    monkeypatch.setattr(solving, "search", lambda *_: 1 / 0)
+    done = rhumb("solve", square, "--policy", policy, "--quiet")
+    assert (done.exit_code, type(done.exception)) == (1, ZeroDivisionError)

@@ -1,0 +1,149 @@
+"""The command as a process: signals, pipes, terminals, and what it imports."""
+
+import json
+import os
+import pty
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from rhumbline import __version__
+from rhumbline.checkpoint import load
+from rhumbline.formats import read
+from rhumbline.formats.tsplib import read_tour
+
+Start = Callable[..., subprocess.Popen[str]]
+PATIENCE = 60  # seconds; busy machines
+
+
+def begun(process: subprocess.Popen[str]) -> str:
+    """Wait for the line before the search, and then until tours have been found."""
+    assert process.stderr
+    line = process.stderr.readline()
+    time.sleep(1.0)
+    return line
+
+
+def test_ctrl_c_ends_the_search_and_keeps_its_tour(start: Start, policy: Path, square: Path, tmp_path: Path) -> None:
+    """SIGINT: exit 130, the tour verified, written and printed, no traceback."""
+    process = start(
+        "solve", square, "--policy", policy, "--seconds", 300, "--device", "cpu", "--json", "--output", "out"
+    )
+    assert begun(process).startswith("square  tsp, 4 cities")
+    process.send_signal(signal.SIGINT)
+    stdout, stderr = process.communicate(timeout=PATIENCE)
+    assert (process.returncode, stderr) == (130, "interrupted; these tours are the best found so far\n")
+    found = json.loads(stdout)
+    assert (found["cost"], found["verified"]) == (40, True)
+    assert read_tour(tmp_path / "out" / "square.tour", read(square)).cost(read(square)) == 40
+
+
+def test_a_signal_leaves_later_groups_out(start: Start, policy: Path, square: Path, tsp: Callable[..., Path]) -> None:
+    """SIGTERM is like Ctrl-C, and what was not reached is counted."""
+    process = start("solve", square, tsp("b", 9), "--policy", policy, "--seconds", 300, "--device", "cpu")
+    begun(process)
+    process.send_signal(signal.SIGTERM)
+    stdout, stderr = process.communicate(timeout=PATIENCE)
+    assert (process.returncode, stderr) == (130, "interrupted; 1 of 2 instances were not reached\n")
+    assert [line.split()[0] for line in stdout.splitlines()] == ["square"]
+
+
+def test_a_closed_pipe_ends_quietly(start: Start, policy: Path, tsp: Callable[..., Path]) -> None:
+    """`rhumb ... | head -0`: no traceback, and the exit code that shells give for it."""
+    reader, writer = os.pipe()
+    os.close(reader)
+    words = ("--policy", policy, "--search", "greedy", "--device", "cpu", "--quiet")
+    process = start("solve", tsp("a"), *words, stdout=writer)
+    os.close(writer)
+    assert (process.communicate(timeout=PATIENCE)[1], process.returncode) == ("", 141)
+
+
+def test_a_full_disk_behind_stdout_is_an_error(start: Start) -> None:
+    """Results that cannot be printed are not a success."""
+    code = "import sys; from rhumbline.cli.ending import conclude, emit; sys.exit(conclude(lambda: emit('result')))"
+    with open("/dev/full", "w") as full:
+        process = start(args=[sys.executable, "-c", code], stdout=full)
+        stderr = process.communicate(timeout=PATIENCE)[1]
+    expected = "error: standard output: cannot be written (No space left on device)\n"
+    assert (process.returncode, stderr) == (3, expected)
+
+
+def test_a_terminal_sees_live_progress_and_stdout_stays_clean(start: Start, policy: Path, square: Path) -> None:
+    """The bar with attempts, best, latest and gap is drawn on stderr; stdout has the result line alone."""
+    ours, theirs = pty.openpty()
+    words = ("--policy", policy, "--seconds", 1, "--device", "cpu")
+    process = start("solve", square, *words, stderr=theirs)
+    os.close(theirs)
+    stdout, _ = process.communicate(timeout=PATIENCE)
+    drawn = read_all(ours)
+    assert process.returncode == 0
+    assert stdout.startswith("square  cost 40   gap 0.00% to 40 (best known)   ")
+    assert stdout.count("\n") == 1
+    assert "best 40   latest 40   gap 0.00%" in drawn
+
+
+def read_all(terminal: int) -> str:
+    """Everything that was drawn; reading past the end of a closed terminal is an error on Linux."""
+    parts: list[bytes] = []
+    try:
+        while part := os.read(terminal, 65536):
+            parts.append(part)
+    except OSError:
+        pass
+    os.close(terminal)
+    return b"".join(parts).decode()
+
+
+@pytest.mark.parametrize("words", [["--help"], ["--version"], ["solve", "--help"], ["train", "--help"]])
+def test_help_is_quick(start: Start, words: list[str]) -> None:
+    """Neither help nor version imports torch or numpy, so they take a fraction of a second."""
+    code = "import sys; from rhumbline.cli import main\ntry: main()\nfinally: print(*sys.modules, file=sys.stderr)"
+    process = start(*words, args=[sys.executable, "-c", code, *words])
+    stdout, stderr = process.communicate(timeout=PATIENCE)
+    assert not {"torch", "numpy", "matplotlib"} & set(stderr.split())
+    assert (process.returncode, bool(stdout)) == (0, True)
+
+
+@pytest.mark.parametrize("verb", ["solve", "train", "sample", "info"])
+def test_every_help_has_an_example(rhumb: Callable[..., Any], verb: str, capsys: pytest.CaptureFixture[str]) -> None:
+    """Each verb shows a command to start from."""
+    done = rhumb(verb, "--help")
+    assert done.exit_code == 0
+    assert f"rhumb {verb} " in done.stdout.partition("xample")[2]
+
+
+def test_version(rhumb: Callable[..., Any]) -> None:
+    """The version is one line on stdout."""
+    done = rhumb("--version")
+    assert (done.exit_code, done.stdout) == (0, f"rhumbline {__version__}\n")
+
+
+def test_training_needs_neither_typer_nor_rich(start: Start, recipe: Path, tmp_path: Path) -> None:
+    """On a bare GPU node `python -m rhumbline train` trains, and other verbs say what is missing."""
+    for name in ("typer", "rich", "matplotlib"):
+        (tmp_path / "bare" / name).mkdir(parents=True)
+        (tmp_path / "bare" / name / "__init__.py").write_text(f"raise ImportError('no {name} here')")
+    bare = os.environ | {"PYTHONPATH": f"{tmp_path / 'bare'}:{Path(__file__).parents[2]}", "OMP_NUM_THREADS": "1"}
+    process = start("train", recipe, "--out", "run", "--device", "cpu", "--quiet", env=bare)
+    stdout, stderr = process.communicate(timeout=PATIENCE)
+    assert (process.returncode, stdout, stderr) == (0, "run/policy.safetensors\n", "")
+
+
+def test_a_signal_during_training_leaves_the_checkpoint(start: Start, recipe: Path, tmp_path: Path) -> None:
+    """Ctrl-C: exit 130, and a policy that can be read."""
+    process = start("train", recipe, "--device", "cpu", "--minutes", 9, "--set", "updates=0")
+    assert process.stderr
+    process.stderr.readline()
+    process.stderr.readline()
+    process.send_signal(signal.SIGINT)
+    stdout, stderr = process.communicate(timeout=PATIENCE)
+    assert (process.returncode, stdout) == (130, "")
+    assert stderr.splitlines()[-1] == "interrupted; the last checkpoint in runs/tiny is intact"
+    assert "Traceback" not in stderr
+    assert load(tmp_path / "runs" / "tiny" / "policy.safetensors").problem == "tsp"

@@ -1,0 +1,108 @@
+"""`rhumb sample` and `rhumb info`."""
+
+import json
+import platform
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+
+from rhumbline import __version__
+from rhumbline.checkpoint import shipped
+from rhumbline.formats.dataset import load_dataset
+
+Run = Callable[..., Any]
+
+
+def test_samples_are_those_of_their_seed(rhumb: Run, tmp_path: Path) -> None:
+    """The file holds what a CPU generator of that seed gives, its path is printed, and equal seeds give equal bytes."""
+    one, two = tmp_path / "deep" / "one.safetensors", tmp_path / "one.safetensors"
+    done = rhumb("sample", "tsp", "--size", 7, "--count", 3, "--seed", 4, "--out", one)
+    assert (done.exit_code, done.stdout, done.stderr) == (0, f"{one}\n", "")
+    rhumb("sample", "tsp", "--size", 7, "--count", 3, "--seed", 4, "--out", two)
+    assert one.read_bytes() == two.read_bytes()
+    expected = torch.rand(3, 7, 2, generator=torch.Generator().manual_seed(4)).numpy()
+    np.testing.assert_array_equal(np.stack([i.plane for i in load_dataset(one)]), expected.astype(np.float64))
+
+
+def test_samples_are_not_written_over(rhumb: Run, tmp_path: Path) -> None:
+    """A file that is there stays, unless --force is given."""
+    path = tmp_path / "a.safetensors"
+    path.write_text("precious")
+    done = rhumb("sample", "tsp", "--size", 3, "--count", 1, "--out", path)
+    message = f"error: {path}: is there already; give --force to replace it\n"
+    assert (done.exit_code, done.stdout, done.stderr, path.read_text()) == (3, "", message, "precious")
+    assert rhumb("sample", "tsp", "--size", 3, "--count", 1, "--out", path, "--force").exit_code == 0
+    assert len(load_dataset(path)) == 1
+
+
+def test_samples_can_be_solved(rhumb: Run, policy: Path, tmp_path: Path) -> None:
+    """The output of one verb is the input of the other."""
+    path = tmp_path / "s.safetensors"
+    rhumb("sample", "tsp", "--size", 5, "--count", 4, "--out", path)
+    done = rhumb("solve", path, "--policy", policy, "--search", "greedy", "--device", "cpu", "--quiet", "--json")
+    assert [json.loads(line)["name"] for line in done.stdout.splitlines()] == [f"s-000{i}" for i in (1, 2, 3, 4)]
+
+
+@pytest.mark.parametrize(
+    ("words", "code"),
+    [
+        (["tsp"], 2),
+        (["tsp", "--out", "a.tsp"], 2),
+        (["vrp", "--out", "a.safetensors"], 2),
+        (["tsp", "--count", 0, "--out", "a.safetensors"], 2),
+        (["tsp", "--count", 10**12, "--out", "a.safetensors"], 2),
+        (["tsp", "--size", 1001, "--count", 1, "--out", "a.safetensors"], 3),
+        (["tsp", "--out", "/proc/nothing/a.safetensors"], 3),
+    ],
+)
+def test_what_cannot_be_sampled_is_refused(
+    rhumb: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, words: list[object], code: int
+) -> None:
+    """Wrong usage is 2, sizes and places that cannot be used are 3, and no file is left."""
+    monkeypatch.chdir(tmp_path)
+    done = rhumb("sample", *words)
+    assert (done.exit_code, done.stdout, list(tmp_path.iterdir())) == (code, "", [])
+    assert "Traceback" not in done.stderr
+
+
+def test_info_tells_versions_devices_and_engines(rhumb: Run) -> None:
+    """Everything a bug report needs, as JSON and in words."""
+    facts = json.loads(rhumb("info", "--json").stdout)
+    assert list(facts) == ["versions", "devices", "engines", "checkpoints"]
+    assert facts["versions"]["rhumbline"] == __version__
+    assert facts["versions"]["python"] == platform.python_version()
+    assert facts["engines"]["torch"] is None
+    assert [c["name"] for c in facts["checkpoints"]] == list(shipped())
+    done = rhumb("info")
+    assert (done.exit_code, done.stderr) == (0, "")
+    assert [line.split()[0] for line in done.stdout.splitlines()][:4] == ["versions", "devices", "engine", "engine"]
+
+
+@pytest.mark.skipif(torch.cuda.is_available(), reason="the fused engine may run here")
+def test_info_says_why_an_engine_is_missing(rhumb: Run) -> None:
+    """A reason, not just a no."""
+    reason = "the fused engine needs an NVIDIA GPU with Triton, and this runs on the CPU"
+    assert json.loads(rhumb("info", "--json").stdout)["engines"]["fused"] == reason
+    assert f"engine       fused: not available: {reason}" in rhumb("info").stdout
+
+
+def test_info_describes_a_checkpoint(rhumb: Run, policy: Path) -> None:
+    """Training facts, number of weights and latent size come from the file itself."""
+    facts = json.loads(rhumb("info", policy, "--json").stdout)
+    known = {"name": "tiny", "problem": "tsp", "size": 20, "updates": 7, "latent": 4, "validation": {"greedy": 4.5}}
+    assert facts | known == facts
+    lines = rhumb("info", policy).stdout.splitlines()
+    assert lines[0] == "tiny: tsp, trained at 20 cities, 7 updates"
+    assert lines[1] == f"{facts['weights']:,} weights, latent space of 4 dimensions"
+    assert lines[2] == "validation greedy 4.5000"
+
+
+def test_info_on_nothing_is_exit_3(rhumb: Run) -> None:
+    """An unknown checkpoint is an error that names it."""
+    done = rhumb("info", "nobody")
+    assert (done.exit_code, done.stdout) == (3, "")
+    assert done.stderr.startswith("error: no checkpoint 'nobody'")

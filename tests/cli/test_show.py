@@ -1,0 +1,41 @@
+"""The numbers of the live line, by hand."""
+
+import numpy as np
+import torch
+
+from rhumbline.cli import show
+from rhumbline.problems.tsp import TSPInstance
+from rhumbline.search.run import Budget, Progress
+
+SQUARE = np.array([[0.0, 0.0], [30.0, 0.0], [30.0, 40.0]])
+WHOLE = TSPInstance("w", "EUC_2D", SQUARE, best_known=1000.0)
+EXACT = TSPInstance("e", "EXACT_2D", SQUARE)
+
+
+def after(attempts: int, seconds: float) -> Progress:
+    return Progress(attempts, seconds, torch.zeros(1), torch.zeros(1), None)
+
+
+def test_the_bar_follows_the_budget_that_ends_first() -> None:
+    """The fraction is the larger of time and attempts, never beyond 1, and needs only one of them."""
+    assert show.fraction(after(50, 1.0), Budget(100, 10.0)) == 0.5
+    assert show.fraction(after(50, 9.0), Budget(100, 10.0)) == 0.9
+    assert show.fraction(after(50, 9.0), Budget(attempts=200)) == 0.25
+    assert show.fraction(after(50, 11.0), Budget(seconds=10.0)) == 1.0
+
+
+def test_costs_are_shown_in_the_instance_s_own_units() -> None:
+    """Unrounded metrics are searched in the unit square, so the longer side scales them back; others are as they are."""
+    assert show.scales([WHOLE, EXACT]).tolist() == [1.0, 40.0]
+
+
+def test_the_line_for_one_instance() -> None:
+    """Best, latest and the gap to the best known cost."""
+    line = show.standing([WHOLE], 1344, np.array([1010.0]), np.array([1234.0]))
+    assert line == "  attempts 1,344   best 1,010   latest 1,234   gap 1.00%"
+
+
+def test_the_line_for_several_instances() -> None:
+    """Means, and no gap unless all best known costs are known."""
+    line = show.standing([WHOLE, EXACT], 16, np.array([1.0, 2.0]), np.array([2.0, 4.0]))
+    assert line == "  attempts 16   mean best 1.5000   latest 3.0000"

@@ -1,0 +1,129 @@
+"""`rhumb train`: reports, metrics, resuming, and refusals."""
+
+import json
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from rhumbline.cli import train
+from rhumbline.training.run import Diverged
+
+Words = Callable[..., tuple[int, str, str]]
+
+
+@pytest.fixture
+def run(capsys: pytest.CaptureFixture[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Words:
+    """Runs the verb in `tmp_path`: exit code, stdout and stderr."""
+    monkeypatch.chdir(tmp_path)
+
+    def call(*words: object) -> tuple[int, str, str]:
+        code = train.main([*map(str, words), "--device", "cpu"])
+        return (code, *capsys.readouterr())
+
+    return call
+
+
+def metrics(folder: Path) -> list[dict[str, Any]]:
+    return [json.loads(line) for line in (folder / "metrics.jsonl").read_text().splitlines()]
+
+
+def test_a_run_reports_and_says_where_the_policy_is(run: Words, recipe: Path, tmp_path: Path) -> None:
+    """Stderr has titles and a row per report, stdout the policy, metrics.jsonl the same reports as JSON."""
+    code, stdout, stderr = run(recipe)
+    assert (code, stdout) == (0, "runs/tiny/policy.safetensors\n")
+    titles, *rows = stderr.splitlines()
+    assert titles.split() == list(train.TITLES)
+    assert [row.split()[0] for row in rows] == ["1", "2", "3"]
+    kept = metrics(tmp_path / "runs" / "tiny")
+    assert [line["update"] for line in kept] == [1, 2, 3]
+    assert [f"{line['greedy']:.4f}" for line in kept] == [row.split()[6] for row in rows]
+
+
+def test_resuming_goes_on_in_the_same_folder(run: Words, recipe: Path, tmp_path: Path) -> None:
+    """--resume counts on from the last update and appends to the metrics; --quiet leaves stderr empty."""
+    run(recipe, "--out", "one", "--quiet")
+    assert run(recipe, "--resume", "one", "--set", "updates=5", "--quiet") == (0, "one/policy.safetensors\n", "")
+    assert [line["update"] for line in metrics(tmp_path / "one")] == [1, 2, 3, 4, 5]
+
+
+def test_a_finished_run_has_nothing_to_resume(run: Words, recipe: Path) -> None:
+    """Resuming a run whose updates are done says so instead of doing nothing."""
+    run(recipe, "--out", "one", "--quiet")
+    message = "error: one: nothing to train, all updates are done; try --set updates=N or --minutes M\n"
+    assert run(recipe, "--resume", "one") == (3, "", message)
+
+
+def test_another_run_is_not_written_over(run: Words, recipe: Path, tmp_path: Path) -> None:
+    """A folder that holds a run is refused, and its weights stay as they are."""
+    run(recipe, "--out", "one", "--quiet")
+    before = (tmp_path / "one" / "policy.safetensors").read_bytes()
+    message = "error: one: holds a run already; go on with it by --resume one, or choose another --out\n"
+    assert run(recipe, "--out", "one") == (3, "", message)
+    assert (tmp_path / "one" / "policy.safetensors").read_bytes() == before
+
+
+def test_a_trained_policy_solves(run: Words, rhumb: Callable[..., Any], recipe: Path, square: Path) -> None:
+    """What `train` writes is what `solve` and `info` read."""
+    run(recipe, "--out", "one", "--quiet")
+    done = rhumb("solve", square, "--policy", "one/policy.safetensors", "--attempts", 32, "--device", "cpu", "--json")
+    assert (done.exit_code, json.loads(done.stdout)["cost"]) == (0, 40)
+    facts = json.loads(rhumb("info", "one/policy.safetensors", "--json").stdout)
+    assert (facts["size"], facts["updates"], facts["latent"]) == (8, 3, 4)
+    assert facts["recipe"]["objective"]["starts"] == 4
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        (["--set", "speed=9"], "unknown key 'speed'; known here: problem, size, batch"),
+        (["--set", "updates=0"], "give --minutes, or `updates` in the recipe"),
+        (["--resume", "nowhere"], "nowhere: no training to resume"),
+        (["--out", "tiny.toml/run"], "nothing can be written there"),
+    ],
+)
+def test_what_cannot_be_trained_is_exit_3(run: Words, recipe: Path, words: list[str], message: str) -> None:
+    """Recipe, checkpoint and folder are checked before training; the error is one line."""
+    code, stdout, stderr = run(recipe, *words)
+    assert (code, stdout, stderr.count("\n")) == (3, "", 1)
+    assert stderr.startswith("error: ")
+    assert message in stderr
+
+
+def test_a_missing_recipe_is_exit_3(run: Words) -> None:
+    """The missing file is named, and no folder is left behind."""
+    assert run("none.toml") == (3, "", "error: none.toml: no such recipe\n")
+    assert not Path("runs").exists()
+
+
+@pytest.mark.parametrize(
+    "words", [[], ["r.toml", "--minutes", "0"], ["r.toml", "--minutes", "x"], ["r.toml", "--fast"]]
+)
+def test_wrong_usage_is_exit_2(words: list[str], capsys: pytest.CaptureFixture[str]) -> None:
+    """argparse's own exit code is the documented one."""
+    with pytest.raises(SystemExit) as end:
+        train.main(words)
+    assert end.value.code == 2
+    assert capsys.readouterr().err.startswith("usage: rhumb train")
+
+
+def test_divergence_is_exit_1(run: Words, recipe: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A training that diverges ends with its reason in one line."""
+
+    def diverge(*_: object, **__: object) -> Iterator[None]:
+        raise Diverged("update 3: the loss is not finite; the last checkpoint is intact")
+        yield
+
+    monkeypatch.setattr("rhumbline.training.run.train", diverge)
+    message = "error: update 3: the loss is not finite; the last checkpoint is intact\n"
+    assert run(recipe) == (1, "", message)
+
+
+def test_only_the_first_process_prints(
+    run: Words, recipe: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Under torchrun other processes are silent and leave the metrics alone."""
+    monkeypatch.setenv("RANK", "1")
+    assert run(recipe, "--out", "two") == (0, "", "")
+    assert not (tmp_path / "two" / "metrics.jsonl").exists()

@@ -1,0 +1,60 @@
+"""Small policies and batches for all tests. One thread, so that the suite is quick on a shared machine."""
+
+import os
+
+os.environ["TRITON_INTERPRET"] = "1"  # before anything imports triton; tests/kernels/conftest.py says the same
+
+from collections.abc import Callable
+
+import numpy as np
+import pytest
+import torch
+
+from rhumbline.policies.tsp import Architecture, TSPPolicy
+from rhumbline.problems.tsp import TSP, TSPBatch, TSPInstance
+
+torch.set_num_threads(1)
+
+
+def tiny_policy(latent: int = 4, seed: int = 0, **sizes: int) -> TSPPolicy:
+    """A random policy whose logits are neither flat nor saturated and whose latents matter."""
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(seed)
+        policy = TSPPolicy(Architecture(**{"width": 32, "heads": 2, "layers": 1, "hidden": 32, "latent": latent} | sizes))
+        for name, weight in policy.decoder.named_parameters():
+            if name.endswith("_latent"):
+                weight.data.normal_(0, 0.01)  # times the amplification of 100
+            elif name.endswith("_bias"):
+                weight.data.normal_(0, 0.3)
+    return policy.requires_grad_(False)
+
+
+@pytest.fixture(scope="session")
+def make_policy() -> Callable[..., TSPPolicy]:
+    return tiny_policy
+
+
+@pytest.fixture(scope="session")
+def policy() -> TSPPolicy:
+    return tiny_policy()
+
+
+@pytest.fixture
+def rng() -> torch.Generator:
+    return torch.Generator().manual_seed(1)
+
+
+@pytest.fixture
+def make_batch(rng: torch.Generator) -> Callable[[int, int], TSPBatch]:
+    return lambda count, size: TSP().sample(count, size, rng)
+
+
+@pytest.fixture
+def make_instances() -> Callable[..., list[TSPInstance]]:
+    """Instances in the unrounded metric whose unit is not that of the unit square."""
+
+    def make(count: int, size: int, seed: int = 0, scale: float = 1.0) -> list[TSPInstance]:
+        xy = scale * np.random.default_rng(seed).random((count, size, 2))
+        return [TSPInstance(f"random-{i}", "EXACT_2D", xy=x) for i, x in enumerate(xy)]
+
+    return make

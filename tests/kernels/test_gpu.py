@@ -1,0 +1,172 @@
+"""The rollout kernel, in Triton's interpreter and in float32, against the plain engine."""
+
+from dataclasses import replace
+
+import pytest
+import torch
+from triton.runtime.interpreter import InterpretedFunction
+
+from rhumbline import kernels, noise
+from rhumbline.decoding import BELOW_ONE, choose, rollout
+from rhumbline.errors import MissingExtra
+from rhumbline.kernels import gpu
+from rhumbline.problems.tsp import TSP, TSPBatch
+
+assert isinstance(gpu.tsp_rollout_kernel, InterpretedFunction), "the kernels were imported before conftest.py was read"
+
+pytestmark = [
+    # Triton 3.6 turns arrays of one element into scalars, which numpy 2.3 only announces to refuse.
+    pytest.mark.filterwarnings("ignore:Conversion of an array with ndim > 0 to a scalar:DeprecationWarning:triton.*"),
+]
+
+NEAR_TIE = 1e-6  # of the total weight: float32 sums in another order
+SMALL_TILE = (16, 1)
+SEED, ATTEMPT = (5 << 32) + 17, 6
+CPU, CUDA = torch.device("cpu"), torch.device("cuda")
+
+
+@pytest.fixture(scope="module")
+def wide(make_policy):
+    """A policy of the sizes the kernels are made for."""
+    return make_policy(latent=4, width=128, heads=8, hidden=64)
+
+
+def problem_of(nodes: int, count: int, tried: int, starts: int, policy) -> tuple[TSPBatch, torch.Tensor, torch.Tensor]:
+    rng = torch.Generator().manual_seed(nodes)
+    batch = TSP().sample(count, nodes, rng)
+    batch = replace(batch, key=torch.tensor([0xF0000001, 12, 0x7FFFFFFF])[:count])  # keys are 32-bit hashes
+    first = torch.stack([torch.randperm(nodes, generator=rng)[:starts] for _ in range(count)])
+    return batch, policy.space.sample((count, tried), rng), first
+
+
+def by_kernel(policy, batch, latents, first, temperature, **options) -> tuple[torch.Tensor, torch.Tensor]:
+    memory = policy.encode(batch)
+    tables = gpu.tables(memory, policy.condition(memory, latents), torch.float32)
+    counters = torch.tensor([SEED, ATTEMPT])
+    return gpu.tsp_rollout(tables, batch.xy, first, batch.key, counters, temperature=temperature, **options)
+
+
+def assert_choices_are_those_of_torch(policy, batch, latents, actions, temperature: float) -> None:
+    """Every action of the kernel, given those before it, is what the same uniform selects in torch, or a near tie."""
+    problem, (count, tried, per, nodes) = TSP(), actions.shape
+    tours = actions.flatten(1, 2).long().contiguous()
+    assert torch.equal(tours.sort(-1).values, torch.arange(nodes).expand_as(tours))
+    memory, state = policy.encode(batch), problem.replay(batch, tours)
+    shift = policy.condition(memory, latents.repeat_interleave(per * (nodes - 1), 1))
+    allowed = problem.mask(state)
+    logits = policy.logits(memory, shift, state, allowed)
+    attempts = ATTEMPT + torch.arange(tried)
+    uniform = noise.decoding(SEED, batch.key, attempts, per, nodes)[..., 1:].flatten(1)
+    expected, taken = choose(logits, allowed, uniform, temperature), tours[:, :, 1:].flatten(1)
+    logits = logits.double().masked_fill(~allowed, -torch.inf)
+    if temperature == 0:
+        margin = logits.amax(-1) - logits.gather(-1, taken[..., None])[..., 0]
+        assert (margin <= NEAR_TIE * 10).all()  # logits reach 10
+    else:
+        sums = (logits / temperature).softmax(-1).cumsum(-1)
+        edges = (sums - uniform[..., None] * BELOW_ONE).abs().amin(-1)
+        different = taken != expected
+        assert (edges[different] < NEAR_TIE).all()
+        assert different.float().mean() < 0.02
+
+
+CASES = [(3, 3, 2, 3), (13, 2, 2, 5), (37, 1, 2, 3)]
+
+
+@pytest.mark.parametrize(("nodes", "count", "tried", "starts"), CASES)
+@pytest.mark.parametrize("temperature", [0.0, 1.0])
+def test_kernel_chooses_as_torch_does(wide, nodes: int, count: int, tried: int, starts: int, temperature: float) -> None:
+    """Choices are the plain engine's but for named near ties; costs agree to 1e-5; the tile's edge does no harm."""
+    batch, latents, first = problem_of(nodes, count, tried, starts, wide)
+    cost, actions = by_kernel(wide, batch, latents, first, temperature, shape=SMALL_TILE)
+    assert torch.equal(actions[..., 0].long(), first[:, None].expand(-1, tried, -1))
+    assert_choices_are_those_of_torch(wide, batch, latents, actions, temperature)
+    priced = TSP().cost(batch, actions.flatten(1, 2).long()).view_as(cost)
+    assert torch.allclose(cost, priced, rtol=1e-5)
+    plain = rollout(
+        TSP(), wide, batch, latents, first, seed=SEED, attempt=ATTEMPT, temperature=temperature, engine="torch"
+    )
+    same = (plain.actions == actions).all(-1)
+    assert same.float().mean() > 0.8  # the rest left the path at a near tie
+    assert torch.allclose(plain.cost[same], cost[same], rtol=1e-5)
+
+
+def test_temperature_between(wide) -> None:
+    """The search's temperature of 0.1 sharpens the kernel's weights as it does torch's."""
+    batch, latents, first = problem_of(13, 1, 2, 8, wide)
+    _, actions = by_kernel(wide, batch, latents, first, 0.1)
+    assert_choices_are_those_of_torch(wide, batch, latents, actions, 0.1)
+
+
+def test_one_rollout(wide) -> None:
+    """A single rollout fills one row of a tile, and nothing else is written."""
+    batch, latents, first = problem_of(13, 1, 1, 1, wide)
+    cost, actions = by_kernel(wide, batch, latents, first, 1.0)
+    assert (tuple(cost.shape), tuple(actions.shape)) == ((1, 1, 1), (1, 1, 1, 13))
+    assert_choices_are_those_of_torch(wide, batch, latents, actions, 1.0)
+
+
+def test_more_rollouts_than_a_tile(wide) -> None:
+    """Rollouts in a second, partly filled tile are as good as those in the first."""
+    batch, latents, first = problem_of(5, 1, 5, 5, wide)  # 25 rollouts in tiles of 16
+    cost, actions = by_kernel(wide, batch, latents, first, 1.0, shape=SMALL_TILE)
+    assert_choices_are_those_of_torch(wide, batch, latents, actions, 1.0)
+    wider, _ = by_kernel(wide, batch, latents, first, 1.0, shape=(32, 1))
+    assert torch.allclose(wider, cost, rtol=1e-5)
+
+
+def test_tables_are_padded_and_scaled(wide) -> None:
+    """Nodes are padded with zeros to a power of two of at least 16, queries carry log2(e)/4."""
+    batch, latents, _ = problem_of(37, 1, 2, 1, wide)
+    memory = wide.encode(batch)
+    tables = gpu.tables(memory, wide.condition(memory, latents), torch.float32)
+    assert tables.key.shape == (1, 64, 128)
+    assert torch.equal(tables.key[:, :37], memory.key)
+    assert not tables.key[:, 37:].any()
+    assert torch.allclose(tables.query_last[:, :37], memory.query_last * 1.4426950408889634 / 4)
+    assert gpu.tables(memory, wide.condition(memory, latents)).key.dtype == torch.bfloat16
+
+
+@pytest.mark.parametrize(
+    ("instances", "rollouts", "padded", "expected"),
+    [(1, 1, 16, 16), (4, 2560, 128, 64), (64, 2000, 128, 128), (64, 2000, 256, 64), (1, 100, 128, 16), (500, 13, 16, 16)],
+)
+def test_tiles_fill_the_chip(instances: int, rollouts: int, padded: int, expected: int) -> None:
+    """Tiles are as large as registers allow while each of the 132 processors has a program, and not mostly empty."""
+    rows, warps = gpu.tile(instances, rollouts, padded)
+    assert rows == expected
+    assert 1 <= warps <= 8
+
+
+# --- which engine
+
+
+@pytest.mark.parametrize(
+    ("problem", "device", "nodes", "words"),
+    [
+        ("tsp", CPU, 10, "needs an NVIDIA GPU with Triton, and this runs on the CPU"),
+        ("jssp", CUDA, 10, "there is no fused kernel for jssp"),
+        ("tsp", CUDA, 257, "takes up to 256 nodes, and there are 257"),
+    ],
+)
+def test_reasons_are_given_in_words(problem: str, device: torch.device, nodes: int, words: str) -> None:
+    """Asking for the fused engine where it cannot run says why and what to do; auto takes torch instead."""
+    assert words in kernels.why_not(problem, device, nodes)
+    with pytest.raises(MissingExtra, match=f'{words}. Use engine="torch"'):
+        kernels.resolve("fused", problem, device, nodes)
+    with pytest.raises(MissingExtra, match=words):
+        kernels.resolve_log_prob("fused", problem, device, nodes)
+    assert kernels.resolve("auto", problem, device, nodes) == "torch"
+
+
+def test_a_missing_triton_is_named(monkeypatch) -> None:
+    """Without Triton the reason is Triton."""
+    monkeypatch.setattr(kernels, "find_spec", lambda name: None)
+    assert kernels.why_not("tsp", CUDA, 10) == "the fused engine needs Triton, which is not installed"
+
+
+def test_the_fused_engine_is_taken_where_it_can_run() -> None:
+    """On a GPU auto and fused take the kernels up to 256 nodes, and torch stays torch."""
+    assert kernels.why_not("tsp", CUDA, 256) is None
+    assert {kernels.resolve(e, "tsp", CUDA, 256) for e in ("auto", "fused")} == {"fused"}
+    assert kernels.resolve("torch", "tsp", CUDA, 10) == "torch"

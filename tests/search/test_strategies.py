@@ -1,0 +1,368 @@
+"""A conformance suite over all strategies: budgets, incumbents, seeds, clocks and interruptions."""
+
+from itertools import pairwise, permutations
+from types import SimpleNamespace
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+
+from rhumbline.errors import Infeasible, InputError
+from rhumbline.problems.tsp import TSP, Tour, TSPInstance
+from rhumbline.search import STRATEGIES, cma, run
+from rhumbline.search.cmaes import CMAES
+from rhumbline.search.run import Budget, Solution, prepare, search, stream
+from rhumbline.search.simple import Greedy, Sampling, Uniform
+
+REPEATING = sorted(set(STRATEGIES) - {"greedy"})
+
+
+@pytest.fixture(params=sorted(STRATEGIES))
+def strategy(request: pytest.FixtureRequest) -> Any:
+    return STRATEGIES[request.param]()
+
+
+@pytest.fixture(params=REPEATING)
+def repeating(request: pytest.FixtureRequest) -> Any:
+    """A strategy that goes on as long as it may."""
+    return STRATEGIES[request.param]()
+
+
+@pytest.fixture
+def counted(monkeypatch: pytest.MonkeyPatch) -> list[int]:
+    """How many latents each call of the rollout engine tried."""
+    seen: list[int] = []
+    real = run.rollout
+
+    def counting(problem, policy, batch, latents, starts, **options):
+        seen.append(latents.shape[1])
+        return real(problem, policy, batch, latents, starts, **options)
+
+    monkeypatch.setattr(run, "rollout", counting)
+    return seen
+
+
+def trace_of(strategy, policy, instances, attempts: int, seed: int = 0) -> list[tuple[int, list[float], list[float]]]:
+    task = prepare(TSP(), policy, instances, seed=seed)
+    return [(p.attempts, p.best.tolist(), p.latest.tolist()) for p in stream(strategy, task, Budget(attempts))]
+
+
+def one_latent_per_piece(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(run.PIECE, "cpu", 1)
+
+
+# --- budgets
+
+
+@pytest.mark.parametrize("attempts", [1, 15, 16, 37])
+def test_budget_is_spent_exactly(repeating, policy, make_instances, counted, attempts: int) -> None:
+    """Not one attempt more or less is made than the budget says."""
+    solutions, interrupted = search(repeating, prepare(TSP(), policy, make_instances(2, 6)), Budget(attempts))
+    assert sum(counted) == attempts
+    assert [s.attempts for s in solutions] == [attempts] * 2
+    assert solutions[0].trace[-1][0] == attempts
+    assert not interrupted
+
+
+def test_greedy_is_one_attempt(policy, make_instances, counted) -> None:
+    """Greedy ends by itself after its only attempt, whatever the budget."""
+    solutions, _ = search(Greedy(), prepare(TSP(), policy, make_instances(2, 6)), Budget(37))
+    assert counted == [1]
+    assert [s.attempts for s in solutions] == [1, 1]
+
+
+def test_pieces_change_nothing(strategy, policy, make_instances, monkeypatch) -> None:
+    """Looking at the clock more often leaves every step of the trace as it was."""
+    instances = make_instances(2, 7)
+    whole = trace_of(strategy, policy, instances, 37)
+    one_latent_per_piece(monkeypatch)
+    assert trace_of(strategy, policy, instances, 37) == whole
+
+
+def test_a_strategy_cannot_overspend(policy, make_instances, counted) -> None:
+    """A strategy that asks for a thousand latents gets those that are left."""
+    solutions, _ = search(Sampling(population=1000), prepare(TSP(), policy, make_instances(1, 5)), Budget(23))
+    assert sum(counted) == 23
+    assert solutions[0].attempts == 23
+
+
+@pytest.mark.parametrize(
+    ("budget", "words"),
+    [
+        ({}, "attempts, seconds or both"),
+        ({"attempts": 0}, "attempts must be at least 1, not 0"),
+        ({"attempts": -3}, "not -3"),
+        ({"seconds": 0.0}, "seconds must be more than 0"),
+        ({"seconds": -1.0}, "more than 0, not -1.0"),
+        ({"seconds": float("nan")}, "more than 0, not nan"),
+    ],
+)
+def test_impossible_budgets_are_refused(budget: dict[str, Any], words: str) -> None:
+    """A budget that cannot be kept is refused when it is written down."""
+    with pytest.raises(InputError, match=words):
+        Budget(**budget)
+
+
+# --- incumbents and seeds
+
+
+def test_best_never_worsens(repeating, policy, make_instances) -> None:
+    """The best cost falls or stays, is the cheapest of all steps so far, and is the cost of the returned plan."""
+    instances = make_instances(3, 9)
+    trace = trace_of(repeating, policy, instances, 64)
+    for (_, before, _), (_, after, latest) in pairwise(trace):
+        assert after == [min(pair) for pair in zip(before, latest, strict=True)]
+    solutions, _ = search(repeating, prepare(TSP(), policy, instances), Budget(64))
+    for row, (instance, solution) in enumerate(zip(instances, solutions, strict=True)):
+        extent = np.ptp(instance.xy, axis=0).max()
+        solution.plan.check(instance)
+        assert solution.cost == solution.plan.cost(instance)
+        assert solution.cost == pytest.approx(trace[-1][1][row] * extent, rel=1e-5)
+
+
+def test_same_seed_same_trace(strategy, policy, make_instances) -> None:
+    """A search can be repeated exactly."""
+    instances = make_instances(2, 8)
+    assert trace_of(strategy, policy, instances, 48, seed=5) == trace_of(strategy, policy, instances, 48, seed=5)
+
+
+def test_other_seeds_differ(repeating, policy, make_instances) -> None:
+    """Another seed makes another search."""
+    instances = make_instances(3, 12)
+    assert trace_of(repeating, policy, instances, 32, seed=5) != trace_of(repeating, policy, instances, 32, seed=6)
+
+
+def test_greedy_needs_no_seed(policy, make_instances) -> None:
+    """Greedy is the same for every seed."""
+    instances = make_instances(2, 8)
+    assert trace_of(Greedy(), policy, instances, 1, seed=5) == trace_of(Greedy(), policy, instances, 1, seed=6)
+
+
+def test_a_batch_equals_each_alone(strategy, policy, make_instances) -> None:
+    """Instances solved together get the costs they get alone."""
+    instances = make_instances(4, 10)
+    together, _ = search(strategy, prepare(TSP(), policy, instances), Budget(64))
+    for instance, solution in zip(instances, together, strict=True):
+        alone, _ = search(strategy, prepare(TSP(), policy, [instance]), Budget(64))
+        assert alone[0].cost == pytest.approx(solution.cost, rel=1e-9)
+
+
+def test_incumbents_are_priced_in_the_file_metric(policy) -> None:
+    """With a rounded metric the search minimises it, and trace and solution agree to the unit."""
+    instance = TSPInstance("rounded", "EUC_2D", xy=np.random.default_rng(0).random((8, 2)) * 1000)
+    solution = search(Sampling(), prepare(TSP(), policy, [instance]), Budget(32))[0][0]
+    assert isinstance(solution.cost, int)
+    assert solution.trace[-1][2] == solution.cost
+
+
+def test_trace_speaks_the_unit_of_the_cost(policy, make_instances) -> None:
+    """The last best cost of the trace is the cost of the solution, also for coordinates in metres."""
+    solution = search(Sampling(), prepare(TSP(), policy, make_instances(1, 8, scale=1000.0)), Budget(32))[0][0]
+    assert solution.trace[-1][2] == pytest.approx(solution.cost, rel=1e-5)
+
+
+# --- clocks and interruptions
+
+
+class Clock:
+    """A clock that moves only when something is rolled out."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch, seconds_per_piece: float):
+        self.now, self.pieces, real = 100.0, 0, run.Task._try
+
+        def slow(task, latents, temperature):
+            self.now += seconds_per_piece
+            self.pieces += 1
+            return real(task, latents, temperature)
+
+        monkeypatch.setattr(run, "time", SimpleNamespace(monotonic=lambda: self.now))
+        monkeypatch.setattr(run.Task, "_try", slow)
+
+
+def test_search_stops_within_one_piece_of_its_time(repeating, policy, make_instances, monkeypatch) -> None:
+    """The piece in progress when time runs out is the last one, also in the middle of a step."""
+    one_latent_per_piece(monkeypatch)
+    clock = Clock(monkeypatch, 0.3)
+    solutions, _ = search(repeating, prepare(TSP(), policy, make_instances(2, 5)), Budget(seconds=6.1))
+    assert clock.pieces == 21  # 20 pieces take 6.0 seconds, so a 21st begins
+    assert solutions[0].attempts == 21
+    assert solutions[0].seconds == pytest.approx(6.3)
+
+
+def test_the_first_attempt_is_always_made(repeating, policy, make_instances, monkeypatch) -> None:
+    """However short the time, there is a solution."""
+    one_latent_per_piece(monkeypatch)
+    clock = Clock(monkeypatch, 50.0)
+    solutions, _ = search(repeating, prepare(TSP(), policy, make_instances(2, 5)), Budget(seconds=0.001))
+    assert clock.pieces == 1
+    assert len(solutions) == 2
+
+
+def test_whichever_comes_first(policy, make_instances, monkeypatch) -> None:
+    """With attempts and seconds the smaller budget ends the search."""
+    one_latent_per_piece(monkeypatch)
+    clock = Clock(monkeypatch, 1.0)
+    task = prepare(TSP(), policy, make_instances(1, 5))
+    assert search(Sampling(), task, Budget(attempts=5, seconds=50.0))[0][0].attempts == 5
+    task = prepare(TSP(), policy, make_instances(1, 5))
+    assert search(Sampling(), task, Budget(attempts=500, seconds=7.5))[0][0].attempts == 8
+    assert clock.pieces == 13
+
+
+def test_interruption_keeps_what_was_found(repeating, policy, make_instances, monkeypatch) -> None:
+    """Ctrl-C in the third piece returns verified plans of the first two, and says so."""
+    one_latent_per_piece(monkeypatch)
+    calls, real = [], run.Task._try
+
+    def interrupted_third(task, latents, temperature):
+        calls.append(1)
+        if len(calls) == 3:
+            raise KeyboardInterrupt
+        return real(task, latents, temperature)
+
+    monkeypatch.setattr(run.Task, "_try", interrupted_third)
+    instances = make_instances(2, 6)
+    solutions, interrupted = search(repeating, prepare(TSP(), policy, instances), Budget(100))
+    assert interrupted
+    assert [s.attempts for s in solutions] == [2, 2]
+    for instance, solution in zip(instances, solutions, strict=True):
+        solution.plan.check(instance)
+        assert solution.cost == solution.plan.cost(instance)
+
+
+def test_interruption_before_anything_was_found(policy, make_instances, monkeypatch) -> None:
+    """Ctrl-C before the first solution returns none."""
+
+    def never(task, latents, temperature):
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(run.Task, "_try", never)
+    assert search(Sampling(), prepare(TSP(), policy, make_instances(2, 6)), Budget(9)) == ([], True)
+
+
+def test_watching_sees_every_step(policy, make_instances) -> None:
+    """The watcher is called once for each line of the trace, in order, with the latents that were tried."""
+    seen: list[run.Progress] = []
+    task = prepare(TSP(), policy, make_instances(2, 6))
+    solutions, _ = search(Uniform(), task, Budget(40), seen.append)
+    assert [p.attempts for p in seen] == [16, 32, 40]
+    assert [p.best[1].item() for p in seen] == [line[2] for line in solutions[1].trace]
+    assert seen[0].latents.shape == (2, 16, 4)
+    assert seen[0].latents.abs().max() <= 1.0
+
+
+def test_a_broken_incumbent_is_never_returned(policy, make_instances, monkeypatch) -> None:
+    """Whatever an engine delivers, a plan that breaks the rules is an error and not a solution."""
+    real = run.rollout
+
+    def broken(*arguments, **options):
+        rolled = real(*arguments, **options)
+        rolled.actions[..., 0] = rolled.actions[..., 1]
+        return rolled
+
+    monkeypatch.setattr(run, "rollout", broken)
+    with pytest.raises(Infeasible, match="random-0: the tour visits city"):
+        search(Sampling(), prepare(TSP(), policy, make_instances(1, 6)), Budget(3))
+
+
+# --- quality
+
+
+def optimum(instance: TSPInstance) -> float:
+    return min(Tour((0, *rest)).cost(instance) for rest in permutations(range(1, instance.size)))
+
+
+def test_exhaustive_search_is_never_beaten(strategy, policy, make_instances) -> None:
+    """On 7 cities nothing is shorter than the shortest of all 720 tours."""
+    instances = make_instances(3, 7)
+    solutions, _ = search(strategy, prepare(TSP(), policy, instances), Budget(16))
+    for instance, solution in zip(instances, solutions, strict=True):
+        assert solution.cost >= optimum(instance) * (1 - 1e-12)
+
+
+@pytest.mark.parametrize("strategy", [CMAES(temperature=1.0), Sampling()], ids=["cmaes", "sampling"])
+def test_a_few_hundred_attempts_find_the_optimum(strategy, policy, make_instances) -> None:
+    """Even an untrained policy finds the best of 720 tours in 320 attempts from 7 starts."""
+    instances = make_instances(3, 7)
+    solutions, _ = search(strategy, prepare(TSP(), policy, instances), Budget(320))
+    assert [s.cost for s in solutions] == pytest.approx([optimum(i) for i in instances], rel=1e-9)
+
+
+@pytest.mark.parametrize("size", [1, 2, 3])
+def test_smallest_instances(strategy, policy, make_instances, size: int) -> None:
+    """One, two and three cities have one tour, and it is found."""
+    instance = make_instances(1, size)[0]
+    solution = search(strategy, prepare(TSP(), policy, [instance]), Budget(16))[0][0]
+    assert sorted(solution.plan.order) == list(range(size))
+    assert solution.cost == pytest.approx(optimum(instance))
+
+
+# --- CMA-ES
+
+
+def test_components_take_turns(policy, make_instances) -> None:
+    """Each generation moves exactly one component, in round-robin order, each about its own centroid."""
+    task, strategy = prepare(TSP(), policy, make_instances(2, 6)), CMAES(components=3, population=4)
+    state = strategy.init(task)
+    centroids = cma.centroids(3, 4).float()
+    assert torch.equal(state.components.mean, centroids.expand(2, -1, -1))
+    for generation in range(7):
+        after, latents, _ = strategy.step(task, state)
+        moved = (after.components.mean != state.components.mean).any(-1)  # [B, C]
+        assert moved.tolist() == [[k == generation % 3 for k in range(3)]] * 2
+        if generation < 3:  # the sample mean is within sigma of the component's own centroid, in each coordinate
+            assert (latents.mean(1) - centroids[generation]).abs().max() < 2.0
+        state = after
+    assert state.generation == 7
+
+
+def test_search_moves_towards_cheap_latents(policy, make_instances) -> None:
+    """When the cost is the distance to a hidden latent, the means of all components come near it."""
+    task = prepare(TSP(), policy, make_instances(2, 5))
+    goal = torch.tensor([0.3, -0.6, 0.1, 0.8])
+    task.rollout = lambda z, t: run.Rollouts((z - goal).norm(dim=-1)[..., None], torch.zeros(2, 16, 1, 5))
+    uniforms = iter(torch.rand(240, 2, 16, 4, 2, generator=torch.Generator().manual_seed(0)))
+    task.uniforms = lambda count: next(uniforms)
+    strategy = CMAES()
+    state = strategy.init(task)
+    for _ in range(150):
+        state, _, _ = strategy.step(task, state)
+    assert (state.components.mean - goal).norm(dim=-1).max() < 0.01
+
+
+@pytest.mark.parametrize("strategy", [CMAES(), Uniform()], ids=["cmaes", "uniform"])
+def test_latent_strategies_need_a_latent_space(strategy, make_policy, make_instances) -> None:
+    """A single policy is refused with the strategies that serve it."""
+    with pytest.raises(InputError, match="no latent space.*sampling or greedy"):
+        search(strategy, prepare(TSP(), make_policy(0), make_instances(1, 5)), Budget(3))
+
+
+@pytest.mark.parametrize("strategy", [Sampling(), Greedy()], ids=["sampling", "greedy"])
+def test_other_strategies_do_not(strategy, make_policy, make_instances) -> None:
+    """Sampling and greedy serve a single policy."""
+    assert search(strategy, prepare(TSP(), make_policy(0), make_instances(1, 5)), Budget(3))[0][0].cost > 0
+
+
+@pytest.mark.parametrize("settings", [{"components": 0}, {"population": 1}])
+def test_settings_that_cannot_search_are_refused(settings: dict[str, int]) -> None:
+    """CMA-ES without components or with nobody to select from is refused at once."""
+    with pytest.raises(InputError, match="at least 1 and a population of at least 2"):
+        CMAES(**settings)
+
+
+@pytest.mark.parametrize("kind", [Sampling, Uniform])
+def test_populations_of_nobody_are_refused(kind) -> None:
+    """A strategy that would try nothing is refused at once, as CMA-ES does."""
+    with pytest.raises(InputError, match="population"):
+        kind(population=0)
+
+
+# --- gaps
+
+
+@pytest.mark.parametrize(("cost", "known", "gap"), [(105, 100, 0.05), (100, 100, 0.0), (99.5, 100.0, -0.005), (7, None, None)])
+def test_gap_is_a_fraction_of_the_best_known(cost: float, known: float | None, gap: float | None) -> None:
+    """The gap is (cost - known) / known, and there is none where nothing is known."""
+    instance = TSPInstance("x", "EXACT_2D", xy=np.zeros((1, 2)), best_known=known)
+    assert Solution(instance, Tour((0,)), cost, 1, 0.0).gap == (None if gap is None else pytest.approx(gap))

@@ -1,0 +1,180 @@
+"""One call from files or arrays to verified solutions."""
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+
+from rhumbline import api, checkpoint
+from rhumbline.api import grouped, instances_of, solve
+from rhumbline.errors import CheckpointError, InputError
+from rhumbline.formats.tsplib import read_tsp
+from rhumbline.problems.tsp import Tour, TSPInstance
+from rhumbline.search import run
+from rhumbline.search.run import Budget
+from rhumbline.search.simple import Greedy, Sampling
+
+RNG = np.random.default_rng(0)
+XY = RNG.random((3, 6, 2))
+MATRIX = np.abs(RNG.integers(1, 50, (5, 5)))
+MATRIX = (MATRIX + MATRIX.T) * (1 - np.eye(5, dtype=int))
+
+
+def write_file(path: Path, xy: np.ndarray) -> Path:
+    rows = "\n".join(f"{i} {x} {y}" for i, (x, y) in enumerate(xy, 1))
+    head = f"NAME: {path.stem}\nTYPE: TSP\nDIMENSION: {len(xy)}\nEDGE_WEIGHT_TYPE: EUC_2D\nNODE_COORD_SECTION\n"
+    path.write_text(f"{head}{rows}\nEOF\n")
+    return path
+
+
+def files(folder: Path, count: int, size: int) -> list[Path]:
+    rng = np.random.default_rng(size)
+    return [write_file(folder / f"file-{i}.tsp", rng.integers(0, 1000, (size, 2))) for i in range(count)]
+
+
+def test_a_batch_of_coordinates(policy) -> None:
+    """[B, N, 2] gives B solutions in order, each a tour of its own instance."""
+    solutions = solve(XY, policy=policy, attempts=16)
+    assert [s.instance.name for s in solutions] == ["array-1", "array-2", "array-3"]
+    for xy, solution in zip(XY, solutions, strict=True):
+        order = np.array(solution.plan.order)
+        assert sorted(order) == list(range(6))
+        path = xy[order]
+        assert solution.cost == pytest.approx(np.linalg.norm(path - np.roll(path, -1, 0), axis=1).sum())
+
+
+def test_a_matrix(policy) -> None:
+    """[N, N] is a matrix of distances; the cost is a whole number of its units."""
+    (solution,) = solve(MATRIX, policy=policy, attempts=16)
+    order = np.array(solution.plan.order)
+    assert solution.cost == MATRIX[order, np.roll(order, -1)].sum()
+    assert isinstance(solution.cost, int)
+
+
+def test_a_mixed_list_keeps_its_order(policy, tmp_path: Path) -> None:
+    """Paths, arrays, matrices and instances of several sizes come back in the order given."""
+    paths = files(tmp_path, 2, 6)
+    mine = TSPInstance("mine", "EXACT_2D", xy=RNG.random((4, 2)))
+    source = [XY[0], paths[0], MATRIX, str(paths[1]), mine, XY[:2]]
+    solutions = solve(source, policy=policy, strategy=Sampling(), attempts=4)
+    assert [s.instance.size for s in solutions] == [6, 6, 5, 6, 4, 6, 6]
+    assert [s.instance.name for s in solutions] == ["array", "file-0", "array", "file-1", "mine", "array-1", "array-2"]
+    for solution in solutions:
+        solution.plan.check(solution.instance)
+
+
+def test_groups_have_one_shape(monkeypatch) -> None:
+    """Instances are grouped by size and by kind of metric, in order of appearance, and groups stay small enough."""
+    exact = instances_of(XY)
+    rounded = [TSPInstance("r", "EUC_2D", xy=XY[0])]
+    small = [TSPInstance("s", "EXACT_2D", xy=np.zeros((2, 2)))]
+    mixed = [exact[0], small[0], rounded[0], exact[1], exact[2]]
+    assert [g.places for g in grouped(mixed)] == [(0, 3, 4), (1,), (2,)]
+    assert [g.instances for g in grouped(mixed)][0] == tuple(exact)
+    monkeypatch.setattr(api, "GROUP_ELEMENTS", 2 * 16 * 6 * 6)
+    assert [g.places for g in grouped(mixed)] == [(0, 3), (4,), (1,), (2,)]
+
+
+@pytest.mark.parametrize("strategy", [None, Sampling()], ids=["default", "sampling"])
+def test_files_together_cost_what_they_cost_alone(policy, tmp_path: Path, strategy) -> None:
+    """Three files of equal size get the same costs in one call and in three."""
+    paths = files(tmp_path, 3, 9)
+    together = solve(paths, policy=policy, strategy=strategy, attempts=48)
+    alone = [solve(p, policy=policy, strategy=strategy, attempts=48)[0] for p in paths]
+    assert [s.cost for s in together] == [s.cost for s in alone]
+    for path, solution in zip(paths, together, strict=True):
+        assert Tour(solution.plan.order).cost(read_tsp(path)) == solution.cost
+
+
+@pytest.mark.parametrize(
+    ("given", "expected"),
+    [
+        ({}, Budget(1600, 30.0)),
+        ({"attempts": 5}, Budget(5, None)),
+        ({"seconds": 2.0}, Budget(None, 2.0)),
+        ({"attempts": 5, "seconds": 2.0}, Budget(5, 2.0)),
+    ],
+)
+def test_budgets(policy, monkeypatch, given, expected: Budget) -> None:
+    """Without a budget it is 1600 attempts or 30 seconds; with one, that one alone."""
+    seen = []
+
+    def fake(strategy, task, budget, watch):
+        seen.append(budget)
+        return run.search(strategy, task, Budget(1), watch)
+
+    monkeypatch.setattr(api, "search", fake)
+    solve(XY[0], policy=policy, **given)
+    assert seen == [expected]
+
+
+@pytest.mark.parametrize("given", [{"attempts": 0}, {"seconds": 0.0}, {"attempts": 0, "seconds": 0.0}])
+def test_a_budget_of_nothing_is_refused(policy, monkeypatch, given) -> None:
+    """Zero attempts or seconds are an error, not the default budget."""
+    monkeypatch.setattr(api, "DEFAULT_BUDGET", Budget(1))
+    with pytest.raises(InputError, match="must be"):
+        solve(XY[0], policy=policy, **given)
+
+
+def test_gap(policy) -> None:
+    """The gap is the fraction by which the cost exceeds the best known one."""
+    square = np.array([[0.0, 0], [0, 1], [1, 1], [1, 0]])
+    known = TSPInstance("square", "EXACT_2D", xy=square, best_known=3.2)
+    (solution,) = solve(known, policy=policy, strategy=Sampling(), attempts=32)
+    assert solution.cost == pytest.approx(4.0)
+    assert solution.gap == pytest.approx(0.25)
+    assert solve(square, policy=policy, attempts=1)[0].gap is None
+
+
+def test_devices(policy) -> None:
+    """A device that does not exist or is not there is an error with the choices; auto is the CPU without a GPU."""
+    with pytest.raises(InputError, match="device 'tpu' is not known; use auto, cpu or cuda"):
+        solve(XY[0], policy=policy, attempts=1, device="tpu")
+    if not torch.cuda.is_available():
+        assert api.find_device("auto") == torch.device("cpu")
+        with pytest.raises(InputError, match="no NVIDIA GPU; use --device cpu"):
+            solve(XY[0], policy=policy, attempts=1, device="cuda")
+
+
+def test_policies_from_files(policy, tmp_path: Path) -> None:
+    """A path to a checkpoint serves as well as the policy itself; one that is not there is an error."""
+    path = tmp_path / "mine.safetensors"
+    checkpoint.save(path, policy, checkpoint.About("tsp", 6))
+    costs = [[s.cost for s in solve(XY, policy=p, attempts=16)] for p in (policy, path, str(path))]
+    assert costs[0] == costs[1] == costs[2]
+    with pytest.raises(CheckpointError, match="no checkpoint 'nowhere'"):
+        solve(XY, policy="nowhere", attempts=1)
+
+
+def test_interruption_returns_the_groups_so_far(policy, monkeypatch) -> None:
+    """Ctrl-C in the second group returns the first group's solutions and what the second had found."""
+    real, sizes = run.Task._try, []
+
+    def interrupted(task, latents, temperature):
+        sizes.append(task.starts.shape[1])
+        if sizes.count(4) == 2:
+            raise KeyboardInterrupt
+        return real(task, latents, temperature)
+
+    monkeypatch.setattr(run.Task, "_try", interrupted)
+    source = [XY[0], RNG.random((4, 2)), RNG.random((3, 2))]
+    solutions = solve(source, policy=policy, strategy=Sampling(population=2), attempts=6)
+    assert [(s.instance.size, s.attempts) for s in solutions] == [(6, 6), (4, 2)]
+
+
+def test_seeds_and_watching(policy) -> None:
+    """The same seed repeats a solution and its trace; the watcher sees every step of every group."""
+    seen = []
+    big = RNG.random((14, 2))
+    one, two = (solve(big, policy=policy, strategy=Sampling(), attempts=40, seed=3, watch=seen.append)[0] for _ in range(2))
+    assert one.plan == two.plan
+    assert [t[2] for t in one.trace] == [t[2] for t in two.trace]
+    assert [p.attempts for p in seen] == [16, 32, 40] * 2
+    greedy = solve(big, policy=policy, strategy=Greedy())[0]
+    assert (greedy.attempts, len(greedy.trace)) == (1, 1)
+
+
+def test_nothing_in_nothing_out(policy) -> None:
+    """An empty list has no solutions."""
+    assert solve([], policy=policy) == []

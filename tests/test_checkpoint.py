@@ -1,0 +1,145 @@
+"""Checkpoints: nothing is lost on the way to disk and back, and what cannot be read is named."""
+
+import json
+import os
+from pathlib import Path
+
+import pytest
+import torch
+from safetensors import safe_open
+from safetensors.torch import save_file
+
+from rhumbline import checkpoint
+from rhumbline.checkpoint import About, find, load, load_with_facts, read_tensors, save, write_tensors
+from rhumbline.errors import CheckpointError, InputError
+from rhumbline.problems.tsp import TSP
+
+ABOUT = About("tsp", 100, 7, recipe="{}", validation={"greedy": 7.8}, versions={"torch": "2"})
+
+
+@pytest.fixture
+def path(tmp_path: Path, policy) -> Path:
+    file = tmp_path / "mine.safetensors"
+    save(file, policy, ABOUT)
+    return file
+
+
+def test_round_trip_keeps_every_bit(path: Path, policy) -> None:
+    """Weights, architecture, amplification and facts come back as they were; logits are equal bit for bit."""
+    read, about = load_with_facts(path)
+    assert about == ABOUT
+    assert read.architecture == policy.architecture
+    for name, x in policy.state_dict().items():
+        assert torch.equal(read.state_dict()[name], x), name
+    batch = TSP().sample(2, 6, torch.Generator().manual_seed(0))
+    z = policy.space.sample((2, 3), torch.Generator().manual_seed(0))
+    for one, other in [(read.encode(batch), policy.encode(batch))]:
+        assert torch.equal(one.pointer, other.pointer)
+        assert torch.equal(read.condition(one, z).pointer, policy.condition(other, z).pointer)
+
+
+def test_loaded_policies_do_not_train(path: Path) -> None:
+    """A loaded policy asks for no gradients."""
+    assert not any(p.requires_grad for p in load(path).parameters())
+
+
+def test_equal_policies_give_equal_bytes(path: Path, tmp_path: Path, policy) -> None:
+    """Files can be compared by hash."""
+    save(tmp_path / "again.safetensors", policy, ABOUT)
+    assert (tmp_path / "again.safetensors").read_bytes() == path.read_bytes()
+
+
+def test_save_makes_its_folder(tmp_path: Path, policy) -> None:
+    """Folders on the way are made."""
+    save(tmp_path / "a" / "b" / "c.safetensors", policy, ABOUT)
+    assert load(tmp_path / "a" / "b" / "c.safetensors").architecture == policy.architecture
+
+
+def test_header_is_readable_without_us(path: Path) -> None:
+    """The header is JSON that says what the weights are."""
+    with safe_open(path, "pt") as file:
+        header = json.loads(file.metadata()["rhumbline"])
+    assert header["about"]["problem"] == "tsp"
+    assert header["architecture"]["width"] == 32
+
+
+@pytest.mark.parametrize("left", [0, 5, 100, -1])
+def test_truncated_files_are_named(path: Path, left: int) -> None:
+    """A file cut at any place is refused as unreadable."""
+    path.write_bytes(path.read_bytes()[:left])
+    with pytest.raises(CheckpointError, match=r"mine\.safetensors: not a readable checkpoint .* truncated"):
+        load(path)
+
+
+def test_missing_files_are_named(tmp_path: Path) -> None:
+    """A checkpoint that is not there, or is a folder, is named."""
+    for name in (tmp_path / "nowhere.safetensors", tmp_path):
+        with pytest.raises(CheckpointError, match=f"{name}: no such checkpoint"):
+            load(name)
+
+
+def test_foreign_files_are_named(tmp_path: Path) -> None:
+    """A safetensors file of somebody else is refused as such."""
+    path = tmp_path / "foreign.safetensors"
+    save_file({"x": torch.zeros(3)}, path)
+    with pytest.raises(CheckpointError, match=r"foreign\.safetensors: a safetensors file, but not one that rhumbline wrote"):
+        load(path)
+    save_file({"x": torch.zeros(3)}, path, metadata={"rhumbline": "not json"})
+    with pytest.raises(CheckpointError, match=r"foreign\.safetensors: not a readable checkpoint"):
+        load(path)
+
+
+@pytest.mark.parametrize(
+    ("change", "words"),
+    [
+        (lambda h, t: h["about"].update(problem="cvrp"), "cvrp"),
+        (lambda h, t: h["about"].update(colour="red"), "colour"),
+        (lambda h, t: h.pop("about"), "about"),
+        (lambda h, t: h.pop("architecture"), "architecture"),
+        (lambda h, t: h["architecture"].update(width=64), "size mismatch"),
+        (lambda h, t: h["architecture"].update(depth=3), "depth"),
+        (lambda h, t: t.pop("decoder.key"), "decoder.key"),
+        (lambda h, t: t.update(extra=torch.zeros(1)), "extra"),
+    ],
+    ids=["problem", "fact", "no facts", "no sizes", "width", "size", "missing", "extra"],
+)
+def test_headers_that_promise_something_else(path: Path, change, words: str) -> None:
+    """Weights that are not what the header says are refused by name."""
+    tensors, header = read_tensors(path)
+    change(header, tensors)
+    write_tensors(path, tensors, header)
+    with pytest.raises(CheckpointError, match=rf"(?s)mine\.safetensors: does not hold what its header promises.*{words}"):
+        load(path)
+
+
+def test_failed_writes_leave_the_old_file(path: Path, make_policy, monkeypatch) -> None:
+    """When renaming fails, the old file stays, nothing else does, and the error names the file."""
+    old = path.read_bytes()
+
+    def fail(*_):
+        raise OSError("no space left")
+
+    monkeypatch.setattr(os, "replace", fail)
+    with pytest.raises(InputError, match=r"mine\.safetensors: cannot be written \(no space left\)"):
+        save(path, make_policy(seed=1), ABOUT)
+    assert path.read_bytes() == old
+    assert [p.name for p in path.parent.iterdir()] == ["mine.safetensors"]
+
+
+def test_a_folder_that_is_a_file(path: Path, policy) -> None:
+    """A path below a file cannot be written, and the message says so."""
+    with pytest.raises(InputError, match="cannot be written"):
+        save(path / "below.safetensors", policy, ABOUT)
+
+
+def test_find_knows_names_paths_and_defaults(path: Path, monkeypatch) -> None:
+    """A shipped name wins, then a path; anything else lists what there is."""
+    shipped = {"tsp100": Path("/shipped/tsp100.safetensors")}
+    monkeypatch.setattr(checkpoint, "shipped", lambda: shipped)
+    assert find("tsp100", "tsp") == find(None, "tsp") == shipped["tsp100"]
+    assert find(str(path), "tsp") == path
+    with pytest.raises(CheckpointError, match="no checkpoint 'tsp99'; give a path or one of: tsp100"):
+        find("tsp99", "tsp")
+    monkeypatch.setattr(checkpoint, "shipped", dict)
+    with pytest.raises(CheckpointError, match=r"no checkpoint 'tsp100'.*\(none shipped\)"):
+        find(None, "tsp")

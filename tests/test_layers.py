@@ -1,0 +1,114 @@
+"""Imports point down only, and third-party packages stay where they belong (design 2.5)."""
+
+import ast
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+PACKAGE = Path(__file__).parents[1] / "rhumbline"
+
+LAYERS = (
+    ("errors", "record", "noise"),
+    ("problems", "formats"),
+    ("policies", "kernels"),
+    ("decoding", "checkpoint"),
+    ("search", "training"),
+    ("api", "plots"),
+    ("cli", "__main__"),
+)
+LEVEL = {name: level for level, names in enumerate(LAYERS) for name in names}
+FRIENDS = {("formats", "problems"), ("__main__", "cli")}  # the only imports between neighbours of a layer
+ONLY_IN = {"rich": "cli", "typer": "cli", "matplotlib": "plots", "triton": "kernels"}
+FREE = {"torch", "numpy", "safetensors", "jaxtyping"}  # allowed anywhere above the standard library
+MODULES = sorted(p for p in PACKAGE.rglob("*.py") if p.parent != PACKAGE or p.stem != "__init__")
+
+
+def part_of(path: Path) -> str:
+    """The package part a module belongs to: its folder, or its own name at the top."""
+    return path.relative_to(PACKAGE).with_suffix("").parts[0]
+
+
+def imports(tree: ast.AST) -> Iterator[str]:
+    """Every imported module, inside functions too; blocks for type checkers alone do not count."""
+    for node in ast.iter_child_nodes(tree):
+        if isinstance(node, ast.If) and "TYPE_CHECKING" in ast.unparse(node.test):
+            continue
+        if isinstance(node, ast.Import):
+            yield from (alias.name for alias in node.names)
+        elif isinstance(node, ast.ImportFrom):
+            assert node.level == 0, "imports are absolute here"
+            yield from (f"{node.module}.{alias.name}" for alias in node.names)
+        else:
+            yield from imports(node)
+
+
+def imports_of(path: Path) -> list[str]:
+    return list(imports(ast.parse(path.read_text(encoding="utf-8"))))
+
+
+def own_parts(path: Path) -> set[str]:
+    """Parts of our package that a module imports, itself left out."""
+    names = [n.split(".") for n in imports_of(path) if n.startswith("rhumbline.")]
+    return {n[1] for n in names if n[1] in LEVEL} - {part_of(path)}
+
+
+def third_party(path: Path) -> set[str]:
+    roots = {n.split(".")[0] for n in imports_of(path)}
+    return roots - set(sys.stdlib_module_names) - {"rhumbline"}
+
+
+def test_every_part_has_a_layer() -> None:
+    """A new module has to be given its place in the table above."""
+    assert {part_of(p) for p in MODULES} - {"weights"} <= set(LEVEL)
+
+
+@pytest.mark.parametrize("path", MODULES, ids=lambda p: str(p.relative_to(PACKAGE)))
+def test_imports_point_down(path: Path) -> None:
+    """A module imports only from layers below its own."""
+    part = part_of(path)
+    upward = {p for p in own_parts(path) if LEVEL[p] >= LEVEL.get(part, 9) and (part, p) not in FRIENDS}
+    assert not upward
+
+
+@pytest.mark.parametrize("path", MODULES, ids=lambda p: str(p.relative_to(PACKAGE)))
+def test_third_party_packages_stay_at_home(path: Path) -> None:
+    """Typer and Rich are the command line's, matplotlib is the plots', Triton is the kernels', and there is no other."""
+    strangers = {n for n in third_party(path) - FREE if ONLY_IN.get(n) != part_of(path)}
+    assert not strangers
+
+
+def test_training_needs_only_numbers() -> None:
+    """Whatever the training loop imports, directly or not, is ours, torch, numpy, safetensors or jaxtyping."""
+    seen, due = set[Path](), [PACKAGE / "training" / "run.py"]
+    while due:
+        path = due.pop()
+        if path in seen or "kernels" in path.parts:  # kernels are loaded late, and only where there is a GPU
+            continue
+        seen.add(path)
+        assert third_party(path) <= FREE, path
+        for name in (n for n in imports_of(path) if n.startswith("rhumbline.")):
+            place = PACKAGE.parent / name.replace(".", "/")
+            options = (place.with_suffix(".py"), place / "__init__.py", place.parent.with_suffix(".py"))
+            due += [p for p in (*options, place.parent / "__init__.py") if p.is_file()]
+    assert {"run.py", "tsp_local.py", "attention.py", "noise.py"} <= {p.name for p in seen}
+
+
+def loaded_after(statement: str) -> set[str]:
+    """Top-level modules in a fresh interpreter after a statement."""
+    code = f"{statement}; import sys; print(*{{n.split('.')[0] for n in sys.modules}})"
+    return set(subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout.split())
+
+
+def test_import_rhumbline_is_quick() -> None:
+    """`import rhumbline` loads neither torch nor numpy."""
+    assert not loaded_after("import rhumbline") & {"torch", "numpy", "safetensors", "jaxtyping"}
+
+
+def test_training_starts_without_command_line_packages() -> None:
+    """A training process loads nothing that only the command line or the plots need."""
+    loaded = loaded_after("import rhumbline.training.run")
+    assert "torch" in loaded
+    assert not loaded & {"typer", "rich", "matplotlib"}

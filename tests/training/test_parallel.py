@@ -1,0 +1,119 @@
+"""Two processes compute what one would, and no clock can part them."""
+
+import os
+import socket
+import time
+from pathlib import Path
+
+import pytest
+import torch
+import torch.multiprocessing as mp
+from small import small_config
+
+from rhumbline.errors import InputError
+from rhumbline.problems.tsp import TSP
+from rhumbline.training import parallel, run
+from rhumbline.training.run import Trainer, train
+
+CPU = torch.device("cpu")
+JOBS = ("pomo", "winner")
+
+
+def gradients(objective: str) -> dict[str, torch.Tensor]:
+    """The gradient of one update with two mini-steps, added up over the processes there are."""
+    trainer = Trainer(small_config(objective, accumulate=2), CPU)
+    for mini in range(2):
+        trainer.gradient(mini)
+    parallel.add_gradients(trainer.names.values())
+    return {n: p.grad for n, p in trainer.names.items()}
+
+
+def weights_by_skewed_clock(rank: int, out: Path) -> dict[str, torch.Tensor]:
+    """Weights after six seconds, the last three at a falling rate, by a clock that runs faster in the second process."""
+    now, seen = [0.0], list[Trainer]()
+
+    class Seen(Trainer):
+        def __init__(self, *arguments):
+            super().__init__(*arguments)
+            seen.append(self)
+
+    def clock() -> float:
+        now[0] += 0.05 * (1 + 0.3 * rank)
+        return now[0]
+
+    run.Trainer = Seen
+    list(train(small_config("pomo", updates=0, report=1.5), device=CPU, out=out, minutes=0.1, clock=clock))
+    return {n: p.detach() for n, p in seen[0].names.items()}
+
+
+def worker(rank: int, port: int, folder: str, job: str) -> None:
+    torch.set_num_threads(1)
+    os.environ |= {"RANK": str(rank), "LOCAL_RANK": str(rank), "WORLD_SIZE": "2"}
+    os.environ |= {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(port)}
+    parallel.start(CPU)
+    out = Path(folder)
+    if job == "gradients":
+        torch.save({o: gradients(o) for o in JOBS}, out / f"{rank}.pt")
+    else:
+        torch.save(weights_by_skewed_clock(rank, out), out / f"{rank}.pt")
+    parallel.stop()
+
+
+def run_two(folder: Path, job: str, seconds: float) -> bool:
+    """Whether two processes did the job in time; they are stopped if not."""
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        port = free.getsockname()[1]
+    context = mp.start_processes(worker, (port, str(folder), job), nprocs=2, join=False, start_method="spawn")
+    deadline = time.monotonic() + seconds
+    while time.monotonic() < deadline:
+        if context.join(timeout=0.5):
+            return True
+    for process in context.processes:
+        process.kill()
+        process.join()
+    return False
+
+
+def test_two_processes_give_the_gradient_of_one(tmp_path: Path) -> None:
+    """The sum over processes, each with half of the joint batch, equals the gradient of the whole batch."""
+    assert run_two(tmp_path, "gradients", 60)
+    first, second = (torch.load(tmp_path / f"{rank}.pt") for rank in range(2))
+    for objective in JOBS:
+        alone = gradients(objective)
+        largest = max(g.abs().max() for g in alone.values())
+        assert largest > 1e-3
+        for name, expected in alone.items():
+            assert torch.equal(first[objective][name], second[objective][name])
+            assert (first[objective][name] - expected).abs().max() <= 1e-6 * largest, (objective, name)
+
+
+def test_clocks_that_disagree_do_not_part_the_processes(tmp_path: Path) -> None:
+    """A run that is ended by minutes ends in both processes with the same weights, though their clocks differ."""
+    assert run_two(tmp_path, "clock", 20), "the processes wait for each other"
+    first, second = (torch.load(tmp_path / f"{rank}.pt") for rank in range(2))
+    assert all(torch.equal(x, second[name]) for name, x in first.items())
+
+
+def test_shares_cut_the_joint_batch(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Shares follow each other, cover tensors and records alike, and an uneven batch is refused with the remedy."""
+    monkeypatch.setattr(parallel, "world", lambda: 2)
+    batch = TSP().sample(4, 3, torch.Generator().manual_seed(0))
+    for rank, rows in enumerate((slice(0, 2), slice(2, 4))):
+        monkeypatch.setattr(parallel, "rank", lambda rank=rank: rank)
+        assert torch.equal(parallel.share(batch).xy, batch.xy[rows])
+        assert torch.equal(parallel.share(batch).key, batch.key[rows])
+        assert torch.equal(parallel.share(batch.xy), batch.xy[rows])
+    with pytest.raises(InputError, match="a batch of 3 cannot be shared by 2 processes; make it a multiple"):
+        parallel.share(torch.zeros(3, 2))
+
+
+def test_one_process_needs_no_group(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Without torchrun nothing is joined, shared or added."""
+    monkeypatch.setenv("WORLD_SIZE", "1")
+    assert parallel.start(CPU) == CPU
+    assert (parallel.rank(), parallel.world()) == (0, 1)
+    whole = torch.arange(3)
+    assert parallel.share(whole) is whole
+    assert parallel.agree(True) is True
+    assert parallel.agree(False) is False

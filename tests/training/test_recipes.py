@@ -1,0 +1,95 @@
+"""Reading recipes: what is accepted, and how everything else is refused."""
+
+from pathlib import Path
+
+import pytest
+
+from rhumbline.errors import InputError
+from rhumbline.policies import POLICIES
+from rhumbline.training.config import Objective, TrainConfig, as_tables, read_recipe
+
+RECIPES = sorted((Path(__file__).parents[2] / "recipes").glob("*.toml"))
+
+
+@pytest.fixture
+def recipe(tmp_path: Path):
+    def write(text: str) -> Path:
+        path = tmp_path / "mine.toml"
+        path.write_text(text, encoding="utf-8")
+        return path
+
+    return write
+
+
+@pytest.mark.parametrize("path", RECIPES, ids=lambda p: p.stem)
+def test_shipped_recipes_read(path: Path) -> None:
+    """Every recipe of the repository reads, and its policy table fits its problem's architecture."""
+    config = read_recipe(path)
+    _, architecture = POLICIES[config.problem]
+    assert architecture(**config.policy).width == 128
+    assert config.size > 0
+
+
+def test_published_recipe() -> None:
+    """The recipe of the latent space is that of spec 3.4: 8 x 8 instances, 128 latents, 20 starts, rate 1e-4."""
+    config = read_recipe(next(p for p in RECIPES if p.stem == "tsp100"))
+    assert (config.batch, config.accumulate) == (8, 8)
+    assert (config.objective.latents, config.objective.starts) == (128, 20)
+    assert config.optimiser.lr == 1e-4
+    assert config.policy == {"latent": 16, "amplify": 100.0}
+
+
+def test_tables_become_dataclasses(recipe) -> None:
+    """Values land in their fields, whole numbers serve as floats, lists as pairs, the rest stays at its default."""
+    config = read_recipe(recipe("size = 50\n[optimiser]\nlr = 1\nbetas = [0.5, 0.75]\n[objective]\nstarts = 7\n"))
+    assert (config.size, config.objective) == (50, Objective(starts=7))
+    assert isinstance(config.optimiser.lr, float)
+    assert config.optimiser.betas == (0.5, 0.75)
+    assert config.batch == TrainConfig().batch
+    assert as_tables(config)["objective"]["starts"] == 7
+
+
+def test_changes_from_the_command_line(recipe) -> None:
+    """`--set` reads TOML values and bare words, makes missing tables, and wins over the file."""
+    path = recipe("batch = 3\n")
+    config = read_recipe(path, ["batch=5", "objective.loss=imitate", "optimiser.lr=2e-3", "policy.width=64", "compile=true"])
+    assert (config.batch, config.objective.loss, config.optimiser.lr) == (5, "imitate", 2e-3)
+    assert config.policy == {"width": 64}
+    assert config.compile is True
+    assert read_recipe(path, ["init=runs/base.safetensors"]).init == "runs/base.safetensors"
+
+
+@pytest.mark.parametrize(
+    ("text", "changes", "words"),
+    [
+        ("sise = 3", [], "mine.toml: unknown key 'sise'; known here: problem, size, batch,"),
+        ("[objective]\nlatent = 3", [], "mine.toml: objective: unknown key 'latent'; known here: loss, latents, starts"),
+        ("size = 'big'", [], "mine.toml: size is 'big'; expected a value of type int"),
+        ("size = 3.5", [], "size is 3.5; expected a value of type int"),
+        ("size = true", [], "size is True; expected a value of type int"),
+        ("compile = 1", [], "compile is 1; expected a value of type bool"),
+        ("[optimiser]\nlr = true", [], "lr is True; expected a value of type float"),
+        ("objective = 3", [], "objective is 3; expected a value of type Objective"),
+        ("[objective]\nloss = 'poppy'", [], "objective: loss is 'poppy'; expected one of 'reinforce', 'imitate'"),
+        ("size = = 3", [], "mine.toml: not a readable TOML recipe"),
+        ("", ["size"], "--set size: expected key=value, for example"),
+        ("", ["objective.latent=3"], "unknown key 'latent'"),
+        ("[objective]\ntemperature = 0.5", [], "temperature must be 1 with loss 'reinforce'"),
+        ("[objective]\nloss = 'imitate'\ntop = 9\nstarts = 4\nlatents = 2", [], "top is 9, but a step samples 8"),
+        ("[optimiser]\nbetas = 0.9", [], "betas is 0.9; expected"),
+        ("[optimiser]\nbetas = [0.9]", [], "betas is .*; expected"),
+        ("[optimiser]\nbetas = ['a', 'b']", [], "betas is .*; expected"),
+        ("policy = 3", [], "policy is 3; expected"),
+        ("size = 3", ["size.x=4"], "size"),
+    ],
+)
+def test_wrong_recipes_are_refused(recipe, text: str, changes: list[str], words: str) -> None:
+    """The message names the file, the key, what was read and what was expected."""
+    with pytest.raises(InputError, match=words):
+        read_recipe(recipe(text), changes)
+
+
+def test_missing_recipe(tmp_path: Path) -> None:
+    """A recipe that is not there is named."""
+    with pytest.raises(InputError, match=r"nowhere\.toml: no such recipe"):
+        read_recipe(tmp_path / "nowhere.toml")

@@ -1,0 +1,183 @@
+"""What a step learns from: hand cases, and gradients against the loss written out in full."""
+
+import pytest
+import torch
+
+from rhumbline.decoding import Rollouts, log_prob, rollout
+from rhumbline.problems.tsp import TSP
+from rhumbline.training import run
+from rhumbline.training.run import Trainer
+from rhumbline.training.targets import all_starts, best_latents, cheapest, pomo_weight, winner_weight, winners
+
+CPU = torch.device("cpu")
+
+
+@pytest.mark.parametrize(
+    ("cost", "winner", "weight", "kept"),
+    [
+        # [K][S]; the winner's weight is its cost minus its own latent's mean over starts
+        ([[1, 4], [3, 2]], [0, 1], [1 - 2.5, 2 - 2.5], 2),
+        ([[1, 2], [3, 9]], [0, 0], [1 - 1.5, 2 - 1.5], 2),  # one latent wins everywhere
+        ([[1, 4], [1, 2]], [0, 1], [0, 2 - 1.5], 1),  # a tie trains nobody
+        ([[2, 2], [2, 2]], [0, 0], [0, 0], 0),
+        ([[1, 4], [1 + 5e-7, 2]], [0, 1], [0, 2 - 1.5], 1),  # a tie up to rounding is one
+        ([[1, 4], [1 + 1e-5, 2]], [0, 1], [1 - 2.5, 2 - 1.5], 2),  # this is none
+        ([[5, 4], [5, 2], [1, 2]], [2, 1], [1 - 1.5, 0], 1),  # ties behind the winner do no harm
+        ([[3], [2], [4]], [1], [2], 1),  # one start: no baseline
+        ([[1, 4]], [0, 0], [1 - 2.5, 4 - 2.5], 2),  # one latent wins, and does not tie with itself
+    ],
+)
+def test_winners_by_hand(cost, winner, weight, kept) -> None:
+    """Winner, weight and count of kept pairs of small tables."""
+    table = torch.tensor([cost], dtype=torch.float32)
+    found, alone = winners(table)
+    assert alone.sum() == kept
+    assert [w for w, a in zip(found[0].tolist(), alone[0].tolist(), strict=True) if a] == [
+        w for w, a in zip(winner, alone[0].tolist(), strict=True) if a
+    ]
+    assert winner_weight(table, found, alone)[0].tolist() == pytest.approx(weight, abs=2e-5)
+
+
+def test_instances_do_not_mix() -> None:
+    """Winners and baselines of an instance come from its own rows."""
+    one, two = torch.tensor([[1.0, 4], [3, 2]]), torch.tensor([[7.0, 8], [6, 9]])
+    both = torch.stack([one, two])
+    winner, alone = winners(both)
+    assert winner.tolist() == [[0, 1], [1, 0]]
+    assert winner_weight(both, winner, alone).tolist() == [[-1.5, -0.5], [6 - 7.5, 8 - 7.5]]
+
+
+def test_pomo_weights_by_hand() -> None:
+    """Cost minus the mean over starts of the same instance."""
+    assert pomo_weight(torch.tensor([[1.0, 2, 6], [5, 5, 5]])).tolist() == [[-2, -1, 3], [0, 0, 0]]
+
+
+def test_best_latents_pairs_sequences_with_their_latents() -> None:
+    """The chosen sequence of a start is the winner's from that start, under the winner's latent."""
+    cost = torch.tensor([[[1.0, 4], [3, 2]]])
+    actions = torch.arange(2 * 2 * 3).view(1, 2, 2, 3)
+    latents = torch.tensor([[[0.1], [0.2]]])
+    targets = best_latents(Rollouts(cost, actions), latents)
+    assert targets.actions.tolist() == [[[0, 1, 2], [9, 10, 11]]]  # latent 0 from start 0, latent 1 from start 1
+    assert targets.latents[0, :, 0].tolist() == pytest.approx([0.1, 0.2])
+    assert targets.count == 2
+
+
+def test_all_starts_counts_everything() -> None:
+    """A single policy learns from every rollout of every instance."""
+    targets = all_starts(Rollouts(torch.rand(3, 1, 4), torch.zeros(3, 1, 4, 6)), torch.zeros(3, 1, 2))
+    assert targets.count == 12
+    assert targets.actions.shape == (3, 4, 6)
+
+
+def test_cheapest_by_hand() -> None:
+    """The cheapest rollouts come in order, with the latents they belong to."""
+    index, latent, value = cheapest(torch.tensor([[[5.0, 1, 7], [2, 9, 0.5]]]), 3)
+    assert (index.tolist(), latent.tolist(), value.tolist()) == ([[5, 1, 3]], [[1, 0, 1]], [[0.5, 1.0, 2.0]])
+
+
+# --- gradients
+
+
+def stepped(config) -> tuple[Trainer, dict[str, torch.Tensor]]:
+    trainer = Trainer(config, CPU)
+    trainer.gradient(0)
+    return trainer, {n: p.grad.clone() for n, p in trainer.names.items()}
+
+
+def naive(config) -> dict[str, torch.Tensor]:
+    """The same gradient from a loss over all B x K x S rollouts, written as spec 3.2 and 3.4 state it."""
+    trainer = Trainer(config, CPU)
+    problem, policy = TSP(), trainer.policy
+    batch, latents, starts = trainer.sample()
+    rolled = rollout(problem, policy, batch, latents, starts, seed=config.seed << 32)
+    count, tried, per = rolled.cost.shape
+    scores = log_prob(problem, policy, batch, latents, rolled.actions.flatten(1, 2)).view(count, tried, per)
+    returns = -rolled.cost
+    advantage = returns - returns.mean(2, keepdim=True)
+    terms, kept = torch.zeros(()), 0
+    for i in range(count):
+        for m in range(per):
+            best = returns[i, :, m].max()
+            holders = (returns[i, :, m] >= best - best.abs() * 1e-6).nonzero()[:, 0]
+            if len(holders) == 1:
+                terms, kept = terms + advantage[i, holders[0], m] * scores[i, holders[0], m], kept + 1
+    loss = -terms / kept
+    assert 0 < kept <= count * per
+    loss.backward()
+    return {n: p.grad for n, p in trainer.names.items()}
+
+
+@pytest.mark.parametrize("objective", ["pomo", "winner"])
+def test_gradient_is_that_of_the_loss_over_all_rollouts(make_config, objective: str) -> None:
+    """Differentiating only the chosen sequences gives the gradient of the full loss."""
+    config = make_config(objective)
+    _, gradient = stepped(config)
+    for name, expected in naive(config).items():
+        if name != "decoder.key":  # its gradient is small by design; compared on the common scale below
+            assert torch.allclose(gradient[name], expected, rtol=1e-4, atol=1e-6), name
+        assert (gradient[name] - expected).abs().max() <= 1e-5 * max(g.abs().max() for g in gradient.values()), name
+    assert max(g.abs().max() for g in gradient.values()) > 1e-3
+
+
+@pytest.mark.parametrize("objective", ["pomo", "winner"])
+def test_no_advantage_no_gradient(make_config, monkeypatch, objective: str) -> None:
+    """When all rollouts cost the same, every gradient is exactly 0."""
+    real = run.rollout
+
+    def alike(*arguments, **options):
+        rolled = real(*arguments, **options)
+        return Rollouts(torch.full_like(rolled.cost, 3.0), rolled.actions)
+
+    monkeypatch.setattr(run, "rollout", alike)
+    _, gradient = stepped(make_config(objective))
+    assert not any(g.any() for g in gradient.values())
+
+
+def test_a_step_against_the_gradient_makes_cheap_tours_likelier(make_config) -> None:
+    """The sign is right: following the loss downhill raises the probability of tours below the mean cost."""
+    trainer, gradient = stepped(make_config("pomo"))
+    fresh = Trainer(make_config("pomo"), CPU)
+    batch, latents, starts = fresh.sample()
+    rolled = rollout(TSP(), fresh.policy, batch, latents, starts, seed=0)
+    targets = all_starts(rolled, latents)
+    before = log_prob(TSP(), fresh.policy, batch, latents, targets.actions).detach()
+    with torch.no_grad():
+        for name, p in fresh.policy.named_parameters():
+            p -= 1e-3 * gradient[name]
+    change = log_prob(TSP(), fresh.policy, batch, latents, targets.actions).detach() - before
+    assert (change * targets.weight).sum() < 0
+    assert trainer.update == 0
+
+
+# --- imitation
+
+
+def test_imitation_learns_improved_views_of_the_best(make_config) -> None:
+    """Targets are views of one tour per instance, no longer than the best rollout, under a latent that was tried."""
+    trainer = Trainer(make_config("imitate"), CPU)
+    batch, latents, starts = trainer.sample()
+    rolled = rollout(TSP(), trainer.policy, batch, latents, starts, seed=0)
+    targets = trainer.targets(batch, rolled, latents)
+    cost = TSP().cost(batch, targets.actions)
+    assert torch.allclose(cost, cost[:, :1].expand_as(cost), atol=1e-5)
+    assert (cost[:, 0] <= rolled.cost.flatten(1).amin(1) + 1e-6).all()
+    assert (cost[:, 0] < rolled.cost.flatten(1).amin(1) - 1e-4).any()
+    assert torch.equal(targets.actions.sort(-1).values, torch.arange(7).expand_as(targets.actions))
+    for row in range(4):
+        assert any(torch.equal(targets.latents[row, 0], z) for z in latents[row])
+
+
+def test_imitation_weights_by_hand(make_config) -> None:
+    """Each view weighs -1/T; an instance whose best is shared by two latents weighs nothing and is not counted."""
+    trainer = Trainer(make_config("imitate"), CPU)
+    batch, latents, starts = trainer.sample()
+    rolled = rollout(TSP(), trainer.policy, batch, latents, starts, seed=0)
+    cost = rolled.cost.clone()
+    cost[:] = 5.0 + torch.arange(4)[:, None]  # latent 0 is alone ...
+    cost[1, :2] = 4.0  # ... but not in instance 1
+    targets = trainer.targets(batch, Rollouts(cost, rolled.actions), latents)
+    weight = torch.full((4, 2), -1 / 7)
+    weight[1] = 0
+    assert torch.allclose(targets.weight, weight)
+    assert targets.count == 3 * 2
