@@ -14,7 +14,7 @@ from rhumbline.noise import normal
 from rhumbline.problems.tsp import TSP, TSPInstance
 from rhumbline.search import cma
 from rhumbline.search.cmaes import CMAES
-from rhumbline.search.run import prepare
+from rhumbline.search.run import make_task
 
 
 def seconds(work: object, repeats: int, device: torch.device) -> float:
@@ -37,7 +37,7 @@ def main() -> None:
     args = parser.parse_args()
     device = find_device(args.device)
     xy = np.random.RandomState(1).uniform(size=(args.instances, 100, 2))
-    task = prepare(
+    task = make_task(
         TSP(), policy_for(args.policy, "tsp"), [TSPInstance("", "EXACT_2D", xy=x) for x in xy], device=device
     )
     strategy = CMAES()

@@ -11,6 +11,7 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from rhumbline.api import prepare as prepare
     from rhumbline.api import solve as solve
     from rhumbline.checkpoint import load as load
     from rhumbline.checkpoint import save as save
@@ -28,7 +29,6 @@ if TYPE_CHECKING:
     from rhumbline.search.run import Budget as Budget
     from rhumbline.search.run import Progress as Progress
     from rhumbline.search.run import Solution as Solution
-    from rhumbline.search.run import prepare as prepare
     from rhumbline.search.run import stream as stream
     from rhumbline.search.simple import Greedy as Greedy
     from rhumbline.search.simple import Sampling as Sampling
@@ -39,14 +39,14 @@ if TYPE_CHECKING:
 __version__ = "0.1.0"
 
 _HOMES = {
-    "rhumbline.api": ("solve",),
+    "rhumbline.api": ("prepare", "solve"),
     "rhumbline.checkpoint": ("load", "save"),
     "rhumbline.errors": ("CheckpointError", "Infeasible", "InputError", "MissingExtra", "RhumbError"),
     "rhumbline.formats": ("read", "write_plan"),
     "rhumbline.problems.tsp": ("TSP",),
     "rhumbline.decoding": ("log_prob", "rollout"),
     "rhumbline.search.cmaes": ("CMAES",),
-    "rhumbline.search.run": ("Budget", "Progress", "Solution", "prepare", "stream"),
+    "rhumbline.search.run": ("Budget", "Progress", "Solution", "stream"),
     "rhumbline.search.simple": ("Greedy", "Sampling", "Uniform"),
     "rhumbline.training.config": ("TrainConfig",),
     "rhumbline.training.run": ("train",),

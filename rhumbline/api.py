@@ -16,7 +16,7 @@ from rhumbline.policies import Policy
 from rhumbline.problems import PROBLEMS
 from rhumbline.problems.tsp import TSPInstance, from_array
 from rhumbline.search.cmaes import CMAES
-from rhumbline.search.run import Budget, Progress, Solution, Strategy, Task, prepare, search
+from rhumbline.search.run import Budget, Progress, Solution, Strategy, Task, make_task, search
 
 DEFAULT_BUDGET = Budget(attempts=1600, seconds=30.0)
 
@@ -92,7 +92,29 @@ def tasks(
     """Each group with its task, encoded only when its turn comes."""
     problem = PROBLEMS[policy.problem]
     for group in grouped(instances):
-        yield group, prepare(problem, policy, group.instances, seed=seed, device=device, engine=engine)
+        yield group, make_task(problem, policy, group.instances, seed=seed, device=device, engine=engine)
+
+
+def the_policy(policy: str | Path | Policy[Any, Any, Any] | None, problem: str) -> Policy[Any, Any, Any]:
+    """The policy meant by a name, a path, an object, or nothing."""
+    return policy_for(str(policy) if policy else None, problem) if isinstance(policy, str | Path | None) else policy
+
+
+def prepare(
+    source: Source | Sequence[Source],
+    *,
+    policy: str | Path | Policy[Any, Any, Any] | None = None,
+    seed: int = 0,
+    device: str = "auto",
+    engine: Engine = "auto",
+) -> Task:
+    """A task to `stream` over: instances of one size, encoded on the device."""
+    instances = instances_of(source)
+    if len({i.size for i in instances}) != 1:
+        sizes = sorted({i.size for i in instances})
+        raise InputError(f"a task needs instances of one size, not of {sizes or 'none'}; `solve` groups them by itself")
+    known = the_policy(policy, "tsp")
+    return make_task(PROBLEMS[known.problem], known, instances, seed=seed, device=find_device(device), engine=engine)
 
 
 def solve(
@@ -113,8 +135,8 @@ def solve(
     was found; instances not reached by then are left out.
     """
     instances = instances_of(source)
-    budget = Budget(attempts, seconds) if attempts or seconds else DEFAULT_BUDGET
-    known = policy_for(str(policy) if policy else None, "tsp") if isinstance(policy, str | Path | None) else policy
+    budget = DEFAULT_BUDGET if attempts is None and seconds is None else Budget(attempts, seconds)
+    known = the_policy(policy, "tsp")
     solutions: dict[int, Solution] = {}
     for group, task in tasks(instances, known, seed=seed, device=find_device(device), engine=engine):
         found, interrupted = search(strategy or CMAES(), task, budget, watch)

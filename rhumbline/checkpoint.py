@@ -55,10 +55,12 @@ def write_tensors(path: Path, tensors: Mapping[str, Tensor], header: Mapping[str
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
         save_file(dict(tensors), aside, metadata={HEADER: json.dumps(header)})
+        aside.chmod(0o644)  # safetensors makes files that only their owner can read
         os.replace(aside, path)
     except (OSError, SafetensorError) as error:
-        aside.unlink(missing_ok=True)
         raise InputError(f"{path}: cannot be written ({error})") from error
+    finally:
+        aside.unlink(missing_ok=True)
 
 
 def read_tensors(path: Path, device: torch.device | str = "cpu") -> tuple[dict[str, Tensor], dict[str, Any]]:

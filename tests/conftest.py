@@ -9,6 +9,15 @@ from collections.abc import Callable
 import numpy as np
 import pytest
 import torch
+from jaxtyping import install_import_hook
+
+# Shapes in signatures are checked while the tests run. Not yet: modules whose signatures name our protocols (decoding,
+# checkpoint, search.run, api), which beartype cannot check.
+CHECKED = (
+    "noise", "problems.tsp", "problems.tsp_local", "policies.attention", "policies.space", "policies.tsp", "search.cma",
+    "search.cmaes", "search.simple", "training.targets", "training.run", "training.parallel",
+)  # fmt: skip
+install_import_hook([f"rhumbline.{name}" for name in CHECKED], "beartype.beartype")
 
 from rhumbline.policies.tsp import Architecture, TSPPolicy
 from rhumbline.problems.tsp import TSP, TSPBatch, TSPInstance

@@ -42,12 +42,12 @@ def drawn(instances: Sequence[Any], budget: Budget, quiet: bool) -> Generator[Wa
 
 def watcher(bar: Bar, line: Any, instances: Sequence[Any], budget: Budget) -> Watch:
     """A function that moves the bar, not more often than eyes can see."""
-    scale, due = scales(instances), time.monotonic()
+    due = time.monotonic()
 
     def watch(progress: Progress) -> None:
         nonlocal due
         if time.monotonic() >= due:
-            best, latest = (np.asarray(x.tolist()) * scale for x in (progress.best, progress.latest))
+            best, latest = (np.asarray(x.tolist()) for x in (progress.best, progress.latest))
             text = standing(instances, progress.attempts, best, latest)
             bar.update(line, completed=fraction(progress, budget), text=text)
             due = time.monotonic() + PAUSE
@@ -60,12 +60,6 @@ def fraction(progress: Progress, budget: Budget) -> float:
     by_time = progress.seconds / budget.seconds if budget.seconds else 0.0
     by_attempts = progress.attempts / budget.attempts if budget.attempts else 0.0
     return min(1.0, max(by_time, by_attempts))
-
-
-def scales(instances: Sequence[Any]) -> np.ndarray:
-    """Factors from the search's costs to the instance's: unrounded metrics are searched in the unit square."""
-    extent = [float(np.ptp(i.plane, axis=0).max()) or 1.0 if i.metric == "EXACT_2D" else 1.0 for i in instances]
-    return np.asarray(extent)
 
 
 def standing(instances: Sequence[Any], attempts: int, best: np.ndarray, latest: np.ndarray) -> str:

@@ -35,7 +35,7 @@ def resolve(engine: str, problem: str, device: torch.device, nodes: int) -> Take
         return "torch"
     reason = why_not(problem, device, nodes)
     if reason and engine == "fused":
-        raise MissingExtra(f'{reason}. Use engine="torch" (or "auto")')
+        raise MissingExtra(f"{reason}. Use engine torch (or auto)")
     return "torch" if reason else "fused"
 
 

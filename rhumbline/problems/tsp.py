@@ -159,6 +159,7 @@ class TSPBatch(Record):
 
     xy: Float[Tensor, "B N 2"]  # in the unit square, one scale for both axes
     key: Int[Tensor, "B"]  # names the instance to the decoding noise, whatever its place in the batch
+    scale: Float[Tensor, "B"]  # costs times this are in the instance's own units
     distance: Float[Tensor, "B N N"] | None = None  # the file's metric; None means straight lines between `xy`
 
 
@@ -183,15 +184,17 @@ class TSP:
     def sample(self, count: int, size: int, rng: torch.Generator) -> TSPBatch:
         """Uniform random cities in the unit square, on the generator's device."""
         xy = torch.rand(count, size, 2, generator=rng, device=rng.device)
-        return TSPBatch(xy, torch.arange(count, device=rng.device))
+        return TSPBatch(xy, torch.arange(count, device=rng.device), torch.ones(count, device=rng.device))
 
     def collate(self, instances: Sequence[TSPInstance]) -> TSPBatch:
         """Instances of one size as a batch on the CPU, scaled for the policy."""
         xy = np.stack([unit_square(i.plane) for i in instances]).astype(np.float32)
-        key = [crc32(np.ascontiguousarray(x).tobytes()) for x in xy]
-        exact = all(i.metric == "EXACT_2D" for i in instances)
-        distance = None if exact else torch.from_numpy(np.stack([i.distances for i in instances]))
-        return TSPBatch(torch.from_numpy(xy), torch.tensor(key, dtype=torch.int64), distance)
+        key = torch.tensor([crc32(np.ascontiguousarray(x).tobytes()) for x in xy], dtype=torch.int64)
+        if all(i.metric == "EXACT_2D" for i in instances):
+            scale = torch.tensor([extent(i.plane) for i in instances])
+            return TSPBatch(torch.from_numpy(xy), key, scale)
+        distance = torch.from_numpy(np.stack([i.distances for i in instances]))
+        return TSPBatch(torch.from_numpy(xy), key, torch.ones(len(instances)), distance)
 
     def starts(self, batch: TSPBatch) -> Int[Tensor, "B S"]:
         """Every city; in large instances `most_starts` of them, spread evenly over the file's order."""
@@ -264,9 +267,12 @@ class TSP:
 
 def unit_square(plane: Float[np.ndarray, "N 2"]) -> Float[np.ndarray, "N 2"]:
     """Points moved and scaled into the unit square, with one factor for both axes so that angles survive."""
-    low = plane.min(axis=0)
-    extent = float((plane.max(axis=0) - low).max())
-    return (plane - low) / (extent or 1.0)
+    return (plane - plane.min(axis=0)) / extent(plane)
+
+
+def extent(plane: Float[np.ndarray, "N 2"]) -> float:
+    """The longer side of the points' bounding box; 1 if they coincide."""
+    return float((plane.max(axis=0) - plane.min(axis=0)).max()) or 1.0
 
 
 def take_nodes(table: Float[Tensor, "B N F"], index: Int[Tensor, "B *R"]) -> Float[Tensor, "B *R F"]:

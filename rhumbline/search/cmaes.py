@@ -10,7 +10,7 @@ from rhumbline.decoding import Rollouts
 from rhumbline.errors import InputError
 from rhumbline.noise import normal
 from rhumbline.search import cma
-from rhumbline.search.run import Task
+from rhumbline.search.run import Task, check_settings
 
 
 @dataclass(frozen=True)
@@ -28,11 +28,12 @@ class CMAES:
     components: int = 3
     population: int = 16
     sigma: float = 1.0  # half the width of the latent box, so the first generations look beyond it
-    temperature: float = 0.1
+    temperature: float = 1.0
 
     def __post_init__(self) -> None:
-        if self.components < 1 or self.population < 2:
-            raise InputError("cmaes needs components of at least 1 and a population of at least 2")
+        check_settings(self.population, self.temperature)
+        if self.components < 1 or self.population < 2 or not self.sigma > 0:
+            raise InputError("cmaes needs components of at least 1, a population of at least 2 and a sigma above 0")
 
     def init(self, task: Task) -> Search:
         """Components at the centroids of the latent box."""

@@ -44,7 +44,7 @@ class Progress:
 
     attempts: int  # spent on each instance
     seconds: float
-    best: Float[Tensor, "B"]  # cheapest cost so far
+    best: Float[Tensor, "B"]  # cheapest cost so far, in the instances' own units
     latest: Float[Tensor, "B"]  # cheapest cost of the latest step
     latents: Float[Tensor, "B K Z"] | None  # what the latest step tried
 
@@ -140,6 +140,14 @@ class Task:
         )  # fmt: skip
 
 
+def check_settings(population: int, temperature: float) -> None:
+    """Refuse settings that no strategy can work with."""
+    if population < 1:
+        raise InputError(f"population must be at least 1, not {population}")
+    if not 0.0 <= temperature < float("inf"):
+        raise InputError(f"temperature must be 0 (greedy) or more, not {temperature}")
+
+
 class Strategy(Protocol[X]):
     """A way to search: a frozen dataclass of settings. `init` makes its state, `step` tries some latents."""
 
@@ -152,7 +160,7 @@ class Strategy(Protocol[X]):
         ...
 
 
-def prepare(
+def make_task(
     problem: Problem[Any, Any],
     policy: Policy[Any, Any, Any],
     instances: Sequence[Any],
@@ -186,8 +194,8 @@ def stream(strategy: Strategy[Any], task: Task, budget: Budget) -> Iterator[Prog
             state = None
         best = task.ledger.best
         if best is not None and task.ledger.attempts > before:
-            shown = latest if latest is not None else best
-            yield Progress(task.ledger.attempts, time.monotonic() - began, best, shown, tried)
+            shown, scale = best if latest is None else latest, task.batch.scale
+            yield Progress(task.ledger.attempts, time.monotonic() - began, best * scale, shown * scale, tried)
 
 
 @dataclass(frozen=True)

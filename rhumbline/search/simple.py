@@ -7,7 +7,7 @@ from torch import Tensor
 
 from rhumbline.decoding import Rollouts
 from rhumbline.errors import InputError
-from rhumbline.search.run import Task
+from rhumbline.search.run import Task, check_settings
 
 
 @dataclass(frozen=True)
@@ -36,6 +36,9 @@ class Sampling:
     population: int = 16
     temperature: float = 1.0
 
+    def __post_init__(self) -> None:
+        check_settings(self.population, self.temperature)
+
     def init(self, task: Task) -> Nothing:
         """No state."""
         return Nothing()
@@ -51,7 +54,10 @@ class Uniform:
     """New uniform latents at every step: what searching the space blindly gives."""
 
     population: int = 16
-    temperature: float = 0.1
+    temperature: float = 1.0
+
+    def __post_init__(self) -> None:
+        check_settings(self.population, self.temperature)
 
     def init(self, task: Task) -> Nothing:
         """No state, but a space."""

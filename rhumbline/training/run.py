@@ -236,11 +236,13 @@ def train(
         by_updates = trainer.update / config.updates if config.updates else 0.0
         return max(by_time, by_updates)
 
-    while done() < 1.0:
+    finished = False
+    while not finished:
         rolled, targets = trainer.step(done())
+        finished = parallel.agree(done() >= 1.0)
         kept = targets.weight.ne(0).float().mean()
         recent.append(torch.stack([rolled.cost.mean(), rolled.cost.flatten(1).amin(1).mean(), kept]).detach())
-        if done() >= 1.0 or parallel.agree(clock() - last_report >= config.report):
+        if finished or parallel.agree(clock() - last_report >= config.report):
             pace = (trainer.update - first_update) / max(1e-9, clock() - began)
             yield report(trainer, out, recent, (clock() - began) / 60.0, pace)
             recent, last_report = [], clock()

@@ -125,7 +125,7 @@ def test_version(rhumb: Callable[..., Any]) -> None:
 
 
 def test_training_needs_neither_typer_nor_rich(start: Start, recipe: Path, tmp_path: Path) -> None:
-    """On a bare GPU node `python -m rhumbline train` trains, and other verbs say what is missing."""
+    """On a bare GPU node, where importing them fails, `python -m rhumbline train` trains."""
     for name in ("typer", "rich", "matplotlib"):
         (tmp_path / "bare" / name).mkdir(parents=True)
         (tmp_path / "bare" / name / "__init__.py").write_text(f"raise ImportError('no {name} here')")

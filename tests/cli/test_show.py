@@ -24,11 +24,6 @@ def test_the_bar_follows_the_budget_that_ends_first() -> None:
     assert show.fraction(after(50, 11.0), Budget(seconds=10.0)) == 1.0
 
 
-def test_costs_are_shown_in_the_instance_s_own_units() -> None:
-    """Unrounded metrics are searched in the unit square, so the longer side scales them back; others are as they are."""
-    assert show.scales([WHOLE, EXACT]).tolist() == [1.0, 40.0]
-
-
 def test_the_line_for_one_instance() -> None:
     """Best, latest and the gap to the best known cost."""
     line = show.standing([WHOLE], 1344, np.array([1010.0]), np.array([1234.0]))

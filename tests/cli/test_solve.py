@@ -86,7 +86,7 @@ def test_large_costs_have_separators_and_exact_ones_decimals(rhumb: Run, policy:
 
 
 def test_equal_sizes_are_solved_together_in_their_order(rhumb: Run, policy: Path, tsp: Run) -> None:
-    """Groups come in order of first appearance, files keep their order inside, and each group has one line before it."""
+    """Groups come in order of first appearance, files keep their order inside, and each has one line before it."""
     files = [tsp("a", 6), tsp("b", 7), tsp("c", 6)]
     words = ("--policy", policy, "--attempts", 2, "--device", "cpu", "--search", "sampling", "--set", "temperature=0.5")
     done = rhumb("solve", *files, *words, "--json")

@@ -152,7 +152,7 @@ def test_tiles_fill_the_chip(instances: int, rollouts: int, padded: int, expecte
 def test_reasons_are_given_in_words(problem: str, device: torch.device, nodes: int, words: str) -> None:
     """Asking for the fused engine where it cannot run says why and what to do; auto takes torch instead."""
     assert words in kernels.why_not(problem, device, nodes)
-    with pytest.raises(MissingExtra, match=f'{words}. Use engine="torch"'):
+    with pytest.raises(MissingExtra, match=f'{words}. Use engine torch'):
         kernels.resolve("fused", problem, device, nodes)
     with pytest.raises(MissingExtra, match=words):
         kernels.resolve_log_prob("fused", problem, device, nodes)

@@ -5,7 +5,7 @@ from itertools import permutations
 import pytest
 import torch
 
-from rhumbline.problems.tsp import TSP, TSPBatch
+from rhumbline.problems.tsp import TSP
 from rhumbline.problems.tsp_local import LONGEST_SEGMENT, best_move, improve, new_positions
 
 KINDS = range(2 * LONGEST_SEGMENT + 1)
@@ -110,8 +110,8 @@ def test_coinciding_and_collinear_cities_do_no_harm() -> None:
 def test_problem_improves_all_rollouts_of_all_instances() -> None:
     """The problem's improve treats each (instance, rollout) as the function treats it alone."""
     rng = torch.Generator().manual_seed(0)
-    xy, tours = torch.rand(3, 8, 2, generator=rng), torch.rand(3, 4, 8, generator=rng).argsort(2)
-    together = TSP().improve(TSPBatch(xy, torch.arange(3)), tours, 3)
+    batch, tours = TSP().sample(3, 8, rng), torch.rand(3, 4, 8, generator=rng).argsort(2)
+    together, xy = TSP().improve(batch, tours, 3), batch.xy
     for b in range(3):
         for r in range(4):
             assert torch.equal(together[b, r], improve(xy[b : b + 1], tours[b, r][None], 3)[0])
