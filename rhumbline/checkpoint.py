@@ -6,6 +6,7 @@ No code runs on loading. Files are written aside and renamed, so a reader never 
 import json
 import os
 from collections.abc import Mapping
+from contextlib import suppress
 from dataclasses import asdict, dataclass, field
 from importlib import resources
 from pathlib import Path
@@ -60,7 +61,8 @@ def write_tensors(path: Path, tensors: Mapping[str, Tensor], header: Mapping[str
     except (OSError, SafetensorError) as error:
         raise InputError(f"{path}: cannot be written ({error})") from error
     finally:
-        aside.unlink(missing_ok=True)
+        with suppress(OSError):  # gone after the renaming; never there if the folder is not one
+            aside.unlink()
 
 
 def read_tensors(path: Path, device: torch.device | str = "cpu") -> tuple[dict[str, Tensor], dict[str, Any]]:

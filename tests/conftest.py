@@ -1,5 +1,7 @@
 """Small policies and batches for all tests. One thread, so that the suite is quick on a shared machine."""
 
+# ruff: noqa: E402 (the environment and the hook come before the imports they are for)
+
 import os
 
 os.environ["TRITON_INTERPRET"] = "1"  # before anything imports triton; tests/kernels/conftest.py says the same
@@ -29,7 +31,8 @@ def tiny_policy(latent: int = 4, seed: int = 0, **sizes: int) -> TSPPolicy:
     """A random policy whose logits are neither flat nor saturated and whose latents matter."""
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(seed)
-        policy = TSPPolicy(Architecture(**{"width": 32, "heads": 2, "layers": 1, "hidden": 32, "latent": latent} | sizes))
+        small = {"width": 32, "heads": 2, "layers": 1, "hidden": 32, "latent": latent}
+        policy = TSPPolicy(Architecture(**small | sizes))
         for name, weight in policy.decoder.named_parameters():
             if name.endswith("_latent"):
                 weight.data.normal_(0, 0.01)  # times the amplification of 100

@@ -71,7 +71,7 @@ def test_groups_have_one_shape(monkeypatch) -> None:
     small = [TSPInstance("s", "EXACT_2D", xy=np.zeros((2, 2)))]
     mixed = [exact[0], small[0], rounded[0], exact[1], exact[2]]
     assert [g.places for g in grouped(mixed)] == [(0, 3, 4), (1,), (2,)]
-    assert [g.instances for g in grouped(mixed)][0] == tuple(exact)
+    assert grouped(mixed)[0].instances == tuple(exact)
     monkeypatch.setattr(api, "GROUP_ELEMENTS", 2 * 16 * 6 * 6)
     assert [g.places for g in grouped(mixed)] == [(0, 3), (4,), (1,), (2,)]
 
@@ -167,7 +167,9 @@ def test_seeds_and_watching(policy) -> None:
     """The same seed repeats a solution and its trace; the watcher sees every step of every group."""
     seen = []
     big = RNG.random((14, 2))
-    one, two = (solve(big, policy=policy, strategy=Sampling(), attempts=40, seed=3, watch=seen.append)[0] for _ in range(2))
+    one, two = (
+        solve(big, policy=policy, strategy=Sampling(), attempts=40, seed=3, watch=seen.append)[0] for _ in range(2)
+    )
     assert one.plan == two.plan
     assert [t[2] for t in one.trace] == [t[2] for t in two.trace]
     assert [p.attempts for p in seen] == [16, 32, 40] * 2

@@ -82,7 +82,9 @@ def test_foreign_files_are_named(tmp_path: Path) -> None:
     """A safetensors file of somebody else is refused as such."""
     path = tmp_path / "foreign.safetensors"
     save_file({"x": torch.zeros(3)}, path)
-    with pytest.raises(CheckpointError, match=r"foreign\.safetensors: a safetensors file, but not one that rhumbline wrote"):
+    with pytest.raises(
+        CheckpointError, match=r"foreign\.safetensors: a safetensors file, but not one that rhumbline wrote"
+    ):
         load(path)
     save_file({"x": torch.zeros(3)}, path, metadata={"rhumbline": "not json"})
     with pytest.raises(CheckpointError, match=r"foreign\.safetensors: not a readable checkpoint"):
@@ -108,7 +110,9 @@ def test_headers_that_promise_something_else(path: Path, change, words: str) -> 
     tensors, header = read_tensors(path)
     change(header, tensors)
     write_tensors(path, tensors, header)
-    with pytest.raises(CheckpointError, match=rf"(?s)mine\.safetensors: does not hold what its header promises.*{words}"):
+    with pytest.raises(
+        CheckpointError, match=rf"(?s)mine\.safetensors: does not hold what its header promises.*{words}"
+    ):
         load(path)
 
 

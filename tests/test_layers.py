@@ -75,7 +75,7 @@ def test_imports_point_down(path: Path) -> None:
 
 @pytest.mark.parametrize("path", MODULES, ids=lambda p: str(p.relative_to(PACKAGE)))
 def test_third_party_packages_stay_at_home(path: Path) -> None:
-    """Typer and Rich are the command line's, matplotlib is the plots', Triton is the kernels', and there is no other."""
+    """Typer and Rich are the command line's, matplotlib is the plots', Triton is the kernels'; there is no other."""
     strangers = {n for n in third_party(path) - FREE if ONLY_IN.get(n) != part_of(path)}
     assert not strangers
 

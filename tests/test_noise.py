@@ -1,5 +1,7 @@
 """Facts about the counter-based random numbers."""
 
+# ruff: noqa: N803 (kernels name pointers in capitals)
+
 import numpy as np
 import pytest
 import torch
@@ -83,7 +85,10 @@ def test_streams_and_seeds_differ() -> None:
     key, attempt = torch.tensor([1]), torch.arange(4)
     decisions = noise.decoding(3, key, attempt, 1, 64)[0, :, 0]
     latents = noise.latents(3, key, attempt, 64)[0, ..., 0]
-    other, high = noise.decoding(4, key, attempt, 1, 64)[0, :, 0], noise.decoding(3 + (1 << 32), key, attempt, 1, 64)[0, :, 0]
+    other, high = (
+        noise.decoding(4, key, attempt, 1, 64)[0, :, 0],
+        noise.decoding(3 + (1 << 32), key, attempt, 1, 64)[0, :, 0],
+    )
     for a, b in [(decisions, latents), (decisions, other), (decisions, high)]:
         assert (a != b).float().mean() > 0.99
     assert (latents != noise.latents(3, key, attempt, 64)[0, ..., 1]).float().mean() > 0.99

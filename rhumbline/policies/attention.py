@@ -99,7 +99,7 @@ class PointerDecoder(nn.Module):
 
     def tables(self, embedding: Float[Tensor, "B N D"]) -> Memory:
         """Fold the projections into per-instance tables."""
-        mean = embedding.float().mean(1, keepdim=True)
+        mean = embedding.mean(1, keepdim=True, dtype=torch.promote_types(embedding.dtype, torch.float32))
         return Memory(
             query_fixed=mean @ self.query_mean + self.query_bias,
             query_last=embedding @ self.query_last,

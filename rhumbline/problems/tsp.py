@@ -236,7 +236,7 @@ class TSP:
         visited = position[:, :, None, :] < order[1:, None]  # [B, R, T-1, N]
         first = actions[:, :, :1].expand(-1, -1, size - 1)
         flat = (count, rollouts * (size - 1))
-        return TSPState(first.reshape(flat), actions[:, :, :-1].reshape(flat), visited.view(*flat, size), 0)
+        return TSPState(first.reshape(flat), actions[:, :, :-1].reshape(flat), visited.reshape(*flat, size), 0)
 
     def cost(self, batch: TSPBatch, actions: Int[Tensor, "B R T"]) -> Float[Tensor, "B R"]:
         """Length of each closed tour: in the file's metric if the batch knows it, else in the unit square."""

@@ -1,6 +1,7 @@
 """Recipes: TOML tables that map one to one onto dataclasses. Unknown keys are errors that list the known ones."""
 
 import tomllib
+from collections import abc
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field, fields
 from pathlib import Path
@@ -99,9 +100,12 @@ def _apply(tables: dict[str, Any], change: str) -> None:
     except tomllib.TOMLDecodeError:
         value = text
     *outer, last = name.strip().split(".")
+    table: Any = tables
     for key in outer:
-        tables = tables.setdefault(key, {})
-    tables[last] = value
+        table = table.setdefault(key, {})
+        if not isinstance(table, dict):
+            raise InputError(f"--set {change}: '{key}' is a value, not a table")
+    table[last] = value
 
 
 def build(kind: type[T], tables: Mapping[str, Any], where: str) -> T:
@@ -122,8 +126,13 @@ def _value(hint: Any, value: Any, where: str) -> Any:
         if value not in get_args(hint):
             raise InputError(f"{where} is {value!r}; expected one of {', '.join(map(repr, get_args(hint)))}")
         return value
-    if get_origin(hint) is tuple and isinstance(value, list):
-        return tuple(value)
+    if get_origin(hint) is tuple:
+        parts = get_args(hint)
+        if not isinstance(value, list) or len(value) != len(parts):
+            raise InputError(f"{where} is {value!r}; expected a list of {len(parts)}")
+        return tuple(_value(part, x, where) for part, x in zip(parts, value, strict=True))
+    if get_origin(hint) is abc.Mapping and not isinstance(value, Mapping):
+        raise InputError(f"{where} is {value!r}; expected a table")
     if hint is float and isinstance(value, int) and not isinstance(value, bool):
         return float(value)
     if isinstance(hint, type) and (not isinstance(value, hint) or (hint is int and isinstance(value, bool))):

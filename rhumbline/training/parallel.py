@@ -74,12 +74,12 @@ def add_gradients(parameters: Iterable[torch.nn.Parameter]) -> None:
         gradient.copy_(part.view_as(gradient))
 
 
-def agree(wish: bool) -> bool:
-    """The first process's answer, so that clocks cannot make processes part ways."""
+def agreed(value: float) -> float:
+    """The first process's value, so that clocks cannot make processes part ways."""
     if world() == 1:
-        return wish
-    answer = torch.tensor(float(wish))
+        return value
+    answer = torch.tensor(value, dtype=torch.float64)
     if dist.get_backend() == "nccl":
         answer = answer.cuda()
     dist.broadcast(answer, 0)
-    return bool(answer.item())
+    return answer.item()

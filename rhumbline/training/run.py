@@ -50,6 +50,8 @@ class Trainer:
     """The moving parts of a run; `train` drives them."""
 
     def __init__(self, config: TrainConfig, device: torch.device):
+        if config.problem not in PROBLEMS:
+            raise InputError(f"problem '{config.problem}' is not known; known: {', '.join(PROBLEMS)}")
         self.config, self.device, self.update = config, device, 0
         self.problem = PROBLEMS[config.problem]
         self.policy = initial_policy(config, device)
@@ -232,17 +234,17 @@ def train(
     recent: list[Tensor] = []
 
     def done() -> float:
-        by_time = (clock() - began) / (60.0 * minutes) if minutes else 0.0
+        by_time = parallel.agreed((clock() - began) / (60.0 * minutes)) if minutes else 0.0
         by_updates = trainer.update / config.updates if config.updates else 0.0
         return max(by_time, by_updates)
 
-    finished = False
-    while not finished:
-        rolled, targets = trainer.step(done())
-        finished = parallel.agree(done() >= 1.0)
+    behind = done()
+    while behind < 1.0:
+        rolled, targets = trainer.step(behind)
+        behind = done()
         kept = targets.weight.ne(0).float().mean()
         recent.append(torch.stack([rolled.cost.mean(), rolled.cost.flatten(1).amin(1).mean(), kept]).detach())
-        if finished or parallel.agree(clock() - last_report >= config.report):
+        if behind >= 1.0 or parallel.agreed(clock() - last_report) >= config.report:
             pace = (trainer.update - first_update) / max(1e-9, clock() - began)
             yield report(trainer, out, recent, (clock() - began) / 60.0, pace)
             recent, last_report = [], clock()

@@ -48,7 +48,7 @@ def by_kernel(policy, batch, latents, first, temperature, **options) -> tuple[to
 
 def assert_choices_are_those_of_torch(policy, batch, latents, actions, temperature: float) -> None:
     """Every action of the kernel, given those before it, is what the same uniform selects in torch, or a near tie."""
-    problem, (count, tried, per, nodes) = TSP(), actions.shape
+    problem, (_, tried, per, nodes) = TSP(), actions.shape
     tours = actions.flatten(1, 2).long().contiguous()
     assert torch.equal(tours.sort(-1).values, torch.arange(nodes).expand_as(tours))
     memory, state = policy.encode(batch), problem.replay(batch, tours)
@@ -75,7 +75,9 @@ CASES = [(3, 3, 2, 3), (13, 2, 2, 5), (37, 1, 2, 3)]
 
 @pytest.mark.parametrize(("nodes", "count", "tried", "starts"), CASES)
 @pytest.mark.parametrize("temperature", [0.0, 1.0])
-def test_kernel_chooses_as_torch_does(wide, nodes: int, count: int, tried: int, starts: int, temperature: float) -> None:
+def test_kernel_chooses_as_torch_does(
+    wide, nodes: int, count: int, tried: int, starts: int, temperature: float
+) -> None:
     """Choices are the plain engine's but for named near ties; costs agree to 1e-5; the tile's edge does no harm."""
     batch, latents, first = problem_of(nodes, count, tried, starts, wide)
     cost, actions = by_kernel(wide, batch, latents, first, temperature, shape=SMALL_TILE)
@@ -129,7 +131,14 @@ def test_tables_are_padded_and_scaled(wide) -> None:
 
 @pytest.mark.parametrize(
     ("instances", "rollouts", "padded", "expected"),
-    [(1, 1, 16, 16), (4, 2560, 128, 64), (64, 2000, 128, 128), (64, 2000, 256, 64), (1, 100, 128, 16), (500, 13, 16, 16)],
+    [
+        (1, 1, 16, 16),
+        (4, 2560, 128, 64),
+        (64, 2000, 128, 128),
+        (64, 2000, 256, 64),
+        (1, 100, 128, 16),
+        (500, 13, 16, 16),
+    ],
 )
 def test_tiles_fill_the_chip(instances: int, rollouts: int, padded: int, expected: int) -> None:
     """Tiles are as large as registers allow while each of the 132 processors has a program, and not mostly empty."""
@@ -152,7 +161,7 @@ def test_tiles_fill_the_chip(instances: int, rollouts: int, padded: int, expecte
 def test_reasons_are_given_in_words(problem: str, device: torch.device, nodes: int, words: str) -> None:
     """Asking for the fused engine where it cannot run says why and what to do; auto takes torch instead."""
     assert words in kernels.why_not(problem, device, nodes)
-    with pytest.raises(MissingExtra, match=f'{words}. Use engine torch'):
+    with pytest.raises(MissingExtra, match=f"{words}. Use engine torch"):
         kernels.resolve("fused", problem, device, nodes)
     with pytest.raises(MissingExtra, match=words):
         kernels.resolve_log_prob("fused", problem, device, nodes)

@@ -35,7 +35,9 @@ def unfolded(policy: TSPPolicy, batch: TSPBatch, latents: torch.Tensor, state: T
     key = pairs @ torch.cat([d.key, key_latent])  # [B, R, N, D]
     value = pairs @ torch.cat([d.value, d.value_latent]) + d.value_bias
     heads = (d.heads, width // d.heads)
-    scores = torch.einsum("brhc,brnhc->brhn", query.unflatten(-1, heads), key.unflatten(-1, heads)) / math.sqrt(heads[1])
+    scores = torch.einsum("brhc,brnhc->brhn", query.unflatten(-1, heads), key.unflatten(-1, heads)) / math.sqrt(
+        heads[1]
+    )
     weight = scores.masked_fill(state.visited[:, :, None], -torch.inf).softmax(-1)
     glimpse = torch.einsum("brhn,brnhc->brhc", weight, value.unflatten(-1, heads)).flatten(2)
     h = glimpse @ d.output + d.output_bias

@@ -240,7 +240,9 @@ def test_smallest_instances(size: int, cost: float) -> None:
 
 def test_every_city_starts_up_to_two_hundred() -> None:
     """Up to 200 cities an attempt starts everywhere; beyond, from 100 different cities spread over the order."""
-    small, large = (TSP().starts(TSP().collate([from_array(np.zeros((n, 2)) + np.arange(n)[:, None])] * 2)) for n in (200, 250))
+    small, large = (
+        TSP().starts(TSP().collate([from_array(np.zeros((n, 2)) + np.arange(n)[:, None])] * 2)) for n in (200, 250)
+    )
     assert small.tolist() == [list(range(200))] * 2
     assert large.shape == (2, 100)
     gaps = large[0].diff()

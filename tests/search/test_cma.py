@@ -100,8 +100,8 @@ def oracle(mean: np.ndarray, sigma: float) -> CMA:
 def test_agrees_with_the_cmaes_package() -> None:
     """Fed the same samples and costs over 25 generations, mean, sigma, covariance and both paths stay equal.
 
-    h_sigma: theirs is 1 at the first update where ours is 0 as published, so after that update their path and covariance
-    are corrected by hand; and their test looks two updates ahead of ours, so generations are counted back.
+    h_sigma: theirs is 1 at the first update where ours is 0 as published, so after that update their path and
+    covariance are corrected by hand; and their test looks two updates ahead of ours, so generations are counted back.
     """
     mean, c = np.random.default_rng(0).normal(size=SIZE), cma.constants(SIZE, 8)
     theirs, ours = oracle(mean, 0.7), cma.start(torch.from_numpy(mean), 0.7)
@@ -144,7 +144,10 @@ def test_first_update_never_trusts_its_path() -> None:
 
 def test_batches_equal_one_by_one() -> None:
     """Many searches at once, on two leading axes, go the ways they would go alone."""
-    c, means = cma.constants(SIZE, 8), torch.randn(2, 3, SIZE, generator=torch.Generator().manual_seed(0), dtype=torch.float64)
+    c, means = (
+        cma.constants(SIZE, 8),
+        torch.randn(2, 3, SIZE, generator=torch.Generator().manual_seed(0), dtype=torch.float64),
+    )
     normals = torch.randn(5, 2, 3, POPULATION, SIZE, generator=torch.Generator().manual_seed(1), dtype=torch.float64)
     together = cma.start(means, 0.5)
     alone = {(b, k): cma.start(means[b, k], 0.5) for b in range(2) for k in range(3)}

@@ -333,7 +333,7 @@ def test_search_moves_towards_cheap_latents(policy, make_instances) -> None:
 @pytest.mark.parametrize("strategy", [CMAES(), Uniform()], ids=["cmaes", "uniform"])
 def test_latent_strategies_need_a_latent_space(strategy, make_policy, make_instances) -> None:
     """A single policy is refused with the strategies that serve it."""
-    with pytest.raises(InputError, match="no latent space.*sampling or greedy"):
+    with pytest.raises(InputError, match=r"no latent space.*sampling or greedy"):
         search(strategy, make_task(TSP(), make_policy(0), make_instances(1, 5)), Budget(3))
 
 
@@ -346,7 +346,7 @@ def test_other_strategies_do_not(strategy, make_policy, make_instances) -> None:
 @pytest.mark.parametrize("settings", [{"components": 0}, {"population": 1}])
 def test_settings_that_cannot_search_are_refused(settings: dict[str, int]) -> None:
     """CMA-ES without components or with nobody to select from is refused at once."""
-    with pytest.raises(InputError, match="components of at least 1.*population of at least 2"):
+    with pytest.raises(InputError, match=r"components of at least 1.*population of at least 2"):
         CMAES(**settings)
 
 
@@ -360,7 +360,9 @@ def test_populations_of_nobody_are_refused(kind) -> None:
 # --- gaps
 
 
-@pytest.mark.parametrize(("cost", "known", "gap"), [(105, 100.0, 0.05), (100, 100.0, 0.0), (99.5, 100.0, -0.005), (7, None, None)])
+@pytest.mark.parametrize(
+    ("cost", "known", "gap"), [(105, 100.0, 0.05), (100, 100.0, 0.0), (99.5, 100.0, -0.005), (7, None, None)]
+)
 def test_gap_is_a_fraction_of_the_best_known(cost: float, known: float | None, gap: float | None) -> None:
     """The gap is (cost - known) / known, and there is none where nothing is known."""
     instance = TSPInstance("x", "EXACT_2D", xy=np.zeros((1, 2)), best_known=known)

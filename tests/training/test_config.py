@@ -52,7 +52,9 @@ def test_tables_become_dataclasses(recipe) -> None:
 def test_changes_from_the_command_line(recipe) -> None:
     """`--set` reads TOML values and bare words, makes missing tables, and wins over the file."""
     path = recipe("batch = 3\n")
-    config = read_recipe(path, ["batch=5", "objective.loss=imitate", "optimiser.lr=2e-3", "policy.width=64", "compile=true"])
+    config = read_recipe(
+        path, ["batch=5", "objective.loss=imitate", "optimiser.lr=2e-3", "policy.width=64", "compile=true"]
+    )
     assert (config.batch, config.objective.loss, config.optimiser.lr) == (5, "imitate", 2e-3)
     assert config.policy == {"width": 64}
     assert config.compile is True
@@ -63,7 +65,11 @@ def test_changes_from_the_command_line(recipe) -> None:
     ("text", "changes", "words"),
     [
         ("sise = 3", [], "mine.toml: unknown key 'sise'; known here: problem, size, batch,"),
-        ("[objective]\nlatent = 3", [], "mine.toml: objective: unknown key 'latent'; known here: loss, latents, starts"),
+        (
+            "[objective]\nlatent = 3",
+            [],
+            "mine.toml: objective: unknown key 'latent'; known here: loss, latents, starts",
+        ),
         ("size = 'big'", [], "mine.toml: size is 'big'; expected a value of type int"),
         ("size = 3.5", [], "size is 3.5; expected a value of type int"),
         ("size = true", [], "size is True; expected a value of type int"),

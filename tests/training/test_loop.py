@@ -1,6 +1,7 @@
 """The training loop: schedules, accumulation, resuming, divergence, and that it learns."""
 
 import os
+from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
 
@@ -167,6 +168,16 @@ def test_resuming_from_nothing_is_refused(make_config, tmp_path: Path) -> None:
         next(train(make_config(), device=CPU, out=tmp_path, resume=tmp_path))
 
 
+def test_a_finished_run_is_not_trained_further(make_config, tmp_path: Path) -> None:
+    """Resuming a run that has reached its updates trains nothing and leaves the files as they are."""
+    config = make_config(updates=2)
+    list(train(config, device=CPU, out=tmp_path))
+    before = bits(tmp_path)
+    with suppress(InputError):  # saying that there is nothing to do is as good as doing nothing
+        assert list(train(config, device=CPU, out=tmp_path, resume=tmp_path)) == []
+    assert before.keys() == bits(tmp_path).keys()
+
+
 def test_training_needs_an_end(tmp_path: Path) -> None:
     """Neither minutes nor updates is an error before any work is done."""
     with pytest.raises(InputError, match="training needs an end"):
@@ -205,7 +216,7 @@ def test_divergence_names_its_place_and_spares_the_files(make_config, tmp_path: 
 
     monkeypatch.setattr(run, "rollout", poisoned)
     reports = []
-    with pytest.raises(Diverged, match="^update 2: the cost is not finite; the last checkpoint is intact$"):
+    with pytest.raises(Diverged, match=r"^update 2: the cost is not finite; the last checkpoint is intact$"):
         reports.extend(train(make_config("pomo"), device=CPU, out=tmp_path))
     assert load_with_facts(tmp_path / "policy.safetensors")[1].updates == 2
     assert all(torch.isfinite(x.float()).all() for x in bits(tmp_path).values())
@@ -218,7 +229,7 @@ def test_a_poisoned_weight_is_found_before_it_spreads(make_config, weight: str) 
     trainer = Trainer(make_config(), CPU)
     trainer.names[weight].data.view(-1)[0] = torch.nan
     before = {n: p.detach().clone() for n, p in trainer.names.items()}
-    with pytest.raises(Diverged, match="update 0: the .* is not finite"):
+    with pytest.raises(Diverged, match=r"update 0: the .* is not finite"):
         trainer.step(0.0)
     assert all(torch.equal(p[~p.isnan()], before[n][~before[n].isnan()]) for n, p in trainer.names.items())
 
@@ -278,7 +289,7 @@ def test_a_policy_of_another_shape_is_refused(make_config, make_policy, tmp_path
 
 def test_an_unknown_key_of_the_policy_is_refused(make_config) -> None:
     """The architecture's table is checked like every other: unknown keys list the known ones."""
-    with pytest.raises(InputError, match="widht.*width"):
+    with pytest.raises(InputError, match=r"widht.*width"):
         Trainer(make_config(policy={"widht": 32}), CPU)
 
 
@@ -300,9 +311,15 @@ def test_learning_happens(tmp_path: Path, loss: str) -> None:
         else Objective("imitate", latents=1, starts=10, top=2, improve=3, views=4)
     )
     config = TrainConfig(
-        size=10, batch=32, updates=150, report=1e9, policy={"width": 32, "heads": 2, "layers": 2, "hidden": 64, "latent": 0},
-        objective=objective, optimiser=Optimiser(lr=2e-3, warmup=10, clip=1.0, average=0.95), validation=Validation(count=100),
-    )  # fmt: skip
+        size=10,
+        batch=32,
+        updates=150,
+        report=1e9,
+        policy={"width": 32, "heads": 2, "layers": 2, "hidden": 64, "latent": 0},
+        objective=objective,
+        optimiser=Optimiser(lr=2e-3, warmup=10, clip=1.0, average=0.95),
+        validation=Validation(count=100),
+    )
     before = Trainer(config, CPU).validate()["greedy"]
     (report,) = train(config, device=CPU, out=tmp_path)
     assert report.greedy < before - 0.15

@@ -29,7 +29,7 @@ def gradients(objective: str) -> dict[str, torch.Tensor]:
 
 
 def weights_by_skewed_clock(rank: int, out: Path) -> dict[str, torch.Tensor]:
-    """Weights after six seconds, the last three at a falling rate, by a clock that runs faster in the second process."""
+    """Weights after six seconds, three of them at a falling rate, by a clock that is faster in the second process."""
     now, seen = [0.0], list[Trainer]()
 
     class Seen(Trainer):
@@ -115,5 +115,4 @@ def test_one_process_needs_no_group(monkeypatch: pytest.MonkeyPatch) -> None:
     assert (parallel.rank(), parallel.world()) == (0, 1)
     whole = torch.arange(3)
     assert parallel.share(whole) is whole
-    assert parallel.agree(True) is True
-    assert parallel.agree(False) is False
+    assert parallel.agreed(0.75) == 0.75

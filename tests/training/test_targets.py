@@ -65,7 +65,9 @@ def test_best_latents_pairs_sequences_with_their_latents() -> None:
 
 def test_all_starts_counts_everything() -> None:
     """A single policy learns from every rollout of every instance."""
-    targets = all_starts(Rollouts(torch.rand(3, 1, 4), torch.zeros(3, 1, 4, 6, dtype=torch.int16)), torch.zeros(3, 1, 2))
+    targets = all_starts(
+        Rollouts(torch.rand(3, 1, 4), torch.zeros(3, 1, 4, 6, dtype=torch.int16)), torch.zeros(3, 1, 2)
+    )
     assert targets.count == 12
     assert targets.actions.shape == (3, 4, 6)
 
