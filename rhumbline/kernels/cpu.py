@@ -400,3 +400,144 @@ def draw(seed, c0, c1, c2):
         k0, k1 = (k0 + np.uint64(0x9E3779B9)) & word, (k1 + np.uint64(0xBB67AE85)) & word
     folded = min(c0, word - c0)  # words above the middle count down again, as Triton converts them
     return np.float32(folded) * np.float32(4.6566127342e-10)
+
+
+# --- whole rollouts
+
+
+@njit(nogil=True, error_model="numpy")
+def shorten(nodes, count, due, size):
+    """The list without the nodes that the whole tile has visited, its last block filled up; its new length."""
+    kept = 0
+    for j in range(count):
+        if due[nodes[j]] > 0:
+            nodes[kept] = nodes[j]
+            kept += 1
+    for j in range(kept, kept + BLOCK):
+        nodes[j] = size
+    return max(kept, 1)  # a policy of NaN may visit nodes twice, but memory stays whole
+
+
+@njit(nogil=True, error_model="numpy")
+def edge(xy, a, b):
+    """Distance of two nodes."""
+    x, y = xy[a, 0] - xy[b, 0], xy[a, 1] - xy[b, 1]
+    return np.sqrt(x * x + y * y)
+
+
+def run_tiles(
+    key, value, pointers, query_last, query_first, query_shift, pointer_shift, xy, starts, identity, seed, attempt,
+    sharpness, counter, actions, cost,
+):  # fmt: skip
+    """Carry out tiles until the counter, which the threads share, has passed the last one."""
+    (instances, size), tried, per = xy.shape[:2], query_shift.shape[1], starts.shape[1]
+    rollouts = tried * per
+    tiles = (rollouts + LANES - 1) // LANES  # of an instance
+    query, glimpse = np.empty(WIDTH * LANES, np.float32), np.empty(WIDTH * LANES, np.float32)
+    fixed = np.empty((LANES, WIDTH), np.float32)  # the part of the queries that stays
+    mask, preference = np.empty((size + 1) * LANES, np.float32), np.zeros((size + 1) * LANES, np.float32)
+    score = np.empty((size + BLOCK) * LANES, np.float32)
+    nodes, due = np.empty(size + BLOCK, np.int64), np.empty(size + 1, np.int64)
+    last, uniform, chosen = np.empty(LANES, np.int64), np.empty(LANES, np.float32), np.empty(LANES, np.float32)
+    while True:
+        tile = take(counter)
+        if tile >= instances * tiles:
+            return
+        b, begin = tile // tiles, tile % tiles * LANES
+        live = min(LANES, rollouts - begin)  # lanes beyond it repeat the last rollout
+        keys, values, points = key[b].reshape(-1), value[b].reshape(-1), pointers[b].reshape(-1)
+        mask[:] = ZERO
+        mask[size * LANES :] = CLOSED
+        for j in range(size):
+            nodes[j] = j
+            due[j] = live  # rollouts that have yet to visit the node
+        for i in range(LANES):
+            r = begin + min(i, live - 1)
+            latent, first = r // per, starts[b, r % per]
+            for c in range(WIDTH):
+                fixed[i, c] = query_shift[b, latent, c] + query_first[b, first, c]
+            for j in range(size):
+                preference[j * LANES + i] = pointer_shift[b, latent, j]
+            mask[first * LANES + i] = CLOSED
+            last[i] = first
+            if i < live:
+                due[first] -= 1
+                actions[b, r, 0] = first
+                cost[b, r] = ZERO
+        count = size
+        for t in range(1, size):
+            count = shorten(nodes, count, due, size)
+            for i in range(LANES):
+                r = begin + min(i, live - 1)
+                for c in range(WIDTH):
+                    query[c * LANES + i] = fixed[i, c] + query_last[b, last[i], c]
+                uniform[i] = draw(seed, np.uint64(r % per * size + t), attempt + np.uint64(r // per), identity[b])
+            attend(query, keys, values, nodes, count, size, mask, score, glimpse)
+            point(glimpse, points, preference, nodes, count, score)
+            choose(score, mask, nodes, count, sharpness, uniform, chosen)
+            for i in range(LANES):
+                node = nodes[min(max(np.int64(chosen[i]), 0), count - 1)]
+                mask[node * LANES + i] = CLOSED
+                if i < live:
+                    due[node] -= 1
+                    actions[b, begin + i, t] = node
+                    cost[b, begin + i] += edge(xy[b], last[i], node)
+                last[i] = node
+        for i in range(live):
+            cost[b, begin + i] += edge(xy[b], last[i], np.int64(actions[b, begin + i, 0]))
+
+
+def signature() -> Any:
+    """The one specialisation there is."""
+    f, i = types.float32, types.int64
+    return types.void(
+        f[:, :, :, ::1], f[:, :, :, ::1], *[f[:, :, ::1]] * 6, i[:, ::1], types.uint64[::1], types.uint64, types.uint64,
+        f, i[::1], types.int16[:, :, ::1], f[:, ::1],
+    )  # fmt: skip
+
+
+@cache
+def compiled() -> Callable[..., None]:
+    """The kernel: from the cache on disk, or compiled and stored there if that is possible."""
+    try:
+        return njit(signature(), nogil=True, error_model="numpy", cache=True)(run_tiles)
+    except Exception:  # no folder can be written, the disk is full, a stored file is damaged: compile for this process
+        return njit(signature(), nogil=True, error_model="numpy")(run_tiles)
+
+
+def tsp_rollout(
+    tables: Tables,
+    xy: Tensor,
+    starts: Tensor,
+    key: Tensor,
+    seed: int,
+    attempt: int,
+    *,
+    temperature: float = 1.0,
+    threads: int | None = None,
+) -> tuple[Tensor, Tensor]:
+    """Costs [B, K, S] and actions [B, K, S, N] (int16). As many threads as torch uses, unless told otherwise."""
+    (count, nodes, _), per, tried = xy.shape, starts.shape[1], tables.query_shift.shape[1]
+    assert 0 <= int(starts.min()) and int(starts.max()) < nodes
+    actions, cost = np.empty((count, tried * per, nodes), np.int16), np.empty((count, tried * per), np.float32)
+    work = (
+        *(getattr(tables, name) for name in tables.__dataclass_fields__), array(xy), array(starts, torch.int64),
+        array(key, torch.int64).astype(np.uint64) & np.uint64(0xFFFFFFFF), np.uint64(seed), np.uint64(attempt),
+        np.float32(min(LOG2E / temperature, SHARPEST) if temperature else 0.0), np.zeros(1, np.int64), actions, cost,
+    )  # fmt: skip
+    helpers = min(threads or torch.get_num_threads(), count * -(-tried * per // LANES)) - 1
+    in_threads(compiled(), work, helpers)
+    shape = (count, tried, per)
+    return torch.from_numpy(cost).view(shape), torch.from_numpy(actions).view(*shape, nodes)
+
+
+def in_threads(kernel: Callable[..., None], work: tuple[Any, ...], helpers: int) -> None:
+    """Call the kernel here and in helping threads; they share the counter inside their arguments."""
+    if not helpers:
+        return kernel(*work)
+    with ThreadPoolExecutor(helpers) as pool:
+        jobs = [pool.submit(kernel, *work) for _ in range(helpers)]
+        kernel(*work)
+    for job in jobs:
+        job.result()
+    return None

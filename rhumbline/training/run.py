@@ -7,7 +7,7 @@ to learn from (`targets`), and differentiates only their teacher-forced log-prob
 import time
 from collections.abc import Callable, Iterator
 from contextlib import nullcontext
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, cast
 
@@ -52,7 +52,7 @@ class Trainer:
     def __init__(self, config: TrainConfig, device: torch.device):
         if config.problem not in PROBLEMS:
             raise InputError(f"problem '{config.problem}' is not known; known: {', '.join(PROBLEMS)}")
-        self.config, self.device, self.update = config, device, 0
+        self.config, self.device, self.update, self.best = config, device, 0, float("inf")
         self.problem = PROBLEMS[config.problem]
         self.policy = initial_policy(config, device)
         self.average = initial_policy(config, device).requires_grad_(False)
@@ -223,7 +223,8 @@ def train(
 ) -> Iterator[Report]:
     """Train until `minutes` or `config.updates`, yielding a report whenever one is due and at the end.
 
-    Each report writes `out/policy.safetensors` (averaged weights, ready to use) and the state to resume from.
+    Each report writes `out/policy.safetensors` (averaged weights, ready to use), `out/best.safetensors` (those with the
+    lowest validation cost of the run so far) and the state to resume from.
     """
     if not minutes and not config.updates:
         raise InputError("give --minutes, or `updates` in the recipe: training needs an end")
@@ -261,7 +262,10 @@ def report(trainer: Trainer, out: Path, recent: list[Tensor], minutes: float, pa
     )  # fmt: skip
     if parallel.rank() == 0:
         c = trainer.config
-        about = About(c.problem, c.size, trainer.update, validation=valid, versions=versions())
-        save(out / "policy.safetensors", trainer.average, replace(about, recipe=state.recipe_text(c)))
+        about = About(c.problem, c.size, trainer.update, state.recipe_text(c), valid, versions())
+        save(out / "policy.safetensors", trainer.average, about)
+        if valid["latent"] < trainer.best:
+            trainer.best = valid["latent"]
+            save(out / "best.safetensors", trainer.average, about)
         state.keep(trainer, out)
     return line

@@ -43,7 +43,7 @@ def keep(trainer: "Trainer", out: Path) -> None:
     moments: dict[str, Tensor] = {}
     for name, parameter in trainer.names.items():
         moments |= {f"{name}.{key}": x for key, x in trainer.optimiser.state[parameter].items()}
-    header = {"update": trainer.update, "config": asdict(trainer.config)}
+    header = {"update": trainer.update, "best": trainer.best, "config": asdict(trainer.config)}
     older = list(out.glob("resume-*.safetensors"))
     written = [file_of(out, trainer.update, part) for part in PARTS]
     for path, tensors in zip(written, (weights, moments), strict=True):
@@ -65,7 +65,7 @@ def restore(trainer: "Trainer", folder: Path) -> None:
     for name, parameter in trainer.names.items():
         trainer.optimiser.state[parameter] = _part(moments, f"{name}.")
     trainer.rng.set_state(weights["rng"].cpu())
-    trainer.update = header["update"]
+    trainer.update, trainer.best = header["update"], header["best"]
 
 
 def _part(tensors: dict[str, Tensor], prefix: str) -> dict[str, Tensor]:
