@@ -123,7 +123,7 @@ def solve(
     policy: str | Path | Policy[Any, Any, Any] | None = None,
     strategy: Strategy[Any] | None = None,
     attempts: int | None = None,
-    seconds: float | None = None,
+    seconds: int | float | None = None,
     seed: int = 0,
     device: str = "auto",
     engine: Engine = "auto",

@@ -35,11 +35,14 @@ class Rollouts(Record):
 
 
 def choose(
-    logits: Float[Tensor, "*R A"], allowed: Bool[Tensor, "*R A"], uniform: Float[Tensor, "*R"], temperature: float
+    logits: Float[Tensor, "*R A"],
+    allowed: Bool[Tensor, "*R A"],
+    uniform: Float[Tensor, "*R"] | None,
+    temperature: float,
 ) -> Int[Tensor, "*R"]:
-    """The action that `uniform` selects: inverse of the cumulative weights. Temperature 0 takes the best."""
+    """The action that `uniform` selects: inverse of the cumulative weights. Temperature 0 takes the best, without it."""
     logits = logits.masked_fill(~allowed, -torch.inf)
-    if temperature == 0.0:
+    if uniform is None or temperature == 0.0:
         return logits.argmax(-1)
     weight = torch.exp((logits - logits.amax(-1, keepdim=True)) / temperature)
     # A parallel scan may round a forbidden action above its neighbours: it must neither be hit nor count in the total.
@@ -127,7 +130,7 @@ def _construct(
     while not problem.finished(state):
         allowed = problem.mask(state)
         logits = policy.logits(memory, shift, state, allowed)
-        draw = uniform[..., len(actions)] if uniform is not None else logits.new_empty(())
+        draw = None if uniform is None else uniform[..., len(actions)]
         action = choose(logits, allowed, draw, temperature)
         state = problem.step(state, action)
         actions.append(action)

@@ -13,11 +13,12 @@ import pytest
 import torch
 from jaxtyping import install_import_hook
 
-# Shapes in signatures are checked while the tests run. Not yet: modules whose signatures name our protocols (decoding,
-# checkpoint, search.run, api), which beartype cannot check.
+# Shapes in signatures are checked while the tests run. Not in kernels, which are not Python, and not in `record`, whose
+# `Self` beartype cannot check.
 CHECKED = (
-    "noise", "problems.tsp", "problems.tsp_local", "policies.attention", "policies.space", "policies.tsp", "search.cma",
-    "search.cmaes", "search.simple", "training.targets", "training.run", "training.parallel",
+    "api", "checkpoint", "decoding", "noise", "policies.attention", "policies.space", "policies.tsp", "problems.tsp",
+    "problems.tsp_local", "search.cma", "search.cmaes", "search.run", "search.simple", "training.parallel", "training.run",
+    "training.targets",
 )  # fmt: skip
 install_import_hook([f"rhumbline.{name}" for name in CHECKED], "beartype.beartype")
 

@@ -14,6 +14,7 @@ Taken = Literal["torch", "fused"]
 
 LARGEST_TILE = 256  # nodes that one tile of the GPU kernels holds
 GPU_PROBLEMS = ("tsp",)
+HEADS, HEAD_WIDTH = 8, 16
 
 
 def why_not(problem: str, device: torch.device, nodes: int) -> str | None:

@@ -5,24 +5,27 @@ the nodes without horizontal operations, no sum is reordered, and the number of 
 Nodes that the whole tile has visited leave the list that all loops run over.
 
 The vectors are explicit, through the intrinsics below. Left to itself LLVM vectorises such short loops badly: the same
-algorithm in plain loops is six times slower. numba's own work is kept small, because the first solve waits for it.
+algorithm in plain loops is six times slower. The kernel sees bare pointers, not arrays, and has one specialisation: that
+halves the time to compile it, for which the very first solve waits.
 """
 
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import astuple, dataclass
+from dataclasses import dataclass
 from functools import cache
 from typing import Any
 
 import numpy as np
 import torch
 from llvmlite import ir
-from numba import njit, types
+from numba import cfunc, njit, types
 from numba.core.registry import cpu_target
 from numba.extending import intrinsic, models, register_model
 from torch import Tensor
 
-HEADS, HEAD_WIDTH = 8, 16
+from rhumbline import noise
+from rhumbline.kernels import HEAD_WIDTH, HEADS
+
 WIDTH = HEADS * HEAD_WIDTH
 BLOCK = 8  # vectors that are accumulated side by side: enough to hide latency, few enough for 16 registers
 LANES = 16 if "+avx512f" in cpu_target.target_context.codegen().magic_tuple()[2] else 8
@@ -36,7 +39,7 @@ ZERO, ONE = np.float32(0.0), np.float32(1.0)
 
 @dataclass(frozen=True)
 class Tables:
-    """What the kernel reads, float32: queries times log2(e)/sqrt(head width) for exp2, a row of zeros behind the nodes."""
+    """What the kernel reads, in float32: queries times log2(e)/sqrt(head width) for exp2, a row of zeros after the nodes."""
 
     key: np.ndarray  # [B, H, N + 1, C]
     value: np.ndarray  # [B, H, N + 1, C]
@@ -51,11 +54,11 @@ def tables(memory: Any, shift: Any) -> Tables:
     """Kernel tables from a policy's memory and the shifts of its latents."""
     scale = LOG2E / HEAD_WIDTH**0.5
 
-    def heads(x: Tensor) -> Tensor:
-        return padded(x).unflatten(-1, (HEADS, HEAD_WIDTH)).transpose(1, 2)
-
     def padded(x: Tensor) -> Tensor:
         return torch.nn.functional.pad(x, (0, 0, 0, 1))
+
+    def heads(x: Tensor) -> Tensor:  # a head's keys in one piece: in rows of E they would collide in the cache
+        return padded(x).unflatten(-1, (HEADS, HEAD_WIDTH)).transpose(1, 2)
 
     return Tables(
         key=array(heads(memory.key)),
@@ -75,7 +78,7 @@ def array(x: Tensor, dtype: torch.dtype = torch.float32) -> np.ndarray:
 
 # --- explicit vectors
 
-FLOAT, INT = ir.FloatType(), ir.IntType(32)
+FLOAT, INT, LONG = ir.FloatType(), ir.IntType(32), ir.IntType(64)
 FLOATS, INTS = ir.VectorType(FLOAT, LANES), ir.VectorType(INT, LANES)
 FUSE = ("contract",)  # lets a product and a sum become one instruction; nothing is reordered
 
@@ -114,6 +117,7 @@ class BlockModel(models.PrimitiveModel):
 
 
 def constant(x: float) -> ir.Constant:
+    """A number in every lane."""
     return ir.Constant(FLOATS, [float(np.float32(x))] * LANES)
 
 
@@ -128,11 +132,14 @@ def fused(builder: Any, x: Any, y: Any, z: Any) -> Any:
     return builder.fadd(builder.fmul(x, y, flags=FUSE), z, flags=FUSE)
 
 
-def pointer(tools: tuple[Any, Any, Any], place: int, array: Any, offset: Any, kind: Any) -> Any:
-    """Address of an element of the array that is argument number `place`."""
-    context, builder, signature = tools
-    data = context.make_array(signature.args[place])(context, builder, array).data
-    return builder.bitcast(builder.gep(data, [offset]), kind.as_pointer())
+def above(builder: Any, x: Any, y: Any) -> Any:
+    """Where x > y; nowhere if one of them is no number."""
+    return builder.fcmp_ordered(">", x, y)
+
+
+def address(builder: Any, start: Any, offset: Any) -> Any:
+    """Of the vector that begins `offset` numbers behind `start`."""
+    return builder.bitcast(builder.gep(start, [offset]), FLOATS.as_pointer())
 
 
 def in_block(builder: Any, make: Callable[[int], Any]) -> Any:
@@ -143,12 +150,21 @@ def in_block(builder: Any, make: Callable[[int], Any]) -> Any:
     return whole
 
 
+def accumulated(builder: Any, total: Any, x: Any, entry: Callable[[int], Any]) -> Any:
+    """A block plus a vector times numbers, whose addresses `entry` gives for each place."""
+
+    def one(i: int) -> Any:
+        return fused(builder, x, spread(builder, builder.load(entry(i))), builder.extract_value(total, i))
+
+    return in_block(builder, one)
+
+
 def on_lanes(operation: Callable[..., Any]) -> Any:
-    """An intrinsic of two vectors or scalars."""
+    """An intrinsic that takes vectors, or scalars for all lanes."""
 
     @intrinsic
-    def call(_: Any, a: Any, b: Any):
-        def build(context: Any, builder: Any, signature: Any, args: Any) -> Any:
+    def call(_, a, b):
+        def build(context, builder, signature, args):
             kinds = zip(signature.args, args, strict=True)
             return operation(builder, *(x if isinstance(kind, Lanes) else spread(builder, x) for kind, x in kinds))
 
@@ -161,9 +177,8 @@ add = on_lanes(lambda builder, x, y: builder.fadd(x, y, flags=FUSE))
 sub = on_lanes(lambda builder, x, y: builder.fsub(x, y, flags=FUSE))
 mul = on_lanes(lambda builder, x, y: builder.fmul(x, y, flags=FUSE))
 div = on_lanes(lambda builder, x, y: builder.fdiv(x, y))
-larger = on_lanes(lambda builder, x, y: builder.select(builder.fcmp_ordered(">", x, y), x, y))
-smaller = on_lanes(lambda builder, x, y: builder.select(builder.fcmp_ordered("<", x, y), x, y))
-exceeds = on_lanes(lambda builder, x, y: builder.select(builder.fcmp_ordered(">", x, y), constant(1), constant(0)))
+larger = on_lanes(lambda builder, x, y: builder.select(above(builder, x, y), x, y))
+smaller = on_lanes(lambda builder, x, y: builder.select(above(builder, y, x), x, y))
 
 
 @intrinsic
@@ -173,13 +188,13 @@ def everywhere(_, x):
 
 
 @intrinsic
-def pick(_, condition, x, y):
-    """x in lanes where the condition is above 0, else y."""
+def where_above(_, x, y, then, other):
+    """`then` in lanes where x > y, else `other`."""
 
     def build(context, builder, signature, args):
-        return builder.select(builder.fcmp_ordered(">", args[0], constant(0)), args[1], args[2])
+        return builder.select(above(builder, *args[:2]), *args[2:])
 
-    return lanes(lanes, lanes, lanes), build
+    return lanes(lanes, lanes, lanes, lanes), build
 
 
 @intrinsic
@@ -187,9 +202,9 @@ def load(_, source, offset):
     """The vector at an offset."""
 
     def build(context, builder, signature, args):
-        return builder.load(pointer((context, builder, signature), 0, *args, FLOATS), align=4)
+        return builder.load(address(builder, *args), align=4)
 
-    return lanes(source, types.intp), build
+    return lanes(source, types.int64), build
 
 
 @intrinsic
@@ -197,7 +212,7 @@ def store(_, target, offset, value):
     """Write a vector, or the vectors of a block one after the other."""
 
     def build(context, builder, signature, args):
-        at = pointer((context, builder, signature), 0, *args[:2], FLOATS)
+        at = address(builder, *args[:2])
         if isinstance(signature.args[2], Lanes):
             builder.store(args[2], at, align=4)
         else:
@@ -205,7 +220,7 @@ def store(_, target, offset, value):
                 builder.store(builder.extract_value(args[2], i), builder.gep(at, [INT(i)]), align=4)
         return context.get_dummy_value()
 
-    return types.void(target, types.intp, value), build
+    return types.void(target, types.int64, value), build
 
 
 @intrinsic
@@ -214,7 +229,7 @@ def exp2(_, x):
 
     def build(context, builder, signature, args):
         low, magic = constant(-127.0), constant(1.5 * 2**23)
-        x = builder.select(builder.fcmp_ordered(">", args[0], low), args[0], low)
+        x = builder.select(above(builder, args[0], low), args[0], low)
         shifted = builder.fadd(x, magic)  # rounds to the nearest integer
         rest = builder.fsub(x, builder.fsub(shifted, magic))
         power = constant(1.3264727e-03)
@@ -229,7 +244,7 @@ def exp2(_, x):
 @intrinsic
 def zeros(_):
     """A block of zeros."""
-    return block(), lambda context, builder, signature, args: in_block(builder, lambda i: constant(0))
+    return block(), lambda context, builder, signature, args: in_block(builder, lambda i: constant(0.0))
 
 
 @intrinsic
@@ -240,63 +255,10 @@ def highest(_, values):
         left = [builder.extract_value(args[0], i) for i in range(BLOCK)]
         while len(left) > 1:
             pairs = zip(left[::2], left[1::2], strict=True)
-            left = [builder.select(builder.fcmp_ordered(">", x, y), x, y) for x, y in pairs]
+            left = [builder.select(above(builder, x, y), x, y) for x, y in pairs]
         return left[0]
 
     return lanes(block), build
-
-
-def row_offset(tools: tuple[Any, Any, Any], place: int, nodes: Any, j: Any, stride: Any) -> Callable[[int], Any]:
-    """Where the row of the i-th of the nodes listed from `j` begins."""
-    builder = tools[1]
-    listed = pointer(tools, place, nodes, j, ir.IntType(64))
-    return lambda i: builder.mul(builder.load(builder.gep(listed, [INT(i)])), stride)
-
-
-@intrinsic
-def rows(_, source, nodes, j):
-    """A block: the vectors of the nodes listed from `j`."""
-
-    def build(context, builder, signature, args):
-        tools, (array, listed, j) = (context, builder, signature), args
-        offset = row_offset(tools, 1, listed, j, ir.IntType(64)(LANES))
-        return in_block(builder, lambda i: builder.load(pointer(tools, 0, array, offset(i), FLOATS), align=4))
-
-    return block(source, nodes, types.intp), build
-
-
-@intrinsic
-def accumulate_rows(_, total, x, table, offset, nodes, j, stride):
-    """total[i] + x * table[offset + stride * node] for the nodes listed from `j`, entries in every lane."""
-
-    def build(context, builder, signature, args):
-        tools, (total, x, table, at, listed, j, stride) = (context, builder, signature), args
-        offset = row_offset(tools, 4, listed, j, stride)
-
-        def one(i: int) -> Any:
-            entry = builder.load(pointer(tools, 2, table, builder.add(offset(i), at), FLOAT))
-            return fused(builder, x, spread(builder, entry), builder.extract_value(total, i))
-
-        return in_block(builder, one)
-
-    return block(block, lanes, table, types.intp, nodes, types.intp, types.intp), build
-
-
-@intrinsic
-def accumulate(_, total, x, table, offset):
-    """total[i] + x * table[offset + i], entries in every lane."""
-
-    def build(context, builder, signature, args):
-        total, x, table, offset = args
-        first = pointer((context, builder, signature), 2, table, offset, FLOAT)
-
-        def one(i: int) -> Any:
-            entry = builder.load(builder.gep(first, [INT(i)]))
-            return fused(builder, x, spread(builder, entry), builder.extract_value(total, i))
-
-        return in_block(builder, one)
-
-    return block(block, lanes, table, types.intp), build
 
 
 @intrinsic
@@ -309,13 +271,58 @@ def scaled(_, values, x):
     return block(block, lanes), build
 
 
+def row_starts(builder: Any, nodes: Any, j: Any, stride: Any) -> list[Any]:
+    """Where the rows of the nodes listed from `j` begin in a table."""
+    listed = (builder.load(builder.gep(nodes, [builder.add(j, LONG(i))])) for i in range(BLOCK))
+    return [builder.mul(node, stride) for node in listed]
+
+
+@intrinsic
+def rows(_, source, nodes, j):
+    """A block: the vectors of the nodes listed from `j`."""
+
+    def build(context, builder, signature, args):
+        starts = row_starts(builder, args[1], args[2], LONG(LANES))
+        return in_block(builder, lambda i: builder.load(address(builder, args[0], starts[i]), align=4))
+
+    return block(source, nodes, types.int64), build
+
+
+@intrinsic
+def accumulate_rows(_, total, x, table, offset, nodes, j, stride):
+    """total[i] + x * table[offset + stride * node] for the nodes listed from `j`."""
+
+    def build(context, builder, signature, args):
+        total, x, table, offset, nodes, j, stride = args
+        starts = row_starts(builder, nodes, j, stride)
+        return accumulated(builder, total, x, lambda i: builder.gep(table, [builder.add(starts[i], offset)]))
+
+    return block(block, lanes, table, types.int64, nodes, types.int64, types.int64), build
+
+
+@intrinsic
+def accumulate(_, total, x, table, offset):
+    """total[i] + x * table[offset + i]."""
+
+    def build(context, builder, signature, args):
+        total, x, table, offset = args
+        return accumulated(builder, total, x, lambda i: builder.gep(table, [builder.add(offset, LONG(i))]))
+
+    return block(block, lanes, table, types.int64), build
+
+
+@intrinsic
+def behind(_, start, offset):
+    """The pointer moved on."""
+    return start(start, types.int64), lambda context, builder, signature, args: builder.gep(args[0], [args[1]])
+
+
 @intrinsic
 def take(_, counter):
     """The number in a shared counter, which is then one higher."""
 
     def build(context, builder, signature, args):
-        at = pointer((context, builder, signature), 0, args[0], INT(0), ir.IntType(64))
-        return builder.atomic_rmw("add", at, ir.IntType(64)(1), "monotonic")
+        return builder.atomic_rmw("add", args[0], LONG(1), "monotonic")
 
     return types.int64(counter), build
 
@@ -325,12 +332,14 @@ def take(_, counter):
 # Buffers are flat and hold a row of LANES numbers for each channel (query, glimpse) or node (mask, preference); `score`
 # has a row for each listed node. The list's last block is filled up with node N: closed in every lane, zero in tables.
 
+step = njit(nogil=True, error_model="numpy")
 
-@njit(nogil=True, error_model="numpy")
+
+@step
 def attend(query, keys, values, nodes, count, size, mask, score, glimpse):
     """Attention over the listed nodes, head by head."""
     for head in range(HEADS):
-        channel, table = head * HEAD_WIDTH, head * (size + 1) * HEAD_WIDTH
+        channel, table = head * HEAD_WIDTH, head * HEAD_WIDTH * (size + 1)
         top = everywhere(CLOSED)
         for j in range(0, count, BLOCK):
             total = rows(mask, nodes, j)
@@ -352,7 +361,7 @@ def attend(query, keys, values, nodes, count, size, mask, score, glimpse):
             store(glimpse, (channel + c) * LANES, scaled(total, share))
 
 
-@njit(nogil=True, error_model="numpy")
+@step
 def point(glimpse, pointers, preference, nodes, count, score):
     """Pointer scores of the listed nodes before the tanh."""
     for j in range(0, count, BLOCK):
@@ -362,36 +371,41 @@ def point(glimpse, pointers, preference, nodes, count, score):
         store(score, j * LANES, total)
 
 
-@njit(nogil=True, error_model="numpy")
-def choose(score, mask, nodes, count, sharpness, uniform, chosen):
-    """Places in the list, as decoding.choose takes them; a sharpness of 0 takes the best."""
-    top, best = everywhere(np.float32(2.0) * CLOSED), everywhere(ZERO)
+@step
+def best(score, mask, nodes, count, chosen):
+    """Turn pointer scores into masked logits; the first place of the highest in each lane, and that logit."""
+    top, place = everywhere(np.float32(2.0) * CLOSED), everywhere(ZERO)
     for j in range(count):
-        e = exp2(smaller(mul(load(score, j * LANES), np.float32(2.0 * LOG2E)), np.float32(100.0)))
-        x = sub(np.float32(10.0), div(np.float32(20.0), add(e, ONE)))  # 10 tanh
-        x = add(x, load(mask, nodes[j] * LANES))
-        best = pick(exceeds(x, top), everywhere(np.float32(j)), best)
-        top = larger(top, x)
-        store(score, j * LANES, x)
-    if sharpness > ZERO:
-        total = everywhere(ZERO)
-        for j in range(count):
-            weight = exp2(mul(sub(load(score, j * LANES), top), sharpness))
-            # At high temperatures CLOSED alone would not bring the weight to 0.
-            total = add(total, pick(exceeds(ZERO, load(mask, nodes[j] * LANES)), everywhere(ZERO), weight))
-            store(score, j * LANES, total)
-        limit = mul(load(uniform, 0), mul(total, BELOW_ONE))
-        best = everywhere(ZERO)
-        for j in range(count):  # how many sums do not reach the limit; sums grow at open nodes only
-            best = add(best, sub(ONE, exceeds(load(score, j * LANES), limit)))
-    store(chosen, 0, best)
+        power = exp2(smaller(mul(load(score, j * LANES), np.float32(2.0 * LOG2E)), np.float32(100.0)))
+        logit = sub(np.float32(10.0), div(np.float32(20.0), add(power, ONE)))  # 10 tanh
+        logit = add(logit, load(mask, nodes[j] * LANES))
+        store(score, j * LANES, logit)
+        place = where_above(logit, top, everywhere(np.float32(j)), place)
+        top = larger(top, logit)
+    store(chosen, 0, place)
+    return top
 
 
-@njit(nogil=True, error_model="numpy")
+@step
+def sample(score, top, mask, nodes, count, sharpness, uniform, chosen):
+    """The place that the uniform hits in the cumulative weights: the rule of decoding.choose."""
+    total, none = everywhere(ZERO), everywhere(ZERO)
+    for j in range(count):
+        weight = exp2(mul(sub(load(score, j * LANES), top), sharpness))
+        closed = load(mask, nodes[j] * LANES)  # at a high temperature CLOSED alone does not bring the weight to 0
+        total = add(total, where_above(none, closed, none, weight))
+        store(score, j * LANES, total)
+    limit = mul(load(uniform, 0), mul(total, BELOW_ONE))
+    place = none
+    for j in range(count):  # counts the sums up to the limit; they grow at open nodes only, and the last is above it
+        place = add(place, where_above(load(score, j * LANES), limit, none, everywhere(ONE)))
+    store(chosen, 0, place)
+
+
+@step
 def draw(seed, c0, c1, c2):
     """The uniform of noise.decoding for a counter: Philox-4x32-10 on the low words of 64-bit numbers."""
-    word = np.uint64(0xFFFFFFFF)
-    half = np.uint64(32)
+    word, half = np.uint64(0xFFFFFFFF), np.uint64(32)
     k0, k1, c3 = seed & word, seed >> half, np.uint64(0)
     for _ in range(10):
         left, right = c0 * np.uint64(0xD2511F53), c2 * np.uint64(0xCD9E8D57)
@@ -405,104 +419,128 @@ def draw(seed, c0, c1, c2):
 # --- whole rollouts
 
 
-@njit(nogil=True, error_model="numpy")
+@step
+def begin(lane, first, size, query_shift, query_first, pointer_shift, last, fixed, preference, mask):
+    """Put a rollout into a lane: it stands in its first node."""
+    last[lane] = first
+    for c in range(WIDTH):
+        fixed[lane * WIDTH + c] = query_shift[c] + query_first[first * WIDTH + c]
+    for j in range(size):
+        preference[j * LANES + lane] = pointer_shift[j]
+        mask[j * LANES + lane] = ZERO
+    preference[size * LANES + lane] = ZERO
+    mask[size * LANES + lane] = CLOSED
+    mask[first * LANES + lane] = CLOSED
+
+
+@step
+def ask(last, fixed, query_last, query):
+    """The queries of a step, channel by channel."""
+    for lane in range(LANES):
+        for c in range(WIDTH):
+            query[c * LANES + lane] = fixed[lane * WIDTH + c] + query_last[last[lane] * WIDTH + c]
+
+
+@step
 def shorten(nodes, count, due, size):
-    """The list without the nodes that the whole tile has visited, its last block filled up; its new length."""
+    """Drop the nodes that the whole tile has visited from the list and fill up its last block; its new length."""
     kept = 0
     for j in range(count):
         if due[nodes[j]] > 0:
             nodes[kept] = nodes[j]
             kept += 1
+    kept = max(kept, 1)  # a policy of NaN visits nodes twice, but memory stays whole
     for j in range(kept, kept + BLOCK):
         nodes[j] = size
-    return max(kept, 1)  # a policy of NaN may visit nodes twice, but memory stays whole
+    return kept
 
 
-@njit(nogil=True, error_model="numpy")
+@step
 def edge(xy, a, b):
     """Distance of two nodes."""
-    x, y = xy[a, 0] - xy[b, 0], xy[a, 1] - xy[b, 1]
+    x, y = xy[2 * a] - xy[2 * b], xy[2 * a + 1] - xy[2 * b + 1]
     return np.sqrt(x * x + y * y)
 
 
 def run_tiles(
-    key, value, pointers, query_last, query_first, query_shift, pointer_shift, xy, starts, identity, seed, attempt,
-    sharpness, counter, actions, cost,
+    instances, size, tried, per, seed, attempt, sharpness, counter,
+    keys, values, pointers, query_last, query_first, query_shift, pointer_shift, xy, starts, identity, actions, cost,
+    query, glimpse, fixed, mask, preference, score, uniform, chosen, nodes, due, last,
 ):  # fmt: skip
     """Carry out tiles until the counter, which the threads share, has passed the last one."""
-    (instances, size), tried, per = xy.shape[:2], query_shift.shape[1], starts.shape[1]
     rollouts = tried * per
     tiles = (rollouts + LANES - 1) // LANES  # of an instance
-    query, glimpse = np.empty(WIDTH * LANES, np.float32), np.empty(WIDTH * LANES, np.float32)
-    fixed = np.empty((LANES, WIDTH), np.float32)  # the part of the queries that stays
-    mask, preference = np.empty((size + 1) * LANES, np.float32), np.zeros((size + 1) * LANES, np.float32)
-    score = np.empty((size + BLOCK) * LANES, np.float32)
-    nodes, due = np.empty(size + BLOCK, np.int64), np.empty(size + 1, np.int64)
-    last, uniform, chosen = np.empty(LANES, np.int64), np.empty(LANES, np.float32), np.empty(LANES, np.float32)
     while True:
         tile = take(counter)
-        if tile >= instances * tiles:
+        b, r0 = tile // tiles, tile % tiles * LANES
+        if b >= instances:
             return
-        b, begin = tile // tiles, tile % tiles * LANES
-        live = min(LANES, rollouts - begin)  # lanes beyond it repeat the last rollout
-        keys, values, points = key[b].reshape(-1), value[b].reshape(-1), pointers[b].reshape(-1)
-        mask[:] = ZERO
-        mask[size * LANES :] = CLOSED
+        live = min(LANES, rollouts - r0)  # lanes beyond it repeat the last rollout
+        table, plane, out = b * (size + 1) * WIDTH, behind(xy, b * size * 2), b * rollouts + r0
+        key, value, pointer, move = (
+            behind(keys, table),
+            behind(values, table),
+            behind(pointers, table),
+            b * size * WIDTH,
+        )
         for j in range(size):
             nodes[j] = j
             due[j] = live  # rollouts that have yet to visit the node
         for i in range(LANES):
-            r = begin + min(i, live - 1)
-            latent, first = r // per, starts[b, r % per]
-            for c in range(WIDTH):
-                fixed[i, c] = query_shift[b, latent, c] + query_first[b, first, c]
-            for j in range(size):
-                preference[j * LANES + i] = pointer_shift[b, latent, j]
-            mask[first * LANES + i] = CLOSED
-            last[i] = first
+            r = r0 + min(i, live - 1)
+            latent, first = b * tried + r // per, starts[b * per + r % per]
+            shift, preferred = behind(query_shift, latent * WIDTH), behind(pointer_shift, latent * size)
+            begin(i, first, size, shift, behind(query_first, move), preferred, last, fixed, preference, mask)
             if i < live:
                 due[first] -= 1
-                actions[b, r, 0] = first
-                cost[b, r] = ZERO
+                actions[(out + i) * size] = first
+                cost[out + i] = ZERO
         count = size
         for t in range(1, size):
             count = shorten(nodes, count, due, size)
-            for i in range(LANES):
-                r = begin + min(i, live - 1)
-                for c in range(WIDTH):
-                    query[c * LANES + i] = fixed[i, c] + query_last[b, last[i], c]
-                uniform[i] = draw(seed, np.uint64(r % per * size + t), attempt + np.uint64(r // per), identity[b])
-            attend(query, keys, values, nodes, count, size, mask, score, glimpse)
-            point(glimpse, points, preference, nodes, count, score)
-            choose(score, mask, nodes, count, sharpness, uniform, chosen)
+            ask(last, fixed, behind(query_last, move), query)
+            attend(query, key, value, nodes, count, size, mask, score, glimpse)
+            point(glimpse, pointer, preference, nodes, count, score)
+            top = best(score, mask, nodes, count, chosen)
+            if sharpness > ZERO:
+                for i in range(LANES):
+                    r = r0 + min(i, live - 1)
+                    c0, c1 = np.uint64(r % per * size + t), np.uint64(attempt + r // per)
+                    uniform[i] = draw(seed, c0, c1, identity[b])
+                sample(score, top, mask, nodes, count, sharpness, uniform, chosen)
             for i in range(LANES):
                 node = nodes[min(max(np.int64(chosen[i]), 0), count - 1)]
                 mask[node * LANES + i] = CLOSED
                 if i < live:
                     due[node] -= 1
-                    actions[b, begin + i, t] = node
-                    cost[b, begin + i] += edge(xy[b], last[i], node)
+                    actions[(out + i) * size + t] = node
+                    cost[out + i] += edge(plane, last[i], node)
                 last[i] = node
         for i in range(live):
-            cost[b, begin + i] += edge(xy[b], last[i], np.int64(actions[b, begin + i, 0]))
-
-
-def signature() -> Any:
-    """The one specialisation there is."""
-    f, i = types.float32, types.int64
-    return types.void(
-        f[:, :, :, ::1], f[:, :, :, ::1], *[f[:, :, ::1]] * 6, i[:, ::1], types.uint64[::1], types.uint64, types.uint64,
-        f, i[::1], types.int16[:, :, ::1], f[:, ::1],
-    )  # fmt: skip
+            cost[out + i] += edge(plane, last[i], np.int64(actions[(out + i) * size]))
 
 
 @cache
-def compiled() -> Callable[..., None]:
-    """The kernel: from the cache on disk, or compiled and stored there if that is possible."""
+def kernel() -> Any:
+    """The compiled kernel: from the cache on disk, or made now and stored there if that is possible."""
+    floats, longs, words = (types.CPointer(kind) for kind in (types.float32, types.int64, types.uint64))
+    signature = types.void(
+        *[types.int64] * 4, types.uint64, types.int64, types.float32, longs,
+        *[floats] * 8, longs, words, types.CPointer(types.int16), floats,
+        *[floats] * 8, longs, longs, longs,
+    )  # fmt: skip
     try:
-        return njit(signature(), nogil=True, error_model="numpy", cache=True)(run_tiles)
-    except Exception:  # no folder can be written, the disk is full, a stored file is damaged: compile for this process
-        return njit(signature(), nogil=True, error_model="numpy")(run_tiles)
+        return cfunc(signature, error_model="numpy", cache=True)(run_tiles)
+    except Exception:  # no folder can be written, the disk is full, a stored file is damaged: for this process only
+        return cfunc(signature, error_model="numpy")(run_tiles)
+
+
+def scratch(size: int) -> list[np.ndarray]:
+    """What one thread works on: the last row of arguments of `run_tiles`."""
+    rows = (WIDTH, WIDTH, WIDTH, size + 1, size + 1, size + BLOCK, 1, 1)
+    return [np.empty(n * LANES, np.float32) for n in rows] + [
+        np.empty(n, np.int64) for n in (size + BLOCK, size + 1, LANES)
+    ]
 
 
 def tsp_rollout(
@@ -518,26 +556,39 @@ def tsp_rollout(
 ) -> tuple[Tensor, Tensor]:
     """Costs [B, K, S] and actions [B, K, S, N] (int16). As many threads as torch uses, unless told otherwise."""
     (count, nodes, _), per, tried = xy.shape, starts.shape[1], tables.query_shift.shape[1]
-    assert 0 <= int(starts.min()) and int(starts.max()) < nodes
-    actions, cost = np.empty((count, tried * per, nodes), np.int16), np.empty((count, tried * per), np.float32)
-    work = (
-        *(getattr(tables, name) for name in tables.__dataclass_fields__), array(xy), array(starts, torch.int64),
-        array(key, torch.int64).astype(np.uint64) & np.uint64(0xFFFFFFFF), np.uint64(seed), np.uint64(attempt),
-        np.float32(min(LOG2E / temperature, SHARPEST) if temperature else 0.0), np.zeros(1, np.int64), actions, cost,
-    )  # fmt: skip
-    helpers = min(threads or torch.get_num_threads(), count * -(-tried * per // LANES)) - 1
-    in_threads(compiled(), work, helpers)
-    shape = (count, tried, per)
-    return torch.from_numpy(cost).view(shape), torch.from_numpy(actions).view(*shape, nodes)
+    assert int(starts.min()) >= 0 and int(starts.max()) < nodes
+    actions, cost = np.empty((count, tried, per, nodes), np.int16), np.empty((count, tried, per), np.float32)
+    sharpness = min(LOG2E / temperature, SHARPEST) if temperature else 0.0
+    numbers = (count, nodes, tried, per, seed, attempt, sharpness)
+    identity = array(key, torch.int64).astype(np.uint64) & np.uint64(noise.WORD)
+    shared = (
+        np.zeros(1, np.int64),
+        *vars(tables).values(),
+        array(xy),
+        array(starts, torch.int64),
+        identity,
+        actions,
+        cost,
+    )
+    tiles = count * -(-tried * per // LANES)
+    in_threads(min(threads or torch.get_num_threads(), tiles), lambda: launch(numbers, (*shared, *scratch(nodes))))
+    return torch.from_numpy(cost), torch.from_numpy(actions)
 
 
-def in_threads(kernel: Callable[..., None], work: tuple[Any, ...], helpers: int) -> None:
-    """Call the kernel here and in helping threads; they share the counter inside their arguments."""
-    if not helpers:
-        return kernel(*work)
-    with ThreadPoolExecutor(helpers) as pool:
-        jobs = [pool.submit(kernel, *work) for _ in range(helpers)]
-        kernel(*work)
-    for job in jobs:
-        job.result()
+def launch(numbers: tuple[float, ...], arrays: tuple[np.ndarray, ...]) -> None:
+    """Call the kernel, without Python's lock."""
+    function = kernel().ctypes
+    pointers = (x.ctypes.data_as(kind) for x, kind in zip(arrays, function.argtypes[len(numbers) :], strict=True))
+    function(*numbers, *pointers)
+
+
+def in_threads(count: int, work: Callable[[], None]) -> None:
+    """Do work in so many threads at once, this one among them."""
+    if count == 1:
+        return work()
+    with ThreadPoolExecutor(count - 1) as pool:
+        helpers = [pool.submit(work) for _ in range(count - 1)]
+        work()
+    for helper in helpers:
+        helper.result()
     return None

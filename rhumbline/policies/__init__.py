@@ -1,7 +1,7 @@
 """Networks. A policy encodes an instance once and then scores actions from what it remembers."""
 
 from collections.abc import Iterator
-from typing import Any, Protocol, TypeVar
+from typing import Any, Protocol, TypeVar, runtime_checkable
 
 import torch
 from jaxtyping import Bool, Float
@@ -15,6 +15,7 @@ S_ = TypeVar("S_", contravariant=True)  # state
 M_ = TypeVar("M_")  # memory
 
 
+@runtime_checkable
 class Policy(Protocol[I_, S_, M_]):
     """What rollouts, training and search need of a network; an `nn.Module` besides."""
 

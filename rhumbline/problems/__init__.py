@@ -1,7 +1,7 @@
 """What is being solved. One stateless object per problem; nothing here knows a network."""
 
 from collections.abc import Sequence
-from typing import Any, Protocol, TypeVar
+from typing import Any, Protocol, TypeVar, runtime_checkable
 
 import torch
 from jaxtyping import Bool, Float, Int
@@ -13,6 +13,7 @@ I_ = TypeVar("I_")  # batch of instances
 S_ = TypeVar("S_")  # state of rollouts
 
 
+@runtime_checkable
 class Instance(Protocol):
     """One instance on the host, exact."""
 
@@ -25,6 +26,7 @@ class Instance(Protocol):
         ...
 
 
+@runtime_checkable
 class Plan(Protocol):
     """A solution on the host, plain integers. It can check and price itself without any policy."""
 
@@ -41,6 +43,7 @@ class Plan(Protocol):
         ...
 
 
+@runtime_checkable
 class Problem(Protocol[I_, S_]):
     """Rules of a problem over a batch B of instances and R rollouts each."""
 
@@ -87,8 +90,8 @@ class Problem(Protocol[I_, S_]):
         """Cost of complete sequences, from the actions alone."""
         ...
 
-    def views(self, actions: Int[Tensor, "B T"], count: int, rng: torch.Generator) -> Int[Tensor, "B V T"]:
-        """Other sequences that spell the same plans."""
+    def views(self, actions: Int[Tensor, "B T"], uniforms: Float[Tensor, "B V 2"]) -> Int[Tensor, "B V T"]:
+        """Other sequences that spell the same plans; which, is decided by the uniforms."""
         ...
 
     def improve(self, batch: I_, actions: Int[Tensor, "B R T"], rounds: int) -> Int[Tensor, "B R T"]:

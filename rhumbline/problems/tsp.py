@@ -247,13 +247,13 @@ class TSP:
         edges = batch.distance.flatten(1).gather(1, (actions * size + following).flatten(1))
         return edges.view(actions.shape).sum(-1)
 
-    def views(self, actions: Int[Tensor, "B T"], count: int, rng: torch.Generator) -> Int[Tensor, "B V T"]:
-        """The same tours from `count` random start cities and in random direction."""
-        size, shape = actions.shape[1], (len(actions), count, 1)
-        offset = torch.randint(size, shape, generator=rng, device=actions.device)
-        direction = 2 * torch.randint(2, shape, generator=rng, device=actions.device) - 1
+    def views(self, actions: Int[Tensor, "B T"], uniforms: Float[Tensor, "B V 2"]) -> Int[Tensor, "B V T"]:
+        """The same tours from other start cities and in either direction, as the uniforms say."""
+        size = actions.shape[1]
+        offset = (uniforms[..., :1] * size).long().clamp(max=size - 1)
+        direction = 2 * (uniforms[..., 1:] < 0.5).long() - 1
         index = (offset + direction * torch.arange(size, device=actions.device)) % size
-        return actions[:, None].expand(-1, count, -1).gather(2, index)
+        return actions[:, None].expand(-1, uniforms.shape[1], -1).gather(2, index)
 
     def improve(self, batch: TSPBatch, actions: Int[Tensor, "B R T"], rounds: int) -> Int[Tensor, "B R T"]:
         """Tours after up to `rounds` moves of 2-opt or Or-opt each, measured in the unit square."""

@@ -10,7 +10,7 @@ from rhumbline.decoding import Rollouts
 from rhumbline.errors import InputError
 from rhumbline.noise import normal
 from rhumbline.search import cma
-from rhumbline.search.run import Task, check_settings
+from rhumbline.search.run import Task, check_settings, usual_temperature
 
 
 @dataclass(frozen=True)
@@ -28,7 +28,7 @@ class CMAES:
     components: int = 3
     population: int = 16
     sigma: float = 1.0  # half the width of the latent box, so the first generations look beyond it
-    temperature: float = 1.0
+    temperature: float | None = None  # of the sampling; None: `usual_temperature`
 
     def __post_init__(self) -> None:
         check_settings(self.population, self.temperature)
@@ -48,7 +48,7 @@ class CMAES:
         turn = state.generation % self.components
         component = state.components[:, turn]
         latents = cma.ask(component, normal(task.uniforms(self.population)))
-        rolled = task.rollout(latents, self.temperature)
+        rolled = task.rollout(latents, usual_temperature(task) if self.temperature is None else self.temperature)
         c = cma.constants(latents.shape[2], max(1, self.population // 2))
         cost = rolled.cost.amin(2)
         told = cma.tell(component, latents, cost, c, state.generation // self.components)

@@ -7,7 +7,7 @@ from torch import Tensor
 
 from rhumbline.decoding import Rollouts
 from rhumbline.errors import InputError
-from rhumbline.search.run import Task, check_settings
+from rhumbline.search.run import Task, check_settings, usual_temperature
 
 
 @dataclass(frozen=True)
@@ -54,7 +54,7 @@ class Uniform:
     """New uniform latents at every step: what searching the space blindly gives."""
 
     population: int = 16
-    temperature: float = 1.0
+    temperature: float | None = None  # of the sampling; None: `usual_temperature`
 
     def __post_init__(self) -> None:
         check_settings(self.population, self.temperature)
@@ -68,4 +68,4 @@ class Uniform:
     def step(self, task: Task, state: Nothing) -> tuple[Nothing, Float[Tensor, "B K Z"], Rollouts]:
         """The next latents."""
         latents = 2.0 * task.uniforms(self.population)[..., 0] - 1.0
-        return state, latents, task.rollout(latents, self.temperature)
+        return state, latents, task.rollout(latents, usual_temperature(task) if self.temperature is None else self.temperature)

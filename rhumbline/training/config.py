@@ -5,6 +5,7 @@ from collections import abc
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field, fields
 from pathlib import Path
+from types import NoneType, UnionType
 from typing import Any, Literal, TypeVar, get_args, get_origin, get_type_hints
 
 from rhumbline.errors import InputError
@@ -119,7 +120,9 @@ def build(kind: type[T], tables: Mapping[str, Any], where: str) -> T:
 
 
 def _value(hint: Any, value: Any, where: str) -> Any:
-    """A TOML value as the field's type."""
+    """A TOML value as the field's type; what may be None in Python has to be left out in TOML."""
+    if isinstance(hint, UnionType):
+        hint = next(part for part in get_args(hint) if part is not NoneType)
     if hasattr(hint, "__dataclass_fields__") and isinstance(value, Mapping):
         return build(hint, value, where)
     if get_origin(hint) is Literal:

@@ -115,7 +115,9 @@ class Trainer:
         best = self.problem.cost(batch, actions).argmin(1, keepdim=True)  # [B, 1]
         plan = actions.gather(1, best[..., None].expand(-1, -1, steps))[:, 0]
         chosen = latents.gather(1, latent.gather(1, best)[..., None].expand(-1, -1, latents.shape[2]))
-        views = self.problem.views(plan, o.views, self.rng)
+        # Drawn for the joint batch, as in `sample`, so that several processes do what one would have done.
+        uniforms = torch.rand(self.config.batch, o.views, 2, generator=self.rng, device=self.device)
+        views = self.problem.views(plan, parallel.share(uniforms))
         _, alone = winners(rolled.cost.amin(2, keepdim=True))  # a tie between latents teaches nobody
         weight = -alone.float().expand(-1, o.views) / steps
         return Targets(chosen, views, weight, alone.sum() * float(o.views))

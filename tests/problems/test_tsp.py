@@ -175,7 +175,7 @@ def test_views_spell_the_same_plans(problem: Problem[Any, Any], rng: torch.Gener
     """Views are the same cyclic tours: from many starts, in both directions."""
     batch = problem.sample(3, 7, rng)
     tours = torch.rand(3, 7, generator=rng).argsort(1)
-    views = problem.views(tours, 40, rng)
+    views = problem.views(tours, torch.rand(3, 40, 2, generator=rng))
     for tour, seen in zip(tours.tolist(), views.tolist(), strict=True):
         turned = {tuple(way[i:] + way[:i]) for way in (tour, tour[::-1]) for i in range(7)}
         assert {tuple(v) for v in seen} <= turned

@@ -320,7 +320,7 @@ def test_search_moves_towards_cheap_latents(policy, make_instances) -> None:
     """When the cost is the distance to a hidden latent, the means of all components come near it."""
     task = make_task(TSP(), policy, make_instances(2, 5))
     goal = torch.tensor([0.3, -0.6, 0.1, 0.8])
-    task.rollout = lambda z, t: run.Rollouts((z - goal).norm(dim=-1)[..., None], torch.zeros(2, 16, 1, 5))
+    task.rollout = lambda z, t: run.Rollouts((z - goal).norm(dim=-1)[..., None], torch.zeros(2, 16, 1, 5).long())
     uniforms = iter(torch.rand(240, 2, 16, 4, 2, generator=torch.Generator().manual_seed(0)))
     task.uniforms = lambda count: next(uniforms)
     strategy = CMAES()
