@@ -12,7 +12,7 @@ from pathlib import Path
 import numpy as np
 
 from rhumbline.problems.standard import tsp_set
-from rhumbline.problems.tsp import euclidean
+from rhumbline.problems.metrics import euclidean
 
 
 def lkh_cost(xy: np.ndarray) -> float:

@@ -135,6 +135,8 @@ def _construct(
         state = problem.step(state, action)
         actions.append(action)
     sequence = torch.stack(actions, dim=-1)
+    # Finished rollouts stay at node 0; all results have the horizon's length, whatever the chunk they came from.
+    sequence = torch.nn.functional.pad(sequence, (0, horizon - sequence.shape[-1]))
     return _priced(problem, batch, sequence, tried)
 
 

@@ -22,7 +22,8 @@ CHECKED = (
 )  # fmt: skip
 install_import_hook([f"rhumbline.{name}" for name in CHECKED], "beartype.beartype")
 
-from rhumbline.policies.tsp import Architecture, TSPPolicy
+from rhumbline.policies.attention import Architecture
+from rhumbline.policies.tsp import TSPPolicy
 from rhumbline.problems.tsp import TSP, TSPBatch, TSPInstance
 
 torch.set_num_threads(1)

@@ -10,7 +10,8 @@ from rhumbline.errors import InputError
 from rhumbline.formats.atomic import write_text
 from rhumbline.formats.optima import best_known
 from rhumbline.formats.sections import Sections, take_apart
-from rhumbline.problems.tsp import TSP, Metric, Tour, TSPInstance
+from rhumbline.problems.metrics import Metric
+from rhumbline.problems.tsp import TSP, Tour, TSPInstance
 
 METRICS: dict[str, Metric] = {
     "EUC_2D": "EUC_2D",

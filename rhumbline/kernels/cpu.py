@@ -5,14 +5,15 @@ the nodes without horizontal operations, no sum is reordered, and the number of 
 Nodes that the whole tile has visited leave the list that all loops run over.
 
 The vectors are explicit, through the intrinsics below. Left to itself LLVM vectorises such short loops badly: the same
-algorithm in plain loops is six times slower. The kernel sees bare pointers, not arrays, and has one specialisation: that
+algorithm in plain loops is six times slower. The kernel sees pointers instead of arrays and has one specialisation: that
 halves the time to compile it, for which the very first solve waits.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from functools import cache
+from inspect import signature
 from typing import Any
 
 import numpy as np
@@ -39,7 +40,7 @@ ZERO, ONE = np.float32(0.0), np.float32(1.0)
 
 @dataclass(frozen=True)
 class Tables:
-    """What the kernel reads, in float32: queries times log2(e)/sqrt(head width) for exp2, a row of zeros after the nodes."""
+    """What the kernel reads, float32: queries times log2(e)/sqrt(head width) for exp2, and a row of zeros at the end."""
 
     key: np.ndarray  # [B, H, N + 1, C]
     value: np.ndarray  # [B, H, N + 1, C]
@@ -83,37 +84,49 @@ FLOATS, INTS = ir.VectorType(FLOAT, LANES), ir.VectorType(INT, LANES)
 FUSE = ("contract",)  # lets a product and a sum become one instruction; nothing is reordered
 
 
-class Lanes(types.Type):
-    """One number of each rollout of a tile: a vector."""
+class Vector(types.Type):
+    """One number of each rollout of a tile, or a block of such vectors that are worked on side by side."""
 
-    def __init__(self) -> None:
-        super().__init__(name=f"float32x{LANES}")
-
-
-class Block(types.Type):
-    """Several vectors that are worked on side by side."""
-
-    def __init__(self) -> None:
-        super().__init__(name=f"{BLOCK}xfloat32x{LANES}")
+    def __init__(self, name: str, layout: ir.Type):
+        super().__init__(name=name)
+        self.layout = layout
 
 
-lanes, block = Lanes(), Block()
+@register_model(Vector)
+class VectorModel(models.PrimitiveModel):
+    """Kept as it is; LLVM takes blocks apart into registers."""
+
+    def __init__(self, manager: Any, kind: Vector):
+        super().__init__(manager, kind, kind.layout)
 
 
-@register_model(Lanes)
-class LanesModel(models.PrimitiveModel):
-    """A vector register."""
+lanes = Vector(f"float32x{LANES}", FLOATS)
+block = Vector(f"{BLOCK}xfloat32x{LANES}", ir.ArrayType(FLOATS, BLOCK))
+number = types.int64
+either = (lanes, types.float32)  # an operand that may be a scalar
+pointer = ()  # an operand of whatever type it has
 
-    def __init__(self, manager: Any, kind: Any):
-        super().__init__(manager, kind, FLOATS)
 
+def emits(result: types.Type, *operands: Any) -> Callable[[Callable[..., Any]], Any]:
+    """Make an intrinsic of a function that is given LLVM's builder and operands of these types."""
 
-@register_model(Block)
-class BlockModel(models.PrimitiveModel):
-    """An array of them, which LLVM takes apart."""
+    def kind(wanted: Any, given: Any) -> Any:
+        if isinstance(wanted, tuple):
+            return given if not wanted or given in wanted else wanted[-1]
+        return wanted
 
-    def __init__(self, manager: Any, kind: Any):
-        super().__init__(manager, kind, ir.ArrayType(FLOATS, BLOCK))
+    def decorate(emit: Callable[..., Any]) -> Any:
+        def typed(_, *given):
+            def build(context, builder, _, args):
+                value = emit(builder, *args)
+                return context.get_dummy_value() if value is None else value
+
+            return result(*map(kind, operands, given)), build
+
+        typed.__signature__ = signature(emit)  # numba counts the arguments
+        return intrinsic(typed)
+
+    return decorate
 
 
 def constant(x: float) -> ir.Constant:
@@ -122,7 +135,9 @@ def constant(x: float) -> ir.Constant:
 
 
 def spread(builder: Any, x: Any) -> Any:
-    """A scalar in every lane."""
+    """A scalar in every lane; vectors stay as they are."""
+    if x.type == FLOATS:
+        return x
     nothing = ir.Constant(FLOATS, ir.Undefined)
     return builder.shuffle_vector(builder.insert_element(nothing, x, INT(0)), nothing, ir.Constant(INTS, [0] * LANES))
 
@@ -132,199 +147,152 @@ def fused(builder: Any, x: Any, y: Any, z: Any) -> Any:
     return builder.fadd(builder.fmul(x, y, flags=FUSE), z, flags=FUSE)
 
 
-def above(builder: Any, x: Any, y: Any) -> Any:
-    """Where x > y; nowhere if one of them is no number."""
-    return builder.fcmp_ordered(">", x, y)
+def maximum(builder: Any, x: Any, y: Any) -> Any:
+    """The larger one; y if one of them is no number."""
+    return builder.select(builder.fcmp_ordered(">", x, y), x, y)
 
 
-def address(builder: Any, start: Any, offset: Any) -> Any:
-    """Of the vector that begins `offset` numbers behind `start`."""
-    return builder.bitcast(builder.gep(start, [offset]), FLOATS.as_pointer())
+def element(builder: Any, start: Any, *offsets: Any) -> Any:
+    """Address of an element."""
+    for offset in offsets:
+        start = builder.gep(start, [offset if isinstance(offset, ir.Value) else LONG(offset)])
+    return start
 
 
-def in_block(builder: Any, make: Callable[[int], Any]) -> Any:
-    """A block of the vectors that `make` gives for each place."""
-    whole = ir.Constant(ir.ArrayType(FLOATS, BLOCK), ir.Undefined)
-    for i in range(BLOCK):
-        whole = builder.insert_value(whole, make(i), i)
+def vector_at(builder: Any, start: Any, *offsets: Any) -> Any:
+    """Address of the vector that begins with an element."""
+    return builder.bitcast(element(builder, start, *offsets), FLOATS.as_pointer())
+
+
+def in_block(builder: Any, vectors: Iterable[Any]) -> Any:
+    """Vectors as a block."""
+    whole = ir.Constant(block.layout, ir.Undefined)
+    for i, x in enumerate(vectors):
+        whole = builder.insert_value(whole, x, i)
     return whole
 
 
-def accumulated(builder: Any, total: Any, x: Any, entry: Callable[[int], Any]) -> Any:
-    """A block plus a vector times numbers, whose addresses `entry` gives for each place."""
-
-    def one(i: int) -> Any:
-        return fused(builder, x, spread(builder, builder.load(entry(i))), builder.extract_value(total, i))
-
-    return in_block(builder, one)
+def taken_apart(builder: Any, whole: Any) -> list[Any]:
+    """The vectors of a block."""
+    return [builder.extract_value(whole, i) for i in range(BLOCK)]
 
 
 def on_lanes(operation: Callable[..., Any]) -> Any:
-    """An intrinsic that takes vectors, or scalars for all lanes."""
-
-    @intrinsic
-    def call(_, a, b):
-        def build(context, builder, signature, args):
-            kinds = zip(signature.args, args, strict=True)
-            return operation(builder, *(x if isinstance(kind, Lanes) else spread(builder, x) for kind, x in kinds))
-
-        return lanes(*(x if isinstance(x, Lanes) else types.float32 for x in (a, b))), build
-
-    return call
+    """An intrinsic of two vectors or scalars."""
+    return emits(lanes, either, either)(
+        lambda builder, x, y: operation(builder, spread(builder, x), spread(builder, y))
+    )
 
 
+everywhere = emits(lanes, types.float32)(spread)
 add = on_lanes(lambda builder, x, y: builder.fadd(x, y, flags=FUSE))
 sub = on_lanes(lambda builder, x, y: builder.fsub(x, y, flags=FUSE))
 mul = on_lanes(lambda builder, x, y: builder.fmul(x, y, flags=FUSE))
 div = on_lanes(lambda builder, x, y: builder.fdiv(x, y))
-larger = on_lanes(lambda builder, x, y: builder.select(above(builder, x, y), x, y))
-smaller = on_lanes(lambda builder, x, y: builder.select(above(builder, y, x), x, y))
+larger = on_lanes(maximum)
+smaller = on_lanes(lambda builder, x, y: builder.select(builder.fcmp_ordered("<", x, y), x, y))
 
 
-@intrinsic
-def everywhere(_, x):
-    """A scalar in every lane."""
-    return lanes(types.float32), lambda context, builder, signature, args: spread(builder, args[0])
-
-
-@intrinsic
-def where_above(_, x, y, then, other):
+@emits(lanes, lanes, lanes, either, either)
+def where_above(builder, x, y, then, other):
     """`then` in lanes where x > y, else `other`."""
-
-    def build(context, builder, signature, args):
-        return builder.select(above(builder, *args[:2]), *args[2:])
-
-    return lanes(lanes, lanes, lanes, lanes), build
+    return builder.select(builder.fcmp_ordered(">", x, y), spread(builder, then), spread(builder, other))
 
 
-@intrinsic
-def load(_, source, offset):
-    """The vector at an offset."""
-
-    def build(context, builder, signature, args):
-        return builder.load(address(builder, *args), align=4)
-
-    return lanes(source, types.int64), build
-
-
-@intrinsic
-def store(_, target, offset, value):
-    """Write a vector, or the vectors of a block one after the other."""
-
-    def build(context, builder, signature, args):
-        at = address(builder, *args[:2])
-        if isinstance(signature.args[2], Lanes):
-            builder.store(args[2], at, align=4)
-        else:
-            for i in range(BLOCK):
-                builder.store(builder.extract_value(args[2], i), builder.gep(at, [INT(i)]), align=4)
-        return context.get_dummy_value()
-
-    return types.void(target, types.int64, value), build
-
-
-@intrinsic
-def exp2(_, x):
+@emits(lanes, lanes)
+def exp2(builder, x):
     """2**x up to 2**127, relative error below 2e-7, exactly 0 for x <= -127."""
-
-    def build(context, builder, signature, args):
-        low, magic = constant(-127.0), constant(1.5 * 2**23)
-        x = builder.select(above(builder, args[0], low), args[0], low)
-        shifted = builder.fadd(x, magic)  # rounds to the nearest integer
-        rest = builder.fsub(x, builder.fsub(shifted, magic))
-        power = constant(1.3264727e-03)
-        for coefficient in (9.671513e-03, 5.5507336e-02, 2.4022242e-01, 6.93147e-01, 1.0):
-            power = fused(builder, power, rest, constant(coefficient))
-        exponent = builder.shl(builder.bitcast(shifted, INTS), ir.Constant(INTS, [23] * LANES))
-        return builder.bitcast(builder.add(builder.bitcast(power, INTS), exponent), FLOATS)
-
-    return lanes(lanes), build
+    magic = constant(1.5 * 2**23)
+    x = maximum(builder, x, constant(-127.0))
+    shifted = builder.fadd(x, magic)  # rounds to the nearest integer
+    rest = builder.fsub(x, builder.fsub(shifted, magic))
+    power = constant(1.3264727e-03)
+    for coefficient in (9.671513e-03, 5.5507336e-02, 2.4022242e-01, 6.93147e-01, 1.0):
+        power = fused(builder, power, rest, constant(coefficient))
+    exponent = builder.shl(builder.bitcast(shifted, INTS), ir.Constant(INTS, [23] * LANES))
+    return builder.bitcast(builder.add(builder.bitcast(power, INTS), exponent), FLOATS)
 
 
-@intrinsic
-def zeros(_):
+@emits(lanes, pointer, number)
+def load(builder, source, offset):
+    """The vector at an offset."""
+    return builder.load(vector_at(builder, source, offset), align=4)
+
+
+@emits(types.void, pointer, number, lanes)
+def store(builder, target, offset, x):
+    """Write a vector at an offset."""
+    builder.store(x, vector_at(builder, target, offset), align=4)
+
+
+@emits(types.void, pointer, number, block)
+def store_block(builder, target, offset, whole):
+    """Write the vectors of a block one after the other."""
+    for i, x in enumerate(taken_apart(builder, whole)):
+        builder.store(x, vector_at(builder, target, offset, i * LANES), align=4)
+
+
+@emits(lanes, pointer, pointer, number, number)
+def across(builder, table, index, stride, offset):
+    """table[stride * index + offset] of the index that each lane has."""
+    x = ir.Constant(FLOATS, ir.Undefined)
+    for i in range(LANES):
+        row = builder.mul(builder.load(element(builder, index, i)), stride)
+        x = builder.insert_element(x, builder.load(element(builder, table, row, offset)), INT(i))
+    return x
+
+
+@emits(block)
+def zeros(builder):
     """A block of zeros."""
-    return block(), lambda context, builder, signature, args: in_block(builder, lambda i: constant(0.0))
+    return in_block(builder, [constant(0.0)] * BLOCK)
 
 
-@intrinsic
-def highest(_, values):
+@emits(lanes, block)
+def highest(builder, whole):
     """The largest of a block's vectors, lane by lane."""
-
-    def build(context, builder, signature, args):
-        left = [builder.extract_value(args[0], i) for i in range(BLOCK)]
-        while len(left) > 1:
-            pairs = zip(left[::2], left[1::2], strict=True)
-            left = [builder.select(above(builder, x, y), x, y) for x, y in pairs]
-        return left[0]
-
-    return lanes(block), build
+    left = taken_apart(builder, whole)
+    while len(left) > 1:
+        left = [maximum(builder, x, y) for x, y in zip(left[::2], left[1::2], strict=True)]
+    return left[0]
 
 
-@intrinsic
-def scaled(_, values, x):
+@emits(block, block, lanes)
+def scaled(builder, whole, x):
     """A block times a vector."""
-
-    def build(context, builder, signature, args):
-        return in_block(builder, lambda i: builder.fmul(builder.extract_value(args[0], i), args[1]))
-
-    return block(block, lanes), build
+    return in_block(builder, (builder.fmul(y, x) for y in taken_apart(builder, whole)))
 
 
-def row_starts(builder: Any, nodes: Any, j: Any, stride: Any) -> list[Any]:
-    """Where the rows of the nodes listed from `j` begin in a table."""
-    listed = (builder.load(builder.gep(nodes, [builder.add(j, LONG(i))])) for i in range(BLOCK))
-    return [builder.mul(node, stride) for node in listed]
+@emits(block, pointer, pointer, number)
+def rows(builder, source, nodes, j):
+    """The vectors of the nodes listed from `j`."""
+    listed = [builder.load(element(builder, nodes, j, i)) for i in range(BLOCK)]
+    starts = [builder.mul(node, LONG(LANES)) for node in listed]
+    return in_block(builder, [builder.load(vector_at(builder, source, at), align=4) for at in starts])
 
 
-@intrinsic
-def rows(_, source, nodes, j):
-    """A block: the vectors of the nodes listed from `j`."""
-
-    def build(context, builder, signature, args):
-        starts = row_starts(builder, args[1], args[2], LONG(LANES))
-        return in_block(builder, lambda i: builder.load(address(builder, args[0], starts[i]), align=4))
-
-    return block(source, nodes, types.int64), build
-
-
-@intrinsic
-def accumulate_rows(_, total, x, table, offset, nodes, j, stride):
-    """total[i] + x * table[offset + stride * node] for the nodes listed from `j`."""
-
-    def build(context, builder, signature, args):
-        total, x, table, offset, nodes, j, stride = args
-        starts = row_starts(builder, nodes, j, stride)
-        return accumulated(builder, total, x, lambda i: builder.gep(table, [builder.add(starts[i], offset)]))
-
-    return block(block, lanes, table, types.int64, nodes, types.int64, types.int64), build
+@emits(block, block, lanes, pointer, number, pointer, number, number)
+def accumulate_rows(builder, total, x, table, offset, nodes, j, stride):
+    """total[i] + x * table[stride * node + offset] for the nodes listed from `j`."""
+    listed = [builder.load(element(builder, nodes, j, i)) for i in range(BLOCK)]
+    starts = [builder.mul(node, stride) for node in listed]
+    entries = [spread(builder, builder.load(element(builder, table, at, offset))) for at in starts]
+    pairs = zip(entries, taken_apart(builder, total), strict=True)
+    return in_block(builder, [fused(builder, x, entry, part) for entry, part in pairs])
 
 
-@intrinsic
-def accumulate(_, total, x, table, offset):
+@emits(block, block, lanes, pointer, number)
+def accumulate(builder, total, x, table, offset):
     """total[i] + x * table[offset + i]."""
-
-    def build(context, builder, signature, args):
-        total, x, table, offset = args
-        return accumulated(builder, total, x, lambda i: builder.gep(table, [builder.add(offset, LONG(i))]))
-
-    return block(block, lanes, table, types.int64), build
+    entries = [spread(builder, builder.load(element(builder, table, offset, i))) for i in range(BLOCK)]
+    pairs = zip(entries, taken_apart(builder, total), strict=True)
+    return in_block(builder, [fused(builder, x, entry, part) for entry, part in pairs])
 
 
-@intrinsic
-def behind(_, start, offset):
-    """The pointer moved on."""
-    return start(start, types.int64), lambda context, builder, signature, args: builder.gep(args[0], [args[1]])
-
-
-@intrinsic
-def take(_, counter):
+@emits(number, pointer)
+def take(builder, counter):
     """The number in a shared counter, which is then one higher."""
-
-    def build(context, builder, signature, args):
-        return builder.atomic_rmw("add", args[0], LONG(1), "monotonic")
-
-    return types.int64(counter), build
+    return builder.atomic_rmw("add", counter, LONG(1), "monotonic")
 
 
 # --- one step of a tile
@@ -336,17 +304,17 @@ step = njit(nogil=True, error_model="numpy")
 
 
 @step
-def attend(query, keys, values, nodes, count, size, mask, score, glimpse):
+def attend(query, keys, values, table, nodes, count, size, mask, score, glimpse):
     """Attention over the listed nodes, head by head."""
     for head in range(HEADS):
-        channel, table = head * HEAD_WIDTH, head * HEAD_WIDTH * (size + 1)
+        channel, first = head * HEAD_WIDTH, table + head * HEAD_WIDTH * (size + 1)
         top = everywhere(CLOSED)
         for j in range(0, count, BLOCK):
             total = rows(mask, nodes, j)
             for c in range(HEAD_WIDTH):
                 x = load(query, (channel + c) * LANES)
-                total = accumulate_rows(total, x, keys, table + c, nodes, j, HEAD_WIDTH)
-            store(score, j * LANES, total)
+                total = accumulate_rows(total, x, keys, first + c, nodes, j, HEAD_WIDTH)
+            store_block(score, j * LANES, total)
             top = larger(top, highest(total))
         weights = everywhere(ZERO)
         for j in range(count):
@@ -357,18 +325,18 @@ def attend(query, keys, values, nodes, count, size, mask, score, glimpse):
         for c in range(0, HEAD_WIDTH, BLOCK):
             total = zeros()
             for j in range(count):
-                total = accumulate(total, load(score, j * LANES), values, table + nodes[j] * HEAD_WIDTH + c)
-            store(glimpse, (channel + c) * LANES, scaled(total, share))
+                total = accumulate(total, load(score, j * LANES), values, first + nodes[j] * HEAD_WIDTH + c)
+            store_block(glimpse, (channel + c) * LANES, scaled(total, share))
 
 
 @step
-def point(glimpse, pointers, preference, nodes, count, score):
+def point(glimpse, pointers, table, preference, nodes, count, score):
     """Pointer scores of the listed nodes before the tanh."""
     for j in range(0, count, BLOCK):
         total = rows(preference, nodes, j)
         for c in range(WIDTH):
-            total = accumulate_rows(total, load(glimpse, c * LANES), pointers, c, nodes, j, WIDTH)
-        store(score, j * LANES, total)
+            total = accumulate_rows(total, load(glimpse, c * LANES), pointers, table + c, nodes, j, WIDTH)
+        store_block(score, j * LANES, total)
 
 
 @step
@@ -380,7 +348,7 @@ def best(score, mask, nodes, count, chosen):
         logit = sub(np.float32(10.0), div(np.float32(20.0), add(power, ONE)))  # 10 tanh
         logit = add(logit, load(mask, nodes[j] * LANES))
         store(score, j * LANES, logit)
-        place = where_above(logit, top, everywhere(np.float32(j)), place)
+        place = where_above(logit, top, np.float32(j), place)
         top = larger(top, logit)
     store(chosen, 0, place)
     return top
@@ -393,12 +361,12 @@ def sample(score, top, mask, nodes, count, sharpness, uniform, chosen):
     for j in range(count):
         weight = exp2(mul(sub(load(score, j * LANES), top), sharpness))
         closed = load(mask, nodes[j] * LANES)  # at a high temperature CLOSED alone does not bring the weight to 0
-        total = add(total, where_above(none, closed, none, weight))
+        total = add(total, where_above(none, closed, ZERO, weight))
         store(score, j * LANES, total)
     limit = mul(load(uniform, 0), mul(total, BELOW_ONE))
     place = none
     for j in range(count):  # counts the sums up to the limit; they grow at open nodes only, and the last is above it
-        place = add(place, where_above(load(score, j * LANES), limit, none, everywhere(ONE)))
+        place = add(place, where_above(load(score, j * LANES), limit, ZERO, ONE))
     store(chosen, 0, place)
 
 
@@ -420,28 +388,6 @@ def draw(seed, c0, c1, c2):
 
 
 @step
-def begin(lane, first, size, query_shift, query_first, pointer_shift, last, fixed, preference, mask):
-    """Put a rollout into a lane: it stands in its first node."""
-    last[lane] = first
-    for c in range(WIDTH):
-        fixed[lane * WIDTH + c] = query_shift[c] + query_first[first * WIDTH + c]
-    for j in range(size):
-        preference[j * LANES + lane] = pointer_shift[j]
-        mask[j * LANES + lane] = ZERO
-    preference[size * LANES + lane] = ZERO
-    mask[size * LANES + lane] = CLOSED
-    mask[first * LANES + lane] = CLOSED
-
-
-@step
-def ask(last, fixed, query_last, query):
-    """The queries of a step, channel by channel."""
-    for lane in range(LANES):
-        for c in range(WIDTH):
-            query[c * LANES + lane] = fixed[lane * WIDTH + c] + query_last[last[lane] * WIDTH + c]
-
-
-@step
 def shorten(nodes, count, due, size):
     """Drop the nodes that the whole tile has visited from the list and fill up its last block; its new length."""
     kept = 0
@@ -456,8 +402,23 @@ def shorten(nodes, count, due, size):
 
 
 @step
-def edge(xy, a, b):
-    """Distance of two nodes."""
+def begin(b, size, query_shift, query_first, pointer_shift, latent, last, fixed, preference, mask):
+    """Queries, preferences and masks of a tile that stands in its first nodes."""
+    for c in range(WIDTH):
+        shift, first = across(query_shift, latent, WIDTH, c), across(query_first, last, WIDTH, b * size * WIDTH + c)
+        store(fixed, c * LANES, add(shift, first))
+    for j in range(size):
+        store(preference, j * LANES, across(pointer_shift, latent, size, j))
+        store(mask, j * LANES, everywhere(ZERO))
+    store(preference, size * LANES, everywhere(ZERO))
+    store(mask, size * LANES, everywhere(CLOSED))
+    for i in range(LANES):
+        mask[last[i] * LANES + i] = CLOSED
+
+
+@step
+def distance(xy, a, b):
+    """Of two nodes."""
     x, y = xy[2 * a] - xy[2 * b], xy[2 * a + 1] - xy[2 * b + 1]
     return np.sqrt(x * x + y * y)
 
@@ -465,42 +426,37 @@ def edge(xy, a, b):
 def run_tiles(
     instances, size, tried, per, seed, attempt, sharpness, counter,
     keys, values, pointers, query_last, query_first, query_shift, pointer_shift, xy, starts, identity, actions, cost,
-    query, glimpse, fixed, mask, preference, score, uniform, chosen, nodes, due, last,
+    query, glimpse, fixed, mask, preference, score, uniform, chosen, nodes, due, latent, last,
 ):  # fmt: skip
     """Carry out tiles until the counter, which the threads share, has passed the last one."""
-    rollouts = tried * per
-    tiles = (rollouts + LANES - 1) // LANES  # of an instance
+    tiles = (tried * per + LANES - 1) // LANES  # of an instance
     while True:
         tile = take(counter)
         b, r0 = tile // tiles, tile % tiles * LANES
         if b >= instances:
             return
-        live = min(LANES, rollouts - r0)  # lanes beyond it repeat the last rollout
-        table, plane, out = b * (size + 1) * WIDTH, behind(xy, b * size * 2), b * rollouts + r0
-        key, value, pointer, move = (
-            behind(keys, table),
-            behind(values, table),
-            behind(pointers, table),
-            b * size * WIDTH,
-        )
+        live = min(LANES, tried * per - r0)  # lanes beyond it repeat the last rollout
+        out, table = b * tried * per + r0, b * (size + 1) * WIDTH
         for j in range(size):
             nodes[j] = j
             due[j] = live  # rollouts that have yet to visit the node
         for i in range(LANES):
             r = r0 + min(i, live - 1)
-            latent, first = b * tried + r // per, starts[b * per + r % per]
-            shift, preferred = behind(query_shift, latent * WIDTH), behind(pointer_shift, latent * size)
-            begin(i, first, size, shift, behind(query_first, move), preferred, last, fixed, preference, mask)
+            latent[i] = b * tried + r // per
+            last[i] = starts[b * per + r % per]
             if i < live:
-                due[first] -= 1
-                actions[(out + i) * size] = first
+                due[last[i]] -= 1
+                actions[(out + i) * size] = last[i]
                 cost[out + i] = ZERO
+        begin(b, size, query_shift, query_first, pointer_shift, latent, last, fixed, preference, mask)
         count = size
         for t in range(1, size):
             count = shorten(nodes, count, due, size)
-            ask(last, fixed, behind(query_last, move), query)
-            attend(query, key, value, nodes, count, size, mask, score, glimpse)
-            point(glimpse, pointer, preference, nodes, count, score)
+            for c in range(WIDTH):
+                moved = across(query_last, last, WIDTH, b * size * WIDTH + c)
+                store(query, c * LANES, add(load(fixed, c * LANES), moved))
+            attend(query, keys, values, table, nodes, count, size, mask, score, glimpse)
+            point(glimpse, pointers, table, preference, nodes, count, score)
             top = best(score, mask, nodes, count, chosen)
             if sharpness > ZERO:
                 for i in range(LANES):
@@ -514,33 +470,32 @@ def run_tiles(
                 if i < live:
                     due[node] -= 1
                     actions[(out + i) * size + t] = node
-                    cost[out + i] += edge(plane, last[i], node)
+                    cost[out + i] += distance(xy, b * size + last[i], b * size + node)
                 last[i] = node
         for i in range(live):
-            cost[out + i] += edge(plane, last[i], np.int64(actions[(out + i) * size]))
+            cost[out + i] += distance(xy, b * size + last[i], b * size + actions[(out + i) * size])
 
 
 @cache
 def kernel() -> Any:
     """The compiled kernel: from the cache on disk, or made now and stored there if that is possible."""
     floats, longs, words = (types.CPointer(kind) for kind in (types.float32, types.int64, types.uint64))
-    signature = types.void(
+    arguments = types.void(
         *[types.int64] * 4, types.uint64, types.int64, types.float32, longs,
         *[floats] * 8, longs, words, types.CPointer(types.int16), floats,
-        *[floats] * 8, longs, longs, longs,
+        *[floats] * 8, *[longs] * 4,
     )  # fmt: skip
     try:
-        return cfunc(signature, error_model="numpy", cache=True)(run_tiles)
+        return cfunc(arguments, error_model="numpy", cache=True)(run_tiles)
     except Exception:  # no folder can be written, the disk is full, a stored file is damaged: for this process only
-        return cfunc(signature, error_model="numpy")(run_tiles)
+        return cfunc(arguments, error_model="numpy")(run_tiles)
 
 
 def scratch(size: int) -> list[np.ndarray]:
     """What one thread works on: the last row of arguments of `run_tiles`."""
-    rows = (WIDTH, WIDTH, WIDTH, size + 1, size + 1, size + BLOCK, 1, 1)
-    return [np.empty(n * LANES, np.float32) for n in rows] + [
-        np.empty(n, np.int64) for n in (size + BLOCK, size + 1, LANES)
-    ]
+    floats = (WIDTH, WIDTH, WIDTH, size + 1, size + 1, size + BLOCK, 1, 1)
+    longs = (size + BLOCK, size + 1, LANES, LANES)
+    return [np.empty(n * LANES, np.float32) for n in floats] + [np.empty(n, np.int64) for n in longs]
 
 
 def tsp_rollout(
@@ -556,7 +511,7 @@ def tsp_rollout(
 ) -> tuple[Tensor, Tensor]:
     """Costs [B, K, S] and actions [B, K, S, N] (int16). As many threads as torch uses, unless told otherwise."""
     (count, nodes, _), per, tried = xy.shape, starts.shape[1], tables.query_shift.shape[1]
-    assert int(starts.min()) >= 0 and int(starts.max()) < nodes
+    assert 0 <= int(starts.min()) <= int(starts.max()) < nodes
     actions, cost = np.empty((count, tried, per, nodes), np.int16), np.empty((count, tried, per), np.float32)
     sharpness = min(LOG2E / temperature, SHARPEST) if temperature else 0.0
     numbers = (count, nodes, tried, per, seed, attempt, sharpness)

@@ -7,8 +7,10 @@ import torch
 from jaxtyping import Bool, Float
 from torch import Tensor, nn
 
+from rhumbline.policies.attention import Architecture
+from rhumbline.policies.cvrp import CVRPPolicy
 from rhumbline.policies.space import Box as Box
-from rhumbline.policies.tsp import Architecture, TSPPolicy
+from rhumbline.policies.tsp import TSPPolicy
 
 I_ = TypeVar("I_", contravariant=True)  # batch
 S_ = TypeVar("S_", contravariant=True)  # state
@@ -56,4 +58,7 @@ class Policy(Protocol[I_, S_, M_]):
         ...
 
 
-POLICIES: dict[str, tuple[type[Any], type[Any]]] = {"tsp": (TSPPolicy, Architecture)}
+POLICIES: dict[str, tuple[type[Any], type[Any]]] = {
+    "tsp": (TSPPolicy, Architecture),
+    "cvrp": (CVRPPolicy, Architecture),
+}

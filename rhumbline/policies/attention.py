@@ -6,16 +6,30 @@ values adds a constant to the glimpse. Keys and values are therefore shared by a
 """
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from typing import Literal, Self
 
 import torch
 import torch.nn.functional as F  # noqa: N812
-from jaxtyping import Bool, Float
+from jaxtyping import Bool, Float, Int
 from torch import Tensor, nn
 
+from rhumbline.policies.space import Box
 from rhumbline.record import Record
 
 CLIP = 10.0  # logits are CLIP * tanh(.)
+
+
+@dataclass(frozen=True)
+class Architecture:
+    """Sizes of the network; stored in the checkpoint."""
+
+    width: int = 128
+    heads: int = 8
+    layers: int = 6
+    hidden: int = 512
+    latent: int = 16
+    amplify: float = 100.0
 
 
 @dataclass(frozen=True)
@@ -24,11 +38,12 @@ class Memory(Record):
 
     query_fixed: Float[Tensor, "B 1 D"]  # mean embedding, projected, plus bias
     query_last: Float[Tensor, "B N D"]  # each node as the current node, projected
-    query_first: Float[Tensor, "B N D"]  # each node as the first node, projected
+    query_first: Float[Tensor, "B N D"] | None  # each node as the first node, projected, where the context has one
     key: Float[Tensor, "B N D"]
     value: Float[Tensor, "B N D"]
     pointer: Float[Tensor, "B N D"]  # embeddings times the output projection, over sqrt(D)
     embedding: Float[Tensor, "B N D"]
+    query_load: Float[Tensor, "B 1 D"] | None = None  # per unit of capacity left, where vehicles have one
 
 
 @dataclass(frozen=True)
@@ -62,9 +77,9 @@ class EncoderLayer(nn.Module):
 class Encoder(nn.Module):
     """Node features to node embeddings."""
 
-    def __init__(self, features: int, width: int, heads: int, layers: int, hidden: int):
+    def __init__(self, embed: nn.Module, width: int, heads: int, layers: int, hidden: int):
         super().__init__()
-        self.embed = nn.Linear(features, width)
+        self.embed = embed
         self.layers = nn.ModuleList(EncoderLayer(width, heads, hidden) for _ in range(layers))
 
     def forward(self, features: Float[Tensor, "B N F"]) -> Float[Tensor, "B N D"]:
@@ -84,30 +99,34 @@ def square(width: int) -> nn.Parameter:
 class PointerDecoder(nn.Module):
     """Projections of the decoder, kept as matrices so that they can be folded into `Memory`.
 
-    The latent rows start at zero: a freshly widened decoder is the one it came from, for every latent.
+    The context of a decision is the mean embedding, the current node, and either the first node or the load. The latent
+    rows start at zero: a freshly widened decoder is the one it came from, for every latent.
     """
 
-    def __init__(self, width: int, heads: int, latent: int, amplify: float):
+    def __init__(self, context: Literal["first", "load"], width: int, heads: int, latent: int, amplify: float):
         super().__init__()
         self.width, self.heads = width, heads
-        self.query_mean, self.query_last, self.query_first = (square(width) for _ in range(3))
+        self.query_mean, self.query_last = (square(width) for _ in range(2))
+        self.query_first = square(width) if context == "first" else None
+        self.query_load = nn.Parameter(torch.zeros(width)) if context == "load" else None
         self.key, self.value, self.output = (square(width) for _ in range(3))
         self.query_bias, self.value_bias, self.output_bias = (nn.Parameter(torch.zeros(width)) for _ in range(3))
         self.query_latent, self.value_latent = (nn.Parameter(torch.zeros(latent, width)) for _ in range(2))
         self.amplify: Tensor
         self.register_buffer("amplify", torch.tensor(float(amplify)))
 
-    def tables(self, embedding: Float[Tensor, "B N D"]) -> Memory:
-        """Fold the projections into per-instance tables."""
+    def tables(self, embedding: Float[Tensor, "B N D"], capacity: Int[Tensor, "B"] | None = None) -> Memory:
+        """Fold the projections into per-instance tables. The load enters as a fraction of the capacity."""
         mean = embedding.mean(1, keepdim=True, dtype=torch.promote_types(embedding.dtype, torch.float32))
         return Memory(
             query_fixed=mean @ self.query_mean + self.query_bias,
             query_last=embedding @ self.query_last,
-            query_first=embedding @ self.query_first,
+            query_first=None if self.query_first is None else embedding @ self.query_first,
             key=embedding @ self.key,
             value=embedding @ self.value,
             pointer=embedding @ self.output.T / math.sqrt(self.width),
             embedding=embedding,
+            query_load=None if capacity is None else self.query_load / capacity[:, None, None],
         )
 
     def condition(self, memory: Memory, latents: Float[Tensor, "B K Z"]) -> Shift:
@@ -133,3 +152,30 @@ class PointerDecoder(nn.Module):
     def split_heads(self, x: Float[Tensor, "B N D"]) -> Float[Tensor, "B H N C"]:
         """Channels cut into heads."""
         return x.view(len(x), x.shape[1], self.heads, -1).transpose(1, 2)
+
+
+class RoutingPolicy(nn.Module):
+    """What the policies of all routing problems share: an encoder and a pointer decoder with a latent space."""
+
+    encoder: Encoder
+    decoder: PointerDecoder
+
+    def __init__(self, architecture: Architecture):
+        super().__init__()
+        self.architecture = architecture
+
+    @property
+    def space(self) -> Box:
+        """The latents this policy understands; of size 0 for a single policy."""
+        return Box(self.architecture.latent)
+
+    def condition(self, memory: Memory, latents: Float[Tensor, "B K Z"]) -> Shift:
+        """What each latent changes."""
+        return self.decoder.condition(memory, latents)
+
+    def widened(self, latent: int, amplify: float = 100.0) -> Self:
+        """The same policy with a latent space whose every point behaves exactly alike (spec 2.4)."""
+        wide = type(self)(replace(self.architecture, latent=latent, amplify=amplify))
+        own = {n: x for n, x in self.state_dict().items() if not n.endswith(("_latent", "amplify"))}
+        wide.load_state_dict(own, strict=False)
+        return wide.to(next(self.parameters()).device)

@@ -7,6 +7,7 @@ import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
+from rhumbline.problems.cvrp import CVRP
 from rhumbline.problems.tsp import TSP
 
 I_ = TypeVar("I_")  # batch of instances
@@ -17,6 +18,7 @@ S_ = TypeVar("S_")  # state of rollouts
 class Instance(Protocol):
     """One instance on the host, exact."""
 
+    problem: str  # the name of its problem in `PROBLEMS`
     name: str
     best_known: float | None
 
@@ -103,4 +105,4 @@ class Problem(Protocol[I_, S_]):
         ...
 
 
-PROBLEMS: dict[str, Problem[Any, Any]] = {"tsp": TSP()}
+PROBLEMS: dict[str, Problem[Any, Any]] = {"tsp": TSP(), "cvrp": CVRP()}

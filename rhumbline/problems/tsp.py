@@ -3,7 +3,6 @@
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
-from typing import Literal
 from zlib import crc32
 
 import numpy as np
@@ -12,13 +11,10 @@ from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
 from rhumbline.errors import Infeasible, InputError
+from rhumbline.problems.metrics import Metric, all_distances, extent, flattened, unit_square
+from rhumbline.problems.nodes import take_nodes
 from rhumbline.problems.tsp_local import improve
 from rhumbline.record import Record
-
-Metric = Literal["EXACT_2D", "EUC_2D", "CEIL_2D", "ATT", "GEO", "EXPLICIT"]
-
-# TSPLIB's own constants for GEO; pi is 3.141592 there, and published optima depend on it.
-GEO_PI, GEO_RADIUS = 3.141592, 6378.388
 
 
 @dataclass(frozen=True, eq=False)
@@ -27,6 +23,8 @@ class TSPInstance:
 
     `EXACT_2D` is the unrounded Euclidean metric of arrays. `EXPLICIT` needs `matrix`; its `xy` is for pictures.
     """
+
+    problem = "tsp"
 
     name: str
     metric: Metric
@@ -50,10 +48,7 @@ class TSPInstance:
     @cached_property
     def distances(self) -> Float[np.ndarray, "N N"]:
         """All distances in the instance's own metric and rounding, as float64 (whole numbers where it rounds)."""
-        if self.matrix is not None:
-            return np.asarray(self.matrix, dtype=np.float64)
-        assert self.xy is not None
-        return DISTANCE[self.metric](np.asarray(self.xy, dtype=np.float64))
+        return all_distances(self.metric, self.xy, self.matrix)
 
     @cached_property
     def whole(self) -> bool:
@@ -62,66 +57,8 @@ class TSPInstance:
 
     @cached_property
     def plane(self) -> Float[np.ndarray, "N 2"]:
-        """Positions for the policy, before scaling; cities that are near in the metric are near in the plane."""
-        if self.metric == "EXPLICIT":
-            return embed(self.distances)
-        assert self.xy is not None
-        if self.metric == "GEO":
-            latitude, longitude = np.rad2deg(geo_radians(self.xy)).T
-            return np.stack([longitude * np.cos(np.deg2rad(latitude.mean())), latitude], axis=1)
-        return np.asarray(self.xy, dtype=np.float64)
-
-
-def euclidean(xy: Float[np.ndarray, "N 2"]) -> Float[np.ndarray, "N N"]:
-    """Unrounded straight-line distances."""
-    difference = xy[:, None] - xy[None]
-    return np.sqrt((difference**2).sum(-1))
-
-
-def pseudo_euclidean(xy: Float[np.ndarray, "N 2"]) -> Float[np.ndarray, "N N"]:
-    """TSPLIB's ATT metric: scaled by sqrt(10) and rounded up."""
-    exact = np.sqrt(((xy[:, None] - xy[None]) ** 2).sum(-1) / 10.0)
-    nearest = np.floor(exact + 0.5)
-    return nearest + (nearest < exact)
-
-
-def geo_radians(xy: Float[np.ndarray, "N 2"]) -> Float[np.ndarray, "N 2"]:
-    """Latitude and longitude in radians from TSPLIB's DDD.MM notation (minutes behind the point)."""
-    degrees = np.trunc(xy)
-    return GEO_PI * (degrees + 5.0 * (xy - degrees) / 3.0) / 180.0
-
-
-def geographical(xy: Float[np.ndarray, "N 2"]) -> Float[np.ndarray, "N N"]:
-    """TSPLIB's GEO metric: kilometres on its idealised sphere, cut to whole numbers."""
-    latitude, longitude = geo_radians(xy).T
-    q1 = np.cos(longitude[:, None] - longitude)
-    q2 = np.cos(latitude[:, None] - latitude)
-    q3 = np.cos(latitude[:, None] + latitude)
-    cosine = 0.5 * ((1.0 + q1) * q2 - (1.0 - q1) * q3)
-    kilometres = np.trunc(GEO_RADIUS * np.arccos(np.clip(cosine, -1.0, 1.0)) + 1.0)
-    np.fill_diagonal(kilometres, 0.0)
-    return kilometres
-
-
-DISTANCE = {
-    "EXACT_2D": euclidean,
-    "EUC_2D": lambda xy: np.floor(euclidean(xy) + 0.5),
-    "CEIL_2D": lambda xy: np.ceil(euclidean(xy)),
-    "ATT": pseudo_euclidean,
-    "GEO": geographical,
-}
-
-
-def embed(distances: Float[np.ndarray, "N N"]) -> Float[np.ndarray, "N 2"]:
-    """Points in the plane whose distances resemble a matrix: classical scaling (Torgerson 1952)."""
-    squared = distances**2
-    centred = squared - squared.mean(0) - squared.mean(1)[:, None] + squared.mean()
-    values, vectors = np.linalg.eigh(-0.5 * centred)
-    plane = np.zeros((len(distances), 2))
-    largest = slice(None, -3, -1)  # eigh sorts upwards; one city has one eigenvalue
-    kept = vectors[:, largest] * np.sqrt(np.maximum(values[largest], 0.0))
-    plane[:, : kept.shape[1]] = kept
-    return plane
+        """Positions for the policy, before scaling."""
+        return flattened(self.metric, self.xy, self.distances)
 
 
 @dataclass(frozen=True)
@@ -263,23 +200,6 @@ class TSP:
     def decode(self, instance: TSPInstance, actions: Sequence[int]) -> Tour:
         """The tour that an action sequence spells."""
         return Tour(tuple(int(a) for a in actions))
-
-
-def unit_square(plane: Float[np.ndarray, "N 2"]) -> Float[np.ndarray, "N 2"]:
-    """Points moved and scaled into the unit square, with one factor for both axes so that angles survive."""
-    return (plane - plane.min(axis=0)) / extent(plane)
-
-
-def extent(plane: Float[np.ndarray, "N 2"]) -> float:
-    """The longer side of the points' bounding box; 1 if they coincide."""
-    return float((plane.max(axis=0) - plane.min(axis=0)).max()) or 1.0
-
-
-def take_nodes(table: Float[Tensor, "B N F"], index: Int[Tensor, "B *R"]) -> Float[Tensor, "B *R F"]:
-    """Rows of each instance's table."""
-    width = table.shape[2]
-    rows = table.gather(1, index.reshape(len(index), -1, 1).expand(-1, -1, width))
-    return rows.view(*index.shape, width)
 
 
 def from_array(array: np.ndarray, name: str = "array") -> TSPInstance:

@@ -68,4 +68,8 @@ class Uniform:
     def step(self, task: Task, state: Nothing) -> tuple[Nothing, Float[Tensor, "B K Z"], Rollouts]:
         """The next latents."""
         latents = 2.0 * task.uniforms(self.population)[..., 0] - 1.0
-        return state, latents, task.rollout(latents, usual_temperature(task) if self.temperature is None else self.temperature)
+        return (
+            state,
+            latents,
+            task.rollout(latents, usual_temperature(task) if self.temperature is None else self.temperature),
+        )

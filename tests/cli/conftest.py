@@ -14,7 +14,8 @@ from typer.testing import CliRunner
 
 from rhumbline.checkpoint import About, save
 from rhumbline.cli.app import app
-from rhumbline.policies.tsp import Architecture, TSPPolicy
+from rhumbline.policies.attention import Architecture
+from rhumbline.policies.tsp import TSPPolicy
 
 ROOT = Path(__file__).parents[2]
 ENVIRONMENT = os.environ | {"PYTHONPATH": str(ROOT), "OMP_NUM_THREADS": "1", "COLUMNS": "100", "TERM": "xterm"}

@@ -8,7 +8,8 @@ import pytest
 
 from rhumbline.checkpoint import About, save
 from rhumbline.cli import solving
-from rhumbline.policies.tsp import Architecture, TSPPolicy
+from rhumbline.policies.attention import Architecture
+from rhumbline.policies.tsp import TSPPolicy
 from rhumbline.problems.tsp import TSP, Tour
 
 Run = Callable[..., Any]

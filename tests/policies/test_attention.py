@@ -6,7 +6,8 @@ import pytest
 import torch
 
 from rhumbline.policies.attention import CLIP
-from rhumbline.policies.tsp import Architecture, TSPPolicy
+from rhumbline.policies.attention import Architecture
+from rhumbline.policies.tsp import TSPPolicy
 from rhumbline.problems.tsp import TSP, TSPBatch, TSPState
 
 

@@ -10,7 +10,8 @@ import torch
 
 from rhumbline.errors import Infeasible, InputError
 from rhumbline.problems import PROBLEMS, Problem
-from rhumbline.problems.tsp import TSP, Tour, TSPInstance, from_array, unit_square
+from rhumbline.problems.metrics import unit_square
+from rhumbline.problems.tsp import TSP, Tour, TSPInstance, from_array
 
 SIZES = [1, 2, 3, 7]
 HOUSE = np.array([[0.0, 0.0], [4.0, 0.0], [4.0, 3.0], [2.0, 5.0], [0.0, 3.0]])  # a square with a roof

@@ -3,7 +3,8 @@
 import numpy as np
 import pytest
 
-from rhumbline.problems.tsp import DISTANCE, TSPInstance, embed, euclidean, geo_radians
+from rhumbline.problems.metrics import DISTANCE, embed, euclidean, geo_radians
+from rhumbline.problems.tsp import TSPInstance
 
 METRICS = sorted(DISTANCE)
 

@@ -1,0 +1,47 @@
+"""The CVRP policy: positions and demands in, context of the current node and the load."""
+
+import torch
+from jaxtyping import Bool, Float
+from torch import Tensor, nn
+
+from rhumbline.policies.attention import Architecture, Encoder, Memory, PointerDecoder, RoutingPolicy, Shift
+from rhumbline.problems.cvrp import CVRPBatch, CVRPState
+from rhumbline.problems.nodes import take_nodes
+
+
+class DepotAndCustomers(nn.Module):
+    """Input projections: one for the depot, one for all customers."""
+
+    def __init__(self, width: int):
+        super().__init__()
+        self.depot, self.customer = nn.Linear(3, width), nn.Linear(3, width)
+
+    def forward(self, features: Float[Tensor, "B N 3"]) -> Float[Tensor, "B N D"]:
+        """Embeddings before the first layer."""
+        return torch.cat([self.depot(features[:, :1]), self.customer(features[:, 1:])], dim=1)
+
+
+class CVRPPolicy(RoutingPolicy):
+    """Encodes once; then each step scores the customers and the depot from tables."""
+
+    problem = "cvrp"
+
+    def __init__(self, architecture: Architecture = Architecture()):  # noqa: B008 (frozen, so safe to share)
+        super().__init__(architecture)
+        a = architecture
+        self.encoder = Encoder(DepotAndCustomers(a.width), a.width, a.heads, a.layers, a.hidden)
+        self.decoder = PointerDecoder("load", a.width, a.heads, a.latent, a.amplify)
+
+    def encode(self, batch: CVRPBatch) -> Memory:
+        """Tables for all later decoding. Demands are fractions of the capacity, so other capacities look familiar."""
+        share = batch.demand / batch.capacity[:, None]
+        features = torch.cat([batch.xy, share[..., None]], dim=-1)
+        return self.decoder.tables(self.encoder(features), batch.capacity)
+
+    def logits(
+        self, memory: Memory, shift: Shift, state: CVRPState, allowed: Bool[Tensor, "B R N"]
+    ) -> Float[Tensor, "B R N"]:
+        """Scores of the next node, before masking."""
+        assert memory.query_load is not None
+        query = shift.query + take_nodes(memory.query_last, state.last) + state.left[..., None] * memory.query_load
+        return self.decoder.logits(memory, shift, query, allowed)

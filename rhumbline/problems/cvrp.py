@@ -1,0 +1,278 @@
+"""The capacitated vehicle routing problem: a depot (node 0), customers with whole demands, vehicles of one capacity."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from functools import cached_property
+from zlib import crc32
+
+import numpy as np
+import torch
+from jaxtyping import Bool, Float, Int
+from torch import Tensor
+
+from rhumbline.errors import Infeasible, InputError
+from rhumbline.problems.metrics import Metric, all_distances, extent, flattened, unit_square
+from rhumbline.problems.nodes import take_nodes
+from rhumbline.record import Record
+
+# Capacity of the field's random instances by number of customers (Kool et al. 2019, Hottung et al. 2022).
+CAPACITY = {20: 30, 50: 40, 100: 50, 125: 55, 150: 60, 200: 70, 500: 100}
+LARGEST_DEMAND = 9
+
+
+@dataclass(frozen=True, eq=False)
+class CVRPInstance:
+    """One instance as its file says it, with the depot at index 0 and the other nodes in the file's order.
+
+    Plans name customer k of a solution file: the k-th node of the file that is not the depot, as CVRPLIB does.
+    """
+
+    problem = "cvrp"
+
+    name: str
+    metric: Metric
+    demands: tuple[int, ...]  # of all nodes; 0 for the depot
+    capacity: int
+    xy: Float[np.ndarray, "N 2"] | None = None
+    matrix: Float[np.ndarray, "N N"] | Int[np.ndarray, "N N"] | None = None
+    vehicles: int | None = None  # most routes allowed; None is a free fleet
+    best_known: float | None = None
+
+    def __post_init__(self) -> None:
+        for customer, demand in enumerate(self.demands):
+            if demand > self.capacity:
+                raise InputError(
+                    f"{self.name}: customer {customer} demands {demand}, more than the capacity {self.capacity}"
+                )
+
+    @property
+    def size(self) -> int:
+        """Number of nodes, the depot included."""
+        return len(self.demands)
+
+    @cached_property
+    def distances(self) -> Float[np.ndarray, "N N"]:
+        """All distances in the instance's own metric and rounding."""
+        return all_distances(self.metric, self.xy, self.matrix)
+
+    @cached_property
+    def whole(self) -> bool:
+        """Whether costs are whole numbers."""
+        return self.metric != "EXACT_2D" and bool(np.all(self.distances == np.rint(self.distances)))
+
+    @cached_property
+    def plane(self) -> Float[np.ndarray, "N 2"]:
+        """Positions for the policy, before scaling."""
+        return flattened(self.metric, self.xy, self.distances)
+
+
+@dataclass(frozen=True)
+class Routes:
+    """Customers of each vehicle in visiting order, as indices 1..N-1; the depot is left out."""
+
+    routes: tuple[tuple[int, ...], ...]
+
+    def check(self, instance: CVRPInstance) -> None:
+        """Raise `Infeasible` unless every customer is served once, no vehicle is overloaded and the fleet suffices."""
+        served = np.asarray([c for route in self.routes for c in route], dtype=np.int64)
+        strange = served[(served < 1) | (served >= instance.size)]
+        if len(strange):
+            raise Infeasible(f"{instance.name}: a route visits customer {strange[0]} of {instance.size - 1}")
+        counts = np.bincount(served, minlength=instance.size)
+        wrong = [c for c in range(1, instance.size) if counts[c] != 1]
+        if wrong:
+            raise Infeasible(f"{instance.name}: customer {wrong[0]} is visited {counts[wrong[0]]} times")
+        self.check_fleet(instance)
+
+    def check_fleet(self, instance: CVRPInstance) -> None:
+        """Loads and the number of vehicles."""
+        for number, route in enumerate(self.routes, start=1):
+            load = sum(instance.demands[c] for c in route)
+            if load > instance.capacity:
+                raise Infeasible(f"{instance.name}: route {number} carries {load}, the capacity is {instance.capacity}")
+        if instance.vehicles is not None and len(self.routes) > instance.vehicles:
+            raise Infeasible(
+                f"{instance.name}: the plan needs {len(self.routes)} vehicles, {instance.vehicles} are allowed"
+            )
+
+    def cost(self, instance: CVRPInstance) -> int | float:
+        """Length of all routes, from the depot and back, in the instance's metric."""
+        walk = np.asarray([0, *(node for route in self.routes for node in (*route, 0))])
+        total = float(instance.distances[walk[:-1], walk[1:]].sum())
+        return round(total) if instance.whole else total
+
+    def numbered(self, instance: CVRPInstance) -> list[list[int]]:
+        """The routes as a solution file writes them."""
+        return [list(route) for route in self.routes]
+
+
+@dataclass(frozen=True)
+class CVRPBatch(Record):
+    """Instances of one size on a device; node 0 is the depot."""
+
+    xy: Float[Tensor, "B N 2"]  # in the unit square, one scale for both axes
+    demand: Int[Tensor, "B N"]  # whole units, so that comparisons are exact
+    capacity: Int[Tensor, "B"]
+    key: Int[Tensor, "B"]  # names the instance to the decoding noise, whatever its place in the batch
+    scale: Float[Tensor, "B"]  # costs times this are in the instance's own units
+    distance: Float[Tensor, "B N N"] | None = None  # the file's metric; None means straight lines between `xy`
+
+
+@dataclass(frozen=True)
+class CVRPState(Record):
+    """Rollouts in progress. A finished one stands at the depot with nobody left, and stays there."""
+
+    last: Int[Tensor, "B R"]
+    left: Int[Tensor, "B R"]  # capacity left in the vehicle
+    visited: Bool[Tensor, "B R N"]  # customers served; the depot never counts
+    demand: Int[Tensor, "B 1 N"]
+    capacity: Int[Tensor, "B 1"]
+
+
+class CVRP:
+    """The problem as the rollout engines see it. Every method is pure."""
+
+    name = "cvrp"
+    largest = 1001  # 1,000 customers and the depot
+    every_customer_starts = 200
+    most_starts = 100
+
+    def sample(self, count: int, size: int, rng: torch.Generator) -> CVRPBatch:
+        """Uniform positions, demands of 1 to 9, and the usual capacity for `size` customers."""
+        xy = torch.rand(count, size + 1, 2, generator=rng, device=rng.device)
+        demand = torch.randint(1, LARGEST_DEMAND + 1, (count, size + 1), generator=rng, device=rng.device)
+        demand[:, 0] = 0
+        key, ones = torch.arange(count, device=rng.device), torch.ones(count, device=rng.device)
+        return CVRPBatch(xy, demand, torch.full_like(key, usual_capacity(size)), key, ones)
+
+    def collate(self, instances: Sequence[CVRPInstance]) -> CVRPBatch:
+        """Instances of one size as a batch on the CPU, scaled for the policy."""
+        xy = torch.from_numpy(np.stack([unit_square(i.plane) for i in instances]).astype(np.float32))
+        demand, capacity = torch.tensor([i.demands for i in instances]), torch.tensor([i.capacity for i in instances])
+        words = [np.asarray([*i.demands, i.capacity], dtype=np.int64).tobytes() for i in instances]
+        key = torch.tensor([crc32(w, crc32(x.numpy().tobytes())) for x, w in zip(xy, words, strict=True)])
+        if all(i.metric == "EXACT_2D" for i in instances):
+            return CVRPBatch(xy, demand, capacity, key, torch.tensor([extent(i.plane) for i in instances]))
+        distance = torch.from_numpy(np.stack([i.distances for i in instances]))
+        return CVRPBatch(xy, demand, capacity, key, torch.ones(len(instances)), distance)
+
+    def starts(self, batch: CVRPBatch) -> Int[Tensor, "B S"]:
+        """Every customer; in large instances `most_starts` of them, spread evenly over the file's order."""
+        count, customers = len(batch.xy), batch.xy.shape[1] - 1
+        chosen = customers if customers <= self.every_customer_starts else self.most_starts
+        index = torch.arange(chosen, device=batch.xy.device) * customers // max(1, chosen) + 1
+        return index.expand(count, chosen)
+
+    def reset(self, batch: CVRPBatch, starts: Int[Tensor, "B R"]) -> CVRPState:
+        """Each vehicle has left the depot and served its first customer."""
+        (count, size), rollouts = batch.demand.shape, starts.shape[1]
+        visited = torch.zeros(count, rollouts, size, dtype=torch.bool, device=starts.device)
+        demand, capacity = batch.demand[:, None], batch.capacity[:, None]
+        left = capacity - batch.demand.gather(1, starts)
+        return CVRPState(starts, left, visited.scatter_(2, starts[..., None], True), demand, capacity)
+
+    def mask(self, state: CVRPState) -> Bool[Tensor, "B R N"]:
+        """Customers that are unserved and fit; the depot unless the vehicle is there and somebody still waits."""
+        allowed = ~state.visited & (state.demand <= state.left[..., None])
+        allowed[..., 0] = (state.last != 0) | self.served(state)
+        return allowed
+
+    def served(self, state: CVRPState) -> Bool[Tensor, "B R"]:
+        """Whether nobody waits any more."""
+        return state.visited[..., 1:].all(-1)
+
+    def step(self, state: CVRPState, action: Int[Tensor, "B R"]) -> CVRPState:
+        """The state after driving to `action`: a customer's demand is loaded off, the depot fills the vehicle."""
+        demand = state.demand.expand_as(state.visited).gather(2, action[..., None])[..., 0]
+        left = torch.where(action == 0, state.capacity, state.left - demand)
+        customer = (action != 0)[..., None]
+        visited = state.visited.scatter(2, action[..., None], customer | state.visited.gather(2, action[..., None]))
+        return replace(state, last=action, left=left, visited=visited)
+
+    def finished(self, state: CVRPState) -> bool:
+        """Whether every vehicle is home and nobody waits."""
+        return bool(((state.last == 0) & self.served(state)).all())
+
+    def horizon(self, batch: CVRPBatch) -> int:
+        """At worst every customer has a route of its own."""
+        return 2 * (batch.xy.shape[1] - 1)
+
+    def replay(self, batch: CVRPBatch, actions: Int[Tensor, "B R T"]) -> CVRPState:
+        """The states before decisions 1..T-1 of given sequences (padded with the depot), steps flattened."""
+        (count, rollouts, steps), size = actions.shape, batch.demand.shape[1]
+        time = torch.arange(steps, device=actions.device).expand_as(actions)
+        when = torch.zeros(count, rollouts, size, dtype=torch.int64, device=actions.device)
+        when = when.scatter_(2, actions, time)  # customers occur once
+        visited = when[:, :, None, :] < time[:1, :1, 1:, None]
+        visited[..., 0] = False
+        loads = batch.demand[:, None].expand(-1, rollouts, -1).gather(2, actions).cumsum(2)
+        unloaded = torch.where(actions == 0, loads, 0).cummax(2).values  # served when the vehicle was last at the depot
+        left = batch.capacity[:, None, None] - (loads - unloaded)
+        flat = (count, rollouts * (steps - 1))
+        return CVRPState(
+            last=actions[:, :, :-1].reshape(flat),
+            left=left[:, :, :-1].reshape(flat),
+            visited=visited.reshape(*flat, size),
+            demand=batch.demand[:, None],
+            capacity=batch.capacity[:, None],
+        )
+
+    def cost(self, batch: CVRPBatch, actions: Int[Tensor, "B R T"]) -> Float[Tensor, "B R"]:
+        """Length of the walk from the depot through all actions and back; waiting at the depot costs nothing."""
+        walk = torch.nn.functional.pad(actions, (1, 1))
+        here, there = walk[..., :-1], walk[..., 1:]
+        if batch.distance is None:
+            return (take_nodes(batch.xy, here) - take_nodes(batch.xy, there)).norm(dim=-1).sum(-1)
+        size = batch.distance.shape[1]
+        edges = batch.distance.flatten(1).gather(1, (here * size + there).flatten(1))
+        return edges.view(here.shape).sum(-1)
+
+    def views(self, actions: Int[Tensor, "B T"], uniforms: Float[Tensor, "B V 2"]) -> Int[Tensor, "B V T"]:
+        """The same routes in rotated order and either direction, as the uniforms say."""
+        count, steps, views = len(actions), actions.shape[1], uniforms.shape[1]
+        route = (actions == 0).long().cumsum(1) - (actions == 0).long()  # a depot ends its route
+        routes = (torch.where(actions != 0, route, 0).amax(1) + 1)[:, None, None]
+        rank = route[:, None].expand(count, views, steps)
+        real = rank < routes
+        back = uniforms[..., 1:] < 0.5
+        turn = (uniforms[..., :1] * routes).long()
+        rank = (torch.where(back, routes - 1 - rank, rank) + turn) % routes
+        place = torch.arange(steps, device=actions.device).expand(count, views, steps)
+        place = torch.where(back & (actions != 0)[:, None], steps - 1 - place, place)
+        depot_last = (actions == 0)[:, None].expand(count, views, steps).long()
+        order = torch.where(real, (rank * 2 + depot_last) * steps + place, 2 * steps * steps).argsort(dim=2, stable=True)
+        return actions[:, None].expand(-1, views, -1).gather(2, order)
+
+    def improve(self, batch: CVRPBatch, actions: Int[Tensor, "B R T"], rounds: int) -> Int[Tensor, "B R T"]:
+        """There is no local improvement for vehicle routes yet."""
+        raise InputError("objective.improve: there is no local improvement for cvrp yet; set it to 0")
+
+    def decode(self, instance: CVRPInstance, actions: Sequence[int]) -> Routes:
+        """The routes that an action sequence spells: cut at the depot."""
+        routes: list[list[int]] = [[]]
+        for action in actions:
+            if action:
+                routes[-1].append(int(action))
+            elif routes[-1]:
+                routes.append([])
+        return Routes(tuple(tuple(route) for route in routes if route))
+
+
+def from_arrays(
+    depot: np.ndarray, customers: np.ndarray, demands: np.ndarray, capacity: int, name: str = "arrays"
+) -> CVRPInstance:
+    """An instance from a depot [2], customers [n, 2], whole demands [n] and a capacity; straight lines, unrounded."""
+    depot, customers, demands = np.asarray(depot), np.asarray(customers), np.asarray(demands)
+    if depot.shape != (2,) or customers.ndim != 2 or customers.shape[1] != 2 or demands.shape != customers.shape[:1]:
+        shapes = f"{depot.shape}, {customers.shape}, {demands.shape}"
+        raise InputError(f"{name}: expected a depot [2], customers [n, 2] and demands [n], got shapes {shapes}")
+    xy = np.concatenate([depot[None], customers]).astype(np.float64)
+    whole = np.isfinite(demands).all() and (demands == np.rint(demands)).all() and (demands >= 0).all()
+    if not np.isfinite(xy).all() or not whole:
+        raise InputError(f"{name}: positions must be finite, and demands whole numbers of at least 0")
+    return CVRPInstance(name, "EXACT_2D", (0, *(int(q) for q in demands)), int(capacity), xy=xy)
+
+
+def usual_capacity(customers: int) -> int:
+    """The field's capacity for a number of customers; between its sizes, the nearest one's."""
+    return CAPACITY[min(CAPACITY, key=lambda size: abs(size - customers))]

@@ -1,0 +1,95 @@
+"""Distances between nodes as files define them, and positions in the plane for the policy."""
+
+from typing import Literal
+
+import numpy as np
+from jaxtyping import Float
+
+Metric = Literal["EXACT_2D", "EUC_2D", "CEIL_2D", "FLOOR_2D", "ATT", "GEO", "EXPLICIT"]
+
+# TSPLIB's own constants for GEO; pi is 3.141592 there, and published optima depend on it.
+GEO_PI, GEO_RADIUS = 3.141592, 6378.388
+
+
+def euclidean(xy: Float[np.ndarray, "N 2"]) -> Float[np.ndarray, "N N"]:
+    """Unrounded straight-line distances."""
+    difference = xy[:, None] - xy[None]
+    return np.sqrt((difference**2).sum(-1))
+
+
+def pseudo_euclidean(xy: Float[np.ndarray, "N 2"]) -> Float[np.ndarray, "N N"]:
+    """TSPLIB's ATT metric: scaled by sqrt(10) and rounded up."""
+    exact = np.sqrt(((xy[:, None] - xy[None]) ** 2).sum(-1) / 10.0)
+    nearest = np.floor(exact + 0.5)
+    return nearest + (nearest < exact)
+
+
+def geo_radians(xy: Float[np.ndarray, "N 2"]) -> Float[np.ndarray, "N 2"]:
+    """Latitude and longitude in radians from TSPLIB's DDD.MM notation (minutes behind the point)."""
+    degrees = np.trunc(xy)
+    return GEO_PI * (degrees + 5.0 * (xy - degrees) / 3.0) / 180.0
+
+
+def geographical(xy: Float[np.ndarray, "N 2"]) -> Float[np.ndarray, "N N"]:
+    """TSPLIB's GEO metric: kilometres on its idealised sphere, cut to whole numbers."""
+    latitude, longitude = geo_radians(xy).T
+    q1 = np.cos(longitude[:, None] - longitude)
+    q2 = np.cos(latitude[:, None] - latitude)
+    q3 = np.cos(latitude[:, None] + latitude)
+    cosine = 0.5 * ((1.0 + q1) * q2 - (1.0 - q1) * q3)
+    kilometres = np.trunc(GEO_RADIUS * np.arccos(np.clip(cosine, -1.0, 1.0)) + 1.0)
+    np.fill_diagonal(kilometres, 0.0)
+    return kilometres
+
+
+DISTANCE = {
+    "EXACT_2D": euclidean,
+    "EUC_2D": lambda xy: np.floor(euclidean(xy) + 0.5),
+    "CEIL_2D": lambda xy: np.ceil(euclidean(xy)),
+    "FLOOR_2D": lambda xy: np.floor(euclidean(xy)),
+    "ATT": pseudo_euclidean,
+    "GEO": geographical,
+}
+
+
+def embed(distances: Float[np.ndarray, "N N"]) -> Float[np.ndarray, "N 2"]:
+    """Points in the plane whose distances resemble a matrix: classical scaling (Torgerson 1952)."""
+    squared = distances**2
+    centred = squared - squared.mean(0) - squared.mean(1)[:, None] + squared.mean()
+    values, vectors = np.linalg.eigh(-0.5 * centred)
+    plane = np.zeros((len(distances), 2))
+    largest = slice(None, -3, -1)  # eigh sorts upwards; one city has one eigenvalue
+    kept = vectors[:, largest] * np.sqrt(np.maximum(values[largest], 0.0))
+    plane[:, : kept.shape[1]] = kept
+    return plane
+
+
+def unit_square(plane: Float[np.ndarray, "N 2"]) -> Float[np.ndarray, "N 2"]:
+    """Points moved and scaled into the unit square, with one factor for both axes so that angles survive."""
+    return (plane - plane.min(axis=0)) / extent(plane)
+
+
+def extent(plane: Float[np.ndarray, "N 2"]) -> float:
+    """The longer side of the points' bounding box; 1 if they coincide."""
+    return float((plane.max(axis=0) - plane.min(axis=0)).max()) or 1.0
+
+
+def flattened(metric: Metric, xy: Float[np.ndarray, "N 2"] | None, distances: Float[np.ndarray, "N N"]) -> np.ndarray:
+    """Positions for the policy, before scaling; nodes that are near in the metric are near in the plane."""
+    if metric == "EXPLICIT":
+        return embed(distances)
+    assert xy is not None
+    if metric == "GEO":
+        latitude, longitude = np.rad2deg(geo_radians(xy)).T
+        return np.stack([longitude * np.cos(np.deg2rad(latitude.mean())), latitude], axis=1)
+    return np.asarray(xy, dtype=np.float64)
+
+
+def all_distances(
+    metric: Metric, xy: Float[np.ndarray, "N 2"] | None, matrix: np.ndarray | None
+) -> Float[np.ndarray, "N N"]:
+    """All distances in a metric and its rounding, as float64 (whole numbers where it rounds)."""
+    if matrix is not None:
+        return np.asarray(matrix, dtype=np.float64)
+    assert xy is not None
+    return DISTANCE[metric](np.asarray(xy, dtype=np.float64))
