@@ -11,7 +11,7 @@ setup: $(READY)
 # The pins make pip take one known torch instead of the newest with its gigabytes of CUDA packages.
 $(READY): pyproject.toml constraints.txt
 	$(PYTHON) -m venv $(VENV)
-	$(BIN)/python -m pip install --quiet --disable-pip-version-check --constraint constraints.txt --editable '.[plots,dev]'
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check --constraint constraints.txt --editable '.[plots,cpu,dev]'
 	@touch $(READY)
 
 demo: $(READY)

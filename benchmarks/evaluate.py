@@ -33,7 +33,7 @@ def costs(
     """Verified cost of each instance, and the seconds it took."""
     instances = [TSPInstance(f"{i}", "EXACT_2D", xy=x) for i, x in enumerate(xy)]
     found, began = np.full(len(xy), np.nan), time.perf_counter()
-    for group, task in tasks(instances, policy, seed=0, device=device, engine="auto"):
+    for group, task in tasks(instances, {"tsp": policy}, seed=0, device=device, engine="auto"):
         solutions, _ = search(strategy, task, Budget(attempts=attempts))
         found[list(group.places)] = [s.cost for s in solutions]
     return found, time.perf_counter() - began

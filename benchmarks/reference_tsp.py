@@ -11,8 +11,8 @@ from pathlib import Path
 
 import numpy as np
 
-from rhumbline.problems.standard import tsp_set
 from rhumbline.problems.metrics import euclidean
+from rhumbline.problems.standard import tsp_set
 
 
 def lkh_cost(xy: np.ndarray) -> float:

@@ -1,6 +1,6 @@
 """One call from files or arrays to verified solutions."""
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -14,6 +14,7 @@ from rhumbline.errors import CheckpointError, InputError
 from rhumbline.formats import read_many
 from rhumbline.policies import Policy
 from rhumbline.problems import PROBLEMS
+from rhumbline.problems.cvrp import CVRPInstance
 from rhumbline.problems.tsp import TSPInstance, from_array
 from rhumbline.search.cmaes import CMAES
 from rhumbline.search.run import Budget, Progress, Solution, Strategy, Task, make_task, search
@@ -23,7 +24,7 @@ DEFAULT_BUDGET = Budget(attempts=1600, seconds=30.0)
 # Numbers in the largest tables of a group (distances, actions of a generation): keeps a group within about a gigabyte.
 GROUP_ELEMENTS = 1 << 26
 
-Source = str | Path | np.ndarray | TSPInstance
+Source = str | Path | np.ndarray | TSPInstance | CVRPInstance
 
 
 @dataclass(frozen=True)
@@ -38,7 +39,7 @@ def instances_of(source: Source | Sequence[Source]) -> list[Any]:
     """Instances behind a path, an array ([N, 2], [N, N] or a batch [B, N, 2]), an instance, or a list of these."""
     if isinstance(source, (str, Path)):
         return list(read_many(source))
-    if isinstance(source, TSPInstance):
+    if isinstance(source, TSPInstance | CVRPInstance):
         return [source]
     if isinstance(source, np.ndarray):
         if source.ndim == 3:
@@ -48,12 +49,12 @@ def instances_of(source: Source | Sequence[Source]) -> list[Any]:
 
 
 def grouped(instances: Sequence[Any]) -> list[Group]:
-    """Groups of equal shape, in order of first appearance, none larger than memory allows."""
-    shapes: dict[tuple[int, bool], list[int]] = {}
+    """Groups of one problem and shape, in order of first appearance, none larger than memory allows."""
+    shapes: dict[tuple[str, int, bool], list[int]] = {}
     for place, instance in enumerate(instances):
-        shapes.setdefault((instance.size, instance.metric == "EXACT_2D"), []).append(place)
+        shapes.setdefault((instance.problem, instance.size, instance.metric == "EXACT_2D"), []).append(place)
     groups: list[Group] = []
-    for (size, _), places in shapes.items():
+    for (_, size, _), places in shapes.items():
         most = max(1, GROUP_ELEMENTS // (16 * min(size, 200) * size))
         for at in range(0, len(places), most):
             some = tuple(places[at : at + most])
@@ -86,18 +87,37 @@ def policy_with_facts(name: str | None, problem: str) -> tuple[Policy[Any, Any, 
     return policy, about
 
 
+def problems_of(instances: Sequence[Any]) -> list[str]:
+    """Names of the problems among instances, in order of first appearance."""
+    return list(dict.fromkeys(i.problem for i in instances))
+
+
+def policies_of(
+    instances: Sequence[Any], policy: str | Path | Policy[Any, Any, Any] | None
+) -> dict[str, Policy[Any, Any, Any]]:
+    """The policy for each problem among the instances: by name, path or default, or the one given."""
+    wanted = problems_of(instances)
+    if isinstance(policy, str | Path | None):
+        return {problem: policy_for(str(policy) if policy else None, problem) for problem in wanted}
+    strangers = [problem for problem in wanted if problem != policy.problem]
+    if strangers:
+        raise CheckpointError(f"the policy was trained for '{policy.problem}'; there are '{strangers[0]}' instances")
+    return {policy.problem: policy}
+
+
 def tasks(
-    instances: Sequence[Any], policy: Policy[Any, Any, Any], *, seed: int, device: torch.device, engine: Engine
+    instances: Sequence[Any],
+    policies: Mapping[str, Policy[Any, Any, Any]],
+    *,
+    seed: int,
+    device: torch.device,
+    engine: Engine,
 ) -> Iterator[tuple[Group, Task]]:
     """Each group with its task, encoded only when its turn comes."""
-    problem = PROBLEMS[policy.problem]
     for group in grouped(instances):
-        yield group, make_task(problem, policy, group.instances, seed=seed, device=device, engine=engine)
-
-
-def the_policy(policy: str | Path | Policy[Any, Any, Any] | None, problem: str) -> Policy[Any, Any, Any]:
-    """The policy meant by a name, a path, an object, or nothing."""
-    return policy_for(str(policy) if policy else None, problem) if isinstance(policy, str | Path | None) else policy
+        problem = group.instances[0].problem
+        task = make_task(PROBLEMS[problem], policies[problem], group.instances, seed=seed, device=device, engine=engine)
+        yield group, task
 
 
 def prepare(
@@ -108,13 +128,14 @@ def prepare(
     device: str = "auto",
     engine: Engine = "auto",
 ) -> Task:
-    """A task to `stream` over: instances of one size, encoded on the device."""
+    """A task to `stream` over: instances of one problem and size, encoded on the device."""
     instances = instances_of(source)
-    if len({i.size for i in instances}) != 1:
-        sizes = sorted({i.size for i in instances})
-        raise InputError(f"a task needs instances of one size, not of {sizes or 'none'}; `solve` groups them by itself")
-    known = the_policy(policy, "tsp")
-    return make_task(PROBLEMS[known.problem], known, instances, seed=seed, device=find_device(device), engine=engine)
+    shapes = sorted({(i.problem, i.size) for i in instances})
+    if len(shapes) != 1:
+        found = ", ".join(f"{problem} of {size}" for problem, size in shapes) or "none"
+        raise InputError(f"a task needs instances of one problem and size, not {found}; `solve` groups them by itself")
+    policies = policies_of(instances, policy)
+    return next(tasks(instances, policies, seed=seed, device=find_device(device), engine=engine))[1]
 
 
 def solve(
@@ -136,9 +157,9 @@ def solve(
     """
     instances = instances_of(source)
     budget = DEFAULT_BUDGET if attempts is None and seconds is None else Budget(attempts, seconds)
-    known = the_policy(policy, "tsp")
+    policies = policies_of(instances, policy)
     solutions: dict[int, Solution] = {}
-    for group, task in tasks(instances, known, seed=seed, device=find_device(device), engine=engine):
+    for group, task in tasks(instances, policies, seed=seed, device=find_device(device), engine=engine):
         found, interrupted = search(strategy or CMAES(), task, budget, watch)
         solutions |= dict(zip(group.places, found, strict=False))
         if interrupted:

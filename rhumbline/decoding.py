@@ -40,7 +40,7 @@ def choose(
     uniform: Float[Tensor, "*R"] | None,
     temperature: float,
 ) -> Int[Tensor, "*R"]:
-    """The action that `uniform` selects: inverse of the cumulative weights. Temperature 0 takes the best, without it."""
+    """The action that `uniform` selects: inverse of the cumulative weights. Temperature 0 takes the best."""
     logits = logits.masked_fill(~allowed, -torch.inf)
     if uniform is None or temperature == 0.0:
         return logits.argmax(-1)
@@ -73,7 +73,7 @@ def rollout(
     """
     memory = policy.encode(batch) if memory is None else memory
     count, tried, _ = latents.shape
-    construct = _engine(engine, problem, batch, starts.device)
+    construct = _engine(engine, problem, policy, batch)
     chunk = chunk or max(1, CHUNK_ELEMENTS[starts.device.type] // problem.horizon(batch))
     parts: list[list[Rollouts]] = []
     for rows in _slices(count, max(1, chunk // (tried * starts.shape[1]))):
@@ -102,10 +102,14 @@ def _joined(parts: list[Rollouts], axis: int) -> Rollouts:
     return Rollouts(torch.cat([p.cost for p in parts], axis), torch.cat([p.actions for p in parts], axis))
 
 
-def _engine(engine: Engine, problem: Problem[Any, Any], batch: Any, device: torch.device) -> Callable[..., Rollouts]:
+def _engine(
+    engine: Engine, problem: Problem[Any, Any], policy: Policy[Any, Any, Any], batch: Any
+) -> Callable[..., Rollouts]:
     """The function behind an engine's name; raises if it was asked for by name and cannot run."""
-    taken = kernels.resolve(engine, problem.name, device, problem.horizon(batch))
-    return _FUSED[problem.name] if taken == "fused" else _construct
+    device, nodes = batch.xy.device, batch.xy.shape[1]
+    if kernels.resolve(engine, problem.name, device, nodes, policy.architecture) == "torch":
+        return _construct
+    return _fused_gpu if device.type == "cuda" else _fused_tsp_cpu
 
 
 def _construct(
@@ -147,7 +151,7 @@ def _priced(problem: Problem[Any, Any], batch: Any, sequence: Int[Tensor, "B R T
     return Rollouts(cost.view(count, tried, per), sequence.to(torch.int16).view(count, tried, per, -1))
 
 
-def _fused_tsp(
+def _fused_gpu(
     problem: Problem[Any, Any],
     policy: Policy[Any, Any, Any],
     batch: Any,
@@ -161,17 +165,53 @@ def _fused_tsp(
     """The whole rollout in one kernel launch."""
     from rhumbline.kernels import gpu
 
-    shift = policy.condition(memory, latents)
+    tables = gpu.tables(memory, policy.condition(memory, latents))
     counters = torch.tensor([seed, attempt], device=starts.device)
-    cost, actions = gpu.tsp_rollout(
-        gpu.tables(memory, shift), batch.xy, starts, batch.key, counters, temperature=temperature
-    )
-    if batch.distance is not None:  # the kernel measures straight lines; the file's metric comes from its matrix
-        return _priced(problem, batch, actions.flatten(1, 2).long(), latents.shape[1])
+    return _remeasured(problem, batch, *_GPU[problem.name](tables, batch, starts, counters, temperature))
+
+
+def _remeasured(
+    problem: Problem[Any, Any], batch: Any, cost: Float[Tensor, "B K S"], actions: Int[Tensor, "B K S T"]
+) -> Rollouts:
+    """What a kernel found. It measures straight lines; the file's metric comes from its matrix."""
+    if batch.distance is not None:
+        return _priced(problem, batch, actions.flatten(1, 2).long(), actions.shape[1])
     return Rollouts(cost, actions)
 
 
-_FUSED: dict[str, Callable[..., Rollouts]] = {"tsp": _fused_tsp}
+def _gpu_tsp(tables: Any, batch: Any, starts: Tensor, counters: Tensor, temperature: float) -> tuple[Tensor, Tensor]:
+    from rhumbline.kernels import gpu
+
+    return gpu.tsp_rollout(tables, batch.xy, starts, batch.key, counters, temperature=temperature)
+
+
+def _gpu_cvrp(tables: Any, batch: Any, starts: Tensor, counters: Tensor, temperature: float) -> tuple[Tensor, Tensor]:
+    from rhumbline.kernels import gpu
+
+    whole = (batch.demand, batch.capacity)
+    return gpu.cvrp_rollout(tables, batch.xy, *whole, starts, batch.key, counters, temperature=temperature)
+
+
+_GPU: dict[str, Callable[..., tuple[Tensor, Tensor]]] = {"tsp": _gpu_tsp, "cvrp": _gpu_cvrp}
+
+
+def _fused_tsp_cpu(
+    problem: Problem[Any, Any],
+    policy: Policy[Any, Any, Any],
+    batch: Any,
+    memory: Any,
+    latents: Float[Tensor, "B K Z"],
+    starts: Int[Tensor, "B S"],
+    seed: int,
+    attempt: int,
+    temperature: float,
+) -> Rollouts:
+    """The whole rollout in one call, with as many threads as torch uses."""
+    from rhumbline.kernels import cpu
+
+    tables = cpu.tables(memory, policy.condition(memory, latents))
+    found = cpu.tsp_rollout(tables, batch.xy, starts, batch.key, seed, attempt, temperature=temperature)
+    return _remeasured(problem, batch, *found)
 
 
 def log_prob(
@@ -189,8 +229,8 @@ def log_prob(
     Teacher forcing: all steps at once. K divides R, and sequence r belongs to latent r // (R / K).
     """
     memory = policy.encode(batch) if memory is None else memory
-    if kernels.resolve_log_prob(engine, problem.name, actions.device, problem.horizon(batch)) == "fused":
-        return _fused_log_prob(memory, policy.condition(memory, latents), actions)
+    if kernels.resolve_log_prob(engine, problem.name, actions.device, batch.xy.shape[1]) == "fused":
+        return _fused_log_prob(batch, memory, policy.condition(memory, latents), actions)
     state, steps = problem.replay(batch, actions.long()), actions.shape[2] - 1
     rows = steps * (actions.shape[1] // latents.shape[1])
     shift = policy.condition(memory, latents).map(lambda x: x.repeat_interleave(rows, dim=1))
@@ -200,7 +240,7 @@ def log_prob(
     return chosen.view(*actions.shape[:2], steps).sum(-1)
 
 
-def _fused_log_prob(memory: Any, shift: Any, actions: Int[Tensor, "B R T"]) -> Float[Tensor, "B R"]:
+def _fused_log_prob(batch: Any, memory: Any, shift: Any, actions: Int[Tensor, "B R T"]) -> Float[Tensor, "B R"]:
     """The same by Triton kernels, without any tensor of rows x nodes in memory."""
     from rhumbline.kernels import log_prob as fused
 
@@ -210,7 +250,11 @@ def _fused_log_prob(memory: Any, shift: Any, actions: Int[Tensor, "B R T"]) -> F
         pointer=memory.pointer,
         query_last=memory.query_last,
         query_first=memory.query_first,
+        query_load=None if memory.query_load is None else memory.query_load[:, 0],
         query_constant=shift.query,
         pointer_constant=shift.pointer,
     )
-    return fused.log_prob(tables, actions, clip=CLIP)
+    if memory.query_load is None:
+        return fused.log_prob(tables, actions, clip=CLIP)
+    mask = fused.cvrp_mask(actions, batch.demand, batch.capacity[:, None, None])
+    return fused.log_prob(tables, actions, mask, clip=CLIP)

@@ -21,7 +21,8 @@ LAYERS = (
 )
 LEVEL = {name: level for level, names in enumerate(LAYERS) for name in names}
 FRIENDS = {("formats", "problems"), ("__main__", "cli")}  # the only imports between neighbours of a layer
-ONLY_IN = {"rich": "cli", "typer": "cli", "matplotlib": "plots", "triton": "kernels"}
+KERNEL_COMPILERS = ("triton", "numba", "llvmlite")
+ONLY_IN = {"rich": "cli", "typer": "cli", "matplotlib": "plots"} | dict.fromkeys(KERNEL_COMPILERS, "kernels")
 FREE = {"torch", "numpy", "safetensors", "jaxtyping"}  # allowed anywhere above the standard library
 MODULES = sorted(p for p in PACKAGE.rglob("*.py") if p.parent != PACKAGE or p.stem != "__init__")
 
@@ -75,7 +76,7 @@ def test_imports_point_down(path: Path) -> None:
 
 @pytest.mark.parametrize("path", MODULES, ids=lambda p: str(p.relative_to(PACKAGE)))
 def test_third_party_packages_stay_at_home(path: Path) -> None:
-    """Typer and Rich are the command line's, matplotlib is the plots', Triton is the kernels'; there is no other."""
+    """Typer and Rich are the command line's, matplotlib the plots', Triton and numba the kernels': no others."""
     strangers = {n for n in third_party(path) - FREE if ONLY_IN.get(n) != part_of(path)}
     assert not strangers
 
@@ -107,8 +108,13 @@ def test_import_rhumbline_is_quick() -> None:
     assert not loaded_after("import rhumbline") & {"torch", "numpy", "safetensors", "jaxtyping"}
 
 
+def test_kernels_are_compiled_only_when_they_run() -> None:
+    """Everything for a search can be imported without waiting for Triton or numba."""
+    assert not loaded_after("import rhumbline.api, rhumbline.cli.solving") & set(KERNEL_COMPILERS)
+
+
 def test_training_starts_without_command_line_packages() -> None:
     """A training process loads nothing that only the command line or the plots need."""
     loaded = loaded_after("import rhumbline.training.run")
     assert "torch" in loaded
-    assert not loaded & {"typer", "rich", "matplotlib"}
+    assert not loaded & {"typer", "rich", "matplotlib", "numba"}

@@ -51,7 +51,7 @@ def installation() -> Facts:
 def versions() -> dict[str, str | None]:
     """Of the package and of what its results depend on; None for what is not installed."""
     found: dict[str, str | None] = {"rhumbline": __version__, "python": platform.python_version()}
-    for name in ("torch", "triton", "numpy"):
+    for name in ("torch", "triton", "numba", "numpy"):
         try:
             found[name] = version(name)
         except PackageNotFoundError:

@@ -49,6 +49,7 @@ Seconds = Annotated[
 Search = Annotated[str, typer.Option(help="cmaes, sampling, greedy or uniform.")]
 PolicyName = Annotated[str | None, typer.Option("--policy", help="A shipped checkpoint's name or a path. [by problem]")]
 Seed = Annotated[int, typer.Option(min=0, max=LARGEST_SEED, metavar="N", help="Equal seeds give equal attempts.")]
+Threads = Annotated[int | None, typer.Option(min=1, metavar="N", help="Threads on a CPU. [all cores]")]
 Output = Annotated[Path | None, typer.Option(help="Write NAME.tour of each instance to this folder.")]
 AsJson = Annotated[bool, typer.Option("--json", help="One JSON object per instance on stdout, and nothing else.")]
 Plot = Annotated[bool, typer.Option("--plot", help="Write NAME.png of each tour, to the folder of --output or here.")]
@@ -68,7 +69,8 @@ def solve(
     settings: Settings = None,
     seed: Seed = 0,
     device: Annotated[Device, typer.Option(help="auto is a GPU if there is one.")] = Device.auto,
-    engine: Annotated[Engine, typer.Option(help="fused needs an NVIDIA GPU.")] = Engine.auto,
+    engine: Annotated[Engine, typer.Option(help="fused is the quick one; on a CPU it needs numba.")] = Engine.auto,
+    threads: Threads = None,
     output: Output = None,
     as_json: AsJson = False,
     plot: Plot = False,
@@ -88,7 +90,8 @@ def solve(
         strategy = solving.choose_strategy(search, settings or [])
         places = solving.Places(output, plot)
         talk = solving.Talk(as_json, quiet)
-        request = solving.Request(strategy, search, policy, attempts, seconds, seed, device.value, engine.value)
+        where = (device.value, engine.value, threads)
+        request = solving.Request(strategy, search, policy, attempts, seconds, seed, *where)
         return solving.solve_files(files, request, places, talk)
 
     raise typer.Exit(conclude(body))

@@ -7,6 +7,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, cast
 
+import torch
 import typer
 
 from rhumbline import api
@@ -23,8 +24,6 @@ from rhumbline.search import STRATEGIES
 from rhumbline.search.run import Budget, Solution, Task, harvest, search
 from rhumbline.training.config import build
 
-PROBLEM = "tsp"  # of every format that is read so far
-
 
 @dataclass(frozen=True)
 class Request:
@@ -38,20 +37,21 @@ class Request:
     seed: int
     device: str
     engine: Engine
+    threads: int | None = None
 
-    @property
-    def policy_name(self) -> str:
+    def policy_name(self, problem: str) -> str:
         """The policy as the user calls it."""
-        return self.policy or DEFAULT[PROBLEM]
+        return self.policy or DEFAULT[problem]
 
     @property
     def budget(self) -> Budget:
         """The user's, or the usual one."""
         return Budget(self.attempts, self.seconds) if self.attempts or self.seconds else api.DEFAULT_BUDGET
 
-    def facts(self, engine: str) -> dict[str, Any]:
+    def facts(self, task: Task) -> dict[str, Any]:
         """How a result was found, for JSON."""
-        return {"search": self.search, "policy": self.policy_name, "engine": engine, "seed": self.seed}
+        policy = self.policy_name(task.problem.name)
+        return {"search": self.search, "policy": policy, "engine": task.taken_engine, "seed": self.seed}
 
 
 @dataclass(frozen=True)
@@ -95,7 +95,7 @@ class Context:
     request: Request
     places: Places
     talk: Talk
-    about: About
+    policies: dict[str, tuple[Policy[Any, Any, Any], About]]  # by problem
 
 
 def choose_strategy(name: str, settings: Sequence[str]) -> Any:
@@ -123,10 +123,10 @@ def solve_files(files: Sequence[Path], request: Request, places: Places, talk: T
     """Solve all instances of all files; nothing is searched before everything has been read and checked."""
     instances = api.instances_of(list(files))
     places = prepare_places(places, instances)
-    policy, about = api.policy_with_facts(request.policy, PROBLEM)
+    policies = {problem: api.policy_with_facts(request.policy, problem) for problem in api.problems_of(instances)}
     if not request.attempts and not request.seconds:
         talk.note("no budget given: up to 1,600 attempts or 30 seconds, whichever comes first (--attempts, --seconds)")
-    return solve_groups(instances, policy, Context(request, places, talk, about))
+    return solve_groups(instances, Context(request, places, talk, policies))
 
 
 def prepare_places(places: Places, instances: Sequence[Any]) -> Places:
@@ -142,11 +142,11 @@ def prepare_places(places: Places, instances: Sequence[Any]) -> Places:
     return named
 
 
-def solve_groups(instances: Sequence[Any], policy: Policy[Any, Any, Any], context: Context) -> int:
+def solve_groups(instances: Sequence[Any], context: Context) -> int:
     """Groups one after the other until all are done or a signal comes; the exit code."""
     finished = 0
     try:
-        for count in solved(instances, policy, context):
+        for count in solved(instances, context):
             finished += count
     except KeyboardInterrupt:
         tell_interruption(finished, len(instances), context.talk)
@@ -154,11 +154,14 @@ def solve_groups(instances: Sequence[Any], policy: Policy[Any, Any, Any], contex
     return 0
 
 
-def solved(instances: Sequence[Any], policy: Policy[Any, Any, Any], context: Context) -> Iterator[int]:
+def solved(instances: Sequence[Any], context: Context) -> Iterator[int]:
     """The number of instances in each group, after it was solved, written and printed."""
     request = context.request
     device = api.find_device(request.device)
-    for group, task in api.tasks(instances, policy, seed=request.seed, device=device, engine=request.engine):
+    if request.threads:
+        torch.set_num_threads(request.threads)  # the fused engine goes by it too
+    policies = {problem: policy for problem, (policy, _) in context.policies.items()}
+    for group, task in api.tasks(instances, policies, seed=request.seed, device=device, engine=request.engine):
         context.talk.note(header(task, context))
         found, interrupted = run_search(task, context)
         with undisturbed():
@@ -171,7 +174,8 @@ def solved(instances: Sequence[Any], policy: Policy[Any, Any, Any], context: Con
 def header(task: Task, context: Context) -> str:
     """The line before a group."""
     request = context.request
-    policy = f"policy {request.policy_name} (trained at {context.about.size})"
+    problem = task.problem.name
+    policy = f"policy {request.policy_name(problem)} (trained at {context.policies[problem][1].size})"
     return lines.task_line(task, policy, lines.search_text(request.search, request.strategy))
 
 
@@ -193,7 +197,7 @@ def deliver(group: api.Group, found: Sequence[Solution], task: Task, context: Co
     for place, solution in zip(group.places, found, strict=False):
         write_files(place, solution, context)
     width = max((len(s.instance.name) for s in found), default=0)
-    facts = context.request.facts(task.taken_engine)
+    facts = context.request.facts(task)
     for place, solution in zip(group.places, found, strict=False):
         if context.talk.as_json:
             emit(lines.result_json(solution, task.problem.name, facts))

@@ -2,39 +2,59 @@
 
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 from rhumbline.errors import InputError
 from rhumbline.formats.dataset import load_dataset
+from rhumbline.formats.sections import type_of
 from rhumbline.formats.tsplib import read_tsp, write_tour
+from rhumbline.formats.vrplib import read_vrp, write_sol
+from rhumbline.problems.cvrp import CVRPInstance, Routes
 from rhumbline.problems.tsp import Tour, TSPInstance
 
-__all__ = ["read", "read_many", "write_plan"]
+__all__ = ["read", "read_many", "suffix_of", "write_plan"]
 
-# By ending of the file name; vrplib (.vrp) and jsplib (.jsp) go here.
-READERS: dict[str, Callable[[Path], TSPInstance]] = {
+AnyInstance = TSPInstance | CVRPInstance
+AnyPlan = Tour | Routes
+
+# By ending of the file name; jsplib (.jsp) goes here.
+READERS: dict[str, Callable[[Path], AnyInstance]] = {
     ".tsp": read_tsp,
+    ".vrp": read_vrp,
 }
-# By type of the plan; Routes and Schedule go here.
-WRITERS: dict[type[Tour], Callable[[Path, Tour, TSPInstance, str], None]] = {
-    Tour: write_tour,
+# By the TYPE that a file of another ending says.
+READERS_BY_TYPE: dict[str, Callable[[Path], AnyInstance]] = {
+    "TSP": read_tsp,
+    "CVRP": read_vrp,
+}
+# Ending and writer by type of the plan; Schedule goes here.
+WRITERS: dict[type[AnyPlan], tuple[str, Callable[[Path, Any, Any, str], None]]] = {
+    Tour: (".tour", write_tour),
+    Routes: (".sol", write_sol),
 }
 DATASET = ".safetensors"
 
 
-def read(path: str | Path) -> TSPInstance:
-    """The instance of a file. Files of other endings are read as TSPLIB, whose header says what they hold."""
+def read(path: str | Path) -> AnyInstance:
+    """The instance of a file. The header of files of other endings says what they hold; without TYPE, it is a TSP."""
     path = Path(path)
     if path.suffix.lower() == DATASET:
         raise InputError.at(path, None, "is a dataset of many instances, expected one; use read_many")
-    return READERS.get(path.suffix.lower(), read_tsp)(path)
+    reader = READERS.get(path.suffix.lower()) or READERS_BY_TYPE.get(type_of(path), read_tsp)
+    return reader(path)
 
 
-def read_many(path: str | Path) -> list[TSPInstance]:
+def read_many(path: str | Path) -> list[AnyInstance]:
     """All instances of a file: those of a dataset, or the one of a text file."""
     path = Path(path)
-    return load_dataset(path) if path.suffix.lower() == DATASET else [read(path)]
+    return [*load_dataset(path)] if path.suffix.lower() == DATASET else [read(path)]
 
 
-def write_plan(path: str | Path, plan: Tour, instance: TSPInstance, comment: str) -> None:
+def suffix_of(plan: AnyPlan) -> str:
+    """The file ending of the format that belongs to a plan's problem."""
+    return WRITERS[type(plan)][0]
+
+
+def write_plan(path: str | Path, plan: AnyPlan, instance: AnyInstance, comment: str) -> None:
     """Write a plan in the format that belongs to its problem."""
-    WRITERS[type(plan)](Path(path), plan, instance, comment)
+    WRITERS[type(plan)][1](Path(path), plan, instance, comment)

@@ -1,4 +1,4 @@
-"""Best known costs: a file `optima.json` beside the instances, one JSON object of names and numbers."""
+"""Best known costs: files `optima.json` or `best_known.json` beside the instances, JSON objects of names and numbers."""
 
 import json
 from pathlib import Path
@@ -7,13 +7,20 @@ from rhumbline.errors import InputError
 from rhumbline.formats.atomic import read_bytes
 
 
+FILES = ("optima.json", "best_known.json")
+
+
 def best_known(folder: Path, name: str) -> float | None:
-    """The cost that the folder's `optima.json` has for this instance; None without file or entry."""
-    path = folder / "optima.json"
-    costs = load_costs(path) if path.exists() else {}
-    if name not in costs:
-        return None
-    cost = costs[name]
+    """The cost that the first file of the folder with this instance has for it; None without file or entry."""
+    for path in (folder / file for file in FILES):
+        costs = load_costs(path) if path.exists() else {}
+        if name in costs:
+            return checked(path, name, costs[name])
+    return None
+
+
+def checked(path: Path, name: str, cost: object) -> float:
+    """The same cost, or an error unless it is one."""
     if isinstance(cost, bool) or not isinstance(cost, int | float) or not 0 <= cost < 1e18:
         message = f"{name!r} has {str(cost)[:40]!r}, expected its best known cost: a number of 0 or more"
         raise InputError.at(path, None, message)

@@ -75,6 +75,39 @@ class Sections:
             raise self.error(line, f"node {node} is given twice, first on line {seen[node]}; expected each node once")
         seen[node] = line
 
+    def words_to_end(self, key: str, what: str) -> list[tuple[int, str]]:
+        """Line and word of each entry of a section up to the -1 that ends it; only further -1 may follow."""
+        _, rows = self.section(key)
+        entries = [(line, word) for line, words in rows for word in words]
+        end = next((place for place, (_, word) in enumerate(entries) if word == "-1"), len(entries))
+        for line, word in entries[end:]:
+            if word != "-1":
+                raise self.error(line, f"read {word[:40]!r} behind the -1 that ends {what}")
+        return entries[:end]
+
+    def check_type(self, expected: str, advice: str) -> None:
+        """Raise unless the file says this TYPE, or none."""
+        line, value = self.headers.get("TYPE", (None, ""))
+        word = first_word(value) or expected
+        if word != expected:
+            raise self.error(line, f"TYPE is {word[:40]!r}, expected {expected}; {advice}")
+
+    def dimension(self, smallest: int, largest: int, nodes: str) -> int:
+        """The number of nodes, within what the package solves."""
+        if "DIMENSION" not in self.headers:
+            raise self.error(None, f"DIMENSION is missing, expected 'DIMENSION : ' and the number of {nodes}")
+        line, word = self.headers["DIMENSION"]
+        size = self.whole(line, word, f"the number of {nodes} after DIMENSION")
+        if not smallest <= size <= largest:
+            limits = f"expected {smallest} to {largest} {nodes}, the limit of this package"
+            raise self.error(line, f"DIMENSION is {size}, {limits}")
+        return size
+
+    def name(self) -> str:
+        """The file's NAME, or the name of the file; ulysses22 calls itself 'ulysses22.tsp'."""
+        _, name = self.headers.get("NAME", (None, ""))
+        return name.removesuffix(".tsp").removesuffix(".vrp") or self.path.stem
+
 
 def take_apart(path: Path, allowed: tuple[str, ...]) -> Sections:
     """Headers and rows of a file that may have these sections and no others."""
@@ -105,6 +138,17 @@ def open_keyword(file: Sections, line: int, key: str, value: str | None, allowed
         raise file.error(line, f"{shown} is not supported here, expected numbers or one of {', '.join(allowed)}")
     file.starts[key] = line
     return file.rows.setdefault(key, [])
+
+
+def type_of(path: Path) -> str:
+    """The first word of a file's TYPE header; empty without one."""
+    keywords = (KEYWORD.match(text) for _, text in text_lines(path))
+    return next((first_word(k[2]) for k in keywords if k and k[1].upper() == "TYPE"), "")
+
+
+def first_word(value: str | None) -> str:
+    """The word that a header's value begins with, in capitals: behind it, files put remarks."""
+    return next(iter((value or "").upper().split()), "")
 
 
 def text_lines(path: Path) -> Iterator[tuple[int, str]]:

@@ -5,8 +5,8 @@ the nodes without horizontal operations, no sum is reordered, and the number of 
 Nodes that the whole tile has visited leave the list that all loops run over.
 
 The vectors are explicit, through the intrinsics below. Left to itself LLVM vectorises such short loops badly: the same
-algorithm in plain loops is six times slower. The kernel sees pointers instead of arrays and has one specialisation: that
-halves the time to compile it, for which the very first solve waits.
+algorithm in plain loops is six times slower. The kernel sees pointers, not arrays, calls neither min nor max of numba,
+and has one specialisation: that halves the time to compile it, for which the very first solve waits.
 """
 
 from collections.abc import Callable, Iterable
@@ -20,6 +20,7 @@ import numpy as np
 import torch
 from llvmlite import ir
 from numba import cfunc, njit, types
+from numba.core.cgutils import get_or_insert_function
 from numba.core.registry import cpu_target
 from numba.extending import intrinsic, models, register_model
 from torch import Tensor
@@ -40,7 +41,7 @@ ZERO, ONE = np.float32(0.0), np.float32(1.0)
 
 @dataclass(frozen=True)
 class Tables:
-    """What the kernel reads, float32: queries times log2(e)/sqrt(head width) for exp2, and a row of zeros at the end."""
+    """What the kernel reads, in float32: queries times log2(e)/sqrt(head width) for exp2, a row of zeros at the end."""
 
     key: np.ndarray  # [B, H, N + 1, C]
     value: np.ndarray  # [B, H, N + 1, C]
@@ -78,6 +79,8 @@ def array(x: Tensor, dtype: torch.dtype = torch.float32) -> np.ndarray:
 
 
 # --- explicit vectors
+#
+# Each operation is a function that emits instructions through LLVM's builder; `emits` gives it to numba.
 
 FLOAT, INT, LONG = ir.FloatType(), ir.IntType(32), ir.IntType(64)
 FLOATS, INTS = ir.VectorType(FLOAT, LANES), ir.VectorType(INT, LANES)
@@ -100,20 +103,12 @@ class VectorModel(models.PrimitiveModel):
         super().__init__(manager, kind, kind.layout)
 
 
-lanes = Vector(f"float32x{LANES}", FLOATS)
-block = Vector(f"{BLOCK}xfloat32x{LANES}", ir.ArrayType(FLOATS, BLOCK))
-number = types.int64
-either = (lanes, types.float32)  # an operand that may be a scalar
-pointer = ()  # an operand of whatever type it has
+lanes, block = Vector("lanes", FLOATS), Vector("block", ir.ArrayType(FLOATS, BLOCK))
+number, scalar, anything = types.int64, types.float32, None
 
 
-def emits(result: types.Type, *operands: Any) -> Callable[[Callable[..., Any]], Any]:
-    """Make an intrinsic of a function that is given LLVM's builder and operands of these types."""
-
-    def kind(wanted: Any, given: Any) -> Any:
-        if isinstance(wanted, tuple):
-            return given if not wanted or given in wanted else wanted[-1]
-        return wanted
+def emits(result: types.Type, *operands: types.Type | None) -> Callable[[Callable[..., Any]], Any]:
+    """Make an intrinsic of a function that takes the builder and operands of these types."""
 
     def decorate(emit: Callable[..., Any]) -> Any:
         def typed(_, *given):
@@ -121,9 +116,9 @@ def emits(result: types.Type, *operands: Any) -> Callable[[Callable[..., Any]], 
                 value = emit(builder, *args)
                 return context.get_dummy_value() if value is None else value
 
-            return result(*map(kind, operands, given)), build
+            return result(*(wanted or kind for wanted, kind in zip(operands, given, strict=True))), build
 
-        typed.__signature__ = signature(emit)  # numba counts the arguments
+        typed.__signature__ = signature(emit)  # where numba counts the arguments
         return intrinsic(typed)
 
     return decorate
@@ -135,9 +130,7 @@ def constant(x: float) -> ir.Constant:
 
 
 def spread(builder: Any, x: Any) -> Any:
-    """A scalar in every lane; vectors stay as they are."""
-    if x.type == FLOATS:
-        return x
+    """A scalar in every lane."""
     nothing = ir.Constant(FLOATS, ir.Undefined)
     return builder.shuffle_vector(builder.insert_element(nothing, x, INT(0)), nothing, ir.Constant(INTS, [0] * LANES))
 
@@ -147,9 +140,9 @@ def fused(builder: Any, x: Any, y: Any, z: Any) -> Any:
     return builder.fadd(builder.fmul(x, y, flags=FUSE), z, flags=FUSE)
 
 
-def maximum(builder: Any, x: Any, y: Any) -> Any:
-    """The larger one; y if one of them is no number."""
-    return builder.select(builder.fcmp_ordered(">", x, y), x, y)
+def where(builder: Any, x: Any, y: Any, then: Any, other: Any) -> Any:
+    """`then` in lanes where x > y, else `other`, also where x or y is no number."""
+    return builder.select(builder.fcmp_ordered(">", x, y), then, other)
 
 
 def element(builder: Any, start: Any, *offsets: Any) -> Any:
@@ -159,12 +152,12 @@ def element(builder: Any, start: Any, *offsets: Any) -> Any:
     return start
 
 
-def vector_at(builder: Any, start: Any, *offsets: Any) -> Any:
+def vector(builder: Any, start: Any, *offsets: Any) -> Any:
     """Address of the vector that begins with an element."""
     return builder.bitcast(element(builder, start, *offsets), FLOATS.as_pointer())
 
 
-def in_block(builder: Any, vectors: Iterable[Any]) -> Any:
+def together(builder: Any, vectors: Iterable[Any]) -> Any:
     """Vectors as a block."""
     whole = ir.Constant(block.layout, ir.Undefined)
     for i, x in enumerate(vectors):
@@ -172,38 +165,58 @@ def in_block(builder: Any, vectors: Iterable[Any]) -> Any:
     return whole
 
 
-def taken_apart(builder: Any, whole: Any) -> list[Any]:
-    """The vectors of a block."""
-    return [builder.extract_value(whole, i) for i in range(BLOCK)]
+def apart(builder: Any, whole: Any) -> list[Any]:
+    """The vectors of a block; one alone counts as a block of one."""
+    return [whole] if whole.type == FLOATS else [builder.extract_value(whole, i) for i in range(BLOCK)]
 
 
-def on_lanes(operation: Callable[..., Any]) -> Any:
-    """An intrinsic of two vectors or scalars."""
-    return emits(lanes, either, either)(
-        lambda builder, x, y: operation(builder, spread(builder, x), spread(builder, y))
-    )
+def accumulated(builder: Any, total: Any, x: Any, addresses: Iterable[Any]) -> Any:
+    """Each vector of a block plus x times the number at its address."""
+    pairs = zip(apart(builder, total), addresses, strict=True)
+    return together(builder, [fused(builder, x, spread(builder, builder.load(at)), y) for y, at in pairs])
 
 
-everywhere = emits(lanes, types.float32)(spread)
-add = on_lanes(lambda builder, x, y: builder.fadd(x, y, flags=FUSE))
-sub = on_lanes(lambda builder, x, y: builder.fsub(x, y, flags=FUSE))
-mul = on_lanes(lambda builder, x, y: builder.fmul(x, y, flags=FUSE))
-div = on_lanes(lambda builder, x, y: builder.fdiv(x, y))
-larger = on_lanes(maximum)
-smaller = on_lanes(lambda builder, x, y: builder.select(builder.fcmp_ordered("<", x, y), x, y))
+def listed(builder: Any, nodes: Any, j: Any, stride: Any) -> list[Any]:
+    """Where the rows of the nodes listed from `j` begin in a table."""
+    return [builder.mul(builder.load(element(builder, nodes, j, i)), stride) for i in range(BLOCK)]
 
 
-@emits(lanes, lanes, lanes, either, either)
-def where_above(builder, x, y, then, other):
-    """`then` in lanes where x > y, else `other`."""
-    return builder.select(builder.fcmp_ordered(">", x, y), spread(builder, then), spread(builder, other))
+def entries(builder: Any, table: Any, index: Any, stride: Any, offset: Any) -> Any:
+    """table[stride * index + offset] for the index of each lane."""
+    x = ir.Constant(FLOATS, ir.Undefined)
+    for i in range(LANES):
+        row = builder.mul(builder.load(element(builder, index, i)), stride)
+        x = builder.insert_element(x, builder.load(element(builder, table, row, offset)), INT(i))
+    return x
+
+
+everywhere = emits(lanes, scalar)(spread)
+add = emits(lanes, lanes, lanes)(lambda builder, x, y: builder.fadd(x, y, flags=FUSE))
+sub = emits(lanes, lanes, lanes)(lambda builder, x, y: builder.fsub(x, y, flags=FUSE))
+mul = emits(lanes, lanes, lanes)(lambda builder, x, y: builder.fmul(x, y, flags=FUSE))
+div = emits(lanes, lanes, lanes)(lambda builder, x, y: builder.fdiv(x, y))
+larger = emits(lanes, lanes, lanes)(lambda builder, x, y: where(builder, x, y, x, y))
+smaller = emits(lanes, lanes, lanes)(lambda builder, x, y: where(builder, x, y, y, x))
+where_above = emits(lanes, lanes, lanes, lanes, lanes)(where)
+load = emits(lanes, anything, number)(lambda builder, start, at: builder.load(vector(builder, start, at), align=4))
+across = emits(lanes, anything, anything, number, number)(entries)
+zeros = emits(block)(lambda builder: together(builder, [constant(0.0)] * BLOCK))
+lesser = emits(number, number, number)(lambda builder, x, y: builder.select(builder.icmp_signed("<", x, y), x, y))
+take = emits(number, anything)(lambda builder, counter: builder.atomic_rmw("add", counter, LONG(1), "monotonic"))
+
+
+@emits(types.void, anything, number, anything)
+def store(builder, target, offset, value):
+    """Write a vector, or the vectors of a block one after the other."""
+    for i, x in enumerate(apart(builder, value)):
+        builder.store(x, vector(builder, target, offset, i * LANES), align=4)
 
 
 @emits(lanes, lanes)
 def exp2(builder, x):
     """2**x up to 2**127, relative error below 2e-7, exactly 0 for x <= -127."""
-    magic = constant(1.5 * 2**23)
-    x = maximum(builder, x, constant(-127.0))
+    low, magic = constant(-127.0), constant(1.5 * 2**23)
+    x = where(builder, x, low, x, low)
     shifted = builder.fadd(x, magic)  # rounds to the nearest integer
     rest = builder.fsub(x, builder.fsub(shifted, magic))
     power = constant(1.3264727e-03)
@@ -213,86 +226,51 @@ def exp2(builder, x):
     return builder.bitcast(builder.add(builder.bitcast(power, INTS), exponent), FLOATS)
 
 
-@emits(lanes, pointer, number)
-def load(builder, source, offset):
-    """The vector at an offset."""
-    return builder.load(vector_at(builder, source, offset), align=4)
-
-
-@emits(types.void, pointer, number, lanes)
-def store(builder, target, offset, x):
-    """Write a vector at an offset."""
-    builder.store(x, vector_at(builder, target, offset), align=4)
-
-
-@emits(types.void, pointer, number, block)
-def store_block(builder, target, offset, whole):
-    """Write the vectors of a block one after the other."""
-    for i, x in enumerate(taken_apart(builder, whole)):
-        builder.store(x, vector_at(builder, target, offset, i * LANES), align=4)
-
-
-@emits(lanes, pointer, pointer, number, number)
-def across(builder, table, index, stride, offset):
-    """table[stride * index + offset] of the index that each lane has."""
-    x = ir.Constant(FLOATS, ir.Undefined)
-    for i in range(LANES):
-        row = builder.mul(builder.load(element(builder, index, i)), stride)
-        x = builder.insert_element(x, builder.load(element(builder, table, row, offset)), INT(i))
-    return x
-
-
-@emits(block)
-def zeros(builder):
-    """A block of zeros."""
-    return in_block(builder, [constant(0.0)] * BLOCK)
+@emits(lanes, anything, number, anything, anything)
+def distance(builder, xy, plane, here, there):
+    """Between two nodes of each lane; the instance's coordinates begin at `plane`."""
+    squares = constant(0.0)
+    for axis in range(2):
+        start = element(builder, xy, plane, axis)
+        difference = builder.fsub(*(entries(builder, start, index, LONG(2), LONG(0)) for index in (here, there)))
+        squares = fused(builder, difference, difference, squares)
+    root = get_or_insert_function(builder.module, ir.FunctionType(FLOATS, [FLOATS]), f"llvm.sqrt.v{LANES}f32")
+    return builder.call(root, [squares])
 
 
 @emits(lanes, block)
 def highest(builder, whole):
     """The largest of a block's vectors, lane by lane."""
-    left = taken_apart(builder, whole)
+    left = apart(builder, whole)
     while len(left) > 1:
-        left = [maximum(builder, x, y) for x, y in zip(left[::2], left[1::2], strict=True)]
+        left = [where(builder, x, y, x, y) for x, y in zip(left[::2], left[1::2], strict=True)]
     return left[0]
 
 
 @emits(block, block, lanes)
 def scaled(builder, whole, x):
     """A block times a vector."""
-    return in_block(builder, (builder.fmul(y, x) for y in taken_apart(builder, whole)))
+    return together(builder, [builder.fmul(y, x) for y in apart(builder, whole)])
 
 
-@emits(block, pointer, pointer, number)
+@emits(block, anything, anything, number)
 def rows(builder, source, nodes, j):
     """The vectors of the nodes listed from `j`."""
-    listed = [builder.load(element(builder, nodes, j, i)) for i in range(BLOCK)]
-    starts = [builder.mul(node, LONG(LANES)) for node in listed]
-    return in_block(builder, [builder.load(vector_at(builder, source, at), align=4) for at in starts])
+    starts = listed(builder, nodes, j, LONG(LANES))
+    return together(builder, [builder.load(vector(builder, source, at), align=4) for at in starts])
 
 
-@emits(block, block, lanes, pointer, number, pointer, number, number)
+@emits(block, block, lanes, anything, number, anything, number, number)
 def accumulate_rows(builder, total, x, table, offset, nodes, j, stride):
     """total[i] + x * table[stride * node + offset] for the nodes listed from `j`."""
-    listed = [builder.load(element(builder, nodes, j, i)) for i in range(BLOCK)]
-    starts = [builder.mul(node, stride) for node in listed]
-    entries = [spread(builder, builder.load(element(builder, table, at, offset))) for at in starts]
-    pairs = zip(entries, taken_apart(builder, total), strict=True)
-    return in_block(builder, [fused(builder, x, entry, part) for entry, part in pairs])
+    starts = listed(builder, nodes, j, stride)
+    return accumulated(builder, total, x, [element(builder, table, at, offset) for at in starts])
 
 
-@emits(block, block, lanes, pointer, number)
+@emits(block, block, lanes, anything, number)
 def accumulate(builder, total, x, table, offset):
     """total[i] + x * table[offset + i]."""
-    entries = [spread(builder, builder.load(element(builder, table, offset, i))) for i in range(BLOCK)]
-    pairs = zip(entries, taken_apart(builder, total), strict=True)
-    return in_block(builder, [fused(builder, x, entry, part) for entry, part in pairs])
-
-
-@emits(number, pointer)
-def take(builder, counter):
-    """The number in a shared counter, which is then one higher."""
-    return builder.atomic_rmw("add", counter, LONG(1), "monotonic")
+    return accumulated(builder, total, x, [element(builder, table, offset, i) for i in range(BLOCK)])
 
 
 # --- one step of a tile
@@ -300,7 +278,7 @@ def take(builder, counter):
 # Buffers are flat and hold a row of LANES numbers for each channel (query, glimpse) or node (mask, preference); `score`
 # has a row for each listed node. The list's last block is filled up with node N: closed in every lane, zero in tables.
 
-step = njit(nogil=True, error_model="numpy")
+step = njit(nogil=True, error_model="numpy", no_cpython_wrapper=True, no_cfunc_wrapper=True)
 
 
 @step
@@ -314,19 +292,19 @@ def attend(query, keys, values, table, nodes, count, size, mask, score, glimpse)
             for c in range(HEAD_WIDTH):
                 x = load(query, (channel + c) * LANES)
                 total = accumulate_rows(total, x, keys, first + c, nodes, j, HEAD_WIDTH)
-            store_block(score, j * LANES, total)
+            store(score, j * LANES, total)
             top = larger(top, highest(total))
         weights = everywhere(ZERO)
         for j in range(count):
             weight = exp2(sub(load(score, j * LANES), top))
             weights = add(weights, weight)
             store(score, j * LANES, weight)
-        share = div(ONE, weights)
+        share = div(everywhere(ONE), weights)
         for c in range(0, HEAD_WIDTH, BLOCK):
             total = zeros()
             for j in range(count):
                 total = accumulate(total, load(score, j * LANES), values, first + nodes[j] * HEAD_WIDTH + c)
-            store_block(glimpse, (channel + c) * LANES, scaled(total, share))
+            store(glimpse, (channel + c) * LANES, scaled(total, share))
 
 
 @step
@@ -336,38 +314,40 @@ def point(glimpse, pointers, table, preference, nodes, count, score):
         total = rows(preference, nodes, j)
         for c in range(WIDTH):
             total = accumulate_rows(total, load(glimpse, c * LANES), pointers, table + c, nodes, j, WIDTH)
-        store_block(score, j * LANES, total)
+        store(score, j * LANES, total)
 
 
 @step
-def best(score, mask, nodes, count, chosen):
-    """Turn pointer scores into masked logits; the first place of the highest in each lane, and that logit."""
+def best(score, mask, nodes, count, lane):
+    """Turn pointer scores into masked logits. The place of each lane's first highest goes to `lane`, the logit back."""
     top, place = everywhere(np.float32(2.0) * CLOSED), everywhere(ZERO)
+    one, clip, double = everywhere(ONE), everywhere(np.float32(10.0)), everywhere(np.float32(20.0))
     for j in range(count):
-        power = exp2(smaller(mul(load(score, j * LANES), np.float32(2.0 * LOG2E)), np.float32(100.0)))
-        logit = sub(np.float32(10.0), div(np.float32(20.0), add(power, ONE)))  # 10 tanh
+        doubled = mul(load(score, j * LANES), everywhere(np.float32(2.0 * LOG2E)))
+        power = exp2(smaller(doubled, everywhere(np.float32(100.0))))
+        logit = sub(clip, div(double, add(power, one)))  # 10 tanh
         logit = add(logit, load(mask, nodes[j] * LANES))
         store(score, j * LANES, logit)
-        place = where_above(logit, top, np.float32(j), place)
+        place = where_above(logit, top, everywhere(np.float32(j)), place)
         top = larger(top, logit)
-    store(chosen, 0, place)
+    store(lane, 0, place)
     return top
 
 
 @step
-def sample(score, top, mask, nodes, count, sharpness, uniform, chosen):
-    """The place that the uniform hits in the cumulative weights: the rule of decoding.choose."""
-    total, none = everywhere(ZERO), everywhere(ZERO)
+def sample(score, top, mask, nodes, count, sharpness, lane):
+    """Replace the uniforms in `lane` by the places they hit in the cumulative weights: the rule of decoding.choose."""
+    none, one, total = everywhere(ZERO), everywhere(ONE), everywhere(ZERO)
     for j in range(count):
-        weight = exp2(mul(sub(load(score, j * LANES), top), sharpness))
+        weight = exp2(mul(sub(load(score, j * LANES), top), everywhere(sharpness)))
         closed = load(mask, nodes[j] * LANES)  # at a high temperature CLOSED alone does not bring the weight to 0
-        total = add(total, where_above(none, closed, ZERO, weight))
+        total = add(total, where_above(none, closed, none, weight))
         store(score, j * LANES, total)
-    limit = mul(load(uniform, 0), mul(total, BELOW_ONE))
+    limit = mul(load(lane, 0), mul(total, everywhere(BELOW_ONE)))
     place = none
     for j in range(count):  # counts the sums up to the limit; they grow at open nodes only, and the last is above it
-        place = add(place, where_above(load(score, j * LANES), limit, ZERO, ONE))
-    store(chosen, 0, place)
+        place = add(place, where_above(load(score, j * LANES), limit, none, one))
+    store(lane, 0, place)
 
 
 @step
@@ -380,7 +360,7 @@ def draw(seed, c0, c1, c2):
         c0, c2 = (right >> half) ^ c1 ^ k0, (left >> half) ^ c3 ^ k1
         c1, c3 = right & word, left & word
         k0, k1 = (k0 + np.uint64(0x9E3779B9)) & word, (k1 + np.uint64(0xBB67AE85)) & word
-    folded = min(c0, word - c0)  # words above the middle count down again, as Triton converts them
+    folded = word - c0 if c0 > word >> np.uint64(1) else c0  # as in noise.unit_interval
     return np.float32(folded) * np.float32(4.6566127342e-10)
 
 
@@ -388,25 +368,11 @@ def draw(seed, c0, c1, c2):
 
 
 @step
-def shorten(nodes, count, due, size):
-    """Drop the nodes that the whole tile has visited from the list and fill up its last block; its new length."""
-    kept = 0
-    for j in range(count):
-        if due[nodes[j]] > 0:
-            nodes[kept] = nodes[j]
-            kept += 1
-    kept = max(kept, 1)  # a policy of NaN visits nodes twice, but memory stays whole
-    for j in range(kept, kept + BLOCK):
-        nodes[j] = size
-    return kept
-
-
-@step
 def begin(b, size, query_shift, query_first, pointer_shift, latent, last, fixed, preference, mask):
     """Queries, preferences and masks of a tile that stands in its first nodes."""
     for c in range(WIDTH):
-        shift, first = across(query_shift, latent, WIDTH, c), across(query_first, last, WIDTH, b * size * WIDTH + c)
-        store(fixed, c * LANES, add(shift, first))
+        start = across(query_first, last, WIDTH, b * size * WIDTH + c)
+        store(fixed, c * LANES, add(across(query_shift, latent, WIDTH, c), start))
     for j in range(size):
         store(preference, j * LANES, across(pointer_shift, latent, size, j))
         store(mask, j * LANES, everywhere(ZERO))
@@ -417,16 +383,24 @@ def begin(b, size, query_shift, query_first, pointer_shift, latent, last, fixed,
 
 
 @step
-def distance(xy, a, b):
-    """Of two nodes."""
-    x, y = xy[2 * a] - xy[2 * b], xy[2 * a + 1] - xy[2 * b + 1]
-    return np.sqrt(x * x + y * y)
+def shorten(nodes, count, due, size):
+    """Drop the nodes that the whole tile has visited from the list and fill up its last block; its new length."""
+    kept = 0
+    for j in range(count):
+        if due[nodes[j]] > 0:
+            nodes[kept] = nodes[j]
+            kept += 1
+    if kept == 0:  # a policy of NaN visits nodes twice, but memory stays whole
+        kept = 1
+    for j in range(kept, kept + BLOCK):
+        nodes[j] = size
+    return kept
 
 
 def run_tiles(
     instances, size, tried, per, seed, attempt, sharpness, counter,
     keys, values, pointers, query_last, query_first, query_shift, pointer_shift, xy, starts, identity, actions, cost,
-    query, glimpse, fixed, mask, preference, score, uniform, chosen, nodes, due, latent, last,
+    query, glimpse, fixed, mask, preference, score, lane, nodes, due, latent, first, last, following,
 ):  # fmt: skip
     """Carry out tiles until the counter, which the threads share, has passed the last one."""
     tiles = (tried * per + LANES - 1) // LANES  # of an instance
@@ -435,21 +409,20 @@ def run_tiles(
         b, r0 = tile // tiles, tile % tiles * LANES
         if b >= instances:
             return
-        live = min(LANES, tried * per - r0)  # lanes beyond it repeat the last rollout
-        out, table = b * tried * per + r0, b * (size + 1) * WIDTH
+        live = lesser(LANES, tried * per - r0)  # lanes beyond it repeat the last rollout
+        out, table, plane = b * tried * per + r0, b * (size + 1) * WIDTH, b * size * 2
         for j in range(size):
             nodes[j] = j
             due[j] = live  # rollouts that have yet to visit the node
         for i in range(LANES):
-            r = r0 + min(i, live - 1)
+            r = r0 + lesser(i, live - 1)
             latent[i] = b * tried + r // per
-            last[i] = starts[b * per + r % per]
+            first[i] = last[i] = starts[b * per + r % per]
             if i < live:
                 due[last[i]] -= 1
                 actions[(out + i) * size] = last[i]
-                cost[out + i] = ZERO
         begin(b, size, query_shift, query_first, pointer_shift, latent, last, fixed, preference, mask)
-        count = size
+        count, length = size, everywhere(ZERO)
         for t in range(1, size):
             count = shorten(nodes, count, due, size)
             for c in range(WIDTH):
@@ -457,23 +430,24 @@ def run_tiles(
                 store(query, c * LANES, add(load(fixed, c * LANES), moved))
             attend(query, keys, values, table, nodes, count, size, mask, score, glimpse)
             point(glimpse, pointers, table, preference, nodes, count, score)
-            top = best(score, mask, nodes, count, chosen)
+            top = best(score, mask, nodes, count, lane)
             if sharpness > ZERO:
                 for i in range(LANES):
-                    r = r0 + min(i, live - 1)
-                    c0, c1 = np.uint64(r % per * size + t), np.uint64(attempt + r // per)
-                    uniform[i] = draw(seed, c0, c1, identity[b])
-                sample(score, top, mask, nodes, count, sharpness, uniform, chosen)
+                    r = r0 + lesser(i, live - 1)
+                    lane[i] = draw(seed, np.uint64(r % per * size + t), np.uint64(attempt + r // per), identity[b])
+                sample(score, top, mask, nodes, count, sharpness, lane)
             for i in range(LANES):
-                node = nodes[min(max(np.int64(chosen[i]), 0), count - 1)]
+                node = following[i] = nodes[lesser(np.int64(lane[i]), count - 1)]
                 mask[node * LANES + i] = CLOSED
                 if i < live:
                     due[node] -= 1
                     actions[(out + i) * size + t] = node
-                    cost[out + i] += distance(xy, b * size + last[i], b * size + node)
-                last[i] = node
+            length = add(length, distance(xy, plane, last, following))
+            for i in range(LANES):
+                last[i] = following[i]
+        store(lane, 0, add(length, distance(xy, plane, last, first)))
         for i in range(live):
-            cost[out + i] += distance(xy, b * size + last[i], b * size + actions[(out + i) * size])
+            cost[out + i] = lane[i]
 
 
 @cache
@@ -483,7 +457,7 @@ def kernel() -> Any:
     arguments = types.void(
         *[types.int64] * 4, types.uint64, types.int64, types.float32, longs,
         *[floats] * 8, longs, words, types.CPointer(types.int16), floats,
-        *[floats] * 8, *[longs] * 4,
+        *[floats] * 7, *[longs] * 6,
     )  # fmt: skip
     try:
         return cfunc(arguments, error_model="numpy", cache=True)(run_tiles)
@@ -493,45 +467,31 @@ def kernel() -> Any:
 
 def scratch(size: int) -> list[np.ndarray]:
     """What one thread works on: the last row of arguments of `run_tiles`."""
-    floats = (WIDTH, WIDTH, WIDTH, size + 1, size + 1, size + BLOCK, 1, 1)
-    longs = (size + BLOCK, size + 1, LANES, LANES)
+    floats = (WIDTH, WIDTH, WIDTH, size + 1, size + 1, size + BLOCK, 1)
+    longs = (size + BLOCK, size + 1, LANES, LANES, LANES, LANES)
     return [np.empty(n * LANES, np.float32) for n in floats] + [np.empty(n, np.int64) for n in longs]
 
 
 def tsp_rollout(
-    tables: Tables,
-    xy: Tensor,
-    starts: Tensor,
-    key: Tensor,
-    seed: int,
-    attempt: int,
-    *,
-    temperature: float = 1.0,
-    threads: int | None = None,
-) -> tuple[Tensor, Tensor]:
+    tables: Tables, xy: Tensor, starts: Tensor, key: Tensor, seed: int, attempt: int, *,
+    temperature: float = 1.0, threads: int | None = None,
+) -> tuple[Tensor, Tensor]:  # fmt: skip
     """Costs [B, K, S] and actions [B, K, S, N] (int16). As many threads as torch uses, unless told otherwise."""
     (count, nodes, _), per, tried = xy.shape, starts.shape[1], tables.query_shift.shape[1]
     assert 0 <= int(starts.min()) <= int(starts.max()) < nodes
     actions, cost = np.empty((count, tried, per, nodes), np.int16), np.empty((count, tried, per), np.float32)
     sharpness = min(LOG2E / temperature, SHARPEST) if temperature else 0.0
     numbers = (count, nodes, tried, per, seed, attempt, sharpness)
-    identity = array(key, torch.int64).astype(np.uint64) & np.uint64(noise.WORD)
-    shared = (
-        np.zeros(1, np.int64),
-        *vars(tables).values(),
-        array(xy),
-        array(starts, torch.int64),
-        identity,
-        actions,
-        cost,
-    )
+    identity = array(key & noise.WORD, torch.int64).view(np.uint64)
+    inputs = (*vars(tables).values(), array(xy), array(starts, torch.int64), identity)
+    shared = (np.zeros(1, np.int64), *inputs, actions, cost)
     tiles = count * -(-tried * per // LANES)
     in_threads(min(threads or torch.get_num_threads(), tiles), lambda: launch(numbers, (*shared, *scratch(nodes))))
     return torch.from_numpy(cost), torch.from_numpy(actions)
 
 
 def launch(numbers: tuple[float, ...], arrays: tuple[np.ndarray, ...]) -> None:
-    """Call the kernel, without Python's lock."""
+    """Call the kernel; Python's lock is free meanwhile."""
     function = kernel().ctypes
     pointers = (x.ctypes.data_as(kind) for x, kind in zip(arrays, function.argtypes[len(numbers) :], strict=True))
     function(*numbers, *pointers)

@@ -27,7 +27,7 @@ class Tables:
     value: Tensor  # [B, NP, E]
     pointer: Tensor  # [B, NP, E]
     query_last: Tensor  # [B, NP, E]
-    query_first: Tensor  # [B, NP, E]
+    query_context: Tensor  # [B, NP, E] of the first node (TSP), or [B, E] float32 per unit of capacity left (CVRP)
     query_shift: Tensor  # [B, K, E]
     pointer_shift: Tensor  # [B, K, NP] float32
 
@@ -41,12 +41,17 @@ def tables(memory: Any, shift: Any, dtype: torch.dtype = torch.bfloat16) -> Tabl
     def rows(x: Tensor, factor: float = 1.0) -> Tensor:
         return torch.nn.functional.pad(x * factor, (0, 0, 0, padding)).to(dtype)
 
+    def context_rows() -> Tensor:
+        if memory.query_load is not None:
+            return (memory.query_load[:, 0] * scale).float().contiguous()
+        return rows(memory.query_first, scale)
+
     return Tables(
         key=rows(memory.key),
         value=rows(memory.value),
         pointer=rows(memory.pointer),
         query_last=rows(memory.query_last, scale),
-        query_first=rows(memory.query_first, scale),
+        query_context=context_rows(),
         query_shift=(shift.query * scale).to(dtype).contiguous(),
         pointer_shift=torch.nn.functional.pad(shift.pointer, (0, padding)).float().contiguous(),
     )
@@ -67,15 +72,21 @@ def head_tables(TABLE, cols, TRANSPOSED: tl.constexpr, H: tl.constexpr, D: tl.co
 
 @triton.jit
 def glimpse_logits(
-    QUERY_SHIFT, QUERY_FIRST, QUERY_LAST, keys, values, pointers, logits, mask, latent, first, last,
-    H: tl.constexpr, D: tl.constexpr, DT: tl.constexpr, PREC: tl.constexpr,
+    QUERY_SHIFT, QUERY_CONTEXT, QUERY_LAST, keys, values, pointers, logits, mask, latent, context, last,
+    LOAD: tl.constexpr, H: tl.constexpr, D: tl.constexpr, DT: tl.constexpr, PREC: tl.constexpr,
 ):  # fmt: skip
-    """Pointer scores [M, NP] before the tanh: attention over open nodes head by head, accumulated on `logits`."""
+    """Pointer scores [M, NP] before the tanh: attention over open nodes head by head, accumulated on `logits`.
+
+    `context` is the first node of each row, or with LOAD its capacity left.
+    """
     E: tl.constexpr = H * D
     for h in tl.static_range(H):
         e = h * D + tl.arange(0, D)
         q = tl.load(QUERY_SHIFT + latent[:, None] * E + e[None, :]).to(tl.float32)
-        q += tl.load(QUERY_FIRST + first[:, None] * E + e[None, :]).to(tl.float32)
+        if LOAD:
+            q += context[:, None] * tl.load(QUERY_CONTEXT + e)[None, :]
+        else:
+            q += tl.load(QUERY_CONTEXT + context[:, None] * E + e[None, :]).to(tl.float32)
         q += tl.load(QUERY_LAST + last[:, None] * E + e[None, :]).to(tl.float32)
         scores = tl.dot(q.to(DT), keys[h], input_precision=PREC) + mask
         weight = tl.exp2(scores - tl.max(scores, 1)[:, None])
@@ -106,7 +117,7 @@ def pick(logits, mask, cols, uniform, sharpness, NP: tl.constexpr, GREEDY: tl.co
 
 @triton.jit
 def tsp_rollout_kernel(
-    KEY, VALUE, POINTER, QUERY_LAST, QUERY_FIRST, QUERY_SHIFT, POINTER_SHIFT, XY, START, ID, COUNTERS, ACTION, COST,
+    KEY, VALUE, POINTER, QUERY_LAST, QUERY_CONTEXT, QUERY_SHIFT, POINTER_SHIFT, XY, START, ID, COUNTERS, ACTION, COST,
     K, S, sharpness,
     N: tl.constexpr, NP: tl.constexpr, M: tl.constexpr, H: tl.constexpr, D: tl.constexpr,
     GREEDY: tl.constexpr, DT: tl.constexpr, PREC: tl.constexpr,
@@ -123,7 +134,7 @@ def tsp_rollout_kernel(
     VALUE += b * NP * E
     POINTER += b * NP * E
     QUERY_LAST += b * NP * E
-    QUERY_FIRST += b * NP * E
+    QUERY_CONTEXT += b * NP * E
     QUERY_SHIFT += b * K * E
     POINTER_SHIFT += b * K * NP
     XY += b * N * 2
@@ -147,8 +158,8 @@ def tsp_rollout_kernel(
     for t in range(1, N):
         logits = tl.load(POINTER_SHIFT + latent[:, None] * NP + cols[None, :])
         logits = glimpse_logits(
-            QUERY_SHIFT, QUERY_FIRST, QUERY_LAST, keys, values, pointers, logits, mask, latent, first, last,
-            H, D, DT, PREC,
+            QUERY_SHIFT, QUERY_CONTEXT, QUERY_LAST, keys, values, pointers, logits, mask, latent, first, last,
+            False, H, D, DT, PREC,
         )  # fmt: skip
         word, _, _, _ = tl.philox(seed, (start * N + t).to(tl.uint32), attempt, instance, tl.zeros([M], tl.uint32))
         last = pick(logits, mask, cols, tl.uint_to_uniform_float(word), sharpness, NP, GREEDY)
@@ -165,6 +176,77 @@ def tsp_rollout_kernel(
     tl.store(COST + b * R + r, cost, mask=valid)
 
 
+@triton.jit
+def cvrp_rollout_kernel(
+    KEY, VALUE, POINTER, QUERY_LAST, QUERY_CONTEXT, QUERY_SHIFT, POINTER_SHIFT, XY, START, ID, COUNTERS, ACTION, COST,
+    DEMAND, CAPACITY, K, S, T, sharpness,
+    N: tl.constexpr, NP: tl.constexpr, M: tl.constexpr, H: tl.constexpr, D: tl.constexpr,
+    GREEDY: tl.constexpr, DT: tl.constexpr, PREC: tl.constexpr,
+):  # fmt: skip
+    E: tl.constexpr = H * D
+    b = tl.program_id(0).to(tl.int64)
+    R = K * S
+    r = tl.program_id(1) * M + tl.arange(0, M)  # rollout r: latent r // S from start r % S
+    valid = r < R
+    r = tl.minimum(r, R - 1)
+    latent = r // S
+    start = r % S
+    KEY += b * NP * E
+    VALUE += b * NP * E
+    POINTER += b * NP * E
+    QUERY_LAST += b * NP * E
+    QUERY_CONTEXT += b * E
+    QUERY_SHIFT += b * K * E
+    POINTER_SHIFT += b * K * NP
+    XY += b * N * 2
+    DEMAND += b * N
+    ACTION += b * T * R
+    seed = tl.load(COUNTERS)
+    attempt = (tl.load(COUNTERS + 1) + latent).to(tl.uint32)
+    instance = tl.load(ID + b).to(tl.uint32) + tl.zeros([M], tl.uint32)
+    cols = tl.arange(0, NP)
+    demand = tl.load(DEMAND + cols, mask=cols < N, other=0)
+    capacity = tl.load(CAPACITY + b)
+    last = tl.load(START + b * S + start)
+    left = capacity - tl.load(DEMAND + last)
+    waiting = tl.zeros([M], tl.int32) + (N - 2)  # customers not yet served: all but the first
+    # One tile holds both reasons to be closed: served for good (beyond 1.5 CLOSED), or too large for this vehicle.
+    mask = tl.where((cols[None, :] < N) & (cols[None, :] != last[:, None]), 0.0, 2.0 * CLOSED)
+    home_x = tl.load(XY)
+    home_y = tl.load(XY + 1)
+    x = tl.load(XY + last * 2)
+    y = tl.load(XY + last * 2 + 1)
+    cost = tl.sqrt((x - home_x) * (x - home_x) + (y - home_y) * (y - home_y))
+    keys = head_tables(KEY, cols, True, H, D)
+    values = head_tables(VALUE, cols, False, H, D)
+    pointers = head_tables(POINTER, cols, True, H, D)
+    tl.store(ACTION + r, last.to(tl.int16), mask=valid)
+    t = 1
+    while (t < T) & (tl.max(waiting + last, 0) > 0):  # until every vehicle is home and nobody waits
+        # Integer comparisons, so no epsilon. The depot is open unless the vehicle is there while somebody waits.
+        mask = tl.where(mask < 1.5 * CLOSED, mask, tl.where(demand[None, :] <= left[:, None], 0.0, CLOSED))
+        depot = tl.where((last == 0) & (waiting > 0), CLOSED, 0.0)
+        mask = tl.where(cols[None, :] == 0, depot[:, None], mask)
+        logits = tl.load(POINTER_SHIFT + latent[:, None] * NP + cols[None, :])
+        logits = glimpse_logits(
+            QUERY_SHIFT, QUERY_CONTEXT, QUERY_LAST, keys, values, pointers, logits, mask, latent,
+            left.to(tl.float32), last, True, H, D, DT, PREC,
+        )  # fmt: skip
+        word, _, _, _ = tl.philox(seed, (start * T + t).to(tl.uint32), attempt, instance, tl.zeros([M], tl.uint32))
+        last = pick(logits, mask, cols, tl.uint_to_uniform_float(word), sharpness, NP, GREEDY)
+        left = tl.where(last == 0, capacity, left - tl.load(DEMAND + last))
+        waiting -= (last > 0).to(tl.int32)
+        mask = tl.where(cols[None, :] == last[:, None], CLOSED * (1 + t), mask)  # the depot's column is set anew above
+        x1 = tl.load(XY + last * 2)
+        y1 = tl.load(XY + last * 2 + 1)
+        cost += tl.sqrt((x1 - x) * (x1 - x) + (y1 - y) * (y1 - y))
+        x, y = x1, y1
+        tl.store(ACTION + t * R + r, last.to(tl.int16), mask=valid)
+        t += 1
+    cost += tl.sqrt((home_x - x) * (home_x - x) + (home_y - y) * (home_y - y))
+    tl.store(COST + b * R + r, cost, mask=valid)
+
+
 def tile(instances: int, rollouts: int, padded: int) -> tuple[int, int]:
     """Rollouts per program and warps: large tiles read tables less often, small ones fill the chip's 132 processors."""
     largest = max(16, 128 * 128 // padded)
@@ -173,30 +255,68 @@ def tile(instances: int, rollouts: int, padded: int) -> tuple[int, int]:
     return rows, max(1, min(8, rows * padded // 2048))
 
 
+@dataclass(frozen=True)
+class Launch:
+    """What both kernels are started with, and where their results go."""
+
+    grid: tuple[int, int]
+    inputs: tuple[Tensor, ...]
+    actions: Tensor  # [B, T, R] int16; 0 where a rollout ended before
+    cost: Tensor  # [B, R]
+    sizes: tuple[int, int]  # K, S
+    options: dict[str, Any]
+
+    @property
+    def results(self) -> tuple[Tensor, Tensor]:
+        """Costs [B, K, S] and actions [B, K, S, T], the latter a strided view."""
+        shape = (len(self.cost), *self.sizes)
+        return self.cost.view(shape), self.actions.transpose(1, 2).view(*shape, -1)
+
+
+def launch(
+    tables: Tables, xy: Tensor, starts: Tensor, key: Tensor, counters: Tensor, steps: int, greedy: bool,
+    shape: tuple[int, int] | None,
+) -> Launch:  # fmt: skip
+    """Tiles, buffers and common arguments of a rollout of `steps` actions."""
+    (count, nodes, _), per, tried = xy.shape, starts.shape[1], tables.query_shift.shape[1]
+    padded, rollouts = tables.key.shape[1], tried * per
+    rows, warps = shape or tile(count, rollouts, padded)
+    actions = torch.zeros(count, steps, rollouts, dtype=torch.int16, device=xy.device)
+    cost = torch.empty(count, rollouts, device=xy.device)
+    inputs = (
+        tables.key, tables.value, tables.pointer, tables.query_last, tables.query_context, tables.query_shift,
+        tables.pointer_shift, xy.contiguous(), starts.to(torch.int32).contiguous(), key, counters, actions, cost,
+    )  # fmt: skip
+    half = tables.key.dtype == torch.bfloat16
+    options = {
+        "N": nodes, "NP": padded, "M": rows, "H": HEADS, "D": HEAD_WIDTH, "GREEDY": greedy,
+        "DT": tl.bfloat16 if half else tl.float32, "PREC": "ieee", "num_warps": warps, "num_stages": 1,
+    }  # fmt: skip
+    return Launch((count, triton.cdiv(rollouts, rows)), inputs, actions, cost, (tried, per), options)
+
+
 def tsp_rollout(
-    tables: Tables,
-    xy: Tensor,
-    starts: Tensor,
-    key: Tensor,
-    counters: Tensor,
-    *,
-    temperature: float = 1.0,
+    tables: Tables, xy: Tensor, starts: Tensor, key: Tensor, counters: Tensor, *, temperature: float = 1.0,
     shape: tuple[int, int] | None = None,
-) -> tuple[Tensor, Tensor]:
+) -> tuple[Tensor, Tensor]:  # fmt: skip
     """Costs [B, K, S] and actions [B, K, S, N] (int16; a strided view). `counters` is [seed, first attempt], int64.
 
     The counters live on the device so that a CUDA graph can be replayed with other noise.
     """
-    (count, nodes, _), per, tried = xy.shape, starts.shape[1], tables.query_shift.shape[1]
-    padded, rollouts, dtype = tables.key.shape[1], tried * per, tables.key.dtype
-    rows, warps = shape or tile(count, rollouts, padded)
-    actions = torch.empty(count, nodes, rollouts, dtype=torch.int16, device=xy.device)
-    cost = torch.empty(count, rollouts, device=xy.device)
-    tsp_rollout_kernel[(count, triton.cdiv(rollouts, rows))](
-        tables.key, tables.value, tables.pointer, tables.query_last, tables.query_first, tables.query_shift,
-        tables.pointer_shift, xy.contiguous(), starts.to(torch.int32).contiguous(), key, counters, actions, cost,
-        tried, per, LOG2E.value / (temperature or 1.0),
-        N=nodes, NP=padded, M=rows, H=HEADS, D=HEAD_WIDTH, GREEDY=temperature == 0.0,
-        DT=tl.bfloat16 if dtype == torch.bfloat16 else tl.float32, PREC="ieee", num_warps=warps, num_stages=1,
-    )  # fmt: skip
-    return cost.view(count, tried, per), actions.transpose(1, 2).view(count, tried, per, -1)
+    start = launch(tables, xy, starts, key, counters, xy.shape[1], temperature == 0.0, shape)
+    sharpness = LOG2E.value / (temperature or 1.0)
+    tsp_rollout_kernel[start.grid](*start.inputs, *start.sizes, sharpness, **start.options)
+    return start.results
+
+
+def cvrp_rollout(
+    tables: Tables, xy: Tensor, demand: Tensor, capacity: Tensor, starts: Tensor, key: Tensor, counters: Tensor, *,
+    temperature: float = 1.0, shape: tuple[int, int] | None = None,
+) -> tuple[Tensor, Tensor]:  # fmt: skip
+    """The same for CVRP: actions [B, K, S, 2n], padded with the depot. Demands and capacities are whole."""
+    steps = 2 * (xy.shape[1] - 1)
+    start = launch(tables, xy, starts, key, counters, steps, temperature == 0.0, shape)
+    whole = (demand.to(torch.int32).contiguous(), capacity.to(torch.int32).contiguous())
+    sharpness = LOG2E.value / (temperature or 1.0)
+    cvrp_rollout_kernel[start.grid](*start.inputs, *whole, *start.sizes, steps, sharpness, **start.options)
+    return start.results

@@ -7,7 +7,7 @@ values adds a constant to the glimpse. Keys and values are therefore shared by a
 
 import math
 from dataclasses import dataclass, replace
-from typing import Literal, Self
+from typing import Literal, TypeVar
 
 import torch
 import torch.nn.functional as F  # noqa: N812
@@ -16,6 +16,8 @@ from torch import Tensor, nn
 
 from rhumbline.policies.space import Box
 from rhumbline.record import Record
+
+P = TypeVar("P", bound="RoutingPolicy")
 
 CLIP = 10.0  # logits are CLIP * tanh(.)
 
@@ -90,6 +92,12 @@ class Encoder(nn.Module):
         return x
 
 
+def shares(capacity: Int[Tensor, "B"] | None) -> Int[Tensor, "B 1 1"]:
+    """Capacities that a vector over channels can be divided by."""
+    assert capacity is not None, "a decoder whose context is the load needs capacities"
+    return capacity[:, None, None]
+
+
 def square(width: int) -> nn.Parameter:
     """A projection matrix with torch's usual initial values."""
     bound = width**-0.5
@@ -126,7 +134,7 @@ class PointerDecoder(nn.Module):
             value=embedding @ self.value,
             pointer=embedding @ self.output.T / math.sqrt(self.width),
             embedding=embedding,
-            query_load=None if capacity is None else self.query_load / capacity[:, None, None],
+            query_load=None if self.query_load is None else self.query_load / shares(capacity),
         )
 
     def condition(self, memory: Memory, latents: Float[Tensor, "B K Z"]) -> Shift:
@@ -173,7 +181,7 @@ class RoutingPolicy(nn.Module):
         """What each latent changes."""
         return self.decoder.condition(memory, latents)
 
-    def widened(self, latent: int, amplify: float = 100.0) -> Self:
+    def widened(self: P, latent: int, amplify: float = 100.0) -> P:
         """The same policy with a latent space whose every point behaves exactly alike (spec 2.4)."""
         wide = type(self)(replace(self.architecture, latent=latent, amplify=amplify))
         own = {n: x for n, x in self.state_dict().items() if not n.endswith(("_latent", "amplify"))}

@@ -18,6 +18,7 @@ from rhumbline.record import Record
 # Capacity of the field's random instances by number of customers (Kool et al. 2019, Hottung et al. 2022).
 CAPACITY = {20: 30, 50: 40, 100: 50, 125: 55, 150: 60, 200: 70, 500: 100}
 LARGEST_DEMAND = 9
+LARGEST_CAPACITY = 10**15  # sums over 1,000 customers stay within 64 bits
 
 
 @dataclass(frozen=True, eq=False)
@@ -39,11 +40,19 @@ class CVRPInstance:
     best_known: float | None = None
 
     def __post_init__(self) -> None:
+        if not 1 <= self.capacity <= LARGEST_CAPACITY:
+            raise InputError(f"{self.name}: the capacity is {self.capacity}, expected 1 to {LARGEST_CAPACITY}")
         for customer, demand in enumerate(self.demands):
             if demand > self.capacity:
                 raise InputError(
                     f"{self.name}: customer {customer} demands {demand}, more than the capacity {self.capacity}"
                 )
+        needed = fewest_vehicles(self.demands, self.capacity)
+        if self.vehicles is not None and self.vehicles < needed:
+            raise InputError(
+                f"{self.name}: {self.vehicles} vehicles are allowed, but the demand of {sum(self.demands)} needs at "
+                f"least {needed} of capacity {self.capacity}"
+            )
 
     @property
     def size(self) -> int:
@@ -240,7 +249,9 @@ class CVRP:
         place = torch.arange(steps, device=actions.device).expand(count, views, steps)
         place = torch.where(back & (actions != 0)[:, None], steps - 1 - place, place)
         depot_last = (actions == 0)[:, None].expand(count, views, steps).long()
-        order = torch.where(real, (rank * 2 + depot_last) * steps + place, 2 * steps * steps).argsort(dim=2, stable=True)
+        order = torch.where(real, (rank * 2 + depot_last) * steps + place, 2 * steps * steps).argsort(
+            dim=2, stable=True
+        )
         return actions[:, None].expand(-1, views, -1).gather(2, order)
 
     def improve(self, batch: CVRPBatch, actions: Int[Tensor, "B R T"], rounds: int) -> Int[Tensor, "B R T"]:
@@ -262,15 +273,28 @@ def from_arrays(
     depot: np.ndarray, customers: np.ndarray, demands: np.ndarray, capacity: int, name: str = "arrays"
 ) -> CVRPInstance:
     """An instance from a depot [2], customers [n, 2], whole demands [n] and a capacity; straight lines, unrounded."""
-    depot, customers, demands = np.asarray(depot), np.asarray(customers), np.asarray(demands)
+    depot, customers, demands, load = (np.asarray(x) for x in (depot, customers, demands, capacity))
+    arrays = {"depot": depot, "customers": customers, "demands": demands, "capacity": load}
+    for what, array in arrays.items():
+        if array.dtype.kind not in "iuf":
+            raise InputError(f"{name}: expected real numbers as {what}, got {array.dtype}")
     if depot.shape != (2,) or customers.ndim != 2 or customers.shape[1] != 2 or demands.shape != customers.shape[:1]:
         shapes = f"{depot.shape}, {customers.shape}, {demands.shape}"
         raise InputError(f"{name}: expected a depot [2], customers [n, 2] and demands [n], got shapes {shapes}")
+    if not 1 <= len(customers) < CVRP.largest:
+        raise InputError(f"{name}: has {len(customers)} customers; 1 to {CVRP.largest - 1} are supported")
+    if load.shape or not (np.isfinite(load) and load == np.rint(load)):
+        raise InputError(f"{name}: the capacity is {capacity}, expected a whole number")
     xy = np.concatenate([depot[None], customers]).astype(np.float64)
     whole = np.isfinite(demands).all() and (demands == np.rint(demands)).all() and (demands >= 0).all()
     if not np.isfinite(xy).all() or not whole:
         raise InputError(f"{name}: positions must be finite, and demands whole numbers of at least 0")
-    return CVRPInstance(name, "EXACT_2D", (0, *(int(q) for q in demands)), int(capacity), xy=xy)
+    return CVRPInstance(name, "EXACT_2D", (0, *(int(q) for q in demands)), int(load), xy=xy)
+
+
+def fewest_vehicles(demands: Sequence[int], capacity: int) -> int:
+    """No fleet of fewer vehicles can carry the demand; whether this many can is a packing problem."""
+    return max(1, -(-sum(demands) // capacity))
 
 
 def usual_capacity(customers: int) -> int:

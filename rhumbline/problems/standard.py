@@ -4,7 +4,7 @@ from dataclasses import dataclass
 from hashlib import sha256
 
 import numpy as np
-from jaxtyping import Float
+from jaxtyping import Float, Int
 
 from rhumbline.errors import InputError
 
@@ -13,10 +13,11 @@ from rhumbline.errors import InputError
 class StandardSet:
     """How a set was drawn: one seed of NumPy's legacy generator for the whole file."""
 
-    size: int
+    size: int  # cities or customers
     count: int
     seed: int
     digest: str  # first 32 hex digits of the SHA-256 over the float64 bytes
+    capacity: int = 0  # of vehicles
 
 
 TSP_SETS = {
@@ -25,16 +26,43 @@ TSP_SETS = {
     "tsp150": StandardSet(150, 1_000, 1235, "0396c6e697c14c89d19b36cc22446c8b"),
     "tsp200": StandardSet(200, 1_000, 1235, "1a44b500ef93e22c519940f397f883b2"),
 }
+CVRP_SETS = {
+    "vrp100": StandardSet(100, 10_000, 1234, "960e0cda2ce7440f55601df5f74221b1", 50),
+    "vrp125": StandardSet(125, 1_000, 1235, "1cfa12202661ee8657e17ea72d15e025", 55),
+    "vrp150": StandardSet(150, 1_000, 1235, "5f8ca6e257515659c79d84f73c56848a", 60),
+    "vrp200": StandardSet(200, 1_000, 1235, "a09d0ce45db0144444acee8df2db6844", 70),
+}
 
 
 def tsp_set(name: str) -> Float[np.ndarray, "count N 2"]:
     """Coordinates of a standard TSP test set; raises if this NumPy draws other numbers."""
-    if name not in TSP_SETS:
-        raise InputError(f"no standard set '{name}'; known: {', '.join(TSP_SETS)}")
-    s = TSP_SETS[name]
-    xy = np.random.RandomState(s.seed).uniform(size=(s.count, s.size, 2))
-    if sha256(np.ascontiguousarray(xy).tobytes()).hexdigest()[:32] != s.digest:
+    s = find(TSP_SETS, name)
+    return verified(name, s, np.random.RandomState(s.seed).uniform(size=(s.count, s.size, 2)))
+
+
+def cvrp_set(name: str) -> tuple[Float[np.ndarray, "count N 2"], Int[np.ndarray, "count N"], int]:
+    """Positions, demands (the depot's first) and the capacity of a standard CVRP test set; raises as `tsp_set` does."""
+    s = find(CVRP_SETS, name)
+    stream = np.random.RandomState(s.seed)
+    depots, customers = stream.uniform(size=(s.count, 1, 2)), stream.uniform(size=(s.count, s.size, 2))
+    nodes = np.zeros((s.count, s.size + 1, 3))
+    nodes[..., :2] = np.concatenate([depots, customers], axis=1)
+    nodes[:, 1:, 2] = stream.randint(1, 10, size=(s.count, s.size))
+    verified(name, s, nodes)
+    return nodes[..., :2].copy(), nodes[..., 2].astype(np.int64), s.capacity
+
+
+def find(sets: dict[str, StandardSet], name: str) -> StandardSet:
+    """The recipe of a set."""
+    if name not in sets:
+        raise InputError(f"no standard set '{name}'; known: {', '.join(sets)}")
+    return sets[name]
+
+
+def verified(name: str, recipe: StandardSet, drawn: np.ndarray) -> np.ndarray:
+    """The same array, or an error unless it has the published hash."""
+    if sha256(np.ascontiguousarray(drawn).tobytes()).hexdigest()[:32] != recipe.digest:
         raise InputError(
             f"{name}: the regenerated set does not have the published hash; this NumPy draws other numbers"
         )
-    return xy
+    return drawn

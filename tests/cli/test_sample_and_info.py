@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 import torch
 
-from rhumbline import __version__
+from rhumbline import __version__, kernels
 from rhumbline.checkpoint import shipped
 from rhumbline.formats.dataset import load_dataset
 
@@ -83,9 +83,10 @@ def test_info_tells_versions_devices_and_engines(rhumb: Run) -> None:
 
 
 @pytest.mark.skipif(torch.cuda.is_available(), reason="the fused engine may run here")
-def test_info_says_why_an_engine_is_missing(rhumb: Run) -> None:
-    """A reason, not just a no."""
-    reason = "the fused engine needs an NVIDIA GPU with Triton, and this runs on the CPU"
+def test_info_says_why_an_engine_is_missing(rhumb: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A reason and a remedy, not just a no."""
+    reason = "the fused engine needs numba on a CPU; get it with: pip install 'rhumbline[cpu]'"
+    monkeypatch.setattr(kernels, "why_not_numba", lambda: reason)
     assert json.loads(rhumb("info", "--json").stdout)["engines"]["fused"] == reason
     assert f"engine       fused: not available: {reason}" in rhumb("info").stdout
 

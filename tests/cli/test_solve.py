@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+import torch
 
 from rhumbline.formats import read
 from rhumbline.formats.dataset import save_dataset
@@ -60,6 +61,18 @@ def test_keys_come_in_the_documented_order(rhumb: Run, policy: Path, tsp: Run) -
     done = rhumb("solve", tsp("a"), "--policy", policy, "--attempts", 1, "--device", "cpu", "--json", "--quiet")
     (found,) = records(done.stdout)
     assert (list(found), found["gap"]) == (KEYS, None)
+
+
+def test_threads_change_the_speed_only(rhumb: Run, policy: Path, tsp: Run) -> None:
+    """--threads reaches torch, by which the fused engine goes too; plans do not depend on it, and 0 is wrong usage."""
+    words = ("solve", tsp("a"), "--policy", policy, "--attempts", 4, "--device", "cpu", "--json", "--quiet")
+    plans = []
+    for count in (2, 1):
+        (found,) = records(rhumb(*words, "--threads", count).stdout)
+        assert torch.get_num_threads() == count
+        plans.append(found["plan"])
+    assert plans[0] == plans[1]
+    assert rhumb(*words, "--threads", 0).exit_code == 2
 
 
 def test_people_get_a_line_before_and_a_line_after(rhumb: Run, policy: Path, square: Path, tmp_path: Path) -> None:

@@ -22,7 +22,7 @@ pytestmark = [
 NEAR_TIE = 1e-6  # of the total weight: float32 sums in another order
 SMALL_TILE = (16, 1)
 SEED, ATTEMPT = (5 << 32) + 17, 6
-CPU, CUDA = torch.device("cpu"), torch.device("cuda")
+CUDA = torch.device("cuda")
 
 
 @pytest.fixture(scope="module")
@@ -153,7 +153,6 @@ def test_tiles_fill_the_chip(instances: int, rollouts: int, padded: int, expecte
 @pytest.mark.parametrize(
     ("problem", "device", "nodes", "words"),
     [
-        ("tsp", CPU, 10, "needs an NVIDIA GPU with Triton, and this runs on the CPU"),
         ("jssp", CUDA, 10, "there is no fused kernel for jssp"),
         ("tsp", CUDA, 257, "takes up to 256 nodes, and there are 257"),
     ],

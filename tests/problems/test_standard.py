@@ -1,9 +1,11 @@
 """The standard test sets come from seeds alone."""
 
+import numpy as np
 import pytest
 
 from rhumbline.errors import InputError
 from rhumbline.problems import standard
+from rhumbline.problems.cvrp import from_arrays
 
 
 @pytest.mark.parametrize(
@@ -26,3 +28,48 @@ def test_unknown_set() -> None:
     """The message lists the sets there are."""
     with pytest.raises(InputError, match="no standard set 'tsp101'; known: tsp100, tsp125, tsp150, tsp200"):
         standard.tsp_set("tsp101")
+
+
+@pytest.mark.parametrize(
+    ("name", "first", "capacity"),
+    [
+        ("vrp100", [0.1915194503788923, 0.6221087710398319], 50),
+        ("vrp125", [0.9537625822517408, 0.9921264707372405], 55),
+        ("vrp150", [0.9537625822517408, 0.9921264707372405], 60),
+        ("vrp200", [0.9537625822517408, 0.9921264707372405], 70),
+    ],
+)
+def test_vehicle_routing_sets_have_their_published_hash(name: str, first: list[float], capacity: int) -> None:
+    """Depots, customers and demands are drawn anew bit for bit; the depot comes first and demands nothing."""
+    xy, demands, load = standard.cvrp_set(name)
+    count, size = standard.CVRP_SETS[name].count, standard.CVRP_SETS[name].size
+    assert (xy.shape, demands.shape, load) == ((count, size + 1, 2), (count, size + 1), capacity)
+    assert xy[0, 0].tolist() == first
+    assert not demands[:, 0].any()
+    assert (demands[:, 1:].min(), demands[:, 1:].max()) == (1, 9)
+
+
+def test_rows_of_a_set_are_instances() -> None:
+    """The arrays go into `from_arrays` as they are."""
+    xy, demands, capacity = standard.cvrp_set("vrp125")
+    instance = from_arrays(xy[7, 0], xy[7, 1:], demands[7, 1:], capacity)
+    assert (instance.size, instance.capacity) == (126, 55)
+    assert instance.demands == tuple(demands[7].tolist())
+
+
+def test_other_demands_are_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The hash covers the demands too: others at the same positions are refused."""
+
+    class Other(np.random.RandomState):
+        def randint(self, low: int, high: int, size: tuple[int, int]) -> np.ndarray:  # type: ignore[override]
+            return super().randint(low, high, size=size)[:, ::-1]
+
+    monkeypatch.setattr(np.random, "RandomState", Other)
+    with pytest.raises(InputError, match="vrp125: the regenerated set does not have the published hash"):
+        standard.cvrp_set("vrp125")
+
+
+def test_unknown_vehicle_routing_set() -> None:
+    """The sets of the two problems are not mixed up."""
+    with pytest.raises(InputError, match="no standard set 'tsp100'; known: vrp100, vrp125, vrp150, vrp200"):
+        standard.cvrp_set("tsp100")

@@ -1,0 +1,264 @@
+"""The CPU kernel, compiled, against the plain engine."""
+
+import os
+import subprocess
+import sys
+from dataclasses import replace
+
+import pytest
+import torch
+
+from rhumbline import kernels, noise
+from rhumbline.decoding import BELOW_ONE, choose, rollout
+from rhumbline.errors import MissingExtra
+from rhumbline.policies.tsp import Architecture
+from rhumbline.problems.tsp import TSP, TSPBatch
+
+pytest.importorskip("numba")
+from rhumbline.kernels import cpu
+
+NEAR_TIE = 1e-5  # of the total weight, or of a logit: float32 sums in another order
+SEED, ATTEMPT = (5 << 32) + 17, 6
+CPU = torch.device("cpu")
+
+
+@pytest.fixture(scope="module")
+def wide(make_policy):
+    """A policy of the sizes the kernel is made for."""
+    return make_policy(latent=4, width=128, heads=8, hidden=64)
+
+
+def problem_of(nodes: int, count: int, tried: int, starts: int, policy) -> tuple[TSPBatch, torch.Tensor, torch.Tensor]:
+    rng = torch.Generator().manual_seed(nodes)
+    batch = TSP().sample(count, nodes, rng)
+    batch = replace(batch, key=torch.tensor([0xF0000001, 12, 0x7FFFFFFF])[:count])  # keys are 32-bit hashes
+    first = torch.stack([torch.randperm(nodes, generator=rng)[:starts] for _ in range(count)])
+    return batch, policy.space.sample((count, tried), rng), first
+
+
+def by_kernel(policy, batch, latents, first, temperature: float, **options) -> tuple[torch.Tensor, torch.Tensor]:
+    memory = policy.encode(batch)
+    tables = cpu.tables(memory, policy.condition(memory, latents))
+    return cpu.tsp_rollout(tables, batch.xy, first, batch.key, SEED, ATTEMPT, temperature=temperature, **options)
+
+
+def assert_tours(actions: torch.Tensor) -> None:
+    tours = actions.long()
+    assert torch.equal(tours.sort(-1).values, torch.arange(tours.shape[-1]).expand_as(tours))
+
+
+def assert_choices_are_those_of_torch(policy, batch, latents, actions, temperature: float) -> None:
+    """Every action of the kernel, given those before it, is what the same uniform selects in torch, or a near tie."""
+    problem, (_, tried, per, nodes) = TSP(), actions.shape
+    tours = actions.flatten(1, 2).long()
+    memory, state = policy.encode(batch), problem.replay(batch, tours)
+    shift = policy.condition(memory, latents.repeat_interleave(per * (nodes - 1), 1))
+    allowed = problem.mask(state)
+    logits = policy.logits(memory, shift, state, allowed)
+    uniform = noise.decoding(SEED, batch.key, ATTEMPT + torch.arange(tried), per, nodes)[..., 1:].flatten(1)
+    different = tours[:, :, 1:].flatten(1) != choose(logits, allowed, uniform, temperature)
+    logits = logits.double().masked_fill(~allowed, -torch.inf)
+    if temperature == 0:
+        taken = logits.gather(-1, tours[:, :, 1:].flatten(1)[..., None])[..., 0]
+        tie = logits.amax(-1) - taken
+    else:
+        sums = (logits / temperature).softmax(-1).cumsum(-1)
+        tie = (sums - uniform[..., None] * BELOW_ONE).abs().amin(-1)
+    assert (tie[different] < NEAR_TIE).all()
+    assert different.double().mean() < 0.002  # so the rule is the same, and not all decisions are near ties
+
+
+@pytest.mark.parametrize("temperature", [0.0, 0.1, 1.0, 3.0])
+@pytest.mark.parametrize("nodes", [2, 3, 13, 37, 101])
+def test_kernel_chooses_as_torch_does(wide, nodes: int, temperature: float) -> None:
+    """Choices are the plain engine's but for named near ties, costs agree to 1e-5, tours begin where they should."""
+    batch, latents, first = problem_of(nodes, 3, 4, min(nodes, 7), wide)
+    cost, actions = by_kernel(wide, batch, latents, first, temperature)
+    assert_tours(actions)
+    assert torch.equal(actions[..., 0].long(), first[:, None].expand(-1, 4, -1))
+    assert_choices_are_those_of_torch(wide, batch, latents, actions, temperature)
+    priced = TSP().cost(batch, actions.flatten(1, 2).long()).view_as(cost)
+    assert torch.allclose(cost, priced, rtol=1e-5)
+    plain = rollout(
+        TSP(), wide, batch, latents, first, seed=SEED, attempt=ATTEMPT, temperature=temperature, engine="torch"
+    )
+    same = (plain.actions == actions).all(-1)
+    assert same.float().mean() > 0.8  # the rest left the path at a near tie
+    assert torch.allclose(plain.cost[same], cost[same], rtol=1e-5)
+
+
+def test_a_single_city(wide) -> None:
+    """One city is a tour of length 0 for every latent."""
+    batch, latents, first = problem_of(1, 2, 3, 1, wide)
+    cost, actions = by_kernel(wide, batch, latents, first, 1.0)
+    assert (tuple(actions.shape), actions.any().item(), cost.any().item()) == ((2, 3, 1, 1), False, False)
+
+
+def test_one_rollout(wide) -> None:
+    """A single rollout fills one lane, and nothing else is written."""
+    batch, latents, first = problem_of(13, 1, 1, 1, wide)
+    cost, actions = by_kernel(wide, batch, latents, first, 1.0)
+    assert (tuple(cost.shape), tuple(actions.shape)) == ((1, 1, 1), (1, 1, 1, 13))
+    assert_choices_are_those_of_torch(wide, batch, latents, actions, 1.0)
+
+
+def test_threads_change_nothing(wide) -> None:
+    """1,702 rollouts, the last tile partly filled, are bit for bit the same with 1, 2 and 5 threads."""
+    batch, latents, first = problem_of(37, 2, 23, 37, wide)
+    (cost, actions), *others = (by_kernel(wide, batch, latents, first, 1.0, threads=n) for n in (1, 2, 5))
+    assert_choices_are_those_of_torch(wide, batch, latents, actions, 1.0)
+    for other_cost, other_actions in others:
+        assert torch.equal(other_cost, cost)
+        assert torch.equal(other_actions, actions)
+
+
+@pytest.mark.parametrize("temperature", [0.0, 1.0])
+def test_neither_chunks_nor_lanes_change_anything(wide, temperature: float) -> None:
+    """Whatever shares a tile with a rollout, its actions and its cost stay bit for bit the same."""
+    batch, latents, first = problem_of(13, 3, 5, 13, wide)
+    whole, *split = (
+        rollout(TSP(), wide, batch, latents, first, seed=7, temperature=temperature, chunk=c, engine="fused")
+        for c in (None, 1, 13, 26, 65, 130)
+    )
+    for part in split:
+        assert torch.equal(part.actions, whole.actions)
+        assert torch.equal(part.cost, whole.cost)
+
+
+@pytest.mark.parametrize(("temperature", "rounds"), [(1.0, 100), (0.05, 10), (1e-30, 1), (1e30, 10)])
+def test_every_sampled_tour_is_one(wide, temperature: float, rounds: int) -> None:
+    """No uniform selects a visited city: a million decisions at temperature 1, fewer at the edges."""
+    batch, latents, first = problem_of(101, 1, rounds, 101, wide)
+    _, actions = by_kernel(wide, batch, latents, first, temperature)
+    assert_tours(actions)
+
+
+def test_saturated_scores(wide) -> None:
+    """Scores far beyond the range of tanh and of exp2 still give tours."""
+    batch, latents, first = problem_of(37, 1, 4, 37, wide)
+    memory = wide.encode(batch)
+    tables = cpu.tables(memory.map(lambda x: x * 30.0), wide.condition(memory, latents).map(lambda x: x * 30.0))
+    for temperature in (0.0, 1.0):
+        options = {"temperature": temperature}
+        _, actions = cpu.tsp_rollout(tables, batch.xy, first, batch.key, SEED, ATTEMPT, **options)
+        assert_tours(actions)
+
+
+def test_a_policy_of_nan_harms_nobody(wide) -> None:
+    """Without numbers there is no tour, but every action is a city and memory stays whole."""
+    batch, latents, first = problem_of(37, 2, 2, 37, wide)
+    memory = wide.encode(batch).map(lambda x: x * torch.nan)
+    tables = cpu.tables(memory, wide.condition(memory, latents))
+    for temperature in (0.0, 1.0):
+        options = {"temperature": temperature, "threads": 2}
+        _, actions = cpu.tsp_rollout(tables, batch.xy, first, batch.key, SEED, ATTEMPT, **options)
+        assert ((actions >= 0) & (actions < 37)).all()
+
+
+def test_costs_follow_the_file(wide, make_instances) -> None:
+    """Where a file's metric rounds, costs are sums of its whole numbers, on this engine as on the plain one."""
+    instance = replace(make_instances(1, 13, scale=50.0)[0], metric="EUC_2D")
+    batch = TSP().collate([instance])
+    latents, starts = torch.zeros(1, 2, 4), TSP().starts(batch)
+    fused, plain = (rollout(TSP(), wide, batch, latents, starts, seed=1, engine=e) for e in ("fused", "torch"))
+    assert torch.equal(fused.cost, fused.cost.round())
+    assert torch.equal(fused.cost[0, 0, 0], TSP().cost(batch, fused.actions[:, 0, :1].long())[0, 0])
+    same = (fused.actions == plain.actions).all(-1)
+    assert same.any()
+    assert torch.equal(fused.cost[same], plain.cost[same])
+
+
+SMALL = """
+import torch
+from rhumbline.kernels import cpu
+rng = torch.Generator().manual_seed(0)
+def some(*shape): return torch.randn(shape, generator=rng).numpy() * 0.3
+tables = cpu.Tables(*(some(1, 8, 12, 16) for _ in range(2)), some(1, 12, 128), *(some(1, 11, 128) for _ in range(2)),
+                    some(1, 3, 128), some(1, 3, 11))
+options = {"threads": 2}
+cost, actions = cpu.tsp_rollout(tables, torch.rand(1, 11, 2, generator=rng), torch.arange(11)[None],
+                                torch.tensor([3]), 5, 0, **options)
+print(cpu.LANES, *actions.flatten().tolist(), f"{cost.double().sum().item():.3f}")
+"""
+
+
+def run_small(**environment: str) -> list[str]:
+    done = subprocess.run(
+        [sys.executable, "-c", SMALL], env=os.environ | environment, capture_output=True, text=True, check=True
+    )
+    return done.stdout.split()
+
+
+@pytest.mark.skipif(cpu.LANES == 8, reason="this machine has no wider vectors")
+def test_machines_without_avx_512() -> None:
+    """Code for eight lanes of AVX2 makes the same 33 tours as code for sixteen."""
+    narrow = run_small(NUMBA_CPU_NAME="haswell", NUMBA_CPU_FEATURES="+avx,+avx2,+fma,+bmi,+bmi2,+popcnt,+sse4.2")
+    assert (narrow[0], len(narrow)) == ("8", 33 * 11 + 2)
+    assert narrow[1:] == run_small()[1:]
+
+
+# --- which engine
+
+
+def test_policies_of_other_sizes_take_torch(policy, make_batch) -> None:
+    """The kernel is for 8 heads of width 16; a smaller policy runs on torch, and the reason can be had."""
+    words = "takes policies with 8 heads of width 16, and this one has 2 of 16"
+    assert words in kernels.why_not("tsp", CPU, 10, policy.architecture)
+    assert kernels.resolve("auto", "tsp", CPU, 10, policy.architecture) == "torch"
+    assert words in kernels.why_not("tsp", torch.device("cuda"), 10, policy.architecture)
+
+
+def test_the_fused_engine_is_taken_where_it_can_run() -> None:
+    """On a CPU auto and fused take the kernel for any number of cities; torch stays torch; scoring is torch's."""
+    usual = Architecture()
+    assert {kernels.resolve(e, "tsp", CPU, 1000, usual) for e in ("auto", "fused")} == {"fused"}
+    assert kernels.resolve("torch", "tsp", CPU, 10, usual) == "torch"
+    assert kernels.resolve("auto", "jssp", CPU, 10, usual) == "torch"
+    assert kernels.resolve_log_prob("auto", "tsp", CPU, 10) == "torch"
+    with pytest.raises(MissingExtra, match="fused scoring needs an NVIDIA GPU"):
+        kernels.resolve_log_prob("fused", "tsp", CPU, 10)
+
+
+@pytest.fixture
+def afresh():
+    """Let the question for numba be asked again, in the test and after it."""
+    kernels.why_not_numba.cache_clear()
+    yield
+    kernels.why_not_numba.cache_clear()
+
+
+@pytest.mark.usefixtures("afresh")
+def test_a_missing_numba_is_named(monkeypatch) -> None:
+    """Without numba auto takes torch, and fused says what to install."""
+    monkeypatch.setattr(kernels, "find_spec", lambda name: None)
+    assert kernels.resolve("auto", "tsp", CPU, 10) == "torch"
+    with pytest.raises(MissingExtra, match=r"needs numba on a CPU; get it with: pip install 'rhumbline\[cpu\]'"):
+        kernels.resolve("fused", "tsp", CPU, 10)
+
+
+@pytest.mark.usefixtures("afresh")
+def test_a_broken_numba_is_named(monkeypatch) -> None:
+    """A numba that cannot be imported is a reason like any other, with its own words."""
+
+    def fail(name: str) -> None:
+        raise ImportError("Numba needs NumPy 2.3 or less. Got NumPy 9.9.\nmore")
+
+    monkeypatch.setattr(kernels, "import_module", fail)
+    reason = "the fused engine needs numba, which is installed but fails: Numba needs NumPy 2.3 or less. Got NumPy 9.9."
+    assert kernels.why_not("tsp", CPU, 10) == reason
+    assert kernels.resolve("auto", "tsp", CPU, 10) == "torch"
+
+
+def test_a_cache_that_cannot_be_used_costs_time_only(monkeypatch) -> None:
+    """If the compiled code can be neither read nor stored, it is compiled for this process."""
+    asked = []
+
+    def compile_(signature, cache=False, **options):
+        asked.append(cache)
+        if cache:
+            raise OSError(28, "No space left on device")
+        return lambda function: "compiled"
+
+    monkeypatch.setattr(cpu, "cfunc", compile_)
+    assert cpu.kernel.__wrapped__() == "compiled"
+    assert asked == [True, False]
