@@ -77,10 +77,11 @@ def instances_text(task: Task) -> str:
     """Name or number of the instances, their size, metric and starts."""
     several = len(task.instances) > 1
     who = f"{len(task.instances):,} instances, " if several else f"{task.instances[0].name}  "
-    size, starts = task.instances[0].size, task.starts.shape[1]
+    one, many = task.problem.nouns
+    size, starts = task.problem.count_of(task.instances[0]), task.starts.shape[1]
     metrics = "/".join(sorted({i.metric for i in task.instances}))
     some = f", {starts:,} of {size:,} starts" if starts < size else ""
-    return f"{who}{task.problem.name}, {counted(size, 'city', 'cities')}, {metrics}{some}"
+    return f"{who}{task.problem.name}, {counted(size, one, many)}, {metrics}{some}"
 
 
 def search_text(name: str, strategy: Any) -> str:

@@ -18,7 +18,7 @@ from rhumbline.cli.outputs import free, ready, stems
 from rhumbline.cli.show import drawn
 from rhumbline.decoding import Engine
 from rhumbline.errors import Infeasible, InputError
-from rhumbline.formats import write_plan
+from rhumbline.formats import ending_of, write_plan
 from rhumbline.policies import Policy
 from rhumbline.search import STRATEGIES
 from rhumbline.search.run import Budget, Solution, Task, harvest, search
@@ -61,10 +61,11 @@ class Places:
     output: Path | None
     plot: bool
     stems: tuple[str, ...] = ()
+    endings: tuple[str, ...] = ()  # of the plan files: .tour, .sol
 
-    def tour(self, place: int) -> Path | None:
-        """The tour file of an instance, if one is wanted."""
-        return self.output / f"{self.stems[place]}.tour" if self.output else None
+    def plan(self, place: int) -> Path | None:
+        """The plan file of an instance, if one is wanted."""
+        return self.output / f"{self.stems[place]}{self.endings[place]}" if self.output else None
 
     def picture(self, place: int) -> Path | None:
         """The picture of an instance, if one is wanted."""
@@ -72,7 +73,7 @@ class Places:
 
     def files(self, place: int) -> list[Path]:
         """All files of an instance."""
-        return [path for path in (self.tour(place), self.picture(place)) if path]
+        return [path for path in (self.plan(place), self.picture(place)) if path]
 
 
 @dataclass(frozen=True)
@@ -131,9 +132,10 @@ def solve_files(files: Sequence[Path], request: Request, places: Places, talk: T
 
 def prepare_places(places: Places, instances: Sequence[Any]) -> Places:
     """Places with names, every folder made and tried."""
-    named = replace(places, stems=tuple(stems([i.name for i in instances])))
+    endings = tuple(ending_of(i) for i in instances)
+    named = replace(places, stems=tuple(stems([i.name for i in instances])), endings=endings)
     if places.plot:
-        from rhumbline.plots.tour import require_matplotlib
+        from rhumbline.plots import require_matplotlib
 
         require_matplotlib()
     if places.output or places.plot:
@@ -185,10 +187,10 @@ def run_search(task: Task, context: Context) -> tuple[list[Solution], bool]:
     with drawn(task.instances, request.budget, context.talk.quiet) as watch:
         try:
             found, interrupted = search(request.strategy, task, request.budget, watch)
-        except KeyboardInterrupt:  # it came after the search, while tours were being checked
+        except KeyboardInterrupt:  # it came after the search, while plans were being checked
             found, interrupted = harvest(task, time.monotonic() - began, ()), True
     if not found and not interrupted:
-        raise Infeasible("the search ended without a tour")
+        raise Infeasible("the search ended without a plan")
     return found, interrupted
 
 
@@ -208,22 +210,22 @@ def deliver(group: api.Group, found: Sequence[Solution], task: Task, context: Co
 
 
 def write_files(place: int, solution: Solution, context: Context) -> None:
-    """The tour and the picture of an instance, as far as wanted."""
-    tour, picture, plan = context.places.tour(place), context.places.picture(place), cast(Any, solution.plan)
-    if tour:
+    """The plan and the picture of an instance, as far as wanted."""
+    file, picture, plan = context.places.plan(place), context.places.picture(place), cast(Any, solution.plan)
+    if file:
         cost = lines.cost_text(solution.cost, solution.instance.whole).replace(",", "")
-        write_plan(tour, plan, solution.instance, f"cost {cost}, found by rhumbline")
+        write_plan(file, plan, solution.instance, f"cost {cost}, found by rhumbline")
     if picture:
-        from rhumbline.plots.tour import save_tour
+        from rhumbline.plots import save_plan
 
-        save_tour(picture, solution.instance, plan)
+        save_plan(picture, solution.instance, plan)
 
 
 def tell_interruption(finished: int, total: int, talk: Talk) -> None:
     """Say what an interruption left; missing results are said even where silence is wanted."""
     if not finished:
-        say("interrupted before any tour was found")
+        say("interrupted before any plan was found")
     elif finished < total:
         say(f"interrupted; {total - finished:,} of {total:,} instances were not reached")
     else:
-        talk.note("interrupted; these tours are the best found so far")
+        talk.note("interrupted; these plans are the best found so far")

@@ -12,7 +12,7 @@ from rhumbline.formats.vrplib import read_vrp, write_sol
 from rhumbline.problems.cvrp import CVRPInstance, Routes
 from rhumbline.problems.tsp import Tour, TSPInstance
 
-__all__ = ["read", "read_many", "suffix_of", "write_plan"]
+__all__ = ["ending_of", "read", "read_many", "suffix_of", "write_plan"]
 
 AnyInstance = TSPInstance | CVRPInstance
 AnyPlan = Tour | Routes
@@ -32,6 +32,7 @@ WRITERS: dict[type[AnyPlan], tuple[str, Callable[[Path, Any, Any, str], None]]] 
     Tour: (".tour", write_tour),
     Routes: (".sol", write_sol),
 }
+PLANS: dict[type[AnyInstance], type[AnyPlan]] = {TSPInstance: Tour, CVRPInstance: Routes}
 DATASET = ".safetensors"
 
 
@@ -53,6 +54,11 @@ def read_many(path: str | Path) -> list[AnyInstance]:
 def suffix_of(plan: AnyPlan) -> str:
     """The file ending of the format that belongs to a plan's problem."""
     return WRITERS[type(plan)][0]
+
+
+def ending_of(instance: AnyInstance) -> str:
+    """The same for plans of an instance that is yet to be solved."""
+    return WRITERS[PLANS[type(instance)]][0]
 
 
 def write_plan(path: str | Path, plan: AnyPlan, instance: AnyInstance, comment: str) -> None:

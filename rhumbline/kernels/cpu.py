@@ -212,6 +212,23 @@ def store(builder, target, offset, value):
         builder.store(x, vector(builder, target, offset, i * LANES), align=4)
 
 
+@emits(types.void, anything, anything, anything, anything, number, number)
+def add_turned(builder, target, source, table, index, start, channel):
+    """target = source + table[start + WIDTH * index] for LANES channels, turned from the table's rows into lanes."""
+    offsets = [builder.mul(builder.load(element(builder, index, i)), LONG(WIDTH)) for i in range(LANES)]
+    turned = [builder.load(vector(builder, table, start, channel, at), align=4) for at in offsets]
+    for half in (1, 2, 4, 8)[: LANES.bit_length() - 1]:  # exchanges one bit of row and column at a time
+        low = ir.Constant(INTS, [LANES + k - half if k & half else k for k in range(LANES)])
+        high = ir.Constant(INTS, [LANES + k if k & half else k + half for k in range(LANES)])
+        for i in (i for i in range(LANES) if not i & half):
+            pair = turned[i], turned[i + half]
+            turned[i], turned[i + half] = builder.shuffle_vector(*pair, low), builder.shuffle_vector(*pair, high)
+    first = builder.mul(channel, LONG(LANES))
+    for i, x in enumerate(turned):
+        x = builder.fadd(builder.load(vector(builder, source, first, i * LANES), align=4), x)
+        builder.store(x, vector(builder, target, first, i * LANES), align=4)
+
+
 @emits(lanes, lanes)
 def exp2(builder, x):
     """2**x up to 2**127, relative error below 2e-7, exactly 0 for x <= -127."""
@@ -371,8 +388,9 @@ def draw(seed, c0, c1, c2):
 def begin(b, size, query_shift, query_first, pointer_shift, latent, last, fixed, preference, mask):
     """Queries, preferences and masks of a tile that stands in its first nodes."""
     for c in range(WIDTH):
-        start = across(query_first, last, WIDTH, b * size * WIDTH + c)
-        store(fixed, c * LANES, add(across(query_shift, latent, WIDTH, c), start))
+        store(fixed, c * LANES, across(query_shift, latent, WIDTH, c))
+    for c in range(0, WIDTH, LANES):
+        add_turned(fixed, fixed, query_first, last, b * size * WIDTH, c)
     for j in range(size):
         store(preference, j * LANES, across(pointer_shift, latent, size, j))
         store(mask, j * LANES, everywhere(ZERO))
@@ -425,9 +443,8 @@ def run_tiles(
         count, length = size, everywhere(ZERO)
         for t in range(1, size):
             count = shorten(nodes, count, due, size)
-            for c in range(WIDTH):
-                moved = across(query_last, last, WIDTH, b * size * WIDTH + c)
-                store(query, c * LANES, add(load(fixed, c * LANES), moved))
+            for c in range(0, WIDTH, LANES):
+                add_turned(query, fixed, query_last, last, b * size * WIDTH, c)
             attend(query, keys, values, table, nodes, count, size, mask, score, glimpse)
             point(glimpse, pointers, table, preference, nodes, count, score)
             top = best(score, mask, nodes, count, lane)

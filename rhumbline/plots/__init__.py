@@ -1,1 +1,19 @@
 """Pictures. Functions take records and perhaps axes, return the axes, read no files and open no windows."""
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+from rhumbline.plots.canvas import require_matplotlib as require_matplotlib
+from rhumbline.plots.canvas import save
+from rhumbline.plots.routes import draw_routes
+from rhumbline.plots.tour import draw_tour
+from rhumbline.problems.cvrp import Routes
+from rhumbline.problems.tsp import Tour
+
+DRAW: dict[type[Any], Callable[..., Any]] = {Tour: draw_tour, Routes: draw_routes}
+
+
+def save_plan(path: str | Path, instance: Any, plan: Any, title: str = "") -> None:
+    """Write a picture of a plan, drawn as its problem is drawn."""
+    save(path, DRAW[type(plan)](instance, plan, title=title))

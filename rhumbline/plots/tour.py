@@ -1,42 +1,14 @@
 """Pictures of tours."""
 
-import io
-from importlib.util import find_spec
-from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
-from jaxtyping import Float
 
-from rhumbline.errors import InputError, MissingExtra
-from rhumbline.formats.atomic import write_bytes
+from rhumbline.plots.canvas import INK, PAPER, ROUTE, START, caption, dress, new_axes, positions
 from rhumbline.problems.tsp import Tour, TSPInstance
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
-
-INK, ROUTE, START, PAPER = "#1b2a3a", "#1f6f8b", "#e4572e", "#fbfaf7"
-SIDE, HEAD, RESOLUTION = 7.0, 0.4, 160  # inches of the longer side and of the title; dots per inch
-
-
-def require_matplotlib() -> None:
-    """Raise unless pictures can be drawn."""
-    if find_spec("matplotlib") is None:
-        raise MissingExtra("pictures need matplotlib; get it with: pip install 'rhumbline[plots]'")
-
-
-def positions(instance: TSPInstance) -> Float[np.ndarray, "N 2"]:
-    """Where cities are drawn: as the file says, maps with north up; matrices without positions as they embed."""
-    drawn = instance.xy if instance.metric == "EXPLICIT" else None
-    return np.asarray(instance.plane if drawn is None else drawn, dtype=np.float64)
-
-
-def caption(instance: TSPInstance, tour: Tour) -> str:
-    """Name, cost and gap."""
-    cost = tour.cost(instance)
-    text = f"{instance.name}     cost {cost:,.0f}" if instance.whole else f"{instance.name}     cost {cost:,.4f}"
-    known = instance.best_known
-    return f"{text}     gap {(cost - known) / known:.2%}" if known else text
 
 
 def draw_tour(instance: TSPInstance, tour: Tour, axes: "Axes | None" = None, title: str = "") -> "Axes":
@@ -50,36 +22,3 @@ def draw_tour(instance: TSPInstance, tour: Tour, axes: "Axes | None" = None, tit
     axes.scatter(*path[:1].T, s=70, facecolors=PAPER, edgecolors=START, linewidths=2.0, zorder=3, label="start")
     dress(axes, title or caption(instance, tour))
     return axes
-
-
-def dress(axes: "Axes", title: str) -> None:
-    """Equal scales, no frame, a quiet title. Dollar signs in names are not mathematics."""
-    axes.set_aspect("equal", adjustable="datalim")
-    axes.margins(0.03)
-    axes.set_axis_off()
-    axes.set_title(title, color=INK, fontsize=12, loc="left", pad=12, parse_math=False)
-
-
-def new_axes(width: float, height: float) -> "Axes":
-    """Axes of a new figure about as wide and high as its content, known to no window system."""
-    require_matplotlib()
-    from matplotlib.backends.backend_agg import FigureCanvasAgg
-    from matplotlib.figure import Figure
-
-    longest = max(width, height) or 1.0
-    shape = [SIDE * max(0.5, side / longest) for side in (width, height)]  # never a mere strip
-    figure = Figure((shape[0], shape[1] + HEAD), RESOLUTION, facecolor=PAPER, layout="constrained")
-    figure.get_layout_engine().set(w_pad=0.25, h_pad=0.2)  # pyright: ignore[reportOptionalMemberAccess, reportCallIssue]
-    FigureCanvasAgg(figure)
-    return figure.add_subplot()
-
-
-def save_tour(path: str | Path, instance: TSPInstance, tour: Tour, title: str = "") -> None:
-    """Write a picture of a tour in one step; the ending of the name says the format, png if there is none."""
-    kind = Path(path).suffix.lstrip(".").lower() or "png"
-    figure: Any = draw_tour(instance, tour, title=title).figure
-    if kind not in figure.canvas.get_supported_filetypes():
-        raise InputError.at(path, None, f"pictures cannot end in '{kind}'; use png, svg or pdf")
-    content = io.BytesIO()
-    figure.savefig(content, format=kind)
-    write_bytes(Path(path), content.getvalue())

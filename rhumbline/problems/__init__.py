@@ -51,6 +51,7 @@ class Problem(Protocol[I_, S_]):
 
     name: str
     largest: int  # biggest instance accepted
+    nouns: tuple[str, str]  # what is visited, one and many, for people
 
     def sample(self, count: int, size: int, rng: torch.Generator) -> I_:
         """Random instances of the training distribution, on the generator's device."""
@@ -58,6 +59,10 @@ class Problem(Protocol[I_, S_]):
 
     def collate(self, instances: Sequence[Any]) -> I_:
         """Host instances of one shape as a batch, scaled for the policy."""
+        ...
+
+    def count_of(self, instance: Any) -> int:
+        """How many there are to visit."""
         ...
 
     def starts(self, batch: I_) -> Int[Tensor, "B S"]:

@@ -142,6 +142,7 @@ class CVRP:
     """The problem as the rollout engines see it. Every method is pure."""
 
     name = "cvrp"
+    nouns: tuple[str, str] = ("customer", "customers")
     largest = 1001  # 1,000 customers and the depot
     every_customer_starts = 200
     most_starts = 100
@@ -164,6 +165,10 @@ class CVRP:
             return CVRPBatch(xy, demand, capacity, key, torch.tensor([extent(i.plane) for i in instances]))
         distance = torch.from_numpy(np.stack([i.distances for i in instances]))
         return CVRPBatch(xy, demand, capacity, key, torch.ones(len(instances)), distance)
+
+    def count_of(self, instance: CVRPInstance) -> int:
+        """How many there are to visit."""
+        return instance.size - 1
 
     def starts(self, batch: CVRPBatch) -> Int[Tensor, "B S"]:
         """Every customer; in large instances `most_starts` of them, spread evenly over the file's order."""

@@ -114,6 +114,7 @@ class TSP:
     """The problem as the rollout engines see it. Every method is pure."""
 
     name = "tsp"
+    nouns: tuple[str, str] = ("city", "cities")
     largest = 1000
     every_city_starts = 200  # up to this size an attempt has one tour from each city
     most_starts = 100  # beyond it, this many
@@ -132,6 +133,10 @@ class TSP:
             return TSPBatch(torch.from_numpy(xy), key, scale)
         distance = torch.from_numpy(np.stack([i.distances for i in instances]))
         return TSPBatch(torch.from_numpy(xy), key, torch.ones(len(instances)), distance)
+
+    def count_of(self, instance: TSPInstance) -> int:
+        """How many there are to visit."""
+        return instance.size
 
     def starts(self, batch: TSPBatch) -> Int[Tensor, "B S"]:
         """Every city; in large instances `most_starts` of them, spread evenly over the file's order."""

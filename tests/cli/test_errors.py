@@ -114,7 +114,7 @@ def test_pictures_without_matplotlib_are_exit_4(
     rhumb: Run, policy: Path, square: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The missing extra is named before the search begins."""
-    monkeypatch.setattr("rhumbline.plots.tour.find_spec", lambda name: None)
+    monkeypatch.setattr("rhumbline.plots.canvas.find_spec", lambda name: None)
     monkeypatch.setattr(solving, "search", never)
     done = rhumb("solve", square, "--policy", policy, "--plot")
     message = "error: pictures need matplotlib; get it with: pip install 'rhumbline[plots]'\n"
@@ -139,7 +139,7 @@ def test_a_search_without_a_tour_is_exit_5(
     """No tour at the end of a search is a failure, not an empty success."""
     monkeypatch.setattr(solving, "search", lambda *_: ([], False))
     done = rhumb("solve", square, "--policy", policy, "--quiet")
-    assert (done.exit_code, done.stdout, done.stderr) == (5, "", "error: the search ended without a tour\n")
+    assert (done.exit_code, done.stdout, done.stderr) == (5, "", "error: the search ended without a plan\n")
 
 
 def test_an_interruption_while_reading_is_exit_130(rhumb: Run, square: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -159,7 +159,7 @@ def test_an_interruption_before_any_tour_says_so(
     """With nothing found there is nothing to print, and even --quiet says why."""
     monkeypatch.setattr(solving, "search", lambda *_: ([], True))
     done = rhumb("solve", square, "--policy", policy, "--quiet")
-    assert (done.exit_code, done.stdout, done.stderr) == (130, "", "interrupted before any tour was found\n")
+    assert (done.exit_code, done.stdout, done.stderr) == (130, "", "interrupted before any plan was found\n")
 
 
 def test_an_interruption_while_checking_loses_nothing(

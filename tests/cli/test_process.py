@@ -38,7 +38,7 @@ def test_ctrl_c_ends_the_search_and_keeps_its_tour(start: Start, policy: Path, s
     assert begun(process).startswith("square  tsp, 4 cities")
     process.send_signal(signal.SIGINT)
     stdout, stderr = process.communicate(timeout=PATIENCE)
-    assert (process.returncode, stderr) == (130, "interrupted; these tours are the best found so far\n")
+    assert (process.returncode, stderr) == (130, "interrupted; these plans are the best found so far\n")
     found = json.loads(stdout)
     assert (found["cost"], found["verified"]) == (40, True)
     assert read_tour(tmp_path / "out" / "square.tour", read(square)).cost(read(square)) == 40

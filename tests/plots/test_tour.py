@@ -7,6 +7,7 @@ import pytest
 from matplotlib.figure import Figure
 
 from rhumbline.errors import InputError, MissingExtra
+from rhumbline.plots import canvas, save_plan
 from rhumbline.plots import tour as plots
 from rhumbline.problems.tsp import Tour, TSPInstance
 
@@ -60,14 +61,14 @@ def test_maps_have_north_up() -> None:
 def test_any_size_is_drawn(tmp_path: Path, size: int) -> None:
     """One city, two, and many on one line give a picture each, without warnings."""
     instance = TSPInstance("line", "EUC_2D", np.stack([np.arange(size), np.zeros(size)], 1))
-    plots.save_tour(tmp_path / "t.png", instance, Tour(tuple(range(size))))
+    save_plan(tmp_path / "t.png", instance, Tour(tuple(range(size))))
     assert (tmp_path / "t.png").read_bytes().startswith(b"\x89PNG")
 
 
 def test_writing_is_whole_or_not_at_all(tmp_path: Path) -> None:
     """A picture replaces the old one and leaves nothing beside it; vector formats go by the ending."""
     (tmp_path / "t.svg").write_text("old")
-    plots.save_tour(tmp_path / "t.svg", TRIANGLE, TOUR)
+    save_plan(tmp_path / "t.svg", TRIANGLE, TOUR)
     assert "<svg" in (tmp_path / "t.svg").read_text()
     assert [p.name for p in tmp_path.iterdir()] == ["t.svg"]
 
@@ -76,17 +77,17 @@ def test_a_place_that_cannot_be_written_is_an_input_error(tmp_path: Path) -> Non
     """The path is named."""
     (tmp_path / "file").write_text("")
     with pytest.raises(InputError, match=r"file/t\.png: cannot be written"):
-        plots.save_tour(tmp_path / "file" / "t.png", TRIANGLE, TOUR)
+        save_plan(tmp_path / "file" / "t.png", TRIANGLE, TOUR)
 
 
 def test_an_unknown_format_is_an_input_error(tmp_path: Path) -> None:
     """The ending is named, and what could be used instead."""
     with pytest.raises(InputError, match=r"t\.xyz: pictures cannot end in 'xyz'; use png"):
-        plots.save_tour(tmp_path / "t.xyz", TRIANGLE, TOUR)
+        save_plan(tmp_path / "t.xyz", TRIANGLE, TOUR)
 
 
 def test_without_matplotlib_the_extra_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
     """The message is the command that helps."""
-    monkeypatch.setattr(plots, "find_spec", lambda name: None)
+    monkeypatch.setattr(canvas, "find_spec", lambda name: None)
     with pytest.raises(MissingExtra, match=r"pip install 'rhumbline\[plots\]'"):
         plots.draw_tour(TRIANGLE, TOUR)

@@ -1,0 +1,41 @@
+"""Pictures of vehicle routes."""
+
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from rhumbline.plots.canvas import INK, PAPER, START, caption, dress, new_axes, positions
+from rhumbline.problems.cvrp import CVRPInstance, Routes
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+
+
+def draw_routes(instance: CVRPInstance, plan: Routes, axes: "Axes | None" = None, title: str = "") -> "Axes":
+    """The axes with each vehicle's route in a colour of its own; legs to and from the depot are faint.
+
+    Colours go round the circle by the routes' directions, so that neighbours differ little and far routes much.
+    """
+    xy = positions(instance)
+    axes = axes if axes is not None else new_axes(*np.ptp(xy, axis=0).tolist())
+    thin = float(np.clip(14.0 / np.sqrt(len(xy)), 0.6, 1.4))
+    for route, colour in zip(plan.routes, colours(xy, plan), strict=True):
+        path = xy[list(route)]
+        legs = np.stack([path[-1], xy[0], path[0]])
+        axes.plot(*legs.T, color=colour, linewidth=0.6 * thin, alpha=0.35, zorder=0)
+        axes.plot(*path.T, color=colour, linewidth=thin, solid_joinstyle="round", zorder=1)
+        axes.scatter(*path.T, s=7.0 * thin**2, color=INK, linewidths=0, zorder=2)
+    axes.scatter(
+        *xy[:1].T, s=70, marker="s", facecolors=PAPER, edgecolors=START, linewidths=2.0, zorder=3, label="depot"
+    )
+    dress(axes, title or f"{caption(instance, plan)}     {len(plan.routes)} vehicles")
+    return axes
+
+
+def colours(xy: np.ndarray, plan: Routes) -> list[tuple[float, float, float]]:
+    """A colour for each route by the direction of its middle as seen from the depot."""
+    from colorsys import hls_to_rgb
+
+    middles = np.asarray([xy[list(route)].mean(axis=0) - xy[0] for route in plan.routes]).reshape(-1, 2)
+    turn = np.arctan2(middles[:, 1], middles[:, 0]) / (2.0 * np.pi) % 1.0
+    return [hls_to_rgb(float(t), 0.38, 0.62) for t in turn]

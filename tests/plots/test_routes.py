@@ -1,0 +1,37 @@
+"""Pictures of vehicle routes, read back from the axes."""
+
+from pathlib import Path
+
+import numpy as np
+
+from rhumbline.plots import save_plan
+from rhumbline.plots.routes import draw_routes
+from rhumbline.problems.cvrp import CVRPInstance, Routes
+
+XY = np.array([[0.0, 0.0], [3.0, 0.0], [3.0, 4.0], [-3.0, 0.0]])
+INSTANCE = CVRPInstance("four", "EUC_2D", (0, 1, 1, 1), 2, xy=XY, best_known=16.0)
+PLAN = Routes(((1, 2), (3,)))
+
+
+def test_each_route_is_drawn_with_its_legs() -> None:
+    """A route is a line through its customers in order, and a fainter one from its end by the depot to its begin."""
+    lines = [np.asarray(line.get_xydata()).tolist() for line in draw_routes(INSTANCE, PLAN).lines]
+    assert lines == [[[3, 4], [0, 0], [3, 0]], [[3, 0], [3, 4]], [[-3, 0], [0, 0], [-3, 0]], [[-3, 0]]]
+
+
+def test_opposite_routes_have_other_colours_and_one_route_has_one() -> None:
+    """Both lines of a route share its colour; routes in other directions differ."""
+    legs, path, other, _ = (line.get_color() for line in draw_routes(INSTANCE, PLAN).lines)
+    assert legs == path
+    assert legs != other
+
+
+def test_the_caption_counts_vehicles() -> None:
+    """Name, cost (12 + 6), gap and number of vehicles."""
+    assert draw_routes(INSTANCE, PLAN).get_title(loc="left") == "four     cost 18     gap 12.50%     2 vehicles"
+
+
+def test_a_picture_is_written(tmp_path: Path) -> None:
+    """The plan's type says how it is drawn; the file is a PNG."""
+    save_plan(tmp_path / "r.png", INSTANCE, PLAN)
+    assert (tmp_path / "r.png").read_bytes().startswith(b"\x89PNG")
