@@ -1,11 +1,10 @@
-"""Best known costs: files `optima.json` or `best_known.json` beside the instances, JSON objects of names and numbers."""
+"""Best known costs: `optima.json` or `best_known.json` beside the instances, a JSON object of names and numbers."""
 
 import json
 from pathlib import Path
 
 from rhumbline.errors import InputError
 from rhumbline.formats.atomic import read_bytes
-
 
 FILES = ("optima.json", "best_known.json")
 

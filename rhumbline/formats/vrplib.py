@@ -161,7 +161,9 @@ def read_vehicles(file: Sections, demands: tuple[int, ...], capacity: int) -> in
         return None
     vehicles, needed = positive(file, "VEHICLES", "the number of vehicles"), fewest_vehicles(demands, capacity)
     if vehicles < needed:
-        message = f"VEHICLES is {vehicles}, but the demand of {sum(demands)} needs at least {needed} of CAPACITY {capacity}"
+        message = (
+            f"VEHICLES is {vehicles}, but the demand of {sum(demands)} needs at least {needed} of CAPACITY {capacity}"
+        )
         raise file.error(file.headers["VEHICLES"][0], message)
     return vehicles
 

@@ -12,10 +12,7 @@ if TYPE_CHECKING:
 
 
 def draw_routes(instance: CVRPInstance, plan: Routes, axes: "Axes | None" = None, title: str = "") -> "Axes":
-    """The axes with each vehicle's route in a colour of its own; legs to and from the depot are faint.
-
-    Colours go round the circle by the routes' directions, so that neighbours differ little and far routes much.
-    """
+    """The axes with each vehicle's route in a colour of its own; legs to and from the depot are faint."""
     xy = positions(instance)
     axes = axes if axes is not None else new_axes(*np.ptp(xy, axis=0).tolist())
     thin = float(np.clip(14.0 / np.sqrt(len(xy)), 0.6, 1.4))
@@ -33,9 +30,9 @@ def draw_routes(instance: CVRPInstance, plan: Routes, axes: "Axes | None" = None
 
 
 def colours(xy: np.ndarray, plan: Routes) -> list[tuple[float, float, float]]:
-    """A colour for each route by the direction of its middle as seen from the depot."""
+    """A colour for each route: hues go round the depot with the routes, and neighbours differ in lightness."""
     from colorsys import hls_to_rgb
 
     middles = np.asarray([xy[list(route)].mean(axis=0) - xy[0] for route in plan.routes]).reshape(-1, 2)
-    turn = np.arctan2(middles[:, 1], middles[:, 0]) / (2.0 * np.pi) % 1.0
-    return [hls_to_rgb(float(t), 0.38, 0.62) for t in turn]
+    rank = np.arctan2(middles[:, 1], middles[:, 0]).argsort().argsort().tolist()
+    return [hls_to_rgb(r / len(rank), 0.33 if r % 2 else 0.5, 0.62) for r in rank]

@@ -2,7 +2,6 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from functools import cached_property
 from zlib import crc32
 
 import numpy as np
@@ -11,7 +10,7 @@ from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
 from rhumbline.errors import Infeasible, InputError
-from rhumbline.problems.metrics import Metric, all_distances, extent, flattened, unit_square
+from rhumbline.problems.metrics import Located, Metric, extent, unit_square
 from rhumbline.problems.nodes import take_nodes
 from rhumbline.record import Record
 
@@ -22,7 +21,7 @@ LARGEST_CAPACITY = 10**15  # sums over 1,000 customers stay within 64 bits
 
 
 @dataclass(frozen=True, eq=False)
-class CVRPInstance:
+class CVRPInstance(Located):
     """One instance as its file says it, with the depot at index 0 and the other nodes in the file's order.
 
     Plans name customer k of a solution file: the k-th node of the file that is not the depot, as CVRPLIB does.
@@ -58,21 +57,6 @@ class CVRPInstance:
     def size(self) -> int:
         """Number of nodes, the depot included."""
         return len(self.demands)
-
-    @cached_property
-    def distances(self) -> Float[np.ndarray, "N N"]:
-        """All distances in the instance's own metric and rounding."""
-        return all_distances(self.metric, self.xy, self.matrix)
-
-    @cached_property
-    def whole(self) -> bool:
-        """Whether costs are whole numbers."""
-        return self.metric != "EXACT_2D" and bool(np.all(self.distances == np.rint(self.distances)))
-
-    @cached_property
-    def plane(self) -> Float[np.ndarray, "N 2"]:
-        """Positions for the policy, before scaling."""
-        return flattened(self.metric, self.xy, self.distances)
 
 
 @dataclass(frozen=True)

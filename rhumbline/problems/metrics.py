@@ -1,9 +1,10 @@
 """Distances between nodes as files define them, and positions in the plane for the policy."""
 
+from functools import cached_property
 from typing import Literal
 
 import numpy as np
-from jaxtyping import Float
+from jaxtyping import Float, Int
 
 Metric = Literal["EXACT_2D", "EUC_2D", "CEIL_2D", "FLOOR_2D", "ATT", "GEO", "EXPLICIT"]
 
@@ -74,22 +75,36 @@ def extent(plane: Float[np.ndarray, "N 2"]) -> float:
     return float((plane.max(axis=0) - plane.min(axis=0)).max()) or 1.0
 
 
-def flattened(metric: Metric, xy: Float[np.ndarray, "N 2"] | None, distances: Float[np.ndarray, "N N"]) -> np.ndarray:
-    """Positions for the policy, before scaling; nodes that are near in the metric are near in the plane."""
-    if metric == "EXPLICIT":
-        return embed(distances)
-    assert xy is not None
-    if metric == "GEO":
-        latitude, longitude = np.rad2deg(geo_radians(xy)).T
-        return np.stack([longitude * np.cos(np.deg2rad(latitude.mean())), latitude], axis=1)
-    return np.asarray(xy, dtype=np.float64)
+class Located:
+    """What instances with a metric share: exact distances, and positions for the policy.
 
+    Subclasses are dataclasses with these three fields. `EXPLICIT` needs `matrix`; every other metric needs `xy`.
+    """
 
-def all_distances(
-    metric: Metric, xy: Float[np.ndarray, "N 2"] | None, matrix: np.ndarray | None
-) -> Float[np.ndarray, "N N"]:
-    """All distances in a metric and its rounding, as float64 (whole numbers where it rounds)."""
-    if matrix is not None:
-        return np.asarray(matrix, dtype=np.float64)
-    assert xy is not None
-    return DISTANCE[metric](np.asarray(xy, dtype=np.float64))
+    metric: Metric
+    xy: Float[np.ndarray, "N 2"] | None
+    matrix: Float[np.ndarray, "N N"] | Int[np.ndarray, "N N"] | None
+
+    @cached_property
+    def distances(self) -> Float[np.ndarray, "N N"]:
+        """All distances in the instance's own metric and rounding, as float64 (whole numbers where it rounds)."""
+        if self.matrix is not None:
+            return np.asarray(self.matrix, dtype=np.float64)
+        assert self.xy is not None
+        return DISTANCE[self.metric](np.asarray(self.xy, dtype=np.float64))
+
+    @cached_property
+    def whole(self) -> bool:
+        """Whether costs are whole numbers."""
+        return self.metric != "EXACT_2D" and bool(np.all(self.distances == np.rint(self.distances)))
+
+    @cached_property
+    def plane(self) -> Float[np.ndarray, "N 2"]:
+        """Positions for the policy, before scaling; nodes that are near in the metric are near in the plane."""
+        if self.metric == "EXPLICIT":
+            return embed(self.distances)
+        assert self.xy is not None
+        if self.metric == "GEO":
+            latitude, longitude = np.rad2deg(geo_radians(self.xy)).T
+            return np.stack([longitude * np.cos(np.deg2rad(latitude.mean())), latitude], axis=1)
+        return np.asarray(self.xy, dtype=np.float64)

@@ -11,14 +11,14 @@ from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
 from rhumbline.errors import Infeasible, InputError
-from rhumbline.problems.metrics import Metric, all_distances, extent, flattened, unit_square
+from rhumbline.problems.metrics import Located, Metric, extent, unit_square
 from rhumbline.problems.nodes import take_nodes
 from rhumbline.problems.tsp_local import improve
 from rhumbline.record import Record
 
 
 @dataclass(frozen=True, eq=False)
-class TSPInstance:
+class TSPInstance(Located):
     """One instance as its file says it: coordinates or a matrix, a metric, and node numbers.
 
     `EXACT_2D` is the unrounded Euclidean metric of arrays. `EXPLICIT` needs `matrix`; its `xy` is for pictures.
@@ -44,21 +44,6 @@ class TSPInstance:
     def node_numbers(self) -> tuple[int, ...]:
         """The number of each city as its file writes it."""
         return self.numbers or tuple(range(1, self.size + 1))
-
-    @cached_property
-    def distances(self) -> Float[np.ndarray, "N N"]:
-        """All distances in the instance's own metric and rounding, as float64 (whole numbers where it rounds)."""
-        return all_distances(self.metric, self.xy, self.matrix)
-
-    @cached_property
-    def whole(self) -> bool:
-        """Whether costs are whole numbers."""
-        return self.metric != "EXACT_2D" and bool(np.all(self.distances == np.rint(self.distances)))
-
-    @cached_property
-    def plane(self) -> Float[np.ndarray, "N 2"]:
-        """Positions for the policy, before scaling."""
-        return flattened(self.metric, self.xy, self.distances)
 
 
 @dataclass(frozen=True)

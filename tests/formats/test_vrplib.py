@@ -133,9 +133,7 @@ def test_a_matrix_may_have_a_picture(tmp_path: Path, section: str) -> None:
         ("70 0 0\n9 3 4\n800 3 0\n1 -5 12\n33 0 5", "1 6\n9 4\n33 4\n70 0\n800 3", "70"),  # any numbers, any order
     ],
 )
-def test_numbers_and_depot_are_where_the_file_puts_them(
-    tmp_path: Path, nodes: str, demands: str, depot: str
-) -> None:
+def test_numbers_and_depot_are_where_the_file_puts_them(tmp_path: Path, nodes: str, demands: str, depot: str) -> None:
     """The depot goes to the front, the customers keep the order of their coordinates, demands find their nodes."""
     head = FOUR[: FOUR.index("1 0 0")]
     text = f"{head}{nodes}\nDEMAND_SECTION\n{demands}\nDEPOT_SECTION\n{depot}\n-1\nEOF\n"

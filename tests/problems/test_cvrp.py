@@ -3,6 +3,7 @@
 import math
 from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
+from itertools import pairwise
 from typing import Any
 
 import numpy as np
@@ -114,7 +115,7 @@ def test_one_rollout_does_not_finish_for_another() -> None:
     """The batch is finished when its last rollout is; the others wait at the depot."""
     batch = PROBLEM.collate([four()])
     state = PROBLEM.reset(batch, torch.tensor([[1, 1]]))
-    for pair in ([2, 0], [0, 2], [3, 0 + 3], [4, 0], [0, 4]):
+    for pair in ([2, 0], [0, 2], [3, 3], [4, 0], [0, 4]):
         state = PROBLEM.step(state, torch.tensor([pair]))
     assert PROBLEM.served(state).tolist() == [[True, True]]
     assert not PROBLEM.finished(state)  # the second stands at customer 4
@@ -323,7 +324,7 @@ def test_finished_rollouts_are_fixed_points(rng: torch.Generator) -> None:
     batch = PROBLEM.sample(4, 8, rng)
     _, states = random_rollout(replace(batch, capacity=batch.capacity * 0 + 10), rng)
     homes = 0
-    for now, then in zip(states[:-1], states[1:], strict=True):
+    for now, then in pairwise(states):
         home = (now.last == 0) & PROBLEM.served(now)
         homes += int(home.sum())
         assert torch.equal(now.left[home], then.left[home])
@@ -348,9 +349,7 @@ def test_replay_does_not_mind_padding(rng: torch.Generator) -> None:
 
 def test_costs_of_actions_are_costs_of_routes(rng: torch.Generator) -> None:
     """Unrounded costs, scaled back, are those that the host computes; every random rollout is a plan."""
-    instances = [
-        from_arrays(*(300 * rng_points(i, 10)), np.arange(1, 10), 15 + i, f"random-{i}") for i in range(3)
-    ]
+    instances = [scattered(i, np.arange(1, 10), 15 + i, extent=300.0) for i in range(3)]
     batch = PROBLEM.collate(instances)
     actions, _ = random_rollout(batch, rng)
     costs = PROBLEM.cost(batch, actions) * batch.scale[:, None]
@@ -361,12 +360,10 @@ def test_costs_of_actions_are_costs_of_routes(rng: torch.Generator) -> None:
             assert plan.cost(instance) == pytest.approx(cost, rel=1e-6)
 
 
-def rng_points(seed: int, count: int) -> np.ndarray:
-    """A depot and customers, as an array of two objects that multiply like positions."""
-    xy = np.random.default_rng(seed).random((count, 2))
-    pair = np.empty(2, dtype=object)
-    pair[0], pair[1] = xy[0], xy[1:]
-    return pair
+def scattered(seed: int, demands: np.ndarray, capacity: int, extent: float = 1.0) -> CVRPInstance:
+    """Customers with these demands and a depot, anywhere in a square."""
+    xy = extent * np.random.default_rng(seed).random((len(demands) + 1, 2))
+    return from_arrays(xy[0], xy[1:], demands, capacity, f"random-{seed}")
 
 
 def test_costs_take_strided_actions(rng: torch.Generator) -> None:
@@ -445,7 +442,9 @@ def test_samples_follow_the_recipe(rng: torch.Generator) -> None:
     assert batch.xy[:, 0].mean(0).tolist() == pytest.approx([0.5, 0.5], abs=0.06)
 
 
-@pytest.mark.parametrize(("size", "capacity"), [(20, 30), (50, 40), (100, 50), (125, 55), (200, 70), (110, 50), (7, 30)])
+@pytest.mark.parametrize(
+    ("size", "capacity"), [(20, 30), (50, 40), (100, 50), (125, 55), (200, 70), (110, 50), (7, 30)]
+)
 def test_capacity_follows_the_size(size: int, capacity: int) -> None:
     """The sizes of the literature have their capacity, others that of the nearest."""
     assert usual_capacity(size) == capacity
@@ -560,7 +559,7 @@ def complete(demands: tuple[int, ...], capacity: int, start: int) -> Iterator[li
         ((1, 1, 1), 3, 8),  # two orders of the others, and before each of them home or not
         ((2, 2, 2), 2, 2),  # always home
         ((1, 1, 1), 2, 6),  # never three at once
-        ((0, 1, 1), 1, 6),  # 1 demands nothing: with 2, with 3 or alone
+        ((0, 1, 1), 1, 4),  # two orders of the others, and 1, who demands nothing, alone or with the first of them
     ],
 )
 def test_probabilities_of_all_sequences_sum_to_one(demands: tuple[int, ...], capacity: int, ways: int) -> None:
@@ -579,18 +578,17 @@ def test_probabilities_of_all_sequences_sum_to_one(demands: tuple[int, ...], cap
 
 
 def test_padding_adds_nothing_to_a_log_probability(rng: torch.Generator) -> None:
-    """Depots behind the end have probability 1: the sums are equal to the bit."""
-    batch = PROBLEM.sample(2, 6, rng)
+    """Depots behind the end have probability 1: whoever had no choice has exactly 0, all others what they had."""
     policy, latents = tiny_policy(), torch.rand(2, 1, 4, generator=rng)
+    one, forced = PROBLEM.sample(2, 1, rng), torch.tensor([[[1, 0, 0, 0, 0, 0]]]).expand(2, 1, 6)
+    batch = PROBLEM.sample(2, 6, rng)
     actions, _ = random_rollout(batch, rng)
     padded = torch.nn.functional.pad(actions, (0, 5))
     with torch.no_grad():
+        nothing = log_prob(PROBLEM, policy, one, latents, forced, engine="torch")
         short, long = (log_prob(PROBLEM, policy, batch, latents, a, engine="torch") for a in (actions, padded))
-    torch.testing.assert_close(long, short, rtol=0, atol=2e-6)  # the same terms, added in another tree
-    home = torch.zeros(2, 1, 6, dtype=torch.long)
-    home[..., :2] = torch.tensor([1, 0])
-    one = PROBLEM.sample(2, 1, rng)
-    assert log_prob(PROBLEM, policy, one, latents, home, engine="torch").tolist() == [[0.0], [0.0]]
+    assert nothing.tolist() == [[0.0], [0.0]]
+    torch.testing.assert_close(long, short, rtol=1e-6, atol=0)  # a sum of more terms may be added in another order
 
 
 def test_chunk_size_changes_nothing(rng: torch.Generator) -> None:
@@ -608,7 +606,7 @@ def test_chunk_size_changes_nothing(rng: torch.Generator) -> None:
 
 def test_rollouts_are_plans_and_have_their_probability(rng: torch.Generator) -> None:
     """Sampled sequences pass the plan's own check, cost what it says, and none is impossible to `log_prob`."""
-    instances = [from_arrays(*rng_points(i, 9), np.arange(8) % 5, 6, f"random-{i}") for i in range(2)]
+    instances = [scattered(i, np.arange(8) % 5, 6) for i in range(2)]
     batch = PROBLEM.collate(instances)
     policy, latents = tiny_policy(), torch.rand(2, 3, 4, generator=rng)
     found = rollout(PROBLEM, policy, batch, latents, PROBLEM.starts(batch), seed=3, engine="torch")

@@ -1,6 +1,7 @@
 """The rules of the TSP by hand, and a conformance suite that every problem has to pass."""
 
 import math
+from collections.abc import Callable
 from dataclasses import fields
 from typing import Any
 
@@ -10,6 +11,8 @@ import torch
 
 from rhumbline.errors import Infeasible, InputError
 from rhumbline.problems import PROBLEMS, Problem
+from rhumbline.problems.cvrp import CVRPInstance
+from rhumbline.problems.cvrp import from_arrays as vehicles_from_arrays
 from rhumbline.problems.metrics import unit_square
 from rhumbline.problems.tsp import TSP, Tour, TSPInstance, from_array
 
@@ -99,6 +102,27 @@ def test_tours_speak_the_numbers_of_their_file() -> None:
 # --- conformance
 
 
+def some_demand(xy: np.ndarray) -> CVRPInstance:
+    """The first node as the depot; of the others, a vehicle holds about two."""
+    return vehicles_from_arrays(xy[0], xy[1:], np.arange(len(xy) - 1) % 5, 6)
+
+
+def cycle(order: list[int]) -> object:
+    """What a tour is, whatever its start and direction."""
+    return frozenset(frozenset(edge) for edge in zip(order, order[1:] + order[:1], strict=True))
+
+
+def routes(actions: list[int]) -> object:
+    """What a set of routes is, whatever their order and direction."""
+    words = "".join(chr(96 + a) if a else " " for a in actions).split()
+    return frozenset(min(word, word[::-1]) for word in words)
+
+
+# What the suite has to know of each problem: a random instance over points, and how to compare plans.
+INSTANCE: dict[str, Callable[[np.ndarray], Any]] = {"tsp": from_array, "cvrp": some_demand}
+SPELLING: dict[str, Callable[[list[int]], object]] = {"tsp": cycle, "cvrp": routes}
+
+
 @pytest.fixture(params=sorted(PROBLEMS))
 def problem(request: pytest.FixtureRequest) -> Problem[Any, Any]:
     return PROBLEMS[request.param]
@@ -133,10 +157,9 @@ def test_step_is_pure(problem: Problem[Any, Any], size: int, rng: torch.Generato
     assert_same_state(state, copy)
 
 
-def test_random_rollouts_are_plans(problem: Problem[Any, Any], make_instances) -> None:
+def test_random_rollouts_are_plans(problem: Problem[Any, Any]) -> None:
     """Every random rollout passes the plan's own check, and its cost, scaled back, is the plan's cost."""
-    scale, size = 250.0, 8
-    instances = make_instances(3, size, scale=scale)
+    instances = [INSTANCE[problem.name](xy) for xy in 250.0 * np.random.default_rng(0).random((3, 8, 2))]
     batch = problem.collate(instances)
     actions, _ = random_rollout(problem, batch, torch.Generator().manual_seed(0))
     costs = problem.cost(batch, actions)
@@ -157,9 +180,14 @@ def test_replay_is_stepping(problem: Problem[Any, Any], size: int, rng: torch.Ge
     replayed = problem.replay(batch, actions)
     assert not problem.finished(replayed)
     for t, state in enumerate(states[:-1]):
-        part = replayed.map(lambda x, t=t: x.view(len(x), rollouts, steps, *x.shape[2:])[:, :, t])
+        part = replayed.map(lambda x, t=t: decisions(x, rollouts, steps)[:, :, t] if x.shape[1] > 1 else x)
         assert_same_state(part, state, but="count")  # of decisions in progress; replay holds all at once
         assert torch.equal(problem.mask(part), problem.mask(state))
+
+
+def decisions(x: torch.Tensor, rollouts: int, steps: int) -> torch.Tensor:
+    """A field of a replayed state with its rollouts and steps apart. Fields of the instance alone have one row."""
+    return x.view(len(x), rollouts, steps, *x.shape[2:])
 
 
 def assert_same_state(one: Any, other: Any, but: str = "") -> None:
@@ -173,10 +201,23 @@ def assert_same_state(one: Any, other: Any, but: str = "") -> None:
 
 
 def test_views_spell_the_same_plans(problem: Problem[Any, Any], rng: torch.Generator) -> None:
-    """Views are the same cyclic tours: from many starts, in both directions."""
-    batch = problem.sample(3, 7, rng)
+    """Views are sequences of the same plans, so of the same cost, and not all alike; their first action is a start."""
+    batch, spell = problem.sample(3, 7, rng), SPELLING[problem.name]
+    plans = random_rollout(problem, batch, rng)[0][:, 2]
+    views = problem.views(plans, torch.rand(3, 40, 2, generator=rng))
+    starts = problem.starts(batch).tolist()
+    for plan, seen, own in zip(plans.tolist(), views.tolist(), starts, strict=True):
+        assert {spell(v) for v in seen} == {spell(plan)}
+        assert len({tuple(v) for v in seen}) > 1
+        assert {v[0] for v in seen} <= set(own)
+    spread = problem.cost(batch, views) - problem.cost(batch, plans[:, None])
+    assert spread.abs().max() < 1e-5  # sums of some float32 in another order
+
+
+def test_views_of_tours_begin_everywhere(rng: torch.Generator) -> None:
+    """Views of a tour are the same cyclic tour: from many starts, in both directions."""
     tours = torch.rand(3, 7, generator=rng).argsort(1)
-    views = problem.views(tours, torch.rand(3, 40, 2, generator=rng))
+    views = TSP().views(tours, torch.rand(3, 40, 2, generator=rng))
     for tour, seen in zip(tours.tolist(), views.tolist(), strict=True):
         turned = {tuple(way[i:] + way[:i]) for way in (tour, tour[::-1]) for i in range(7)}
         assert {tuple(v) for v in seen} <= turned
@@ -184,8 +225,6 @@ def test_views_spell_the_same_plans(problem: Problem[Any, Any], rng: torch.Gener
         assert len({(v[1] - v[0]) for v in seen}) > 7 // 2
         assert any(v[(v.index(tour[0]) + 1) % 7] == tour[1] for v in seen)
         assert any(v[(v.index(tour[0]) + 1) % 7] == tour[-1] for v in seen)
-    spread = problem.cost(batch, views) - problem.cost(batch, tours[:, None])
-    assert spread.abs().max() < 1e-5  # sums of seven float32 in another order
 
 
 def test_samples_belong_to_their_generator(problem: Problem[Any, Any]) -> None:
