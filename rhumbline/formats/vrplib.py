@@ -13,7 +13,7 @@ from rhumbline.formats.atomic import write_text
 from rhumbline.formats.geometry import coordinates, picture, weights
 from rhumbline.formats.optima import best_known
 from rhumbline.formats.sections import KEYWORD, Sections, take_apart, text_lines
-from rhumbline.problems.cvrp import CVRP, CVRPInstance, Routes, fewest_vehicles
+from rhumbline.problems.cvrp import CVRP, LARGEST_CAPACITY, CVRPInstance, Routes, fewest_vehicles
 from rhumbline.problems.metrics import Metric
 
 METRICS: dict[str, Metric] = {
@@ -139,8 +139,8 @@ def positive(file: Sections, key: str, what: str) -> int:
         raise file.error(None, f"{key} is missing, expected '{key} : ' and {what}")
     line, word = file.headers[key]
     value = file.whole(line, word, f"{what} after {key}")
-    if not value:
-        raise file.error(line, f"{key} is 0, expected {what}: 1 or more")
+    if not 1 <= value <= LARGEST_CAPACITY:
+        raise file.error(line, f"{key} is {value}, expected {what}: 1 to {LARGEST_CAPACITY}")
     return value
 
 

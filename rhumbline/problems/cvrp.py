@@ -17,7 +17,7 @@ from rhumbline.record import Record
 # Capacity of the field's random instances by number of customers (Kool et al. 2019, Hottung et al. 2022).
 CAPACITY = {20: 30, 50: 40, 100: 50, 125: 55, 150: 60, 200: 70, 500: 100}
 LARGEST_DEMAND = 9
-LARGEST_CAPACITY = 10**15  # sums over 1,000 customers stay within 64 bits
+LARGEST_CAPACITY = 10**9  # the kernels count loads in 32 bits
 
 
 @dataclass(frozen=True, eq=False)
@@ -259,10 +259,17 @@ class CVRP:
 
 
 def from_arrays(
-    depot: np.ndarray, customers: np.ndarray, demands: np.ndarray, capacity: int, name: str = "arrays"
+    depot: np.ndarray | Sequence[float],
+    customers: np.ndarray | Sequence[Sequence[float]],
+    demands: np.ndarray | Sequence[float],
+    capacity: np.ndarray | int | float,
+    name: str = "arrays",
 ) -> CVRPInstance:
     """An instance from a depot [2], customers [n, 2], whole demands [n] and a capacity; straight lines, unrounded."""
-    depot, customers, demands, load = (np.asarray(x) for x in (depot, customers, demands, capacity))
+    try:
+        depot, customers, demands, load = (np.asarray(x) for x in (depot, customers, demands, capacity))
+    except ValueError as error:
+        raise InputError(f"{name}: expected arrays, got lists of unequal lengths") from error
     arrays = {"depot": depot, "customers": customers, "demands": demands, "capacity": load}
     for what, array in arrays.items():
         if array.dtype.kind not in "iuf":

@@ -101,13 +101,14 @@ def refusal(path: Path, text: str | bytes | None = None, four: Path | None = Non
         ("11\n-1", "0.5\n-1", 19, "read '0.5', expected the node number of the depot or -1"),
         ("11\n-1", "12\n-1", 14, "the depot (node 12) demands 4, expected 0"),
         # capacity and vehicles
-        ("CAPACITY : 10", "CAPACITY : 0", 5, "CAPACITY is 0, expected the load of a vehicle: 1 or more"),
+        ("CAPACITY : 10", "CAPACITY : 0", 5, "CAPACITY is 0, expected the load of a vehicle: 1 to 1000000000"),
+        ("CAPACITY : 10", "CAPACITY : 1000000001", 5, "CAPACITY is 1000000001, expected the load of a vehicle: 1 to"),
         ("CAPACITY : 10", "CAPACITY : -10", 5, "read '-10', expected the load of a vehicle after CAPACITY"),
         ("CAPACITY : 10", "CAPACITY : 10.5", 5, "read '10.5', expected the load of a vehicle after CAPACITY"),
         ("CAPACITY : 10", "CAPACITY :", 5, "read '', expected the load of a vehicle after CAPACITY"),
         ("CAPACITY : 10\n", "", None, "CAPACITY is missing, expected 'CAPACITY : ' and the load of a vehicle"),
         ("CAPACITY : 10", "CAPACITY : 5", 16, "customer 3 (node 14) demands 6, more than the CAPACITY 5 of a vehicle"),
-        ("CAPACITY", "VEHICLES : 0\nCAPACITY", 5, "VEHICLES is 0, expected the number of vehicles: 1 or more"),
+        ("CAPACITY", "VEHICLES : 0\nCAPACITY", 5, "VEHICLES is 0, expected the number of vehicles: 1 to"),
         ("CAPACITY", "VEHICLES : some\nCAPACITY", 5, "read 'some', expected the number of vehicles after VEHICLES"),
         (
             "CAPACITY",
