@@ -105,7 +105,7 @@ def shipped() -> dict[str, Path]:
     return {p.stem: p for p in sorted(folder.glob("*.safetensors"))}
 
 
-DEFAULT = {"tsp": "tsp100"}
+DEFAULT = {"tsp": "tsp100", "cvrp": "cvrp100"}
 
 
 def find(policy: str | None, problem: str) -> Path:
@@ -116,4 +116,6 @@ def find(policy: str | None, problem: str) -> Path:
         return known[name]
     if policy and Path(policy).exists():
         return Path(policy)
+    if policy is None:
+        raise CheckpointError(f"no weights for {problem} come with this version; train some and give them by --policy")
     raise CheckpointError(f"no checkpoint '{name}'; give a path or one of: {', '.join(known) or '(none shipped)'}")

@@ -16,9 +16,10 @@ from jaxtyping import install_import_hook
 # Shapes in signatures are checked while the tests run. Not in kernels, which are not Python, and not in `record`, whose
 # `Self` beartype cannot check.
 CHECKED = (
-    "api", "checkpoint", "decoding", "noise", "policies.attention", "policies.space", "policies.tsp", "problems.tsp",
-    "problems.tsp_local", "search.cma", "search.cmaes", "search.run", "search.simple", "training.parallel", "training.run",
-    "training.targets",
+    "api", "checkpoint", "decoding", "noise", "formats.geometry", "formats.vrplib", "policies.attention",
+    "policies.cvrp", "policies.space", "policies.tsp", "problems.cvrp", "problems.standard", "problems.tsp",
+    "problems.tsp_local", "search.cma", "search.cmaes", "search.run", "search.simple", "training.parallel",
+    "training.run", "training.targets",
 )  # fmt: skip
 install_import_hook([f"rhumbline.{name}" for name in CHECKED], "beartype.beartype")
 

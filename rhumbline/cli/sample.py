@@ -51,5 +51,6 @@ def write(problem: str, out: Path, size: int, count: int, seed: int, force: bool
     ready(out.parent)
     batch = PROBLEMS[problem].sample(count, size, torch.Generator().manual_seed(seed))
     note = {"problem": problem, "size": str(size), "count": str(count), "seed": str(seed), "distribution": "uniform"}
-    save_dataset(out, batch.xy.numpy(), note)
+    loads = {name: getattr(batch, name).numpy() for name in ("demand", "capacity") if hasattr(batch, name)}
+    save_dataset(out, batch.xy.numpy(), note, **loads)
     emit(str(out))

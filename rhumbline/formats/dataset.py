@@ -1,33 +1,63 @@
-"""Many random instances of one size in one safetensors file: a tensor `xy` [B, N, 2] and a JSON note."""
+"""Many random instances of one size in one safetensors file.
+
+A tensor `xy` [B, N, 2] and a JSON note; for vehicle routing also `demand` [B, N] with the depot first and `capacity` [B].
+"""
 
 import json
 from pathlib import Path
 
 import numpy as np
-from jaxtyping import Float
+from jaxtyping import Float, Int
 from safetensors import SafetensorError
 from safetensors.numpy import load, save
 
 from rhumbline.errors import InputError
 from rhumbline.formats.atomic import read_bytes, write_bytes
+from rhumbline.problems.cvrp import CVRPInstance, from_arrays
 from rhumbline.problems.tsp import TSP, TSPInstance
 
 
-def save_dataset(path: Path, xy: Float[np.ndarray, "B N 2"], about: dict[str, str]) -> None:
-    """Write coordinates in the precision they have; equal input gives equal bytes, so files can be hashed."""
+def save_dataset(
+    path: Path,
+    xy: Float[np.ndarray, "B N 2"],
+    about: dict[str, str],
+    *,
+    demand: Int[np.ndarray, "B N"] | None = None,
+    capacity: Int[np.ndarray, "B"] | None = None,
+) -> None:
+    """Write arrays in the precision they have; equal input gives equal bytes, so files can be hashed."""
     check(path, xy)
+    arrays = {"xy": xy, "demand": demand, "capacity": capacity}
+    tensors = {name: np.ascontiguousarray(x) for name, x in arrays.items() if x is not None}
     # One entry: safetensors writes several in an order that changes from run to run.
-    write_bytes(path, save({"xy": np.ascontiguousarray(xy)}, metadata={"about": json.dumps(about, sort_keys=True)}))
+    write_bytes(path, save(tensors, metadata={"about": json.dumps(about, sort_keys=True)}))
 
 
-def load_dataset(path: Path) -> list[TSPInstance]:
+def load_dataset(path: Path) -> list[TSPInstance] | list[CVRPInstance]:
     """The instances of a file, named after it and counted from 1, in the unrounded Euclidean metric."""
-    xy = check(path, load_xy(path)).astype(np.float64)
-    return [TSPInstance(f"{path.stem}-{place:04}", "EXACT_2D", xy=points) for place, points in enumerate(xy, 1)]
+    tensors = load_tensors(path)
+    xy = check(path, tensors["xy"]).astype(np.float64)
+    names = [f"{path.stem}-{place:04}" for place in range(1, len(xy) + 1)]
+    if "demand" not in tensors:
+        return [TSPInstance(name, "EXACT_2D", xy=points) for name, points in zip(names, xy, strict=True)]
+    demand, capacity = check_loads(path, tensors)
+    rows = zip(names, xy, demand, capacity.tolist(), strict=True)
+    return [from_arrays(x[0], x[1:], q[1:], c, name) for name, x, q, c in rows]
 
 
-def load_xy(path: Path) -> np.ndarray:
-    """The tensor `xy` of a file, whatever its shape."""
+def check_loads(path: Path, tensors: dict[str, np.ndarray]) -> tuple[np.ndarray, np.ndarray]:
+    """Demands and capacities that belong to `xy`; their values are checked with each instance."""
+    demand, capacity = tensors["demand"], tensors.get("capacity", np.zeros(0))
+    whole = np.issubdtype(demand.dtype, np.integer) and np.issubdtype(capacity.dtype, np.integer)
+    if not whole or demand.shape != tensors["xy"].shape[:2] or capacity.shape != demand.shape[:1]:
+        shapes = f"{demand.dtype} {list(demand.shape)} and {capacity.dtype} {list(capacity.shape)}"
+        message = f"'demand' and 'capacity' are {shapes}, expected whole numbers [instances, nodes] and [instances]"
+        raise InputError.at(path, None, message)
+    return demand, capacity
+
+
+def load_tensors(path: Path) -> dict[str, np.ndarray]:
+    """The tensors of a file, `xy` among them, whatever their shapes."""
     content = read_bytes(path)
     try:
         tensors = load(content)
@@ -36,7 +66,7 @@ def load_xy(path: Path) -> np.ndarray:
     if "xy" not in tensors:
         found = ", ".join(sorted(tensors)[:5]) or "nothing"
         raise InputError.at(path, None, f"expected a tensor 'xy' of coordinates, read {found}; is it a checkpoint?")
-    return tensors["xy"]
+    return tensors
 
 
 def check(path: Path, xy: np.ndarray) -> Float[np.ndarray, "B N 2"]:

@@ -5,8 +5,7 @@ import math
 import pytest
 import torch
 
-from rhumbline.policies.attention import CLIP
-from rhumbline.policies.attention import Architecture
+from rhumbline.policies.attention import CLIP, Architecture
 from rhumbline.policies.tsp import TSPPolicy
 from rhumbline.problems.tsp import TSP, TSPBatch, TSPState
 
