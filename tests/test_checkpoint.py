@@ -94,7 +94,7 @@ def test_foreign_files_are_named(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("change", "words"),
     [
-        (lambda h, t: h["about"].update(problem="cvrp"), "cvrp"),
+        (lambda h, t: h["about"].update(problem="jssp"), "jssp"),
         (lambda h, t: h["about"].update(colour="red"), "colour"),
         (lambda h, t: h.pop("about"), "about"),
         (lambda h, t: h.pop("architecture"), "architecture"),
@@ -145,5 +145,5 @@ def test_find_knows_names_paths_and_defaults(path: Path, monkeypatch) -> None:
     with pytest.raises(CheckpointError, match="no checkpoint 'tsp99'; give a path or one of: tsp100"):
         find("tsp99", "tsp")
     monkeypatch.setattr(checkpoint, "shipped", dict)
-    with pytest.raises(CheckpointError, match=r"no checkpoint 'tsp100'.*\(none shipped\)"):
+    with pytest.raises(CheckpointError, match="no weights for tsp come with this version"):
         find(None, "tsp")

@@ -1,6 +1,6 @@
 """Many random instances of one size in one safetensors file.
 
-A tensor `xy` [B, N, 2] and a JSON note; for vehicle routing also `demand` [B, N] with the depot first and `capacity` [B].
+A tensor `xy` [B, N, 2] and a JSON note; for vehicle routing also `demand` [B, N], depot first, and `capacity` [B].
 """
 
 import json
