@@ -16,7 +16,7 @@ Taken = Literal["torch", "fused"]
 
 LARGEST_TILE = 256  # nodes that one tile of the GPU kernels holds
 HEADS, HEAD_WIDTH = 8, 16  # of the policies that the rollout kernels are made for
-GPU_PROBLEMS = ("tsp",)
+GPU_PROBLEMS = ("tsp", "cvrp")
 CPU_PROBLEMS = ("tsp",)
 
 
@@ -24,7 +24,7 @@ def why_not(problem: str, device: torch.device, nodes: int, architecture: Any = 
     """The reason why fused rollouts cannot serve, or None if they can; without an architecture, for the usual one."""
     on_gpu = device.type == "cuda"
     if problem not in (GPU_PROBLEMS if on_gpu else CPU_PROBLEMS):
-        return f"there is no fused kernel for {problem}"
+        return f"there is no fused kernel for {problem}{'' if on_gpu else ' on a CPU'}"
     if on_gpu and find_spec("triton") is None:
         return "the fused engine needs Triton, which is not installed"
     if on_gpu and nodes > LARGEST_TILE:

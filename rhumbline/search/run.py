@@ -111,7 +111,8 @@ class Task:
     @property
     def taken_engine(self) -> str:
         """The engine that really runs."""
-        return kernels.resolve(self.engine, self.problem.name, self.device, self.batch.xy.shape[1])
+        nodes, architecture = self.batch.xy.shape[1], self.policy.architecture
+        return kernels.resolve(self.engine, self.problem.name, self.device, nodes, architecture)
 
     def uniforms(self, count: int) -> Float[Tensor, "B K Z 2"]:
         """Noise for the next `count` latents of each instance; the same whatever else is in the batch."""
@@ -181,7 +182,7 @@ def make_task(
     """A task for instances of one shape: moved to the device and encoded."""
     device = device or torch.device("cpu")
     batch = problem.collate(instances).to(device)
-    kernels.resolve(engine, problem.name, device, batch.xy.shape[1])  # refuse before any work is done
+    kernels.resolve(engine, problem.name, device, batch.xy.shape[1], policy.architecture)  # refuse before any work
     policy = policy.to(device)
     with torch.no_grad():
         memory = policy.encode(batch)
