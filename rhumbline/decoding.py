@@ -4,7 +4,7 @@ Plain torch over the Problem and Policy protocols is the definition. The fused k
 """
 
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Literal
 
 import torch
@@ -32,6 +32,42 @@ class Rollouts(Record):
 
     cost: Float[Tensor, "B K S"]
     actions: Int[Tensor, "B K S T"]
+
+
+@dataclass(frozen=True)
+class Work:
+    """Rollouts to build: one per (instance, latent, start)."""
+
+    problem: Problem[Any, Any]
+    policy: Policy[Any, Any, Any]
+    batch: Any
+    memory: Any
+    latents: Float[Tensor, "B K Z"]
+    starts: Int[Tensor, "B S"]
+    seed: int
+    attempt: int  # number of the first latent
+    temperature: float
+
+    @property
+    def shift(self) -> Any:
+        """What the latents change."""
+        return self.policy.condition(self.memory, self.latents)
+
+    def part(self, rows: slice, tried: slice) -> "Work":
+        """The same for some instances and some latents; the latents keep their numbers."""
+        return replace(
+            self,
+            batch=self.batch[rows],
+            memory=self.memory[rows],
+            latents=self.latents[rows, tried],
+            starts=self.starts[rows],
+            attempt=self.attempt + tried.start,
+        )
+
+    def uniform(self, horizon: int) -> Float[Tensor, "B R T"]:
+        """The noise behind every decision."""
+        attempts = self.attempt + torch.arange(self.latents.shape[1], device=self.starts.device)
+        return noise.decoding(self.seed, self.batch.key, attempts, self.starts.shape[1], horizon).flatten(1, 2)
 
 
 def choose(
@@ -72,22 +108,15 @@ def rollout(
     `chunk` bounds the rollouts worked on at once; it changes memory, never results.
     """
     memory = policy.encode(batch) if memory is None else memory
-    count, tried, _ = latents.shape
     construct = _engine(engine, problem, policy, batch)
+    work = Work(problem, policy, batch, memory, latents, starts, seed, attempt, temperature)
     chunk = chunk or max(1, CHUNK_ELEMENTS[starts.device.type] // problem.horizon(batch))
-    parts: list[list[Rollouts]] = []
-    for rows in _slices(count, max(1, chunk // (tried * starts.shape[1]))):
-        some = batch[rows]
-        parts.append(
-            [
-                construct(
-                    problem, policy, some, memory[rows], latents[rows, ks], starts[rows], seed, first, temperature
-                )
-                for ks in _slices(tried, max(1, chunk // starts.shape[1]))
-                for first in [attempt + ks.start]
-            ]
-        )
-    return _joined([_joined(row, 1) for row in parts], 0)
+    (count, tried, _), per = latents.shape, starts.shape[1]
+    parts = [
+        _joined([construct(work.part(rows, ks)) for ks in _slices(tried, max(1, chunk // per))], 1)
+        for rows in _slices(count, max(1, chunk // (tried * per)))
+    ]
+    return _joined(parts, 0)
 
 
 def _slices(length: int, step: int) -> Iterator[slice]:
@@ -112,30 +141,19 @@ def _engine(
     return _fused_gpu if device.type == "cuda" else _fused_tsp_cpu
 
 
-def _construct(
-    problem: Problem[Any, Any],
-    policy: Policy[Any, Any, Any],
-    batch: Any,
-    memory: Any,
-    latents: Float[Tensor, "B K Z"],
-    starts: Int[Tensor, "B S"],
-    seed: int,
-    attempt: int,
-    temperature: float,
-) -> Rollouts:
+def _construct(work: Work) -> Rollouts:
     """Plain torch: the definition."""
-    (count, tried, _), per = latents.shape, starts.shape[1]
-    shift = policy.condition(memory, latents).map(lambda x: x.repeat_interleave(per, dim=1))
-    first = starts[:, None].expand(count, tried, per).reshape(count, -1)
-    attempts = attempt + torch.arange(tried, device=starts.device)
-    horizon = problem.horizon(batch)
-    uniform = noise.decoding(seed, batch.key, attempts, per, horizon).flatten(1, 2) if temperature else None
+    problem, batch, horizon = work.problem, work.batch, work.problem.horizon(work.batch)
+    (count, tried, _), per = work.latents.shape, work.starts.shape[1]
+    shift = work.shift.map(lambda x: x.repeat_interleave(per, dim=1))
+    first = work.starts[:, None].expand(count, tried, per).reshape(count, -1)
+    uniform = work.uniform(horizon) if work.temperature else None
     state, actions = problem.reset(batch, first), [first]
     while not problem.finished(state):
         allowed = problem.mask(state)
-        logits = policy.logits(memory, shift, state, allowed)
+        logits = work.policy.logits(work.memory, shift, state, allowed)
         draw = None if uniform is None else uniform[..., len(actions)]
-        action = choose(logits, allowed, draw, temperature)
+        action = choose(logits, allowed, draw, work.temperature)
         state = problem.step(state, action)
         actions.append(action)
     sequence = torch.stack(actions, dim=-1)
@@ -151,23 +169,14 @@ def _priced(problem: Problem[Any, Any], batch: Any, sequence: Int[Tensor, "B R T
     return Rollouts(cost.view(count, tried, per), sequence.to(torch.int16).view(count, tried, per, -1))
 
 
-def _fused_gpu(
-    problem: Problem[Any, Any],
-    policy: Policy[Any, Any, Any],
-    batch: Any,
-    memory: Any,
-    latents: Float[Tensor, "B K Z"],
-    starts: Int[Tensor, "B S"],
-    seed: int,
-    attempt: int,
-    temperature: float,
-) -> Rollouts:
+def _fused_gpu(work: Work) -> Rollouts:
     """The whole rollout in one kernel launch."""
     from rhumbline.kernels import gpu
 
-    tables = gpu.tables(memory, policy.condition(memory, latents))
-    counters = torch.tensor([seed, attempt], device=starts.device)
-    return _remeasured(problem, batch, *_GPU[problem.name](tables, batch, starts, counters, temperature))
+    tables = gpu.tables(work.memory, work.shift)
+    counters = torch.tensor([work.seed, work.attempt], device=work.starts.device)
+    found = _GPU[work.problem.name](tables, work.batch, work.starts, counters, work.temperature)
+    return _remeasured(work.problem, work.batch, *found)
 
 
 def _remeasured(
@@ -195,23 +204,15 @@ def _gpu_cvrp(tables: Any, batch: Any, starts: Tensor, counters: Tensor, tempera
 _GPU: dict[str, Callable[..., tuple[Tensor, Tensor]]] = {"tsp": _gpu_tsp, "cvrp": _gpu_cvrp}
 
 
-def _fused_tsp_cpu(
-    problem: Problem[Any, Any],
-    policy: Policy[Any, Any, Any],
-    batch: Any,
-    memory: Any,
-    latents: Float[Tensor, "B K Z"],
-    starts: Int[Tensor, "B S"],
-    seed: int,
-    attempt: int,
-    temperature: float,
-) -> Rollouts:
+def _fused_tsp_cpu(work: Work) -> Rollouts:
     """The whole rollout in one call, with as many threads as torch uses."""
     from rhumbline.kernels import cpu
 
-    tables = cpu.tables(memory, policy.condition(memory, latents))
-    found = cpu.tsp_rollout(tables, batch.xy, starts, batch.key, seed, attempt, temperature=temperature)
-    return _remeasured(problem, batch, *found)
+    tables, batch = cpu.tables(work.memory, work.shift), work.batch
+    found = cpu.tsp_rollout(
+        tables, batch.xy, work.starts, batch.key, work.seed, work.attempt, temperature=work.temperature
+    )
+    return _remeasured(work.problem, batch, *found)
 
 
 def log_prob(

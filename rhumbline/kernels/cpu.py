@@ -1,14 +1,16 @@
 """Whole rollouts on the CPU, compiled by numba: each thread carries tiles of rollouts through every step."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import cache
 from typing import Any
 
 import numpy as np
 import torch
-from numba import cfunc
+from numba import cfunc, config
+from numba.core.compiler_lock import global_compiler_lock
 from torch import Tensor
 
 from rhumbline import noise
@@ -57,13 +59,29 @@ def array(x: Tensor, dtype: torch.dtype = torch.float32) -> np.ndarray:
     return x.detach().to(dtype).contiguous().numpy()
 
 
+@contextmanager
+def one_torch_thread() -> Iterator[None]:
+    """Keep torch to this thread: its others would go on spinning for milliseconds, on the cores the kernel needs."""
+    usual = torch.get_num_threads()
+    torch.set_num_threads(1)
+    try:
+        yield
+    finally:
+        torch.set_num_threads(usual)
+
+
 @cache
 def kernel() -> Any:
     """The compiled kernel: from the cache on disk, or made now and stored there if that is possible."""
-    try:
-        return cfunc(SIGNATURE, error_model="numpy", cache=True)(run_tiles)
-    except Exception:  # no folder can be written, the disk is full, a stored file is damaged: for this process only
-        return cfunc(SIGNATURE, error_model="numpy")(run_tiles)
+    with global_compiler_lock:
+        tuning: Any = config
+        usual, tuning.LOOP_VECTORIZE = tuning.LOOP_VECTORIZE, 0  # finds nothing in loops over vectors, at length
+        try:
+            return cfunc(SIGNATURE, error_model="numpy", cache=True)(run_tiles)
+        except Exception:  # no folder can be written, the disk is full, a stored file is damaged: for this process only
+            return cfunc(SIGNATURE, error_model="numpy")(run_tiles)
+        finally:
+            tuning.LOOP_VECTORIZE = usual
 
 
 def tsp_rollout(
