@@ -2,8 +2,9 @@
 
     python benchmarks/decoding_cpu.py [--threads 2] [--repeats 7]
 
-The engines take turns, so that what else runs disturbs both, and the best time of each counts. Rollouts only: encoding
-and the tables of an instance are in columns of their own. The kernel is compiled (or loaded) before the clock starts.
+The engines take turns, so that what else runs disturbs both; the best time of each counts, and each begins with idle
+cores. Encoding is in a column of its own; the tables are part of the fused time. The kernel is compiled (or loaded)
+before the clock starts.
 """
 
 import argparse
@@ -21,11 +22,13 @@ from rhumbline.kernels import cpu
 from rhumbline.policies.tsp import TSPPolicy
 from rhumbline.problems.tsp import TSP
 
+PAUSE = 0.02  # until the OpenMP threads of the work before have stopped spinning, which takes milliseconds
 # Nodes, latents, and how many times faster than plain torch the fused engine should be.
 CASES = ((100, 16, 8.0), (100, 1, 5.0), (20, 16, 5.0), (50, 16, 5.0), (200, 16, 5.0))
 
 
 def seconds(work: Callable[[], object]) -> float:
+    time.sleep(PAUSE)
     began = time.perf_counter()
     work()
     return time.perf_counter() - began

@@ -208,7 +208,9 @@ def _fused_tsp_cpu(work: Work) -> Rollouts:
     """The whole rollout in one call, with as many threads as torch uses."""
     from rhumbline.kernels import cpu
 
-    tables, batch = cpu.tables(work.memory, work.shift), work.batch
+    batch = work.batch
+    with cpu.one_torch_thread():
+        tables = cpu.tables(work.memory, work.shift)
     found = cpu.tsp_rollout(
         tables, batch.xy, work.starts, batch.key, work.seed, work.attempt, temperature=work.temperature
     )

@@ -1,6 +1,6 @@
 """Whole rollouts on the CPU, compiled by numba: each thread carries tiles of rollouts through every step."""
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Generator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -60,7 +60,7 @@ def array(x: Tensor, dtype: torch.dtype = torch.float32) -> np.ndarray:
 
 
 @contextmanager
-def one_torch_thread() -> Iterator[None]:
+def one_torch_thread() -> Generator[None]:
     """Keep torch to this thread: its others would go on spinning for milliseconds, on the cores the kernel needs."""
     usual = torch.get_num_threads()
     torch.set_num_threads(1)

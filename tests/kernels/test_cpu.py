@@ -112,6 +112,23 @@ def test_threads_change_nothing(wide) -> None:
         assert torch.equal(other_actions, actions)
 
 
+def test_torch_keeps_its_threads() -> None:
+    """While the tables are made torch has one thread; afterwards, also after an error, as many as before."""
+    before, seen = torch.get_num_threads(), []
+
+    def fail() -> None:
+        with cpu.one_torch_thread():
+            seen.append(torch.get_num_threads())
+            raise ZeroDivisionError
+
+    torch.set_num_threads(2)
+    with pytest.raises(ZeroDivisionError):
+        fail()
+    seen.append(torch.get_num_threads())
+    torch.set_num_threads(before)
+    assert seen == [1, 2]
+
+
 @pytest.mark.parametrize("temperature", [0.0, 1.0])
 def test_neither_chunks_nor_lanes_change_anything(wide, temperature: float) -> None:
     """Whatever shares a tile with a rollout, its actions and its cost stay bit for bit the same."""
