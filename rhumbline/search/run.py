@@ -142,11 +142,12 @@ class Task:
 
 
 def usual_temperature(task: "Task") -> float:
-    """1 up to 100 nodes, 0.3 beyond: the best of 0, 0.1, 0.3, 0.6 and 1 on validation instances of 100 and 150 cities.
+    """1 up to 100 nodes, 0.3 up to 150, 0.1 beyond: near the best of 0, 0.1, 0.3, 0.6 and 1 on validation instances.
 
-    The longer a tour, the more decisions noise can spoil (the paper: 1 at 100 cities, 0.1 beyond).
+    The longer a tour, the more decisions noise can spoil (the paper: 1 at 100 cities, 0.1 beyond; docs/training.md).
     """
-    return 1.0 if task.problem.horizon(task.batch) <= 100 else 0.3
+    nodes = task.batch.xy.shape[1]
+    return 1.0 if nodes <= 101 else 0.3 if nodes <= 151 else 0.1  # a depot does not count
 
 
 def check_settings(population: int, temperature: float | None) -> None:
