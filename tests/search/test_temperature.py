@@ -1,0 +1,35 @@
+"""The sampling temperature that strategies take when none is given."""
+
+import numpy as np
+import pytest
+
+from rhumbline.problems.tsp import TSP, TSPInstance
+from rhumbline.search.cmaes import CMAES
+from rhumbline.search.run import Rollouts, Task, make_task, usual_temperature
+
+
+def task_of(policy, size: int) -> Task:
+    points = np.random.default_rng(size).random((size, 2))
+    return make_task(TSP(), policy, [TSPInstance("t", "EXACT_2D", xy=points)], engine="torch")
+
+
+@pytest.mark.parametrize(("size", "expected"), [(5, 1.0), (100, 1.0), (125, 0.3), (150, 0.3), (200, 0.1), (400, 0.1)])
+def test_it_falls_with_size(policy, size: int, expected: float) -> None:
+    """1 up to 100 nodes, 0.3 up to 150, 0.1 beyond."""
+    assert usual_temperature(task_of(policy, size)) == expected
+
+
+@pytest.mark.parametrize(("given", "used"), [(None, 0.3), (0.0, 0.0), (0.7, 0.7)])
+def test_a_given_temperature_wins(policy, monkeypatch, given: float | None, used: float) -> None:
+    """Also 0, which is greedy decoding, is a given temperature."""
+    seen: list[float] = []
+    task, plain = task_of(policy, 120), Task.rollout
+
+    def spy(self: Task, latents, temperature: float) -> Rollouts:
+        seen.append(temperature)
+        return plain(self, latents, temperature)
+
+    monkeypatch.setattr(Task, "rollout", spy)
+    strategy = CMAES(temperature=given, population=2)
+    strategy.step(task, strategy.init(task))
+    assert seen == [used]
