@@ -24,7 +24,10 @@ if TYPE_CHECKING:
     from rhumbline.errors import RhumbError as RhumbError
     from rhumbline.formats import read as read
     from rhumbline.formats import write_plan as write_plan
+    from rhumbline.problems.cvrp import CVRP as CVRP
+    from rhumbline.problems.cvrp import CVRPInstance as CVRPInstance
     from rhumbline.problems.tsp import TSP as TSP
+    from rhumbline.problems.tsp import TSPInstance as TSPInstance
     from rhumbline.search.cmaes import CMAES as CMAES
     from rhumbline.search.run import Budget as Budget
     from rhumbline.search.run import Progress as Progress
@@ -43,7 +46,8 @@ _HOMES = {
     "rhumbline.checkpoint": ("load", "save"),
     "rhumbline.errors": ("CheckpointError", "Infeasible", "InputError", "MissingExtra", "RhumbError"),
     "rhumbline.formats": ("read", "write_plan"),
-    "rhumbline.problems.tsp": ("TSP",),
+    "rhumbline.problems.cvrp": ("CVRP", "CVRPInstance"),
+    "rhumbline.problems.tsp": ("TSP", "TSPInstance"),
     "rhumbline.decoding": ("log_prob", "rollout"),
     "rhumbline.search.cmaes": ("CMAES",),
     "rhumbline.search.run": ("Budget", "Progress", "Solution", "stream"),

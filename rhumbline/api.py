@@ -45,7 +45,17 @@ def instances_of(source: Source | Sequence[Source]) -> list[Any]:
         if source.ndim == 3:
             return [from_array(x, f"array-{i + 1}") for i, x in enumerate(source)]
         return [from_array(source)]
+    if source and isinstance(source[0], list | tuple):
+        return instances_of(numbers_of(source))
     return [x for one in source for x in instances_of(one)]
+
+
+def numbers_of(nested: Sequence[Any]) -> np.ndarray:
+    """Nested lists of numbers as an array."""
+    try:
+        return np.asarray(nested, dtype=np.float64)
+    except (TypeError, ValueError) as error:
+        raise InputError(f"nested lists must hold numbers in rows of equal length ({error})") from error
 
 
 def grouped(instances: Sequence[Any]) -> list[Group]:

@@ -14,7 +14,7 @@ MOST_CITIES = 1 << 28  # 2 GiB of coordinates
 
 
 def sample(
-    problem: Annotated[str, typer.Argument(help="The problem: tsp.")],
+    problem: Annotated[str, typer.Argument(help="The problem: tsp or cvrp.")],
     out: Annotated[Path, typer.Option(help="The file to write, ending in .safetensors.")],
     size: Annotated[int, typer.Option(min=1, help="Cities of each instance.")] = 100,
     count: Annotated[int, typer.Option(min=1, help="Number of instances.")] = 1000,

@@ -14,6 +14,7 @@ import torch.nn.functional as F  # noqa: N812
 from jaxtyping import Bool, Float, Int
 from torch import Tensor, nn
 
+from rhumbline.errors import InputError
 from rhumbline.policies.space import Box
 from rhumbline.record import Record
 
@@ -32,6 +33,10 @@ class Architecture:
     hidden: int = 512
     latent: int = 16
     amplify: float = 100.0
+
+    def __post_init__(self) -> None:
+        if min(self.width, self.heads, self.layers, self.hidden) < 1 or self.latent < 0 or self.width % self.heads:
+            raise InputError(f"{self}: sizes must be positive (latent may be 0), and heads must divide width")
 
 
 @dataclass(frozen=True)

@@ -9,6 +9,7 @@ import math
 from dataclasses import dataclass
 from functools import lru_cache
 
+import numpy as np
 import torch
 from jaxtyping import Float
 from torch import Tensor
@@ -126,14 +127,21 @@ def centroids(count: int, size: int) -> Float[Tensor, "C Z"]:
     """Means that divide the box [-1, 1]^Z evenly: k-means of 10,000 uniform points, the same for everybody."""
     rng = torch.Generator().manual_seed(0)
     points = 2.0 * torch.rand(10_000, size, generator=rng, dtype=torch.float64) - 1.0
-    means = points[:1]
+    # In NumPy, whose elementwise loops use one thread: torch's spin where other jobs hold the cores, for seconds.
+    cloud = points.numpy()
+    means = cloud[:1]
     while len(means) < count:  # k-means++: the next mean is likely far from those there
-        nearest = torch.cdist(points, means).amin(1).square()
-        means = torch.cat([means, points[torch.multinomial(nearest, 1, generator=rng)]])
+        nearest = torch.from_numpy(squared_distances(cloud, means).min(1))
+        means = np.concatenate([means, cloud[torch.multinomial(nearest, 1, generator=rng).numpy()]])
     for _ in range(300):
-        owner = torch.cdist(points, means).argmin(1)
-        moved = torch.stack([points[owner == k].mean(0) for k in range(count)])
-        shift, means = (moved - means).norm(), moved
+        owner = squared_distances(cloud, means).argmin(1)
+        moved = np.stack([cloud[owner == k].mean(0) for k in range(count)])
+        shift, means = np.abs(moved - means).max(), moved
         if shift < 1e-4:
             break
-    return means
+    return torch.from_numpy(means)
+
+
+def squared_distances(points: Float[np.ndarray, "P Z"], means: Float[np.ndarray, "C Z"]) -> Float[np.ndarray, "P C"]:
+    """Of every point to every mean."""
+    return np.stack([((points - mean) ** 2).sum(1) for mean in means], axis=1)

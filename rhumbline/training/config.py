@@ -13,6 +13,16 @@ from rhumbline.errors import InputError
 T = TypeVar("T")
 
 
+LARGEST_SIZE = 1000
+
+
+def at_least(lowest: float, **values: float) -> None:
+    """Refuse values below a bound, and what is not finite."""
+    for name, value in values.items():
+        if not lowest <= value < float("inf"):
+            raise InputError(f"{name} is {value}; expected at least {lowest}")
+
+
 @dataclass(frozen=True)
 class Objective:
     """What is learnt from the rollouts of a step."""
@@ -26,6 +36,8 @@ class Objective:
     views: int = 8  # imitate: equivalent sequences of the chosen plan
 
     def __post_init__(self) -> None:
+        at_least(1, latents=self.latents, starts=self.starts, top=self.top, views=self.views)
+        at_least(0, temperature=self.temperature, improve=self.improve)
         if self.loss == "reinforce" and self.temperature != 1.0:
             raise InputError("objective.temperature must be 1 with loss 'reinforce': the gradient is on-policy")
         if self.top > self.latents * self.starts:
@@ -47,6 +59,11 @@ class Optimiser:
     clip: float = 0.0  # norm of the gradient at most; 0 is off
     average: float = 0.999  # moving average of the weights: what is validated and shipped
 
+    def __post_init__(self) -> None:
+        at_least(0, lr=self.lr, encoder_decay=self.encoder_decay, warmup=self.warmup, decay=self.decay, clip=self.clip)
+        if not all(0.0 <= x < 1.0 for x in (*self.betas, self.average)) or self.decay > 1.0:
+            raise InputError("optimiser: betas and average must be from 0 to below 1, and decay at most 1")
+
 
 @dataclass(frozen=True)
 class Validation:
@@ -55,6 +72,10 @@ class Validation:
     count: int = 1000
     seed: int = 4321
     latents: int = 16
+
+    def __post_init__(self) -> None:
+        at_least(1, count=self.count)
+        at_least(0, seed=self.seed, latents=self.latents)
 
 
 @dataclass(frozen=True)
@@ -75,6 +96,13 @@ class TrainConfig:
     objective: Objective = field(default_factory=Objective)
     optimiser: Optimiser = field(default_factory=Optimiser)
     validation: Validation = field(default_factory=Validation)
+
+    def __post_init__(self) -> None:
+        at_least(2, size=self.size)
+        at_least(1, batch=self.batch, accumulate=self.accumulate)
+        at_least(0, updates=self.updates, seed=self.seed, report=self.report)
+        if self.size > LARGEST_SIZE:
+            raise InputError(f"size is {self.size}; up to {LARGEST_SIZE} is supported")
 
 
 def read_recipe(path: str | Path, changes: Sequence[str] = ()) -> TrainConfig:
