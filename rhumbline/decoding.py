@@ -232,7 +232,8 @@ def log_prob(
     Teacher forcing: all steps at once. K divides R, and sequence r belongs to latent r // (R / K).
     """
     memory = policy.encode(batch) if memory is None else memory
-    if kernels.resolve_log_prob(engine, problem.name, actions.device, batch.xy.shape[1]) == "fused":
+    nodes, architecture = batch.xy.shape[1], policy.architecture
+    if kernels.resolve_log_prob(engine, problem.name, actions.device, nodes, architecture) == "fused":
         return _fused_log_prob(batch, memory, policy.condition(memory, latents), actions)
     state, steps = problem.replay(batch, actions.long()), actions.shape[2] - 1
     rows = steps * (actions.shape[1] // latents.shape[1])

@@ -54,13 +54,13 @@ def resolve(engine: str, problem: str, device: torch.device, nodes: int, archite
     return settled(engine, why_not(problem, device, nodes, architecture))
 
 
-def resolve_log_prob(engine: str, problem: str, device: torch.device, nodes: int) -> Taken:
+def resolve_log_prob(engine: str, problem: str, device: torch.device, nodes: int, architecture: Any = None) -> Taken:
     """The same for scoring, which has kernels on the GPU only; they share the rollout kernels' limits."""
     if engine == "torch":
         return "torch"
     if device.type != "cuda":
         return settled(engine, "fused scoring needs an NVIDIA GPU with Triton, and this runs on the CPU")
-    return settled(engine, why_not(problem, device, nodes))
+    return settled(engine, why_not(problem, device, nodes, architecture))
 
 
 def settled(engine: str, reason: str | None) -> Taken:

@@ -7,9 +7,10 @@ import torch
 from triton.runtime.interpreter import InterpretedFunction
 
 from rhumbline import kernels, noise
-from rhumbline.decoding import BELOW_ONE, choose, rollout
+from rhumbline.decoding import BELOW_ONE, choose, log_prob, rollout
 from rhumbline.errors import MissingExtra
 from rhumbline.kernels import gpu
+from rhumbline.policies.attention import Architecture
 from rhumbline.problems.tsp import TSP, TSPBatch
 
 assert isinstance(gpu.tsp_rollout_kernel, InterpretedFunction), "the kernels were imported before conftest.py was read"
@@ -165,6 +166,26 @@ def test_reasons_are_given_in_words(problem: str, device: torch.device, nodes: i
     with pytest.raises(MissingExtra, match=words):
         kernels.resolve_log_prob("fused", problem, device, nodes)
     assert kernels.resolve("auto", problem, device, nodes) == "torch"
+
+
+def test_policies_of_another_shape_are_neither_rolled_out_nor_scored_fused(policy) -> None:
+    """The kernels assume 8 heads of 16: any other policy takes torch on a GPU too, for rollouts and for gradients."""
+    shape = policy.architecture  # 2 heads of 16
+    assert kernels.resolve("auto", "tsp", CUDA, 10, shape) == "torch"
+    assert kernels.resolve_log_prob("auto", "tsp", CUDA, 10, shape) == "torch"
+    with pytest.raises(MissingExtra, match="takes policies with 8 heads of width 16, and this one has 2 of 16"):
+        kernels.resolve_log_prob("fused", "tsp", CUDA, 10, shape)
+    assert kernels.resolve_log_prob("auto", "tsp", CUDA, 10, Architecture()) == "fused"
+
+
+def test_log_prob_asks_with_the_policys_shape(policy, make_batch, monkeypatch) -> None:
+    """What decides the engine of a score is the policy that is scored."""
+    asked: list[object] = []
+    monkeypatch.setattr(kernels, "resolve_log_prob", lambda *question: asked.append(question[-1]) or "torch")
+    batch = make_batch(1, 5)
+    tours = torch.arange(5).expand(1, 1, 5)
+    log_prob(TSP(), policy, batch, policy.space.centre((1, 1), torch.device("cpu")), tours)
+    assert asked == [policy.architecture]
 
 
 def test_a_missing_triton_is_named(monkeypatch) -> None:
