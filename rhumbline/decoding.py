@@ -44,7 +44,7 @@ class Work:
     memory: Any
     latents: Float[Tensor, "B K Z"]
     starts: Int[Tensor, "B S"]
-    seed: int
+    seed: int | Tensor  # a tensor only for fused engines on a GPU, for replays of a graph
     attempt: int  # number of the first latent
     temperature: float
 
@@ -67,6 +67,7 @@ class Work:
     def uniform(self, horizon: int) -> Float[Tensor, "B R T"]:
         """The noise behind every decision."""
         attempts = self.attempt + torch.arange(self.latents.shape[1], device=self.starts.device)
+        assert isinstance(self.seed, int), "only fused engines read their seed from the device"
         return noise.decoding(self.seed, self.batch.key, attempts, self.starts.shape[1], horizon).flatten(1, 2)
 
 
@@ -95,7 +96,7 @@ def rollout(
     latents: Float[Tensor, "B K Z"],
     starts: Int[Tensor, "B S"],
     *,
-    seed: int,
+    seed: int | Tensor,
     attempt: int = 0,
     temperature: float = 1.0,
     memory: Any = None,
@@ -174,7 +175,8 @@ def _fused_gpu(work: Work) -> Rollouts:
     from rhumbline.kernels import gpu
 
     tables = gpu.tables(work.memory, work.shift)
-    counters = torch.tensor([work.seed, work.attempt], device=work.starts.device)
+    counters = torch.full((2,), work.attempt, dtype=torch.int64, device=work.starts.device)
+    counters[0] = work.seed  # filled on the device: nothing is copied from the host, so a graph may record it
     found = _GPU[work.problem.name](tables, work.batch, work.starts, counters, work.temperature)
     return _remeasured(work.problem, work.batch, *found)
 

@@ -1,8 +1,8 @@
 """Attention encoder, and a pointer decoder folded into per-instance tables (spec 2.1 to 2.4).
 
-After `encode`, a decoding step reads only `Memory`: no weight is touched again. A latent is one query bias and one
-constant preference for every node (`Shift`), because its part in the keys cancels in the softmax and its part in the
-values adds a constant to the glimpse. Keys and values are therefore shared by all rollouts of an instance.
+After `encode`, a decoding step reads only `Memory`: no weight is touched again. A latent is one bias of the query and one
+of the glimpse (`Shift`), because its part in the keys cancels in the softmax and its part in the values adds a constant
+to the glimpse. Keys and values are therefore shared by all rollouts of an instance.
 """
 
 import math
@@ -49,6 +49,7 @@ class Memory(Record):
     key: Float[Tensor, "B N D"]
     value: Float[Tensor, "B N D"]
     pointer: Float[Tensor, "B N D"]  # embeddings times the output projection, over sqrt(D)
+    bias: Float[Tensor, "B 1 N"]  # score of each node before any glimpse
     embedding: Float[Tensor, "B N D"]
     query_load: Float[Tensor, "B 1 D"] | None = None  # per unit of capacity left, where vehicles have one
 
@@ -58,7 +59,8 @@ class Shift(Record):
     """All that a latent changes."""
 
     query: Float[Tensor, "B K D"]  # fixed part of the query and the latent's bias
-    pointer: Float[Tensor, "B K N"]  # added to each node's score before the tanh
+    glimpse: Float[Tensor, "B K D"]  # added to the glimpse
+    pointer: Float[Tensor, "B K N"]  # what that adds to each node's score before the tanh, and the node's bias
 
 
 class EncoderLayer(nn.Module):
@@ -138,6 +140,7 @@ class PointerDecoder(nn.Module):
             key=embedding @ self.key,
             value=embedding @ self.value,
             pointer=embedding @ self.output.T / math.sqrt(self.width),
+            bias=(embedding.to(mean.dtype) @ self.output_bias)[:, None] / math.sqrt(self.width),
             embedding=embedding,
             query_load=None if self.query_load is None else self.query_load / shares(capacity),
         )
@@ -146,9 +149,8 @@ class PointerDecoder(nn.Module):
         """What each latent adds; with a latent of size 0, the constants of the single policy."""
         z = latents * self.amplify
         query = memory.query_fixed + z @ self.query_latent
-        glimpse = (z @ self.value_latent + self.value_bias) @ self.output + self.output_bias  # [B, K, D]
-        pointer = glimpse @ memory.embedding.transpose(1, 2).to(glimpse.dtype) / math.sqrt(self.width)
-        return Shift(query, pointer)
+        glimpse = (z @ self.value_latent + self.value_bias).expand(query.shape)
+        return Shift(query, glimpse, glimpse @ memory.pointer.transpose(1, 2).to(glimpse.dtype) + memory.bias)
 
     def logits(
         self, memory: Memory, shift: Shift, query: Float[Tensor, "B R D"], allowed: Bool[Tensor, "B R N"]

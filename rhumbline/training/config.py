@@ -91,6 +91,7 @@ class TrainConfig:
     report: float = 30.0  # seconds between reports and checkpoints; 0 reports after every update
     compile: bool = False  # torch.compile the encoder: half a minute of waiting, then faster steps
     autocast: bool = True  # bfloat16 products in the encoder, on a GPU
+    graph: bool = False  # on one GPU, record a step and replay it; only for `reinforce` with fused kernels
     init: str = ""  # checkpoint to start from, with a fresh optimiser
     policy: Mapping[str, Any] = field(default_factory=dict[str, Any])  # architecture
     objective: Objective = field(default_factory=Objective)
@@ -101,6 +102,8 @@ class TrainConfig:
         at_least(2, size=self.size)
         at_least(1, batch=self.batch, accumulate=self.accumulate)
         at_least(0, updates=self.updates, seed=self.seed, report=self.report)
+        if self.graph and self.objective.loss != "reinforce":
+            raise InputError("graph = true needs objective.loss 'reinforce': imitation looks at its results on the way")
         if self.size > LARGEST_SIZE:
             raise InputError(f"size is {self.size}; up to {LARGEST_SIZE} is supported")
 

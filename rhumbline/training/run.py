@@ -22,6 +22,7 @@ from rhumbline.policies import POLICIES
 from rhumbline.problems import PROBLEMS
 from rhumbline.training import parallel, state
 from rhumbline.training.config import TrainConfig, build
+from rhumbline.training.graph import Recorded
 from rhumbline.training.targets import Targets, all_starts, best_latents, cheapest, winners
 
 CHECK_EVERY = 50  # updates between looks at the device's finite flags: a look waits for the device
@@ -53,12 +54,16 @@ class Trainer:
         if config.problem not in PROBLEMS:
             raise InputError(f"problem '{config.problem}' is not known; known: {', '.join(PROBLEMS)}")
         self.config, self.device, self.update, self.best = config, device, 0, float("inf")
+        self.rate = 0.0
         self.problem = PROBLEMS[config.problem]
         self.policy = initial_policy(config, device)
         self.average = initial_policy(config, device).requires_grad_(False)
         self.average.load_state_dict(self.policy.state_dict())
         self.rng = torch.Generator(device).manual_seed(config.seed)
-        self.optimiser = make_optimiser(self.policy, config, device)
+        recorded = config.graph and device.type == "cuda" and parallel.world() == 1
+        self.optimiser = make_optimiser(self.policy, config, device, recorded)
+        self.noise = torch.zeros((), dtype=torch.int64, device=device)  # seed of the step, where a graph can read it
+        self.recorded = Recorded(self.update_weights, self.rng) if recorded else None
         self.names = dict(self.policy.named_parameters())
         if config.compile:
             self.policy.encoder.compile(dynamic=False)
@@ -84,9 +89,9 @@ class Trainer:
         c, o = self.config, self.config.objective
         batch, latents, starts = self.sample()
         use_half = c.autocast and self.device.type == "cuda"
-        with torch.autocast("cuda", torch.bfloat16) if use_half else nullcontext():
+        with torch.autocast("cuda", torch.bfloat16, cache_enabled=False) if use_half else nullcontext():
             memory = self.policy.encode(batch)
-        seed = (c.seed << 32) + self.update * c.accumulate + mini
+        seed = self.noise + mini if self.recorded else self.seed + mini
         rolled = rollout(
             self.problem, self.policy, batch, latents, starts, seed=seed, temperature=o.temperature, memory=memory
         )
@@ -95,7 +100,12 @@ class Trainer:
         count = parallel.total(targets.count).clamp(min=1.0) * c.accumulate
         loss = (targets.weight * scores).sum() / count
         loss.backward()
-        return rolled, targets, {"cost": rolled.cost, "log-probability": scores, "loss": loss}
+        return rolled, targets, {"cost": rolled.cost, "log-probability": scores.detach(), "loss": loss.detach()}
+
+    @property
+    def seed(self) -> int:
+        """Of the noise of this update's first mini-step."""
+        return (self.config.seed << 32) + self.update * self.config.accumulate
 
     @torch.no_grad()
     def targets(self, batch: Any, rolled: Rollouts, latents: Float[Tensor, "B K Z"]) -> Targets:
@@ -122,27 +132,57 @@ class Trainer:
         weight = -alone.float().expand(-1, o.views) / steps
         return Targets(chosen, views, weight, alone.sum() * float(o.views))
 
-    def step(self, done: float) -> tuple[Rollouts, Targets]:
-        """One update of the weights and of their average. `done` is the fraction of the run behind us."""
+    def whole_gradient(self) -> tuple[Rollouts, Targets, dict[str, Tensor]]:
+        """The gradient of one update, over all mini-steps and processes; returns the last mini-step's findings."""
         c = self.config
-        for group in self.optimiser.param_groups:
-            group["lr"] = learning_rate(c, self.update, done)
         self.optimiser.zero_grad(set_to_none=True)
-        rolled, targets, seen = self.gradient(0)
+        findings = self.gradient(0)
         for mini in range(1, c.accumulate):
-            rolled, targets, seen = self.gradient(mini)
+            findings = self.gradient(mini)
         parallel.add_gradients(self.names.values())
         if c.optimiser.clip:
             nn.utils.clip_grad_norm_(self.names.values(), c.optimiser.clip, foreach=True)
-        if self.device.type == "cpu" or self.update % CHECK_EVERY == 0:
-            self.check(seen)
+        return findings
+
+    def update_weights(self) -> tuple[Rollouts, Targets, dict[str, Tensor]]:
+        """Gradient and optimiser in one: what a graph records."""
+        findings = self.whole_gradient()
         self.optimiser.step()
+        return findings
+
+    def set_rate(self, rate: float) -> None:
+        """The learning rate of the next update; a graph reads it from a tensor."""
+        self.rate = rate
+        for group in self.optimiser.param_groups:
+            if self.recorded:
+                group["lr"].fill_(rate)
+            else:
+                group["lr"] = rate
+
+    def step(self, done: float) -> tuple[Rollouts, Targets]:
+        """One update of the weights and of their average. `done` is the fraction of the run behind us."""
+        self.set_rate(learning_rate(self.config, self.update, done))
+        look = self.device.type == "cpu" or self.update % CHECK_EVERY == 0
+        if self.recorded:
+            self.noise.fill_(self.seed)
+            rolled, targets, seen = self.recorded()
+            if look:
+                self.check(seen)
+        else:
+            rolled, targets, seen = self.whole_gradient()
+            if look:
+                self.check(seen)
+            self.optimiser.step()
         self.update += 1
-        pace = min(c.optimiser.average, (1 + self.update) / (10 + self.update))
+        self.follow()
+        return rolled, targets
+
+    def follow(self) -> None:
+        """Move the average towards the weights."""
+        pace = min(self.config.optimiser.average, (1 + self.update) / (10 + self.update))
         pairs = zip(self.average.parameters(), self.names.values(), strict=True)
         averages, weights = (list(x) for x in zip(*[(a.data, w.data) for a, w in pairs], strict=True))
         torch._foreach_lerp_(averages, weights, 1.0 - pace)  # pyright: ignore[reportPrivateUsage] (one launch for all)
-        return rolled, targets
 
     def check(self, seen: dict[str, Tensor]) -> None:
         """Stop at the first thing that is not finite, and say which it was."""
@@ -204,14 +244,15 @@ def initial_policy(config: TrainConfig, device: torch.device) -> Any:
     return policy.requires_grad_(True)
 
 
-def make_optimiser(policy: Any, config: TrainConfig, device: torch.device) -> torch.optim.AdamW:
+def make_optimiser(policy: Any, config: TrainConfig, device: torch.device, recorded: bool) -> torch.optim.AdamW:
     """AdamW with the encoder's and the decoder's groups."""
     o = config.optimiser
     groups = [
         {"params": list(policy.encoder.parameters()), "weight_decay": o.encoder_decay},
         {"params": list(policy.decoder.parameters()), "weight_decay": 0.0},
     ]
-    return torch.optim.AdamW(groups, lr=o.lr, betas=o.betas, fused=device.type == "cuda")
+    rate = torch.tensor(o.lr, device=device) if recorded else o.lr
+    return torch.optim.AdamW(groups, lr=rate, betas=o.betas, fused=device.type == "cuda", capturable=recorded)
 
 
 def train(
@@ -255,12 +296,11 @@ def train(
 
 def report(trainer: Trainer, out: Path, recent: list[Tensor], minutes: float, pace: float) -> Report:
     """Validate, write both files, and return the metrics."""
-    trainer.check({"recent cost": torch.stack(recent)})
+    trainer.check({"recent cost": torch.stack(recent)} | {f"weight {n}": p for n, p in trainer.names.items()})
     valid = trainer.validate()
     cost, best, kept = torch.stack(recent).mean(0).tolist()
     line = Report(
-        trainer.update, minutes, trainer.optimiser.param_groups[0]["lr"], cost, best, kept, valid["greedy"],
-        valid["latent"], pace,
+        trainer.update, minutes, trainer.rate, cost, best, kept, valid["greedy"], valid["latent"], pace,
     )  # fmt: skip
     if parallel.rank() == 0:
         c = trainer.config
