@@ -49,6 +49,12 @@ class Work:
     temperature: float
 
     @property
+    def host_seed(self) -> int:
+        """The seed where only a number will do."""
+        assert isinstance(self.seed, int), "only the fused engine of a GPU reads its seed from the device"
+        return self.seed
+
+    @property
     def shift(self) -> Any:
         """What the latents change."""
         return self.policy.condition(self.memory, self.latents)
@@ -67,8 +73,7 @@ class Work:
     def uniform(self, horizon: int) -> Float[Tensor, "B R T"]:
         """The noise behind every decision."""
         attempts = self.attempt + torch.arange(self.latents.shape[1], device=self.starts.device)
-        assert isinstance(self.seed, int), "only fused engines read their seed from the device"
-        return noise.decoding(self.seed, self.batch.key, attempts, self.starts.shape[1], horizon).flatten(1, 2)
+        return noise.decoding(self.host_seed, self.batch.key, attempts, self.starts.shape[1], horizon).flatten(1, 2)
 
 
 def choose(
@@ -214,7 +219,7 @@ def _fused_tsp_cpu(work: Work) -> Rollouts:
     with cpu.one_torch_thread():
         tables = cpu.tables(work.memory, work.shift)
     found = cpu.tsp_rollout(
-        tables, batch.xy, work.starts, batch.key, work.seed, work.attempt, temperature=work.temperature
+        tables, batch.xy, work.starts, batch.key, work.host_seed, work.attempt, temperature=work.temperature
     )
     return _remeasured(work.problem, batch, *found)
 

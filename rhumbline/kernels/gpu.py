@@ -96,7 +96,7 @@ def head_tables(TABLE, cols, TRANSPOSED: tl.constexpr, H: tl.constexpr, D: tl.co
 
 @triton.jit
 def counting_tables(cols, NP: tl.constexpr, DT: tl.constexpr):
-    """Zeros and ones [NP, 16]: a product with them gives the running sums of 16 groups, and of the places in a group."""
+    """Zeros and ones [NP, 16]: products with them are running sums of 16 groups, and of the places in a group."""
     sixteen = tl.arange(0, 16)
     groups = (cols[:, None] // (NP // 16) <= sixteen[None, :]).to(DT)
     places = (cols[:, None] % (NP // 16) <= sixteen[None, :]).to(DT)

@@ -1,8 +1,8 @@
 """Attention encoder, and a pointer decoder folded into per-instance tables (spec 2.1 to 2.4).
 
-After `encode`, a decoding step reads only `Memory`: no weight is touched again. A latent is one bias of the query and one
-of the glimpse (`Shift`), because its part in the keys cancels in the softmax and its part in the values adds a constant
-to the glimpse. Keys and values are therefore shared by all rollouts of an instance.
+After `encode`, a decoding step reads only `Memory`: no weight is touched again. A latent is one bias of the query and
+one of the glimpse (`Shift`), because its part in the keys cancels in the softmax and its part in the values adds a
+constant to the glimpse. Keys and values are therefore shared by all rollouts of an instance.
 """
 
 import math

@@ -1,4 +1,4 @@
-"""A step recorded once as a CUDA graph and replayed: launching its kernels one by one takes longer than running them."""
+"""A step recorded once as a CUDA graph and replayed: launching its kernels singly takes longer than running them."""
 
 from collections.abc import Callable
 from typing import Generic, TypeVar

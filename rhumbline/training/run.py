@@ -19,6 +19,8 @@ from rhumbline.checkpoint import About, load, save, versions
 from rhumbline.decoding import Rollouts, log_prob, rollout
 from rhumbline.errors import InputError, RhumbError
 from rhumbline.policies import POLICIES
+from rhumbline.policies.cvrp import CVRPPolicy
+from rhumbline.policies.tsp import TSPPolicy
 from rhumbline.problems import PROBLEMS
 from rhumbline.training import parallel, state
 from rhumbline.training.config import TrainConfig, build
@@ -227,7 +229,10 @@ def learning_rate(config: TrainConfig, update: int, done: float) -> float:
 
 
 def initial_policy(config: TrainConfig, device: torch.device) -> Any:
-    """A new policy, or the one of `init`, widened if the recipe wants a latent space that it lacks."""
+    """A new policy, or the one of `init`, widened if the recipe wants a latent space that it lacks.
+
+    Vehicle routing may also start from a salesman's policy.
+    """
     kind, architecture = POLICIES[config.problem]
     wanted = build(architecture, config.policy, "policy")
     if not config.init:
@@ -235,6 +240,8 @@ def initial_policy(config: TrainConfig, device: torch.device) -> Any:
             torch.random.default_generator.manual_seed(config.seed)  # initialisers know no other source
             return kind(wanted).to(device)
     policy = cast(Any, load(config.init, device))
+    if config.problem == "cvrp" and isinstance(policy, TSPPolicy):
+        policy = CVRPPolicy.after(policy)
     if policy.problem != config.problem:
         raise InputError(f"{config.init} was trained for '{policy.problem}'; the recipe is for '{config.problem}'")
     if policy.architecture.latent == 0 and wanted.latent:
