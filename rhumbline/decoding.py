@@ -22,7 +22,7 @@ Engine = Literal["auto", "torch", "fused"]
 # A sampled position is compared with u * total; this keeps the product below the total whatever the rounding.
 BELOW_ONE = 1.0 - 2.0**-22
 
-# Elements of a [rollouts, nodes] tensor worked on at once: a few cache-sized tensors on a CPU, gigabytes on a GPU.
+# Numbers of all rollouts worked on at once: a few cache-sized tensors on a CPU, gigabytes on a GPU.
 CHUNK_ELEMENTS = {"cpu": 1 << 21, "cuda": 1 << 28}
 
 
@@ -110,7 +110,8 @@ def rollout(
     memory = policy.encode(batch) if memory is None else memory
     construct = _engine(engine, problem, policy, batch)
     work = Work(problem, policy, batch, memory, latents, starts, seed, attempt, temperature)
-    chunk = chunk or max(1, CHUNK_ELEMENTS[starts.device.type] // problem.horizon(batch))
+    each = policy.footprint(problem.width(batch), problem.horizon(batch))
+    chunk = chunk or max(1, CHUNK_ELEMENTS[starts.device.type] // each)
     (count, tried, _), per = latents.shape, starts.shape[1]
     parts = [
         _joined([construct(work.part(rows, ks)) for ks in _slices(tried, max(1, chunk // per))], 1)
@@ -135,8 +136,8 @@ def _engine(
     engine: Engine, problem: Problem[Any, Any], policy: Policy[Any, Any, Any], batch: Any
 ) -> Callable[..., Rollouts]:
     """The function behind an engine's name; raises if it was asked for by name and cannot run."""
-    device, nodes = batch.xy.device, batch.xy.shape[1]
-    if kernels.resolve(engine, problem.name, device, nodes, policy.architecture) == "torch":
+    device = batch.key.device
+    if kernels.resolve(engine, problem.name, device, problem.width(batch), policy.architecture) == "torch":
         return _construct
     return _fused_gpu if device.type == "cuda" else _fused_tsp_cpu
 
@@ -157,14 +158,13 @@ def _construct(work: Work) -> Rollouts:
         state = problem.step(state, action)
         actions.append(action)
     sequence = torch.stack(actions, dim=-1)
-    # Finished rollouts stay at node 0; all results have the horizon's length, whatever the chunk they came from.
+    # Finished rollouts take action 0; all results have the horizon's length, whatever the chunk they came from.
     sequence = torch.nn.functional.pad(sequence, (0, horizon - sequence.shape[-1]))
-    return _priced(problem, batch, sequence, tried)
+    return _cut(problem.outcome(batch, state, sequence), sequence, tried)
 
 
-def _priced(problem: Problem[Any, Any], batch: Any, sequence: Int[Tensor, "B R T"], tried: int) -> Rollouts:
+def _cut(cost: Float[Tensor, "B R"], sequence: Int[Tensor, "B R T"], tried: int) -> Rollouts:
     """Sequences with their cost, the rollout axis cut into latents and starts."""
-    cost = problem.cost(batch, sequence)
     count, per = len(cost), cost.shape[1] // tried
     return Rollouts(cost.view(count, tried, per), sequence.to(torch.int16).view(count, tried, per, -1))
 
@@ -184,7 +184,8 @@ def _remeasured(
 ) -> Rollouts:
     """What a kernel found. It measures straight lines; the file's metric comes from its matrix."""
     if batch.distance is not None:
-        return _priced(problem, batch, actions.flatten(1, 2).long(), actions.shape[1])
+        sequence = actions.flatten(1, 2).long()
+        return _cut(problem.cost(batch, sequence), sequence, actions.shape[1])
     return Rollouts(cost, actions)
 
 
@@ -232,8 +233,8 @@ def log_prob(
     Teacher forcing: all steps at once. K divides R, and sequence r belongs to latent r // (R / K).
     """
     memory = policy.encode(batch) if memory is None else memory
-    nodes, architecture = batch.xy.shape[1], policy.architecture
-    if kernels.resolve_log_prob(engine, problem.name, actions.device, nodes, architecture) == "fused":
+    width, architecture = problem.width(batch), policy.architecture
+    if kernels.resolve_log_prob(engine, problem.name, actions.device, width, architecture) == "fused":
         return _fused_log_prob(batch, memory, policy.condition(memory, latents), actions)
     state, steps = problem.replay(batch, actions.long()), actions.shape[2] - 1
     rows = steps * (actions.shape[1] // latents.shape[1])
