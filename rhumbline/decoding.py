@@ -53,6 +53,22 @@ class Work:
         """What the latents change."""
         return self.policy.condition(self.memory, self.latents)
 
+    @property
+    def shift_of_rollouts(self) -> Any:
+        """The same for each rollout, latents and starts in one row."""
+        return self.shift.map(lambda x: x.repeat_interleave(self.starts.shape[1], dim=1))
+
+    @property
+    def first(self) -> Int[Tensor, "B R"]:
+        """The imposed first action of each rollout."""
+        return self.starts[:, None].expand(-1, self.latents.shape[1], -1).flatten(1)
+
+    def decide(self, shift: Any, state: Any, uniform: Float[Tensor, "B R"] | None) -> Int[Tensor, "B R"]:
+        """The next action of each rollout."""
+        allowed = self.problem.mask(state)
+        logits = self.policy.logits(self.memory, shift, state, allowed)
+        return choose(logits, allowed, uniform, self.temperature)
+
     def part(self, rows: slice, tried: slice) -> "Work":
         """The same for some instances and some latents; the latents keep their numbers."""
         return replace(
@@ -139,22 +155,20 @@ def _engine(
     device = batch.key.device
     if kernels.resolve(engine, problem.name, device, problem.width(batch), policy.architecture) == "torch":
         return _construct
+    if problem.name in kernels.GRAPHED:
+        return _graphed
     return _fused_gpu if device.type == "cuda" else _fused_tsp_cpu
 
 
 def _construct(work: Work) -> Rollouts:
     """Plain torch: the definition."""
-    problem, batch, horizon = work.problem, work.batch, work.problem.horizon(work.batch)
-    (count, tried, _), per = work.latents.shape, work.starts.shape[1]
-    shift = work.shift.map(lambda x: x.repeat_interleave(per, dim=1))
-    first = work.starts[:, None].expand(count, tried, per).reshape(count, -1)
+    problem, batch, horizon, tried = work.problem, work.batch, work.problem.horizon(work.batch), work.latents.shape[1]
+    first, shift = work.first, work.shift_of_rollouts
     uniform = work.uniform(horizon) if work.temperature else None
     state, actions = problem.reset(batch, first), [first]
     while not problem.finished(state):
-        allowed = problem.mask(state)
-        logits = work.policy.logits(work.memory, shift, state, allowed)
         draw = None if uniform is None else uniform[..., len(actions)]
-        action = choose(logits, allowed, draw, work.temperature)
+        action = work.decide(shift, state, draw)
         state = problem.step(state, action)
         actions.append(action)
     sequence = torch.stack(actions, dim=-1)
@@ -167,6 +181,30 @@ def _cut(cost: Float[Tensor, "B R"], sequence: Int[Tensor, "B R T"], tried: int)
     """Sequences with their cost, the rollout axis cut into latents and starts."""
     count, per = len(cost), cost.shape[1] // tried
     return Rollouts(cost.view(count, tried, per), sequence.to(torch.int16).view(count, tried, per, -1))
+
+
+def _graphed(work: Work) -> Rollouts:
+    """Plain torch again, but a step is recorded once as a CUDA graph and then replayed.
+
+    For problems whose rollouts all have as many decisions as the horizon has.
+    """
+    from rhumbline.kernels import graph
+
+    problem, steps, first, shift = work.problem, work.problem.horizon(work.batch), work.first, work.shift_of_rollouts
+    uniform = work.uniform(steps) if work.temperature else None
+    state, at = problem.reset(work.batch, first), torch.ones(1, dtype=torch.int64, device=first.device)
+    sequence = first.new_zeros(*first.shape, steps)
+    sequence[..., 0] = first
+
+    def step() -> None:
+        draw = None if uniform is None else uniform.index_select(2, at)[..., 0]
+        action = work.decide(shift, state, draw)
+        state.take(problem.step(state, action))
+        sequence.index_copy_(2, at, action[..., None])
+        at.add_(1)
+
+    graph.repeat(step, steps - 1, first.device)
+    return _cut(problem.outcome(work.batch, state, sequence), sequence, work.latents.shape[1])
 
 
 def _fused_gpu(work: Work) -> Rollouts:

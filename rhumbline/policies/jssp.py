@@ -210,7 +210,7 @@ class Dispatcher(nn.Module):
     ) -> Float[Tensor, "X J"]:
         """Scores from the first hidden layer on. `seen` weighs the jobs that are unfinished, and those allowed."""
         x = self.token(F.relu(tokens + shift.token))
-        bias = torch.where(rivals[:, None], self.rival, 0.0) + NOT * (seen[:, None, :1] == 0)
+        bias = rivals[:, None] * self.rival + NOT * (seen[:, None, :1] == 0)
         x = x + self.among(self.norm(x), bias)
         context = (seen.to(x.dtype) @ x).flatten(1)  # [X, 2D]
         hidden = self.hidden(x) + (self.context(context)[:, None] + shift.hidden)
@@ -238,7 +238,8 @@ def time_features(
         dim=-1,
     )  # fmt: skip
     far = torch.stack([view.tail, view.load, (bound - start).expand_as(view.tail)], dim=-1)
-    share = torch.stack([state.next / state.durations.shape[3], allowed], dim=-1)
+    done = state.next / state.durations.shape[3]
+    share = torch.stack([done, allowed.to(done.dtype)], dim=-1)
     return torch.cat([torch.asinh(near / memory.unit), far / memory.bound, share], dim=-1)
 
 

@@ -93,7 +93,8 @@ class TrainConfig:
     seed: int = 0
     report: float = 30.0  # seconds between reports and checkpoints; 0 reports after every update
     compile: bool = False  # torch.compile the encoder: half a minute of waiting, then faster steps
-    autocast: bool = True  # bfloat16 products in the encoder, on a GPU
+    autocast: bool = True  # bfloat16 products in the encoder (job shop: everywhere), on a GPU
+    engine: Literal["auto", "torch", "fused"] = "auto"  # of the rollouts
     init: str = ""  # checkpoint to start from, with a fresh optimiser
     policy: Mapping[str, Any] = field(default_factory=dict[str, Any])  # architecture
     objective: Objective = field(default_factory=Objective)

@@ -100,8 +100,9 @@ class Trainer:
         seed = (c.seed << 32) + self.update * c.accumulate + mini
         with self.half(steps):
             rolled = rollout(
-                self.problem, self.policy, batch, latents, starts, seed=seed, temperature=o.temperature, memory=memory
-            )
+                self.problem, self.policy, batch, latents, starts, seed=seed, temperature=o.temperature, memory=memory,
+                engine=c.engine,
+            )  # fmt: skip
         targets = self.targets(batch, rolled, latents)
         with self.half(steps):
             scores = log_prob(self.problem, self.policy, batch, targets.latents, targets.actions, memory=memory)
