@@ -22,7 +22,7 @@ from rhumbline.problems.schedule import MOST_CELLS, JSSPInstance, Schedule
 from rhumbline.record import Record
 
 LONGEST_DURATION = 98  # of the field's random instances (Zhang et al. 2020)
-NEVER = 2**62  # later than anything; the horizon is below 2^31, so that a time and a load fit into one number
+LATE = 2**31  # later than any horizon, so that a time and a load fit into one number
 
 
 @dataclass(frozen=True)
@@ -88,12 +88,12 @@ def look(state: JSSPState) -> View:
 def conflict(view: View) -> Bool[Tensor, "B R J"]:
     """The conflict set: gives every active schedule, by one sequence up to ties.
 
-    Where two machines tie, the one with more work left goes first, so that neither the order of jobs nor the numbers of
-    machines matter. The operation that ends first is always in, also if it takes no time; a finished rollout has the
-    first job alone.
+    Of operations that end first together, those that take time count, and those on the machine with more work left: so
+    neither the order of jobs nor the numbers of machines matter. What takes no time is in only if it ends first, and a
+    finished rollout has its first job alone.
     """
-    order = ((view.finish << 31) - view.load).masked_fill(view.done, NEVER)
-    first = order.argmin(2, keepdim=True)
+    end = 2 * view.finish + (view.duration == 0)
+    first = (end * LATE - view.load).masked_fill(view.done, 2 * LATE * LATE - 1).argmin(2, keepdim=True)
     here = view.machine == view.machine.gather(2, first)
     early = view.start < view.finish.gather(2, first)
     return (here & early & ~view.done).scatter(2, first, True)
