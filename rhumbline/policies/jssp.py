@@ -1,4 +1,4 @@
-"""The job-shop policy: operations are encoded once; each decision scores the jobs from a few times and one small network.
+"""The job-shop policy: operations are encoded once, and a small network scores the jobs at each decision.
 
 The encoder mixes operations along each job and among those of each machine. A decision then takes, for each job, the
 row of its next operation from a table and the times of the moment relative to the frontier, lets the jobs attend to one

@@ -1,4 +1,4 @@
-"""The job shop as the rollout engines see it: one decision is which job's next operation is placed, as early as it fits.
+"""The job shop on a device: a decision is which job's next operation is placed, as early as it fits behind the others.
 
 Candidates are the conflict set of Giffler and Thompson (1960): on the machine where some operation could end first, all
 operations that could begin before that. Its sequences spell the active schedules, and one of those is optimal; half of
@@ -110,7 +110,7 @@ CANDIDATES = {"active": conflict, "any": unfinished}
 
 
 class JSSP:
-    """The problem as the rollout engines see it. Every method is pure. The imposed first action, 0, begins a schedule."""
+    """The problem as the rollout engines see it. Every method is pure. The imposed first action, 0, places nothing."""
 
     name = "jssp"
     nouns: tuple[str, str] = ("operation", "operations")
