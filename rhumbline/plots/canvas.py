@@ -48,14 +48,19 @@ def dress(axes: "Axes", title: str) -> None:
 
 
 def new_axes(width: float, height: float) -> "Axes":
-    """Axes of a new figure about as wide and high as its content, known to no window system."""
+    """Axes of a new figure about as wide and high as its content."""
+    longest = max(width, height) or 1.0
+    shape = [SIDE * max(0.5, side / longest) for side in (width, height)]  # never a mere strip
+    return sheet(shape[0], shape[1])
+
+
+def sheet(width: float, height: float) -> "Axes":
+    """Axes of a new figure of so many inches with room for a title above, known to no window system."""
     require_matplotlib()
     from matplotlib.backends.backend_agg import FigureCanvasAgg
     from matplotlib.figure import Figure
 
-    longest = max(width, height) or 1.0
-    shape = [SIDE * max(0.5, side / longest) for side in (width, height)]  # never a mere strip
-    figure = Figure((shape[0], shape[1] + HEAD), RESOLUTION, facecolor=PAPER, layout="constrained")
+    figure = Figure((width, height + HEAD), RESOLUTION, facecolor=PAPER, layout="constrained")
     figure.get_layout_engine().set(w_pad=0.25, h_pad=0.2)  # pyright: ignore[reportOptionalMemberAccess, reportCallIssue]
     FigureCanvasAgg(figure)
     return figure.add_subplot()
