@@ -58,6 +58,11 @@ class CVRPInstance(Located):
         """Number of nodes, the depot included."""
         return len(self.demands)
 
+    @property
+    def shape(self) -> tuple[int, int]:
+        """What instances must share to be solved together: nodes, and whether a matrix comes with them."""
+        return self.size, self.metric != "EXACT_2D"
+
 
 @dataclass(frozen=True)
 class Routes:
@@ -154,6 +159,10 @@ class CVRP:
         """How many there are to visit."""
         return instance.size - 1
 
+    def width(self, batch: CVRPBatch) -> int:
+        """How many nodes there are."""
+        return batch.xy.shape[1]
+
     def starts(self, batch: CVRPBatch) -> Int[Tensor, "B S"]:
         """Every customer; in large instances `most_starts` of them, spread evenly over the file's order."""
         count, customers = len(batch.xy), batch.xy.shape[1] - 1
@@ -224,6 +233,10 @@ class CVRP:
         size = batch.distance.shape[1]
         edges = batch.distance.flatten(1).gather(1, (here * size + there).flatten(1))
         return edges.view(here.shape).sum(-1)
+
+    def outcome(self, batch: CVRPBatch, state: CVRPState, actions: Int[Tensor, "B R T"]) -> Float[Tensor, "B R"]:
+        """The same; the last state does not know it."""
+        return self.cost(batch, actions)
 
     def views(self, actions: Int[Tensor, "B T"], uniforms: Float[Tensor, "B V 2"]) -> Int[Tensor, "B V T"]:
         """The same routes in rotated order and either direction, as the uniforms say."""
