@@ -3,7 +3,7 @@
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, NamedTuple
 
-from rhumbline.plots.canvas import INK, PAPER, START, caption, sheet
+from rhumbline.plots.canvas import HEAD, INK, PAPER, START, caption, new_figure
 from rhumbline.problems.schedule import JSSPInstance, Schedule
 
 if TYPE_CHECKING:
@@ -29,7 +29,7 @@ class Bar(NamedTuple):
 def draw_gantt(instance: JSSPInstance, plan: Schedule, axes: "Axes | None" = None, title: str = "") -> "Axes":
     """The axes with a bar for each operation and a line at the makespan; operations without duration are ticks."""
     end, width, shades = plan.cost(instance), chart_width(instance), colours(instance.job_count)
-    axes = axes if axes is not None else sheet(width, 1.1 + row_height(instance) * instance.machine_count)
+    axes = axes if axes is not None else blank(width, 1.1 + row_height(instance) * instance.machine_count)
     row, start, duration, job = zip(*bars(instance, plan), strict=True)
     axes.barh(
         row,
@@ -44,6 +44,13 @@ def draw_gantt(instance: JSSPInstance, plan: Schedule, axes: "Axes | None" = Non
     axes.axvline(end, color=START, linewidth=1.4, zorder=3)
     dress(axes, instance, end, title or caption(instance, plan))
     return axes
+
+
+def blank(width: float, height: float) -> "Axes":
+    """Axes of a new figure of so many inches, with room for the titles above."""
+    figure = new_figure(width, height + HEAD)
+    figure.get_layout_engine().set(w_pad=0.25, h_pad=0.2)  # pyright: ignore[reportOptionalMemberAccess, reportCallIssue]
+    return figure.add_subplot()
 
 
 def bars(instance: JSSPInstance, plan: Schedule) -> Iterator[Bar]:

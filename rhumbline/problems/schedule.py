@@ -95,6 +95,12 @@ class JSSPInstance:
         """Jobs, operations of the longest job, machines."""
         return self.job_count, max(map(len, self.durations)), self.machine_count
 
+    @property
+    def details(self) -> str:
+        """Numbers of jobs and machines, for people."""
+        counts = {"job": self.job_count, "machine": self.machine_count}
+        return ", ".join(f"{count} {noun}{'s' * (count != 1)}" for noun, count in counts.items())
+
     @cached_property
     def horizon(self) -> int:
         """All durations together: no sensible schedule takes longer."""
