@@ -1,4 +1,4 @@
-"""The job-shop policy: operations are encoded once; each decision scores the jobs from a few times and one small network.
+"""The job-shop policy: operations are encoded once, and a small network scores the jobs at each decision.
 
 The encoder mixes operations along each job and among those of each machine. A decision then takes, for each job, the
 row of its next operation from a table and the times of the moment relative to the frontier, lets the jobs attend to one
@@ -15,7 +15,7 @@ from torch import Tensor, nn
 
 from rhumbline.errors import InputError
 from rhumbline.policies.space import Box
-from rhumbline.problems.jssp import NEVER, JSSPBatch, JSSPState, View, look
+from rhumbline.problems.jssp import LATE, JSSPBatch, JSSPState, View, look
 from rhumbline.record import Record
 
 CLIP = 10.0  # scores are CLIP * tanh(. / CLIP)
@@ -180,8 +180,8 @@ class Dispatcher(nn.Module):
     def __init__(self, a: JSSPArchitecture):
         super().__init__()
         wide = 2 * a.width
-        self.table, self.exhausted = nn.Linear(a.width, wide), nn.Parameter(torch.zeros(wide))
-        self.times, self.token = nn.Linear(TIMES, wide, bias=False), nn.Linear(wide, a.width)
+        self.table, self.times = nn.Linear(a.width, wide), nn.Linear(TIMES, wide, bias=False)
+        self.token = nn.Linear(wide, a.width)
         self.norm, self.among = nn.LayerNorm(a.width), Attention(a.width, a.heads)
         self.rival = nn.Parameter(torch.zeros(a.heads, 1, 1))  # attention between jobs that wait for one machine
         self.hidden, self.context = nn.Linear(a.width, wide), nn.Linear(wide, wide, bias=False)
@@ -191,10 +191,8 @@ class Dispatcher(nn.Module):
         self.register_buffer("amplify", torch.tensor(float(a.amplify)))
 
     def tables(self, embedding: Float[Tensor, "B J O D"]) -> Float[Tensor, "B JC H"]:
-        """The first hidden layer's share of each operation, and of jobs that have none left."""
-        rows = self.table(embedding)
-        last = self.exhausted.to(rows.dtype).expand(*rows.shape[:2], 1, -1)
-        return torch.cat([rows, last], dim=2).flatten(1, 2)
+        """The first hidden layer's share of each operation; zeros for jobs that have none left, which nobody sees."""
+        return F.pad(self.table(embedding), (0, 0, 0, 1)).flatten(1, 2)
 
     def condition(self, latents: Float[Tensor, "B K Z"]) -> JSSPShift:
         """What each latent adds to the hidden layers."""
@@ -225,8 +223,8 @@ def time_features(
     The frontier is the earliest start, the earliest finish, and the makespan that the work left implies at least. Near
     times count in mean durations, bent beyond a few of them so that large instances look familiar.
     """
-    start = view.start.masked_fill(view.done, NEVER).amin(2, keepdim=True)
-    finish = view.finish.masked_fill(view.done, NEVER).amin(2, keepdim=True)
+    start = view.start.masked_fill(view.done, LATE).amin(2, keepdim=True)
+    finish = view.finish.masked_fill(view.done, LATE).amin(2, keepdim=True)
     through, busy = view.start + view.tail, view.free + view.load
     jobs, machines = through.amax(2, keepdim=True), (state.machine + state.left).amax(2, keepdim=True)
     bound = torch.maximum(jobs, machines)

@@ -1,4 +1,4 @@
-"""The job shop as the rollout engines see it: one decision is which job's next operation is placed, as early as it fits.
+"""The job shop on a device: a decision is which job's next operation is placed, as early as it fits behind the others.
 
 Candidates are the conflict set of Giffler and Thompson (1960): on the machine where some operation could end first, all
 operations that could begin before that. Its sequences spell the active schedules, and one of those is optimal; half of
@@ -22,7 +22,7 @@ from rhumbline.problems.schedule import MOST_CELLS, JSSPInstance, Schedule
 from rhumbline.record import Record
 
 LONGEST_DURATION = 98  # of the field's random instances (Zhang et al. 2020)
-NEVER = 2**62  # later than anything; the horizon is below 2^31, so that a time and a load fit into one number
+LATE = 2**31  # later than any horizon, so that a time and a load fit into one number
 
 
 @dataclass(frozen=True)
@@ -88,12 +88,12 @@ def look(state: JSSPState) -> View:
 def conflict(view: View) -> Bool[Tensor, "B R J"]:
     """The conflict set: gives every active schedule, by one sequence up to ties.
 
-    Where two machines tie, the one with more work left goes first, so that neither the order of jobs nor the numbers of
-    machines matter. The operation that ends first is always in, also if it takes no time; a finished rollout has the
-    first job alone.
+    Of operations that end first together, those that take time count, and those on the machine with more work left: so
+    neither the order of jobs nor the numbers of machines matter. What takes no time is in only if it ends first, and a
+    finished rollout has its first job alone.
     """
-    order = ((view.finish << 31) - view.load).masked_fill(view.done, NEVER)
-    first = order.argmin(2, keepdim=True)
+    end = 2 * view.finish + (view.duration == 0)
+    first = (end * LATE - view.load).masked_fill(view.done, 2 * LATE * LATE - 1).argmin(2, keepdim=True)
     here = view.machine == view.machine.gather(2, first)
     early = view.start < view.finish.gather(2, first)
     return (here & early & ~view.done).scatter(2, first, True)
@@ -110,7 +110,7 @@ CANDIDATES = {"active": conflict, "any": unfinished}
 
 
 class JSSP:
-    """The problem as the rollout engines see it. Every method is pure. The imposed first action, 0, begins a schedule."""
+    """The problem as the rollout engines see it. Every method is pure. The imposed first action, 0, places nothing."""
 
     name = "jssp"
     nouns: tuple[str, str] = ("operation", "operations")

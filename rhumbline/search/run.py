@@ -17,8 +17,8 @@ from rhumbline.problems import Plan, Problem
 
 X = TypeVar("X")
 
-# Numbers of a rollout x steps, of all rollouts between two looks at the clock: about half a second of plain torch on two cores, and a
-# quarter of a second of the fused kernel.
+# Numbers of a rollout x its steps, for all rollouts between two looks at the clock: about half a second of torch on
+# two cores, and a quarter of a second of the fused kernel.
 PIECE = {"cpu": 16_000_000, "cuda": 20_000_000_000}
 
 

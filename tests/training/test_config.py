@@ -27,7 +27,7 @@ def test_shipped_recipes_read(path: Path) -> None:
     config = read_recipe(path)
     _, architecture = POLICIES[config.problem]
     assert architecture(**config.policy).width == 128
-    assert config.size > 0
+    assert config.size
 
 
 def test_published_recipe() -> None:
