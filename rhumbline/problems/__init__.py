@@ -29,6 +29,11 @@ class Instance(Protocol):
         ...
 
     @property
+    def details(self) -> str:
+        """What people should know besides the size: the metric, or the numbers of jobs and machines."""
+        ...
+
+    @property
     def shape(self) -> tuple[int, ...]:
         """What instances must share to be solved together."""
         ...
@@ -58,6 +63,7 @@ class Problem(Protocol[I_, S_]):
     name: str
     largest: int  # biggest instance accepted
     nouns: tuple[str, str]  # what is visited, one and many, for people
+    usual_size: int | str  # of random instances; also shows the form that sizes have
 
     def sample(self, count: int, size: Any, rng: torch.Generator) -> I_:
         """Random instances of the training distribution, on the generator's device.

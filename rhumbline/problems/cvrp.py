@@ -133,6 +133,7 @@ class CVRP:
     name = "cvrp"
     nouns: tuple[str, str] = ("customer", "customers")
     largest = 1001  # 1,000 customers and the depot
+    usual_size: int | str = 100
     every_customer_starts = 200
     most_starts = 100
 

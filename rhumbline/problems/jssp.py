@@ -115,6 +115,7 @@ class JSSP:
     name = "jssp"
     nouns: tuple[str, str] = ("operation", "operations")
     largest = MOST_CELLS
+    usual_size: int | str = "10x10"
 
     def __init__(self, candidates: Literal["active", "any"] = "active"):
         self.candidates = CANDIDATES[candidates]

@@ -18,6 +18,8 @@ LONGEST_HORIZON = 2**31 - 1  # all durations together; devices count time in 32 
 MOST_JOBS, MOST_MACHINES = 100, 100
 MOST_CELLS = 2_500  # jobs times operations of the longest job: 100 jobs of 20, with room for uneven ones
 
+UNCLEAR = "use machine 0, or say which is the first"
+
 Table = tuple[tuple[int, ...], ...]  # a row for each job
 
 
@@ -92,6 +94,12 @@ class JSSPInstance:
     def shape(self) -> tuple[int, int, int]:
         """Jobs, operations of the longest job, machines."""
         return self.job_count, max(map(len, self.durations)), self.machine_count
+
+    @property
+    def details(self) -> str:
+        """Numbers of jobs and machines, for people."""
+        counts = {"job": self.job_count, "machine": self.machine_count}
+        return ", ".join(f"{count} {noun}{'s' * (count != 1)}" for noun, count in counts.items())
 
     @cached_property
     def horizon(self) -> int:
@@ -188,11 +196,36 @@ def from_arrays(
 
     Machines are numbered from 0, or from 1 if all of 1..M occur and 0 does not.
     """
-    times, places = whole_rows(durations, "durations", name), whole_rows(machines, "machines", name)
-    first = first_machine({m for row in places for m in row}, name)
-    shifted = tuple(tuple(m - first for m in row) for row in places)
-    count = 1 + max((m for row in shifted for m in row), default=0)
-    return JSSPInstance(name, times, shifted, count, first)
+    return from_tables(whole_rows(durations, "durations", name), whole_rows(machines, "machines", name), name)
+
+
+def from_tables(
+    durations: Table, machines: Table, name: str, *, machine_count: int | None = None, first: int | None = None
+) -> JSSPInstance:
+    """An instance whose machines are numbered from `first`, or as the numbers themselves tell."""
+    numbers = {m for row in machines for m in row}
+    first = first_machine(numbers, machine_count) if first is None else first
+    if first is None:
+        found = f"machines {min(numbers)} to {max(numbers)} occur, so that they may count from 0 or from 1"
+        raise InputError(f"{name}: {found}; {UNCLEAR}")
+    if first not in (0, 1):
+        raise InputError(f"{name}: the first machine is {first}, expected 0 or 1")
+    shifted = tuple(tuple(m - first for m in row) for row in machines)
+    used = 1 + max(numbers, default=first) - first
+    return JSSPInstance(name, durations, shifted, used if machine_count is None else machine_count, first)
+
+
+def first_machine(numbers: set[int], count: int | None) -> int | None:
+    """Whether machines are numbered from 0 or from 1; None where both can be meant.
+
+    The numbers of `count` machines tell it by a 0, or by the last one. Where nobody says how many there are, all of
+    1..M without 0 are taken for M machines: a machine 0 that alone has nothing to do would be odd.
+    """
+    if not numbers or min(numbers) <= 0:
+        return 0
+    if count is None:
+        return 1 if numbers == set(range(1, max(numbers) + 1)) else None
+    return 1 if max(numbers) >= count else None
 
 
 def whole_rows(rows: Sequence[Any] | np.ndarray, what: str, name: str) -> Table:
@@ -206,13 +239,3 @@ def whole_rows(rows: Sequence[Any] | np.ndarray, what: str, name: str) -> Table:
         if row.ndim != 1 or not real or not np.isfinite(row).all() or (row != np.rint(row)).any():
             raise InputError(f"{name}: the {what} of job {job} must be a row of whole numbers")
     return tuple(tuple(int(x) for x in row) for row in table)
-
-
-def first_machine(numbers: set[int], name: str) -> int:
-    """Whether machines without a known count are numbered from 0 or from 1; refused if both can be meant."""
-    if not numbers or min(numbers) <= 0 or numbers == set(range(1, max(numbers) + 1)):
-        return int(bool(numbers) and min(numbers) > 0)
-    raise InputError(
-        f"{name}: machines are numbered {min(numbers)} to {max(numbers)} with gaps and without 0, so that they may "
-        "count from 0 or from 1; number them from 0 without gaps"
-    )

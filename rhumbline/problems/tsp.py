@@ -106,6 +106,7 @@ class TSP:
     name = "tsp"
     nouns: tuple[str, str] = ("city", "cities")
     largest = 1000
+    usual_size: int | str = 100
     every_city_starts = 200  # up to this size an attempt has one tour from each city
     most_starts = 100  # beyond it, this many
 

@@ -88,7 +88,7 @@ def simulate(instance: JSSPInstance, starts: tuple[tuple[int, ...], ...]) -> boo
 def test_the_checker_agrees_with_a_simulation_of_every_schedule() -> None:
     """All 8^4 start times of a 2 x 2 shop: feasible by the checker exactly where no tick has two things at once."""
     feasible = [feasible_by(s) for s in all_schedules(8)]
-    assert sum(by_checker for by_checker, _ in feasible) > 100
+    assert sum(by_checker for by_checker, _ in feasible) >= 100
     assert all(by_checker == by_ticks for by_checker, by_ticks in feasible)
 
 
@@ -166,7 +166,7 @@ def test_arrays_of_jobs_of_different_lengths() -> None:
 @pytest.mark.parametrize(
     ("durations", "machines", "reason"),
     [
-        ([[1, 2]], [[1, 3]], "numbered 1 to 3 with gaps and without 0"),
+        ([[1, 2]], [[1, 3]], "machines 1 to 3 occur, so that they may count from 0 or from 1"),
         ([[1, 2.5]], [[0, 1]], "the durations of job 1 must be a row of whole numbers"),
         ([[1, float("nan")]], [[0, 1]], "the durations of job 1"),
         ([[1, 2]], [["a", "b"]], "the machines of job 1"),
