@@ -15,6 +15,7 @@ from rhumbline.formats import read_many
 from rhumbline.policies import Policy
 from rhumbline.problems import PROBLEMS
 from rhumbline.problems.cvrp import CVRPInstance
+from rhumbline.problems.schedule import JSSPInstance, from_arrays
 from rhumbline.problems.tsp import TSPInstance, from_array
 from rhumbline.search.cmaes import CMAES
 from rhumbline.search.run import Budget, Progress, Solution, Strategy, Task, make_task, search
@@ -24,7 +25,7 @@ DEFAULT_BUDGET = Budget(attempts=1600, seconds=30.0)
 # Numbers in the largest tables of a group (distances, actions of a generation): keeps a group within about a gigabyte.
 GROUP_ELEMENTS = 1 << 26
 
-Source = str | Path | np.ndarray | TSPInstance | CVRPInstance
+Source = str | Path | np.ndarray | Mapping[str, Any] | TSPInstance | CVRPInstance | JSSPInstance
 
 
 @dataclass(frozen=True)
@@ -36,11 +37,16 @@ class Group:
 
 
 def instances_of(source: Source | Sequence[Source]) -> list[Any]:
-    """Instances behind a path, an array ([N, 2], [N, N] or a batch [B, N, 2]), an instance, or a list of these."""
+    """Instances behind a path, an array ([N, 2], [N, N] or a batch [B, N, 2]), an instance, or a list of these.
+
+    A job shop is a mapping with rows of "durations" and "machines", arrays or lists, and perhaps a "name".
+    """
     if isinstance(source, (str, Path)):
         return list(read_many(source))
-    if isinstance(source, TSPInstance | CVRPInstance):
+    if isinstance(source, TSPInstance | CVRPInstance | JSSPInstance):
         return [source]
+    if isinstance(source, Mapping):
+        return [shop_of(source)]
     if isinstance(source, np.ndarray):
         if source.ndim == 3:
             return [from_array(x, f"array-{i + 1}") for i, x in enumerate(source)]
@@ -48,6 +54,16 @@ def instances_of(source: Source | Sequence[Source]) -> list[Any]:
     if source and isinstance(source[0], list | tuple):
         return instances_of(numbers_of(source))
     return [x for one in source for x in instances_of(one)]
+
+
+def shop_of(facts: Mapping[str, Any]) -> JSSPInstance:
+    """The job shop of a mapping."""
+    needed = {"durations", "machines"}
+    if not needed <= set(facts) <= needed | {"name"}:
+        raise InputError(
+            f"a mapping must have durations, machines and perhaps a name; it has {', '.join(map(str, facts))}"
+        )
+    return from_arrays(facts["durations"], facts["machines"], str(facts.get("name", "arrays")))
 
 
 def numbers_of(nested: Sequence[Any]) -> np.ndarray:
@@ -60,11 +76,12 @@ def numbers_of(nested: Sequence[Any]) -> np.ndarray:
 
 def grouped(instances: Sequence[Any]) -> list[Group]:
     """Groups of one problem and shape, in order of first appearance, none larger than memory allows."""
-    shapes: dict[tuple[str, int, bool], list[int]] = {}
+    shapes: dict[tuple[str, tuple[int, ...]], list[int]] = {}
     for place, instance in enumerate(instances):
-        shapes.setdefault((instance.problem, instance.size, instance.metric == "EXACT_2D"), []).append(place)
+        shapes.setdefault((instance.problem, instance.shape), []).append(place)
     groups: list[Group] = []
-    for (_, size, _), places in shapes.items():
+    for places in shapes.values():
+        size = max(instances[p].size for p in places)
         most = max(1, GROUP_ELEMENTS // (16 * min(size, 200) * size))
         for at in range(0, len(places), most):
             some = tuple(places[at : at + most])
@@ -140,9 +157,9 @@ def prepare(
 ) -> Task:
     """A task to `stream` over: instances of one problem and size, encoded on the device."""
     instances = instances_of(source)
-    shapes = sorted({(i.problem, i.size) for i in instances})
+    shapes = {(i.problem, i.shape): i.size for i in instances}
     if len(shapes) != 1:
-        found = ", ".join(f"{problem} of {size}" for problem, size in shapes) or "none"
+        found = ", ".join(sorted({f"{problem} of {size}" for (problem, _), size in shapes.items()})) or "none"
         raise InputError(f"a task needs instances of one problem and size, not {found}; `solve` groups them by itself")
     policies = policies_of(instances, policy)
     return next(tasks(instances, policies, seed=seed, device=find_device(device), engine=engine))[1]

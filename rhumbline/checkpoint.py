@@ -29,7 +29,7 @@ class About:
     """Training facts of a checkpoint."""
 
     problem: str
-    size: int  # instances it was trained on
+    size: int | str  # instances it was trained on
     updates: int = 0
     recipe: str = ""
     validation: Mapping[str, float] = field(default_factory=dict[str, float])

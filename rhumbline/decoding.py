@@ -22,7 +22,7 @@ Engine = Literal["auto", "torch", "fused"]
 # A sampled position is compared with u * total; this keeps the product below the total whatever the rounding.
 BELOW_ONE = 1.0 - 2.0**-22
 
-# Elements of a [rollouts, nodes] tensor worked on at once: a few cache-sized tensors on a CPU, gigabytes on a GPU.
+# Numbers of all rollouts worked on at once: a few cache-sized tensors on a CPU, gigabytes on a GPU.
 CHUNK_ELEMENTS = {"cpu": 1 << 21, "cuda": 1 << 28}
 
 
@@ -58,6 +58,22 @@ class Work:
     def shift(self) -> Any:
         """What the latents change."""
         return self.policy.condition(self.memory, self.latents)
+
+    @property
+    def shift_of_rollouts(self) -> Any:
+        """The same for each rollout, latents and starts in one row."""
+        return self.shift.map(lambda x: x.repeat_interleave(self.starts.shape[1], dim=1))
+
+    @property
+    def first(self) -> Int[Tensor, "B R"]:
+        """The imposed first action of each rollout."""
+        return self.starts[:, None].expand(-1, self.latents.shape[1], -1).flatten(1)
+
+    def decide(self, shift: Any, state: Any, uniform: Float[Tensor, "B R"] | None) -> Int[Tensor, "B R"]:
+        """The next action of each rollout."""
+        allowed = self.problem.mask(state)
+        logits = self.policy.logits(self.memory, shift, state, allowed)
+        return choose(logits, allowed, uniform, self.temperature)
 
     def part(self, rows: slice, tried: slice) -> "Work":
         """The same for some instances and some latents; the latents keep their numbers."""
@@ -116,7 +132,8 @@ def rollout(
     memory = policy.encode(batch) if memory is None else memory
     construct = _engine(engine, problem, policy, batch)
     work = Work(problem, policy, batch, memory, latents, starts, seed, attempt, temperature)
-    chunk = chunk or max(1, CHUNK_ELEMENTS[starts.device.type] // problem.horizon(batch))
+    each = policy.footprint(problem.width(batch), problem.horizon(batch))
+    chunk = chunk or max(1, CHUNK_ELEMENTS[starts.device.type] // each)
     (count, tried, _), per = latents.shape, starts.shape[1]
     parts = [
         _joined([construct(work.part(rows, ks)) for ks in _slices(tried, max(1, chunk // per))], 1)
@@ -141,38 +158,59 @@ def _engine(
     engine: Engine, problem: Problem[Any, Any], policy: Policy[Any, Any, Any], batch: Any
 ) -> Callable[..., Rollouts]:
     """The function behind an engine's name; raises if it was asked for by name and cannot run."""
-    device, nodes = batch.xy.device, batch.xy.shape[1]
-    if kernels.resolve(engine, problem.name, device, nodes, policy.architecture) == "torch":
+    device = batch.key.device
+    if kernels.resolve(engine, problem.name, device, problem.width(batch), policy.architecture) == "torch":
         return _construct
+    if problem.name in kernels.GRAPHED:
+        return _graphed
     return _fused_gpu if device.type == "cuda" else _fused_tsp_cpu
 
 
 def _construct(work: Work) -> Rollouts:
     """Plain torch: the definition."""
-    problem, batch, horizon = work.problem, work.batch, work.problem.horizon(work.batch)
-    (count, tried, _), per = work.latents.shape, work.starts.shape[1]
-    shift = work.shift.map(lambda x: x.repeat_interleave(per, dim=1))
-    first = work.starts[:, None].expand(count, tried, per).reshape(count, -1)
+    problem, batch, horizon, tried = work.problem, work.batch, work.problem.horizon(work.batch), work.latents.shape[1]
+    first, shift = work.first, work.shift_of_rollouts
     uniform = work.uniform(horizon) if work.temperature else None
     state, actions = problem.reset(batch, first), [first]
     while not problem.finished(state):
-        allowed = problem.mask(state)
-        logits = work.policy.logits(work.memory, shift, state, allowed)
         draw = None if uniform is None else uniform[..., len(actions)]
-        action = choose(logits, allowed, draw, work.temperature)
+        action = work.decide(shift, state, draw)
         state = problem.step(state, action)
         actions.append(action)
     sequence = torch.stack(actions, dim=-1)
-    # Finished rollouts stay at node 0; all results have the horizon's length, whatever the chunk they came from.
+    # Finished rollouts take action 0; all results have the horizon's length, whatever the chunk they came from.
     sequence = torch.nn.functional.pad(sequence, (0, horizon - sequence.shape[-1]))
-    return _priced(problem, batch, sequence, tried)
+    return _cut(problem.outcome(batch, state, sequence), sequence, tried)
 
 
-def _priced(problem: Problem[Any, Any], batch: Any, sequence: Int[Tensor, "B R T"], tried: int) -> Rollouts:
+def _cut(cost: Float[Tensor, "B R"], sequence: Int[Tensor, "B R T"], tried: int) -> Rollouts:
     """Sequences with their cost, the rollout axis cut into latents and starts."""
-    cost = problem.cost(batch, sequence)
     count, per = len(cost), cost.shape[1] // tried
     return Rollouts(cost.view(count, tried, per), sequence.to(torch.int16).view(count, tried, per, -1))
+
+
+def _graphed(work: Work) -> Rollouts:
+    """Plain torch again, but a step is recorded once as a CUDA graph and then replayed.
+
+    For problems whose rollouts all have as many decisions as the horizon has.
+    """
+    from rhumbline.kernels import graph
+
+    problem, steps, first, shift = work.problem, work.problem.horizon(work.batch), work.first, work.shift_of_rollouts
+    uniform = work.uniform(steps) if work.temperature else None
+    state, at = problem.reset(work.batch, first), torch.ones(1, dtype=torch.int64, device=first.device)
+    sequence = first.new_zeros(*first.shape, steps)
+    sequence[..., 0] = first
+
+    def step() -> None:
+        draw = None if uniform is None else uniform.index_select(2, at)[..., 0]
+        action = work.decide(shift, state, draw)
+        state.take(problem.step(state, action))
+        sequence.index_copy_(2, at, action[..., None])
+        at.add_(1)
+
+    graph.repeat(step, steps - 1, first.device)
+    return _cut(problem.outcome(work.batch, state, sequence), sequence, work.latents.shape[1])
 
 
 def _fused_gpu(work: Work) -> Rollouts:
@@ -191,7 +229,8 @@ def _remeasured(
 ) -> Rollouts:
     """What a kernel found. It measures straight lines; the file's metric comes from its matrix."""
     if batch.distance is not None:
-        return _priced(problem, batch, actions.flatten(1, 2).long(), actions.shape[1])
+        sequence = actions.flatten(1, 2).long()
+        return _cut(problem.cost(batch, sequence), sequence, actions.shape[1])
     return Rollouts(cost, actions)
 
 
@@ -239,8 +278,8 @@ def log_prob(
     Teacher forcing: all steps at once. K divides R, and sequence r belongs to latent r // (R / K).
     """
     memory = policy.encode(batch) if memory is None else memory
-    nodes, architecture = batch.xy.shape[1], policy.architecture
-    if kernels.resolve_log_prob(engine, problem.name, actions.device, nodes, architecture) == "fused":
+    width, architecture = problem.width(batch), policy.architecture
+    if kernels.resolve_log_prob(engine, problem.name, actions.device, width, architecture) == "fused":
         return _fused_log_prob(batch, memory, policy.condition(memory, latents), actions)
     state, steps = problem.replay(batch, actions.long()), actions.shape[2] - 1
     rows = steps * (actions.shape[1] // latents.shape[1])

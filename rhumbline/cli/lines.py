@@ -74,14 +74,14 @@ def task_line(task: Task, policy: str, search: str) -> str:
 
 
 def instances_text(task: Task) -> str:
-    """Name or number of the instances, their size, metric and starts."""
+    """Name or number of the instances, their size, details and starts."""
     several = len(task.instances) > 1
     who = f"{len(task.instances):,} instances, " if several else f"{task.instances[0].name}  "
     one, many = task.problem.nouns
     size, starts = task.problem.count_of(task.instances[0]), task.starts.shape[1]
-    metrics = "/".join(sorted({i.metric for i in task.instances}))
-    some = f", {starts:,} of {size:,} starts" if starts < size else ""
-    return f"{who}{task.problem.name}, {counted(size, one, many)}, {metrics}{some}"
+    details = "/".join(sorted({i.details for i in task.instances}))
+    some = f", {starts:,} of {size:,} starts" if 1 < starts < size else ""  # schedules all start from nothing
+    return f"{who}{task.problem.name}, {counted(size, one, many)}, {details}{some}"
 
 
 def search_text(name: str, strategy: Any) -> str:

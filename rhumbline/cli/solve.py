@@ -37,7 +37,7 @@ def positive(value: float | None) -> float | None:
 
 Files = Annotated[
     list[Path],
-    typer.Argument(metavar="FILE", help="TSPLIB (.tsp) and VRPLIB (.vrp) files, or datasets (.safetensors)."),
+    typer.Argument(metavar="FILE", help="TSPLIB (.tsp), VRPLIB (.vrp) and job-shop files, or datasets (.safetensors)."),
 ]
 Attempts = Annotated[
     int | None,
@@ -53,7 +53,7 @@ Search = Annotated[str, typer.Option(help="cmaes, sampling, greedy or uniform.")
 PolicyName = Annotated[str | None, typer.Option("--policy", help="A shipped checkpoint's name or a path. [by problem]")]
 Seed = Annotated[int, typer.Option(min=0, max=LARGEST_SEED, metavar="N", help="Equal seeds give equal attempts.")]
 Threads = Annotated[int | None, typer.Option(min=1, metavar="N", help="Threads on a CPU. [all cores]")]
-Output = Annotated[Path | None, typer.Option(help="Write NAME.tour (or NAME.sol) of each instance to this folder.")]
+Output = Annotated[Path | None, typer.Option(help="Write NAME.tour (.sol, .sched) of each instance to this folder.")]
 AsJson = Annotated[bool, typer.Option("--json", help="One JSON object per instance on stdout, and nothing else.")]
 Plot = Annotated[bool, typer.Option("--plot", help="Write NAME.png of each plan, to the folder of --output or here.")]
 Quiet = Annotated[bool, typer.Option("--quiet", help="Nothing on stderr but errors.")]
@@ -79,7 +79,7 @@ def solve(
     plot: Plot = False,
     quiet: Quiet = False,
 ) -> None:
-    """Find short tours or vehicle routes; each plan is checked and measured in its file's own metric.
+    """Find short tours, vehicle routes or job-shop schedules; each is checked and measured in its file's own metric.
 
     Instances of equal size are solved together and share the seconds. Without --attempts and --seconds: 1600 attempts
     or 30 seconds, whichever comes first. Ctrl-C ends the search and keeps the best tours so far.

@@ -18,11 +18,15 @@ LARGEST_TILE = 256  # nodes that one tile of the GPU kernels holds
 HEADS, HEAD_WIDTH = 8, 16  # of the policies that the rollout kernels are made for
 GPU_PROBLEMS = ("tsp", "cvrp")
 CPU_PROBLEMS = ("tsp",)
+GRAPHED = ("jssp",)  # fused on a GPU means the steps of plain torch in a CUDA graph; for any size
+AUTO_GRAPHED: tuple[str, ...] = ()  # those of them that `auto` takes
 
 
 def why_not(problem: str, device: torch.device, nodes: int, architecture: Any = None) -> str | None:
     """The reason why fused rollouts cannot serve, or None if they can; without an architecture, for the usual one."""
     on_gpu = device.type == "cuda"
+    if on_gpu and problem in GRAPHED:
+        return None
     if problem not in (GPU_PROBLEMS if on_gpu else CPU_PROBLEMS):
         return f"there is no fused kernel for {problem}{'' if on_gpu else ' on a CPU'}"
     if on_gpu and find_spec("triton") is None:
@@ -49,7 +53,7 @@ def why_not_numba() -> str | None:
 
 def resolve(engine: str, problem: str, device: torch.device, nodes: int, architecture: Any = None) -> Taken:
     """The engine that will run; asking for `fused` where it cannot run is an error, never a fallback."""
-    if engine == "torch":
+    if engine == "torch" or (engine == "auto" and problem in GRAPHED and problem not in AUTO_GRAPHED):
         return "torch"
     return settled(engine, why_not(problem, device, nodes, architecture))
 
@@ -60,6 +64,8 @@ def resolve_log_prob(engine: str, problem: str, device: torch.device, nodes: int
         return "torch"
     if device.type != "cuda":
         return settled(engine, "fused scoring needs an NVIDIA GPU with Triton, and this runs on the CPU")
+    if problem in GRAPHED:
+        return settled(engine, f"there is no fused scoring for {problem}")
     return settled(engine, why_not(problem, device, nodes, architecture))
 
 

@@ -174,6 +174,7 @@ class RoutingPolicy(nn.Module):
 
     encoder: Encoder
     decoder: PointerDecoder
+    half_steps = False  # the kernels have a precision of their own
 
     def __init__(self, architecture: Architecture):
         super().__init__()
@@ -183,6 +184,10 @@ class RoutingPolicy(nn.Module):
     def space(self) -> Box:
         """The latents this policy understands; of size 0 for a single policy."""
         return Box(self.architecture.latent)
+
+    def footprint(self, width: int, steps: int) -> int:
+        """About how many numbers one rollout keeps at once: its actions, or the scores of the nodes."""
+        return steps
 
     def condition(self, memory: Memory, latents: Float[Tensor, "B K Z"]) -> Shift:
         """What each latent changes."""

@@ -35,14 +35,15 @@ class CVRPPolicy(RoutingPolicy):
 
     @classmethod
     def after(cls, tsp: TSPPolicy) -> "CVRPPolicy":
-        """A policy that starts out with what one has learnt of geometry as a salesman; demand and load count for nothing.
+        """A policy that starts out with what a salesman has learnt of geometry; demand and load count for nothing.
 
         Untrained, it samples plans of cost 23 where new weights give 65 (uniform, 100 customers, best known 15.6).
         """
         policy, own = cls(tsp.architecture), tsp.encoder.embed
         mine = policy.state_dict()
         policy.load_state_dict({n: x for n, x in tsp.state_dict().items() if n in mine}, strict=False)
-        assert isinstance(own, nn.Linear) and isinstance(policy.encoder.embed, DepotAndCustomers)
+        assert isinstance(own, nn.Linear)
+        assert isinstance(policy.encoder.embed, DepotAndCustomers)
         for projection in (policy.encoder.embed.depot, policy.encoder.embed.customer):
             projection.weight.data.zero_()[:, :2] = own.weight.data
             projection.bias.data.copy_(own.bias.data)

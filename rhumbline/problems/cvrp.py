@@ -58,6 +58,11 @@ class CVRPInstance(Located):
         """Number of nodes, the depot included."""
         return len(self.demands)
 
+    @property
+    def shape(self) -> tuple[int, int]:
+        """What instances must share to be solved together: nodes, and whether a matrix comes with them."""
+        return self.size, self.metric != "EXACT_2D"
+
 
 @dataclass(frozen=True)
 class Routes:
@@ -128,6 +133,7 @@ class CVRP:
     name = "cvrp"
     nouns: tuple[str, str] = ("customer", "customers")
     largest = 1001  # 1,000 customers and the depot
+    usual_size: int | str = 100
     every_customer_starts = 200
     most_starts = 100
 
@@ -153,6 +159,10 @@ class CVRP:
     def count_of(self, instance: CVRPInstance) -> int:
         """How many there are to visit."""
         return instance.size - 1
+
+    def width(self, batch: CVRPBatch) -> int:
+        """How many nodes there are."""
+        return batch.xy.shape[1]
 
     def starts(self, batch: CVRPBatch) -> Int[Tensor, "B S"]:
         """Every customer; in large instances `most_starts` of them, spread evenly over the file's order."""
@@ -224,6 +234,10 @@ class CVRP:
         size = batch.distance.shape[1]
         edges = batch.distance.flatten(1).gather(1, (here * size + there).flatten(1))
         return edges.view(here.shape).sum(-1)
+
+    def outcome(self, batch: CVRPBatch, state: CVRPState, actions: Int[Tensor, "B R T"]) -> Float[Tensor, "B R"]:
+        """The same; the last state does not know it."""
+        return self.cost(batch, actions)
 
     def views(self, actions: Int[Tensor, "B T"], uniforms: Float[Tensor, "B V 2"]) -> Int[Tensor, "B V T"]:
         """The same routes in rotated order and either direction, as the uniforms say."""

@@ -17,8 +17,8 @@ from rhumbline.problems import Plan, Problem
 
 X = TypeVar("X")
 
-# Rollouts x steps x nodes between two looks at the clock: about half a second of plain torch on two cores, and a
-# quarter of a second of the fused kernel.
+# Numbers of a rollout x its steps, for all rollouts between two looks at the clock: about half a second of torch on
+# two cores, and a quarter of a second of the fused kernel.
 PIECE = {"cpu": 16_000_000, "cuda": 20_000_000_000}
 
 
@@ -111,8 +111,8 @@ class Task:
     @property
     def taken_engine(self) -> str:
         """The engine that really runs."""
-        nodes, architecture = self.batch.xy.shape[1], self.policy.architecture
-        return kernels.resolve(self.engine, self.problem.name, self.device, nodes, architecture)
+        width, architecture = self.problem.width(self.batch), self.policy.architecture
+        return kernels.resolve(self.engine, self.problem.name, self.device, width, architecture)
 
     def uniforms(self, count: int) -> Float[Tensor, "B K Z 2"]:
         """Noise for the next `count` latents of each instance; the same whatever else is in the batch."""
@@ -123,8 +123,8 @@ class Task:
         """One attempt with each latent on each instance: the only way to spend budget, and it cannot be overspent."""
         wanted = latents.shape[1]
         allowed, parts = self.ledger.room(wanted), list[Rollouts]()
-        size = self.problem.horizon(self.batch)
-        work = self.starts.numel() * size**2
+        steps = self.problem.horizon(self.batch)
+        work = self.starts.numel() * steps * self.policy.footprint(self.problem.width(self.batch), steps)
         for piece in latents[:, :allowed].split(max(1, PIECE[self.device.type] // work), dim=1):
             if parts:
                 self.ledger.room(1)
@@ -146,7 +146,7 @@ def usual_temperature(task: "Task") -> float:
 
     The longer a tour, the more decisions noise can spoil (the paper: 1 at 100 cities, 0.1 beyond; docs/training.md).
     """
-    nodes = task.batch.xy.shape[1]
+    nodes = task.problem.width(task.batch)
     return 1.0 if nodes <= 101 else 0.3 if nodes <= 151 else 0.1  # a depot does not count
 
 
@@ -183,7 +183,7 @@ def make_task(
     """A task for instances of one shape: moved to the device and encoded."""
     device = device or torch.device("cpu")
     batch = problem.collate(instances).to(device)
-    kernels.resolve(engine, problem.name, device, batch.xy.shape[1], policy.architecture)  # refuse before any work
+    kernels.resolve(engine, problem.name, device, problem.width(batch), policy.architecture)  # refuse before any work
     policy = policy.to(device)
     with torch.no_grad():
         memory = policy.encode(batch)

@@ -6,7 +6,7 @@ to learn from (`targets`), and differentiates only their teacher-forced log-prob
 
 import time
 from collections.abc import Callable, Iterator
-from contextlib import nullcontext
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, cast
@@ -45,7 +45,7 @@ class Report:
     best: float  # mean over instances of the cheapest rollout
     kept: float  # share of targets that trained
     greedy: float  # validation: best over starts, greedy, at the centre of the latent space
-    latent: float  # validation: best over `validation.latents` random latents and all starts, greedy
+    latent: float  # validation: best over `validation.latents` random latents (or samples) and all starts
     updates_per_second: float
 
 
@@ -70,10 +70,11 @@ class Trainer:
         if config.compile:
             self.policy.encoder.compile(dynamic=False)
 
-    def sample(self) -> tuple[Any, Tensor, Tensor]:
+    def sample(self, mini: int = 0) -> tuple[Any, Tensor, Tensor]:
         """Instances, latents and starts of one mini-step; with several processes, this process's share of them."""
         c = self.config
-        batch = self.problem.sample(c.batch, c.size, self.rng)
+        sizes = c.sizes or (c.size,)
+        batch = self.problem.sample(c.batch, sizes[(self.update * c.accumulate + mini) % len(sizes)], self.rng)
         space = self.policy.space
         single = c.objective.latents == 1
         latents = (
@@ -83,22 +84,36 @@ class Trainer:
         )
         allowed = self.problem.starts(batch)
         pick = torch.randint(allowed.shape[1], (c.batch, c.objective.starts), generator=self.rng, device=self.device)
-        starts = random_subset(allowed, c.objective.starts, self.rng) if single else allowed.gather(1, pick)
+        # Where there is one start only, it is sampled as often as others are started elsewhere.
+        distinct = single and allowed.shape[1] > 1
+        starts = random_subset(allowed, c.objective.starts, self.rng) if distinct else allowed.gather(1, pick)
         return parallel.share(batch), parallel.share(latents), parallel.share(starts)
+
+    def half(self, wanted: bool = True) -> AbstractContextManager[Any]:
+        """Products in bfloat16, if the recipe and the device have it.
+
+        Each use has a context of its own: casts of weights that were made without gradient must not serve with it.
+        """
+        able = wanted and self.config.autocast and self.device.type == "cuda"
+        cache = self.recorded is None  # a graph must not read casts that were made before it
+        return torch.autocast("cuda", torch.bfloat16, cache_enabled=cache) if able else nullcontext()
 
     def gradient(self, mini: int) -> tuple[Rollouts, Targets, dict[str, Tensor]]:
         """Add one mini-step's gradient; return what was rolled out, what it learnt from, and flags of finiteness."""
         c, o = self.config, self.config.objective
-        batch, latents, starts = self.sample()
-        use_half = c.autocast and self.device.type == "cuda"
-        with torch.autocast("cuda", torch.bfloat16, cache_enabled=False) if use_half else nullcontext():
+        batch, latents, starts = self.sample(mini)
+        steps = self.policy.half_steps
+        with self.half():
             memory = self.policy.encode(batch)
         seed = self.noise + mini if self.recorded else self.seed + mini
-        rolled = rollout(
-            self.problem, self.policy, batch, latents, starts, seed=seed, temperature=o.temperature, memory=memory
-        )
+        with self.half(steps):
+            rolled = rollout(
+                self.problem, self.policy, batch, latents, starts, seed=seed, temperature=o.temperature, memory=memory,
+                engine=c.engine,
+            )  # fmt: skip
         targets = self.targets(batch, rolled, latents)
-        scores = log_prob(self.problem, self.policy, batch, targets.latents, targets.actions, memory=memory)
+        with self.half(steps):
+            scores = log_prob(self.problem, self.policy, batch, targets.latents, targets.actions, memory=memory)
         count = parallel.total(targets.count).clamp(min=1.0) * c.accumulate
         loss = (targets.weight * scores).sum() / count
         loss.backward()
@@ -120,11 +135,13 @@ class Trainer:
     def imitated(self, batch: Any, rolled: Rollouts, latents: Float[Tensor, "B K Z"]) -> Targets:
         """The best plan of each instance, locally improved, in several views, under the latent that found it."""
         o = self.config.objective
-        index, latent, _ = cheapest(rolled.cost, o.top)
+        index, latent, cost = cheapest(rolled.cost, o.top)
         steps = rolled.actions.shape[3]
         actions = rolled.actions.flatten(1, 2).gather(1, index[..., None].expand(-1, -1, steps)).long()
-        actions = self.problem.improve(batch, actions, o.improve) if o.improve else actions
-        best = self.problem.cost(batch, actions).argmin(1, keepdim=True)  # [B, 1]
+        if o.improve:
+            actions = self.problem.improve(batch, actions, o.improve)
+            cost = self.problem.cost(batch, actions)
+        best = cost.argmin(1, keepdim=True)  # [B, 1]
         plan = actions.gather(1, best[..., None].expand(-1, -1, steps))[:, 0]
         chosen = latents.gather(1, latent.gather(1, best)[..., None].expand(-1, -1, latents.shape[2]))
         # Drawn for the joint batch, as in `sample`, so that several processes do what one would have done.
@@ -196,22 +213,24 @@ class Trainer:
 
     @torch.no_grad()
     def validate(self) -> dict[str, float]:
-        """Mean best cost of the averaged weights on validation instances, greedy, at the centre and over latents."""
+        """Mean best cost of the averaged weights on validation instances: greedy at the centre, and over latents."""
         v, space = self.config.validation, self.policy.space
         rng = torch.Generator().manual_seed(v.seed)
         batch = self.problem.sample(v.count, self.config.size, rng).to(self.device)
-        latents = space.sample((v.count, v.latents if space.size else 0), rng).to(self.device)
-        latents = torch.cat([space.centre((v.count, 1), self.device), latents], 1)
+        many = space.sample((v.count, v.latents if space.size or v.temperature else 0), rng).to(self.device)
+        greedy = self.validated(batch, space.centre((v.count, 1), self.device), 0.0)
+        best = self.validated(batch, many, v.temperature) if many.shape[1] else greedy
+        return {"greedy": greedy.mean().item(), "latent": best.mean().item()}
+
+    def validated(self, batch: Any, latents: Float[Tensor, "B K Z"], temperature: float) -> Float[Tensor, "B"]:
+        """The cheapest rollout of each instance with some latents and the averaged weights."""
         best: list[Tensor] = []
-        for rows in torch.arange(v.count, device=self.device).split(250):
-            some = batch[rows]
-            rolled = rollout(
-                self.problem, self.average, some, latents[rows], self.problem.starts(some), seed=0, temperature=0.0
-            )
-            best.append(rolled.cost.amin(2))
-        cost = torch.cat(best)
-        many = cost[:, 1:] if cost.shape[1] > 1 else cost
-        return {"greedy": cost[:, 0].mean().item(), "latent": many.amin(1).mean().item()}
+        for rows in torch.arange(len(latents), device=self.device).split(250):
+            some, tried = batch[rows], latents[rows]
+            starts = self.problem.starts(some)
+            rolled = rollout(self.problem, self.average, some, tried, starts, seed=0, temperature=temperature)
+            best.append(rolled.cost.flatten(1).amin(1))
+        return torch.cat(best)
 
 
 def random_subset(starts: Int[Tensor, "B S"], count: int, rng: torch.Generator) -> Int[Tensor, "B C"]:

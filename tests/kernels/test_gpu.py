@@ -155,7 +155,7 @@ def test_tiles_fill_the_chip(instances: int, rollouts: int, padded: int, expecte
 @pytest.mark.parametrize(
     ("problem", "device", "nodes", "words"),
     [
-        ("jssp", CUDA, 10, "there is no fused kernel for jssp"),
+        ("knapsack", CUDA, 10, "there is no fused kernel for knapsack"),
         ("tsp", CUDA, 257, "takes up to 256 nodes, and there are 257"),
     ],
 )

@@ -21,7 +21,8 @@ def test_tables_are_the_salesmans_whatever_the_demands() -> None:
     ours, theirs = vehicles.encode(batch), salesman.encode(TSPBatch(batch.xy, batch.key, batch.scale, None))
     for name in ("embedding", "key", "value", "pointer", "query_last", "query_fixed", "bias"):
         assert torch.allclose(getattr(ours, name), getattr(theirs, name), atol=1e-6), name
-    assert ours.query_load is not None and not ours.query_load.any()
+    assert ours.query_load is not None
+    assert not ours.query_load.any()
 
 
 def test_the_new_parts_can_learn() -> None:
@@ -32,4 +33,5 @@ def test_the_new_parts_can_learn() -> None:
     routes = torch.tensor([[[1, 2, 0, 3, 0, 0]]])
     log_prob(problem, policy, batch, torch.zeros(1, 1, 0), routes, engine="torch").sum().backward()
     demand = policy.encoder.embed.customer.weight.grad[:, 2]
-    assert demand.abs().max() > 0 and policy.decoder.query_load.grad.abs().max() > 0
+    assert demand.abs().max() > 0
+    assert policy.decoder.query_load.grad.abs().max() > 0
