@@ -341,7 +341,7 @@ def cvrp_mask(actions: Tensor, demand: Tensor, capacity: int, first_step: int = 
 
     Demand [B, N] and capacity are whole units. A vehicle may not stay at the depot while a customer is left.
     """
-    actions = actions.long()
+    actions = actions.long().contiguous()  # rollouts come as strided views, and what follows would inherit the strides
     steps = torch.arange(actions.shape[2], device=actions.device, dtype=torch.int16).expand_as(actions)
     demand = demand.float().contiguous()
     at_node = demand[:, None].expand(-1, actions.shape[1], -1)  # [B, R, N]

@@ -34,11 +34,12 @@ class Objective:
     temperature: float = 1.0  # of the sampling; `reinforce` is on-policy only at 1
     top: int = 1  # imitate: candidates per instance that are improved before the best is chosen
     improve: int = 0  # imitate: rounds of local improvement of the candidates
+    longest: int = 0  # actions of a sequence that are scored; longer sequences teach nothing. 0: no limit
     views: int = 8  # imitate: equivalent sequences of the chosen plan
 
     def __post_init__(self) -> None:
         at_least(1, latents=self.latents, starts=self.starts, top=self.top, views=self.views)
-        at_least(0, temperature=self.temperature, improve=self.improve)
+        at_least(0, temperature=self.temperature, improve=self.improve, longest=self.longest)
         if self.loss == "reinforce" and self.temperature != 1.0:
             raise InputError("objective.temperature must be 1 with loss 'reinforce': the gradient is on-policy")
         if self.top > self.latents * self.starts:

@@ -25,7 +25,7 @@ from rhumbline.problems import PROBLEMS
 from rhumbline.training import parallel, state
 from rhumbline.training.config import TrainConfig, build
 from rhumbline.training.graph import Recorded
-from rhumbline.training.targets import Targets, all_starts, best_latents, cheapest, winners
+from rhumbline.training.targets import Targets, all_starts, best_latents, cheapest, shortened, winners
 
 CHECK_EVERY = 50  # updates between looks at the device's finite flags: a look waits for the device
 
@@ -130,7 +130,8 @@ class Trainer:
         o = self.config.objective
         if o.loss == "imitate":
             return self.imitated(batch, rolled, latents)
-        return all_starts(rolled, latents) if o.latents == 1 else best_latents(rolled, latents)
+        found = all_starts(rolled, latents) if o.latents == 1 else best_latents(rolled, latents)
+        return shortened(found, o.longest) if o.longest else found
 
     def imitated(self, batch: Any, rolled: Rollouts, latents: Float[Tensor, "B K Z"]) -> Targets:
         """The best plan of each instance, locally improved, in several views, under the latent that found it."""

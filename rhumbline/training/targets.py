@@ -4,7 +4,7 @@ Every objective is `sum(weight * log_prob) / count` over chosen sequences; they 
 The weights come from costs alone and carry no gradient. A positive weight makes a sequence less likely.
 """
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import torch
 from jaxtyping import Bool, Float, Int
@@ -65,6 +65,16 @@ def best_latents(rolled: Rollouts, latents: Float[Tensor, "B K Z"]) -> Targets:
     actions = rolled.actions.gather(1, winner[:, None, :, None].expand(-1, 1, -1, steps))[:, 0]
     chosen = latents.gather(1, winner[..., None].expand(-1, -1, latents.shape[2]))
     return Targets(chosen, actions, winner_weight(rolled.cost, winner, alone), alone.sum().float())
+
+
+def shortened(targets: Targets, longest: int) -> Targets:
+    """Sequences cut to some length, which is less to score; one that goes on beyond it gets no weight.
+
+    Vehicle routing allows 2n actions, but plans that return to the depot after every customer are rare: those of 100
+    customers take about 112. What is over after the end is the depot, 0.
+    """
+    over = targets.actions[:, :, longest:].ne(0).any(-1)
+    return replace(targets, actions=targets.actions[:, :, :longest], weight=targets.weight * ~over)
 
 
 def cheapest(
