@@ -8,6 +8,7 @@ the decisions have a single candidate. Times are whole numbers on every device, 
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from functools import cached_property
 from typing import Literal
 from zlib import crc32
 
@@ -56,6 +57,11 @@ class JSSPState(Record):
     tails: Int[Tensor, "B 1 J C"]
     count: int  # decisions made so far, the same in all rollouts
     steps: int
+
+    @cached_property
+    def view(self) -> "View":
+        """Each job's next operation as things stand; the rules and the policy look at the same."""
+        return look(self)
 
 
 @dataclass(frozen=True)
@@ -175,7 +181,7 @@ class JSSP:
 
     def mask(self, state: JSSPState) -> Bool[Tensor, "B R J"]:
         """True where a job may be dispatched next; in a finished rollout the first job, which changes nothing."""
-        return self.candidates(look(state))
+        return self.candidates(state.view)
 
     def step(self, state: JSSPState, action: Int[Tensor, "B R"]) -> JSSPState:
         """The state after the next operation of job `action` was appended to its machine."""
