@@ -274,3 +274,13 @@ def write_schedule(path: Path, schedule: Schedule, instance: JSSPInstance, comme
     lines = [f"{COMMENT} {' '.join(text.split())}" for text in remarks if text]
     jobs = [f"Job {number}: {' '.join(map(str, row))}" for number, row in enumerate(schedule.numbered(instance), 1)]
     write_text(path, "\n".join([*lines, f"Makespan {schedule.cost(instance)}", *jobs, ""]))
+
+
+def write_jsp(path: Path, instance: JSSPInstance, comment: str = "") -> None:
+    """Write an instance in the standard form, its machines numbered as in the file it came from."""
+    first = instance.first_machine
+    remarks = (comment, f"first machine: {first}")
+    lines = [f"{COMMENT} {' '.join(text.split())}" for text in remarks if text]
+    rows = zip(instance.machines, instance.durations, strict=True)
+    jobs = ["  ".join(f"{m + first} {d}" for m, d in zip(*row, strict=True)) for row in rows]
+    write_text(path, "\n".join([*lines, f"{instance.job_count} {instance.machine_count}", *jobs, ""]))

@@ -10,7 +10,7 @@ import pytest
 from rhumbline.errors import Infeasible, InputError
 from rhumbline.formats import read, read_many, suffix_of, write_plan
 from rhumbline.formats.classics import CLASSICS, classic
-from rhumbline.formats.jsplib import read_schedule, write_schedule
+from rhumbline.formats.jsplib import read_schedule, write_jsp, write_schedule
 from rhumbline.problems.schedule import JSSPInstance, Schedule
 
 # Three jobs on three machines, by hand: 0-1-2, 2-0-1 and 1-2-0.
@@ -113,6 +113,15 @@ def test_a_comment_settles_where_machines_begin(
     """Machines 1 and 2 of 4 may be either; a comment line says it."""
     instance = read_text(tmp_path, f"# first machine: {said}\n2 4\n1 3 2 2\n2 4\n")
     assert (instance.machines, instance.first_machine, instance.machine_count) == (machines, said, 4)
+
+
+@pytest.mark.parametrize("first", [0, 1])
+def test_an_instance_survives_writing(tmp_path: Path, first: int) -> None:
+    """Also one whose machines could not be told apart from their numbers alone."""
+    odd = JSSPInstance("odd", ((3, 0), (4,)), ((1, 1), (1,)), 3, first)
+    write_jsp(tmp_path / "odd.jsp", odd, "by\nhand")
+    assert (tmp_path / "odd.jsp").read_text().startswith(f"# by hand\n# first machine: {first}\n2 3\n")
+    assert read(tmp_path / "odd.jsp") == odd
 
 
 # --- best known makespans
