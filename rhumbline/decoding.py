@@ -192,19 +192,20 @@ def _graphed(work: Work) -> Rollouts:
 
     problem, steps, first, shift = work.problem, work.problem.horizon(work.batch), work.first, work.shift_of_rollouts
     uniform = work.uniform(steps) if work.temperature else None
-    state, at = problem.reset(work.batch, first), torch.ones(1, dtype=torch.int64, device=first.device)
+    kept, at = problem.reset(work.batch, first), torch.ones(1, dtype=torch.int64, device=first.device)
     sequence = first.new_zeros(*first.shape, steps)
     sequence[..., 0] = first
 
     def step() -> None:
         draw = None if uniform is None else uniform.index_select(2, at)[..., 0]
+        state = replace(kept)  # a new object, which has not looked at anything yet
         action = work.decide(shift, state, draw)
-        state.take(problem.step(state, action))
+        kept.take(problem.step(state, action))
         sequence.index_copy_(2, at, action[..., None])
         at.add_(1)
 
     graph.repeat(step, steps - 1, first.device)
-    return _cut(problem.outcome(work.batch, state, sequence), sequence, work.latents.shape[1])
+    return _cut(problem.outcome(work.batch, kept, sequence), sequence, work.latents.shape[1])
 
 
 def _fused_gpu(work: Work) -> Rollouts:

@@ -15,7 +15,7 @@ from torch import Tensor, nn
 
 from rhumbline.errors import InputError
 from rhumbline.policies.space import Box
-from rhumbline.problems.jssp import LATE, JSSPBatch, JSSPState, View, look
+from rhumbline.problems.jssp import LATE, JSSPBatch, JSSPState, View
 from rhumbline.record import Record
 
 CLIP = 10.0  # scores are CLIP * tanh(. / CLIP)
@@ -278,7 +278,7 @@ class JSSPPolicy(nn.Module):
         Forced decisions need none and get zeros, where telling them apart is cheap: not on a GPU step by step, because
         their number would have to travel to the host.
         """
-        view = look(state)
+        view = state.view
         times = time_features(memory, state, view, allowed)
         if allowed.device.type == "cuda" and not torch.is_grad_enabled():
             rows: Tensor | slice = slice(None)

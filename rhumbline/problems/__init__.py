@@ -9,6 +9,7 @@ from torch import Tensor
 
 from rhumbline.problems.cvrp import CVRP
 from rhumbline.problems.jssp import JSSP
+from rhumbline.problems.jssp_machines import JSSPMachines
 from rhumbline.problems.tsp import TSP
 
 I_ = TypeVar("I_")  # batch of instances
@@ -61,6 +62,7 @@ class Problem(Protocol[I_, S_]):
     """Rules of a problem over a batch B of instances and R rollouts each."""
 
     name: str
+    solves: str  # the problem of the instances it is for: there may be several sets of rules for one
     largest: int  # biggest instance accepted
     nouns: tuple[str, str]  # what is visited, one and many, for people
     usual_size: int | str  # of random instances; also shows the form that sizes have
@@ -133,4 +135,4 @@ class Problem(Protocol[I_, S_]):
         ...
 
 
-PROBLEMS: dict[str, Problem[Any, Any]] = {"tsp": TSP(), "cvrp": CVRP(), "jssp": JSSP()}
+PROBLEMS: dict[str, Problem[Any, Any]] = {"tsp": TSP(), "cvrp": CVRP(), "jssp": JSSP(), "jssp-machines": JSSPMachines()}

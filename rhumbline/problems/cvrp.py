@@ -130,7 +130,7 @@ class CVRPState(Record):
 class CVRP:
     """The problem as the rollout engines see it. Every method is pure."""
 
-    name = "cvrp"
+    name = solves = "cvrp"
     nouns: tuple[str, str] = ("customer", "customers")
     largest = 1001  # 1,000 customers and the depot
     usual_size: int | str = 100

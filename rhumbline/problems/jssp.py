@@ -8,6 +8,7 @@ the decisions have a single candidate. Times are whole numbers on every device, 
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from functools import cached_property
 from typing import Literal
 from zlib import crc32
 
@@ -56,6 +57,11 @@ class JSSPState(Record):
     tails: Int[Tensor, "B 1 J C"]
     count: int  # decisions made so far, the same in all rollouts
     steps: int
+
+    @cached_property
+    def view(self) -> "View":
+        """Each job's next operation as things stand; the rules and the policy look at the same."""
+        return look(self)
 
 
 @dataclass(frozen=True)
@@ -109,16 +115,13 @@ def unfinished(view: View) -> Bool[Tensor, "B R J"]:
 CANDIDATES = {"active": conflict, "any": unfinished}
 
 
-class JSSP:
-    """The problem as the rollout engines see it. Every method is pure. The imposed first action, 0, places nothing."""
+class Shop:
+    """What all rules for job shops share: instances, and one start."""
 
-    name = "jssp"
+    solves = "jssp"
     nouns: tuple[str, str] = ("operation", "operations")
     largest = MOST_CELLS
     usual_size: int | str = "10x10"
-
-    def __init__(self, candidates: Literal["active", "any"] = "active"):
-        self.candidates = CANDIDATES[candidates]
 
     def sample(self, count: int, size: int | str, rng: torch.Generator) -> JSSPBatch:
         """The field's random instances: durations uniform in 1..98, each job visits all machines in a random order."""
@@ -148,13 +151,30 @@ class JSSP:
         """How many there are to place."""
         return instance.size
 
-    def width(self, batch: JSSPBatch) -> int:
-        """How many jobs one chooses among."""
-        return batch.duration.shape[1]
-
     def starts(self, batch: JSSPBatch) -> Int[Tensor, "B S"]:
         """One start, the empty schedule."""
         return torch.zeros(len(batch.key), 1, dtype=torch.int64, device=batch.key.device)
+
+    def views(self, actions: Int[Tensor, "B T"], uniforms: Float[Tensor, "B V 2"]) -> Int[Tensor, "B V T"]:
+        """The same sequences again: an active schedule has one, up to ties."""
+        return actions[:, None].expand(-1, uniforms.shape[1], -1)
+
+    def improve(self, batch: JSSPBatch, actions: Int[Tensor, "B R T"], rounds: int) -> Int[Tensor, "B R T"]:
+        """There is no local improvement for schedules yet."""
+        raise InputError("objective.improve: there is no local improvement for jssp yet; set it to 0")
+
+
+class JSSP(Shop):
+    """The problem as the rollout engines see it. Every method is pure. The imposed first action, 0, places nothing."""
+
+    name = "jssp"
+
+    def __init__(self, candidates: Literal["active", "any"] = "active"):
+        self.candidates = CANDIDATES[candidates]
+
+    def width(self, batch: JSSPBatch) -> int:
+        """How many jobs one chooses among."""
+        return batch.duration.shape[1]
 
     def reset(self, batch: JSSPBatch, starts: Int[Tensor, "B R"]) -> JSSPState:
         """Nothing is placed."""
@@ -175,7 +195,7 @@ class JSSP:
 
     def mask(self, state: JSSPState) -> Bool[Tensor, "B R J"]:
         """True where a job may be dispatched next; in a finished rollout the first job, which changes nothing."""
-        return self.candidates(look(state))
+        return self.candidates(state.view)
 
     def step(self, state: JSSPState, action: Int[Tensor, "B R"]) -> JSSPState:
         """The state after the next operation of job `action` was appended to its machine."""
@@ -231,14 +251,6 @@ class JSSP:
     def outcome(self, batch: JSSPBatch, state: JSSPState, actions: Int[Tensor, "B R T"]) -> Float[Tensor, "B R"]:
         """The makespan, which the last state knows."""
         return state.job.amax(2).to(torch.float32)
-
-    def views(self, actions: Int[Tensor, "B T"], uniforms: Float[Tensor, "B V 2"]) -> Int[Tensor, "B V T"]:
-        """The same sequences again: an active schedule has one, up to ties."""
-        return actions[:, None].expand(-1, uniforms.shape[1], -1)
-
-    def improve(self, batch: JSSPBatch, actions: Int[Tensor, "B R T"], rounds: int) -> Int[Tensor, "B R T"]:
-        """There is no local improvement for schedules yet."""
-        raise InputError("objective.improve: there is no local improvement for jssp yet; set it to 0")
 
     def decode(self, instance: JSSPInstance, actions: Sequence[int]) -> Schedule:
         """The schedule that an action sequence spells; what follows the last operation means nothing."""

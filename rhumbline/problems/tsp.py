@@ -103,7 +103,7 @@ class TSPState(Record):
 class TSP:
     """The problem as the rollout engines see it. Every method is pure."""
 
-    name = "tsp"
+    name = solves = "tsp"
     nouns: tuple[str, str] = ("city", "cities")
     largest = 1000
     usual_size: int | str = 100

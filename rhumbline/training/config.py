@@ -108,7 +108,7 @@ class TrainConfig:
 
     def check_sizes(self) -> None:
         """Numbers where nodes are counted, jobs x machines where those are."""
-        if self.problem == "jssp":
+        if self.problem.startswith("jssp"):
             for size in (self.size, *self.sizes):
                 if not re.fullmatch(r"[1-9]\d*x[1-9]\d*", str(size)):
                     raise InputError(f'size is {size!r}; expected jobs x machines such as "20x15"')

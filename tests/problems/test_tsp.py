@@ -127,9 +127,19 @@ def routes(actions: list[int]) -> object:
 
 
 # What the suite has to know of each problem: a random instance over points, and how to compare plans.
-INSTANCE: dict[str, Callable[[np.ndarray], Any]] = {"tsp": from_array, "cvrp": some_demand, "jssp": some_jobs}
-SPELLING: dict[str, Callable[[list[int]], object]] = {"tsp": cycle, "cvrp": routes, "jssp": tuple}
-ONE_SPELLING = {"jssp"}  # a plan has one sequence there
+INSTANCE: dict[str, Callable[[np.ndarray], Any]] = {
+    "tsp": from_array,
+    "cvrp": some_demand,
+    "jssp": some_jobs,
+    "jssp-machines": some_jobs,
+}
+SPELLING: dict[str, Callable[[list[int]], object]] = {
+    "tsp": cycle,
+    "cvrp": routes,
+    "jssp": tuple,
+    "jssp-machines": tuple,
+}
+ONE_SPELLING = {"jssp", "jssp-machines"}  # a plan has one sequence there
 
 
 @pytest.fixture(params=sorted(PROBLEMS))
@@ -242,7 +252,7 @@ def test_samples_belong_to_their_generator(problem: Problem[Any, Any]) -> None:
     assert_same_state(one, two)
     rng = torch.Generator().manual_seed(5)
     problem.sample(4, 6, rng)
-    another, what = problem.sample(4, 6, rng), "duration" if problem.name == "jssp" else "xy"
+    another, what = problem.sample(4, 6, rng), "duration" if problem.solves == "jssp" else "xy"
     assert not torch.equal(getattr(another, what), getattr(one, what))
     assert len(set(one.key.tolist())) == 4
 
