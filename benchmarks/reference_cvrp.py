@@ -22,9 +22,7 @@ def hgs(instance: CVRPInstance, seconds: float) -> Row:
     import hygese
 
     assert instance.xy is not None
-    settings = hygese.AlgorithmParameters(
-        timeLimit=seconds, nbIter=10**9, seed=SEED
-    )  # the clock stops it, nothing else
+    settings = hygese.AlgorithmParameters(timeLimit=seconds, nbIter=10**9, seed=SEED)  # only the clock stops it
     data = {
         "x_coordinates": instance.xy[:, 0],
         "y_coordinates": instance.xy[:, 1],

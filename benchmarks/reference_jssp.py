@@ -63,7 +63,7 @@ def cp_sat(instance: np.ndarray, seconds: float) -> Row:
 
 def makespan_of(starts: np.ndarray, instance: np.ndarray) -> float:
     """When a schedule ends; raises unless jobs keep their order and no machine does two things at once."""
-    (durations, machines), ends = instance, starts + instance[0]
+    machines, ends = instance[1], starts + instance[0]
     if (starts < 0).any() or (starts[:, 1:] < ends[:, :-1]).any():
         raise ValueError("an operation starts before the job's previous one ends")
     for machine in range(machines.shape[1]):

@@ -2,9 +2,9 @@
 
     python benchmarks/reference_tsp.py tsp100 --first 1000 --out benchmarks/reference/tsp100.npz
 
-Ten LKH runs per instance (`--runs`) on distances scaled by 1e6; every tour is checked and its cost recomputed in float64
-from the coordinates. `--resume FILE` goes on from a file, `--minutes` stops early. Without --out it only prints the mean
-cost and the seconds per instance.
+Ten LKH runs per instance (`--runs`) on distances scaled by 1e6; every tour is checked and its cost recomputed in
+float64 from the coordinates. `--resume FILE` goes on from a file, `--minutes` stops early. Without --out it only prints
+the mean cost and the seconds per instance.
 """
 
 from functools import partial

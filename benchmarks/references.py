@@ -1,7 +1,7 @@
 """What the reference_*.py scripts share: a pool of processes, a stop after --minutes, files that can be gone on from.
 
-A file holds one row per instance, NaN where it was not solved yet (cost, and for the job shop the proven bound), and two
-sentences: `made_by` names solver, version and limits, `made_on` the day and the machine.
+A file holds one row per instance, NaN where it was not solved yet (cost, and for the job shop the proven bound), and
+two sentences: `made_by` names solver, version and limits, `made_on` the day and the machine.
 """
 
 import argparse
@@ -30,9 +30,7 @@ def arguments(first: int) -> argparse.ArgumentParser:
     parser.add_argument("--workers", type=int, default=2, help="processes, one instance at a time each")
     parser.add_argument("--minutes", type=float, default=float("inf"), help="stop then and keep what is done")
     parser.add_argument("--resume", type=Path, default=None, help="a file of this script to go on from, if it is there")
-    parser.add_argument(
-        "--out", type=Path, default=None, help="the file to write; without it, only the mean is printed"
-    )
+    parser.add_argument("--out", type=Path, default=None, help="the file to write; without it only the mean is printed")
     machine = f"{os.cpu_count()} cores, {platform.machine()} {platform.system()}"
     parser.add_argument("--machine", default=machine, help="the machine in words")
     return parser
