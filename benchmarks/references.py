@@ -103,6 +103,6 @@ def save(file: Path | None, rows: dict[int, Row], made_by: str, made_on: str) ->
 def report(name: str, rows: dict[int, Row], wanted: int, seconds: list[float]) -> None:
     """One line: how many, their means, and the CPU seconds of this run's instances."""
     means = {key: np.mean([row[key] for row in rows.values()]) for key in next(iter(rows.values()), {})}
-    words = ", ".join(f"mean {key} {value:.6f}" for key, value in means.items())
-    spent = f"{np.mean(seconds):.3f} core seconds per instance" if seconds else "nothing was to do"
-    print(f"{name}: {len(rows)} of {wanted}, {words}, {spent}", flush=True)
+    words = [f"mean {key} {value:.6f}" for key, value in means.items()]
+    spent = f"{np.mean(seconds):.3f} core seconds per instance" if seconds else "none solved now"
+    print(", ".join([f"{name}: {len(rows)} of {wanted}", *words, spent]), flush=True)

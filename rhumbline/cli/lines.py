@@ -81,6 +81,8 @@ def instances_text(task: Task) -> str:
     size, starts = task.problem.count_of(task.instances[0]), task.starts.shape[1]
     metrics = "/".join(sorted({i.metric for i in task.instances}))
     some = f", {starts:,} of {size:,} starts" if starts < size else ""
+    if not several and task.fleet is not None:
+        some += f", at most {counted(task.instances[0].vehicles, 'vehicle', 'vehicles')}"
     return f"{who}{task.problem.name}, {counted(size, one, many)}, {metrics}{some}"
 
 

@@ -2,6 +2,7 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from typing import Any
 from zlib import crc32
 
 import numpy as np
@@ -9,7 +10,7 @@ import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
-from rhumbline.errors import Infeasible, InputError
+from rhumbline.errors import Infeasible, InputError, Unreached
 from rhumbline.problems.metrics import Located, Metric, extent, unit_square
 from rhumbline.problems.nodes import take_nodes
 from rhumbline.record import Record
@@ -78,13 +79,13 @@ class Routes:
         self.check_fleet(instance)
 
     def check_fleet(self, instance: CVRPInstance) -> None:
-        """Loads and the number of vehicles."""
+        """Loads, and last the number of vehicles: `Unreached` says that all else is right."""
         for number, route in enumerate(self.routes, start=1):
             load = sum(instance.demands[c] for c in route)
             if load > instance.capacity:
                 raise Infeasible(f"{instance.name}: route {number} carries {load}, the capacity is {instance.capacity}")
         if instance.vehicles is not None and len(self.routes) > instance.vehicles:
-            raise Infeasible(
+            raise Unreached(
                 f"{instance.name}: the plan needs {len(self.routes)} vehicles, {instance.vehicles} are allowed"
             )
 
@@ -109,6 +110,34 @@ class CVRPBatch(Record):
     key: Int[Tensor, "B"]  # names the instance to the decoding noise, whatever its place in the batch
     scale: Float[Tensor, "B"]  # costs times this are in the instance's own units
     distance: Float[Tensor, "B N N"] | None = None  # the file's metric; None means straight lines between `xy`
+
+
+@dataclass(frozen=True)
+class Fleet(Record):
+    """Limits on vehicles, to a search: it minimises the routes above the limit first, and then the length."""
+
+    vehicles: Int[Tensor, "B"]
+    surcharge: Float[Tensor, "B"]  # for each route too many, in double precision; no plan is that long
+
+    def charged(self, cost: Float[Tensor, "B K S"], actions: Int[Tensor, "B K S T"]) -> Float[Tensor, "B K S"]:
+        """Costs with the surcharge. Kernels need not know of it: a route ends where a depot follows a customer."""
+        following = torch.nn.functional.pad(actions, (0, 1))[..., 1:]
+        routes = ((actions != 0) & (following == 0)).sum(-1)
+        return cost + (routes - self.vehicles[:, None, None]).clamp(min=0) * self.surcharge[:, None, None]
+
+    def plain(self, charged: Float[Tensor, "B"]) -> Float[Tensor, "B"]:
+        """The same costs without it."""
+        return charged.remainder(self.surcharge)
+
+
+def fleet_of(instances: Sequence[CVRPInstance], batch: CVRPBatch) -> Fleet | None:
+    """The limits of a batch's instances on its device; None if every fleet is free."""
+    if all(i.vehicles is None for i in instances):
+        return None
+    edges = 2 * (batch.xy.shape[1] - 1)
+    longest = torch.full_like(batch.scale, 2.0) if batch.distance is None else batch.distance.flatten(1).amax(1)
+    vehicles = [edges if i.vehicles is None else i.vehicles for i in instances]
+    return Fleet(torch.tensor(vehicles, device=batch.xy.device), 1.0 + edges * longest.double())
 
 
 @dataclass(frozen=True)
@@ -259,11 +288,12 @@ class CVRP:
 
 
 def from_arrays(
-    depot: np.ndarray | Sequence[float],
-    customers: np.ndarray | Sequence[Sequence[float]],
-    demands: np.ndarray | Sequence[float],
-    capacity: np.ndarray | int | float,
+    depot: np.ndarray | Sequence[int | float],
+    customers: np.ndarray | Sequence[Any],
+    demands: np.ndarray | Sequence[int | float],
+    capacity: np.ndarray | np.number | int | float,
     name: str = "arrays",
+    vehicles: int | None = None,
 ) -> CVRPInstance:
     """An instance from a depot [2], customers [n, 2], whole demands [n] and a capacity; straight lines, unrounded."""
     try:
@@ -285,7 +315,14 @@ def from_arrays(
     whole = np.isfinite(demands).all() and (demands == np.rint(demands)).all() and (demands >= 0).all()
     if not np.isfinite(xy).all() or not whole:
         raise InputError(f"{name}: positions must be finite, and demands whole numbers of at least 0")
-    return CVRPInstance(name, "EXACT_2D", (0, *(int(q) for q in demands)), int(load), xy=xy)
+    return CVRPInstance(name, "EXACT_2D", (0, *(int(q) for q in demands)), int(load), xy=xy, vehicles=vehicles)
+
+
+def with_fleet(instance: Any, vehicles: int) -> CVRPInstance:
+    """The same instance with at most so many vehicles, whatever its file says."""
+    if instance.problem != "cvrp":
+        raise InputError(f"{instance.name}: a number of vehicles is for vehicle routing, this is '{instance.problem}'")
+    return replace(instance, vehicles=vehicles)
 
 
 def fewest_vehicles(demands: Sequence[int], capacity: int) -> int:

@@ -2,7 +2,7 @@
 
 import time
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, Protocol, TypeVar, runtime_checkable
 
 import torch
@@ -11,9 +11,10 @@ from torch import Tensor
 
 from rhumbline import kernels, noise
 from rhumbline.decoding import Engine, Rollouts, rollout
-from rhumbline.errors import InputError
+from rhumbline.errors import InputError, Unreached
 from rhumbline.policies import Policy
 from rhumbline.problems import Plan, Problem
+from rhumbline.problems.cvrp import Fleet, fleet_of
 
 X = TypeVar("X")
 
@@ -96,6 +97,7 @@ class Task:
     starts: Int[Tensor, "B S"]
     seed: int
     engine: Engine
+    fleet: Fleet | None = None  # limits on vehicles; costs of rollouts and in the ledger have their surcharge
     ledger: Ledger = field(default_factory=Ledger)
 
     @property
@@ -135,10 +137,15 @@ class Task:
         return Rollouts(torch.cat([p.cost for p in parts], 1), torch.cat([p.actions for p in parts], 1))
 
     def _try(self, latents: Float[Tensor, "B K Z"], temperature: float) -> Rollouts:
-        return rollout(
+        rolled = rollout(
             self.problem, self.policy, self.batch, latents, self.starts, seed=self.seed, attempt=self.ledger.attempts,
             temperature=temperature, memory=self.memory, engine=self.engine,
         )  # fmt: skip
+        return rolled if self.fleet is None else replace(rolled, cost=self.fleet.charged(rolled.cost, rolled.actions))
+
+    def shown(self, cost: Float[Tensor, "B"]) -> Float[Tensor, "B"]:
+        """Costs of the search in the instances' own units, without surcharge."""
+        return (cost if self.fleet is None else self.fleet.plain(cost)) * self.batch.scale
 
 
 def usual_temperature(task: "Task") -> float:
@@ -187,7 +194,8 @@ def make_task(
     policy = policy.to(device)
     with torch.no_grad():
         memory = policy.encode(batch)
-    return Task(problem, policy, instances, batch, memory, problem.starts(batch), seed, engine)
+    fleet = fleet_of(instances, batch) if problem.name == "cvrp" else None
+    return Task(problem, policy, instances, batch, memory, problem.starts(batch), seed, engine, fleet)
 
 
 def stream(strategy: Strategy[Any], task: Task, budget: Budget) -> Iterator[Progress]:
@@ -205,13 +213,16 @@ def stream(strategy: Strategy[Any], task: Task, budget: Budget) -> Iterator[Prog
             state = None
         best = task.ledger.best
         if best is not None and task.ledger.attempts > before:
-            shown, scale = best if latest is None else latest, task.batch.scale
-            yield Progress(task.ledger.attempts, time.monotonic() - began, best * scale, shown * scale, tried)
+            latest = task.shown(best if latest is None else latest)
+            yield Progress(task.ledger.attempts, time.monotonic() - began, task.shown(best), latest, tried)
 
 
 @dataclass(frozen=True)
 class Solution:
-    """A verified plan. `cost` was recomputed on the host in the instance's own metric."""
+    """A verified plan. `cost` was recomputed on the host in the instance's own metric.
+
+    `unmet` says which limit of the instance the best plan does not keep; `solve` raises it, the command line prints it.
+    """
 
     instance: Any
     plan: Plan
@@ -219,6 +230,7 @@ class Solution:
     attempts: int
     seconds: float
     trace: tuple[tuple[int, float, float], ...] = ()  # attempts, seconds, best cost after each step
+    unmet: str | None = None
 
     @property
     def gap(self) -> float | None:
@@ -234,11 +246,20 @@ def harvest(task: Task, seconds: float, trace: Sequence[Progress]) -> list[Solut
     found: list[Solution] = []
     bests = [p.best.tolist() for p in trace]
     for row, (instance, actions) in enumerate(zip(task.instances, task.ledger.actions.tolist(), strict=True)):
-        plan = task.problem.decode(instance, actions)
-        plan.check(instance)
+        plan, attempts = task.problem.decode(instance, actions), task.ledger.attempts
+        unmet = unmet_limit(plan, instance, attempts)
         steps = tuple((p.attempts, p.seconds, best[row]) for p, best in zip(trace, bests, strict=True))
-        found.append(Solution(instance, plan, plan.cost(instance), task.ledger.attempts, seconds, steps))
+        found.append(Solution(instance, plan, plan.cost(instance), attempts, seconds, steps, unmet))
     return found
+
+
+def unmet_limit(plan: Plan, instance: Any, attempts: int) -> str | None:
+    """Check a plan; what to say if it breaks no rule but a limit of its instance."""
+    try:
+        plan.check(instance)
+    except Unreached as error:
+        return f"{error}; {attempts:,} attempts found none within the limit: search longer, or allow more"
+    return None
 
 
 def search(
