@@ -258,7 +258,8 @@ def unmet_limit(plan: Plan, instance: Any, attempts: int) -> str | None:
     try:
         plan.check(instance)
     except Unreached as error:
-        return f"{error}; {attempts:,} attempts found none within the limit: search longer, or allow more"
+        tried = f"{attempts:,} attempt" if attempts == 1 else f"{attempts:,} attempts"
+        return f"{error}; {tried} found none within the limit: search longer, or allow more"
     return None
 
 
