@@ -13,8 +13,8 @@ from rhumbline.decoding import Engine
 from rhumbline.errors import CheckpointError, Infeasible, InputError
 from rhumbline.formats import read_many
 from rhumbline.policies import Policy
-from rhumbline.problems import PROBLEMS
-from rhumbline.problems.cvrp import CVRPInstance, from_arrays, with_fleet
+from rhumbline.problems import PROBLEMS, cvrp
+from rhumbline.problems.cvrp import CVRPInstance
 from rhumbline.problems.tsp import TSPInstance, from_array
 from rhumbline.search.cmaes import CMAES
 from rhumbline.search.run import Budget, Progress, Solution, Strategy, Task, make_task, search
@@ -24,7 +24,7 @@ DEFAULT_BUDGET = Budget(attempts=1600, seconds=30.0)
 # Numbers in the largest tables of a group (distances, actions of a generation): keeps a group within about a gigabyte.
 GROUP_ELEMENTS = 1 << 26
 
-Source = str | Path | np.ndarray | TSPInstance | CVRPInstance | Sequence[Any]  # nested lists of numbers too
+Source = str | Path | np.ndarray | TSPInstance | CVRPInstance
 
 
 @dataclass(frozen=True)
@@ -35,13 +35,13 @@ class Group:
     instances: tuple[Any, ...]
 
 
-def instances_of(source: Source | Sequence[Source], vehicles: int | None = None) -> list[Any]:
+def instances_of(source: Source | Sequence[Any], vehicles: int | None = None) -> list[Any]:
     """Instances behind a path, an array ([N, 2], [N, N] or a batch [B, N, 2]), an instance, or a list of these.
 
     Vehicle routing is four arrays: the depot [2], customers [n, 2], demands [n] and the capacity; `vehicles` limits it.
     """
     found = sourced(source)
-    return found if vehicles is None else [with_fleet(instance, vehicles) for instance in found]
+    return found if vehicles is None else [cvrp.with_fleet(instance, vehicles) for instance in found]
 
 
 def sourced(source: Any) -> list[Any]:
@@ -55,9 +55,9 @@ def sourced(source: Any) -> list[Any]:
             return [from_array(x, f"array-{i + 1}") for i, x in enumerate(source)]
         return [from_array(source)]
     if are_vehicle_arrays(source):
-        return [from_arrays(*source)]
+        return [cvrp.from_arrays(*source)]
     if all(are_vehicle_arrays(one) for one in source):
-        return [from_arrays(*one, name=f"arrays-{i + 1}") for i, one in enumerate(source)]
+        return [cvrp.from_arrays(*one, name=f"arrays-{i + 1}") for i, one in enumerate(source)]
     if isinstance(source[0], list | tuple):
         return sourced(numbers_of(source))
     return [x for one in source for x in sourced(one)]
@@ -153,7 +153,7 @@ def tasks(
 
 
 def prepare(
-    source: Source | Sequence[Source],
+    source: Source | Sequence[Any],
     *,
     policy: str | Path | Policy[Any, Any, Any] | None = None,
     vehicles: int | None = None,
@@ -172,7 +172,7 @@ def prepare(
 
 
 def solve(
-    source: Source | Sequence[Source],
+    source: Source | Sequence[Any],
     *,
     policy: str | Path | Policy[Any, Any, Any] | None = None,
     strategy: Strategy[Any] | None = None,

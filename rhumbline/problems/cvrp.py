@@ -110,34 +110,17 @@ class CVRPBatch(Record):
     key: Int[Tensor, "B"]  # names the instance to the decoding noise, whatever its place in the batch
     scale: Float[Tensor, "B"]  # costs times this are in the instance's own units
     distance: Float[Tensor, "B N N"] | None = None  # the file's metric; None means straight lines between `xy`
+    vehicles: Int[Tensor, "B"] | None = None  # most routes of a plan; None means that every fleet is free
+    surcharge: Float[Tensor, "B"] | None = None  # on each route too many: more than any plan is long
 
+    @property
+    def straight(self) -> bool:
+        """Whether a cost is the length of straight lines and nothing else, as kernels have it."""
+        return self.distance is None and self.vehicles is None
 
-@dataclass(frozen=True)
-class Fleet(Record):
-    """Limits on vehicles, to a search: it minimises the routes above the limit first, and then the length."""
-
-    vehicles: Int[Tensor, "B"]
-    surcharge: Float[Tensor, "B"]  # for each route too many, in double precision; no plan is that long
-
-    def charged(self, cost: Float[Tensor, "B K S"], actions: Int[Tensor, "B K S T"]) -> Float[Tensor, "B K S"]:
-        """Costs with the surcharge. Kernels need not know of it: a route ends where a depot follows a customer."""
-        following = torch.nn.functional.pad(actions, (0, 1))[..., 1:]
-        routes = ((actions != 0) & (following == 0)).sum(-1)
-        return cost + (routes - self.vehicles[:, None, None]).clamp(min=0) * self.surcharge[:, None, None]
-
-    def plain(self, charged: Float[Tensor, "B"]) -> Float[Tensor, "B"]:
-        """The same costs without it."""
-        return charged.remainder(self.surcharge)
-
-
-def fleet_of(instances: Sequence[CVRPInstance], batch: CVRPBatch) -> Fleet | None:
-    """The limits of a batch's instances on its device; None if every fleet is free."""
-    if all(i.vehicles is None for i in instances):
-        return None
-    edges = 2 * (batch.xy.shape[1] - 1)
-    longest = torch.full_like(batch.scale, 2.0) if batch.distance is None else batch.distance.flatten(1).amax(1)
-    vehicles = [edges if i.vehicles is None else i.vehicles for i in instances]
-    return Fleet(torch.tensor(vehicles, device=batch.xy.device), 1.0 + edges * longest.double())
+    def plain(self, cost: Float[Tensor, "B"]) -> Float[Tensor, "B"]:
+        """Costs without surcharges."""
+        return cost if self.surcharge is None else cost.remainder(self.surcharge)
 
 
 @dataclass(frozen=True)
@@ -175,9 +158,11 @@ class CVRP:
         words = [np.asarray([*i.demands, i.capacity], dtype=np.int64).tobytes() for i in instances]
         key = torch.tensor([crc32(w, crc32(x.numpy().tobytes())) for x, w in zip(xy, words, strict=True)])
         if all(i.metric == "EXACT_2D" for i in instances):
-            return CVRPBatch(xy, demand, capacity, key, torch.tensor([extent(i.plane) for i in instances]))
-        distance = torch.from_numpy(np.stack([i.distances for i in instances]))
-        return CVRPBatch(xy, demand, capacity, key, torch.ones(len(instances)), distance)
+            batch = CVRPBatch(xy, demand, capacity, key, torch.tensor([extent(i.plane) for i in instances]))
+        else:
+            distance = torch.from_numpy(np.stack([i.distances for i in instances]))
+            batch = CVRPBatch(xy, demand, capacity, key, torch.ones(len(instances)), distance)
+        return limited(batch, [i.vehicles for i in instances])
 
     def count_of(self, instance: CVRPInstance) -> int:
         """How many there are to visit."""
@@ -245,7 +230,19 @@ class CVRP:
         )
 
     def cost(self, batch: CVRPBatch, actions: Int[Tensor, "B R T"]) -> Float[Tensor, "B R"]:
-        """Length of the walk from the depot through all actions and back; waiting at the depot costs nothing."""
+        """Length of the walk from the depot through all actions and back; waiting at the depot costs nothing.
+
+        Where the fleet is limited, routes too many come on top: a search then minimises these first.
+        """
+        length = self.length(batch, actions)
+        if batch.vehicles is None or batch.surcharge is None:
+            return length
+        following = torch.nn.functional.pad(actions, (0, 1))[..., 1:]
+        routes = ((actions != 0) & (following == 0)).sum(-1)  # one ends where a depot follows a customer
+        return length + (routes - batch.vehicles[:, None]).clamp(min=0) * batch.surcharge[:, None]
+
+    def length(self, batch: CVRPBatch, actions: Int[Tensor, "B R T"]) -> Float[Tensor, "B R"]:
+        """The walk alone."""
         walk = torch.nn.functional.pad(actions, (1, 1))
         here, there = walk[..., :-1], walk[..., 1:]
         if batch.distance is None:
@@ -323,6 +320,16 @@ def with_fleet(instance: Any, vehicles: int) -> CVRPInstance:
     if instance.problem != "cvrp":
         raise InputError(f"{instance.name}: a number of vehicles is for vehicle routing, this is '{instance.problem}'")
     return replace(instance, vehicles=vehicles)
+
+
+def limited(batch: CVRPBatch, vehicles: Sequence[int | None]) -> CVRPBatch:
+    """The batch with limits on vehicles, of which None is none; surcharges are in double precision."""
+    if all(most is None for most in vehicles):
+        return batch
+    edges = 2 * (batch.xy.shape[1] - 1)  # of the longest walk, which can have half as many routes
+    longest = torch.full_like(batch.scale, 2.0) if batch.distance is None else batch.distance.flatten(1).amax(1)
+    most = torch.tensor([edges if most is None else most for most in vehicles])
+    return replace(batch, vehicles=most, surcharge=1.0 + edges * longest.double())
 
 
 def fewest_vehicles(demands: Sequence[int], capacity: int) -> int:

@@ -2,7 +2,7 @@
 
 import time
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from typing import Any, Protocol, TypeVar, runtime_checkable
 
 import torch
@@ -14,7 +14,7 @@ from rhumbline.decoding import Engine, Rollouts, rollout
 from rhumbline.errors import InputError, Unreached
 from rhumbline.policies import Policy
 from rhumbline.problems import Plan, Problem
-from rhumbline.problems.cvrp import Fleet, fleet_of
+from rhumbline.problems.cvrp import CVRPBatch
 
 X = TypeVar("X")
 
@@ -97,7 +97,6 @@ class Task:
     starts: Int[Tensor, "B S"]
     seed: int
     engine: Engine
-    fleet: Fleet | None = None  # limits on vehicles; costs of rollouts and in the ledger have their surcharge
     ledger: Ledger = field(default_factory=Ledger)
 
     @property
@@ -137,15 +136,10 @@ class Task:
         return Rollouts(torch.cat([p.cost for p in parts], 1), torch.cat([p.actions for p in parts], 1))
 
     def _try(self, latents: Float[Tensor, "B K Z"], temperature: float) -> Rollouts:
-        rolled = rollout(
+        return rollout(
             self.problem, self.policy, self.batch, latents, self.starts, seed=self.seed, attempt=self.ledger.attempts,
             temperature=temperature, memory=self.memory, engine=self.engine,
         )  # fmt: skip
-        return rolled if self.fleet is None else replace(rolled, cost=self.fleet.charged(rolled.cost, rolled.actions))
-
-    def shown(self, cost: Float[Tensor, "B"]) -> Float[Tensor, "B"]:
-        """Costs of the search in the instances' own units, without surcharge."""
-        return (cost if self.fleet is None else self.fleet.plain(cost)) * self.batch.scale
 
 
 def usual_temperature(task: "Task") -> float:
@@ -194,8 +188,7 @@ def make_task(
     policy = policy.to(device)
     with torch.no_grad():
         memory = policy.encode(batch)
-    fleet = fleet_of(instances, batch) if problem.name == "cvrp" else None
-    return Task(problem, policy, instances, batch, memory, problem.starts(batch), seed, engine, fleet)
+    return Task(problem, policy, instances, batch, memory, problem.starts(batch), seed, engine)
 
 
 def stream(strategy: Strategy[Any], task: Task, budget: Budget) -> Iterator[Progress]:
@@ -213,8 +206,13 @@ def stream(strategy: Strategy[Any], task: Task, budget: Budget) -> Iterator[Prog
             state = None
         best = task.ledger.best
         if best is not None and task.ledger.attempts > before:
-            latest = task.shown(best if latest is None else latest)
-            yield Progress(task.ledger.attempts, time.monotonic() - began, task.shown(best), latest, tried)
+            best, latest = shown(task.batch, best), shown(task.batch, best if latest is None else latest)
+            yield Progress(task.ledger.attempts, time.monotonic() - began, best, latest, tried)
+
+
+def shown(batch: Any, cost: Float[Tensor, "B"]) -> Float[Tensor, "B"]:
+    """Costs of a search as users see them: in the instances' own units, without surcharges for vehicles."""
+    return (batch.plain(cost) if isinstance(batch, CVRPBatch) else cost) * batch.scale
 
 
 @dataclass(frozen=True)

@@ -54,7 +54,7 @@ def test_a_limit_is_kept(rhumb: Run, routing: Path, tmp_path: Path, header: str,
     assert done.exit_code == 0, done.stderr
     assert json.loads(done.stdout)["cost"] == cost
     limit = words[-1] if words else header[-1:]
-    assert (f", at most {limit} vehicles" in done.stderr) == bool(limit)
+    assert (f"   at most {limit} vehicles   " in done.stderr) == bool(limit)
 
 
 def test_a_limit_that_is_not_reached_is_exit_5(rhumb: Run, routing: Path, tmp_path: Path) -> None:

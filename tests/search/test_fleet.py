@@ -6,11 +6,13 @@ import numpy as np
 import pytest
 import torch
 
+from rhumbline import decoding
 from rhumbline.api import instances_of, prepare, solve
 from rhumbline.errors import Infeasible, InputError
 from rhumbline.policies.attention import Architecture
 from rhumbline.policies.cvrp import CVRPPolicy
-from rhumbline.problems.cvrp import CVRP, Fleet, Routes, fleet_of, from_arrays
+from rhumbline.problems.cvrp import CVRP, Routes, from_arrays
+from rhumbline.problems.metrics import Metric
 from rhumbline.problems.tsp import TSPInstance
 from rhumbline.search import STRATEGIES
 from rhumbline.search.run import Budget, stream
@@ -74,30 +76,30 @@ def test_instances_with_and_without_a_limit_share_a_group(policy: CVRPPolicy) ->
     ]
 
 
-def test_surcharges_by_hand() -> None:
-    """Plans of 2, 3 and 4 routes with 2 vehicles: none, one and two surcharges, each above any plan's length."""
-    instance = replace(SIDES, vehicles=2)
-    batch = CVRP().collate([instance])
-    fleet = fleet_of([instance], batch)
-    assert fleet is not None
-    plans = [[1, 3, 0, 2, 4, 0, 0, 0], [1, 0, 2, 0, 3, 4, 0, 0], [1, 0, 2, 0, 3, 0, 4, 0]]
-    actions = torch.tensor(plans, dtype=torch.int16)[None, None]
-    lengths = CVRP().cost(batch, actions[0].long())[:, None]
-    charged = fleet.charged(lengths, actions)
+PLANS = [[1, 3, 0, 2, 4, 0, 0, 0], [1, 0, 2, 0, 3, 4, 0, 0], [1, 0, 2, 0, 3, 0, 4, 0]]  # of 2, 3 and 4 routes
+
+
+@pytest.mark.parametrize(("metric", "surcharge"), [("EXACT_2D", 17), ("EUC_2D", 161)])
+def test_surcharges_by_hand(metric: Metric, surcharge: float) -> None:
+    """With 2 vehicles the plans pay none, one and two: 1 and eight ways of at most 2 (in the unit square) or 20."""
+    batch = CVRP().collate([replace(SIDES, metric=metric, vehicles=2)])
+    actions = torch.tensor([PLANS])
+    lengths, costs = CVRP().length(batch, actions), CVRP().cost(batch, actions)
     assert (lengths * batch.scale).flatten().tolist() == pytest.approx([80, 60, 80])
-    assert ((charged - lengths) / fleet.surcharge).flatten().tolist() == pytest.approx([0, 1, 2])
-    assert fleet.surcharge.item() > lengths.max()
+    assert (costs - lengths).flatten().tolist() == pytest.approx([0, surcharge, 2 * surcharge])
     for i in range(3):
-        assert fleet.plain(charged[..., i].flatten()).item() == pytest.approx(lengths[..., i].item(), rel=1e-9)
+        assert batch.plain(costs[:, i]).item() == pytest.approx(lengths[0, i].item(), rel=1e-9)
 
 
-def test_a_matrix_sets_the_surcharge() -> None:
-    """Eight ways of at most 20 in a rounded metric: 161 a route too many; a free fleet has no surcharge at all."""
-    instance = replace(SIDES, metric="EUC_2D", vehicles=2)
-    fleet = fleet_of([instance], CVRP().collate([instance]))
-    assert isinstance(fleet, Fleet)
-    assert (fleet.vehicles.tolist(), fleet.surcharge.tolist()) == ([2], [161.0])
-    assert fleet_of([SIDES], CVRP().collate([SIDES])) is None
+def test_what_kernels_find_is_priced_anew() -> None:
+    """A kernel measures straight lines. Limits are added from its actions; a free fleet's costs are left alone."""
+    actions = torch.tensor([[PLANS]], dtype=torch.int16)
+    for vehicles, added in ((2, [0, 17, 34]), (None, [0, 0, 0])):
+        batch = CVRP().collate([replace(SIDES, vehicles=vehicles)])
+        length = CVRP().length(batch, actions[0].long())[:, None]
+        found = decoding._remeasured(CVRP(), batch, length, actions)
+        assert (found.cost - length).flatten().tolist() == pytest.approx(added)
+        assert torch.equal(found.actions, actions)
 
 
 def test_a_fleet_that_packing_forbids_is_reported(policy: CVRPPolicy) -> None:
