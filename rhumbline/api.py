@@ -10,10 +10,10 @@ import torch
 
 from rhumbline.checkpoint import About, find, load_with_facts
 from rhumbline.decoding import Engine
-from rhumbline.errors import CheckpointError, InputError
+from rhumbline.errors import CheckpointError, Infeasible, InputError
 from rhumbline.formats import read_many
 from rhumbline.policies import Policy
-from rhumbline.problems import PROBLEMS
+from rhumbline.problems import PROBLEMS, cvrp
 from rhumbline.problems.cvrp import CVRPInstance
 from rhumbline.problems.schedule import JSSPInstance, from_arrays
 from rhumbline.problems.tsp import TSPInstance, from_array
@@ -36,11 +36,18 @@ class Group:
     instances: tuple[Any, ...]
 
 
-def instances_of(source: Source | Sequence[Source]) -> list[Any]:
+def instances_of(source: Source | Sequence[Any], vehicles: int | None = None) -> list[Any]:
     """Instances behind a path, an array ([N, 2], [N, N] or a batch [B, N, 2]), an instance, or a list of these.
 
+    Vehicle routing is four arrays: the depot [2], customers [n, 2], demands [n] and the capacity; `vehicles` limits it.
     A job shop is a mapping with rows of "durations" and "machines", arrays or lists, and perhaps a "name".
     """
+    found = sourced(source)
+    return found if vehicles is None else [cvrp.with_fleet(instance, vehicles) for instance in found]
+
+
+def sourced(source: Any) -> list[Any]:
+    """The same without the limit."""
     if isinstance(source, (str, Path)):
         return list(read_many(source))
     if isinstance(source, TSPInstance | CVRPInstance | JSSPInstance):
@@ -51,9 +58,22 @@ def instances_of(source: Source | Sequence[Source]) -> list[Any]:
         if source.ndim == 3:
             return [from_array(x, f"array-{i + 1}") for i, x in enumerate(source)]
         return [from_array(source)]
-    if source and isinstance(source[0], list | tuple):
-        return instances_of(numbers_of(source))
-    return [x for one in source for x in instances_of(one)]
+    if are_vehicle_arrays(source):
+        return [cvrp.from_arrays(*source)]
+    if all(are_vehicle_arrays(one) for one in source):
+        return [cvrp.from_arrays(*one, name=f"arrays-{i + 1}") for i, one in enumerate(source)]
+    if isinstance(source[0], list | tuple):
+        return sourced(numbers_of(source))
+    return [x for one in source for x in sourced(one)]
+
+
+def are_vehicle_arrays(source: Any) -> bool:
+    """Whether these are a depot, customers, demands and a capacity: three sequences and a number."""
+    if not isinstance(source, list | tuple) or len(source) != 4:
+        return False
+    *sequences, last = source
+    number = isinstance(last, int | float | np.number) or (isinstance(last, np.ndarray) and not last.ndim)
+    return number and all(isinstance(x, list | tuple | np.ndarray) for x in sequences)
 
 
 def shop_of(facts: Mapping[str, Any]) -> JSSPInstance:
@@ -148,15 +168,16 @@ def tasks(
 
 
 def prepare(
-    source: Source | Sequence[Source],
+    source: Source | Sequence[Any],
     *,
     policy: str | Path | Policy[Any, Any, Any] | None = None,
+    vehicles: int | None = None,
     seed: int = 0,
     device: str = "auto",
     engine: Engine = "auto",
 ) -> Task:
     """A task to `stream` over: instances of one problem and size, encoded on the device."""
-    instances = instances_of(source)
+    instances = instances_of(source, vehicles)
     shapes = {(i.problem, i.shape): i.size for i in instances}
     if len(shapes) != 1:
         found = ", ".join(sorted({f"{problem} of {size}" for (problem, _), size in shapes.items()})) or "none"
@@ -166,12 +187,13 @@ def prepare(
 
 
 def solve(
-    source: Source | Sequence[Source],
+    source: Source | Sequence[Any],
     *,
     policy: str | Path | Policy[Any, Any, Any] | None = None,
     strategy: Strategy[Any] | None = None,
     attempts: int | None = None,
     seconds: int | float | None = None,
+    vehicles: int | None = None,
     seed: int = 0,
     device: str = "auto",
     engine: Engine = "auto",
@@ -180,9 +202,10 @@ def solve(
     """Verified solutions, in the order given. Instances of one size are solved together and share the seconds.
 
     Without a budget: 1600 attempts or 30 seconds, whichever comes first. Ctrl-C ends the search early and returns what
-    was found; instances not reached by then are left out.
+    was found; instances not reached by then are left out. `vehicles` limits the fleet of vehicle routing, whatever the
+    files say; `Infeasible` is raised in the end if no plan within the limit was found.
     """
-    instances = instances_of(source)
+    instances = instances_of(source, vehicles)
     budget = DEFAULT_BUDGET if attempts is None and seconds is None else Budget(attempts, seconds)
     policies = policies_of(instances, policy)
     solutions: dict[int, Solution] = {}
@@ -191,4 +214,6 @@ def solve(
         solutions |= dict(zip(group.places, found, strict=False))
         if interrupted:
             break
+    if unmet := [s.unmet for s in solutions.values() if s.unmet]:
+        raise Infeasible("; ".join(unmet))
     return [solutions[place] for place in sorted(solutions)]

@@ -228,8 +228,8 @@ def _fused_gpu(work: Work) -> Rollouts:
 def _remeasured(
     problem: Problem[Any, Any], batch: Any, cost: Float[Tensor, "B K S"], actions: Int[Tensor, "B K S T"]
 ) -> Rollouts:
-    """What a kernel found. It measures straight lines; the file's metric comes from its matrix."""
-    if batch.distance is not None:
+    """What a kernel found. It measures straight lines; other metrics and limits are priced from the actions."""
+    if not batch.straight:
         sequence = actions.flatten(1, 2).long()
         return _cut(problem.cost(batch, sequence), sequence, actions.shape[1])
     return Rollouts(cost, actions)

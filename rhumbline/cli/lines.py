@@ -70,7 +70,9 @@ def summary_line(solutions: Sequence[Solution]) -> str:
 
 def task_line(task: Task, policy: str, search: str) -> str:
     """What is about to be searched and how."""
-    return GAP.join([instances_text(task), policy, search, f"{task.device.type}, {task.taken_engine}"])
+    return GAP.join(
+        [instances_text(task), *fleet_text(task), policy, search, f"{task.device.type}, {task.taken_engine}"]
+    )
 
 
 def instances_text(task: Task) -> str:
@@ -82,6 +84,12 @@ def instances_text(task: Task) -> str:
     details = "/".join(sorted({i.details for i in task.instances}))
     some = f", {starts:,} of {size:,} starts" if 1 < starts < size else ""  # schedules all start from nothing
     return f"{who}{task.problem.name}, {counted(size, one, many)}, {details}{some}"
+
+
+def fleet_text(task: Task) -> list[str]:
+    """The limit on vehicles, if all instances have the same."""
+    limits = {getattr(instance, "vehicles", None) for instance in task.instances}
+    return [f"at most {counted(limit, 'vehicle', 'vehicles')}" for limit in limits if limit and len(limits) == 1]
 
 
 def search_text(name: str, strategy: Any) -> str:

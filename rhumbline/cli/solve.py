@@ -51,6 +51,9 @@ Seconds = Annotated[
 ]
 Search = Annotated[str, typer.Option(help="cmaes, sampling, greedy or uniform.")]
 PolicyName = Annotated[str | None, typer.Option("--policy", help="A shipped checkpoint's name or a path. [by problem]")]
+Vehicles = Annotated[
+    int | None, typer.Option(min=1, metavar="K", help="At most so many vehicles. [the file's VEHICLES, or any number]")
+]
 Seed = Annotated[int, typer.Option(min=0, max=LARGEST_SEED, metavar="N", help="Equal seeds give equal attempts.")]
 Threads = Annotated[int | None, typer.Option(min=1, metavar="N", help="Threads on a CPU. [all cores]")]
 Output = Annotated[Path | None, typer.Option(help="Write NAME.tour (.sol, .sched) of each instance to this folder.")]
@@ -70,6 +73,7 @@ def solve(
     search: Search = "cmaes",
     policy: PolicyName = None,
     settings: Settings = None,
+    vehicles: Vehicles = None,
     seed: Seed = 0,
     device: Annotated[Device, typer.Option(help="auto is a GPU if there is one.")] = Device.auto,
     engine: Annotated[Engine, typer.Option(help="fused is the quick one; on a CPU it needs numba.")] = Engine.auto,
@@ -94,7 +98,7 @@ def solve(
         places = solving.Places(output, plot)
         talk = solving.Talk(as_json, quiet)
         where = (device.value, engine.value, threads)
-        request = solving.Request(strategy, search, policy, attempts, seconds, seed, *where)
+        request = solving.Request(strategy, search, policy, attempts, seconds, seed, *where, vehicles)
         return solving.solve_files(files, request, places, talk)
 
     raise typer.Exit(conclude(body))

@@ -38,6 +38,7 @@ class Request:
     device: str
     engine: Engine
     threads: int | None = None
+    vehicles: int | None = None  # most of a plan; None leaves it to the files
 
     def policy_name(self, problem: str) -> str:
         """The policy as the user calls it."""
@@ -122,7 +123,7 @@ def setting(text: str) -> tuple[str, Any]:
 
 def solve_files(files: Sequence[Path], request: Request, places: Places, talk: Talk) -> int:
     """Solve all instances of all files; nothing is searched before everything has been read and checked."""
-    instances = api.instances_of(list(files))
+    instances = api.instances_of(list(files), request.vehicles)
     places = prepare_places(places, instances)
     policies = {problem: api.policy_with_facts(request.policy, problem) for problem in api.problems_of(instances)}
     if not request.attempts and not request.seconds:
@@ -146,18 +147,19 @@ def prepare_places(places: Places, instances: Sequence[Any]) -> Places:
 
 def solve_groups(instances: Sequence[Any], context: Context) -> int:
     """Groups one after the other until all are done or a signal comes; the exit code."""
-    finished = 0
+    finished, unmet = 0, 0
     try:
-        for count in solved(instances, context):
-            finished += count
+        for found in solved(instances, context):
+            finished += len(found)
+            unmet += sum(solution.unmet is not None for solution in found)
     except KeyboardInterrupt:
         tell_interruption(finished, len(instances), context.talk)
         return INTERRUPTED
-    return 0
+    return Infeasible.exit_code if unmet else 0
 
 
-def solved(instances: Sequence[Any], context: Context) -> Iterator[int]:
-    """The number of instances in each group, after it was solved, written and printed."""
+def solved(instances: Sequence[Any], context: Context) -> Iterator[list[Solution]]:
+    """The solutions of each group, after they were written and printed."""
     request = context.request
     device = api.find_device(request.device)
     if request.threads:
@@ -168,7 +170,7 @@ def solved(instances: Sequence[Any], context: Context) -> Iterator[int]:
         found, interrupted = run_search(task, context)
         with undisturbed():
             deliver(group, found, task, context)
-            yield len(found)
+            yield found
         if interrupted:
             raise KeyboardInterrupt
 
@@ -195,18 +197,22 @@ def run_search(task: Task, context: Context) -> tuple[list[Solution], bool]:
 
 
 def deliver(group: api.Group, found: Sequence[Solution], task: Task, context: Context) -> None:
-    """Write all files of a group, then print its results."""
-    for place, solution in zip(group.places, found, strict=False):
+    """Write all files of a group, then print its results; plans that miss a limit are errors instead."""
+    kept = [(place, s) for place, s in zip(group.places, found, strict=False) if not s.unmet]
+    for place, solution in kept:
         write_files(place, solution, context)
-    width = max((len(s.instance.name) for s in found), default=0)
+    width = max((len(s.instance.name) for _, s in kept), default=0)
     facts = context.request.facts(task)
-    for place, solution in zip(group.places, found, strict=False):
+    for place, solution in kept:
         if context.talk.as_json:
             emit(lines.result_json(solution, task.problem.name, facts))
         else:
             emit(lines.result_line(solution, width, context.places.files(place)))
-    if len(found) > 1:
-        context.talk.note(lines.summary_line(found))
+    if len(kept) > 1:
+        context.talk.note(lines.summary_line([s for _, s in kept]))
+    for solution in found:
+        if solution.unmet:
+            say(f"error: {solution.unmet}")
 
 
 def write_files(place: int, solution: Solution, context: Context) -> None:

@@ -89,6 +89,11 @@ class TSPBatch(Record):
     scale: Float[Tensor, "B"]  # costs times this are in the instance's own units
     distance: Float[Tensor, "B N N"] | None = None  # the file's metric; None means straight lines between `xy`
 
+    @property
+    def straight(self) -> bool:
+        """Whether a cost is the length of straight lines, as kernels have it."""
+        return self.distance is None
+
 
 @dataclass(frozen=True)
 class TSPState(Record):

@@ -11,9 +11,10 @@ from torch import Tensor
 
 from rhumbline import kernels, noise
 from rhumbline.decoding import Engine, Rollouts, rollout
-from rhumbline.errors import InputError
+from rhumbline.errors import InputError, Unreached
 from rhumbline.policies import Policy
 from rhumbline.problems import Plan, Problem
+from rhumbline.problems.cvrp import CVRPBatch
 
 X = TypeVar("X")
 
@@ -205,13 +206,21 @@ def stream(strategy: Strategy[Any], task: Task, budget: Budget) -> Iterator[Prog
             state = None
         best = task.ledger.best
         if best is not None and task.ledger.attempts > before:
-            shown, scale = best if latest is None else latest, task.batch.scale
-            yield Progress(task.ledger.attempts, time.monotonic() - began, best * scale, shown * scale, tried)
+            best, latest = shown(task.batch, best), shown(task.batch, best if latest is None else latest)
+            yield Progress(task.ledger.attempts, time.monotonic() - began, best, latest, tried)
+
+
+def shown(batch: Any, cost: Float[Tensor, "B"]) -> Float[Tensor, "B"]:
+    """Costs of a search as users see them: in the instances' own units, without surcharges for vehicles."""
+    return (batch.plain(cost) if isinstance(batch, CVRPBatch) else cost) * batch.scale
 
 
 @dataclass(frozen=True)
 class Solution:
-    """A verified plan. `cost` was recomputed on the host in the instance's own metric."""
+    """A verified plan. `cost` was recomputed on the host in the instance's own metric.
+
+    `unmet` says which limit of the instance the best plan does not keep; `solve` raises it, the command line prints it.
+    """
 
     instance: Any
     plan: Plan
@@ -219,6 +228,7 @@ class Solution:
     attempts: int
     seconds: float
     trace: tuple[tuple[int, float, float], ...] = ()  # attempts, seconds, best cost after each step
+    unmet: str | None = None
 
     @property
     def gap(self) -> float | None:
@@ -234,11 +244,21 @@ def harvest(task: Task, seconds: float, trace: Sequence[Progress]) -> list[Solut
     found: list[Solution] = []
     bests = [p.best.tolist() for p in trace]
     for row, (instance, actions) in enumerate(zip(task.instances, task.ledger.actions.tolist(), strict=True)):
-        plan = task.problem.decode(instance, actions)
-        plan.check(instance)
+        plan, attempts = task.problem.decode(instance, actions), task.ledger.attempts
+        unmet = unmet_limit(plan, instance, attempts)
         steps = tuple((p.attempts, p.seconds, best[row]) for p, best in zip(trace, bests, strict=True))
-        found.append(Solution(instance, plan, plan.cost(instance), task.ledger.attempts, seconds, steps))
+        found.append(Solution(instance, plan, plan.cost(instance), attempts, seconds, steps, unmet))
     return found
+
+
+def unmet_limit(plan: Plan, instance: Any, attempts: int) -> str | None:
+    """Check a plan; what to say if it breaks no rule but a limit of its instance."""
+    try:
+        plan.check(instance)
+    except Unreached as error:
+        tried = f"{attempts:,} attempt" if attempts == 1 else f"{attempts:,} attempts"
+        return f"{error}; {tried} found none within the limit: search longer, or allow more"
+    return None
 
 
 def search(
