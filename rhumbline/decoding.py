@@ -138,7 +138,7 @@ def _engine(
     device, nodes = batch.xy.device, batch.xy.shape[1]
     if kernels.resolve(engine, problem.name, device, nodes, policy.architecture) == "torch":
         return _construct
-    return _fused_gpu if device.type == "cuda" else _fused_tsp_cpu
+    return _fused_gpu if device.type == "cuda" else _fused_cpu
 
 
 def _construct(work: Work) -> Rollouts:
@@ -204,17 +204,25 @@ def _gpu_cvrp(tables: Any, batch: Any, starts: Tensor, counters: Tensor, tempera
 _GPU: dict[str, Callable[..., tuple[Tensor, Tensor]]] = {"tsp": _gpu_tsp, "cvrp": _gpu_cvrp}
 
 
-def _fused_tsp_cpu(work: Work) -> Rollouts:
+def _fused_cpu(work: Work) -> Rollouts:
     """The whole rollout in one call, with as many threads as torch uses."""
     from rhumbline.kernels import cpu
 
     batch = work.batch
     with cpu.one_torch_thread():
         tables = cpu.tables(work.memory, work.shift)
-    found = cpu.tsp_rollout(
-        tables, batch.xy, work.starts, batch.key, work.seed, work.attempt, temperature=work.temperature
-    )
+    found = cpu.rollout(
+        tables, batch.xy, work.starts, batch.key, work.seed, work.attempt,
+        vehicles=_CPU[work.problem.name](batch), temperature=work.temperature,
+    )  # fmt: skip
     return _remeasured(work.problem, batch, *found)
+
+
+# What a problem gives the CPU kernel besides the policy's tables.
+_CPU: dict[str, Callable[[Any], tuple[Tensor, Tensor] | None]] = {
+    "tsp": lambda batch: None,
+    "cvrp": lambda batch: (batch.demand, batch.capacity),
+}
 
 
 def log_prob(

@@ -17,7 +17,7 @@ Taken = Literal["torch", "fused"]
 LARGEST_TILE = 256  # nodes that one tile of the GPU kernels holds
 HEADS, HEAD_WIDTH = 8, 16  # of the policies that the rollout kernels are made for
 GPU_PROBLEMS = ("tsp", "cvrp")
-CPU_PROBLEMS = ("tsp",)
+CPU_PROBLEMS = ("tsp", "cvrp")
 
 
 def why_not(problem: str, device: torch.device, nodes: int, architecture: Any = None) -> str | None:
