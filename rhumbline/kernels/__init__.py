@@ -3,6 +3,7 @@
 Which engine serves which problem on which device is decided here, and `why_not` says in words why one cannot.
 """
 
+import sys
 from functools import cache
 from importlib import import_module
 from importlib.util import find_spec
@@ -22,6 +23,12 @@ CPU_PROBLEMS = ("tsp", "cvrp")
 
 def why_not(problem: str, device: torch.device, nodes: int, architecture: Any = None) -> str | None:
     """The reason why fused rollouts cannot serve, or None if they can; without an architecture, for the usual one."""
+    misfit = why_unfit(problem, device, nodes, architecture)
+    return misfit or (None if device.type == "cuda" else why_not_numba())
+
+
+def why_unfit(problem: str, device: torch.device, nodes: int, architecture: Any) -> str | None:
+    """What is wrong with the work or the device; whether numba serves is another question, and slower to answer."""
     on_gpu = device.type == "cuda"
     if problem not in (GPU_PROBLEMS if on_gpu else CPU_PROBLEMS):
         return f"there is no fused kernel for {problem}{'' if on_gpu else ' on a CPU'}"
@@ -32,18 +39,19 @@ def why_not(problem: str, device: torch.device, nodes: int, architecture: Any = 
     if architecture and (architecture.heads, architecture.width) != (HEADS, HEADS * HEAD_WIDTH):
         own = f"{architecture.heads} of {architecture.width // architecture.heads}"
         return f"the fused engine takes policies with {HEADS} heads of width {HEAD_WIDTH}, and this one has {own}"
-    return None if on_gpu else why_not_numba()
+    return None
 
 
 @cache
 def why_not_numba() -> str | None:
     """The reason why numba cannot be used, or None if it can."""
     if find_spec("numba") is None:
-        return "the fused engine needs numba on a CPU; get it with: pip install 'rhumbline[cpu]'"
+        return "the fused engine needs numba on a CPU; get it with: pip install 'rhumbline[cpu]' (or numba alone)"
     try:
         import_module("rhumbline.kernels.cpu")
     except Exception as error:  # such as a numpy that is too new for it
-        return f"the fused engine needs numba, which is installed but fails: {str(error).splitlines()[0]}"
+        words = (str(error) or type(error).__name__).splitlines()[0]
+        return f"the fused engine needs numba, which fails ({words}); mend it with: pip install --upgrade numba"
     return None
 
 
@@ -51,7 +59,18 @@ def resolve(engine: str, problem: str, device: torch.device, nodes: int, archite
     """The engine that will run; asking for `fused` where it cannot run is an error, never a fallback."""
     if engine == "torch":
         return "torch"
-    return settled(engine, why_not(problem, device, nodes, architecture))
+    reason = why_unfit(problem, device, nodes, architecture)
+    if reason is None and device.type != "cuda":
+        reason = why_not_numba()
+        if reason and engine == "auto":
+            report(f"engine auto takes plain torch, which is several times slower: {reason}")
+    return settled(engine, reason)
+
+
+@cache
+def report(line: str) -> None:
+    """Say something once on stderr: what runs otherwise than it might, and why."""
+    print(f"note: {line}", file=sys.stderr, flush=True)
 
 
 def resolve_log_prob(engine: str, problem: str, device: torch.device, nodes: int, architecture: Any = None) -> Taken:

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from functools import cache
 from typing import Any, cast
 
+import numba
 import numpy as np
 import torch
 from numba import cfunc, config
@@ -15,6 +16,7 @@ from numba.core.compiler_lock import global_compiler_lock
 from torch import Tensor
 
 from rhumbline import noise
+from rhumbline.errors import MissingExtra
 from rhumbline.kernels import HEAD_WIDTH, HEADS
 from rhumbline.kernels.tiles import LANES, LOG2E, SIGNATURE, scratch, tiles
 
@@ -78,7 +80,18 @@ def kernel(vehicles: bool) -> Any:
         try:
             return cfunc(SIGNATURE, error_model="numpy", cache=True)(tiles(vehicles))
         except Exception:  # no folder can be written, the disk is full, a stored file is damaged: for this process only
-            return cfunc(SIGNATURE, error_model="numpy")(tiles(vehicles))
+            return kernel_of_this_process(vehicles)
+
+
+def kernel_of_this_process(vehicles: bool) -> Any:
+    """The kernel compiled without the cache."""
+    try:
+        return cfunc(SIGNATURE, error_model="numpy")(tiles(vehicles))
+    except Exception as error:  # a numba that has changed what this module builds on
+        words = (str(error) or type(error).__name__).splitlines()[0]
+        raise MissingExtra(
+            f"numba {numba.__version__} cannot compile the fused engine ({words}). Use engine torch"
+        ) from error
 
 
 @contextmanager

@@ -161,7 +161,7 @@ load = emits(lanes, anything, number)(lambda builder, start, at: builder.load(ve
 across = emits(lanes, anything, anything, number, number)(entries)
 zeros = emits(block)(lambda builder: together(builder, [constant(0.0)] * BLOCK))
 lesser = emits(number, number, number)(lambda builder, x, y: builder.select(builder.icmp_signed("<", x, y), x, y))
-shifted = emits(types.CPointer(types.int64), anything, number)(lambda builder, start, at: element(builder, start, at))
+shifted = emits(types.CPointer(types.int64), anything, number)(lambda builder, start, at: builder.gep(start, [at]))
 take = emits(number, anything)(lambda builder, counter: builder.atomic_rmw("add", counter, LONG(1), "monotonic"))
 
 

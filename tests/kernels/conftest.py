@@ -1,7 +1,5 @@
 """Kernels run in Triton's interpreter here. Triton asks when it is imported, so this comes before any other import."""
 
-# ruff: noqa: E402 (the environment comes before the imports it is for)
-
 import os
 
 os.environ["TRITON_INTERPRET"] = "1"

@@ -227,36 +227,6 @@ def test_the_fused_engine_is_taken_where_it_can_run() -> None:
         kernels.resolve_log_prob("fused", "tsp", CPU, 10)
 
 
-@pytest.fixture
-def afresh():
-    """Let the question for numba be asked again, in the test and after it."""
-    kernels.why_not_numba.cache_clear()
-    yield
-    kernels.why_not_numba.cache_clear()
-
-
-@pytest.mark.usefixtures("afresh")
-def test_a_missing_numba_is_named(monkeypatch) -> None:
-    """Without numba auto takes torch, and fused says what to install."""
-    monkeypatch.setattr(kernels, "find_spec", lambda name: None)
-    assert kernels.resolve("auto", "tsp", CPU, 10) == "torch"
-    with pytest.raises(MissingExtra, match=r"needs numba on a CPU; get it with: pip install 'rhumbline\[cpu\]'"):
-        kernels.resolve("fused", "tsp", CPU, 10)
-
-
-@pytest.mark.usefixtures("afresh")
-def test_a_broken_numba_is_named(monkeypatch) -> None:
-    """A numba that cannot be imported is a reason like any other, with its own words."""
-
-    def fail(name: str) -> None:
-        raise ImportError("Numba needs NumPy 2.3 or less. Got NumPy 9.9.\nmore")
-
-    monkeypatch.setattr(kernels, "import_module", fail)
-    reason = "the fused engine needs numba, which is installed but fails: Numba needs NumPy 2.3 or less. Got NumPy 9.9."
-    assert kernels.why_not("tsp", CPU, 10) == reason
-    assert kernels.resolve("auto", "tsp", CPU, 10) == "torch"
-
-
 def test_a_cache_that_cannot_be_used_costs_time_only(monkeypatch) -> None:
     """If the compiled code can be neither read nor stored, it is compiled for this process."""
     asked = []
@@ -270,3 +240,14 @@ def test_a_cache_that_cannot_be_used_costs_time_only(monkeypatch) -> None:
     monkeypatch.setattr(cpu, "cfunc", compile_)
     assert cpu.kernel.__wrapped__(vehicles=False) == "compiled"
     assert asked == [True, False]
+
+
+def test_a_kernel_that_cannot_be_compiled_is_named(monkeypatch) -> None:
+    """A numba that has changed too much for the kernel is an error with advice, not a traceback."""
+
+    def compile_(signature, **options):
+        raise TypeError("no such intrinsic\nand more")
+
+    monkeypatch.setattr(cpu, "cfunc", compile_)
+    with pytest.raises(MissingExtra, match=r"cannot compile the fused engine \(no such intrinsic\)\. Use engine torch"):
+        cpu.kernel.__wrapped__(vehicles=False)
