@@ -3,7 +3,7 @@
 Plain torch over the Problem and Policy protocols is the definition. The fused kernels are optimisations of it.
 """
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, replace
 from typing import Any, Literal
 
@@ -12,6 +12,7 @@ from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
 from rhumbline import kernels, noise
+from rhumbline.errors import InputError
 from rhumbline.policies import Policy
 from rhumbline.policies.attention import CLIP
 from rhumbline.problems import Problem
@@ -24,6 +25,9 @@ BELOW_ONE = 1.0 - 2.0**-22
 
 # Numbers of all rollouts worked on at once: a few cache-sized tensors on a CPU, gigabytes on a GPU.
 CHUNK_ELEMENTS = {"cpu": 1 << 21, "cuda": 1 << 28}
+
+# Instances x steps encoded at once, where `rollout` encodes: about 7 KB each.
+ENCODED_STEPS = {"cpu": 1 << 16, "cuda": 1 << 18}
 
 
 @dataclass(frozen=True)
@@ -129,29 +133,77 @@ def rollout(
     `attempt` numbers the first latent among all that were ever tried on these instances: it continues the noise.
     `chunk` bounds the rollouts worked on at once; it changes memory, never results.
     """
+    most = max(1, ENCODED_STEPS[starts.device.type] // problem.horizon(batch))
+    if memory is None and len(starts) > most:
+        options = {"seed": seed, "attempt": attempt, "temperature": temperature, "chunk": chunk, "engine": engine}
+        return _in_groups(problem, policy, batch, latents, starts, most, **options)
     memory = policy.encode(batch) if memory is None else memory
     construct = _engine(engine, problem, policy, batch)
     work = Work(problem, policy, batch, memory, latents, starts, seed, attempt, temperature)
     each = policy.footprint(problem.width(batch), problem.horizon(batch))
     chunk = chunk or max(1, CHUNK_ELEMENTS[starts.device.type] // each)
-    (count, tried, _), per = latents.shape, starts.shape[1]
-    parts = [
-        _joined([construct(work.part(rows, ks)) for ks in _slices(tried, max(1, chunk // per))], 1)
-        for rows in _slices(count, max(1, chunk // (tried * per)))
-    ]
-    return _joined(parts, 0)
+    return _gathered(_chunks(work, construct, chunk), *latents.shape[:2])
 
 
-def _slices(length: int, step: int) -> Iterator[slice]:
-    """Consecutive slices that cover a length."""
-    return (slice(at, min(at + step, length)) for at in range(0, length, step))
+def _in_groups(
+    problem: Problem[Any, Any],
+    policy: Policy[Any, Any, Any],
+    batch: Any,
+    latents: Float[Tensor, "B K Z"],
+    starts: Int[Tensor, "B S"],
+    most: int,
+    **options: Any,
+) -> Rollouts:
+    """Rollouts of so many instances that they are encoded in groups, one after the other."""
+    (count, tried, _), groups = latents.shape, (slice(at, at + most) for at in range(0, len(starts), most))
+    parts = ((g, rollout(problem, policy, batch[g], latents[g], starts[g], **options)) for g in groups)
+    return _gathered(((g, slice(0, tried), part) for g, part in parts), count, tried)
 
 
-def _joined(parts: list[Rollouts], axis: int) -> Rollouts:
-    """Parts of one result put together along an axis."""
-    if len(parts) == 1:
-        return parts[0]
-    return Rollouts(torch.cat([p.cost for p in parts], axis), torch.cat([p.actions for p in parts], axis))
+def _chunks(work: Work, construct: Callable[[Work], Rollouts], chunk: int) -> Iterator[tuple[slice, slice, Rollouts]]:
+    """All rollouts, at most a chunk at a time, with their instances and latents.
+
+    Where a chunk is too large for a GPU's memory, they go on in chunks of half its size.
+    """
+    (count, tried, _), per, done = work.latents.shape, work.starts.shape[1], 0
+    most = max(1, chunk // per)
+    while done < count * tried:
+        rows, some = _block(done, count, tried, most)
+        size, part = (rows.stop - rows.start) * (some.stop - some.start), None
+        try:
+            part = construct(work.part(rows, some))
+        except torch.OutOfMemoryError as error:
+            if size == 1:
+                words = f"{per:,} rollouts of one instance need more memory than the GPU has left"
+                raise InputError(f"{words}; use --device cpu") from error
+        if part is None:  # only here has the error let go of the tensors that were in the way
+            most = size // 2
+            torch.cuda.empty_cache()
+            kernels.report("the GPU's memory is too small for the usual chunks of rollouts; they are halved")
+            continue
+        yield rows, some, part
+        done += size
+
+
+def _block(done: int, count: int, tried: int, most: int) -> tuple[slice, slice]:
+    """Instances and latents of the next chunk: several whole instances, or some latents of one."""
+    row, at = divmod(done, tried)
+    if at == 0 and most >= tried:
+        return slice(row, min(row + most // tried, count)), slice(0, tried)
+    return slice(row, row + 1), slice(at, min(at + most, tried))
+
+
+def _gathered(parts: Iterable[tuple[slice, slice, Rollouts]], count: int, tried: int) -> Rollouts:
+    """Parts of one result in their places, each let go as soon as it is there; a single one is the result itself."""
+    whole = None
+    for rows, some, part in parts:
+        if part.cost.shape[:2] == (count, tried):
+            return part
+        if whole is None:
+            whole = part.map(lambda x: x.new_empty(count, tried, *x.shape[2:]))
+        whole.cost[rows, some], whole.actions[rows, some] = part.cost, part.actions
+    assert whole is not None
+    return whole
 
 
 def _engine(
@@ -163,7 +215,7 @@ def _engine(
         return _construct
     if problem.name in kernels.GRAPHED:
         return _graphed
-    return _fused_gpu if device.type == "cuda" else _fused_tsp_cpu
+    return _fused_gpu if device.type == "cuda" else _fused_cpu
 
 
 def _construct(work: Work) -> Rollouts:
@@ -251,17 +303,25 @@ def _gpu_cvrp(tables: Any, batch: Any, starts: Tensor, counters: Tensor, tempera
 _GPU: dict[str, Callable[..., tuple[Tensor, Tensor]]] = {"tsp": _gpu_tsp, "cvrp": _gpu_cvrp}
 
 
-def _fused_tsp_cpu(work: Work) -> Rollouts:
+def _fused_cpu(work: Work) -> Rollouts:
     """The whole rollout in one call, with as many threads as torch uses."""
     from rhumbline.kernels import cpu
 
     batch = work.batch
     with cpu.one_torch_thread():
         tables = cpu.tables(work.memory, work.shift)
-    found = cpu.tsp_rollout(
-        tables, batch.xy, work.starts, batch.key, work.host_seed, work.attempt, temperature=work.temperature
-    )
+    found = cpu.rollout(
+        tables, batch.xy, work.starts, batch.key, work.host_seed, work.attempt,
+        vehicles=_CPU[work.problem.name](batch), temperature=work.temperature,
+    )  # fmt: skip
     return _remeasured(work.problem, batch, *found)
+
+
+# What a problem gives the CPU kernel besides the policy's tables.
+_CPU: dict[str, Callable[[Any], tuple[Tensor, Tensor] | None]] = {
+    "tsp": lambda batch: None,
+    "cvrp": lambda batch: (batch.demand, batch.capacity),
+}
 
 
 def log_prob(

@@ -3,6 +3,7 @@
 Which engine serves which problem on which device is decided here, and `why_not` says in words why one cannot.
 """
 
+import sys
 from functools import cache
 from importlib import import_module
 from importlib.util import find_spec
@@ -17,13 +18,19 @@ Taken = Literal["torch", "fused"]
 LARGEST_TILE = 256  # nodes that one tile of the GPU kernels holds
 HEADS, HEAD_WIDTH = 8, 16  # of the policies that the rollout kernels are made for
 GPU_PROBLEMS = ("tsp", "cvrp")
-CPU_PROBLEMS = ("tsp",)
+CPU_PROBLEMS = ("tsp", "cvrp")
 GRAPHED = ("jssp",)  # fused on a GPU means the steps of plain torch in a CUDA graph; for any size
 AUTO_GRAPHED: tuple[str, ...] = ()  # those of them that `auto` takes
 
 
 def why_not(problem: str, device: torch.device, nodes: int, architecture: Any = None) -> str | None:
     """The reason why fused rollouts cannot serve, or None if they can; without an architecture, for the usual one."""
+    misfit = why_unfit(problem, device, nodes, architecture)
+    return misfit or (None if device.type == "cuda" else why_not_numba())
+
+
+def why_unfit(problem: str, device: torch.device, nodes: int, architecture: Any) -> str | None:
+    """What is wrong with the work or the device; whether numba serves is another question, and slower to answer."""
     on_gpu = device.type == "cuda"
     if on_gpu and problem in GRAPHED:
         return None
@@ -36,18 +43,19 @@ def why_not(problem: str, device: torch.device, nodes: int, architecture: Any = 
     if architecture and (architecture.heads, architecture.width) != (HEADS, HEADS * HEAD_WIDTH):
         own = f"{architecture.heads} of {architecture.width // architecture.heads}"
         return f"the fused engine takes policies with {HEADS} heads of width {HEAD_WIDTH}, and this one has {own}"
-    return None if on_gpu else why_not_numba()
+    return None
 
 
 @cache
 def why_not_numba() -> str | None:
     """The reason why numba cannot be used, or None if it can."""
     if find_spec("numba") is None:
-        return "the fused engine needs numba on a CPU; get it with: pip install 'rhumbline[cpu]'"
+        return "the fused engine needs numba on a CPU; get it with: pip install 'rhumbline[cpu]' (or numba alone)"
     try:
         import_module("rhumbline.kernels.cpu")
     except Exception as error:  # such as a numpy that is too new for it
-        return f"the fused engine needs numba, which is installed but fails: {str(error).splitlines()[0]}"
+        words = (str(error) or type(error).__name__).splitlines()[0]
+        return f"the fused engine needs numba, which fails ({words}); mend it with: pip install --upgrade numba"
     return None
 
 
@@ -55,7 +63,18 @@ def resolve(engine: str, problem: str, device: torch.device, nodes: int, archite
     """The engine that will run; asking for `fused` where it cannot run is an error, never a fallback."""
     if engine == "torch" or (engine == "auto" and problem in GRAPHED and problem not in AUTO_GRAPHED):
         return "torch"
-    return settled(engine, why_not(problem, device, nodes, architecture))
+    reason = why_unfit(problem, device, nodes, architecture)
+    if reason is None and device.type != "cuda":
+        reason = why_not_numba()
+        if reason and engine == "auto":
+            report(f"engine auto takes plain torch, which is several times slower: {reason}")
+    return settled(engine, reason)
+
+
+@cache
+def report(line: str) -> None:
+    """Say something once on stderr: what runs otherwise than it might, and why."""
+    print(f"note: {line}", file=sys.stderr, flush=True)
 
 
 def resolve_log_prob(engine: str, problem: str, device: torch.device, nodes: int, architecture: Any = None) -> Taken:
