@@ -10,7 +10,7 @@ its nearest neighbours is made.
 """
 
 import numpy as np
-from numba import njit
+from numba import njit, types
 
 LONGEST = 3  # customers relocated at once
 LONGEST_SWAP = 2  # customers on one side of a swap
@@ -147,7 +147,8 @@ def best_within(distance, plan, u, v, best, move):
                 inside = low <= j < low + a or low <= k < low + a
                 if inside or low < 0 or low + a > length[r] or (last and a == 1):
                     continue
-                p, q, e = at(rows, length, r, low - 1), at(rows, length, r, low + a), rows[r, low if last else low + a - 1]
+                p, q = at(rows, length, r, low - 1), at(rows, length, r, low + a)
+                e = rows[r, low if last else low + a - 1]
                 change = distance[p, q] - distance[p, rows[r, low]] - distance[rows[r, low + a - 1], q]
                 change += distance[u, v] + distance[e, w] - distance[v, w]
                 if change < best:
@@ -282,3 +283,10 @@ def improve_routes(
             if move[0] == EXCHANGE:
                 refresh(plan, demand, move[5], queue, waiting, state)
     return moves
+
+
+INTS, LONGS = types.int32[::1], types.int64[::1]
+SIGNATURE = types.int64(
+    types.float64[:, ::1], types.int32[:, ::1], LONGS, types.int64, types.int32[:, ::1], INTS, LONGS, INTS, INTS, LONGS,
+    INTS, types.boolean[::1], INTS, INTS, types.float64, types.int64,
+)  # fmt: skip

@@ -5,7 +5,7 @@ the city whose turn it is, all moves that join it to one of its nearest neighbou
 With all other cities as neighbours the end is an optimum of the whole 2-opt and Or-opt neighbourhoods.
 """
 
-from numba import njit
+from numba import njit, types
 
 LONGEST = 3  # cities that Or-opt moves at once
 
@@ -155,3 +155,10 @@ def improve_tour(distance, near, order, place, segment, queue, waiting, state, t
             wake_around(order, queue, waiting, state, gap)
             transfer(order, place, segment, low, move[0], gap, move[3] != 0)
     return moves
+
+
+INTS = types.int32[::1]
+SIGNATURE = types.int64(
+    types.float64[:, ::1], types.int32[:, ::1], INTS, INTS, INTS, INTS, types.boolean[::1], types.int64[::1],
+    types.float64, types.int64,
+)  # fmt: skip

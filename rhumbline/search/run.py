@@ -11,9 +11,11 @@ from torch import Tensor
 
 from rhumbline import kernels, noise
 from rhumbline.decoding import Engine, Rollouts, rollout
-from rhumbline.errors import InputError
+from rhumbline.errors import Infeasible, InputError
 from rhumbline.policies import Policy
 from rhumbline.problems import Plan, Problem
+from rhumbline.search.crafts import craft_of, padded
+from rhumbline.search.pool import Pool
 
 X = TypeVar("X")
 
@@ -47,6 +49,7 @@ class Progress:
     best: Float[Tensor, "B"]  # cheapest cost so far, in the instances' own units
     latest: Float[Tensor, "B"]  # cheapest cost of the latest step
     latents: Float[Tensor, "B K Z"] | None  # what the latest step tried
+    phase: str = "search"  # then "polish", or the name of a classical solver
 
 
 class Spent(Exception):
@@ -62,6 +65,8 @@ class Ledger:
     deadline: float | None = None
     best: Tensor | None = None  # [B]
     actions: Tensor | None = None  # [B, T]
+    pool: Pool | None = None  # of the best different plans, if they are wanted
+    warm: Sequence[Plan | None] = ()  # plans to start from, one for each instance or None
 
     def room(self, wanted: int) -> int:
         """How many of the wanted attempts the budget still allows; raises `Spent` if none."""
@@ -81,6 +86,8 @@ class Ledger:
         better = cost < self.best
         self.best = torch.where(better, cost, self.best)
         self.actions = torch.where(better[:, None], actions, self.actions)
+        if self.pool:
+            self.pool.enter(rolled)
         self.attempts += rolled.cost.shape[1]
 
 
@@ -190,6 +197,26 @@ def make_task(
     return Task(problem, policy, instances, batch, memory, problem.starts(batch), seed, engine)
 
 
+def warm_up(task: Task, plans: Sequence[Plan | None]) -> None:
+    """Make given plans the incumbents of their instances, before anything is tried; `harvest` returns nothing worse."""
+    spell, horizon = craft_of(task.problem.name, "a warm start").spell, task.problem.horizon(task.batch)
+    rows = [padded(spell(plan) if plan else [], horizon) for plan in plans]
+    actions = torch.tensor(rows, dtype=torch.int64)
+    unknown = torch.tensor([plan is None for plan in plans], device=task.device)
+    task.ledger.warm = plans
+    cost = [plan.cost(i) if plan else 0.0 for plan, i in zip(plans, task.instances, strict=True)]
+    scale = task.batch.scale.view(len(plans), -1)[:, 0]
+    best = torch.tensor(cost, dtype=torch.float64, device=task.device) / scale
+    task.ledger.best = best.to(cost_type(task)).masked_fill(unknown, torch.inf)
+    task.ledger.actions = actions.to(task.device, torch.int16)
+
+
+def cost_type(task: Task) -> torch.dtype:
+    """The type of costs on the device: that of the file's distances where the batch has them."""
+    distance = getattr(task.batch, "distance", None)
+    return torch.float32 if distance is None else distance.dtype
+
+
 def stream(strategy: Strategy[Any], task: Task, budget: Budget) -> Iterator[Progress]:
     """Search until the budget is spent, yielding after every step; `task.ledger` holds the incumbents."""
     began = time.monotonic()
@@ -210,6 +237,24 @@ def stream(strategy: Strategy[Any], task: Task, budget: Budget) -> Iterator[Prog
 
 
 @dataclass(frozen=True)
+class Change:
+    """The best cost before and after a phase, and what went wrong in it, if anything did."""
+
+    before: int | float
+    after: int | float
+    trouble: str = ""
+
+
+@dataclass(frozen=True)
+class Candidate:
+    """A verified plan, its cost in the instance's own metric, and the phase that found it."""
+
+    plan: Plan
+    cost: int | float
+    phase: str
+
+
+@dataclass(frozen=True, repr=False)
 class Solution:
     """A verified plan. `cost` was recomputed on the host in the instance's own metric."""
 
@@ -219,6 +264,10 @@ class Solution:
     attempts: int
     seconds: float
     trace: tuple[tuple[int, float, float], ...] = ()  # attempts, seconds, best cost after each step
+    phase: str = "search"  # what found the plan: "warm start", "search", "polish", or the name of a classical solver
+    polish: Change | None = None
+    then: Change | None = None
+    others: tuple[Candidate, ...] = ()  # the next best different plans, cheapest first
 
     @property
     def gap(self) -> float | None:
@@ -226,19 +275,40 @@ class Solution:
         known = self.instance.best_known
         return None if not known else (self.cost - known) / known
 
+    def __repr__(self) -> str:
+        gap = "" if self.gap is None else f", gap {self.gap:.2%}"
+        spent = f"{self.attempts:,} attempts, {self.seconds:.1f} s"
+        return f"<Solution of {self.instance.name}: cost {self.cost:g}{gap}, {spent}>"
+
 
 def harvest(task: Task, seconds: float, trace: Sequence[Progress]) -> list[Solution]:
     """The incumbents of a task, decoded, checked and priced on the host."""
-    if task.ledger.actions is None:
+    warm = task.ledger.warm or [None] * len(task.instances)
+    if task.ledger.actions is None or (not task.ledger.attempts and None in warm):
         return []
     found: list[Solution] = []
     bests = [p.best.tolist() for p in trace]
-    for row, (instance, actions) in enumerate(zip(task.instances, task.ledger.actions.tolist(), strict=True)):
-        plan = task.problem.decode(instance, actions)
-        plan.check(instance)
-        steps = tuple((p.attempts, p.seconds, best[row]) for p, best in zip(trace, bests, strict=True))
-        found.append(Solution(instance, plan, plan.cost(instance), task.ledger.attempts, seconds, steps))
+    rows = zip(task.instances, task.ledger.actions.tolist(), warm, strict=True)
+    for row, (instance, actions, given) in enumerate(rows):
+        best = incumbent(instance, task.problem.decode(instance, actions), given)
+        steps = tuple((p.attempts, p.seconds, costs[row]) for p, costs in zip(trace, bests, strict=True))
+        facts = (task.ledger.attempts, seconds, steps, best.phase)
+        found.append(Solution(instance, best.plan, best.cost, *facts))
     return found
+
+
+def incumbent(instance: Any, plan: Plan, warm: Plan | None) -> Candidate:
+    """The plan that a search has found, or the one that it was given, if that is no worse in the file's own metric."""
+    try:
+        plan.check(instance)
+    except Infeasible:
+        if warm is None:
+            raise
+        plan = warm
+    cost = plan.cost(instance)
+    if warm is not None and warm.cost(instance) <= cost:
+        return Candidate(warm, warm.cost(instance), "warm start")
+    return Candidate(plan, cost, "search")
 
 
 def search(

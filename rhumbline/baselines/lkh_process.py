@@ -1,0 +1,59 @@
+"""The process in which LKH runs: python -m rhumbline.baselines.lkh_process FOLDER SECONDS SEED. Imports no torch."""
+
+import json
+import sys
+import time
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+SHARE = 0.3  # of the time that is left for one run, so that a few are finished before the end
+
+
+def run(folder: str, seconds: float, seed: int) -> None:
+    """Write better and better tours to `best.json` until time is up; the body of the process."""
+    deadline = time.monotonic() + seconds
+    distance, tours = np.load(Path(folder, "distance.npy")), json.loads(Path(folder, "tours.json").read_text())
+    best, merged = tours[0], [write(Path(folder, f"{k}.tour"), tour) for k, tour in enumerate(tours)]
+    while (left := deadline - time.monotonic()) > 0:
+        seed += 1
+        first = write(Path(folder, "first.tour"), best)
+        found = solve(distance, parameters(first, merged, max(0.1, SHARE * left), seed % 2**31))
+        if length(distance, found) < length(distance, best):
+            best = found
+            Path(folder, "new.json").write_text(json.dumps(best))
+            Path(folder, "new.json").replace(Path(folder, "best.json"))  # whole or not at all, whenever we are ended
+
+
+def write(path: Path, tour: Sequence[int]) -> Path:
+    """A tour as a file that LKH can read."""
+    rows = [f"DIMENSION : {len(tour)}", "TYPE : TOUR", "TOUR_SECTION", *(str(city + 1) for city in tour), "-1", "EOF", ""]
+    path.write_text("\n".join(rows))
+    return path
+
+
+def parameters(first: Path, merged: Sequence[Path], seconds: float, seed: int) -> str:
+    """LKH's parameter file; its time limit is processor time without the preparation."""
+    rows = ["PROBLEM_FILE = :stdin:", "RUNS = 1", f"SEED = {seed}", f"TIME_LIMIT = {seconds:.2f}"]
+    return "\n".join([*rows, f"INITIAL_TOUR_FILE = {first}", *(f"MERGE_TOUR_FILE = {path}" for path in merged), ""])
+
+
+def solve(distance: np.ndarray, text: str) -> list[int]:
+    """One run of LKH."""
+    from elkai import _elkai
+
+    library: Any = _elkai
+    rows = "\n".join(" ".join(map(str, row)) for row in distance.tolist())
+    head = f"TYPE : TSP\nDIMENSION : {len(distance)}\nEDGE_WEIGHT_TYPE : EXPLICIT\nEDGE_WEIGHT_FORMAT : FULL_MATRIX\n"
+    return [city - 1 for city in library.solve_problem(text, f"{head}EDGE_WEIGHT_SECTION\n{rows}\n")]
+
+
+def length(distance: np.ndarray, tour: Sequence[int]) -> int:
+    """In LKH's whole units."""
+    return int(distance[np.asarray(tour), np.roll(tour, -1)].sum())
+
+
+if __name__ == "__main__":
+    run(sys.argv[1], float(sys.argv[2]), int(sys.argv[3]))
