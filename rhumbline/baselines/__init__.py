@@ -1,7 +1,8 @@
 """Classical solvers that carry on from given plans. They know problems, no policies; each is an optional extra.
 
-A solver is a module with `improve(instance, plans, seconds, seed)`, which returns its best plan, or None if it has found
-none in time. Plans come cheapest first. Solvers work on whole numbers; the caller checks and prices what they return.
+A solver is a module with `improve(instance, plans, seconds, seed)`, which returns its best plan, or None if it has
+found none in time. Plans come cheapest first. Solvers work on whole numbers; the caller
+checks and prices what they return.
 """
 
 from collections.abc import Sequence

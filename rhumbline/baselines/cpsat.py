@@ -6,6 +6,7 @@ where LKH had the optimum of 29,368.
 
 import time
 from collections.abc import Sequence
+from importlib import import_module
 from typing import Any
 
 from rhumbline.problems.schedule import JSSPInstance, Schedule
@@ -16,7 +17,7 @@ WORKERS = 8  # also on fewer cores: the mixture of searches is better than any o
 def improve(instance: JSSPInstance, plans: Sequence[Schedule], seconds: float, seed: int) -> Schedule | None:
     """One interval for each operation; those of a machine do not overlap."""
     began = time.monotonic()
-    from ortools.sat.python import cp_model  # takes a second of its own
+    cp_model: Any = import_module("ortools.sat.python.cp_model")  # takes a second of its own
 
     model: Any = cp_model.CpModel()
     limit = plans[0].cost(instance)
@@ -38,7 +39,7 @@ def improve(instance: JSSPInstance, plans: Sequence[Schedule], seconds: float, s
 
 def solved(model: Any, seconds: float, seed: int) -> Any | None:
     """A solver that has found something, or None."""
-    from ortools.sat.python import cp_model
+    cp_model: Any = import_module("ortools.sat.python.cp_model")
 
     solver = cp_model.CpSolver()
     solver.parameters.max_time_in_seconds = max(0.01, seconds)

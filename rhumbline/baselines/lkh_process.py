@@ -4,6 +4,7 @@ import json
 import sys
 import time
 from collections.abc import Sequence
+from importlib import import_module
 from pathlib import Path
 from typing import Any
 
@@ -29,8 +30,8 @@ def run(folder: str, seconds: float, seed: int) -> None:
 
 def write(path: Path, tour: Sequence[int]) -> Path:
     """A tour as a file that LKH can read."""
-    rows = [f"DIMENSION : {len(tour)}", "TYPE : TOUR", "TOUR_SECTION", *(str(city + 1) for city in tour), "-1", "EOF", ""]
-    path.write_text("\n".join(rows))
+    cities = (str(city + 1) for city in tour)
+    path.write_text("\n".join(["TYPE : TOUR", f"DIMENSION : {len(tour)}", "TOUR_SECTION", *cities, "-1", "EOF", ""]))
     return path
 
 
@@ -42,9 +43,7 @@ def parameters(first: Path, merged: Sequence[Path], seconds: float, seed: int) -
 
 def solve(distance: np.ndarray, text: str) -> list[int]:
     """One run of LKH."""
-    from elkai import _elkai
-
-    library: Any = _elkai
+    library: Any = import_module("elkai._elkai")
     rows = "\n".join(" ".join(map(str, row)) for row in distance.tolist())
     head = f"TYPE : TSP\nDIMENSION : {len(distance)}\nEDGE_WEIGHT_TYPE : EXPLICIT\nEDGE_WEIGHT_FORMAT : FULL_MATRIX\n"
     return [city - 1 for city in library.solve_problem(text, f"{head}EDGE_WEIGHT_SECTION\n{rows}\n")]

@@ -1,7 +1,8 @@
-"""PyVRP (MIT): iterated local search for vehicle routes; a tour is one vehicle's route. It starts from the best plan."""
+"""PyVRP (MIT): iterated local search for vehicle routes; a tour is one vehicle's. It starts from the best plan."""
 
 import warnings
 from collections.abc import Sequence
+from importlib import import_module
 from typing import Any
 
 import numpy as np
@@ -16,7 +17,7 @@ MORE_VEHICLES = 10  # than the plans have, where the fleet is free
 
 def improve(instance: Any, plans: Sequence[Any], seconds: float, seed: int) -> Any | None:
     """The best plan of one run."""
-    import pyvrp
+    pyvrp: Any = import_module("pyvrp")
 
     if instance.size < 3:
         return None
@@ -50,7 +51,7 @@ def fleet(instance: Any, plans: Sequence[Sequence[Any]]) -> int:
 
 def problem(instance: Any, vehicles: int, tour: bool) -> Any:
     """The instance as PyVRP sees it; positions are only for its pictures."""
-    import pyvrp
+    pyvrp: Any = import_module("pyvrp")
 
     distance, nodes = whole_distances(instance, LARGEST), range(1, instance.size)
     clients = [pyvrp.Client(i, delivery=[] if tour else [int(instance.demands[i])]) for i in nodes]

@@ -24,7 +24,7 @@ def kernel(problem: str) -> Callable[..., int]:
     """The compiled moves of a problem: from the cache on disk, or made now and stored there if that is possible."""
     place, name = KERNELS[problem]
     module: Any = import_module(f"rhumbline.kernels.{place}")
-    options = {"nogil": True, "error_model": "numpy"}
+    options: dict[str, Any] = {"nogil": True, "error_model": "numpy"}
     with global_compiler_lock:
         try:
             return njit(module.SIGNATURE, cache=True, **options)(getattr(module, name))
