@@ -16,7 +16,7 @@ NEIGHBOURS = 16  # that a node may be joined to
 TOLERANCE = 1e-10  # of the largest distance: what rounding can feign as a gain
 UNLIMITED = 2**62
 
-KERNELS = {"tsp": ("tours", "improve_tour"), "cvrp": ("routes", "improve_routes")}
+KERNELS = {"tsp": ("tours", "improve_tour"), "cvrp": ("routes", "improve_routes"), "jssp": ("shops", "improve_shop")}
 
 
 @cache
@@ -98,3 +98,22 @@ def scratch_of(size: int) -> list[np.ndarray]:
     """What `improve_routes` works on besides the routes: places, loads, the queue and room for two routes."""
     kinds = (np.int32, np.int32, np.int64, np.int32, np.bool_, np.int32, np.int32)
     return [np.zeros(size, kind) for kind in kinds]
+
+
+def shorter_schedule(
+    durations: Sequence[Sequence[int]], machines: Sequence[Sequence[int]], starts: Sequence[Sequence[int]],
+    most: int = UNLIMITED,
+) -> tuple[list[list[int]], int]:  # fmt: skip
+    """Starts after moves in critical blocks up to an optimum, or after `most` moves; and how many were made."""
+    job = np.repeat(np.arange(len(durations)), [len(row) for row in durations])
+    duration, machine, start = (np.concatenate(rows).astype(np.int64) for rows in (durations, machines, starts))
+    size = len(duration)
+    before, behind = np.arange(-1, size - 1, dtype=np.int32), np.arange(1, size + 1, dtype=np.int32)
+    before[np.flatnonzero(np.diff(job, prepend=-1))] = -1
+    behind[np.flatnonzero(np.diff(job, append=-1))] = -1
+    # What takes no time comes first where starts are equal; then all orders agree, also those within the jobs.
+    sequence = np.lexsort((np.arange(size), start + duration, start, machine)).astype(np.int32)
+    opening, place = np.diff(machine[sequence], prepend=-1) != 0, np.argsort(sequence).astype(np.int32)
+    head, trial, due, stack = (np.zeros(size, kind) for kind in (np.int64, np.int64, np.int32, np.int32))
+    made = kernel("jssp")(duration, before, behind, sequence, opening, place, head, trial, due, stack, most)
+    return [row.tolist() for row in np.split(head, np.cumsum([len(row) for row in durations])[:-1])], made

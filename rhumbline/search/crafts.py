@@ -11,6 +11,7 @@ from torch import Tensor
 
 from rhumbline.errors import InputError
 from rhumbline.problems.cvrp import CVRPInstance, Routes
+from rhumbline.problems.schedule import JSSPInstance, Schedule
 from rhumbline.problems.tsp import Tour, TSPInstance
 
 Polisher = Callable[[Any], Any]
@@ -20,8 +21,8 @@ Polisher = Callable[[Any], Any]
 class Craft:
     """Skills for the plans of one problem."""
 
-    links: Callable[[Int[Tensor, "B R T"]], Int[Tensor, "B R N 2"]]  # the two neighbours of everything that is visited
-    spell: Callable[[Any], list[int]]  # the action sequence of a plan, without padding
+    links: Callable[[Any, Int[Tensor, "B R T"]], Int[Tensor, "B R N 2"]]  # of a batch's plans: what is beside what
+    spell: Callable[[Any, Any], list[int]]  # of an instance: the action sequence of a plan, without padding
     polisher: Callable[[Any], Polisher]  # for an instance, what takes its plans to a local optimum
 
 
@@ -32,16 +33,40 @@ def craft_of(problem: str, wish: str) -> Craft:
     return CRAFTS[problem]
 
 
-def tour_links(actions: Int[Tensor, "B R T"]) -> Int[Tensor, "B R N 2"]:
+def tour_links(batch: Any, actions: Int[Tensor, "B R T"]) -> Int[Tensor, "B R N 2"]:
     """The cities before and behind each city."""
     return beside(actions, actions.roll(1, 2), actions.roll(-1, 2), actions.shape[2])
 
 
-def route_links(actions: Int[Tensor, "B R T"]) -> Int[Tensor, "B R N 2"]:
+def route_links(batch: Any, actions: Int[Tensor, "B R T"]) -> Int[Tensor, "B R N 2"]:
     """The customers before and behind each customer, 0 for the depot."""
     walk = torch.nn.functional.pad(actions, (1, 1))
     customers = actions.shape[2] // 2  # a sequence has room for a route of each customer's own
     return beside(actions, walk[..., :-2], walk[..., 2:], customers + 1)[:, :, 1:]
+
+
+def schedule_links(batch: Any, actions: Int[Tensor, "B R T"]) -> Int[Tensor, "B R N 2"]:
+    """The operations before and behind each operation on its machine; what is behind has numbers below 0."""
+    jobs, (count, _, columns) = actions[..., 1:].long(), batch.machine.shape
+    cells = batch.machine[0].numel()
+    cell = (jobs * columns + nth(jobs)).clamp(max=cells - 1)
+    machine = batch.machine.view(count, 1, -1).expand(-1, cell.shape[1], -1).gather(2, cell)
+    order = machine.argsort(dim=2, stable=True)
+    cell, machine = cell.gather(2, order) + 1, machine.gather(2, order)
+    same = machine[..., 1:] == machine[..., :-1]
+    before = torch.nn.functional.pad(cell[..., :-1] * same, (1, 0))
+    behind = torch.nn.functional.pad(torch.where(same, -cell[..., 1:], -cells - 1), (0, 1), value=-cells - 1)
+    table = beside(cell - 1, before, behind, cells)
+    return table.unflatten(2, (-1, columns))[..., :-1, :].flatten(2, 3)  # the last column is nobody's
+
+
+def nth(jobs: Int[Tensor, "B R T"]) -> Int[Tensor, "B R T"]:
+    """How often each entry has occurred before."""
+    order = jobs.argsort(dim=2, stable=True)
+    ranked, place = jobs.gather(2, order), torch.arange(jobs.shape[2], device=jobs.device).expand_as(jobs)
+    opening = torch.nn.functional.pad(ranked[..., 1:] != ranked[..., :-1], (1, 0), value=True)
+    since = place - torch.where(opening, place, 0).cummax(2).values
+    return torch.empty_like(jobs).scatter_(2, order, since)
 
 
 def beside(
@@ -52,7 +77,7 @@ def beside(
     return table.scatter_(2, node[..., None].long().expand(-1, -1, -1, 2), torch.stack((before, behind), -1))
 
 
-def likeness(one: Int[Tensor, "*b N 2"], other: Int[Tensor, "*b N 2"]) -> Float[Tensor, "*b"]:
+def likeness(one: Int[Tensor, "*#b N 2"], other: Int[Tensor, "*#b N 2"]) -> Float[Tensor, "*c"]:
     """The part of the links that two plans share, 0 to 1; direction and order of routes do not matter."""
     (a, b), (c, d) = (links.unbind(-1) for links in (one, other))
     ac, bd, ad, bc = a == c, b == d, a == d, b == c
@@ -60,9 +85,9 @@ def likeness(one: Int[Tensor, "*b N 2"], other: Int[Tensor, "*b N 2"]) -> Float[
     return shared / (2.0 * one.shape[-2])
 
 
-def plan_links(craft: Craft, plan: Any, horizon: int) -> Int[Tensor, "N 2"]:
-    """The links of a plan on the host."""
-    return craft.links(torch.tensor(padded(craft.spell(plan), horizon))[None, None])[0, 0]
+def plan_links(craft: Craft, batch: Any, sequence: Sequence[int]) -> Int[Tensor, "N 2"]:
+    """The links of one plan of the only instance of a batch."""
+    return craft.links(batch, torch.tensor(sequence)[None, None])[0, 0]
 
 
 def padded(actions: Sequence[int], horizon: int) -> list[int]:
@@ -70,14 +95,20 @@ def padded(actions: Sequence[int], horizon: int) -> list[int]:
     return [*actions, *[0] * (horizon - len(actions))]
 
 
-def spell_tour(tour: Tour) -> list[int]:
+def spell_tour(instance: TSPInstance, tour: Tour) -> list[int]:
     """The cities in order."""
     return list(tour.order)
 
 
-def spell_routes(routes: Routes) -> list[int]:
+def spell_routes(instance: CVRPInstance, routes: Routes) -> list[int]:
     """The customers of each route and the depot behind them."""
     return [node for route in routes.routes for node in (*route, 0)]
+
+
+def spell_schedule(instance: JSSPInstance, schedule: Schedule) -> list[int]:
+    """The jobs in order of the starts of their operations, behind the first action, which places nothing."""
+    starts = ((schedule.starts[o.job][o.step], o.duration > 0, o.job, o.step) for o in instance.operations)
+    return [0, *(job for _, _, job, _ in sorted(starts))]
 
 
 def tour_polisher(instance: TSPInstance) -> Polisher:
@@ -109,7 +140,19 @@ def route_polisher(instance: CVRPInstance) -> Polisher:
     return polish
 
 
+def schedule_polisher(instance: JSSPInstance) -> Polisher:
+    """Moves within critical blocks."""
+    from rhumbline.kernels import local
+
+    def polish(schedule: Schedule) -> Schedule:
+        starts, _ = local.shorter_schedule(instance.durations, instance.machines, schedule.starts)
+        return Schedule(tuple(map(tuple, starts)))
+
+    return polish
+
+
 CRAFTS = {
     "tsp": Craft(tour_links, spell_tour, tour_polisher),
     "cvrp": Craft(route_links, spell_routes, route_polisher),
+    "jssp": Craft(schedule_links, spell_schedule, schedule_polisher),
 }

@@ -15,7 +15,7 @@ import torch
 from rhumbline import baselines, kernels
 from rhumbline.errors import Infeasible, InputError, RhumbError
 from rhumbline.problems import Plan
-from rhumbline.search.crafts import Polisher, craft_of, likeness, plan_links
+from rhumbline.search.crafts import Polisher, craft_of, likeness, padded, plan_links
 from rhumbline.search.pool import APART, Pool
 from rhumbline.search.run import (
     Budget,
@@ -120,7 +120,7 @@ def complete(
     finish = finish or Finish()
     finish.check(task.problem.name, budget)
     if finish.pooled:
-        task.ledger.pool = Pool(craft_of(task.problem.name, "a pool of plans"), finish.pooled)
+        task.ledger.pool = Pool(craft_of(task.problem.name, "a pool of plans"), finish.pooled, task.batch)
     work = Work(task, budget, finish, time.monotonic(), watch)
     if any(warm):
         warm_up(task, warm)
@@ -224,20 +224,21 @@ class Work:
     def classical(self, standing: Standing, name: str, seconds: float) -> None:
         """One run of a classical solver, if there is time for it."""
         if seconds > 0:
-            plans = [c.plan for c in self.different(standing.plans, HANDED)]
+            plans = [c.plan for c in self.different(standing, HANDED)]
             found = baselines.improve(name, standing.solution.instance, plans, seconds, self.task.seed)
             if found is not None:
                 standing.add(found, name)
 
-    def different(self, plans: Sequence[Candidate], count: int) -> list[Candidate]:
-        """The cheapest plans that are not near to a cheaper one."""
-        ranked = sorted(plans, key=lambda c: c.cost)
+    def different(self, standing: Standing, count: int) -> list[Candidate]:
+        """The cheapest plans of an instance that are not near to a cheaper one."""
+        ranked, instance = sorted(standing.plans, key=lambda c: c.cost), standing.solution.instance
         if count == 1:
             return ranked[:1]
-        craft, horizon = craft_of(self.task.problem.name, "different plans"), self.task.problem.horizon(self.task.batch)
+        craft, batch = craft_of(self.task.problem.name, "different plans"), self.task.problem.collate([instance])
+        horizon = self.task.problem.horizon(batch)
         kept, links = list[Candidate](), list[torch.Tensor]()
         for candidate in ranked:
-            own = plan_links(craft, candidate.plan, horizon)
+            own = plan_links(craft, batch, padded(craft.spell(instance, candidate.plan), horizon))
             if len(kept) < count and all(likeness(own, other) <= 1.0 - APART for other in links):
                 kept.append(candidate)
                 links.append(own)
@@ -251,7 +252,7 @@ class Work:
         if standing.polish or standing.then:
             seconds = self.seconds
             trace = (*trace, (attempts, seconds, float(best.cost)))
-        others = self.different(standing.plans, self.finish.top)[1:]
+        others = self.different(standing, self.finish.top)[1:]
         return replace(
             solution, plan=best.plan, cost=best.cost, phase=best.phase, seconds=seconds, trace=trace,
             polish=standing.polish, then=standing.then, others=tuple(others),

@@ -6,6 +6,7 @@ tensor operations on the few cheapest new plans, without waiting for the device.
 """
 
 from dataclasses import dataclass, field
+from typing import Any
 
 import torch
 from jaxtyping import Bool, Float, Int
@@ -24,6 +25,7 @@ class Pool:
 
     craft: Craft
     size: int
+    batch: Any  # of the instances
     cost: Float[Tensor, "B P"] = field(default_factory=lambda: torch.empty(0, 0))
     actions: Int[Tensor, "B P T"] = field(default_factory=lambda: torch.empty(0, 0, 0, dtype=torch.int16))
     links: Int[Tensor, "B P N 2"] = field(default_factory=lambda: torch.empty(0, 0, 0, 2, dtype=torch.int16))
@@ -33,7 +35,7 @@ class Pool:
         every = rolled.cost.flatten(1)
         cost, where = every.topk(min(GLANCE * self.size, every.shape[1]), largest=False)
         actions = pick(rolled.actions.flatten(1, 2), where)
-        links = self.craft.links(actions)
+        links = self.craft.links(self.batch, actions)
         kept = cost.masked_fill(copies(links), torch.inf).topk(min(self.size, cost.shape[1]), largest=False).indices
         self._merge(cost.gather(1, kept), pick(actions, kept), pick(links, kept))
 

@@ -200,11 +200,12 @@ def make_task(
 def warm_up(task: Task, plans: Sequence[Plan | None]) -> None:
     """Make given plans the incumbents of their instances, before anything is tried; `harvest` returns nothing worse."""
     spell, horizon = craft_of(task.problem.name, "a warm start").spell, task.problem.horizon(task.batch)
-    rows = [padded(spell(plan) if plan else [], horizon) for plan in plans]
+    pairs = list(zip(task.instances, plans, strict=True))
+    rows = [padded(spell(instance, plan) if plan else [], horizon) for instance, plan in pairs]
     actions = torch.tensor(rows, dtype=torch.int64)
     unknown = torch.tensor([plan is None for plan in plans], device=task.device)
     task.ledger.warm = plans
-    cost = [plan.cost(i) if plan else 0.0 for plan, i in zip(plans, task.instances, strict=True)]
+    cost = [plan.cost(instance) if plan else 0.0 for instance, plan in pairs]
     scale = task.batch.scale.view(len(plans), -1)[:, 0]
     best = torch.tensor(cost, dtype=torch.float64, device=task.device) / scale
     task.ledger.best = best.to(cost_type(task)).masked_fill(unknown, torch.inf)
