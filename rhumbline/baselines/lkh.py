@@ -1,7 +1,8 @@
 """LKH 3 by elkai (for research and non-profit use). It runs in a process of its own, which can be ended at any time.
 
-The best plan is LKH's first tour, and the edges of all plans are candidates (`INITIAL_TOUR_FILE`, `MERGE_TOUR_FILE`).
-elkai's public functions know neither tours nor limits, so the string of LKH parameters is given to its inner one.
+The first runs begin with the given plans, one each, cheapest first; all others with the best tour so far
+(`INITIAL_TOUR_FILE`). elkai's public functions know neither tours nor limits, so its inner one is called with LKH's
+parameters. LKH's way to take several tours at once (`MERGE_TOUR_FILE`) is not used: it fixes the edges they share.
 """
 
 import json

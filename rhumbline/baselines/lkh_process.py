@@ -17,11 +17,11 @@ def run(folder: str, seconds: float, seed: int) -> None:
     """Write better and better tours to `best.json` until time is up; the body of the process."""
     deadline = time.monotonic() + seconds
     distance, tours = np.load(Path(folder, "distance.npy")), json.loads(Path(folder, "tours.json").read_text())
-    best, merged = tours[0], [write(Path(folder, f"{k}.tour"), tour) for k, tour in enumerate(tours)]
+    best, given = tours[0], iter(tours)
     while (left := deadline - time.monotonic()) > 0:
         seed += 1
-        first = write(Path(folder, "first.tour"), best)
-        found = solve(distance, parameters(first, merged, max(0.1, SHARE * left), seed % 2**31))
+        first = write(Path(folder, "first.tour"), next(given, best))
+        found = solve(distance, parameters(first, max(0.1, SHARE * left), seed % 2**31))
         if length(distance, found) < length(distance, best):
             best = found
             Path(folder, "new.json").write_text(json.dumps(best))
@@ -35,10 +35,10 @@ def write(path: Path, tour: Sequence[int]) -> Path:
     return path
 
 
-def parameters(first: Path, merged: Sequence[Path], seconds: float, seed: int) -> str:
+def parameters(first: Path, seconds: float, seed: int) -> str:
     """LKH's parameter file; its time limit is processor time without the preparation."""
     rows = ["PROBLEM_FILE = :stdin:", "RUNS = 1", f"SEED = {seed}", f"TIME_LIMIT = {seconds:.2f}"]
-    return "\n".join([*rows, f"INITIAL_TOUR_FILE = {first}", *(f"MERGE_TOUR_FILE = {path}" for path in merged), ""])
+    return "\n".join([*rows, f"INITIAL_TOUR_FILE = {first}", ""])
 
 
 def solve(distance: np.ndarray, text: str) -> list[int]:

@@ -11,7 +11,8 @@ from rhumbline.baselines import whole_distances
 from rhumbline.problems.cvrp import Routes
 from rhumbline.problems.tsp import Tour
 
-LARGEST = 1_000_000
+LARGEST = 10_000  # distance; PyVRP's penalties for overload end at 1e5, and with 1e6 it preferred overloaded vehicles
+LARGEST_IN_TOURS = 1_000_000
 MORE_VEHICLES = 10  # than the plans have, where the fleet is free
 
 
@@ -53,7 +54,7 @@ def problem(instance: Any, vehicles: int, tour: bool) -> Any:
     """The instance as PyVRP sees it; positions are only for its pictures."""
     pyvrp: Any = import_module("pyvrp")
 
-    distance, nodes = whole_distances(instance, LARGEST), range(1, instance.size)
+    distance, nodes = whole_distances(instance, LARGEST_IN_TOURS if tour else LARGEST), range(1, instance.size)
     clients = [pyvrp.Client(i, delivery=[] if tour else [int(instance.demands[i])]) for i in nodes]
     vehicle = pyvrp.VehicleType(vehicles, [] if tour else [int(instance.capacity)])
     places = [pyvrp.Location(float(x), float(y)) for x, y in instance.plane]

@@ -161,13 +161,13 @@ def pairs(routes: list[list[int]], r: int, s: int, i: int, j: int) -> list[list[
         swapped = (
             [one[j] if k == i else one[i] if k == j else c for k, c in enumerate(one)] if max(i, j) < len(one) else one
         )
-        news = [(swapped, swapped)] + ([(rest[:j] + [one[i]] + rest[j:],) * 2] if i < len(one) else [])
+        news = [(swapped, swapped)] + ([([*rest[:j], one[i], *rest[j:]],) * 2] if i < len(one) else [])
     else:
         news = [(one[:i] + two[j:], two[:j] + one[i:]), (one[:i] + two[:j][::-1], one[i:][::-1] + two[j:])]
         if i < len(one):
-            news.append((one[:i] + one[i + 1 :], two[:j] + [one[i]] + two[j:]))
+            news.append((one[:i] + one[i + 1 :], [*two[:j], one[i], *two[j:]]))
             if j < len(two):
-                news.append((one[:i] + [two[j]] + one[i + 1 :], two[:j] + [one[i]] + two[j + 1 :]))
+                news.append(([*one[:i], two[j], *one[i + 1 :]], [*two[:j], one[i], *two[j + 1 :]]))
     return [[new[0] if k == r else new[1] if k == s else x for k, x in enumerate(routes)] for new in news]
 
 

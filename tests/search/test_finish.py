@@ -1,5 +1,6 @@
 """What follows a search: polish, classical solvers, different plans, warm starts, and who is told."""
 
+import itertools
 from types import SimpleNamespace
 
 import numpy as np
@@ -358,10 +359,10 @@ def test_improvements_are_told(policy, make_instances) -> None:
     for solution in solutions:
         mine = [t for t in told if t.instance is solution.instance]
         assert [t.cost for t in mine] == [t.plan.cost(t.instance) for t in mine]
-        assert all(after.cost < before.cost for before, after in zip(mine, mine[1:], strict=False))
+        assert all(after.cost < before.cost for before, after in itertools.pairwise(mine))
         assert (mine[-1].plan, mine[-1].phase) == (solution.plan, "polish")
         assert mine[0].phase == "search"
-        assert all(after.seconds >= before.seconds for before, after in zip(mine, mine[1:], strict=False))
+        assert all(after.seconds >= before.seconds for before, after in itertools.pairwise(mine))
 
 
 def test_a_warm_start_is_told_first(policy) -> None:

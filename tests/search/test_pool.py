@@ -34,7 +34,7 @@ def test_tours_share_edges() -> None:
 def test_routes_share_neighbours() -> None:
     """Of routes each customer's two neighbours count, the depot among them; the order of routes does not."""
     assert alike("cvrp", [1, 2, 0, 3, 0, 0], [3, 0, 2, 1, 0, 0]) == 1.0
-    # 1 has (depot, 2) and then (depot, depot); 2 has (1, depot) and then (depot, 3); 3 has (depot, depot), then (2, depot)
+    # 1 has (depot, 2), then (depot, depot); 2 has (1, depot), then (depot, 3); 3 has (depot, depot), then (2, depot)
     assert alike("cvrp", [1, 2, 0, 3, 0, 0], [1, 0, 2, 3, 0, 0]) == pytest.approx(3 / 6)
 
 
