@@ -1,6 +1,6 @@
 """LKH 3 by elkai (for research and non-profit use). It runs in a process of its own, which can be ended at any time.
 
-The first runs begin with the given plans, one each, cheapest first; all others with the best tour so far
+The first runs begin with the given plans, a short one each, cheapest first; all others with the best tour so far
 (`INITIAL_TOUR_FILE`). elkai's public functions know neither tours nor limits, so its inner one is called with LKH's
 parameters. LKH's way to take several tours at once (`MERGE_TOUR_FILE`) is not used: it fixes the edges they share.
 """

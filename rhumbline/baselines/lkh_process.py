@@ -11,19 +11,22 @@ from typing import Any
 import numpy as np
 
 SHARE = 0.3  # of the time that is left for one run, so that a few are finished before the end
+IDLE = 25  # runs without a better tour after which there is none to be expected
 
 
 def run(folder: str, seconds: float, seed: int) -> None:
     """Write better and better tours to `best.json` until time is up; the body of the process."""
-    deadline = time.monotonic() + seconds
+    began, deadline = time.monotonic(), time.monotonic() + seconds
     distance, tours = np.load(Path(folder, "distance.npy")), json.loads(Path(folder, "tours.json").read_text())
-    best, given = tours[0], iter(tours)
-    while (left := deadline - time.monotonic()) > 0:
-        seed += 1
-        first = write(Path(folder, "first.tour"), next(given, best))
-        found = solve(distance, parameters(first, max(0.1, SHARE * left), seed % 2**31))
+    best, runs, latest = tours[0], 0, 0
+    while (left := deadline - time.monotonic()) > 0 and runs - latest < IDLE:
+        given = runs < len(tours)
+        first = write(Path(folder, "first.tour"), tours[runs] if given else best)
+        speed = min(1.0, time.process_time() / (time.monotonic() - began))  # LKH counts processor time
+        found = solve(distance, parameters(first, max(0.1, SHARE * speed * left), (seed + runs) % 2**31, given))
+        runs += 1
         if length(distance, found) < length(distance, best):
-            best = found
+            best, latest = found, runs
             Path(folder, "new.json").write_text(json.dumps(best))
             Path(folder, "new.json").replace(Path(folder, "best.json"))  # whole or not at all, whenever we are ended
 
@@ -35,10 +38,10 @@ def write(path: Path, tour: Sequence[int]) -> Path:
     return path
 
 
-def parameters(first: Path, seconds: float, seed: int) -> str:
-    """LKH's parameter file; its time limit is processor time without the preparation."""
+def parameters(first: Path, seconds: float, seed: int, short: bool) -> str:
+    """LKH's parameter file, for a single trial or as many as it likes; its limit leaves the preparation out."""
     rows = ["PROBLEM_FILE = :stdin:", "RUNS = 1", f"SEED = {seed}", f"TIME_LIMIT = {seconds:.2f}"]
-    return "\n".join([*rows, f"INITIAL_TOUR_FILE = {first}", ""])
+    return "\n".join([*rows, f"INITIAL_TOUR_FILE = {first}", *(["MAX_TRIALS = 1"] if short else []), ""])
 
 
 def solve(distance: np.ndarray, text: str) -> list[int]:

@@ -135,7 +135,7 @@ def test_wrong_usage(solve: Run, square: Path) -> None:
     for words, message in (
         (("--then", "gurobi", "--seconds", 1), "'gurobi' is not known; known: lkh, pyvrp, cpsat"),
         (("--then", "lkh"), "it takes the second half of the --seconds"),
-        (("--top", 0), "0 is not in the range"),
+        (("--top", 0), "Invalid value for '--top'"),
     ):
         done = solve(square, *words)
         assert (done.exit_code, done.stdout) == (2, "")
