@@ -31,6 +31,7 @@ if TYPE_CHECKING:
     from rhumbline.problems.tsp import TSP as TSP
     from rhumbline.problems.tsp import TSPInstance as TSPInstance
     from rhumbline.search.cmaes import CMAES as CMAES
+    from rhumbline.search.finish import Improvement as Improvement
     from rhumbline.search.run import Budget as Budget
     from rhumbline.search.run import Progress as Progress
     from rhumbline.search.run import Solution as Solution
@@ -54,6 +55,7 @@ _HOMES = {
     "rhumbline.problems.tsp": ("TSP", "TSPInstance"),
     "rhumbline.decoding": ("log_prob", "rollout"),
     "rhumbline.search.cmaes": ("CMAES",),
+    "rhumbline.search.finish": ("Improvement",),
     "rhumbline.search.run": ("Budget", "Progress", "Solution", "stream"),
     "rhumbline.search.simple": ("Greedy", "Sampling", "Uniform"),
     "rhumbline.training.config": ("TrainConfig",),

@@ -12,13 +12,15 @@ from rhumbline.checkpoint import About, find, load_with_facts
 from rhumbline.decoding import Engine
 from rhumbline.errors import CheckpointError, Infeasible, InputError
 from rhumbline.formats import read_many
+from rhumbline.formats.plans import Given, plans_for
 from rhumbline.policies import Policy
 from rhumbline.problems import PROBLEMS, cvrp
 from rhumbline.problems.cvrp import CVRPInstance
 from rhumbline.problems.schedule import JSSPInstance, from_arrays
 from rhumbline.problems.tsp import TSPInstance, from_array
 from rhumbline.search.cmaes import CMAES
-from rhumbline.search.run import Budget, Progress, Solution, Strategy, Task, make_task, search
+from rhumbline.search.finish import Finish, Improvement, complete
+from rhumbline.search.run import Budget, Progress, Solution, Strategy, Task, make_task
 
 DEFAULT_BUDGET = Budget(attempts=1600, seconds=30.0)
 
@@ -198,19 +200,32 @@ def solve(
     device: str = "auto",
     engine: Engine = "auto",
     watch: Callable[[Progress], None] | None = None,
+    warm_start: Given | Sequence[Given | None] | None = None,
+    top: int = 1,
+    polish: bool = False,
+    then: str | None = None,
+    improved: Callable[[Improvement], None] | None = None,
 ) -> list[Solution]:
     """Verified solutions, in the order given. Instances of one size are solved together and share the seconds.
 
     Without a budget: 1600 attempts or 30 seconds, whichever comes first. Ctrl-C ends the search early and returns what
     was found; instances not reached by then are left out. `vehicles` limits the fleet of vehicle routing, whatever the
     files say; `Infeasible` is raised in the end if no plan within the limit was found.
+
+    `warm_start` is a plan, or the path of one, that no result will be worse than; a list for several.
+    `top` plans that differ are returned, `polish` takes the best ones to a local optimum, and `then` names a classical
+    solver that carries on with them for the rest of the seconds. `improved` is called at each improvement.
     """
     instances = instances_of(source, vehicles)
     budget = DEFAULT_BUDGET if attempts is None and seconds is None else Budget(attempts, seconds)
+    finish, warm = Finish(top, polish, then, improved), plans_for(instances, warm_start)
+    for problem in problems_of(instances):
+        finish.check(problem, budget)
     policies = policies_of(instances, policy)
     solutions: dict[int, Solution] = {}
     for group, task in tasks(instances, policies, seed=seed, device=find_device(device), engine=engine):
-        found, interrupted = search(strategy or CMAES(), task, budget, watch)
+        given = [warm[place] for place in group.places]
+        found, interrupted = complete(strategy or CMAES(), task, budget, watch, finish, given)
         solutions |= dict(zip(group.places, found, strict=False))
         if interrupted:
             break

@@ -19,7 +19,8 @@ CHECKED = (
     "api", "checkpoint", "decoding", "noise", "formats.geometry", "formats.vrplib", "policies.attention",
     "policies.cvrp", "policies.jssp", "policies.space", "policies.tsp", "problems.cvrp", "problems.jssp",
     "problems.dispatch", "problems.standard", "problems.tsp", "problems.tsp_local", "search.cma", "search.cmaes",
-    "search.run", "search.simple", "training.parallel", "training.run", "training.targets",
+    "search.crafts", "search.pool", "search.run", "search.simple", "training.parallel", "training.run",
+    "training.targets",
 )  # fmt: skip
 install_import_hook([f"rhumbline.{name}" for name in CHECKED], "beartype.beartype")
 

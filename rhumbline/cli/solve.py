@@ -64,6 +64,17 @@ Settings = Annotated[
     list[str] | None,
     typer.Option("--set", metavar="FIELD=VALUE", help="A setting of the search, such as components=3; repeatable."),
 ]
+Polish = Annotated[bool, typer.Option("--polish", help="Take the best plans to a local optimum at the end.")]
+WarmStart = Annotated[
+    list[Path] | None,
+    typer.Option(metavar="PLAN", help="A plan (.tour, .sol, .sched, or --json output) to start from; repeatable."),
+]
+Then = Annotated[
+    str | None,
+    typer.Option(metavar="SOLVER", help="lkh, pyvrp or cpsat: carries on for the second half of the --seconds."),
+]
+Top = Annotated[int, typer.Option(min=1, max=100, metavar="K", help="The K best different plans; see --json.")]
+Trace = Annotated[Path | None, typer.Option(metavar="FILE", help="Write every improvement as a line of JSON.")]
 
 
 def solve(
@@ -78,6 +89,11 @@ def solve(
     device: Annotated[Device, typer.Option(help="auto is a GPU if there is one.")] = Device.auto,
     engine: Annotated[Engine, typer.Option(help="fused is the quick one; on a CPU it needs numba.")] = Engine.auto,
     threads: Threads = None,
+    warm_start: WarmStart = None,
+    polish: Polish = False,
+    then: Then = None,
+    top: Top = 1,
+    trace: Trace = None,
     output: Output = None,
     as_json: AsJson = False,
     plot: Plot = False,
@@ -94,11 +110,13 @@ def solve(
     def body() -> int:
         with undisturbed():
             from rhumbline.cli import solving
+        after = solving.Afterwards(tuple(warm_start or ()), polish, then, top, trace)
+        after.check_usage(seconds)
         strategy = solving.choose_strategy(search, settings or [])
         places = solving.Places(output, plot)
         talk = solving.Talk(as_json, quiet)
         where = (device.value, engine.value, threads)
-        request = solving.Request(strategy, search, policy, attempts, seconds, seed, *where, vehicles)
+        request = solving.Request(strategy, search, policy, attempts, seconds, seed, *where, vehicles, after)
         return solving.solve_files(files, request, places, talk)
 
     raise typer.Exit(conclude(body))

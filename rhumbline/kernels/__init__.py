@@ -59,6 +59,17 @@ def why_not_numba() -> str | None:
     return None
 
 
+def require_numba(what: str) -> None:
+    """Raise `MissingExtra` unless numba can be used for something that has no other engine."""
+    if find_spec("numba") is None:
+        raise MissingExtra(f"{what} needs numba; get it with: pip install 'rhumbline[cpu]'")
+    try:
+        import_module("rhumbline.kernels.local")
+    except Exception as error:
+        reason = str(error).splitlines()[0]
+        raise MissingExtra(f"{what} needs numba, which is installed but fails: {reason}") from error
+
+
 def resolve(engine: str, problem: str, device: torch.device, nodes: int, architecture: Any = None) -> Taken:
     """The engine that will run; asking for `fused` where it cannot run is an error, never a fallback."""
     if engine == "torch" or (engine == "auto" and problem in GRAPHED and problem not in AUTO_GRAPHED):

@@ -15,6 +15,8 @@ from rhumbline.errors import InputError, Unreached
 from rhumbline.policies import Policy
 from rhumbline.problems import Plan, Problem
 from rhumbline.problems.cvrp import CVRPBatch
+from rhumbline.search.crafts import craft_of, padded
+from rhumbline.search.pool import Pool
 
 X = TypeVar("X")
 
@@ -48,6 +50,7 @@ class Progress:
     best: Float[Tensor, "B"]  # cheapest cost so far, in the instances' own units
     latest: Float[Tensor, "B"]  # cheapest cost of the latest step
     latents: Float[Tensor, "B K Z"] | None  # what the latest step tried
+    phase: str = "search"  # then "polish", or the name of a classical solver
 
 
 class Spent(Exception):
@@ -63,6 +66,8 @@ class Ledger:
     deadline: float | None = None
     best: Tensor | None = None  # [B]
     actions: Tensor | None = None  # [B, T]
+    pool: Pool | None = None  # of the best different plans, if they are wanted
+    warm: Sequence[Plan | None] = ()  # plans to start from, one for each instance or None
 
     def room(self, wanted: int) -> int:
         """How many of the wanted attempts the budget still allows; raises `Spent` if none."""
@@ -82,6 +87,8 @@ class Ledger:
         better = cost < self.best
         self.best = torch.where(better, cost, self.best)
         self.actions = torch.where(better[:, None], actions, self.actions)
+        if self.pool:
+            self.pool.enter(rolled)
         self.attempts += rolled.cost.shape[1]
 
 
@@ -191,6 +198,27 @@ def make_task(
     return Task(problem, policy, instances, batch, memory, problem.starts(batch), seed, engine)
 
 
+def warm_up(task: Task, plans: Sequence[Plan | None]) -> None:
+    """Make given plans the incumbents of their instances, before anything is tried; `harvest` returns nothing worse."""
+    spell, horizon = craft_of(task.problem.name, "a warm start").spell, task.problem.horizon(task.batch)
+    pairs = list(zip(task.instances, plans, strict=True))
+    rows = [padded(spell(instance, plan) if plan else [], horizon) for instance, plan in pairs]
+    actions = torch.tensor(rows, dtype=torch.int64)
+    unknown = torch.tensor([plan is None for plan in plans], device=task.device)
+    task.ledger.warm = plans
+    cost = [plan.cost(instance) if plan else 0.0 for instance, plan in pairs]
+    scale = task.batch.scale.view(len(plans), -1)[:, 0]
+    best = torch.tensor(cost, dtype=torch.float64, device=task.device) / scale
+    task.ledger.best = best.to(cost_type(task)).masked_fill(unknown, torch.inf)
+    task.ledger.actions = actions.to(task.device, torch.int16)
+
+
+def cost_type(task: Task) -> torch.dtype:
+    """The type of costs on the device: that of the file's distances where the batch has them."""
+    distance = getattr(task.batch, "distance", None)
+    return torch.float32 if distance is None else distance.dtype
+
+
 def stream(strategy: Strategy[Any], task: Task, budget: Budget) -> Iterator[Progress]:
     """Search until the budget is spent, yielding after every step; `task.ledger` holds the incumbents."""
     began = time.monotonic()
@@ -216,6 +244,24 @@ def shown(batch: Any, cost: Float[Tensor, "B"]) -> Float[Tensor, "B"]:
 
 
 @dataclass(frozen=True)
+class Change:
+    """The best cost before and after a phase, and what went wrong in it, if anything did."""
+
+    before: int | float
+    after: int | float
+    trouble: str = ""
+
+
+@dataclass(frozen=True)
+class Candidate:
+    """A verified plan, its cost in the instance's own metric, and the phase that found it."""
+
+    plan: Plan
+    cost: int | float
+    phase: str
+
+
+@dataclass(frozen=True, repr=False)
 class Solution:
     """A verified plan. `cost` was recomputed on the host in the instance's own metric.
 
@@ -228,6 +274,10 @@ class Solution:
     attempts: int
     seconds: float
     trace: tuple[tuple[int, float, float], ...] = ()  # attempts, seconds, best cost after each step
+    phase: str = "search"  # what found the plan: "warm start", "search", "polish", or the name of a classical solver
+    polish: Change | None = None
+    then: Change | None = None
+    others: tuple[Candidate, ...] = ()  # the next best different plans, cheapest first
     unmet: str | None = None
 
     @property
@@ -236,19 +286,38 @@ class Solution:
         known = self.instance.best_known
         return None if not known else (self.cost - known) / known
 
+    def __repr__(self) -> str:
+        gap = "" if self.gap is None else f", gap {self.gap:.2%}"
+        spent = f"{self.attempts:,} attempts, {self.seconds:.1f} s"
+        return f"<Solution of {self.instance.name}: cost {self.cost:g}{gap}, {spent}>"
+
 
 def harvest(task: Task, seconds: float, trace: Sequence[Progress]) -> list[Solution]:
     """The incumbents of a task, decoded, checked and priced on the host."""
-    if task.ledger.actions is None:
+    warm = task.ledger.warm or [None] * len(task.instances)
+    if task.ledger.actions is None or (not task.ledger.attempts and None in warm):
         return []
     found: list[Solution] = []
     bests = [p.best.tolist() for p in trace]
-    for row, (instance, actions) in enumerate(zip(task.instances, task.ledger.actions.tolist(), strict=True)):
-        plan, attempts = task.problem.decode(instance, actions), task.ledger.attempts
-        unmet = unmet_limit(plan, instance, attempts)
-        steps = tuple((p.attempts, p.seconds, best[row]) for p, best in zip(trace, bests, strict=True))
-        found.append(Solution(instance, plan, plan.cost(instance), attempts, seconds, steps, unmet))
+    rows = zip(task.instances, task.ledger.actions.tolist(), warm, strict=True)
+    for row, (instance, actions, given) in enumerate(rows):
+        best, unmet = incumbent(instance, task.problem.decode(instance, actions), given, task.ledger.attempts)
+        steps = tuple((p.attempts, p.seconds, costs[row]) for p, costs in zip(trace, bests, strict=True))
+        facts = (task.ledger.attempts, seconds, steps, best.phase)
+        found.append(Solution(instance, best.plan, best.cost, *facts, unmet=unmet))
     return found
+
+
+def incumbent(instance: Any, plan: Plan, warm: Plan | None, attempts: int) -> tuple[Candidate, str | None]:
+    """The plan that a search has found, or the one that it was given, if that is no worse in the file's own metric.
+
+    The other half says which limit of the instance the plan does not keep.
+    """
+    unmet = unmet_limit(plan, instance, attempts)
+    cost = plan.cost(instance)
+    if warm is not None and (unmet or warm.cost(instance) <= cost):
+        return Candidate(warm, warm.cost(instance), "warm start"), None
+    return Candidate(plan, cost, "search"), unmet
 
 
 def unmet_limit(plan: Plan, instance: Any, attempts: int) -> str | None:
