@@ -398,6 +398,11 @@ def test_fleet_limits(monkeypatch) -> None:
     xy = np.array([[0.0, 0], [1, 0], [0, 1], [1, 1]])
     instance = CVRPInstance("fleet", "EXACT_2D", (0, 1, 1, 1), 3, xy=xy, vehicles=1)
     warm = Routes(((1, 2, 3),))
-    assert run.incumbent(instance, Routes(((1,), (2, 3))), warm).plan == warm
-    with pytest.raises(RhumbError, match="needs 2 vehicles"):
-        run.incumbent(instance, Routes(((1,), (2, 3))), None)
+    found = Routes(((1,), (2, 3)))
+    best, unmet = run.incumbent(instance, found, warm, attempts=7)
+    assert (best.plan, best.phase, unmet) == (warm, "warm start", None)
+    best, unmet = run.incumbent(instance, found, None, attempts=7)
+    assert best.plan == found
+    assert unmet is not None
+    assert "2 vehicles" in unmet
+    assert "7 attempts" in unmet
