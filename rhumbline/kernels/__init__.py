@@ -18,7 +18,7 @@ LARGEST_TILE = 256  # nodes that one tile of the GPU kernels holds
 HEADS, HEAD_WIDTH = 8, 16  # of the policies that the rollout kernels are made for
 GPU_PROBLEMS = ("tsp", "cvrp")
 CPU_PROBLEMS = ("tsp",)
-GRAPHED = ("jssp",)  # fused on a GPU means the steps of plain torch in a CUDA graph; for any size
+GRAPHED = ("jssp", "jssp-machines")  # fused on a GPU means the steps of plain torch in a CUDA graph; for any size
 AUTO_GRAPHED: tuple[str, ...] = ()  # those of them that `auto` takes
 
 
