@@ -1,8 +1,8 @@
 """Job-shop files as JSPLIB and Taillard write them, and files of schedules.
 
 Both begin with the numbers of jobs and machines. Then the standard form has a row of pairs (machine, duration) for each
-job; Taillard's has a matrix of times and one of machines, with or without the words 'Times' and 'Machines' above them.
-Rows may differ in length. Behind '#' there are comments.
+job; Taillard's has a matrix of times and one of machines, with the words 'Times' and 'Machines' above them or without.
+Rows may differ in length, but not those of matrices without titles. Behind '#' there are comments.
 """
 
 import re
@@ -49,7 +49,7 @@ def read_jsp(path: Path) -> JSSPInstance:
     """The instance of a job-shop file, with its best known makespan if it is a classic or a JSON file has it."""
     shop = take_apart(path)
     count, machine_count = dimensions(shop)
-    jobs = read_jobs(shop, count)
+    jobs = read_jobs(shop, count, machine_count)
     check_horizon(shop.file, jobs)
     first = numbering(shop, jobs, machine_count)
     check_machines(shop.file, jobs, first, machine_count)
@@ -133,17 +133,17 @@ def limited(file: Sections, line: int, word: str, what: str, most: int) -> int:
     return value
 
 
-def read_jobs(shop: Shop, count: int) -> list[Job]:
-    """The jobs in whichever form the titles, or else the number of rows, say."""
+def read_jobs(shop: Shop, count: int, machine_count: int) -> list[Job]:
+    """The jobs in whichever form the titles, or else the number and length of the rows, say."""
     assert shop.header is not None
     if shop.starts:
         times, machines = (block_of(shop, key, count) for key in BLOCKS)
         return matrices(shop.file, times, machines)
     rows = shop.rows.get("", [])
-    if len(rows) == 2 * count:
+    if len(rows) == 2 * count and all(len(row.words) == machine_count for row in rows):
         return matrices(shop.file, rows[:count], rows[count:])
     if len(rows) != count:
-        forms = f"{count} rows of pairs, or {2 * count} in Taillard's form"
+        forms = f"{count} rows of pairs, or {2 * count} of {machine_count} numbers in Taillard's form"
         raise shop.file.error(shop.header.line, f"{len(rows)} rows follow, {count} jobs need {forms}; correct one")
     return [pairs(shop.file, row) for row in rows]
 

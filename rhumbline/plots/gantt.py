@@ -13,6 +13,7 @@ Colour = tuple[float, float, float]
 BAR = 0.84  # height of a bar; rows are one apart
 NARROW, WIDE = 9.0, 14.0  # inches of the time axis
 POINTS = 72  # to the inch
+THIN = 1.5  # points; a bar that is thinner, or takes no time, is a tick of its colour
 LARGEST_TEXT, SMALLEST_TEXT = 8.5, 4.0  # points; what would be smaller is left out
 DIGIT = 0.62  # width of a digit in sizes of its font
 
@@ -27,20 +28,22 @@ class Bar(NamedTuple):
 
 
 def draw_gantt(instance: JSSPInstance, plan: Schedule, axes: "Axes | None" = None, title: str = "") -> "Axes":
-    """The axes with a bar for each operation and a line at the makespan; operations without duration are ticks."""
+    """The axes with a bar for each operation and a line at the makespan; very short operations are ticks."""
     end, width, shades = plan.cost(instance), chart_width(instance), colours(instance.job_count)
     axes = axes if axes is not None else blank(width, 1.1 + row_height(instance) * instance.machine_count)
     row, start, duration, job = zip(*bars(instance, plan), strict=True)
+    scale = width * POINTS / max(end, 1)
+    thin = [d * scale < THIN for d in duration]
     axes.barh(
         row,
         duration,
         left=start,
         height=BAR,
         color=[shades[j] for j in job],
-        edgecolor=[PAPER if d else shades[j] for d, j in zip(duration, job, strict=True)],
-        linewidth=[0.5 if d else 1.6 for d in duration],
+        edgecolor=[shades[j] if t else PAPER for t, j in zip(thin, job, strict=True)],
+        linewidth=[1.4 if t else 0.5 for t in thin],
     )
-    write_numbers(axes, instance, plan, width * POINTS / max(end, 1), shades)
+    write_numbers(axes, instance, plan, scale, shades)
     axes.axvline(end, color=START, linewidth=1.4, zorder=3)
     dress(axes, instance, end, title or caption(instance, plan))
     return axes
@@ -95,13 +98,14 @@ def luminance(colour: Colour) -> float:
 
 def dress(axes: "Axes", instance: JSSPInstance, end: int, title: str) -> None:
     """Machines by their numbers in the file, the first on top; time from 0; the makespan said at its line."""
-    from matplotlib.ticker import MaxNLocator
+    from matplotlib.ticker import MaxNLocator, StrMethodFormatter
 
     rows = range(instance.machine_count)
     axes.set_yticks(rows, [str(instance.first_machine + row) for row in rows])
     axes.set_ylim(instance.machine_count - 0.4, -0.6)
     axes.set_xlim(0, max(end, 1) * 1.01)
     axes.xaxis.set_major_locator(MaxNLocator(8, integer=True))
+    axes.xaxis.set_major_formatter(StrMethodFormatter("{x:,.0f}"))  # no powers of ten at the end of the axis
     axes.set_xlabel("time", color=INK)
     axes.set_ylabel("machine", color=INK)
     axes.tick_params(colors=INK, length=0, labelsize=8)

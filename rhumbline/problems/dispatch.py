@@ -7,7 +7,6 @@ has work. An *active* one may wait, but only for an operation that comes before 
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from typing import Literal
 
 import numpy as np
 from jaxtyping import Float, Int
@@ -15,7 +14,6 @@ from jaxtyping import Float, Int
 from rhumbline.errors import InputError
 from rhumbline.problems.schedule import JSSPInstance, Schedule
 
-Kind = Literal["non-delay", "active"]
 NEVER = 2**62
 
 
@@ -41,7 +39,7 @@ RULES: dict[str, Callable[[Floor], np.ndarray]] = {
 }
 
 
-def dispatch(instance: JSSPInstance, rule: str = "mwkr", kind: Kind = "non-delay", seed: int = 0) -> Schedule:
+def dispatch(instance: JSSPInstance, rule: str = "mwkr", kind: str = "non-delay", seed: int = 0) -> Schedule:
     """The verified schedule of a rule; only 'random' looks at the seed."""
     if rule not in RULES or kind not in CANDIDATES:
         known = f"rules {', '.join(RULES)}; kinds {', '.join(CANDIDATES)}"

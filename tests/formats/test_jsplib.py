@@ -88,8 +88,8 @@ def test_ragged_jobs_that_skip_and_revisit_machines(tmp_path: Path) -> None:
 
 
 def test_ragged_matrices(tmp_path: Path) -> None:
-    """Taillard's form with rows of different lengths."""
-    instance = read_text(tmp_path, "2 2\n3 2\n4\n1 2\n2\n", "odd.txt")
+    """Taillard's form with rows of different lengths, which needs the titles."""
+    instance = read_text(tmp_path, "2 2\nTimes\n3 2\n4\nMachines\n1 2\n2\n", "odd.txt")
     assert (instance.durations, instance.machines) == (((3, 2), (4,)), ((0, 1), (1,)))
 
 

@@ -40,7 +40,7 @@ def refusal(path: Path, text: str | bytes | None = None) -> str:
 @pytest.mark.parametrize(
     ("old", "new", "line", "words"),
     [
-        ("3 3\n", "4 3\n", 2, "3 rows follow, 4 jobs need 4 rows of pairs, or 8 in Taillard's form"),
+        ("3 3\n", "4 3\n", 2, "3 rows follow, 4 jobs need 4 rows of pairs, or 8 of 3 numbers in Taillard's form"),
         ("3 3\n", "2 3\n", 2, "3 rows follow, 2 jobs need 2 rows of pairs"),
         ("3 3\n", "3\n", 2, "read 1 words, expected two: the numbers of jobs and of machines"),
         ("3 3\n", "3 3 1\n", 2, "flexible job shops, which are not supported"),
@@ -65,6 +65,7 @@ def refusal(path: Path, text: str | bytes | None = None) -> str:
             "read machine 0, expected 1 to 3, as the file counts its 3 machines from 1",
         ),
         ("# a shop", "Times", 1, "read 1 words, expected two"),
+        ("1 2 2 2 0 2\n", "1 2 2 2 0 2\n0 1 1 0\n1 1 0 0\n0 0 1 1\n", 2, "6 rows follow, 3 jobs need 3 rows of pairs"),
     ],
 )
 def test_a_bad_file_is_refused_at_its_line(tmp_path: Path, old: str, new: str, line: int, words: str) -> None:
@@ -101,7 +102,12 @@ def test_a_bad_matrix_is_refused_at_its_line(tmp_path: Path, old: str, new: str,
 
 @pytest.mark.parametrize(
     "text",
-    ["2 3\n1 3 2 2\n2 4\n", "2 3\n3 2\n4 1\n1 2\n2 1\n", "2 4\n2 3 3 2\n3 4\n", "2 3\nTimes\n1\n2\nMachines\n1\n1\n"],
+    [
+        "2 3\n1 3 2 2\n2 4\n",
+        "2 3\n3 2 5\n4 1 5\n1 2 1\n2 1 2\n",
+        "2 4\n2 3 3 2\n3 4\n",
+        "2 3\nTimes\n1\n2\nMachines\n1\n1\n",
+    ],
 )
 def test_ambiguous_numbering_is_refused_with_what_to_do(tmp_path: Path, text: str) -> None:
     """Neither machine 0 nor the last one: both countings fit, so the file has to say it."""

@@ -64,10 +64,19 @@ def test_operations_without_duration_are_seen() -> None:
     assert draw_gantt(nothing, Schedule(((0,),))).get_title(loc="right") == "makespan 0"
 
 
+def test_long_times_are_written_out() -> None:
+    """Thousands are separated, and no power of ten hides at the end of the axis."""
+    axis = draw_gantt(JSSPInstance("long", ((2 * 10**9,),), ((0,),), 1), Schedule(((0,),))).xaxis
+    assert axis.get_major_formatter().format_ticks([0.0, 1.5e9]) == ["0", "1,500,000,000"]
+    assert axis.get_major_formatter().get_offset() == ""
+
+
 def test_numbers_that_would_be_too_small_are_left_out() -> None:
-    """One unit among a thousand has no room for a number."""
-    shop = JSSPInstance("long", ((1000, 1),), ((0, 0),), 1)
-    assert [text.get_text() for text in draw_gantt(shop, Schedule(((0, 1000),))).texts] == ["1"]
+    """One unit among a thousand has no room for a number, but it is a tick of its job's colour."""
+    shop, plan = JSSPInstance("long", ((1000, 1),), ((0, 0),), 1), Schedule(((0, 1000),))
+    assert [text.get_text() for text in draw_gantt(shop, plan).texts] == ["1"]
+    _, short = rectangles(shop, plan)
+    assert (short.get_edgecolor(), short.get_linewidth() > 1) == (short.get_facecolor(), True)
 
 
 def test_given_axes_are_used_and_returned() -> None:
