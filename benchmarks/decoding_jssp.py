@@ -1,9 +1,10 @@
 """Job-shop rollouts per second: plain torch, and the same steps as a CUDA graph; agreement first, then speed.
 
-    python benchmarks/decoding_jssp.py [--size 10x10] [--work 32x16 256x64] [--policy PATH] [--half]
+    python benchmarks/decoding_jssp.py [--size 10x10] [--work 32x16 256x64] [--policy PATH | --machines] [--half]
 
 Times are medians of 10 after a warm-up; encoding is not included. `--half` computes decisions in bfloat16, as training
 does on a GPU. Without a policy the weights are random: the work is the same, the share of forced decisions is not.
+`--machines` takes the published network, which reads the whole shop at each decision; it has no graph.
 """
 
 import argparse
@@ -15,10 +16,11 @@ from typing import Any
 
 import torch
 
-from rhumbline import checkpoint
+from rhumbline import checkpoint, kernels
 from rhumbline.decoding import Rollouts, rollout
-from rhumbline.policies.jssp import JSSPArchitecture, JSSPPolicy
-from rhumbline.problems.jssp import JSSP
+from rhumbline.policies.jssp import JSSPPolicy
+from rhumbline.policies.jssp_machines import JSSPMachinesPolicy
+from rhumbline.problems import PROBLEMS
 
 PUBLISHED = 628  # schedules/s of the authors' code on an H200, 10x10, 32 instances x 16 latents (issue 5)
 
@@ -35,13 +37,14 @@ def seconds(work: Callable[[], object], device: torch.device, repeats: int = 10)
     return statistics.median(times[2:])
 
 
-def policy_for(path: str | None, device: torch.device) -> JSSPPolicy:
+def policy_for(path: str | None, machines: bool, device: torch.device) -> Any:
     """The given policy, or a random one with latents that matter."""
     if path:
         return checkpoint.load(checkpoint.find(path, "jssp"), device)
-    policy = JSSPPolicy(JSSPArchitecture())
-    for rows in (policy.decoder.token_latent, policy.decoder.hidden_latent):
-        rows.data.normal_(0.0, 0.0015, generator=torch.Generator().manual_seed(0))
+    policy = JSSPMachinesPolicy() if machines else JSSPPolicy()
+    for name, rows in policy.decoder.named_parameters():
+        if name.endswith("_latent"):
+            rows.data.normal_(0.0, 0.0015, generator=torch.Generator().manual_seed(0))
     return policy.to(device).requires_grad_(False)
 
 
@@ -56,10 +59,12 @@ def main() -> None:
     parser.add_argument("--size", default="10x10")
     parser.add_argument("--work", nargs="*", default=["32x16", "256x64"], help="instances x latents")
     parser.add_argument("--policy", default=None)
+    parser.add_argument("--machines", action="store_true")
     parser.add_argument("--half", action="store_true")
     args = parser.parse_args()
     device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
-    problem, policy, rng = JSSP(), policy_for(args.policy, device), torch.Generator(device).manual_seed(1)
+    policy, rng = policy_for(args.policy, args.machines, device), torch.Generator(device).manual_seed(1)
+    problem = PROBLEMS[policy.problem]
     where = torch.cuda.get_device_name() if device.type == "cuda" else f"CPU, {torch.get_num_threads()} threads"
     print(f"{where}, torch {torch.__version__}, {args.size}, {'bfloat16' if args.half else 'float32'}")
     for text in args.work:
@@ -78,7 +83,8 @@ def main() -> None:
                     problem, policy, batch, latents, problem.starts(batch), seed=0, memory=memory, engine=engine
                 )
 
-        engines = ("torch", "fused") if device.type == "cuda" else ("torch",)
+        graphed = device.type == "cuda" and problem.name in kernels.GRAPHED
+        engines = ("torch", "fused") if graphed else ("torch",)
         if len(engines) > 1:
             print(f"{text}: {agreement(run('torch'), run('fused'))}", flush=True)
         for engine in engines:

@@ -129,7 +129,7 @@ def policy_with_facts(name: str | None, problem: str) -> tuple[Policy[Any, Any, 
     """The same with its training facts."""
     path = find(name, problem)
     policy, about = load_with_facts(path)
-    if about.problem != problem:
+    if PROBLEMS[about.problem].solves != problem:
         raise CheckpointError(
             f"checkpoint {path.name} was trained for '{about.problem}'; these are '{problem}' instances"
         )
@@ -148,10 +148,11 @@ def policies_of(
     wanted = problems_of(instances)
     if isinstance(policy, str | Path | None):
         return {problem: policy_for(str(policy) if policy else None, problem) for problem in wanted}
-    strangers = [problem for problem in wanted if problem != policy.problem]
+    solves = PROBLEMS[policy.problem].solves
+    strangers = [problem for problem in wanted if problem != solves]
     if strangers:
         raise CheckpointError(f"the policy was trained for '{policy.problem}'; there are '{strangers[0]}' instances")
-    return {policy.problem: policy}
+    return {solves: policy}
 
 
 def tasks(
@@ -164,8 +165,9 @@ def tasks(
 ) -> Iterator[tuple[Group, Task]]:
     """Each group with its task, encoded only when its turn comes."""
     for group in grouped(instances):
-        problem = group.instances[0].problem
-        task = make_task(PROBLEMS[problem], policies[problem], group.instances, seed=seed, device=device, engine=engine)
+        policy = policies[group.instances[0].problem]
+        rules = PROBLEMS[policy.problem]
+        task = make_task(rules, policy, group.instances, seed=seed, device=device, engine=engine)
         yield group, task
 
 

@@ -242,10 +242,7 @@ def _cut(cost: Float[Tensor, "B R"], sequence: Int[Tensor, "B R T"], tried: int)
 
 
 def _graphed(work: Work) -> Rollouts:
-    """Plain torch again, but a step is recorded once as a CUDA graph and then replayed.
-
-    For problems whose rollouts all have as many decisions as the horizon has.
-    """
+    """Plain torch again, but a step is recorded once as a CUDA graph and then replayed; finished rollouts stay put."""
     from rhumbline.kernels import graph
 
     problem, steps, first, shift = work.problem, work.problem.horizon(work.batch), work.first, work.shift_of_rollouts
@@ -262,7 +259,7 @@ def _graphed(work: Work) -> Rollouts:
         sequence.index_copy_(2, at, action[..., None])
         at.add_(1)
 
-    graph.repeat(step, steps - 1, first.device)
+    graph.repeat(step, steps - 1, first.device, lambda: problem.finished(replace(kept)))
     return _cut(problem.outcome(work.batch, kept, sequence), sequence, work.latents.shape[1])
 
 

@@ -122,7 +122,7 @@ def instances_text(task: Task) -> str:
     size, starts = task.problem.count_of(task.instances[0]), task.starts.shape[1]
     details = "/".join(sorted({i.details for i in task.instances}))
     some = f", {starts:,} of {size:,} starts" if 1 < starts < size else ""  # schedules all start from nothing
-    return f"{who}{task.problem.name}, {counted(size, one, many)}, {details}{some}"
+    return f"{who}{task.problem.solves}, {counted(size, one, many)}, {details}{some}"
 
 
 def fleet_text(task: Task) -> list[str]:

@@ -58,8 +58,9 @@ def write(problem: str, out: Path, size: str | None, count: int, seed: int, forc
 
         from rhumbline.formats.dataset import save_batch
         from rhumbline.problems import PROBLEMS
-    if problem not in PROBLEMS:
-        raise typer.BadParameter(f"'{problem}' is not known; known: {', '.join(PROBLEMS)}", param_hint="PROBLEM")
+    known = [name for name, rules in PROBLEMS.items() if name == rules.solves]
+    if problem not in known:
+        raise typer.BadParameter(f"'{problem}' is not known; known: {', '.join(known)}", param_hint="PROBLEM")
     drawn = size_for(PROBLEMS[problem], size, count)
     ready(out.parent)
     batch = PROBLEMS[problem].sample(count, drawn, torch.Generator().manual_seed(seed))

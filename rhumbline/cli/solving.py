@@ -81,7 +81,7 @@ class Request:
 
     def facts(self, task: Task) -> dict[str, Any]:
         """How a result was found, for JSON."""
-        policy = self.policy_name(task.problem.name)
+        policy = self.policy_name(task.problem.solves)
         return {"search": self.search, "policy": policy, "engine": task.taken_engine, "seed": self.seed}
 
 
@@ -235,7 +235,7 @@ def solved(instances: Sequence[Any], context: Context) -> Iterator[list[Solution
 def header(task: Task, context: Context) -> str:
     """The line before a group."""
     request = context.request
-    problem = task.problem.name
+    problem = task.problem.solves
     policy = f"policy {request.policy_name(problem)} (trained at {context.policies[problem][1].size})"
     return lines.task_line(task, policy, lines.search_text(request.search, request.strategy))
 
@@ -262,7 +262,7 @@ def deliver(group: api.Group, found: Sequence[Solution], task: Task, context: Co
     facts = context.request.facts(task)
     for place, solution in kept:
         if context.talk.as_json:
-            emit(lines.result_json(solution, task.problem.name, facts | lines.finish_facts(solution, context.finish)))
+            emit(lines.result_json(solution, task.problem.solves, facts | lines.finish_facts(solution, context.finish)))
         else:
             emit(lines.result_line(solution, width, context.places.files(place), context.finish))
     if len(kept) > 1:

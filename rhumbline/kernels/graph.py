@@ -19,8 +19,11 @@ def stream_of(device: torch.device) -> torch.cuda.Stream:
     return torch.cuda.Stream(device)
 
 
-def repeat(step: Callable[[], None], times: int, device: torch.device) -> None:
-    """Call `step` so many times. It must work in place on the same tensors each time and never ask the device.
+BLOCK = 64  # steps between two questions whether all is done, which wait for the device
+
+
+def repeat(step: Callable[[], None], times: int, device: torch.device, done: Callable[[], bool]) -> None:
+    """Call `step` so many times, or until all is done. It must work in place on the same tensors and ask nothing.
 
     The first call is an ordinary one, so that libraries set themselves up outside the recording.
     """
@@ -30,7 +33,9 @@ def repeat(step: Callable[[], None], times: int, device: torch.device) -> None:
         step()
         if times > 1:
             graph = recorded(step, device)
-            for _ in range(times - 1):
+            for number in range(1, times):
+                if number % BLOCK == 0 and done():
+                    break
                 graph.replay()
     usual.wait_stream(own)
 

@@ -10,6 +10,7 @@ from torch import Tensor, nn
 from rhumbline.policies.attention import Architecture
 from rhumbline.policies.cvrp import CVRPPolicy
 from rhumbline.policies.jssp import JSSPArchitecture, JSSPPolicy
+from rhumbline.policies.jssp_machines import JSSPMachinesPolicy, MachinesArchitecture
 from rhumbline.policies.space import Box as Box
 from rhumbline.policies.tsp import TSPPolicy
 
@@ -68,4 +69,5 @@ POLICIES: dict[str, tuple[type[Any], type[Any]]] = {
     "tsp": (TSPPolicy, Architecture),
     "cvrp": (CVRPPolicy, Architecture),
     "jssp": (JSSPPolicy, JSSPArchitecture),
+    "jssp-machines": (JSSPMachinesPolicy, MachinesArchitecture),
 }

@@ -241,6 +241,26 @@ def time_features(
     return torch.cat([torch.asinh(near / memory.unit), far / memory.bound, share], dim=-1)
 
 
+Rows = Int[Tensor, "X"] | slice  # of decisions, all instances and rollouts in one row
+
+
+def choices(allowed: Bool[Tensor, "B R A"]) -> Rows:
+    """Decisions that have a choice; others need no scores, where telling them apart is cheap.
+
+    Not on a GPU step by step, because their number would have to travel to the host; there it is all of them.
+    """
+    if allowed.device.type == "cuda" and not torch.is_grad_enabled():
+        return slice(None)
+    return (allowed.sum(2) > 1).flatten().nonzero()[:, 0]
+
+
+def spread(scores: Float[Tensor, "X A"], rows: Rows, allowed: Bool[Tensor, "B R A"]) -> Float[Tensor, "B R A"]:
+    """Scores back in their rows, zeros elsewhere."""
+    if isinstance(rows, slice):
+        return scores.view(allowed.shape)
+    return scores.new_zeros(allowed.shape).flatten(0, 1).index_put((rows,), scores).view(allowed.shape)
+
+
 class JSSPPolicy(nn.Module):
     """Encodes once; then each step scores the jobs."""
 
@@ -273,35 +293,21 @@ class JSSPPolicy(nn.Module):
     def logits(
         self, memory: JSSPMemory, shift: JSSPShift, state: JSSPState, allowed: Bool[Tensor, "B R J"]
     ) -> Float[Tensor, "B R J"]:
-        """Scores of the jobs, before masking.
-
-        Forced decisions need none and get zeros, where telling them apart is cheap: not on a GPU step by step, because
-        their number would have to travel to the host.
-        """
-        view = state.view
-        times = time_features(memory, state, view, allowed)
-        if allowed.device.type == "cuda" and not torch.is_grad_enabled():
-            rows: Tensor | slice = slice(None)
-        else:
-            rows = (allowed.sum(2) > 1).flatten().nonzero()[:, 0]
-        scores = self.scored(memory, shift, state, view, times, allowed, rows)
-        if isinstance(rows, slice):
-            return scores.view(allowed.shape)
-        flat = scores.new_zeros(allowed.shape).flatten(0, 1)
-        return flat.index_put((rows,), scores).view(allowed.shape)
+        """Scores of the jobs, before masking; zeros without a choice, see `choices`."""
+        rows = choices(allowed)
+        return spread(self.scored(memory, shift, state, allowed, rows), rows, allowed)
 
     def scored(
         self,
         memory: JSSPMemory,
         shift: JSSPShift,
         state: JSSPState,
-        view: View,
-        times: Float[Tensor, "B R J 13"],
         allowed: Bool[Tensor, "B R J"],
-        rows: Tensor | slice,
+        rows: Rows,
     ) -> Float[Tensor, "X J"]:
         """Scores of chosen decisions, all instances and rollouts in one row."""
-        count, _, jobs = allowed.shape
+        view, (count, _, jobs) = state.view, allowed.shape
+        times = time_features(memory, state, view, allowed)
         cells = torch.arange(count * jobs, device=allowed.device).view(count, 1, jobs) * state.durations.shape[3]
         cell = (cells + state.next).flatten(0, 1)[rows]
         tokens = F.embedding(cell, memory.table.flatten(0, 1)) + self.decoder.times(times.flatten(0, 1)[rows])

@@ -7,8 +7,8 @@ import torch
 
 from rhumbline.decoding import Work, _construct, _graphed, log_prob, rollout
 from rhumbline.kernels import graph
-from rhumbline.policies.jssp import JSSPArchitecture, JSSPPolicy, groups_of, time_features
-from rhumbline.problems.jssp import JSSP, JSSPBatch, look, make_batch
+from rhumbline.policies.jssp import JSSPArchitecture, JSSPPolicy, groups_of
+from rhumbline.problems.jssp import JSSP, JSSPBatch, make_batch
 from rhumbline.problems.schedule import JSSPInstance
 
 # Jobs of several lengths, one of which comes to machine 0 three times; nobody comes to machine 2.
@@ -162,9 +162,7 @@ def test_forced_decisions_are_left_out_exactly(policy: JSSPPolicy, rng: torch.Ge
     actions = rollout(problem, policy, batch, z, problem.starts(batch), seed=0).actions.flatten(1, 2).long()
     state, memory = problem.replay(batch, actions), policy.encode(batch)
     allowed, shift = problem.mask(state), policy.condition(memory, z.repeat_interleave(20, dim=1))
-    view = look(state)
-    times = time_features(memory, state, view, allowed)
-    every = policy.scored(memory, shift, state, view, times, allowed, slice(None)).view(allowed.shape)
+    every = policy.scored(memory, shift, state, allowed, slice(None)).view(allowed.shape)
     some, free = policy.logits(memory, shift, state, allowed), allowed.sum(2) > 1
     assert 0.2 < free.float().mean() < 0.8
     assert torch.allclose(some[free], every[free], atol=1e-5)
@@ -199,9 +197,10 @@ def test_nothing_takes_time(policy: JSSPPolicy) -> None:
 def test_the_recorded_loop_is_the_plain_one(policy: JSSPPolicy, monkeypatch, temperature: float) -> None:
     """Steps that work in place, as a CUDA graph needs them, give what plain steps give; here they just run."""
 
-    def run(step, times: int, device: torch.device) -> None:
+    def run(step, times: int, device: torch.device, done) -> None:
         for _ in range(times):
             step()
+        assert not done() or times == problem.horizon(batch) - 1
 
     monkeypatch.setattr(graph, "repeat", run)
     problem, batch = JSSP(), JSSP().collate([UNEVEN, CROWDED])
