@@ -304,14 +304,13 @@ def _fused_cpu(work: Work) -> Rollouts:
     """The whole rollout in one call, with as many threads as torch uses."""
     from rhumbline.kernels import cpu
 
-    batch = work.batch
+    batch, threads = work.batch, torch.get_num_threads()
     with cpu.one_torch_thread():
-        tables = cpu.tables(work.memory, work.shift)
-    found = cpu.rollout(
-        tables, batch.xy, work.starts, batch.key, work.host_seed, work.attempt,
-        vehicles=_CPU[work.problem.name](batch), temperature=work.temperature,
-    )  # fmt: skip
-    return _remeasured(work.problem, batch, *found)
+        found = cpu.rollout(
+            cpu.tables(work.memory, work.shift), batch.xy, work.starts, batch.key, work.host_seed, work.attempt,
+            vehicles=_CPU[work.problem.name](batch), temperature=work.temperature, threads=threads,
+        )  # fmt: skip
+        return _remeasured(work.problem, batch, *found)
 
 
 # What a problem gives the CPU kernel besides the policy's tables.

@@ -1,12 +1,11 @@
 """Whole rollouts on the CPU, compiled by numba: each thread carries tiles of rollouts through every step."""
 
-import gc
 from collections.abc import Callable, Generator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import cache
-from typing import Any, cast
+from typing import Any
 
 import numba
 import numpy as np
@@ -17,7 +16,7 @@ from torch import Tensor
 
 from rhumbline import noise
 from rhumbline.errors import MissingExtra
-from rhumbline.kernels import HEAD_WIDTH, HEADS
+from rhumbline.kernels import HEAD_WIDTH, HEADS, no_collection
 from rhumbline.kernels.tiles import LANES, LOG2E, SIGNATURE, scratch, tiles
 
 SHARPEST = 1.0e25  # bounds 1 / temperature, so that no product with tiles.CLOSED overflows
@@ -76,7 +75,7 @@ def one_torch_thread() -> Generator[None]:
 @cache
 def kernel(vehicles: bool) -> Any:
     """The compiled kernel: from the cache on disk, or made now and stored there if that is possible."""
-    with global_compiler_lock, quick_compilation():
+    with global_compiler_lock, no_loop_vectoriser(), no_collection():
         try:
             return cfunc(SIGNATURE, error_model="numpy", cache=True)(tiles(vehicles))
         except Exception:  # no folder can be written, the disk is full, a stored file is damaged: for this process only
@@ -95,17 +94,14 @@ def kernel_of_this_process(vehicles: bool) -> Any:
 
 
 @contextmanager
-def quick_compilation() -> Generator[None]:
-    """Leave out what the first solve would wait for in vain."""
-    tuning, collecting = cast(Any, config), gc.isenabled()
-    usual, tuning.LOOP_VECTORIZE = tuning.LOOP_VECTORIZE, 0  # finds nothing in loops over vectors, at length
-    gc.disable()  # a fifth of the time: it looks through everything that torch has loaded, again and again
+def no_loop_vectoriser() -> Generator[None]:
+    """LLVM's finds nothing in loops over vectors, at length."""
+    tuning: Any = config
+    usual, tuning.LOOP_VECTORIZE = tuning.LOOP_VECTORIZE, 0
     try:
         yield
     finally:
         tuning.LOOP_VECTORIZE = usual
-        if collecting:
-            gc.enable()
 
 
 def rollout(

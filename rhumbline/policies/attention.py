@@ -80,6 +80,7 @@ class EncoderLayer(nn.Module):
         mixed = self.qkv(x)
         mixed = mixed.to(torch.promote_types(mixed.dtype, torch.float32))
         q, k, v = mixed.view(count, nodes, 3, self.heads, -1).permute(2, 0, 3, 1, 4)
+        k = k - k.mean(2, keepdim=True)  # the softmax does not see what all keys share, but rounding and gradients do
         # In float32 also under autocast: in bfloat16 the gradient of fused attention is biased along directions that the
         # softmax does not see, and the weights there grow until the policy breaks (docs/training.md, stage 5).
         with torch.autocast(x.device.type, enabled=False):
