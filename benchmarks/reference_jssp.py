@@ -14,31 +14,16 @@ import ctypes
 import subprocess
 import tempfile
 from functools import partial
-from hashlib import sha256
 from importlib.metadata import version
 from pathlib import Path
 
 import numpy as np
 from references import Row, arguments, compute
 
-JSSP_SETS = {  # jobs, machines, hash of the set (spec 5)
-    "jssp10x10": (10, 10, "fca0b967bf000233bfd98e91bd4518cd"),
-    "jssp15x15": (15, 15, "bba266e527cd42208b44246da67444ec"),
-    "jssp20x15": (20, 15, "6acbdc4f897a28899c30483a23cb3ef3"),
-}
-COUNT, SEED = 100, 200
+from rhumbline.problems.schedule import Schedule, from_arrays
+from rhumbline.problems.standard import jssp_set
 
-
-def jssp_set(name: str) -> np.ndarray:
-    """Durations and machines of 100 instances, [100, 2, jobs, machines], checked by hash."""
-    jobs, machines, digest = JSSP_SETS[name]
-    stream, drawn = np.random.RandomState(SEED), np.zeros((COUNT, 2, jobs, machines), dtype=np.int32)
-    for instance in drawn:
-        instance[0] = stream.randint(1, 99, size=(jobs, machines))
-        instance[1] = stream.random_sample((jobs, machines)).argsort(axis=1)
-    if sha256(drawn.tobytes()).hexdigest()[:32] != digest:
-        raise SystemExit(f"{name}: the regenerated set does not have the published hash")
-    return drawn
+COUNT, SEED = 100, 200  # instances of a set; of the tabu search
 
 
 def best_of(instance: np.ndarray, library: str | None, iterations: int, seconds: float) -> Row:
@@ -92,17 +77,11 @@ def cp_sat(instance: np.ndarray, seconds: float, hint: np.ndarray | None) -> tup
     return chosen, float(np.ceil(solver.best_objective_bound - 1e-6))
 
 
-def makespan_of(starts: np.ndarray, instance: np.ndarray) -> float:
-    """When a schedule ends; raises unless jobs keep their order and no machine does two things at once."""
-    machines, ends = instance[1], starts + instance[0]
-    if (starts < 0).any() or (starts[:, 1:] < ends[:, :-1]).any():
-        raise ValueError("an operation starts before the job's previous one ends")
-    for machine in range(machines.shape[1]):
-        mine = machines == machine
-        order = starts[mine].argsort()
-        if (starts[mine][order][1:] < ends[mine][order][:-1]).any():
-            raise ValueError(f"machine {machine} does two operations at once")
-    return float(ends.max())
+def makespan_of(starts: np.ndarray, instance: np.ndarray) -> int:
+    """The makespan of a schedule, which is checked first."""
+    shop, schedule = from_arrays(*instance), Schedule(tuple(tuple(row) for row in starts.tolist()))
+    schedule.check(shop)
+    return schedule.cost(shop)
 
 
 def compiled(folder: str) -> str:
