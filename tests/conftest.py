@@ -19,7 +19,7 @@ CHECKED = (
     "api", "checkpoint", "decoding", "noise", "formats.geometry", "formats.vrplib", "policies.attention",
     "policies.cvrp", "policies.space", "policies.tsp", "problems.cvrp", "problems.standard", "problems.tsp",
     "problems.tsp_local", "search.cma", "search.cmaes", "search.run", "search.simple", "training.parallel",
-    "training.run", "training.targets",
+    "training.run", "training.targets", "problems.mutate",
 )  # fmt: skip
 install_import_hook([f"rhumbline.{name}" for name in CHECKED], "beartype.beartype")
 
