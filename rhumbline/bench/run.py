@@ -4,13 +4,14 @@ import time
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
+from inspect import signature
 from pathlib import Path
 from typing import Any, Protocol
 
 import numpy as np
 import torch
 
-from rhumbline.api import find_device, grouped, policy_for, tasks
+from rhumbline.api import Group, find_device, policy_for, tasks
 from rhumbline.bench import machine
 from rhumbline.bench.baselines import BASELINES, Work
 from rhumbline.bench.results import Key, Origin, Result, Warn, append, origin_facts, resume
@@ -175,10 +176,13 @@ def searching(method: Method, problem: str, options: Options) -> "Searching":
     if method.strategy not in STRATEGIES:
         known = ", ".join(STRATEGIES)
         raise InputError(f"method '{method.name}': no strategy '{method.strategy}'; known: {known}")
-    device = find_device(options.device)
+    if method.augment > 1 and "augment" not in signature(tasks).parameters:
+        raise InputError(f"method '{method.name}': this version cannot search symmetric copies; leave augment out")
+    device, weights = find_device(options.device), method.policy.format(problem=problem)
     strategy = build(STRATEGIES[method.strategy], method.settings, f"method '{method.name}'")
-    policy = policy_for(method.policy or None, problem)
-    name = f"{method.strategy}{words(method.settings)}, policy {method.policy or DEFAULT[problem]}"
+    policy = policy_for(weights or None, problem)
+    copies = f", {method.augment} copies" if method.augment > 1 else ""
+    name = f"{method.strategy}{words(method.settings)}{copies}, policy {weights or DEFAULT[problem]}"
     where = machine.hardware(device, torch.get_num_threads())
     together = method.together or (CPU_TOGETHER if device.type == "cpu" else 1 << 30)
     return Searching(method, strategy, policy, device, options.engine, name, where, together)
@@ -196,14 +200,14 @@ class Searching:
     solver: str
     hardware: str
     together: int
-    warm: set[tuple[int, int]] = field(default_factory=set[tuple[int, int]])
+    warm: set[int] = field(default_factory=set[int])  # sizes that have been tried
 
     def solve(self, instances: Sequence[Any], seed: int) -> Iterator[list[tuple[int, Found]]]:
         """Groups of one shape, as large as memory allows; the clock starts before instances are encoded."""
-        for group in grouped(instances):
-            self.warm_up(group.instances, seed)
-            steps, began, together = list[Progress](), time.monotonic(), len(group.places)
-            task = self.task(group.instances, seed)
+        self.warm_up(instances, seed)
+        began = time.monotonic()
+        for group, task in self.tasks(instances, seed):
+            steps, together = list[Progress](), len(group.places)
             solutions, interrupted = search(self.strategy, task, self.method.budget(together), steps.append)
             if interrupted:  # the budget was not spent, so these are no results
                 raise KeyboardInterrupt
@@ -212,18 +216,21 @@ class Searching:
                 (place, Found(found.cost, found.attempts, seconds, together, trace))
                 for place, found, trace in zip(group.places, solutions, traces_of(steps), strict=True)
             ]
+            began = time.monotonic()
 
     def warm_up(self, instances: Sequence[Any], seed: int) -> None:
-        """One attempt that does not count, so that compiling kernels is not measured."""
-        shape = (instances[0].size, len(instances))
-        if shape not in self.warm and search(self.strategy, self.task(instances, seed), Budget(attempts=1))[1]:
-            raise KeyboardInterrupt
-        self.warm.add(shape)
+        """One attempt at each new size that does not count, so that compiling kernels is not measured."""
+        fresh = {i.size: i for i in instances if i.size not in self.warm}
+        for _, task in self.tasks(list(fresh.values()), seed):
+            if search(self.strategy, task, Budget(attempts=1))[1]:
+                raise KeyboardInterrupt
+        self.warm |= set(fresh)
 
-    def task(self, instances: Sequence[Any], seed: int) -> Task:
-        """Instances of one shape, encoded."""
+    def tasks(self, instances: Sequence[Any], seed: int) -> Iterator[tuple[Group, Task]]:
+        """Groups of one shape, each encoded when its turn comes."""
+        copies = {"augment": self.method.augment} if self.method.augment > 1 else {}
         policies = {self.policy.problem: self.policy}
-        return next(tasks(instances, policies, seed=seed, device=self.device, engine=self.engine))[1]
+        return tasks(instances, policies, seed=seed, device=self.device, engine=self.engine, **copies)
 
 
 def traces_of(steps: Sequence[Progress]) -> list[tuple[tuple[float, ...], ...]]:

@@ -47,10 +47,11 @@ class Method:
     name: str
     solver: str = "policy"  # or a name in `baselines.BASELINES`
     strategy: str = "cmaes"  # policy: a name in `search.STRATEGIES`
-    policy: str = ""  # policy: a shipped name or a path; the usual one of the problem if not given
+    policy: str = ""  # policy: a shipped name or a path, {problem} in it is filled in; by problem if not given
     settings: Mapping[str, Any] = field(default_factory=dict[str, Any])  # of the strategy or the solver
     attempts: int | None = None  # policy: per instance
     seconds: float | None = None  # per instance; instances solved together share the sum
+    augment: int = 1  # policy: symmetric copies that share the attempts
     together: int = 0  # policy: instances solved at once; 0 is what memory allows, on a CPU 8
     sets: str = "*"  # patterns of set names, divided by spaces
     paper: Mapping[str, Any] = field(default_factory=dict[str, Any])  # published gaps in %, by set
@@ -59,8 +60,8 @@ class Method:
     def __post_init__(self) -> None:
         if self.solver == "policy" or self.seconds is not None or self.attempts is not None:
             self.budget(1)
-        if self.together < 0:
-            raise InputError(f"method '{self.name}': together is {self.together}; expected 0 or more")
+        if self.together < 0 or self.augment < 1:
+            raise InputError(f"method '{self.name}': expected together of at least 0 and augment of at least 1")
 
     def budget(self, instances: int) -> Budget:
         """What this many instances together may spend."""

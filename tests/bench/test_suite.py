@@ -52,7 +52,7 @@ def test_the_digest_is_of_what_matters(write: Write) -> None:
         (SET + 'power = "much"\n' + METHODS, "power is 'much'; expected a value of type float"),
         (SET + '[[method]]\nname = "a"\n', "method 'a': a budget needs attempts, seconds or both"),
         (SET + '[[method]]\nname = "a"\nattempts = 0\n', "method 'a': attempts must be at least 1"),
-        (SET + '[[method]]\nname = "a"\nattempts = 2\ntogether = -1\n', "method 'a': together is -1"),
+        (SET + '[[method]]\nname = "a"\nattempts = 2\ntogether = -1\n', "method 'a': expected together of at least 0"),
         ("seeds = [", "not a readable TOML suite"),
     ],
 )

@@ -13,6 +13,7 @@ from rhumbline.bench.run import Standing
 from rhumbline.cli.benching import progress_text
 
 Run = Callable[..., Any]
+QUICK = Path(__file__).parents[2] / "suites" / "quick.toml"
 SUITE = """
 [[set]]
 name = "six"
@@ -123,7 +124,7 @@ def test_references_are_made_and_gone_on_with(
     monkeypatch.setitem(reference.REFEREES, "tsp", reference.Referee("nearest"))
     assert "six.npz: was made by me" in rhumb("bench", "reference", suite).stderr
     (tmp_path / "six.npz").unlink()
-    assert rhumb("bench", "reference", suite, "--limit", 2).stdout == "six.npz\n"
+    assert rhumb("bench", "reference", suite, "--limit", 2).stdout == f"{tmp_path / 'six.npz'}\n"
     with np.load(tmp_path / "six.npz") as stored:
         first, made_by = stored["cost"], str(stored["made_by"])
     assert rhumb("bench", suite, "--device", "cpu").exit_code == 3
@@ -141,3 +142,14 @@ def test_progress_tells_the_time_left() -> None:
     """A number of done, and a guess of the rest while there is one."""
     assert progress_text(Standing(3, 10, 150.0, ()), (), 150.0) == "3 of 10   about 2.5 min left"
     assert progress_text(Standing(10, 10, 0.0, ()), (), 0.0) == "10 of 10"
+
+
+def test_the_quick_suite_runs_with_the_shipped_weights(rhumb: Run, tmp_path: Path) -> None:
+    """One instance of each set, as CI can afford; gaps are those of a policy that has learnt something."""
+    out = tmp_path / "quick.jsonl"
+    done = rhumb("bench", QUICK, "--device", "cpu", "--limit", 1, "--out", out, "--quiet")
+    assert (done.exit_code, done.stderr) == (0, "")
+    lines = [json.loads(x) for x in out.read_text().splitlines()]
+    assert len(lines) == 12
+    assert all(-1e-6 <= x["cost"] / x["reference"] - 1.0 < 0.15 for x in lines)
+    assert rhumb("report", out).exit_code == 0
