@@ -151,11 +151,45 @@ def facts(results: Sequence[Result]) -> list[str]:
 def markdown(results: Sequence[Result]) -> str:
     """A table for each set, and where the numbers come from."""
     parts: list[str] = []
-    for (_, name), some in groupby(rows(results), key=lambda row: (row.suite, row.set)):
-        table = [list(TITLES), ["---"] * len(TITLES), *map(cells, some)]
-        parts.append("\n".join([f"### {name}", "", *("| " + " | ".join(row) + " |" for row in table)]))
+    for (suite, name), some in groupby(rows(results), key=lambda row: (row.suite, row.set)):
+        parts.append(f"### {name}\n\n{table([list(TITLES), *map(cells, some)])}")
+        mine = [r for r in results if (r.suite, r.set) == (suite, name)]
+        parts += [table(by_instance(mine))] if len({r.size for r in mine}) > 1 else []
     notes = "\n".join(f"- {line}" for line in facts(results))
     return "\n\n".join([*parts, "Gaps are means over instances; s / instance is wall time.", notes]) + "\n"
+
+
+def table(lines: Sequence[Sequence[str]]) -> str:
+    """A Markdown table whose first line has the titles."""
+    ruled = [lines[0], ["---"] * len(lines[0]), *lines[1:]]
+    return "\n".join("| " + " | ".join(line) + " |" for line in ruled)
+
+
+def by_instance(results: Sequence[Result]) -> list[list[str]]:
+    """Instances of different sizes one by one: the mean cost and gap of each method."""
+    methods = list(dict.fromkeys(r.method for r in results))
+    lines = [["instance", "nodes", "reference", *methods]]
+    for name in dict.fromkeys(r.instance for r in results):
+        mine = [r for r in results if r.instance == name]
+        known = NOTHING if mine[0].reference is None else f"{mine[0].reference:g}"
+        costs = [summary(found) if (found := [r for r in mine if r.method == m]) else None for m in methods]
+        lines.append([name, str(mine[0].size), known, *map(cost_and_gap, costs)])
+    return lines
+
+
+def cost_and_gap(row: Row | None) -> str:
+    """A cell of an instance and a method."""
+    if row is None:
+        return NOTHING
+    return cost_text(row.cost) + ("" if row.gap is None else f" ({100 * row.gap:.2f} %)")
+
+
+def put_into(page: str, name: str, text: str) -> str | None:
+    """A page with the part between its marks for a suite replaced; None if it has no such marks."""
+    begin, end = f"<!-- suite: {name} -->", f"<!-- end: {name} -->"
+    before, found, rest = page.partition(begin)
+    _, closed, after = rest.partition(end)
+    return f"{before}{begin}\n\n{text.strip()}\n\n{end}{after}" if found and closed else None
 
 
 def comma_separated(results: Sequence[Result]) -> str:

@@ -7,13 +7,14 @@ from pathlib import Path
 import numpy as np
 
 from rhumbline.bench.reference import make_references
-from rhumbline.bench.report import FORMATS, duration
+from rhumbline.bench.report import FORMATS, duration, markdown, put_into
 from rhumbline.bench.results import Result, read_results
 from rhumbline.bench.run import Options, Standing, run
 from rhumbline.bench.suite import read_suite
 from rhumbline.cli.ending import emit, say
 from rhumbline.cli.outputs import ready
 from rhumbline.errors import InputError
+from rhumbline.formats.atomic import read_bytes, write_text
 
 RESULTS = Path("results")  # not in the repository
 PAUSE = 5.0  # seconds between two lines of progress
@@ -80,8 +81,8 @@ def run_references(path: Path, options: Options, seconds: float | None, quiet: b
     return 0
 
 
-def show_report(files: Sequence[Path], kind: str, plots: Path | None) -> int:
-    """Print the tables of result files, and draw what can be drawn of them."""
+def show_report(files: Sequence[Path], kind: str, plots: Path | None, into: Path | None) -> int:
+    """Print the tables of result files or put them into a page, and draw what can be drawn of them."""
     if plots:
         from rhumbline.plots import require_matplotlib
 
@@ -90,10 +91,26 @@ def show_report(files: Sequence[Path], kind: str, plots: Path | None) -> int:
     results = [result for file in files for result in read_results(file, warn)]
     if not results:
         raise InputError(f"{files[0]}: holds no results; run `rhumb bench` first")
-    emit(FORMATS[kind](results).rstrip("\n"))
+    if into:
+        emit(str(renewed(into, results)))
+    else:
+        emit(FORMATS[kind](results).rstrip("\n"))
     if plots:
         from rhumbline.bench.figures import draw_all
 
         for path in draw_all(results, plots):
             say(f"-> {path}")
     return 0
+
+
+def renewed(path: Path, results: Sequence[Result]) -> Path:
+    """A page with the tables of each suite between its marks."""
+    page = read_bytes(path).decode("utf-8", errors="replace")
+    for suite in dict.fromkeys(r.suite for r in results):
+        changed = put_into(page, suite, markdown([r for r in results if r.suite == suite]))
+        if changed is None:
+            marks = f"'<!-- suite: {suite} -->' and '<!-- end: {suite} -->'"
+            raise InputError.at(path, None, f"has no place for suite '{suite}'; write {marks} where its tables belong")
+        page = changed
+    write_text(path, page)
+    return path

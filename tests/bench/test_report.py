@@ -8,7 +8,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from rhumbline.bench.report import FORMATS, duration, rows
+from rhumbline.bench.report import FORMATS, by_instance, duration, put_into, rows
 from rhumbline.bench.results import Result, read_results
 
 GOLDEN = Path(__file__).parent / "golden"
@@ -73,3 +73,23 @@ def test_order_of_lines_within_a_row_does_not_matter() -> None:
     key = {(r.set, r.method): (r.n, round(r.cost, 9)) for r in rows(RESULTS)}
     assert {(r.set, r.method): (r.n, round(r.cost, 9)) for r in rows(shuffled)} == key
     assert isinstance(RESULTS[0], Result)
+
+
+def test_a_page_gets_its_tables_between_the_marks() -> None:
+    """What stands around them stays; what stood between them goes; a page without marks is not touched."""
+    page = "top\n<!-- suite: demo -->\nold\n<!-- end: demo -->\nbottom <!-- suite: other --><!-- end: other -->"
+    once = put_into(page, "demo", "new\n")
+    assert once == page.replace("\nold\n", "\n\nnew\n\n")
+    assert put_into(once, "demo", "new") == once
+    assert put_into(page, "third", "new") is None
+
+
+def test_instances_of_different_sizes_are_listed() -> None:
+    """A line for each file: nodes, best known cost, and each method's cost and gap; what is missing is a dash."""
+    some = [replace(A, instance="a280", size=280, cost=2600, reference=2579.0), replace(A, instance="d493", size=493)]
+    some = [some[0], replace(some[1], method="B", cost=36000, reference=None)]
+    assert by_instance(some) == [
+        ["instance", "nodes", "reference", "A", "B"],
+        ["a280", "280", "2579", "2,600.0 (0.81 %)", "-"],
+        ["d493", "493", "-", "-", "36,000.0"],
+    ]

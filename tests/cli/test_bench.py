@@ -108,6 +108,21 @@ def test_bad_usage_is_one_message(
     assert "Traceback" not in done.stderr
 
 
+def test_a_page_can_be_renewed(rhumb: Run, suite: Path, tmp_path: Path) -> None:
+    """The tables go between the marks of their suite, as often as one likes; a page without marks is refused."""
+    rhumb("bench", suite, "--device", "cpu", "--only", "nearest", "--out", tmp_path / "r.jsonl")
+    page = tmp_path / "page.md"
+    page.write_text("# Results\n\n<!-- suite: small -->\n<!-- end: small -->\n")
+    for _ in range(2):
+        assert rhumb("report", tmp_path / "r.jsonl", "--into", page).stdout == f"{page}\n"
+    assert page.read_text().count("| nearest |") == 1
+    page.write_text("# Results\n")
+    done = rhumb("report", tmp_path / "r.jsonl", "--into", page)
+    assert (done.exit_code, page.read_text()) == (3, "# Results\n")
+    assert "has no place for suite 'small'; write '<!-- suite: small -->'" in done.stderr
+    assert rhumb("report", tmp_path / "r.jsonl", "--into", page, "--format", "csv").exit_code == 2
+
+
 def test_a_missing_solver_is_exit_4(rhumb: Run, suite: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """The message has the line that installs it."""
     suite.write_text(suite.read_text().replace('solver = "nearest"', 'solver = "lkh"'))
