@@ -118,7 +118,9 @@ def cells(row: Row) -> list[str]:
 
 
 def cost_text(cost: float) -> str:
-    """Costs of the unit square with four decimals, those of files with one."""
+    """Whole costs as they are, those of the unit square with four decimals, other means with one."""
+    if cost == int(cost):
+        return f"{cost:,.0f}"
     return f"{cost:,.4f}" if cost < 1000 else f"{cost:,.1f}"
 
 

@@ -90,6 +90,6 @@ def test_instances_of_different_sizes_are_listed() -> None:
     some = [some[0], replace(some[1], method="B", cost=36000, reference=None)]
     assert by_instance(some) == [
         ["instance", "nodes", "reference", "A", "B"],
-        ["a280", "280", "2579", "2,600.0 (0.81 %)", "-"],
-        ["d493", "493", "-", "-", "36,000.0"],
+        ["a280", "280", "2579", "2,600 (0.81 %)", "-"],
+        ["d493", "493", "-", "-", "36,000"],
     ]
