@@ -2,6 +2,7 @@
 
 import platform
 import subprocess
+from functools import cache
 from hashlib import sha256
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
@@ -14,12 +15,19 @@ PACKAGE = Path(__file__).parents[1]
 
 
 def commit() -> str:
-    """The commit of the code that runs, with a mark of changes to it; its version where it is no checkout."""
+    """The commit of the code that runs, with a mark of its sources if they differ, or if this is no checkout."""
     top, head = git("rev-parse", "--show-toplevel"), git("rev-parse", "--short=12", "HEAD")
     if top is None or head is None or Path(top) / PACKAGE.name != PACKAGE:
-        return f"version {__version__}"
-    changes = git("diff", "HEAD", "--", str(PACKAGE)) or ""
-    return f"{head}+{sha256(changes.encode()).hexdigest()[:6]}" if changes else head
+        return f"version {__version__}, sources {sources(PACKAGE)}"
+    return f"{head}, changed sources {sources(PACKAGE)}" if git("status", "--porcelain", "--", str(PACKAGE)) else head
+
+
+def sources(folder: Path) -> str:
+    """A mark of all Python files of a folder."""
+    mark = sha256()
+    for path in sorted(folder.rglob("*.py")):
+        mark.update(f"{path.relative_to(folder)}\0".encode() + path.read_bytes())
+    return mark.hexdigest()[:8]
 
 
 def git(*words: str) -> str | None:
@@ -31,6 +39,7 @@ def git(*words: str) -> str | None:
     return done.stdout.strip() if done.returncode == 0 else None
 
 
+@cache
 def versions() -> dict[str, str]:
     """Of what results depend on."""
     found = {"rhumbline": __version__, "python": platform.python_version()}
@@ -42,6 +51,7 @@ def versions() -> dict[str, str]:
     return found
 
 
+@cache
 def processor() -> str:
     """The CPU in words."""
     try:

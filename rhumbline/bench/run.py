@@ -19,7 +19,7 @@ from rhumbline.bench.sets import BenchSet, load_set
 from rhumbline.bench.suite import Method, Suite
 from rhumbline.checkpoint import DEFAULT
 from rhumbline.decoding import Engine
-from rhumbline.errors import InputError
+from rhumbline.errors import Infeasible, InputError
 from rhumbline.policies import Policy
 from rhumbline.search import STRATEGIES
 from rhumbline.search.run import Budget, Progress, Task, search
@@ -211,6 +211,8 @@ class Searching:
             solutions, interrupted = search(self.strategy, task, self.method.budget(together), steps.append)
             if interrupted:  # the budget was not spent, so these are no results
                 raise KeyboardInterrupt
+            if not solutions:
+                raise Infeasible(f"method '{self.method.name}': the search ended without a plan")
             seconds = time.monotonic() - began
             yield [
                 (place, Found(found.cost, found.attempts, seconds, together, trace))
