@@ -20,6 +20,7 @@ CHECKED = (
     "policies.cvrp", "policies.jssp", "policies.space", "policies.tsp", "problems.cvrp", "problems.jssp",
     "problems.standard", "problems.tsp", "problems.tsp_local", "search.cma", "search.cmaes", "search.run",
     "search.simple", "training.parallel", "training.run", "training.targets",
+    "problems.mutate",
 )  # fmt: skip
 install_import_hook([f"rhumbline.{name}" for name in CHECKED], "beartype.beartype")
 
