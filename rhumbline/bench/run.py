@@ -178,7 +178,7 @@ def searching(method: Method, problem: str, options: Options) -> "Searching":
         raise InputError(f"method '{method.name}': no strategy '{method.strategy}'; known: {known}")
     if method.augment > 1 and "augment" not in signature(tasks).parameters:
         raise InputError(f"method '{method.name}': this version cannot search symmetric copies; leave augment out")
-    device, weights = find_device(options.device), method.policy.format(problem=problem)
+    device, weights = find_device(options.device), method.policy.replace("{problem}", problem)
     strategy = build(STRATEGIES[method.strategy], method.settings, f"method '{method.name}'")
     policy = policy_for(weights or None, problem)
     copies = f", {method.augment} copies" if method.augment > 1 else ""

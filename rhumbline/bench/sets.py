@@ -149,12 +149,19 @@ def from_files(spec: SetSpec, folder: Path, folders: Mapping[str, str]) -> Made:
     if not paths:
         raise InputError(f"set '{spec.name}': no file is called {pattern}")
     found = [instance for path in paths for instance in read_many(path)]
+    names = [i.name for i in found]
+    if len(set(names)) < len(names):
+        twice = next(name for name in names if names.count(name) > 1)
+        raise InputError(f"set '{spec.name}': two instances are called '{twice}'; results could not be told apart")
     strangers = [i for i in found if i.problem != spec.problem]
     if strangers:
         raise InputError(
             f"set '{spec.name}' is of problem '{spec.problem}'; {strangers[0].name} is '{strangers[0].problem}'"
         )
-    return found, sha256(b"".join(sha256(read_bytes(p)).digest() for p in paths)).hexdigest()[:32]
+    digest = sha256(b"".join(sha256(read_bytes(p)).digest() for p in paths)).hexdigest()[:32]
+    if spec.sha256 not in ("", digest):
+        raise InputError(f"set '{spec.name}': these files have sha256 {digest}, the suite says {spec.sha256}")
+    return found, digest
 
 
 def filled(spec: SetSpec, folders: Mapping[str, str]) -> str:

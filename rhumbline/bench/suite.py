@@ -23,7 +23,7 @@ class SetSpec:
     name: str
     problem: str
     recipe: str = ""  # "uniform", "mutated" or the name of a standard set
-    sha256: str = ""  # first 32 hex digits, over the bytes of everything the recipe draws
+    sha256: str = ""  # first 32 hex digits, over the bytes of everything the recipe draws; of files if wanted
     size: int = 100  # uniform, mutated: cities or customers
     count: int = 0  # uniform, mutated: how many are drawn
     seed: int = 0  # uniform, mutated

@@ -157,8 +157,16 @@ def test_files_come_with_their_best_known_costs(tmp_path: Path, monkeypatch: pyt
     assert load_set(spec, HERE).digest == given.digest
     (tmp_path / "a.tsp").write_text(FILE.format("a").replace("3 3 4", "3 3 5"))
     assert load_set(spec, HERE).digest != given.digest
+    assert "these files have sha256" in refused(replace(spec, sha256="0123"))
     assert "no file is called" in refused(replace(spec, files="$SOMEWHERE/*.jsp"))
     assert "set 'real' is of problem 'cvrp'; a is 'tsp'" in refused(replace(spec, problem="cvrp"))
+
+
+def test_names_must_tell_instances_apart(tmp_path: Path) -> None:
+    """Two files may say the same name; their results would be taken for one another's."""
+    for name in ("a", "b"):
+        (tmp_path / f"{name}.tsp").write_text(FILE.format("twin"))
+    assert "two instances are called 'twin'" in refused(SetSpec("real", "tsp", files="*.tsp"), tmp_path)
 
 
 def test_suites_find_files_beside_them(write: Callable[..., Path], tmp_path: Path) -> None:
