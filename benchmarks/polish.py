@@ -15,19 +15,33 @@ import torch
 
 from rhumbline.api import solve
 from rhumbline.formats import read
+from rhumbline.search import finish
+
+
+def by_number_of_plans(numbers: list[int], device: str) -> None:
+    """Mean lengths of 24 uniform TSP100 instances after 32 attempts, when so many plans of each are polished."""
+    instances = list(np.random.RandomState(1234).uniform(size=(24, 100, 2)))
+    for number in numbers:
+        finish.POLISHED = max(1, number)
+        found = solve(instances, attempts=32, polish=number > 0, device=device)
+        print(f"{number:3} plans polished: mean length {np.mean([s.cost for s in found]):.4f}", flush=True)
 
 
 def main() -> None:
     parser = argparse.ArgumentParser()
-    parser.add_argument("folder", type=Path)
+    parser.add_argument("folder", type=Path, nargs="?", default=Path())
     parser.add_argument("--seconds", type=float, default=10.0)
     parser.add_argument("--threads", type=int, default=1)
     parser.add_argument("--largest", type=int, default=318)
     parser.add_argument("--device", default="cpu")
     parser.add_argument("--every", type=int, default=1, help="only every so many files")
     parser.add_argument("--then", default=None)
+    parser.add_argument("--plans", type=int, nargs="+", help="instead: polish so many plans on uniform TSP100")
     args = parser.parse_args()
     torch.set_num_threads(args.threads)
+    if args.plans:
+        by_number_of_plans(args.plans, args.device)
+        return
     instances = [read(path) for path in sorted([*args.folder.glob("*.tsp"), *args.folder.glob("*.vrp")])]
     rows: list[tuple[float, ...]] = []
     options = {"seconds": args.seconds, "device": args.device}
