@@ -166,10 +166,10 @@ def test_an_interruption_while_checking_loses_nothing(
     rhumb: Run, policy: Path, square: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Ctrl-C between the search and its result still verifies and prints the tour."""
-    search = solving.complete
+    complete = solving.complete
 
     def late(*words: Any) -> None:
-        search(*words)
+        complete(*words)
         raise KeyboardInterrupt
 
     monkeypatch.setattr(solving, "complete", late)
