@@ -2,7 +2,7 @@
 
     python benchmarks/encoder_health.py rhumbline/weights/*.safetensors
 
-Healthy layers show 5 to 80. Hundreds mean that attention is one-hot and that gradients below are noise (docs/training.md).
+Healthy layers show 5 to 80. Hundreds mean one-hot attention, and gradients below that are noise (docs/training.md).
 """
 
 import sys
