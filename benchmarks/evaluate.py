@@ -1,39 +1,61 @@
-"""Quality of a TSP policy on a standard test set: greedy, sampling and CMA-ES, beside the paper's numbers.
+"""Quality of a policy on a standard test set: greedy, sampling and CMA-ES, beside the paper's numbers.
 
     python benchmarks/evaluate.py --set tsp100 --first 1000 [--policy tsp100] [--attempts 160 1600]
+    python benchmarks/evaluate.py --set vrp100 --first 256
+    python benchmarks/evaluate.py --set jssp10x10 --first 100
 
-Gaps are per instance against the reference costs in benchmarks/reference (see reference_tsp.py). `--validate` compares
+Gaps are per instance, against the reference costs in benchmarks/reference (scripts reference_*.py). `--validate` looks at
 sampling temperatures on validation instances of another seed first and takes the best: never tune on the test set.
 """
 
 import argparse
 import time
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import torch
 
 from rhumbline.api import find_device, policy_for, tasks
-from rhumbline.problems.standard import tsp_set
+from rhumbline.problems.cvrp import from_arrays
+from rhumbline.problems.schedule import from_tables
+from rhumbline.problems.standard import cvrp_set, jssp_set, tsp_set
 from rhumbline.problems.tsp import TSPInstance
 from rhumbline.search import STRATEGIES
 from rhumbline.search.run import Budget, Strategy, search
 
-PAPER = {  # gap in % of POMO greedy, POMO sampling, COMPASS at 160 and at 1600 attempts (spec 8.1, 8.5)
+# Gap in % of the paper's greedy and sampling single agent, and of its COMPASS at 160 and 1600 attempts (spec 8.1, 8.5).
+PAPER = {
     "tsp100": {"greedy": 0.404, "sampling 1600": 0.185, "cmaes 160": 0.044, "cmaes 1600": 0.002},
     "tsp125": {"greedy": 0.607, "sampling 1600": 0.299, "cmaes 160": 0.138, "cmaes 1600": 0.036},
     "tsp150": {"greedy": 1.001, "sampling 1600": 0.585, "cmaes 160": 0.283, "cmaes 1600": 0.083},
     "tsp200": {"greedy": 2.300, "sampling 1600": 2.513, "cmaes 160": 0.933, "cmaes 1600": 0.348},
+    "vrp100": {"greedy": 1.43, "sampling 160": 0.75, "cmaes 160": 0.201},
+    "vrp150": {"greedy": 2.757, "sampling 160": 2.031, "cmaes 160": 1.626},
+    "vrp200": {"greedy": 5.992, "sampling 160": 8.258, "cmaes 160": 4.298},
+    "jssp10x10": {"sampling 1600": 6.7, "cmaes 160": 5.48, "cmaes 1600": 4.7},
+    "jssp15x15": {"cmaes 160": 9.518, "cmaes 1600": 8.0},
+    "jssp20x15": {"cmaes 160": 11.827, "cmaes 1600": 10.4},
 }
 
 
+def instances_of(name: str, first: int) -> list[Any]:
+    """The first instances of a standard set."""
+    if name.startswith("tsp"):
+        return [TSPInstance(f"{i}", "EXACT_2D", xy=x) for i, x in enumerate(tsp_set(name)[:first])]
+    if name.startswith("vrp"):
+        xy, demands, capacity = cvrp_set(name)
+        rows = zip(xy[:first], demands[:first], strict=True)
+        return [from_arrays(x[0], x[1:], d[1:], capacity, name=f"{i}") for i, (x, d) in enumerate(rows)]
+    return [from_tables(d, m, f"{i}") for i, (d, m) in enumerate(jssp_set(name)[:first])]
+
+
 def costs(
-    xy: np.ndarray, policy: object, strategy: Strategy, attempts: int, device: torch.device
+    instances: list[Any], policy: Any, strategy: Strategy, attempts: int, device: torch.device
 ) -> tuple[np.ndarray, float]:
     """Verified cost of each instance, and the seconds it took."""
-    instances = [TSPInstance(f"{i}", "EXACT_2D", xy=x) for i, x in enumerate(xy)]
-    found, began = np.full(len(xy), np.nan), time.perf_counter()
-    for group, task in tasks(instances, {"tsp": policy}, seed=0, device=device, engine="auto"):
+    found, began = np.full(len(instances), np.nan), time.perf_counter()
+    for group, task in tasks(instances, {policy.problem: policy}, seed=0, device=device, engine="auto"):
         solutions, _ = search(strategy, task, Budget(attempts=attempts))
         found[list(group.places)] = [s.cost for s in solutions]
     return found, time.perf_counter() - began
@@ -41,9 +63,10 @@ def costs(
 
 def best_temperature(policy: object, device: torch.device, size: int, count: int, attempts: int) -> float:
     xy = np.random.RandomState(4321).uniform(size=(count, size, 2))
+    instances = [TSPInstance(f"{i}", "EXACT_2D", xy=x) for i, x in enumerate(xy)]
     seen: dict[float, float] = {}
     for temperature in (0.1, 0.3, 0.6, 1.0):
-        cost, seconds = costs(xy, policy, STRATEGIES["cmaes"](temperature=temperature), attempts, device)
+        cost, seconds = costs(instances, policy, STRATEGIES["cmaes"](temperature=temperature), attempts, device)
         seen[temperature] = float(cost.mean())
         print(
             f"validation: cmaes {attempts} at temperature {temperature:g}: {cost.mean():.5f}  ({seconds:.1f} s)",
@@ -62,28 +85,30 @@ def main() -> None:
     parser.add_argument("--validate", type=int, default=0, metavar="COUNT")
     parser.add_argument("--device", default="auto")
     args = parser.parse_args()
-    device, policy = find_device(args.device), policy_for(args.policy, "tsp")
-    xy = tsp_set(args.set)[: args.first]
+    problem = {"tsp": "tsp", "vrp": "cvrp", "jss": "jssp"}[args.set[:3]]
+    device, policy = find_device(args.device), policy_for(args.policy, problem)
+    instances = instances_of(args.set, args.first)
     settings = {} if args.temperature is None else {"temperature": args.temperature}
     if args.validate:
-        settings = {"temperature": best_temperature(policy, device, xy.shape[1], args.validate, 320)}
+        settings = {"temperature": best_temperature(policy, device, instances[0].size, args.validate, 320)}
     file = Path(__file__).parent / "reference" / f"{args.set}.npz"
     known = np.load(file)["cost"][: args.first] if file.exists() else None
-    if known is not None and len(known) < len(xy):
+    if known is not None and len(known) < len(instances):
         raise SystemExit(f"{file} holds {len(known)} references; use --first {len(known)}")
     rows = [("greedy", STRATEGIES["greedy"](), 1)]
-    rows += [(f"cmaes {n}", STRATEGIES["cmaes"](**settings), n) for n in args.attempts]
-    rows += [(f"sampling {n}", STRATEGIES["sampling"](), n) for n in args.attempts[-1:]]
+    if policy.space.size:
+        rows += [(f"cmaes {n}", STRATEGIES["cmaes"](**settings), n) for n in args.attempts]
+    rows += [(f"sampling {n}", STRATEGIES["sampling"](), n) for n in args.attempts]
     where = torch.cuda.get_device_name() if device.type == "cuda" else "CPU"
-    print(f"{args.set}, first {len(xy)}, {where}, cmaes settings {settings or 'default'}")
+    print(f"{args.set}, first {len(instances)}, {where}, cmaes settings {settings or 'default'}")
     for name, strategy, attempts in rows:
-        cost, seconds = costs(xy, policy, strategy, attempts, device)
+        cost, seconds = costs(instances, policy, strategy, attempts, device)
         line = f"| {name:14s} | {cost.mean():.5f} |"
         if known is not None:
             gap = 100 * (cost / known - 1)
             error = 1.96 * gap.std(ddof=1) / np.sqrt(len(gap)) if len(gap) > 1 else float("nan")
             line += f" {gap.mean():.4f} % ± {error:.4f} |"
-        paper = PAPER[args.set].get(name)
+        paper = PAPER.get(args.set, {}).get(name)
         print(f"{line} {seconds:.1f} s | paper {paper if paper is not None else '-'} % |", flush=True)
 
 
