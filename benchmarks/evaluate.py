@@ -4,8 +4,8 @@
     python benchmarks/evaluate.py --set vrp100 --first 256
     python benchmarks/evaluate.py --set jssp10x10 --first 100
 
-Gaps are per instance, against the reference costs in benchmarks/reference (scripts reference_*.py). `--validate` looks at
-sampling temperatures on validation instances of another seed first and takes the best: never tune on the test set.
+Gaps are per instance, against the costs in benchmarks/reference (scripts reference_*.py). `--validate` first looks at
+sampling temperatures on validation instances of another seed and takes the best: never tune on the test set.
 """
 
 import argparse
