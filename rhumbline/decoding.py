@@ -14,6 +14,7 @@ from torch import Tensor
 from rhumbline import kernels, noise
 from rhumbline.policies import Policy
 from rhumbline.policies.attention import CLIP
+from rhumbline.policies.population import Crowd
 from rhumbline.problems import Problem
 from rhumbline.record import Record
 
@@ -47,6 +48,7 @@ class Work:
     seed: int
     attempt: int  # number of the first latent
     temperature: float
+    given: Int[Tensor, "B R L"] | None = None  # how the rollouts begin, where more than the first action is imposed
 
     @property
     def shift(self) -> Any:
@@ -108,7 +110,10 @@ def rollout(
     `chunk` bounds the rollouts worked on at once; it changes memory, never results.
     """
     memory = policy.encode(batch) if memory is None else memory
-    construct = _engine(engine, problem, policy, batch)
+    if isinstance(memory, Crowd):
+        options = {"seed": seed, "temperature": temperature, "chunk": chunk, "engine": engine}
+        return _by_member(problem, policy, batch, latents, starts, memory, attempt, **options)
+    construct = _engine(engine, problem, policy, batch, memory)
     work = Work(problem, policy, batch, memory, latents, starts, seed, attempt, temperature)
     chunk = chunk or max(1, CHUNK_ELEMENTS[starts.device.type] // problem.horizon(batch))
     (count, tried, _), per = latents.shape, starts.shape[1]
@@ -117,6 +122,18 @@ def rollout(
         for rows in _slices(count, max(1, chunk // (tried * per)))
     ]
     return _joined(parts, 0)
+
+
+def _by_member(
+    problem: Problem[Any, Any], policy: Policy[Any, Any, Any], batch: Any, latents: Float[Tensor, "B K 1"],
+    starts: Int[Tensor, "B S"], crowd: Crowd, attempt: int, **options: Any,
+) -> Rollouts:  # fmt: skip
+    """A population's rollouts, latent by latent: each instance has one member's tables at a time."""
+    parts = [
+        rollout(problem, policy, batch, one, starts, memory=crowd.pick(one[:, 0, 0].long()), attempt=attempt + k, **options)
+        for k, one in enumerate(latents.split(1, dim=1))
+    ]
+    return _joined(parts, 1)
 
 
 def _slices(length: int, step: int) -> Iterator[slice]:
@@ -132,13 +149,22 @@ def _joined(parts: list[Rollouts], axis: int) -> Rollouts:
 
 
 def _engine(
-    engine: Engine, problem: Problem[Any, Any], policy: Policy[Any, Any, Any], batch: Any
+    engine: Engine, problem: Problem[Any, Any], policy: Policy[Any, Any, Any], batch: Any, memory: Any
 ) -> Callable[..., Rollouts]:
     """The function behind an engine's name; raises if it was asked for by name and cannot run."""
     device, nodes = batch.xy.device, batch.xy.shape[1]
+    engine = _with_layer(engine, memory)
     if kernels.resolve(engine, problem.name, device, nodes, policy.architecture) == "torch":
         return _construct
     return _fused_gpu if device.type == "cuda" else _fused_tsp_cpu
+
+
+def _with_layer(engine: Engine, memory: Any) -> Engine:
+    """The engine, or plain torch where the tables come with a layer that no kernel knows."""
+    if getattr(memory, "layer", None) is None:
+        return engine
+    kernels.settled(engine, "the fused engine reads tables only, and a layer on the glimpse is not linear")
+    return "torch"
 
 
 def _construct(work: Work) -> Rollouts:
@@ -147,8 +173,9 @@ def _construct(work: Work) -> Rollouts:
     (count, tried, _), per = work.latents.shape, work.starts.shape[1]
     shift = work.shift.map(lambda x: x.repeat_interleave(per, dim=1))
     first = work.starts[:, None].expand(count, tried, per).reshape(count, -1)
+    given = first[..., None] if work.given is None else work.given
     uniform = work.uniform(horizon) if work.temperature else None
-    state, actions = problem.reset(batch, first), [first]
+    state, actions = _after(problem, batch, given), list(given.unbind(-1))
     while not problem.finished(state):
         allowed = problem.mask(state)
         logits = work.policy.logits(work.memory, shift, state, allowed)
@@ -160,6 +187,34 @@ def _construct(work: Work) -> Rollouts:
     # Finished rollouts stay at node 0; all results have the horizon's length, whatever the chunk they came from.
     sequence = torch.nn.functional.pad(sequence, (0, horizon - sequence.shape[-1]))
     return _priced(problem, batch, sequence, tried)
+
+
+def _after(problem: Problem[Any, Any], batch: Any, given: Int[Tensor, "B R L"]) -> Any:
+    """The state after imposed actions."""
+    state = problem.reset(batch, given[..., 0])
+    for action in given[..., 1:].unbind(-1):
+        state = problem.step(state, action)
+    return state
+
+
+def next_logits(
+    problem: Problem[Any, Any], policy: Policy[Any, Any, Any], batch: Any, latents: Float[Tensor, "B 1 Z"],
+    given: Int[Tensor, "B R L"], memory: Any,
+) -> Float[Tensor, "B R A"]:  # fmt: skip
+    """Scores of the action after given beginnings, -inf where it is forbidden."""
+    state = _after(problem, batch, given)
+    shift = policy.condition(memory, latents).map(lambda x: x.repeat_interleave(given.shape[1], dim=1))
+    allowed = problem.mask(state)
+    return policy.logits(memory, shift, state, allowed).masked_fill(~allowed, -torch.inf)
+
+
+@torch.no_grad()
+def complete(
+    problem: Problem[Any, Any], policy: Policy[Any, Any, Any], batch: Any, latents: Float[Tensor, "B 1 Z"],
+    given: Int[Tensor, "B R L"], memory: Any,
+) -> Rollouts:  # fmt: skip
+    """Given beginnings carried on greedily, in plain torch; results as of one latent and R starts."""
+    return _construct(Work(problem, policy, batch, memory, latents, given[..., 0], 0, 0, 0.0, given))
 
 
 def _priced(problem: Problem[Any, Any], batch: Any, sequence: Int[Tensor, "B R T"], tried: int) -> Rollouts:
@@ -232,6 +287,9 @@ def log_prob(
     Teacher forcing: all steps at once. K divides R, and sequence r belongs to latent r // (R / K).
     """
     memory = policy.encode(batch) if memory is None else memory
+    if isinstance(memory, Crowd):
+        return _score_by_member(problem, policy, batch, latents, actions, memory, engine)
+    engine = _with_layer(engine, memory)
     nodes, architecture = batch.xy.shape[1], policy.architecture
     if kernels.resolve_log_prob(engine, problem.name, actions.device, nodes, architecture) == "fused":
         return _fused_log_prob(batch, memory, policy.condition(memory, latents), actions)
@@ -242,6 +300,23 @@ def log_prob(
     logits = policy.logits(memory, shift, state, allowed).masked_fill(~allowed, -torch.inf)
     chosen = logits.log_softmax(-1).gather(-1, actions[:, :, 1:].long().flatten(1)[..., None])
     return chosen.view(*actions.shape[:2], steps).sum(-1)
+
+
+def _score_by_member(
+    problem: Problem[Any, Any], policy: Policy[Any, Any, Any], batch: Any, latents: Float[Tensor, "B K 1"],
+    actions: Int[Tensor, "B R T"], crowd: Crowd, engine: Engine,
+) -> Float[Tensor, "B R"]:  # fmt: skip
+    """Scores under a population: each member takes its own sequences, filled up to the most it has of an instance."""
+    owner = latents[..., 0].long().repeat_interleave(actions.shape[1] // latents.shape[1], dim=1)  # [B, R]
+    scores = torch.zeros(owner.shape, device=actions.device)
+    for number, memory in enumerate(crowd.members):
+        mine = owner == number
+        order = mine.int().argsort(dim=1, descending=True, stable=True)[:, : int(mine.sum(1).max())]
+        if order.shape[1]:
+            some = actions.gather(1, order[..., None].expand(-1, -1, actions.shape[2]))
+            own = log_prob(problem, policy, batch, latents[:, :1], some, memory=memory, engine=engine)
+            scores = scores.scatter_add(1, order, own * mine.gather(1, order))
+    return scores
 
 
 def _fused_log_prob(batch: Any, memory: Any, shift: Any, actions: Int[Tensor, "B R T"]) -> Float[Tensor, "B R"]:

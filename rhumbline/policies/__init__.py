@@ -10,6 +10,7 @@ from torch import Tensor, nn
 from rhumbline.policies.attention import Architecture
 from rhumbline.policies.cvrp import CVRPPolicy
 from rhumbline.policies.space import Box as Box
+from rhumbline.policies.space import Members as Members
 from rhumbline.policies.tsp import TSPPolicy
 
 I_ = TypeVar("I_", contravariant=True)  # batch
@@ -25,7 +26,7 @@ class Policy(Protocol[I_, S_, M_]):
     architecture: Any
 
     @property
-    def space(self) -> Box:
+    def space(self) -> Box | Members:
         """Latents the policy understands."""
         ...
 
