@@ -10,10 +10,11 @@ from jaxtyping import Float, Int
 from torch import Tensor
 
 from rhumbline import kernels, noise
-from rhumbline.decoding import Engine, Rollouts, rollout
+from rhumbline.decoding import Engine, Rollouts, complete, log_prob, rollout
 from rhumbline.errors import InputError
-from rhumbline.policies import Policy
+from rhumbline.policies import Members, Policy
 from rhumbline.problems import Plan, Problem
+from rhumbline.problems.symmetry import augmented
 
 X = TypeVar("X")
 
@@ -71,7 +72,7 @@ class Ledger:
             raise Spent
         return left
 
-    def enter(self, rolled: Rollouts) -> None:
+    def enter(self, rolled: Rollouts, attempts: int) -> None:
         """Count attempts and keep the cheapest solution of each instance."""
         cost, where = rolled.cost.flatten(1).min(1)
         rows = torch.arange(len(cost), device=cost.device)
@@ -81,27 +82,34 @@ class Ledger:
         better = cost < self.best
         self.best = torch.where(better, cost, self.best)
         self.actions = torch.where(better[:, None], actions, self.actions)
-        self.attempts += rolled.cost.shape[1]
+        self.attempts += attempts
 
 
 @dataclass
 class Task:
-    """Instances of one shape with everything needed to try latents on them."""
+    """Instances of one shape with everything needed to try latents on them.
+
+    With symmetric copies, the rows R of batch, memory and starts are the copies of the first instance, of the second,
+    and so on. An attempt is one trajectory per start, of any one copy.
+    """
 
     problem: Problem[Any, Any]
     policy: Policy[Any, Any, Any]
     instances: Sequence[Any]
     batch: Any
     memory: Any
-    starts: Int[Tensor, "B S"]
+    starts: Int[Tensor, "R S"]
     seed: int
     engine: Engine
     ledger: Ledger = field(default_factory=Ledger)
+    copies: int = 1
+    began: float = 0.0
+    spare: int = 0  # trajectories of each instance that are paid for and not made
 
     @property
     def count(self) -> int:
         """Number of instances."""
-        return len(self.starts)
+        return len(self.starts) // self.copies
 
     @property
     def device(self) -> torch.device:
@@ -114,31 +122,155 @@ class Task:
         nodes, architecture = self.batch.xy.shape[1], self.policy.architecture
         return kernels.resolve(self.engine, self.problem.name, self.device, nodes, architecture)
 
+    @property
+    def spent(self) -> float:
+        """The part of the budget behind us, by attempts or by the clock, whichever is larger."""
+        ledger = self.ledger
+        tried = ledger.attempts / ledger.limit if ledger.limit else 0.0
+        waited = 0.0 if ledger.deadline is None else (time.monotonic() - self.began) / (ledger.deadline - self.began)
+        return max(tried, waited)
+
+    @property
+    def incumbents(self) -> Int[Tensor, "B T"]:
+        """The cheapest sequence of each instance so far."""
+        assert self.ledger.actions is not None, "nothing has been tried"
+        return self.ledger.actions
+
     def uniforms(self, count: int) -> Float[Tensor, "B K Z 2"]:
         """Noise for the next `count` latents of each instance; the same whatever else is in the batch."""
-        attempt = self.ledger.attempts + torch.arange(count, device=self.device)
-        return noise.latents(self.seed, self.batch.key, attempt, self.policy.space.size)
+        attempt = self.ledger.attempts // self.copies + torch.arange(count, device=self.device)
+        return noise.latents(self.seed, self.batch.key[:: self.copies], attempt, self.policy.space.size)
 
-    def rollout(self, latents: Float[Tensor, "B K Z"], temperature: float) -> Rollouts:
-        """One attempt with each latent on each instance: the only way to spend budget, and it cannot be overspent."""
-        wanted = latents.shape[1]
-        allowed, parts = self.ledger.room(wanted), list[Rollouts]()
+    def spread(self, each: Tensor) -> Tensor:
+        """What is given for each instance, for each of its copies."""
+        return each.repeat_interleave(self.copies, dim=0)
+
+    def merged(self, rolled: Rollouts) -> Rollouts:
+        """The cheapest copy of each (instance, latent, start)."""
+        if self.copies == 1:
+            return rolled
+        cost, best = rolled.cost.unflatten(0, (self.count, self.copies)).min(1)
+        actions = rolled.actions.unflatten(0, (self.count, self.copies))
+        where = best[:, None, ..., None].expand(-1, -1, -1, -1, actions.shape[-1])
+        return Rollouts(cost, actions.gather(1, where)[:, 0])
+
+    def rollout(
+        self, latents: Float[Tensor, "B K Z"], temperature: float, starts: Int[Tensor, "B *K C"] | None = None
+    ) -> Rollouts:
+        """Each latent on each instance, on all copies: what is returned is the best copy of each start.
+
+        `starts` takes the place of the usual ones: the same for all latents, or [B, K, C] with each latent's own.
+        """
+        own = {} if starts is None else {"starts": self.spread(starts)}
+        return self.merged(self.each_copy(self.spread(latents), temperature, **own))
+
+    def each_copy(
+        self, latents: Float[Tensor, "R K Z"], temperature: float, *, memory: Any = None,
+        starts: Int[Tensor, "R *K C"] | None = None,
+    ) -> Rollouts:  # fmt: skip
+        """The same with every copy apart and, if wanted, other tables. Cannot be overspent: raises `Spent` instead."""
+        starts = self.starts if starts is None else starts
         size = self.problem.horizon(self.batch)
-        work = self.starts.numel() * size**2
-        for piece in latents[:, :allowed].split(max(1, PIECE[self.device.type] // work), dim=1):
-            if parts:
-                self.ledger.room(1)
-            parts.append(self._try(piece, temperature))
-            self.ledger.enter(parts[-1])
-        if allowed < wanted:
-            raise Spent
+        most = max(1, PIECE[self.device.type] // (len(starts) * starts.shape[-1] * size**2))
+        parts = list[Rollouts]()
+        for at in range(0, latents.shape[1], most):
+            some = slice(at, min(at + most, latents.shape[1]))
+            own = starts[:, some] if starts.ndim == 3 else starts
+            parts.append(self._piece(latents[:, some], temperature, memory=memory, starts=own))
         return Rollouts(torch.cat([p.cost for p in parts], 1), torch.cat([p.actions for p in parts], 1))
 
-    def _try(self, latents: Float[Tensor, "B K Z"], temperature: float) -> Rollouts:
-        return rollout(
-            self.problem, self.policy, self.batch, latents, self.starts, seed=self.seed, attempt=self.ledger.attempts,
-            temperature=temperature, memory=self.memory, engine=self.engine,
-        )  # fmt: skip
+    def complete(
+        self, latents: Float[Tensor, "R 1 Z"], given: Int[Tensor, "R C L"], memory: Any = None
+    ) -> tuple[Float[Tensor, "R C"], Int[Tensor, "R C T"]]:
+        """Beginnings carried on greedily. Each counts as one trajectory, however much of it was given."""
+        memory, size = self.memory if memory is None else memory, self.problem.horizon(self.batch)
+        most = max(1, PIECE[self.device.type] // (len(given) * size**2))
+        parts = list[Rollouts]()
+        for some in given.split(most, dim=1):
+            made = self._granted(some.shape[1], self.copies)
+            if made:
+                parts.append(complete(self.problem, self.policy, self.batch, latents, some[:, :made], memory))
+                self._enter(parts[-1], made * self.copies)
+            if made < some.shape[1]:
+                raise Spent
+        return torch.cat([p.cost[:, 0] for p in parts], 1), torch.cat([p.actions[:, 0] for p in parts], 1)
+
+    def score(
+        self, rows: slice, latents: Float[Tensor, "R K Z"], actions: Int[Tensor, "R V T"], memory: Any
+    ) -> Float[Tensor, "R V"]:
+        """Log-probabilities of sequences for some rows, with gradients; it makes no solutions and costs no attempts."""
+        engine = self.engine if self.device.type == "cuda" else "torch"  # the CPU's kernels are for rollouts only
+        return log_prob(self.problem, self.policy, self.batch[rows], latents, actions, memory=memory, engine=engine)
+
+    def _granted(self, wanted: int, size: int) -> int:
+        """How many of `wanted` things, of `size` trajectories per instance each, the budget still allows."""
+        per = self.starts.shape[1]
+        short = -(-(wanted * size - self.spare) // per)
+        allowed = self.ledger.room(short) if short > 0 else 0
+        return min(wanted, (self.spare + allowed * per) // size)
+
+    def _enter(self, rolled: Rollouts, trajectories: int) -> None:
+        """Keep what is good and pay, in whole attempts; what an attempt has left over is used up next."""
+        per = self.starts.shape[1]
+        attempts = max(0, -(-(trajectories - self.spare) // per))
+        self.spare += attempts * per - trajectories
+        together = rolled.map(lambda x: x.unflatten(0, (self.count, -1)).flatten(1, 2))
+        self.ledger.enter(together, attempts)
+
+    def _piece(self, latents: Float[Tensor, "R K Z"], temperature: float, **own: Any) -> Rollouts:
+        """Rollouts between two looks at the clock; where the budget ends, as many of them as it allows."""
+        each, wanted = own["starts"].shape[-1], latents.shape[1]
+        made = self._granted(wanted, each * self.copies)
+        if made:
+            rolled = self._try(latents[:, :made], temperature, **own | {"starts": first(own["starts"], made)})
+            self._enter(rolled, made * each * self.copies)
+            if made == wanted:
+                return rolled
+        if self.copies > 1 and (copies := self._granted(self.copies - 1, each)):  # not enough for all copies
+            rows = torch.arange(len(latents), device=self.device).view(-1, self.copies)[:, :copies].flatten()
+            starts = first(own["starts"][:, made:] if own["starts"].ndim == 3 else own["starts"], 1)
+            rolled = self._try(latents[:, made : made + 1], temperature, **own | {"starts": starts}, rows=rows)
+            self._enter(rolled, copies * each)
+        raise Spent
+
+    def _try(
+        self, latents: Float[Tensor, "R K Z"], temperature: float, *, memory: Any = None,
+        starts: Int[Tensor, "R *K C"] | None = None, rows: Int[Tensor, "r"] | None = None,
+    ) -> Rollouts:  # fmt: skip
+        """Rollouts of all rows or of some. Latents with starts of their own are rolled out one after the other."""
+        memory, starts = self.memory if memory is None else memory, self.starts if starts is None else starts
+        number, batch = self.ledger.attempts // self.copies, self.batch
+        if rows is not None:
+            batch, memory, latents, starts = batch[rows], memory[rows], latents[rows], starts[rows]
+        options = {"seed": self.seed, "temperature": temperature, "memory": memory, "engine": self.engine}
+        if starts.ndim == 2:
+            return rollout(self.problem, self.policy, batch, latents, starts, attempt=number, **options)
+        parts = [
+            rollout(self.problem, self.policy, batch, latents[:, k : k + 1], starts[:, k], attempt=number + k, **options)
+            for k in range(latents.shape[1])
+        ]
+        return Rollouts(torch.cat([p.cost for p in parts], 1), torch.cat([p.actions for p in parts], 1))
+
+
+def first(starts: Int[Tensor, "R *K C"], count: int) -> Int[Tensor, "R *k C"]:
+    """The starts of the first latents, if each latent has its own."""
+    return starts[:, :count] if starts.ndim == 3 else starts
+
+
+def box_size(task: Task) -> int:
+    """Dimensions of the latent space; raises where there is none to search."""
+    space = task.policy.space
+    if isinstance(space, Members):
+        raise InputError("this policy is a population, without a latent space; use --search population")
+    if not space.size:
+        raise InputError("this policy has no latent space to search; use --search sampling or greedy")
+    return space.size
+
+
+def engine_for(strategy: Any, engine: Engine) -> Engine:
+    """The engine a strategy can run on: plain torch for one that says in `plain` why; an error if fused is a must."""
+    reason: str = getattr(strategy, "plain", "")
+    return kernels.settled(engine, reason) if reason else engine
 
 
 def usual_temperature(task: "Task") -> float:
@@ -148,6 +280,11 @@ def usual_temperature(task: "Task") -> float:
     """
     nodes = task.batch.xy.shape[1]
     return 1.0 if nodes <= 101 else 0.3 if nodes <= 151 else 0.1  # a depot does not count
+
+
+def chosen_temperature(task: "Task", wanted: float | None) -> float:
+    """The temperature a user wants, or the usual one."""
+    return usual_temperature(task) if wanted is None else wanted
 
 
 def check_settings(population: int, temperature: float | None) -> None:
@@ -160,14 +297,17 @@ def check_settings(population: int, temperature: float | None) -> None:
 
 @runtime_checkable
 class Strategy(Protocol[X]):
-    """A way to search: a frozen dataclass of settings. `init` makes its state, `step` tries some latents."""
+    """A way to search: a frozen dataclass of settings. `init` makes its state, `step` tries some latents.
+
+    A strategy that no kernel can serve has a class variable `plain` with the reason.
+    """
 
     def init(self, task: Task) -> X:
         """The state before the first step."""
         ...
 
     def step(self, task: Task, state: X) -> tuple[X | None, Float[Tensor, "B K Z"], Rollouts]:
-        """Try some latents through `task.rollout`. A state of None ends the search."""
+        """Try something through `task.rollout`, `each_copy` or `complete`: the only ways to spend. None ends the search."""
         ...
 
 
@@ -179,15 +319,16 @@ def make_task(
     seed: int = 0,
     device: torch.device | None = None,
     engine: Engine = "auto",
+    augment: int = 1,
 ) -> Task:
-    """A task for instances of one shape: moved to the device and encoded."""
+    """A task for instances of one shape: in so many symmetric copies, moved to the device and encoded."""
     device = device or torch.device("cpu")
-    batch = problem.collate(instances).to(device)
+    batch = augmented(problem.collate(instances), augment).to(device)
     kernels.resolve(engine, problem.name, device, batch.xy.shape[1], policy.architecture)  # refuse before any work
     policy = policy.to(device)
     with torch.no_grad():
         memory = policy.encode(batch)
-    return Task(problem, policy, instances, batch, memory, problem.starts(batch), seed, engine)
+    return Task(problem, policy, instances, batch, memory, problem.starts(batch), seed, engine, copies=augment)
 
 
 def stream(strategy: Strategy[Any], task: Task, budget: Budget) -> Iterator[Progress]:
@@ -195,6 +336,7 @@ def stream(strategy: Strategy[Any], task: Task, budget: Budget) -> Iterator[Prog
     began = time.monotonic()
     task.ledger.limit = budget.attempts
     task.ledger.deadline = began + budget.seconds if budget.seconds else None
+    task.began, task.engine = began, engine_for(strategy, task.engine)
     state = strategy.init(task)
     while state is not None:
         before, tried, latest = task.ledger.attempts, None, None
@@ -205,7 +347,7 @@ def stream(strategy: Strategy[Any], task: Task, budget: Budget) -> Iterator[Prog
             state = None
         best = task.ledger.best
         if best is not None and task.ledger.attempts > before:
-            shown, scale = best if latest is None else latest, task.batch.scale
+            shown, scale = best if latest is None else latest, task.batch.scale[:: task.copies]
             yield Progress(task.ledger.attempts, time.monotonic() - began, best * scale, shown * scale, tried)
 
 

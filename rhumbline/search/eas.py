@@ -1,0 +1,183 @@
+"""Efficient active search: a few parameters of each instance learn from its own rollouts (spec 4.4).
+
+A step samples `passes` attempts, then one update of Adam raises the likelihood of sequences that are cheaper than the
+mean over their starts, and of the incumbent. Parameters belong to one row (instance or symmetric copy), and losses are
+summed over rows, so that a row learns the same alone or among thousands. Scoring makes no solutions and costs no
+attempts.
+"""
+
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+from typing import Any, ClassVar
+
+import torch
+from jaxtyping import Float
+from torch import Tensor
+
+from rhumbline.decoding import CHUNK_ELEMENTS, Rollouts
+from rhumbline.errors import InputError
+from rhumbline.policies.attention import Layer, Memory
+from rhumbline.search.run import Task
+
+
+@dataclass(frozen=True)
+class Adaptation:
+    """What is learnt and under which latents."""
+
+    latents: Float[Tensor, "R L Z"]
+    parameters: tuple[Tensor, ...]
+    optimiser: torch.optim.Optimizer
+
+
+@dataclass(frozen=True)
+class Rates:
+    """Constants of a problem: step size of Adam and the weight of the incumbent's likelihood."""
+
+    rate: float
+    imitation: float
+
+
+@dataclass(frozen=True)
+class Learning:
+    """Settings that both variants share. None takes the published constant of the problem."""
+
+    USUAL: ClassVar[dict[str, Rates]] = {}
+
+    passes: int = 8  # attempts on an instance between two updates, over all its copies
+    rate: float | None = None
+    imitation: float | None = None
+
+    def __post_init__(self) -> None:
+        if self.passes < 1 or not (self.rate is None or self.rate >= 0):
+            raise InputError("active search needs passes of at least 1 and a rate of at least 0")
+        if not (self.imitation is None or self.imitation >= 0):
+            raise InputError(f"imitation must be at least 0, not {self.imitation}")
+
+    def rates(self, task: Task) -> Rates:
+        """The settings, or what is usual for the problem."""
+        usual = self.USUAL.get(task.problem.name, self.USUAL["tsp"])
+        return Rates(
+            usual.rate if self.rate is None else self.rate,
+            usual.imitation if self.imitation is None else self.imitation,
+        )
+
+    def parameters(self, task: Task) -> tuple[Tensor, ...]:
+        """What will be learnt, for every row; at first it changes nothing."""
+        raise NotImplementedError
+
+    def tables(self, task: Task, memory: Memory, parameters: tuple[Tensor, ...]) -> Memory:
+        """The tables of some rows with their parameters in place."""
+        raise NotImplementedError
+
+    def init(self, task: Task) -> Adaptation:
+        """Begin at the centre of the latent space."""
+        return self.from_latents(task, task.policy.space.centre((task.count, 1), task.device))
+
+    def from_latents(self, task: Task, latents: Float[Tensor, "B L Z"]) -> Adaptation:
+        """Begin with given latents, which take turns."""
+        if not isinstance(task.memory, Memory):
+            raise InputError("active search adapts one decoder, and this policy is a population; use --search population")
+        parameters = tuple(p.requires_grad_(True) for p in self.parameters(task))
+        return Adaptation(task.spread(latents), parameters, torch.optim.Adam(parameters, lr=self.rates(task).rate))
+
+    def step(self, task: Task, state: Adaptation) -> tuple[Adaptation, Float[Tensor, "B K Z"], Rollouts]:
+        """Sample, then learn from it."""
+        latents, rolled = self.improved(task, state)
+        return state, latents[:: task.copies], task.merged(rolled)
+
+    def improved(self, task: Task, state: Adaptation) -> tuple[Float[Tensor, "R K Z"], Rollouts]:
+        """What was sampled before the update, of every copy."""
+        tried = max(1, self.passes // task.copies)
+        latents = state.latents.repeat(1, -(-tried // state.latents.shape[1]), 1)[:, :tried]
+        with torch.no_grad():
+            memory = self.tables(task, task.memory, state.parameters)
+        rolled = task.each_copy(latents, 1.0, memory=memory)
+        self.learn(task, state, latents, rolled)
+        return latents, rolled
+
+    def learn(self, task: Task, state: Adaptation, latents: Float[Tensor, "R K Z"], rolled: Rollouts) -> None:
+        """One update. Gradients go to the parameters and to nothing else."""
+        weight = advantages(task, rolled)
+        total = [torch.zeros_like(p) for p in state.parameters]
+        for rows in chunks(task, rolled):
+            own = tuple(p[rows] for p in state.parameters)
+            with torch.enable_grad():
+                loss = self.loss(task, rows, state, own, latents, rolled.actions, weight)
+                gradients = torch.autograd.grad(loss, own)
+            for whole, part in zip(total, gradients, strict=True):
+                whole[rows] = part
+        for parameter, gradient in zip(state.parameters, total, strict=True):
+            parameter.grad = gradient
+        state.optimiser.step()
+
+    def loss(
+        self, task: Task, rows: slice, state: Adaptation, own: tuple[Tensor, ...], latents: Float[Tensor, "R K Z"],
+        actions: Tensor, weight: Float[Tensor, "R K S"],
+    ) -> Float[Tensor, ""]:  # fmt: skip
+        """REINFORCE on the samples, and the likelihood of the incumbent under the latents in use."""
+        memory = self.tables(task, task.memory[rows], own)
+        scores = task.score(rows, latents[rows], actions[rows].flatten(1, 2), memory)
+        best = task.spread(task.incumbents)[rows, None].expand(-1, state.latents.shape[1], -1)
+        likelihood = task.score(rows, state.latents[rows], best, memory).mean(1)
+        return (weight[rows].flatten(1) * scores).sum() - self.rates(task).imitation * likelihood.sum()
+
+
+def advantages(task: Task, rolled: Rollouts) -> Float[Tensor, "R K S"]:
+    """Cost above the mean over starts, in lengths of the unit square whatever the file's metric; sums to a mean."""
+    cost = rolled.cost
+    if getattr(task.batch, "distance", None) is not None:
+        best = rolled.actions[:, 0, :1].long()
+        straight = task.problem.cost(replace(task.batch, distance=None), best)
+        cost = cost * (straight / cost[:, 0, :1].clamp(min=1e-9))[..., None]
+    return (cost - cost.mean(2, keepdim=True)) / (cost.shape[1] * cost.shape[2])
+
+
+def chunks(task: Task, rolled: Rollouts) -> Iterator[slice]:
+    """Rows whose scores fit into memory together."""
+    _, tried, starts, steps = rolled.actions.shape
+    most = max(1, 4 * CHUNK_ELEMENTS[task.device.type] // (tried * starts * steps * task.batch.xy.shape[1]))
+    return (slice(at, at + most) for at in range(0, len(rolled.actions), most))
+
+
+@dataclass(frozen=True)
+class EASEmb(Learning):
+    """Learns the embeddings in the final product, a table of nodes x width; glimpse and context keep theirs.
+
+    It changes nothing but the tables `pointer` and `embedding`, so the fused engines serve it.
+    """
+
+    USUAL: ClassVar[dict[str, Rates]] = {"tsp": Rates(0.0032, 0.0058), "cvrp": Rates(0.0049, 0.0063)}
+
+    def parameters(self, task: Task) -> tuple[Tensor, ...]:
+        """A copy of the embeddings."""
+        return (task.memory.embedding.detach().clone(),)
+
+    def tables(self, task: Task, memory: Memory, parameters: tuple[Tensor, ...]) -> Memory:
+        """Pointers made of the copy."""
+        policy: Any = task.policy
+        return policy.pointed(memory, parameters[0])
+
+
+@dataclass(frozen=True)
+class EASLay(Learning):
+    """Learns a residual layer on the glimpse, before its output projection.
+
+    The policy folds the value biases out of the glimpse, so the layer sees it without them: a layer with another bias.
+    """
+
+    USUAL: ClassVar[dict[str, Rates]] = {"tsp": Rates(0.0032, 0.012), "cvrp": Rates(0.0041, 0.013)}
+    plain: ClassVar[str] = "a layer on the glimpse is not linear, so no table of the fused engine can hold it"
+
+    def parameters(self, task: Task) -> tuple[Tensor, ...]:
+        """Random weights into the layer (Xavier, from the seed), zeros out of it."""
+        rows, width = len(task.starts), task.policy.architecture.width
+        bound = (3.0 / width) ** 0.5
+        rng = torch.Generator().manual_seed(task.seed)
+        into = bound * (2.0 * torch.rand(width + 1, width, generator=rng) - 1.0).to(task.device)
+        into = into.expand(rows, -1, -1)
+        zeros = torch.zeros(rows, width + 1, width, device=task.device)
+        return into[:, :-1].clone(), into[:, -1:].clone(), zeros[:, :-1].clone(), zeros[:, -1:].clone()
+
+    def tables(self, task: Task, memory: Memory, parameters: tuple[Tensor, ...]) -> Memory:
+        """The same tables and the layer."""
+        return replace(memory, layer=Layer(*parameters))
