@@ -17,7 +17,7 @@ from rhumbline.problems import PROBLEMS
 from rhumbline.problems.cvrp import CVRPInstance
 from rhumbline.problems.tsp import TSPInstance, from_array
 from rhumbline.search.cmaes import CMAES
-from rhumbline.search.run import Budget, Progress, Solution, Strategy, Task, make_task, search
+from rhumbline.search.run import Budget, Progress, Solution, Strategy, Task, engine_for, make_task, search
 
 DEFAULT_BUDGET = Budget(attempts=1600, seconds=30.0)
 
@@ -58,14 +58,14 @@ def numbers_of(nested: Sequence[Any]) -> np.ndarray:
         raise InputError(f"nested lists must hold numbers in rows of equal length ({error})") from error
 
 
-def grouped(instances: Sequence[Any]) -> list[Group]:
-    """Groups of one problem and shape, in order of first appearance, none larger than memory allows."""
+def grouped(instances: Sequence[Any], copies: int = 1) -> list[Group]:
+    """Groups of one problem and shape, in order of first appearance, none larger than memory allows for its copies."""
     shapes: dict[tuple[str, int, bool], list[int]] = {}
     for place, instance in enumerate(instances):
         shapes.setdefault((instance.problem, instance.size, instance.metric == "EXACT_2D"), []).append(place)
     groups: list[Group] = []
     for (_, size, _), places in shapes.items():
-        most = max(1, GROUP_ELEMENTS // (16 * min(size, 200) * size))
+        most = max(1, GROUP_ELEMENTS // (16 * min(size, 200) * size * max(1, copies)))
         for at in range(0, len(places), most):
             some = tuple(places[at : at + most])
             groups.append(Group(some, tuple(instances[p] for p in some)))
@@ -122,12 +122,13 @@ def tasks(
     seed: int,
     device: torch.device,
     engine: Engine,
+    augment: int = 1,
 ) -> Iterator[tuple[Group, Task]]:
     """Each group with its task, encoded only when its turn comes."""
-    for group in grouped(instances):
+    for group in grouped(instances, augment):
         problem = group.instances[0].problem
-        task = make_task(PROBLEMS[problem], policies[problem], group.instances, seed=seed, device=device, engine=engine)
-        yield group, task
+        options: dict[str, Any] = {"seed": seed, "device": device, "engine": engine, "augment": augment}
+        yield group, make_task(PROBLEMS[problem], policies[problem], group.instances, **options)
 
 
 def prepare(
@@ -137,6 +138,7 @@ def prepare(
     seed: int = 0,
     device: str = "auto",
     engine: Engine = "auto",
+    augment: int = 1,
 ) -> Task:
     """A task to `stream` over: instances of one problem and size, encoded on the device."""
     instances = instances_of(source)
@@ -145,7 +147,7 @@ def prepare(
         found = ", ".join(f"{problem} of {size}" for problem, size in shapes) or "none"
         raise InputError(f"a task needs instances of one problem and size, not {found}; `solve` groups them by itself")
     policies = policies_of(instances, policy)
-    return next(tasks(instances, policies, seed=seed, device=find_device(device), engine=engine))[1]
+    return next(tasks(instances, policies, seed=seed, device=find_device(device), engine=engine, augment=augment))[1]
 
 
 def solve(
@@ -158,19 +160,23 @@ def solve(
     seed: int = 0,
     device: str = "auto",
     engine: Engine = "auto",
+    augment: int = 1,
     watch: Callable[[Progress], None] | None = None,
 ) -> list[Solution]:
     """Verified solutions, in the order given. Instances of one size are solved together and share the seconds.
 
-    Without a budget: 1600 attempts or 30 seconds, whichever comes first. Ctrl-C ends the search early and returns what
+    Without a budget: 1600 attempts or 30 seconds, whichever comes first. `augment` 8 shares the attempts among the
+    symmetries of the square (routing only). Ctrl-C ends the search early and returns what
     was found; instances not reached by then are left out.
     """
     instances = instances_of(source)
     budget = DEFAULT_BUDGET if attempts is None and seconds is None else Budget(attempts, seconds)
     policies = policies_of(instances, policy)
     solutions: dict[int, Solution] = {}
-    for group, task in tasks(instances, policies, seed=seed, device=find_device(device), engine=engine):
-        found, interrupted = search(strategy or CMAES(), task, budget, watch)
+    strategy = strategy or CMAES()
+    where: dict[str, Any] = {"device": find_device(device), "engine": engine_for(strategy, engine), "augment": augment}
+    for group, task in tasks(instances, policies, seed=seed, **where):
+        found, interrupted = search(strategy, task, budget, watch)
         solutions |= dict(zip(group.places, found, strict=False))
         if interrupted:
             break

@@ -49,7 +49,16 @@ Seconds = Annotated[
         callback=positive, metavar="S", help="Stop after so many seconds; equally sized instances share them."
     ),
 ]
-Search = Annotated[str, typer.Option(help="cmaes, sampling, greedy or uniform.")]
+Search = Annotated[
+    str,
+    typer.Option(
+        help="cmaes, sampling, greedy, uniform, fixed, population, eas-emb, eas-lay, sgbs, sgbs-eas or cmaes-eas."
+    ),
+]
+Augment = Annotated[
+    int,
+    typer.Option(min=1, max=8, metavar="N", help="Share the attempts among N (8) symmetries of the plane; routing only."),
+]
 PolicyName = Annotated[str | None, typer.Option("--policy", help="A shipped checkpoint's name or a path. [by problem]")]
 Seed = Annotated[int, typer.Option(min=0, max=LARGEST_SEED, metavar="N", help="Equal seeds give equal attempts.")]
 Threads = Annotated[int | None, typer.Option(min=1, metavar="N", help="Threads on a CPU. [all cores]")]
@@ -70,6 +79,7 @@ def solve(
     search: Search = "cmaes",
     policy: PolicyName = None,
     settings: Settings = None,
+    augment: Augment = 1,
     seed: Seed = 0,
     device: Annotated[Device, typer.Option(help="auto is a GPU if there is one.")] = Device.auto,
     engine: Annotated[Engine, typer.Option(help="fused is the quick one; on a CPU it needs numba.")] = Engine.auto,
@@ -94,7 +104,7 @@ def solve(
         places = solving.Places(output, plot)
         talk = solving.Talk(as_json, quiet)
         where = (device.value, engine.value, threads)
-        request = solving.Request(strategy, search, policy, attempts, seconds, seed, *where)
+        request = solving.Request(strategy, search, policy, attempts, seconds, seed, *where, augment)
         return solving.solve_files(files, request, places, talk)
 
     raise typer.Exit(conclude(body))

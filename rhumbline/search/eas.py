@@ -97,6 +97,8 @@ class Learning:
 
     def learn(self, task: Task, state: Adaptation, latents: Float[Tensor, "R K Z"], rolled: Rollouts) -> None:
         """One update. Gradients go to the parameters and to nothing else."""
+        if rolled.actions.shape[3] < 2:
+            return  # nothing was decided
         weight = advantages(task, rolled)
         total = [torch.zeros_like(p) for p in state.parameters]
         for rows in chunks(task, rolled):
@@ -163,9 +165,10 @@ class EASLay(Learning):
     """Learns a residual layer on the glimpse, before its output projection.
 
     The policy folds the value biases out of the glimpse, so the layer sees it without them: a layer with another bias.
+    Rates are a tenth of the published ones, whose first update throws the shipped policy off (docs/search.md).
     """
 
-    USUAL: ClassVar[dict[str, Rates]] = {"tsp": Rates(0.0032, 0.012), "cvrp": Rates(0.0041, 0.013)}
+    USUAL: ClassVar[dict[str, Rates]] = {"tsp": Rates(0.00032, 0.012), "cvrp": Rates(0.00041, 0.013)}
     plain: ClassVar[str] = "a layer on the glimpse is not linear, so no table of the fused engine can hold it"
 
     def parameters(self, task: Task) -> tuple[Tensor, ...]:

@@ -1,6 +1,6 @@
 """The paper's open question: search the latent space first, then adapt from the best latents found."""
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
 import torch
 from jaxtyping import Float
@@ -36,15 +36,21 @@ class CMAESEAS:
     passes: int = 8
     rate: float | None = None
     imitation: float | None = None
-    search: CMAES = field(init=False, repr=False, compare=False)
-    learning: EASEmb = field(init=False, repr=False, compare=False)
 
     def __post_init__(self) -> None:
         if not 0.0 <= self.share <= 1.0 or self.kept < 1:
             raise InputError("cmaes-eas needs a share from 0 to 1 and at least 1 kept latent")
-        search = CMAES(self.components, self.population, self.sigma, self.temperature)
-        object.__setattr__(self, "search", search)
-        object.__setattr__(self, "learning", EASEmb(self.passes, self.rate, self.imitation))
+        _ = self.search, self.learning  # which refuse wrong settings
+
+    @property
+    def search(self) -> CMAES:
+        """The first phase."""
+        return CMAES(self.components, self.population, self.sigma, self.temperature)
+
+    @property
+    def learning(self) -> EASEmb:
+        """The second phase."""
+        return EASEmb(self.passes, self.rate, self.imitation)
 
     def init(self, task: Task) -> Phases:
         """Nothing seen yet; without any search the adaptation would begin at the centre."""

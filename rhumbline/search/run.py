@@ -169,14 +169,12 @@ class Task:
         starts: Int[Tensor, "R *K C"] | None = None,
     ) -> Rollouts:  # fmt: skip
         """The same with every copy apart and, if wanted, other tables. Cannot be overspent: raises `Spent` instead."""
-        starts = self.starts if starts is None else starts
-        size = self.problem.horizon(self.batch)
-        most = max(1, PIECE[self.device.type] // (len(starts) * starts.shape[-1] * size**2))
+        each, size = (self.starts if starts is None else starts).shape[-1], self.problem.horizon(self.batch)
+        most = max(1, PIECE[self.device.type] // (len(latents) * each * size**2))
         parts = list[Rollouts]()
         for at in range(0, latents.shape[1], most):
             some = slice(at, min(at + most, latents.shape[1]))
-            own = starts[:, some] if starts.ndim == 3 else starts
-            parts.append(self._piece(latents[:, some], temperature, memory=memory, starts=own))
+            parts.append(self._piece(latents[:, some], temperature, each, Changes(memory, of_latents(starts, some))))
         return Rollouts(torch.cat([p.cost for p in parts], 1), torch.cat([p.actions for p in parts], 1))
 
     def complete(
@@ -192,6 +190,11 @@ class Task:
                 parts.append(complete(self.problem, self.policy, self.batch, latents, some[:, :made], memory))
                 self._enter(parts[-1], made * self.copies)
             if made < some.shape[1]:
+                rows, copies = self._last_copies(1)
+                end = complete(
+                    self.problem, self.policy, self.batch[rows], latents[rows], some[rows, made : made + 1], memory[rows]
+                )
+                self._enter(end, copies)
                 raise Spent
         return torch.cat([p.cost[:, 0] for p in parts], 1), torch.cat([p.actions[:, 0] for p in parts], 1)
 
@@ -206,6 +209,8 @@ class Task:
         """How many of `wanted` things, of `size` trajectories per instance each, the budget still allows."""
         per = self.starts.shape[1]
         short = -(-(wanted * size - self.spare) // per)
+        if short <= 0 and self.ledger.deadline is not None and time.monotonic() >= self.ledger.deadline:
+            raise Spent
         allowed = self.ledger.room(short) if short > 0 else 0
         return min(wanted, (self.spare + allowed * per) // size)
 
@@ -217,31 +222,37 @@ class Task:
         together = rolled.map(lambda x: x.unflatten(0, (self.count, -1)).flatten(1, 2))
         self.ledger.enter(together, attempts)
 
-    def _piece(self, latents: Float[Tensor, "R K Z"], temperature: float, **own: Any) -> Rollouts:
+    def _piece(
+        self, latents: Float[Tensor, "R K Z"], temperature: float, each: int, changes: "Changes"
+    ) -> Rollouts:
         """Rollouts between two looks at the clock; where the budget ends, as many of them as it allows."""
-        each, wanted = own["starts"].shape[-1], latents.shape[1]
+        wanted = latents.shape[1]
         made = self._granted(wanted, each * self.copies)
         if made:
-            rolled = self._try(latents[:, :made], temperature, **own | {"starts": first(own["starts"], made)})
+            rolled = self._try(latents[:, :made], temperature, *changes.part(slice(made)))
             self._enter(rolled, made * each * self.copies)
             if made == wanted:
                 return rolled
-        if self.copies > 1 and (copies := self._granted(self.copies - 1, each)):  # not enough for all copies
-            rows = torch.arange(len(latents), device=self.device).view(-1, self.copies)[:, :copies].flatten()
-            starts = first(own["starts"][:, made:] if own["starts"].ndim == 3 else own["starts"], 1)
-            rolled = self._try(latents[:, made : made + 1], temperature, **own | {"starts": starts}, rows=rows)
-            self._enter(rolled, copies * each)
+        rows, copies = self._last_copies(each)
+        last = slice(made, made + 1)
+        self._enter(self._try(latents[rows, last], temperature, *changes.part(last, rows)), copies * each)
         raise Spent
 
-    def _try(
-        self, latents: Float[Tensor, "R K Z"], temperature: float, *, memory: Any = None,
-        starts: Int[Tensor, "R *K C"] | None = None, rows: Int[Tensor, "r"] | None = None,
-    ) -> Rollouts:  # fmt: skip
+    def _last_copies(self, each: int) -> tuple[Int[Tensor, "r"], int]:
+        """Rows of the first copies, as many as the end of the budget is enough for; raises `Spent` if for none."""
+        copies = self._granted(self.copies - 1, each) if self.copies > 1 else 0
+        if not copies:
+            raise Spent
+        return torch.arange(len(self.starts), device=self.device).view(-1, self.copies)[:, :copies].flatten(), copies
+
+    def _try(self, latents: Float[Tensor, "r K Z"], temperature: float, *changed: "Changes") -> Rollouts:
         """Rollouts of all rows or of some. Latents with starts of their own are rolled out one after the other."""
-        memory, starts = self.memory if memory is None else memory, self.starts if starts is None else starts
-        number, batch = self.ledger.attempts // self.copies, self.batch
-        if rows is not None:
-            batch, memory, latents, starts = batch[rows], memory[rows], latents[rows], starts[rows]
+        memory, batch, starts, number = self.memory, self.batch, self.starts, self.ledger.attempts // self.copies
+        for changes in changed:
+            memory = memory if changes.memory is None else changes.memory
+            starts = starts if changes.starts is None else changes.starts
+            if changes.rows is not None:
+                batch, memory, starts = batch[changes.rows], memory[changes.rows], starts[changes.rows]
         options = {"seed": self.seed, "temperature": temperature, "memory": memory, "engine": self.engine}
         if starts.ndim == 2:
             return rollout(self.problem, self.policy, batch, latents, starts, attempt=number, **options)
@@ -252,9 +263,24 @@ class Task:
         return Rollouts(torch.cat([p.cost for p in parts], 1), torch.cat([p.actions for p in parts], 1))
 
 
-def first(starts: Int[Tensor, "R *K C"], count: int) -> Int[Tensor, "R *k C"]:
-    """The starts of the first latents, if each latent has its own."""
-    return starts[:, :count] if starts.ndim == 3 else starts
+@dataclass(frozen=True)
+class Changes:
+    """What rollouts read instead of the task's own."""
+
+    memory: Any = None
+    starts: Int[Tensor, "R *K C"] | None = None
+    rows: Int[Tensor, "r"] | None = None  # only these; memory and starts are those of all rows
+
+    def part(self, some: slice, rows: Int[Tensor, "r"] | None = None) -> "tuple[Changes] | tuple[()]":
+        """The changes for some latents and rows; nothing if nothing is changed."""
+        if self.memory is None and self.starts is None and rows is None:
+            return ()
+        return (Changes(self.memory, of_latents(self.starts, some), rows),)
+
+
+def of_latents(starts: Int[Tensor, "R *K C"] | None, some: slice) -> Int[Tensor, "R *k C"] | None:
+    """The starts of some latents, if each latent has its own."""
+    return starts[:, some] if starts is not None and starts.ndim == 3 else starts
 
 
 def box_size(task: Task) -> int:

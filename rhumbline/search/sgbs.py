@@ -6,7 +6,7 @@ trajectory, although part of it was given; as many as there are starts make an a
 ends of the first nodes and tries their likeliest action again; here they are kept, and one more action is tried.
 """
 
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from typing import ClassVar
 
 import torch
@@ -92,13 +92,17 @@ class Alternation:
 class SGBSEAS(BeamSizes):
     """In turns: one update of active search with a layer, then a beam from the best starts of what it sampled."""
 
-    rate: float | None = None  # None: 0.00815 (tsp) or 0.0041 (cvrp)
+    rate: float | None = None  # None: 0.000815 (tsp) or 0.00041 (cvrp)
     imitation: float | None = None  # None: 0.006 (tsp) or 0.01 (cvrp)
-    learning: "Layered" = field(init=False, repr=False, compare=False)
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        object.__setattr__(self, "learning", Layered(passes=1, rate=self.rate, imitation=self.imitation))
+        _ = self.learning  # which refuses wrong settings
+
+    @property
+    def learning(self) -> "Layered":
+        """The active search."""
+        return Layered(passes=1, rate=self.rate, imitation=self.imitation)
 
     def init(self, task: Task) -> Alternation:
         """A layer that changes nothing, and no beam."""
@@ -119,9 +123,9 @@ class SGBSEAS(BeamSizes):
 
 @dataclass(frozen=True)
 class Layered(EASLay):
-    """Active search with the constants of the combination."""
+    """Active search with the constants of the combination; rates are a tenth of the published ones, as in `EASLay`."""
 
-    USUAL: ClassVar[dict[str, Rates]] = {"tsp": Rates(0.00815, 0.006), "cvrp": Rates(0.0041, 0.01)}
+    USUAL: ClassVar[dict[str, Rates]] = {"tsp": Rates(0.000815, 0.006), "cvrp": Rates(0.00041, 0.01)}
 
 
 def begun(rolled: Rollouts, latents: Float[Tensor, "R 1 Z"], memory: Memory, width: int) -> Beam:
