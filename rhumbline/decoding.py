@@ -130,7 +130,9 @@ def _by_member(
 ) -> Rollouts:  # fmt: skip
     """A population's rollouts, latent by latent: each instance has one member's tables at a time."""
     parts = [
-        rollout(problem, policy, batch, one, starts, memory=crowd.pick(one[:, 0, 0].long()), attempt=attempt + k, **options)
+        rollout(
+            problem, policy, batch, one, starts, memory=crowd.pick(one[:, 0, 0].long()), attempt=attempt + k, **options
+        )
         for k, one in enumerate(latents.split(1, dim=1))
     ]
     return _joined(parts, 1)

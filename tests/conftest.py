@@ -17,10 +17,10 @@ from jaxtyping import install_import_hook
 # `Self` beartype cannot check.
 CHECKED = (
     "api", "checkpoint", "decoding", "noise", "formats.geometry", "formats.vrplib", "policies.attention",
-    "policies.cvrp", "policies.population", "policies.space", "policies.tsp", "problems.cvrp", "problems.standard", "problems.tsp",
-    "problems.tsp_local", "problems.symmetry", "search.arms", "search.cma", "search.cmaes", "search.eas", "search.hybrid",
-    "search.population", "search.run", "search.sgbs", "search.simple", "training.parallel",
-    "training.run", "training.targets",
+    "policies.cvrp", "policies.population", "policies.space", "policies.tsp", "problems.cvrp", "problems.standard",
+    "problems.symmetry", "problems.tsp", "problems.tsp_local", "search.arms", "search.cma", "search.cmaes",
+    "search.eas", "search.hybrid", "search.population", "search.run", "search.sgbs", "search.simple",
+    "training.parallel", "training.run", "training.targets",
 )  # fmt: skip
 install_import_hook([f"rhumbline.{name}" for name in CHECKED], "beartype.beartype")
 

@@ -88,7 +88,8 @@ def checkpoint_facts(path: Path) -> Facts:
         "updates": about.updates,
         "validation": dict(about.validation),
         "weights": sum(p.numel() for p in policy.parameters()),
-        "latent": policy.space.size,
+        "latent": policy.architecture.latent,
+        "members": getattr(policy.architecture, "members", 0),
         "versions": dict(about.versions),
         "recipe": recipe(about.recipe),
     }
@@ -117,6 +118,7 @@ def installation_lines(facts: Facts) -> Iterator[str]:
 def checkpoint_lines(facts: Facts) -> Iterator[str]:
     """A checkpoint in words."""
     latent = f"latent space of {facts['latent']} dimensions" if facts["latent"] else "a single policy, no latent space"
+    latent = f"a population of {facts['members']} decoders" if facts["members"] else latent
     yield f"{facts['name']}: {facts['problem']}, trained at {facts['size']} cities, {facts['updates']:,} updates"
     yield f"{facts['weights']:,} weights, {latent}"
     if facts["validation"]:

@@ -57,7 +57,9 @@ Search = Annotated[
 ]
 Augment = Annotated[
     int,
-    typer.Option(min=1, max=8, metavar="N", help="Share the attempts among N (8) symmetries of the plane; routing only."),
+    typer.Option(
+        min=1, max=8, metavar="N", help="Share the attempts among N (8) symmetries of the plane; routing only."
+    ),
 ]
 PolicyName = Annotated[str | None, typer.Option("--policy", help="A shipped checkpoint's name or a path. [by problem]")]
 Seed = Annotated[int, typer.Option(min=0, max=LARGEST_SEED, metavar="N", help="Equal seeds give equal attempts.")]

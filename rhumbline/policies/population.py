@@ -65,13 +65,12 @@ class Decoders(nn.ModuleList):
         raise InputError("a population cannot be adapted to an instance; take a policy with one decoder")
 
 
-def own_tables(
-    decoder: PointerDecoder, embedding: Float[Tensor, "B N D"], capacity: Int[Tensor, "B"] | None
-) -> Memory:
-    """A member's tables with its constants."""
-    memory = decoder.tables(embedding, capacity)
-    none = embedding.new_zeros(len(embedding), 1, 0)
-    return replace(memory, preference=decoder.condition(memory, none).pointer)
+def own_tables(decoder: PointerDecoder, embedding: Float[Tensor, "B N D"], capacity: Int[Tensor, "B"] | None) -> Memory:
+    """A member's tables with its constants; these in float32, as they are for a policy with latents."""
+    memory, kind = decoder.tables(embedding, capacity), embedding.device.type
+    with torch.autocast(kind, enabled=False):
+        none = torch.zeros(len(embedding), 1, 0, device=embedding.device)
+        return replace(memory, preference=decoder.condition(memory, none).pointer)
 
 
 def make_decoder(context: Literal["first", "load"], a: Architecture) -> PointerDecoder | Decoders:

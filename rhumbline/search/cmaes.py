@@ -95,7 +95,9 @@ class CMAES:
 def chosen(which: Bool[Tensor, "B C"], yes: cma.State, no: cma.State) -> cma.State:
     """Component by component, one state or the other."""
     pairs = {name: (value, getattr(no, name)) for name, value in vars(yes).items()}
-    return cma.State(**{n: torch.where(which.view(*which.shape, *[1] * (a.ndim - 2)), a, b) for n, (a, b) in pairs.items()})
+    return cma.State(
+        **{n: torch.where(which.view(*which.shape, *[1] * (a.ndim - 2)), a, b) for n, (a, b) in pairs.items()}
+    )
 
 
 def put(components: cma.State, turn: slice, some: cma.State) -> cma.State:

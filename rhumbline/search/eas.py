@@ -76,7 +76,9 @@ class Learning:
     def from_latents(self, task: Task, latents: Float[Tensor, "B L Z"]) -> Adaptation:
         """Begin with given latents, which take turns."""
         if not isinstance(task.memory, Memory):
-            raise InputError("active search adapts one decoder, and this policy is a population; use --search population")
+            raise InputError(
+                "active search adapts one decoder, and this policy is a population; use --search population"
+            )
         parameters = tuple(p.requires_grad_(True) for p in self.parameters(task))
         return Adaptation(task.spread(latents), parameters, torch.optim.Adam(parameters, lr=self.rates(task).rate))
 

@@ -192,7 +192,12 @@ class Task:
             if made < some.shape[1]:
                 rows, copies = self._last_copies(1)
                 end = complete(
-                    self.problem, self.policy, self.batch[rows], latents[rows], some[rows, made : made + 1], memory[rows]
+                    self.problem,
+                    self.policy,
+                    self.batch[rows],
+                    latents[rows],
+                    some[rows, made : made + 1],
+                    memory[rows],
                 )
                 self._enter(end, copies)
                 raise Spent
@@ -222,9 +227,7 @@ class Task:
         together = rolled.map(lambda x: x.unflatten(0, (self.count, -1)).flatten(1, 2))
         self.ledger.enter(together, attempts)
 
-    def _piece(
-        self, latents: Float[Tensor, "R K Z"], temperature: float, each: int, changes: "Changes"
-    ) -> Rollouts:
+    def _piece(self, latents: Float[Tensor, "R K Z"], temperature: float, each: int, changes: "Changes") -> Rollouts:
         """Rollouts between two looks at the clock; where the budget ends, as many of them as it allows."""
         wanted = latents.shape[1]
         made = self._granted(wanted, each * self.copies)
@@ -253,11 +256,18 @@ class Task:
             starts = starts if changes.starts is None else changes.starts
             if changes.rows is not None:
                 batch, memory, starts = batch[changes.rows], memory[changes.rows], starts[changes.rows]
-        options = {"seed": self.seed, "temperature": temperature, "memory": memory, "engine": self.engine}
+        options: dict[str, Any] = {
+            "seed": self.seed,
+            "temperature": temperature,
+            "memory": memory,
+            "engine": self.engine,
+        }
         if starts.ndim == 2:
             return rollout(self.problem, self.policy, batch, latents, starts, attempt=number, **options)
         parts = [
-            rollout(self.problem, self.policy, batch, latents[:, k : k + 1], starts[:, k], attempt=number + k, **options)
+            rollout(
+                self.problem, self.policy, batch, latents[:, k : k + 1], starts[:, k], attempt=number + k, **options
+            )
             for k in range(latents.shape[1])
         ]
         return Rollouts(torch.cat([p.cost for p in parts], 1), torch.cat([p.actions for p in parts], 1))
@@ -333,7 +343,7 @@ class Strategy(Protocol[X]):
         ...
 
     def step(self, task: Task, state: X) -> tuple[X | None, Float[Tensor, "B K Z"], Rollouts]:
-        """Try something through `task.rollout`, `each_copy` or `complete`: the only ways to spend. None ends the search."""
+        """Try something by `task.rollout`, `each_copy` or `complete`, the only ways to spend. None ends the search."""
         ...
 
 

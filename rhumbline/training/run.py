@@ -19,6 +19,7 @@ from rhumbline.checkpoint import About, load, save, versions
 from rhumbline.decoding import Rollouts, log_prob, rollout
 from rhumbline.errors import InputError, RhumbError
 from rhumbline.policies import POLICIES
+from rhumbline.policies.population import populated
 from rhumbline.problems import PROBLEMS
 from rhumbline.training import parallel, state
 from rhumbline.training.config import TrainConfig, build
@@ -103,7 +104,7 @@ class Trainer:
         o = self.config.objective
         if o.loss == "imitate":
             return self.imitated(batch, rolled, latents)
-        return all_starts(rolled, latents) if o.latents == 1 else best_latents(rolled, latents)
+        return all_starts(rolled, latents) if o.latents == 1 else best_latents(rolled, latents, o.baseline)
 
     def imitated(self, batch: Any, rolled: Rollouts, latents: Float[Tensor, "B K Z"]) -> Targets:
         """The best plan of each instance, locally improved, in several views, under the latent that found it."""
@@ -190,6 +191,9 @@ def initial_policy(config: TrainConfig, device: torch.device) -> Any:
     """A new policy, or the one of `init`, widened if the recipe wants a latent space that it lacks."""
     kind, architecture = POLICIES[config.problem]
     wanted = build(architecture, config.policy, "policy")
+    members = getattr(wanted, "members", 0)
+    if members and members != config.objective.latents:
+        raise InputError(f"a population of {members} learns with objective.latents = {members}, all members at once")
     if not config.init:
         with torch.random.fork_rng(devices=[]):
             torch.random.default_generator.manual_seed(config.seed)  # initialisers know no other source
@@ -199,6 +203,8 @@ def initial_policy(config: TrainConfig, device: torch.device) -> Any:
         raise InputError(f"{config.init} was trained for '{policy.problem}'; the recipe is for '{config.problem}'")
     if policy.architecture.latent == 0 and wanted.latent:
         policy = policy.widened(wanted.latent, wanted.amplify)
+    if members and not policy.architecture.members:
+        policy = populated(policy, members)
     if policy.architecture != wanted:
         raise InputError(f"{config.init} has {policy.architecture}; the recipe asks for {wanted}")
     return policy.requires_grad_(True)

@@ -1,5 +1,6 @@
 """A conformance suite over all strategies: budgets, incumbents, seeds, clocks and interruptions."""
 
+from dataclasses import replace
 from itertools import pairwise, permutations
 from types import SimpleNamespace
 from typing import Any
@@ -7,9 +8,9 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from conftest import tiny_policy
 
 from rhumbline.errors import Infeasible, InputError
+from rhumbline.policies.tsp import TSPPolicy
 from rhumbline.problems.tsp import TSP, Tour, TSPInstance
 from rhumbline.search import STRATEGIES, cma, run
 from rhumbline.search.cmaes import CMAES
@@ -62,7 +63,11 @@ def counted(monkeypatch: pytest.MonkeyPatch) -> list[int]:
 
 def suited(strategy, policy):
     """The policy, or a population for the strategy that needs one."""
-    return tiny_policy(latent=0, members=3, seed=3) if isinstance(strategy, Population) else policy
+    if not isinstance(strategy, Population):
+        return policy
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(3)
+        return TSPPolicy(replace(policy.architecture, latent=0, members=3)).requires_grad_(False)
 
 
 def trace_of(
@@ -80,7 +85,7 @@ def one_latent_per_piece(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.mark.parametrize("augment", [1, 8])
-@pytest.mark.parametrize("attempts", [1, 16, 37])
+@pytest.mark.parametrize("attempts", [1, 16, 21])
 def test_budget_is_spent_exactly(repeating, policy, make_instances, counted, attempts: int, augment: int) -> None:
     """Not one attempt more or less is made than the budget says; an attempt is a trajectory from each of 6 starts.
 
@@ -105,9 +110,9 @@ def test_greedy_is_one_attempt(policy, make_instances, counted) -> None:
 def test_pieces_change_nothing(strategy, policy, make_instances, monkeypatch) -> None:
     """Looking at the clock more often leaves every step of the trace as it was."""
     instances = make_instances(2, 7)
-    whole = trace_of(strategy, policy, instances, 37)
+    whole = trace_of(strategy, policy, instances, 21)
     one_latent_per_piece(monkeypatch)
-    assert trace_of(strategy, policy, instances, 37) == whole
+    assert trace_of(strategy, policy, instances, 21) == whole
 
 
 def test_a_strategy_cannot_overspend(policy, make_instances, counted) -> None:
@@ -140,10 +145,10 @@ def test_impossible_budgets_are_refused(budget: dict[str, Any], words: str) -> N
 def test_best_never_worsens(repeating, policy, make_instances) -> None:
     """The best cost falls or stays, is the cheapest of all steps so far, and is the cost of the returned plan."""
     instances = make_instances(3, 9)
-    trace = trace_of(repeating, policy, instances, 64)
+    trace = trace_of(repeating, policy, instances, 40)
     for (_, before, _), (_, after, latest) in pairwise(trace):
         assert after == [min(pair) for pair in zip(before, latest, strict=True)]
-    solutions, _ = search(repeating, make_task(TSP(), suited(repeating, policy), instances), Budget(64))
+    solutions, _ = search(repeating, make_task(TSP(), suited(repeating, policy), instances), Budget(40))
     for row, (instance, solution) in enumerate(zip(instances, solutions, strict=True)):
         solution.plan.check(instance)
         assert solution.cost == solution.plan.cost(instance)
@@ -153,20 +158,20 @@ def test_best_never_worsens(repeating, policy, make_instances) -> None:
 def test_same_seed_same_trace(strategy, policy, make_instances) -> None:
     """A search can be repeated exactly."""
     instances = make_instances(2, 8)
-    assert trace_of(strategy, policy, instances, 48, seed=5) == trace_of(strategy, policy, instances, 48, seed=5)
+    assert trace_of(strategy, policy, instances, 24, seed=5) == trace_of(strategy, policy, instances, 24, seed=5)
 
 
-@pytest.mark.parametrize("augment", [2, 8])
+@pytest.mark.parametrize("augment", [8])
 def test_symmetric_copies_are_part_of_the_search(repeating, policy, make_instances, augment: int) -> None:
     """With copies the best still falls, the trace can be repeated, and the plan is one of the instance itself."""
     instances = make_instances(2, 7, scale=100.0)
-    trace = trace_of(repeating, policy, instances, 37, augment=augment)
-    assert trace == trace_of(repeating, policy, instances, 37, augment=augment)
-    assert trace != trace_of(repeating, policy, instances, 37)
+    trace = trace_of(repeating, policy, instances, 21, augment=augment)
+    assert trace == trace_of(repeating, policy, instances, 21, augment=augment)
+    assert trace != trace_of(repeating, policy, instances, 21)
     for (_, before, _), (_, after, _) in pairwise(trace):
         assert all(a <= b for a, b in zip(after, before, strict=True))
     task = make_task(TSP(), suited(repeating, policy), instances, augment=augment)
-    for row, solution in enumerate(search(repeating, task, Budget(37))[0]):
+    for row, solution in enumerate(search(repeating, task, Budget(21))[0]):
         assert solution.cost == pytest.approx(trace[-1][1][row], rel=1e-5)
 
 
@@ -184,11 +189,11 @@ def test_greedy_needs_no_seed(policy, make_instances) -> None:
 
 def test_a_batch_equals_each_alone(strategy, policy, make_instances) -> None:
     """Instances solved together get the costs they get alone."""
-    instances = make_instances(4, 10)
+    instances = make_instances(3, 10)
     own = suited(strategy, policy)
-    together, _ = search(strategy, make_task(TSP(), own, instances), Budget(64))
+    together, _ = search(strategy, make_task(TSP(), own, instances), Budget(24))
     for instance, solution in zip(instances, together, strict=True):
-        alone, _ = search(strategy, make_task(TSP(), own, [instance]), Budget(64))
+        alone, _ = search(strategy, make_task(TSP(), own, [instance]), Budget(24))
         assert alone[0].cost == pytest.approx(solution.cost, rel=1e-9)
 
 
