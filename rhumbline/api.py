@@ -16,6 +16,7 @@ from rhumbline.policies import Policy
 from rhumbline.problems import PROBLEMS
 from rhumbline.problems.cvrp import CVRPInstance
 from rhumbline.problems.tsp import TSPInstance, from_array
+from rhumbline.search import STRATEGIES
 from rhumbline.search.cmaes import CMAES
 from rhumbline.search.run import Budget, Progress, Solution, Strategy, Task, engine_for, make_task, search
 
@@ -115,6 +116,15 @@ def policies_of(
     return {policy.problem: policy}
 
 
+def strategy_of(strategy: Strategy[Any] | str | None) -> Strategy[Any]:
+    """A strategy by name with its usual settings, or the one given; CMA-ES if there is none."""
+    if not isinstance(strategy, str):
+        return strategy or CMAES()
+    if strategy not in STRATEGIES:
+        raise InputError(f"strategy '{strategy}' is not known; known: {', '.join(STRATEGIES)}")
+    return STRATEGIES[strategy]()
+
+
 def tasks(
     instances: Sequence[Any],
     policies: Mapping[str, Policy[Any, Any, Any]],
@@ -154,7 +164,7 @@ def solve(
     source: Source | Sequence[Source],
     *,
     policy: str | Path | Policy[Any, Any, Any] | None = None,
-    strategy: Strategy[Any] | None = None,
+    strategy: Strategy[Any] | str | None = None,
     attempts: int | None = None,
     seconds: int | float | None = None,
     seed: int = 0,
@@ -173,7 +183,7 @@ def solve(
     budget = DEFAULT_BUDGET if attempts is None and seconds is None else Budget(attempts, seconds)
     policies = policies_of(instances, policy)
     solutions: dict[int, Solution] = {}
-    strategy = strategy or CMAES()
+    strategy = strategy_of(strategy)
     where: dict[str, Any] = {"device": find_device(device), "engine": engine_for(strategy, engine), "augment": augment}
     for group, task in tasks(instances, policies, seed=seed, **where):
         found, interrupted = search(strategy, task, budget, watch)

@@ -17,7 +17,7 @@ from torch import Tensor
 from rhumbline.decoding import CHUNK_ELEMENTS, Rollouts
 from rhumbline.errors import InputError
 from rhumbline.policies.attention import Layer, Memory
-from rhumbline.search.run import Task
+from rhumbline.search.run import Task, one_decoder
 
 
 @dataclass(frozen=True)
@@ -75,10 +75,9 @@ class Learning:
 
     def from_latents(self, task: Task, latents: Float[Tensor, "B L Z"]) -> Adaptation:
         """Begin with given latents, which take turns."""
+        one_decoder(task)
         if not isinstance(task.memory, Memory):
-            raise InputError(
-                "active search adapts one decoder, and this policy is a population; use --search population"
-            )
+            raise InputError(f"active search needs decoding tables, and the policy for {task.problem.name} has none")
         parameters = tuple(p.requires_grad_(True) for p in self.parameters(task))
         return Adaptation(task.spread(latents), parameters, torch.optim.Adam(parameters, lr=self.rates(task).rate))
 
@@ -139,7 +138,7 @@ def advantages(task: Task, rolled: Rollouts) -> Float[Tensor, "R K S"]:
 def chunks(task: Task, rolled: Rollouts) -> Iterator[slice]:
     """Rows whose scores fit into memory together."""
     _, tried, starts, steps = rolled.actions.shape
-    most = max(1, 4 * CHUNK_ELEMENTS[task.device.type] // (tried * starts * steps * task.batch.xy.shape[1]))
+    most = max(1, 4 * CHUNK_ELEMENTS[task.device.type] // (tried * starts * steps**2))
     return (slice(at, at + most) for at in range(0, len(rolled.actions), most))
 
 

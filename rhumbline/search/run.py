@@ -303,6 +303,12 @@ def box_size(task: Task) -> int:
     return space.size
 
 
+def one_decoder(task: Task) -> None:
+    """Refuse populations, for strategies that follow or change a single decoder."""
+    if isinstance(task.policy.space, Members):
+        raise InputError("this policy is a population, and this search is for one decoder; use --search population")
+
+
 def engine_for(strategy: Any, engine: Engine) -> Engine:
     """The engine a strategy can run on: plain torch for one that says in `plain` why; an error if fused is a must."""
     reason: str = getattr(strategy, "plain", "")

@@ -7,7 +7,7 @@ ends of the first nodes and tries their likeliest action again; here they are ke
 """
 
 from dataclasses import dataclass, replace
-from typing import ClassVar
+from typing import Any, ClassVar
 
 import torch
 from jaxtyping import Bool, Float, Int
@@ -15,9 +15,8 @@ from torch import Tensor
 
 from rhumbline.decoding import Rollouts, next_logits
 from rhumbline.errors import InputError
-from rhumbline.policies.attention import Memory
 from rhumbline.search.eas import Adaptation, EASLay, Rates
-from rhumbline.search.run import Task
+from rhumbline.search.run import Task, one_decoder
 
 PLAIN = "the fused engine cannot carry on a sequence that has begun"
 
@@ -29,7 +28,7 @@ class Beam:
     cost: Float[Tensor, "R W"]
     actions: Int[Tensor, "R W T"]
     latents: Float[Tensor, "R 1 Z"]
-    memory: Memory
+    memory: Any
     width: int
     depth: int = 1
 
@@ -55,8 +54,7 @@ class BeamSizes:
 
     def sizes(self, task: Task) -> tuple[int, int]:
         """Width and branch, or what is usual for the problem."""
-        if not isinstance(task.memory, Memory):
-            raise InputError("a beam follows one decoder, and this policy is a population; use --search population")
+        one_decoder(task)
         width, branch = self.USUAL.get(task.problem.name, self.USUAL["cvrp"])
         return self.width or width, self.branch or branch
 
@@ -128,7 +126,7 @@ class Layered(EASLay):
     USUAL: ClassVar[dict[str, Rates]] = {"tsp": Rates(0.000815, 0.006), "cvrp": Rates(0.00041, 0.01)}
 
 
-def begun(rolled: Rollouts, latents: Float[Tensor, "R 1 Z"], memory: Memory, width: int) -> Beam:
+def begun(rolled: Rollouts, latents: Float[Tensor, "R 1 Z"], memory: Any, width: int) -> Beam:
     """The nodes of the best starts."""
     cost, order = rolled.cost[:, 0].sort(dim=1, stable=True)
     return Beam(cost[:, :width], taken(rolled.actions[:, 0], order[:, :width]), latents, memory, width)

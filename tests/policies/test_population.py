@@ -80,6 +80,14 @@ def test_a_population_of_clones_is_the_single_policy(make_batch, make_policy) ->
     assert torch.equal(one.actions, all_of_them.actions)
 
 
+def test_members_run_fused(make_batch, make_policy) -> None:
+    """A member's tables are those of a single policy, so the kernels of a CPU make the choices of torch."""
+    policy, batch = make_policy(latent=0, members=2, width=128, heads=8), make_batch(2, 9)
+    starts, members = TSP().starts(batch), numbers([0, 1], [1, 1])
+    one, other = (rollout(TSP(), policy, batch, members, starts, seed=2, engine=e) for e in ("torch", "fused"))
+    assert torch.allclose(one.cost, other.cost, atol=1e-5)
+
+
 def test_vehicles_too() -> None:
     """A population for vehicle routes gives different routes of one instance, all of them complete."""
     torch.manual_seed(0)

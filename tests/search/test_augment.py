@@ -14,7 +14,7 @@ from rhumbline.problems.tsp import TSP, TSPInstance
 from rhumbline.search import STRATEGIES
 from rhumbline.search.population import Population
 from rhumbline.search.run import Budget, Rollouts, make_task, search
-from rhumbline.search.simple import Greedy
+from rhumbline.search.simple import Greedy, Uniform
 
 
 def test_they_come_in_the_usual_order() -> None:
@@ -82,6 +82,16 @@ def test_in_python(policy) -> None:
     (found,) = api.solve(xy, policy=policy, attempts=24, augment=8, device="cpu")
     assert found.attempts == 24
     assert found.cost == found.plan.cost(TSPInstance("x", "EXACT_2D", xy=xy))
+
+
+def test_strategies_by_name(policy) -> None:
+    """Python takes the names of the command line; an unknown one is refused with those that are known."""
+    xy = np.random.default_rng(0).random((7, 2))
+    by_name = api.solve(xy, policy=policy, attempts=20, strategy="uniform", device="cpu")
+    by_hand = api.solve(xy, policy=policy, attempts=20, strategy=Uniform(), device="cpu")
+    assert by_name[0].trace[0][::2] == by_hand[0].trace[0][::2]
+    with pytest.raises(InputError, match=r"'tabu' is not known; known: cmaes, .*, sgbs-eas, cmaes-eas"):
+        api.solve(xy, policy=policy, strategy="tabu")
 
 
 @pytest.mark.parametrize("augment", [1, 8])

@@ -121,6 +121,21 @@ def test_a_layer_needs_plain_torch() -> None:
         engine_for(EASLay(), "fused")
 
 
+@pytest.mark.parametrize("copies", [1, 3])
+def test_adapted_tables_run_fused(make_policy, make_instances, copies: int) -> None:
+    """Rollouts from tables that have learnt are the same on both engines of a CPU, so they learn the same too."""
+    policy = make_policy(latent=2, width=128, heads=8)
+    costs = []
+    for engine in ("torch", "fused"):
+        task = make_task(TSP(), policy, make_instances(2, 10), engine=engine, augment=copies)
+        task.ledger.limit, strategy = 100, EASEmb(passes=3, rate=0.05)
+        state = strategy.init(task)
+        for _ in range(3):
+            state, _, rolled = strategy.step(task, state)
+        costs.append(rolled.cost)
+    assert torch.allclose(*costs, atol=1e-4)
+
+
 def test_search_first_then_adapt(policy, make_instances) -> None:
     """Half of 64 attempts are two generations of CMA-ES; then the best latents found take turns."""
     task, strategy = make_task(TSP(), policy, make_instances(2, 6)), CMAESEAS(kept=3)

@@ -145,10 +145,10 @@ def test_impossible_budgets_are_refused(budget: dict[str, Any], words: str) -> N
 def test_best_never_worsens(repeating, policy, make_instances) -> None:
     """The best cost falls or stays, is the cheapest of all steps so far, and is the cost of the returned plan."""
     instances = make_instances(3, 9)
-    trace = trace_of(repeating, policy, instances, 40)
+    trace = trace_of(repeating, policy, instances, 24)
     for (_, before, _), (_, after, latest) in pairwise(trace):
         assert after == [min(pair) for pair in zip(before, latest, strict=True)]
-    solutions, _ = search(repeating, make_task(TSP(), suited(repeating, policy), instances), Budget(40))
+    solutions, _ = search(repeating, make_task(TSP(), suited(repeating, policy), instances), Budget(24))
     for row, (instance, solution) in enumerate(zip(instances, solutions, strict=True)):
         solution.plan.check(instance)
         assert solution.cost == solution.plan.cost(instance)
@@ -178,7 +178,7 @@ def test_symmetric_copies_are_part_of_the_search(repeating, policy, make_instanc
 def test_other_seeds_differ(seeded, policy, make_instances) -> None:
     """Another seed makes another search."""
     instances = make_instances(3, 12)
-    assert trace_of(seeded, policy, instances, 32, seed=5) != trace_of(seeded, policy, instances, 32, seed=6)
+    assert trace_of(seeded, policy, instances, 12, seed=5) != trace_of(seeded, policy, instances, 12, seed=6)
 
 
 def test_greedy_needs_no_seed(policy, make_instances) -> None:

@@ -9,8 +9,11 @@ from rhumbline.problems.tsp import TSP
 from rhumbline.search import cma
 from rhumbline.search.arms import Arms
 from rhumbline.search.cmaes import CMAES
+from rhumbline.search.eas import EASEmb, EASLay
+from rhumbline.search.hybrid import CMAESEAS
 from rhumbline.search.population import Population, best_pairs
 from rhumbline.search.run import Budget, make_task, search
+from rhumbline.search.sgbs import SGBS, SGBSEAS
 from rhumbline.search.simple import Fixed, Uniform
 
 
@@ -118,5 +121,6 @@ def test_who_serves_whom(policy, make_instances, make_policy) -> None:
     many, instances = make_policy(latent=0, members=2), make_instances(1, 5)
     with pytest.raises(InputError, match="not a population"):
         search(Population(), make_task(TSP(), policy, instances), Budget(1))
-    with pytest.raises(InputError, match="use --search population"):
-        search(CMAES(), make_task(TSP(), many, instances), Budget(1))
+    for strategy in (CMAES(), EASEmb(), EASLay(), SGBS(), SGBSEAS(), CMAESEAS(), Fixed()):
+        with pytest.raises(InputError, match="use --search population"):
+            search(strategy, make_task(TSP(), many, instances), Budget(1))
