@@ -3,6 +3,7 @@
 import time
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Any, Protocol, TypeVar, runtime_checkable
 
 import torch
@@ -105,6 +106,7 @@ class Task:
     copies: int = 1
     began: float = 0.0
     spare: int = 0  # trajectories of each instance that are paid for and not made
+    tried: int = 0  # latents of each instance so far: the noise goes by their numbers, whatever they cost
 
     @property
     def count(self) -> int:
@@ -138,7 +140,7 @@ class Task:
 
     def uniforms(self, count: int) -> Float[Tensor, "B K Z 2"]:
         """Noise for the next `count` latents of each instance; the same whatever else is in the batch."""
-        attempt = self.ledger.attempts // self.copies + torch.arange(count, device=self.device)
+        attempt = self.tried + torch.arange(count, device=self.device)
         return noise.latents(self.seed, self.batch.key[:: self.copies], attempt, self.policy.space.size)
 
     def spread(self, each: Tensor) -> Tensor:
@@ -183,23 +185,17 @@ class Task:
         """Beginnings carried on greedily. Each counts as one trajectory, however much of it was given."""
         memory, size = self.memory if memory is None else memory, self.problem.horizon(self.batch)
         most = max(1, PIECE[self.device.type] // (len(given) * size**2))
+        carry_on = partial(complete, self.problem, self.policy)
         parts = list[Rollouts]()
         for some in given.split(most, dim=1):
             made = self._granted(some.shape[1], self.copies)
             if made:
-                parts.append(complete(self.problem, self.policy, self.batch, latents, some[:, :made], memory))
+                parts.append(carry_on(self.batch, latents, some[:, :made], memory))
                 self._enter(parts[-1], made * self.copies)
             if made < some.shape[1]:
                 rows, copies = self._last_copies(1)
-                end = complete(
-                    self.problem,
-                    self.policy,
-                    self.batch[rows],
-                    latents[rows],
-                    some[rows, made : made + 1],
-                    memory[rows],
-                )
-                self._enter(end, copies)
+                last = some[rows, made : made + 1]
+                self._enter(carry_on(self.batch[rows], latents[rows], last, memory[rows]), copies)
                 raise Spent
         return torch.cat([p.cost[:, 0] for p in parts], 1), torch.cat([p.actions[:, 0] for p in parts], 1)
 
@@ -234,6 +230,7 @@ class Task:
         if made:
             rolled = self._try(latents[:, :made], temperature, *changes.part(slice(made)))
             self._enter(rolled, made * each * self.copies)
+            self.tried += made
             if made == wanted:
                 return rolled
         rows, copies = self._last_copies(each)
@@ -250,26 +247,18 @@ class Task:
 
     def _try(self, latents: Float[Tensor, "r K Z"], temperature: float, *changed: "Changes") -> Rollouts:
         """Rollouts of all rows or of some. Latents with starts of their own are rolled out one after the other."""
-        memory, batch, starts, number = self.memory, self.batch, self.starts, self.ledger.attempts // self.copies
+        memory, batch, starts, number = self.memory, self.batch, self.starts, self.tried
         for changes in changed:
             memory = memory if changes.memory is None else changes.memory
             starts = starts if changes.starts is None else changes.starts
             if changes.rows is not None:
                 batch, memory, starts = batch[changes.rows], memory[changes.rows], starts[changes.rows]
-        options: dict[str, Any] = {
-            "seed": self.seed,
-            "temperature": temperature,
-            "memory": memory,
-            "engine": self.engine,
-        }
+        usual: dict[str, Any] = {"seed": self.seed, "temperature": temperature, "engine": self.engine}
+        roll = partial(rollout, self.problem, self.policy, batch, memory=memory, **usual)
         if starts.ndim == 2:
-            return rollout(self.problem, self.policy, batch, latents, starts, attempt=number, **options)
-        parts = [
-            rollout(
-                self.problem, self.policy, batch, latents[:, k : k + 1], starts[:, k], attempt=number + k, **options
-            )
-            for k in range(latents.shape[1])
-        ]
+            return roll(latents, starts, attempt=number)
+        each = range(latents.shape[1])
+        parts = [roll(latents[:, k : k + 1], starts[:, k], attempt=number + k) for k in each]
         return Rollouts(torch.cat([p.cost for p in parts], 1), torch.cat([p.actions for p in parts], 1))
 
 

@@ -68,6 +68,7 @@ def test_fewer_starts_buy_more_latents(policy, make_instances) -> None:
     task = make_task(TSP(), policy, make_instances(2, 6))
     search(CMAES(starts=0.5), task, Budget(37), lambda p: seen.append((p.attempts, p.latents)))
     assert [n for n, _ in seen] == [16, 24, 32, 37]
+    assert task.tried == 16 + 16 + 16 + 10  # 5 attempts are 30 trajectories; each latent has a number of its own
 
 
 @pytest.mark.parametrize("settings", [{"starts": 0.0}, {"starts": 1.1}, {"top": 0}, {"restart": -1.0}])
