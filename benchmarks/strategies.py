@@ -12,7 +12,7 @@ same distribution: choose settings there, never on the test set. `population` ne
 
 import argparse
 import time
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import numpy as np
@@ -62,7 +62,8 @@ def measured(text: str, instances: list, policy: object, budget: Budget, device:
     cost, began, attempts = np.full(len(instances), np.nan), time.perf_counter(), 0
     where = {"device": device, "engine": engine_for(strategy, "auto"), "augment": augment}
     for group, task in tasks(instances, {policy.problem: policy}, seed=0, **where):
-        found, _ = search(strategy, task, budget)
+        share = budget.seconds and budget.seconds * len(group.places) / len(instances)  # groups come one by one
+        found, _ = search(strategy, task, replace(budget, seconds=share))
         cost[list(group.places)] = [s.cost for s in found]
         attempts = found[0].attempts
     return Row(text, budget, cost, attempts, time.perf_counter() - began)

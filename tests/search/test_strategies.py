@@ -244,11 +244,12 @@ def test_search_stops_within_one_piece_of_its_time(repeating, policy, make_insta
     assert solutions[0].seconds == pytest.approx(6.3)
 
 
-def test_the_first_attempt_is_always_made(repeating, policy, make_instances, monkeypatch) -> None:
+@pytest.mark.parametrize("augment", [1, 8])
+def test_the_first_attempt_is_always_made(repeating, policy, make_instances, monkeypatch, augment: int) -> None:
     """However short the time, there is a solution."""
     one_latent_per_piece(monkeypatch)
     clock = Clock(monkeypatch, 50.0)
-    task = make_task(TSP(), suited(repeating, policy), make_instances(2, 5))
+    task = make_task(TSP(), suited(repeating, policy), make_instances(2, 5), augment=augment)
     solutions, _ = search(repeating, task, Budget(seconds=0.001))
     assert clock.pieces == 1
     assert len(solutions) == 2
