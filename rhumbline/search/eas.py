@@ -11,7 +11,7 @@ from dataclasses import dataclass, replace
 from typing import Any, ClassVar
 
 import torch
-from jaxtyping import Float
+from jaxtyping import Float, Int
 from torch import Tensor
 
 from rhumbline.decoding import CHUNK_ELEMENTS, Rollouts
@@ -97,32 +97,31 @@ class Learning:
         return latents, rolled
 
     def learn(self, task: Task, state: Adaptation, latents: Float[Tensor, "R K Z"], rolled: Rollouts) -> None:
-        """One update. Gradients go to the parameters and to nothing else."""
+        """One update: REINFORCE on the samples, and the likelihood of the incumbent under the latents in use."""
         if rolled.actions.shape[3] < 2:
             return  # nothing was decided
-        weight = advantages(task, rolled)
-        total = [torch.zeros_like(p) for p in state.parameters]
-        for rows in chunks(task, rolled):
-            own = tuple(p[rows] for p in state.parameters)
-            with torch.enable_grad():
-                loss = self.loss(task, rows, state, own, latents, rolled.actions, weight)
-                gradients = torch.autograd.grad(loss, own)
-            for whole, part in zip(total, gradients, strict=True):
-                whole[rows] = part
-        for parameter, gradient in zip(state.parameters, total, strict=True):
-            parameter.grad = gradient
+        for parameter in state.parameters:
+            parameter.grad = torch.zeros_like(parameter)
+        self.add_gradient(task, state, latents, rolled.actions, advantages(task, rolled))
+        best = task.spread(task.incumbents)[:, None, None].expand(-1, state.latents.shape[1], -1, -1)
+        even = torch.full(best.shape[:3], -self.rates(task).imitation / best.shape[1], device=task.device)
+        self.add_gradient(task, state, state.latents, best, even)
         state.optimiser.step()
 
-    def loss(
-        self, task: Task, rows: slice, state: Adaptation, own: tuple[Tensor, ...], latents: Float[Tensor, "R K Z"],
-        actions: Tensor, weight: Float[Tensor, "R K S"],
-    ) -> Float[Tensor, ""]:  # fmt: skip
-        """REINFORCE on the samples, and the likelihood of the incumbent under the latents in use."""
-        memory = self.tables(task, task.memory[rows], own)
-        scores = task.score(rows, latents[rows], actions[rows].flatten(1, 2), memory)
-        best = task.spread(task.incumbents)[rows, None].expand(-1, state.latents.shape[1], -1)
-        likelihood = task.score(rows, state.latents[rows], best, memory).mean(1)
-        return (weight[rows].flatten(1) * scores).sum() - self.rates(task).imitation * likelihood.sum()
+    def add_gradient(
+        self, task: Task, state: Adaptation, latents: Float[Tensor, "R K Z"], actions: Int[Tensor, "R K S T"],
+        weight: Float[Tensor, "R K S"],
+    ) -> None:  # fmt: skip
+        """Of the weighted sum of log-probabilities, to the parameters and to nothing else."""
+        for rows, tried, starts in chunks(task, actions):
+            with torch.enable_grad():
+                own = tuple(p[rows] for p in state.parameters)
+                sequences = actions[rows, tried, starts].flatten(1, 2)
+                scores = task.score(rows, latents[rows, tried], sequences, self.tables(task, task.memory[rows], own))
+                loss = (weight[rows, tried, starts].flatten(1) * scores).sum()
+            for parameter, part in zip(state.parameters, torch.autograd.grad(loss, own), strict=True):
+                assert parameter.grad is not None
+                parameter.grad[rows] += part
 
 
 def advantages(task: Task, rolled: Rollouts) -> Float[Tensor, "R K S"]:
@@ -135,11 +134,15 @@ def advantages(task: Task, rolled: Rollouts) -> Float[Tensor, "R K S"]:
     return (cost - cost.mean(2, keepdim=True)) / (cost.shape[1] * cost.shape[2])
 
 
-def chunks(task: Task, rolled: Rollouts) -> Iterator[slice]:
-    """Rows whose scores fit into memory together."""
-    _, tried, starts, steps = rolled.actions.shape
-    most = max(1, 4 * CHUNK_ELEMENTS[task.device.type] // (tried * starts * steps**2))
-    return (slice(at, at + most) for at in range(0, len(rolled.actions), most))
+def chunks(task: Task, actions: Int[Tensor, "R K S T"]) -> Iterator[tuple[slice, slice, slice]]:
+    """Rows, latents and starts whose scores fit into memory together: several rows, or part of one latent's starts."""
+    rows, tried, starts, steps = actions.shape
+    room = max(1, CHUNK_ELEMENTS[task.device.type] * (4 if task.device.type == "cpu" else 1) // steps**2)
+    if room >= tried * starts:
+        most = room // (tried * starts)
+        return ((slice(at, at + most), slice(None), slice(None)) for at in range(0, rows, most))
+    parts = ((row, k, at) for row in range(rows) for k in range(tried) for at in range(0, starts, room))
+    return ((slice(row, row + 1), slice(k, k + 1), slice(at, at + room)) for row, k, at in parts)
 
 
 @dataclass(frozen=True)

@@ -9,6 +9,7 @@ import torch
 from rhumbline.decoding import Rollouts, log_prob
 from rhumbline.errors import InputError, MissingExtra
 from rhumbline.problems.tsp import TSP
+from rhumbline.search import eas
 from rhumbline.search.cmaes import CMAES
 from rhumbline.search.eas import EASEmb, EASLay, advantages
 from rhumbline.search.hybrid import CMAESEAS, Phases, best_latents
@@ -101,6 +102,21 @@ def test_advantages_know_no_units(policy, make_instances) -> None:
     large = replace(plain.batch, distance=1000.0 * torch.cdist(plain.batch.xy, plain.batch.xy))
     dear = Rollouts(1000.0 * rolled.cost, rolled.actions)
     assert torch.allclose(advantages(replace(plain, batch=large), dear), advantages(plain, rolled), atol=1e-6)
+
+
+def test_small_memory_learns_the_same(policy, make_instances, monkeypatch) -> None:
+    """Scoring row by row, or three sequences at a time, gives the gradients of scoring everything at once."""
+    found = []
+    for elements in (1 << 21, 5 * 8 * 7 * 7 // 4, 3 * 7 * 7 // 4 + 1):
+        monkeypatch.setitem(eas.CHUNK_ELEMENTS, "cpu", elements)
+        task = make_task(TSP(), policy, make_instances(2, 7))
+        task.ledger.limit, strategy = 100, EASEmb(passes=5)
+        state = strategy.init(task)
+        strategy.step(task, state)
+        found.append(state.parameters[0].grad)
+    assert found[0].abs().max() > 1e-4
+    assert torch.allclose(found[0], found[1], atol=1e-6)
+    assert torch.allclose(found[0], found[2], atol=1e-6)
 
 
 def test_copies_share_the_passes(policy, make_instances) -> None:
