@@ -110,9 +110,9 @@ def test_greedy_is_one_attempt(policy, make_instances, counted) -> None:
 def test_pieces_change_nothing(strategy, policy, make_instances, monkeypatch) -> None:
     """Looking at the clock more often leaves every step of the trace as it was."""
     instances = make_instances(2, 7)
-    whole = trace_of(strategy, policy, instances, 21)
+    whole = trace_of(strategy, policy, instances, 17)
     one_latent_per_piece(monkeypatch)
-    assert trace_of(strategy, policy, instances, 21) == whole
+    assert trace_of(strategy, policy, instances, 17) == whole
 
 
 def test_a_strategy_cannot_overspend(policy, make_instances, counted) -> None:
@@ -189,7 +189,7 @@ def test_greedy_needs_no_seed(policy, make_instances) -> None:
 
 def test_a_batch_equals_each_alone(strategy, policy, make_instances) -> None:
     """Instances solved together get the costs they get alone."""
-    instances = make_instances(3, 10)
+    instances = make_instances(2, 9)
     own = suited(strategy, policy)
     together, _ = search(strategy, make_task(TSP(), own, instances), Budget(24))
     for instance, solution in zip(instances, together, strict=True):
