@@ -1,6 +1,6 @@
 """Fused rollouts against our plain-torch engine, in one run on one GPU: agreement first, then speed.
 
-    python benchmarks/decoding.py [--instances 64] [--latents 16] [--nodes 100] [--tune]
+    python benchmarks/decoding.py [--problem tsp] [--instances 64] [--latents 16] [--size 100] [--tune]
 
 Times are medians of 20 after a warm-up, by device events; encoding is not included in either engine.
 """
@@ -9,14 +9,17 @@ import argparse
 import statistics
 from collections.abc import Callable
 from functools import partial
+from typing import Any
 
 import torch
+from torch import Tensor
 
 from rhumbline import checkpoint
 from rhumbline.decoding import rollout
 from rhumbline.kernels import gpu
-from rhumbline.policies.tsp import TSPPolicy
-from rhumbline.problems.tsp import TSP
+from rhumbline.policies import POLICIES
+from rhumbline.policies.attention import RoutingPolicy
+from rhumbline.problems import PROBLEMS
 
 
 def milliseconds(work: Callable[[], object], repeats: int = 20) -> float:
@@ -33,10 +36,10 @@ def milliseconds(work: Callable[[], object], repeats: int = 20) -> float:
     return statistics.median(times)
 
 
-def policy_for(seed: int) -> TSPPolicy:
+def policy_for(problem: str, seed: int) -> RoutingPolicy:
     """The shipped policy; random latent rows if it has none yet, so that latents differ."""
     known = checkpoint.shipped()
-    policy = checkpoint.load(known["tsp100"]) if "tsp100" in known else TSPPolicy()
+    policy = checkpoint.load(known[f"{problem}100"]) if f"{problem}100" in known else POLICIES[problem][0]()
     if policy.architecture.latent == 0:
         policy = policy.widened(16)
     if not policy.decoder.query_latent.any():
@@ -46,11 +49,25 @@ def policy_for(seed: int) -> TSPPolicy:
     return policy.to("cuda").requires_grad_(False)
 
 
+def kernel(problem: str, tables: gpu.Tables, batch: Any, starts: Tensor, counters: Tensor, **options: Any) -> Any:
+    if problem == "tsp":
+        return gpu.tsp_rollout(tables, batch.xy, starts, batch.key, counters, **options)
+    whole = (batch.demand, batch.capacity)
+    return gpu.cvrp_rollout(tables, batch.xy, *whole, starts, batch.key, counters, **options)
+
+
+def check(problem: Any, batch: Any, actions: Tensor) -> None:
+    """Every decision of every rollout was allowed when it was made."""
+    allowed = problem.mask(problem.replay(batch, actions))
+    taken = allowed.gather(-1, actions[:, :, 1:].flatten(1)[..., None])
+    assert taken.all(), "a fused rollout took a closed node"
+
+
 @torch.no_grad()
-def agreement(policy: TSPPolicy, nodes: int) -> None:
-    """Share of decisions up to which both engines chose alike, for the same noise, and costs on equal tours."""
-    problem, rng = TSP(), torch.Generator("cuda").manual_seed(1)
-    batch = problem.sample(8, nodes, rng)
+def agreement(policy: RoutingPolicy, size: int) -> None:
+    """Share of whole plans that both engines chose alike, for the same noise, and costs on equal plans."""
+    problem, rng = PROBLEMS[policy.problem], torch.Generator("cuda").manual_seed(1)
+    batch = problem.sample(8, size, rng)
     latents, starts = policy.space.sample((8, 4), rng), problem.starts(batch)
     memory = policy.encode(batch)
     for temperature in (1.0, 0.0):
@@ -61,23 +78,23 @@ def agreement(policy: TSPPolicy, nodes: int) -> None:
             tables = gpu.tables(memory, policy.condition(memory, latents), dtype)
             counters = torch.tensor([3, 0], device="cuda")
             shape = (16, 4) if dtype == torch.float32 else None
-            cost, actions = gpu.tsp_rollout(
-                tables, batch.xy, starts, batch.key, counters, temperature=temperature, shape=shape
+            cost, actions = kernel(
+                policy.problem, tables, batch, starts, counters, temperature=temperature, shape=shape
             )
-            order = actions.long().sort(-1).values
-            assert (order == torch.arange(nodes, device="cuda")).all(), "a fused tour is not a permutation"
+            check(problem, batch, actions.flatten(1, 2).long())
             same = (actions == plain.actions).all(-1)
             error = ((cost - plain.cost).abs() / plain.cost)[same].max().item() if same.any() else float("nan")
             print(
-                f"N={nodes} temperature {temperature:g} {str(dtype)[6:]:9s} equal tours {same.float().mean():7.2%}  "
-                f"cost error on them {error:.1e}  mean cost fused {cost.mean():.4f} torch {plain.cost.mean():.4f}"
+                f"{policy.problem}{size} temperature {temperature:g} {str(dtype)[6:]:9s} "
+                f"equal plans {same.float().mean():7.2%}  cost error on them {error:.1e}  "
+                f"mean cost fused {cost.mean():.4f} torch {plain.cost.mean():.4f}"
             )
 
 
 @torch.no_grad()
-def speed(policy: TSPPolicy, instances: int, latents: int, nodes: int, plain: bool) -> None:
-    problem, rng = TSP(), torch.Generator("cuda").manual_seed(2)
-    batch = problem.sample(instances, nodes, rng)
+def speed(policy: RoutingPolicy, instances: int, latents: int, size: int, plain: bool) -> None:
+    problem, rng = PROBLEMS[policy.problem], torch.Generator("cuda").manual_seed(2)
+    batch = problem.sample(instances, size, rng)
     z, starts = policy.space.sample((instances, latents), rng), problem.starts(batch)
     memory = policy.encode(batch)
     total = instances * latents * starts.shape[1]
@@ -86,7 +103,7 @@ def speed(policy: TSPPolicy, instances: int, latents: int, nodes: int, plain: bo
         return milliseconds(lambda: rollout(problem, policy, batch, z, starts, seed=5, memory=memory, engine=engine))
 
     fused = run("fused")
-    row = f"TSP{nodes} {instances:4d} x {latents} x {starts.shape[1]}:"
+    row = f"{policy.problem}{size} {instances:4d} x {latents} x {starts.shape[1]}:"
     row += f" fused {fused:8.2f} ms {total / fused / 1e3:6.2f} M/s"
     if plain:
         torch_ms = run("torch")
@@ -95,15 +112,15 @@ def speed(policy: TSPPolicy, instances: int, latents: int, nodes: int, plain: bo
 
 
 @torch.no_grad()
-def tune(policy: TSPPolicy, instances: int, latents: int, nodes: int, per: int) -> None:
-    problem, rng = TSP(), torch.Generator("cuda").manual_seed(2)
-    batch = problem.sample(instances, nodes, rng)
+def tune(policy: RoutingPolicy, instances: int, latents: int, size: int, per: int) -> None:
+    problem, rng = PROBLEMS[policy.problem], torch.Generator("cuda").manual_seed(2)
+    batch = problem.sample(instances, size, rng)
     starts, memory = problem.starts(batch)[:, :per], policy.encode(batch)
     tables = gpu.tables(memory, policy.condition(memory, policy.space.sample((instances, latents), rng)))
     counters = torch.tensor([3, 0], device="cuda")
     total = instances * latents * starts.shape[1]
     for shape in ((128, 8), (64, 4), (32, 4), (32, 2), (16, 2)):
-        work = partial(gpu.tsp_rollout, tables, batch.xy, starts, batch.key, counters, shape=shape)
+        work = partial(kernel, policy.problem, tables, batch, starts, counters, shape=shape)
         ms = milliseconds(work, 5)
         print(f"  {instances} x {latents} x {starts.shape[1]} tile {shape}: {total / ms / 1e3:6.2f} M/s", flush=True)
 
@@ -112,20 +129,20 @@ def main() -> None:
     parser = argparse.ArgumentParser()
     parser.add_argument("--instances", type=int, default=64)
     parser.add_argument("--latents", type=int, default=16)
-    parser.add_argument("--nodes", type=int, default=100)
+    parser.add_argument("--problem", default="tsp", choices=["tsp", "cvrp"])
+    parser.add_argument("--size", type=int, default=100)
     parser.add_argument("--tune", action="store_true")
     args = parser.parse_args()
-    policy = policy_for(0)
+    policy = policy_for(args.problem, 0)
     print(f"{torch.cuda.get_device_name()}, torch {torch.__version__}")
-    for nodes in (37, 100):
-        if not args.tune:
-            agreement(policy, nodes)
-    speed(policy, args.instances, args.latents, args.nodes, plain=not args.tune)
+    if not args.tune:
+        agreement(policy, args.size)
+    speed(policy, args.instances, args.latents, args.size, plain=not args.tune)
     if args.tune:
-        tune(policy, args.instances, args.latents, args.nodes, 100)
-        tune(policy, 256, 1, args.nodes, 64)
+        tune(policy, args.instances, args.latents, args.size, 100)
+        tune(policy, 256, 1, args.size, 64)
         for instances in (1, 8, 512):
-            speed(policy, instances, args.latents, args.nodes, plain=False)
+            speed(policy, instances, args.latents, args.size, plain=False)
 
 
 if __name__ == "__main__":

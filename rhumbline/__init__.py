@@ -26,11 +26,14 @@ if TYPE_CHECKING:
     from rhumbline.formats import write_plan as write_plan
     from rhumbline.problems.cvrp import CVRP as CVRP
     from rhumbline.problems.cvrp import CVRPInstance as CVRPInstance
+    from rhumbline.problems.jssp import JSSP as JSSP
+    from rhumbline.problems.schedule import JSSPInstance as JSSPInstance
     from rhumbline.problems.tsp import TSP as TSP
     from rhumbline.problems.tsp import TSPInstance as TSPInstance
     from rhumbline.search.cmaes import CMAES as CMAES
     from rhumbline.search.eas import EASEmb as EASEmb
     from rhumbline.search.eas import EASLay as EASLay
+    from rhumbline.search.finish import Improvement as Improvement
     from rhumbline.search.hybrid import CMAESEAS as CMAESEAS
     from rhumbline.search.population import Population as Population
     from rhumbline.search.run import Budget as Budget
@@ -54,9 +57,12 @@ _HOMES = {
     "rhumbline.errors": ("CheckpointError", "Infeasible", "InputError", "MissingExtra", "RhumbError"),
     "rhumbline.formats": ("read", "write_plan"),
     "rhumbline.problems.cvrp": ("CVRP", "CVRPInstance"),
+    "rhumbline.problems.jssp": ("JSSP",),
+    "rhumbline.problems.schedule": ("JSSPInstance",),
     "rhumbline.problems.tsp": ("TSP", "TSPInstance"),
     "rhumbline.decoding": ("log_prob", "rollout"),
     "rhumbline.search.cmaes": ("CMAES",),
+    "rhumbline.search.finish": ("Improvement",),
     "rhumbline.search.run": ("Budget", "Progress", "Solution", "stream"),
     "rhumbline.search.eas": ("EASEmb", "EASLay"),
     "rhumbline.search.hybrid": ("CMAESEAS",),

@@ -10,22 +10,25 @@ import torch
 
 from rhumbline.checkpoint import About, find, load_with_facts
 from rhumbline.decoding import Engine
-from rhumbline.errors import CheckpointError, InputError
+from rhumbline.errors import CheckpointError, Infeasible, InputError
 from rhumbline.formats import read_many
+from rhumbline.formats.plans import Given, plans_for
 from rhumbline.policies import Policy
-from rhumbline.problems import PROBLEMS
+from rhumbline.problems import PROBLEMS, cvrp
 from rhumbline.problems.cvrp import CVRPInstance
+from rhumbline.problems.schedule import JSSPInstance, from_arrays
 from rhumbline.problems.tsp import TSPInstance, from_array
 from rhumbline.search import STRATEGIES
 from rhumbline.search.cmaes import CMAES
-from rhumbline.search.run import Budget, Progress, Solution, Strategy, Task, engine_for, make_task, search
+from rhumbline.search.finish import Finish, Improvement, complete
+from rhumbline.search.run import Budget, Progress, Solution, Strategy, Task, engine_for, make_task
 
 DEFAULT_BUDGET = Budget(attempts=1600, seconds=30.0)
 
 # Numbers in the largest tables of a group (distances, actions of a generation): keeps a group within about a gigabyte.
 GROUP_ELEMENTS = 1 << 26
 
-Source = str | Path | np.ndarray | TSPInstance | CVRPInstance
+Source = str | Path | np.ndarray | Mapping[str, Any] | TSPInstance | CVRPInstance | JSSPInstance
 
 
 @dataclass(frozen=True)
@@ -36,19 +39,54 @@ class Group:
     instances: tuple[Any, ...]
 
 
-def instances_of(source: Source | Sequence[Source]) -> list[Any]:
-    """Instances behind a path, an array ([N, 2], [N, N] or a batch [B, N, 2]), an instance, or a list of these."""
+def instances_of(source: Source | Sequence[Any], vehicles: int | None = None) -> list[Any]:
+    """Instances behind a path, an array ([N, 2], [N, N] or a batch [B, N, 2]), an instance, or a list of these.
+
+    Vehicle routing is four arrays: the depot [2], customers [n, 2], demands [n] and the capacity; `vehicles` limits it.
+    A job shop is a mapping with rows of "durations" and "machines", arrays or lists, and perhaps a "name".
+    """
+    found = sourced(source)
+    return found if vehicles is None else [cvrp.with_fleet(instance, vehicles) for instance in found]
+
+
+def sourced(source: Any) -> list[Any]:
+    """The same without the limit."""
     if isinstance(source, (str, Path)):
         return list(read_many(source))
-    if isinstance(source, TSPInstance | CVRPInstance):
+    if isinstance(source, TSPInstance | CVRPInstance | JSSPInstance):
         return [source]
+    if isinstance(source, Mapping):
+        return [shop_of(source)]
     if isinstance(source, np.ndarray):
         if source.ndim == 3:
             return [from_array(x, f"array-{i + 1}") for i, x in enumerate(source)]
         return [from_array(source)]
-    if source and isinstance(source[0], list | tuple):
-        return instances_of(numbers_of(source))
-    return [x for one in source for x in instances_of(one)]
+    if are_vehicle_arrays(source):
+        return [cvrp.from_arrays(*source)]
+    if all(are_vehicle_arrays(one) for one in source):
+        return [cvrp.from_arrays(*one, name=f"arrays-{i + 1}") for i, one in enumerate(source)]
+    if isinstance(source[0], list | tuple):
+        return sourced(numbers_of(source))
+    return [x for one in source for x in sourced(one)]
+
+
+def are_vehicle_arrays(source: Any) -> bool:
+    """Whether these are a depot, customers, demands and a capacity: three sequences and a number."""
+    if not isinstance(source, list | tuple) or len(source) != 4:
+        return False
+    *sequences, last = source
+    number = isinstance(last, int | float | np.number) or (isinstance(last, np.ndarray) and not last.ndim)
+    return number and all(isinstance(x, list | tuple | np.ndarray) for x in sequences)
+
+
+def shop_of(facts: Mapping[str, Any]) -> JSSPInstance:
+    """The job shop of a mapping."""
+    needed = {"durations", "machines"}
+    if not needed <= set(facts) <= needed | {"name"}:
+        raise InputError(
+            f"a mapping must have durations, machines and perhaps a name; it has {', '.join(map(str, facts))}"
+        )
+    return from_arrays(facts["durations"], facts["machines"], str(facts.get("name", "arrays")))
 
 
 def numbers_of(nested: Sequence[Any]) -> np.ndarray:
@@ -61,11 +99,12 @@ def numbers_of(nested: Sequence[Any]) -> np.ndarray:
 
 def grouped(instances: Sequence[Any], copies: int = 1) -> list[Group]:
     """Groups of one problem and shape, in order of first appearance, none larger than memory allows for its copies."""
-    shapes: dict[tuple[str, int, bool], list[int]] = {}
+    shapes: dict[tuple[str, tuple[int, ...]], list[int]] = {}
     for place, instance in enumerate(instances):
-        shapes.setdefault((instance.problem, instance.size, instance.metric == "EXACT_2D"), []).append(place)
+        shapes.setdefault((instance.problem, instance.shape), []).append(place)
     groups: list[Group] = []
-    for (_, size, _), places in shapes.items():
+    for places in shapes.values():
+        size = max(instances[p].size for p in places)
         most = max(1, GROUP_ELEMENTS // (16 * min(size, 200) * size * max(1, copies)))
         for at in range(0, len(places), most):
             some = tuple(places[at : at + most])
@@ -91,7 +130,7 @@ def policy_with_facts(name: str | None, problem: str) -> tuple[Policy[Any, Any, 
     """The same with its training facts."""
     path = find(name, problem)
     policy, about = load_with_facts(path)
-    if about.problem != problem:
+    if PROBLEMS[about.problem].solves != problem:
         raise CheckpointError(
             f"checkpoint {path.name} was trained for '{about.problem}'; these are '{problem}' instances"
         )
@@ -110,10 +149,11 @@ def policies_of(
     wanted = problems_of(instances)
     if isinstance(policy, str | Path | None):
         return {problem: policy_for(str(policy) if policy else None, problem) for problem in wanted}
-    strangers = [problem for problem in wanted if problem != policy.problem]
+    solves = PROBLEMS[policy.problem].solves
+    strangers = [problem for problem in wanted if problem != solves]
     if strangers:
         raise CheckpointError(f"the policy was trained for '{policy.problem}'; there are '{strangers[0]}' instances")
-    return {policy.problem: policy}
+    return {solves: policy}
 
 
 def strategy_of(strategy: Strategy[Any] | str | None) -> Strategy[Any]:
@@ -135,59 +175,77 @@ def tasks(
     augment: int = 1,
 ) -> Iterator[tuple[Group, Task]]:
     """Each group with its task, encoded only when its turn comes."""
+    options: dict[str, Any] = {"seed": seed, "device": device, "engine": engine, "augment": augment}
     for group in grouped(instances, augment):
-        problem = group.instances[0].problem
-        options: dict[str, Any] = {"seed": seed, "device": device, "engine": engine, "augment": augment}
-        yield group, make_task(PROBLEMS[problem], policies[problem], group.instances, **options)
+        policy = policies[group.instances[0].problem]
+        yield group, make_task(PROBLEMS[policy.problem], policy, group.instances, **options)
 
 
 def prepare(
-    source: Source | Sequence[Source],
+    source: Source | Sequence[Any],
     *,
     policy: str | Path | Policy[Any, Any, Any] | None = None,
+    vehicles: int | None = None,
     seed: int = 0,
     device: str = "auto",
     engine: Engine = "auto",
     augment: int = 1,
 ) -> Task:
     """A task to `stream` over: instances of one problem and size, encoded on the device."""
-    instances = instances_of(source)
-    shapes = sorted({(i.problem, i.size) for i in instances})
+    instances = instances_of(source, vehicles)
+    shapes = {(i.problem, i.shape): i.size for i in instances}
     if len(shapes) != 1:
-        found = ", ".join(f"{problem} of {size}" for problem, size in shapes) or "none"
+        found = ", ".join(sorted({f"{problem} of {size}" for (problem, _), size in shapes.items()})) or "none"
         raise InputError(f"a task needs instances of one problem and size, not {found}; `solve` groups them by itself")
     policies = policies_of(instances, policy)
     return next(tasks(instances, policies, seed=seed, device=find_device(device), engine=engine, augment=augment))[1]
 
 
 def solve(
-    source: Source | Sequence[Source],
+    source: Source | Sequence[Any],
     *,
     policy: str | Path | Policy[Any, Any, Any] | None = None,
     strategy: Strategy[Any] | str | None = None,
     attempts: int | None = None,
     seconds: int | float | None = None,
+    vehicles: int | None = None,
     seed: int = 0,
     device: str = "auto",
     engine: Engine = "auto",
     augment: int = 1,
     watch: Callable[[Progress], None] | None = None,
+    warm_start: Given | Sequence[Given | None] | None = None,
+    top: int = 1,
+    polish: bool = False,
+    then: str | None = None,
+    improved: Callable[[Improvement], None] | None = None,
 ) -> list[Solution]:
     """Verified solutions, in the order given. Instances of one size are solved together and share the seconds.
 
-    Without a budget: 1600 attempts or 30 seconds, whichever comes first. `augment` 8 shares the attempts among the
-    symmetries of the square (routing only). Ctrl-C ends the search early and returns what
-    was found; instances not reached by then are left out.
+    Without a budget: 1600 attempts or 30 seconds, whichever comes first. Ctrl-C ends the search early and returns what
+    was found; instances not reached by then are left out. `augment` 8 shares the attempts among the symmetries of the
+    square (routing only). `vehicles` limits the fleet of vehicle routing, whatever the files say; `Infeasible` is
+    raised in the end if no plan within the limit was found.
+
+    `warm_start` is a plan, or the path of one, that no result will be worse than; a list for several.
+    `top` plans that differ are returned, `polish` takes the best ones to a local optimum, and `then` names a classical
+    solver that carries on with them for the rest of the seconds. `improved` is called at each improvement.
     """
-    instances = instances_of(source)
+    instances = instances_of(source, vehicles)
     budget = DEFAULT_BUDGET if attempts is None and seconds is None else Budget(attempts, seconds)
+    finish, warm = Finish(top, polish, then, improved), plans_for(instances, warm_start)
+    for problem in problems_of(instances):
+        finish.check(problem, budget)
     policies = policies_of(instances, policy)
     solutions: dict[int, Solution] = {}
     strategy = strategy_of(strategy)
     where: dict[str, Any] = {"device": find_device(device), "engine": engine_for(strategy, engine), "augment": augment}
     for group, task in tasks(instances, policies, seed=seed, **where):
-        found, interrupted = search(strategy, task, budget, watch)
+        given = [warm[place] for place in group.places]
+        found, interrupted = complete(strategy, task, budget, watch, finish, given)
         solutions |= dict(zip(group.places, found, strict=False))
         if interrupted:
             break
+    if unmet := [s.unmet for s in solutions.values() if s.unmet]:
+        raise Infeasible("; ".join(unmet))
     return [solutions[place] for place in sorted(solutions)]

@@ -29,7 +29,7 @@ class About:
     """Training facts of a checkpoint."""
 
     problem: str
-    size: int  # instances it was trained on
+    size: int | str  # instances it was trained on
     updates: int = 0
     recipe: str = ""
     validation: Mapping[str, float] = field(default_factory=dict[str, float])
@@ -105,7 +105,7 @@ def shipped() -> dict[str, Path]:
     return {p.stem: p for p in sorted(folder.glob("*.safetensors"))}
 
 
-DEFAULT = {"tsp": "tsp100", "cvrp": "cvrp100"}
+DEFAULT = {"tsp": "tsp100", "cvrp": "cvrp100", "jssp": "jssp"}
 
 
 def find(policy: str | None, problem: str) -> Path:

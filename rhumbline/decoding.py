@@ -3,7 +3,7 @@
 Plain torch over the Problem and Policy protocols is the definition. The fused kernels are optimisations of it.
 """
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, replace
 from typing import Any, Literal
 
@@ -12,6 +12,7 @@ from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
 from rhumbline import kernels, noise
+from rhumbline.errors import InputError
 from rhumbline.policies import Policy
 from rhumbline.policies.attention import CLIP
 from rhumbline.policies.population import Crowd
@@ -23,8 +24,11 @@ Engine = Literal["auto", "torch", "fused"]
 # A sampled position is compared with u * total; this keeps the product below the total whatever the rounding.
 BELOW_ONE = 1.0 - 2.0**-22
 
-# Elements of a [rollouts, nodes] tensor worked on at once: a few cache-sized tensors on a CPU, gigabytes on a GPU.
+# Numbers of all rollouts worked on at once: a few cache-sized tensors on a CPU, gigabytes on a GPU.
 CHUNK_ELEMENTS = {"cpu": 1 << 21, "cuda": 1 << 28}
+
+# Instances x steps encoded at once, where `rollout` encodes: about 7 KB each.
+ENCODED_STEPS = {"cpu": 1 << 16, "cuda": 1 << 18}
 
 
 @dataclass(frozen=True)
@@ -45,15 +49,37 @@ class Work:
     memory: Any
     latents: Float[Tensor, "B K Z"]
     starts: Int[Tensor, "B S"]
-    seed: int
+    seed: int | Tensor  # a tensor only for fused engines on a GPU, for replays of a graph
     attempt: int  # number of the first latent
     temperature: float
     given: Int[Tensor, "B R L"] | None = None  # how the rollouts begin, where more than the first action is imposed
 
     @property
+    def host_seed(self) -> int:
+        """The seed where only a number will do."""
+        assert isinstance(self.seed, int), "only the fused engine of a GPU reads its seed from the device"
+        return self.seed
+
+    @property
     def shift(self) -> Any:
         """What the latents change."""
         return self.policy.condition(self.memory, self.latents)
+
+    @property
+    def shift_of_rollouts(self) -> Any:
+        """The same for each rollout, latents and starts in one row."""
+        return self.shift.map(lambda x: x.repeat_interleave(self.starts.shape[1], dim=1))
+
+    @property
+    def first(self) -> Int[Tensor, "B R"]:
+        """The imposed first action of each rollout."""
+        return self.starts[:, None].expand(-1, self.latents.shape[1], -1).flatten(1)
+
+    def decide(self, shift: Any, state: Any, uniform: Float[Tensor, "B R"] | None) -> Int[Tensor, "B R"]:
+        """The next action of each rollout."""
+        allowed = self.problem.mask(state)
+        logits = self.policy.logits(self.memory, shift, state, allowed)
+        return choose(logits, allowed, uniform, self.temperature)
 
     def part(self, rows: slice, tried: slice) -> "Work":
         """The same for some instances and some latents; the latents keep their numbers."""
@@ -69,7 +95,7 @@ class Work:
     def uniform(self, horizon: int) -> Float[Tensor, "B R T"]:
         """The noise behind every decision."""
         attempts = self.attempt + torch.arange(self.latents.shape[1], device=self.starts.device)
-        return noise.decoding(self.seed, self.batch.key, attempts, self.starts.shape[1], horizon).flatten(1, 2)
+        return noise.decoding(self.host_seed, self.batch.key, attempts, self.starts.shape[1], horizon).flatten(1, 2)
 
 
 def choose(
@@ -97,7 +123,7 @@ def rollout(
     latents: Float[Tensor, "B K Z"],
     starts: Int[Tensor, "B S"],
     *,
-    seed: int,
+    seed: int | Tensor,
     attempt: int = 0,
     temperature: float = 1.0,
     memory: Any = None,
@@ -109,19 +135,19 @@ def rollout(
     `attempt` numbers the first latent among all that were ever tried on these instances: it continues the noise.
     `chunk` bounds the rollouts worked on at once; it changes memory, never results.
     """
+    most = max(1, ENCODED_STEPS[starts.device.type] // problem.horizon(batch))
+    if memory is None and len(starts) > most:
+        options = {"seed": seed, "attempt": attempt, "temperature": temperature, "chunk": chunk, "engine": engine}
+        return _in_groups(problem, policy, batch, latents, starts, most, **options)
     memory = policy.encode(batch) if memory is None else memory
     if isinstance(memory, Crowd):
         options = {"seed": seed, "temperature": temperature, "chunk": chunk, "engine": engine}
         return _by_member(problem, policy, batch, latents, starts, memory, attempt, **options)
     construct = _engine(engine, problem, policy, batch, memory)
     work = Work(problem, policy, batch, memory, latents, starts, seed, attempt, temperature)
-    chunk = chunk or max(1, CHUNK_ELEMENTS[starts.device.type] // problem.horizon(batch))
-    (count, tried, _), per = latents.shape, starts.shape[1]
-    parts = [
-        _joined([construct(work.part(rows, ks)) for ks in _slices(tried, max(1, chunk // per))], 1)
-        for rows in _slices(count, max(1, chunk // (tried * per)))
-    ]
-    return _joined(parts, 0)
+    each = policy.footprint(problem.width(batch), problem.horizon(batch))
+    chunk = chunk or max(1, CHUNK_ELEMENTS[starts.device.type] // each)
+    return _gathered(_chunks(work, construct, chunk), *latents.shape[:2])
 
 
 def _by_member(
@@ -129,36 +155,87 @@ def _by_member(
     starts: Int[Tensor, "B S"], crowd: Crowd, attempt: int, **options: Any,
 ) -> Rollouts:  # fmt: skip
     """A population's rollouts, latent by latent: each instance has one member's tables at a time."""
-    parts = [
+    parts = (
         rollout(
             problem, policy, batch, one, starts, memory=crowd.pick(one[:, 0, 0].long()), attempt=attempt + k, **options
         )
         for k, one in enumerate(latents.split(1, dim=1))
-    ]
-    return _joined(parts, 1)
+    )
+    whole = slice(0, len(starts))
+    return _gathered(((whole, slice(k, k + 1), part) for k, part in enumerate(parts)), *latents.shape[:2])
 
 
-def _slices(length: int, step: int) -> Iterator[slice]:
-    """Consecutive slices that cover a length."""
-    return (slice(at, min(at + step, length)) for at in range(0, length, step))
+def _in_groups(
+    problem: Problem[Any, Any],
+    policy: Policy[Any, Any, Any],
+    batch: Any,
+    latents: Float[Tensor, "B K Z"],
+    starts: Int[Tensor, "B S"],
+    most: int,
+    **options: Any,
+) -> Rollouts:
+    """Rollouts of so many instances that they are encoded in groups, one after the other."""
+    (count, tried, _), groups = latents.shape, (slice(at, at + most) for at in range(0, len(starts), most))
+    parts = ((g, rollout(problem, policy, batch[g], latents[g], starts[g], **options)) for g in groups)
+    return _gathered(((g, slice(0, tried), part) for g, part in parts), count, tried)
 
 
-def _joined(parts: list[Rollouts], axis: int) -> Rollouts:
-    """Parts of one result put together along an axis."""
-    if len(parts) == 1:
-        return parts[0]
-    return Rollouts(torch.cat([p.cost for p in parts], axis), torch.cat([p.actions for p in parts], axis))
+def _chunks(work: Work, construct: Callable[[Work], Rollouts], chunk: int) -> Iterator[tuple[slice, slice, Rollouts]]:
+    """All rollouts, at most a chunk at a time, with their instances and latents.
+
+    Where a chunk is too large for a GPU's memory, they go on in chunks of half its size.
+    """
+    (count, tried, _), per, done = work.latents.shape, work.starts.shape[1], 0
+    most = max(1, chunk // per)
+    while done < count * tried:
+        rows, some = _block(done, count, tried, most)
+        size, part = (rows.stop - rows.start) * (some.stop - some.start), None
+        try:
+            part = construct(work.part(rows, some))
+        except torch.OutOfMemoryError as error:
+            if size == 1:
+                words = f"{per:,} rollouts of one instance need more memory than the GPU has left"
+                raise InputError(f"{words}; use --device cpu") from error
+        if part is None:  # only here has the error let go of the tensors that were in the way
+            most = size // 2
+            torch.cuda.empty_cache()
+            kernels.report("the GPU's memory is too small for the usual chunks of rollouts; they are halved")
+            continue
+        yield rows, some, part
+        done += size
+
+
+def _block(done: int, count: int, tried: int, most: int) -> tuple[slice, slice]:
+    """Instances and latents of the next chunk: several whole instances, or some latents of one."""
+    row, at = divmod(done, tried)
+    if at == 0 and most >= tried:
+        return slice(row, min(row + most // tried, count)), slice(0, tried)
+    return slice(row, row + 1), slice(at, min(at + most, tried))
+
+
+def _gathered(parts: Iterable[tuple[slice, slice, Rollouts]], count: int, tried: int) -> Rollouts:
+    """Parts of one result in their places, each let go as soon as it is there; a single one is the result itself."""
+    whole = None
+    for rows, some, part in parts:
+        if part.cost.shape[:2] == (count, tried):
+            return part
+        if whole is None:
+            whole = part.map(lambda x: x.new_empty(count, tried, *x.shape[2:]))
+        whole.cost[rows, some], whole.actions[rows, some] = part.cost, part.actions
+    assert whole is not None
+    return whole
 
 
 def _engine(
     engine: Engine, problem: Problem[Any, Any], policy: Policy[Any, Any, Any], batch: Any, memory: Any
 ) -> Callable[..., Rollouts]:
     """The function behind an engine's name; raises if it was asked for by name and cannot run."""
-    device, nodes = batch.xy.device, batch.xy.shape[1]
-    engine = _with_layer(engine, memory)
-    if kernels.resolve(engine, problem.name, device, nodes, policy.architecture) == "torch":
+    device, engine = batch.key.device, _with_layer(engine, memory)
+    if kernels.resolve(engine, problem.name, device, problem.width(batch), policy.architecture) == "torch":
         return _construct
-    return _fused_gpu if device.type == "cuda" else _fused_tsp_cpu
+    if problem.name in kernels.GRAPHED:
+        return _graphed
+    return _fused_gpu if device.type == "cuda" else _fused_cpu
 
 
 def _with_layer(engine: Engine, memory: Any) -> Engine:
@@ -171,24 +248,19 @@ def _with_layer(engine: Engine, memory: Any) -> Engine:
 
 def _construct(work: Work) -> Rollouts:
     """Plain torch: the definition."""
-    problem, batch, horizon = work.problem, work.batch, work.problem.horizon(work.batch)
-    (count, tried, _), per = work.latents.shape, work.starts.shape[1]
-    shift = work.shift.map(lambda x: x.repeat_interleave(per, dim=1))
-    first = work.starts[:, None].expand(count, tried, per).reshape(count, -1)
-    given = first[..., None] if work.given is None else work.given
+    problem, batch, horizon, tried = work.problem, work.batch, work.problem.horizon(work.batch), work.latents.shape[1]
+    shift, given = work.shift_of_rollouts, work.first[..., None] if work.given is None else work.given
     uniform = work.uniform(horizon) if work.temperature else None
     state, actions = _after(problem, batch, given), list(given.unbind(-1))
     while not problem.finished(state):
-        allowed = problem.mask(state)
-        logits = work.policy.logits(work.memory, shift, state, allowed)
         draw = None if uniform is None else uniform[..., len(actions)]
-        action = choose(logits, allowed, draw, work.temperature)
+        action = work.decide(shift, state, draw)
         state = problem.step(state, action)
         actions.append(action)
     sequence = torch.stack(actions, dim=-1)
-    # Finished rollouts stay at node 0; all results have the horizon's length, whatever the chunk they came from.
+    # Finished rollouts take action 0; all results have the horizon's length, whatever the chunk they came from.
     sequence = torch.nn.functional.pad(sequence, (0, horizon - sequence.shape[-1]))
-    return _priced(problem, batch, sequence, tried)
+    return _cut(problem.outcome(batch, state, sequence), sequence, tried)
 
 
 def _after(problem: Problem[Any, Any], batch: Any, given: Int[Tensor, "B R L"]) -> Any:
@@ -219,11 +291,32 @@ def complete(
     return _construct(Work(problem, policy, batch, memory, latents, given[..., 0], 0, 0, 0.0, given))
 
 
-def _priced(problem: Problem[Any, Any], batch: Any, sequence: Int[Tensor, "B R T"], tried: int) -> Rollouts:
+def _cut(cost: Float[Tensor, "B R"], sequence: Int[Tensor, "B R T"], tried: int) -> Rollouts:
     """Sequences with their cost, the rollout axis cut into latents and starts."""
-    cost = problem.cost(batch, sequence)
     count, per = len(cost), cost.shape[1] // tried
     return Rollouts(cost.view(count, tried, per), sequence.to(torch.int16).view(count, tried, per, -1))
+
+
+def _graphed(work: Work) -> Rollouts:
+    """Plain torch again, but a step is recorded once as a CUDA graph and then replayed; finished rollouts stay put."""
+    from rhumbline.kernels import graph
+
+    problem, steps, first, shift = work.problem, work.problem.horizon(work.batch), work.first, work.shift_of_rollouts
+    uniform = work.uniform(steps) if work.temperature else None
+    kept, at = problem.reset(work.batch, first), torch.ones(1, dtype=torch.int64, device=first.device)
+    sequence = first.new_zeros(*first.shape, steps)
+    sequence[..., 0] = first
+
+    def step() -> None:
+        draw = None if uniform is None else uniform.index_select(2, at)[..., 0]
+        state = replace(kept)  # a new object, which has not looked at anything yet
+        action = work.decide(shift, state, draw)
+        kept.take(problem.step(state, action))
+        sequence.index_copy_(2, at, action[..., None])
+        at.add_(1)
+
+    graph.repeat(step, steps - 1, first.device, lambda: problem.finished(replace(kept)))
+    return _cut(problem.outcome(work.batch, kept, sequence), sequence, work.latents.shape[1])
 
 
 def _fused_gpu(work: Work) -> Rollouts:
@@ -231,7 +324,8 @@ def _fused_gpu(work: Work) -> Rollouts:
     from rhumbline.kernels import gpu
 
     tables = gpu.tables(work.memory, work.shift)
-    counters = torch.tensor([work.seed, work.attempt], device=work.starts.device)
+    counters = torch.full((2,), work.attempt, dtype=torch.int64, device=work.starts.device)
+    counters[0] = work.seed  # filled on the device: nothing is copied from the host, so a graph may record it
     found = _GPU[work.problem.name](tables, work.batch, work.starts, counters, work.temperature)
     return _remeasured(work.problem, work.batch, *found)
 
@@ -239,9 +333,10 @@ def _fused_gpu(work: Work) -> Rollouts:
 def _remeasured(
     problem: Problem[Any, Any], batch: Any, cost: Float[Tensor, "B K S"], actions: Int[Tensor, "B K S T"]
 ) -> Rollouts:
-    """What a kernel found. It measures straight lines; the file's metric comes from its matrix."""
-    if batch.distance is not None:
-        return _priced(problem, batch, actions.flatten(1, 2).long(), actions.shape[1])
+    """What a kernel found. It measures straight lines; other metrics and limits are priced from the actions."""
+    if not batch.straight:
+        sequence = actions.flatten(1, 2).long()
+        return _cut(problem.cost(batch, sequence), sequence, actions.shape[1])
     return Rollouts(cost, actions)
 
 
@@ -261,17 +356,24 @@ def _gpu_cvrp(tables: Any, batch: Any, starts: Tensor, counters: Tensor, tempera
 _GPU: dict[str, Callable[..., tuple[Tensor, Tensor]]] = {"tsp": _gpu_tsp, "cvrp": _gpu_cvrp}
 
 
-def _fused_tsp_cpu(work: Work) -> Rollouts:
+def _fused_cpu(work: Work) -> Rollouts:
     """The whole rollout in one call, with as many threads as torch uses."""
     from rhumbline.kernels import cpu
 
-    batch = work.batch
+    batch, threads = work.batch, torch.get_num_threads()
     with cpu.one_torch_thread():
-        tables = cpu.tables(work.memory, work.shift)
-    found = cpu.tsp_rollout(
-        tables, batch.xy, work.starts, batch.key, work.seed, work.attempt, temperature=work.temperature
-    )
-    return _remeasured(work.problem, batch, *found)
+        found = cpu.rollout(
+            cpu.tables(work.memory, work.shift), batch.xy, work.starts, batch.key, work.host_seed, work.attempt,
+            vehicles=_CPU[work.problem.name](batch), temperature=work.temperature, threads=threads,
+        )  # fmt: skip
+        return _remeasured(work.problem, batch, *found)
+
+
+# What a problem gives the CPU kernel besides the policy's tables.
+_CPU: dict[str, Callable[[Any], tuple[Tensor, Tensor] | None]] = {
+    "tsp": lambda batch: None,
+    "cvrp": lambda batch: (batch.demand, batch.capacity),
+}
 
 
 def log_prob(
@@ -291,9 +393,8 @@ def log_prob(
     memory = policy.encode(batch) if memory is None else memory
     if isinstance(memory, Crowd):
         return _score_by_member(problem, policy, batch, latents, actions, memory, engine)
-    engine = _with_layer(engine, memory)
-    nodes, architecture = batch.xy.shape[1], policy.architecture
-    if kernels.resolve_log_prob(engine, problem.name, actions.device, nodes, architecture) == "fused":
+    engine, width, architecture = _with_layer(engine, memory), problem.width(batch), policy.architecture
+    if kernels.resolve_log_prob(engine, problem.name, actions.device, width, architecture) == "fused":
         return _fused_log_prob(batch, memory, policy.condition(memory, latents), actions)
     state, steps = problem.replay(batch, actions.long()), actions.shape[2] - 1
     rows = steps * (actions.shape[1] // latents.shape[1])

@@ -5,6 +5,7 @@ RhumbError
 │   └── CheckpointError   a checkpoint is missing, damaged or made for another problem  exit 3
 ├── MissingExtra      an optional dependency is not installed                           exit 4
 └── Infeasible        a plan failed verification, or none was found                     exit 5
+    └── Unreached         a plan is sound, but does not keep a limit such as the fleet   exit 5
 """
 
 
@@ -40,3 +41,7 @@ class Infeasible(RhumbError):
     """A plan breaks the rules of its problem."""
 
     exit_code = 5
+
+
+class Unreached(Infeasible):
+    """A plan obeys the rules, but not a limit that the user set on it."""

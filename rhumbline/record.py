@@ -27,6 +27,13 @@ class Record:
         """A copy with every tensor on `device`."""
         return self.map(lambda x: x.to(device))
 
+    def take(self, other: Self) -> None:
+        """Overwrite every tensor, in place, with that of another record; for loops that must keep their memory."""
+        for f in fields(self):
+            own, new = getattr(self, f.name), getattr(other, f.name)
+            if isinstance(own, Tensor) and own is not new:
+                own.copy_(new)
+
     def __getitem__(self, index: Any) -> Self:
         """A copy in which every tensor is indexed alike."""
         return self.map(lambda x: x[index])

@@ -100,11 +100,11 @@ def test_budgets(policy, monkeypatch, given, expected: Budget) -> None:
     """Without a budget it is 1600 attempts or 30 seconds; with one, that one alone."""
     seen = []
 
-    def fake(strategy, task, budget, watch):
+    def fake(strategy, task, budget, watch, finish, warm):
         seen.append(budget)
         return run.search(strategy, task, Budget(1), watch)
 
-    monkeypatch.setattr(api, "search", fake)
+    monkeypatch.setattr(api, "complete", fake)
     solve(XY[0], policy=policy, **given)
     assert seen == [expected]
 

@@ -94,7 +94,7 @@ def test_foreign_files_are_named(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("change", "words"),
     [
-        (lambda h, t: h["about"].update(problem="jssp"), "jssp"),
+        (lambda h, t: h["about"].update(problem="knapsack"), "knapsack"),
         (lambda h, t: h["about"].update(colour="red"), "colour"),
         (lambda h, t: h.pop("about"), "about"),
         (lambda h, t: h.pop("architecture"), "architecture"),

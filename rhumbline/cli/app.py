@@ -23,7 +23,7 @@ Version = Annotated[
 
 
 def rhumb(version: Version = False) -> None:
-    """Solve travelling salesman and vehicle routing instances by searching a space of learned policies.
+    """Solve travelling salesman, vehicle routing and job-shop instances by searching a space of learned policies.
 
     Example: rhumb solve examples/harbour100.tsp --seconds 10
     """

@@ -117,9 +117,12 @@ def installation_lines(facts: Facts) -> Iterator[str]:
 
 def checkpoint_lines(facts: Facts) -> Iterator[str]:
     """A checkpoint in words."""
+    from rhumbline.problems import PROBLEMS
+
     latent = f"latent space of {facts['latent']} dimensions" if facts["latent"] else "a single policy, no latent space"
     latent = f"a population of {facts['members']} decoders" if facts["members"] else latent
-    yield f"{facts['name']}: {facts['problem']}, trained at {facts['size']} cities, {facts['updates']:,} updates"
+    size = f"{facts['size']} {PROBLEMS[facts['problem']].nouns[1]}"
+    yield f"{facts['name']}: {facts['problem']}, trained at {size}, {facts['updates']:,} updates"
     yield f"{facts['weights']:,} weights, {latent}"
     if facts["validation"]:
         yield "validation " + ", ".join(f"{name} {value:.4f}" for name, value in facts["validation"].items())

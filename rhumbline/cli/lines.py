@@ -8,7 +8,8 @@ from typing import Any
 
 import numpy as np
 
-from rhumbline.search.run import Solution, Task
+from rhumbline.search.finish import Finish
+from rhumbline.search.run import Change, Solution, Task
 
 GAP = "   "  # between the parts of a line
 
@@ -31,11 +32,32 @@ def gap_text(solution: Solution) -> list[str]:
     return [f"gap {solution.gap:.2%} to {cost_text(known, whole and known == int(known))} (best known)"]
 
 
-def result_line(solution: Solution, width: int, written: Sequence[Path]) -> str:
+def change_text(name: str | None, change: Change | None, whole: bool) -> list[str]:
+    """The cost before and after a phase, and what went wrong there."""
+    if change is None:
+        return []
+    costs = f"{name} {cost_text(change.before, whole)} -> {cost_text(change.after, whole)}"
+    return [f"{costs} ({change.trouble})" if change.trouble else costs]
+
+
+def finish_text(solution: Solution, finish: Finish) -> list[str]:
+    """What came of the phases besides the search."""
+    whole = solution.instance.whole
+    parts = [*change_text("polish", solution.polish, whole), *change_text(finish.then, solution.then, whole)]
+    if solution.phase == "warm start":
+        parts.append("nothing better than the warm start")
+    if solution.others:
+        costs = ", ".join(cost_text(other.cost, whole) for other in solution.others)
+        parts.append(f"{counted(len(solution.others), 'other plan', 'other plans')}: {costs}")
+    return parts
+
+
+def result_line(solution: Solution, width: int, written: Sequence[Path], finish: Finish) -> str:
     """One instance's result for people."""
     parts = [
         f"{solution.instance.name:<{width}}  cost {cost_text(solution.cost, solution.instance.whole)}",
         *gap_text(solution),
+        *finish_text(solution, finish),
         counted(solution.attempts, "attempt", "attempts"),
         f"{solution.seconds:.1f} s",
         "verified",
@@ -59,6 +81,23 @@ def result_json(solution: Solution, problem: str, facts: dict[str, Any]) -> str:
     return json.dumps(found | facts)
 
 
+def finish_facts(solution: Solution, finish: Finish) -> dict[str, Any]:
+    """What came of the phases besides the search, for JSON; nothing where none was wanted."""
+    facts: dict[str, Any] = {}
+    if solution.polish:
+        facts["polish"] = {"before": solution.polish.before, "after": solution.polish.after}
+    if solution.then:
+        facts["then"] = {"solver": finish.then, "before": solution.then.before, "after": solution.then.after}
+        if solution.then.trouble:
+            facts["then"]["trouble"] = solution.then.trouble
+    if facts or solution.phase != "search":
+        facts["phase"] = solution.phase
+    if finish.top > 1:
+        plans = [(solution.cost, solution.plan, solution.phase), *((o.cost, o.plan, o.phase) for o in solution.others)]
+        facts["plans"] = [{"cost": c, "plan": p.numbered(solution.instance), "phase": f} for c, p, f in plans]
+    return facts
+
+
 def summary_line(solutions: Sequence[Solution]) -> str:
     """The mean over several instances."""
     gaps = [s.gap for s in solutions if s.gap is not None]
@@ -70,18 +109,26 @@ def summary_line(solutions: Sequence[Solution]) -> str:
 
 def task_line(task: Task, policy: str, search: str) -> str:
     """What is about to be searched and how."""
-    return GAP.join([instances_text(task), policy, search, f"{task.device.type}, {task.taken_engine}"])
+    return GAP.join(
+        [instances_text(task), *fleet_text(task), policy, search, f"{task.device.type}, {task.taken_engine}"]
+    )
 
 
 def instances_text(task: Task) -> str:
-    """Name or number of the instances, their size, metric and starts."""
+    """Name or number of the instances, their size, details and starts."""
     several = len(task.instances) > 1
     who = f"{len(task.instances):,} instances, " if several else f"{task.instances[0].name}  "
     one, many = task.problem.nouns
     size, starts = task.problem.count_of(task.instances[0]), task.starts.shape[1]
-    metrics = "/".join(sorted({i.metric for i in task.instances}))
-    some = f", {starts:,} of {size:,} starts" if starts < size else ""
-    return f"{who}{task.problem.name}, {counted(size, one, many)}, {metrics}{some}"
+    details = "/".join(sorted({i.details for i in task.instances}))
+    some = f", {starts:,} of {size:,} starts" if 1 < starts < size else ""  # schedules all start from nothing
+    return f"{who}{task.problem.solves}, {counted(size, one, many)}, {details}{some}"
+
+
+def fleet_text(task: Task) -> list[str]:
+    """The limit on vehicles, if all instances have the same."""
+    limits = {getattr(instance, "vehicles", None) for instance in task.instances}
+    return [f"at most {counted(limit, 'vehicle', 'vehicles')}" for limit in limits if limit and len(limits) == 1]
 
 
 def search_text(name: str, strategy: Any) -> str:

@@ -1,7 +1,8 @@
 """`rhumb sample`: random instances in a file."""
 
+import math
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
@@ -9,14 +10,19 @@ from rhumbline.cli.ending import conclude, emit, undisturbed
 from rhumbline.cli.outputs import ready
 from rhumbline.errors import InputError
 
+if TYPE_CHECKING:
+    from rhumbline.problems import Problem
+
 LARGEST_SEED = 2**63 - 1
-MOST_CITIES = 1 << 28  # 2 GiB of coordinates
+MOST_ENTRIES = 1 << 28  # 2 GiB of coordinates
 
 
 def sample(
-    problem: Annotated[str, typer.Argument(help="The problem: tsp or cvrp.")],
+    problem: Annotated[str, typer.Argument(help="The problem: tsp, cvrp or jssp.")],
     out: Annotated[Path, typer.Option(help="The file to write, ending in .safetensors.")],
-    size: Annotated[int, typer.Option(min=1, help="Cities of each instance.")] = 100,
+    size: Annotated[
+        str | None, typer.Option(metavar="N", help="Cities or customers; jobs x machines, as in 20x15. [100, 10x10]")
+    ] = None,
     count: Annotated[int, typer.Option(min=1, help="Number of instances.")] = 1000,
     seed: Annotated[int, typer.Option(min=0, max=LARGEST_SEED, metavar="N", help="Equal seeds give equal files.")] = 1,
     force: Annotated[bool, typer.Option("--force", help="Replace the file if there is one.")] = False,
@@ -25,32 +31,39 @@ def sample(
 
     Example: rhumb sample tsp --size 100 --count 1000 --seed 1 --out tsp100.safetensors
     """
-    check(out, size * count)
+    if out.suffix.lower() != ".safetensors":
+        raise typer.BadParameter(f"{out} does not end in .safetensors", param_hint="--out")
     raise typer.Exit(conclude(lambda: write(problem, out, size, count, seed, force)))
 
 
-def check(out: Path, cities: int) -> None:
-    """Usage that typer cannot check."""
-    if out.suffix.lower() != ".safetensors":
-        raise typer.BadParameter(f"{out} does not end in .safetensors", param_hint="--out")
-    if cities > MOST_CITIES:
-        raise typer.BadParameter(f"size x count is {cities:,}; at most {MOST_CITIES:,}", param_hint="--count")
+def size_for(problem: "Problem[Any, Any]", text: str | None, count: int) -> int | str:
+    """The size that a user means, of the form that the problem's usual one has."""
+    usual = problem.usual_size
+    size = str(usual) if text is None else text
+    numbers = size.split("x") if isinstance(usual, str) else [size]
+    if not all(n.isdecimal() and 0 < int(n) < 10**9 for n in numbers):
+        raise typer.BadParameter(f"'{size}' is no size of {problem.name}; one is {usual}", param_hint="--size")
+    entries = count * math.prod(int(n) for n in numbers)
+    if entries > MOST_ENTRIES:
+        raise typer.BadParameter(f"size x count is {entries:,}; at most {MOST_ENTRIES:,}", param_hint="--count")
+    return size if isinstance(usual, str) else int(size)
 
 
-def write(problem: str, out: Path, size: int, count: int, seed: int, force: bool) -> None:
+def write(problem: str, out: Path, size: str | None, count: int, seed: int, force: bool) -> None:
     """Sample on the CPU, so that a seed means the same everywhere, and write."""
     if out.exists() and not force:
         raise InputError(f"{out}: is there already; give --force to replace it")
     with undisturbed():
         import torch
 
-        from rhumbline.formats.dataset import save_dataset
+        from rhumbline.formats.dataset import save_batch
         from rhumbline.problems import PROBLEMS
-    if problem not in PROBLEMS:
-        raise typer.BadParameter(f"'{problem}' is not known; known: {', '.join(PROBLEMS)}", param_hint="PROBLEM")
+    known = [name for name, rules in PROBLEMS.items() if name == rules.solves]
+    if problem not in known:
+        raise typer.BadParameter(f"'{problem}' is not known; known: {', '.join(known)}", param_hint="PROBLEM")
+    drawn = size_for(PROBLEMS[problem], size, count)
     ready(out.parent)
-    batch = PROBLEMS[problem].sample(count, size, torch.Generator().manual_seed(seed))
-    note = {"problem": problem, "size": str(size), "count": str(count), "seed": str(seed), "distribution": "uniform"}
-    loads = {name: getattr(batch, name).numpy() for name in ("demand", "capacity") if hasattr(batch, name)}
-    save_dataset(out, batch.xy.numpy(), note, **loads)
+    batch = PROBLEMS[problem].sample(count, drawn, torch.Generator().manual_seed(seed))
+    note = {"problem": problem, "size": str(drawn), "count": str(count), "seed": str(seed), "distribution": "uniform"}
+    save_batch(out, batch, note)
     emit(str(out))

@@ -46,9 +46,10 @@ def watcher(bar: Bar, line: Any, instances: Sequence[Any], budget: Budget) -> Wa
 
     def watch(progress: Progress) -> None:
         nonlocal due
-        if time.monotonic() >= due:
+        if time.monotonic() >= due or progress.phase != "search":
             best, latest = (np.asarray(x.tolist()) for x in (progress.best, progress.latest))
             text = standing(instances, progress.attempts, best, latest)
+            text = text if progress.phase == "search" else f"{text}   after {progress.phase}"
             bar.update(line, completed=fraction(progress, budget), text=text)
             due = time.monotonic() + PAUSE
 

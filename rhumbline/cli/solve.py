@@ -37,7 +37,7 @@ def positive(value: float | None) -> float | None:
 
 Files = Annotated[
     list[Path],
-    typer.Argument(metavar="FILE", help="TSPLIB (.tsp) and VRPLIB (.vrp) files, or datasets (.safetensors)."),
+    typer.Argument(metavar="FILE", help="TSPLIB (.tsp), VRPLIB (.vrp) and job-shop files, or datasets (.safetensors)."),
 ]
 Attempts = Annotated[
     int | None,
@@ -62,9 +62,12 @@ Augment = Annotated[
     ),
 ]
 PolicyName = Annotated[str | None, typer.Option("--policy", help="A shipped checkpoint's name or a path. [by problem]")]
+Vehicles = Annotated[
+    int | None, typer.Option(min=1, metavar="K", help="At most so many vehicles. [the file's VEHICLES, or any number]")
+]
 Seed = Annotated[int, typer.Option(min=0, max=LARGEST_SEED, metavar="N", help="Equal seeds give equal attempts.")]
 Threads = Annotated[int | None, typer.Option(min=1, metavar="N", help="Threads on a CPU. [all cores]")]
-Output = Annotated[Path | None, typer.Option(help="Write NAME.tour (or NAME.sol) of each instance to this folder.")]
+Output = Annotated[Path | None, typer.Option(help="Write NAME.tour (.sol, .sched) of each instance to this folder.")]
 AsJson = Annotated[bool, typer.Option("--json", help="One JSON object per instance on stdout, and nothing else.")]
 Plot = Annotated[bool, typer.Option("--plot", help="Write NAME.png of each plan, to the folder of --output or here.")]
 Quiet = Annotated[bool, typer.Option("--quiet", help="Nothing on stderr but errors.")]
@@ -72,6 +75,17 @@ Settings = Annotated[
     list[str] | None,
     typer.Option("--set", metavar="FIELD=VALUE", help="A setting of the search, such as components=3; repeatable."),
 ]
+Polish = Annotated[bool, typer.Option("--polish", help="Take the best plans to a local optimum at the end.")]
+WarmStart = Annotated[
+    list[Path] | None,
+    typer.Option(metavar="PLAN", help="A plan (.tour, .sol, .sched, or --json output) to start from; repeatable."),
+]
+Then = Annotated[
+    str | None,
+    typer.Option(metavar="SOLVER", help="lkh, pyvrp or cpsat: carries on for the second half of the --seconds."),
+]
+Top = Annotated[int, typer.Option(min=1, max=100, metavar="K", help="The K best different plans; see --json.")]
+Trace = Annotated[Path | None, typer.Option(metavar="FILE", help="Write every improvement as a line of JSON.")]
 
 
 def solve(
@@ -82,16 +96,22 @@ def solve(
     policy: PolicyName = None,
     settings: Settings = None,
     augment: Augment = 1,
+    vehicles: Vehicles = None,
     seed: Seed = 0,
     device: Annotated[Device, typer.Option(help="auto is a GPU if there is one.")] = Device.auto,
     engine: Annotated[Engine, typer.Option(help="fused is the quick one; on a CPU it needs numba.")] = Engine.auto,
     threads: Threads = None,
+    warm_start: WarmStart = None,
+    polish: Polish = False,
+    then: Then = None,
+    top: Top = 1,
+    trace: Trace = None,
     output: Output = None,
     as_json: AsJson = False,
     plot: Plot = False,
     quiet: Quiet = False,
 ) -> None:
-    """Find short tours or vehicle routes; each plan is checked and measured in its file's own metric.
+    """Find short tours, vehicle routes or job-shop schedules; each is checked and measured in its file's own metric.
 
     Instances of equal size are solved together and share the seconds. Without --attempts and --seconds: 1600 attempts
     or 30 seconds, whichever comes first. Ctrl-C ends the search and keeps the best tours so far.
@@ -102,11 +122,13 @@ def solve(
     def body() -> int:
         with undisturbed():
             from rhumbline.cli import solving
+        after = solving.Afterwards(tuple(warm_start or ()), polish, then, top, trace)
+        after.check_usage(seconds)
         strategy = solving.choose_strategy(search, settings or [])
         places = solving.Places(output, plot)
         talk = solving.Talk(as_json, quiet)
-        where = (device.value, engine.value, threads)
-        request = solving.Request(strategy, search, policy, attempts, seconds, seed, *where, augment)
+        facts = (attempts, seconds, seed, device.value, engine.value, threads)
+        request = solving.Request(strategy, search, policy, *facts, augment, vehicles, after)
         return solving.solve_files(files, request, places, talk)
 
     raise typer.Exit(conclude(body))

@@ -1,16 +1,19 @@
 """The work of `rhumb solve`: read everything, check everything, search group by group, write and print."""
 
+import json
 import time
 import tomllib
-from collections.abc import Iterator, Sequence
+from collections.abc import Generator, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any, cast
+from typing import Any, TextIO, cast
 
 import torch
 import typer
 
 from rhumbline import api
+from rhumbline.baselines import SOLVERS
 from rhumbline.checkpoint import DEFAULT, About
 from rhumbline.cli import lines
 from rhumbline.cli.ending import INTERRUPTED, emit, say, undisturbed
@@ -19,10 +22,36 @@ from rhumbline.cli.show import drawn
 from rhumbline.decoding import Engine
 from rhumbline.errors import Infeasible, InputError
 from rhumbline.formats import ending_of, write_plan
+from rhumbline.formats.atomic import reason
+from rhumbline.formats.plans import matched
 from rhumbline.policies import Policy
 from rhumbline.search import STRATEGIES
-from rhumbline.search.run import Budget, Solution, Task, engine_for, harvest, search
+from rhumbline.search.finish import Finish, Improvement, complete
+from rhumbline.search.run import Budget, Solution, Task, engine_for, harvest
 from rhumbline.training.config import build
+
+
+@dataclass(frozen=True)
+class Afterwards:
+    """What is wanted besides a search."""
+
+    warm: tuple[Path, ...] = ()
+    polish: bool = False
+    then: str | None = None
+    top: int = 1
+    trace: Path | None = None
+
+    def check_usage(self, seconds: float | None) -> None:
+        """Refuse what no installation could do."""
+        if self.then is not None and self.then not in SOLVERS:
+            known = ", ".join(SOLVERS)
+            raise typer.BadParameter(f"'{self.then}' is not known; known: {known}", param_hint="--then")
+        if self.then is not None and seconds is None:
+            raise typer.BadParameter("it takes the second half of the --seconds, so give them", param_hint="--then")
+
+    def finish(self, file: TextIO | None) -> Finish:
+        """The same for the driver; improvements are written to the file."""
+        return Finish(self.top, self.polish, self.then, None if file is None else lambda x: trace_line(file, x))
 
 
 @dataclass(frozen=True)
@@ -39,6 +68,8 @@ class Request:
     engine: Engine
     threads: int | None = None
     augment: int = 1
+    vehicles: int | None = None  # most of a plan; None leaves it to the files
+    after: Afterwards = Afterwards()
 
     def policy_name(self, problem: str) -> str:
         """The policy as the user calls it."""
@@ -51,7 +82,7 @@ class Request:
 
     def facts(self, task: Task) -> dict[str, Any]:
         """How a result was found, for JSON."""
-        policy = self.policy_name(task.problem.name)
+        policy = self.policy_name(task.problem.solves)
         facts = {"search": self.search, "policy": policy, "engine": task.taken_engine, "seed": self.seed}
         return facts | ({"augment": self.augment} if self.augment > 1 else {})
 
@@ -99,6 +130,8 @@ class Context:
     places: Places
     talk: Talk
     policies: dict[str, tuple[Policy[Any, Any, Any], About]]  # by problem
+    finish: Finish
+    warm: Sequence[Any]  # a plan for each instance, or None
 
 
 def choose_strategy(name: str, settings: Sequence[str]) -> Any:
@@ -124,12 +157,37 @@ def setting(text: str) -> tuple[str, Any]:
 
 def solve_files(files: Sequence[Path], request: Request, places: Places, talk: Talk) -> int:
     """Solve all instances of all files; nothing is searched before everything has been read and checked."""
-    instances = api.instances_of(list(files))
+    instances = api.instances_of(list(files), request.vehicles)
+    warm, finish = matched(instances, request.after.warm), request.after.finish(None)
+    for problem in api.problems_of(instances):
+        finish.check(problem, request.budget)
     places = prepare_places(places, instances)
     policies = {problem: api.policy_with_facts(request.policy, problem) for problem in api.problems_of(instances)}
     if not request.attempts and not request.seconds:
         talk.note("no budget given: up to 1,600 attempts or 30 seconds, whichever comes first (--attempts, --seconds)")
-    return solve_groups(instances, Context(request, places, talk, policies))
+    with tracing(request.after.trace) as file:
+        finish = request.after.finish(file)
+        return solve_groups(instances, Context(request, places, talk, policies, finish, warm))
+
+
+@contextmanager
+def tracing(path: Path | None) -> Generator[TextIO | None, None, None]:
+    """The file for improvements, written line by line, if one is wanted."""
+    if path is None:
+        yield None
+        return
+    try:
+        file = path.open("w", encoding="utf-8", buffering=1)
+    except (OSError, ValueError) as error:
+        raise InputError(f"{path}: cannot be written: {reason(error)}; choose another place") from error
+    with file:
+        yield file
+
+
+def trace_line(file: TextIO, found: Improvement) -> None:
+    """One improvement as a line of JSON."""
+    facts = {"name": found.instance.name, "attempts": found.attempts, "seconds": round(found.seconds, 3)}
+    file.write(json.dumps(facts | {"cost": found.cost, "phase": found.phase}) + "\n")
 
 
 def prepare_places(places: Places, instances: Sequence[Any]) -> Places:
@@ -148,18 +206,19 @@ def prepare_places(places: Places, instances: Sequence[Any]) -> Places:
 
 def solve_groups(instances: Sequence[Any], context: Context) -> int:
     """Groups one after the other until all are done or a signal comes; the exit code."""
-    finished = 0
+    finished, unmet = 0, 0
     try:
-        for count in solved(instances, context):
-            finished += count
+        for found in solved(instances, context):
+            finished += len(found)
+            unmet += sum(solution.unmet is not None for solution in found)
     except KeyboardInterrupt:
         tell_interruption(finished, len(instances), context.talk)
         return INTERRUPTED
-    return 0
+    return Infeasible.exit_code if unmet else 0
 
 
-def solved(instances: Sequence[Any], context: Context) -> Iterator[int]:
-    """The number of instances in each group, after it was solved, written and printed."""
+def solved(instances: Sequence[Any], context: Context) -> Iterator[list[Solution]]:
+    """The solutions of each group, after they were written and printed."""
     request = context.request
     device = api.find_device(request.device)
     if request.threads:
@@ -169,10 +228,10 @@ def solved(instances: Sequence[Any], context: Context) -> Iterator[int]:
     where: dict[str, Any] = {"device": device, "engine": engine, "augment": request.augment}
     for group, task in api.tasks(instances, policies, seed=request.seed, **where):
         context.talk.note(header(task, context))
-        found, interrupted = run_search(task, context)
+        found, interrupted = run_search(task, context, [context.warm[place] for place in group.places])
         with undisturbed():
             deliver(group, found, task, context)
-            yield len(found)
+            yield found
         if interrupted:
             raise KeyboardInterrupt
 
@@ -180,19 +239,19 @@ def solved(instances: Sequence[Any], context: Context) -> Iterator[int]:
 def header(task: Task, context: Context) -> str:
     """The line before a group."""
     request = context.request
-    problem = task.problem.name
+    problem = task.problem.solves
     policy = f"policy {request.policy_name(problem)} (trained at {context.policies[problem][1].size})"
     search = lines.search_text(request.search, request.strategy)
     copies = f", {task.copies} symmetries" if task.copies > 1 else ""
     return lines.task_line(task, policy, search + copies)
 
 
-def run_search(task: Task, context: Context) -> tuple[list[Solution], bool]:
+def run_search(task: Task, context: Context, warm: Sequence[Any]) -> tuple[list[Solution], bool]:
     """Verified incumbents, and whether a signal ended the search."""
     request, began = context.request, time.monotonic()
     with drawn(task.instances, request.budget, context.talk.quiet) as watch:
         try:
-            found, interrupted = search(request.strategy, task, request.budget, watch)
+            found, interrupted = complete(request.strategy, task, request.budget, watch, context.finish, warm)
         except KeyboardInterrupt:  # it came after the search, while plans were being checked
             found, interrupted = harvest(task, time.monotonic() - began, ()), True
     if not found and not interrupted:
@@ -204,18 +263,22 @@ def run_search(task: Task, context: Context) -> tuple[list[Solution], bool]:
 
 
 def deliver(group: api.Group, found: Sequence[Solution], task: Task, context: Context) -> None:
-    """Write all files of a group, then print its results."""
-    for place, solution in zip(group.places, found, strict=False):
+    """Write all files of a group, then print its results; plans that miss a limit are errors instead."""
+    kept = [(place, s) for place, s in zip(group.places, found, strict=False) if not s.unmet]
+    for place, solution in kept:
         write_files(place, solution, context)
-    width = max((len(s.instance.name) for s in found), default=0)
+    width = max((len(s.instance.name) for _, s in kept), default=0)
     facts = context.request.facts(task)
-    for place, solution in zip(group.places, found, strict=False):
+    for place, solution in kept:
         if context.talk.as_json:
-            emit(lines.result_json(solution, task.problem.name, facts))
+            emit(lines.result_json(solution, task.problem.solves, facts | lines.finish_facts(solution, context.finish)))
         else:
-            emit(lines.result_line(solution, width, context.places.files(place)))
-    if len(found) > 1:
-        context.talk.note(lines.summary_line(found))
+            emit(lines.result_line(solution, width, context.places.files(place), context.finish))
+    if len(kept) > 1:
+        context.talk.note(lines.summary_line([s for _, s in kept]))
+    for solution in found:
+        if solution.unmet:
+            say(f"error: {solution.unmet}")
 
 
 def write_files(place: int, solution: Solution, context: Context) -> None:

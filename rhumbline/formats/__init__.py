@@ -6,43 +6,53 @@ from typing import Any
 
 from rhumbline.errors import InputError
 from rhumbline.formats.dataset import load_dataset
+from rhumbline.formats.jsplib import is_shop, read_jsp, write_schedule
 from rhumbline.formats.sections import type_of
+from rhumbline.formats.shop_json import read_json
 from rhumbline.formats.tsplib import read_tsp, write_tour
 from rhumbline.formats.vrplib import read_vrp, write_sol
 from rhumbline.problems.cvrp import CVRPInstance, Routes
+from rhumbline.problems.schedule import JSSPInstance, Schedule
 from rhumbline.problems.tsp import Tour, TSPInstance
 
 __all__ = ["ending_of", "read", "read_many", "suffix_of", "write_plan"]
 
-AnyInstance = TSPInstance | CVRPInstance
-AnyPlan = Tour | Routes
+AnyInstance = TSPInstance | CVRPInstance | JSSPInstance
+AnyPlan = Tour | Routes | Schedule
 
-# By ending of the file name; jsplib (.jsp) goes here.
+# By ending of the file name.
 READERS: dict[str, Callable[[Path], AnyInstance]] = {
     ".tsp": read_tsp,
     ".vrp": read_vrp,
+    ".jsp": read_jsp,
+    ".json": read_json,
 }
 # By the TYPE that a file of another ending says.
 READERS_BY_TYPE: dict[str, Callable[[Path], AnyInstance]] = {
     "TSP": read_tsp,
     "CVRP": read_vrp,
 }
-# Ending and writer by type of the plan; Schedule goes here.
+# Ending and writer by type of the plan.
 WRITERS: dict[type[AnyPlan], tuple[str, Callable[[Path, Any, Any, str], None]]] = {
     Tour: (".tour", write_tour),
     Routes: (".sol", write_sol),
+    Schedule: (".sched", write_schedule),
 }
-PLANS: dict[type[AnyInstance], type[AnyPlan]] = {TSPInstance: Tour, CVRPInstance: Routes}
+PLANS: dict[type[AnyInstance], type[AnyPlan]] = {TSPInstance: Tour, CVRPInstance: Routes, JSSPInstance: Schedule}
 DATASET = ".safetensors"
 
 
 def read(path: str | Path) -> AnyInstance:
-    """The instance of a file. The header of files of other endings says what they hold; without TYPE, it is a TSP."""
+    """The instance of a file. Files of other endings tell by their beginning what they hold."""
     path = Path(path)
     if path.suffix.lower() == DATASET:
         raise InputError.at(path, None, "is a dataset of many instances, expected one; use read_many")
-    reader = READERS.get(path.suffix.lower()) or READERS_BY_TYPE.get(type_of(path), read_tsp)
-    return reader(path)
+    return (READERS.get(path.suffix.lower()) or reader_of(path))(path)
+
+
+def reader_of(path: Path) -> Callable[[Path], AnyInstance]:
+    """Job shops begin with numbers; the others have a header, and without TYPE in it they are TSPs."""
+    return read_jsp if is_shop(path) else READERS_BY_TYPE.get(type_of(path), read_tsp)
 
 
 def read_many(path: str | Path) -> list[AnyInstance]:

@@ -1,7 +1,11 @@
-"""Best known costs: `optima.json` or `best_known.json` beside the instances, a JSON object of names and numbers."""
+"""Best known costs: `optima.json` or `best_known.json` beside the instances, a JSON object of names and numbers.
+
+In place of a number there may be an object as JSPLIB has them, with an "optimum" or with "bounds" that have an "upper".
+"""
 
 import json
 from pathlib import Path
+from typing import cast
 
 from rhumbline.errors import InputError
 from rhumbline.formats.atomic import read_bytes
@@ -14,8 +18,16 @@ def best_known(folder: Path, name: str) -> float | None:
     for path in (folder / file for file in FILES):
         costs = load_costs(path) if path.exists() else {}
         if name in costs:
-            return checked(path, name, costs[name])
+            return checked(path, name, number_of(costs[name]))
     return None
+
+
+def number_of(entry: object) -> object:
+    """The number of an entry that tells more than that."""
+    facts = cast(dict[str, object], entry) if isinstance(entry, dict) else {}
+    bounds = facts.get("bounds")
+    upper = cast(dict[str, object], bounds).get("upper") if isinstance(bounds, dict) else None
+    return next((x for x in (facts.get("optimum"), upper) if x is not None), entry)
 
 
 def checked(path: Path, name: str, cost: object) -> float:

@@ -3,6 +3,10 @@
 Which engine serves which problem on which device is decided here, and `why_not` says in words why one cannot.
 """
 
+import gc
+import sys
+from collections.abc import Generator
+from contextlib import contextmanager
 from functools import cache
 from importlib import import_module
 from importlib.util import find_spec
@@ -17,12 +21,22 @@ Taken = Literal["torch", "fused"]
 LARGEST_TILE = 256  # nodes that one tile of the GPU kernels holds
 HEADS, HEAD_WIDTH = 8, 16  # of the policies that the rollout kernels are made for
 GPU_PROBLEMS = ("tsp", "cvrp")
-CPU_PROBLEMS = ("tsp",)
+CPU_PROBLEMS = ("tsp", "cvrp")
+GRAPHED = ("jssp", "jssp-machines")  # fused on a GPU means the steps of plain torch in a CUDA graph; for any size
+AUTO_GRAPHED: tuple[str, ...] = ("jssp",)  # those of them that `auto` takes: seen to be equal and faster on a GPU
 
 
 def why_not(problem: str, device: torch.device, nodes: int, architecture: Any = None) -> str | None:
     """The reason why fused rollouts cannot serve, or None if they can; without an architecture, for the usual one."""
+    misfit = why_unfit(problem, device, nodes, architecture)
+    return misfit or (None if device.type == "cuda" else why_not_numba())
+
+
+def why_unfit(problem: str, device: torch.device, nodes: int, architecture: Any) -> str | None:
+    """What is wrong with the work or the device; whether numba serves is another question, and slower to answer."""
     on_gpu = device.type == "cuda"
+    if on_gpu and problem in GRAPHED:
+        return None
     if problem not in (GPU_PROBLEMS if on_gpu else CPU_PROBLEMS):
         return f"there is no fused kernel for {problem}{'' if on_gpu else ' on a CPU'}"
     if on_gpu and find_spec("triton") is None:
@@ -32,26 +46,65 @@ def why_not(problem: str, device: torch.device, nodes: int, architecture: Any = 
     if architecture and (architecture.heads, architecture.width) != (HEADS, HEADS * HEAD_WIDTH):
         own = f"{architecture.heads} of {architecture.width // architecture.heads}"
         return f"the fused engine takes policies with {HEADS} heads of width {HEAD_WIDTH}, and this one has {own}"
-    return None if on_gpu else why_not_numba()
+    return None
+
+
+@contextmanager
+def no_collection() -> Generator[None]:
+    """Without Python's search for cyclic garbage, which goes through everything that torch has loaded again and again.
+
+    That is half of the time to import numba and a fifth of the time to compile with it.
+    """
+    usual = gc.isenabled()
+    gc.disable()
+    try:
+        yield
+    finally:
+        if usual:
+            gc.enable()
 
 
 @cache
 def why_not_numba() -> str | None:
     """The reason why numba cannot be used, or None if it can."""
     if find_spec("numba") is None:
-        return "the fused engine needs numba on a CPU; get it with: pip install 'rhumbline[cpu]'"
+        return "the fused engine needs numba on a CPU; get it with: pip install 'rhumbline[cpu]' (or numba alone)"
     try:
-        import_module("rhumbline.kernels.cpu")
+        with no_collection():
+            import_module("rhumbline.kernels.cpu")
     except Exception as error:  # such as a numpy that is too new for it
-        return f"the fused engine needs numba, which is installed but fails: {str(error).splitlines()[0]}"
+        words = (str(error) or type(error).__name__).splitlines()[0]
+        return f"the fused engine needs numba, which fails ({words}); mend it with: pip install --upgrade numba"
     return None
+
+
+def require_numba(what: str) -> None:
+    """Raise `MissingExtra` unless numba can be used for something that has no other engine."""
+    if find_spec("numba") is None:
+        raise MissingExtra(f"{what} needs numba; get it with: pip install 'rhumbline[cpu]'")
+    try:
+        import_module("rhumbline.kernels.local")
+    except Exception as error:
+        reason = str(error).splitlines()[0]
+        raise MissingExtra(f"{what} needs numba, which is installed but fails: {reason}") from error
 
 
 def resolve(engine: str, problem: str, device: torch.device, nodes: int, architecture: Any = None) -> Taken:
     """The engine that will run; asking for `fused` where it cannot run is an error, never a fallback."""
-    if engine == "torch":
+    if engine == "torch" or (engine == "auto" and problem in GRAPHED and problem not in AUTO_GRAPHED):
         return "torch"
-    return settled(engine, why_not(problem, device, nodes, architecture))
+    reason = why_unfit(problem, device, nodes, architecture)
+    if reason is None and device.type != "cuda":
+        reason = why_not_numba()
+        if reason and engine == "auto":
+            report(f"engine auto takes plain torch, which is several times slower: {reason}")
+    return settled(engine, reason)
+
+
+@cache
+def report(line: str) -> None:
+    """Say something once on stderr: what runs otherwise than it might, and why."""
+    print(f"note: {line}", file=sys.stderr, flush=True)
 
 
 def resolve_log_prob(engine: str, problem: str, device: torch.device, nodes: int, architecture: Any = None) -> Taken:
@@ -60,6 +113,8 @@ def resolve_log_prob(engine: str, problem: str, device: torch.device, nodes: int
         return "torch"
     if device.type != "cuda":
         return settled(engine, "fused scoring needs an NVIDIA GPU with Triton, and this runs on the CPU")
+    if problem in GRAPHED:
+        return settled(engine, f"there is no fused scoring for {problem}")
     return settled(engine, why_not(problem, device, nodes, architecture))
 
 

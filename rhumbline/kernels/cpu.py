@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from functools import cache
 from typing import Any
 
+import numba
 import numpy as np
 import torch
 from numba import cfunc, config
@@ -14,8 +15,9 @@ from numba.core.compiler_lock import global_compiler_lock
 from torch import Tensor
 
 from rhumbline import noise
-from rhumbline.kernels import HEAD_WIDTH, HEADS
-from rhumbline.kernels.tiles import LANES, LOG2E, SIGNATURE, run_tiles, scratch
+from rhumbline.errors import MissingExtra
+from rhumbline.kernels import HEAD_WIDTH, HEADS, no_collection
+from rhumbline.kernels.tiles import LANES, LOG2E, SIGNATURE, scratch, tiles
 
 SHARPEST = 1.0e25  # bounds 1 / temperature, so that no product with tiles.CLOSED overflows
 
@@ -28,7 +30,7 @@ class Tables:
     value: np.ndarray  # [B, H, N + 1, C]
     pointer: np.ndarray  # [B, N + 1, E]
     query_last: np.ndarray  # [B, N, E]
-    query_first: np.ndarray  # [B, N, E]
+    query_context: np.ndarray  # [B, N, E] of the first node (TSP), or [B, E] per unit of capacity left (CVRP)
     query_shift: np.ndarray  # [B, K, E]
     pointer_shift: np.ndarray  # [B, K, N]
 
@@ -48,7 +50,7 @@ def tables(memory: Any, shift: Any) -> Tables:
         value=array(heads(memory.value)),
         pointer=array(padded(memory.pointer)),
         query_last=array(memory.query_last * scale),
-        query_first=array(memory.query_first * scale),
+        query_context=array((memory.query_first if memory.query_load is None else memory.query_load[:, 0]) * scale),
         query_shift=array(shift.query * scale),
         pointer_shift=array(shift.pointer),
     )
@@ -71,40 +73,65 @@ def one_torch_thread() -> Generator[None]:
 
 
 @cache
-def kernel() -> Any:
+def kernel(vehicles: bool) -> Any:
     """The compiled kernel: from the cache on disk, or made now and stored there if that is possible."""
-    with global_compiler_lock:
-        tuning: Any = config
-        usual, tuning.LOOP_VECTORIZE = tuning.LOOP_VECTORIZE, 0  # finds nothing in loops over vectors, at length
+    with global_compiler_lock, no_loop_vectoriser(), no_collection():
         try:
-            return cfunc(SIGNATURE, error_model="numpy", cache=True)(run_tiles)
+            return cfunc(SIGNATURE, error_model="numpy", cache=True)(tiles(vehicles))
         except Exception:  # no folder can be written, the disk is full, a stored file is damaged: for this process only
-            return cfunc(SIGNATURE, error_model="numpy")(run_tiles)
-        finally:
-            tuning.LOOP_VECTORIZE = usual
+            return kernel_of_this_process(vehicles)
 
 
-def tsp_rollout(
+def kernel_of_this_process(vehicles: bool) -> Any:
+    """The kernel compiled without the cache."""
+    try:
+        return cfunc(SIGNATURE, error_model="numpy")(tiles(vehicles))
+    except Exception as error:  # a numba that has changed what this module builds on
+        words = (str(error) or type(error).__name__).splitlines()[0]
+        raise MissingExtra(
+            f"numba {numba.__version__} cannot compile the fused engine ({words}). Use engine torch"
+        ) from error
+
+
+@contextmanager
+def no_loop_vectoriser() -> Generator[None]:
+    """LLVM's finds nothing in loops over vectors, at length."""
+    tuning: Any = config
+    usual, tuning.LOOP_VECTORIZE = tuning.LOOP_VECTORIZE, 0
+    try:
+        yield
+    finally:
+        tuning.LOOP_VECTORIZE = usual
+
+
+def rollout(
     tables: Tables, xy: Tensor, starts: Tensor, key: Tensor, seed: int, attempt: int, *,
-    temperature: float = 1.0, threads: int | None = None,
+    vehicles: tuple[Tensor, Tensor] | None = None, temperature: float = 1.0, threads: int | None = None,
 ) -> tuple[Tensor, Tensor]:  # fmt: skip
-    """Costs [B, K, S] and actions [B, K, S, N] (int16). As many threads as torch uses, unless told otherwise."""
+    """Costs [B, K, S] and actions (int16): [B, K, S, N] of tours or, padded with the depot, [B, K, S, 2n] of routes.
+
+    Vehicles are whole demands [B, N] and capacities [B]. As many threads as torch uses, unless told otherwise.
+    """
     (count, nodes, _), per, tried = xy.shape, starts.shape[1], tables.query_shift.shape[1]
-    assert 0 <= int(starts.min()) <= int(starts.max()) < nodes
-    actions, cost = np.empty((count, tried, per, nodes), np.int16), np.empty((count, tried, per), np.float32)
+    assert (1 if vehicles else 0) <= int(starts.min()) <= int(starts.max()) < nodes
+    horizon = 2 * (nodes - 1) if vehicles else nodes
+    actions, cost = np.zeros((count, tried, per, horizon), np.int16), np.empty((count, tried, per), np.float32)
     sharpness = min(LOG2E / temperature, SHARPEST) if temperature else 0.0
-    numbers = (count, nodes, tried, per, seed, attempt, sharpness)
+    numbers = (count, nodes, horizon, tried, per, seed, attempt, sharpness)
     identity = array(key & noise.WORD, torch.int64).view(np.uint64)
-    inputs = (*vars(tables).values(), array(xy), array(starts, torch.int64), identity)
+    whole = [array(x, torch.int64) for x in (starts, *(vehicles or (starts, starts)))]  # without vehicles never read
+    inputs = (*vars(tables).values(), array(xy), whole[0], identity, *whole[1:])
     shared = (np.zeros(1, np.int64), *inputs, actions, cost)
+    compiled = kernel(vehicles is not None)
     tiles = count * -(-tried * per // LANES)
-    in_threads(min(threads or torch.get_num_threads(), tiles), lambda: launch(numbers, (*shared, *scratch(nodes))))
+    busy = min(threads or torch.get_num_threads(), tiles)
+    in_threads(busy, lambda: launch(compiled, numbers, (*shared, *scratch(nodes))))
     return torch.from_numpy(cost), torch.from_numpy(actions)
 
 
-def launch(numbers: tuple[float, ...], arrays: tuple[np.ndarray, ...]) -> None:
+def launch(compiled: Any, numbers: tuple[float, ...], arrays: tuple[np.ndarray, ...]) -> None:
     """Call the kernel; Python's lock is free meanwhile."""
-    function = kernel().ctypes
+    function = compiled.ctypes
     pointers = (x.ctypes.data_as(kind) for x, kind in zip(arrays, function.argtypes[len(numbers) :], strict=True))
     function(*numbers, *pointers)
 

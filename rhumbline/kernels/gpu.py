@@ -17,44 +17,68 @@ LOG2E = tl.constexpr(1.4426950408889634)
 BELOW_ONE = tl.constexpr(1.0 - 2.0**-22)  # as in decoding.choose
 CLOSED = tl.constexpr(-1.0e9)
 HEADS, HEAD_WIDTH = 8, 16
+SAFE = 100.0  # exponents of two up to which sums and products of weights stay within float32 and bfloat16
+WARM = 0.25  # temperature from which the weights of all logits in [-10, 10] are normal numbers
 
 
 @dataclass(frozen=True)
 class Tables:
-    """What the kernels read: nodes padded to a power of two, queries times log2(e)/sqrt(head width) for exp2."""
+    """What the kernels read. Nodes are padded to a power of two; queries and pointers are scaled for exp2."""
 
     key: Tensor  # [B, NP, E]
     value: Tensor  # [B, NP, E]
     pointer: Tensor  # [B, NP, E]
     query_last: Tensor  # [B, NP, E]
-    query_context: Tensor  # [B, NP, E] of the first node (TSP), or [B, E] float32 per unit of capacity left (CVRP)
-    query_shift: Tensor  # [B, K, E]
-    pointer_shift: Tensor  # [B, K, NP] float32
+    query_context: Tensor  # float32: [B, N, E] of the first node (TSP), or [B, E] per unit of capacity left (CVRP)
+    query_shift: Tensor  # [B, K, E] float32
+    glimpse_shift: Tensor  # [B, K, E]
+    bias: Tensor  # [B, NP] float32
 
 
 def tables(memory: Any, shift: Any, dtype: torch.dtype = torch.bfloat16) -> Tables:
     """Kernel tables from a policy's memory and the shifts of its latents."""
     nodes = memory.key.shape[1]
     padding = max(16, triton.next_power_of_2(nodes)) - nodes
-    scale = LOG2E.value / HEAD_WIDTH**0.5
+    query, pointer = LOG2E.value / HEAD_WIDTH**0.5, 2.0 * LOG2E.value  # attention's exp, and tanh's exp(2x)
 
     def rows(x: Tensor, factor: float = 1.0) -> Tensor:
         return torch.nn.functional.pad(x * factor, (0, 0, 0, padding)).to(dtype)
 
-    def context_rows() -> Tensor:
-        if memory.query_load is not None:
-            return (memory.query_load[:, 0] * scale).float().contiguous()
-        return rows(memory.query_first, scale)
-
+    context = memory.query_first if memory.query_load is None else memory.query_load[:, 0]
     return Tables(
         key=rows(memory.key),
         value=rows(memory.value),
-        pointer=rows(memory.pointer),
-        query_last=rows(memory.query_last, scale),
-        query_context=context_rows(),
-        query_shift=(shift.query * scale).to(dtype).contiguous(),
-        pointer_shift=torch.nn.functional.pad(shift.pointer, (0, padding)).float().contiguous(),
+        pointer=rows(memory.pointer, pointer),
+        query_last=rows(memory.query_last, query),
+        query_context=(context * query).float(),
+        query_shift=(shift.query * query).float(),
+        glimpse_shift=shift.glimpse.to(dtype).contiguous(),
+        bias=torch.nn.functional.pad(memory.bias[:, 0] * pointer, (0, padding)).float().contiguous(),
     )
+
+
+def largest(x: Tensor) -> Tensor:
+    """The longest vector of each head among the rows of a table, [B, heads]."""
+    return x.float().unflatten(-1, (HEADS, HEAD_WIDTH)).norm(dim=-1).amax(1)
+
+
+def bounded(tables: Tables, query: Tensor, varying: Tensor | None = None) -> Tensor:
+    """Instances whose attention scores provably stay below SAFE, so that no maximum need be subtracted: [B] int32."""
+    longest = largest(tables.query_last) + largest(query)
+    longest = longest if varying is None else longest + largest(varying[:, None])
+    return (longest * largest(tables.key) < SAFE).all(1).to(torch.int32)
+
+
+@triton.jit
+def tile_rows(K, S, ID, COUNTERS, b, M: tl.constexpr):
+    """Rollouts of this program: number, whether it exists, latent, start; and the words of its noise counter."""
+    r = tl.program_id(1) * M + tl.arange(0, M)  # rollout r: latent r // S from start r % S
+    valid = r < K * S
+    r = tl.minimum(r, K * S - 1)
+    latent = r // S
+    attempt = (tl.load(COUNTERS + 1) + latent).to(tl.uint32)
+    instance = tl.load(ID + b).to(tl.uint32) + tl.zeros([M], tl.uint32)
+    return r, valid, latent, r % S, attempt, instance
 
 
 @triton.jit
@@ -71,77 +95,92 @@ def head_tables(TABLE, cols, TRANSPOSED: tl.constexpr, H: tl.constexpr, D: tl.co
 
 
 @triton.jit
-def glimpse_logits(
-    QUERY_SHIFT, QUERY_CONTEXT, QUERY_LAST, keys, values, pointers, logits, mask, latent, context, last,
-    LOAD: tl.constexpr, H: tl.constexpr, D: tl.constexpr, DT: tl.constexpr, PREC: tl.constexpr,
-):  # fmt: skip
-    """Pointer scores [M, NP] before the tanh: attention over open nodes head by head, accumulated on `logits`.
+def counting_tables(cols, NP: tl.constexpr, DT: tl.constexpr):
+    """Zeros and ones [NP, 16]: products with them are running sums of 16 groups, and of the places in a group."""
+    sixteen = tl.arange(0, 16)
+    groups = (cols[:, None] // (NP // 16) <= sixteen[None, :]).to(DT)
+    places = (cols[:, None] % (NP // 16) <= sixteen[None, :]).to(DT)
+    return groups, places
 
-    `context` is the first node of each row, or with LOAD its capacity left.
+
+@triton.jit
+def glimpse_logits(
+    QUERY, QUERY_LOAD, QUERY_LAST, GLIMPSE_SHIFT, keys, values, pointers, logits, mask, latent, row, load, last,
+    LOAD: tl.constexpr, BOUNDED: tl.constexpr, H: tl.constexpr, D: tl.constexpr, DT: tl.constexpr, PREC: tl.constexpr,
+):  # fmt: skip
+    """Pointer scores [M, NP], times 2 log2(e): attention over open nodes head by head, accumulated on `logits`.
+
+    QUERY holds, at `row`, what never changes during a rollout. With LOAD, the capacity left adds its share.
     """
     E: tl.constexpr = H * D
     for h in tl.static_range(H):
         e = h * D + tl.arange(0, D)
-        q = tl.load(QUERY_SHIFT + latent[:, None] * E + e[None, :]).to(tl.float32)
-        if LOAD:
-            q += context[:, None] * tl.load(QUERY_CONTEXT + e)[None, :]
-        else:
-            q += tl.load(QUERY_CONTEXT + context[:, None] * E + e[None, :]).to(tl.float32)
+        q = tl.load(QUERY + row[:, None] * E + e[None, :]).to(tl.float32)
         q += tl.load(QUERY_LAST + last[:, None] * E + e[None, :]).to(tl.float32)
+        if LOAD:
+            q += load[:, None] * tl.load(QUERY_LOAD + e)[None, :]
         scores = tl.dot(q.to(DT), keys[h], input_precision=PREC) + mask
-        weight = tl.exp2(scores - tl.max(scores, 1)[:, None])
-        total = tl.sum(weight, 1)
-        glimpse = tl.dot(weight.to(DT), values[h], input_precision=PREC) * (1.0 / total)[:, None]
+        if not BOUNDED:
+            scores -= tl.max(scores, 1)[:, None]
+        weight = tl.exp2(scores)
+        glimpse = tl.dot(weight.to(DT), values[h], input_precision=PREC) * (1.0 / tl.sum(weight, 1))[:, None]
+        glimpse += tl.load(GLIMPSE_SHIFT + latent[:, None] * E + e[None, :]).to(tl.float32)
         logits = tl.dot(glimpse.to(DT), pointers[h], logits, input_precision=PREC)
     return logits
 
 
 @triton.jit
-def pick(logits, mask, cols, uniform, sharpness, NP: tl.constexpr, GREEDY: tl.constexpr):
-    """The chosen column of each row: the best, or the one that the uniform hits in the cumulative weights."""
-    squashed = 10.0 - 20.0 / (tl.exp2(logits * (2.0 * LOG2E)) + 1.0) + mask  # 10 tanh(logits)
+def pick(
+    logits, mask, cols, uniform, sharpness, groups, places,
+    NP: tl.constexpr, GREEDY: tl.constexpr, WARM: tl.constexpr, DT: tl.constexpr, PREC: tl.constexpr,
+):  # fmt: skip
+    """The chosen column of each row: the best, or the one that the uniform hits in the cumulative weights.
+
+    Running sums come from tensor cores, in two stages: first which group of columns, then which place in it. Equal
+    terms give equal sums, so a closed column never raises a sum and is never hit, whatever the rounding.
+    """
+    squashed = mask - 20.0 / (tl.exp2(logits) + 1.0)  # 10 tanh - 10
     if GREEDY:
         return tl.argmax(squashed, 1).to(tl.int32)
     else:
-        weight = tl.exp2((squashed - tl.max(squashed, 1)[:, None]) * sharpness)
-        limit = uniform * (tl.sum(weight, 1) * BELOW_ONE)
-        chosen = tl.sum((tl.cumsum(weight, 1) <= limit[:, None]).to(tl.int32), 1)
-        # Sum and scan add in different orders, so about one uniform in 10^7 falls past the end or on a closed node.
-        # Asking the mask afterwards is far cheaper than inside the scan, whose layout differs.
-        chosen = tl.minimum(chosen, NP - 1)
-        closed = tl.sum(tl.where(cols[None, :] == chosen[:, None], mask, 0.0), 1) != 0.0
-        if tl.max(closed.to(tl.int32), 0) > 0:
-            chosen = tl.where(closed, tl.max(tl.where(mask == 0.0, cols[None, :], -1), 1), chosen)
-        return chosen
+        if not WARM:  # cold weights would all vanish
+            squashed -= tl.max(squashed, 1)[:, None]
+        weight = tl.exp2(squashed * sharpness).to(DT)
+        reach = tl.dot(weight, groups, input_precision=PREC)  # [M, 16]
+        limit = uniform * (tl.max(reach, 1) * BELOW_ONE)
+        passed = reach <= limit[:, None]
+        group = tl.sum(passed.to(tl.int32), 1)
+        # The difference may be contracted to one rounding and fall just below zero.
+        rest = tl.maximum(limit - tl.max(tl.where(passed, reach, 0.0), 1), 0.0)
+        inside = tl.where((cols // (NP // 16))[None, :] == group[:, None], weight, 0.0)
+        reach = tl.dot(inside, places, input_precision=PREC)
+        short = (reach <= rest[:, None]) & (reach < tl.max(reach, 1)[:, None])
+        return group * (NP // 16) + tl.sum(short.to(tl.int32), 1)
 
 
 @triton.jit
 def tsp_rollout_kernel(
-    KEY, VALUE, POINTER, QUERY_LAST, QUERY_CONTEXT, QUERY_SHIFT, POINTER_SHIFT, XY, START, ID, COUNTERS, ACTION, COST,
-    K, S, sharpness,
-    N: tl.constexpr, NP: tl.constexpr, M: tl.constexpr, H: tl.constexpr, D: tl.constexpr,
-    GREEDY: tl.constexpr, DT: tl.constexpr, PREC: tl.constexpr,
+    KEY, VALUE, POINTER, QUERY_LAST, QUERY, GLIMPSE_SHIFT, BIAS, IS_BOUNDED, XY, START, ID, COUNTERS, ACTION, COST,
+    K, S, N, sharpness,
+    NP: tl.constexpr, M: tl.constexpr, H: tl.constexpr, D: tl.constexpr,
+    GREEDY: tl.constexpr, WARM: tl.constexpr, BOUNDED: tl.constexpr, DT: tl.constexpr, PREC: tl.constexpr,
 ):  # fmt: skip
     E: tl.constexpr = H * D
     b = tl.program_id(0).to(tl.int64)
+    if (tl.load(IS_BOUNDED + b) != 0) != BOUNDED:
+        return
+    r, valid, latent, start, attempt, instance = tile_rows(K, S, ID, COUNTERS, b, M)
     R = K * S
-    r = tl.program_id(1) * M + tl.arange(0, M)  # rollout r: latent r // S from start r % S
-    valid = r < R
-    r = tl.minimum(r, R - 1)
-    latent = r // S
-    start = r % S
     KEY += b * NP * E
     VALUE += b * NP * E
     POINTER += b * NP * E
     QUERY_LAST += b * NP * E
-    QUERY_CONTEXT += b * NP * E
-    QUERY_SHIFT += b * K * E
-    POINTER_SHIFT += b * K * NP
+    QUERY += b * R * E
+    GLIMPSE_SHIFT += b * K * E
+    BIAS += b * NP
     XY += b * N * 2
     ACTION += b * N * R
     seed = tl.load(COUNTERS)
-    attempt = (tl.load(COUNTERS + 1) + latent).to(tl.uint32)
-    instance = tl.load(ID + b).to(tl.uint32) + tl.zeros([M], tl.uint32)
     cols = tl.arange(0, NP)
     first = tl.load(START + b * S + start)
     last = first
@@ -154,15 +193,17 @@ def tsp_rollout_kernel(
     keys = head_tables(KEY, cols, True, H, D)
     values = head_tables(VALUE, cols, False, H, D)
     pointers = head_tables(POINTER, cols, True, H, D)
+    groups, places = counting_tables(cols, NP, DT)
     tl.store(ACTION + r, first.to(tl.int16), mask=valid)
     for t in range(1, N):
-        logits = tl.load(POINTER_SHIFT + latent[:, None] * NP + cols[None, :])
+        logits = tl.zeros([M, NP], tl.float32) + tl.load(BIAS + cols)[None, :]
         logits = glimpse_logits(
-            QUERY_SHIFT, QUERY_CONTEXT, QUERY_LAST, keys, values, pointers, logits, mask, latent, first, last,
-            False, H, D, DT, PREC,
+            QUERY, QUERY, QUERY_LAST, GLIMPSE_SHIFT, keys, values, pointers, logits, mask, latent, r, cost, last,
+            False, BOUNDED, H, D, DT, PREC,
         )  # fmt: skip
         word, _, _, _ = tl.philox(seed, (start * N + t).to(tl.uint32), attempt, instance, tl.zeros([M], tl.uint32))
-        last = pick(logits, mask, cols, tl.uint_to_uniform_float(word), sharpness, NP, GREEDY)
+        uniform = tl.uint_to_uniform_float(word)
+        last = pick(logits, mask, cols, uniform, sharpness, groups, places, NP, GREEDY, WARM, DT, PREC)
         # A value that changes with t: for a constant the compiler keeps predicates instead, and spills twice as much.
         mask = tl.where(cols[None, :] == last[:, None], CLOSED * (1 + t), mask)
         x1 = tl.load(XY + last * 2)
@@ -170,7 +211,7 @@ def tsp_rollout_kernel(
         cost += tl.sqrt((x1 - x) * (x1 - x) + (y1 - y) * (y1 - y))
         x, y = x1, y1
         # [T, R]: neighbours write side by side. This store also keeps the compiler from lifting the loads above out
-        # of the loop, where they would cost 64 registers a thread and spill.
+        # of the loop, where they would cost registers and spill.
         tl.store(ACTION + t * R + r, last.to(tl.int16), mask=valid)
     cost += tl.sqrt((x0 - x) * (x0 - x) + (y0 - y) * (y0 - y))
     tl.store(COST + b * R + r, cost, mask=valid)
@@ -178,32 +219,29 @@ def tsp_rollout_kernel(
 
 @triton.jit
 def cvrp_rollout_kernel(
-    KEY, VALUE, POINTER, QUERY_LAST, QUERY_CONTEXT, QUERY_SHIFT, POINTER_SHIFT, XY, START, ID, COUNTERS, ACTION, COST,
-    DEMAND, CAPACITY, K, S, T, sharpness,
-    N: tl.constexpr, NP: tl.constexpr, M: tl.constexpr, H: tl.constexpr, D: tl.constexpr,
-    GREEDY: tl.constexpr, DT: tl.constexpr, PREC: tl.constexpr,
+    KEY, VALUE, POINTER, QUERY_LAST, QUERY, GLIMPSE_SHIFT, BIAS, IS_BOUNDED, XY, START, ID, COUNTERS, ACTION, COST,
+    QUERY_LOAD, DEMAND, CAPACITY, K, S, N, T, sharpness,
+    NP: tl.constexpr, M: tl.constexpr, H: tl.constexpr, D: tl.constexpr,
+    GREEDY: tl.constexpr, WARM: tl.constexpr, BOUNDED: tl.constexpr, DT: tl.constexpr, PREC: tl.constexpr,
 ):  # fmt: skip
     E: tl.constexpr = H * D
     b = tl.program_id(0).to(tl.int64)
+    if (tl.load(IS_BOUNDED + b) != 0) != BOUNDED:
+        return
+    r, valid, latent, start, attempt, instance = tile_rows(K, S, ID, COUNTERS, b, M)
     R = K * S
-    r = tl.program_id(1) * M + tl.arange(0, M)  # rollout r: latent r // S from start r % S
-    valid = r < R
-    r = tl.minimum(r, R - 1)
-    latent = r // S
-    start = r % S
     KEY += b * NP * E
     VALUE += b * NP * E
     POINTER += b * NP * E
     QUERY_LAST += b * NP * E
-    QUERY_CONTEXT += b * E
-    QUERY_SHIFT += b * K * E
-    POINTER_SHIFT += b * K * NP
+    QUERY += b * K * E
+    QUERY_LOAD += b * E
+    GLIMPSE_SHIFT += b * K * E
+    BIAS += b * NP
     XY += b * N * 2
     DEMAND += b * N
     ACTION += b * T * R
     seed = tl.load(COUNTERS)
-    attempt = (tl.load(COUNTERS + 1) + latent).to(tl.uint32)
-    instance = tl.load(ID + b).to(tl.uint32) + tl.zeros([M], tl.uint32)
     cols = tl.arange(0, NP)
     demand = tl.load(DEMAND + cols, mask=cols < N, other=0)
     capacity = tl.load(CAPACITY + b)
@@ -220,6 +258,7 @@ def cvrp_rollout_kernel(
     keys = head_tables(KEY, cols, True, H, D)
     values = head_tables(VALUE, cols, False, H, D)
     pointers = head_tables(POINTER, cols, True, H, D)
+    groups, places = counting_tables(cols, NP, DT)
     tl.store(ACTION + r, last.to(tl.int16), mask=valid)
     t = 1
     while (t < T) & (tl.max(waiting + last, 0) > 0):  # until every vehicle is home and nobody waits
@@ -227,13 +266,14 @@ def cvrp_rollout_kernel(
         mask = tl.where(mask < 1.5 * CLOSED, mask, tl.where(demand[None, :] <= left[:, None], 0.0, CLOSED))
         depot = tl.where((last == 0) & (waiting > 0), CLOSED, 0.0)
         mask = tl.where(cols[None, :] == 0, depot[:, None], mask)
-        logits = tl.load(POINTER_SHIFT + latent[:, None] * NP + cols[None, :])
+        logits = tl.zeros([M, NP], tl.float32) + tl.load(BIAS + cols)[None, :]
         logits = glimpse_logits(
-            QUERY_SHIFT, QUERY_CONTEXT, QUERY_LAST, keys, values, pointers, logits, mask, latent,
-            left.to(tl.float32), last, True, H, D, DT, PREC,
+            QUERY, QUERY_LOAD, QUERY_LAST, GLIMPSE_SHIFT, keys, values, pointers, logits, mask, latent, latent,
+            left.to(tl.float32), last, True, BOUNDED, H, D, DT, PREC,
         )  # fmt: skip
         word, _, _, _ = tl.philox(seed, (start * T + t).to(tl.uint32), attempt, instance, tl.zeros([M], tl.uint32))
-        last = pick(logits, mask, cols, tl.uint_to_uniform_float(word), sharpness, NP, GREEDY)
+        uniform = tl.uint_to_uniform_float(word)
+        last = pick(logits, mask, cols, uniform, sharpness, groups, places, NP, GREEDY, WARM, DT, PREC)
         left = tl.where(last == 0, capacity, left - tl.load(DEMAND + last))
         waiting -= (last > 0).to(tl.int32)
         mask = tl.where(cols[None, :] == last[:, None], CLOSED * (1 + t), mask)  # the depot's column is set anew above
@@ -248,9 +288,11 @@ def cvrp_rollout_kernel(
 
 
 def tile(instances: int, rollouts: int, padded: int) -> tuple[int, int]:
-    """Rollouts per program and warps: large tiles read tables less often, small ones fill the chip's 132 processors."""
-    largest = max(16, 128 * 128 // padded)
-    fits = (m for m in (128, 64, 32) if m <= largest and m < 2 * rollouts)
+    """Rollouts per program and warps: large tiles read tables less often, small ones fill the chip's 132 processors.
+
+    Two programs of 64 rows share a processor: one computes while the other waits.
+    """
+    fits = (m for m in (64, 32) if m < 2 * rollouts)
     rows = next((m for m in fits if instances * triton.cdiv(rollouts, m) >= 132), 16)
     return rows, max(1, min(8, rows * padded // 2048))
 
@@ -263,36 +305,41 @@ class Launch:
     inputs: tuple[Tensor, ...]
     actions: Tensor  # [B, T, R] int16; 0 where a rollout ended before
     cost: Tensor  # [B, R]
-    sizes: tuple[int, int]  # K, S
+    sizes: tuple[int, int, int]  # K, S, N
     options: dict[str, Any]
 
-    @property
-    def results(self) -> tuple[Tensor, Tensor]:
-        """Costs [B, K, S] and actions [B, K, S, T], the latter a strided view."""
-        shape = (len(self.cost), *self.sizes)
+    def start(self, kernel: Any, *more: Any) -> tuple[Tensor, Tensor]:
+        """Costs [B, K, S] and actions [B, K, S, T], the latter a strided view.
+
+        Two launches, each for the instances that are or are not bounded: nothing is read back from the device.
+        """
+        for flag in (True, False):
+            kernel[self.grid](*self.inputs, *more, BOUNDED=flag, **self.options)
+        shape = (len(self.cost), *self.sizes[:2])
         return self.cost.view(shape), self.actions.transpose(1, 2).view(*shape, -1)
 
 
 def launch(
-    tables: Tables, xy: Tensor, starts: Tensor, key: Tensor, counters: Tensor, steps: int, greedy: bool,
-    shape: tuple[int, int] | None,
+    tables: Tables, query: Tensor, safe: Tensor, xy: Tensor, starts: Tensor, key: Tensor, counters: Tensor, steps: int,
+    temperature: float, shape: tuple[int, int] | None,
 ) -> Launch:  # fmt: skip
     """Tiles, buffers and common arguments of a rollout of `steps` actions."""
     (count, nodes, _), per, tried = xy.shape, starts.shape[1], tables.query_shift.shape[1]
-    padded, rollouts = tables.key.shape[1], tried * per
-    rows, warps = shape or tile(count, rollouts, padded)
-    actions = torch.zeros(count, steps, rollouts, dtype=torch.int16, device=xy.device)
-    cost = torch.empty(count, rollouts, device=xy.device)
+    rows, warps = shape or tile(count, tried * per, tables.key.shape[1])
+    actions = torch.zeros(count, steps, tried * per, dtype=torch.int16, device=xy.device)
+    cost = torch.empty(count, tried * per, device=xy.device)
     inputs = (
-        tables.key, tables.value, tables.pointer, tables.query_last, tables.query_context, tables.query_shift,
-        tables.pointer_shift, xy.contiguous(), starts.to(torch.int32).contiguous(), key, counters, actions, cost,
+        tables.key, tables.value, tables.pointer, tables.query_last, query.to(tables.key.dtype).contiguous(),
+        tables.glimpse_shift, tables.bias, safe, xy.contiguous(), starts.to(torch.int32).contiguous(), key, counters,
+        actions, cost,
     )  # fmt: skip
     half = tables.key.dtype == torch.bfloat16
     options = {
-        "N": nodes, "NP": padded, "M": rows, "H": HEADS, "D": HEAD_WIDTH, "GREEDY": greedy,
-        "DT": tl.bfloat16 if half else tl.float32, "PREC": "ieee", "num_warps": warps, "num_stages": 1,
+        "NP": tables.key.shape[1], "M": rows, "H": HEADS, "D": HEAD_WIDTH, "GREEDY": temperature == 0.0,
+        "WARM": temperature >= WARM, "DT": tl.bfloat16 if half else tl.float32, "PREC": "ieee", "num_warps": warps,
+        "num_stages": 1, "sharpness": LOG2E.value / (temperature or 1.0),
     }  # fmt: skip
-    return Launch((count, triton.cdiv(rollouts, rows)), inputs, actions, cost, (tried, per), options)
+    return Launch((count, triton.cdiv(tried * per, rows)), inputs, actions, cost, (tried, per, nodes), options)
 
 
 def tsp_rollout(
@@ -303,10 +350,11 @@ def tsp_rollout(
 
     The counters live on the device so that a CUDA graph can be replayed with other noise.
     """
-    start = launch(tables, xy, starts, key, counters, xy.shape[1], temperature == 0.0, shape)
-    sharpness = LOG2E.value / (temperature or 1.0)
-    tsp_rollout_kernel[start.grid](*start.inputs, *start.sizes, sharpness, **start.options)
-    return start.results
+    chosen = starts.long()[..., None].expand(-1, -1, tables.query_context.shape[2])
+    first = tables.query_context.gather(1, chosen)
+    query = (tables.query_shift[:, :, None] + first[:, None]).flatten(1, 2)
+    go = launch(tables, query, bounded(tables, query), xy, starts, key, counters, xy.shape[1], temperature, shape)
+    return go.start(tsp_rollout_kernel, *go.sizes)
 
 
 def cvrp_rollout(
@@ -314,9 +362,8 @@ def cvrp_rollout(
     temperature: float = 1.0, shape: tuple[int, int] | None = None,
 ) -> tuple[Tensor, Tensor]:  # fmt: skip
     """The same for CVRP: actions [B, K, S, 2n], padded with the depot. Demands and capacities are whole."""
-    steps = 2 * (xy.shape[1] - 1)
-    start = launch(tables, xy, starts, key, counters, steps, temperature == 0.0, shape)
+    steps, query = 2 * (xy.shape[1] - 1), tables.query_shift
+    safe = bounded(tables, query, tables.query_context * capacity[:, None])
+    go = launch(tables, query, safe, xy, starts, key, counters, steps, temperature, shape)
     whole = (demand.to(torch.int32).contiguous(), capacity.to(torch.int32).contiguous())
-    sharpness = LOG2E.value / (temperature or 1.0)
-    cvrp_rollout_kernel[start.grid](*start.inputs, *whole, *start.sizes, steps, sharpness, **start.options)
-    return start.results
+    return go.start(cvrp_rollout_kernel, tables.query_context.contiguous(), *whole, *go.sizes, steps)

@@ -341,7 +341,7 @@ def cvrp_mask(actions: Tensor, demand: Tensor, capacity: int, first_step: int = 
 
     Demand [B, N] and capacity are whole units. A vehicle may not stay at the depot while a customer is left.
     """
-    actions = actions.long()
+    actions = actions.long().contiguous()  # rollouts come as strided views, and what follows would inherit the strides
     steps = torch.arange(actions.shape[2], device=actions.device, dtype=torch.int16).expand_as(actions)
     demand = demand.float().contiguous()
     at_node = demand[:, None].expand(-1, actions.shape[1], -1)  # [B, R, N]
@@ -373,10 +373,10 @@ class Config(NamedTuple):
     With 8 warps the forward needs 128 rows: on fewer, both warpgroups compute the same tile (seen in the machine code).
     """
 
-    forward: Tile = Tile(128, 8, 2)
+    forward: Tile = Tile(64, 4, 3)
     pointer: Tile = Tile(64, 8, 2)
     heads: Tile = Tile(64, 4, 1)
-    query: Tile = Tile(32, 8, 3, 128)
+    query: Tile = Tile(64, 4, 2)
     programs: int = 1056  # wanted programs per launch of a backward kernel: 8 per SM of an H200
 
     @staticmethod
@@ -384,9 +384,9 @@ class Config(NamedTuple):
         """Tiles that fit the registers and the shared memory of an H200."""
         if dtype == torch.float32:  # no tensor cores: for checks, not for speed
             return Config(*[Tile(16, 4, 1)] * 4)
-        heads = Tile(32, 4, 1) if problem == CVRP.value else Tile(64, 4, 1)  # more mask, less room in registers
         if nodes <= 128:
-            return Config(heads=heads)
+            return Config()
+        heads = Tile(32, 4, 1) if problem == CVRP.value else Tile(64, 4, 1)  # more mask, less room in registers
         tiles = (Tile(64, 4, 2), Tile(64, 8, 2), heads, Tile(64, 8, 3))
         return Config(*(tile._replace(rows=max(16, tile.rows * 128 // _padded(nodes))) for tile in tiles))
 

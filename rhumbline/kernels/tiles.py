@@ -29,7 +29,8 @@ BLOCK = 8  # vectors that are accumulated side by side: enough to hide latency, 
 LANES = 16 if "+avx512f" in cpu_target.target_context.codegen().magic_tuple()[2] else 8
 
 LOG2E = 1.4426950408889634
-CLOSED = np.float32(-1.0e9)  # added to the scores of visited nodes
+CLOSED = np.float32(-1.0e9)  # added to the scores of nodes that a rollout may not visit now
+GONE = np.float32(-2.0e9)  # the same for visited nodes, which stay closed
 BELOW_ONE = np.float32(1.0 - 2.0**-22)  # as in decoding.choose
 ZERO, ONE = np.float32(0.0), np.float32(1.0)
 WORD, HALF, ROUNDS = np.uint64(noise.WORD), np.uint64(32), noise.ROUNDS
@@ -41,7 +42,7 @@ M0, M1, W0, W1 = (np.uint64(x) for x in (*noise.MULTIPLIERS, *noise.WEYL))
 # Each operation is a function that emits instructions through LLVM's builder; `emits` gives it to numba.
 
 FLOAT, INT, LONG = ir.FloatType(), ir.IntType(32), ir.IntType(64)
-FLOATS, INTS = ir.VectorType(FLOAT, LANES), ir.VectorType(INT, LANES)
+FLOATS, INTS, LONGS = (ir.VectorType(kind, LANES) for kind in (FLOAT, INT, LONG))
 FUSE = ("contract",)  # lets a product and a sum become one instruction; nothing is reordered
 
 
@@ -160,6 +161,7 @@ load = emits(lanes, anything, number)(lambda builder, start, at: builder.load(ve
 across = emits(lanes, anything, anything, number, number)(entries)
 zeros = emits(block)(lambda builder: together(builder, [constant(0.0)] * BLOCK))
 lesser = emits(number, number, number)(lambda builder, x, y: builder.select(builder.icmp_signed("<", x, y), x, y))
+shifted = emits(types.CPointer(types.int64), anything, number)(lambda builder, start, at: builder.gep(start, [at]))
 take = emits(number, anything)(lambda builder, counter: builder.atomic_rmw("add", counter, LONG(1), "monotonic"))
 
 
@@ -211,6 +213,25 @@ def distance(builder, xy, plane, here, there):
         squares = fused(builder, difference, difference, squares)
     root = get_or_insert_function(builder.module, ir.FunctionType(FLOATS, [FLOATS]), f"llvm.sqrt.v{LANES}f32")
     return builder.call(root, [squares])
+
+
+@emits(types.boolean, anything, number)
+def somewhere_open(builder, mask, at):
+    """Whether the node whose row begins there is open in some lane."""
+    open_ = builder.fcmp_ordered(">", builder.load(vector(builder, mask, at), align=4), constant(CLOSED))
+    return builder.icmp_unsigned("!=", builder.bitcast(open_, ir.IntType(LANES)), ir.IntType(LANES)(0))
+
+
+@emits(types.void, anything, number, anything, number, anything)
+def fit(builder, mask, at, demand, node, left):
+    """Open an unserved node to the lanes that have its demand left, in whole numbers, and close it to the others."""
+    row, none = vector(builder, mask, at), ir.Constant(LONGS, ir.Undefined)
+    wanted = builder.insert_element(none, builder.load(element(builder, demand, node)), INT(0))
+    wanted = builder.shuffle_vector(wanted, none, ir.Constant(INTS, [0] * LANES))
+    room = builder.load(builder.bitcast(left, LONGS.as_pointer()), align=8)
+    fits = builder.select(builder.icmp_signed("<=", wanted, room), constant(ZERO), constant(CLOSED))
+    old = builder.load(row, align=4)
+    builder.store(where(builder, constant(1.5 * CLOSED), old, old, fits), row, align=4)
 
 
 @emits(lanes, block)
@@ -342,100 +363,136 @@ def draw(seed, c0, c1, c2):
 
 
 @step
-def begin(b, size, query_shift, query_first, pointer_shift, latent, last, fixed, preference, mask):
+def begin(size, query_shift, pointer_shift, latent, last, fixed, preference, mask):
     """Queries, preferences and masks of a tile that stands in its first nodes."""
     for c in range(WIDTH):
         store(fixed, c * LANES, across(query_shift, latent, WIDTH, c))
-    for c in range(0, WIDTH, LANES):
-        add_turned(fixed, fixed, query_first, last, b * size * WIDTH, c)
     for j in range(size):
         store(preference, j * LANES, across(pointer_shift, latent, size, j))
         store(mask, j * LANES, everywhere(ZERO))
     store(preference, size * LANES, everywhere(ZERO))
     store(mask, size * LANES, everywhere(CLOSED))
     for i in range(LANES):
-        mask[last[i] * LANES + i] = CLOSED
+        mask[last[i] * LANES + i] = GONE
 
 
 @step
-def shorten(nodes, count, due, size):
-    """Drop the nodes that the whole tile has visited from the list and fill up its last block; its new length."""
-    kept = 0
-    for j in range(count):
-        if due[nodes[j]] > 0:
-            nodes[kept] = nodes[j]
-            kept += 1
-    if kept == 0:  # a policy of NaN visits nodes twice, but memory stays whole
-        kept = 1
-    for j in range(kept, kept + BLOCK):
+def admit(demand, size, left, waiting, last, mask):
+    """Open the customers that fit, and the depot unless the vehicle is there while somebody waits.
+
+    Says whether any vehicle is still under way.
+    """
+    busy = False
+    for i in range(LANES):
+        mask[i] = CLOSED if last[i] == 0 and waiting[i] > 0 else ZERO
+        if last[i] + waiting[i] > 0:
+            busy = True
+    for j in range(1, size):
+        fit(mask, j * LANES, demand, j, left)
+    return busy
+
+
+@step
+def list_open(mask, size, nodes):
+    """List the nodes that are open to some rollout and fill up the last block; how many they are."""
+    count = 0
+    for j in range(size):
+        if somewhere_open(mask, j * LANES):
+            nodes[count] = j
+            count += 1
+    if count == 0:  # a policy of NaN visits nodes twice, but memory stays whole
+        count = 1
+    for j in range(count, count + BLOCK):
         nodes[j] = size
-    return kept
+    return count
 
 
-def run_tiles(
-    instances, size, tried, per, seed, attempt, sharpness, counter,
-    keys, values, pointers, query_last, query_first, query_shift, pointer_shift, xy, starts, identity, actions, cost,
-    query, glimpse, fixed, mask, preference, score, lane, nodes, due, latent, first, last, following,
-):  # fmt: skip
-    """Carry out tiles until the counter, which the threads share, has passed the last one."""
-    tiles = (tried * per + LANES - 1) // LANES  # of an instance
-    while True:
-        tile = take(counter)
-        b, r0 = tile // tiles, tile % tiles * LANES
-        if b >= instances:
-            return
-        live = lesser(LANES, tried * per - r0)  # lanes beyond it repeat the last rollout
-        out, table, plane = b * tried * per + r0, b * (size + 1) * WIDTH, b * size * 2
-        for j in range(size):
-            nodes[j] = j
-            due[j] = live  # rollouts that have yet to visit the node
-        for i in range(LANES):
-            r = r0 + lesser(i, live - 1)
-            latent[i] = b * tried + r // per
-            first[i] = last[i] = starts[b * per + r % per]
-            if i < live:
-                due[last[i]] -= 1
-                actions[(out + i) * size] = last[i]
-        begin(b, size, query_shift, query_first, pointer_shift, latent, last, fixed, preference, mask)
-        count, length = size, everywhere(ZERO)
-        for t in range(1, size):
-            count = shorten(nodes, count, due, size)
-            for c in range(0, WIDTH, LANES):
-                add_turned(query, fixed, query_last, last, b * size * WIDTH, c)
-            attend(query, keys, values, table, nodes, count, size, mask, score, glimpse)
-            point(glimpse, pointers, table, preference, nodes, count, score)
-            top = best(score, mask, nodes, count, lane)
-            if sharpness > ZERO:
-                for i in range(LANES):
-                    r = r0 + lesser(i, live - 1)
-                    lane[i] = draw(seed, np.uint64(r % per * size + t), np.uint64(attempt + r // per), identity[b])
-                sample(score, top, mask, nodes, count, sharpness, lane)
+def tiles(vehicles: bool) -> Callable[..., None]:
+    """The kernel of a problem, with vehicles or without: numba drops the branches that it does not need."""
+
+    def run_tiles(
+        instances, size, horizon, tried, per, seed, attempt, sharpness, counter,
+        keys, values, pointers, query_last, query_context, query_shift, pointer_shift, xy, starts, identity,
+        demands, capacity, actions, cost,
+        query, glimpse, fixed, mask, preference, score, lane, nodes, latent, first, last, following, left, waiting,
+    ):  # fmt: skip
+        """Carry out tiles until the counter, which the threads share, has passed the last one."""
+        count_of_tiles = (tried * per + LANES - 1) // LANES  # of an instance
+        while True:
+            tile = take(counter)
+            b, r0 = tile // count_of_tiles, tile % count_of_tiles * LANES
+            if b >= instances:
+                return
+            live = lesser(LANES, tried * per - r0)  # lanes beyond it repeat the last rollout
+            out, table, plane = b * tried * per + r0, b * (size + 1) * WIDTH, b * size * 2
             for i in range(LANES):
-                node = following[i] = nodes[lesser(np.int64(lane[i]), count - 1)]
-                mask[node * LANES + i] = CLOSED
+                r = r0 + lesser(i, live - 1)
+                latent[i] = b * tried + r // per
+                first[i] = last[i] = starts[b * per + r % per]
                 if i < live:
-                    due[node] -= 1
-                    actions[(out + i) * size + t] = node
-            length = add(length, distance(xy, plane, last, following))
-            for i in range(LANES):
-                last[i] = following[i]
-        store(lane, 0, add(length, distance(xy, plane, last, first)))
-        for i in range(live):
-            cost[out + i] = lane[i]
+                    actions[(out + i) * horizon] = last[i]
+            begin(size, query_shift, pointer_shift, latent, last, fixed, preference, mask)
+            length = everywhere(ZERO)
+            if vehicles:
+                demand = shifted(demands, b * size)
+                for i in range(LANES):
+                    first[i], left[i], waiting[i] = 0, capacity[b] - demand[last[i]], size - 2
+                length = distance(xy, plane, first, last)
+            else:
+                for c in range(0, WIDTH, LANES):
+                    add_turned(fixed, fixed, query_context, first, b * size * WIDTH, c)
+            for t in range(1, horizon):
+                if vehicles and not admit(demand, size, left, waiting, last, mask):
+                    break
+                count = list_open(mask, size, nodes)
+                for c in range(0, WIDTH, LANES):
+                    add_turned(query, fixed, query_last, last, b * size * WIDTH, c)
+                if vehicles:
+                    for i in range(LANES):
+                        lane[i] = left[i]
+                    for c in range(WIDTH):
+                        load_part = mul(load(lane, 0), everywhere(query_context[b * WIDTH + c]))
+                        store(query, c * LANES, add(load(query, c * LANES), load_part))
+                attend(query, keys, values, table, nodes, count, size, mask, score, glimpse)
+                point(glimpse, pointers, table, preference, nodes, count, score)
+                top = best(score, mask, nodes, count, lane)
+                if sharpness > ZERO:
+                    for i in range(LANES):
+                        r = r0 + lesser(i, live - 1)
+                        c0, c1 = np.uint64(r % per * horizon + t), np.uint64(attempt + r // per)
+                        lane[i] = draw(seed, c0, c1, identity[b])
+                    sample(score, top, mask, nodes, count, sharpness, lane)
+                for i in range(LANES):
+                    node = following[i] = nodes[lesser(np.int64(lane[i]), count - 1)]
+                    mask[node * LANES + i] = GONE  # a depot's is set anew
+                    if vehicles:
+                        left[i] = left[i] - demand[node] if node > 0 else capacity[b]
+                        waiting[i] -= node > 0
+                    if i < live:
+                        actions[(out + i) * horizon + t] = node
+                length = add(length, distance(xy, plane, last, following))
+                for i in range(LANES):
+                    last[i] = following[i]
+            store(lane, 0, add(length, distance(xy, plane, last, first)))
+            for i in range(live):
+                cost[out + i] = lane[i]
+
+    run_tiles.__qualname__ = "cvrp_tiles" if vehicles else "tsp_tiles"  # names the file of numba's cache
+    return run_tiles
 
 
 FLOAT_ARRAY, LONG_ARRAY, WORD_ARRAY, SHORT_ARRAY = (
     types.CPointer(kind) for kind in (types.float32, types.int64, types.uint64, types.int16)
 )
 SIGNATURE = types.void(
-    *[types.int64] * 4, types.uint64, types.int64, types.float32, LONG_ARRAY,
-    *[FLOAT_ARRAY] * 8, LONG_ARRAY, WORD_ARRAY, SHORT_ARRAY, FLOAT_ARRAY,
-    *[FLOAT_ARRAY] * 7, *[LONG_ARRAY] * 6,
+    *[types.int64] * 5, types.uint64, types.int64, types.float32, LONG_ARRAY,
+    *[FLOAT_ARRAY] * 8, LONG_ARRAY, WORD_ARRAY, *[LONG_ARRAY] * 2, SHORT_ARRAY, FLOAT_ARRAY,
+    *[FLOAT_ARRAY] * 7, *[LONG_ARRAY] * 7,
 )  # fmt: skip
 
 
 def scratch(size: int) -> list[np.ndarray]:
     """What one thread works on: the last row of arguments of `run_tiles`."""
     floats = (WIDTH, WIDTH, WIDTH, size + 1, size + 1, size + BLOCK, 1)
-    longs = (size + BLOCK, size + 1, *[LANES] * 4)
+    longs = (size + BLOCK, *[LANES] * 6)
     return [np.empty(n * LANES, np.float32) for n in floats] + [np.empty(n, np.int64) for n in longs]

@@ -6,12 +6,14 @@ from typing import Any
 
 from rhumbline.plots.canvas import require_matplotlib as require_matplotlib
 from rhumbline.plots.canvas import save
+from rhumbline.plots.gantt import draw_gantt
 from rhumbline.plots.routes import draw_routes
 from rhumbline.plots.tour import draw_tour
 from rhumbline.problems.cvrp import Routes
+from rhumbline.problems.schedule import Schedule
 from rhumbline.problems.tsp import Tour
 
-DRAW: dict[type[Any], Callable[..., Any]] = {Tour: draw_tour, Routes: draw_routes}
+DRAW: dict[type[Any], Callable[..., Any]] = {Tour: draw_tour, Routes: draw_routes, Schedule: draw_gantt}
 
 
 def save_plan(path: str | Path, instance: Any, plan: Any, title: str = "") -> None:

@@ -14,6 +14,7 @@ from rhumbline.problems import Plan
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
+    from matplotlib.figure import Figure
 
 INK, ROUTE, START, PAPER = "#1b2a3a", "#1f6f8b", "#e4572e", "#fbfaf7"
 SIDE, HEAD, RESOLUTION = 7.0, 0.4, 160  # inches of the longer side and of the title; dots per inch
@@ -49,22 +50,28 @@ def dress(axes: "Axes", title: str) -> None:
 
 def new_axes(width: float, height: float) -> "Axes":
     """Axes of a new figure about as wide and high as its content, known to no window system."""
+    longest = max(width, height) or 1.0
+    shape = [SIDE * max(0.5, side / longest) for side in (width, height)]  # never a mere strip
+    figure = new_figure(shape[0], shape[1] + HEAD)
+    figure.get_layout_engine().set(w_pad=0.25, h_pad=0.2)  # pyright: ignore[reportOptionalMemberAccess, reportCallIssue]
+    return figure.add_subplot()
+
+
+def new_figure(width: float, height: float) -> "Figure":
+    """An empty figure of so many inches, known to no window system."""
     require_matplotlib()
     from matplotlib.backends.backend_agg import FigureCanvasAgg
     from matplotlib.figure import Figure
 
-    longest = max(width, height) or 1.0
-    shape = [SIDE * max(0.5, side / longest) for side in (width, height)]  # never a mere strip
-    figure = Figure((shape[0], shape[1] + HEAD), RESOLUTION, facecolor=PAPER, layout="constrained")
-    figure.get_layout_engine().set(w_pad=0.25, h_pad=0.2)  # pyright: ignore[reportOptionalMemberAccess, reportCallIssue]
+    figure = Figure((width, height), RESOLUTION, facecolor=PAPER, layout="constrained")
     FigureCanvasAgg(figure)
-    return figure.add_subplot()
+    return figure
 
 
-def save(path: str | Path, axes: "Axes") -> None:
+def save(path: str | Path, drawn: "Axes | Figure") -> None:
     """Write a picture in one step; the ending of the name says the format, png if there is none."""
     kind = Path(path).suffix.lstrip(".").lower() or "png"
-    figure: Any = axes.figure
+    figure: Any = getattr(drawn, "figure", drawn)
     if kind not in figure.canvas.get_supported_filetypes():
         raise InputError.at(path, None, f"pictures cannot end in '{kind}'; use png, svg or pdf")
     content = io.BytesIO()

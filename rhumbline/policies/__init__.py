@@ -9,6 +9,8 @@ from torch import Tensor, nn
 
 from rhumbline.policies.attention import Architecture
 from rhumbline.policies.cvrp import CVRPPolicy
+from rhumbline.policies.jssp import JSSPArchitecture, JSSPPolicy
+from rhumbline.policies.jssp_machines import JSSPMachinesPolicy, MachinesArchitecture
 from rhumbline.policies.space import Box as Box
 from rhumbline.policies.space import Members as Members
 from rhumbline.policies.tsp import TSPPolicy
@@ -24,10 +26,15 @@ class Policy(Protocol[I_, S_, M_]):
 
     problem: str
     architecture: Any
+    half_steps: bool  # whether training may compute decisions in bfloat16, not only the encoding
 
     @property
     def space(self) -> Box | Members:
         """Latents the policy understands."""
+        ...
+
+    def footprint(self, width: int, steps: int) -> int:
+        """About how many numbers one rollout keeps at once, for so many actions to choose among and steps."""
         ...
 
     def encode(self, batch: I_) -> M_:
@@ -62,4 +69,6 @@ class Policy(Protocol[I_, S_, M_]):
 POLICIES: dict[str, tuple[type[Any], type[Any]]] = {
     "tsp": (TSPPolicy, Architecture),
     "cvrp": (CVRPPolicy, Architecture),
+    "jssp": (JSSPPolicy, JSSPArchitecture),
+    "jssp-machines": (JSSPMachinesPolicy, MachinesArchitecture),
 }

@@ -1,8 +1,8 @@
 """Attention encoder, and a pointer decoder folded into per-instance tables (spec 2.1 to 2.4).
 
-After `encode`, a decoding step reads only `Memory`: no weight is touched again. A latent is one query bias and one
-constant preference for every node (`Shift`), because its part in the keys cancels in the softmax and its part in the
-values adds a constant to the glimpse. Keys and values are therefore shared by all rollouts of an instance.
+After `encode`, a decoding step reads only `Memory`: no weight is touched again. A latent is one bias of the query and
+one of the glimpse (`Shift`), because its part in the keys cancels in the softmax and its part in the values adds a
+constant to the glimpse. Keys and values are therefore shared by all rollouts of an instance.
 """
 
 import math
@@ -67,9 +67,11 @@ class Memory(Record):
     key: Float[Tensor, "B N D"]
     value: Float[Tensor, "B N D"]
     pointer: Float[Tensor, "B N D"]  # embeddings times the output projection, over sqrt(D)
+    bias: Float[Tensor, "B 1 N"]  # score of each node before any glimpse
     embedding: Float[Tensor, "B N D"]
     query_load: Float[Tensor, "B 1 D"] | None = None  # per unit of capacity left, where vehicles have one
-    preference: Float[Tensor, "B 1 N"] | None = None  # a population's members: `Shift.pointer`, which they all share
+    glimpse: Float[Tensor, "B 1 D"] | None = None  # of a population's member: its `Shift.glimpse`
+    preference: Float[Tensor, "B 1 N"] | None = None  # and its `Shift.pointer`
     layer: Layer | None = None  # not linear, so no table can hold it: plain torch only
 
 
@@ -78,7 +80,8 @@ class Shift(Record):
     """All that a latent changes."""
 
     query: Float[Tensor, "B K D"]  # fixed part of the query and the latent's bias
-    pointer: Float[Tensor, "B K N"]  # added to each node's score before the tanh
+    glimpse: Float[Tensor, "B K D"]  # added to the glimpse
+    pointer: Float[Tensor, "B K N"]  # what that adds to each node's score before the tanh, and the node's bias
 
 
 class EncoderLayer(nn.Module):
@@ -95,8 +98,14 @@ class EncoderLayer(nn.Module):
     def forward(self, x: Float[Tensor, "B N D"]) -> Float[Tensor, "B N D"]:
         """Attention among all nodes, then a hidden layer, each with a residual."""
         count, nodes, width = x.shape
-        q, k, v = self.qkv(x).view(count, nodes, 3, self.heads, -1).permute(2, 0, 3, 1, 4)
-        mixed = F.scaled_dot_product_attention(q, k, v).transpose(1, 2).reshape(count, nodes, width)
+        mixed = self.qkv(x)
+        mixed = mixed.to(torch.promote_types(mixed.dtype, torch.float32))
+        q, k, v = mixed.view(count, nodes, 3, self.heads, -1).permute(2, 0, 3, 1, 4)
+        k = k - k.mean(2, keepdim=True)  # the softmax does not see what all keys share, but rounding and gradients do
+        # In float32 also under autocast: in bfloat16 the gradient of fused attention is biased along directions that the
+        # softmax does not see, and the weights there grow until the policy breaks (docs/training.md, stage 5).
+        with torch.autocast(x.device.type, enabled=False):
+            mixed = F.scaled_dot_product_attention(q, k, v).transpose(1, 2).reshape(count, nodes, width)
         x = self.norm_attention(x + self.out(mixed))
         return self.norm_hidden(x + self.down(F.relu(self.up(x))))
 
@@ -152,27 +161,34 @@ class PointerDecoder(nn.Module):
         """Fold the projections into per-instance tables. The load enters as a fraction of the capacity."""
         mean = embedding.mean(1, keepdim=True, dtype=torch.promote_types(embedding.dtype, torch.float32))
         return Memory(
+            **self.pointers(embedding),
             query_fixed=mean @ self.query_mean + self.query_bias,
             query_last=embedding @ self.query_last,
             query_first=None if self.query_first is None else embedding @ self.query_first,
             key=embedding @ self.key,
             value=embedding @ self.value,
-            pointer=embedding @ self.output.T / math.sqrt(self.width),
-            embedding=embedding,
             query_load=None if self.query_load is None else self.query_load / shares(capacity),
         )
 
     def pointed(self, memory: Memory, embedding: Float[Tensor, "B N D"]) -> Memory:
         """The same tables with other embeddings in the final product only; glimpse and context keep theirs."""
-        return replace(memory, embedding=embedding, pointer=embedding @ self.output.T / math.sqrt(self.width))
+        return replace(memory, **self.pointers(embedding))
+
+    def pointers(self, embedding: Float[Tensor, "B N D"]) -> dict[str, Any]:
+        """The tables of the final product, which every engine reads; the biases in float32 whatever the embeddings."""
+        exact, scale = torch.promote_types(embedding.dtype, torch.float32), math.sqrt(self.width)
+        return {
+            "embedding": embedding,
+            "pointer": embedding @ self.output.T / scale,
+            "bias": (embedding.to(exact) @ self.output_bias)[:, None] / scale,
+        }
 
     def condition(self, memory: Memory, latents: Float[Tensor, "B K Z"]) -> Shift:
         """What each latent adds; with a latent of size 0, the constants of the single policy."""
         z = latents * self.amplify
         query = memory.query_fixed + z @ self.query_latent
-        glimpse = (z @ self.value_latent + self.value_bias) @ self.output + self.output_bias  # [B, K, D]
-        pointer = glimpse @ memory.embedding.transpose(1, 2).to(glimpse.dtype) / math.sqrt(self.width)
-        return Shift(query, pointer)
+        glimpse = (z @ self.value_latent + self.value_bias).expand(query.shape)
+        return Shift(query, glimpse, glimpse @ memory.pointer.transpose(1, 2).to(glimpse.dtype) + memory.bias)
 
     def logits(
         self, memory: Memory, shift: Shift, query: Float[Tensor, "B R D"], allowed: Bool[Tensor, "B R N"]
@@ -197,6 +213,7 @@ class RoutingPolicy(nn.Module):
 
     encoder: Encoder
     decoder: Any  # a `PointerDecoder`, or the `Decoders` of a population
+    half_steps = False  # the kernels have a precision of their own
 
     def __init__(self, architecture: Architecture):
         super().__init__()
@@ -206,6 +223,10 @@ class RoutingPolicy(nn.Module):
     def space(self) -> Box | Members:
         """The latents this policy understands; of size 0 for a single policy."""
         return Members(self.architecture.members) if self.architecture.members else Box(self.architecture.latent)
+
+    def footprint(self, width: int, steps: int) -> int:
+        """About how many numbers one rollout keeps at once: its actions, or the scores of the nodes."""
+        return steps
 
     def condition(self, memory: Memory, latents: Float[Tensor, "B K Z"]) -> Shift:
         """What each latent changes."""

@@ -50,9 +50,10 @@ class Decoders(nn.ModuleList):
 
     def condition(self, memory: Memory, latents: Float[Tensor, "B K 1"]) -> Shift:
         """The constants of the members whose tables these are; `Crowd.pick` has gone by the latents already."""
+        assert memory.glimpse is not None
         assert memory.preference is not None
-        tried = latents.shape[1]
-        return Shift(memory.query_fixed.expand(-1, tried, -1), memory.preference.expand(-1, tried, -1))
+        each = (memory.query_fixed, memory.glimpse, memory.preference)
+        return Shift(*(x.expand(-1, latents.shape[1], -1) for x in each))
 
     def logits(
         self, memory: Memory, shift: Shift, query: Float[Tensor, "B R D"], allowed: Bool[Tensor, "B R N"]
@@ -70,7 +71,8 @@ def own_tables(decoder: PointerDecoder, embedding: Float[Tensor, "B N D"], capac
     memory, kind = decoder.tables(embedding, capacity), embedding.device.type
     with torch.autocast(kind, enabled=False):
         none = torch.zeros(len(embedding), 1, 0, device=embedding.device)
-        return replace(memory, preference=decoder.condition(memory, none).pointer)
+        shift = decoder.condition(memory, none)
+        return replace(memory, glimpse=shift.glimpse, preference=shift.pointer)
 
 
 def make_decoder(context: Literal["first", "load"], a: Architecture) -> PointerDecoder | Decoders:

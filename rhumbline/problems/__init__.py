@@ -8,6 +8,8 @@ from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
 from rhumbline.problems.cvrp import CVRP
+from rhumbline.problems.jssp import JSSP
+from rhumbline.problems.jssp_machines import JSSPMachines
 from rhumbline.problems.tsp import TSP
 
 I_ = TypeVar("I_")  # batch of instances
@@ -24,7 +26,17 @@ class Instance(Protocol):
 
     @property
     def size(self) -> int:
-        """Number of nodes; instances of equal size are solved together."""
+        """Number of nodes or operations."""
+        ...
+
+    @property
+    def details(self) -> str:
+        """What people should know besides the size: the metric, or the numbers of jobs and machines."""
+        ...
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        """What instances must share to be solved together."""
         ...
 
 
@@ -50,11 +62,16 @@ class Problem(Protocol[I_, S_]):
     """Rules of a problem over a batch B of instances and R rollouts each."""
 
     name: str
+    solves: str  # the problem of the instances it is for: there may be several sets of rules for one
     largest: int  # biggest instance accepted
     nouns: tuple[str, str]  # what is visited, one and many, for people
+    usual_size: int | str  # of random instances; also shows the form that sizes have
 
-    def sample(self, count: int, size: int, rng: torch.Generator) -> I_:
-        """Random instances of the training distribution, on the generator's device."""
+    def sample(self, count: int, size: Any, rng: torch.Generator) -> I_:
+        """Random instances of the training distribution, on the generator's device.
+
+        A size is the number of cities or customers, or jobs x machines as in "20x15".
+        """
         ...
 
     def collate(self, instances: Sequence[Any]) -> I_:
@@ -62,7 +79,11 @@ class Problem(Protocol[I_, S_]):
         ...
 
     def count_of(self, instance: Any) -> int:
-        """How many there are to visit."""
+        """How many there are to visit or to place."""
+        ...
+
+    def width(self, batch: I_) -> int:
+        """How many actions a decision chooses among."""
         ...
 
     def starts(self, batch: I_) -> Int[Tensor, "B S"]:
@@ -97,6 +118,10 @@ class Problem(Protocol[I_, S_]):
         """Cost of complete sequences, from the actions alone."""
         ...
 
+    def outcome(self, batch: I_, state: S_, actions: Int[Tensor, "B R T"]) -> Float[Tensor, "B R"]:
+        """The same for sequences whose last state is at hand, which may know it."""
+        ...
+
     def views(self, actions: Int[Tensor, "B T"], uniforms: Float[Tensor, "B V 2"]) -> Int[Tensor, "B V T"]:
         """Other sequences that spell the same plans; which, is decided by the uniforms."""
         ...
@@ -110,4 +135,4 @@ class Problem(Protocol[I_, S_]):
         ...
 
 
-PROBLEMS: dict[str, Problem[Any, Any]] = {"tsp": TSP(), "cvrp": CVRP()}
+PROBLEMS: dict[str, Problem[Any, Any]] = {"tsp": TSP(), "cvrp": CVRP(), "jssp": JSSP(), "jssp-machines": JSSPMachines()}

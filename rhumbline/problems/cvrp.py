@@ -2,6 +2,7 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from typing import Any
 from zlib import crc32
 
 import numpy as np
@@ -9,7 +10,7 @@ import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
-from rhumbline.errors import Infeasible, InputError
+from rhumbline.errors import Infeasible, InputError, Unreached
 from rhumbline.problems.metrics import Located, Metric, extent, unit_square
 from rhumbline.problems.nodes import take_nodes
 from rhumbline.record import Record
@@ -58,6 +59,11 @@ class CVRPInstance(Located):
         """Number of nodes, the depot included."""
         return len(self.demands)
 
+    @property
+    def shape(self) -> tuple[int, int]:
+        """What instances must share to be solved together: nodes, and whether a matrix comes with them."""
+        return self.size, self.metric != "EXACT_2D"
+
 
 @dataclass(frozen=True)
 class Routes:
@@ -78,13 +84,13 @@ class Routes:
         self.check_fleet(instance)
 
     def check_fleet(self, instance: CVRPInstance) -> None:
-        """Loads and the number of vehicles."""
+        """Loads, and last the number of vehicles: `Unreached` says that all else is right."""
         for number, route in enumerate(self.routes, start=1):
             load = sum(instance.demands[c] for c in route)
             if load > instance.capacity:
                 raise Infeasible(f"{instance.name}: route {number} carries {load}, the capacity is {instance.capacity}")
         if instance.vehicles is not None and len(self.routes) > instance.vehicles:
-            raise Infeasible(
+            raise Unreached(
                 f"{instance.name}: the plan needs {len(self.routes)} vehicles, {instance.vehicles} are allowed"
             )
 
@@ -109,6 +115,17 @@ class CVRPBatch(Record):
     key: Int[Tensor, "B"]  # names the instance to the decoding noise, whatever its place in the batch
     scale: Float[Tensor, "B"]  # costs times this are in the instance's own units
     distance: Float[Tensor, "B N N"] | None = None  # the file's metric; None means straight lines between `xy`
+    vehicles: Int[Tensor, "B"] | None = None  # most routes of a plan; None means that every fleet is free
+    surcharge: Float[Tensor, "B"] | None = None  # on each route too many: more than any plan is long
+
+    @property
+    def straight(self) -> bool:
+        """Whether a cost is the length of straight lines and nothing else, as kernels have it."""
+        return self.distance is None and self.vehicles is None
+
+    def plain(self, cost: Float[Tensor, "B *R"]) -> Float[Tensor, "B *R"]:
+        """Costs without surcharges."""
+        return cost if self.surcharge is None else cost.remainder(self.surcharge.view(-1, *[1] * (cost.ndim - 1)))
 
 
 @dataclass(frozen=True)
@@ -125,9 +142,10 @@ class CVRPState(Record):
 class CVRP:
     """The problem as the rollout engines see it. Every method is pure."""
 
-    name = "cvrp"
+    name = solves = "cvrp"
     nouns: tuple[str, str] = ("customer", "customers")
     largest = 1001  # 1,000 customers and the depot
+    usual_size: int | str = 100
     every_customer_starts = 200
     most_starts = 100
 
@@ -146,13 +164,19 @@ class CVRP:
         words = [np.asarray([*i.demands, i.capacity], dtype=np.int64).tobytes() for i in instances]
         key = torch.tensor([crc32(w, crc32(x.numpy().tobytes())) for x, w in zip(xy, words, strict=True)])
         if all(i.metric == "EXACT_2D" for i in instances):
-            return CVRPBatch(xy, demand, capacity, key, torch.tensor([extent(i.plane) for i in instances]))
-        distance = torch.from_numpy(np.stack([i.distances for i in instances]))
-        return CVRPBatch(xy, demand, capacity, key, torch.ones(len(instances)), distance)
+            batch = CVRPBatch(xy, demand, capacity, key, torch.tensor([extent(i.plane) for i in instances]))
+        else:
+            distance = torch.from_numpy(np.stack([i.distances for i in instances]))
+            batch = CVRPBatch(xy, demand, capacity, key, torch.ones(len(instances)), distance)
+        return limited(batch, [i.vehicles for i in instances])
 
     def count_of(self, instance: CVRPInstance) -> int:
         """How many there are to visit."""
         return instance.size - 1
+
+    def width(self, batch: CVRPBatch) -> int:
+        """How many nodes there are."""
+        return batch.xy.shape[1]
 
     def starts(self, batch: CVRPBatch) -> Int[Tensor, "B S"]:
         """Every customer; in large instances `most_starts` of them, spread evenly over the file's order."""
@@ -216,7 +240,19 @@ class CVRP:
         )
 
     def cost(self, batch: CVRPBatch, actions: Int[Tensor, "B R T"]) -> Float[Tensor, "B R"]:
-        """Length of the walk from the depot through all actions and back; waiting at the depot costs nothing."""
+        """Length of the walk from the depot through all actions and back; waiting at the depot costs nothing.
+
+        Where the fleet is limited, routes too many come on top: a search then minimises these first.
+        """
+        length = self.length(batch, actions)
+        if batch.vehicles is None or batch.surcharge is None:
+            return length
+        following = torch.nn.functional.pad(actions, (0, 1))[..., 1:]
+        routes = ((actions != 0) & (following == 0)).sum(-1)  # one ends where a depot follows a customer
+        return length + (routes - batch.vehicles[:, None]).clamp(min=0) * batch.surcharge[:, None]
+
+    def length(self, batch: CVRPBatch, actions: Int[Tensor, "B R T"]) -> Float[Tensor, "B R"]:
+        """The walk alone."""
         walk = torch.nn.functional.pad(actions, (1, 1))
         here, there = walk[..., :-1], walk[..., 1:]
         if batch.distance is None:
@@ -224,6 +260,10 @@ class CVRP:
         size = batch.distance.shape[1]
         edges = batch.distance.flatten(1).gather(1, (here * size + there).flatten(1))
         return edges.view(here.shape).sum(-1)
+
+    def outcome(self, batch: CVRPBatch, state: CVRPState, actions: Int[Tensor, "B R T"]) -> Float[Tensor, "B R"]:
+        """The same; the last state does not know it."""
+        return self.cost(batch, actions)
 
     def views(self, actions: Int[Tensor, "B T"], uniforms: Float[Tensor, "B V 2"]) -> Int[Tensor, "B V T"]:
         """The same routes in rotated order and either direction, as the uniforms say."""
@@ -259,11 +299,12 @@ class CVRP:
 
 
 def from_arrays(
-    depot: np.ndarray | Sequence[float],
-    customers: np.ndarray | Sequence[Sequence[float]],
-    demands: np.ndarray | Sequence[float],
-    capacity: np.ndarray | int | float,
+    depot: np.ndarray | Sequence[int | float],
+    customers: np.ndarray | Sequence[Any],
+    demands: np.ndarray | Sequence[int | float],
+    capacity: np.ndarray | np.number | int | float,
     name: str = "arrays",
+    vehicles: int | None = None,
 ) -> CVRPInstance:
     """An instance from a depot [2], customers [n, 2], whole demands [n] and a capacity; straight lines, unrounded."""
     try:
@@ -285,7 +326,24 @@ def from_arrays(
     whole = np.isfinite(demands).all() and (demands == np.rint(demands)).all() and (demands >= 0).all()
     if not np.isfinite(xy).all() or not whole:
         raise InputError(f"{name}: positions must be finite, and demands whole numbers of at least 0")
-    return CVRPInstance(name, "EXACT_2D", (0, *(int(q) for q in demands)), int(load), xy=xy)
+    return CVRPInstance(name, "EXACT_2D", (0, *(int(q) for q in demands)), int(load), xy=xy, vehicles=vehicles)
+
+
+def with_fleet(instance: Any, vehicles: int) -> CVRPInstance:
+    """The same instance with at most so many vehicles, whatever its file says."""
+    if instance.problem != "cvrp":
+        raise InputError(f"{instance.name}: a number of vehicles is for vehicle routing, this is '{instance.problem}'")
+    return replace(instance, vehicles=vehicles)
+
+
+def limited(batch: CVRPBatch, vehicles: Sequence[int | None]) -> CVRPBatch:
+    """The batch with limits on vehicles, of which None is none; surcharges are in double precision."""
+    if all(most is None for most in vehicles):
+        return batch
+    edges = 2 * (batch.xy.shape[1] - 1)  # of the longest walk, which can have half as many routes
+    longest = torch.full_like(batch.scale, 2.0) if batch.distance is None else batch.distance.flatten(1).amax(1)
+    most = torch.tensor([edges if most is None else most for most in vehicles])
+    return replace(batch, vehicles=most, surcharge=1.0 + edges * longest.double())
 
 
 def fewest_vehicles(demands: Sequence[int], capacity: int) -> int:

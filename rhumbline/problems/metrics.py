@@ -93,6 +93,11 @@ class Located:
         assert self.xy is not None
         return DISTANCE[self.metric](np.asarray(self.xy, dtype=np.float64))
 
+    @property
+    def details(self) -> str:
+        """The metric, for people."""
+        return self.metric
+
     @cached_property
     def whole(self) -> bool:
         """Whether costs are whole numbers."""

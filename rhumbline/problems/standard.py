@@ -2,6 +2,7 @@
 
 from dataclasses import dataclass
 from hashlib import sha256
+from typing import TypeVar
 
 import numpy as np
 from jaxtyping import Float, Int
@@ -20,6 +21,19 @@ class StandardSet:
     capacity: int = 0  # of vehicles
 
 
+@dataclass(frozen=True)
+class ShopSet:
+    """The same for job shops."""
+
+    jobs: int
+    machines: int
+    digest: str  # over the int32 bytes
+    count: int = 100
+    seed: int = 200
+
+
+R = TypeVar("R")
+
 TSP_SETS = {
     "tsp100": StandardSet(100, 10_000, 1234, "e16413180f18711fc3adeae6f9528518"),
     "tsp125": StandardSet(125, 1_000, 1235, "0747023340d78d23fb499c146e0f01db"),
@@ -33,11 +47,17 @@ CVRP_SETS = {
     "vrp200": StandardSet(200, 1_000, 1235, "a09d0ce45db0144444acee8df2db6844", 70),
 }
 
+JSSP_SETS = {
+    "jssp10x10": ShopSet(10, 10, "fca0b967bf000233bfd98e91bd4518cd"),
+    "jssp15x15": ShopSet(15, 15, "bba266e527cd42208b44246da67444ec"),
+    "jssp20x15": ShopSet(20, 15, "6acbdc4f897a28899c30483a23cb3ef3"),
+}
+
 
 def tsp_set(name: str) -> Float[np.ndarray, "count N 2"]:
     """Coordinates of a standard TSP test set; raises if this NumPy draws other numbers."""
     s = find(TSP_SETS, name)
-    return verified(name, s, np.random.RandomState(s.seed).uniform(size=(s.count, s.size, 2)))
+    return verified(name, s.digest, np.random.RandomState(s.seed).uniform(size=(s.count, s.size, 2)))
 
 
 def cvrp_set(name: str) -> tuple[Float[np.ndarray, "count N 2"], Int[np.ndarray, "count N"], int]:
@@ -48,20 +68,31 @@ def cvrp_set(name: str) -> tuple[Float[np.ndarray, "count N 2"], Int[np.ndarray,
     nodes = np.zeros((s.count, s.size + 1, 3))
     nodes[..., :2] = np.concatenate([depots, customers], axis=1)
     nodes[:, 1:, 2] = stream.randint(1, 10, size=(s.count, s.size))
-    verified(name, s, nodes)
+    verified(name, s.digest, nodes)
     return nodes[..., :2].copy(), nodes[..., 2].astype(np.int64), s.capacity
 
 
-def find(sets: dict[str, StandardSet], name: str) -> StandardSet:
+def jssp_set(name: str) -> Int[np.ndarray, "count 2 J M"]:
+    """Durations and machines (from 0) of a standard job-shop test set (Zhang et al. 2020); raises as `tsp_set` does."""
+    s = find(JSSP_SETS, name)
+    stream = np.random.RandomState(s.seed)
+    shops = np.empty((s.count, 2, s.jobs, s.machines), dtype=np.int32)
+    for shop in shops:
+        shop[0] = stream.randint(1, 99, size=(s.jobs, s.machines))
+        shop[1] = stream.random_sample((s.jobs, s.machines)).argsort(axis=1)
+    return verified(name, s.digest, shops)
+
+
+def find(sets: dict[str, R], name: str) -> R:
     """The recipe of a set."""
     if name not in sets:
         raise InputError(f"no standard set '{name}'; known: {', '.join(sets)}")
     return sets[name]
 
 
-def verified(name: str, recipe: StandardSet, drawn: np.ndarray) -> np.ndarray:
+def verified(name: str, digest: str, drawn: np.ndarray) -> np.ndarray:
     """The same array, or an error unless it has the published hash."""
-    if sha256(np.ascontiguousarray(drawn).tobytes()).hexdigest()[:32] != recipe.digest:
+    if sha256(np.ascontiguousarray(drawn).tobytes()).hexdigest()[:32] != digest:
         raise InputError(
             f"{name}: the regenerated set does not have the published hash; this NumPy draws other numbers"
         )

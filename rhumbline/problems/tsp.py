@@ -40,6 +40,11 @@ class TSPInstance(Located):
         assert points is not None
         return len(points)
 
+    @property
+    def shape(self) -> tuple[int, int]:
+        """What instances must share to be solved together: cities, and whether a matrix comes with them."""
+        return self.size, self.metric != "EXACT_2D"
+
     @cached_property
     def node_numbers(self) -> tuple[int, ...]:
         """The number of each city as its file writes it."""
@@ -84,6 +89,11 @@ class TSPBatch(Record):
     scale: Float[Tensor, "B"]  # costs times this are in the instance's own units
     distance: Float[Tensor, "B N N"] | None = None  # the file's metric; None means straight lines between `xy`
 
+    @property
+    def straight(self) -> bool:
+        """Whether a cost is the length of straight lines, as kernels have it."""
+        return self.distance is None
+
 
 @dataclass(frozen=True)
 class TSPState(Record):
@@ -98,9 +108,10 @@ class TSPState(Record):
 class TSP:
     """The problem as the rollout engines see it. Every method is pure."""
 
-    name = "tsp"
+    name = solves = "tsp"
     nouns: tuple[str, str] = ("city", "cities")
     largest = 1000
+    usual_size: int | str = 100
     every_city_starts = 200  # up to this size an attempt has one tour from each city
     most_starts = 100  # beyond it, this many
 
@@ -122,6 +133,10 @@ class TSP:
     def count_of(self, instance: TSPInstance) -> int:
         """How many there are to visit."""
         return instance.size
+
+    def width(self, batch: TSPBatch) -> int:
+        """How many nodes there are."""
+        return batch.xy.shape[1]
 
     def starts(self, batch: TSPBatch) -> Int[Tensor, "B S"]:
         """Every city; in large instances `most_starts` of them, spread evenly over the file's order."""
@@ -173,6 +188,10 @@ class TSP:
         size = batch.distance.shape[1]
         edges = batch.distance.flatten(1).gather(1, (actions * size + following).flatten(1))
         return edges.view(actions.shape).sum(-1)
+
+    def outcome(self, batch: TSPBatch, state: TSPState, actions: Int[Tensor, "B R T"]) -> Float[Tensor, "B R"]:
+        """The same; the last state does not know it."""
+        return self.cost(batch, actions)
 
     def views(self, actions: Int[Tensor, "B T"], uniforms: Float[Tensor, "B V 2"]) -> Int[Tensor, "B V T"]:
         """The same tours from other start cities and in either direction, as the uniforms say."""

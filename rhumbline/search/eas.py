@@ -17,6 +17,7 @@ from torch import Tensor
 from rhumbline.decoding import CHUNK_ELEMENTS, Rollouts
 from rhumbline.errors import InputError
 from rhumbline.policies.attention import Layer, Memory
+from rhumbline.problems.cvrp import CVRPBatch
 from rhumbline.search.run import Task, one_decoder
 
 
@@ -75,9 +76,7 @@ class Learning:
 
     def from_latents(self, task: Task, latents: Float[Tensor, "B L Z"]) -> Adaptation:
         """Begin with given latents, which take turns."""
-        one_decoder(task)
-        if not isinstance(task.memory, Memory):
-            raise InputError(f"active search needs decoding tables, and the policy for {task.problem.name} has none")
+        adaptable(task)
         parameters = tuple(p.requires_grad_(True) for p in self.parameters(task))
         return Adaptation(task.spread(latents), parameters, torch.optim.Adam(parameters, lr=self.rates(task).rate))
 
@@ -124,12 +123,25 @@ class Learning:
                 parameter.grad[rows] += part
 
 
+def adaptable(task: Task) -> None:
+    """Refuse what has no tables of a single decoder, which could be changed for an instance."""
+    one_decoder(task)
+    if not isinstance(task.memory, Memory):
+        name = task.problem.name
+        raise InputError(f"active search changes tables that the policy for {name} has not; use --search cmaes")
+
+
 def advantages(task: Task, rolled: Rollouts) -> Float[Tensor, "R K S"]:
-    """Cost above the mean over starts, in lengths of the unit square whatever the file's metric; sums to a mean."""
-    cost = rolled.cost
-    if getattr(task.batch, "distance", None) is not None:
+    """Cost above the mean over starts, in lengths of the unit square whatever the file's metric; sums to a mean.
+
+    Surcharges for vehicles would drown all else. What pulls towards fewer routes is the incumbent.
+    """
+    batch, cost = task.batch, rolled.cost
+    if isinstance(batch, CVRPBatch):
+        batch, cost = replace(batch, vehicles=None, surcharge=None), batch.plain(cost)
+    if getattr(batch, "distance", None) is not None:
         best = rolled.actions[:, 0, :1].long()
-        straight = task.problem.cost(replace(task.batch, distance=None), best)
+        straight = task.problem.cost(replace(batch, distance=None), best)
         cost = cost * (straight / cost[:, 0, :1].clamp(min=1e-9))[..., None]
     return (cost - cost.mean(2, keepdim=True)) / (cost.shape[1] * cost.shape[2])
 
@@ -149,7 +161,7 @@ def chunks(task: Task, actions: Int[Tensor, "R K S T"]) -> Iterator[tuple[slice,
 class EASEmb(Learning):
     """Learns the embeddings in the final product, a table of nodes x width; glimpse and context keep theirs.
 
-    It changes nothing but the tables `pointer` and `embedding`, so the fused engines serve it.
+    It changes nothing but the tables of the final product (`PointerDecoder.pointers`), so the fused engines serve it.
     """
 
     USUAL: ClassVar[dict[str, Rates]] = {"tsp": Rates(0.0032, 0.0058), "cvrp": Rates(0.0049, 0.0063)}

@@ -9,7 +9,7 @@ from torch import Tensor
 from rhumbline.decoding import Rollouts
 from rhumbline.errors import InputError
 from rhumbline.search.cmaes import CMAES, Search
-from rhumbline.search.eas import Adaptation, EASEmb
+from rhumbline.search.eas import Adaptation, EASEmb, adaptable
 from rhumbline.search.run import Task
 
 
@@ -54,8 +54,10 @@ class CMAESEAS:
 
     def init(self, task: Task) -> Phases:
         """Nothing seen yet; without any search the adaptation would begin at the centre."""
+        search = self.search.init(task)
+        adaptable(task)  # else half of the budget would pass before anybody was told
         centre = task.policy.space.centre((task.count, 1), task.device)
-        return Phases(self.search.init(task), torch.full(centre.shape[:2], torch.inf, device=task.device), centre)
+        return Phases(search, torch.full(centre.shape[:2], torch.inf, device=task.device), centre)
 
     def step(self, task: Task, state: Phases) -> tuple[Phases, Float[Tensor, "B K Z"], Rollouts]:
         """A generation, or an update."""

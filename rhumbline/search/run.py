@@ -12,15 +12,18 @@ from torch import Tensor
 
 from rhumbline import kernels, noise
 from rhumbline.decoding import Engine, Rollouts, complete, log_prob, rollout
-from rhumbline.errors import InputError
+from rhumbline.errors import InputError, Unreached
 from rhumbline.policies import Members, Policy
 from rhumbline.problems import Plan, Problem
+from rhumbline.problems.cvrp import CVRPBatch
 from rhumbline.problems.symmetry import augmented
+from rhumbline.search.crafts import craft_of, padded
+from rhumbline.search.pool import Pool
 
 X = TypeVar("X")
 
-# Rollouts x steps x nodes between two looks at the clock: about half a second of plain torch on two cores, and a
-# quarter of a second of the fused kernel.
+# Numbers of a rollout x its steps, for all rollouts between two looks at the clock: about half a second of torch on
+# two cores, and a quarter of a second of the fused kernel.
 PIECE = {"cpu": 16_000_000, "cuda": 20_000_000_000}
 
 
@@ -49,6 +52,7 @@ class Progress:
     best: Float[Tensor, "B"]  # cheapest cost so far, in the instances' own units
     latest: Float[Tensor, "B"]  # cheapest cost of the latest step
     latents: Float[Tensor, "B K Z"] | None  # what the latest step tried
+    phase: str = "search"  # then "polish", or the name of a classical solver
 
 
 class Spent(Exception):
@@ -64,6 +68,8 @@ class Ledger:
     deadline: float | None = None
     best: Tensor | None = None  # [B]
     actions: Tensor | None = None  # [B, T]
+    pool: Pool | None = None  # of the best different plans, if they are wanted
+    warm: Sequence[Plan | None] = ()  # plans to start from, one for each instance or None
 
     def room(self, wanted: int) -> int:
         """How many of the wanted attempts the budget still allows; raises `Spent` if none."""
@@ -83,6 +89,8 @@ class Ledger:
         better = cost < self.best
         self.best = torch.where(better, cost, self.best)
         self.actions = torch.where(better[:, None], actions, self.actions)
+        if self.pool:
+            self.pool.enter(rolled)
         self.attempts += attempts
 
 
@@ -114,6 +122,11 @@ class Task:
         return len(self.starts) // self.copies
 
     @property
+    def originals(self) -> Any:
+        """The batch of the instances as they were given: the first copy of each is itself."""
+        return self.batch if self.copies == 1 else self.batch[:: self.copies]
+
+    @property
     def device(self) -> torch.device:
         """Where the search runs."""
         return self.starts.device
@@ -121,8 +134,8 @@ class Task:
     @property
     def taken_engine(self) -> str:
         """The engine that really runs."""
-        nodes, architecture = self.batch.xy.shape[1], self.policy.architecture
-        return kernels.resolve(self.engine, self.problem.name, self.device, nodes, architecture)
+        width, architecture = self.problem.width(self.batch), self.policy.architecture
+        return kernels.resolve(self.engine, self.problem.name, self.device, width, architecture)
 
     @property
     def spent(self) -> float:
@@ -171,8 +184,8 @@ class Task:
         starts: Int[Tensor, "R *K C"] | None = None,
     ) -> Rollouts:  # fmt: skip
         """The same with every copy apart and, if wanted, other tables. Cannot be overspent: raises `Spent` instead."""
-        each, size = (self.starts if starts is None else starts).shape[-1], self.problem.horizon(self.batch)
-        most = max(1, PIECE[self.device.type] // (len(latents) * each * size**2))
+        each = (self.starts if starts is None else starts).shape[-1]
+        most = self._most(len(latents) * each)
         parts = list[Rollouts]()
         for at in range(0, latents.shape[1], most):
             some = slice(at, min(at + most, latents.shape[1]))
@@ -183,11 +196,9 @@ class Task:
         self, latents: Float[Tensor, "R 1 Z"], given: Int[Tensor, "R C L"], memory: Any = None
     ) -> tuple[Float[Tensor, "R C"], Int[Tensor, "R C T"]]:
         """Beginnings carried on greedily. Each counts as one trajectory, however much of it was given."""
-        memory, size = self.memory if memory is None else memory, self.problem.horizon(self.batch)
-        most = max(1, PIECE[self.device.type] // (len(given) * size**2))
-        carry_on = partial(complete, self.problem, self.policy)
+        memory, carry_on = self.memory if memory is None else memory, partial(complete, self.problem, self.policy)
         parts = list[Rollouts]()
-        for some in given.split(most, dim=1):
+        for some in given.split(self._most(len(given)), dim=1):
             made = self._granted(some.shape[1], self.copies)
             if made:
                 parts.append(carry_on(self.batch, latents, some[:, :made], memory))
@@ -205,6 +216,12 @@ class Task:
         """Log-probabilities of sequences for some rows, with gradients; it makes no solutions and costs no attempts."""
         engine = self.engine if self.device.type == "cuda" else "torch"  # the CPU's kernels are for rollouts only
         return log_prob(self.problem, self.policy, self.batch[rows], latents, actions, memory=memory, engine=engine)
+
+    def _most(self, rollouts: int) -> int:
+        """How many times so many rollouts may be made between two looks at the clock; at least once."""
+        steps = self.problem.horizon(self.batch)
+        work = rollouts * steps * self.policy.footprint(self.problem.width(self.batch), steps)
+        return max(1, PIECE[self.device.type] // work)
 
     def _granted(self, wanted: int, size: int) -> int:
         """How many of `wanted` things, of `size` trajectories per instance each, the budget still allows."""
@@ -309,7 +326,7 @@ def usual_temperature(task: "Task") -> float:
 
     The longer a tour, the more decisions noise can spoil (the paper: 1 at 100 cities, 0.1 beyond; docs/training.md).
     """
-    nodes = task.batch.xy.shape[1]
+    nodes = task.problem.width(task.batch)
     return 1.0 if nodes <= 101 else 0.3 if nodes <= 151 else 0.1  # a depot does not count
 
 
@@ -355,11 +372,31 @@ def make_task(
     """A task for instances of one shape: in so many symmetric copies, moved to the device and encoded."""
     device = device or torch.device("cpu")
     batch = augmented(problem.collate(instances), augment).to(device)
-    kernels.resolve(engine, problem.name, device, batch.xy.shape[1], policy.architecture)  # refuse before any work
+    kernels.resolve(engine, problem.name, device, problem.width(batch), policy.architecture)  # refuse before any work
     policy = policy.to(device)
     with torch.no_grad():
         memory = policy.encode(batch)
     return Task(problem, policy, instances, batch, memory, problem.starts(batch), seed, engine, copies=augment)
+
+
+def warm_up(task: Task, plans: Sequence[Plan | None]) -> None:
+    """Make given plans the incumbents of their instances, before anything is tried; `harvest` returns nothing worse."""
+    spell, horizon = craft_of(task.problem.name, "a warm start").spell, task.problem.horizon(task.batch)
+    pairs = list(zip(task.instances, plans, strict=True))
+    rows = [padded(spell(instance, plan) if plan else [], horizon) for instance, plan in pairs]
+    actions = torch.tensor(rows, dtype=torch.int64)
+    unknown = torch.tensor([plan is None for plan in plans], device=task.device)
+    task.ledger.warm = plans
+    cost = [plan.cost(instance) if plan else 0.0 for instance, plan in pairs]
+    best = torch.tensor(cost, dtype=torch.float64, device=task.device) / task.originals.scale
+    task.ledger.best = best.to(cost_type(task)).masked_fill(unknown, torch.inf)
+    task.ledger.actions = actions.to(task.device, torch.int16)
+
+
+def cost_type(task: Task) -> torch.dtype:
+    """The type of costs on the device: that of the file's distances where the batch has them."""
+    distance = getattr(task.batch, "distance", None)
+    return torch.float32 if distance is None else distance.dtype
 
 
 def stream(strategy: Strategy[Any], task: Task, budget: Budget) -> Iterator[Progress]:
@@ -378,13 +415,39 @@ def stream(strategy: Strategy[Any], task: Task, budget: Budget) -> Iterator[Prog
             state = None
         best = task.ledger.best
         if best is not None and task.ledger.attempts > before:
-            shown, scale = best if latest is None else latest, task.batch.scale[:: task.copies]
-            yield Progress(task.ledger.attempts, time.monotonic() - began, best * scale, shown * scale, tried)
+            best, latest = shown(task.originals, best), shown(task.originals, best if latest is None else latest)
+            yield Progress(task.ledger.attempts, time.monotonic() - began, best, latest, tried)
+
+
+def shown(batch: Any, cost: Float[Tensor, "B"]) -> Float[Tensor, "B"]:
+    """Costs of a search as users see them: in the instances' own units, without surcharges for vehicles."""
+    return (batch.plain(cost) if isinstance(batch, CVRPBatch) else cost) * batch.scale
 
 
 @dataclass(frozen=True)
+class Change:
+    """The best cost before and after a phase, and what went wrong in it, if anything did."""
+
+    before: int | float
+    after: int | float
+    trouble: str = ""
+
+
+@dataclass(frozen=True)
+class Candidate:
+    """A verified plan, its cost in the instance's own metric, and the phase that found it."""
+
+    plan: Plan
+    cost: int | float
+    phase: str
+
+
+@dataclass(frozen=True, repr=False)
 class Solution:
-    """A verified plan. `cost` was recomputed on the host in the instance's own metric."""
+    """A verified plan. `cost` was recomputed on the host in the instance's own metric.
+
+    `unmet` says which limit of the instance the best plan does not keep; `solve` raises it, the command line prints it.
+    """
 
     instance: Any
     plan: Plan
@@ -392,6 +455,11 @@ class Solution:
     attempts: int
     seconds: float
     trace: tuple[tuple[int, float, float], ...] = ()  # attempts, seconds, best cost after each step
+    phase: str = "search"  # what found the plan: "warm start", "search", "polish", or the name of a classical solver
+    polish: Change | None = None
+    then: Change | None = None
+    others: tuple[Candidate, ...] = ()  # the next best different plans, cheapest first
+    unmet: str | None = None
 
     @property
     def gap(self) -> float | None:
@@ -399,19 +467,48 @@ class Solution:
         known = self.instance.best_known
         return None if not known else (self.cost - known) / known
 
+    def __repr__(self) -> str:
+        gap = "" if self.gap is None else f", gap {self.gap:.2%}"
+        spent = f"{self.attempts:,} attempts, {self.seconds:.1f} s"
+        return f"<Solution of {self.instance.name}: cost {self.cost:g}{gap}, {spent}>"
+
 
 def harvest(task: Task, seconds: float, trace: Sequence[Progress]) -> list[Solution]:
     """The incumbents of a task, decoded, checked and priced on the host."""
-    if task.ledger.actions is None:
+    warm = task.ledger.warm or [None] * len(task.instances)
+    if task.ledger.actions is None or (not task.ledger.attempts and None in warm):
         return []
     found: list[Solution] = []
     bests = [p.best.tolist() for p in trace]
-    for row, (instance, actions) in enumerate(zip(task.instances, task.ledger.actions.tolist(), strict=True)):
-        plan = task.problem.decode(instance, actions)
-        plan.check(instance)
-        steps = tuple((p.attempts, p.seconds, best[row]) for p, best in zip(trace, bests, strict=True))
-        found.append(Solution(instance, plan, plan.cost(instance), task.ledger.attempts, seconds, steps))
+    rows = zip(task.instances, task.ledger.actions.tolist(), warm, strict=True)
+    for row, (instance, actions, given) in enumerate(rows):
+        best, unmet = incumbent(instance, task.problem.decode(instance, actions), given, task.ledger.attempts)
+        steps = tuple((p.attempts, p.seconds, costs[row]) for p, costs in zip(trace, bests, strict=True))
+        facts = (task.ledger.attempts, seconds, steps, best.phase)
+        found.append(Solution(instance, best.plan, best.cost, *facts, unmet=unmet))
     return found
+
+
+def incumbent(instance: Any, plan: Plan, warm: Plan | None, attempts: int) -> tuple[Candidate, str | None]:
+    """The plan that a search has found, or the one that it was given, if that is no worse in the file's own metric.
+
+    The other half says which limit of the instance the plan does not keep.
+    """
+    unmet = unmet_limit(plan, instance, attempts)
+    cost = plan.cost(instance)
+    if warm is not None and (unmet or warm.cost(instance) <= cost):
+        return Candidate(warm, warm.cost(instance), "warm start"), None
+    return Candidate(plan, cost, "search"), unmet
+
+
+def unmet_limit(plan: Plan, instance: Any, attempts: int) -> str | None:
+    """Check a plan; what to say if it breaks no rule but a limit of its instance."""
+    try:
+        plan.check(instance)
+    except Unreached as error:
+        tried = f"{attempts:,} attempt" if attempts == 1 else f"{attempts:,} attempts"
+        return f"{error}; {tried} found none within the limit: search longer, or allow more"
+    return None
 
 
 def search(

@@ -1,5 +1,6 @@
 """Recipes: TOML tables that map one to one onto dataclasses. Unknown keys are errors that list the known ones."""
 
+import re
 import tomllib
 from collections import abc
 from collections.abc import Mapping, Sequence
@@ -29,10 +30,11 @@ class Objective:
 
     loss: Literal["reinforce", "imitate"] = "reinforce"
     latents: int = 1  # K per instance; 1 trains a single policy at the centre of its space; a population: its members
-    starts: int = 100  # S per latent, drawn with replacement, the same for all latents of an instance
+    starts: int = 100  # S per latent, drawn with replacement, the same for all latents; job shop: samples per latent
     temperature: float = 1.0  # of the sampling; `reinforce` is on-policy only at 1
     top: int = 1  # imitate: candidates per instance that are improved before the best is chosen
     improve: int = 0  # imitate: rounds of local improvement of the candidates
+    longest: int = 0  # actions of a sequence that are scored; longer sequences teach nothing. 0: no limit
     views: int = 8  # imitate: equivalent sequences of the chosen plan
     baseline: Literal["starts", "second"] = (
         "starts"  # of a winner: its own mean over starts, or the second best (Poppy)
@@ -40,7 +42,7 @@ class Objective:
 
     def __post_init__(self) -> None:
         at_least(1, latents=self.latents, starts=self.starts, top=self.top, views=self.views)
-        at_least(0, temperature=self.temperature, improve=self.improve)
+        at_least(0, temperature=self.temperature, improve=self.improve, longest=self.longest)
         if self.loss == "reinforce" and self.temperature != 1.0:
             raise InputError("objective.temperature must be 1 with loss 'reinforce': the gradient is on-policy")
         if self.baseline == "second" and self.latents < 2:
@@ -76,11 +78,12 @@ class Validation:
 
     count: int = 1000
     seed: int = 4321
-    latents: int = 16
+    latents: int = 16  # tried on each instance, beside the greedy solution
+    temperature: float = 0.0  # of those tries; above 0 a single policy is sampled as often
 
     def __post_init__(self) -> None:
         at_least(1, count=self.count)
-        at_least(0, seed=self.seed, latents=self.latents)
+        at_least(0, seed=self.seed, latents=self.latents, temperature=self.temperature)
 
 
 @dataclass(frozen=True)
@@ -88,14 +91,17 @@ class TrainConfig:
     """One training stage."""
 
     problem: str = "tsp"
-    size: int = 100
+    size: int | str = 100  # cities or customers; job shop: jobs x machines, such as "20x15"
+    sizes: tuple[str, ...] = ()  # job shop: updates take turns with these; validation has `size`
     batch: int = 64  # instances per mini-step, over all processes
     accumulate: int = 1  # mini-steps per update
     updates: int = 0  # stop after this many; 0 means until --minutes
     seed: int = 0
     report: float = 30.0  # seconds between reports and checkpoints; 0 reports after every update
     compile: bool = False  # torch.compile the encoder: half a minute of waiting, then faster steps
-    autocast: bool = True  # bfloat16 products in the encoder, on a GPU
+    autocast: bool = True  # bfloat16 products in the encoder (job shop: everywhere), on a GPU
+    engine: Literal["auto", "torch", "fused"] = "auto"  # of the rollouts
+    graph: bool = False  # on one GPU, record a step and replay it; only for `reinforce` with fused kernels
     init: str = ""  # checkpoint to start from, with a fresh optimiser
     policy: Mapping[str, Any] = field(default_factory=dict[str, Any])  # architecture
     objective: Objective = field(default_factory=Objective)
@@ -103,9 +109,22 @@ class TrainConfig:
     validation: Validation = field(default_factory=Validation)
 
     def __post_init__(self) -> None:
-        at_least(2, size=self.size)
+        self.check_sizes()
         at_least(1, batch=self.batch, accumulate=self.accumulate)
         at_least(0, updates=self.updates, seed=self.seed, report=self.report)
+        if self.graph and self.objective.loss != "reinforce":
+            raise InputError("graph = true needs objective.loss 'reinforce': imitation looks at its results on the way")
+
+    def check_sizes(self) -> None:
+        """Numbers where nodes are counted, jobs x machines where those are."""
+        if self.problem.startswith("jssp"):
+            for size in (self.size, *self.sizes):
+                if not re.fullmatch(r"[1-9]\d*x[1-9]\d*", str(size)):
+                    raise InputError(f'size is {size!r}; expected jobs x machines such as "20x15"')
+            return
+        if isinstance(self.size, str) or self.sizes:
+            raise InputError(f"size is {self.size!r}; expected one number of type int for {self.problem}")
+        at_least(2, size=self.size)
         if self.size > LARGEST_SIZE:
             raise InputError(f"size is {self.size}; up to {LARGEST_SIZE} is supported")
 
@@ -155,7 +174,8 @@ def build(kind: type[T], tables: Mapping[str, Any], where: str) -> T:
 def _value(hint: Any, value: Any, where: str) -> Any:
     """A TOML value as the field's type; what may be None in Python has to be left out in TOML."""
     if isinstance(hint, UnionType):
-        hint = next(part for part in get_args(hint) if part is not NoneType)
+        parts = [part for part in get_args(hint) if part is not NoneType]
+        hint = type(value) if type(value) in parts else parts[0]
     if hasattr(hint, "__dataclass_fields__") and isinstance(value, Mapping):
         return build(hint, value, where)
     if get_origin(hint) is Literal:
@@ -164,6 +184,8 @@ def _value(hint: Any, value: Any, where: str) -> Any:
         return value
     if get_origin(hint) is tuple:
         parts = get_args(hint)
+        if parts[1:] == (...,) and isinstance(value, list):
+            parts = parts[:1] * len(value)
         if not isinstance(value, list) or len(value) != len(parts):
             raise InputError(f"{where} is {value!r}; expected a list of {len(parts)}")
         return tuple(_value(part, x, where) for part, x in zip(parts, value, strict=True))

@@ -6,7 +6,7 @@ to learn from (`targets`), and differentiates only their teacher-forced log-prob
 
 import time
 from collections.abc import Callable, Iterator
-from contextlib import nullcontext
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, cast
@@ -19,11 +19,14 @@ from rhumbline.checkpoint import About, load, save, versions
 from rhumbline.decoding import Rollouts, log_prob, rollout
 from rhumbline.errors import InputError, RhumbError
 from rhumbline.policies import POLICIES
+from rhumbline.policies.cvrp import CVRPPolicy
 from rhumbline.policies.population import populated
+from rhumbline.policies.tsp import TSPPolicy
 from rhumbline.problems import PROBLEMS
 from rhumbline.training import parallel, state
 from rhumbline.training.config import TrainConfig, build
-from rhumbline.training.targets import Targets, all_starts, best_latents, cheapest, winners
+from rhumbline.training.graph import Recorded
+from rhumbline.training.targets import Targets, all_starts, best_latents, cheapest, shortened, winners
 
 CHECK_EVERY = 50  # updates between looks at the device's finite flags: a look waits for the device
 
@@ -43,7 +46,7 @@ class Report:
     best: float  # mean over instances of the cheapest rollout
     kept: float  # share of targets that trained
     greedy: float  # validation: best over starts, greedy, at the centre of the latent space
-    latent: float  # validation: best over `validation.latents` random latents and all starts, greedy
+    latent: float  # validation: best over `validation.latents` random latents (or samples) and all starts
     updates_per_second: float
 
 
@@ -54,20 +57,25 @@ class Trainer:
         if config.problem not in PROBLEMS:
             raise InputError(f"problem '{config.problem}' is not known; known: {', '.join(PROBLEMS)}")
         self.config, self.device, self.update, self.best = config, device, 0, float("inf")
+        self.rate = 0.0
         self.problem = PROBLEMS[config.problem]
         self.policy = initial_policy(config, device)
         self.average = initial_policy(config, device).requires_grad_(False)
         self.average.load_state_dict(self.policy.state_dict())
         self.rng = torch.Generator(device).manual_seed(config.seed)
-        self.optimiser = make_optimiser(self.policy, config, device)
+        recorded = config.graph and device.type == "cuda" and parallel.world() == 1
+        self.optimiser = make_optimiser(self.policy, config, device, recorded)
+        self.noise = torch.zeros((), dtype=torch.int64, device=device)  # seed of the step, where a graph can read it
+        self.recorded = Recorded(self.update_weights, self.rng) if recorded else None
         self.names = dict(self.policy.named_parameters())
         if config.compile:
             self.policy.encoder.compile(dynamic=False)
 
-    def sample(self) -> tuple[Any, Tensor, Tensor]:
+    def sample(self, mini: int = 0) -> tuple[Any, Tensor, Tensor]:
         """Instances, latents and starts of one mini-step; with several processes, this process's share of them."""
         c = self.config
-        batch = self.problem.sample(c.batch, c.size, self.rng)
+        sizes = c.sizes or (c.size,)
+        batch = self.problem.sample(c.batch, sizes[(self.update * c.accumulate + mini) % len(sizes)], self.rng)
         space = self.policy.space
         single = c.objective.latents == 1
         latents = (
@@ -77,26 +85,45 @@ class Trainer:
         )
         allowed = self.problem.starts(batch)
         pick = torch.randint(allowed.shape[1], (c.batch, c.objective.starts), generator=self.rng, device=self.device)
-        starts = random_subset(allowed, c.objective.starts, self.rng) if single else allowed.gather(1, pick)
+        # Where there is one start only, it is sampled as often as others are started elsewhere.
+        distinct = single and allowed.shape[1] > 1
+        starts = random_subset(allowed, c.objective.starts, self.rng) if distinct else allowed.gather(1, pick)
         return parallel.share(batch), parallel.share(latents), parallel.share(starts)
+
+    def half(self, wanted: bool = True) -> AbstractContextManager[Any]:
+        """Products in bfloat16, if the recipe and the device have it.
+
+        Each use has a context of its own: casts of weights that were made without gradient must not serve with it.
+        """
+        able = wanted and self.config.autocast and self.device.type == "cuda"
+        cache = self.recorded is None  # a graph must not read casts that were made before it
+        return torch.autocast("cuda", torch.bfloat16, cache_enabled=cache) if able else nullcontext()
 
     def gradient(self, mini: int) -> tuple[Rollouts, Targets, dict[str, Tensor]]:
         """Add one mini-step's gradient; return what was rolled out, what it learnt from, and flags of finiteness."""
         c, o = self.config, self.config.objective
-        batch, latents, starts = self.sample()
-        use_half = c.autocast and self.device.type == "cuda"
-        with torch.autocast("cuda", torch.bfloat16) if use_half else nullcontext():
+        batch, latents, starts = self.sample(mini)
+        steps = self.policy.half_steps
+        with self.half():
             memory = self.policy.encode(batch)
-        seed = (c.seed << 32) + self.update * c.accumulate + mini
-        rolled = rollout(
-            self.problem, self.policy, batch, latents, starts, seed=seed, temperature=o.temperature, memory=memory
-        )
+        seed = self.noise + mini if self.recorded else self.seed + mini
+        with self.half(steps):
+            rolled = rollout(
+                self.problem, self.policy, batch, latents, starts, seed=seed, temperature=o.temperature, memory=memory,
+                engine=c.engine,
+            )  # fmt: skip
         targets = self.targets(batch, rolled, latents)
-        scores = log_prob(self.problem, self.policy, batch, targets.latents, targets.actions, memory=memory)
+        with self.half(steps):
+            scores = log_prob(self.problem, self.policy, batch, targets.latents, targets.actions, memory=memory)
         count = parallel.total(targets.count).clamp(min=1.0) * c.accumulate
         loss = (targets.weight * scores).sum() / count
         loss.backward()
-        return rolled, targets, {"cost": rolled.cost, "log-probability": scores, "loss": loss}
+        return rolled, targets, {"cost": rolled.cost, "log-probability": scores.detach(), "loss": loss.detach()}
+
+    @property
+    def seed(self) -> int:
+        """Of the noise of this update's first mini-step."""
+        return (self.config.seed << 32) + self.update * self.config.accumulate
 
     @torch.no_grad()
     def targets(self, batch: Any, rolled: Rollouts, latents: Float[Tensor, "B K Z"]) -> Targets:
@@ -104,16 +131,20 @@ class Trainer:
         o = self.config.objective
         if o.loss == "imitate":
             return self.imitated(batch, rolled, latents)
-        return all_starts(rolled, latents) if o.latents == 1 else best_latents(rolled, latents, o.baseline)
+        single = o.latents == 1
+        found = all_starts(rolled, latents) if single else best_latents(rolled, latents, o.baseline)
+        return shortened(found, o.longest) if o.longest else found
 
     def imitated(self, batch: Any, rolled: Rollouts, latents: Float[Tensor, "B K Z"]) -> Targets:
         """The best plan of each instance, locally improved, in several views, under the latent that found it."""
         o = self.config.objective
-        index, latent, _ = cheapest(rolled.cost, o.top)
+        index, latent, cost = cheapest(rolled.cost, o.top)
         steps = rolled.actions.shape[3]
         actions = rolled.actions.flatten(1, 2).gather(1, index[..., None].expand(-1, -1, steps)).long()
-        actions = self.problem.improve(batch, actions, o.improve) if o.improve else actions
-        best = self.problem.cost(batch, actions).argmin(1, keepdim=True)  # [B, 1]
+        if o.improve:
+            actions = self.problem.improve(batch, actions, o.improve)
+            cost = self.problem.cost(batch, actions)
+        best = cost.argmin(1, keepdim=True)  # [B, 1]
         plan = actions.gather(1, best[..., None].expand(-1, -1, steps))[:, 0]
         chosen = latents.gather(1, latent.gather(1, best)[..., None].expand(-1, -1, latents.shape[2]))
         # Drawn for the joint batch, as in `sample`, so that several processes do what one would have done.
@@ -123,27 +154,57 @@ class Trainer:
         weight = -alone.float().expand(-1, o.views) / steps
         return Targets(chosen, views, weight, alone.sum() * float(o.views))
 
-    def step(self, done: float) -> tuple[Rollouts, Targets]:
-        """One update of the weights and of their average. `done` is the fraction of the run behind us."""
+    def whole_gradient(self) -> tuple[Rollouts, Targets, dict[str, Tensor]]:
+        """The gradient of one update, over all mini-steps and processes; returns the last mini-step's findings."""
         c = self.config
-        for group in self.optimiser.param_groups:
-            group["lr"] = learning_rate(c, self.update, done)
         self.optimiser.zero_grad(set_to_none=True)
-        rolled, targets, seen = self.gradient(0)
+        findings = self.gradient(0)
         for mini in range(1, c.accumulate):
-            rolled, targets, seen = self.gradient(mini)
+            findings = self.gradient(mini)
         parallel.add_gradients(self.names.values())
         if c.optimiser.clip:
             nn.utils.clip_grad_norm_(self.names.values(), c.optimiser.clip, foreach=True)
-        if self.device.type == "cpu" or self.update % CHECK_EVERY == 0:
-            self.check(seen)
+        return findings
+
+    def update_weights(self) -> tuple[Rollouts, Targets, dict[str, Tensor]]:
+        """Gradient and optimiser in one: what a graph records."""
+        findings = self.whole_gradient()
         self.optimiser.step()
+        return findings
+
+    def set_rate(self, rate: float) -> None:
+        """The learning rate of the next update; a graph reads it from a tensor."""
+        self.rate = rate
+        for group in self.optimiser.param_groups:
+            if self.recorded:
+                group["lr"].fill_(rate)
+            else:
+                group["lr"] = rate
+
+    def step(self, done: float) -> tuple[Rollouts, Targets]:
+        """One update of the weights and of their average. `done` is the fraction of the run behind us."""
+        self.set_rate(learning_rate(self.config, self.update, done))
+        look = self.device.type == "cpu" or self.update % CHECK_EVERY == 0
+        if self.recorded:
+            self.noise.fill_(self.seed)
+            rolled, targets, seen = self.recorded()
+            if look:
+                self.check(seen)
+        else:
+            rolled, targets, seen = self.whole_gradient()
+            if look:
+                self.check(seen)
+            self.optimiser.step()
         self.update += 1
-        pace = min(c.optimiser.average, (1 + self.update) / (10 + self.update))
+        self.follow()
+        return rolled, targets
+
+    def follow(self) -> None:
+        """Move the average towards the weights."""
+        pace = min(self.config.optimiser.average, (1 + self.update) / (10 + self.update))
         pairs = zip(self.average.parameters(), self.names.values(), strict=True)
         averages, weights = (list(x) for x in zip(*[(a.data, w.data) for a, w in pairs], strict=True))
         torch._foreach_lerp_(averages, weights, 1.0 - pace)  # pyright: ignore[reportPrivateUsage] (one launch for all)
-        return rolled, targets
 
     def check(self, seen: dict[str, Tensor]) -> None:
         """Stop at the first thing that is not finite, and say which it was."""
@@ -155,22 +216,24 @@ class Trainer:
 
     @torch.no_grad()
     def validate(self) -> dict[str, float]:
-        """Mean best cost of the averaged weights on validation instances, greedy, at the centre and over latents."""
+        """Mean best cost of the averaged weights on validation instances: greedy at the centre, and over latents."""
         v, space = self.config.validation, self.policy.space
         rng = torch.Generator().manual_seed(v.seed)
         batch = self.problem.sample(v.count, self.config.size, rng).to(self.device)
-        latents = space.sample((v.count, v.latents if space.size else 0), rng).to(self.device)
-        latents = torch.cat([space.centre((v.count, 1), self.device), latents], 1)
+        many = space.sample((v.count, v.latents if space.size or v.temperature else 0), rng).to(self.device)
+        greedy = self.validated(batch, space.centre((v.count, 1), self.device), 0.0)
+        best = self.validated(batch, many, v.temperature) if many.shape[1] else greedy
+        return {"greedy": greedy.mean().item(), "latent": best.mean().item()}
+
+    def validated(self, batch: Any, latents: Float[Tensor, "B K Z"], temperature: float) -> Float[Tensor, "B"]:
+        """The cheapest rollout of each instance with some latents and the averaged weights."""
         best: list[Tensor] = []
-        for rows in torch.arange(v.count, device=self.device).split(250):
-            some = batch[rows]
-            rolled = rollout(
-                self.problem, self.average, some, latents[rows], self.problem.starts(some), seed=0, temperature=0.0
-            )
-            best.append(rolled.cost.amin(2))
-        cost = torch.cat(best)
-        many = cost[:, 1:] if cost.shape[1] > 1 else cost
-        return {"greedy": cost[:, 0].mean().item(), "latent": many.amin(1).mean().item()}
+        for rows in torch.arange(len(latents), device=self.device).split(250):
+            some, tried = batch[rows], latents[rows]
+            starts = self.problem.starts(some)
+            rolled = rollout(self.problem, self.average, some, tried, starts, seed=0, temperature=temperature)
+            best.append(rolled.cost.flatten(1).amin(1))
+        return torch.cat(best)
 
 
 def random_subset(starts: Int[Tensor, "B S"], count: int, rng: torch.Generator) -> Int[Tensor, "B C"]:
@@ -188,17 +251,24 @@ def learning_rate(config: TrainConfig, update: int, done: float) -> float:
 
 
 def initial_policy(config: TrainConfig, device: torch.device) -> Any:
-    """A new policy, or the one of `init`, widened if the recipe wants a latent space that it lacks."""
+    """A new policy, or the one of `init`, widened if the recipe wants a latent space that it lacks.
+
+    Vehicle routing may also start from a salesman's policy.
+    """
     kind, architecture = POLICIES[config.problem]
     wanted = build(architecture, config.policy, "policy")
     members = getattr(wanted, "members", 0)
     if members and members != config.objective.latents:
         raise InputError(f"a population of {members} learns with objective.latents = {members}, all members at once")
+    if members and config.graph:
+        raise InputError("graph = true is not for populations: a step has to look which members have won")
     if not config.init:
         with torch.random.fork_rng(devices=[]):
             torch.random.default_generator.manual_seed(config.seed)  # initialisers know no other source
             return kind(wanted).to(device)
     policy = cast(Any, load(config.init, device))
+    if config.problem == "cvrp" and isinstance(policy, TSPPolicy):
+        policy = CVRPPolicy.after(policy)
     if policy.problem != config.problem:
         raise InputError(f"{config.init} was trained for '{policy.problem}'; the recipe is for '{config.problem}'")
     if policy.architecture.latent == 0 and wanted.latent:
@@ -210,14 +280,15 @@ def initial_policy(config: TrainConfig, device: torch.device) -> Any:
     return policy.requires_grad_(True)
 
 
-def make_optimiser(policy: Any, config: TrainConfig, device: torch.device) -> torch.optim.AdamW:
+def make_optimiser(policy: Any, config: TrainConfig, device: torch.device, recorded: bool) -> torch.optim.AdamW:
     """AdamW with the encoder's and the decoder's groups."""
     o = config.optimiser
     groups = [
         {"params": list(policy.encoder.parameters()), "weight_decay": o.encoder_decay},
         {"params": list(policy.decoder.parameters()), "weight_decay": 0.0},
     ]
-    return torch.optim.AdamW(groups, lr=o.lr, betas=o.betas, fused=device.type == "cuda")
+    rate = torch.tensor(o.lr, device=device) if recorded else o.lr
+    return torch.optim.AdamW(groups, lr=rate, betas=o.betas, fused=device.type == "cuda", capturable=recorded)
 
 
 def train(
@@ -261,12 +332,11 @@ def train(
 
 def report(trainer: Trainer, out: Path, recent: list[Tensor], minutes: float, pace: float) -> Report:
     """Validate, write both files, and return the metrics."""
-    trainer.check({"recent cost": torch.stack(recent)})
+    trainer.check({"recent cost": torch.stack(recent)} | {f"weight {n}": p for n, p in trainer.names.items()})
     valid = trainer.validate()
     cost, best, kept = torch.stack(recent).mean(0).tolist()
     line = Report(
-        trainer.update, minutes, trainer.optimiser.param_groups[0]["lr"], cost, best, kept, valid["greedy"],
-        valid["latent"], pace,
+        trainer.update, minutes, trainer.rate, cost, best, kept, valid["greedy"], valid["latent"], pace,
     )  # fmt: skip
     if parallel.rank() == 0:
         c = trainer.config

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from rhumbline.training.run import Trainer
 
 # What may differ between a run and its continuation; anything else would not be the same training.
-FREE = ("updates", "report", "init", "compile", "validation")
+FREE = ("updates", "report", "init", "compile", "graph", "engine", "validation")
 PARTS = ("weights", "moments")
 
 

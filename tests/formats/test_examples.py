@@ -1,12 +1,16 @@
-"""The bundled example."""
+"""The bundled examples."""
 
 import runpy
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
 
 from rhumbline.formats import read
+from rhumbline.formats.jsplib import read_schedule
 from rhumbline.formats.tsplib import read_tour
+from rhumbline.problems.dispatch import RULES, dispatch
+from rhumbline.problems.schedule import JSSPInstance
 
 EXAMPLES = Path(__file__).parents[2] / "examples"
 
@@ -33,3 +37,26 @@ def test_the_best_known_tour_costs_what_is_said() -> None:
     tour = read_tour(EXAMPLES / "harbour100.opt.tour", harbour)
     tour.check(harbour)
     assert tour.cost(harbour) == harbour.best_known == 5191
+
+
+def workshop() -> JSSPInstance:
+    instance = read(EXAMPLES / "workshop12.jsp")
+    assert isinstance(instance, JSSPInstance)
+    return instance
+
+
+def test_the_script_makes_the_workshop() -> None:
+    """`make_workshop.py` gives the jobs that are committed; they differ in length, and some come back to a machine."""
+    made = runpy.run_path(str(EXAMPLES / "make_workshop.py"))["workshop"]()
+    assert replace(made, best_known=550.0) == workshop()
+    assert len({len(row) for row in made.machines}) > 1
+    assert any(len(set(row)) < len(row) for row in made.machines)
+
+
+def test_the_optimal_schedule_costs_what_is_said() -> None:
+    """The schedule beside the workshop is feasible and has the makespan of `optima.json`; no rule gets near."""
+    instance = workshop()
+    schedule = read_schedule(EXAMPLES / "workshop12.opt.sched", instance)
+    schedule.check(instance)
+    assert schedule.cost(instance) == instance.best_known == 550
+    assert min(dispatch(instance, rule).cost(instance) for rule in RULES) > 600

@@ -1,11 +1,10 @@
 """What a user is told about files that cannot be used: always the file, the line where there is one, and the words."""
 
 import os
-from collections.abc import Callable
 from pathlib import Path
-from typing import TypeVar
 
 import pytest
+from damaging import attempt, damage, damaged
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -13,8 +12,6 @@ from rhumbline.errors import InputError
 from rhumbline.formats import read
 from rhumbline.formats.tsplib import read_tour, read_tsp, write_tour, write_tsp
 from rhumbline.problems.tsp import Tour, TSPInstance
-
-T = TypeVar("T")
 
 HOUSE = """NAME : five
 COMMENT : a house
@@ -273,24 +270,6 @@ GOOD = [
     HOUSE.replace("EUC_2D", "ATT"),
     MATRIX.replace("FULL_MATRIX", "UPPER_ROW").replace("0 1 2\n1 0 3\n2 3 0", "1 2\n3"),
 ]
-damage = st.lists(st.tuples(st.integers(0, 400), st.integers(0, 255), st.booleans()), max_size=4)
-
-
-def attempt(call: Callable[..., T], *arguments: object) -> T | InputError:
-    """What a call gives, or the input error it raises; anything else escapes and fails the test."""
-    try:
-        return call(*arguments)
-    except InputError as error:
-        return error
-
-
-def damaged(good: str, changes: list[tuple[int, int, bool]], cut: int) -> bytes:
-    """A file with some bytes replaced or inserted, and cut short."""
-    content = bytearray(good.encode())
-    for place, byte, insert in changes:
-        place %= len(content)
-        content[place : place + (not insert)] = bytes([byte])
-    return bytes(content[:cut])
 
 
 @settings(max_examples=400, deadline=None, derandomize=True, database=None)

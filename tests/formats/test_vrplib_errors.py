@@ -1,11 +1,10 @@
 """What a user is told about vehicle routing files that cannot be used: the file, the line, and the words."""
 
 import os
-from collections.abc import Callable
 from pathlib import Path
-from typing import TypeVar
 
 import pytest
+from damaging import attempt, damage, damaged
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -13,8 +12,6 @@ from rhumbline.errors import InputError
 from rhumbline.formats import read
 from rhumbline.formats.vrplib import read_sol, read_vrp, write_sol
 from rhumbline.problems.cvrp import CVRP, Routes
-
-T = TypeVar("T")
 
 FOUR = """NAME : four
 TYPE : CVRP
@@ -264,24 +261,6 @@ GOOD = [
     FOUR.replace("CAPACITY", "VEHICLES : 2\nCAPACITY"),
     MATRIX.replace("LOWER_ROW", "FULL_MATRIX").replace("1\n2 3\nD", "0 1 2\n1 0 3\n2 3 0\nD"),
 ]
-damage = st.lists(st.tuples(st.integers(0, 400), st.integers(0, 255), st.booleans()), max_size=4)
-
-
-def attempt(call: Callable[..., T], *arguments: object) -> T | InputError:
-    """What a call gives, or the input error it raises; anything else escapes and fails the test."""
-    try:
-        return call(*arguments)
-    except InputError as error:
-        return error
-
-
-def damaged(good: str, changes: list[tuple[int, int, bool]], cut: int) -> bytes:
-    """A file with some bytes replaced or inserted, and cut short."""
-    content = bytearray(good.encode())
-    for place, byte, insert in changes:
-        place %= len(content)
-        content[place : place + (not insert)] = bytes([byte])
-    return bytes(content[:cut])
 
 
 @settings(max_examples=400, deadline=None, derandomize=True, database=None)

@@ -65,12 +65,18 @@ def test_kernel_drives_as_torch_does(policy: CVRPPolicy, customers: int, capacit
     assert actions.shape[-1] == 2 * customers
 
 
-def test_scores_and_gradients_agree(policy: CVRPPolicy) -> None:
-    """The fused log-probability of sampled routes and its gradient in every weight are those of plain torch."""
+@pytest.mark.parametrize("strided", [False, True])
+def test_scores_and_gradients_agree(policy: CVRPPolicy, strided: bool) -> None:
+    """The fused log-probability of sampled routes and its gradient in every weight are those of plain torch.
+
+    Also for the strided view that a fused rollout hands out.
+    """
     batch = tight(7, 12)
     latents = policy.space.sample((2, 2), torch.Generator().manual_seed(2))
     starts = PROBLEM.starts(batch)[:, :3]
     actions = rollout(PROBLEM, policy, batch, latents, starts, seed=SEED, engine="torch").actions.flatten(1, 2)
+    if strided:
+        actions = actions.transpose(1, 2).contiguous().transpose(1, 2)
 
     def scored(fused: bool) -> tuple[torch.Tensor, dict[str, torch.Tensor]]:
         policy.zero_grad()

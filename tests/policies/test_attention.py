@@ -103,7 +103,7 @@ def test_batch_mates_do_not_touch_the_tables(policy, make_batch) -> None:
     batch = make_batch(4, 6)
     whole, alone = policy.encode(batch), policy.encode(batch[2:3])
     tables = {name: table for name, table in vars(alone).items() if table is not None}
-    assert len(tables) == 7
+    assert len(tables) == 8
     for name, table in tables.items():
         assert torch.allclose(table[0], getattr(whole, name)[2], atol=1e-5), name
 

@@ -88,6 +88,17 @@ def test_members_run_fused(make_batch, make_policy) -> None:
     assert torch.allclose(one.cost, other.cost, atol=1e-5)
 
 
+def test_members_have_constants_of_their_own(make_batch, population) -> None:
+    """What is added to each node's score is the member's own glimpse through its pointers, and its own bias."""
+    crowd, latents = population.encode(make_batch(2, 6)), torch.zeros(2, 1, 1)
+    biases = [member.bias for member in crowd.members]
+    assert not torch.allclose(biases[0], biases[1])
+    for tables in (*crowd.members, crowd.pick(torch.tensor([2, 0]))):
+        shift = population.condition(tables, latents)
+        assert torch.allclose(shift.glimpse @ tables.pointer.mT + tables.bias, shift.pointer, atol=1e-5)
+    assert torch.equal(crowd.pick(torch.tensor([2, 0])).bias[1], biases[0][1])
+
+
 def test_vehicles_too() -> None:
     """A population for vehicle routes gives different routes of one instance, all of them complete."""
     torch.manual_seed(0)

@@ -1,5 +1,7 @@
 """The standard test sets come from seeds alone."""
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 
@@ -73,3 +75,25 @@ def test_unknown_vehicle_routing_set() -> None:
     """The sets of the two problems are not mixed up."""
     with pytest.raises(InputError, match="no standard set 'tsp100'; known: vrp100, vrp125, vrp150, vrp200"):
         standard.cvrp_set("tsp100")
+
+
+@pytest.mark.parametrize(
+    ("name", "jobs", "machines"), [("jssp10x10", 10, 10), ("jssp15x15", 15, 15), ("jssp20x15", 20, 15)]
+)
+def test_job_shop_sets_have_their_published_hash(name: str, jobs: int, machines: int) -> None:
+    """Durations of 1 to 98 and each job once on each machine; the hash is checked inside, the first numbers here."""
+    shops = standard.jssp_set(name)
+    assert (shops.shape, shops.dtype) == ((100, 2, jobs, machines), np.int32)
+    assert shops.ravel()[:3].tolist() == [27, 17, 69]
+    assert (shops[:, 0].min(), shops[:, 0].max()) == (1, 98)
+    assert (np.sort(shops[:, 1], axis=-1) == np.arange(machines)).all()
+
+
+def test_other_shops_are_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Another seed has another hash, and the sets of other problems are not mixed up."""
+    changed = replace(standard.JSSP_SETS["jssp10x10"], seed=201)
+    monkeypatch.setitem(standard.JSSP_SETS, "jssp10x10", changed)
+    with pytest.raises(InputError, match="jssp10x10: the regenerated set does not have the published hash"):
+        standard.jssp_set("jssp10x10")
+    with pytest.raises(InputError, match="no standard set 'tsp100'; known: jssp10x10, jssp15x15, jssp20x15"):
+        standard.jssp_set("tsp100")

@@ -1,16 +1,19 @@
 """The eight symmetries of the square, and searches that share their attempts among them."""
 
+from typing import Any
+
 import numpy as np
 import pytest
 import torch
 
 from rhumbline import api
 from rhumbline.errors import InputError
+from rhumbline.kernels import local
 from rhumbline.policies.attention import Architecture
 from rhumbline.policies.cvrp import CVRPPolicy
 from rhumbline.problems.cvrp import CVRP, CVRPInstance
 from rhumbline.problems.symmetry import augmented, symmetries
-from rhumbline.problems.tsp import TSP, TSPInstance
+from rhumbline.problems.tsp import TSP, Tour, TSPInstance
 from rhumbline.search import STRATEGIES
 from rhumbline.search.population import Population
 from rhumbline.search.run import Budget, Rollouts, make_task, search
@@ -82,6 +85,26 @@ def test_in_python(policy) -> None:
     (found,) = api.solve(xy, policy=policy, attempts=24, augment=8, device="cpu")
     assert found.attempts == 24
     assert found.cost == found.plan.cost(TSPInstance("x", "EXACT_2D", xy=xy))
+
+
+@pytest.mark.parametrize("name", ["cmaes", "eas-emb", "sgbs"])
+def test_what_follows_a_search_is_of_the_instances_themselves(name: str, policy, make_instances) -> None:
+    """Pools, warm starts and polishes know nothing of copies: every plan is one of its own instance, and priced so."""
+    instances, told = make_instances(3, 20), list[Any]()
+    short = Tour(tuple(local.shorter_tour(d := instances[1].distances, local.nearest(d), tuple(range(20)))[0]))
+    usual: dict[str, Any] = {"policy": policy, "strategy": name, "attempts": 24, "augment": 4, "device": "cpu"}
+    plain = api.solve(instances, **usual)
+    found = api.solve(instances, top=4, polish=True, warm_start=[None, short, None], improved=told.append, **usual)
+    for instance, before, after in zip(instances, plain, found, strict=True):
+        assert len(after.others) == 3
+        for plan in (after, *after.others):
+            plan.plan.check(instance)
+            assert plan.cost == plan.plan.cost(instance)
+        assert after.polish.before <= before.cost * (1 + 1e-9)
+        assert after.cost <= after.others[0].cost
+    assert found[1].cost <= short.cost(instances[1])
+    assert next(t for t in told if t.instance is instances[1]).phase == "warm start"
+    assert all(t.cost == t.plan.cost(t.instance) for t in told)
 
 
 def test_strategies_by_name(policy) -> None:

@@ -8,6 +8,9 @@ import torch
 
 from rhumbline.decoding import Rollouts, log_prob
 from rhumbline.errors import InputError, MissingExtra
+from rhumbline.policies.attention import Architecture
+from rhumbline.policies.cvrp import CVRPPolicy
+from rhumbline.problems.cvrp import CVRP, CVRPInstance
 from rhumbline.problems.tsp import TSP
 from rhumbline.search import eas
 from rhumbline.search.cmaes import CMAES
@@ -46,7 +49,7 @@ def test_embeddings_change_in_the_final_product_only(make_instances, make_policy
     for field in fields(before):
         one, two = getattr(before, field.name), getattr(after, field.name)
         if isinstance(one, torch.Tensor):
-            assert torch.equal(one, two) == (field.name not in ("pointer", "embedding")), field.name
+            assert torch.equal(one, two) == (field.name not in ("pointer", "bias", "embedding")), field.name
     assert all(p.grad is None for p in policy.parameters())
 
 
@@ -93,6 +96,20 @@ def test_advantages_by_hand(policy, make_instances) -> None:
     cost = torch.tensor([[[1.0, 2.0, 6.0], [5.0, 5.0, 5.0]]])
     weight = advantages(task, Rollouts(cost, torch.zeros(1, 2, 3, 3, dtype=torch.int16)))
     assert torch.allclose(weight, torch.tensor([[[-2.0, -1.0, 3.0], [0.0, 0.0, 0.0]]]) / 6)
+
+
+def test_advantages_know_no_fleet() -> None:
+    """Routes too many weigh nothing: the weights are those of a free fleet, in either metric."""
+    torch.manual_seed(0)
+    policy = CVRPPolicy(Architecture(16, 2, 1, 16, 0)).requires_grad_(False)
+    xy = np.random.default_rng(0).random((7, 2)) * 100
+    for metric in ("EXACT_2D", "EUC_2D"):
+        free = CVRPInstance("six", metric, (0, 3, 4, 5, 2, 4, 6), 9, xy=xy)
+        tasks = [make_task(CVRP(), policy, [replace(free, vehicles=most)]) for most in (None, 3)]
+        rolled = [task.each_copy(torch.zeros(1, 2, 0), 1.0) for task in tasks]
+        assert (rolled[1].cost > 2 * rolled[0].cost).any()
+        one, other = (advantages(*both) for both in zip(tasks, rolled, strict=True))
+        assert torch.allclose(one.float(), other.float(), atol=1e-5)
 
 
 def test_advantages_know_no_units(policy, make_instances) -> None:

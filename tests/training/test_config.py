@@ -27,7 +27,7 @@ def test_shipped_recipes_read(path: Path) -> None:
     config = read_recipe(path)
     _, architecture = POLICIES[config.problem]
     assert architecture(**config.policy).width == 128
-    assert config.size > 0
+    assert config.size
 
 
 def test_published_recipe() -> None:
@@ -64,19 +64,25 @@ def test_changes_from_the_command_line(recipe) -> None:
 @pytest.mark.parametrize(
     ("text", "changes", "words"),
     [
-        ("sise = 3", [], "mine.toml: unknown key 'sise'; known here: problem, size, batch,"),
+        ("sise = 3", [], "mine.toml: unknown key 'sise'; known here: problem, size, sizes, batch,"),
         (
             "[objective]\nlatent = 3",
             [],
             "mine.toml: objective: unknown key 'latent'; known here: loss, latents, starts",
         ),
-        ("size = 'big'", [], "mine.toml: size is 'big'; expected a value of type int"),
+        ("size = 'big'", [], "size is 'big'; expected one number of type int for tsp"),
         ("size = 3.5", [], "size is 3.5; expected a value of type int"),
         ("size = true", [], "size is True; expected a value of type int"),
         ("compile = 1", [], "compile is 1; expected a value of type bool"),
         ("[optimiser]\nlr = true", [], "lr is True; expected a value of type float"),
         ("objective = 3", [], "objective is 3; expected a value of type Objective"),
         ("[objective]\nloss = 'poppy'", [], "objective: loss is 'poppy'; expected one of 'reinforce', 'imitate'"),
+        ("size = '6x6'", [], "size is '6x6'; expected one number of type int for tsp"),
+        ("sizes = ['6x6']", [], "expected one number of type int for tsp"),
+        ("sizes = 3", [], "mine.toml: sizes is 3; expected a list"),
+        ("sizes = [3]", [], "mine.toml: sizes is 3; expected a value of type str"),
+        ("problem = 'jssp'\nsize = 10", [], 'size is 10; expected jobs x machines such as "20x15"'),
+        ("problem = 'jssp'\nsize = '6x6'\nsizes = ['6x6', '0x5']", [], "size is '0x5'; expected jobs x machines"),
         ("size = = 3", [], "mine.toml: not a readable TOML recipe"),
         ("", ["size"], "--set size: expected key=value, for example"),
         ("", ["objective.latent=3"], "unknown key 'latent'"),

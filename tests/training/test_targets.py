@@ -4,15 +4,20 @@ import pytest
 import torch
 
 from rhumbline.decoding import Rollouts, log_prob, rollout
+from rhumbline.policies.attention import Architecture
+from rhumbline.policies.cvrp import CVRPPolicy
+from rhumbline.problems.cvrp import CVRP
 from rhumbline.problems.tsp import TSP
 from rhumbline.training import run
 from rhumbline.training.run import Trainer
 from rhumbline.training.targets import (
+    Targets,
     all_starts,
     best_latents,
     cheapest,
     lead_weight,
     pomo_weight,
+    shortened,
     winner_weight,
     winners,
 )
@@ -227,3 +232,18 @@ def test_imitation_weights_by_hand(make_config) -> None:
     weight[1] = 0
     assert torch.allclose(targets.weight, weight)
     assert targets.count == 3 * 2
+
+
+def test_long_sequences_lose_their_weight_and_short_ones_only_their_padding() -> None:
+    """A sequence that ends in time keeps its weight and log-probability; one that goes on beyond teaches nothing."""
+    problem, batch = CVRP(), CVRP().sample(1, 3, torch.Generator().manual_seed(0))
+    actions = torch.tensor([[[1, 2, 3, 0, 0, 0], [1, 0, 2, 0, 3, 0]]])
+    targets = Targets(torch.zeros(1, 1, 0), actions, torch.tensor([[0.5, -0.5]]), torch.tensor(2.0))
+    cut = shortened(targets, 4)
+    assert cut.weight.tolist() == [[0.5, 0.0]]
+    assert cut.actions.tolist() == [[[1, 2, 3, 0], [1, 0, 2, 0]]]
+    policy = CVRPPolicy(Architecture(width=16, heads=2, layers=1, hidden=16, latent=0))
+    whole, part = (
+        log_prob(problem, policy, batch, x.latents, x.actions[:, :1], engine="torch") for x in (targets, cut)
+    )
+    assert torch.allclose(whole, part)

@@ -1,0 +1,93 @@
+"""Costs and gaps on a folder of benchmark files, each solved by itself: per file and in total.
+
+    python benchmarks/files.py ../shared/instances/cvrplib --seconds 10 60 [--policy PATH] [--device cpu]
+
+Best known costs come from the folder's optima.json or best_known.json. Files that cannot be read are listed with the
+reason and count nowhere; every plan is verified. `--attempts` bounds the search by attempts as well.
+"""
+
+import argparse
+from pathlib import Path
+
+import numpy as np
+import torch
+
+from rhumbline import api
+from rhumbline.errors import InputError
+from rhumbline.formats import READERS, read
+from rhumbline.problems import PROBLEMS
+from rhumbline.search import STRATEGIES
+from rhumbline.search.run import Budget, Solution, Strategy, search
+
+HEADER = "| file | size | best known | cost | gap | attempts | seconds |"
+
+
+def readable(folder: Path) -> list[object]:
+    """The instances of a folder, smallest first; what cannot be read is printed."""
+    instances = []
+    for path in sorted(path for path in folder.iterdir() if path.suffix.lower() in READERS):
+        try:
+            instances.append(read(path))
+        except InputError as error:
+            print(f"left out: {error}")
+    return sorted(instances, key=lambda i: (i.problem, i.size, i.name))
+
+
+def solved(instance: object, policies: dict, strategy: Strategy, budget: Budget, args: argparse.Namespace) -> Solution:
+    """The verified solution of one instance within the budget; encoding does not count."""
+    device = api.find_device(args.device)
+    ((_, task),) = api.tasks([instance], policies, seed=args.seed, device=device, engine="auto")
+    (solution,), interrupted = search(strategy, task, budget)
+    if interrupted:
+        raise KeyboardInterrupt
+    return solution
+
+
+def row(solution: Solution) -> str:
+    instance, gap = solution.instance, solution.gap
+    size = PROBLEMS[instance.problem].count_of(instance)
+    known = "" if gap is None else f"{instance.best_known:g}"
+    shown = solution.unmet or ("" if gap is None else f"{gap:.2%}")
+    cost = f"{solution.cost:g}" if instance.whole else f"{solution.cost:.4f}"
+    return f"| {instance.name} | {size} | {known} | {cost} | {shown} | {solution.attempts} | {solution.seconds:.1f} |"
+
+
+def total(solutions: list[Solution], budget: Budget) -> str:
+    gaps = [s.gap for s in solutions if s.gap is not None and not s.unmet]
+    mean = f"mean gap {np.mean(gaps):.2%}, median {np.median(gaps):.2%}, worst {max(gaps):.2%}" if gaps else "no gaps"
+    attempts = np.mean([s.attempts for s in solutions])
+    return f"{budget.seconds:g} s: {len(solutions)} files, {len(gaps)} with a gap: {mean}; {attempts:.0f} attempts each"
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser()
+    parser.add_argument("folder", type=Path)
+    parser.add_argument("--seconds", type=float, nargs="+", default=[10.0])
+    parser.add_argument("--attempts", type=int, default=None)
+    parser.add_argument("--search", default="cmaes", choices=sorted(STRATEGIES))
+    parser.add_argument("--policy", default=None)
+    parser.add_argument("--device", default="auto")
+    parser.add_argument("--threads", type=int, default=None)
+    parser.add_argument("--seed", type=int, default=0)
+    args = parser.parse_args()
+    if args.threads:
+        torch.set_num_threads(args.threads)
+    instances = readable(args.folder)
+    policies, strategy = api.policies_of(instances, args.policy), STRATEGIES[args.search]()
+    device = api.find_device(args.device)
+    where = torch.cuda.get_device_name() if device.type == "cuda" else f"CPU, {torch.get_num_threads()} threads"
+    for one in {i.problem: i for i in instances}.values():  # kernels are compiled before any clock runs
+        solved(one, policies, STRATEGIES["greedy"](), Budget(attempts=1), args)
+    print(f"{args.folder.name}: {len(instances)} files, {args.search}, policy {args.policy or 'as shipped'}, {where}")
+    for seconds in args.seconds:
+        budget = Budget(args.attempts, seconds)
+        print(f"{HEADER}\n|{' --- |' * HEADER.count(' | ')} --- |")
+        found = []
+        for instance in instances:
+            found.append(solved(instance, policies, strategy, budget, args))
+            print(row(found[-1]), flush=True)
+        print(total(found, budget))
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,59 @@
+"""Classical solvers that carry on from given plans. They know problems, no policies; each is an optional extra.
+
+A solver is a module with `improve(instance, plans, seconds, seed)`, which returns its best plan, or None if it has
+found none in time. Plans come cheapest first. Solvers work on whole numbers; the caller
+checks and prices what they return.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from importlib import import_module
+from importlib.util import find_spec
+from typing import Any
+
+import numpy as np
+
+from rhumbline.errors import InputError, MissingExtra
+
+
+@dataclass(frozen=True)
+class Solver:
+    """A classical solver: what it solves, and where it comes from."""
+
+    module: str
+    package: str
+    extra: str
+    problems: tuple[str, ...]
+
+
+SOLVERS = {
+    "lkh": Solver("lkh", "elkai", "lkh", ("tsp",)),
+    "pyvrp": Solver("vrp", "pyvrp", "solvers", ("tsp", "cvrp")),
+    "cpsat": Solver("cpsat", "ortools", "solvers", ("jssp",)),
+}
+
+
+def require(name: str, problem: str) -> None:
+    """Raise unless the solver is known, can solve the problem and is installed."""
+    if name not in SOLVERS:
+        raise InputError(f"'{name}' is no solver; known: {', '.join(SOLVERS)}")
+    solver = SOLVERS[name]
+    if problem not in solver.problems:
+        able = [other for other, one in SOLVERS.items() if problem in one.problems]
+        raise InputError(f"{name} solves {' and '.join(solver.problems)}, not {problem}; use {' or '.join(able)}")
+    if find_spec(solver.package) is None:
+        raise MissingExtra(f"{name} needs {solver.package}; get it with: pip install 'rhumbline[{solver.extra}]'")
+
+
+def improve(name: str, instance: Any, plans: Sequence[Any], seconds: float, seed: int) -> Any | None:
+    """The best plan that a solver finds in these seconds, starting from the given ones."""
+    module: Any = import_module(f"rhumbline.baselines.{SOLVERS[name].module}")
+    return module.improve(instance, plans, seconds, seed)
+
+
+def whole_distances(instance: Any, largest: int) -> np.ndarray:
+    """Distances as whole numbers: as they are, or scaled so that the largest is `largest`."""
+    distances = instance.distances
+    if instance.whole and distances.max(initial=0.0) <= largest:
+        return distances.astype(np.int64)
+    return np.rint(distances * (largest / max(distances.max(initial=0.0), 1e-300))).astype(np.int64)

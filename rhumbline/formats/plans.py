@@ -1,0 +1,159 @@
+"""Plans to start from: solution files (.tour, .sol, .sched), results of `rhumb solve --json`, or plans in memory."""
+
+import json
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
+
+from rhumbline.errors import Infeasible, InputError
+from rhumbline.formats.atomic import read_bytes
+from rhumbline.formats.jsplib import read_schedule
+from rhumbline.formats.tsplib import read_tour
+from rhumbline.formats.vrplib import read_sol
+from rhumbline.problems.cvrp import CVRPInstance, Routes
+from rhumbline.problems.schedule import JSSPInstance, Schedule
+from rhumbline.problems.tsp import Tour, TSPInstance
+
+AnyPlan = Tour | Routes | Schedule
+Given = str | Path | AnyPlan
+
+READERS: dict[str, tuple[str, Callable[[Path, Any], AnyPlan]]] = {
+    ".tour": ("tsp", read_tour),
+    ".sol": ("cvrp", read_sol),
+    ".sched": ("jssp", read_schedule),
+}
+RESULTS = (".json", ".jsonl")
+
+
+def plans_for(instances: Sequence[Any], given: Given | Sequence[Given | None] | None) -> list[AnyPlan | None]:
+    """For each instance the plan that belongs to it, checked, or None. A list has one entry for each instance."""
+    if given is None:
+        return [None] * len(instances)
+    several = isinstance(given, Sequence) and not isinstance(given, str)
+    if not several and len(instances) != 1:
+        raise InputError(f"one plan to start from, but {len(instances):,} instances; give a list with one for each")
+    each: list[Any] = list(given) if several else [given]  # pyright: ignore[reportArgumentType]
+    if len(each) != len(instances):
+        raise InputError(f"{len(each)} plans to start from, but {len(instances):,} instances; use None for no plan")
+    return [None if one is None else plan_of(one, instance) for one, instance in zip(each, instances, strict=True)]
+
+
+def matched(instances: Sequence[Any], paths: Sequence[Path]) -> list[AnyPlan | None]:
+    """For each instance the plan that one of the files has for it, or None; a file that helps nobody is an error.
+
+    Files of results say the names of their instances. Any other file belongs to the only instance, or to the one of
+    which it has the name, as `rhumb solve --output` writes them.
+    """
+    plans: list[AnyPlan | None] = [None] * len(instances)
+    for path in paths:
+        places = meant(instances, path)
+        for place in places:
+            if plans[place] is not None:
+                raise InputError.at(path, None, f"is a second plan for {instances[place].name}, expected one")
+            plans[place] = read_plan(path, instances[place])
+    return plans
+
+
+def meant(instances: Sequence[Any], path: Path) -> list[int]:
+    """The places of the instances that a file has plans for."""
+    if len(instances) == 1:
+        return [0]
+    names = {path.stem}
+    if path.suffix.lower() in RESULTS:
+        names = {name for name, _, _ in results(path)}
+    places = [place for place, instance in enumerate(instances) if instance.name in names]
+    if not places:
+        known = ", ".join(i.name for i in instances[:3])
+        raise InputError.at(path, None, f"belongs to none of the {len(instances):,} instances ({known}, ...) by name")
+    return places
+
+
+def plan_of(given: Given, instance: Any) -> AnyPlan:
+    """A plan of an instance, read if it is a path; refused, with the reason, unless it is feasible."""
+    if isinstance(given, str | Path):
+        return read_plan(Path(given), instance)
+    if type(given) is not PLANS[instance.problem]:
+        raise InputError(f"{instance.name}: a {type(given).__name__} is no plan for a {instance.problem}")
+    try:
+        given.check(instance)
+    except Infeasible as error:
+        raise InputError(f"the plan to start from is infeasible: {error}") from error
+    return given
+
+
+def read_plan(path: Path, instance: TSPInstance | CVRPInstance | JSSPInstance) -> AnyPlan:
+    """The plan of a file, which must be feasible for the instance."""
+    ending = path.suffix.lower()
+    if ending in RESULTS:
+        return read_result(path, instance)
+    if ending not in READERS:
+        known = ", ".join([*READERS, *RESULTS])
+        raise InputError.at(path, None, f"a plan cannot be read from '{ending}' files, expected one of {known}")
+    problem, reader = READERS[ending]
+    if problem != instance.problem:
+        raise InputError.at(path, None, f"holds a plan for {problem}, but {instance.name} is a {instance.problem}")
+    return reader(path, instance)
+
+
+def read_result(path: Path, instance: Any) -> AnyPlan:
+    """The plan that a result of `rhumb solve --json` has for the instance; there is one result on each line."""
+    found = results(path)
+    for name, line, result in found:
+        if (name, result.get("problem", instance.problem)) == (instance.name, instance.problem):
+            return numbered_plan(path, line, result["plan"], instance)
+    others = ", ".join(f"{result.get('problem', 'instance')} {name}" for name, _, result in found[:3])
+    raise InputError.at(path, None, f"has no plan for {instance.problem} {instance.name}, only for {others}")
+
+
+def results(path: Path) -> list[tuple[str, int, dict[str, Any]]]:
+    """Name, line and content of each result in a file."""
+    lines = enumerate(read_bytes(path).decode("utf-8", errors="replace").splitlines(), 1)
+    found = [(line, parsed(path, line, text)) for line, text in lines if text.strip()]
+    return [(str(result["name"]), line, result) for line, result in found]
+
+
+def parsed(path: Path, line: int, text: str) -> dict[str, Any]:
+    """One result."""
+    try:
+        result = json.loads(text)
+    except (ValueError, RecursionError) as error:
+        raise InputError.at(path, line, f"is not JSON ({error}), expected a result of `rhumb solve --json`") from error
+    if not isinstance(result, dict) or not {"name", "plan"} <= set(result):
+        raise InputError.at(path, line, 'expected an object with "name" and "plan", as `rhumb solve --json` prints it')
+    return result
+
+
+def numbered_plan(path: Path, line: int, numbers: Any, instance: Any) -> AnyPlan:
+    """A plan from the numbers that its file uses."""
+    try:
+        plan = PARSERS[instance.problem](numbers, instance)
+        plan.check(instance)
+    except (TypeError, ValueError, KeyError) as error:
+        what = "a list of whole numbers" if instance.problem == "tsp" else "a list of lists of whole numbers"
+        message = f'"plan" is no plan for {instance.name}, expected {what} that the instance knows'
+        raise InputError.at(path, line, message) from error
+    except Infeasible as error:
+        raise InputError.at(path, line, f"is no plan for {error}") from error
+    return plan
+
+
+def tour_of(numbers: Any, instance: TSPInstance) -> Tour:
+    """A tour in the file's own node numbers."""
+    city = {number: index for index, number in enumerate(instance.node_numbers)}
+    return Tour(tuple(city[number] for number in numbers))
+
+
+def rows_of(numbers: Any) -> tuple[tuple[int, ...], ...]:
+    """Lists of whole numbers."""
+    rows = tuple(tuple(row) for row in numbers)
+    if any(type(x) is not int for row in rows for x in row):
+        raise TypeError("not a whole number")
+    return rows
+
+
+PLANS: dict[str, type[AnyPlan]] = {"tsp": Tour, "cvrp": Routes, "jssp": Schedule}
+PARSERS: dict[str, Callable[[Any, Any], AnyPlan]] = {
+    "tsp": tour_of,
+    "cvrp": lambda numbers, _: Routes(tuple(row for row in rows_of(numbers) if row)),
+    "jssp": lambda numbers, _: Schedule(rows_of(numbers)),
+}

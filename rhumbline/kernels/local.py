@@ -1,0 +1,119 @@
+"""Local improvement of single plans on the CPU: what calls the compiled moves of `tours`, `routes` and `shops`.
+
+Each kernel is compiled when it is first asked for, and stored on disk if that is possible.
+"""
+
+from collections.abc import Callable, Sequence
+from functools import cache
+from importlib import import_module
+from typing import Any
+
+import numpy as np
+from numba import njit
+from numba.core.compiler_lock import global_compiler_lock
+
+NEIGHBOURS = 16  # that a node may be joined to
+TOLERANCE = 1e-10  # of the largest distance: what rounding can feign as a gain
+UNLIMITED = 2**62
+
+KERNELS = {"tsp": ("tours", "improve_tour"), "cvrp": ("routes", "improve_routes"), "jssp": ("shops", "improve_shop")}
+
+
+@cache
+def kernel(problem: str) -> Callable[..., int]:
+    """The compiled moves of a problem: from the cache on disk, or made now and stored there if that is possible."""
+    place, name = KERNELS[problem]
+    module: Any = import_module(f"rhumbline.kernels.{place}")
+    options: dict[str, Any] = {"nogil": True, "error_model": "numpy"}
+    with global_compiler_lock:
+        try:
+            return njit(module.SIGNATURE, cache=True, **options)(getattr(module, name))
+        except Exception:  # no folder can be written, the disk is full, a stored file is damaged: for this process only
+            return njit(module.SIGNATURE, **options)(getattr(module, name))
+
+
+def nearest(distance: np.ndarray, count: int = NEIGHBOURS) -> np.ndarray:
+    """The nodes nearest to each node, nearest first, [N, count] at most; ties by number."""
+    others = distance + np.diag(np.full(len(distance), np.inf))
+    return np.argsort(others, axis=1, kind="stable")[:, : min(count, len(distance) - 1)].astype(np.int32)
+
+
+def nearest_customers(distance: np.ndarray, count: int = NEIGHBOURS) -> np.ndarray:
+    """The same among customers only; the row of the depot means nothing."""
+    near = nearest(distance[1:, 1:], count) + np.int32(1)
+    return np.concatenate([np.zeros_like(near[:1]), near])
+
+
+def tolerance(distance: np.ndarray) -> float:
+    """A change below this is none."""
+    return TOLERANCE * float(distance.max(initial=0.0))
+
+
+def shorter_tour(
+    distance: np.ndarray, near: np.ndarray, order: Sequence[int], most: int = UNLIMITED
+) -> tuple[list[int], int]:
+    """A tour after 2-opt and Or-opt up to an optimum of both, or after `most` moves; and how many were made."""
+    size, made = len(order), 0
+    tour = np.asarray(order, dtype=np.int32)
+    place, scratch = np.empty(size, np.int32), np.empty(8, np.int32)
+    while size > 3:
+        place[tour] = np.arange(size, dtype=np.int32)
+        queue = (tour.copy(), np.ones(size, np.bool_), np.array([0, size], np.int64))  # once round again, to be sure
+        moves = kernel("tsp")(distance, near, tour, place, scratch, *queue, tolerance(distance), most - made)
+        made += moves
+        if not moves or made >= most:
+            break
+    return tour.tolist(), made
+
+
+def shorter_routes(
+    distance: np.ndarray, near: np.ndarray, demand: np.ndarray, capacity: int, routes: Sequence[Sequence[int]],
+    vehicles: int | None = None, most: int = UNLIMITED,
+) -> tuple[list[list[int]], int]:  # fmt: skip
+    """Routes after all moves of `routes` up to a common optimum, or after `most` moves; and how many were made."""
+    size, made = len(distance), 0
+    while True:
+        spare = vehicles is None or len(routes) < vehicles  # an empty route, where the fleet allows one more
+        rows, length = table(routes, len(routes) + spare, size)
+        moves = kernel("cvrp")(
+            distance, near, demand, capacity, rows, length, np.zeros(len(rows), np.int64), *scratch_of(size),
+            tolerance(distance), most - made,
+        )  # fmt: skip
+        made += moves
+        routes = [row[:count].tolist() for row, count in zip(rows, length, strict=True) if count]
+        if not moves or made >= most:
+            return routes, made
+
+
+def table(routes: Sequence[Sequence[int]], count: int, size: int) -> tuple[np.ndarray, np.ndarray]:
+    """Routes as rows of one array, and their lengths."""
+    rows, length = np.zeros((count, size), np.int32), np.zeros(count, np.int32)
+    for r, route in enumerate(routes):
+        rows[r, : len(route)] = route
+        length[r] = len(route)
+    return rows, length
+
+
+def scratch_of(size: int) -> list[np.ndarray]:
+    """What `improve_routes` works on besides the routes: places, loads, the queue and room for two routes."""
+    kinds = (np.int32, np.int32, np.int64, np.int32, np.bool_, np.int32, np.int32)
+    return [np.zeros(size, kind) for kind in kinds]
+
+
+def shorter_schedule(
+    durations: Sequence[Sequence[int]], machines: Sequence[Sequence[int]], starts: Sequence[Sequence[int]],
+    most: int = UNLIMITED,
+) -> tuple[list[list[int]], int]:  # fmt: skip
+    """Starts after moves in critical blocks up to an optimum, or after `most` moves; and how many were made."""
+    job = np.repeat(np.arange(len(durations)), [len(row) for row in durations])
+    duration, machine, start = (np.concatenate(rows).astype(np.int64) for rows in (durations, machines, starts))
+    size = len(duration)
+    before, behind = np.arange(-1, size - 1, dtype=np.int32), np.arange(1, size + 1, dtype=np.int32)
+    before[np.flatnonzero(np.diff(job, prepend=-1))] = -1
+    behind[np.flatnonzero(np.diff(job, append=-1))] = -1
+    # What takes no time comes first where starts are equal; then all orders agree, also those within the jobs.
+    sequence = np.lexsort((np.arange(size), start + duration, start, machine)).astype(np.int32)
+    opening, place = np.diff(machine[sequence], prepend=-1) != 0, np.argsort(sequence).astype(np.int32)
+    head, trial, due, stack = (np.zeros(size, kind) for kind in (np.int64, np.int64, np.int32, np.int32))
+    made = kernel("jssp")(duration, before, behind, sequence, opening, place, head, trial, due, stack, most)
+    return [row.tolist() for row in np.split(head, np.cumsum([len(row) for row in durations])[:-1])], made

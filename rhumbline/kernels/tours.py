@@ -1,0 +1,164 @@
+"""numba: 2-opt and Or-opt on one tour, as they are compiled. `local` calls it.
+
+Cities wait in a queue (don't-look bits): a city is looked at again only when a move has touched one of its edges. For
+the city whose turn it is, all moves that join it to one of its nearest neighbours are priced, and the best is made.
+With all other cities as neighbours the end is an optimum of the whole 2-opt and Or-opt neighbourhoods.
+"""
+
+from numba import njit, types
+
+LONGEST = 3  # cities that Or-opt moves at once
+
+step = njit(nogil=True, error_model="numpy", no_cpython_wrapper=True, no_cfunc_wrapper=True)
+
+
+@step
+def wrapped(position, size):
+    """A position that may have left the tour by less than its length."""
+    if position >= size:
+        return position - size
+    return position + size if position < 0 else position
+
+
+@step
+def put(order, place, position, city):
+    order[position] = city
+    place[city] = position
+
+
+@step
+def reverse(order, place, i, j):
+    """Turn the path from position i to j round; or the rest of the tour, where that is shorter: the same tour."""
+    size = len(order)
+    length = wrapped(j - i, size) + 1
+    if 2 * length > size:
+        i, j, length = wrapped(j + 1, size), wrapped(i - 1, size), size - length
+    for _ in range(length // 2):
+        left, right = order[i], order[j]
+        put(order, place, i, right)
+        put(order, place, j, left)
+        i, j = wrapped(i + 1, size), wrapped(j - 1, size)
+
+
+@step
+def transfer(order, place, segment, low, length, gap, turned):
+    """Move `length` cities from position `low` on to between positions `gap` and `gap` + 1, turned round or not."""
+    size = len(order)
+    for k in range(length):
+        segment[k] = order[wrapped(low + k, size)]
+    ahead, behind = wrapped(gap - low - length + 1, size), wrapped(low - 1 - gap, size)
+    if ahead <= behind:
+        for k in range(ahead):
+            put(order, place, wrapped(low + k, size), order[wrapped(low + length + k, size)])
+        first = wrapped(low + ahead, size)
+    else:
+        for k in range(1, behind + 1):
+            put(order, place, wrapped(low + length - k, size), order[wrapped(low - k, size)])
+        first = wrapped(low - behind, size)
+    for k in range(length):
+        put(order, place, wrapped(first + k, size), segment[length - 1 - k] if turned else segment[k])
+
+
+@step
+def best_reversal(distance, near, order, place, a, best, move):
+    """The best 2-opt move that joins city a to a neighbour: its change, if it is below `best`, is put into `move`."""
+    size = len(order)
+    for way in (1, -1):
+        b = order[wrapped(place[a] + way, size)]
+        for k in range(near.shape[1]):
+            c = near[a, k]
+            if distance[a, c] >= distance[a, b]:
+                break  # the other end of the move finds it, if it is one
+            d = order[wrapped(place[c] + way, size)]
+            change = distance[a, c] + distance[b, d] - distance[a, b] - distance[c, d]
+            if change < best:
+                best = change
+                move[0] = 0
+                move[1], move[2] = (place[b], place[c]) if way == 1 else (place[a], place[d])
+    return best
+
+
+@step
+def best_transfer(distance, near, order, place, a, best, move):
+    """The same for Or-opt: segments with city a at one end, and a neighbour of a beside it afterwards."""
+    size = len(order)
+    for way in (1, -1):
+        p = order[wrapped(place[a] - way, size)]
+        for length in range(1, LONGEST + 1):
+            if length + 2 > size:
+                break
+            e = order[wrapped(place[a] + way * (length - 1), size)]
+            q = order[wrapped(place[a] + way * length, size)]
+            leaving = distance[p, q] - distance[p, a] - distance[e, q]
+            if -leaving <= 0.0:
+                continue
+            low = place[a] if way == 1 else place[e]
+            for k in range(near.shape[1]):
+                c = near[a, k]
+                if wrapped(place[c] - low, size) < length:
+                    continue
+                for side in (1, -1):
+                    d = order[wrapped(place[c] + side, size)]
+                    if wrapped(place[d] - low, size) < length:
+                        continue
+                    change = leaving + distance[a, c] + distance[e, d] - distance[c, d]
+                    if change < best:
+                        best = change
+                        move[0], move[1], move[2] = length, low, place[c] if side == 1 else place[d]
+                        move[3] = side != way
+    return best
+
+
+@step
+def wake(queue, waiting, state, city):
+    """Put a city at the end of the queue, unless it waits already."""
+    if not waiting[city]:
+        waiting[city] = True
+        queue[(state[0] + state[1]) % len(queue)] = city
+        state[1] += 1
+
+
+@step
+def wake_around(order, queue, waiting, state, position):
+    """Wake the cities on both sides of an edge that begins at a position."""
+    size = len(order)
+    wake(queue, waiting, state, order[wrapped(position, size)])
+    wake(queue, waiting, state, order[wrapped(position + 1, size)])
+
+
+def improve_tour(distance, near, order, place, segment, queue, waiting, state, tolerance, most):
+    """Improve a tour until no move helps by more than `tolerance`, or `most` moves are made; how many were made.
+
+    `state` is the head and the length of the queue, which holds the cities to look at.
+    """
+    size, moves = len(order), 0
+    move = segment[LONGEST:]
+    while state[1] > 0 and moves < most:
+        a = queue[state[0]]
+        state[0] = (state[0] + 1) % size
+        state[1] -= 1
+        waiting[a] = False
+        best = best_reversal(distance, near, order, place, a, -tolerance, move)
+        best = best_transfer(distance, near, order, place, a, best, move)
+        if best >= -tolerance:
+            continue
+        moves += 1
+        if move[0] == 0:
+            i, j = move[1], move[2]
+            wake_around(order, queue, waiting, state, wrapped(i - 1, size))
+            wake_around(order, queue, waiting, state, j)
+            reverse(order, place, i, j)
+        else:
+            low, gap = move[1], move[2]
+            wake_around(order, queue, waiting, state, wrapped(low - 1, size))
+            wake_around(order, queue, waiting, state, wrapped(low + move[0] - 1, size))
+            wake_around(order, queue, waiting, state, gap)
+            transfer(order, place, segment, low, move[0], gap, move[3] != 0)
+    return moves
+
+
+INTS = types.int32[::1]
+SIGNATURE = types.int64(
+    types.float64[:, ::1], types.int32[:, ::1], INTS, INTS, INTS, INTS, types.boolean[::1], types.int64[::1],
+    types.float64, types.int64,
+)  # fmt: skip

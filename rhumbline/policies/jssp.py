@@ -1,0 +1,324 @@
+"""The job-shop policy: operations are encoded once, and a small network scores the jobs at each decision.
+
+The encoder mixes operations along each job and among those of each machine. A decision then takes, for each job, the
+row of its next operation from a table and the times of the moment relative to the frontier, lets the jobs attend to one
+another, and scores them. The latent enters both hidden layers of that network as a bias that is zero at first.
+"""
+
+import math
+from dataclasses import dataclass, replace
+
+import torch
+import torch.nn.functional as F  # noqa: N812
+from jaxtyping import Bool, Float, Int
+from torch import Tensor, nn
+
+from rhumbline.errors import InputError
+from rhumbline.policies.space import Box
+from rhumbline.problems.jssp import LATE, JSSPBatch, JSSPState, View
+from rhumbline.record import Record
+
+CLIP = 10.0  # scores are CLIP * tanh(. / CLIP)
+NOT = -1e9  # added to what attention must not see; finite, so that rows with nothing to see stay finite too
+REACH = 3  # operations along a job that are told apart by their distance
+
+
+@dataclass(frozen=True)
+class JSSPArchitecture:
+    """Sizes of the network; stored in the checkpoint."""
+
+    width: int = 128
+    heads: int = 4
+    layers: int = 3
+    hidden: int = 256
+    latent: int = 16
+    amplify: float = 100.0
+
+    def __post_init__(self) -> None:
+        if min(self.width, self.heads, self.layers, self.hidden) < 1 or self.latent < 0 or self.width % self.heads:
+            raise InputError(f"{self}: sizes must be positive (latent may be 0), and heads must divide width")
+
+
+@dataclass(frozen=True)
+class JSSPMemory(Record):
+    """Everything that decoding reads of an instance."""
+
+    table: Float[Tensor, "B JC H"]  # what each operation, as its job's next, contributes to the first hidden layer
+    unit: Float[Tensor, "B 1 1 1"]  # mean duration
+    bound: Float[Tensor, "B 1 1 1"]  # longest job or busiest machine
+
+
+@dataclass(frozen=True)
+class JSSPShift(Record):
+    """All that a latent changes: a bias of each hidden layer."""
+
+    token: Float[Tensor, "B K H"]
+    hidden: Float[Tensor, "B K H"]
+
+
+@dataclass(frozen=True)
+class Groups(Record):
+    """Operations by machine: G places on each of M machines, and where each of the N operations is among them."""
+
+    member: Int[Tensor, "B MG"]  # the operation in each place
+    place: Int[Tensor, "B N"]  # the place of each operation; MG for those that do not exist
+    on_machine: Float[Tensor, "B M 1 1 G"]  # added to attention: nobody attends to an empty place
+    in_job: Float[Tensor, "B J 1 1 O"]  # the same for the ends of shorter jobs
+
+
+def groups_of(batch: JSSPBatch) -> Groups:
+    """How the operations of each instance share machines."""
+    (count, machines), crowd = (batch.load.shape[0], batch.load.shape[1] - 1), batch.crowd
+    machine = batch.machine[..., :-1].flatten(1)
+    ones = torch.ones_like(machine)
+    sizes = ones.new_zeros(count, machines + 1).scatter_add(1, machine, ones)
+    order = machine.argsort(dim=1, stable=True)
+    owner = machine.gather(1, order)
+    rank = ones.cumsum(1) - 1 - (sizes.cumsum(1) - sizes).gather(1, owner)
+    slot = torch.where(owner < machines, owner * crowd + rank, machines * crowd)
+    place = torch.empty_like(machine).scatter_(1, order, slot)
+    spread = ones.new_zeros(count, machines * crowd + 1)
+    member = spread.scatter(1, slot, order)[:, :-1]
+    empty = spread.scatter(1, slot, 1)[:, :-1] == 0
+    missing = batch.machine[:, :, None, None, :-1] == machines
+    return Groups(member, place, NOT * empty.view(count, machines, 1, 1, crowd).float(), NOT * missing.float())
+
+
+def operation_features(batch: JSSPBatch) -> Float[Tensor, "B J O 8"]:
+    """Durations and work before, after and around each operation, free of units and nearly of the instance's size."""
+    work, tail = batch.duration[..., :-1], batch.tail[..., :-1]
+    total = tail[:, :, :1]
+    length = (batch.machine < batch.load.shape[1] - 1).sum(2, keepdim=True)
+    load = batch.load[:, None].expand(-1, work.shape[1], -1).gather(2, batch.machine[..., :-1])
+    unit, bound = (x[..., 0] for x in scales(batch))
+    crowd = batch.duration.shape[1]
+    place = torch.arange(work.shape[2], device=work.device) / length
+    parts = (
+        work / unit, (total - tail) / bound, (tail - work) / bound, (total / bound).expand_as(work), load / bound,
+        work / total.clamp(min=1) * length, work / load.clamp(min=1) * crowd, place,
+    )  # fmt: skip
+    return torch.stack(parts, -1)
+
+
+def scales(batch: JSSPBatch) -> tuple[Float[Tensor, "B 1 1 1"], Float[Tensor, "B 1 1 1"]]:
+    """Mean duration, and the longest job or busiest machine; at least 1, for instances in which nothing takes time."""
+    operations = (batch.machine < batch.load.shape[1] - 1).sum((1, 2))
+    unit = (batch.load.sum(1) / operations).clamp(min=1.0)
+    bound = torch.maximum(batch.tail[:, :, 0].amax(1), batch.load.amax(1)).clamp(min=1).to(unit.dtype)
+    return unit[:, None, None, None], bound[:, None, None, None]
+
+
+class Attention(nn.Module):
+    """Self-attention over the second last axis with an additive bias; written out, because the sequences are short."""
+
+    def __init__(self, width: int, heads: int):
+        super().__init__()
+        self.heads = heads
+        self.qkv, self.out = nn.Linear(width, 3 * width, bias=False), nn.Linear(width, width)
+
+    def forward(self, x: Float[Tensor, "*X L D"], bias: Tensor) -> Float[Tensor, "*X L D"]:
+        """Each of L tokens sees the others; the bias broadcasts to [*X, heads, L, L]."""
+        q, k, v = self.qkv(x).unflatten(-1, (3, self.heads, -1)).transpose(-4, -2).unbind(-3)  # [*X, heads, L, D/heads]
+        score = q @ k.transpose(-1, -2) / math.sqrt(q.shape[-1]) + bias
+        return self.out((score.softmax(-1).to(v.dtype) @ v).transpose(-2, -3).flatten(-2))
+
+
+class OperationLayer(nn.Module):
+    """Mixes along each job, among the operations of each machine, and within each operation; pre-norm."""
+
+    def __init__(self, a: JSSPArchitecture):
+        super().__init__()
+        self.chain, self.crowd = Attention(a.width, a.heads), Attention(a.width, a.heads)
+        self.offset = nn.Parameter(torch.zeros(a.heads, 2 * REACH + 1))
+        self.norm_chain, self.norm_crowd, self.norm_hidden = (nn.LayerNorm(a.width) for _ in range(3))
+        self.up, self.down = nn.Linear(a.width, a.hidden), nn.Linear(a.hidden, a.width)
+
+    def forward(self, x: Float[Tensor, "B J O D"], groups: Groups) -> Float[Tensor, "B J O D"]:
+        """Three residual steps."""
+        x = x + self.chain(self.norm_chain(x), self.distance(x) + groups.in_job)
+        x = x + self.on_machines(self.norm_crowd(x), groups)
+        return x + self.down(F.relu(self.up(self.norm_hidden(x))))
+
+    def distance(self, x: Float[Tensor, "B J O D"]) -> Float[Tensor, "heads O O"]:
+        """Attention's bias by how far apart two operations of a job are, and in which direction."""
+        place = torch.arange(x.shape[2], device=x.device)
+        return self.offset[:, (place[None] - place[:, None]).clamp(-REACH, REACH) + REACH]
+
+    def on_machines(self, x: Float[Tensor, "B J O D"], groups: Groups) -> Float[Tensor, "B J O D"]:
+        """Attention among the operations of each machine, whether or not every job comes there just once."""
+        count, machines, crowd = len(x), groups.on_machine.shape[1], groups.on_machine.shape[4]
+        width = x.shape[3]
+        together = x.flatten(1, 2).gather(1, groups.member[..., None].expand(-1, -1, width))
+        mixed = self.crowd(together.view(count, machines, crowd, width), groups.on_machine).flatten(1, 2)
+        mixed = F.pad(mixed, (0, 0, 0, 1))  # the place of operations that do not exist
+        return mixed.gather(1, groups.place[..., None].expand(-1, -1, width)).view(x.shape)
+
+
+class OperationEncoder(nn.Module):
+    """Instances to embeddings of their operations."""
+
+    def __init__(self, a: JSSPArchitecture):
+        super().__init__()
+        self.embed = nn.Linear(8, a.width)
+        self.layers = nn.ModuleList(OperationLayer(a) for _ in range(a.layers))
+        self.norm = nn.LayerNorm(a.width)
+
+    def forward(self, features: Float[Tensor, "B J O 8"], groups: Groups) -> Float[Tensor, "B J O D"]:
+        """Embeddings of all operations."""
+        x = self.embed(features)
+        for layer in self.layers:
+            x = layer(x, groups)
+        return self.norm(x)
+
+
+TIMES = 13  # features of a job at a decision
+
+
+class Dispatcher(nn.Module):
+    """Scores the jobs of a decision. `H` is twice the width."""
+
+    def __init__(self, a: JSSPArchitecture):
+        super().__init__()
+        wide = 2 * a.width
+        self.table, self.times = nn.Linear(a.width, wide), nn.Linear(TIMES, wide, bias=False)
+        self.token = nn.Linear(wide, a.width)
+        self.norm, self.among = nn.LayerNorm(a.width), Attention(a.width, a.heads)
+        self.rival = nn.Parameter(torch.zeros(a.heads, 1, 1))  # attention between jobs that wait for one machine
+        self.hidden, self.context = nn.Linear(a.width, wide), nn.Linear(wide, wide, bias=False)
+        self.score = nn.Linear(wide, 1, bias=False)
+        self.token_latent, self.hidden_latent = (nn.Parameter(torch.zeros(a.latent, wide)) for _ in range(2))
+        self.amplify: Tensor
+        self.register_buffer("amplify", torch.tensor(float(a.amplify)))
+
+    def tables(self, embedding: Float[Tensor, "B J O D"]) -> Float[Tensor, "B JC H"]:
+        """The first hidden layer's share of each operation; zeros for jobs that have none left, which nobody sees."""
+        return F.pad(self.table(embedding), (0, 0, 0, 1)).flatten(1, 2)
+
+    def condition(self, latents: Float[Tensor, "B K Z"]) -> JSSPShift:
+        """What each latent adds to the hidden layers."""
+        z = latents * self.amplify
+        return JSSPShift(z @ self.token_latent, z @ self.hidden_latent)
+
+    def forward(
+        self,
+        tokens: Float[Tensor, "X J H"],
+        shift: JSSPShift,
+        rivals: Bool[Tensor, "X J J"],
+        seen: Float[Tensor, "X 2 J"],
+    ) -> Float[Tensor, "X J"]:
+        """Scores from the first hidden layer on. `seen` weighs the jobs that are unfinished, and those allowed."""
+        x = self.token(F.relu(tokens + shift.token))
+        bias = rivals[:, None] * self.rival + NOT * (seen[:, None, :1] == 0)
+        x = x + self.among(self.norm(x), bias)
+        context = (seen.to(x.dtype) @ x).flatten(1)  # [X, 2D]
+        hidden = self.hidden(x) + (self.context(context)[:, None] + shift.hidden)
+        return CLIP * torch.tanh(self.score(F.relu(hidden))[..., 0].float() / CLIP)
+
+
+def time_features(
+    memory: JSSPMemory, state: JSSPState, view: View, allowed: Bool[Tensor, "B R J"]
+) -> Float[Tensor, "B R J 13"]:
+    """What the moment looks like for each job: times from the frontier, work left, and whether it may go.
+
+    The frontier is the earliest start, the earliest finish, and the makespan that the work left implies at least. Near
+    times count in mean durations, bent beyond a few of them so that large instances look familiar.
+    """
+    start = view.start.masked_fill(view.done, LATE).amin(2, keepdim=True)
+    finish = view.finish.masked_fill(view.done, LATE).amin(2, keepdim=True)
+    through, busy = view.start + view.tail, view.free + view.load
+    jobs, machines = through.amax(2, keepdim=True), (state.machine + state.left).amax(2, keepdim=True)
+    bound = torch.maximum(jobs, machines)
+    near = torch.stack(
+        [
+            state.job - start, view.free - start, view.start - start, view.finish - finish, view.start - finish,
+            through - bound, busy - bound, view.duration,
+        ],
+        dim=-1,
+    )  # fmt: skip
+    far = torch.stack([view.tail, view.load, (bound - start).expand_as(view.tail)], dim=-1)
+    done = state.next / state.durations.shape[3]
+    share = torch.stack([done, allowed.to(done.dtype)], dim=-1)
+    return torch.cat([torch.asinh(near / memory.unit), far / memory.bound, share], dim=-1)
+
+
+Rows = Int[Tensor, "X"] | slice  # of decisions, all instances and rollouts in one row
+
+
+def choices(allowed: Bool[Tensor, "B R A"]) -> Rows:
+    """Decisions that have a choice; others need no scores, where telling them apart is cheap.
+
+    Not on a GPU step by step, because their number would have to travel to the host; there it is all of them.
+    """
+    if allowed.device.type == "cuda" and not torch.is_grad_enabled():
+        return slice(None)
+    return (allowed.sum(2) > 1).flatten().nonzero()[:, 0]
+
+
+def spread(scores: Float[Tensor, "X A"], rows: Rows, allowed: Bool[Tensor, "B R A"]) -> Float[Tensor, "B R A"]:
+    """Scores back in their rows, zeros elsewhere."""
+    if isinstance(rows, slice):
+        return scores.view(allowed.shape)
+    return scores.new_zeros(allowed.shape).flatten(0, 1).index_put((rows,), scores).view(allowed.shape)
+
+
+class JSSPPolicy(nn.Module):
+    """Encodes once; then each step scores the jobs."""
+
+    problem = "jssp"
+    half_steps = True  # decisions, too, may be computed in bfloat16 while training
+
+    def __init__(self, architecture: JSSPArchitecture = JSSPArchitecture()):  # noqa: B008 (frozen, so safe to share)
+        super().__init__()
+        self.architecture = architecture
+        self.encoder, self.decoder = OperationEncoder(architecture), Dispatcher(architecture)
+
+    @property
+    def space(self) -> Box:
+        """The latents this policy understands; of size 0 for a single policy."""
+        return Box(self.architecture.latent)
+
+    def footprint(self, width: int, steps: int) -> int:
+        """Numbers that one rollout keeps at once."""
+        return width * self.architecture.width + steps
+
+    def encode(self, batch: JSSPBatch) -> JSSPMemory:
+        """Tables for all later decoding."""
+        embedding = self.encoder(operation_features(batch), groups_of(batch))
+        return JSSPMemory(self.decoder.tables(embedding), *scales(batch))
+
+    def condition(self, memory: JSSPMemory, latents: Float[Tensor, "B K Z"]) -> JSSPShift:
+        """What each latent changes."""
+        return self.decoder.condition(latents)
+
+    def logits(
+        self, memory: JSSPMemory, shift: JSSPShift, state: JSSPState, allowed: Bool[Tensor, "B R J"]
+    ) -> Float[Tensor, "B R J"]:
+        """Scores of the jobs, before masking; zeros without a choice, see `choices`."""
+        rows = choices(allowed)
+        return spread(self.scored(memory, shift, state, allowed, rows), rows, allowed)
+
+    def scored(
+        self,
+        memory: JSSPMemory,
+        shift: JSSPShift,
+        state: JSSPState,
+        allowed: Bool[Tensor, "B R J"],
+        rows: Rows,
+    ) -> Float[Tensor, "X J"]:
+        """Scores of chosen decisions, all instances and rollouts in one row."""
+        view, (count, _, jobs) = state.view, allowed.shape
+        times = time_features(memory, state, view, allowed)
+        cells = torch.arange(count * jobs, device=allowed.device).view(count, 1, jobs) * state.durations.shape[3]
+        cell = (cells + state.next).flatten(0, 1)[rows]
+        tokens = F.embedding(cell, memory.table.flatten(0, 1)) + self.decoder.times(times.flatten(0, 1)[rows])
+        machine, seen = view.machine.flatten(0, 1)[rows], torch.stack([~view.done, allowed], dim=2).float()
+        seen = (seen / seen.sum(3, keepdim=True).clamp(min=1.0)).flatten(0, 1)[rows]
+        own = shift.map(lambda x: x.flatten(0, 1)[rows][:, None])
+        return self.decoder(tokens, own, machine[:, None] == machine[..., None], seen)
+
+    def widened(self, latent: int, amplify: float = 100.0) -> "JSSPPolicy":
+        """The same policy with a latent space whose every point behaves exactly alike."""
+        wide = JSSPPolicy(replace(self.architecture, latent=latent, amplify=amplify))
+        own = {n: x for n, x in self.state_dict().items() if not n.endswith(("_latent", "amplify"))}
+        wide.load_state_dict(own, strict=False)
+        return wide.to(next(self.parameters()).device)

@@ -1,0 +1,154 @@
+"""`rhumb solve` with what follows a search: --polish, --warm-start, --then, --top, --trace."""
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from rhumbline import baselines, kernels
+from rhumbline.formats import read
+from rhumbline.formats.tsplib import read_tour
+from rhumbline.problems.tsp import Tour
+
+Run = Callable[..., Any]
+
+
+@pytest.fixture
+def solve(rhumb: Run, policy: Path) -> Run:
+    """The command with a small budget, unless another is given."""
+
+    def run(*words: object) -> Any:
+        budget = () if "--seconds" in words else ("--attempts", 8)
+        return rhumb("solve", *words, "--policy", policy, "--device", "cpu", *budget)
+
+    return run
+
+
+def one(done: Any) -> dict[str, Any]:
+    assert done.exit_code == 0, done.stderr
+    (line,) = done.stdout.splitlines()
+    return json.loads(line)
+
+
+def test_polish_in_json(solve: Run, tsp: Run) -> None:
+    """The costs before and after come behind the usual keys; the plan has the cost after."""
+    file = tsp("a", 20)
+    plain, polished = (one(solve(file, "--json", "--quiet", *more)) for more in ((), ("--polish",)))
+    assert polished["polish"] == {"before": plain["cost"], "after": polished["cost"]}
+    assert polished["polish"]["after"] < polished["polish"]["before"]
+    assert (polished["phase"], list(polished)[-2:]) == ("polish", ["polish", "phase"])
+    tour = Tour(tuple(number - 1 for number in polished["plan"]))
+    assert tour.cost(read(file)) == polished["cost"]
+
+
+def test_polish_for_people(solve: Run, tsp: Run) -> None:
+    """The line of the result has the costs before and after."""
+    done = solve(tsp("a", 20), "--polish", "--quiet")
+    cost = done.stdout.split("cost ")[1].split()[0]
+    assert f" -> {cost}   " in done.stdout.split("polish ")[1]
+
+
+def test_top_plans(solve: Run, tsp: Run) -> None:
+    """--top lists different plans, the result first; people see the costs of the others."""
+    found = one(solve(tsp("a", 20), "--json", "--quiet", "--top", 3))
+    assert [p["cost"] for p in found["plans"]] == sorted(p["cost"] for p in found["plans"])
+    assert found["plans"][0] == {"cost": found["cost"], "plan": found["plan"], "phase": "search"}
+    assert len({tuple(p["plan"]) for p in found["plans"]}) == 3
+    assert "2 other plans: " in solve(tsp("a", 20), "--quiet", "--top", 3).stdout
+
+
+def test_warm_start_from_own_results(solve: Run, tsp: Run, tmp_path: Path) -> None:
+    """The tour of one run, as a file and as JSON, is the start of the next, which is no worse."""
+    file = tsp("a", 20)
+    best = one(solve(file, "--json", "--quiet", "--polish", "--output", tmp_path))
+    (tmp_path / "a.json").write_text(json.dumps(best))
+    for start in ("a.tour", "a.json"):
+        found = one(solve(file, "--json", "--quiet", "--warm-start", tmp_path / start))
+        assert (found["cost"], found["plan"], found["phase"]) == (best["cost"], best["plan"], "warm start")
+    assert "nothing better than the warm start" in solve(file, "--warm-start", tmp_path / "a.tour").stdout
+    assert read_tour(tmp_path / "a.tour", read(file)).cost(read(file)) == best["cost"]
+
+
+def test_warm_starts_for_several_files(solve: Run, tsp: Run, tmp_path: Path) -> None:
+    """Results of several instances serve each of them by name."""
+    files = [tsp("a", 20), tsp("bb", 20)]
+    done = solve(*files, "--json", "--quiet", "--polish")
+    (tmp_path / "all.json").write_text(done.stdout)
+    again = solve(*files, "--json", "--quiet", "--warm-start", tmp_path / "all.json")
+    costs = [[json.loads(line)["cost"] for line in x.stdout.splitlines()] for x in (done, again)]
+    assert costs[0] == costs[1]
+
+
+def test_bad_warm_starts(solve: Run, tsp: Run, square: Path, tmp_path: Path) -> None:
+    """A plan for another instance, or none at all, is refused with the reason and exit code 3, before any search."""
+    tour = tmp_path / "square.tour"
+    tour.write_text("TYPE : TOUR\nTOUR_SECTION\n10\n20\n30\n40\n-1\nEOF\n")
+    done = solve(tsp("a", 20), "--warm-start", tour)
+    assert (done.exit_code, done.stdout) == (3, "")
+    assert "node 30 is not in a; is this the tour of another instance?" in done.stderr
+    assert solve(square, "--warm-start", tmp_path / "nowhere.tour").exit_code == 3
+
+
+def test_trace(solve: Run, tsp: Run, tmp_path: Path) -> None:
+    """Every improvement is a line with name, attempts, seconds, cost and phase; costs fall to that of the result."""
+    found = one(solve(tsp("a", 20), "--json", "--quiet", "--polish", "--trace", tmp_path / "curve.jsonl"))
+    lines = [json.loads(line) for line in (tmp_path / "curve.jsonl").read_text().splitlines()]
+    costs = [line["cost"] for line in lines]
+    assert {tuple(line) for line in lines} == {("name", "attempts", "seconds", "cost", "phase")}
+    assert costs == sorted(set(costs), reverse=True)
+    assert (costs[-1], lines[-1]["phase"]) == (found["cost"], "polish")
+    assert {line["name"] for line in lines} == {"a"}
+
+
+def test_trace_that_cannot_be_written(solve: Run, square: Path, tmp_path: Path) -> None:
+    """A place that cannot be written is an error before any search."""
+    done = solve(square, "--trace", tmp_path / "no" / "curve.jsonl")
+    assert (done.exit_code, done.stdout) == (3, "")
+    assert "cannot be written: No such file or directory; choose another place" in done.stderr
+
+
+def test_then_reports_its_phase(solve: Run, tsp: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A solver's better plan is the result, and says so; in JSON and for people."""
+    best: list[Tour] = []
+
+    def improve(name: str, instance: Any, plans: Any, seconds: float, seed: int) -> Tour:
+        from rhumbline.kernels import local
+
+        near = local.nearest(instance.distances)
+        best.append(Tour(tuple(local.shorter_tour(instance.distances, near, plans[0].order)[0])))
+        return best[-1]
+
+    monkeypatch.setattr(baselines, "improve", improve)
+    monkeypatch.setattr(baselines, "find_spec", lambda name: True)
+    file = tsp("a", 20)
+    words = ("--search", "greedy", "--seconds", 20, "--then", "lkh", "--quiet")
+    found = one(solve(file, *words, "--json"))
+    assert found["then"] == {"solver": "lkh", "before": found["then"]["before"], "after": found["cost"]}
+    assert (found["phase"], found["then"]["after"]) == ("lkh", best[0].cost(read(file)))
+    assert f"lkh {found['then']['before']:,} -> {found['cost']:,}   " in solve(file, *words).stdout
+
+
+def test_wrong_usage(solve: Run, square: Path) -> None:
+    """Unknown solvers, solvers without seconds, and impossible numbers are wrong usage: exit code 2."""
+    for words, message in (
+        (("--then", "gurobi", "--seconds", 1), "'gurobi' is not known; known: lkh, pyvrp, cpsat"),
+        (("--then", "lkh"), "it takes the second half of the --seconds"),
+        (("--top", 0), "Invalid value for '--top'"),
+    ):
+        done = solve(square, *words)
+        assert (done.exit_code, done.stdout) == (2, "")
+        assert message in " ".join(done.stderr.replace("│", " ").split())
+
+
+def test_what_is_missing(solve: Run, square: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A missing package is exit code 4 and the line that installs it; a solver for other problems is exit code 3."""
+    monkeypatch.setattr(baselines, "find_spec", lambda name: None)
+    monkeypatch.setattr(kernels, "find_spec", lambda name: None)
+    done = solve(square, "--then", "pyvrp", "--seconds", 1)
+    assert (done.exit_code, "pip install 'rhumbline[solvers]'" in done.stderr) == (4, True)
+    done = solve(square, "--polish")
+    assert (done.exit_code, "pip install 'rhumbline[cpu]'" in done.stderr) == (4, True)
+    done = solve(square, "--then", "cpsat", "--seconds", 1)
+    assert (done.exit_code, "cpsat solves jssp, not tsp; use lkh or pyvrp" in done.stderr) == (3, True)

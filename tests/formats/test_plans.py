@@ -1,0 +1,112 @@
+"""Plans to start from: every kind of file, which instance it belongs to, and what is refused."""
+
+import json
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from rhumbline.errors import InputError
+from rhumbline.formats import write_plan
+from rhumbline.formats.plans import matched, plan_of, plans_for
+from rhumbline.problems.cvrp import CVRPInstance, Routes
+from rhumbline.problems.schedule import Schedule
+from rhumbline.problems.schedule import from_arrays as shop
+from rhumbline.problems.tsp import Tour, TSPInstance
+
+CITIES = TSPInstance("cities", "EUC_2D", xy=np.array([[0.0, 0], [0, 3], [4, 3], [4, 0]]), numbers=(10, 20, 30, 40))
+TOUR = Tour((0, 2, 1, 3))
+DELIVERY = CVRPInstance("delivery", "EUC_2D", (0, 1, 1, 1), 2, xy=np.array([[0.0, 0], [0, 3], [4, 3], [4, 0]]))
+ROUTES = Routes(((3, 1), (2,)))
+SHOP = shop([[2, 3], [4, 1]], [[0, 1], [1, 0]], "shop")
+SCHEDULE = Schedule(((0, 4), (0, 4)))
+ALL = [(CITIES, TOUR, ".tour"), (DELIVERY, ROUTES, ".sol"), (SHOP, SCHEDULE, ".sched")]
+
+
+def result(instance, plan, **more) -> str:
+    return json.dumps({"name": instance.name, "problem": instance.problem, "plan": plan.numbered(instance)} | more)
+
+
+@pytest.mark.parametrize(("instance", "plan", "ending"), ALL, ids=["tsp", "cvrp", "jssp"])
+def test_what_is_written_is_read(tmp_path: Path, instance, plan, ending: str) -> None:
+    """A plan comes back equal from its own file format and from a result in JSON."""
+    write_plan(tmp_path / f"a{ending}", plan, instance, "")
+    assert plan_of(tmp_path / f"a{ending}", instance) == plan
+    (tmp_path / "a.json").write_text(result(instance, plan, cost=7))
+    assert plan_of(str(tmp_path / "a.json"), instance) == plan
+    assert plan_of(plan, instance) is plan
+
+
+def test_one_of_many_results(tmp_path: Path) -> None:
+    """A file with the results of several instances serves each by its name."""
+    path = tmp_path / "all.jsonl"
+    path.write_text("\n".join(result(instance, plan) for instance, plan, _ in ALL) + "\n")
+    assert matched([i for i, _, _ in ALL], [path]) == [p for _, p, _ in ALL]
+
+
+def test_files_belong_to_instances_by_name(tmp_path: Path) -> None:
+    """Among several instances a file is for the one of its name; for a single instance the name does not matter."""
+    for name in ("cities.tour", "best.tour"):
+        write_plan(tmp_path / name, TOUR, CITIES, "")
+    assert matched([DELIVERY, CITIES], [tmp_path / "cities.tour"]) == [None, TOUR]
+    assert matched([CITIES], [tmp_path / "best.tour"]) == [TOUR]
+    with pytest.raises(InputError, match=r"best.tour: belongs to none of the 2 instances \(delivery, cities, ...\)"):
+        matched([DELIVERY, CITIES], [tmp_path / "best.tour"])
+    with pytest.raises(InputError, match="is a second plan for cities, expected one"):
+        matched([CITIES], [tmp_path / "best.tour", tmp_path / "cities.tour"])
+
+
+@pytest.mark.parametrize(
+    ("name", "text", "words"),
+    [
+        ("a.json", "{", "a.json:1: is not JSON"),
+        ("a.json", "[1, 2]", 'a.json:1: expected an object with "name" and "plan"'),
+        ("a.json", '\n{"name": "cities"}', 'a.json:2: expected an object with "name" and "plan"'),
+        ("a.json", '{"name": "other", "plan": [1]}', "has no plan for tsp cities, only for instance other"),
+        ("a.json", '{"name": "cities", "problem": "cvrp", "plan": []}', "no plan for tsp cities, only for cvrp cities"),
+        ("a.json", '{"name": "cities", "plan": [1, 2, 3, 4]}', "no plan for cities, expected a list of whole numbers"),
+        ("a.json", '{"name": "cities", "plan": 5}', "no plan for cities, expected a list of whole numbers"),
+        ("a.json", '{"name": "cities", "plan": [[10]]}', "no plan for cities, expected a list of whole numbers"),
+        (
+            "a.json",
+            '{"name": "cities", "plan": [10, 20, 30]}',
+            "no plan for cities: the tour visits city 40 0 times",
+        ),
+        ("a.json", "", "the file is empty"),
+        ("a.tour", "TOUR_SECTION\n10\n20\n-1\n", "TOUR_SECTION has 2 nodes, cities has 4 cities"),
+        ("a.tour", "TOUR_SECTION\n1\n-1\n", "node 1 is not in cities; is this the tour of another instance?"),
+        ("a.sol", "Route #1: 1\n", "holds a plan for cvrp, but cities is a tsp"),
+        ("a.txt", "1 2 3", "expected one of .tour, .sol, .sched, .json, .jsonl"),
+    ],
+)
+def test_bad_files_are_refused(tmp_path: Path, name: str, text: str, words: str) -> None:
+    """Each is an error that names the file, the line where there is one, and what was expected."""
+    (tmp_path / name).write_text(text)
+    with pytest.raises(InputError) as caught:
+        plan_of(tmp_path / name, CITIES)
+    assert words in str(caught.value)
+
+
+@pytest.mark.parametrize("plan", ["[[1, 2, 3]]", '[[1, 2], ["3"]]', "[[1, 2]]", "[[1.0], [2, 3]]", "null"])
+def test_bad_routes_are_refused(tmp_path: Path, plan: str) -> None:
+    """Overloaded, incomplete and meaningless routes are no plans."""
+    (tmp_path / "a.json").write_text(f'{{"name": "delivery", "plan": {plan}}}')
+    with pytest.raises(InputError, match=r"a.json:1: .*is no plan for delivery"):
+        plan_of(tmp_path / "a.json", DELIVERY)
+
+
+def test_a_missing_file(tmp_path: Path) -> None:
+    """A file that is not there is said to be missing."""
+    with pytest.raises(InputError, match="there is no such file"):
+        plans_for([CITIES], tmp_path / "a.tour")
+
+
+def test_numbers_of_plans() -> None:
+    """One plan is for one instance; a list has an entry for each; no plan is no plan."""
+    assert plans_for([CITIES, DELIVERY], None) == [None, None]
+    assert plans_for([CITIES, DELIVERY], [None, ROUTES]) == [None, ROUTES]
+    assert plans_for([CITIES], TOUR) == [TOUR]
+    with pytest.raises(InputError, match="one plan to start from, but 2 instances"):
+        plans_for([CITIES, DELIVERY], TOUR)
+    with pytest.raises(InputError, match="1 plans to start from, but 2 instances; use None for no plan"):
+        plans_for([CITIES, DELIVERY], [TOUR])

@@ -1,0 +1,235 @@
+"""The published network: skipping forced waits changes nothing, neither in schedules nor in probabilities."""
+
+from dataclasses import dataclass, field, replace
+
+import numpy as np
+import pytest
+import torch
+
+import rhumbline
+from rhumbline.decoding import Work, _construct, _graphed, log_prob, rollout
+from rhumbline.kernels import graph
+from rhumbline.policies.jssp_machines import JSSPMachinesPolicy, MachinesArchitecture
+from rhumbline.problems.jssp_machines import JSSPMachines, MachinesState
+from rhumbline.problems.schedule import JSSPInstance, Schedule, from_arrays
+from rhumbline.search.simple import Sampling
+
+
+def small_policy(latent: int = 3) -> JSSPMachinesPolicy:
+    """A random policy whose scores are not flat and whose latents matter."""
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(0)
+        policy = JSSPMachinesPolicy(MachinesArchitecture(width=16, heads=2, hidden=24, latent=latent))
+        for rows in (policy.decoder.machine_latent, policy.decoder.job_latent):
+            rows.data.normal_(0, 0.004)  # times the amplification of 100
+    return policy.requires_grad_(False)
+
+
+@pytest.fixture(scope="module")
+def policy() -> JSSPMachinesPolicy:
+    return small_policy()
+
+
+def random_instance(seed: int, jobs: int = 3, machines: int = 3, longest: int = 6) -> JSSPInstance:
+    rng = np.random.default_rng(seed)
+    shape = (jobs, machines)
+    return from_arrays(rng.integers(1, longest, shape), rng.random(shape).argsort(1), f"random-{seed}")
+
+
+# --- by hand
+
+
+def test_a_shop_by_hand() -> None:
+    """Machine 0 takes job 1 and machine 1 has a choice only then; waiting lets one tick pass, work lets it all pass."""
+    shop = JSSPInstance("hand", ((3, 2), (3, 4)), ((0, 1), (0, 1)), 2)
+    problem = JSSPMachines()
+    batch = problem.collate([shop])
+    state = problem.reset(batch, problem.starts(batch))
+    assert problem.mask(state).tolist() == [[[False, True, True]]]  # somebody has to begin
+    state = problem.step(state, torch.tensor([[1]]))
+    assert (state.clock.item(), state.turn.item()) == (3, 0)  # both machines: job 2 on 0, job 1 on 1
+    assert problem.mask(state).tolist() == [[[True, False, True]]]
+    waited = problem.step(problem.step(state, torch.tensor([[0]])), torch.tensor([[1]]))
+    assert waited.clock.item() == 4  # machine 0 waited, so that it is asked again at the next tick
+    assert waited.machine.tolist() == [[[0, 1, 0]]]
+    both = problem.step(problem.step(state, torch.tensor([[2]])), torch.tensor([[1]]))
+    assert both.clock.item() == 6
+    assert problem.mask(both).tolist() == [[[False, False, True]]]
+    done = problem.step(both, torch.tensor([[2]]))
+    assert problem.finished(done)
+    assert problem.outcome(batch, done, torch.zeros(1, 1, 1, dtype=torch.int64)).item() == 10
+    assert problem.decode(shop, [0, 1, 2, 1, 2]) == Schedule(((0, 3), (3, 6)))
+
+
+def test_nobody_can_wait_for_ever() -> None:
+    """With a machine that always waits if it may, rollouts end within the horizon, in a schedule."""
+    shop, problem = random_instance(0), JSSPMachines()
+    batch = problem.collate([shop])
+    state, actions = problem.reset(batch, problem.starts(batch)), [0]
+    while not problem.finished(state):
+        action = problem.mask(state).to(torch.uint8).argmax(-1)  # the first that is allowed is waiting
+        state = problem.step(state, action)
+        actions.append(action.item())
+    assert len(actions) <= problem.horizon(batch)
+    plan = problem.decode(shop, actions)
+    plan.check(shop)
+    assert plan.cost(shop) == state.end.item()
+
+
+# --- ticking
+
+
+@dataclass
+class Ticking:
+    """The published environment, tick by tick, one instance, in plain Python (spec 1.3)."""
+
+    shop: JSSPInstance
+    clock: int = 0
+    next: list[int] = field(default_factory=list)
+    job: list[int] = field(default_factory=list)  # time left
+    machine: list[int] = field(default_factory=list)
+    starts: list[list[int]] = field(default_factory=list)
+
+    def __post_init__(self) -> None:
+        jobs = self.shop.job_count
+        self.next, self.job, self.machine = [0] * jobs, [0] * jobs, [0] * self.shop.machine_count
+        self.starts = [[] for _ in range(jobs)]
+        batch = JSSPMachines().collate([self.shop])
+        self.start = JSSPMachines().reset(batch, torch.zeros(1, 1, dtype=torch.int64))
+
+    def valid(self, machine: int) -> list[int]:
+        """Actions of a machine: waiting, and the jobs that it can take."""
+        return [0] + [
+            j + 1
+            for j, row in enumerate(self.shop.machines)
+            if self.machine[machine] == 0 and self.job[j] == 0 and self.next[j] < len(row)
+            and row[self.next[j]] == machine
+        ]  # fmt: skip
+
+    def tick(self, choices: list[int]) -> None:
+        """All machines act, and one unit of time passes."""
+        for machine, action in enumerate(choices):
+            if action:
+                job = action - 1
+                duration = self.shop.durations[job][self.next[job]]
+                self.starts[job].append(self.clock)
+                self.next[job] += 1
+                self.job[job] = self.machine[machine] = duration
+        self.job, self.machine = ([max(0, x - 1) for x in xs] for xs in (self.job, self.machine))
+        self.clock += 1
+
+    def done(self) -> bool:
+        return all(n == len(row) for n, row in zip(self.next, self.shop.durations, strict=True))
+
+    def seen(self, choices: list[int]) -> MachinesState:
+        """What a machine sees; the choices of those before it tell only whose turn it is."""
+        chosen = [*choices, *[-1] * (self.shop.machine_count + 1 - len(choices))]
+        values = {"next": self.next, "job": self.job, "machine": [*self.machine, 0], "chosen": chosen}
+        return replace(self.start, **{name: torch.tensor([[x]]) for name, x in values.items()})
+
+
+def ticked(
+    policy: JSSPMachinesPolicy, shop: JSSPInstance, z: torch.Tensor, actions: list[int]
+) -> tuple[Ticking, float]:
+    """Replays recorded choices tick by tick and adds up the log-probabilities of all machines at all ticks."""
+    env, left, total = Ticking(shop), list(actions[1:]), 0.0
+    memory = policy.encode(JSSPMachines().collate([shop]))
+    while not env.done():
+        choices: list[int] = []
+        for machine in range(shop.machine_count):
+            valid = env.valid(machine)
+            choices.append(left.pop(0) if len(valid) > 1 else 0)
+            allowed = torch.zeros(1, 1, shop.job_count + 1, dtype=torch.bool)
+            allowed[0, 0, valid] = True
+            idle = not any(env.machine) and not any(choices[:-1])
+            if idle and not any(len(env.valid(m)) > 1 for m in range(machine + 1, shop.machine_count)):
+                allowed[0, 0, 0] = len(valid) == 1  # time would stand still
+            state = env.seen(choices[:-1])
+            logits = policy.logits(memory, policy.condition(memory, z), state, allowed)
+            scores = logits.masked_fill(~allowed, -torch.inf).log_softmax(-1)[0, 0]
+            total += scores[choices[-1]].item()
+        env.tick(choices)
+    assert not any(left)
+    return env, total
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_skipping_is_ticking(policy: JSSPMachinesPolicy, seed: int) -> None:
+    """The same choices, tick by tick with every forced wait, give the same schedule and the same log-probability."""
+    shop, problem = random_instance(seed), JSSPMachines()
+    batch, z = problem.collate([shop]), policy.space.sample((1, 2), torch.Generator().manual_seed(seed))
+    rolled = rollout(problem, policy, batch, z, problem.starts(batch), seed=seed)
+    scores = log_prob(problem, policy, batch, z, rolled.actions.flatten(1, 2))[0]
+    for k, row in enumerate(rolled.actions[0, :, 0].tolist()):
+        env, total = ticked(policy, shop, z[:, k : k + 1], row)
+        plan = problem.decode(shop, row)
+        assert plan.starts == tuple(map(tuple, env.starts))
+        assert plan.cost(shop) == rolled.cost[0, k, 0].item()
+        assert scores[k].item() == pytest.approx(total, abs=1e-3)
+        assert total < -0.5
+
+
+# --- the policy
+
+
+def test_what_is_taken_no_longer_matters(policy: JSSPMachinesPolicy) -> None:
+    """Durations of operations that have been taken do not change the scores; those ahead do."""
+    shop, problem = random_instance(1), JSSPMachines()
+    batch = problem.collate([shop])
+    state = problem.step(problem.reset(batch, problem.starts(batch)), torch.tensor([[1]]))
+    while problem.mask(state).sum() < 2 or not state.next.any():
+        state = problem.step(state, problem.mask(state).to(torch.uint8).argmax(-1))
+    memory, allowed = policy.encode(batch), problem.mask(state)
+    shift, job = policy.condition(memory, torch.zeros(1, 1, 3)), int(state.next[0, 0].argmax())
+    scores = []
+    for step in (None, 0, 2):
+        changed = memory.map(torch.clone)
+        if step is not None:
+            changed.duration[0, job, step] += 5
+        scores.append(policy.logits(changed, shift, state, allowed))
+    assert torch.allclose(scores[0], scores[1], atol=1e-6)
+    assert not torch.allclose(scores[0], scores[2], atol=1e-4)
+
+
+def test_a_new_latent_space_changes_nothing() -> None:
+    """A widened policy decides as before, whatever the latent."""
+    single, problem = small_policy(0), JSSPMachines()
+    batch, wide = problem.sample(2, "3x3", torch.Generator().manual_seed(0)), single.widened(4)
+    one = rollout(problem, single, batch, torch.zeros(2, 3, 0), problem.starts(batch), seed=1)
+    z = wide.space.sample((2, 3), torch.Generator().manual_seed(0))
+    assert torch.equal(rollout(problem, wide, batch, z, problem.starts(batch), seed=1).actions, one.actions)
+
+
+def test_the_published_number_of_weights() -> None:
+    """Encoder and conditioned decoder of the actor have the published sizes (spec 2.6)."""
+    policy = JSSPMachinesPolicy()
+    assert sum(p.numel() for p in policy.encoder.parameters()) == 498_688
+    assert sum(p.numel() for p in policy.decoder.parameters()) == 148_480
+
+
+def test_it_solves_instances_of_the_job_shop(policy: JSSPMachinesPolicy) -> None:
+    """The policy has rules of its own, but its instances and plans are those of every job shop."""
+    shops = [random_instance(0), random_instance(5, jobs=2)]
+    for shop, found in zip(shops, rhumbline.solve(shops, policy=policy, strategy=Sampling(4), attempts=8), strict=True):
+        found.plan.check(shop)
+        assert found.cost == found.plan.cost(shop) == found.trace[-1][2]
+
+
+@pytest.mark.parametrize("temperature", [0.0, 1.0])
+def test_the_recorded_loop_is_the_plain_one(policy: JSSPMachinesPolicy, monkeypatch, temperature: float) -> None:
+    """Steps that work in place, and go on until somebody looks whether all is done, give what plain steps give."""
+
+    def run(step, times: int, device: torch.device, done) -> None:
+        for number in range(times):
+            if number % 7 == 0 and done():
+                break
+            step()
+
+    monkeypatch.setattr(graph, "repeat", run)
+    problem = JSSPMachines()
+    batch = problem.sample(2, "3x2", torch.Generator().manual_seed(0))
+    z = policy.space.sample((2, 3), torch.Generator().manual_seed(0))
+    work = Work(problem, policy, batch, policy.encode(batch), z, problem.starts(batch), 3, 2, temperature)
+    plain, looped = _construct(work), _graphed(work)
+    assert torch.equal(plain.actions, looped.actions)
+    assert torch.equal(plain.cost, looped.cost)

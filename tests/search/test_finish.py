@@ -1,0 +1,408 @@
+"""What follows a search: polish, classical solvers, different plans, warm starts, and who is told."""
+
+import itertools
+from types import SimpleNamespace
+
+import numpy as np
+import pytest
+
+from rhumbline import baselines, kernels
+from rhumbline.api import solve
+from rhumbline.errors import InputError, MissingExtra, RhumbError
+from rhumbline.kernels import local
+from rhumbline.problems.cvrp import CVRPInstance, Routes
+from rhumbline.problems.tsp import TSP, Tour, TSPInstance
+from rhumbline.search import finish as finishing
+from rhumbline.search import run
+from rhumbline.search.finish import Finish, complete
+from rhumbline.search.run import Budget, Change, make_task
+from rhumbline.search.simple import Greedy, Sampling
+
+ROUNDED = TSPInstance("rounded", "EUC_2D", xy=np.random.default_rng(4).random((30, 2)) * 1000)
+
+
+def done(policy, instances, finish: Finish, warm=(), budget: Budget | None = None, **more):
+    task = make_task(TSP(), policy, instances)
+    return complete(Sampling(), task, budget or Budget(24), None, finish, warm, **more)
+
+
+def likeness(one: Tour, other: Tour) -> float:
+    edges = [{frozenset(e) for e in zip(t.order, (*t.order[1:], t.order[0]), strict=True)} for t in (one, other)]
+    return len(edges[0] & edges[1]) / len(edges[0])
+
+
+# --- polish
+
+
+def test_a_polish_is_never_worse_and_said_apart(policy, make_instances) -> None:
+    """The cost before is that of the search alone, the one after is the plan's; the trace ends with it."""
+    instances = [*make_instances(3, 25), *make_instances(3, 25, seed=1)]
+    plain, _ = done(policy, instances, Finish())
+    polished, interrupted = done(policy, instances, Finish(polish=True))
+    assert not interrupted
+    for before, after in zip(plain, polished, strict=True):
+        after.plan.check(after.instance)
+        assert after.polish == Change(before.cost, after.cost)
+        assert after.cost == after.plan.cost(after.instance) <= before.cost
+        assert (after.phase, after.attempts) == ("polish", before.attempts)
+        assert after.trace[-1][2] == after.cost
+        assert before.polish is None
+    assert sum(s.cost for s in polished) < 0.8 * sum(s.cost for s in plain)  # the policy has learnt nothing
+
+
+def test_several_plans_are_polished(policy, make_instances) -> None:
+    """The result is at most what polishing the incumbent alone gives, and on some instances better."""
+    instances = make_instances(6, 25)
+    plain, _ = done(policy, instances, Finish())
+    polished, _ = done(policy, instances, Finish(polish=True))
+    better = 0
+    for before, after in zip(plain, polished, strict=True):
+        distance = before.instance.distances
+        order, _ = local.shorter_tour(distance, local.nearest(distance), before.plan.order)
+        alone = Tour(tuple(order)).cost(before.instance)
+        assert after.cost <= alone
+        better += after.cost < alone - 1e-9
+    assert better > 0
+
+
+def test_polish_minimises_the_file_metric(policy) -> None:
+    """With a rounded metric costs before and after are whole numbers of it."""
+    (solution,), _ = done(policy, [ROUNDED], Finish(polish=True))
+    assert isinstance(solution.cost, int)
+    assert solution.cost == solution.plan.cost(ROUNDED) == solution.polish.after < solution.polish.before
+
+
+def test_polish_is_deterministic(policy, make_instances) -> None:
+    """The same search is polished to the same plan."""
+    one, two = (done(policy, make_instances(2, 20), Finish(polish=True))[0] for _ in range(2))
+    assert [s.plan for s in one] == [s.plan for s in two]
+
+
+class Clock:
+    """A clock that moves when something is rolled out or polished."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch, rollout: float, polish: float):
+        self.now, self.polished, trying, polisher = 0.0, [], run.Task._try, finishing.craft_of("tsp", "").polisher
+
+        def slow_try(task, *arguments, **options):
+            self.now += rollout
+            return trying(task, *arguments, **options)
+
+        def slow_polisher(instance):
+            real = polisher(instance)
+
+            def polish_slowly(plan):
+                self.now += polish
+                self.polished.append(instance.name)
+                return real(plan)
+
+            return polish_slowly
+
+        clock = SimpleNamespace(monotonic=lambda: self.now)
+        monkeypatch.setattr(run, "time", clock)
+        monkeypatch.setattr(finishing, "time", clock)
+        monkeypatch.setattr(run.Task, "_try", slow_try)
+        slow = finishing.replace(finishing.craft_of("tsp", ""), polisher=slow_polisher)
+        monkeypatch.setattr(finishing, "craft_of", lambda *_: slow)
+
+
+def test_polish_stops_at_the_deadline(policy, make_instances, monkeypatch) -> None:
+    """The search leaves half a second of ten; polishing starts no plan after the end, best plans of all come first."""
+    clock = Clock(monkeypatch, rollout=1.0, polish=0.15)
+    monkeypatch.setitem(run.PIECE, "cpu", 1)
+    instances = make_instances(2, 8)
+    solutions, _ = done(policy, instances, Finish(polish=True), budget=Budget(seconds=9.6))
+    assert solutions[0].attempts == 10  # the piece that begins at 9.0 is the last before 9.1
+    assert clock.polished == ["random-0", "random-1"]  # at 10.0 time is up: only what is always done
+    assert solutions[0].seconds == pytest.approx(10.3)
+
+
+def test_time_that_is_left_goes_to_more_plans(policy, make_instances, monkeypatch) -> None:
+    """A search that ends early leaves its time to the polish, which goes through the second plans next."""
+    clock = Clock(monkeypatch, rollout=0.1, polish=1.0)
+    task = make_task(TSP(), policy, make_instances(2, 8))
+    complete(Greedy(), task, Budget(attempts=1, seconds=4.0), None, Finish(polish=True))
+    assert clock.polished == ["random-0", "random-1", "random-0", "random-1"]
+
+
+def test_polish_needs_numba(policy, monkeypatch) -> None:
+    """Without numba the error names the install line, before anything is searched."""
+    monkeypatch.setattr(kernels, "find_spec", lambda name: None)
+    with pytest.raises(MissingExtra, match=r"a polish needs numba; get it with: pip install 'rhumbline\[cpu\]'"):
+        solve(ROUNDED, policy=policy, attempts=1, polish=True)
+
+
+def test_interrupted_polish_keeps_the_plans(policy, make_instances, monkeypatch) -> None:
+    """Ctrl-C in a polish returns what there is, and says so."""
+
+    def interrupted(*_):
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(local, "shorter_tour", interrupted)
+    solutions, stopped = done(policy, make_instances(2, 8), Finish(polish=True))
+    assert stopped
+    assert [s.phase for s in solutions] == ["search", "search"]
+
+
+# --- different plans
+
+
+def test_top_plans_differ(policy, make_instances) -> None:
+    """The other plans are feasible, cost no less, ascend, and share at most 19 of 20 edges with each other."""
+    (solution,), _ = done(policy, make_instances(1, 30), Finish(top=5))
+    plans = [solution, *solution.others]
+    assert len(plans) == 5
+    for k, candidate in enumerate(plans):
+        candidate.plan.check(solution.instance)
+        assert candidate.cost == candidate.plan.cost(solution.instance)
+        assert k == 0 or candidate.cost >= plans[k - 1].cost
+        assert all(likeness(candidate.plan, other.plan) <= 0.95 for other in plans[:k])
+
+
+def test_few_plans_where_there_are_few(policy) -> None:
+    """Four cities have three tours, and no more are returned."""
+    (solution,) = solve(np.random.default_rng(0).random((4, 2)), policy=policy, strategy=Sampling(), attempts=64, top=9)
+    assert len(solution.others) <= 2
+
+
+def test_the_pool_changes_no_search(policy, make_instances) -> None:
+    """The best plan is the same whether others are kept or not, and nothing is kept unless asked for."""
+    instances = make_instances(2, 12)
+    task = make_task(TSP(), policy, instances)
+    complete(Sampling(), task, Budget(24))
+    assert task.ledger.pool is None
+    plain, _ = done(policy, instances, Finish())
+    several, _ = done(policy, instances, Finish(top=4))
+    assert [s.plan for s in plain] == [s.plan for s in several]
+    assert all(not s.others for s in plain)
+
+
+@pytest.mark.parametrize("top", [0, -1, 101])
+def test_impossible_numbers_of_plans(top: int) -> None:
+    """A number of plans outside 1 to 100 is refused."""
+    with pytest.raises(InputError, match=f"top must be 1 to 100, not {top}"):
+        Finish(top=top)
+
+
+# --- warm starts
+
+
+def optimal(instance: TSPInstance) -> Tour:
+    """A tour that an untrained policy does not beat: the local optimum from many orders."""
+    distance = instance.distances
+    rng, near = np.random.default_rng(0), local.nearest(distance)
+    found = [local.shorter_tour(distance, near, rng.permutation(instance.size))[0] for _ in range(20)]
+    return min((Tour(tuple(order)) for order in found), key=lambda tour: tour.cost(instance))
+
+
+def test_nothing_worse_than_the_warm_start(policy) -> None:
+    """A plan that the search cannot beat is returned as it is, with the phase it came from."""
+    plan = optimal(ROUNDED)
+    (solution,) = solve(ROUNDED, policy=policy, strategy=Sampling(), attempts=8, warm_start=plan)
+    assert (solution.plan, solution.phase, solution.attempts) == (plan, "warm start", 8)
+    assert {cost for _, _, cost in solution.trace} == {float(plan.cost(ROUNDED))}
+
+
+def test_a_bad_warm_start_is_left_behind(policy) -> None:
+    """A plan that is easily beaten changes nothing but the beginning."""
+    worst = Tour(tuple(range(30)))
+    (warm,) = solve(ROUNDED, policy=policy, strategy=Sampling(), attempts=64, warm_start=[worst])
+    (cold,) = solve(ROUNDED, policy=policy, strategy=Sampling(), attempts=64)
+    assert (warm.plan, warm.phase) == (cold.plan, "search")
+
+
+def test_equal_up_to_rounding_is_not_better(policy, make_instances, monkeypatch) -> None:
+    """Costs on the device are rounded; a plan that is worse by less than that does not replace the given one."""
+    (instance,) = make_instances(1, 8)
+    plan = optimal(instance)
+    real = run.rollout
+
+    def flattered(*arguments, **options):
+        rolled = real(*arguments, **options)
+        return run.Rollouts(rolled.cost * 0.0, rolled.actions)
+
+    monkeypatch.setattr(run, "rollout", flattered)
+    (solution,) = solve(instance, policy=policy, strategy=Sampling(population=1), attempts=1, warm_start=plan)
+    assert solution.cost == plan.cost(instance)
+
+
+def test_warm_starts_of_some(policy, make_instances) -> None:
+    """In a batch some instances have a plan and others none; each result is as it would be alone."""
+    instances = make_instances(3, 15)
+    given = [None, optimal(instances[1]), None]
+    together = solve(instances, policy=policy, strategy=Sampling(), attempts=8, warm_start=given)
+    alone = [
+        solve(i, policy=policy, strategy=Sampling(), attempts=8, warm_start=g)[0]
+        for i, g in zip(instances, given, strict=True)
+    ]
+    assert [s.plan for s in together] == [s.plan for s in alone]
+    assert together[1].plan == given[1]
+
+
+def test_warm_starts_are_polished(policy) -> None:
+    """A polish takes the given plan as well as what was found."""
+    plan = Tour(tuple(range(30)))
+    (solution,) = solve(ROUNDED, policy=policy, strategy=Greedy(), warm_start=plan, polish=True, attempts=1)
+    distance = ROUNDED.distances
+    order, _ = local.shorter_tour(distance, local.nearest(distance), plan.order)
+    assert solution.cost <= Tour(tuple(order)).cost(ROUNDED)
+
+
+@pytest.mark.parametrize(
+    ("plan", "words"),
+    [
+        (Tour((0, 1, 2)), "the plan to start from is infeasible: rounded: the tour visits city 4 0 times"),
+        (Routes(((1, 2),)), "rounded: a Routes is no plan for a tsp"),
+        ([Tour((0, 1, 2)), None], "2 plans to start from, but 1 instances"),
+    ],
+)
+def test_wrong_warm_starts_are_refused(policy, plan, words: str) -> None:
+    """A plan that breaks the rules or belongs to something else is an error with the reason."""
+    with pytest.raises(InputError, match=words):
+        solve(ROUNDED, policy=policy, attempts=1, warm_start=plan)
+
+
+def test_interruption_before_the_first_attempt_returns_the_warm_start(policy, monkeypatch) -> None:
+    """Whatever happens, the plan that was given is not lost."""
+
+    def never(*_, **__):
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(run.Task, "_try", never)
+    plan = optimal(ROUNDED)
+    (solution,) = solve(ROUNDED, policy=policy, attempts=4, warm_start=plan)
+    assert (solution.plan, solution.attempts) == (plan, 0)
+
+
+# --- classical solvers
+
+
+@pytest.fixture
+def solver(monkeypatch: pytest.MonkeyPatch):
+    """A solver that does what its `work` says, and notes how it was called."""
+    fake = SimpleNamespace(calls=[], work=lambda instance, plans: optimal(instance))
+
+    def improve(name, instance, plans, seconds, seed):
+        fake.calls.append((name, instance.name, plans, seconds, seed))
+        return fake.work(instance, plans)
+
+    monkeypatch.setattr(baselines, "improve", improve)
+    monkeypatch.setattr(baselines, "find_spec", lambda name: True)
+    return fake
+
+
+def test_a_solver_carries_on(policy, solver) -> None:
+    """It gets the best different plans, cheapest first, and the second half of the seconds; its plan is the result."""
+    (solution,) = solve(ROUNDED, policy=policy, strategy=Greedy(), seconds=50.0, then="lkh", seed=3)
+    ((name, instance, plans, seconds, seed),) = solver.calls
+    costs = [plan.cost(ROUNDED) for plan in plans]
+    assert (name, instance, seed) == ("lkh", "rounded", 3)
+    assert 1 < len(plans) <= finishing.HANDED
+    assert costs == sorted(costs)
+    assert 45.0 < seconds < 50.0  # greedy ends at once and leaves its half
+    assert (solution.phase, solution.cost) == ("lkh", optimal(ROUNDED).cost(ROUNDED))
+    assert solution.then == Change(costs[0], solution.cost)
+
+
+def test_the_search_gets_half(policy, make_instances, solver, monkeypatch) -> None:
+    """Of ten seconds the search has five, and two instances share the rest."""
+    Clock(monkeypatch, rollout=1.0, polish=0.0)
+    monkeypatch.setitem(run.PIECE, "cpu", 1)
+    solutions, _ = done(policy, make_instances(2, 8), Finish(then="lkh"), budget=Budget(seconds=10.0))
+    assert solutions[0].attempts == 5
+    assert [call[3] for call in solver.calls] == [2.5, 5.0]  # the clock stands still in the fake solver
+
+
+@pytest.mark.parametrize("nothing", [None, Tour(tuple(range(30)))])
+def test_a_solver_that_finds_nothing_better(policy, solver, nothing) -> None:
+    """The plan of the search stays, and says that it is from there."""
+    solver.work = lambda instance, plans: nothing
+    (solution,) = solve(ROUNDED, policy=policy, strategy=Greedy(), seconds=50.0, then="lkh")
+    assert solution.phase == "search"
+    assert solution.then == Change(solution.cost, solution.cost)
+
+
+def test_a_solver_that_fails_loses_nothing(policy, solver) -> None:
+    """The trouble is reported beside the plan of the search; so is a plan that breaks the rules."""
+
+    def crash(instance, plans):
+        raise RhumbError("LKH ended by itself with code 134")
+
+    for work, words in ((crash, "code 134"), (lambda *_: Tour((0, 0, 1)), "visits city")):
+        solver.work = work
+        (solution,) = solve(ROUNDED, policy=policy, strategy=Greedy(), seconds=50.0, then="lkh")
+        assert solution.phase == "search"
+        assert words in solution.then.trouble
+
+
+def test_solvers_need_seconds_a_problem_and_a_package(policy, monkeypatch) -> None:
+    """What cannot work is refused before the search, with what to do."""
+    for options, error, words in (
+        ({"then": "lkh", "attempts": 5}, InputError, "so say how many there are: seconds"),
+        ({"then": "gurobi", "seconds": 5.0}, InputError, "'gurobi' is no solver; known: lkh, pyvrp, cpsat"),
+        ({"then": "cpsat", "seconds": 5.0}, InputError, "cpsat solves jssp, not tsp; use lkh or pyvrp"),
+    ):
+        with pytest.raises(error, match=words):
+            solve(ROUNDED, policy=policy, **options)
+    monkeypatch.setattr(baselines, "find_spec", lambda name: None)
+    with pytest.raises(MissingExtra, match=r"pyvrp needs pyvrp; get it with: pip install 'rhumbline\[solvers\]'"):
+        solve(ROUNDED, policy=policy, then="pyvrp", seconds=5.0)
+
+
+# --- who is told
+
+
+def test_improvements_are_told(policy, make_instances) -> None:
+    """Each call brings a verified, strictly cheaper plan of its instance; the last is the solution."""
+    told, instances = [], make_instances(2, 20)
+    solutions = solve(instances, policy=policy, strategy=Sampling(), attempts=48, polish=True, improved=told.append)
+    for solution in solutions:
+        mine = [t for t in told if t.instance is solution.instance]
+        assert [t.cost for t in mine] == [t.plan.cost(t.instance) for t in mine]
+        assert all(after.cost < before.cost for before, after in itertools.pairwise(mine))
+        assert (mine[-1].plan, mine[-1].phase) == (solution.plan, "polish")
+        assert mine[0].phase == "search"
+        assert all(after.seconds >= before.seconds for before, after in itertools.pairwise(mine))
+
+
+def test_a_warm_start_is_told_first(policy) -> None:
+    """The curve begins with the plan that was given, at no attempts."""
+    told = []
+    solve(ROUNDED, policy=policy, attempts=4, warm_start=Tour(tuple(range(30))), improved=told.append)
+    assert (told[0].phase, told[0].attempts, told[0].plan) == ("warm start", 0, Tour(tuple(range(30))))
+    assert told[1].phase == "search"
+
+
+def test_phases_are_watched(policy, make_instances) -> None:
+    """The watcher sees the cost before the polish and the one after it."""
+    seen = []
+    (solution,) = solve(make_instances(1, 20), policy=policy, attempts=8, polish=True, watch=seen.append)
+    assert [p.phase for p in seen] == ["search", "polish"]
+    assert [p.best.item() for p in seen] == pytest.approx([solution.polish.before, solution.polish.after])
+
+
+def test_solutions_are_short_to_read(policy) -> None:
+    """The text of a solution names instance, cost, gap, attempts and seconds, and no matrix."""
+    known = TSPInstance("square", "EUC_2D", xy=np.array([[0.0, 0], [0, 10], [10, 10], [10, 0]]), best_known=40.0)
+    (solution,) = solve(known, policy=policy, attempts=16)
+    text = repr(solution)
+    assert text.startswith("<Solution of square: cost 40, gap 0.00%, 16 attempts, ")
+    assert len(text) < 80
+
+
+# --- vehicle routes
+
+
+def test_fleet_limits(monkeypatch) -> None:
+    """A warm start within the fleet is returned where all that the search finds needs more vehicles."""
+    xy = np.array([[0.0, 0], [1, 0], [0, 1], [1, 1]])
+    instance = CVRPInstance("fleet", "EXACT_2D", (0, 1, 1, 1), 3, xy=xy, vehicles=1)
+    warm = Routes(((1, 2, 3),))
+    found = Routes(((1,), (2, 3)))
+    best, unmet = run.incumbent(instance, found, warm, attempts=7)
+    assert (best.plan, best.phase, unmet) == (warm, "warm start", None)
+    best, unmet = run.incumbent(instance, found, None, attempts=7)
+    assert best.plan == found
+    assert unmet is not None
+    assert "2 vehicles" in unmet
+    assert "7 attempts" in unmet

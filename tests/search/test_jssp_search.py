@@ -1,0 +1,113 @@
+"""Search on the job shop: every strategy, from instances to verified schedules."""
+
+from itertools import permutations
+
+import numpy as np
+import pytest
+import torch
+
+import rhumbline
+from rhumbline.errors import InputError
+from rhumbline.policies.jssp import JSSPArchitecture, JSSPPolicy
+from rhumbline.problems.jssp import JSSP
+from rhumbline.problems.schedule import JSSPInstance, from_arrays
+from rhumbline.search import STRATEGIES
+from rhumbline.search.run import Budget, make_task, search
+from rhumbline.search.sgbs import SGBS
+
+ADAPTING = {name for name in STRATEGIES if "eas" in name}  # they change tables that only routing policies have
+SERVED = sorted(set(STRATEGIES) - ADAPTING - {"population"})
+
+
+@pytest.fixture(scope="module")
+def policy() -> JSSPPolicy:
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(0)
+        policy = JSSPPolicy(JSSPArchitecture(width=16, heads=2, layers=1, hidden=16, latent=3))
+        policy.decoder.hidden_latent.data.normal_(0, 0.02)
+    return policy.requires_grad_(False)
+
+
+def instances(count: int, jobs: int, machines: int, seed: int = 0) -> list[JSSPInstance]:
+    rng = np.random.default_rng(seed)
+    shape = (jobs, machines)
+    return [from_arrays(rng.integers(1, 99, shape), rng.random(shape).argsort(1), f"random-{i}") for i in range(count)]
+
+
+def optimum(instance: JSSPInstance) -> int:
+    """The shortest of all semi-active schedules: every order of all operations that keeps jobs in order."""
+    jobs = [o.job for o in instance.operations]
+    return min(JSSP().decode(instance, [0, *order]).cost(instance) for order in set(permutations(jobs)))
+
+
+@pytest.mark.parametrize("name", SERVED)
+def test_strategies_return_verified_schedules(name: str, policy: JSSPPolicy) -> None:
+    """Each strategy keeps its budget, and trace and solution agree with the schedule's own makespan."""
+    given = instances(3, 5, 4)
+    solutions = rhumbline.solve(given, policy=policy, strategy=STRATEGIES[name](), attempts=40)
+    for instance, solution in zip(given, solutions, strict=True):
+        solution.plan.check(instance)
+        assert solution.cost == solution.plan.cost(instance) == solution.trace[-1][2]
+        assert solution.cost >= instance.lower_bound
+        assert solution.attempts == (1 if name == "greedy" else 40)
+
+
+@pytest.mark.parametrize("name", ["sampling", "cmaes", "uniform"])
+def test_a_few_attempts_find_the_optimum_of_tiny_instances(name: str, policy: JSSPPolicy) -> None:
+    """Even an untrained policy finds the shortest schedules of 2 x 3 among its samples."""
+    given = instances(2, 2, 3)
+    solutions = rhumbline.solve(given, policy=policy, strategy=STRATEGIES[name](), attempts=64)
+    assert [s.cost for s in solutions] == [optimum(i) for i in given]
+
+
+@pytest.mark.parametrize("name", sorted(ADAPTING))
+def test_active_search_is_refused_before_any_attempt(name: str, policy: JSSPPolicy) -> None:
+    """There is nothing to adapt, and this is said at once."""
+    task = make_task(JSSP(), policy, instances(1, 3, 3))
+    with pytest.raises(InputError, match="tables that the policy for jssp has not; use --search cmaes"):
+        search(STRATEGIES[name](), task, Budget(40))
+    assert task.ledger.attempts == 0
+
+
+def test_symmetries_are_refused(policy: JSSPPolicy) -> None:
+    """A shop has no positions to turn."""
+    with pytest.raises(InputError, match="augment needs positions"):
+        rhumbline.solve(instances(1, 3, 3), policy=policy, attempts=8, augment=8)
+
+
+def first_beam(policy: JSSPPolicy, given: list[JSSPInstance]) -> list[float]:
+    """The makespans that one whole beam search finds, whatever it costs."""
+    task, strategy = make_task(JSSP(), policy, given), SGBS()
+    state = first, _, _ = strategy.step(task, strategy.init(task))
+    while first.width == state[0].width:
+        state = strategy.step(task, state[0])
+    return task.ledger.best.tolist()
+
+
+def test_a_beam_of_several_is_the_beam_of_each(policy: JSSPPolicy) -> None:
+    """Together they pay for the choices of all, since most shops have none at most decisions; they find the same."""
+    given = instances(3, 4, 3)
+    assert first_beam(policy, given) == [first_beam(policy, [instance])[0] for instance in given]
+
+
+@pytest.mark.parametrize("name", sorted(set(SERVED) - {"sgbs"}))
+def test_a_batch_equals_each_alone(name: str, policy: JSSPPolicy) -> None:
+    """Instances solved together get the schedules they get alone."""
+    given, strategy = instances(3, 4, 3), STRATEGIES[name]()
+    together, _ = search(strategy, make_task(JSSP(), policy, given), Budget(32))
+    for instance, solution in zip(given, together, strict=True):
+        assert search(strategy, make_task(JSSP(), policy, [instance]), Budget(32))[0][0].plan == solution.plan
+
+
+def test_shapes_are_solved_in_groups_and_returned_in_order(policy: JSSPPolicy) -> None:
+    """Uneven jobs, one job, one machine and one operation are solved like the rest, and the order given is kept."""
+    odd = [
+        JSSPInstance("uneven", ((2, 5, 1), (3,)), ((0, 1, 0), (1,)), 2),
+        JSSPInstance("one job", ((2, 5, 1),), ((0, 1, 0),), 2),
+        JSSPInstance("one machine", ((2,), (5,), (0,)), ((0,), (0,), (0,)), 1),
+        JSSPInstance("one operation", ((7,),), ((0,),), 1),
+    ]
+    given = [odd[0], *instances(1, 4, 3), odd[1], odd[2], *instances(1, 4, 3, seed=1), odd[3]]
+    solutions = rhumbline.solve(given, policy=policy, attempts=16)
+    assert [s.instance for s in solutions] == given
+    assert [s.cost for s in solutions if s.instance in odd] == [9, 8, 7, 7]

@@ -1,0 +1,61 @@
+"""The stored reference costs belong to their instances: bounds that differ from instance to instance hold for each."""
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from rhumbline.problems.metrics import euclidean
+from rhumbline.problems.standard import CVRP_SETS, TSP_SETS, cvrp_set, tsp_set
+
+FOLDER = Path(__file__).parents[1] / "benchmarks" / "reference"
+
+
+def stored(name: str) -> np.ndarray:
+    """The costs of a set, which must be there, complete and signed."""
+    with np.load(FOLDER / f"{name}.npz") as file:
+        assert len(str(file["made_by"])) > 10
+        cost = file["cost"]
+    assert np.isfinite(cost).all()
+    return cost
+
+
+def nearest_neighbour(distances: np.ndarray) -> float:
+    """Length of the tour that always goes on to the nearest city, from city 0."""
+    away, here, length = distances + np.diag(np.full(len(distances), np.inf)), 0, 0.0
+    for _ in range(len(distances) - 1):
+        away[:, here] = np.inf
+        following = int(away[here].argmin())
+        length, here = length + away[here, following], following
+    return length + distances[here, 0]
+
+
+@pytest.mark.parametrize("name", TSP_SETS)
+def test_tours_lie_between_their_bounds(name: str) -> None:
+    """Each city has two edges, at best its two shortest; and LKH beats the greedy tour of every instance."""
+    cost = stored(name)
+    assert len(cost) >= 256
+    for xy, found in zip(tsp_set(name)[:64], cost, strict=False):  # enough to see a shift, and quick
+        distances = euclidean(xy)
+        assert np.sort(distances, axis=1)[:, 1:3].sum() / 2 < found < nearest_neighbour(distances)
+
+
+@pytest.mark.parametrize("name", CVRP_SETS)
+def test_routes_lie_between_their_bounds(name: str) -> None:
+    """A unit of demand costs its share of a full vehicle's way there and back; a vehicle each is the dearest plan."""
+    cost = stored(name)
+    xy, demands, capacity = cvrp_set(name)
+    away = 2 * np.linalg.norm(xy - xy[:, :1], axis=2)[: len(cost)]
+    least = (away * demands[: len(cost)]).sum(1) / capacity
+    assert len(cost) >= 64
+    assert (least < cost).all()
+    assert (cost < away.sum(1) / 2).all()
+
+
+def test_optimal_makespans_are_proven() -> None:
+    """All of jssp10x10 is solved to the end: whole numbers, and the bound meets the cost."""
+    cost = stored("jssp10x10")
+    with np.load(FOLDER / "jssp10x10.npz") as file:
+        assert (file["bound"] == cost).all()
+    assert len(cost) == 100
+    assert (cost == np.rint(cost)).all()
