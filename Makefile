@@ -4,7 +4,7 @@ PYTHON ?= python3
 BIN := $(VENV)/bin
 READY := $(VENV)/.ready
 
-.PHONY: setup demo test check format
+.PHONY: setup demo test check format bench
 
 setup: $(READY)
 
@@ -24,6 +24,11 @@ check: $(READY)
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/basedpyright --pythonpath $(BIN)/python
+
+# Two minutes on two cores; started again it goes on where it stopped.
+bench: $(READY)
+	$(BIN)/rhumb bench suites/quick.toml --device cpu
+	$(BIN)/rhumb report results/quick.jsonl
 
 format: $(READY)
 	$(BIN)/ruff check --fix .

@@ -27,8 +27,8 @@ BELOW_ONE = 1.0 - 2.0**-22
 # Numbers of all rollouts worked on at once: a few cache-sized tensors on a CPU, gigabytes on a GPU.
 CHUNK_ELEMENTS = {"cpu": 1 << 21, "cuda": 1 << 28}
 
-# Instances x steps encoded at once, where `rollout` encodes: about 7 KB each.
-ENCODED_STEPS = {"cpu": 1 << 16, "cuda": 1 << 18}
+# Instances x steps encoded at once, where `rollout` encodes: 20 KB each at the usual width.
+ENCODED_STEPS = {"cpu": 1 << 16, "cuda": 1 << 17}
 
 
 @dataclass(frozen=True)

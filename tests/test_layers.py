@@ -17,13 +17,15 @@ LAYERS = (
     ("decoding", "checkpoint", "baselines"),
     ("search", "training"),
     ("api", "plots"),
+    ("bench",),
     ("cli", "__main__"),
 )
 LEVEL = {name: level for level, names in enumerate(LAYERS) for name in names}
 FRIENDS = {("formats", "problems"), ("__main__", "cli")}  # the only imports between neighbours of a layer
 KERNEL_COMPILERS = ("triton", "numba", "llvmlite")
-ONLY_IN = {"rich": "cli", "typer": "cli", "matplotlib": "plots"} | dict.fromkeys(KERNEL_COMPILERS, "kernels")
-ONLY_IN |= dict.fromkeys(("elkai", "pyvrp", "ortools"), "baselines")
+SOLVERS = ("elkai", "hygese", "pyvrp", "ortools")
+ONLY_IN = {"rich": "cli", "typer": "cli", "matplotlib": "plots"}
+ONLY_IN |= dict.fromkeys(KERNEL_COMPILERS, "kernels") | dict.fromkeys(SOLVERS, "baselines")
 FREE = {"torch", "numpy", "safetensors", "jaxtyping"}  # allowed anywhere above the standard library
 MODULES = sorted(p for p in PACKAGE.rglob("*.py") if p.parent != PACKAGE or p.stem != "__init__")
 

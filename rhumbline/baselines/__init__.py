@@ -27,6 +27,7 @@ class Solver:
 
 
 SOLVERS = {
+    "ils": Solver("ils", "numba", "cpu", ("tsp",)),
     "lkh": Solver("lkh", "elkai", "lkh", ("tsp",)),
     "pyvrp": Solver("vrp", "pyvrp", "solvers", ("tsp", "cvrp")),
     "cpsat": Solver("cpsat", "ortools", "solvers", ("jssp",)),
@@ -43,6 +44,12 @@ def require(name: str, problem: str) -> None:
         raise InputError(f"{name} solves {' and '.join(solver.problems)}, not {problem}; use {' or '.join(able)}")
     if find_spec(solver.package) is None:
         raise MissingExtra(f"{name} needs {solver.package}; get it with: pip install 'rhumbline[{solver.extra}]'")
+
+
+def prepare(name: str) -> None:
+    """Whatever a solver has to do once, before the clock runs."""
+    module: Any = import_module(f"rhumbline.baselines.{SOLVERS[name].module}")
+    getattr(module, "prepare", lambda: None)()
 
 
 def improve(name: str, instance: Any, plans: Sequence[Any], seconds: float, seed: int) -> Any | None:

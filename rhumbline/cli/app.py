@@ -5,7 +5,9 @@ from typing import Annotated
 import typer
 
 from rhumbline import __version__
+from rhumbline.cli.bench import bench
 from rhumbline.cli.info import info
+from rhumbline.cli.report import report
 from rhumbline.cli.sample import sample
 from rhumbline.cli.solve import solve
 
@@ -49,3 +51,5 @@ app.command()(solve)
 app.command(context_settings=OWN_PARSER, add_help_option=False)(train)
 app.command()(sample)
 app.command()(info)
+app.command()(bench)
+app.command()(report)

@@ -1,6 +1,7 @@
 """`rhumb sample`: random instances in a file."""
 
 import math
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -11,6 +12,8 @@ from rhumbline.cli.outputs import ready
 from rhumbline.errors import InputError
 
 if TYPE_CHECKING:
+    import numpy as np
+
     from rhumbline.problems import Problem
 
 LARGEST_SEED = 2**63 - 1
@@ -25,15 +28,22 @@ def sample(
     ] = None,
     count: Annotated[int, typer.Option(min=1, help="Number of instances.")] = 1000,
     seed: Annotated[int, typer.Option(min=0, max=LARGEST_SEED, metavar="N", help="Equal seeds give equal files.")] = 1,
+    mutate: Annotated[str, typer.Option(metavar="OPERATOR", help="Disturb each instance: cluster, grid, ...")] = "",
+    power: Annotated[
+        float | None, typer.Option(min=0.0, max=1.0, help="Of the mutation: share of points. [0.5]")
+    ] = None,
     force: Annotated[bool, typer.Option("--force", help="Replace the file if there is one.")] = False,
 ) -> None:
-    """Write uniform random instances, all of one size, for `rhumb solve` and benchmarks.
+    """Write random instances, all of one size, for `rhumb solve` and benchmarks: uniform ones, or mutated ones.
 
     Example: rhumb sample tsp --size 100 --count 1000 --seed 1 --out tsp100.safetensors
     """
     if out.suffix.lower() != ".safetensors":
         raise typer.BadParameter(f"{out} does not end in .safetensors", param_hint="--out")
-    raise typer.Exit(conclude(lambda: write(problem, out, size, count, seed, force)))
+    if power is not None and not mutate:
+        raise typer.BadParameter("says how strong a mutation is; name one with --mutate", param_hint="--power")
+    mutation = (mutate, 0.5 if power is None else power) if mutate else None
+    raise typer.Exit(conclude(lambda: write(problem, out, size, count, seed, mutation, force)))
 
 
 def size_for(problem: "Problem[Any, Any]", text: str | None, count: int) -> int | str:
@@ -49,7 +59,9 @@ def size_for(problem: "Problem[Any, Any]", text: str | None, count: int) -> int 
     return size if isinstance(usual, str) else int(size)
 
 
-def write(problem: str, out: Path, size: str | None, count: int, seed: int, force: bool) -> None:
+def write(
+    problem: str, out: Path, size: str | None, count: int, seed: int, mutation: tuple[str, float] | None, force: bool
+) -> None:
     """Sample on the CPU, so that a seed means the same everywhere, and write."""
     if out.exists() and not force:
         raise InputError(f"{out}: is there already; give --force to replace it")
@@ -64,6 +76,22 @@ def write(problem: str, out: Path, size: str | None, count: int, seed: int, forc
     drawn = size_for(PROBLEMS[problem], size, count)
     ready(out.parent)
     batch = PROBLEMS[problem].sample(count, drawn, torch.Generator().manual_seed(seed))
-    note = {"problem": problem, "size": str(drawn), "count": str(count), "seed": str(seed), "distribution": "uniform"}
+    if mutation and not hasattr(batch, "xy"):
+        raise InputError(f"--mutate moves points; instances of {problem} have none")
+    if mutation:
+        batch = replace(batch, xy=torch.from_numpy(mutated(batch.xy.numpy(), *mutation, seed)))
+    kind = "mutated by {}, power {:g}".format(*mutation) if mutation else "uniform"
+    note = {"problem": problem, "size": str(drawn), "count": str(count), "seed": str(seed), "distribution": kind}
     save_batch(out, batch, note)
     emit(str(out))
+
+
+def mutated(xy: "np.ndarray", operator: str, power: float, seed: int) -> "np.ndarray":
+    """Each instance after one mutation, of a random stream of its own; the depot is a point like any other."""
+    import numpy as np
+
+    from rhumbline.problems.mutate import mutate
+
+    streams = (np.random.default_rng([seed, place]) for place in range(len(xy)))
+    exact = (mutate(points.astype(np.float64), operator, power, rng) for points, rng in zip(xy, streams, strict=True))
+    return np.stack(list(exact)).astype(xy.dtype)

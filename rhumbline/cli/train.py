@@ -92,7 +92,7 @@ def begin(config: TrainConfig, options: argparse.Namespace, out: Path) -> "Itera
         from rhumbline.training import parallel
         from rhumbline.training.run import train
     device = parallel.start(find_device(options.device))
-    if device.index is not None:
+    if device.index is not None:  # pyright: ignore[reportUnnecessaryComparison] (None where the only GPU is meant)
         torch.cuda.set_device(device)  # kernels and collectives go to the current device
     try:
         yield from train(config, device=device, out=out, minutes=options.minutes, resume=options.resume)

@@ -15,21 +15,28 @@ from numba.core.compiler_lock import global_compiler_lock
 NEIGHBOURS = 16  # that a node may be joined to
 TOLERANCE = 1e-10  # of the largest distance: what rounding can feign as a gain
 UNLIMITED = 2**62
+SMALLEST_KICKED = 8  # cities
 
-KERNELS = {"tsp": ("tours", "improve_tour"), "cvrp": ("routes", "improve_routes"), "jssp": ("shops", "improve_shop")}
+KERNELS = {  # module, function and its signature
+    "tsp": ("tours", "improve_tour", "SIGNATURE"),
+    "tsp kicks": ("tours", "kick_tour", "KICK_SIGNATURE"),
+    "cvrp": ("routes", "improve_routes", "SIGNATURE"),
+    "jssp": ("shops", "improve_shop", "SIGNATURE"),
+}
 
 
 @cache
 def kernel(problem: str) -> Callable[..., int]:
     """The compiled moves of a problem: from the cache on disk, or made now and stored there if that is possible."""
-    place, name = KERNELS[problem]
+    place, name, types = KERNELS[problem]
     module: Any = import_module(f"rhumbline.kernels.{place}")
+    signature = getattr(module, types)
     options: dict[str, Any] = {"nogil": True, "error_model": "numpy"}
     with global_compiler_lock:
         try:
-            return njit(module.SIGNATURE, cache=True, **options)(getattr(module, name))
+            return njit(signature, cache=True, **options)(getattr(module, name))
         except Exception:  # no folder can be written, the disk is full, a stored file is damaged: for this process only
-            return njit(module.SIGNATURE, **options)(getattr(module, name))
+            return njit(signature, **options)(getattr(module, name))
 
 
 def nearest(distance: np.ndarray, count: int = NEIGHBOURS) -> np.ndarray:
@@ -64,6 +71,23 @@ def shorter_tour(
         if not moves or made >= most:
             break
     return tour.tolist(), made
+
+
+def kicked_tour(
+    distance: np.ndarray, near: np.ndarray, order: Sequence[int], kicks: int, random: np.ndarray
+) -> tuple[list[int], int]:
+    """A local optimum after so many kicks, never longer, and how many of them helped; `random` is a uint64 above 0."""
+    size = len(order)
+    if size < SMALLEST_KICKED:
+        return list(order), 0
+    tour, place = np.asarray(order, dtype=np.int32), np.empty(size, np.int32)
+    place[tour] = np.arange(size, dtype=np.int32)
+    queue = (np.zeros(size, np.int32), np.zeros(size, np.bool_), np.zeros(2, np.int64))
+    best, segment, scratch = tour.copy(), np.empty(8, np.int32), np.empty(size, np.int32)
+    better = kernel("tsp kicks")(
+        distance, near, tour, place, segment, *queue, tolerance(distance), best, scratch, random, kicks
+    )
+    return best.tolist(), better
 
 
 def shorter_routes(

@@ -5,9 +5,12 @@ the city whose turn it is, all moves that join it to one of its nearest neighbou
 With all other cities as neighbours the end is an optimum of the whole 2-opt and Or-opt neighbourhoods.
 """
 
+import numpy as np
 from numba import njit, types
 
 LONGEST = 3  # cities that Or-opt moves at once
+LONGEST_KICK = 50  # cities in a part that a kick moves
+UNLIMITED = 2**62
 
 step = njit(nogil=True, error_model="numpy", no_cpython_wrapper=True, no_cfunc_wrapper=True)
 
@@ -157,8 +160,69 @@ def improve_tour(distance, near, order, place, segment, queue, waiting, state, t
     return moves
 
 
+improve = step(improve_tour)
+
+
+@step
+def length_of(distance, order):
+    total = distance[order[-1], order[0]]
+    for k in range(len(order) - 1):
+        total += distance[order[k], order[k + 1]]
+    return total
+
+
+@step
+def draw(random, count):
+    """A number below `count`, from a state of 64 bits that must not be 0 (Marsaglia's xorshift)."""
+    x = random[0]
+    x ^= x << np.uint64(13)
+    x ^= x >> np.uint64(7)
+    x ^= x << np.uint64(17)
+    random[0] = x
+    return np.int64(x % np.uint64(count))
+
+
+@step
+def kick(order, place, scratch, queue, waiting, state, random):
+    """Let two neighbouring parts of the tour change places (a double bridge), and wake the six cities at their ends."""
+    size = len(order)
+    longest = min(LONGEST_KICK, size // 3)
+    start, a, b = draw(random, size), 1 + draw(random, longest), 1 + draw(random, longest)
+    for k in range(a + b):
+        scratch[k] = order[wrapped(start + k, size)]
+    for k in range(a + b):
+        put(order, place, wrapped(start + k, size), scratch[(k + a) % (a + b)])
+    wake_around(order, queue, waiting, state, wrapped(start - 1, size))
+    wake_around(order, queue, waiting, state, wrapped(start + b - 1, size))
+    wake_around(order, queue, waiting, state, wrapped(start + a + b - 1, size))
+
+
+def kick_tour(distance, near, order, place, segment, queue, waiting, state, tolerance, best, scratch, random, kicks):
+    """Iterated local search: so many kicks of a local optimum, each improved again and kept unless it is longer.
+
+    `order` and `best` are the same tour before and after; the number of kicks that made it shorter.
+    """
+    shortest, better = length_of(distance, best), 0
+    for _ in range(kicks):
+        kick(order, place, scratch, queue, waiting, state, random)
+        improve(distance, near, order, place, segment, queue, waiting, state, tolerance, UNLIMITED)
+        length = length_of(distance, order)
+        better += length < shortest - tolerance
+        if length <= shortest:
+            shortest = length
+            best[:] = order
+        else:
+            for k in range(len(best)):
+                put(order, place, k, best[k])
+    return better
+
+
 INTS = types.int32[::1]
 SIGNATURE = types.int64(
     types.float64[:, ::1], types.int32[:, ::1], INTS, INTS, INTS, INTS, types.boolean[::1], types.int64[::1],
     types.float64, types.int64,
+)  # fmt: skip
+KICK_SIGNATURE = types.int64(
+    types.float64[:, ::1], types.int32[:, ::1], INTS, INTS, INTS, INTS, types.boolean[::1], types.int64[::1],
+    types.float64, INTS, INTS, types.uint64[::1], types.int64,
 )  # fmt: skip

@@ -98,16 +98,23 @@ class EncoderLayer(nn.Module):
     def forward(self, x: Float[Tensor, "B N D"]) -> Float[Tensor, "B N D"]:
         """Attention among all nodes, then a hidden layer, each with a residual."""
         count, nodes, width = x.shape
-        mixed = self.qkv(x)
-        mixed = mixed.to(torch.promote_types(mixed.dtype, torch.float32))
-        q, k, v = mixed.view(count, nodes, 3, self.heads, -1).permute(2, 0, 3, 1, 4)
-        k = k - k.mean(2, keepdim=True)  # the softmax does not see what all keys share, but rounding and gradients do
-        # In float32 also under autocast: in bfloat16 the gradient of fused attention is biased along directions that the
-        # softmax does not see, and the weights there grow until the policy breaks (docs/training.md, stage 5).
+        q, k, v = self.heads_of(x)
         with torch.autocast(x.device.type, enabled=False):
             mixed = F.scaled_dot_product_attention(q, k, v).transpose(1, 2).reshape(count, nodes, width)
         x = self.norm_attention(x + self.out(mixed))
         return self.norm_hidden(x + self.down(F.relu(self.up(x))))
+
+    def heads_of(self, x: Float[Tensor, "B N D"]) -> tuple[Tensor, Tensor, Tensor]:
+        """Queries, keys and values [B, H, N, C], in float32 also under autocast.
+
+        The softmax does not see what all keys of an instance have in common, but rounding does: in bfloat16, gradients
+        along that direction are noise. The weights there grew until scores reached 10^6 and a layer was lost, and with
+        it the gradients of all layers below (docs/training.md, "What broke the encoder"). So keys are centred.
+        """
+        projected = self.qkv(x)
+        projected = projected.to(torch.promote_types(projected.dtype, torch.float32))
+        q, k, v = projected.view(len(x), x.shape[1], 3, self.heads, -1).permute(2, 0, 3, 1, 4)
+        return q, k - k.mean(2, keepdim=True), v
 
 
 class Encoder(nn.Module):
@@ -136,6 +143,19 @@ def square(width: int) -> nn.Parameter:
     """A projection matrix with torch's usual initial values."""
     bound = width**-0.5
     return nn.Parameter(torch.empty(width, width).uniform_(-bound, bound))
+
+
+@torch.no_grad()
+def attention_ranges(encoder: Encoder, features: Float[Tensor, "B N F"]) -> list[float]:
+    """For each layer the mean spread of a row of attention scores: healthy ones are 5 to 80, hundreds are saturated."""
+    x, spreads = encoder.embed(features), list[float]()
+    for layer in encoder.layers:
+        assert isinstance(layer, EncoderLayer)
+        q, k, _ = layer.heads_of(x)
+        scores = q @ k.transpose(-1, -2) / math.sqrt(q.shape[-1])
+        spreads.append((scores.amax(-1) - scores.amin(-1)).mean().item())
+        x = layer(x)
+    return spreads
 
 
 class PointerDecoder(nn.Module):

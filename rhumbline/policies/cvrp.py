@@ -52,9 +52,12 @@ class CVRPPolicy(RoutingPolicy):
 
     def encode(self, batch: CVRPBatch) -> Memory | Crowd:
         """Tables for all later decoding. Demands are fractions of the capacity, so other capacities look familiar."""
+        return self.decoder.tables(self.encoder(self.features(batch)), batch.capacity)
+
+    def features(self, batch: CVRPBatch) -> Float[Tensor, "B N 3"]:
+        """What the encoder sees of each node."""
         share = batch.demand / batch.capacity[:, None]
-        features = torch.cat([batch.xy, share[..., None]], dim=-1)
-        return self.decoder.tables(self.encoder(features), batch.capacity)
+        return torch.cat([batch.xy, share[..., None]], dim=-1)
 
     def logits(
         self, memory: Memory, shift: Shift, state: CVRPState, allowed: Bool[Tensor, "B R N"]

@@ -118,9 +118,22 @@ class Attention(nn.Module):
 
     def forward(self, x: Float[Tensor, "*X L D"], bias: Tensor) -> Float[Tensor, "*X L D"]:
         """Each of L tokens sees the others; the bias broadcasts to [*X, heads, L, L]."""
-        q, k, v = self.qkv(x).unflatten(-1, (3, self.heads, -1)).transpose(-4, -2).unbind(-3)  # [*X, heads, L, D/heads]
+        q, k, v = trusted(self.qkv(x)).unflatten(-1, (3, self.heads, -1)).transpose(-4, -2).unbind(-3)
+        return self.out(mixed(q, k, v, bias))
+
+
+def trusted(x: Float[Tensor, "*X"]) -> Float[Tensor, "*X"]:
+    """At least float32 where a gradient is wanted: attention's in bfloat16 drives weights apart (docs/training.md)."""
+    return x.to(torch.promote_types(x.dtype, torch.float32)) if torch.is_grad_enabled() else x
+
+
+def mixed(
+    q: Float[Tensor, "*X N L C"], k: Float[Tensor, "*X N L C"], v: Float[Tensor, "*X N L C"], bias: Tensor | float
+) -> Float[Tensor, "*X L D"]:
+    """Attention in the precision of its arguments, also under autocast; heads side by side."""
+    with torch.autocast(q.device.type, enabled=False):
         score = q @ k.transpose(-1, -2) / math.sqrt(q.shape[-1]) + bias
-        return self.out((score.softmax(-1).to(v.dtype) @ v).transpose(-2, -3).flatten(-2))
+        return (score.softmax(-1).to(v.dtype) @ v).transpose(-2, -3).flatten(-2)
 
 
 class OperationLayer(nn.Module):

@@ -13,7 +13,7 @@ from jaxtyping import Bool, Float, Int
 from torch import Tensor, nn
 
 from rhumbline.errors import InputError
-from rhumbline.policies.jssp import NOT, choices, spread
+from rhumbline.policies.jssp import NOT, choices, mixed, spread, trusted
 from rhumbline.policies.space import Box
 from rhumbline.problems.jssp import JSSPBatch
 from rhumbline.problems.jssp_machines import MachinesState
@@ -63,12 +63,14 @@ class Block(nn.Module):
         self.norm_attention, self.norm_hidden = nn.LayerNorm(width), nn.LayerNorm(width)
         self.up, self.down = nn.Linear(width, width), nn.Linear(width, width)
 
-    def forward(self, x: Float[Tensor, "*X L D"], bias: Tensor | None = None) -> Float[Tensor, "*X L D"]:
+    def forward(self, x: Float[Tensor, "*X L D"], bias: Tensor | float = 0.0) -> Float[Tensor, "*X L D"]:
         """Self-attention; the bias broadcasts to [*X, heads, L, L]."""
-        q, k, v = (f(x).unflatten(-1, (self.heads, -1)).transpose(-2, -3) for f in (self.query, self.key, self.value))
-        score = q @ k.transpose(-1, -2) / math.sqrt(q.shape[-1])
-        weight = (score if bias is None else score + bias).softmax(-1)
-        return self.closed(x, (weight.to(v.dtype) @ v).transpose(-2, -3).flatten(-2))
+        query, key, value = (self.split(layer(x)) for layer in (self.query, self.key, self.value))
+        return self.closed(x, mixed(query, key, value, bias))
+
+    def split(self, x: Float[Tensor, "*X L D"]) -> Float[Tensor, "*X N L C"]:
+        """Channels cut into heads."""
+        return trusted(x).unflatten(-1, (self.heads, -1)).transpose(-2, -3)
 
     def to_one(self, x: Float[Tensor, "*X D"], seen: Float[Tensor, "*X D"]) -> Float[Tensor, "*X D"]:
         """Attention of each token to a single one: all weight is on its value."""

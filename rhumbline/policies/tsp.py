@@ -22,7 +22,11 @@ class TSPPolicy(RoutingPolicy):
 
     def encode(self, batch: TSPBatch) -> Memory | Crowd:
         """Tables for all later decoding."""
-        return self.decoder.tables(self.encoder(batch.xy))
+        return self.decoder.tables(self.encoder(self.features(batch)))
+
+    def features(self, batch: TSPBatch) -> Float[Tensor, "B N 2"]:
+        """What the encoder sees of each city."""
+        return batch.xy
 
     def logits(
         self, memory: Memory, shift: Shift, state: TSPState, allowed: Bool[Tensor, "B R N"]

@@ -76,6 +76,7 @@ class Finish:
             baselines.require(self.then, problem)
             if budget.seconds is None:
                 raise InputError(f"{self.then} works for the rest of the seconds, so say how many there are: seconds")
+            baselines.prepare(self.then)
         if self.polish:
             kernels.require_numba("a polish")
             from rhumbline.kernels import local

@@ -151,6 +151,10 @@ class Task:
         assert self.ledger.actions is not None, "nothing has been tried"
         return self.ledger.actions
 
+    def forget(self) -> None:
+        """As if nothing had been tried: a search that follows sees the noise of the first."""
+        self.ledger, self.spare, self.tried = Ledger(), 0, 0
+
     def uniforms(self, count: int) -> Float[Tensor, "B K Z 2"]:
         """Noise for the next `count` latents of each instance; the same whatever else is in the batch."""
         attempt = self.tried + torch.arange(count, device=self.device)

@@ -49,7 +49,7 @@ def test_a_bad_file_among_good_ones_stops_everything(
     rhumb: Run, policy: Path, square: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """All files are read before anything is searched, and the bad one is named."""
-    monkeypatch.setattr(solving, "search", never)
+    monkeypatch.setattr(solving, "complete", never)
     bad = tmp_path / "bad.tsp"
     bad.write_text("DIMENSION : 3\nEDGE_WEIGHT_TYPE : EUC_2D\nNODE_COORD_SECTION\n1 0 0\n2 1 1\nEOF\n")
     done = rhumb("solve", square, bad, "--policy", policy)
@@ -69,7 +69,7 @@ def test_a_folder_that_cannot_be_written_is_found_out_first(
     rhumb: Run, policy: Path, square: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A folder below a file cannot exist: exit 3 before the search."""
-    monkeypatch.setattr(solving, "search", never)
+    monkeypatch.setattr(solving, "complete", never)
     done = rhumb("solve", square, "--policy", policy, "--output", square / "tours")
     message = f"error: {square / 'tours'}: nothing can be written there: Not a directory; choose another folder\n"
     assert (done.exit_code, done.stdout, done.stderr) == (3, "", message)
@@ -79,7 +79,7 @@ def test_a_folder_in_the_place_of_a_tour_is_found_out_first(
     rhumb: Run, policy: Path, square: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """What cannot be replaced is refused before the search, and nothing is left behind."""
-    monkeypatch.setattr(solving, "search", never)
+    monkeypatch.setattr(solving, "complete", never)
     (tmp_path / "out" / "square.tour").mkdir(parents=True)
     done = rhumb("solve", square, "--policy", policy, "--output", tmp_path / "out")
     assert (done.exit_code, done.stdout) == (3, "")
@@ -126,7 +126,7 @@ def test_pictures_without_matplotlib_are_exit_4(
 ) -> None:
     """The missing extra is named before the search begins."""
     monkeypatch.setattr("rhumbline.plots.canvas.find_spec", lambda name: None)
-    monkeypatch.setattr(solving, "search", never)
+    monkeypatch.setattr(solving, "complete", never)
     done = rhumb("solve", square, "--policy", policy, "--plot")
     message = "error: pictures need matplotlib; get it with: pip install 'rhumbline[plots]'\n"
     assert (done.exit_code, done.stdout, done.stderr) == (4, "", message)
@@ -148,7 +148,7 @@ def test_a_search_without_a_tour_is_exit_5(
     rhumb: Run, policy: Path, square: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """No tour at the end of a search is a failure, not an empty success."""
-    monkeypatch.setattr(solving, "search", lambda *_: ([], False))
+    monkeypatch.setattr(solving, "complete", lambda *_: ([], False))
     done = rhumb("solve", square, "--policy", policy, "--quiet")
     assert (done.exit_code, done.stdout, done.stderr) == (5, "", "error: the search ended without a plan\n")
 
@@ -168,7 +168,7 @@ def test_an_interruption_before_any_tour_says_so(
     rhumb: Run, policy: Path, square: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """With nothing found there is nothing to print, and even --quiet says why."""
-    monkeypatch.setattr(solving, "search", lambda *_: ([], True))
+    monkeypatch.setattr(solving, "complete", lambda *_: ([], True))
     done = rhumb("solve", square, "--policy", policy, "--quiet")
     assert (done.exit_code, done.stdout, done.stderr) == (130, "", "interrupted before any plan was found\n")
 
@@ -177,13 +177,13 @@ def test_an_interruption_while_checking_loses_nothing(
     rhumb: Run, policy: Path, square: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Ctrl-C between the search and its result still verifies and prints the tour."""
-    search = solving.search
+    complete = solving.complete
 
     def late(*words: Any) -> None:
-        search(*words)
+        complete(*words)
         raise KeyboardInterrupt
 
-    monkeypatch.setattr(solving, "search", late)
+    monkeypatch.setattr(solving, "complete", late)
     done = rhumb("solve", square, "--policy", policy, "--attempts", 8, "--device", "cpu", "--quiet")
     assert (done.exit_code, done.stderr) == (130, "")
     assert done.stdout.startswith("square  cost ")
@@ -193,6 +193,6 @@ def test_our_own_bugs_keep_their_traceback(
     rhumb: Run, policy: Path, square: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Only what a user can put right is shortened to a line."""
-    monkeypatch.setattr(solving, "search", lambda *_: 1 / 0)
+    monkeypatch.setattr(solving, "complete", lambda *_: 1 / 0)
     done = rhumb("solve", square, "--policy", policy, "--quiet")
     assert (done.exit_code, type(done.exception)) == (1, ZeroDivisionError)

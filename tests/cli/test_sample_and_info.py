@@ -47,10 +47,27 @@ def test_samples_can_be_solved(rhumb: Run, policy: Path, tmp_path: Path) -> None
     assert [json.loads(line)["name"] for line in done.stdout.splitlines()] == [f"s-000{i}" for i in (1, 2, 3, 4)]
 
 
+@pytest.mark.parametrize("problem", ["tsp", "cvrp"])
+def test_samples_can_be_mutated(rhumb: Run, tmp_path: Path, problem: str) -> None:
+    """Power 0 gives the uniform instances themselves; at power 1 all points lie on one line, the depot too."""
+    for name, words in {"plain": [], "zero": ["--power", 0], "one": ["--power", 1]}.items():
+        mutation = ["--mutate", "axis", *words] if words else []
+        out = tmp_path / f"{name}.safetensors"
+        assert rhumb("sample", problem, "--size", 9, "--count", 4, *mutation, "--out", out).exit_code == 0
+    plain, zero, one = (
+        [i.plane for i in load_dataset(tmp_path / f"{n}.safetensors")] for n in ("plain", "zero", "one")
+    )
+    np.testing.assert_array_equal(plain, zero)
+    assert all((points == points[0]).all(axis=0).any() for points in one)
+
+
 @pytest.mark.parametrize(
     ("words", "code"),
     [
         (["tsp"], 2),
+        (["tsp", "--power", 0.5, "--out", "a.safetensors"], 2),
+        (["tsp", "--mutate", "cluster", "--power", 1.5, "--out", "a.safetensors"], 2),
+        (["tsp", "--mutate", "clutser", "--out", "a.safetensors"], 3),
         (["tsp", "--out", "a.tsp"], 2),
         (["vrp", "--out", "a.safetensors"], 2),
         (["tsp", "--count", 0, "--out", "a.safetensors"], 2),

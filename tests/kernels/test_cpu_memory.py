@@ -64,9 +64,9 @@ def test_instances_are_encoded_in_groups(make_batch, policy, monkeypatch, encode
 
 
 def test_usual_chunks_are_small() -> None:
-    """On a CPU a tensor of [rollouts, steps] stays below 16 MiB even in int64, and encoding below half a GiB."""
+    """On a CPU a tensor of [rollouts, steps] stays within 16 MiB even in int64, and encoding below 2 GiB."""
     assert decoding.CHUNK_ELEMENTS["cpu"] * 8 <= 16 << 20
-    assert decoding.ENCODED_STEPS["cpu"] * 7_000 <= 1 << 29
+    assert decoding.ENCODED_STEPS["cpu"] * 20_000 < 2 << 30  # measured: 1.2 GiB at 65,536
 
 
 def limited(construct, most: int, asked: list[int]):

@@ -5,12 +5,15 @@ from types import SimpleNamespace
 
 import numpy as np
 import pytest
+import torch
 
 from rhumbline import baselines, kernels
 from rhumbline.api import solve
 from rhumbline.errors import InputError, MissingExtra, RhumbError
 from rhumbline.kernels import local
-from rhumbline.problems.cvrp import CVRPInstance, Routes
+from rhumbline.policies.attention import Architecture
+from rhumbline.policies.cvrp import CVRPPolicy
+from rhumbline.problems.cvrp import CVRPInstance, Routes, from_arrays
 from rhumbline.problems.tsp import TSP, Tour, TSPInstance
 from rhumbline.search import finish as finishing
 from rhumbline.search import run
@@ -339,8 +342,8 @@ def test_solvers_need_seconds_a_problem_and_a_package(policy, monkeypatch) -> No
     """What cannot work is refused before the search, with what to do."""
     for options, error, words in (
         ({"then": "lkh", "attempts": 5}, InputError, "so say how many there are: seconds"),
-        ({"then": "gurobi", "seconds": 5.0}, InputError, "'gurobi' is no solver; known: lkh, pyvrp, cpsat"),
-        ({"then": "cpsat", "seconds": 5.0}, InputError, "cpsat solves jssp, not tsp; use lkh or pyvrp"),
+        ({"then": "gurobi", "seconds": 5.0}, InputError, "'gurobi' is no solver; known: ils, lkh, pyvrp, cpsat"),
+        ({"then": "cpsat", "seconds": 5.0}, InputError, "cpsat solves jssp, not tsp; use ils or lkh or pyvrp"),
     ):
         with pytest.raises(error, match=words):
             solve(ROUNDED, policy=policy, **options)
@@ -406,3 +409,23 @@ def test_fleet_limits(monkeypatch) -> None:
     assert unmet is not None
     assert "2 vehicles" in unmet
     assert "7 attempts" in unmet
+
+
+def test_routes_go_through_all_phases(solver) -> None:
+    """Vehicle routes are pooled, polished, handed over and warm starts as tours are."""
+    rng = np.random.default_rng(0)
+    instance = from_arrays(rng.random(2), rng.random((20, 2)), rng.integers(1, 10, 20), 30)
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(0)
+        untrained = CVRPPolicy(Architecture(32, 2, 1, 32, 4)).requires_grad_(False)
+    solver.work = lambda instance, plans: plans[0]
+    options = {"policy": untrained, "strategy": Sampling(population=4), "attempts": 8}
+    (solution,) = solve(instance, seconds=60.0, polish=True, top=3, then="pyvrp", **options)
+    for candidate in (solution, *solution.others):
+        candidate.plan.check(instance)
+        assert candidate.cost == candidate.plan.cost(instance)
+    assert solution.polish.after < solution.polish.before
+    assert (solution.phase, len(solution.others)) == ("polish", 2)
+    assert 1 < len(solver.calls[0][2]) <= finishing.HANDED
+    (warm,) = solve(instance, warm_start=solution.plan, **options)
+    assert (warm.plan, warm.phase) == (solution.plan, "warm start")

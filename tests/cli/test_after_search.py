@@ -133,7 +133,7 @@ def test_then_reports_its_phase(solve: Run, tsp: Run, monkeypatch: pytest.Monkey
 def test_wrong_usage(solve: Run, square: Path) -> None:
     """Unknown solvers, solvers without seconds, and impossible numbers are wrong usage: exit code 2."""
     for words, message in (
-        (("--then", "gurobi", "--seconds", 1), "'gurobi' is not known; known: lkh, pyvrp, cpsat"),
+        (("--then", "gurobi", "--seconds", 1), "'gurobi' is not known; known: ils, lkh, pyvrp, cpsat"),
         (("--then", "lkh"), "it takes the second half of the --seconds"),
         (("--top", 0), "Invalid value for '--top'"),
     ):
@@ -151,4 +151,4 @@ def test_what_is_missing(solve: Run, square: Path, monkeypatch: pytest.MonkeyPat
     done = solve(square, "--polish")
     assert (done.exit_code, "pip install 'rhumbline[cpu]'" in done.stderr) == (4, True)
     done = solve(square, "--then", "cpsat", "--seconds", 1)
-    assert (done.exit_code, "cpsat solves jssp, not tsp; use lkh or pyvrp" in done.stderr) == (3, True)
+    assert (done.exit_code, "cpsat solves jssp, not tsp; use ils or lkh or pyvrp" in done.stderr) == (3, True)

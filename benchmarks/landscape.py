@@ -1,0 +1,44 @@
+"""Pictures of a two-dimensional latent space: cost of each latent for one instance and for eight, with a search's path.
+
+    rhumb train recipes/tsp100-latent.toml --set policy.latent=2 --set init=tsp100-single --minutes 30 --out runs/plane
+    python benchmarks/landscape.py --policy runs/plane/policy.safetensors --set tsp150 --out docs/landscape
+
+Writes OUT-1.png (the first instance) and OUT-8.png (all). 181 x 181 latents are the paper's 32,000 and want a GPU.
+"""
+
+import argparse
+from pathlib import Path
+
+from rhumbline.api import find_device, policy_for, tasks
+from rhumbline.bench.landscape import landscapes
+from rhumbline.plots.canvas import save
+from rhumbline.plots.latent import draw_landscapes
+from rhumbline.problems.standard import tsp_set
+from rhumbline.problems.tsp import TSPInstance
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser()
+    parser.add_argument("--policy", required=True)
+    parser.add_argument("--set", default="tsp150")
+    parser.add_argument("--instances", type=int, default=8)
+    parser.add_argument("--points", type=int, default=181, help="of the grid along each axis")
+    parser.add_argument("--generations", type=int, default=33)
+    parser.add_argument("--device", default="auto")
+    parser.add_argument("--out", type=Path, default=Path("out/landscape"))
+    args = parser.parse_args()
+    xy = tsp_set(args.set)[: args.instances]
+    instances = [TSPInstance(f"{args.set}-{i + 1}", "EXACT_2D", xy=x) for i, x in enumerate(xy)]
+    policy, device = policy_for(args.policy, "tsp"), find_device(args.device)
+    args.out.parent.mkdir(parents=True, exist_ok=True)
+    found = []
+    for _, task in tasks(instances, {"tsp": policy}, seed=0, device=device, engine="auto"):
+        found += landscapes(task, args.points, args.generations)
+    for some in (found[:1], found):
+        path = args.out.with_name(f"{args.out.name}-{len(some)}.png")
+        save(path, draw_landscapes(some))
+        print(path)
+
+
+if __name__ == "__main__":
+    main()

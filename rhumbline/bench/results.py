@@ -1,0 +1,165 @@
+"""Results on disk: one JSON object per line, appended as soon as it is measured. Nothing is ever rewritten."""
+
+import json
+import os
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import asdict, dataclass, fields
+from pathlib import Path
+from typing import Any
+
+from rhumbline.errors import InputError
+from rhumbline.formats.atomic import reason
+
+Warn = Callable[[str], None]
+Key = tuple[str, str, str, int]  # method, set, instance, seed
+
+
+@dataclass(frozen=True)
+class Origin:
+    """What all lines of a file have in common; lines of another origin are never mixed in."""
+
+    suite: str
+    suite_hash: str
+    commit: str
+    machine: str
+
+
+@dataclass(frozen=True)
+class Result:
+    """One instance solved by one method with one seed. The plan was checked and priced on the host."""
+
+    suite: str
+    suite_hash: str
+    commit: str
+    machine: str
+    set: str
+    set_hash: str
+    method: str
+    instance: str
+    seed: int
+    problem: str
+    size: int  # nodes
+    cost: float
+    reference: float | None  # the cost that the gap is measured against ...
+    referee: str  # ... and who made it
+    attempts: int | None
+    seconds: float  # wall time of all instances that were solved together
+    together: int  # how many those were
+    hardware: str
+    solver: str  # strategy or program, with version and settings
+    budget: str
+    versions: Mapping[str, str]
+    when: str
+    trace: Sequence[Sequence[float]] = ()  # attempts, seconds, best cost so far, best of the latest step
+    paper: float | None = None  # published gap, a fraction
+    power: float | None = None  # of the mutation of the set
+    category: str = ""
+    family: str = ""
+
+    @property
+    def key(self) -> Key:
+        """What it is a measurement of."""
+        return self.method, self.set, self.instance, self.seed
+
+    @property
+    def gap(self) -> float | None:
+        """Distance to the reference as a fraction of it."""
+        return None if not self.reference else self.cost / self.reference - 1.0
+
+
+NAMES = tuple(f.name for f in fields(Result))
+REQUIRED = NAMES[: NAMES.index("trace")]
+
+
+def read_results(path: str | Path, warn: Warn) -> list[Result]:
+    """All lines of a file of one origin; a half-written last line is dropped with a warning."""
+    results, _ = scan(Path(path), warn)
+    for number, result in enumerate(results, 1):
+        refuse_strangers(Path(path), number, result, results[0])
+    return results
+
+
+def scan(path: Path, warn: Warn) -> tuple[list[Result], int]:
+    """The results of a file, and how many of its bytes hold whole lines."""
+    try:
+        content = path.read_bytes()
+    except OSError as error:
+        raise InputError.at(path, None, f"cannot be read: {reason(error)}") from error
+    rows = content.split(b"\n")
+    results, good = list[Result](), 0
+    for number, row in enumerate(rows, 1):
+        last = number == len(rows)
+        if not row and last:
+            break
+        try:
+            results.append(parse(row))
+        except ValueError as error:
+            if not last:
+                raise InputError.at(
+                    path, number, f"is not a result line ({error}); remove it or use a fresh file"
+                ) from error
+            warn(f"{path}:{number}: the last line was cut off in the middle; it is dropped")
+            break
+        good += len(row) + (not last)
+    return results, good
+
+
+def parse(row: bytes) -> Result:
+    """The result in a line; `ValueError` says what is wrong."""
+    table = json.loads(row)
+    if not isinstance(table, dict):
+        raise ValueError("not a JSON object")
+    wrong = [n for n in REQUIRED if n not in table] + [n for n in table if n not in NAMES]
+    if wrong:
+        raise ValueError(f"'{wrong[0]}' is {'unknown' if wrong[0] in table else 'missing'}")
+    return Result(**table)
+
+
+def refuse_strangers(path: Path, number: int, result: Result, origin: Origin | Result) -> None:
+    """Raise unless a line is of an origin."""
+    words = {"suite_hash": "another suite", "commit": "another commit", "machine": "another machine"}
+    for name, other in words.items():
+        found, wanted = getattr(result, name), getattr(origin, name)
+        if found != wanted:
+            both = f"{found} (suite {result.suite}), not {wanted} (suite {origin.suite})"
+            found_is = both if name == "suite_hash" else f"{found}, not {wanted}"
+            raise InputError.at(
+                path, number, f"is a result of {other}: {found_is}; results are not mixed, use another file"
+            )
+
+
+def resume(path: Path, origin: Origin, digests: Mapping[str, str], warn: Warn) -> dict[Key, Result]:
+    """What a file holds already, its half-written end cut off; refused if it is of another origin."""
+    if not path.exists():
+        return {}
+    results, good = scan(path, warn)
+    for number, result in enumerate(results, 1):
+        refuse_strangers(path, number, result, origin)
+        if digests.get(result.set, result.set_hash) != result.set_hash:
+            message = (
+                f"set '{result.set}' had other instances or references then; results are not mixed, use another file"
+            )
+            raise InputError.at(path, number, message)
+    with path.open("r+b") as file:
+        file.truncate(good)
+        file.seek(max(0, good - 1))
+        if good and file.read(1) != b"\n":
+            file.write(b"\n")
+    return {result.key: result for result in results}
+
+
+def append(path: Path, results: Iterable[Result]) -> None:
+    """Add lines and make sure that they are on the disk."""
+    text = "".join(json.dumps(asdict(r)) + "\n" for r in results)
+    try:
+        with path.open("a", encoding="utf-8") as file:
+            file.write(text)
+            file.flush()
+            os.fsync(file.fileno())
+    except OSError as error:
+        raise InputError.at(path, None, f"cannot be written: {reason(error)}") from error
+
+
+def origin_facts(origin: Origin) -> dict[str, Any]:
+    """The origin as fields of a result."""
+    return asdict(origin)

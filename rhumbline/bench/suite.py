@@ -1,0 +1,158 @@
+"""Suites: TOML tables that say what is solved, by whom, with which seeds and budgets. Unknown keys are errors."""
+
+import json
+import tomllib
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from fnmatch import fnmatch
+from hashlib import sha256
+from pathlib import Path
+from typing import Any
+
+from rhumbline.errors import InputError
+from rhumbline.search.run import Budget
+from rhumbline.training.config import build
+
+KEYS = ("name", "seeds", "set", "method")
+
+
+@dataclass(frozen=True)
+class SetSpec:
+    """Instances by recipe and checksum, or by files."""
+
+    name: str
+    problem: str
+    recipe: str = ""  # "uniform", "mutated" or the name of a standard set
+    sha256: str = ""  # first 32 hex digits, over the bytes of everything the recipe draws; of files if wanted
+    size: int = 100  # uniform, mutated: cities or customers
+    count: int = 0  # uniform, mutated: how many are drawn
+    seed: int = 0  # uniform, mutated
+    power: float | None = None  # mutated
+    first: int | None = None  # how many are used; all if not given
+    files: str = ""  # a pattern such as $TSPLIB/*.tsp, relative to the suite; $NAME is a folder the user gives
+    reference: str = ""  # an .npz file with the costs that gaps are measured against, relative to the suite
+    category: str = ""  # an axis of the radar picture
+
+    def __post_init__(self) -> None:
+        if bool(self.recipe) == bool(self.files):
+            raise InputError(f"set '{self.name}': give either a recipe or files")
+        if self.first is not None and self.first < 1:
+            raise InputError(f"set '{self.name}': first is {self.first}; expected at least 1")
+
+
+@dataclass(frozen=True)
+class Method:
+    """How instances are solved: by a policy and a search strategy, or by a classical solver."""
+
+    name: str
+    solver: str = "policy"  # or a name in `baselines.BASELINES`
+    strategy: str = "cmaes"  # policy: a name in `search.STRATEGIES`
+    policy: str = ""  # policy: a shipped name or a path, {problem} in it is filled in; by problem if not given
+    settings: Mapping[str, Any] = field(default_factory=dict[str, Any])  # of the strategy or the solver
+    attempts: int | None = None  # policy: per instance
+    seconds: float | None = None  # per instance; instances solved together share the sum
+    augment: int = 1  # policy: symmetric copies that share the attempts
+    together: int = 0  # policy: instances solved at once; 0 is what memory allows, on a CPU 8
+    sets: str = "*"  # patterns of set names, divided by spaces
+    paper: Mapping[str, Any] = field(default_factory=dict[str, Any])  # published gaps in %, by set
+    family: str = ""  # methods of one family are points of one curve over time
+
+    def __post_init__(self) -> None:
+        if self.solver == "policy" or self.seconds is not None or self.attempts is not None:
+            self.budget(1)
+        if self.together < 0 or self.augment < 1:
+            raise InputError(f"method '{self.name}': expected together of at least 0 and augment of at least 1")
+
+    def budget(self, instances: int) -> Budget:
+        """What this many instances together may spend."""
+        try:
+            return Budget(self.attempts, None if self.seconds is None else self.seconds * instances)
+        except InputError as error:
+            raise InputError(f"method '{self.name}': {error}") from error
+
+    def wants(self, name: str) -> bool:
+        """Whether a set is meant for this method."""
+        return any(fnmatch(name, pattern) for pattern in self.sets.split())
+
+    @property
+    def spent(self) -> str:
+        """The budget in words; of a solver without one, its settings."""
+        parts = [f"{self.attempts:,} attempt{'s' if self.attempts > 1 else ''}"] if self.attempts else []
+        parts += [f"{self.seconds:g} s"] if self.seconds else []
+        return " or ".join(parts) or ", ".join(f"{n} {v}" for n, v in self.settings.items()) or "until it ends"
+
+
+@dataclass(frozen=True)
+class Suite:
+    """A whole suite; `digest` changes with whatever could change results, not with comments."""
+
+    name: str
+    sets: tuple[SetSpec, ...]
+    methods: tuple[Method, ...]
+    seeds: tuple[int, ...]
+    digest: str
+    folder: Path
+
+    def chosen(self, only: Sequence[str]) -> tuple[tuple[SetSpec, ...], tuple[Method, ...]]:
+        """Sets and methods that patterns name; those of a kind that no pattern names are all meant."""
+        for pattern in only:
+            if not any(fnmatch(x.name, pattern) for x in (*self.sets, *self.methods)):
+                known = ", ".join(x.name for x in (*self.sets, *self.methods))
+                raise InputError(f"--only {pattern}: no such set or method in suite '{self.name}'; known: {known}")
+        sets = tuple(s for s in self.sets if any(fnmatch(s.name, p) for p in only))
+        methods = tuple(m for m in self.methods if any(fnmatch(m.name, p) for p in only))
+        return sets or self.sets, methods or self.methods
+
+
+def read_suite(path: str | Path) -> Suite:
+    """The suite in a file."""
+    path = Path(path)
+    try:
+        tables = tomllib.loads(path.read_text(encoding="utf-8"))
+    except FileNotFoundError as error:
+        raise InputError(f"{path}: no such suite; those of the project are in the folder suites") from error
+    except (OSError, UnicodeDecodeError, tomllib.TOMLDecodeError) as error:
+        raise InputError(f"{path}: not a readable TOML suite ({error})") from error
+    return suite_of(tables, path)
+
+
+def suite_of(tables: Mapping[str, Any], path: Path) -> Suite:
+    """A suite from its tables, each key checked."""
+    unknown = sorted(set(tables) - set(KEYS))
+    if unknown:
+        raise InputError(f"{path}: unknown key '{unknown[0]}'; known here: {', '.join(KEYS)}")
+    return Suite(
+        name=str(tables.get("name", path.stem)),
+        sets=tuple(build(SetSpec, t, f"{path}: [[set]] {i}") for i, t in enumerate(entries(tables, "set", path), 1)),
+        methods=tuple(
+            build(Method, t, f"{path}: [[method]] {i}") for i, t in enumerate(entries(tables, "method", path), 1)
+        ),
+        seeds=seeds_of(tables.get("seeds", [0]), path),
+        digest=sha256(json.dumps(tables, sort_keys=True).encode()).hexdigest()[:16],
+        folder=path.parent,
+    )
+
+
+def entries(tables: Mapping[str, Any], kind: str, path: Path) -> list[Mapping[str, Any]]:
+    """The tables of a kind: some, each with a name of its own."""
+    found = tables.get(kind)
+    if not isinstance(found, list) or not found or not all(isinstance(t, Mapping) for t in found):
+        raise InputError(f"{path}: expected at least one [[{kind}]]")
+    required = ("name", "problem") if kind == "set" else ("name",)
+    for place, table in enumerate(found, 1):
+        missing = [key for key in required if key not in table]
+        if missing:
+            raise InputError(f"{path}: [[{kind}]] {place} has no {missing[0]}")
+    names = [t["name"] for t in found]
+    twice = [n for n in names if names.count(n) > 1]
+    if twice:
+        raise InputError(f"{path}: two [[{kind}]] are called '{twice[0]}'")
+    return found
+
+
+def seeds_of(seeds: Any, path: Path) -> tuple[int, ...]:
+    """Whole numbers, each once."""
+    whole = isinstance(seeds, list) and all(isinstance(s, int) and not isinstance(s, bool) and s >= 0 for s in seeds)
+    if not whole or not seeds or len(set(seeds)) < len(seeds):
+        raise InputError(f"{path}: seeds is {seeds!r}; expected a list of different whole numbers such as [0, 1, 2]")
+    return tuple(seeds)

@@ -1,0 +1,116 @@
+"""The work of `rhumb bench` and `rhumb report`: progress on stderr, paths and tables on stdout."""
+
+import time
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+
+import numpy as np
+
+from rhumbline.bench.reference import make_references
+from rhumbline.bench.report import FORMATS, duration, markdown, put_into
+from rhumbline.bench.results import Result, read_results
+from rhumbline.bench.run import Options, Standing, run
+from rhumbline.bench.suite import read_suite
+from rhumbline.cli.ending import emit, say
+from rhumbline.cli.outputs import ready
+from rhumbline.errors import InputError
+from rhumbline.formats.atomic import read_bytes, write_text
+
+RESULTS = Path("results")  # not in the repository
+PAUSE = 5.0  # seconds between two lines of progress
+
+
+def folders_of(words: Sequence[str]) -> dict[str, str]:
+    """Folders by name."""
+    for word in words:
+        name, _, folder = word.partition("=")
+        if not name or not folder:
+            raise InputError(f"--folder {word}: expected NAME=DIR, for example TSPLIB=instances/tsplib")
+    return {word.partition("=")[0]: word.partition("=")[2] for word in words}
+
+
+def run_suite(path: Path, out: Path | None, options: Options, quiet: bool) -> int:
+    """Run a suite and print where its results are."""
+    suite = read_suite(path)
+    file = out or RESULTS / f"{suite.name}.jsonl"
+    ready(file.parent)
+    for text in told(run(suite, file, options, warn), quiet):
+        say(text)
+    emit(str(file))
+    return 0
+
+
+def told(standings: Iterator[Standing], quiet: bool) -> Iterator[str]:
+    """Lines of progress, not more often than anybody reads them."""
+    due, left, latest = 0.0, None, ()
+    for standing in standings:
+        left = standing.left if standing.left is not None else left
+        latest = standing.latest or latest
+        finished = standing.done == standing.total
+        if not quiet and (time.monotonic() >= due or finished) and (standing.latest or not latest or finished):
+            yield progress_text(standing, latest, left)
+            due = time.monotonic() + PAUSE
+
+
+def progress_text(standing: Standing, latest: Sequence[Result], left: float | None) -> str:
+    """How far it is, what was found last, and how long it will take."""
+    parts = [f"{standing.done:,} of {standing.total:,}"]
+    if latest:
+        gaps = [r.gap for r in latest if r.gap is not None]
+        cost = f"cost {np.mean([r.cost for r in latest]):,.4f}"
+        parts += [latest[0].set, latest[0].method, cost + (f", gap {np.mean(gaps):.2%}" if gaps else "")]
+    if left is not None and standing.done < standing.total:
+        parts.append(f"about {duration(left)} left")
+    return "   ".join(parts)
+
+
+def warn(text: str) -> None:
+    """A warning on stderr."""
+    say(f"warning: {text}")
+
+
+def run_references(path: Path, options: Options, seconds: float | None, quiet: bool) -> int:
+    """Make the references of a suite's sets and print where they are."""
+    due = time.monotonic() + PAUSE
+    for file, done, total in make_references(read_suite(path), options, seconds):
+        if not quiet and time.monotonic() >= due:
+            say(f"{file}: {done:,} of {total:,}")
+            due = time.monotonic() + PAUSE
+        if done == total:
+            emit(str(file))
+    return 0
+
+
+def show_report(files: Sequence[Path], kind: str, plots: Path | None, into: Path | None) -> int:
+    """Print the tables of result files or put them into a page, and draw what can be drawn of them."""
+    if plots:
+        from rhumbline.plots import require_matplotlib
+
+        require_matplotlib()
+        ready(plots)
+    results = [result for file in files for result in read_results(file, warn)]
+    if not results:
+        raise InputError(f"{files[0]}: holds no results; run `rhumb bench` first")
+    if into:
+        emit(str(renewed(into, results)))
+    else:
+        emit(FORMATS[kind](results).rstrip("\n"))
+    if plots:
+        from rhumbline.bench.figures import draw_all
+
+        for path in draw_all(results, plots):
+            say(f"-> {path}")
+    return 0
+
+
+def renewed(path: Path, results: Sequence[Result]) -> Path:
+    """A page with the tables of each suite between its marks."""
+    page = read_bytes(path).decode("utf-8", errors="replace")
+    for suite in dict.fromkeys(r.suite for r in results):
+        changed = put_into(page, suite, markdown([r for r in results if r.suite == suite]))
+        if changed is None:
+            marks = f"'<!-- suite: {suite} -->' and '<!-- end: {suite} -->'"
+            raise InputError.at(path, None, f"has no place for suite '{suite}'; write {marks} where its tables belong")
+        page = changed
+    write_text(path, page)
+    return path

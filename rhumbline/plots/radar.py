@@ -1,0 +1,40 @@
+"""A radar of categories: how methods compare on each, from the worst (0) to the best (1)."""
+
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from rhumbline.plots.canvas import INK, PAPER, new_figure
+from rhumbline.plots.curves import colours
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
+
+def draw_radar(categories: Sequence[str], scores: Mapping[str, Sequence[float]], title: str = "") -> "Figure":
+    """A closed line for each method over all categories."""
+    figure = new_figure(7.4, 5.4)
+    axes = figure.add_subplot(projection="polar")
+    angles = np.linspace(0.0, 2.0 * np.pi, len(categories), endpoint=False)
+    chosen = colours(list(scores))
+    for label, values in scores.items():
+        round_ = [*values, values[0]]
+        axes.plot(
+            [*angles, angles[0]], round_, color=chosen[label], linewidth=1.8, label=label, marker="o", markersize=4
+        )
+        axes.fill([*angles, angles[0]], round_, color=chosen[label], alpha=0.08, linewidth=0)
+    axes.set(
+        theta_offset=np.pi / 2, theta_direction=-1, ylim=(0.0, 1.05), yticks=[0.25, 0.5, 0.75, 1.0], facecolor=PAPER
+    )
+    axes.set_yticklabels(["", "0.5", "", "best"], fontsize=7, color=INK)
+    axes.set_xticks(angles, list(categories), color=INK)
+    for text, side in zip(axes.get_xticklabels(), np.sin(angles), strict=True):  # labels grow away from the circle
+        text.set_horizontalalignment("left" if side > 0.1 else "right" if side < -0.1 else "center")
+    axes.tick_params(axis="x", pad=6)
+    axes.spines["polar"].set_visible(False)
+    axes.grid(color=INK, alpha=0.15)
+    figure.legend(loc="outside right upper", frameon=False, fontsize=9)
+    if title:
+        figure.suptitle(title, color=INK, fontsize=12, x=0.01, ha="left", parse_math=False)
+    return figure

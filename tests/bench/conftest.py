@@ -1,0 +1,40 @@
+"""Small suites that run in a second."""
+
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+import torch
+from tiny_suites import METHODS, SET
+
+from rhumbline.bench.suite import Suite, read_suite
+from rhumbline.checkpoint import About, save
+from rhumbline.policies.attention import Architecture
+from rhumbline.policies.tsp import TSPPolicy
+
+
+@pytest.fixture(scope="session")
+def policy(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A checkpoint that has learnt nothing but behaves like one."""
+    path = tmp_path_factory.mktemp("policy") / "tiny.safetensors"
+    with torch.random.fork_rng(devices=[]):
+        torch.random.default_generator.manual_seed(3)
+        save(path, TSPPolicy(Architecture(16, 2, 1, 16, 4)), About("tsp", 20, 7))
+    return path
+
+
+@pytest.fixture
+def write(tmp_path: Path, policy: Path) -> Callable[..., Path]:
+    """Writes a suite: by default one set of four instances and two methods."""
+
+    def make(text: str = SET + METHODS, name: str = "small") -> Path:
+        path = tmp_path / f"{name}.toml"
+        path.write_text(text.replace("{policy}", str(policy)))
+        return path
+
+    return make
+
+
+@pytest.fixture
+def suite(write: Callable[..., Path]) -> Suite:
+    return read_suite(write())

@@ -1,0 +1,54 @@
+"""Landscapes of a two-dimensional latent space."""
+
+from collections.abc import Callable
+
+import numpy as np
+import pytest
+import torch
+
+from rhumbline.bench.landscape import grid_costs, landscapes, walk
+from rhumbline.errors import InputError
+from rhumbline.policies.tsp import TSPPolicy
+from rhumbline.problems.tsp import TSP, TSPInstance
+from rhumbline.search.run import Task, make_task
+
+Maker = Callable[..., list[TSPInstance]]
+
+
+@pytest.fixture
+def task(make_policy: Callable[..., TSPPolicy], make_instances: Maker) -> Task:
+    return make_task(TSP(), make_policy(latent=2), make_instances(2, 8, scale=10.0), engine="torch")
+
+
+def test_each_point_is_the_best_greedy_tour_of_its_latent(task: Task) -> None:
+    """A point of the grid equals a greedy rollout with that latent, in the instance's own units; x runs along rows."""
+    first, second = landscapes(task, 5, 3)
+    assert (first.name, second.name, first.cost.shape) == ("random-0", "random-1", (5, 5))
+    np.testing.assert_allclose(first.axis, [-1.5, -0.75, 0.0, 0.75, 1.5])
+    task.forget()
+    alone = task.rollout(torch.tensor([0.75, -1.5]).expand(2, 1, 2), 0.0).cost.amin((1, 2)) * task.batch.scale
+    assert [first.cost[0, 3], second.cost[0, 3]] == pytest.approx(alone.tolist())
+    assert len(np.unique(first.cost)) > 1
+
+
+def test_the_path_begins_in_the_middle_and_moves(task: Task) -> None:
+    """The only component starts near the centre with deviation 1; every generation moves it."""
+    means, deviation = walk(task, 4)
+    assert (means.shape, deviation.shape) == ((4, 2, 2), (4, 2))
+    assert np.abs(means[0]).max() < 0.05
+    np.testing.assert_allclose(deviation[0], 1.0)
+    assert (np.abs(np.diff(means, axis=0)).max(axis=(1, 2)) > 0).all()
+
+
+def test_the_grid_costs_nothing_of_the_search(task: Task) -> None:
+    """A walk after a grid is the same as without one: both start with a fresh ledger."""
+    alone, _ = walk(task, 3)
+    grid_costs(task, torch.zeros(4, 2))
+    np.testing.assert_array_equal(walk(task, 3)[0], alone)
+
+
+def test_other_dimensions_are_refused(make_policy: Callable[..., TSPPolicy], make_instances: Maker) -> None:
+    """A plane can be drawn, sixteen dimensions cannot."""
+    task = make_task(TSP(), make_policy(latent=4), make_instances(1, 6), engine="torch")
+    with pytest.raises(InputError, match="needs a policy with 2 latent dimensions, this one has 4"):
+        landscapes(task, 3, 1)

@@ -1,0 +1,95 @@
+"""Tables are a pure function of the lines: the files in `golden` are what they must be."""
+
+import csv
+import io
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from rhumbline.bench.report import FORMATS, by_instance, duration, put_into, rows
+from rhumbline.bench.results import Result, read_results
+
+GOLDEN = Path(__file__).parent / "golden"
+RESULTS = read_results(GOLDEN / "results.jsonl", print)
+A = next(r for r in RESULTS if r.method == "A")
+
+
+@pytest.mark.parametrize(("kind", "ending"), [("md", "md"), ("csv", "csv"), ("latex", "tex")])
+def test_tables_are_what_they_were(kind: str, ending: str) -> None:
+    """Ten lines of two sets, three methods, two seeds: the whole text, to the letter."""
+    assert FORMATS[kind](RESULTS) == (GOLDEN / f"table.{ending}").read_text(encoding="utf-8")
+
+
+def test_a_row_worked_by_hand() -> None:
+    """Gaps of 10 %, 20 % and 30 % have the mean 20 % and, with a deviation of 10 points, ± 1.96 x 10 / sqrt(3)."""
+    some = [replace(A, instance=str(k), reference=10.0, cost=10.0 + k, seconds=6.0, together=3) for k in (1, 2, 3)]
+    (row,) = rows(some)
+    assert (row.n, row.cost) == (3, 12.0)
+    half = 1.96 * 0.1 / 3**0.5
+    assert row.gap == pytest.approx(0.2)
+    assert (row.low, row.high) == (pytest.approx(0.2 - half), pytest.approx(0.2 + half))
+    assert (row.seconds, row.total) == (2.0, 6.0)
+
+
+def test_seeds_of_an_instance_are_no_sample() -> None:
+    """Repeating every instance with another seed and the same outcome does not narrow the interval."""
+    some = [replace(A, instance=str(k), reference=10.0, cost=10.0 + k) for k in (1, 2, 3)]
+    (one,), (two,) = rows(some), rows([*some, *(replace(r, seed=9) for r in some)])
+    assert (one.gap, one.low, one.n, one.seeds) == (two.gap, two.low, two.n, two.seeds - 1)
+
+
+def test_without_a_reference_there_is_no_gap() -> None:
+    """One instance without a reference spoils the mean gap of its row, and one instance has no interval."""
+    some = [replace(A, instance=str(k), reference=10.0 if k else None) for k in (0, 1)]
+    assert (rows(some)[0].gap, rows(some)[0].low) == (None, None)
+    (row,) = rows(some[1:])
+    assert row.gap is not None
+    assert row.low is None
+
+
+def test_hardware_and_commits_are_not_mixed() -> None:
+    """The same method on other hardware, or of other code, is another row."""
+    some = [A, replace(A, hardware="abacus"), replace(A, commit="decaf")]
+    assert [(r.hardware, r.commit) for r in rows(some)] == [(x.hardware, x.commit) for x in some]
+
+
+def test_numbers_of_a_csv_are_not_rounded() -> None:
+    """Whoever computes with them gets the means to the last bit."""
+    first = next(csv.DictReader(io.StringIO(FORMATS["csv"](RESULTS))))
+    mine = [r for r in RESULTS if (r.set, r.method) == (first["set"], first["method"])]
+    assert float(first["cost"]) == np.mean([r.cost for r in mine])
+
+
+def test_times_have_their_unit() -> None:
+    """Seconds up to 100, then minutes, then hours."""
+    assert [duration(s) for s in (0.04, 99.0, 150.0, 7200.0)] == ["0.0 s", "99.0 s", "2.5 min", "2.0 h"]
+
+
+def test_order_of_lines_within_a_row_does_not_matter() -> None:
+    """Sorting the lines by seed or instance changes no number of the rows."""
+    shuffled = sorted(RESULTS, key=lambda r: (r.set != RESULTS[0].set, r.instance))
+    key = {(r.set, r.method): (r.n, round(r.cost, 9)) for r in rows(RESULTS)}
+    assert {(r.set, r.method): (r.n, round(r.cost, 9)) for r in rows(shuffled)} == key
+    assert isinstance(RESULTS[0], Result)
+
+
+def test_a_page_gets_its_tables_between_the_marks() -> None:
+    """What stands around them stays; what stood between them goes; a page without marks is not touched."""
+    page = "top\n<!-- suite: demo -->\nold\n<!-- end: demo -->\nbottom <!-- suite: other --><!-- end: other -->"
+    once = put_into(page, "demo", "new\n")
+    assert once == page.replace("\nold\n", "\n\nnew\n\n")
+    assert put_into(once, "demo", "new") == once
+    assert put_into(page, "third", "new") is None
+
+
+def test_instances_of_different_sizes_are_listed() -> None:
+    """A line for each file: nodes, best known cost, and each method's cost and gap; what is missing is a dash."""
+    some = [replace(A, instance="a280", size=280, cost=2600, reference=2579.0), replace(A, instance="d493", size=493)]
+    some = [some[0], replace(some[1], method="B", cost=36000, reference=None)]
+    assert by_instance(some) == [
+        ["instance", "nodes", "reference", "A", "B"],
+        ["a280", "280", "2579", "2,600 (0.81 %)", "-"],
+        ["d493", "493", "-", "-", "36,000"],
+    ]

@@ -1,0 +1,103 @@
+"""Suites are refused with the reason wherever they could be misread."""
+
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from tiny_suites import METHODS, SET
+
+from rhumbline.bench.suite import Suite, read_suite
+from rhumbline.errors import InputError
+from rhumbline.search import STRATEGIES
+from rhumbline.training.config import build
+
+Write = Callable[..., Path]
+SUITES = Path(__file__).parents[2] / "suites"
+
+
+def test_a_suite_is_its_tables(suite: Suite) -> None:
+    """Names, defaults and budgets are those of the file; the seconds of a group are the sum of its instances'."""
+    assert (suite.name, suite.seeds, [s.name for s in suite.sets]) == ("small", (0,), ["ten"])
+    search, nearest = suite.methods
+    assert (search.strategy, search.spent, nearest.spent) == ("cmaes", "20 attempts", "until it ends")
+    assert search.budget(5).attempts == 20
+
+
+def test_seconds_are_per_instance(write: Write) -> None:
+    """Three instances solved together have three times the seconds of one, and as many attempts each."""
+    method = read_suite(write(SET + '[[method]]\nname = "a"\nseconds = 1.5\nattempts = 7\n')).methods[0]
+    assert (method.budget(3).seconds, method.budget(3).attempts, method.spent) == (4.5, 7, "7 attempts or 1.5 s")
+
+
+def test_the_digest_is_of_what_matters(write: Write) -> None:
+    """Comments and layout do not change it; anything else does."""
+    plain = read_suite(write()).digest
+    assert read_suite(write("# a remark\n\n" + SET + METHODS)).digest == plain
+    assert read_suite(write(SET + METHODS.replace("20", "21"))).digest != plain
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("", r"expected at least one \[\[set\]\]"),
+        (SET, r"expected at least one \[\[method\]\]"),
+        ("device = 1\n" + SET + METHODS, "unknown key 'device'; known here: name, seeds, set, method"),
+        (SET + "colour = 1\n" + METHODS, r"\[\[set\]\] 1: unknown key 'colour'; known here: name, problem, recipe"),
+        (SET + METHODS + "atempts = 3\n", r"\[\[method\]\] 2: unknown key 'atempts'; known here: name, solver"),
+        ("seeds = [0, 0]\n" + SET + METHODS, r"seeds is \[0, 0\]; expected a list of different whole numbers"),
+        ("seeds = []\n" + SET + METHODS, r"seeds is \[\]"),
+        ("seeds = 0\n" + SET + METHODS, "seeds is 0"),
+        (SET + SET + METHODS, r"two \[\[set\]\] are called 'ten'"),
+        ('[[set]]\nname = "x"\n' + METHODS, r"\[\[set\]\] 1 has no problem"),
+        ('[[set]]\nname = "x"\nproblem = "tsp"\n' + METHODS, "set 'x': give either a recipe or files"),
+        (SET + "first = 0\n" + METHODS, "set 'ten': first is 0; expected at least 1"),
+        (SET + 'power = "much"\n' + METHODS, "power is 'much'; expected a value of type float"),
+        (SET + '[[method]]\nname = "a"\n', "method 'a': a budget needs attempts, seconds or both"),
+        (SET + '[[method]]\nname = "a"\nattempts = 0\n', "method 'a': attempts must be at least 1"),
+        (SET + '[[method]]\nname = "a"\nattempts = 2\ntogether = -1\n', "method 'a': expected together of at least 0"),
+        ("seeds = [", "not a readable TOML suite"),
+    ],
+)
+def test_bad_suites_are_refused(write: Write, text: str, message: str) -> None:
+    """The message names the file, the table and what was expected."""
+    path = write(text)
+    with pytest.raises(InputError, match=message) as caught:
+        read_suite(path)
+    assert (
+        "set 'ten'" in str(caught.value)
+        or "method 'a'" in str(caught.value)
+        or str(path) in str(caught.value)
+        or ("set 'x'" in str(caught.value))
+    )
+
+
+def test_a_missing_suite_is_named() -> None:
+    """Whoever mistypes a path is told where suites are."""
+    with pytest.raises(
+        InputError, match=r"nowhere\.toml: no such suite; those of the project are in the folder suites"
+    ):
+        read_suite("nowhere.toml")
+
+
+def test_parts_of_a_suite_can_be_chosen(suite: Suite) -> None:
+    """Patterns choose among methods or sets; a kind that is not named stays whole; strangers are refused."""
+    sets, methods = suite.chosen(["near*"])
+    assert ([s.name for s in sets], [m.name for m in methods]) == (["ten"], ["nearest"])
+    assert suite.chosen([]) == (suite.sets, suite.methods)
+    with pytest.raises(
+        InputError, match="--only far: no such set or method in suite 'small'; known: ten, search, nearest"
+    ):
+        suite.chosen(["far"])
+
+
+@pytest.mark.parametrize("path", sorted(SUITES.glob("*.toml")), ids=lambda p: p.stem)
+def test_the_suites_of_the_project_can_be_read(path: Path) -> None:
+    """Every suite that ships is whole, is called as its file, and has something to do for each method and set."""
+    suite = read_suite(path)
+    assert suite.name == path.stem
+    for method in suite.methods:
+        assert any(method.wants(s.name) for s in suite.sets), method.name
+        if not method.solver:
+            build(STRATEGIES[method.strategy], method.settings, method.name)
+    for one in suite.sets:
+        assert any(method.wants(one.name) for method in suite.methods), one.name

@@ -1,0 +1,171 @@
+"""`rhumb bench` and `rhumb report`."""
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from rhumbline.baselines import methods as baselines
+from rhumbline.bench import machine, reference
+from rhumbline.bench.run import Standing
+from rhumbline.cli.benching import progress_text
+
+Run = Callable[..., Any]
+QUICK = Path(__file__).parents[2] / "suites" / "quick.toml"
+SUITE = """
+[[set]]
+name = "six"
+problem = "tsp"
+recipe = "uniform"
+size = 6
+count = 3
+seed = 1
+sha256 = "99eb824bf2169ac872316e7838feaa46"
+reference = "six.npz"
+[[method]]
+name = "greedy"
+strategy = "greedy"
+policy = "{policy}"
+attempts = 1
+[[method]]
+name = "nearest"
+solver = "nearest"
+"""
+
+
+@pytest.fixture
+def suite(tmp_path: Path, policy: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.setattr(machine, "commit", lambda: "c0ffee")
+    monkeypatch.chdir(tmp_path)
+    np.savez(tmp_path / "six.npz", cost=np.ones(3), made_by="me")
+    path = tmp_path / "small.toml"
+    path.write_text(SUITE.replace("{policy}", str(policy)))
+    return path
+
+
+def test_a_suite_runs_and_is_reported(rhumb: Run, suite: Path, tmp_path: Path) -> None:
+    """Six lines, whose path is printed; the report has a row for each method; a second run adds nothing."""
+    out = tmp_path / "deep" / "r.jsonl"
+    done = rhumb("bench", suite, "--device", "cpu", "--out", out)
+    assert (done.exit_code, done.stdout) == (0, f"{out}\n")
+    assert "6 of 6   six   nearest   cost" in done.stderr
+    assert len(out.read_text().splitlines()) == 6
+    before = out.read_bytes()
+    assert rhumb("bench", suite, "--device", "cpu", "--out", out, "--quiet").stderr == ""
+    assert out.read_bytes() == before
+    table = rhumb("report", out).stdout
+    assert [line.split(" | ")[0] for line in table.splitlines() if line.startswith("| ")][2:] == [
+        "| greedy",
+        "| nearest",
+    ]
+
+
+def test_results_have_a_usual_place(rhumb: Run, suite: Path, tmp_path: Path) -> None:
+    """Without --out they are in results, under the name of the suite; --only and --limit choose."""
+    done = rhumb("bench", suite, "--device", "cpu", "--only", "nearest", "--limit", 2)
+    assert done.stdout == "results/small.jsonl\n"
+    lines = [json.loads(x) for x in (tmp_path / "results/small.jsonl").read_text().splitlines()]
+    assert [(x["method"], x["instance"]) for x in lines] == [("nearest", "six-00001"), ("nearest", "six-00002")]
+
+
+@pytest.mark.parametrize("kind", ["md", "csv", "latex"])
+def test_reports_come_in_three_formats(rhumb: Run, suite: Path, tmp_path: Path, kind: str) -> None:
+    """And the same lines give the same text."""
+    rhumb("bench", suite, "--device", "cpu", "--only", "nearest", "--out", tmp_path / "r.jsonl")
+    one, two = (rhumb("report", tmp_path / "r.jsonl", "--format", kind) for _ in range(2))
+    assert (one.exit_code, one.stderr) == (0, "")
+    assert one.stdout == two.stdout != ""
+
+
+@pytest.mark.parametrize(
+    ("words", "code", "message"),
+    [
+        (["bench"], 2, "Missing argument"),
+        (["bench", "nowhere.toml"], 3, "nowhere.toml: no such suite"),
+        (["bench", "small.toml", "other.toml"], 2, "expected one suite"),
+        (["bench", "reference"], 2, "expected one suite"),
+        (["bench", "small.toml", "--seconds", "1"], 2, "a suite has its own budgets"),
+        (["bench", "small.toml", "--only", "x"], 3, "--only x: no such set or method in suite 'small'"),
+        (["bench", "small.toml", "--limit", "0"], 2, "--limit"),
+        (["bench", "small.toml", "--folder", "x"], 3, "--folder x: expected NAME=DIR"),
+        (["bench", "small.toml", "--out", "/proc/nothing/r.jsonl"], 3, "nothing can be written there"),
+        (["report"], 2, "Missing argument"),
+        (["report", "nowhere.jsonl"], 3, "nowhere.jsonl: cannot be read"),
+        (["report", "empty.jsonl"], 3, "empty.jsonl: holds no results"),
+        (["report", "empty.jsonl", "--format", "pdf"], 2, "'pdf' is not one of"),
+    ],
+)
+def test_bad_usage_is_one_message(
+    rhumb: Run, suite: Path, tmp_path: Path, words: list[str], code: int, message: str
+) -> None:
+    """Exit codes as everywhere, the reason in words, never a traceback."""
+    (tmp_path / "empty.jsonl").touch()
+    done = rhumb(*words)
+    assert (done.exit_code, done.stdout) == (code, "")
+    assert message in " ".join(done.stderr.split())
+    assert "Traceback" not in done.stderr
+
+
+def test_a_page_can_be_renewed(rhumb: Run, suite: Path, tmp_path: Path) -> None:
+    """The tables go between the marks of their suite, as often as one likes; a page without marks is refused."""
+    rhumb("bench", suite, "--device", "cpu", "--only", "nearest", "--out", tmp_path / "r.jsonl")
+    page = tmp_path / "page.md"
+    page.write_text("# Results\n\n<!-- suite: small -->\n<!-- end: small -->\n")
+    for _ in range(2):
+        assert rhumb("report", tmp_path / "r.jsonl", "--into", page).stdout == f"{page}\n"
+    assert page.read_text().count("| nearest |") == 1
+    page.write_text("# Results\n")
+    done = rhumb("report", tmp_path / "r.jsonl", "--into", page)
+    assert (done.exit_code, page.read_text()) == (3, "# Results\n")
+    assert "has no place for suite 'small'; write '<!-- suite: small -->'" in done.stderr
+    assert rhumb("report", tmp_path / "r.jsonl", "--into", page, "--format", "csv").exit_code == 2
+
+
+def test_a_missing_solver_is_exit_4(rhumb: Run, suite: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The message has the line that installs it."""
+    suite.write_text(suite.read_text().replace('solver = "nearest"', 'solver = "lkh"'))
+    monkeypatch.setattr(baselines, "find_spec", lambda name: None)
+    done = rhumb("bench", suite, "--device", "cpu")
+    assert done.exit_code == 4
+    assert "needs elkai; get it with: pip install 'rhumbline[lkh]'" in done.stderr
+
+
+def test_references_are_made_and_gone_on_with(
+    rhumb: Run, suite: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The solver of the problem prices what the file lacks; a file of another maker is left alone."""
+    monkeypatch.setitem(reference.REFEREES, "tsp", reference.Referee("nearest"))
+    assert "six.npz: was made by me" in rhumb("bench", "reference", suite).stderr
+    (tmp_path / "six.npz").unlink()
+    assert rhumb("bench", "reference", suite, "--limit", 2).stdout == f"{tmp_path / 'six.npz'}\n"
+    with np.load(tmp_path / "six.npz") as stored:
+        first, made_by = stored["cost"], str(stored["made_by"])
+    assert rhumb("bench", suite, "--device", "cpu").exit_code == 3
+    assert rhumb("bench", "reference", suite).exit_code == 0
+    with np.load(tmp_path / "six.npz") as stored:
+        assert stored["cost"][:2].tolist() == first.tolist()
+        assert len(stored["cost"]) == 3
+    assert made_by.startswith("nearest neighbour + 2-opt")
+    assert rhumb("bench", suite, "--device", "cpu", "--only", "nearest", "--quiet").exit_code == 0
+    gaps = [json.loads(x) for x in (tmp_path / "results/small.jsonl").read_text().splitlines()]
+    assert all(x["cost"] == x["reference"] for x in gaps)
+
+
+def test_progress_tells_the_time_left() -> None:
+    """A number of done, and a guess of the rest while there is one."""
+    assert progress_text(Standing(3, 10, 150.0, ()), (), 150.0) == "3 of 10   about 2.5 min left"
+    assert progress_text(Standing(10, 10, 0.0, ()), (), 0.0) == "10 of 10"
+
+
+def test_the_quick_suite_runs_with_the_shipped_weights(rhumb: Run, tmp_path: Path) -> None:
+    """One instance of each set, as CI can afford; gaps are those of a policy that has learnt something."""
+    out = tmp_path / "quick.jsonl"
+    done = rhumb("bench", QUICK, "--device", "cpu", "--limit", 1, "--out", out, "--quiet")
+    assert (done.exit_code, done.stderr) == (0, "")
+    lines = [json.loads(x) for x in out.read_text().splitlines()]
+    assert len(lines) == 12
+    assert all(-1e-6 <= x["cost"] / x["reference"] - 1.0 < 0.15 for x in lines)
+    assert rhumb("report", out).exit_code == 0
