@@ -17,6 +17,7 @@ from rhumbline.policies import Policy
 from rhumbline.problems import PROBLEMS, cvrp
 from rhumbline.problems.cvrp import CVRPInstance
 from rhumbline.problems.schedule import JSSPInstance, from_arrays
+from rhumbline.problems.symmetry import augmented
 from rhumbline.problems.tsp import TSPInstance, from_array
 from rhumbline.search import STRATEGIES
 from rhumbline.search.cmaes import CMAES
@@ -175,6 +176,8 @@ def tasks(
     augment: int = 1,
 ) -> Iterator[tuple[Group, Task]]:
     """Each group with its task, encoded only when its turn comes."""
+    for instance in {i.problem: i for i in instances}.values():
+        augmented(PROBLEMS[instance.problem].collate([instance]), augment)  # refuse before any work
     options: dict[str, Any] = {"seed": seed, "device": device, "engine": engine, "augment": augment}
     for group in grouped(instances, augment):
         policy = policies[group.instances[0].problem]

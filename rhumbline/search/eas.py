@@ -128,7 +128,8 @@ def adaptable(task: Task) -> None:
     one_decoder(task)
     if not isinstance(task.memory, Memory):
         name = task.problem.name
-        raise InputError(f"active search changes tables that the policy for {name} has not; use --search cmaes")
+        others = "use --search cmaes, sgbs or sampling"
+        raise InputError(f"active search changes tables that the policy for {name} has not; {others}")
 
 
 def advantages(task: Task, rolled: Rollouts) -> Float[Tensor, "R K S"]:

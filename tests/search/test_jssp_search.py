@@ -7,10 +7,12 @@ import pytest
 import torch
 
 import rhumbline
+from rhumbline.api import tasks
 from rhumbline.errors import InputError
 from rhumbline.policies.jssp import JSSPArchitecture, JSSPPolicy
 from rhumbline.problems.jssp import JSSP
 from rhumbline.problems.schedule import JSSPInstance, from_arrays
+from rhumbline.problems.tsp import from_array
 from rhumbline.search import STRATEGIES
 from rhumbline.search.run import Budget, make_task, search
 from rhumbline.search.sgbs import SGBS
@@ -70,9 +72,12 @@ def test_active_search_is_refused_before_any_attempt(name: str, policy: JSSPPoli
 
 
 def test_symmetries_are_refused(policy: JSSPPolicy) -> None:
-    """A shop has no positions to turn."""
+    """A shop has no positions to turn; among other problems it is refused before these are solved."""
     with pytest.raises(InputError, match="augment needs positions"):
         rhumbline.solve(instances(1, 3, 3), policy=policy, attempts=8, augment=8)
+    mixed = [from_array(np.random.default_rng(0).random((5, 2))), *instances(1, 3, 3)]
+    with pytest.raises(InputError, match="augment needs positions"):
+        next(tasks(mixed, {}, seed=0, device=torch.device("cpu"), engine="torch", augment=8))
 
 
 def first_beam(policy: JSSPPolicy, given: list[JSSPInstance]) -> list[float]:

@@ -291,6 +291,8 @@ def test_a_single_policy_becomes_a_population(make_config, make_policy, tmp_path
     trained = load(tmp_path / "run" / "policy.safetensors")
     assert trained.architecture.members == 3
     assert not torch.equal(trained.decoder[0].query_last, trained.decoder[2].query_last)
+    with pytest.raises(InputError, match="graph = true is not for populations"):
+        Trainer(replace(config, graph=True), CPU)
     with pytest.raises(InputError, match=r"objective\.latents = 3, all members at once"):
         Trainer(make_config("winner", policy=policy), CPU)
 
