@@ -18,7 +18,7 @@ from rhumbline.noise import normal
 from rhumbline.problems.tsp import TSP, TSPInstance
 from rhumbline.search import cma
 from rhumbline.search.cmaes import CMAES
-from rhumbline.search.run import Ledger, harvest, make_task
+from rhumbline.search.run import harvest, make_task
 
 
 def milliseconds(work: Callable[[], object], repeats: int, device: torch.device) -> float:
@@ -51,7 +51,7 @@ def main() -> None:
     cost = torch.rand(args.instances, 16, device=device)
 
     def decode() -> None:
-        task.ledger = Ledger()
+        task.forget()
         task.rollout(latents[:, :1], 1.0)
 
     def encode() -> None:

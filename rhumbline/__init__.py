@@ -31,11 +31,18 @@ if TYPE_CHECKING:
     from rhumbline.problems.tsp import TSP as TSP
     from rhumbline.problems.tsp import TSPInstance as TSPInstance
     from rhumbline.search.cmaes import CMAES as CMAES
+    from rhumbline.search.eas import EASEmb as EASEmb
+    from rhumbline.search.eas import EASLay as EASLay
     from rhumbline.search.finish import Improvement as Improvement
+    from rhumbline.search.hybrid import CMAESEAS as CMAESEAS
+    from rhumbline.search.population import Population as Population
     from rhumbline.search.run import Budget as Budget
     from rhumbline.search.run import Progress as Progress
     from rhumbline.search.run import Solution as Solution
     from rhumbline.search.run import stream as stream
+    from rhumbline.search.sgbs import SGBS as SGBS
+    from rhumbline.search.sgbs import SGBSEAS as SGBSEAS
+    from rhumbline.search.simple import Fixed as Fixed
     from rhumbline.search.simple import Greedy as Greedy
     from rhumbline.search.simple import Sampling as Sampling
     from rhumbline.search.simple import Uniform as Uniform
@@ -57,7 +64,11 @@ _HOMES = {
     "rhumbline.search.cmaes": ("CMAES",),
     "rhumbline.search.finish": ("Improvement",),
     "rhumbline.search.run": ("Budget", "Progress", "Solution", "stream"),
-    "rhumbline.search.simple": ("Greedy", "Sampling", "Uniform"),
+    "rhumbline.search.eas": ("EASEmb", "EASLay"),
+    "rhumbline.search.hybrid": ("CMAESEAS",),
+    "rhumbline.search.population": ("Population",),
+    "rhumbline.search.sgbs": ("SGBS", "SGBSEAS"),
+    "rhumbline.search.simple": ("Fixed", "Greedy", "Sampling", "Uniform"),
     "rhumbline.training.config": ("TrainConfig",),
     "rhumbline.training.run": ("train",),
 }

@@ -17,10 +17,12 @@ from rhumbline.policies import Policy
 from rhumbline.problems import PROBLEMS, cvrp
 from rhumbline.problems.cvrp import CVRPInstance
 from rhumbline.problems.schedule import JSSPInstance, from_arrays
+from rhumbline.problems.symmetry import augmented
 from rhumbline.problems.tsp import TSPInstance, from_array
+from rhumbline.search import STRATEGIES
 from rhumbline.search.cmaes import CMAES
 from rhumbline.search.finish import Finish, Improvement, complete
-from rhumbline.search.run import Budget, Progress, Solution, Strategy, Task, make_task
+from rhumbline.search.run import Budget, Progress, Solution, Strategy, Task, engine_for, make_task
 
 DEFAULT_BUDGET = Budget(attempts=1600, seconds=30.0)
 
@@ -96,15 +98,15 @@ def numbers_of(nested: Sequence[Any]) -> np.ndarray:
         raise InputError(f"nested lists must hold numbers in rows of equal length ({error})") from error
 
 
-def grouped(instances: Sequence[Any]) -> list[Group]:
-    """Groups of one problem and shape, in order of first appearance, none larger than memory allows."""
+def grouped(instances: Sequence[Any], copies: int = 1) -> list[Group]:
+    """Groups of one problem and shape, in order of first appearance, none larger than memory allows for its copies."""
     shapes: dict[tuple[str, tuple[int, ...]], list[int]] = {}
     for place, instance in enumerate(instances):
         shapes.setdefault((instance.problem, instance.shape), []).append(place)
     groups: list[Group] = []
     for places in shapes.values():
         size = max(instances[p].size for p in places)
-        most = max(1, GROUP_ELEMENTS // (16 * min(size, 200) * size))
+        most = max(1, GROUP_ELEMENTS // (16 * min(size, 200) * size * max(1, copies)))
         for at in range(0, len(places), most):
             some = tuple(places[at : at + most])
             groups.append(Group(some, tuple(instances[p] for p in some)))
@@ -155,6 +157,15 @@ def policies_of(
     return {solves: policy}
 
 
+def strategy_of(strategy: Strategy[Any] | str | None) -> Strategy[Any]:
+    """A strategy by name with its usual settings, or the one given; CMA-ES if there is none."""
+    if not isinstance(strategy, str):
+        return strategy or CMAES()
+    if strategy not in STRATEGIES:
+        raise InputError(f"strategy '{strategy}' is not known; known: {', '.join(STRATEGIES)}")
+    return STRATEGIES[strategy]()
+
+
 def tasks(
     instances: Sequence[Any],
     policies: Mapping[str, Policy[Any, Any, Any]],
@@ -162,13 +173,15 @@ def tasks(
     seed: int,
     device: torch.device,
     engine: Engine,
+    augment: int = 1,
 ) -> Iterator[tuple[Group, Task]]:
     """Each group with its task, encoded only when its turn comes."""
-    for group in grouped(instances):
+    for instance in {i.problem: i for i in instances}.values():
+        augmented(PROBLEMS[instance.problem].collate([instance]), augment)  # refuse before any work
+    options: dict[str, Any] = {"seed": seed, "device": device, "engine": engine, "augment": augment}
+    for group in grouped(instances, augment):
         policy = policies[group.instances[0].problem]
-        rules = PROBLEMS[policy.problem]
-        task = make_task(rules, policy, group.instances, seed=seed, device=device, engine=engine)
-        yield group, task
+        yield group, make_task(PROBLEMS[policy.problem], policy, group.instances, **options)
 
 
 def prepare(
@@ -179,6 +192,7 @@ def prepare(
     seed: int = 0,
     device: str = "auto",
     engine: Engine = "auto",
+    augment: int = 1,
 ) -> Task:
     """A task to `stream` over: instances of one problem and size, encoded on the device."""
     instances = instances_of(source, vehicles)
@@ -187,20 +201,21 @@ def prepare(
         found = ", ".join(sorted({f"{problem} of {size}" for (problem, _), size in shapes.items()})) or "none"
         raise InputError(f"a task needs instances of one problem and size, not {found}; `solve` groups them by itself")
     policies = policies_of(instances, policy)
-    return next(tasks(instances, policies, seed=seed, device=find_device(device), engine=engine))[1]
+    return next(tasks(instances, policies, seed=seed, device=find_device(device), engine=engine, augment=augment))[1]
 
 
 def solve(
     source: Source | Sequence[Any],
     *,
     policy: str | Path | Policy[Any, Any, Any] | None = None,
-    strategy: Strategy[Any] | None = None,
+    strategy: Strategy[Any] | str | None = None,
     attempts: int | None = None,
     seconds: int | float | None = None,
     vehicles: int | None = None,
     seed: int = 0,
     device: str = "auto",
     engine: Engine = "auto",
+    augment: int = 1,
     watch: Callable[[Progress], None] | None = None,
     warm_start: Given | Sequence[Given | None] | None = None,
     top: int = 1,
@@ -211,8 +226,9 @@ def solve(
     """Verified solutions, in the order given. Instances of one size are solved together and share the seconds.
 
     Without a budget: 1600 attempts or 30 seconds, whichever comes first. Ctrl-C ends the search early and returns what
-    was found; instances not reached by then are left out. `vehicles` limits the fleet of vehicle routing, whatever the
-    files say; `Infeasible` is raised in the end if no plan within the limit was found.
+    was found; instances not reached by then are left out. `augment` 8 shares the attempts among the symmetries of the
+    square (routing only). `vehicles` limits the fleet of vehicle routing, whatever the files say; `Infeasible` is
+    raised in the end if no plan within the limit was found.
 
     `warm_start` is a plan, or the path of one, that no result will be worse than; a list for several.
     `top` plans that differ are returned, `polish` takes the best ones to a local optimum, and `then` names a classical
@@ -225,9 +241,11 @@ def solve(
         finish.check(problem, budget)
     policies = policies_of(instances, policy)
     solutions: dict[int, Solution] = {}
-    for group, task in tasks(instances, policies, seed=seed, device=find_device(device), engine=engine):
+    strategy = strategy_of(strategy)
+    where: dict[str, Any] = {"device": find_device(device), "engine": engine_for(strategy, engine), "augment": augment}
+    for group, task in tasks(instances, policies, seed=seed, **where):
         given = [warm[place] for place in group.places]
-        found, interrupted = complete(strategy or CMAES(), task, budget, watch, finish, given)
+        found, interrupted = complete(strategy, task, budget, watch, finish, given)
         solutions |= dict(zip(group.places, found, strict=False))
         if interrupted:
             break

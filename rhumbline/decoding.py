@@ -15,6 +15,7 @@ from rhumbline import kernels, noise
 from rhumbline.errors import InputError
 from rhumbline.policies import Policy
 from rhumbline.policies.attention import CLIP
+from rhumbline.policies.population import Crowd
 from rhumbline.problems import Problem
 from rhumbline.record import Record
 
@@ -51,6 +52,7 @@ class Work:
     seed: int | Tensor  # a tensor only for fused engines on a GPU, for replays of a graph
     attempt: int  # number of the first latent
     temperature: float
+    given: Int[Tensor, "B R L"] | None = None  # how the rollouts begin, where more than the first action is imposed
 
     @property
     def host_seed(self) -> int:
@@ -138,11 +140,29 @@ def rollout(
         options = {"seed": seed, "attempt": attempt, "temperature": temperature, "chunk": chunk, "engine": engine}
         return _in_groups(problem, policy, batch, latents, starts, most, **options)
     memory = policy.encode(batch) if memory is None else memory
-    construct = _engine(engine, problem, policy, batch)
+    if isinstance(memory, Crowd):
+        options = {"seed": seed, "temperature": temperature, "chunk": chunk, "engine": engine}
+        return _by_member(problem, policy, batch, latents, starts, memory, attempt, **options)
+    construct = _engine(engine, problem, policy, batch, memory)
     work = Work(problem, policy, batch, memory, latents, starts, seed, attempt, temperature)
     each = policy.footprint(problem.width(batch), problem.horizon(batch))
     chunk = chunk or max(1, CHUNK_ELEMENTS[starts.device.type] // each)
     return _gathered(_chunks(work, construct, chunk), *latents.shape[:2])
+
+
+def _by_member(
+    problem: Problem[Any, Any], policy: Policy[Any, Any, Any], batch: Any, latents: Float[Tensor, "B K 1"],
+    starts: Int[Tensor, "B S"], crowd: Crowd, attempt: int, **options: Any,
+) -> Rollouts:  # fmt: skip
+    """A population's rollouts, latent by latent: each instance has one member's tables at a time."""
+    parts = (
+        rollout(
+            problem, policy, batch, one, starts, memory=crowd.pick(one[:, 0, 0].long()), attempt=attempt + k, **options
+        )
+        for k, one in enumerate(latents.split(1, dim=1))
+    )
+    whole = slice(0, len(starts))
+    return _gathered(((whole, slice(k, k + 1), part) for k, part in enumerate(parts)), *latents.shape[:2])
 
 
 def _in_groups(
@@ -207,10 +227,10 @@ def _gathered(parts: Iterable[tuple[slice, slice, Rollouts]], count: int, tried:
 
 
 def _engine(
-    engine: Engine, problem: Problem[Any, Any], policy: Policy[Any, Any, Any], batch: Any
+    engine: Engine, problem: Problem[Any, Any], policy: Policy[Any, Any, Any], batch: Any, memory: Any
 ) -> Callable[..., Rollouts]:
     """The function behind an engine's name; raises if it was asked for by name and cannot run."""
-    device = batch.key.device
+    device, engine = batch.key.device, _with_layer(engine, memory)
     if kernels.resolve(engine, problem.name, device, problem.width(batch), policy.architecture) == "torch":
         return _construct
     if problem.name in kernels.GRAPHED:
@@ -218,12 +238,20 @@ def _engine(
     return _fused_gpu if device.type == "cuda" else _fused_cpu
 
 
+def _with_layer(engine: Engine, memory: Any) -> Engine:
+    """The engine, or plain torch where the tables come with a layer that no kernel knows."""
+    if getattr(memory, "layer", None) is None:
+        return engine
+    kernels.settled(engine, "the fused engine reads tables only, and a layer on the glimpse is not linear")
+    return "torch"
+
+
 def _construct(work: Work) -> Rollouts:
     """Plain torch: the definition."""
     problem, batch, horizon, tried = work.problem, work.batch, work.problem.horizon(work.batch), work.latents.shape[1]
-    first, shift = work.first, work.shift_of_rollouts
+    shift, given = work.shift_of_rollouts, work.first[..., None] if work.given is None else work.given
     uniform = work.uniform(horizon) if work.temperature else None
-    state, actions = problem.reset(batch, first), [first]
+    state, actions = _after(problem, batch, given), list(given.unbind(-1))
     while not problem.finished(state):
         draw = None if uniform is None else uniform[..., len(actions)]
         action = work.decide(shift, state, draw)
@@ -233,6 +261,34 @@ def _construct(work: Work) -> Rollouts:
     # Finished rollouts take action 0; all results have the horizon's length, whatever the chunk they came from.
     sequence = torch.nn.functional.pad(sequence, (0, horizon - sequence.shape[-1]))
     return _cut(problem.outcome(batch, state, sequence), sequence, tried)
+
+
+def _after(problem: Problem[Any, Any], batch: Any, given: Int[Tensor, "B R L"]) -> Any:
+    """The state after imposed actions."""
+    state = problem.reset(batch, given[..., 0])
+    for action in given[..., 1:].unbind(-1):
+        state = problem.step(state, action)
+    return state
+
+
+def next_logits(
+    problem: Problem[Any, Any], policy: Policy[Any, Any, Any], batch: Any, latents: Float[Tensor, "B 1 Z"],
+    given: Int[Tensor, "B R L"], memory: Any,
+) -> Float[Tensor, "B R A"]:  # fmt: skip
+    """Scores of the action after given beginnings, -inf where it is forbidden."""
+    state = _after(problem, batch, given)
+    shift = policy.condition(memory, latents).map(lambda x: x.repeat_interleave(given.shape[1], dim=1))
+    allowed = problem.mask(state)
+    return policy.logits(memory, shift, state, allowed).masked_fill(~allowed, -torch.inf)
+
+
+@torch.no_grad()
+def complete(
+    problem: Problem[Any, Any], policy: Policy[Any, Any, Any], batch: Any, latents: Float[Tensor, "B 1 Z"],
+    given: Int[Tensor, "B R L"], memory: Any,
+) -> Rollouts:  # fmt: skip
+    """Given beginnings carried on greedily, in plain torch; results as of one latent and R starts."""
+    return _construct(Work(problem, policy, batch, memory, latents, given[..., 0], 0, 0, 0.0, given))
 
 
 def _cut(cost: Float[Tensor, "B R"], sequence: Int[Tensor, "B R T"], tried: int) -> Rollouts:
@@ -335,7 +391,9 @@ def log_prob(
     Teacher forcing: all steps at once. K divides R, and sequence r belongs to latent r // (R / K).
     """
     memory = policy.encode(batch) if memory is None else memory
-    width, architecture = problem.width(batch), policy.architecture
+    if isinstance(memory, Crowd):
+        return _score_by_member(problem, policy, batch, latents, actions, memory, engine)
+    engine, width, architecture = _with_layer(engine, memory), problem.width(batch), policy.architecture
     if kernels.resolve_log_prob(engine, problem.name, actions.device, width, architecture) == "fused":
         return _fused_log_prob(batch, memory, policy.condition(memory, latents), actions)
     state, steps = problem.replay(batch, actions.long()), actions.shape[2] - 1
@@ -345,6 +403,23 @@ def log_prob(
     logits = policy.logits(memory, shift, state, allowed).masked_fill(~allowed, -torch.inf)
     chosen = logits.log_softmax(-1).gather(-1, actions[:, :, 1:].long().flatten(1)[..., None])
     return chosen.view(*actions.shape[:2], steps).sum(-1)
+
+
+def _score_by_member(
+    problem: Problem[Any, Any], policy: Policy[Any, Any, Any], batch: Any, latents: Float[Tensor, "B K 1"],
+    actions: Int[Tensor, "B R T"], crowd: Crowd, engine: Engine,
+) -> Float[Tensor, "B R"]:  # fmt: skip
+    """Scores under a population: each member takes its own sequences, filled up to the most it has of an instance."""
+    owner = latents[..., 0].long().repeat_interleave(actions.shape[1] // latents.shape[1], dim=1)  # [B, R]
+    scores = torch.zeros(owner.shape, device=actions.device)
+    for number, memory in enumerate(crowd.members):
+        mine = owner == number
+        order = mine.int().argsort(dim=1, descending=True, stable=True)[:, : int(mine.sum(1).max())]
+        if order.shape[1]:
+            some = actions.gather(1, order[..., None].expand(-1, -1, actions.shape[2]))
+            own = log_prob(problem, policy, batch, latents[:, :1], some, memory=memory, engine=engine)
+            scores = scores.scatter_add(1, order, own * mine.gather(1, order))
+    return scores
 
 
 def _fused_log_prob(batch: Any, memory: Any, shift: Any, actions: Int[Tensor, "B R T"]) -> Float[Tensor, "B R"]:

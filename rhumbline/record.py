@@ -13,9 +13,15 @@ class Record:
     """Parent of batches, states and tables. Fields that are not tensors are left alone by every operation."""
 
     def map(self, change: Callable[[Tensor], Tensor]) -> Self:
-        """A copy in which every tensor field went through `change`."""
-        tensors = {f.name: getattr(self, f.name) for f in fields(self)}
-        return replace(self, **{n: change(x) for n, x in tensors.items() if isinstance(x, Tensor)})
+        """A copy in which every tensor field, also of records inside, went through `change`."""
+        changed: dict[str, Any] = {}
+        for field in fields(self):
+            value = getattr(self, field.name)
+            if isinstance(value, Tensor):
+                changed[field.name] = change(value)
+            elif isinstance(value, Record):
+                changed[field.name] = value.map(change)
+        return replace(self, **changed)
 
     def to(self, device: torch.device | str) -> Self:
         """A copy with every tensor on `device`."""

@@ -10,7 +10,7 @@ from torch import Tensor
 from rhumbline.errors import InputError
 from rhumbline.plots.latent import Landscape
 from rhumbline.search.cmaes import CMAES
-from rhumbline.search.run import Ledger, Task
+from rhumbline.search.run import Task
 
 REACH = 1.5  # half the width of the picture; the search may leave the box that latents were trained in
 Walk = tuple[Float[np.ndarray, "T B 2"], Float[np.ndarray, "T B"]]
@@ -35,14 +35,14 @@ def landscapes(task: Task, points: int, generations: int) -> list[Landscape]:
 
 def grid_costs(task: Task, latents: Float[Tensor, "P 2"]) -> Float[np.ndarray, "B P"]:
     """Cost of every latent for every instance, in the instances' own units."""
-    task.ledger = Ledger()
+    task.forget()
     rolled = task.rollout(latents.expand(task.count, -1, -1), 0.0)
-    return (rolled.cost.amin(2) * task.batch.scale[:, None]).cpu().numpy().astype(np.float64)
+    return (rolled.cost.amin(2) * task.originals.scale[:, None]).cpu().numpy().astype(np.float64)
 
 
 def walk(task: Task, generations: int) -> Walk:
     """Means and deviations of a single CMA-ES component before each generation."""
-    task.ledger = Ledger()
+    task.forget()
     strategy = CMAES(components=1)
     state, means, deviations = strategy.init(task), list[Any](), list[Any]()
     for _ in range(generations):

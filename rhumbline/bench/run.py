@@ -4,7 +4,6 @@ import time
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
-from inspect import signature
 from pathlib import Path
 from typing import Any, Protocol
 
@@ -26,6 +25,7 @@ from rhumbline.search.run import Budget, Progress, Task, search
 from rhumbline.training.config import build
 
 CPU_TOGETHER = 8  # instances between two results on a CPU
+WARM_UP = {"cpu": 1, "cuda": 32}  # attempts after which all kernels are compiled: those of scoring too, on a GPU
 TRACE_POINTS = 24  # kept of each search, evenly on a logarithmic scale
 
 
@@ -176,8 +176,6 @@ def searching(method: Method, problem: str, options: Options) -> "Searching":
     if method.strategy not in STRATEGIES:
         known = ", ".join(STRATEGIES)
         raise InputError(f"method '{method.name}': no strategy '{method.strategy}'; known: {known}")
-    if method.augment > 1 and "augment" not in signature(tasks).parameters:
-        raise InputError(f"method '{method.name}': this version cannot search symmetric copies; leave augment out")
     device, weights = find_device(options.device), method.policy.replace("{problem}", problem)
     strategy = build(STRATEGIES[method.strategy], method.settings, f"method '{method.name}'")
     policy = policy_for(weights or None, problem)
@@ -221,18 +219,17 @@ class Searching:
             began = time.monotonic()
 
     def warm_up(self, instances: Sequence[Any], seed: int) -> None:
-        """One attempt at each new size that does not count, so that compiling kernels is not measured."""
+        """A few attempts at each new size that do not count, so that compiling kernels is not measured."""
         fresh = {i.size: i for i in instances if i.size not in self.warm}
         for _, task in self.tasks(list(fresh.values()), seed):
-            if search(self.strategy, task, Budget(attempts=1))[1]:
+            if search(self.strategy, task, Budget(attempts=WARM_UP[self.device.type]))[1]:
                 raise KeyboardInterrupt
         self.warm |= set(fresh)
 
     def tasks(self, instances: Sequence[Any], seed: int) -> Iterator[tuple[Group, Task]]:
         """Groups of one shape, each encoded when its turn comes."""
-        copies = {"augment": self.method.augment} if self.method.augment > 1 else {}
-        policies = {self.policy.problem: self.policy}
-        return tasks(instances, policies, seed=seed, device=self.device, engine=self.engine, **copies)
+        policies, copies = {self.policy.problem: self.policy}, self.method.augment
+        return tasks(instances, policies, seed=seed, device=self.device, engine=self.engine, augment=copies)
 
 
 def traces_of(steps: Sequence[Progress]) -> list[tuple[tuple[float, ...], ...]]:

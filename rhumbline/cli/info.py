@@ -88,7 +88,8 @@ def checkpoint_facts(path: Path) -> Facts:
         "updates": about.updates,
         "validation": dict(about.validation),
         "weights": sum(p.numel() for p in policy.parameters()),
-        "latent": policy.space.size,
+        "latent": policy.architecture.latent,
+        "members": getattr(policy.architecture, "members", 0),
         "versions": dict(about.versions),
         "recipe": recipe(about.recipe),
     }
@@ -119,6 +120,7 @@ def checkpoint_lines(facts: Facts) -> Iterator[str]:
     from rhumbline.problems import PROBLEMS
 
     latent = f"latent space of {facts['latent']} dimensions" if facts["latent"] else "a single policy, no latent space"
+    latent = f"a population of {facts['members']} decoders" if facts["members"] else latent
     size = f"{facts['size']} {PROBLEMS[facts['problem']].nouns[1]}"
     yield f"{facts['name']}: {facts['problem']}, trained at {size}, {facts['updates']:,} updates"
     yield f"{facts['weights']:,} weights, {latent}"

@@ -49,7 +49,18 @@ Seconds = Annotated[
         callback=positive, metavar="S", help="Stop after so many seconds; equally sized instances share them."
     ),
 ]
-Search = Annotated[str, typer.Option(help="cmaes, sampling, greedy or uniform.")]
+Search = Annotated[
+    str,
+    typer.Option(
+        help="cmaes, sampling, greedy, uniform, fixed, population, eas-emb, eas-lay, sgbs, sgbs-eas or cmaes-eas."
+    ),
+]
+Augment = Annotated[
+    int,
+    typer.Option(
+        min=1, max=8, metavar="N", help="Share the attempts among N (8) symmetries of the plane; routing only."
+    ),
+]
 PolicyName = Annotated[str | None, typer.Option("--policy", help="A shipped checkpoint's name or a path. [by problem]")]
 Vehicles = Annotated[
     int | None, typer.Option(min=1, metavar="K", help="At most so many vehicles. [the file's VEHICLES, or any number]")
@@ -84,6 +95,7 @@ def solve(
     search: Search = "cmaes",
     policy: PolicyName = None,
     settings: Settings = None,
+    augment: Augment = 1,
     vehicles: Vehicles = None,
     seed: Seed = 0,
     device: Annotated[Device, typer.Option(help="auto is a GPU if there is one.")] = Device.auto,
@@ -115,8 +127,8 @@ def solve(
         strategy = solving.choose_strategy(search, settings or [])
         places = solving.Places(output, plot)
         talk = solving.Talk(as_json, quiet)
-        where = (device.value, engine.value, threads)
-        request = solving.Request(strategy, search, policy, attempts, seconds, seed, *where, vehicles, after)
+        facts = (attempts, seconds, seed, device.value, engine.value, threads)
+        request = solving.Request(strategy, search, policy, *facts, augment, vehicles, after)
         return solving.solve_files(files, request, places, talk)
 
     raise typer.Exit(conclude(body))

@@ -27,7 +27,7 @@ from rhumbline.formats.plans import matched
 from rhumbline.policies import Policy
 from rhumbline.search import STRATEGIES
 from rhumbline.search.finish import Finish, Improvement, complete
-from rhumbline.search.run import Budget, Solution, Task, harvest
+from rhumbline.search.run import Budget, Solution, Task, engine_for, harvest
 from rhumbline.training.config import build
 
 
@@ -67,6 +67,7 @@ class Request:
     device: str
     engine: Engine
     threads: int | None = None
+    augment: int = 1
     vehicles: int | None = None  # most of a plan; None leaves it to the files
     after: Afterwards = Afterwards()
 
@@ -82,7 +83,8 @@ class Request:
     def facts(self, task: Task) -> dict[str, Any]:
         """How a result was found, for JSON."""
         policy = self.policy_name(task.problem.solves)
-        return {"search": self.search, "policy": policy, "engine": task.taken_engine, "seed": self.seed}
+        facts = {"search": self.search, "policy": policy, "engine": task.taken_engine, "seed": self.seed}
+        return facts | ({"augment": self.augment} if self.augment > 1 else {})
 
 
 @dataclass(frozen=True)
@@ -222,7 +224,9 @@ def solved(instances: Sequence[Any], context: Context) -> Iterator[list[Solution
     if request.threads:
         torch.set_num_threads(request.threads)  # the fused engine goes by it too
     policies = {problem: policy for problem, (policy, _) in context.policies.items()}
-    for group, task in api.tasks(instances, policies, seed=request.seed, device=device, engine=request.engine):
+    engine = engine_for(request.strategy, request.engine)
+    where: dict[str, Any] = {"device": device, "engine": engine, "augment": request.augment}
+    for group, task in api.tasks(instances, policies, seed=request.seed, **where):
         context.talk.note(header(task, context))
         found, interrupted = run_search(task, context, [context.warm[place] for place in group.places])
         with undisturbed():
@@ -237,7 +241,9 @@ def header(task: Task, context: Context) -> str:
     request = context.request
     problem = task.problem.solves
     policy = f"policy {request.policy_name(problem)} (trained at {context.policies[problem][1].size})"
-    return lines.task_line(task, policy, lines.search_text(request.search, request.strategy))
+    search = lines.search_text(request.search, request.strategy)
+    copies = f", {task.copies} symmetries" if task.copies > 1 else ""
+    return lines.task_line(task, policy, search + copies)
 
 
 def run_search(task: Task, context: Context, warm: Sequence[Any]) -> tuple[list[Solution], bool]:
@@ -250,6 +256,9 @@ def run_search(task: Task, context: Context, warm: Sequence[Any]) -> tuple[list[
             found, interrupted = harvest(task, time.monotonic() - began, ()), True
     if not found and not interrupted:
         raise Infeasible("the search ended without a plan")
+    if not interrupted and found[0].attempts < (request.attempts or 0) and not request.seconds:
+        made = lines.counted(found[0].attempts, "attempt", "attempts")
+        context.talk.note(f"{request.search} ended by itself after {made} of {request.attempts:,}: it repeats nothing")
     return found, interrupted
 
 

@@ -532,6 +532,9 @@ class _Scores(torch.autograd.Function):
         key, value, pointer, constant, last, query, load, *rules = _present(tensors[0], tensors)
         grad, grad_rows = grad.float().contiguous(), torch.empty_like(glimpse)
         grad_pointer, grad_constant = _pointer_pass(call, pointer, constant, rules, grad, glimpse, log_z, grad_rows)
+        if not any(ctx.needs_input_grad[i] for i in (2, 3, 6, 7, 8)):  # active search moves the pointers only
+            grad_constant = None if tensors[3] is None else grad_constant.to(constant.dtype)
+            return None, None, None, None, grad_pointer.to(pointer.dtype), grad_constant, *[None] * 7
         # From here on the rows hold the gradients of the queries, no longer of the glimpses: one buffer less.
         grad_key, grad_value = _heads_pass(call, (key, value, last, query, load), rules, glimpse, stat, grad_rows)
         grad_last, grad_query, grad_load = _query_pass(call, rules, grad_rows)

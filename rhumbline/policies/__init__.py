@@ -12,6 +12,7 @@ from rhumbline.policies.cvrp import CVRPPolicy
 from rhumbline.policies.jssp import JSSPArchitecture, JSSPPolicy
 from rhumbline.policies.jssp_machines import JSSPMachinesPolicy, MachinesArchitecture
 from rhumbline.policies.space import Box as Box
+from rhumbline.policies.space import Members as Members
 from rhumbline.policies.tsp import TSPPolicy
 
 I_ = TypeVar("I_", contravariant=True)  # batch
@@ -28,7 +29,7 @@ class Policy(Protocol[I_, S_, M_]):
     half_steps: bool  # whether training may compute decisions in bfloat16, not only the encoding
 
     @property
-    def space(self) -> Box:
+    def space(self) -> Box | Members:
         """Latents the policy understands."""
         ...
 

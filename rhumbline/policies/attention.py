@@ -7,7 +7,7 @@ constant to the glimpse. Keys and values are therefore shared by all rollouts of
 
 import math
 from dataclasses import dataclass, replace
-from typing import Literal, TypeVar
+from typing import Any, Literal, TypeVar
 
 import torch
 import torch.nn.functional as F  # noqa: N812
@@ -15,7 +15,7 @@ from jaxtyping import Bool, Float, Int
 from torch import Tensor, nn
 
 from rhumbline.errors import InputError
-from rhumbline.policies.space import Box
+from rhumbline.policies.space import Box, Members
 from rhumbline.record import Record
 
 P = TypeVar("P", bound="RoutingPolicy")
@@ -33,10 +33,28 @@ class Architecture:
     hidden: int = 512
     latent: int = 16
     amplify: float = 100.0
+    members: int = 0  # decoders that share the encoder (a population); 0 is one decoder with a latent space
 
     def __post_init__(self) -> None:
+        if self.members < 0 or (self.members and self.latent):
+            raise InputError(f"{self}: a population has no latent space; set latent or members to 0")
         if min(self.width, self.heads, self.layers, self.hidden) < 1 or self.latent < 0 or self.width % self.heads:
             raise InputError(f"{self}: sizes must be positive (latent may be 0), and heads must divide width")
+
+
+@dataclass(frozen=True)
+class Layer(Record):
+    """A residual layer on the glimpse, its own for each instance; at first it changes nothing (EAS-Lay, spec 4.4)."""
+
+    into: Float[Tensor, "B D D"]
+    into_bias: Float[Tensor, "B 1 D"]
+    out: Float[Tensor, "B D D"]
+    out_bias: Float[Tensor, "B 1 D"]
+
+    def __call__(self, glimpse: Float[Tensor, "B R D"]) -> Float[Tensor, "B R D"]:
+        """The glimpse and what the layer adds to it."""
+        hidden = F.relu(torch.baddbmm(self.into_bias, glimpse, self.into))
+        return glimpse + torch.baddbmm(self.out_bias, hidden, self.out)
 
 
 @dataclass(frozen=True)
@@ -52,6 +70,9 @@ class Memory(Record):
     bias: Float[Tensor, "B 1 N"]  # score of each node before any glimpse
     embedding: Float[Tensor, "B N D"]
     query_load: Float[Tensor, "B 1 D"] | None = None  # per unit of capacity left, where vehicles have one
+    glimpse: Float[Tensor, "B 1 D"] | None = None  # of a population's member: its `Shift.glimpse`
+    preference: Float[Tensor, "B 1 N"] | None = None  # and its `Shift.pointer`
+    layer: Layer | None = None  # not linear, so no table can hold it: plain torch only
 
 
 @dataclass(frozen=True)
@@ -160,16 +181,27 @@ class PointerDecoder(nn.Module):
         """Fold the projections into per-instance tables. The load enters as a fraction of the capacity."""
         mean = embedding.mean(1, keepdim=True, dtype=torch.promote_types(embedding.dtype, torch.float32))
         return Memory(
+            **self.pointers(embedding),
             query_fixed=mean @ self.query_mean + self.query_bias,
             query_last=embedding @ self.query_last,
             query_first=None if self.query_first is None else embedding @ self.query_first,
             key=embedding @ self.key,
             value=embedding @ self.value,
-            pointer=embedding @ self.output.T / math.sqrt(self.width),
-            bias=(embedding.to(mean.dtype) @ self.output_bias)[:, None] / math.sqrt(self.width),
-            embedding=embedding,
             query_load=None if self.query_load is None else self.query_load / shares(capacity),
         )
+
+    def pointed(self, memory: Memory, embedding: Float[Tensor, "B N D"]) -> Memory:
+        """The same tables with other embeddings in the final product only; glimpse and context keep theirs."""
+        return replace(memory, **self.pointers(embedding))
+
+    def pointers(self, embedding: Float[Tensor, "B N D"]) -> dict[str, Any]:
+        """The tables of the final product, which every engine reads; the biases in float32 whatever the embeddings."""
+        exact, scale = torch.promote_types(embedding.dtype, torch.float32), math.sqrt(self.width)
+        return {
+            "embedding": embedding,
+            "pointer": embedding @ self.output.T / scale,
+            "bias": (embedding.to(exact) @ self.output_bias)[:, None] / scale,
+        }
 
     def condition(self, memory: Memory, latents: Float[Tensor, "B K Z"]) -> Shift:
         """What each latent adds; with a latent of size 0, the constants of the single policy."""
@@ -188,6 +220,7 @@ class PointerDecoder(nn.Module):
             split(query), split(memory.key), split(memory.value), attn_mask=bias[:, None]
         )
         glimpse = glimpse.transpose(1, 2).reshape(query.shape)
+        glimpse = glimpse if memory.layer is None else memory.layer(glimpse)
         return CLIP * torch.tanh(torch.baddbmm(shift.pointer, glimpse, memory.pointer.transpose(1, 2)))
 
     def split_heads(self, x: Float[Tensor, "B N D"]) -> Float[Tensor, "B H N C"]:
@@ -199,7 +232,7 @@ class RoutingPolicy(nn.Module):
     """What the policies of all routing problems share: an encoder and a pointer decoder with a latent space."""
 
     encoder: Encoder
-    decoder: PointerDecoder
+    decoder: Any  # a `PointerDecoder`, or the `Decoders` of a population
     half_steps = False  # the kernels have a precision of their own
 
     def __init__(self, architecture: Architecture):
@@ -207,9 +240,9 @@ class RoutingPolicy(nn.Module):
         self.architecture = architecture
 
     @property
-    def space(self) -> Box:
+    def space(self) -> Box | Members:
         """The latents this policy understands; of size 0 for a single policy."""
-        return Box(self.architecture.latent)
+        return Members(self.architecture.members) if self.architecture.members else Box(self.architecture.latent)
 
     def footprint(self, width: int, steps: int) -> int:
         """About how many numbers one rollout keeps at once: its actions, or the scores of the nodes."""
@@ -219,8 +252,14 @@ class RoutingPolicy(nn.Module):
         """What each latent changes."""
         return self.decoder.condition(memory, latents)
 
+    def pointed(self, memory: Memory, embedding: Float[Tensor, "B N D"]) -> Memory:
+        """The same tables with other embeddings in the final product only."""
+        return self.decoder.pointed(memory, embedding)
+
     def widened(self: P, latent: int, amplify: float = 100.0) -> P:
         """The same policy with a latent space whose every point behaves exactly alike (spec 2.4)."""
+        if self.architecture.members:
+            raise InputError("a population has no latent space and cannot be given one; start from a single policy")
         wide = type(self)(replace(self.architecture, latent=latent, amplify=amplify))
         own = {n: x for n, x in self.state_dict().items() if not n.endswith(("_latent", "amplify"))}
         wide.load_state_dict(own, strict=False)

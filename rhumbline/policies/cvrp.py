@@ -4,7 +4,8 @@ import torch
 from jaxtyping import Bool, Float
 from torch import Tensor, nn
 
-from rhumbline.policies.attention import Architecture, Encoder, Memory, PointerDecoder, RoutingPolicy, Shift
+from rhumbline.policies.attention import Architecture, Encoder, Memory, RoutingPolicy, Shift
+from rhumbline.policies.population import Crowd, make_decoder
 from rhumbline.policies.tsp import TSPPolicy
 from rhumbline.problems.cvrp import CVRPBatch, CVRPState
 from rhumbline.problems.nodes import take_nodes
@@ -31,7 +32,7 @@ class CVRPPolicy(RoutingPolicy):
         super().__init__(architecture)
         a = architecture
         self.encoder = Encoder(DepotAndCustomers(a.width), a.width, a.heads, a.layers, a.hidden)
-        self.decoder = PointerDecoder("load", a.width, a.heads, a.latent, a.amplify)
+        self.decoder = make_decoder("load", a)
 
     @classmethod
     def after(cls, tsp: TSPPolicy) -> "CVRPPolicy":
@@ -49,7 +50,7 @@ class CVRPPolicy(RoutingPolicy):
             projection.bias.data.copy_(own.bias.data)
         return policy.to(own.weight.device)
 
-    def encode(self, batch: CVRPBatch) -> Memory:
+    def encode(self, batch: CVRPBatch) -> Memory | Crowd:
         """Tables for all later decoding. Demands are fractions of the capacity, so other capacities look familiar."""
         return self.decoder.tables(self.encoder(self.features(batch)), batch.capacity)
 

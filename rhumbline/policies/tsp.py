@@ -3,7 +3,8 @@
 from jaxtyping import Bool, Float
 from torch import Tensor, nn
 
-from rhumbline.policies.attention import Architecture, Encoder, Memory, PointerDecoder, RoutingPolicy, Shift
+from rhumbline.policies.attention import Architecture, Encoder, Memory, RoutingPolicy, Shift
+from rhumbline.policies.population import Crowd, make_decoder
 from rhumbline.problems.nodes import take_nodes
 from rhumbline.problems.tsp import TSPBatch, TSPState
 
@@ -17,9 +18,9 @@ class TSPPolicy(RoutingPolicy):
         super().__init__(architecture)
         a = architecture
         self.encoder = Encoder(nn.Linear(2, a.width), a.width, a.heads, a.layers, a.hidden)
-        self.decoder = PointerDecoder("first", a.width, a.heads, a.latent, a.amplify)
+        self.decoder = make_decoder("first", a)
 
-    def encode(self, batch: TSPBatch) -> Memory:
+    def encode(self, batch: TSPBatch) -> Memory | Crowd:
         """Tables for all later decoding."""
         return self.decoder.tables(self.encoder(self.features(batch)))
 

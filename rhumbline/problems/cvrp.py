@@ -123,9 +123,9 @@ class CVRPBatch(Record):
         """Whether a cost is the length of straight lines and nothing else, as kernels have it."""
         return self.distance is None and self.vehicles is None
 
-    def plain(self, cost: Float[Tensor, "B"]) -> Float[Tensor, "B"]:
+    def plain(self, cost: Float[Tensor, "B *R"]) -> Float[Tensor, "B *R"]:
         """Costs without surcharges."""
-        return cost if self.surcharge is None else cost.remainder(self.surcharge)
+        return cost if self.surcharge is None else cost.remainder(self.surcharge.view(-1, *[1] * (cost.ndim - 1)))
 
 
 @dataclass(frozen=True)

@@ -3,6 +3,22 @@
 from typing import Any
 
 from rhumbline.search.cmaes import CMAES
-from rhumbline.search.simple import Greedy, Sampling, Uniform
+from rhumbline.search.eas import EASEmb, EASLay
+from rhumbline.search.hybrid import CMAESEAS
+from rhumbline.search.population import Population
+from rhumbline.search.sgbs import SGBS, SGBSEAS
+from rhumbline.search.simple import Fixed, Greedy, Sampling, Uniform
 
-STRATEGIES: dict[str, type[Any]] = {"cmaes": CMAES, "sampling": Sampling, "greedy": Greedy, "uniform": Uniform}
+STRATEGIES: dict[str, type[Any]] = {
+    "cmaes": CMAES,
+    "sampling": Sampling,
+    "greedy": Greedy,
+    "uniform": Uniform,
+    "fixed": Fixed,
+    "population": Population,
+    "eas-emb": EASEmb,
+    "eas-lay": EASLay,
+    "sgbs": SGBS,
+    "sgbs-eas": SGBSEAS,
+    "cmaes-eas": CMAESEAS,
+}

@@ -101,8 +101,8 @@ def spell_tour(instance: TSPInstance, tour: Tour) -> list[int]:
 
 
 def spell_routes(instance: CVRPInstance, routes: Routes) -> list[int]:
-    """The customers of each route and the depot behind them."""
-    return [node for route in routes.routes for node in (*route, 0)]
+    """The customers of each route and the depot behind them; no vehicle waits there, as an empty route would."""
+    return [node for route in routes.routes if route for node in (*route, 0)]
 
 
 def spell_schedule(instance: JSSPInstance, schedule: Schedule) -> list[int]:

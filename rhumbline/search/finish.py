@@ -121,7 +121,7 @@ def complete(
     finish = finish or Finish()
     finish.check(task.problem.name, budget)
     if finish.pooled:
-        task.ledger.pool = Pool(craft_of(task.problem.name, "a pool of plans"), finish.pooled, task.batch)
+        task.ledger.pool = Pool(craft_of(task.problem.name, "a pool of plans"), finish.pooled, task.originals)
     work = Work(task, budget, finish, time.monotonic(), watch)
     if any(warm):
         warm_up(task, warm)

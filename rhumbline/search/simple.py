@@ -1,4 +1,4 @@
-"""Strategies that need no memory: greedy, sampling, uniform latents (spec 4.2)."""
+"""Strategies that learn nothing: greedy, sampling, uniform and fixed latents (spec 4.2)."""
 
 from dataclasses import dataclass
 
@@ -6,8 +6,7 @@ from jaxtyping import Float
 from torch import Tensor
 
 from rhumbline.decoding import Rollouts
-from rhumbline.errors import InputError
-from rhumbline.search.run import Task, check_settings, usual_temperature
+from rhumbline.search.run import Task, box_size, check_settings, chosen_temperature
 
 
 @dataclass(frozen=True)
@@ -61,15 +60,37 @@ class Uniform:
 
     def init(self, task: Task) -> Nothing:
         """No state, but a space."""
-        if not task.policy.space.size:
-            raise InputError("this policy has no latent space; use --search sampling or greedy")
+        box_size(task)
         return Nothing()
 
     def step(self, task: Task, state: Nothing) -> tuple[Nothing, Float[Tensor, "B K Z"], Rollouts]:
         """The next latents."""
-        latents = 2.0 * task.uniforms(self.population)[..., 0] - 1.0
-        return (
-            state,
-            latents,
-            task.rollout(latents, usual_temperature(task) if self.temperature is None else self.temperature),
-        )
+        latents = box_points(task, self.population)
+        return state, latents, task.rollout(latents, chosen_temperature(task, self.temperature))
+
+
+@dataclass(frozen=True)
+class Fixed:
+    """Uniform latents drawn once for each instance, then sampled again and again: a population without training."""
+
+    latents: int = 16
+    temperature: float | None = None  # of the sampling; None: `usual_temperature`
+
+    def __post_init__(self) -> None:
+        check_settings(self.latents, self.temperature)
+
+    def init(self, task: Task) -> Float[Tensor, "B K Z"]:
+        """The latents."""
+        box_size(task)
+        return box_points(task, self.latents)
+
+    def step(
+        self, task: Task, state: Float[Tensor, "B K Z"]
+    ) -> tuple[Float[Tensor, "B K Z"], Float[Tensor, "B K Z"], Rollouts]:
+        """The same latents once more."""
+        return state, state, task.rollout(state, chosen_temperature(task, self.temperature))
+
+
+def box_points(task: Task, count: int) -> Float[Tensor, "B K Z"]:
+    """The next uniform latents."""
+    return 2.0 * task.uniforms(count)[..., 0] - 1.0

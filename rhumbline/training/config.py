@@ -29,19 +29,24 @@ class Objective:
     """What is learnt from the rollouts of a step."""
 
     loss: Literal["reinforce", "imitate"] = "reinforce"
-    latents: int = 1  # K per instance; 1 trains a single policy at the centre of its space
+    latents: int = 1  # K per instance; 1 trains a single policy at the centre of its space; a population: its members
     starts: int = 100  # S per latent, drawn with replacement, the same for all latents; job shop: samples per latent
     temperature: float = 1.0  # of the sampling; `reinforce` is on-policy only at 1
     top: int = 1  # imitate: candidates per instance that are improved before the best is chosen
     improve: int = 0  # imitate: rounds of local improvement of the candidates
     longest: int = 0  # actions of a sequence that are scored; longer sequences teach nothing. 0: no limit
     views: int = 8  # imitate: equivalent sequences of the chosen plan
+    baseline: Literal["starts", "second"] = (
+        "starts"  # of a winner: its own mean over starts, or the second best (Poppy)
+    )
 
     def __post_init__(self) -> None:
         at_least(1, latents=self.latents, starts=self.starts, top=self.top, views=self.views)
         at_least(0, temperature=self.temperature, improve=self.improve, longest=self.longest)
         if self.loss == "reinforce" and self.temperature != 1.0:
             raise InputError("objective.temperature must be 1 with loss 'reinforce': the gradient is on-policy")
+        if self.baseline == "second" and self.latents < 2:
+            raise InputError("objective.baseline 'second' needs latents of at least 2: nobody would come second")
         if self.top > self.latents * self.starts:
             raise InputError(
                 f"objective.top is {self.top}, but a step samples {self.latents * self.starts} per instance"

@@ -67,7 +67,11 @@ def add_gradients(parameters: Iterable[torch.nn.Parameter]) -> None:
     """Replace each gradient by its sum over all processes."""
     if world() == 1:
         return
-    gradients = [p.grad for p in parameters if p.grad is not None]
+    gradients: list[Tensor] = []
+    for parameter in parameters:
+        if parameter.grad is None:  # a member of a population that won nothing in this process, but may have in others
+            parameter.grad = torch.zeros_like(parameter)
+        gradients.append(parameter.grad)
     flat = torch.cat([g.flatten() for g in gradients])
     dist.all_reduce(flat)
     for gradient, part in zip(gradients, flat.split([g.numel() for g in gradients]), strict=True):

@@ -20,6 +20,7 @@ from rhumbline.decoding import Rollouts, log_prob, rollout
 from rhumbline.errors import InputError, RhumbError
 from rhumbline.policies import POLICIES
 from rhumbline.policies.cvrp import CVRPPolicy
+from rhumbline.policies.population import populated
 from rhumbline.policies.tsp import TSPPolicy
 from rhumbline.problems import PROBLEMS
 from rhumbline.training import parallel, state
@@ -130,7 +131,8 @@ class Trainer:
         o = self.config.objective
         if o.loss == "imitate":
             return self.imitated(batch, rolled, latents)
-        found = all_starts(rolled, latents) if o.latents == 1 else best_latents(rolled, latents)
+        single = o.latents == 1
+        found = all_starts(rolled, latents) if single else best_latents(rolled, latents, o.baseline)
         return shortened(found, o.longest) if o.longest else found
 
     def imitated(self, batch: Any, rolled: Rollouts, latents: Float[Tensor, "B K Z"]) -> Targets:
@@ -255,6 +257,11 @@ def initial_policy(config: TrainConfig, device: torch.device) -> Any:
     """
     kind, architecture = POLICIES[config.problem]
     wanted = build(architecture, config.policy, "policy")
+    members = getattr(wanted, "members", 0)
+    if members and members != config.objective.latents:
+        raise InputError(f"a population of {members} learns with objective.latents = {members}, all members at once")
+    if members and config.graph:
+        raise InputError("graph = true is not for populations: a step has to look which members have won")
     if not config.init:
         with torch.random.fork_rng(devices=[]):
             torch.random.default_generator.manual_seed(config.seed)  # initialisers know no other source
@@ -266,6 +273,8 @@ def initial_policy(config: TrainConfig, device: torch.device) -> Any:
         raise InputError(f"{config.init} was trained for '{policy.problem}'; the recipe is for '{config.problem}'")
     if policy.architecture.latent == 0 and wanted.latent:
         policy = policy.widened(wanted.latent, wanted.amplify)
+    if members and not policy.architecture.members:
+        policy = populated(policy, members)
     if policy.architecture != wanted:
         raise InputError(f"{config.init} has {policy.architecture}; the recipe asks for {wanted}")
     return policy.requires_grad_(True)

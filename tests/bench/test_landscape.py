@@ -10,7 +10,7 @@ from rhumbline.bench.landscape import grid_costs, landscapes, walk
 from rhumbline.errors import InputError
 from rhumbline.policies.tsp import TSPPolicy
 from rhumbline.problems.tsp import TSP, TSPInstance
-from rhumbline.search.run import Ledger, Task, make_task
+from rhumbline.search.run import Task, make_task
 
 Maker = Callable[..., list[TSPInstance]]
 
@@ -25,7 +25,7 @@ def test_each_point_is_the_best_greedy_tour_of_its_latent(task: Task) -> None:
     first, second = landscapes(task, 5, 3)
     assert (first.name, second.name, first.cost.shape) == ("random-0", "random-1", (5, 5))
     np.testing.assert_allclose(first.axis, [-1.5, -0.75, 0.0, 0.75, 1.5])
-    task.ledger = Ledger()
+    task.forget()
     alone = task.rollout(torch.tensor([0.75, -1.5]).expand(2, 1, 2), 0.0).cost.amin((1, 2)) * task.batch.scale
     assert [first.cost[0, 3], second.cost[0, 3]] == pytest.approx(alone.tolist())
     assert len(np.unique(first.cost)) > 1

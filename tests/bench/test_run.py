@@ -51,6 +51,22 @@ def test_there_is_one_line_for_each_method_instance_and_seed(write: Write, tmp_p
     assert mine == pytest.approx([s.cost for s in again])
 
 
+@pytest.mark.parametrize("strategy", ["eas-emb", "sgbs"])
+def test_symmetric_copies_share_the_attempts(strategy: str, write: Write, tmp_path: Path) -> None:
+    """A method with copies spends what it would without them, on the same instances, and says so."""
+    method = f'[[method]]\nname = "s"\npolicy = "{{policy}}"\nattempts = 20\nstrategy = "{strategy}"\naugment = 4\n'
+    suite, out = read_suite(write(SET + method)), tmp_path / "r.jsonl"
+    measured(suite, out)
+    xy = [i.xy for i in prepare(suite, CPU)[0].bench_set.instances]
+    again = rhumbline.solve(
+        [from_array(x) for x in xy if x is not None], policy=suite.methods[0].policy, attempts=20, device="cpu",
+        strategy=strategy, augment=4,
+    )  # fmt: skip
+    results = read_results(out, complain)
+    assert [r.cost for r in results] == pytest.approx([s.cost for s in again])
+    assert {(r.attempts, "4 copies" in r.solver) for r in results} == {(20, True)}
+
+
 def test_a_line_tells_where_it_comes_from(suite: Suite, tmp_path: Path) -> None:
     """Device, versions, commit, suite, budget and the way of the search are in every line."""
     measured(suite, tmp_path / "r.jsonl")

@@ -8,6 +8,8 @@ from tiny_suites import METHODS, SET
 
 from rhumbline.bench.suite import Suite, read_suite
 from rhumbline.errors import InputError
+from rhumbline.search import STRATEGIES
+from rhumbline.training.config import build
 
 Write = Callable[..., Path]
 SUITES = Path(__file__).parents[2] / "suites"
@@ -95,5 +97,7 @@ def test_the_suites_of_the_project_can_be_read(path: Path) -> None:
     assert suite.name == path.stem
     for method in suite.methods:
         assert any(method.wants(s.name) for s in suite.sets), method.name
+        if not method.solver:
+            build(STRATEGIES[method.strategy], method.settings, method.name)
     for one in suite.sets:
         assert any(method.wants(one.name) for method in suite.methods), one.name

@@ -30,6 +30,8 @@ def never(*_: object, **__: object) -> None:
         (["x.tsp", "--device", "tpu"], "'tpu' is not one of"),
         (["x.tsp", "--set", "sigma"], "'sigma' is not FIELD=VALUE"),
         (["x.tsp", "--set", "size=3"], "unknown key 'size'; known here: components, population, sigma, temperature"),
+        (["x.tsp", "--search", "eas-emb", "--set", "lr=1"], "unknown key 'lr'; known here: passes, rate, imitation"),
+        (["x.tsp", "--search", "sgbs", "--set", "width=0"], "a width of at least 1"),
         (["x.tsp", "--set", "components=2.5"], "components is 2.5; expected a value of type int"),
         (["x.tsp", "--set", "components=many"], "components is 'many'; expected a value of type int"),
         (["x.tsp", "--set", "population=1"], "a population of at least 2"),
@@ -108,6 +110,15 @@ def test_an_engine_that_is_not_here_is_exit_4(rhumb: Run, policy: Path, square: 
     done = rhumb("solve", square, "--policy", policy, "--attempts", 1, "--device", "cpu", "--engine", "fused")
     assert (done.exit_code, done.stdout) == (4, "")
     assert done.stderr.startswith("error: the fused engine takes policies with 8 heads")
+
+
+def test_a_strategy_for_plain_torch_refuses_the_fused_engine(rhumb: Run, policy: Path, square: Path) -> None:
+    """The reason is said, and what to use."""
+    words = ("--policy", policy, "--device", "cpu", "--engine", "fused", "--search", "eas-lay")
+    done = rhumb("solve", square, *words)
+    assert (done.exit_code, done.stdout) == (4, "")
+    assert "a layer on the glimpse is not linear" in done.stderr
+    assert "Use engine torch (or auto)" in done.stderr
 
 
 def test_pictures_without_matplotlib_are_exit_4(

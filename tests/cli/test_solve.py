@@ -10,9 +10,12 @@ import numpy as np
 import pytest
 import torch
 
+from rhumbline.checkpoint import About, save
 from rhumbline.formats import read
 from rhumbline.formats.dataset import save_dataset
 from rhumbline.formats.tsplib import read_tour
+from rhumbline.policies.attention import Architecture
+from rhumbline.policies.tsp import TSPPolicy
 from rhumbline.search import STRATEGIES
 
 Run = Callable[..., Any]
@@ -205,10 +208,32 @@ def test_settings_reach_the_strategy(rhumb: Run, policy: Path, square: Path) -> 
     assert "   cmaes, 1 component, sigma 0.1   " in rhumb("solve", square, *words).stderr
 
 
+def test_a_search_that_ends_by_itself_says_so(rhumb: Run, policy: Path, square: Path) -> None:
+    """Greedy makes one attempt of five and says so on stderr; with a budget that fits there is nothing to say."""
+    words = ("solve", square, "--policy", policy, "--device", "cpu", "--search", "greedy", "--attempts")
+    done = rhumb(*words, 5)
+    assert "   1 attempt   " in done.stdout
+    assert "greedy ended by itself after 1 attempt of 5: it repeats nothing" in done.stderr
+    assert "by itself" not in rhumb(*words, 1).stderr
+
+
+def test_symmetries_share_the_attempts(rhumb: Run, policy: Path, square: Path) -> None:
+    """--augment 8 is in the line before and in the JSON; the attempts stay what they were. 9 is wrong usage."""
+    words = ("solve", square, "--policy", policy, "--attempts", 20, "--device", "cpu", "--json", "--augment")
+    done = rhumb(*words, 8)
+    (found,) = records(done.stdout)
+    assert (found["attempts"], found["cost"], found["augment"]) == (20, 40, 8)
+    assert "   cmaes, 3 components, 8 symmetries   " in done.stderr
+    assert rhumb(*words, 9).exit_code == 2
+
+
 @pytest.mark.parametrize("search", STRATEGIES)
-def test_help_names_every_strategy(rhumb: Run, policy: Path, square: Path, search: str) -> None:
+def test_help_names_every_strategy(rhumb: Run, policy: Path, square: Path, search: str, tmp_path: Path) -> None:
     """Each strategy is in the help and runs by that name."""
     assert search in rhumb("solve", "--help").stdout
+    if search == "population":
+        policy = tmp_path / "many.safetensors"
+        save(policy, TSPPolicy(Architecture(16, 2, 1, 16, latent=0, members=2)), About("tsp", 20))
     words = ("--policy", policy, "--attempts", 3, "--device", "cpu", "--json", "--quiet", "--search", search)
     (found,) = records(rhumb("solve", square, *words).stdout)
     assert (found["search"], sorted(found["plan"])) == (search, [10, 20, 30, 40])

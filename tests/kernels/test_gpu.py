@@ -118,6 +118,27 @@ def test_more_rollouts_than_a_tile(wide) -> None:
     assert torch.allclose(wider, cost, rtol=1e-5)
 
 
+@pytest.mark.parametrize("members", [0, 2])
+def test_other_tables_are_read(make_policy, members: int) -> None:
+    """The kernel goes by tables that active search has changed, and by those of a member, as torch does."""
+    policy = make_policy(latent=0 if members else 4, members=members, width=128, heads=8, hidden=64)
+    batch, _, first = problem_of(13, 2, 1, 5, policy)
+    latents, usual = policy.space.centre((2, 1), torch.device("cpu")), policy.encode(batch)
+    if members:
+        usual, changed = usual.members
+    else:
+        noisy = usual.embedding + 0.5 * torch.randn(usual.embedding.shape, generator=torch.Generator().manual_seed(1))
+        changed = policy.pointed(usual, noisy)
+    found = []
+    for memory in (usual, changed):
+        tables = gpu.tables(memory, policy.condition(memory, latents), torch.float32)
+        _, actions = gpu.tsp_rollout(tables, batch.xy, first, batch.key, torch.tensor([SEED, 0]), temperature=0.0)
+        same = rollout(TSP(), policy, batch, latents, first, seed=SEED, temperature=0.0, memory=memory, engine="torch")
+        assert torch.equal(actions, same.actions)
+        found.append(actions)
+    assert not torch.equal(*found)
+
+
 def test_tables_are_padded_and_scaled(wide) -> None:
     """Nodes are padded with zeros to a power of two of at least 16, queries carry log2(e)/4."""
     batch, latents, _ = problem_of(37, 1, 2, 1, wide)

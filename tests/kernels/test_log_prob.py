@@ -277,3 +277,19 @@ def test_nothing_is_read_back_from_the_device(problem, monkeypatch):
         mask = tsp_mask(actions) if demand is None else cvrp_mask(actions, demand, CAPACITY)
         log_prob(tables, actions, mask, heads=4).sum().backward()
     assert all(x.grad is not None for x in present(tables).values())
+
+
+def test_pointers_alone_have_the_same_gradients() -> None:
+    """Where only pointers and their constants are learnt, they get the gradients they get among all tables."""
+    actions, found = random_tours(9, 4), []
+    for everything in (True, False):
+        tables = random_tables(9, 4)
+        for field in fields(tables):
+            value = getattr(tables, field.name)
+            if value is not None:
+                value.requires_grad_(everything or field.name in ("pointer", "pointer_constant"))
+        log_prob(replace(tables, pointer_shift=None), actions, heads=4, config=SMALL).sum().backward()
+        found.append((tables.pointer.grad, tables.pointer_constant.grad))
+        assert (tables.key.grad is not None) == everything
+    assert all(torch.equal(one, other) for one, other in zip(*found, strict=True))
+    assert found[0][0].abs().max() > 1e-3

@@ -42,10 +42,12 @@ def test_the_best_plan_within_the_fleet(policy: CVRPPolicy, vehicles: int | None
     assert (found.cost, len(found.plan.routes), found.unmet) == (pytest.approx(cost), routes, None)
 
 
+@pytest.mark.parametrize("augment", [1, 3])
 @pytest.mark.parametrize("name", sorted(STRATEGIES))
-def test_every_strategy_keeps_the_limit_and_shows_plain_costs(policy: CVRPPolicy, name: str) -> None:
+def test_every_strategy_keeps_the_limit_and_shows_plain_costs(policy: CVRPPolicy, name: str, augment: int) -> None:
     """The incumbent never has more routes than any plan seen before, and its shown cost is its length."""
-    task = prepare(SIDES, policy=policy, vehicles=2)
+    many = CVRPPolicy(replace(policy.architecture, latent=0, members=2)) if name == "population" else policy
+    task = prepare(SIDES, policy=many, vehicles=2, augment=augment)
     before = 4
     for progress in stream(STRATEGIES[name](), task, Budget(attempts=48)):
         plan = CVRP().decode(SIDES, task.ledger.actions[0].tolist())

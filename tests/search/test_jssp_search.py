@@ -7,11 +7,18 @@ import pytest
 import torch
 
 import rhumbline
+from rhumbline.api import tasks
+from rhumbline.errors import InputError
 from rhumbline.policies.jssp import JSSPArchitecture, JSSPPolicy
 from rhumbline.problems.jssp import JSSP
 from rhumbline.problems.schedule import JSSPInstance, from_arrays
+from rhumbline.problems.tsp import from_array
 from rhumbline.search import STRATEGIES
 from rhumbline.search.run import Budget, make_task, search
+from rhumbline.search.sgbs import SGBS
+
+ADAPTING = {name for name in STRATEGIES if "eas" in name}  # they change tables that only routing policies have
+SERVED = sorted(set(STRATEGIES) - ADAPTING - {"population"})
 
 
 @pytest.fixture(scope="module")
@@ -35,7 +42,7 @@ def optimum(instance: JSSPInstance) -> int:
     return min(JSSP().decode(instance, [0, *order]).cost(instance) for order in set(permutations(jobs)))
 
 
-@pytest.mark.parametrize("name", STRATEGIES)
+@pytest.mark.parametrize("name", SERVED)
 def test_strategies_return_verified_schedules(name: str, policy: JSSPPolicy) -> None:
     """Each strategy keeps its budget, and trace and solution agree with the schedule's own makespan."""
     given = instances(3, 5, 4)
@@ -55,7 +62,40 @@ def test_a_few_attempts_find_the_optimum_of_tiny_instances(name: str, policy: JS
     assert [s.cost for s in solutions] == [optimum(i) for i in given]
 
 
-@pytest.mark.parametrize("name", STRATEGIES)
+@pytest.mark.parametrize("name", sorted(ADAPTING))
+def test_active_search_is_refused_before_any_attempt(name: str, policy: JSSPPolicy) -> None:
+    """There is nothing to adapt, and this is said at once."""
+    task = make_task(JSSP(), policy, instances(1, 3, 3))
+    with pytest.raises(InputError, match="tables that the policy for jssp has not; use --search cmaes"):
+        search(STRATEGIES[name](), task, Budget(40))
+    assert task.ledger.attempts == 0
+
+
+def test_symmetries_are_refused(policy: JSSPPolicy) -> None:
+    """A shop has no positions to turn; among other problems it is refused before these are solved."""
+    with pytest.raises(InputError, match="augment needs positions"):
+        rhumbline.solve(instances(1, 3, 3), policy=policy, attempts=8, augment=8)
+    mixed = [from_array(np.random.default_rng(0).random((5, 2))), *instances(1, 3, 3)]
+    with pytest.raises(InputError, match="augment needs positions"):
+        next(tasks(mixed, {}, seed=0, device=torch.device("cpu"), engine="torch", augment=8))
+
+
+def first_beam(policy: JSSPPolicy, given: list[JSSPInstance]) -> list[float]:
+    """The makespans that one whole beam search finds, whatever it costs."""
+    task, strategy = make_task(JSSP(), policy, given), SGBS()
+    state = first, _, _ = strategy.step(task, strategy.init(task))
+    while first.width == state[0].width:
+        state = strategy.step(task, state[0])
+    return task.ledger.best.tolist()
+
+
+def test_a_beam_of_several_is_the_beam_of_each(policy: JSSPPolicy) -> None:
+    """Together they pay for the choices of all, since most shops have none at most decisions; they find the same."""
+    given = instances(3, 4, 3)
+    assert first_beam(policy, given) == [first_beam(policy, [instance])[0] for instance in given]
+
+
+@pytest.mark.parametrize("name", sorted(set(SERVED) - {"sgbs"}))
 def test_a_batch_equals_each_alone(name: str, policy: JSSPPolicy) -> None:
     """Instances solved together get the schedules they get alone."""
     given, strategy = instances(3, 4, 3), STRATEGIES[name]()

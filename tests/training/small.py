@@ -9,6 +9,7 @@ POLICY = {"width": 32, "heads": 2, "layers": 1, "hidden": 32, "latent": 4}
 OBJECTIVES = {
     "pomo": Objective("reinforce", latents=1, starts=4),
     "winner": Objective("reinforce", latents=5, starts=3),
+    "poppy": Objective("reinforce", latents=3, starts=4, baseline="second"),
     "imitate": Objective("imitate", latents=4, starts=3, top=3, improve=2, views=2, temperature=0.8),
 }
 

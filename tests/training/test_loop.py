@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 import torch
+from small import POLICY
 
 from rhumbline import checkpoint
 from rhumbline.checkpoint import load, load_with_facts
@@ -277,6 +278,23 @@ def test_a_single_policy_is_widened(make_config, make_policy, tmp_path: Path) ->
     batch = TSP().sample(2, 6, torch.Generator().manual_seed(0))
     assert torch.equal(policy.encode(batch).key, single.encode(batch).key)
     assert not policy.decoder.query_latent.any()
+
+
+def test_a_single_policy_becomes_a_population(make_config, make_policy, tmp_path: Path) -> None:
+    """All members begin as the policy of `init`; training makes them differ, and the checkpoint is a population."""
+    checkpoint.save(tmp_path / "single.safetensors", make_policy(0), checkpoint.About("tsp", 7))
+    policy = POLICY | {"latent": 0, "members": 3}
+    config = make_config("poppy", policy=policy, init=str(tmp_path / "single.safetensors"), updates=3)
+    members = Trainer(config, CPU).policy.decoder
+    assert torch.equal(members[0].query_last, members[2].query_last)
+    assert list(train(config, device=CPU, out=tmp_path / "run"))
+    trained = load(tmp_path / "run" / "policy.safetensors")
+    assert trained.architecture.members == 3
+    assert not torch.equal(trained.decoder[0].query_last, trained.decoder[2].query_last)
+    with pytest.raises(InputError, match="graph = true is not for populations"):
+        Trainer(replace(config, graph=True), CPU)
+    with pytest.raises(InputError, match=r"objective\.latents = 3, all members at once"):
+        Trainer(make_config("winner", policy=policy), CPU)
 
 
 def test_a_policy_of_another_shape_is_refused(make_config, make_policy, tmp_path: Path) -> None:

@@ -15,6 +15,7 @@ from rhumbline.training.targets import (
     all_starts,
     best_latents,
     cheapest,
+    lead_weight,
     pomo_weight,
     shortened,
     winner_weight,
@@ -64,6 +65,42 @@ def test_pomo_weights_by_hand() -> None:
     assert pomo_weight(torch.tensor([[1.0, 2, 6], [5, 5, 5]])).tolist() == [[-2, -1, 3], [0, 0, 0]]
 
 
+@pytest.mark.parametrize(
+    ("cost", "weight"),
+    [
+        ([[1.0, 4.0], [3.0, 2.0]], [1 - 3, 2 - 4]),
+        ([[5.0, 4.0], [5.0, 2.0], [1.0, 2.0]], [1 - 5, 0]),  # a tie weighs nothing
+    ],
+)
+def test_the_lead_over_the_second_best(cost, weight) -> None:
+    """Poppy's weight is the winner's cost minus the second best's of the same start; every start counts in the mean."""
+    table = torch.tensor([cost])
+    assert lead_weight(table)[0].tolist() == pytest.approx(weight)
+    members = torch.arange(float(len(cost)))[None, :, None]
+    targets = best_latents(Rollouts(table, torch.zeros(1, len(cost), 2, 3, dtype=torch.int16)), members, "second")
+    assert targets.count == 2
+    assert targets.latents[0, :, 0].tolist() == table[0].argmin(0).tolist()
+
+
+def test_a_population_learns_as_the_spec_says(make_config) -> None:
+    """The gradient is that of -mean over (instance, start) of (R winner - R second) log pi winner, over all members."""
+    policy = {"width": 32, "heads": 2, "layers": 1, "hidden": 32, "latent": 0, "members": 3}
+    config = make_config("poppy", policy=policy)
+    _, gradient = stepped(config)
+    trainer = Trainer(config, CPU)
+    batch, latents, starts = trainer.sample()
+    assert latents[0, :, 0].tolist() == [0.0, 1.0, 2.0]
+    rolled = rollout(TSP(), trainer.policy, batch, latents, starts, seed=config.seed << 32)
+    scores = log_prob(TSP(), trainer.policy, batch, latents, rolled.actions.flatten(1, 2)).view(rolled.cost.shape)
+    best = (-rolled.cost).topk(2, dim=1)
+    lead = best.values[:, 0] - best.values[:, 1]
+    (-(lead * scores.gather(1, best.indices[:, :1])[:, 0]).mean()).backward()
+    for name, parameter in trainer.names.items():
+        expected = torch.zeros_like(parameter) if parameter.grad is None else parameter.grad
+        assert torch.allclose(gradient[name], expected, rtol=1e-4, atol=1e-6), name
+    assert max(g.abs().max() for g in gradient.values() if g.numel()) > 1e-3
+
+
 def test_best_latents_pairs_sequences_with_their_latents() -> None:
     """The chosen sequence of a start is the winner's from that start, under the winner's latent."""
     cost = torch.tensor([[[1.0, 4], [3, 2]]])
@@ -96,7 +133,7 @@ def test_cheapest_by_hand() -> None:
 def stepped(config) -> tuple[Trainer, dict[str, torch.Tensor]]:
     trainer = Trainer(config, CPU)
     trainer.gradient(0)
-    return trainer, {n: p.grad.clone() for n, p in trainer.names.items()}
+    return trainer, {n: torch.zeros_like(p) if p.grad is None else p.grad.clone() for n, p in trainer.names.items()}
 
 
 def naive(config) -> dict[str, torch.Tensor]:

@@ -1,0 +1,92 @@
+"""Poppy: a population of decoders that share one encoder (spec 3.3). A latent is the number of a member."""
+
+from collections.abc import Callable
+from dataclasses import dataclass, fields, replace
+from typing import Literal, cast
+
+import torch
+from jaxtyping import Bool, Float, Int
+from torch import Tensor, nn
+
+from rhumbline.errors import InputError
+from rhumbline.policies.attention import Architecture, Memory, PointerDecoder, RoutingPolicy, Shift
+from rhumbline.record import Record
+
+
+@dataclass(frozen=True)
+class Crowd(Record):
+    """The tables of every member."""
+
+    members: tuple[Memory, ...]
+
+    def map(self, change: Callable[[Tensor], Tensor]) -> "Crowd":
+        """A copy in which every tensor of every member went through `change`."""
+        return Crowd(tuple(member.map(change) for member in self.members))
+
+    def pick(self, which: Int[Tensor, "B"]) -> Memory:
+        """The tables of one member for each instance."""
+        wanted = which.tolist()
+        if len(set(wanted)) == 1:
+            return self.members[wanted[0]]
+        rows, first = torch.arange(len(which), device=which.device), self.members[0]
+        tables = [f.name for f in fields(first) if isinstance(getattr(first, f.name), Tensor)]
+        return replace(first, **{n: torch.stack([getattr(m, n) for m in self.members])[which, rows] for n in tables})
+
+
+class Decoders(nn.ModuleList):
+    """The members' decoders, with the interface of one. A member's tables hold all of it: no weight is read later."""
+
+    def __init__(self, context: Literal["first", "load"], a: Architecture):
+        super().__init__(PointerDecoder(context, a.width, a.heads, 0, a.amplify) for _ in range(a.members))
+
+    @property
+    def each(self) -> list[PointerDecoder]:
+        """The decoders one by one."""
+        return [cast(PointerDecoder, decoder) for decoder in self]
+
+    def tables(self, embedding: Float[Tensor, "B N D"], capacity: Int[Tensor, "B"] | None = None) -> Crowd:
+        """Tables of every member for the embeddings they share."""
+        return Crowd(tuple(own_tables(decoder, embedding, capacity) for decoder in self.each))
+
+    def condition(self, memory: Memory, latents: Float[Tensor, "B K 1"]) -> Shift:
+        """The constants of the members whose tables these are; `Crowd.pick` has gone by the latents already."""
+        assert memory.glimpse is not None
+        assert memory.preference is not None
+        each = (memory.query_fixed, memory.glimpse, memory.preference)
+        return Shift(*(x.expand(-1, latents.shape[1], -1) for x in each))
+
+    def logits(
+        self, memory: Memory, shift: Shift, query: Float[Tensor, "B R D"], allowed: Bool[Tensor, "B R N"]
+    ) -> Float[Tensor, "B R N"]:
+        """Scores of all nodes from the queries."""
+        return self.each[0].logits(memory, shift, query, allowed)
+
+    def pointed(self, memory: Memory, embedding: Float[Tensor, "B N D"]) -> Memory:
+        """Not for populations: which member should adapt?"""
+        raise InputError("a population cannot be adapted to an instance; take a policy with one decoder")
+
+
+def own_tables(decoder: PointerDecoder, embedding: Float[Tensor, "B N D"], capacity: Int[Tensor, "B"] | None) -> Memory:
+    """A member's tables with its constants; these in float32, as they are for a policy with latents."""
+    memory, kind = decoder.tables(embedding, capacity), embedding.device.type
+    with torch.autocast(kind, enabled=False):
+        none = torch.zeros(len(embedding), 1, 0, device=embedding.device)
+        shift = decoder.condition(memory, none)
+        return replace(memory, glimpse=shift.glimpse, preference=shift.pointer)
+
+
+def make_decoder(context: Literal["first", "load"], a: Architecture) -> PointerDecoder | Decoders:
+    """One decoder with a latent space, or a population of them."""
+    return Decoders(context, a) if a.members else PointerDecoder(context, a.width, a.heads, a.latent, a.amplify)
+
+
+def populated(policy: RoutingPolicy, members: int) -> RoutingPolicy:
+    """A population whose every member is the decoder of a single policy."""
+    if policy.architecture.members or policy.architecture.latent:
+        raise InputError("a population starts from a single policy: no latent space, one decoder")
+    many = type(policy)(replace(policy.architecture, members=members))
+    state = {name: x for name, x in policy.state_dict().items() if name.startswith("encoder.")}
+    for name, x in policy.decoder.state_dict().items():
+        state |= {f"decoder.{member}.{name}": x for member in range(members)}
+    many.load_state_dict(state)
+    return many.to(next(policy.parameters()).device)

@@ -1,0 +1,34 @@
+"""The eight symmetries of the square: other coordinates of the same routing instance (spec 4.3)."""
+
+from dataclasses import replace
+from typing import Any
+
+import torch
+from jaxtyping import Float
+from torch import Tensor
+
+from rhumbline.errors import InputError
+
+ALL = 8
+
+
+def symmetries(xy: Float[Tensor, "B N 2"], copies: int = ALL) -> Float[Tensor, "B C N 2"]:
+    """The first so many of (x,y), (1-x,y), (x,1-y), (1-x,1-y), (y,x), (1-y,x), (y,1-x), (1-y,1-x)."""
+    x, y = xy.unbind(-1)
+    pairs = [(a, b) for first, second in ((x, y), (y, x)) for b in (second, 1 - second) for a in (first, 1 - first)]
+    return torch.stack([torch.stack(pair, dim=-1) for pair in pairs[:copies]], dim=1)
+
+
+def augmented(batch: Any, copies: int) -> Any:
+    """Every instance of a routing batch in so many symmetric copies, next to one another; all else is repeated.
+
+    Copies keep the instance's key: they see the same noise, so that they differ by the policy's view alone.
+    """
+    if not 1 <= copies <= ALL:
+        raise InputError(f"augment is {copies}; a square has 1 to {ALL} symmetries")
+    if copies == 1:
+        return batch
+    if getattr(batch, "xy", None) is None:
+        raise InputError("augment needs positions in the plane; this problem has none")
+    many = batch.map(lambda x: x.repeat_interleave(copies, dim=0))
+    return replace(many, xy=symmetries(batch.xy, copies).flatten(0, 1))

@@ -1,0 +1,203 @@
+"""Efficient active search: a few parameters of each instance learn from its own rollouts (spec 4.4).
+
+A step samples `passes` attempts, then one update of Adam raises the likelihood of sequences that are cheaper than the
+mean over their starts, and of the incumbent. Parameters belong to one row (instance or symmetric copy), and losses are
+summed over rows, so that a row learns the same alone or among thousands. Scoring makes no solutions and costs no
+attempts.
+"""
+
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+from typing import Any, ClassVar
+
+import torch
+from jaxtyping import Float, Int
+from torch import Tensor
+
+from rhumbline.decoding import CHUNK_ELEMENTS, Rollouts
+from rhumbline.errors import InputError
+from rhumbline.policies.attention import Layer, Memory
+from rhumbline.problems.cvrp import CVRPBatch
+from rhumbline.search.run import Task, one_decoder
+
+
+@dataclass(frozen=True)
+class Adaptation:
+    """What is learnt and under which latents."""
+
+    latents: Float[Tensor, "R L Z"]
+    parameters: tuple[Tensor, ...]
+    optimiser: torch.optim.Optimizer
+
+
+@dataclass(frozen=True)
+class Rates:
+    """Constants of a problem: step size of Adam and the weight of the incumbent's likelihood."""
+
+    rate: float
+    imitation: float
+
+
+@dataclass(frozen=True)
+class Learning:
+    """Settings that both variants share. None takes the published constant of the problem."""
+
+    USUAL: ClassVar[dict[str, Rates]] = {}
+
+    passes: int = 8  # attempts on an instance between two updates, over all its copies
+    rate: float | None = None
+    imitation: float | None = None
+
+    def __post_init__(self) -> None:
+        if self.passes < 1 or not (self.rate is None or self.rate >= 0):
+            raise InputError("active search needs passes of at least 1 and a rate of at least 0")
+        if not (self.imitation is None or self.imitation >= 0):
+            raise InputError(f"imitation must be at least 0, not {self.imitation}")
+
+    def rates(self, task: Task) -> Rates:
+        """The settings, or what is usual for the problem."""
+        usual = self.USUAL.get(task.problem.name, self.USUAL["tsp"])
+        return Rates(
+            usual.rate if self.rate is None else self.rate,
+            usual.imitation if self.imitation is None else self.imitation,
+        )
+
+    def parameters(self, task: Task) -> tuple[Tensor, ...]:
+        """What will be learnt, for every row; at first it changes nothing."""
+        raise NotImplementedError
+
+    def tables(self, task: Task, memory: Memory, parameters: tuple[Tensor, ...]) -> Memory:
+        """The tables of some rows with their parameters in place."""
+        raise NotImplementedError
+
+    def init(self, task: Task) -> Adaptation:
+        """Begin at the centre of the latent space."""
+        return self.from_latents(task, task.policy.space.centre((task.count, 1), task.device))
+
+    def from_latents(self, task: Task, latents: Float[Tensor, "B L Z"]) -> Adaptation:
+        """Begin with given latents, which take turns."""
+        adaptable(task)
+        parameters = tuple(p.requires_grad_(True) for p in self.parameters(task))
+        return Adaptation(task.spread(latents), parameters, torch.optim.Adam(parameters, lr=self.rates(task).rate))
+
+    def step(self, task: Task, state: Adaptation) -> tuple[Adaptation, Float[Tensor, "B K Z"], Rollouts]:
+        """Sample, then learn from it."""
+        latents, rolled = self.improved(task, state)
+        return state, latents[:: task.copies], task.merged(rolled)
+
+    def improved(self, task: Task, state: Adaptation) -> tuple[Float[Tensor, "R K Z"], Rollouts]:
+        """What was sampled before the update, of every copy."""
+        tried = max(1, self.passes // task.copies)
+        latents = state.latents.repeat(1, -(-tried // state.latents.shape[1]), 1)[:, :tried]
+        with torch.no_grad():
+            memory = self.tables(task, task.memory, state.parameters)
+        rolled = task.each_copy(latents, 1.0, memory=memory)
+        self.learn(task, state, latents, rolled)
+        return latents, rolled
+
+    def learn(self, task: Task, state: Adaptation, latents: Float[Tensor, "R K Z"], rolled: Rollouts) -> None:
+        """One update: REINFORCE on the samples, and the likelihood of the incumbent under the latents in use."""
+        if rolled.actions.shape[3] < 2:
+            return  # nothing was decided
+        for parameter in state.parameters:
+            parameter.grad = torch.zeros_like(parameter)
+        self.add_gradient(task, state, latents, rolled.actions, advantages(task, rolled))
+        best = task.spread(task.incumbents)[:, None, None].expand(-1, state.latents.shape[1], -1, -1)
+        even = torch.full(best.shape[:3], -self.rates(task).imitation / best.shape[1], device=task.device)
+        self.add_gradient(task, state, state.latents, best, even)
+        state.optimiser.step()
+
+    def add_gradient(
+        self, task: Task, state: Adaptation, latents: Float[Tensor, "R K Z"], actions: Int[Tensor, "R K S T"],
+        weight: Float[Tensor, "R K S"],
+    ) -> None:  # fmt: skip
+        """Of the weighted sum of log-probabilities, to the parameters and to nothing else."""
+        for rows, tried, starts in chunks(task, actions):
+            with torch.enable_grad():
+                own = tuple(p[rows] for p in state.parameters)
+                sequences = actions[rows, tried, starts].flatten(1, 2)
+                scores = task.score(rows, latents[rows, tried], sequences, self.tables(task, task.memory[rows], own))
+                loss = (weight[rows, tried, starts].flatten(1) * scores).sum()
+            for parameter, part in zip(state.parameters, torch.autograd.grad(loss, own), strict=True):
+                assert parameter.grad is not None
+                parameter.grad[rows] += part
+
+
+def adaptable(task: Task) -> None:
+    """Refuse what has no tables of a single decoder, which could be changed for an instance."""
+    one_decoder(task)
+    if not isinstance(task.memory, Memory):
+        name = task.problem.name
+        others = "use --search cmaes, sgbs or sampling"
+        raise InputError(f"active search changes tables that the policy for {name} has not; {others}")
+
+
+def advantages(task: Task, rolled: Rollouts) -> Float[Tensor, "R K S"]:
+    """Cost above the mean over starts, in lengths of the unit square whatever the file's metric; sums to a mean.
+
+    Surcharges for vehicles would drown all else. What pulls towards fewer routes is the incumbent.
+    """
+    batch, cost = task.batch, rolled.cost
+    if isinstance(batch, CVRPBatch):
+        batch, cost = replace(batch, vehicles=None, surcharge=None), batch.plain(cost)
+    if getattr(batch, "distance", None) is not None:
+        best = rolled.actions[:, 0, :1].long()
+        straight = task.problem.cost(replace(batch, distance=None), best)
+        cost = cost * (straight / cost[:, 0, :1].clamp(min=1e-9))[..., None]
+    return (cost - cost.mean(2, keepdim=True)) / (cost.shape[1] * cost.shape[2])
+
+
+def chunks(task: Task, actions: Int[Tensor, "R K S T"]) -> Iterator[tuple[slice, slice, slice]]:
+    """Rows, latents and starts whose scores fit into memory together: several rows, or part of one latent's starts."""
+    rows, tried, starts, steps = actions.shape
+    room = max(1, CHUNK_ELEMENTS[task.device.type] * (4 if task.device.type == "cpu" else 1) // steps**2)
+    if room >= tried * starts:
+        most = room // (tried * starts)
+        return ((slice(at, at + most), slice(None), slice(None)) for at in range(0, rows, most))
+    parts = ((row, k, at) for row in range(rows) for k in range(tried) for at in range(0, starts, room))
+    return ((slice(row, row + 1), slice(k, k + 1), slice(at, at + room)) for row, k, at in parts)
+
+
+@dataclass(frozen=True)
+class EASEmb(Learning):
+    """Learns the embeddings in the final product, a table of nodes x width; glimpse and context keep theirs.
+
+    It changes nothing but the tables of the final product (`PointerDecoder.pointers`), so the fused engines serve it.
+    """
+
+    USUAL: ClassVar[dict[str, Rates]] = {"tsp": Rates(0.0032, 0.0058), "cvrp": Rates(0.0049, 0.0063)}
+
+    def parameters(self, task: Task) -> tuple[Tensor, ...]:
+        """A copy of the embeddings."""
+        return (task.memory.embedding.detach().clone(),)
+
+    def tables(self, task: Task, memory: Memory, parameters: tuple[Tensor, ...]) -> Memory:
+        """Pointers made of the copy."""
+        policy: Any = task.policy
+        return policy.pointed(memory, parameters[0])
+
+
+@dataclass(frozen=True)
+class EASLay(Learning):
+    """Learns a residual layer on the glimpse, before its output projection.
+
+    The policy folds the value biases out of the glimpse, so the layer sees it without them: a layer with another bias.
+    Rates are a tenth of the published ones, whose first update throws the shipped policy off (docs/search.md).
+    """
+
+    USUAL: ClassVar[dict[str, Rates]] = {"tsp": Rates(0.00032, 0.012), "cvrp": Rates(0.00041, 0.013)}
+    plain: ClassVar[str] = "a layer on the glimpse is not linear, so no table of the fused engine can hold it"
+
+    def parameters(self, task: Task) -> tuple[Tensor, ...]:
+        """Random weights into the layer (Xavier, from the seed), zeros out of it."""
+        rows, width = len(task.starts), task.policy.architecture.width
+        bound = (3.0 / width) ** 0.5
+        rng = torch.Generator().manual_seed(task.seed)
+        into = bound * (2.0 * torch.rand(width + 1, width, generator=rng) - 1.0).to(task.device)
+        into = into.expand(rows, -1, -1)
+        zeros = torch.zeros(rows, width + 1, width, device=task.device)
+        return into[:, :-1].clone(), into[:, -1:].clone(), zeros[:, :-1].clone(), zeros[:, -1:].clone()
+
+    def tables(self, task: Task, memory: Memory, parameters: tuple[Tensor, ...]) -> Memory:
+        """The same tables and the layer."""
+        return replace(memory, layer=Layer(*parameters))

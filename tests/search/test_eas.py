@@ -1,0 +1,211 @@
+"""Active search: it moves what it should, nothing else, and in the right direction."""
+
+from dataclasses import fields, replace
+
+import numpy as np
+import pytest
+import torch
+
+from rhumbline.decoding import Rollouts, log_prob
+from rhumbline.errors import InputError, MissingExtra
+from rhumbline.policies.attention import Architecture
+from rhumbline.policies.cvrp import CVRPPolicy
+from rhumbline.problems.cvrp import CVRP, CVRPInstance
+from rhumbline.problems.tsp import TSP
+from rhumbline.search import eas
+from rhumbline.search.cmaes import CMAES
+from rhumbline.search.eas import EASEmb, EASLay, advantages
+from rhumbline.search.hybrid import CMAESEAS, Phases, best_latents
+from rhumbline.search.run import Budget, engine_for, make_task, search
+from rhumbline.search.simple import Sampling
+
+
+@pytest.mark.parametrize("strategy", [EASEmb(rate=0.05), EASLay(rate=0.003)], ids=["emb", "lay"])
+def test_a_weak_policy_learns(strategy, make_instances, make_policy) -> None:
+    """From an untrained policy, 80 attempts with learning find clearly shorter tours than 80 samples."""
+    policy, instances = make_policy(latent=0, seed=1), make_instances(3, 24)
+    mean = {
+        kind: np.mean([s.cost for s in search(kind, make_task(TSP(), policy, instances), Budget(80))[0]])
+        for kind in (strategy, Sampling())
+    }
+    assert mean[strategy] < 0.95 * mean[Sampling()]
+
+
+def changed_tables(strategy, policy, instances, steps: int) -> tuple[object, object]:
+    """Tables before and after some updates."""
+    task = make_task(TSP(), policy, instances)
+    task.ledger.limit = 1000
+    state, before = strategy.init(task), task.memory.map(torch.clone)
+    for _ in range(steps):
+        state, _, _ = strategy.step(task, state)
+    assert all(torch.equal(getattr(before, f.name), getattr(task.memory, f.name)) for f in fields(before)[:7])
+    return before, strategy.tables(task, task.memory, state.parameters)
+
+
+def test_embeddings_change_in_the_final_product_only(make_instances, make_policy) -> None:
+    """Keys, values and queries are those of the encoder, and no weight of the policy gets a gradient."""
+    policy = make_policy().requires_grad_(True)
+    before, after = changed_tables(EASEmb(), policy, make_instances(2, 6), 3)
+    for field in fields(before):
+        one, two = getattr(before, field.name), getattr(after, field.name)
+        if isinstance(one, torch.Tensor):
+            assert torch.equal(one, two) == (field.name not in ("pointer", "bias", "embedding")), field.name
+    assert all(p.grad is None for p in policy.parameters())
+
+
+def test_a_layer_changes_nothing_but_itself(make_instances, make_policy) -> None:
+    """All tables stay; at first the layer is the identity, and after an update it is not."""
+    policy, glimpse = make_policy(), torch.randn(2, 5, 32, generator=torch.Generator().manual_seed(0))
+    _, fresh = changed_tables(EASLay(), policy, make_instances(2, 6), 0)
+    assert torch.equal(fresh.layer(glimpse), glimpse)
+    before, after = changed_tables(EASLay(), policy, make_instances(2, 6), 1)
+    assert torch.equal(before.pointer, after.pointer)
+    assert (after.layer(glimpse) - glimpse).abs().max() > 1e-4
+
+
+@pytest.mark.parametrize("strategy", [EASEmb(rate=1e-3, imitation=10.0), EASLay(rate=1e-4, imitation=10.0)])
+def test_imitation_makes_the_incumbent_likelier(strategy, policy, make_instances) -> None:
+    """With a heavy imitation term one update raises the incumbents' probability, each from its own start."""
+    task = make_task(TSP(), policy, make_instances(3, 8))
+    task.ledger.limit = 100
+    state = strategy.init(task)
+    strategy.step(task, state)
+
+    def likelihood(memory) -> torch.Tensor:
+        incumbents = task.incumbents[:, None]
+        return log_prob(TSP(), policy, task.batch, torch.zeros(3, 1, 4), incumbents, memory=memory)
+
+    with torch.no_grad():
+        assert (likelihood(strategy.tables(task, task.memory, state.parameters)) > likelihood(task.memory)).all()
+
+
+def test_without_a_rate_it_is_sampling(policy, make_instances) -> None:
+    """Active search that does not move finds what sampling finds with the same attempts."""
+    instances = make_instances(2, 9)
+    costs = [
+        [s.cost for s in search(kind, make_task(TSP(), policy, instances), Budget(40))[0]]
+        for kind in (EASEmb(rate=0.0), EASLay(rate=0.0), Sampling(population=8))
+    ]
+    assert costs[0] == costs[2]
+    assert costs[1] == costs[2]
+
+
+def test_advantages_by_hand(policy, make_instances) -> None:
+    """Cost minus the mean over starts of the same pass, over the number of trajectories: they make a mean."""
+    task = make_task(TSP(), policy, make_instances(1, 3))
+    cost = torch.tensor([[[1.0, 2.0, 6.0], [5.0, 5.0, 5.0]]])
+    weight = advantages(task, Rollouts(cost, torch.zeros(1, 2, 3, 3, dtype=torch.int16)))
+    assert torch.allclose(weight, torch.tensor([[[-2.0, -1.0, 3.0], [0.0, 0.0, 0.0]]]) / 6)
+
+
+def test_advantages_know_no_fleet() -> None:
+    """Routes too many weigh nothing: the weights are those of a free fleet, in either metric."""
+    torch.manual_seed(0)
+    policy = CVRPPolicy(Architecture(16, 2, 1, 16, 0)).requires_grad_(False)
+    xy = np.random.default_rng(0).random((7, 2)) * 100
+    for metric in ("EXACT_2D", "EUC_2D"):
+        free = CVRPInstance("six", metric, (0, 3, 4, 5, 2, 4, 6), 9, xy=xy)
+        tasks = [make_task(CVRP(), policy, [replace(free, vehicles=most)]) for most in (None, 3)]
+        rolled = [task.each_copy(torch.zeros(1, 2, 0), 1.0) for task in tasks]
+        assert (rolled[1].cost > 2 * rolled[0].cost).any()
+        one, other = (advantages(*both) for both in zip(tasks, rolled, strict=True))
+        assert torch.allclose(one.float(), other.float(), atol=1e-5)
+
+
+def test_advantages_know_no_units(policy, make_instances) -> None:
+    """A file whose metric is a thousand times the unit square's teaches with the same weights."""
+    plain = make_task(TSP(), policy, make_instances(2, 7))
+    rolled = plain.each_copy(torch.zeros(2, 2, 4), 1.0)
+    large = replace(plain.batch, distance=1000.0 * torch.cdist(plain.batch.xy, plain.batch.xy))
+    dear = Rollouts(1000.0 * rolled.cost, rolled.actions)
+    assert torch.allclose(advantages(replace(plain, batch=large), dear), advantages(plain, rolled), atol=1e-6)
+
+
+def test_small_memory_learns_the_same(policy, make_instances, monkeypatch) -> None:
+    """Scoring row by row, or three sequences at a time, gives the gradients of scoring everything at once."""
+    found = []
+    for elements in (1 << 21, 5 * 8 * 7 * 7 // 4, 3 * 7 * 7 // 4 + 1):
+        monkeypatch.setitem(eas.CHUNK_ELEMENTS, "cpu", elements)
+        task = make_task(TSP(), policy, make_instances(2, 7))
+        task.ledger.limit, strategy = 100, EASEmb(passes=5)
+        state = strategy.init(task)
+        strategy.step(task, state)
+        found.append(state.parameters[0].grad)
+    assert found[0].abs().max() > 1e-4
+    assert torch.allclose(found[0], found[1], atol=1e-6)
+    assert torch.allclose(found[0], found[2], atol=1e-6)
+
+
+def test_copies_share_the_passes(policy, make_instances) -> None:
+    """Eight attempts between updates are one on each of eight copies, and two on each of four."""
+    for copies, passes in ((1, 8), (4, 2), (8, 1)):
+        task = make_task(TSP(), policy, make_instances(1, 5), augment=copies)
+        task.ledger.limit = 100
+        strategy = EASEmb()
+        _, latents, _ = strategy.step(task, strategy.init(task))
+        assert (latents.shape[1], task.ledger.attempts) == (passes, 8)
+
+
+def test_a_layer_needs_plain_torch() -> None:
+    """`auto` takes torch for it; asking for the fused engine is an error with the reason."""
+    assert engine_for(EASLay(), "auto") == "torch"
+    assert engine_for(EASEmb(), "auto") == "auto"
+    with pytest.raises(MissingExtra, match="not linear"):
+        engine_for(EASLay(), "fused")
+
+
+@pytest.mark.parametrize("copies", [1, 3])
+def test_adapted_tables_run_fused(make_policy, make_instances, copies: int) -> None:
+    """Rollouts from tables that have learnt are the same on both engines of a CPU, so they learn the same too."""
+    policy = make_policy(latent=2, width=128, heads=8)
+    costs = []
+    for engine in ("torch", "fused"):
+        task = make_task(TSP(), policy, make_instances(2, 10), engine=engine, augment=copies)
+        task.ledger.limit, strategy = 100, EASEmb(passes=3, rate=0.05)
+        state = strategy.init(task)
+        for _ in range(3):
+            state, _, rolled = strategy.step(task, state)
+        costs.append(rolled.cost)
+    assert torch.allclose(*costs, atol=1e-4)
+
+
+def test_search_first_then_adapt(policy, make_instances) -> None:
+    """Half of 64 attempts are two generations of CMA-ES; then the best latents found take turns."""
+    task, strategy = make_task(TSP(), policy, make_instances(2, 6)), CMAESEAS(kept=3)
+    task.ledger.limit = 64
+    state, tried = strategy.init(task), []
+    for _ in range(2):
+        assert state.adaptation is None
+        state, latents, rolled = strategy.step(task, state)
+        tried.append((latents, rolled.cost.amin(2)))
+    state, latents, _ = strategy.step(task, state)
+    assert state.adaptation is not None
+    cost, every = torch.cat([c for _, c in tried], 1), torch.cat([z for z, _ in tried], 1)
+    best = every.gather(1, cost.argsort(dim=1, stable=True)[:, :3][..., None].expand(-1, -1, 4))
+    assert torch.equal(latents, torch.cat([best, best, best], 1)[:, :8])
+
+
+def test_best_latents_by_hand(policy, make_instances) -> None:
+    """The cheapest of what was known and what is new, best first."""
+    search = CMAES().init(make_task(TSP(), policy, make_instances(1, 3)))
+    known = Phases(search, torch.tensor([[3.0, 5.0]]), torch.tensor([[[0.3], [0.5]]]))
+    rolled = Rollouts(torch.tensor([[[9.0, 4.0], [1.0, 7.0]]]), torch.zeros(1, 2, 2, 3, dtype=torch.int16))
+    cost, latents = best_latents(known, torch.tensor([[[0.4], [0.1]]]), rolled, 3)
+    assert cost.tolist() == [[1.0, 3.0, 4.0]]
+    assert latents[0, :, 0].tolist() == pytest.approx([0.1, 0.3, 0.4])
+
+
+@pytest.mark.parametrize(
+    ("kind", "settings", "words"),
+    [
+        (EASEmb, {"passes": 0}, "passes of at least 1"),
+        (EASLay, {"rate": -1.0}, "a rate of at least 0"),
+        (EASEmb, {"imitation": -0.1}, "imitation must be at least 0"),
+        (CMAESEAS, {"share": 1.5}, "a share from 0 to 1"),
+        (CMAESEAS, {"population": 1}, "population of at least 2"),
+    ],
+)
+def test_impossible_settings_are_refused(kind, settings, words: str) -> None:
+    """What cannot work is refused when it is written down."""
+    with pytest.raises(InputError, match=words):
+        kind(**settings)

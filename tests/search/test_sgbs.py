@@ -1,0 +1,118 @@
+"""Beam search guided by greedy completions: what it tries, what it counts, and what it finds."""
+
+from itertools import permutations
+
+import pytest
+import torch
+
+from rhumbline.decoding import complete, next_logits, rollout
+from rhumbline.errors import InputError, MissingExtra
+from rhumbline.problems.tsp import TSP, Tour
+from rhumbline.search import run
+from rhumbline.search.run import Budget, engine_for, make_task, search
+from rhumbline.search.sgbs import SGBS, SGBSEAS, Beam, survivors
+from rhumbline.search.simple import Greedy
+
+
+def test_a_greedy_tour_goes_on_as_it_was(policy, make_batch) -> None:
+    """Whatever part of a greedy tour is given, its greedy completion is that tour."""
+    batch, latents = make_batch(2, 8), torch.zeros(2, 1, 4)
+    memory, starts = policy.encode(batch), TSP().starts(batch)
+    whole = rollout(TSP(), policy, batch, latents, starts, seed=0, temperature=0.0, engine="torch")
+    for given in (1, 3, 7, 8):
+        beginning = whole.actions[:, 0, :, :given].long()
+        carried = complete(TSP(), policy, batch, latents, beginning, memory)
+        assert torch.equal(carried.actions, whole.actions), given
+        assert torch.allclose(carried.cost, whole.cost)
+
+
+def test_next_scores_forbid_what_was_visited(policy, make_batch) -> None:
+    """After a beginning exactly the other cities have scores, and the best of them is the greedy choice."""
+    batch, latents = make_batch(1, 6), torch.zeros(1, 1, 4)
+    memory = policy.encode(batch)
+    scores = next_logits(TSP(), policy, batch, latents, torch.tensor([[[2, 5, 0]]]), memory)[0, 0]
+    assert scores.isfinite().tolist() == [False, True, False, True, True, False]
+    carried = complete(TSP(), policy, batch, latents, torch.tensor([[[2, 5, 0]]]), memory)
+    assert carried.actions[0, 0, 0, 3] == scores.argmax()
+
+
+def test_a_wide_beam_is_exhaustive(policy, make_instances) -> None:
+    """A beam that holds everything completes every tour: it finds the optimum of 6 cities."""
+    instances = make_instances(3, 6)
+    solutions, _ = search(SGBS(width=1000, branch=6), make_task(TSP(), policy, instances), Budget(400))
+    best = [min(Tour((0, *rest)).cost(i) for rest in permutations(range(1, 6))) for i in instances]
+    assert [s.cost for s in solutions] == pytest.approx(best, rel=1e-9)
+
+
+def test_completions_are_counted_one_by_one(policy, make_instances, monkeypatch) -> None:
+    """Six cities, two nodes, two other actions each: 6 greedy, then 4, 4, 4 and 2 completions; 20 are 4 attempts."""
+    made, real = [], run.complete
+
+    def counting(problem, policy, batch, latents, given, memory):
+        made.append(given.shape[1])
+        return real(problem, policy, batch, latents, given, memory)
+
+    monkeypatch.setattr(run, "complete", counting)
+    task, strategy = make_task(TSP(), policy, make_instances(1, 6)), SGBS(width=2, branch=3)
+    task.ledger.limit = 100
+    state, _, _ = strategy.step(task, strategy.init(task))
+    assert task.ledger.attempts == 1
+    paid = []
+    for _ in range(4):
+        state, _, _ = strategy.step(task, state)
+        paid.append(task.ledger.attempts)
+    assert made == [4, 4, 4, 2]
+    assert paid == [2, 3, 3, 4]
+    again, _, _ = strategy.step(task, state)
+    assert (again.depth, again.width) == (1, 4)  # the second beam is twice as wide
+
+
+def test_the_cheapest_known_ends_go_on(make_policy) -> None:
+    """Nodes and children are ranked together by the cost of their known ends; gaps go last."""
+    actions = torch.tensor([[[0, 1, 2], [1, 0, 2]]])
+    memory = make_policy(0).encode(TSP().sample(1, 3, torch.Generator()))
+    beam = Beam(torch.tensor([[5.0, 7.0]]), actions, torch.zeros(1, 1, 0), memory, 2)
+    completed = torch.tensor([[[0, 2, 1], [0, 0, 0], [1, 2, 0], [0, 0, 0]]])
+    after = survivors(beam, torch.tensor([[6.0, torch.inf, 4.0, torch.inf]]), completed)
+    assert after.cost.tolist() == [[4.0, 5.0]]
+    assert after.actions.tolist() == [[[1, 2, 0], [0, 1, 2]]]
+    assert after.depth == 2
+
+
+def test_never_worse_than_greedy(policy, make_instances) -> None:
+    """It begins with the greedy tours, so it returns none that is longer, and on ten cities mostly shorter ones."""
+    instances = make_instances(6, 10)
+    greedy, _ = search(Greedy(), make_task(TSP(), policy, instances), Budget(1))
+    guided, _ = search(SGBS(), make_task(TSP(), policy, instances), Budget(60))
+    assert all(g.cost <= s.cost for g, s in zip(guided, greedy, strict=True))
+    assert sum(g.cost < s.cost - 1e-6 for g, s in zip(guided, greedy, strict=True)) >= 3
+
+
+def test_adapting_and_searching_take_turns(policy, make_instances) -> None:
+    """An update is one attempt; then a beam under the changed layer, whose first nodes are the best samples."""
+    task, strategy = make_task(TSP(), policy, make_instances(2, 6)), SGBSEAS(width=2, branch=2)
+    task.ledger.limit = 100
+    state = strategy.init(task)
+    state, _, rolled = strategy.step(task, state)
+    assert task.ledger.attempts == 1
+    assert torch.allclose(state.beam.cost, rolled.cost[:, 0].sort(1).values[:, :2])
+    assert state.beam.memory.layer.out.any()
+    first = state.beam
+    while state.beam.depth >= first.depth and task.ledger.attempts < 50:
+        first, (state, _, _) = state.beam, strategy.step(task, state)
+    assert state.beam.depth == 1  # a new beam, after another update
+
+
+@pytest.mark.parametrize(("kind", "settings"), [(SGBS, {"width": 0}), (SGBS, {"branch": 1}), (SGBSEAS, {"rate": -1.0})])
+def test_impossible_settings_are_refused(kind, settings) -> None:
+    """A beam without nodes or choices, or a negative rate, is refused when it is written down."""
+    with pytest.raises(InputError, match="at least"):
+        kind(**settings)
+
+
+@pytest.mark.parametrize("strategy", [SGBS(), SGBSEAS()])
+def test_plain_torch_only(strategy) -> None:
+    """The kernels begin at the start; asking for them is an error with the reason."""
+    assert engine_for(strategy, "auto") == "torch"
+    with pytest.raises(MissingExtra, match="cannot carry on a sequence"):
+        engine_for(strategy, "fused")

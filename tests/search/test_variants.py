@@ -1,0 +1,127 @@
+"""Settings of CMA-ES beyond the published search, and the search with a population."""
+
+import pytest
+import torch
+
+from rhumbline.decoding import Rollouts
+from rhumbline.errors import InputError
+from rhumbline.problems.tsp import TSP
+from rhumbline.search import cma
+from rhumbline.search.arms import Arms
+from rhumbline.search.cmaes import CMAES
+from rhumbline.search.eas import EASEmb, EASLay
+from rhumbline.search.hybrid import CMAESEAS
+from rhumbline.search.population import Population, best_pairs
+from rhumbline.search.run import Budget, make_task, search
+from rhumbline.search.sgbs import SGBS, SGBSEAS
+from rhumbline.search.simple import Fixed, Uniform
+
+
+def rolled_at(cost: list) -> Rollouts:
+    table = torch.tensor(cost)
+    return Rollouts(table, torch.zeros(*table.shape, 2, dtype=torch.int16))
+
+
+def test_ranking_by_several_starts() -> None:
+    """The fitness of a latent is the mean over its best starts: all of them where more are asked for than there are."""
+    rolled = rolled_at([[[1.0, 9.0, 5.0], [2.0, 3.0, 7.0]]])
+    assert CMAES().fitness(rolled).tolist() == [[1.0, 2.0]]
+    assert CMAES(top=2).fitness(rolled).tolist() == [[3.0, 2.5]]
+    assert CMAES(top=9).fitness(rolled).tolist() == [[5.0, 4.0]]
+
+
+def test_parallel_components_all_move(policy, make_instances) -> None:
+    """One step is a generation of every component: 3 x 4 attempts, and each looks about its own centroid."""
+    task, strategy = make_task(TSP(), policy, make_instances(2, 6)), CMAES(population=4, parallel=True, sigma=0.01)
+    task.ledger.limit = 100
+    before = strategy.init(task)
+    after, latents, _ = strategy.step(task, before)
+    assert task.ledger.attempts == 12
+    assert (after.components.mean != before.components.mean).any(-1).all()
+    centroids = cma.centroids(3, 4).float()
+    assert (latents.unflatten(1, (3, 4)).mean(2) - centroids).abs().max() < 0.05
+
+
+def test_narrow_components_start_anew(policy, make_instances) -> None:
+    """A component below the limit is replaced by a fresh one at a spare centroid; a wide one goes on."""
+    state = cma.start(torch.zeros(1, 2, 4), 1.0)
+    state = cma.State(**vars(state) | {"sigma": torch.tensor([[0.01, 0.5]])})
+    renewed = CMAES(restart=0.1).renewed(state, 18)
+    assert renewed.sigma.tolist() == [[1.0, 0.5]]
+    assert torch.equal(renewed.mean[0, 0], cma.centroids(16, 4)[2].float())
+    assert not renewed.mean[0, 1].any()
+
+
+def test_arms_by_hand() -> None:
+    """The lowest mean minus the spread over the root of the trials; results in the usual order of the starts."""
+    arms = Arms.fresh(1, 4, torch.device("cpu")).seen(None, torch.tensor([[4.0, 1.0, 3.0, 2.0]]))
+    assert arms.best(2).tolist() == [[1, 3]]
+    for _ in range(8):
+        arms = arms.seen(torch.tensor([[1, 3]]), torch.tensor([[3.0, 3.4]]))
+    # means 4, 25/9, 3, 29.2/9; a spread of about 0.46 counts in full for starts 0 and 2 and a third for 1 and 3
+    assert arms.best(2).tolist() == [[1, 2]]
+
+
+def test_fewer_starts_buy_more_latents(policy, make_instances) -> None:
+    """With half of 6 starts 16 latents cost 8 attempts after the first generation; the total stays exact."""
+    seen = []
+    task = make_task(TSP(), policy, make_instances(2, 6))
+    search(CMAES(starts=0.5), task, Budget(37), lambda p: seen.append((p.attempts, p.latents)))
+    assert [n for n, _ in seen] == [16, 24, 32, 37]
+    assert task.tried == 16 + 16 + 16 + 10  # 5 attempts are 30 trajectories; each latent has a number of its own
+
+
+@pytest.mark.parametrize("settings", [{"starts": 0.0}, {"starts": 1.1}, {"top": 0}, {"restart": -1.0}])
+def test_impossible_variants_are_refused(settings) -> None:
+    """What cannot work is refused when it is written down."""
+    with pytest.raises(InputError, match="starts above 0 up to 1, a top of at least 1"):
+        CMAES(**settings)
+
+
+def test_fixed_latents_stay_and_uniform_ones_do_not(policy, make_instances) -> None:
+    """`fixed` tries its first latents again and again, the ones `uniform` begins with."""
+    tried = {}
+    for strategy in (Fixed(4), Uniform(4)):
+        seen = []
+        search(strategy, make_task(TSP(), policy, make_instances(2, 6)), Budget(8), seen.append)
+        tried[type(strategy)] = [p.latents for p in seen]
+    assert torch.equal(tried[Fixed][0], tried[Fixed][1])
+    assert torch.equal(tried[Fixed][0], tried[Uniform][0])
+    assert not torch.equal(tried[Uniform][0], tried[Uniform][1])
+
+
+# --- populations
+
+
+def test_the_best_pairs_by_hand(make_instances, make_policy) -> None:
+    """As many pairs as members are kept, each with its start for every trajectory of an attempt."""
+    task = make_task(TSP(), make_policy(latent=0, members=2), make_instances(1, 3))
+    turns = best_pairs(task, rolled_at([[[5.0, 1.0, 4.0], [2.0, 9.0, 8.0]]]))
+    assert turns.latents.tolist() == [[[0.0], [1.0]]]
+    assert turns.starts.tolist() == [[[1, 1, 1], [0, 0, 0]]]
+
+
+def test_pairs_cost_the_same(make_instances, make_policy) -> None:
+    """Both variants try every member in every pass; with pairs, every later tour begins at a kept start."""
+    policy, instances = make_policy(latent=0, members=3), make_instances(2, 6)
+    task = make_task(TSP(), policy, instances)
+    task.ledger.limit = 100
+    strategy = Population(pairs=True)
+    state, _, first = strategy.step(task, strategy.init(task))
+    state, latents, second = strategy.step(task, state)
+    assert task.ledger.attempts == 6
+    starts, members = second.actions[:, :, 0, 0].long(), latents[..., 0].long()
+    assert torch.equal(second.actions[..., 0].long(), starts[..., None].expand(-1, -1, 6))
+    cheapest = first.cost.flatten(1).sort(1).values[:, :3]  # the same tour from several starts ties
+    assert torch.allclose(first.cost.flatten(1).gather(1, members * 6 + starts), cheapest, rtol=1e-5)
+    assert len({tuple(a) for a in second.actions[0, 0].tolist()}) > 1  # noise differs between the repetitions
+
+
+def test_who_serves_whom(policy, make_instances, make_policy) -> None:
+    """A population refuses searches of a latent space, and the search of a population refuses other policies."""
+    many, instances = make_policy(latent=0, members=2), make_instances(1, 5)
+    with pytest.raises(InputError, match="not a population"):
+        search(Population(), make_task(TSP(), policy, instances), Budget(1))
+    for strategy in (CMAES(), EASEmb(), EASLay(), SGBS(), SGBSEAS(), CMAESEAS(), Fixed()):
+        with pytest.raises(InputError, match="use --search population"):
+            search(strategy, make_task(TSP(), many, instances), Budget(1))
