@@ -19,8 +19,7 @@ from rhumbline.problems.cvrp import CVRPInstance
 from rhumbline.problems.schedule import JSSPInstance, from_arrays
 from rhumbline.problems.symmetry import augmented
 from rhumbline.problems.tsp import TSPInstance, from_array
-from rhumbline.search import STRATEGIES
-from rhumbline.search.cmaes import CMAES
+from rhumbline.search import STRATEGIES, usual
 from rhumbline.search.finish import Finish, Improvement, complete
 from rhumbline.search.run import Budget, Progress, Solution, Strategy, Task, engine_for, make_task
 
@@ -157,10 +156,10 @@ def policies_of(
     return {solves: policy}
 
 
-def strategy_of(strategy: Strategy[Any] | str | None) -> Strategy[Any]:
-    """A strategy by name with its usual settings, or the one given; CMA-ES if there is none."""
+def strategy_of(strategy: Strategy[Any] | str | None) -> Strategy[Any] | None:
+    """A strategy by name with its usual settings, or the one given, if one is."""
     if not isinstance(strategy, str):
-        return strategy or CMAES()
+        return strategy
     if strategy not in STRATEGIES:
         raise InputError(f"strategy '{strategy}' is not known; known: {', '.join(STRATEGIES)}")
     return STRATEGIES[strategy]()
@@ -225,6 +224,7 @@ def solve(
 ) -> list[Solution]:
     """Verified solutions, in the order given. Instances of one size are solved together and share the seconds.
 
+    Without a strategy: CMA-ES where the policy has a latent space, else sampling.
     Without a budget: 1600 attempts or 30 seconds, whichever comes first. Ctrl-C ends the search early and returns what
     was found; instances not reached by then are left out. `augment` 8 shares the attempts among the symmetries of the
     square (routing only). `vehicles` limits the fleet of vehicle routing, whatever the files say; `Infeasible` is
@@ -245,7 +245,8 @@ def solve(
     where: dict[str, Any] = {"device": find_device(device), "engine": engine_for(strategy, engine), "augment": augment}
     for group, task in tasks(instances, policies, seed=seed, **where):
         given = [warm[place] for place in group.places]
-        found, interrupted = complete(strategy, task, budget, watch, finish, given)
+        chosen = strategy or STRATEGIES[usual(task.policy)]()
+        found, interrupted = complete(chosen, task, budget, watch, finish, given)
         solutions |= dict(zip(group.places, found, strict=False))
         if interrupted:
             break

@@ -50,9 +50,11 @@ Seconds = Annotated[
     ),
 ]
 Search = Annotated[
-    str,
+    str | None,
     typer.Option(
-        help="cmaes, sampling, greedy, uniform, fixed, population, eas-emb, eas-lay, sgbs, sgbs-eas or cmaes-eas."
+        metavar="NAME",
+        help="cmaes, sampling, greedy, uniform, fixed, population, eas-emb, eas-lay, sgbs, sgbs-eas or cmaes-eas. "
+        "[cmaes; sampling if the policy has no latent space]",
     ),
 ]
 Augment = Annotated[
@@ -92,7 +94,7 @@ def solve(
     files: Files,
     attempts: Attempts = None,
     seconds: Seconds = None,
-    search: Search = "cmaes",
+    search: Search = None,
     policy: PolicyName = None,
     settings: Settings = None,
     augment: Augment = 1,
@@ -124,11 +126,12 @@ def solve(
             from rhumbline.cli import solving
         after = solving.Afterwards(tuple(warm_start or ()), polish, then, top, trace)
         after.check_usage(seconds)
-        strategy = solving.choose_strategy(search, settings or [])
+        named = search or ("cmaes" if settings else None)  # settings without a name are those of the usual one
+        strategy = solving.choose_strategy(named, settings or [])
         places = solving.Places(output, plot)
         talk = solving.Talk(as_json, quiet)
         facts = (attempts, seconds, seed, device.value, engine.value, threads)
-        request = solving.Request(strategy, search, policy, *facts, augment, vehicles, after)
+        request = solving.Request(strategy, named, policy, *facts, augment, vehicles, after)
         return solving.solve_files(files, request, places, talk)
 
     raise typer.Exit(conclude(body))

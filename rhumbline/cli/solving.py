@@ -25,7 +25,7 @@ from rhumbline.formats import ending_of, write_plan
 from rhumbline.formats.atomic import reason
 from rhumbline.formats.plans import matched
 from rhumbline.policies import Policy
-from rhumbline.search import STRATEGIES
+from rhumbline.search import STRATEGIES, usual
 from rhumbline.search.finish import Finish, Improvement, complete
 from rhumbline.search.run import Budget, Solution, Task, engine_for, harvest
 from rhumbline.training.config import build
@@ -58,8 +58,8 @@ class Afterwards:
 class Request:
     """What to search with."""
 
-    strategy: Any
-    search: str
+    strategy: Any  # None: by the policy
+    search: str | None
     policy: str | None
     attempts: int | None
     seconds: float | None
@@ -80,10 +80,15 @@ class Request:
         """The user's, or the usual one."""
         return Budget(self.attempts, self.seconds) if self.attempts or self.seconds else api.DEFAULT_BUDGET
 
+    def chosen(self, task: Task) -> tuple[str, Any]:
+        """The strategy for a task and its name."""
+        name = self.search or usual(task.policy)
+        return name, self.strategy or STRATEGIES[name]()
+
     def facts(self, task: Task) -> dict[str, Any]:
         """How a result was found, for JSON."""
         policy = self.policy_name(task.problem.solves)
-        facts = {"search": self.search, "policy": policy, "engine": task.taken_engine, "seed": self.seed}
+        facts = {"search": self.chosen(task)[0], "policy": policy, "engine": task.taken_engine, "seed": self.seed}
         return facts | ({"augment": self.augment} if self.augment > 1 else {})
 
 
@@ -134,8 +139,10 @@ class Context:
     warm: Sequence[Any]  # a plan for each instance, or None
 
 
-def choose_strategy(name: str, settings: Sequence[str]) -> Any:
-    """The strategy of a name with settings; whatever is wrong there is wrong usage."""
+def choose_strategy(name: str | None, settings: Sequence[str]) -> Any:
+    """The strategy of a name with settings; whatever is wrong there is wrong usage. None leaves it to the policy."""
+    if name is None:
+        return None
     if name not in STRATEGIES:
         raise typer.BadParameter(f"'{name}' is not known; known: {', '.join(STRATEGIES)}", param_hint="--search")
     try:
@@ -241,7 +248,7 @@ def header(task: Task, context: Context) -> str:
     request = context.request
     problem = task.problem.solves
     policy = f"policy {request.policy_name(problem)} (trained at {context.policies[problem][1].size})"
-    search = lines.search_text(request.search, request.strategy)
+    search = lines.search_text(*request.chosen(task))
     copies = f", {task.copies} symmetries" if task.copies > 1 else ""
     return lines.task_line(task, policy, search + copies)
 
@@ -249,16 +256,17 @@ def header(task: Task, context: Context) -> str:
 def run_search(task: Task, context: Context, warm: Sequence[Any]) -> tuple[list[Solution], bool]:
     """Verified incumbents, and whether a signal ended the search."""
     request, began = context.request, time.monotonic()
+    name, strategy = request.chosen(task)
     with drawn(task.instances, request.budget, context.talk.quiet) as watch:
         try:
-            found, interrupted = complete(request.strategy, task, request.budget, watch, context.finish, warm)
+            found, interrupted = complete(strategy, task, request.budget, watch, context.finish, warm)
         except KeyboardInterrupt:  # it came after the search, while plans were being checked
             found, interrupted = harvest(task, time.monotonic() - began, ()), True
     if not found and not interrupted:
         raise Infeasible("the search ended without a plan")
     if not interrupted and found[0].attempts < (request.attempts or 0) and not request.seconds:
         made = lines.counted(found[0].attempts, "attempt", "attempts")
-        context.talk.note(f"{request.search} ended by itself after {made} of {request.attempts:,}: it repeats nothing")
+        context.talk.note(f"{name} ended by itself after {made} of {request.attempts:,}: it repeats nothing")
     return found, interrupted
 
 

@@ -2,6 +2,8 @@
 
 from typing import Any
 
+from rhumbline.policies import Policy
+from rhumbline.policies.space import Members
 from rhumbline.search.cmaes import CMAES
 from rhumbline.search.eas import EASEmb, EASLay
 from rhumbline.search.hybrid import CMAESEAS
@@ -22,3 +24,10 @@ STRATEGIES: dict[str, type[Any]] = {
     "sgbs-eas": SGBSEAS,
     "cmaes-eas": CMAESEAS,
 }
+
+
+def usual(policy: Policy[Any, Any, Any]) -> str:
+    """The strategy to take where none is named: whatever searches what the policy has to offer."""
+    if isinstance(policy.space, Members):
+        return "population"
+    return "cmaes" if policy.space.size else "sampling"

@@ -32,11 +32,11 @@ class Greedy:
 class Sampling:
     """Random solutions of one policy, at the centre of the latent space."""
 
-    population: int = 16
+    population: int | None = None  # per step; None: 16, or 64 where an attempt is a single rollout
     temperature: float = 1.0
 
     def __post_init__(self) -> None:
-        check_settings(self.population, self.temperature)
+        check_settings(1 if self.population is None else self.population, self.temperature)
 
     def init(self, task: Task) -> Nothing:
         """No state."""
@@ -44,7 +44,8 @@ class Sampling:
 
     def step(self, task: Task, state: Nothing) -> tuple[Nothing, Float[Tensor, "B K Z"], Rollouts]:
         """More samples."""
-        latents = task.policy.space.centre((task.count, self.population), task.device)
+        count = self.population or (16 if task.starts.shape[1] > 1 else 64)
+        latents = task.policy.space.centre((task.count, count), task.device)
         return state, latents, task.rollout(latents, self.temperature)
 
 

@@ -100,7 +100,9 @@ def test_an_unknown_or_damaged_checkpoint_is_exit_3(rhumb: Run, policy: Path, sq
 def test_a_single_policy_has_no_space_to_search(rhumb: Run, square: Path, tmp_path: Path) -> None:
     """CMA-ES on a policy without latents is refused with what to do instead."""
     save(tmp_path / "single.safetensors", TSPPolicy(Architecture(16, 2, 1, 16, 0)), About("tsp", 20))
-    done = rhumb("solve", square, "--policy", tmp_path / "single.safetensors", "--attempts", 1, "--quiet")
+    done = rhumb(
+        "solve", square, "--policy", tmp_path / "single.safetensors", "--attempts", 1, "--search", "cmaes", "--quiet"
+    )
     message = "error: this policy has no latent space to search; use --search sampling or greedy\n"
     assert (done.exit_code, done.stdout, done.stderr) == (3, "", message)
 

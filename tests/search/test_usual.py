@@ -1,0 +1,46 @@
+"""Which strategy is taken where none is named."""
+
+import numpy as np
+import pytest
+import torch
+
+from rhumbline import solve
+from rhumbline.errors import InputError
+from rhumbline.policies.attention import Architecture
+from rhumbline.policies.jssp import JSSPArchitecture, JSSPPolicy
+from rhumbline.policies.tsp import TSPPolicy
+from rhumbline.problems import PROBLEMS
+from rhumbline.problems.schedule import from_arrays
+from rhumbline.search import usual
+from rhumbline.search.run import make_task
+from rhumbline.search.simple import Sampling
+
+SMALL = Architecture(width=16, heads=2, layers=1, hidden=16, latent=0)
+
+
+def test_the_policy_decides(policy) -> None:
+    """A latent space is searched by CMA-ES; a single policy can only be sampled."""
+    assert usual(policy) == "cmaes"
+    assert usual(TSPPolicy(SMALL)) == "sampling"
+
+
+def test_a_policy_without_a_latent_space_needs_no_strategy() -> None:
+    """`solve` samples it, and asking for CMA-ES by name is still an error."""
+    xy = np.random.default_rng(0).random((6, 2))
+    (found,) = solve(xy, policy=TSPPolicy(SMALL), attempts=3)
+    assert found.attempts == 3
+    with pytest.raises(InputError, match="no latent space"):
+        solve(xy, policy=TSPPolicy(SMALL), strategy="cmaes", attempts=3)
+
+
+@torch.no_grad()
+def test_single_rollouts_come_in_larger_steps() -> None:
+    """An attempt on a job shop is one schedule: 64 of them make a step, where 16 attempts from all cities would."""
+    shop = from_arrays([[3, 2], [2, 4]], [[0, 1], [0, 1]], "shop")
+    tiny = JSSPArchitecture(width=16, heads=2, layers=1, hidden=16, latent=0)
+    task = make_task(PROBLEMS["jssp"], JSSPPolicy(tiny), [shop])
+    strategy = Sampling()
+    _, latents, rolled = strategy.step(task, strategy.init(task))
+    assert latents.shape[1] == rolled.cost.shape[1] == 64
+    _, latents, _ = Sampling(population=5).step(task, strategy.init(task))
+    assert latents.shape[1] == 5
