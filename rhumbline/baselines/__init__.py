@@ -47,7 +47,12 @@ def require(name: str, problem: str) -> None:
 
 
 def prepare(name: str) -> None:
-    """Whatever a solver has to do once, before the clock runs."""
+    """Whatever a solver has to do once, before the clock runs; it is loaded now, so that a broken one is known."""
+    solver = SOLVERS[name]
+    try:
+        import_module(solver.package)
+    except Exception as error:
+        raise MissingExtra(f"{name} needs {solver.package}, which is installed but fails: {error}") from error
     module: Any = import_module(f"rhumbline.baselines.{SOLVERS[name].module}")
     getattr(module, "prepare", lambda: None)()
 

@@ -126,12 +126,13 @@ def solve(
             from rhumbline.cli import solving
         after = solving.Afterwards(tuple(warm_start or ()), polish, then, top, trace)
         after.check_usage(seconds)
-        named = search or ("cmaes" if settings else None)  # settings without a name are those of the usual one
-        strategy = solving.choose_strategy(named, settings or [])
+        given = tuple(settings or ())
+        strategy = solving.choose_strategy(search or "cmaes", given)  # refuse before any work
         places = solving.Places(output, plot)
         talk = solving.Talk(as_json, quiet)
         facts = (attempts, seconds, seed, device.value, engine.value, threads)
-        request = solving.Request(strategy, named, policy, *facts, augment, vehicles, after)
+        strategy = strategy if search else None
+        request = solving.Request(strategy, search, policy, *facts, augment, vehicles, after, given)
         return solving.solve_files(files, request, places, talk)
 
     raise typer.Exit(conclude(body))

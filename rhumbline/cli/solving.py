@@ -58,7 +58,7 @@ class Afterwards:
 class Request:
     """What to search with."""
 
-    strategy: Any  # None: by the policy
+    strategy: Any  # None, and no name: by the policy, with the settings
     search: str | None
     policy: str | None
     attempts: int | None
@@ -70,6 +70,7 @@ class Request:
     augment: int = 1
     vehicles: int | None = None  # most of a plan; None leaves it to the files
     after: Afterwards = Afterwards()
+    settings: tuple[str, ...] = ()
 
     def policy_name(self, problem: str) -> str:
         """The policy as the user calls it."""
@@ -83,7 +84,7 @@ class Request:
     def chosen(self, task: Task) -> tuple[str, Any]:
         """The strategy for a task and its name."""
         name = self.search or usual(task.policy)
-        return name, self.strategy or STRATEGIES[name]()
+        return name, self.strategy or choose_strategy(name, self.settings)
 
     def facts(self, task: Task) -> dict[str, Any]:
         """How a result was found, for JSON."""
@@ -139,10 +140,8 @@ class Context:
     warm: Sequence[Any]  # a plan for each instance, or None
 
 
-def choose_strategy(name: str | None, settings: Sequence[str]) -> Any:
-    """The strategy of a name with settings; whatever is wrong there is wrong usage. None leaves it to the policy."""
-    if name is None:
-        return None
+def choose_strategy(name: str, settings: Sequence[str]) -> Any:
+    """The strategy of a name with settings; whatever is wrong there is wrong usage."""
     if name not in STRATEGIES:
         raise typer.BadParameter(f"'{name}' is not known; known: {', '.join(STRATEGIES)}", param_hint="--search")
     try:

@@ -13,7 +13,7 @@ from typing import Any
 import torch
 
 from rhumbline import baselines, kernels
-from rhumbline.errors import Infeasible, InputError, RhumbError
+from rhumbline.errors import Infeasible, InputError
 from rhumbline.problems import Plan
 from rhumbline.search.crafts import Polisher, craft_of, likeness, padded, plan_links
 from rhumbline.search.pool import APART, Pool
@@ -138,7 +138,9 @@ def complete(
 
 def gathered(task: Task, found: Sequence[Solution]) -> Iterator[list[Candidate]]:
     """Of each instance the incumbent, the plan it was given, and the feasible ones of the pool, cheapest first."""
-    pooled = task.ledger.pool.plans() if task.ledger.pool and found else [[] for _ in found]
+    if not found:  # interrupted before the first attempt
+        return
+    pooled = task.ledger.pool.plans() if task.ledger.pool else [[] for _ in found]
     warm = task.ledger.warm or [None] * len(found)
     for solution, sequences, given in zip(found, pooled, warm, strict=True):
         plans = [Candidate(solution.plan, solution.cost, solution.phase)]
@@ -216,8 +218,8 @@ class Work:
             before, trouble = standing.best.cost, ""
             try:
                 self.classical(standing, name, share)
-            except RhumbError as error:  # the plans that are there are worth more than an error
-                trouble = str(error)
+            except Exception as error:  # whatever somebody else's solver does: the plans that are there are worth more
+                trouble = str(error) or type(error).__name__
             finally:
                 standing.then = Change(before, standing.best.cost, trouble)
                 self.tell(standings, name)

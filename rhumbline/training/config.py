@@ -112,8 +112,12 @@ class TrainConfig:
         self.check_sizes()
         at_least(1, batch=self.batch, accumulate=self.accumulate)
         at_least(0, updates=self.updates, seed=self.seed, report=self.report)
-        if self.graph and self.objective.loss != "reinforce":
-            raise InputError("graph = true needs objective.loss 'reinforce': imitation looks at its results on the way")
+        o = self.objective
+        if self.graph and (o.loss != "reinforce" or self.engine == "torch" or self.problem.startswith("jssp")):
+            words = "graph = true needs fused kernels and a step that looks at no result on the way"
+            raise InputError(f"{words}: tsp or cvrp, loss 'reinforce', and not engine 'torch'")
+        if o.longest and (self.problem != "cvrp" or o.loss != "reinforce"):
+            raise InputError("objective.longest cuts vehicle routes after their end: cvrp and loss 'reinforce' only")
 
     def check_sizes(self) -> None:
         """Numbers where nodes are counted, jobs x machines where those are."""

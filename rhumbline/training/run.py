@@ -15,6 +15,7 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor, nn
 
+from rhumbline import kernels
 from rhumbline.checkpoint import About, load, save, versions
 from rhumbline.decoding import Rollouts, log_prob, rollout
 from rhumbline.errors import InputError, RhumbError
@@ -64,12 +65,20 @@ class Trainer:
         self.average.load_state_dict(self.policy.state_dict())
         self.rng = torch.Generator(device).manual_seed(config.seed)
         recorded = config.graph and device.type == "cuda" and parallel.world() == 1
+        if recorded:
+            self.require_kernels()
         self.optimiser = make_optimiser(self.policy, config, device, recorded)
         self.noise = torch.zeros((), dtype=torch.int64, device=device)  # seed of the step, where a graph can read it
         self.recorded = Recorded(self.update_weights, self.rng) if recorded else None
         self.names = dict(self.policy.named_parameters())
         if config.compile:
             self.policy.encoder.compile(dynamic=False)
+
+    def require_kernels(self) -> None:
+        """Refuse to record a step that plain torch would run: it reads back from the device."""
+        c, rng = self.config, torch.Generator(self.device).manual_seed(0)
+        width = self.problem.width(self.problem.sample(1, c.size, rng))
+        kernels.resolve("fused", c.problem, self.device, width, self.policy.architecture)
 
     def sample(self, mini: int = 0) -> tuple[Any, Tensor, Tensor]:
         """Instances, latents and starts of one mini-step; with several processes, this process's share of them."""

@@ -200,7 +200,6 @@ def test_the_recorded_loop_is_the_plain_one(policy: JSSPPolicy, monkeypatch, tem
     def run(step, times: int, device: torch.device, done) -> None:
         for _ in range(times):
             step()
-        assert not done() or times == problem.horizon(batch) - 1
 
     monkeypatch.setattr(graph, "repeat", run)
     problem, batch = JSSP(), JSSP().collate([UNEVEN, CROWDED])

@@ -44,3 +44,14 @@ def test_single_rollouts_come_in_larger_steps() -> None:
     assert latents.shape[1] == rolled.cost.shape[1] == 64
     _, latents, _ = Sampling(population=5).step(task, strategy.init(task))
     assert latents.shape[1] == 5
+
+
+def test_settings_go_to_the_strategy_that_the_policy_gets() -> None:
+    """Without a name, settings are those of the usual strategy, whichever that is."""
+    from rhumbline.cli.solving import Request  # the command line's own choice
+
+    shop = from_arrays([[3, 2], [2, 4]], [[0, 1], [0, 1]], "shop")
+    tiny = JSSPArchitecture(width=16, heads=2, layers=1, hidden=16, latent=0)
+    task = make_task(PROBLEMS["jssp"], JSSPPolicy(tiny), [shop])
+    request = Request(None, None, None, 1, None, 0, "cpu", "auto", settings=("temperature=0.5",))
+    assert request.chosen(task) == ("sampling", Sampling(temperature=0.5))

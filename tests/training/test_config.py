@@ -105,3 +105,19 @@ def test_missing_recipe(tmp_path: Path) -> None:
     """A recipe that is not there is named."""
     with pytest.raises(InputError, match=r"nowhere\.toml: no such recipe"):
         read_recipe(tmp_path / "nowhere.toml")
+
+
+@pytest.mark.parametrize(
+    ("changes", "words"),
+    [
+        ({"graph": True, "objective": Objective(loss="imitate")}, "graph = true needs"),
+        ({"graph": True, "engine": "torch"}, "graph = true needs"),
+        ({"graph": True, "problem": "jssp", "size": "6x6"}, "graph = true needs"),
+        ({"objective": Objective(longest=50)}, "cvrp and loss 'reinforce' only"),
+        ({"problem": "cvrp", "objective": Objective(longest=50, loss="imitate")}, "cvrp and loss 'reinforce' only"),
+    ],
+)
+def test_what_cannot_be_recorded_or_cut_is_refused(changes: dict[str, object], words: str) -> None:
+    """Before a GPU is asked for anything."""
+    with pytest.raises(InputError, match=words):
+        TrainConfig(**changes)
