@@ -16,6 +16,7 @@ from rhumbline.decoding import Rollouts
 from rhumbline.search.crafts import Craft, likeness
 
 APART = 0.05  # different plans differ in at least one link of twenty
+COMPARED = 1 << 26  # links of two plans that are compared at once
 GLANCE = 4  # new plans looked at for each place in the pool: most of the cheapest are copies of each other
 
 
@@ -72,7 +73,10 @@ def copies(links: Int[Tensor, "B M N 2"]) -> Bool[Tensor, "B M"]:
 
 def outdone(cost: Float[Tensor, "B M"], links: Int[Tensor, "B M N 2"]) -> Bool[Tensor, "B M"]:
     """Plans near to a cheaper one, or to an earlier one that costs the same."""
-    near = likeness(links[:, :, None], links[:, None]) > 1.0 - APART
+    (_, plans, nodes, _), parts = links.shape, list[Tensor]()
+    for some in links.split(max(1, COMPARED // (plans * plans * nodes))):  # some instances at a time: bounded memory
+        parts.append(likeness(some[:, :, None], some[:, None]) > 1.0 - APART)
+    near = torch.cat(parts)
     cheaper = cost[:, None, :] < cost[:, :, None]
     earlier = (cost[:, None, :] == cost[:, :, None]).tril(-1)
     return (near & (cheaper | earlier)).any(-1)

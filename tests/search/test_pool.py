@@ -12,6 +12,7 @@ from rhumbline.problems.cvrp import from_arrays as cvrp
 from rhumbline.problems.schedule import Schedule
 from rhumbline.problems.schedule import from_arrays as shop
 from rhumbline.problems.tsp import TSP, Tour, from_array
+from rhumbline.search import pool
 from rhumbline.search.crafts import CRAFTS, likeness, plan_links
 from rhumbline.search.pool import APART, Pool
 
@@ -121,3 +122,14 @@ def test_instances_have_their_own_plans() -> None:
         alone = Pool(CRAFTS["tsp"], 4, None)
         alone.enter(Rollouts(cost[row : row + 1], actions[row : row + 1]))
         assert alone.plans()[0] == together.plans()[row]
+
+
+def test_comparing_in_pieces_changes_nothing(monkeypatch) -> None:
+    """Few instances at a time find the same near plans as all at once."""
+    rng = torch.Generator().manual_seed(0)
+    links = torch.randint(0, 4, (5, 6, 3, 2), generator=rng)
+    cost = torch.rand(5, 6, generator=rng)
+    whole = pool.outdone(cost, links)
+    monkeypatch.setattr(pool, "COMPARED", 1)
+    assert torch.equal(pool.outdone(cost, links), whole)
+    assert whole.any()
