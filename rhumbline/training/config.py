@@ -98,7 +98,7 @@ class TrainConfig:
     updates: int = 0  # stop after this many; 0 means until --minutes
     seed: int = 0
     report: float = 30.0  # seconds between reports and checkpoints; 0 reports after every update
-    compile: bool = False  # torch.compile the encoder: half a minute of waiting, then faster steps
+    compile: bool = False  # on a GPU, torch.compile the encoder: some seconds of waiting, then faster steps
     autocast: bool = True  # bfloat16 products in the encoder (job shop: everywhere), on a GPU
     engine: Literal["auto", "torch", "fused"] = "auto"  # of the rollouts
     graph: bool = False  # on one GPU, record a step and replay it; only for `reinforce` with fused kernels

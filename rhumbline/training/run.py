@@ -71,7 +71,7 @@ class Trainer:
         self.noise = torch.zeros((), dtype=torch.int64, device=device)  # seed of the step, where a graph can read it
         self.recorded = Recorded(self.update_weights, self.rng) if recorded else None
         self.names = dict(self.policy.named_parameters())
-        if config.compile:
+        if config.compile and device.type == "cuda":
             self.policy.encoder.compile(dynamic=False)
 
     def require_kernels(self) -> None:
