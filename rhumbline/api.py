@@ -10,7 +10,7 @@ import torch
 
 from rhumbline.checkpoint import About, find, load_with_facts
 from rhumbline.decoding import Engine
-from rhumbline.errors import CheckpointError, Infeasible, InputError
+from rhumbline.errors import CheckpointError, Infeasible, InputError, MissingExtra
 from rhumbline.formats import read_many
 from rhumbline.formats.plans import Given, plans_for
 from rhumbline.policies import Policy
@@ -117,7 +117,7 @@ def find_device(name: str) -> torch.device:
     if name not in ("auto", "cpu", "cuda"):
         raise InputError(f"device '{name}' is not known; use auto, cpu or cuda")
     if name == "cuda" and not torch.cuda.is_available():
-        raise InputError("device 'cuda' was asked for, but torch sees no NVIDIA GPU; use --device cpu (or auto)")
+        raise MissingExtra("device 'cuda' was asked for, but torch sees no NVIDIA GPU; use --device cpu (or auto)")
     return torch.device("cuda" if name != "cpu" and torch.cuda.is_available() else "cpu")
 
 

@@ -8,7 +8,7 @@ import torch
 
 from rhumbline import api, checkpoint
 from rhumbline.api import grouped, instances_of, solve
-from rhumbline.errors import CheckpointError, InputError
+from rhumbline.errors import CheckpointError, InputError, MissingExtra
 from rhumbline.formats.tsplib import read_tsp
 from rhumbline.problems.tsp import Tour, TSPInstance
 from rhumbline.search import run
@@ -133,7 +133,7 @@ def test_devices(policy) -> None:
         solve(XY[0], policy=policy, attempts=1, device="tpu")
     if not torch.cuda.is_available():
         assert api.find_device("auto") == torch.device("cpu")
-        with pytest.raises(InputError, match="no NVIDIA GPU; use --device cpu"):
+        with pytest.raises(MissingExtra, match="no NVIDIA GPU; use --device cpu"):
             solve(XY[0], policy=policy, attempts=1, device="cuda")
 
 

@@ -90,9 +90,24 @@ def read_plan(path: Path, instance: TSPInstance | CVRPInstance | JSSPInstance) -
         known = ", ".join([*READERS, *RESULTS])
         raise InputError.at(path, None, f"a plan cannot be read from '{ending}' files, expected one of {known}")
     problem, reader = READERS[ending]
+    if ending == ".tour":
+        check_name(path, instance.name)
     if problem != instance.problem:
         raise InputError.at(path, None, f"holds a plan for {problem}, but {instance.name} is a {instance.problem}")
     return reader(path, instance)
+
+
+def check_name(path: Path, name: str) -> None:
+    """Refuse a tour that says it belongs elsewhere: any order of so many cities would pass as feasible.
+
+    Tours are named kroA100, kroA100.tour or kroA100.opt.tour; cities that come as an array have no name to compare.
+    """
+    for number, line in enumerate(read_bytes(path).decode("utf-8", errors="replace").splitlines(), 1):
+        key, _, value = line.partition(":")
+        own, wanted = value.strip().split(".")[0], name.split(".", maxsplit=1)[0]
+        if key.strip().upper() == "NAME" and own and not name.startswith("array") and own != wanted:
+            message = f"is a tour of {own}, not of {name}; if it fits all the same, take out this line"
+            raise InputError.at(path, number, message)
 
 
 def read_result(path: Path, instance: Any) -> AnyPlan:

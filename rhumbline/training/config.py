@@ -142,6 +142,8 @@ def read_recipe(path: str | Path, changes: Sequence[str] = ()) -> TrainConfig:
         raise InputError(f"{path}: no such recipe") from error
     except (OSError, UnicodeDecodeError, tomllib.TOMLDecodeError) as error:
         raise InputError(f"{path}: not a readable TOML recipe ({error})") from error
+    if not tables and not changes:
+        raise InputError(f"{path}: is empty; a recipe says at least which problem to train for")
     for change in changes:
         _apply(tables, change)
     return build(TrainConfig, tables, str(path))
@@ -171,7 +173,7 @@ def build(kind: type[T], tables: Mapping[str, Any], where: str) -> T:
     known = [f.name for f in fields(kind)]  # pyright: ignore[reportArgumentType]
     unknown = sorted(set(tables) - set(known))
     if unknown:
-        raise InputError(f"{where}: unknown key '{unknown[0]}'; known here: {', '.join(known)}")
+        raise InputError(f"{where}: unknown key '{unknown[0]}'; known here: {', '.join(known) or 'none'}")
     return kind(**{n: _value(hints[n], x, f"{where}: {n}") for n, x in tables.items()})
 
 

@@ -110,3 +110,15 @@ def test_numbers_of_plans() -> None:
         plans_for([CITIES, DELIVERY], TOUR)
     with pytest.raises(InputError, match="1 plans to start from, but 2 instances; use None for no plan"):
         plans_for([CITIES, DELIVERY], [TOUR])
+
+
+def test_a_tour_that_names_another_instance_is_refused(tmp_path: Path) -> None:
+    """Any order of three cities is feasible for three cities, so the name decides; spellings of optimal tours count."""
+    instance = TSPInstance("kroC3", "EXACT_2D", xy=np.array([[0.0, 0], [1, 0], [0, 1]]))
+    tour = tmp_path / "a.tour"
+    body = "TYPE : TOUR\nDIMENSION : 3\nTOUR_SECTION\n1\n2\n3\n-1\nEOF\n"
+    tour.write_text(f"NAME : kroA3\n{body}")
+    with pytest.raises(InputError, match=":1: is a tour of kroA3, not of kroC3"):
+        plans_for([instance], tour)
+    tour.write_text(f"NAME : kroC3.opt.tour\n{body}")
+    assert plans_for([instance], tour)[0].order == (0, 1, 2)
