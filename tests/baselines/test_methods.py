@@ -99,7 +99,7 @@ def test_nearest_routes_obey_the_rules(seed: int) -> None:
 
 
 def test_whole_distances_stay_and_others_are_stretched() -> None:
-    """LKH and PyVRP need whole numbers: the largest distance becomes a million, exact ones are not touched."""
+    """LKH and OR-Tools need whole numbers: the largest distance becomes a million, exact ones are not touched."""
     assert whole_distances(from_array(LINE), LARGEST).max() == LARGEST
     np.testing.assert_array_equal(whole_distances(from_array(LINE), LARGEST)[0], np.rint(LINE[:, 0] / 7 * LARGEST))
     whole = TSPInstance("w", "EUC_2D", xy=LINE)
