@@ -4,7 +4,7 @@
 
 `--seconds` of CPU per instance (hygese counts CPU, not wall time), a free fleet, unrounded distances; every plan is
 checked and its cost recomputed in float64 from the coordinates. `--resume FILE` goes on from a file, `--minutes` stops
-early. These are the best plans of a heuristic, not proven optima. hygese is in no extra of ours: `pip install hygese`.
+early. These are the best plans of a heuristic, not proven optima. hygese is in the extra `hgs`.
 """
 
 from functools import partial

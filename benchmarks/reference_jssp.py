@@ -7,7 +7,7 @@ CP-SAT on one thread proves 10x10 in a second, but after 40 s was still some per
 tabu search (tabu_jssp.c, compiled here with `cc`) is better within 5 s. So CP-SAT starts from the tabu search's
 schedule and has `--seconds` of wall time to improve it and to prove a lower bound. The file keeps the best makespan as
 `cost` and the bound as `bound` (equal where the optimum is proven). Every schedule is checked and measured again.
-`--resume FILE` goes on from a file, `--minutes` stops early. ortools is in no extra of ours: `pip install ortools`.
+`--resume FILE` goes on from a file, `--minutes` stops early. ortools is in the extra `solvers`.
 """
 
 import ctypes

@@ -5,7 +5,6 @@ JSSP: 0, then the job of each decision), so that `Problem.decode` builds the pla
 judge it.
 """
 
-import math
 import shutil
 import subprocess
 import tempfile
@@ -20,6 +19,7 @@ import numpy as np
 from jaxtyping import Float, Int
 
 from rhumbline import __version__
+from rhumbline.baselines import cpsat, vrp, whole_distances
 from rhumbline.errors import Infeasible, InputError, MissingExtra
 from rhumbline.problems import PROBLEMS, Plan
 from rhumbline.problems.cvrp import fewest_vehicles
@@ -27,7 +27,6 @@ from rhumbline.problems.dispatch import dispatch
 
 Actions = list[int]
 LARGEST = 1_000_000  # scaled distances: LKH multiplies by 100 in 32 bits and aborts the process beyond
-SPARE_VEHICLES = 10  # a tight fleet makes an instance harder than its free-fleet original
 
 
 @dataclass(frozen=True)
@@ -157,7 +156,7 @@ def lkh(work: Work) -> Actions:
 
     if work.instance.size <= 3:
         return list(range(work.instance.size))
-    matrix = scaled(work.instance).tolist()
+    matrix = whole_distances(work.instance, LARGEST).tolist()
     return [int(city) for city in elkai.DistanceMatrix(matrix).solve_tsp(runs=work.setting("runs", 10))[:-1]]
 
 
@@ -180,30 +179,24 @@ def hgs(work: Work) -> Actions:
 
 def pyvrp_tour(work: Work) -> Actions:
     """PyVRP with one vehicle and no loads; city 0 is its depot."""
-    return [0, *(city for route in pyvrp_routes(work, None) for city in route)]
+    return [0, *(city for route in pyvrp_routes(work, tour=True) for city in route)]
 
 
 def pyvrp_cvrp(work: Work) -> Actions:
     """PyVRP."""
-    return joined(pyvrp_routes(work, work.instance.demands))
+    return joined(pyvrp_routes(work, tour=False))
 
 
-def pyvrp_routes(work: Work, demands: Sequence[int] | None) -> list[list[int]]:
+def pyvrp_routes(work: Work, *, tour: bool) -> list[list[int]]:
     """Routes of clients, from an iterated local search that ends by the clock."""
-    import pyvrp  # pyright: ignore[reportMissingImports]
-    from pyvrp.stop import MaxRuntime  # pyright: ignore[reportMissingImports]
-
     instance = work.instance
     if instance.size < 2:
         return []
-    matrix: Any = scaled(instance)
-    places = [pyvrp.Location(float(x), float(y)) for x, y in instance.plane]
-    loads = [[] if demands is None else [int(demands[i])] for i in range(instance.size)]
-    vehicle = pyvrp.VehicleType(1, []) if demands is None else pyvrp.VehicleType(fleet(instance), [instance.capacity])
-    clients = [pyvrp.Client(i, delivery=loads[i]) for i in range(1, instance.size)]
-    data = pyvrp.ProblemData(places, clients, [pyvrp.Depot(0)], [vehicle], [matrix], [np.zeros_like(matrix)])
-    found = pyvrp.solve(data, MaxRuntime(work.limit()), seed=work.seed, display=False)
-    return [[stop.idx + 1 for stop in route if stop.is_client()] for route in found.best.routes()]
+    data = vrp.problem(instance, 1 if tour else fleet(instance), tour)
+    routes = vrp.routes_found(data, work.limit(), work.seed)
+    if routes is None:
+        raise Infeasible(f"{instance.name}: PyVRP found no plan that obeys the rules in {work.limit():g} s")
+    return routes
 
 
 def ortools_tour(work: Work) -> Actions:
@@ -224,7 +217,7 @@ def ortools_routes(work: Work, demands: Sequence[int] | None) -> list[list[int]]
     vehicles = 1 if demands is None else fleet(instance)
     manager = pywrapcp.RoutingIndexManager(instance.size, vehicles, 0)
     model = pywrapcp.RoutingModel(manager)
-    model.SetArcCostEvaluatorOfAllVehicles(model.RegisterTransitMatrix(scaled(instance).tolist()))
+    model.SetArcCostEvaluatorOfAllVehicles(model.RegisterTransitMatrix(whole_distances(instance, LARGEST).tolist()))
     if demands is not None:
         load = model.RegisterUnaryTransitVector(list(demands))
         model.AddDimensionWithVehicleCapacity(load, 0, [instance.capacity] * vehicles, True, "load")
@@ -247,26 +240,12 @@ def ortools_route(model: Any, manager: Any, found: Any, vehicle: int) -> list[in
     return route
 
 
-def cpsat(work: Work) -> Actions:
-    """CP-SAT of OR-Tools with one worker: an interval per operation, none overlapping on a machine."""
-    from ortools.sat.python import cp_model  # pyright: ignore[reportMissingImports]
-
-    durations, machines = work.instance.durations, work.instance.machines
-    model, horizon = cp_model.CpModel(), sum(map(sum, durations))
-    starts = [[model.new_int_var(0, horizon, "") for _ in row] for row in durations]
-    makespan, busy = model.new_int_var(0, horizon, ""), dict[int, list[Any]]()
-    for row, times, places in zip(starts, durations, machines, strict=True):
-        for start, after, time, place in zip(row, [*row[1:], makespan], times, places, strict=True):
-            busy.setdefault(place, []).append(model.new_fixed_size_interval_var(start, time, ""))
-            model.add(after >= start + time)
-    for spans in busy.values():
-        model.add_no_overlap(spans)
-    model.minimize(makespan)
-    solver = cp_model.CpSolver()
-    solver.parameters.num_workers = 1
-    solver.parameters.random_seed = work.seed % 2**31
-    solver.parameters.max_time_in_seconds = work.limit()
-    if solver.solve(model) not in (cp_model.OPTIMAL, cp_model.FEASIBLE):
+def cpsat_jobs(work: Work) -> Actions:
+    """CP-SAT of OR-Tools with one worker and no plan to start from."""
+    durations = work.instance.durations
+    model, starts = cpsat.model_of(work.instance, sum(map(sum, durations)))
+    solver = cpsat.solved(model, work.limit(), work.seed, workers=1)
+    if solver is None:
         raise Infeasible(f"{work.instance.name}: CP-SAT found no schedule in {work.limit():g} s")
     return by_start([[solver.value(start) for start in row] for row in starts], durations)
 
@@ -289,7 +268,7 @@ def concorde(work: Work) -> Actions:
         return nearest_tour(work)
     with tempfile.TemporaryDirectory() as folder:
         place = Path(folder)
-        (place / "problem.tsp").write_text(tsplib_matrix(scaled(work.instance)))
+        (place / "problem.tsp").write_text(tsplib_matrix(whole_distances(work.instance, LARGEST)))
         command = ["concorde", "-x", "-s", str(work.seed), "-o", "tour.sol", "problem.tsp"]
         done = subprocess.run(command, cwd=place, capture_output=True, text=True, check=False)
         if not (place / "tour.sol").exists():
@@ -305,17 +284,9 @@ def tsplib_matrix(matrix: Int[np.ndarray, "N N"]) -> str:
     return "\n".join([*head, *(" ".join(map(str, row)) for row in matrix.tolist()), "EOF", ""])
 
 
-def scaled(instance: Any) -> Int[np.ndarray, "N N"]:
-    """Distances as whole numbers: as they are where the metric is whole and small, else stretched to `LARGEST`."""
-    largest = float(instance.distances.max())
-    if instance.whole and largest <= LARGEST:
-        return instance.distances.astype(np.int64)
-    return np.rint(instance.distances * (LARGEST / largest if largest else 1.0)).astype(np.int64)
-
-
 def fleet(instance: Any) -> int:
     """Vehicles to offer: those allowed, or more than enough."""
-    return instance.vehicles or math.ceil(fewest_vehicles(instance.demands, instance.capacity)) + SPARE_VEHICLES
+    return instance.vehicles or fewest_vehicles(instance.demands, instance.capacity) + vrp.MORE_VEHICLES
 
 
 def joined(routes: Sequence[Sequence[int]]) -> Actions:
@@ -338,7 +309,7 @@ BASELINES: dict[str, Baseline] = {
     "ortools": Baseline(
         "OR-Tools routing", {"tsp": ortools_tour, "cvrp": ortools_cvrp}, "ortools", EXTRA.format("solvers")
     ),
-    "cpsat": Baseline("OR-Tools CP-SAT", {"jssp": cpsat}, "ortools", EXTRA.format("solvers")),
+    "cpsat": Baseline("OR-Tools CP-SAT", {"jssp": cpsat_jobs}, "ortools", EXTRA.format("solvers")),
     "concorde": Baseline(
         "Concorde", {"tsp": concorde}, install="build it from its authors' pages (academic use)", timed=False,
         program="concorde",

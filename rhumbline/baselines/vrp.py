@@ -25,16 +25,23 @@ def improve(instance: Any, plans: Sequence[Any], seconds: float, seed: int) -> A
     tour = instance.problem == "tsp"
     given = [[[city - 1 for city in route] for route in routes_of(plan)] for plan in plans]
     data = problem(instance, 1 if tour else fleet(instance, given), tour)
+    routes = routes_found(data, seconds, seed, initial_solution=pyvrp.Solution(data, given[0]))
+    if routes is None:
+        return None
+    return Tour((0, *routes[0])) if tour else Routes(tuple(map(tuple, routes)))
+
+
+def routes_found(data: Any, seconds: float, seed: int, **start: Any) -> list[list[int]] | None:
+    """The best routes of one run that ends by the clock; None if even those overload a vehicle."""
+    pyvrp: Any = import_module("pyvrp")
+
+    options: dict[str, Any] = {"seed": seed % 2**31, "display": False, "collect_stats": False}
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # such as penalties at their bound
-        found = pyvrp.solve(
-            data, pyvrp.stop.MaxRuntime(seconds), seed=seed % 2**31, display=False, collect_stats=False,
-            initial_solution=pyvrp.Solution(data, given[0]),
-        ).best  # fmt: skip
+        found = pyvrp.solve(data, pyvrp.stop.MaxRuntime(seconds), **options, **start).best
     if not found.is_feasible():
         return None
-    routes = [[visit.idx + 1 for visit in route if visit.is_client()] for route in found.routes()]
-    return Tour((0, *routes[0])) if tour else Routes(tuple(map(tuple, routes)))
+    return [[visit.idx + 1 for visit in route if visit.is_client()] for route in found.routes()]
 
 
 def routes_of(plan: Tour | Routes) -> Sequence[Sequence[int]]:

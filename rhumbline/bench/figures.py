@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 from jaxtyping import Float
 
-from rhumbline.bench.results import Result
+from rhumbline.bench.results import Result, costs_of, found_among
 from rhumbline.plots.canvas import save
 from rhumbline.plots.curves import Curve, draw_anytime, draw_search, draw_shift
 from rhumbline.plots.radar import draw_radar
@@ -18,7 +18,8 @@ OURS = "COMPASS"  # the method that others are compared with, if it is there
 
 
 def draw_all(results: Sequence[Result], folder: Path) -> Iterator[Path]:
-    """Draw what can be drawn and tell where."""
+    """Draw what can be drawn and tell where; results without a cost are left out."""
+    results = found_among(results)
     for name, some in grouped(results, lambda r: f"{r.suite}-{r.set}").items():
         yield from written(folder / f"search-{name}.png", search_figure(some))
         yield from written(folder / f"seconds-{name}.png", anytime_figure(some))
@@ -83,7 +84,7 @@ def shift_figure(results: Sequence[Result]) -> Any | None:
 def mean_costs(results: Sequence[Result]) -> dict[float, float]:
     """Mean cost of a method at each power."""
     groups = grouped(results, lambda r: repr(r.power))
-    return {float(power): float(np.mean([r.cost for r in some])) for power, some in groups.items()}
+    return {float(power): float(np.mean(costs_of(some))) for power, some in groups.items()}
 
 
 def radar_figure(results: Sequence[Result]) -> Any | None:
@@ -101,7 +102,7 @@ def radar_figure(results: Sequence[Result]) -> Any | None:
 
 def normalised(results: Sequence[Result]) -> dict[str, float]:
     """Mean costs of methods as scores from 0 to 1."""
-    means = {m: float(np.mean([r.cost for r in some])) for m, some in grouped(results, lambda r: r.method).items()}
+    means = {m: float(np.mean(costs_of(some))) for m, some in grouped(results, lambda r: r.method).items()}
     worst, best = max(means.values()), min(means.values())
     return {m: (worst - mean) / (worst - best) if worst > best else 1.0 for m, mean in means.items()}
 
@@ -145,7 +146,7 @@ def in_unit(costs: Float[np.ndarray, "P"], result: Result, some: Sequence[Result
 
 def level(some: Sequence[Result]) -> Curve:
     """A method without steps: its mean as a level."""
-    values = np.array([in_unit(np.array([r.cost]), r, some)[0] for r in some])
+    values = np.array([in_unit(np.array([c]), r, some)[0] for r, c in zip(some, costs_of(some), strict=True)])
     return Curve(some[0].method, np.ones(1), values.mean(keepdims=True), values.std(keepdims=True))
 
 

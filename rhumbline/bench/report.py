@@ -9,7 +9,7 @@ from itertools import groupby
 
 import numpy as np
 
-from rhumbline.bench.results import Result
+from rhumbline.bench.results import Result, costs_of, found_among
 
 NOTHING = "-"
 NORMAL_95 = 1.96
@@ -23,9 +23,9 @@ class Row:
     set: str
     method: str
     budget: str
-    n: int  # instances
+    n: int  # instances with a cost
     seeds: int
-    cost: float  # mean
+    cost: float | None  # mean
     gap: float | None  # mean over instances, a fraction
     low: float | None  # 95 % interval of that mean
     high: float | None
@@ -35,6 +35,7 @@ class Row:
     solver: str
     paper: float | None
     commit: str
+    missing: int  # instances and seeds without a plan, which no other number counts
 
 
 def rows(results: Sequence[Result]) -> list[Row]:
@@ -47,26 +48,28 @@ def rows(results: Sequence[Result]) -> list[Row]:
 
 
 def summary(some: Sequence[Result]) -> Row:
-    """The row of results of one kind."""
-    first, spent = some[0], sum(r.seconds / r.together for r in some)
-    gap, low, high = interval(some)
+    """The row of results of one kind; numbers are of those with a cost."""
+    first, found = some[0], found_among(some)
+    spent = sum(r.seconds / r.together for r in found)
+    gap, low, high = interval(found)
     return Row(
         suite=first.suite,
         set=first.set,
         method=first.method,
         budget=first.budget,
-        n=len({r.instance for r in some}),
+        n=len({r.instance for r in found}),
         seeds=len({r.seed for r in some}),
-        cost=float(np.mean([r.cost for r in some])),
+        cost=float(np.mean(costs_of(found))) if found else None,
         gap=gap,
         low=low,
         high=high,
-        seconds=spent / len(some),
+        seconds=spent / max(1, len(found)),
         total=spent,
         hardware=first.hardware,
         solver=first.solver,
         paper=first.paper,
         commit=first.commit,
+        missing=len(some) - len(found),
     )
 
 
@@ -77,6 +80,8 @@ def interval(some: Sequence[Result]) -> tuple[float | None, float | None, float 
         if r.gap is None:
             return None, None, None
         by_instance.setdefault(r.instance, []).append(r.gap)
+    if not by_instance:
+        return None, None, None
     gaps = np.array([np.mean(g) for g in by_instance.values()])
     mean = float(gaps.mean())
     if len(gaps) < 2:
@@ -106,7 +111,7 @@ def cells(row: Row) -> list[str]:
     return [
         row.method,
         row.budget,
-        f"{row.n:,}{seeds}",
+        f"{row.n:,}{seeds}" + (f" ({row.missing:,} missing)" if row.missing else ""),
         cost_text(row.cost),
         percent(row.gap),
         span,
@@ -117,8 +122,10 @@ def cells(row: Row) -> list[str]:
     ]
 
 
-def cost_text(cost: float) -> str:
+def cost_text(cost: float | None) -> str:
     """Whole costs as they are, those of the unit square with four decimals, other means with one."""
+    if cost is None:
+        return NOTHING
     if cost == int(cost):
         return f"{cost:,.0f}"
     return f"{cost:,.4f}" if cost < 1000 else f"{cost:,.1f}"
@@ -147,7 +154,19 @@ def facts(results: Sequence[Result]) -> list[str]:
         lines.append(f"{method}: {solver}.")
     for name, referee in dict.fromkeys((r.set, r.referee) for r in results):
         lines += [f"References of {name}: {referee}."] if referee else []
-    return lines
+    return lines + missing_facts(results)
+
+
+def missing_facts(results: Sequence[Result]) -> list[str]:
+    """How many results each method lacks on each set, and the first reason."""
+    reasons: dict[tuple[str, str], list[str]] = {}
+    for r in results:
+        if r.cost is None:
+            reasons.setdefault((r.method, r.set), []).append(r.missing)
+    return [
+        f"{method} on {name}: {len(said):,} missing, in no other number; the first: {said[0].rstrip('.')}."
+        for (method, name), said in reasons.items()
+    ]
 
 
 def markdown(results: Sequence[Result]) -> str:
@@ -181,8 +200,8 @@ def by_instance(results: Sequence[Result]) -> list[list[str]]:
 
 def cost_and_gap(row: Row | None) -> str:
     """A cell of an instance and a method."""
-    if row is None:
-        return NOTHING
+    if row is None or row.cost is None:
+        return NOTHING if row is None else "missing"
     return cost_text(row.cost) + ("" if row.gap is None else f" ({100 * row.gap:.2f} %)")
 
 

@@ -39,7 +39,7 @@ class Result:
     seed: int
     problem: str
     size: int  # nodes
-    cost: float
+    cost: float | None  # None if no plan was found that keeps all rules and limits; `missing` says why
     reference: float | None  # the cost that the gap is measured against ...
     referee: str  # ... and who made it
     attempts: int | None
@@ -55,6 +55,7 @@ class Result:
     power: float | None = None  # of the mutation of the set
     category: str = ""
     family: str = ""
+    missing: str = ""  # why there is no cost
 
     @property
     def key(self) -> Key:
@@ -64,11 +65,21 @@ class Result:
     @property
     def gap(self) -> float | None:
         """Distance to the reference as a fraction of it."""
-        return None if not self.reference else self.cost / self.reference - 1.0
+        return None if not self.reference or self.cost is None else self.cost / self.reference - 1.0
 
 
 NAMES = tuple(f.name for f in fields(Result))
 REQUIRED = NAMES[: NAMES.index("trace")]
+
+
+def found_among(results: Sequence[Result]) -> list[Result]:
+    """The results that have a cost; only these are averaged."""
+    return [r for r in results if r.cost is not None]
+
+
+def costs_of(results: Sequence[Result]) -> list[float]:
+    """The costs that there are."""
+    return [r.cost for r in results if r.cost is not None]
 
 
 def read_results(path: str | Path, warn: Warn) -> list[Result]:

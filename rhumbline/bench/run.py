@@ -20,8 +20,9 @@ from rhumbline.checkpoint import DEFAULT
 from rhumbline.decoding import Engine
 from rhumbline.errors import Infeasible, InputError
 from rhumbline.policies import Policy
+from rhumbline.problems import PROBLEMS
 from rhumbline.search import STRATEGIES
-from rhumbline.search.run import Budget, Progress, Task, search
+from rhumbline.search.run import Budget, Progress, Solution, Task, search
 from rhumbline.training.config import build
 
 CPU_TOGETHER = 8  # instances between two results on a CPU
@@ -53,13 +54,14 @@ class Standing:
 
 @dataclass(frozen=True)
 class Found:
-    """One solved instance before it becomes a line."""
+    """One instance before it becomes a line: solved, or missing for a reason."""
 
-    cost: float
+    cost: float | None
     attempts: int | None
     seconds: float
     together: int
     trace: tuple[tuple[float, ...], ...] = ()
+    missing: str = ""
 
 
 class Runner(Protocol):
@@ -68,6 +70,10 @@ class Runner(Protocol):
     solver: str
     hardware: str
     together: int
+
+    def start(self, instance: Any) -> None:
+        """Raise unless instances like this one can be begun."""
+        ...
 
     def solve(self, instances: Sequence[Any], seed: int) -> Iterator[list[tuple[int, Found]]]:
         """Places of instances with what was found, in as many pieces as memory demands."""
@@ -123,6 +129,7 @@ def prepare(suite: Suite, options: Options) -> list[Pair]:
         mine = [s for s in sets if method.wants(s.spec.name) and can_solve(method, s.spec.problem)]
         for one in mine:
             pairs.append(Pair(method, one, runner_for(method, one.spec.problem, options)))
+            pairs[-1].runner.start(min(one.instances, key=lambda instance: instance.size))
     if not pairs:
         raise InputError(f"suite '{suite.name}': no method that was asked for solves a set that was asked for")
     return pairs
@@ -162,13 +169,19 @@ class Classical:
     hardware: str
     together: int = 1
 
+    def start(self, instance: Any) -> None:
+        """Settings and libraries have been looked at already."""
+
     def solve(self, instances: Sequence[Any], seed: int) -> Iterator[list[tuple[int, Found]]]:
         """Each instance by itself."""
         for place, instance in enumerate(instances):
-            began = time.monotonic()
-            work = Work(instance, self.method.seconds, seed, self.method.settings)
-            plan = BASELINES[self.method.solver].solve(work)
-            yield [(place, Found(plan.cost(instance), None, time.monotonic() - began, 1))]
+            cost, missing, began = None, "", time.monotonic()
+            try:
+                work = Work(instance, self.method.seconds, seed, self.method.settings)
+                cost = BASELINES[self.method.solver].solve(work).cost(instance)
+            except Infeasible as error:
+                missing = str(error)
+            yield [(place, Found(cost, None, time.monotonic() - began, 1, missing=missing))]
 
 
 def searching(method: Method, problem: str, options: Options) -> "Searching":
@@ -200,6 +213,14 @@ class Searching:
     together: int
     warm: set[int] = field(default_factory=set[int])  # sizes that have been tried
 
+    def start(self, instance: Any) -> None:
+        """Refuse a policy that has not what the strategy searches, such as a latent space."""
+        try:
+            for _, task in self.tasks([instance], 0):
+                self.strategy.init(task)
+        except InputError as error:
+            raise InputError(f"method '{self.method.name}' on {instance.problem}: {error}") from error
+
     def solve(self, instances: Sequence[Any], seed: int) -> Iterator[list[tuple[int, Found]]]:
         """Groups of one shape, as large as memory allows; the clock starts before instances are encoded."""
         self.warm_up(instances, seed)
@@ -213,7 +234,7 @@ class Searching:
                 raise Infeasible(f"method '{self.method.name}': the search ended without a plan")
             seconds = time.monotonic() - began
             yield [
-                (place, Found(found.cost, found.attempts, seconds, together, trace))
+                (place, outcome(found, seconds, together, trace))
                 for place, found, trace in zip(group.places, solutions, traces_of(steps), strict=True)
             ]
             began = time.monotonic()
@@ -228,8 +249,15 @@ class Searching:
 
     def tasks(self, instances: Sequence[Any], seed: int) -> Iterator[tuple[Group, Task]]:
         """Groups of one shape, each encoded when its turn comes."""
-        policies, copies = {self.policy.problem: self.policy}, self.method.augment
+        policies, copies = {PROBLEMS[self.policy.problem].solves: self.policy}, self.method.augment
         return tasks(instances, policies, seed=seed, device=self.device, engine=self.engine, augment=copies)
+
+
+def outcome(found: Solution, seconds: float, together: int, trace: tuple[tuple[float, ...], ...]) -> Found:
+    """What a search has found; a plan that does not keep a limit has no cost to compare."""
+    if found.unmet:
+        return Found(None, found.attempts, seconds, together, missing=found.unmet)
+    return Found(found.cost, found.attempts, seconds, together, trace)
 
 
 def traces_of(steps: Sequence[Progress]) -> list[tuple[tuple[float, ...], ...]]:
@@ -290,7 +318,7 @@ def measure(job: Job, origin: Origin) -> Iterator[list[Result]]:
 
 
 def line(job: Job, origin: Origin, place: int, found: Found) -> Result:
-    """A solved instance with all facts."""
+    """An instance with all facts."""
     method, bench_set, runner = job.pair.method, job.pair.bench_set, job.pair.runner
     spec, instance = bench_set.spec, bench_set.instances[place]
     published = method.paper.get(spec.name)
@@ -319,6 +347,7 @@ def line(job: Job, origin: Origin, place: int, found: Found) -> Result:
         power=spec.power,
         category=spec.category,
         family=method.family,
+        missing=found.missing,
     )
 
 

@@ -8,7 +8,7 @@ import numpy as np
 
 from rhumbline.bench.reference import make_references
 from rhumbline.bench.report import FORMATS, duration, markdown, put_into
-from rhumbline.bench.results import Result, read_results
+from rhumbline.bench.results import Result, costs_of, read_results
 from rhumbline.bench.run import Options, Standing, run
 from rhumbline.bench.suite import read_suite
 from rhumbline.cli.ending import emit, say
@@ -57,7 +57,8 @@ def progress_text(standing: Standing, latest: Sequence[Result], left: float | No
     parts = [f"{standing.done:,} of {standing.total:,}"]
     if latest:
         gaps = [r.gap for r in latest if r.gap is not None]
-        cost = f"cost {np.mean([r.cost for r in latest]):,.4f}"
+        costs = costs_of(latest)
+        cost = f"cost {np.mean(costs):,.4f}" if costs else f"missing: {latest[0].missing}"
         parts += [latest[0].set, latest[0].method, cost + (f", gap {np.mean(gaps):.2%}" if gaps else "")]
     if left is not None and standing.done < standing.total:
         parts.append(f"about {duration(left)} left")

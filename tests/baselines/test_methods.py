@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+from rhumbline.baselines import vrp, whole_distances
 from rhumbline.baselines.methods import (
     BASELINES,
     LARGEST,
@@ -18,11 +19,10 @@ from rhumbline.baselines.methods import (
     Work,
     by_start,
     nearest_order,
-    scaled,
     two_opt,
 )
 from rhumbline.errors import Infeasible, InputError, MissingExtra
-from rhumbline.problems.cvrp import Routes, from_arrays
+from rhumbline.problems.cvrp import Routes, from_arrays, with_fleet
 from rhumbline.problems.metrics import euclidean
 from rhumbline.problems.schedule import JSSPInstance
 from rhumbline.problems.tsp import Tour, TSPInstance, from_array
@@ -99,12 +99,12 @@ def test_nearest_routes_obey_the_rules(seed: int) -> None:
 
 
 def test_whole_distances_stay_and_others_are_stretched() -> None:
-    """LKH and PyVRP need whole numbers: the largest distance becomes a million, exact ones are not touched."""
-    assert scaled(from_array(LINE)).max() == LARGEST
-    np.testing.assert_array_equal(scaled(from_array(LINE))[0], np.rint(LINE[:, 0] / 7 * LARGEST))
+    """LKH and OR-Tools need whole numbers: the largest distance becomes a million, exact ones are not touched."""
+    assert whole_distances(from_array(LINE), LARGEST).max() == LARGEST
+    np.testing.assert_array_equal(whole_distances(from_array(LINE), LARGEST)[0], np.rint(LINE[:, 0] / 7 * LARGEST))
     whole = TSPInstance("w", "EUC_2D", xy=LINE)
-    np.testing.assert_array_equal(scaled(whole)[0], [0, 1, 3, 7])
-    assert scaled(TSPInstance("w", "EUC_2D", xy=LINE * 1e9)).max() == LARGEST
+    np.testing.assert_array_equal(whole_distances(whole, LARGEST)[0], [0, 1, 3, 7])
+    assert whole_distances(TSPInstance("w", "EUC_2D", xy=LINE * 1e9), LARGEST).max() == LARGEST
 
 
 class Library(ModuleType):
@@ -126,7 +126,7 @@ def test_lkh_gets_nested_lists_of_whole_numbers(monkeypatch: pytest.MonkeyPatch)
     instance = cities(0, 5)
     assert BASELINES["lkh"].solvers["tsp"](work(instance, runs=3)) == [0, 2, 1, 3, 4]
     assert all(type(x) is int for row in library.given for x in row)
-    np.testing.assert_array_equal(library.given, scaled(instance))
+    np.testing.assert_array_equal(library.given, whole_distances(instance, LARGEST))
 
 
 def test_hgs_is_told_not_to_round(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -189,6 +189,25 @@ def test_dispatching_rules_choose_as_they_say(rule: str, order: list[int]) -> No
 def test_cp_sat_finds_the_shortest_schedule() -> None:
     """Job 1 first: machine 1 works from 2 to 6 and then 2 more, 8 in all; the other way round it takes 9."""
     assert BASELINES["cpsat"].solvers["jssp"](work(SHOP, 5.0))[1] == 1
+
+
+@pytest.mark.skipif(find_spec("pyvrp") is None, reason="PyVRP is an optional solver")
+def test_pyvrp_gets_distances_that_its_penalties_can_match(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Up to 10,000 where vehicles have a capacity: with a million, overload would be cheaper than another route."""
+    seen = list[Any]()
+    monkeypatch.setattr(vrp, "routes_found", lambda data, seconds, seed: seen.append(data) or [[1, 2, 3, 4, 5]])
+    BASELINES["pyvrp"].solve(work(customers(2, 5, 30), 0.1))
+    BASELINES["pyvrp"].solve(work(cities(2, 6), 0.1))
+    assert [data.distance_matrix(0).max() for data in seen] == [vrp.LARGEST, vrp.LARGEST_IN_TOURS]
+
+
+@pytest.mark.skipif(find_spec("pyvrp") is None, reason="PyVRP is an optional solver")
+def test_overloaded_vehicles_of_pyvrp_are_no_plan() -> None:
+    """Three customers of 6 do not fit into two vehicles of 10, whatever PyVRP makes of it."""
+    where = np.random.default_rng(0).random((4, 2))
+    instance = with_fleet(from_arrays(where[0], where[1:], np.array([6, 6, 6]), 10, "tight"), 2)
+    with pytest.raises(Infeasible, match=r"tight: PyVRP found no plan that obeys the rules in 0\.1 s"):
+        BASELINES["pyvrp"].solve(work(instance, 0.1))
 
 
 def test_missing_libraries_and_programs_are_named(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -93,3 +93,17 @@ def test_instances_of_different_sizes_are_listed() -> None:
         ["a280", "280", "2579", "2,600 (0.81 %)", "-"],
         ["d493", "493", "-", "-", "36,000"],
     ]
+
+
+def test_missing_results_are_counted_and_in_no_mean() -> None:
+    """One of three has no plan: the row is that of the other two, says so, and the reason stands below."""
+    some = [replace(A, instance=str(k), reference=10.0, cost=10.0 + k) for k in (1, 2)]
+    lost = replace(A, instance="3", reference=10.0, cost=None, missing="too many vehicles", seconds=1000.0)
+    (whole,), (row,), (nothing,) = rows(some), rows([*some, lost]), rows([lost])
+    assert replace(row, missing=0) == whole
+    assert (row.missing, nothing.missing, nothing.n, nothing.cost, nothing.gap) == (1, 1, 0, None, None)
+    text = FORMATS["md"]([*some, lost])
+    assert "| 2 (1 missing) |" in text
+    assert "A on one: 1 missing, in no other number; the first: too many vehicles." in text
+    assert by_instance([*some, lost])[-1][-1] == "missing"
+    assert all("missing" in write([lost]) for write in FORMATS.values())

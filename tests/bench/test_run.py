@@ -11,10 +11,13 @@ from tiny_suites import METHODS, SET
 
 import rhumbline
 from rhumbline.bench import machine
+from rhumbline.bench.report import rows
 from rhumbline.bench.results import Result, read_results
 from rhumbline.bench.run import Job, Options, Pace, Pair, Standing, prepare, run, thinned
 from rhumbline.bench.suite import Suite, read_suite
+from rhumbline.checkpoint import About, save
 from rhumbline.errors import InputError
+from rhumbline.policies.jssp_machines import JSSPMachinesPolicy, MachinesArchitecture
 from rhumbline.problems.tsp import from_array
 
 Write = Callable[..., Path]
@@ -213,6 +216,7 @@ def test_unknown_facts_are_refused(suite: Suite, tmp_path: Path) -> None:
         ('solver = "nearest"\nattempts = 1', "does not count attempts"),
         ('solver = "hgs"\nseconds = 1', "no method that was asked for solves a set that was asked for"),
         ('solver = "pyvrp"', "PyVRP needs seconds"),
+        ('attempts = 1\npolicy = "tsp100-single"', "method 'm' on tsp: this policy has no latent space to search"),
     ],
 )
 def test_methods_that_cannot_work_are_refused_before_any_work(
@@ -262,3 +266,64 @@ def test_the_gap_is_a_fraction_of_the_reference(suite: Suite, tmp_path: Path) ->
     gap = Result(**facts | {"cost": 11.0, "reference": 10.0}).gap
     assert gap is not None
     assert math.isclose(gap, 0.1)
+
+
+TIGHT = """NAME : {name}
+TYPE : CVRP
+DIMENSION : 4
+CAPACITY : 10
+VEHICLES : {vehicles}
+EDGE_WEIGHT_TYPE : EUC_2D
+NODE_COORD_SECTION
+1 0 0
+2 0 10
+3 10 0
+4 10 10
+DEMAND_SECTION
+1 0
+2 6
+3 6
+4 6
+DEPOT_SECTION
+1
+-1
+EOF
+"""
+ROUTING = """
+[[set]]
+name = "f"
+problem = "cvrp"
+files = "*.vrp"
+[[method]]
+name = "greedy"
+strategy = "greedy"
+policy = "cvrp100-single"
+attempts = 1
+[[method]]
+name = "nearest"
+solver = "nearest"
+"""
+
+
+def test_plans_beyond_a_limit_are_missing_not_costs(write: Write, tmp_path: Path) -> None:
+    """Three loads of 6 need three vehicles of 10, there and back 20, 20 and 28 long; two vehicles cannot do it."""
+    for name, vehicles in (("a", 2), ("b", 3)):
+        (tmp_path / f"{name}.vrp").write_text(TIGHT.format(name=name, vehicles=vehicles))
+    out = tmp_path / "r.jsonl"
+    measured(read_suite(write(ROUTING)), out, Options(device="cpu", threads=1, engine="torch"))
+    results = read_results(out, complain)
+    assert [(r.method, r.instance, r.cost, r.gap) for r in results] == [
+        (method, *of) for method in ("greedy", "nearest") for of in (("a", None, None), ("b", 68, None))
+    ]
+    assert ["vehicles" in r.missing for r in results] == [True, False, True, False]
+    assert [(row.n, row.missing, row.cost) for row in rows(results)] == [(1, 1, 68.0)] * 2
+    assert measured(read_suite(write(ROUTING)), out, Options(device="cpu", threads=1, engine="torch"))[0].done == 4
+
+
+def test_policies_of_another_view_of_a_problem_are_found(write: Write, tmp_path: Path) -> None:
+    """A policy for machines solves job shops: on one machine any order takes 3 + 2."""
+    save(tmp_path / "m.safetensors", JSSPMachinesPolicy(MachinesArchitecture(16, 2, 16, 4)), About("jssp-machines", 2))
+    (tmp_path / "shop.txt").write_text("2 1\n0 3\n0 2\n")
+    text = '[[set]]\nname = "s"\nproblem = "jssp"\nfiles = "*.txt"\n[[method]]\nname = "m"\nattempts = 2\n'
+    measured(read_suite(write(f'{text}policy = "{tmp_path / "m.safetensors"}"\n')), tmp_path / "r.jsonl")
+    assert [r.cost for r in read_results(tmp_path / "r.jsonl", complain)] == [5]

@@ -3,16 +3,26 @@
 from collections.abc import Callable
 from pathlib import Path
 
+import numpy as np
 import pytest
 from tiny_suites import METHODS, SET
 
+from rhumbline.baselines.methods import Baseline
+from rhumbline.bench.run import Options, can_solve, runner_for
 from rhumbline.bench.suite import Suite, read_suite
 from rhumbline.errors import InputError
-from rhumbline.search import STRATEGIES
-from rhumbline.training.config import build
+from rhumbline.problems.cvrp import from_arrays
+from rhumbline.problems.schedule import JSSPInstance
+from rhumbline.problems.tsp import from_array
 
 Write = Callable[..., Path]
 SUITES = Path(__file__).parents[2] / "suites"
+PLACES = np.random.default_rng(0).random((6, 2))
+SMALL = {
+    "tsp": from_array(PLACES),
+    "cvrp": from_arrays(PLACES[0], PLACES[1:], np.array([1, 2, 3, 4, 5]), 10),
+    "jssp": JSSPInstance("shop", ((3, 2), (2, 4)), ((0, 1), (0, 1)), 2),
+}
 
 
 def test_a_suite_is_its_tables(suite: Suite) -> None:
@@ -97,7 +107,17 @@ def test_the_suites_of_the_project_can_be_read(path: Path) -> None:
     assert suite.name == path.stem
     for method in suite.methods:
         assert any(method.wants(s.name) for s in suite.sets), method.name
-        if not method.solver:
-            build(STRATEGIES[method.strategy], method.settings, method.name)
     for one in suite.sets:
         assert any(method.wants(one.name) for method in suite.methods), one.name
+
+
+@pytest.mark.parametrize("path", sorted(SUITES.glob("*.toml")), ids=lambda p: p.stem)
+def test_every_method_of_the_project_can_begin_on_its_sets(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Weights are there, settings are known, and the policy has what the strategy searches; nothing is solved."""
+    monkeypatch.setattr(Baseline, "require", lambda self: None)  # other people's solvers need not be installed
+    suite = read_suite(path)
+    pairs = {(m.name, s.problem): m for m in suite.methods for s in suite.sets if m.wants(s.name)}
+    able = [(m, problem) for (_, problem), m in pairs.items() if can_solve(m, problem)]
+    assert {problem for m, problem in able if m.solver == "policy"} == {s.problem for s in suite.sets}
+    for method, problem in able:
+        runner_for(method, problem, Options(device="cpu", engine="torch")).start(SMALL[problem])

@@ -2,6 +2,7 @@
 
 import json
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -10,11 +11,13 @@ import pytest
 
 from rhumbline.baselines import methods as baselines
 from rhumbline.bench import machine, reference
+from rhumbline.bench.results import read_results
 from rhumbline.bench.run import Standing
 from rhumbline.cli.benching import progress_text
 
 Run = Callable[..., Any]
 QUICK = Path(__file__).parents[2] / "suites" / "quick.toml"
+GOLDEN = Path(__file__).parents[1] / "bench" / "golden" / "results.jsonl"
 SUITE = """
 [[set]]
 name = "six"
@@ -158,6 +161,14 @@ def test_progress_tells_the_time_left() -> None:
     """A number of done, and a guess of the rest while there is one."""
     assert progress_text(Standing(3, 10, 150.0, ()), (), 150.0) == "3 of 10   about 2.5 min left"
     assert progress_text(Standing(10, 10, 0.0, ()), (), 0.0) == "10 of 10"
+
+
+def test_progress_says_what_is_missing() -> None:
+    """A result without a cost has a reason instead; beside others it is in no mean."""
+    (found, *_) = read_results(GOLDEN, print)
+    lost = replace(found, cost=None, missing="too many vehicles")
+    assert progress_text(Standing(1, 1, 0.0, ()), (lost,), 0.0) == "1 of 1   one   A   missing: too many vehicles"
+    assert "cost 7.7000" in progress_text(Standing(2, 2, 0.0, ()), (lost, found), 0.0)
 
 
 def test_the_quick_suite_runs_with_the_shipped_weights(rhumb: Run, tmp_path: Path) -> None:
