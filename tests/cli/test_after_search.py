@@ -122,6 +122,7 @@ def test_then_reports_its_phase(solve: Run, tsp: Run, monkeypatch: pytest.Monkey
 
     monkeypatch.setattr(baselines, "improve", improve)
     monkeypatch.setattr(baselines, "find_spec", lambda name: True)
+    monkeypatch.setattr(baselines, "prepare", lambda name: None)
     file = tsp("a", 20)
     words = ("--search", "greedy", "--seconds", 20, "--then", "lkh", "--quiet")
     found = one(solve(file, *words, "--json"))

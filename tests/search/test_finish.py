@@ -291,6 +291,7 @@ def solver(monkeypatch: pytest.MonkeyPatch):
 
     monkeypatch.setattr(baselines, "improve", improve)
     monkeypatch.setattr(baselines, "find_spec", lambda name: True)
+    monkeypatch.setattr(baselines, "prepare", lambda name: None)
     return fake
 
 
@@ -341,7 +342,7 @@ def test_a_solver_that_fails_loses_nothing(policy, solver) -> None:
 def test_solvers_need_seconds_a_problem_and_a_package(policy, monkeypatch) -> None:
     """What cannot work is refused before the search, with what to do."""
     for options, error, words in (
-        ({"then": "lkh", "attempts": 5}, InputError, "so say how many there are: seconds"),
+        ({"then": "ils", "attempts": 5}, InputError, "so say how many there are: seconds"),
         ({"then": "gurobi", "seconds": 5.0}, InputError, "'gurobi' is no solver; known: ils, lkh, pyvrp, cpsat"),
         ({"then": "cpsat", "seconds": 5.0}, InputError, "cpsat solves jssp, not tsp; use ils or lkh or pyvrp"),
     ):
@@ -349,6 +350,18 @@ def test_solvers_need_seconds_a_problem_and_a_package(policy, monkeypatch) -> No
             solve(ROUNDED, policy=policy, **options)
     monkeypatch.setattr(baselines, "find_spec", lambda name: None)
     with pytest.raises(MissingExtra, match=r"pyvrp needs pyvrp; get it with: pip install 'rhumbline\[solvers\]'"):
+        solve(ROUNDED, policy=policy, then="pyvrp", seconds=5.0)
+
+
+def test_a_solver_that_cannot_be_loaded_is_known_before_the_search(policy, monkeypatch) -> None:
+    """It is there, but broken: the reason comes before any work."""
+
+    def broken(name: str) -> None:
+        raise ImportError("a library of its own is missing")
+
+    monkeypatch.setattr(baselines, "find_spec", lambda name: True)
+    monkeypatch.setattr(baselines, "import_module", broken)
+    with pytest.raises(MissingExtra, match="pyvrp, which is installed but fails: a library of its own is missing"):
         solve(ROUNDED, policy=policy, then="pyvrp", seconds=5.0)
 
 
