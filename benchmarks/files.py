@@ -19,13 +19,15 @@ from rhumbline.problems import PROBLEMS
 from rhumbline.search import STRATEGIES
 from rhumbline.search.run import Budget, Solution, Strategy, search
 
+ENDINGS = {*READERS, ".txt", ""}  # job shops come with any ending or none
+TABLES = ("optima.json", "best_known.json")
 HEADER = "| file | size | best known | cost | gap | attempts | seconds |"
 
 
 def readable(folder: Path) -> list[object]:
     """The instances of a folder, smallest first; what cannot be read is printed."""
     instances = []
-    for path in sorted(path for path in folder.iterdir() if path.suffix.lower() in READERS):
+    for path in sorted(path for path in folder.iterdir() if path.suffix.lower() in ENDINGS and path.name not in TABLES):
         try:
             instances.append(read(path))
         except InputError as error:
