@@ -1,7 +1,6 @@
 """Suites: TOML tables that say what is solved, by whom, with which seeds and budgets. Unknown keys are errors."""
 
 import json
-import tomllib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from fnmatch import fnmatch
@@ -11,7 +10,7 @@ from typing import Any
 
 from rhumbline.errors import InputError
 from rhumbline.search.run import Budget
-from rhumbline.training.config import build
+from rhumbline.training.config import build, read_tables
 
 KEYS = ("name", "seeds", "set", "method")
 
@@ -106,14 +105,8 @@ class Suite:
 
 def read_suite(path: str | Path) -> Suite:
     """The suite in a file."""
-    path = Path(path)
-    try:
-        tables = tomllib.loads(path.read_text(encoding="utf-8"))
-    except FileNotFoundError as error:
-        raise InputError(f"{path}: no such suite; those of the project are in the folder suites") from error
-    except (OSError, UnicodeDecodeError, tomllib.TOMLDecodeError) as error:
-        raise InputError(f"{path}: not a readable TOML suite ({error})") from error
-    return suite_of(tables, path)
+    tables = read_tables(path, "suite", "; those of the project are in the folder suites")
+    return suite_of(tables, Path(path))
 
 
 def suite_of(tables: Mapping[str, Any], path: Path) -> Suite:

@@ -23,6 +23,12 @@ P = TypeVar("P", bound="RoutingPolicy")
 CLIP = 10.0  # logits are CLIP * tanh(.)
 
 
+def check_sizes(sizes: Any) -> None:
+    """Refuse a network, of any architecture, that cannot be built."""
+    if min(sizes.width, sizes.heads, sizes.layers, sizes.hidden) < 1 or sizes.latent < 0 or sizes.width % sizes.heads:
+        raise InputError(f"{sizes}: sizes must be positive (latent may be 0), and heads must divide width")
+
+
 @dataclass(frozen=True)
 class Architecture:
     """Sizes of the network; stored in the checkpoint."""
@@ -38,8 +44,7 @@ class Architecture:
     def __post_init__(self) -> None:
         if self.members < 0 or (self.members and self.latent):
             raise InputError(f"{self}: a population has no latent space; set latent or members to 0")
-        if min(self.width, self.heads, self.layers, self.hidden) < 1 or self.latent < 0 or self.width % self.heads:
-            raise InputError(f"{self}: sizes must be positive (latent may be 0), and heads must divide width")
+        check_sizes(self)
 
 
 @dataclass(frozen=True)

@@ -13,7 +13,7 @@ import torch.nn.functional as F  # noqa: N812
 from jaxtyping import Bool, Float, Int
 from torch import Tensor, nn
 
-from rhumbline.errors import InputError
+from rhumbline.policies.attention import check_sizes
 from rhumbline.policies.space import Box
 from rhumbline.problems.jssp import LATE, JSSPBatch, JSSPState, View
 from rhumbline.record import Record
@@ -35,8 +35,7 @@ class JSSPArchitecture:
     amplify: float = 100.0
 
     def __post_init__(self) -> None:
-        if min(self.width, self.heads, self.layers, self.hidden) < 1 or self.latent < 0 or self.width % self.heads:
-            raise InputError(f"{self}: sizes must be positive (latent may be 0), and heads must divide width")
+        check_sizes(self)
 
 
 @dataclass(frozen=True)

@@ -133,15 +133,19 @@ class TrainConfig:
             raise InputError(f"size is {self.size}; up to {LARGEST_SIZE} is supported")
 
 
+def read_tables(path: str | Path, kind: str, where: str = "") -> dict[str, Any]:
+    """The tables of a TOML file of some kind; `where` says where such files are, if it is not there."""
+    try:
+        return tomllib.loads(Path(path).read_text(encoding="utf-8"))
+    except FileNotFoundError as error:
+        raise InputError(f"{path}: no such {kind}{where}") from error
+    except (OSError, UnicodeDecodeError, tomllib.TOMLDecodeError) as error:
+        raise InputError(f"{path}: not a readable TOML {kind} ({error})") from error
+
+
 def read_recipe(path: str | Path, changes: Sequence[str] = ()) -> TrainConfig:
     """A recipe file with `table.key=value` changes applied."""
-    path = Path(path)
-    try:
-        tables = tomllib.loads(path.read_text(encoding="utf-8"))
-    except FileNotFoundError as error:
-        raise InputError(f"{path}: no such recipe") from error
-    except (OSError, UnicodeDecodeError, tomllib.TOMLDecodeError) as error:
-        raise InputError(f"{path}: not a readable TOML recipe ({error})") from error
+    tables = read_tables(path, "recipe")
     if not tables and not changes:
         raise InputError(f"{path}: is empty; a recipe says at least which problem to train for")
     for change in changes:
