@@ -1,6 +1,6 @@
 """Training steps per second on this machine's device.
 
-    python benchmarks/train_step.py                 # the published COMPASS step 8 x 128 x 20, and the POMO step
+    python benchmarks/train_step.py                 # the published COMPASS step, the POMO step, and others
     python benchmarks/train_step.py --profile       # where the time goes
 
 Updates are timed after a warm-up, without validation or checkpoints.
@@ -8,16 +8,30 @@ Updates are timed after a warm-up, without validation or checkpoints.
 
 import argparse
 import time
+from dataclasses import replace
+from functools import partial
 
 import torch
 
 from rhumbline.training.config import Objective, TrainConfig
 from rhumbline.training.run import Trainer
 
+recorded = partial(TrainConfig, graph=True, compile=True)
+COMPASS, POMO = Objective(latents=128, starts=20), Objective(starts=50)
 STEPS = {
-    "COMPASS 8 x 128 x 20": TrainConfig(batch=8, objective=Objective(latents=128, starts=20)),
-    "POMO 256 x 50": TrainConfig(batch=256, objective=Objective(starts=50), policy={"latent": 0}),
-    "imitate 512 x 64, 4 improved": TrainConfig(
+    "TSP100 COMPASS 8 x 128 x 20": recorded(batch=8, objective=COMPASS),
+    "TSP100 POMO 256 x 50": recorded(batch=256, objective=POMO, policy={"latent": 0}),
+    "TSP100 POMO 256 x 50, 16 scored": recorded(
+        batch=256, objective=replace(POMO, scored=16), policy={"latent": 0}
+    ),
+    "CVRP100 COMPASS 8 x 128 x 20": recorded(problem="cvrp", batch=8, objective=COMPASS),
+    "CVRP100 COMPASS 8 x 128 x 20, 136 actions": recorded(
+        problem="cvrp", batch=8, objective=replace(COMPASS, longest=136)
+    ),
+    "CVRP100 POMO 256 x 50, 136 actions": recorded(
+        problem="cvrp", batch=256, objective=replace(POMO, longest=136), policy={"latent": 0}
+    ),
+    "TSP100 imitate 512 x 64, 4 improved": TrainConfig(
         batch=512, policy={"latent": 0},
         objective=Objective(loss="imitate", starts=64, temperature=0.4, top=4, improve=10),
     ),
@@ -47,7 +61,7 @@ def main() -> None:
             torch.cuda.synchronize()
         pace = args.updates / (time.perf_counter() - begin)
         peak = torch.cuda.max_memory_allocated() / 2**30 if device.type == "cuda" else float("nan")
-        print(f"{name:30s} {pace:7.1f} updates/s   peak {peak:.2f} GiB", flush=True)
+        print(f"{name:42s} {pace:7.1f} updates/s   peak {peak:.2f} GiB", flush=True)
         if args.profile:
             profile(trainer)
 

@@ -27,7 +27,15 @@ from rhumbline.problems import PROBLEMS
 from rhumbline.training import parallel, state
 from rhumbline.training.config import TrainConfig, build
 from rhumbline.training.graph import Recorded
-from rhumbline.training.targets import Targets, all_starts, best_latents, cheapest, shortened, winners
+from rhumbline.training.targets import (
+    Targets,
+    all_starts,
+    best_latents,
+    cheapest,
+    preference_weight,
+    shortened,
+    winners,
+)
 
 CHECK_EVERY = 50  # updates between looks at the device's finite flags: a look waits for the device
 
@@ -125,7 +133,10 @@ class Trainer:
         with self.half(steps):
             scores = log_prob(self.problem, self.policy, batch, targets.latents, targets.actions, memory=memory)
         count = parallel.total(targets.count).clamp(min=1.0) * c.accumulate
-        loss = (targets.weight * scores).sum() / count
+        weight = targets.weight
+        if o.loss == "prefer":
+            weight = preference_weight(weight, scores.detach(), o.sharpness)
+        loss = (weight * scores).sum() / count
         loss.backward()
         return rolled, targets, {"cost": rolled.cost, "log-probability": scores.detach(), "loss": loss.detach()}
 
@@ -141,7 +152,7 @@ class Trainer:
         if o.loss == "imitate":
             return self.imitated(batch, rolled, latents)
         single = o.latents == 1
-        found = all_starts(rolled, latents) if single else best_latents(rolled, latents, o.baseline)
+        found = all_starts(rolled, latents, o.among, o.scored) if single else best_latents(rolled, latents, o.baseline)
         return shortened(found, o.longest) if o.longest else found
 
     def imitated(self, batch: Any, rolled: Rollouts, latents: Float[Tensor, "B K Z"]) -> Targets:

@@ -4,7 +4,9 @@ Every objective is `sum(weight * log_prob) / count` over chosen sequences; they 
 The weights come from costs alone and carry no gradient. A positive weight makes a sequence less likely.
 """
 
+import math
 from dataclasses import dataclass, replace
+from functools import lru_cache
 from typing import Literal
 
 import torch
@@ -30,6 +32,44 @@ class Targets(Record):
 def pomo_weight(cost: Float[Tensor, "B S"]) -> Float[Tensor, "B S"]:
     """REINFORCE with the mean over starts as baseline (spec 3.2)."""
     return cost - cost.mean(1, keepdim=True)
+
+
+@lru_cache(maxsize=4)
+def best_of_shares(count: int, among: int, device: torch.device) -> Float[Tensor, "N N"]:
+    """[i, j]: the share of sample j's cost in what sample i answers for, both in order from the dearest.
+
+    The mean of the best of `among` samples, over all such groups of `count` sorted samples, is a weighted sum of their
+    costs; sample i answers for the groups it is in. In each the best counts: i itself, or some j after it.
+    """
+    groups = math.comb(count, among)
+    own = [math.comb(i, among - 1) / groups for i in range(count)]
+    beside = [math.comb(j - 1, among - 2) / groups if among > 1 and j else 0.0 for j in range(count)]
+    after = torch.tensor(beside, dtype=torch.float64).expand(count, count).triu(1)
+    return (torch.diag(torch.tensor(own, dtype=torch.float64)) + after).float().to(device)
+
+
+def best_of_weight(cost: Float[Tensor, "B S"], among: int) -> Float[Tensor, "B S"]:
+    """REINFORCE for the expected best of `among` samples instead of their mean; with 1 it is `pomo_weight`."""
+    if among == 1:
+        return pomo_weight(cost)
+    order = cost.argsort(1, descending=True)
+    shares = best_of_shares(cost.shape[1], among, cost.device)  # made before any step is recorded as a graph
+    # Costs relative to their mean: the shares cancel large common parts badly in float32.
+    answered = pomo_weight(cost).gather(1, order) @ shares.T * cost.shape[1]
+    return pomo_weight(torch.empty_like(cost).scatter_(1, order, answered))
+
+
+def preference_weight(
+    cost: Float[Tensor, "B S"], scores: Float[Tensor, "B S"], sharpness: float
+) -> Float[Tensor, "B S"]:
+    """The gradient of -log sigmoid(sharpness * (score of the cheaper - score of the dearer)), mean over all pairs.
+
+    Divided by the sharpness. A pair that the policy orders rightly by far pulls no longer; by how much one is cheaper
+    does not count.
+    """
+    lead = sharpness * (scores[:, :, None] - scores[:, None, :])
+    pull = (cost[:, :, None] < cost[:, None, :]) * torch.sigmoid(-lead)
+    return (pull.sum(1) - pull.sum(2)) / max(1, cost.shape[1] - 1)
 
 
 def winners(cost: Float[Tensor, "B K S"]) -> tuple[Int[Tensor, "B S"], Bool[Tensor, "B S"]]:
@@ -58,11 +98,14 @@ def lead_weight(cost: Float[Tensor, "B K S"]) -> Float[Tensor, "B S"]:
     return best[:, 0] - best[:, 1]
 
 
-def all_starts(rolled: Rollouts, latents: Float[Tensor, "B K Z"]) -> Targets:
-    """Single policy: every sampled sequence."""
-    cost = rolled.cost.flatten(1)
-    count = torch.full((), float(cost.numel()), device=cost.device)
-    return Targets(latents, rolled.actions.flatten(1, 2), pomo_weight(cost), count)
+def all_starts(rolled: Rollouts, latents: Float[Tensor, "B K Z"], among: int = 1, scored: int = 0) -> Targets:
+    """Single policy: every sampled sequence, or those that weigh most."""
+    weight, actions = best_of_weight(rolled.cost.flatten(1), among), rolled.actions.flatten(1, 2)
+    if scored:
+        index = weight.abs().topk(scored, dim=1).indices
+        weight = weight.gather(1, index)
+        actions = actions.gather(1, index[..., None].expand(-1, -1, actions.shape[2]))
+    return Targets(latents, actions, weight, torch.full((), float(weight.numel()), device=weight.device))
 
 
 def best_latents(

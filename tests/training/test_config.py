@@ -76,7 +76,7 @@ def test_changes_from_the_command_line(recipe) -> None:
         ("compile = 1", [], "compile is 1; expected a value of type bool"),
         ("[optimiser]\nlr = true", [], "lr is True; expected a value of type float"),
         ("objective = 3", [], "objective is 3; expected a value of type Objective"),
-        ("[objective]\nloss = 'poppy'", [], "objective: loss is 'poppy'; expected one of 'reinforce', 'imitate'"),
+        ("[objective]\nloss = 'poppy'", [], "objective: loss is 'poppy'; expected one of 'reinforce', 'prefer', 'imitate'"),
         ("size = '6x6'", [], "size is '6x6'; expected one number of type int for tsp"),
         ("sizes = ['6x6']", [], "expected one number of type int for tsp"),
         ("sizes = 3", [], "mine.toml: sizes is 3; expected a list"),
@@ -113,8 +113,8 @@ def test_missing_recipe(tmp_path: Path) -> None:
         ({"graph": True, "objective": Objective(loss="imitate")}, "graph = true needs"),
         ({"graph": True, "engine": "torch"}, "graph = true needs"),
         ({"graph": True, "problem": "jssp", "size": "6x6"}, "graph = true needs"),
-        ({"objective": Objective(longest=50)}, "cvrp and loss 'reinforce' only"),
-        ({"problem": "cvrp", "objective": Objective(longest=50, loss="imitate")}, "cvrp and loss 'reinforce' only"),
+        ({"objective": Objective(longest=50)}, "for cvrp, and not loss 'imitate'"),
+        ({"problem": "cvrp", "objective": Objective(longest=50, loss="imitate")}, "for cvrp, and not loss 'imitate'"),
     ],
 )
 def test_what_cannot_be_recorded_or_cut_is_refused(changes: dict[str, object], words: str) -> None:

@@ -1,5 +1,7 @@
 """What a step learns from: hand cases, and gradients against the loss written out in full."""
 
+import itertools
+
 import pytest
 import torch
 
@@ -14,9 +16,11 @@ from rhumbline.training.targets import (
     Targets,
     all_starts,
     best_latents,
+    best_of_weight,
     cheapest,
     lead_weight,
     pomo_weight,
+    preference_weight,
     shortened,
     winner_weight,
     winners,
@@ -119,6 +123,42 @@ def test_all_starts_counts_everything() -> None:
     )
     assert targets.count == 12
     assert targets.actions.shape == (3, 4, 6)
+
+
+@pytest.mark.parametrize("among", [1, 2, 3, 6])
+def test_best_of_weights_are_those_of_all_groups(among: int) -> None:
+    cost = torch.rand(3, 6, generator=torch.Generator().manual_seed(1))
+    groups = list(itertools.combinations(range(6), among))
+    answered = torch.zeros(3, 6)
+    for group in groups:
+        answered[:, list(group)] += cost[:, list(group)].amin(1, keepdim=True) / len(groups)
+    torch.testing.assert_close(best_of_weight(cost, among), pomo_weight(answered) * 6)
+
+
+def test_best_of_many_rewards_the_best_alone() -> None:
+    weight = best_of_weight(torch.tensor([[3.0, 1.0, 2.0, 5.0]]), 3)
+    assert weight[0, 1] < weight[0, 2] <= weight[0, 0] == weight[0, 3]
+
+
+def test_preference_weights_are_the_gradient_of_the_pairwise_loss() -> None:
+    rng = torch.Generator().manual_seed(2)
+    cost, scores = torch.rand(2, 5, generator=rng), (torch.randn(2, 5, generator=rng) * 20).requires_grad_()
+    cost[0, 1] = cost[0, 0]  # equally good: no pair
+    loss = torch.zeros(())
+    for b, i, j in itertools.product(range(2), range(5), range(5)):
+        if cost[b, i] < cost[b, j]:
+            loss = loss - torch.nn.functional.logsigmoid(0.05 * (scores[b, i] - scores[b, j]))
+    (gradient,) = torch.autograd.grad(loss, scores)
+    torch.testing.assert_close(preference_weight(cost, scores.detach(), 0.05), gradient / 0.05 / 4)
+
+
+def test_scored_are_the_sequences_that_weigh_most() -> None:
+    actions = torch.arange(4)[None, None, :, None].expand(1, 1, 4, 3)
+    rolled = Rollouts(torch.tensor([[[4.0, 1.0, 3.0, 8.0]]]), actions)  # mean 4
+    targets = all_starts(rolled, torch.zeros(1, 1, 0), scored=2)
+    assert targets.actions[0, :, 0].tolist() == [3, 1]
+    assert targets.weight.tolist() == [[4.0, -3.0]]
+    assert targets.count == 2
 
 
 def test_cheapest_by_hand() -> None:
