@@ -21,8 +21,8 @@ COMPASS, POMO = Objective(latents=128, starts=20), Objective(starts=50)
 STEPS = {
     "TSP100 COMPASS 8 x 128 x 20": recorded(batch=8, objective=COMPASS),
     "TSP100 POMO 256 x 50": recorded(batch=256, objective=POMO, policy={"latent": 0}),
-    "TSP100 POMO 256 x 50, 16 scored": recorded(
-        batch=256, objective=replace(POMO, scored=16), policy={"latent": 0}
+    "TSP100 prefer 256 x 16 x 4": recorded(
+        batch=256, objective=Objective(loss="prefer", starts=16, samples=4), policy={"latent": 0}
     ),
     "CVRP100 COMPASS 8 x 128 x 20": recorded(problem="cvrp", batch=8, objective=COMPASS),
     "CVRP100 COMPASS 8 x 128 x 20, 136 actions": recorded(

@@ -30,13 +30,12 @@ class Objective:
 
     loss: Literal["reinforce", "prefer", "imitate"] = "reinforce"
     latents: int = 1  # K per instance; 1 trains a single policy at the centre of its space; a population: its members
-    starts: int = 100  # S per latent, drawn with replacement, the same for all latents; job shop: samples per latent
+    starts: int = 100  # S per latent, drawn with replacement, the same for all latents; job shop: rollouts per latent
     temperature: float = 1.0  # of the sampling; `reinforce` is on-policy only at 1
     top: int = 1  # imitate: candidates per instance that are improved before the best is chosen
     improve: int = 0  # imitate: rounds of local improvement of the candidates
-    among: int = 1  # single policy: be good at the best of this many samples rather than at their mean
-    scored: int = 0  # single policy: learn from this many sequences per instance, those far from the mean. 0: from all
-    sharpness: float = 0.05  # prefer: how much a log-probability's lead settles a pair
+    samples: int = 1  # prefer: rollouts of each (latent, start), which are compared; 1: those of all starts are
+    sharpness: float = 0.05  # prefer: how much a lead in log-probability settles a pair
     longest: int = 0  # actions of a sequence that are scored; longer sequences teach nothing. 0: no limit
     views: int = 8  # imitate: equivalent sequences of the chosen plan
     baseline: Literal["starts", "second"] = (
@@ -44,20 +43,27 @@ class Objective:
     )
 
     def __post_init__(self) -> None:
-        at_least(1, latents=self.latents, starts=self.starts, top=self.top, views=self.views, among=self.among)
-        at_least(0, temperature=self.temperature, improve=self.improve, longest=self.longest, scored=self.scored)
-        at_least(0, sharpness=self.sharpness)
-        if self.loss == "reinforce" and self.temperature != 1.0:
-            raise InputError("objective.temperature must be 1 with loss 'reinforce': the gradient is on-policy")
-        if self.latents > 1 and (self.loss == "prefer" or self.among > 1 or self.scored):
-            raise InputError("objective: loss 'prefer', among and scored are for a single policy, latents = 1")
-        if max(self.among, self.scored) > self.starts:
-            raise InputError(f"objective: among and scored must be at most starts, {self.starts}")
+        at_least(1, latents=self.latents, starts=self.starts, top=self.top, views=self.views, samples=self.samples)
+        at_least(0, temperature=self.temperature, improve=self.improve, longest=self.longest, sharpness=self.sharpness)
+        if self.loss != "imitate" and self.temperature != 1.0:
+            raise InputError(f"objective.temperature must be 1 with loss '{self.loss}': the gradient is on-policy")
+        self.check_samples()
         if self.baseline == "second" and self.latents < 2:
             raise InputError("objective.baseline 'second' needs latents of at least 2: nobody would come second")
         if self.top > self.latents * self.starts:
             raise InputError(
                 f"objective.top is {self.top}, but a step samples {self.latents * self.starts} per instance"
+            )
+
+    def check_samples(self) -> None:
+        """Refuse comparisons with nobody."""
+        if self.loss != "prefer":
+            if self.samples > 1:
+                raise InputError(f"objective.samples is for loss 'prefer', which compares them, not '{self.loss}'")
+            return
+        if self.samples == 1 and (self.latents > 1 or self.starts == 1):
+            raise InputError(
+                "objective.samples is 1, but loss 'prefer' compares several rollouts of a latent and start"
             )
 
 
@@ -123,7 +129,7 @@ class TrainConfig:
         o = self.objective
         if self.graph and (o.loss == "imitate" or self.engine == "torch" or self.problem.startswith("jssp")):
             words = "graph = true needs fused kernels and a step that looks at no result on the way"
-            raise InputError(f"{words}: tsp or cvrp, not loss 'imitate', and not engine 'torch'")
+            raise InputError(f"{words}: tsp or cvrp, not loss 'imitate', not engine 'torch'")
         if o.longest and (self.problem != "cvrp" or o.loss == "imitate"):
             raise InputError("objective.longest cuts vehicle routes after their end: for cvrp, and not loss 'imitate'")
 

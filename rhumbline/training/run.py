@@ -27,15 +27,7 @@ from rhumbline.problems import PROBLEMS
 from rhumbline.training import parallel, state
 from rhumbline.training.config import TrainConfig, build
 from rhumbline.training.graph import Recorded
-from rhumbline.training.targets import (
-    Targets,
-    all_starts,
-    best_latents,
-    cheapest,
-    preference_weight,
-    shortened,
-    winners,
-)
+from rhumbline.training.targets import Targets, all_starts, best_latents, cheapest, rivals, shortened, winners
 
 CHECK_EVERY = 50  # updates between looks at the device's finite flags: a look waits for the device
 
@@ -105,6 +97,7 @@ class Trainer:
         # Where there is one start only, it is sampled as often as others are started elsewhere.
         distinct = single and allowed.shape[1] > 1
         starts = random_subset(allowed, c.objective.starts, self.rng) if distinct else allowed.gather(1, pick)
+        starts = starts.repeat_interleave(c.objective.samples, 1)
         return parallel.share(batch), parallel.share(latents), parallel.share(starts)
 
     def half(self, wanted: bool = True) -> AbstractContextManager[Any]:
@@ -133,10 +126,7 @@ class Trainer:
         with self.half(steps):
             scores = log_prob(self.problem, self.policy, batch, targets.latents, targets.actions, memory=memory)
         count = parallel.total(targets.count).clamp(min=1.0) * c.accumulate
-        weight = targets.weight
-        if o.loss == "prefer":
-            weight = preference_weight(weight, scores.detach(), o.sharpness)
-        loss = (weight * scores).sum() / count
+        loss = (targets.weights(scores, o.sharpness) * scores).sum() / count
         loss.backward()
         return rolled, targets, {"cost": rolled.cost, "log-probability": scores.detach(), "loss": loss.detach()}
 
@@ -151,8 +141,12 @@ class Trainer:
         o = self.config.objective
         if o.loss == "imitate":
             return self.imitated(batch, rolled, latents)
-        single = o.latents == 1
-        found = all_starts(rolled, latents, o.among, o.scored) if single else best_latents(rolled, latents, o.baseline)
+        if o.loss == "prefer":
+            found = rivals(rolled, latents, o.samples)
+        elif o.latents == 1:
+            found = all_starts(rolled, latents)
+        else:
+            found = best_latents(rolled, latents, o.baseline)
         return shortened(found, o.longest) if o.longest else found
 
     def imitated(self, batch: Any, rolled: Rollouts, latents: Float[Tensor, "B K Z"]) -> Targets:
@@ -342,7 +336,7 @@ def train(
     while behind < 1.0:
         rolled, targets = trainer.step(behind)
         behind = done()
-        kept = targets.weight.ne(0).float().mean()
+        kept = targets.weight.nan_to_num(0.0).ne(0).float().mean()
         recent.append(torch.stack([rolled.cost.mean(), rolled.cost.flatten(1).amin(1).mean(), kept]).detach())
         if behind >= 1.0 or parallel.agreed(clock() - last_report) >= config.report:
             pace = (trainer.update - first_update) / max(1e-9, clock() - began)

@@ -1,12 +1,11 @@
 """What a training step learns from: sequences, and the weight of each one's log-probability in the loss.
 
 Every objective is `sum(weight * log_prob) / count` over chosen sequences; they differ in which and with what weight.
-The weights come from costs alone and carry no gradient. A positive weight makes a sequence less likely.
+The weights carry no gradient; a positive one makes a sequence less likely. Most come from costs alone; those of
+preferences (`compared`) also from the present log-probabilities, so such targets carry costs until they are scored.
 """
 
-import math
 from dataclasses import dataclass, replace
-from functools import lru_cache
 from typing import Literal
 
 import torch
@@ -25,8 +24,16 @@ class Targets(Record):
 
     latents: Float[Tensor, "B K Z"]  # K divides V: sequence v belongs to latent v // (V / K)
     actions: Int[Tensor, "B V T"]
-    weight: Float[Tensor, "B V"]
+    weight: Float[Tensor, "B V"]  # or costs to be compared; nan is compared with nobody
     count: Float[Tensor, ""]
+    compared: int = 0  # this many sequences after one another are compared, and get their weights by that
+
+    def weights(self, scores: Float[Tensor, "B V"], sharpness: float) -> Float[Tensor, "B V"]:
+        """The weight of each sequence in the loss, given their log-probabilities."""
+        if not self.compared:
+            return self.weight
+        groups = (len(scores), -1, self.compared)
+        return preference_weight(self.weight.view(groups), scores.detach().view(groups), sharpness).flatten(1)
 
 
 def pomo_weight(cost: Float[Tensor, "B S"]) -> Float[Tensor, "B S"]:
@@ -34,42 +41,17 @@ def pomo_weight(cost: Float[Tensor, "B S"]) -> Float[Tensor, "B S"]:
     return cost - cost.mean(1, keepdim=True)
 
 
-@lru_cache(maxsize=4)
-def best_of_shares(count: int, among: int, device: torch.device) -> Float[Tensor, "N N"]:
-    """[i, j]: the share of sample j's cost in what sample i answers for, both in order from the dearest.
-
-    The mean of the best of `among` samples, over all such groups of `count` sorted samples, is a weighted sum of their
-    costs; sample i answers for the groups it is in. In each the best counts: i itself, or some j after it.
-    """
-    groups = math.comb(count, among)
-    own = [math.comb(i, among - 1) / groups for i in range(count)]
-    beside = [math.comb(j - 1, among - 2) / groups if among > 1 and j else 0.0 for j in range(count)]
-    after = torch.tensor(beside, dtype=torch.float64).expand(count, count).triu(1)
-    return (torch.diag(torch.tensor(own, dtype=torch.float64)) + after).float().to(device)
-
-
-def best_of_weight(cost: Float[Tensor, "B S"], among: int) -> Float[Tensor, "B S"]:
-    """REINFORCE for the expected best of `among` samples instead of their mean; with 1 it is `pomo_weight`."""
-    if among == 1:
-        return pomo_weight(cost)
-    order = cost.argsort(1, descending=True)
-    shares = best_of_shares(cost.shape[1], among, cost.device)  # made before any step is recorded as a graph
-    # Costs relative to their mean: the shares cancel large common parts badly in float32.
-    answered = pomo_weight(cost).gather(1, order) @ shares.T * cost.shape[1]
-    return pomo_weight(torch.empty_like(cost).scatter_(1, order, answered))
-
-
 def preference_weight(
-    cost: Float[Tensor, "B S"], scores: Float[Tensor, "B S"], sharpness: float
-) -> Float[Tensor, "B S"]:
-    """The gradient of -log sigmoid(sharpness * (score of the cheaper - score of the dearer)), mean over all pairs.
+    cost: Float[Tensor, "... S"], scores: Float[Tensor, "... S"], sharpness: float
+) -> Float[Tensor, "... S"]:
+    """The gradient of -log sigmoid(sharpness * (score of the cheaper - score of the dearer)), summed over pairs.
 
-    Divided by the sharpness. A pair that the policy orders rightly by far pulls no longer; by how much one is cheaper
-    does not count.
+    Divided by the sharpness and by the number of others. By how much one is cheaper does not count, so a rare disaster
+    does not drown the rest; and a pair that is ordered rightly by far no longer pulls.
     """
-    lead = sharpness * (scores[:, :, None] - scores[:, None, :])
-    pull = (cost[:, :, None] < cost[:, None, :]) * torch.sigmoid(-lead)
-    return (pull.sum(1) - pull.sum(2)) / max(1, cost.shape[1] - 1)
+    lead = sharpness * (scores[..., :, None] - scores[..., None, :])
+    pull = (cost[..., :, None] < cost[..., None, :]) * torch.sigmoid(-lead)
+    return (pull.sum(-2) - pull.sum(-1)) / max(1, cost.shape[-1] - 1)
 
 
 def winners(cost: Float[Tensor, "B K S"]) -> tuple[Int[Tensor, "B S"], Bool[Tensor, "B S"]]:
@@ -98,14 +80,11 @@ def lead_weight(cost: Float[Tensor, "B K S"]) -> Float[Tensor, "B S"]:
     return best[:, 0] - best[:, 1]
 
 
-def all_starts(rolled: Rollouts, latents: Float[Tensor, "B K Z"], among: int = 1, scored: int = 0) -> Targets:
-    """Single policy: every sampled sequence, or those that weigh most."""
-    weight, actions = best_of_weight(rolled.cost.flatten(1), among), rolled.actions.flatten(1, 2)
-    if scored:
-        index = weight.abs().topk(scored, dim=1).indices
-        weight = weight.gather(1, index)
-        actions = actions.gather(1, index[..., None].expand(-1, -1, actions.shape[2]))
-    return Targets(latents, actions, weight, torch.full((), float(weight.numel()), device=weight.device))
+def all_starts(rolled: Rollouts, latents: Float[Tensor, "B K Z"]) -> Targets:
+    """Single policy: every sampled sequence."""
+    cost = rolled.cost.flatten(1)
+    count = torch.full((), float(cost.numel()), device=cost.device)
+    return Targets(latents, rolled.actions.flatten(1, 2), pomo_weight(cost), count)
 
 
 def best_latents(
@@ -126,14 +105,36 @@ def best_latents(
     return Targets(chosen, actions, winner_weight(rolled.cost, winner, alone), alone.sum().float())
 
 
+def rivals(rolled: Rollouts, latents: Float[Tensor, "B K Z"], samples: int) -> Targets:
+    """Sequences that are compared: for each start, the rollouts of the latent that found the best of them.
+
+    Rollouts `samples` after one another share their start. With one sample of each start, all starts are compared: the
+    published form for a single policy. It gives up on starts that lose to others (docs/training.md).
+    """
+    count, width, total = rolled.cost.shape
+    if samples == 1:
+        actions, cost = rolled.actions.flatten(1, 2), rolled.cost.flatten(1)
+        return Targets(latents, actions, cost, torch.full((), float(cost.numel()), device=cost.device), total)
+    cost = rolled.cost.view(count, width, -1, samples)
+    winner, alone = winners(cost.amin(3))
+    at = winner[:, None, :, None]
+    cost = cost.gather(1, at.expand(-1, 1, -1, samples))[:, 0]
+    cost = cost.masked_fill(~alone[..., None], torch.nan).flatten(1)
+    actions = rolled.actions.view(count, width, -1, samples * rolled.actions.shape[3])
+    actions = actions.gather(1, at.expand(-1, 1, -1, actions.shape[3])).view(count, total, -1)
+    chosen = latents.gather(1, winner[..., None].expand(-1, -1, latents.shape[2])) if width > 1 else latents
+    return Targets(chosen, actions, cost, alone.sum() * float(samples), samples)
+
+
 def shortened(targets: Targets, longest: int) -> Targets:
-    """Sequences cut to some length, which is less to score; one that goes on beyond it gets no weight.
+    """Sequences cut to some length, which is less to score; one that goes on beyond it teaches nothing.
 
     Vehicle routing allows 2n actions, but plans that return to the depot after every customer are rare: those of 100
     customers take about 112. What is over after the end is the depot, 0.
     """
     over = targets.actions[:, :, longest:].ne(0).any(-1)
-    return replace(targets, actions=targets.actions[:, :, :longest], weight=targets.weight * ~over)
+    nothing = torch.nan if targets.compared else 0.0
+    return replace(targets, actions=targets.actions[:, :, :longest], weight=targets.weight.masked_fill(over, nothing))
 
 
 def cheapest(

@@ -1,6 +1,7 @@
 """What a step learns from: hand cases, and gradients against the loss written out in full."""
 
 import itertools
+from dataclasses import replace
 
 import pytest
 import torch
@@ -16,11 +17,11 @@ from rhumbline.training.targets import (
     Targets,
     all_starts,
     best_latents,
-    best_of_weight,
     cheapest,
     lead_weight,
     pomo_weight,
     preference_weight,
+    rivals,
     shortened,
     winner_weight,
     winners,
@@ -125,40 +126,43 @@ def test_all_starts_counts_everything() -> None:
     assert targets.actions.shape == (3, 4, 6)
 
 
-@pytest.mark.parametrize("among", [1, 2, 3, 6])
-def test_best_of_weights_are_those_of_all_groups(among: int) -> None:
-    cost = torch.rand(3, 6, generator=torch.Generator().manual_seed(1))
-    groups = list(itertools.combinations(range(6), among))
-    answered = torch.zeros(3, 6)
-    for group in groups:
-        answered[:, list(group)] += cost[:, list(group)].amin(1, keepdim=True) / len(groups)
-    torch.testing.assert_close(best_of_weight(cost, among), pomo_weight(answered) * 6)
-
-
-def test_best_of_many_rewards_the_best_alone() -> None:
-    weight = best_of_weight(torch.tensor([[3.0, 1.0, 2.0, 5.0]]), 3)
-    assert weight[0, 1] < weight[0, 2] <= weight[0, 0] == weight[0, 3]
-
-
 def test_preference_weights_are_the_gradient_of_the_pairwise_loss() -> None:
+    """Written out pair by pair; equal costs and nan make no pair."""
     rng = torch.Generator().manual_seed(2)
     cost, scores = torch.rand(2, 5, generator=rng), (torch.randn(2, 5, generator=rng) * 20).requires_grad_()
-    cost[0, 1] = cost[0, 0]  # equally good: no pair
+    cost[0, 1], cost[1, 2] = cost[0, 0], torch.nan
     loss = torch.zeros(())
     for b, i, j in itertools.product(range(2), range(5), range(5)):
         if cost[b, i] < cost[b, j]:
             loss = loss - torch.nn.functional.logsigmoid(0.05 * (scores[b, i] - scores[b, j]))
     (gradient,) = torch.autograd.grad(loss, scores)
-    torch.testing.assert_close(preference_weight(cost, scores.detach(), 0.05), gradient / 0.05 / 4)
+    weight = preference_weight(cost, scores.detach(), 0.05)
+    torch.testing.assert_close(weight, gradient / 0.05 / 4)
+    assert weight[1, 2] == 0
+    assert weight[0].sum().abs() < 1e-6
 
 
-def test_scored_are_the_sequences_that_weigh_most() -> None:
-    actions = torch.arange(4)[None, None, :, None].expand(1, 1, 4, 3)
-    rolled = Rollouts(torch.tensor([[[4.0, 1.0, 3.0, 8.0]]]), actions)  # mean 4
-    targets = all_starts(rolled, torch.zeros(1, 1, 0), scored=2)
-    assert targets.actions[0, :, 0].tolist() == [3, 1]
-    assert targets.weight.tolist() == [[4.0, -3.0]]
-    assert targets.count == 2
+def test_rivals_are_the_winning_latents_own_samples() -> None:
+    """Two latents, three starts with two samples each; the third start is a tie."""
+    cost = torch.tensor([[[5.0, 3.0, 9.0, 8.0, 4.0, 6.0], [4.0, 4.0, 7.0, 11.0, 5.0, 4.0]]])
+    actions = torch.arange(12).view(1, 2, 6, 1)
+    targets = rivals(Rollouts(cost, actions), torch.tensor([[[0.1], [0.2]]]), 2)
+    assert targets.actions[0, :4, 0].tolist() == [0, 1, 8, 9]
+    assert targets.latents[0, :2, 0].tolist() == pytest.approx([0.1, 0.2])
+    assert targets.weight[0, :4].tolist() == [5.0, 3.0, 7.0, 11.0]
+    assert targets.weight[0, 4:].isnan().all()
+    assert targets.count == 4
+    weight = targets.weights(torch.zeros(1, 6), 0.05)  # equally likely: the cheaper is pulled up by a half
+    assert weight.tolist() == [[0.5, -0.5, -0.5, 0.5, 0.0, 0.0]]
+
+
+def test_rivals_of_a_single_policy() -> None:
+    """One sample of each start: all starts are compared. Several: only those of the same start."""
+    rolled = Rollouts(torch.tensor([[[1.0, 2.0, 3.0, 4.0]]]), torch.arange(4).view(1, 1, 4, 1))
+    across, within = (rivals(rolled, torch.zeros(1, 1, 0), samples) for samples in (1, 2))
+    torch.testing.assert_close(across.weights(torch.zeros(1, 4), 1.0), torch.tensor([[-0.5, -1 / 6, 1 / 6, 0.5]]))
+    torch.testing.assert_close(within.weights(torch.zeros(1, 4), 1.0), torch.tensor([[-0.5, 0.5, -0.5, 0.5]]))
+    assert across.count == within.count == 4
 
 
 def test_cheapest_by_hand() -> None:
@@ -281,6 +285,7 @@ def test_long_sequences_lose_their_weight_and_short_ones_only_their_padding() ->
     targets = Targets(torch.zeros(1, 1, 0), actions, torch.tensor([[0.5, -0.5]]), torch.tensor(2.0))
     cut = shortened(targets, 4)
     assert cut.weight.tolist() == [[0.5, 0.0]]
+    assert shortened(replace(targets, compared=2), 4).weight.isnan().tolist() == [[False, True]]
     assert cut.actions.tolist() == [[[1, 2, 3, 0], [1, 0, 2, 0]]]
     policy = CVRPPolicy(Architecture(width=16, heads=2, layers=1, hidden=16, latent=0))
     whole, part = (
