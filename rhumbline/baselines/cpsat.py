@@ -6,7 +6,7 @@ where LKH had the optimum of 29,368.
 
 import math
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from importlib import import_module
 from typing import Any
 
@@ -17,12 +17,29 @@ from rhumbline.problems.schedule import JSSPInstance, Schedule
 WORKERS = 8  # also on fewer cores: the mixture of searches is better than any one of them
 
 
-def improve(instance: JSSPInstance, plans: Sequence[Schedule], seconds: float, seed: int) -> Schedule | None:
-    """The best schedule of one run, no later than the best plan."""
+Found = Callable[[Schedule], None]
+
+
+def improve(instance: JSSPInstance, plans: Sequence[Schedule], seconds: float, seed: int, found: Found) -> None:
+    """The schedules of one run, none later than the best plan."""
     began = time.monotonic()
     model, starts = model_of(instance, plans[0])
     solver = solver_for(seconds - (time.monotonic() - began), seed, WORKERS)
-    return schedule_of(solver, starts) if solved(solver, model) else None
+    aside(lambda tell: solver.solve(model, listener(starts, tell)), solver.stop_search, found)
+
+
+def listener(starts: Sequence[Sequence[Any]], tell: Found) -> Any:
+    """What CP-SAT calls with each solution, which is better than the one before."""
+    cp_model: Any = import_module("ortools.sat.python.cp_model")
+
+    class Listener(cp_model.CpSolverSolutionCallback):
+        """It is asked for values like a solver."""
+
+        def on_solution_callback(self) -> None:
+            """By CP-SAT's threads, one at a time."""
+            tell(schedule_of(self, starts))
+
+    return Listener()
 
 
 def bounded(instance: JSSPInstance, seconds: float, hint: Schedule | None = None) -> tuple[Schedule, float]:

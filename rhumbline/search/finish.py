@@ -108,6 +108,12 @@ class Standing:
         plan.check(self.solution.instance)
         self.plans.append(Candidate(plan, plan.cost(self.solution.instance), phase))
 
+    def improve(self, plan: Plan, phase: str) -> None:
+        """Keep the better of a plan and those of the same phase before it."""
+        self.add(plan, phase)
+        best = min((c for c in self.plans if c.phase == phase), key=lambda c: c.cost)
+        self.plans = [*(c for c in self.plans if c.phase != phase), best]
+
 
 def complete(
     strategy: Strategy[Any],
@@ -217,20 +223,25 @@ class Work:
             share = (self.budget.seconds - self.seconds) / (len(standings) - place)
             before, trouble = standing.best.cost, ""
             try:
-                self.classical(standing, name, share)
+                self.classical(standings, place, name, share)
             except Exception as error:  # whatever somebody else's solver does: the plans that are there are worth more
                 trouble = str(error) or type(error).__name__
             finally:
                 standing.then = Change(before, standing.best.cost, trouble)
                 self.tell(standings, name)
 
-    def classical(self, standing: Standing, name: str, seconds: float) -> None:
-        """One run of a classical solver, if there is time for it."""
-        if seconds > 0 and not standing.solution.unmet:
-            plans = [c.plan for c in self.different(standing, HANDED)]
-            found = baselines.improve(name, standing.solution.instance, plans, seconds, self.task.seed)
-            if found is not None:
-                standing.add(found, name)
+    def classical(self, standings: Sequence[Standing], place: int, name: str, seconds: float) -> None:
+        """One run of a classical solver, if there is time for it; its plans are kept and told as they come."""
+        standing = standings[place]
+        if seconds <= 0 or standing.solution.unmet:
+            return
+
+        def found(plan: Plan) -> None:
+            standing.improve(plan, name)
+            self.tell(standings, name)
+
+        plans = [c.plan for c in self.different(standing, HANDED)]
+        baselines.improve(name, standing.solution.instance, plans, seconds, self.task.seed, found)
 
     def different(self, standing: Standing, count: int) -> list[Candidate]:
         """The cheapest plans of an instance that are not near to a cheaper one."""

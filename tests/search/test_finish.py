@@ -285,9 +285,10 @@ def solver(monkeypatch: pytest.MonkeyPatch):
     """A solver that does what its `work` says, and notes how it was called."""
     fake = SimpleNamespace(calls=[], work=lambda instance, plans: optimal(instance))
 
-    def improve(name, instance, plans, seconds, seed):
+    def improve(name, instance, plans, seconds, seed, found):
         fake.calls.append((name, instance.name, plans, seconds, seed))
-        return fake.work(instance, plans)
+        if (plan := fake.work(instance, plans)) is not None:
+            found(plan)
 
     monkeypatch.setattr(baselines, "improve", improve)
     monkeypatch.setattr(baselines, "find_spec", lambda name: True)
