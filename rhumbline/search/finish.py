@@ -17,17 +17,10 @@ from rhumbline.errors import Infeasible, InputError
 from rhumbline.problems import Plan
 from rhumbline.search.crafts import Polisher, craft_of, likeness, padded, plan_links
 from rhumbline.search.pool import APART, Pool
-from rhumbline.search.run import (
-    Budget,
-    Candidate,
-    Change,
-    Progress,
-    Solution,
-    Strategy,
-    Task,
-    search,
-    warm_up,
-)
+from rhumbline.search.run import Budget, Progress, search
+from rhumbline.search.solution import Candidate, Change, Solution
+from rhumbline.search.strategy import Strategy
+from rhumbline.search.task import Task, warm_up
 
 SEARCH_SHARE = 0.5  # of the seconds, where a classical solver follows
 POLISH_SHARE, POLISH_SECONDS = 0.1, 0.5  # whichever is less
