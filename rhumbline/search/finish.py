@@ -132,7 +132,10 @@ def complete(
             work.carry_on(standings)
         except KeyboardInterrupt:
             interrupted = True
-    return [work.result(s) for s in standings], interrupted
+    try:
+        return [work.result(s) for s in standings], interrupted
+    except KeyboardInterrupt:  # what all phases have found is worth another moment
+        return [work.result(s) for s in standings], True
 
 
 def gathered(task: Task, found: Sequence[Solution]) -> Iterator[list[Candidate]]:

@@ -151,6 +151,22 @@ def test_interrupted_polish_keeps_the_plans(policy, make_instances, monkeypatch)
     assert [s.phase for s in solutions] == ["search", "search"]
 
 
+def test_an_interruption_at_the_very_end_loses_no_phase(policy, make_instances, monkeypatch) -> None:
+    """Ctrl-C while results are put together: they are put together once more, polish included."""
+    real, calls = finishing.Work.result, []
+
+    def result(work, standing):
+        calls.append(standing)
+        if len(calls) == 1:
+            raise KeyboardInterrupt
+        return real(work, standing)
+
+    monkeypatch.setattr(finishing.Work, "result", result)
+    solutions, stopped = done(policy, make_instances(2, 30), Finish(polish=True))
+    assert stopped
+    assert [s.phase for s in solutions] == ["polish", "polish"]
+
+
 # --- different plans
 
 
