@@ -81,8 +81,12 @@ class Filled:
 def make_references(
     suite: Suite, specs: Sequence[SetSpec], effort: Effort, *,
     limit: int | None = None, seconds: float | None = None, folders: Mapping[str, str] | None = None,
+    made_elsewhere: Path | None = None,
 ) -> Iterator[Filled]:  # fmt: skip
-    """Solve what the files of some sets lack: for as many instances as the suite uses, or for the first `limit`."""
+    """Solve what the files of some sets lack: for as many instances as the suite uses, or for the first `limit`.
+
+    What files of the same names in the folder `made_elsewhere` have is taken over first.
+    """
     named = [spec for spec in specs if spec.reference]
     if not named:
         raise InputError(f"suite '{suite.name}': no set that was asked for names a reference file")
@@ -93,7 +97,10 @@ def make_references(
         wanted = replace(spec, first=None) if limit else spec
         instances = load_set(wanted, suite.folder, folders, referenced=False).instances[:limit]
         effort = replace(effort, minutes=(end - time.monotonic()) / 60)
-        yield from fill(reference_file(spec, suite.folder), instances, judge_of(referee), referee.sentence, effort)
+        file = reference_file(spec, suite.folder)
+        if made_elsewhere and (made_elsewhere / file.name).exists():
+            add_references(file, read_references(made_elsewhere / file.name))
+        yield from fill(file, instances, judge_of(referee), referee.sentence, effort)
 
 
 def judge_of(referee: Referee) -> Judge:

@@ -90,8 +90,9 @@ def add_references(path: Path, found: References) -> None:
     old = read_references(path) if path.exists() else References.unsolved(0)
     whole = old.merged(found)
     refuse_strangers(path, whole)
-    columns: dict[str, Any] = {"cost": whole.cost} | ({} if np.isnan(whole.bound).all() else {"bound": whole.bound})
-    columns |= {"made_by": shared(whole.made_by, whole), "made_on": shared(whole.made_on, whole)}
+    columns: dict[str, Any] = {"cost": whole.cost, "made_by": shared(whole.made_by, whole)}
+    columns |= {"made_on": shared(whole.made_on, whole)} if any(whole.made_on[whole.known]) else {}
+    columns |= {} if np.isnan(whole.bound).all() else {"bound": whole.bound}
     content = io.BytesIO()
     np.savez_compressed(content, **columns)
     path.parent.mkdir(parents=True, exist_ok=True)

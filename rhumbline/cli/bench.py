@@ -31,6 +31,12 @@ Seconds = Annotated[
 Workers = Annotated[int | None, typer.Option(min=1, metavar="N", help="Processes. [1]", rich_help_panel=PANEL)]
 Minutes = Annotated[float | None, typer.Option(min=0.0, help="Stop then and keep what is done.", rich_help_panel=PANEL)]
 Again = Annotated[bool, typer.Option("--again", help="Also what has a cost that is not proven.", rich_help_panel=PANEL)]
+Elsewhere = Annotated[
+    Path | None,
+    typer.Option(
+        "--from", metavar="DIR", help="First take over what files of the same names there have.", rich_help_panel=PANEL
+    ),
+]
 Machine = Annotated[
     str | None,
     typer.Option(metavar="TEXT", help="The machine in words, for the file. [its processor]", rich_help_panel=PANEL),
@@ -52,6 +58,7 @@ def bench(
     minutes: Minutes = None,
     again: Again = False,
     machine: Machine = None,
+    elsewhere: Elsewhere = None,
 ) -> None:
     """Measure methods on instances as a suite says, one line of JSON for each result.
 
@@ -65,7 +72,7 @@ def bench(
     if len(words) != 1 + reference:
         raise typer.BadParameter(f"expected one suite, got {' '.join(words)}", param_hint="SUITE")
     given = {"--seconds": seconds, "--workers": workers, "--minutes": minutes, "--again": again or None,
-             "--machine": machine}  # fmt: skip
+             "--machine": machine, "--from": elsewhere}  # fmt: skip
     if not reference and any(value is not None for value in given.values()):
         wrong = next(name for name, value in given.items() if value is not None)
         raise typer.BadParameter("is for `rhumb bench reference`; a suite has its own budgets", param_hint=wrong)
@@ -77,7 +84,7 @@ def bench(
         chosen = (tuple(only or ()), limit, device.value, engine.value, threads, benching.folders_of(folders or []))
         if reference:
             effort = benching.effort_of(workers, minutes, again, machine)
-            return benching.run_references(Path(words[1]), Options(*chosen), effort, seconds, quiet)
+            return benching.run_references(Path(words[1]), Options(*chosen), effort, seconds, elsewhere, quiet)
         return benching.run_suite(Path(words[0]), out, Options(*chosen), quiet)
 
     raise typer.Exit(conclude(body))

@@ -76,11 +76,16 @@ def effort_of(workers: int | None, minutes: float | None, again: bool, machine: 
     return Effort(workers or 1, float("inf") if minutes is None else minutes, again, machine or "")
 
 
-def run_references(path: Path, options: Options, effort: Effort, seconds: float | None, quiet: bool) -> int:
+def run_references(
+    path: Path, options: Options, effort: Effort, seconds: float | None, elsewhere: Path | None, quiet: bool
+) -> int:
     """Make the references of a suite's sets and print where they are."""
+    if elsewhere and not elsewhere.is_dir():
+        raise InputError(f"--from {elsewhere}: is no folder")
     suite, due = read_suite(path), time.monotonic() + PAUSE
     specs, _ = suite.chosen(options.only)
     more: dict[str, Any] = {"limit": options.limit, "seconds": seconds, "folders": options.folders}
+    more["made_elsewhere"] = elsewhere
     last: dict[Path, Filled] = {}
     for filled in make_references(suite, specs, effort, **more):
         last[filled.file] = filled

@@ -65,6 +65,7 @@ def test_stored_files_stay_what_they_are(path: Path, tmp_path: Path) -> None:
     add_references(copy, stored)
     add_references(copy, found((stored.cost + 1.0).tolist(), "a bungler"))
     with np.load(path) as before, np.load(copy) as after:
+        assert set(before.files) == set(after.files)
         for name in before.files:
             np.testing.assert_array_equal(before[name], after[name])
 

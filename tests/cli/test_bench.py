@@ -167,6 +167,17 @@ def test_references_stop_in_time_and_say_so(rhumb: Run, suite: Path, monkeypatch
     assert "six.npz: has 0 of 3; the same command goes on from there" in done.stderr
 
 
+def test_references_made_elsewhere_are_taken_over(rhumb: Run, suite: Path, tmp_path: Path) -> None:
+    """The better of both, each with its maker; no minutes, so nothing is solved; another place is no folder."""
+    (tmp_path / "node").mkdir()
+    np.savez(tmp_path / "node" / "six.npz", cost=np.array([2.0, 0.5]), made_by="them", made_on="a node")
+    assert rhumb("bench", "reference", suite, "--from", tmp_path / "node", "--minutes", 0).exit_code == 0
+    stored = read_references(tmp_path / "six.npz")
+    assert (stored.cost.tolist(), stored.made_by.tolist()) == ([1.0, 0.5, 1.0], ["me", "them", "me"])
+    done = rhumb("bench", "reference", suite, "--from", tmp_path / "nowhere")
+    assert (done.exit_code, "is no folder" in done.stderr) == (3, True)
+
+
 def test_options_of_references_are_refused_for_suites(rhumb: Run, suite: Path) -> None:
     """They would change nothing there."""
     done = rhumb("bench", suite, "--workers", 2)
