@@ -22,7 +22,8 @@ from rhumbline.problems.schedule import from_tables
 from rhumbline.problems.standard import cvrp_set, jssp_set, tsp_set
 from rhumbline.problems.tsp import TSPInstance
 from rhumbline.search import STRATEGIES
-from rhumbline.search.run import Budget, Strategy, search
+from rhumbline.search.run import Budget, search
+from rhumbline.search.strategy import Strategy
 
 # Gap in % of the paper's greedy and sampling single agent, and of its COMPASS at 160 and 1600 attempts (spec 8.1, 8.5).
 PAPER = {

@@ -17,7 +17,9 @@ from rhumbline.errors import InputError
 from rhumbline.formats import READERS, read
 from rhumbline.problems import PROBLEMS
 from rhumbline.search import STRATEGIES
-from rhumbline.search.run import Budget, Solution, Strategy, search
+from rhumbline.search.run import Budget, search
+from rhumbline.search.solution import Solution
+from rhumbline.search.strategy import Strategy
 
 ENDINGS = {*READERS, ".txt", ""}  # job shops come with any ending or none
 TABLES = ("optima.json", "best_known.json")

@@ -18,7 +18,8 @@ from rhumbline.noise import normal
 from rhumbline.problems.tsp import TSP, TSPInstance
 from rhumbline.search import cma
 from rhumbline.search.cmaes import CMAES
-from rhumbline.search.run import harvest, make_task
+from rhumbline.search.run import harvest
+from rhumbline.search.task import make_task
 
 
 def milliseconds(work: Callable[[], object], repeats: int, device: torch.device) -> float:

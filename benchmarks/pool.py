@@ -15,7 +15,7 @@ from rhumbline.problems.tsp import TSP, TSPInstance
 from rhumbline.search.crafts import CRAFTS
 from rhumbline.search.finish import POLISHED
 from rhumbline.search.pool import Pool
-from rhumbline.search.run import make_task
+from rhumbline.search.task import make_task
 
 
 def seconds(work: Callable[[], object], repeats: int, device: torch.device) -> float:

@@ -14,7 +14,7 @@ from rhumbline.noise import normal
 from rhumbline.problems.tsp import TSP, TSPInstance
 from rhumbline.search import cma
 from rhumbline.search.cmaes import CMAES
-from rhumbline.search.run import make_task
+from rhumbline.search.task import make_task
 
 
 def seconds(work: object, repeats: int, device: torch.device) -> float:

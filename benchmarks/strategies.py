@@ -23,7 +23,8 @@ from rhumbline.cli.solving import choose_strategy
 from rhumbline.problems.cvrp import CVRPInstance, usual_capacity
 from rhumbline.problems.standard import CVRP_SETS, TSP_SETS, cvrp_set, find, tsp_set
 from rhumbline.problems.tsp import TSPInstance
-from rhumbline.search.run import Budget, engine_for, search
+from rhumbline.search.run import Budget, search
+from rhumbline.search.strategy import engine_for
 
 VALIDATION_SEED = 4321
 

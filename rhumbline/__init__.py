@@ -38,7 +38,6 @@ if TYPE_CHECKING:
     from rhumbline.search.population import Population as Population
     from rhumbline.search.run import Budget as Budget
     from rhumbline.search.run import Progress as Progress
-    from rhumbline.search.run import Solution as Solution
     from rhumbline.search.run import stream as stream
     from rhumbline.search.sgbs import SGBS as SGBS
     from rhumbline.search.sgbs import SGBSEAS as SGBSEAS
@@ -46,6 +45,7 @@ if TYPE_CHECKING:
     from rhumbline.search.simple import Greedy as Greedy
     from rhumbline.search.simple import Sampling as Sampling
     from rhumbline.search.simple import Uniform as Uniform
+    from rhumbline.search.solution import Solution as Solution
     from rhumbline.training.config import TrainConfig as TrainConfig
     from rhumbline.training.run import train as train
 
@@ -63,7 +63,8 @@ _HOMES = {
     "rhumbline.decoding": ("log_prob", "rollout"),
     "rhumbline.search.cmaes": ("CMAES",),
     "rhumbline.search.finish": ("Improvement",),
-    "rhumbline.search.run": ("Budget", "Progress", "Solution", "stream"),
+    "rhumbline.search.run": ("Budget", "Progress", "stream"),
+    "rhumbline.search.solution": ("Solution",),
     "rhumbline.search.eas": ("EASEmb", "EASLay"),
     "rhumbline.search.hybrid": ("CMAESEAS",),
     "rhumbline.search.population": ("Population",),

@@ -21,7 +21,10 @@ from rhumbline.problems.symmetry import augmented
 from rhumbline.problems.tsp import TSPInstance, from_array
 from rhumbline.search import STRATEGIES, usual
 from rhumbline.search.finish import Finish, Improvement, complete
-from rhumbline.search.run import Budget, Progress, Solution, Strategy, Task, engine_for, make_task
+from rhumbline.search.run import Budget, Progress
+from rhumbline.search.solution import Solution
+from rhumbline.search.strategy import Strategy, engine_for
+from rhumbline.search.task import Task, make_task
 
 DEFAULT_BUDGET = Budget(attempts=1600, seconds=30.0)
 

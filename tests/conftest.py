@@ -21,7 +21,8 @@ CHECKED = (
     "problems.cvrp", "problems.dispatch", "problems.jssp", "problems.jssp_machines", "problems.mutate",
     "problems.standard", "problems.symmetry", "problems.tsp", "problems.tsp_local", "search.arms", "search.cma",
     "search.cmaes", "search.crafts", "search.eas", "search.hybrid", "search.pool", "search.population", "search.run",
-    "search.sgbs", "search.simple", "training.parallel", "training.run", "training.targets",
+    "search.sgbs", "search.simple", "search.solution", "search.strategy", "search.task", "training.parallel",
+    "training.run", "training.targets",
 )  # fmt: skip
 install_import_hook([f"rhumbline.{name}" for name in CHECKED], "beartype.beartype")
 

@@ -12,6 +12,7 @@ from rhumbline.errors import CheckpointError, InputError, MissingExtra
 from rhumbline.formats.tsplib import read_tsp
 from rhumbline.problems.tsp import Tour, TSPInstance
 from rhumbline.search import run
+from rhumbline.search import task as tasks
 from rhumbline.search.run import Budget
 from rhumbline.search.simple import Greedy, Sampling
 
@@ -149,7 +150,7 @@ def test_policies_from_files(policy, tmp_path: Path) -> None:
 
 def test_interruption_returns_the_groups_so_far(policy, monkeypatch) -> None:
     """Ctrl-C in the second group returns the first group's solutions and what the second had found."""
-    real, sizes = run.Task._try, []
+    real, sizes = tasks.Task._try, []
 
     def interrupted(task, latents, temperature):
         sizes.append(task.starts.shape[1])
@@ -157,7 +158,7 @@ def test_interruption_returns_the_groups_so_far(policy, monkeypatch) -> None:
             raise KeyboardInterrupt
         return real(task, latents, temperature)
 
-    monkeypatch.setattr(run.Task, "_try", interrupted)
+    monkeypatch.setattr(tasks.Task, "_try", interrupted)
     source = [XY[0], RNG.random((4, 2)), RNG.random((3, 2))]
     solutions = solve(source, policy=policy, strategy=Sampling(population=2), attempts=6)
     assert [(s.instance.size, s.attempts) for s in solutions] == [(6, 6), (4, 2)]

@@ -1,11 +1,11 @@
 """Classical solvers that carry on from given plans. They know problems, no policies; each is an optional extra.
 
-A solver is a module with `improve(instance, plans, seconds, seed)`, which returns its best plan, or None if it has
-found none in time. Plans come cheapest first. Solvers work on whole numbers; the caller
-checks and prices what they return.
+A solver is a module with `improve(instance, plans, seconds, seed, found)`. It calls `found` with better and better
+plans, if there are any; also after Ctrl-C with its last, before it passes `KeyboardInterrupt` on (`aside.py`). Given
+plans come cheapest first. Solvers work on whole numbers; the caller checks and prices what they find.
 """
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from importlib import import_module
 from importlib.util import find_spec
@@ -57,10 +57,12 @@ def prepare(name: str) -> None:
     getattr(module, "prepare", lambda: None)()
 
 
-def improve(name: str, instance: Any, plans: Sequence[Any], seconds: float, seed: int) -> Any | None:
-    """The best plan that a solver finds in these seconds, starting from the given ones."""
+def improve(
+    name: str, instance: Any, plans: Sequence[Any], seconds: float, seed: int, found: Callable[[Any], None]
+) -> None:
+    """Tell of the plans that a solver finds in these seconds, starting from the given ones; the last is its best."""
     module: Any = import_module(f"rhumbline.baselines.{SOLVERS[name].module}")
-    return module.improve(instance, plans, seconds, seed)
+    module.improve(instance, plans, seconds, seed, found)
 
 
 def whole_distances(instance: Any, largest: int) -> np.ndarray:

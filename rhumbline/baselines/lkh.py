@@ -10,42 +10,68 @@ import os
 import subprocess
 import sys
 import tempfile
-from collections.abc import Sequence
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from pathlib import Path
+from threading import Event
 
 import numpy as np
 
 from rhumbline.baselines import whole_distances
+from rhumbline.baselines.aside import aside
 from rhumbline.errors import RhumbError
 from rhumbline.problems.tsp import Tour, TSPInstance
 
 LARGEST = 1_000_000  # LKH multiplies by 100 and counts in 32 bits; beyond about 1e7 it aborts
+LOOK = 0.05  # seconds between two looks at what the process has written
 
 
-def improve(instance: TSPInstance, plans: Sequence[Tour], seconds: float, seed: int) -> Tour | None:
-    """The best tour of as many LKH runs as fit, each starting from the best so far."""
+def improve(
+    instance: TSPInstance, plans: Sequence[Tour], seconds: float, seed: int, found: Callable[[Tour], None]
+) -> None:
+    """The tours of as many LKH runs as fit, each from the best so far; what a run that is cut off had is lost."""
     if instance.size < 4:
-        return None
+        return
     with tempfile.TemporaryDirectory() as folder:
         np.save(Path(folder, "distance.npy"), whole_distances(instance, LARGEST))
         Path(folder, "tours.json").write_text(json.dumps([p.order for p in plans]))
-        ended = wait(["-m", "rhumbline.baselines.lkh_process", folder, str(seconds), str(seed)], seconds)
-        found = Path(folder, "best.json")
-        if found.exists():
-            return Tour(tuple(json.loads(found.read_text())))
-    if ended:
-        raise RhumbError(f"LKH ended by itself with code {ended}")
-    return None
+        best, stopped = Path(folder, "best.json"), Event()
+        words = ["-m", "rhumbline.baselines.lkh_process", folder, str(seconds), str(seed)]
+
+        def work(tell: Callable[[Tour], None]) -> int:
+            return watched(words, seconds, stopped, Reader(best, tell).look)
+
+        ended = aside(work, stopped.set, found)
+        if ended and not best.exists():
+            raise RhumbError(f"LKH ended by itself with code {ended}")
 
 
-def wait(words: list[str], seconds: float) -> int:
-    """Run Python with these words for so long at most; its exit code, 0 if it had to be ended."""
-    command = [sys.executable, *words]
+def watched(words: list[str], seconds: float, stopped: Event, look: Callable[[], None]) -> int:
+    """Run Python with these words for so long at most, looking now and then; its exit code, 0 if it had to be ended."""
+    command, deadline = [sys.executable, *words], time.monotonic() + seconds
     environment = os.environ | {"PYTHONPATH": os.pathsep.join(p for p in sys.path if p)}
     with subprocess.Popen(command, env=environment, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL) as process:
         try:
-            return process.wait(seconds)
-        except subprocess.TimeoutExpired:
-            return 0
+            while process.poll() is None and time.monotonic() < deadline and not stopped.wait(LOOK):
+                look()
+            return process.poll() or 0
         finally:
             process.kill()
+            look()
+
+
+@dataclass
+class Reader:
+    """Of a file that another process replaces by better and better tours."""
+
+    file: Path
+    tell: Callable[[Tour], None]
+    text: str = ""
+
+    def look(self) -> None:
+        """Tell of the tour in the file, if it is a new one."""
+        text = self.file.read_text() if self.file.exists() else ""
+        if text != self.text:
+            self.text = text
+            self.tell(Tour(tuple(json.loads(text))))

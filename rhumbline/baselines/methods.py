@@ -242,12 +242,11 @@ def ortools_route(model: Any, manager: Any, found: Any, vehicle: int) -> list[in
 
 def cpsat_jobs(work: Work) -> Actions:
     """CP-SAT of OR-Tools with one worker and no plan to start from."""
-    durations = work.instance.durations
-    model, starts = cpsat.model_of(work.instance, sum(map(sum, durations)))
-    solver = cpsat.solved(model, work.limit(), work.seed, workers=1)
-    if solver is None:
+    model, starts = cpsat.model_of(work.instance)
+    solver = cpsat.solver_for(work.limit(), work.seed, workers=1)
+    if not cpsat.solved(solver, model):
         raise Infeasible(f"{work.instance.name}: CP-SAT found no schedule in {work.limit():g} s")
-    return by_start([[solver.value(start) for start in row] for row in starts], durations)
+    return by_start(cpsat.schedule_of(solver, starts).starts, work.instance.durations)
 
 
 def by_start(starts: Sequence[Sequence[int]], durations: Sequence[Sequence[int]]) -> Actions:

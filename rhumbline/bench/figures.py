@@ -1,13 +1,14 @@
 """Figures of result lines: each is drawn if the lines have what it shows."""
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 from jaxtyping import Float
 
-from rhumbline.bench.results import Result, costs_of, found_among
+from rhumbline.bench.report import NORMAL_95
+from rhumbline.bench.results import Result, costs_of, found_among, grouped
 from rhumbline.plots.canvas import save
 from rhumbline.plots.curves import Curve, draw_anytime, draw_search, draw_shift
 from rhumbline.plots.radar import draw_radar
@@ -35,14 +36,6 @@ def written(path: Path, figure: Any | None) -> Iterator[Path]:
         yield path
 
 
-def grouped(results: Sequence[Result], key: Callable[[Result], str]) -> dict[str, list[Result]]:
-    """Results by a key, in order of first appearance."""
-    groups: dict[str, list[Result]] = {}
-    for r in results:
-        groups.setdefault(key(r), []).append(r)
-    return groups
-
-
 def search_figure(results: Sequence[Result]) -> Any | None:
     """Best so far and latest step over attempts, where searches have left a trace of several steps."""
     if not any(len(r.trace) > 1 for r in results):
@@ -51,19 +44,26 @@ def search_figure(results: Sequence[Result]) -> Any | None:
     best = [curve(some, ATTEMPTS, BEST) for some in measured]
     best += [level(some) for some in grouped(results, lambda r: r.method).values() if not some[0].trace]
     latest = [curve(some, ATTEMPTS, LATEST) for some in measured if len(some[0].trace) > 1]
-    unit = "gap, %" if has_gaps(results) else "cost"
-    return draw_search(best, latest, unit, f"{results[0].set}: {len({r.instance for r in results}):,} instances")
+    return draw_search(
+        best, latest, "gap, %" if has_gaps(results) else "cost", f"{heading(results)}, with 95 % intervals"
+    )
 
 
 def anytime_figure(results: Sequence[Result]) -> Any | None:
-    """Gap over seconds, where methods belong to families and references are known."""
-    families = grouped([r for r in results if r.family], lambda r: r.family)
+    """Gap over seconds of families, or of methods that belong to none, where references are known."""
+    families = grouped(results, lambda r: r.family or r.method)
     if len(families) < 2 or not has_gaps(results):
         return None
     curves = [
-        curve(some, SECONDS, BEST) if some[0].trace else budget_curve(family, some) for family, some in families.items()
+        curve(some, SECONDS, BEST) if any(len(r.trace) > 1 for r in some) else budget_curve(family, some)
+        for family, some in families.items()
     ]
-    return draw_anytime(curves, f"{results[0].set}: {len({r.instance for r in results}):,} instances")
+    return draw_anytime(curves, heading(results))
+
+
+def heading(results: Sequence[Result]) -> str:
+    """What a figure of curves shows."""
+    return f"{results[0].set}: mean over {len({r.instance for r in results}):,} instances"
 
 
 def shift_figure(results: Sequence[Result]) -> Any | None:
@@ -113,7 +113,7 @@ def has_gaps(results: Sequence[Result]) -> bool:
 
 
 def curve(some: Sequence[Result], along: int, what: int) -> Curve:
-    """Mean and deviation over instances of a method's traces; each keeps its last value until its next step."""
+    """Mean and interval over instances of a method's traces; each keeps its last value until its next step."""
     share = [1.0 if along == ATTEMPTS else r.together for r in some]
     traces = [np.asarray(r.trace, dtype=np.float64) for r in some]
     times = [trace[:, along] / s for trace, s in zip(traces, share, strict=True)]
@@ -124,7 +124,17 @@ def curve(some: Sequence[Result], along: int, what: int) -> Curve:
     values = np.stack(
         [at(grid, t, in_unit(trace[:, what], r, some)) for t, trace, r in zip(times, traces, some, strict=True)]
     )
-    return Curve(name_of(some[0], along), grid, values.mean(0), values.std(0))
+    return Curve(name_of(some[0], along), grid, *mean_and_half(values, some))
+
+
+def mean_and_half(
+    values: Float[np.ndarray, "R G"], some: Sequence[Result]
+) -> tuple[Float[np.ndarray, "G"], Float[np.ndarray, "G"]]:
+    """Mean and half its 95 % interval; instances are the sample, seeds of one are averaged first."""
+    names = np.array([r.instance for r in some])
+    means = np.stack([values[names == name].mean(0) for name in dict.fromkeys(names.tolist())])
+    deviation = means.std(0, ddof=1) if len(means) > 1 else np.zeros_like(means[0])
+    return means.mean(0), NORMAL_95 * deviation / np.sqrt(len(means))
 
 
 def name_of(result: Result, along: int) -> str:
@@ -146,15 +156,15 @@ def in_unit(costs: Float[np.ndarray, "P"], result: Result, some: Sequence[Result
 
 def level(some: Sequence[Result]) -> Curve:
     """A method without steps: its mean as a level."""
-    values = np.array([in_unit(np.array([c]), r, some)[0] for r, c in zip(some, costs_of(some), strict=True)])
-    return Curve(some[0].method, np.ones(1), values.mean(keepdims=True), values.std(keepdims=True))
+    values = np.stack([in_unit(np.array([c]), r, some) for r, c in zip(some, costs_of(some), strict=True)])
+    return Curve(some[0].method, np.ones(1), *mean_and_half(values, some))
 
 
 def budget_curve(family: str, some: Sequence[Result]) -> Curve:
     """One point for each method of a family: its mean seconds and mean gap."""
     points = []
     for one in grouped(some, lambda r: r.method).values():
-        gaps = np.array([100.0 * (r.gap or 0.0) for r in one])
-        points.append((np.mean([r.seconds / r.together for r in one]), gaps.mean(), gaps.std()))
+        mean, half = mean_and_half(np.array([[100.0 * (r.gap or 0.0)] for r in one]), one)
+        points.append((np.mean([r.seconds / r.together for r in one]), mean[0], half[0]))
     x, mean, spread = np.array(sorted(points)).T
     return Curve(family, x, mean, spread, marked=True)

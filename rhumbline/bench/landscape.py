@@ -10,7 +10,7 @@ from torch import Tensor
 from rhumbline.errors import InputError
 from rhumbline.plots.latent import Landscape
 from rhumbline.search.cmaes import CMAES
-from rhumbline.search.run import Task
+from rhumbline.search.task import Task
 
 REACH = 1.5  # half the width of the picture; the search may leave the box that latents were trained in
 Walk = tuple[Float[np.ndarray, "T B 2"], Float[np.ndarray, "T B"]]

@@ -1,23 +1,28 @@
-"""Reference files: the costs of a set by a strong classical solver, made piece by piece."""
+"""Makers of references: strong classical solvers on what a reference file lacks, in several processes if wanted."""
 
-import io
+import signal
 import time
-from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from datetime import UTC, datetime
+from functools import partial
+from multiprocessing import Pool, TimeoutError
 from pathlib import Path
 from typing import Any
 
 import numpy as np
-from jaxtyping import Float
 
-from rhumbline.baselines.methods import BASELINES, Baseline, Work
-from rhumbline.bench.run import Options
-from rhumbline.bench.sets import load_set, read_references, reference_file
-from rhumbline.bench.suite import Suite
+from rhumbline.baselines import cpsat
+from rhumbline.baselines.methods import BASELINES, Work
+from rhumbline.bench import machine
+from rhumbline.bench.reference_file import References, add_references, read_references
+from rhumbline.bench.sets import load_set, reference_file
+from rhumbline.bench.suite import SetSpec, Suite
 from rhumbline.errors import InputError
-from rhumbline.formats.atomic import write_bytes
 
 PAUSE = 20.0  # seconds between two writes
+
+Judge = Callable[[Any], tuple[float, float]]  # from an instance to the cost of a checked plan and a bound, NaN if none
 
 
 @dataclass(frozen=True)
@@ -27,64 +32,140 @@ class Referee:
     solver: str
     seconds: float | None = None
     settings: Mapping[str, int] = field(default_factory=dict[str, int])
+    manner: str = "one thread"
+
+    def limited(self, seconds: float | None) -> "Referee":
+        """The same with the seconds of a user, if it takes any."""
+        return replace(self, seconds=seconds or self.seconds) if BASELINES[self.solver].timed else self
+
+    @property
+    def sentence(self) -> str:
+        """Who makes the costs and with which budget."""
+        budget = [f"{name} {value}" for name, value in self.settings.items()]
+        budget += [f"{self.seconds:g} s per instance"] if self.seconds else []
+        return ", ".join([BASELINES[self.solver].called, *budget, self.manner])
 
 
 REFEREES = {
     "tsp": Referee("lkh", settings={"runs": 10}),
     "cvrp": Referee("hgs", seconds=5.0),
-    "jssp": Referee("cpsat", seconds=60.0),
+    "jssp": Referee("cpsat", seconds=60.0, manner="one thread, no linear relaxation"),
 }
 
 
-def make_references(suite: Suite, options: Options, seconds: float | None) -> Iterator[tuple[Path, int, int]]:
-    """Solve what the reference files of the chosen sets lack; yields file, number done and number wanted."""
-    specs, _ = suite.chosen(options.only)
+@dataclass(frozen=True)
+class Effort:
+    """How to go about it."""
+
+    workers: int = 1  # processes, one instance at a time each
+    minutes: float = float("inf")
+    again: bool = False  # also what has a cost, unless that is proven
+    machine: str = ""  # in words; the processor if not given
+
+    @property
+    def made_on(self) -> str:
+        """The day and the machine."""
+        where = self.machine or machine.processor()
+        return f"{datetime.now(UTC):%Y-%m-%d}, {where}, {self.workers} process{'es' if self.workers > 1 else ''}"
+
+
+@dataclass(frozen=True)
+class Filled:
+    """How far a file is."""
+
+    file: Path
+    done: int
+    total: int
+
+
+def make_references(
+    suite: Suite, specs: Sequence[SetSpec], effort: Effort, *,
+    limit: int | None = None, seconds: float | None = None, folders: Mapping[str, str] | None = None,
+    made_elsewhere: Path | None = None,
+) -> Iterator[Filled]:  # fmt: skip
+    """Solve what the files of some sets lack: for as many instances as the suite uses, or for the first `limit`.
+
+    What files of the same names in the folder `made_elsewhere` have is taken over first.
+    """
     named = [spec for spec in specs if spec.reference]
     if not named:
         raise InputError(f"suite '{suite.name}': no set that was asked for names a reference file")
+    end = time.monotonic() + 60 * effort.minutes
     for spec in named:
-        bench_set = load_set(spec, suite.folder, options.folders, referenced=False)
+        referee = REFEREES[spec.problem].limited(seconds)
+        BASELINES[referee.solver].require()
+        wanted = replace(spec, first=None) if limit else spec
+        instances = load_set(wanted, suite.folder, folders, referenced=False).instances[:limit]
+        effort = replace(effort, minutes=(end - time.monotonic()) / 60)
         file = reference_file(spec, suite.folder)
-        yield from fill(file, list(bench_set.instances[: options.limit]), REFEREES[spec.problem], seconds)
+        if made_elsewhere and (made_elsewhere / file.name).exists():
+            add_references(file, read_references(made_elsewhere / file.name))
+        yield from fill(file, instances, judge_of(referee), referee.sentence, effort)
 
 
-def fill(file: Path, instances: list[Any], referee: Referee, seconds: float | None) -> Iterator[tuple[Path, int, int]]:
-    """Solve the instances without a cost and write now and then."""
-    baseline = BASELINES[referee.solver]
-    baseline.require()
-    limit = (seconds or referee.seconds) if baseline.timed else None
-    made_by = sentence(baseline, referee, limit)
-    costs, saved = resumed(file, made_by, len(instances)), time.monotonic()
-    for place, instance in enumerate(instances):
-        if np.isnan(costs[place]):
-            costs[place] = baseline.solve(Work(instance, limit, 0, referee.settings)).cost(instance)
-        last = place == len(instances) - 1
-        if last or time.monotonic() - saved > PAUSE:
-            store(file, costs, made_by)
-            saved = time.monotonic()
-        yield file, place + 1, len(instances)
+def judge_of(referee: Referee) -> Judge:
+    """A referee at work."""
+    if referee.solver == "cpsat":
+        return partial(by_cpsat, seconds=referee.seconds or 0.0)
+    return partial(by_baseline, referee=referee)
 
 
-def sentence(baseline: Baseline, referee: Referee, seconds: float | None) -> str:
-    """Who makes the costs and with which budget."""
-    budget = [f"{name} {value}" for name, value in referee.settings.items()]
-    budget += [f"{seconds:g} s per instance"] if seconds else []
-    return ", ".join([baseline.called, *budget, "one thread"])
+def by_baseline(instance: Any, referee: Referee) -> tuple[float, float]:
+    """By a solver that proves nothing."""
+    plan = BASELINES[referee.solver].solve(Work(instance, referee.seconds, 0, referee.settings))
+    return plan.cost(instance), np.nan
 
 
-def resumed(file: Path, made_by: str, count: int) -> Float[np.ndarray, "R"]:
-    """The costs that a file has already, NaN for the rest; refused if somebody else made them."""
-    known, maker = read_references(file) if file.exists() else (np.zeros(0), made_by)
-    if maker != made_by:
-        raise InputError(f"{file}: was made by {maker}; this would be {made_by}; remove it or leave it as it is")
-    costs = np.full(max(count, len(known)), np.nan)
-    costs[: len(known)] = known
-    return costs
+def by_cpsat(instance: Any, seconds: float, hint: Any = None) -> tuple[float, float]:
+    """By CP-SAT on one thread, which may prove that it is done; from a schedule, if there is one."""
+    schedule, bound = cpsat.bounded(instance, seconds, hint)
+    schedule.check(instance)
+    return schedule.cost(instance), bound
 
 
-def store(file: Path, costs: Float[np.ndarray, "R"], made_by: str) -> None:
-    """Write a file in one step, in the form of benchmarks/reference."""
-    content = io.BytesIO()
-    np.savez_compressed(content, cost=costs, made_by=made_by)
-    file.parent.mkdir(parents=True, exist_ok=True)
-    write_bytes(file, content.getvalue())
+def fill(file: Path, instances: Sequence[Any], judge: Judge, made_by: str, effort: Effort) -> Iterator[Filled]:
+    """Solve the instances without a cost, and write now and then, and whatever ends it."""
+    known = (read_references(file) if file.exists() else References.unsolved(0)).first(len(instances))
+    settled = known.proven if effort.again else known.known
+    todo = [(place, instances[place]) for place in np.flatnonzero(~settled).tolist()]
+    found, due = References.unsolved(len(instances), made_by, effort.made_on), time.monotonic() + PAUSE
+    yield Filled(file, len(instances) - len(todo), len(instances))
+    try:
+        for number, (place, (cost, bound)) in enumerate(judged(judge, todo, effort), 1):
+            found.cost[place], found.bound[place] = cost, bound
+            if time.monotonic() >= due:
+                add_references(file, found)
+                due = time.monotonic() + PAUSE
+            yield Filled(file, len(instances) - len(todo) + number, len(instances))
+    finally:
+        if found.known.any():
+            add_references(file, found)
+
+
+def judged(judge: Judge, todo: Sequence[tuple[int, Any]], effort: Effort) -> Iterator[tuple[int, tuple[float, float]]]:
+    """Places with cost and bound as they come, until all are there or the minutes have passed."""
+    end = time.monotonic() + 60 * effort.minutes
+    if effort.workers == 1:
+        for work in todo:
+            if time.monotonic() >= end:
+                return
+            yield placed(judge, work)
+        return
+    with Pool(effort.workers, initializer=leave_signals) as pool:  # solvers hold the interpreter lock and C globals
+        results = pool.imap_unordered(partial(placed, judge), todo)
+        for _ in todo:
+            try:
+                yield results.next(timeout=max(0.0, min(end - time.monotonic(), 1e6)))
+            except TimeoutError:
+                return
+
+
+def placed(judge: Judge, work: tuple[int, Any]) -> tuple[int, tuple[float, float]]:
+    """One instance, in whatever process."""
+    return work[0], judge(work[1])
+
+
+def leave_signals() -> None:
+    """Ctrl-C is for the process that keeps the file; it ends the others."""
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    signal.signal(signal.SIGTERM, signal.SIG_DFL)

@@ -9,7 +9,7 @@ from itertools import groupby
 
 import numpy as np
 
-from rhumbline.bench.results import Result, costs_of, found_among
+from rhumbline.bench.results import Result, costs_of, found_among, grouped
 
 NOTHING = "-"
 NORMAL_95 = 1.96
@@ -90,36 +90,17 @@ def interval(some: Sequence[Result]) -> tuple[float | None, float | None, float 
     return mean, mean - half, mean + half
 
 
-TITLES = (
-    "method",
-    "budget",
-    "n",
-    "mean cost",
-    "gap",
-    "95 % interval",
-    "s / instance",
-    "total",
-    "hardware",
-    "paper's gap",
-)
-
-
-def cells(row: Row) -> list[str]:
-    """A row for people."""
+def counted(row: Row) -> str:
+    """Instances, seeds, and what is missing."""
     seeds = f" x {row.seeds} seeds" if row.seeds > 1 else ""
-    span = NOTHING if row.low is None or row.high is None else f"{100 * row.low:.3f} to {100 * row.high:.3f} %"
-    return [
-        row.method,
-        row.budget,
-        f"{row.n:,}{seeds}" + (f" ({row.missing:,} missing)" if row.missing else ""),
-        cost_text(row.cost),
-        percent(row.gap),
-        span,
-        f"{row.seconds:.3g}",
-        duration(row.total),
-        row.hardware,
-        percent(row.paper),
-    ]
+    return f"{row.n:,}{seeds}" + (f" ({row.missing:,} missing)" if row.missing else "")
+
+
+def gap_text(row: Row) -> str:
+    """A mean gap with half its interval, which lies evenly about it."""
+    if row.gap is None or row.high is None:
+        return percent(row.gap)
+    return f"{100 * row.gap:.3f} ± {100 * (row.high - row.gap):.3f} %"
 
 
 def cost_text(cost: float | None) -> str:
@@ -138,9 +119,42 @@ def percent(fraction: float | None) -> str:
 
 def duration(seconds: float) -> str:
     """A time in the unit that suits it."""
+    if seconds < 0.995:
+        return f"{1000 * seconds:.3g} ms"
     if seconds < 100:
         return f"{seconds:.1f} s"
     return f"{seconds / 60:.1f} min" if seconds < 6000 else f"{seconds / 3600:.1f} h"
+
+
+COLUMNS: dict[str, Callable[[Row], str]] = {
+    "method": lambda row: row.method,
+    "budget": lambda row: row.budget,
+    "n": counted,
+    "mean cost": lambda row: cost_text(row.cost),
+    "gap (95 % interval)": gap_text,
+    "paper's gap": lambda row: percent(row.paper),
+    "time / instance": lambda row: duration(row.seconds),
+    "total": lambda row: duration(row.total),
+    "hardware": lambda row: row.hardware,
+}
+WORDS = ("method", "budget", "hardware", "instance")
+OPTIONAL = ("gap (95 % interval)", "paper's gap")  # left out where no row has any
+
+
+def columns(some: Sequence[Row], *, hardware: bool) -> list[list[str]]:
+    """Titles and rows for people; the hardware only if wanted."""
+    titles = [title for title in COLUMNS if hardware or title != "hardware"]
+    titles = [t for t in titles if t not in OPTIONAL or any(COLUMNS[t](row) != NOTHING for row in some)]
+    return [titles, *([COLUMNS[title](row) for title in titles] for row in some)]
+
+
+def about(results: Sequence[Result]) -> str:
+    """What a set is: problem, sizes, mutation, and who made its references."""
+    sizes, first = sorted({r.size for r in results}), results[0]
+    parts = [first.problem, f"size {sizes[0]}" + (f" to {sizes[-1]}" if len(sizes) > 1 else "")]
+    parts += [] if first.power is None else [f"mutated with power {first.power:g}"]
+    referees = [f"references: {r}" for r in dict.fromkeys(r.referee for r in results) if r]
+    return "; ".join([", ".join(parts), *referees])
 
 
 def facts(results: Sequence[Result]) -> list[str]:
@@ -152,9 +166,8 @@ def facts(results: Sequence[Result]) -> list[str]:
         lines.append(f"Suite {suite} ({digest}), commit {commit}, {libraries}.")
     for method, solver in dict.fromkeys((r.method, r.solver) for r in results):
         lines.append(f"{method}: {solver}.")
-    for name, referee in dict.fromkeys((r.set, r.referee) for r in results):
-        lines += [f"References of {name}: {referee}."] if referee else []
-    return lines + missing_facts(results)
+    hardware = list(dict.fromkeys(r.hardware for r in results))
+    return [*lines, *([f"Hardware: {hardware[0]}."] if len(hardware) == 1 else []), *missing_facts(results)]
 
 
 def missing_facts(results: Sequence[Result]) -> list[str]:
@@ -170,19 +183,34 @@ def missing_facts(results: Sequence[Result]) -> list[str]:
 
 
 def markdown(results: Sequence[Result]) -> str:
-    """A table for each set, and where the numbers come from."""
+    """A table for each set, the least gap or cost in bold, and where the numbers come from."""
     parts: list[str] = []
+    several = len({r.hardware for r in results}) > 1
     for (suite, name), some in groupby(rows(results), key=lambda row: (row.suite, row.set)):
-        parts.append(f"### {name}\n\n{table([list(TITLES), *map(cells, some)])}")
-        mine = [r for r in results if (r.suite, r.set) == (suite, name)]
+        mine, listed = [r for r in results if (r.suite, r.set) == (suite, name)], list(some)
+        lines = columns(listed, hardware=several)
+        parts += [f"### {name}", f"{about(mine)}.", table(emphasised(lines, listed))]
         parts += [table(by_instance(mine))] if len({r.size for r in mine}) > 1 else []
     notes = "\n".join(f"- {line}" for line in facts(results))
-    return "\n\n".join([*parts, "Gaps are means over instances; s / instance is wall time.", notes]) + "\n"
+    said = "Gaps are means over instances; times are wall-clock times, shared out where instances are solved together."
+    return "\n\n".join([*parts, said, notes]) + "\n"
+
+
+def emphasised(lines: list[list[str]], some: Sequence[Row]) -> list[list[str]]:
+    """Lines of a table with the least gap in bold, or the least cost where not all have gaps."""
+    by_gap = all(row.gap is not None for row in some)
+    values = [row.gap if by_gap else row.cost for row in some]
+    least = min((v for v in values if v is not None), default=None)
+    column = lines[0].index("gap (95 % interval)" if by_gap else "mean cost")
+    for line, value in zip(lines[1:], values, strict=True):
+        if value is not None and value == least and len(some) > 1:
+            line[column] = f"**{line[column]}**"
+    return lines
 
 
 def table(lines: Sequence[Sequence[str]]) -> str:
-    """A Markdown table whose first line has the titles."""
-    ruled = [lines[0], ["---"] * len(lines[0]), *lines[1:]]
+    """A Markdown table whose first line has the titles; columns of numbers are flush right."""
+    ruled = [lines[0], ["---" if title in WORDS else "---:" for title in lines[0]], *lines[1:]]
     return "\n".join("| " + " | ".join(line) + " |" for line in ruled)
 
 
@@ -225,21 +253,26 @@ def comma_separated(results: Sequence[Result]) -> str:
 
 def latex(results: Sequence[Result]) -> str:
     """One tabular for all sets."""
-    columns = (0, 1, 2, 3, 4, 5, 7, 9)
-    lines = [f"\\begin{{tabular}}{{{'l' * 2 + 'r' * (len(columns) - 2)}}}", "\\hline"]
-    lines += [" & ".join(escaped(TITLES[c]) for c in columns) + " \\\\"]
-    for (_, name), some in groupby(rows(results), key=lambda row: (row.suite, row.set)):
-        lines += ["\\hline", f"\\multicolumn{{{len(columns)}}}{{l}}{{{escaped(name)}}} \\\\"]
-        lines += [" & ".join(escaped(cells(row)[c]) for c in columns) + " \\\\" for row in some]
-    notes = [f"% {line}" for line in facts(results)]
+    titles, *body = columns(all_rows := rows(results), hardware=False)
+    lines = [f"\\begin{{tabular}}{{{'l' * 2 + 'r' * (len(titles) - 2)}}}", "\\hline", latex_line(titles)]
+    for name, some in groupby(zip(all_rows, body, strict=True), key=lambda pair: (pair[0].suite, pair[0].set)):
+        lines += ["\\hline", f"\\multicolumn{{{len(titles)}}}{{l}}{{{escaped(name[1])}}} \\\\"]
+        lines += [latex_line(line) for _, line in some]
+    sets = [f"{name}: {about(some)}." for name, some in grouped(results, lambda r: r.set).items()]
+    notes = [f"% {line}" for line in [*sets, *facts(results)]]
     return "\n".join([*lines, "\\hline", "\\end{tabular}", *notes, ""])
+
+
+def latex_line(cells: Sequence[str]) -> str:
+    """A line of a tabular."""
+    return " & ".join(map(escaped, cells)) + " \\\\"
 
 
 def escaped(text: str) -> str:
     """Text that means itself in LaTeX."""
     for sign in "&%$#_{}":
         text = text.replace(sign, f"\\{sign}")
-    return "--" if text == NOTHING else text
+    return "--" if text == NOTHING else text.replace("±", "$\\pm$")
 
 
 FORMATS: dict[str, Callable[[Sequence[Result]], str]] = {"md": markdown, "csv": comma_separated, "latex": latex}

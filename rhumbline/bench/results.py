@@ -77,6 +77,14 @@ def found_among(results: Sequence[Result]) -> list[Result]:
     return [r for r in results if r.cost is not None]
 
 
+def grouped(results: Sequence[Result], key: Callable[[Result], str]) -> dict[str, list[Result]]:
+    """Results by a key, in order of first appearance."""
+    groups: dict[str, list[Result]] = {}
+    for r in results:
+        groups.setdefault(key(r), []).append(r)
+    return groups
+
+
 def costs_of(results: Sequence[Result]) -> list[float]:
     """The costs that there are."""
     return [r.cost for r in results if r.cost is not None]

@@ -22,7 +22,9 @@ from rhumbline.errors import Infeasible, InputError
 from rhumbline.policies import Policy
 from rhumbline.problems import PROBLEMS
 from rhumbline.search import STRATEGIES
-from rhumbline.search.run import Budget, Progress, Solution, Task, search
+from rhumbline.search.run import Budget, Progress, search
+from rhumbline.search.solution import Solution
+from rhumbline.search.task import Task
 from rhumbline.training.config import build
 
 CPU_TOGETHER = 8  # instances between two results on a CPU

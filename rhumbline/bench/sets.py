@@ -1,6 +1,5 @@
 """The instances of a set with their references: drawn by recipe and proved by checksum, or read from files."""
 
-import io
 import os
 import re
 from collections.abc import Callable, Mapping, Sequence
@@ -9,11 +8,11 @@ from glob import glob
 from hashlib import sha256
 from pathlib import Path
 from typing import Any
-from zipfile import BadZipFile
 
 import numpy as np
 from jaxtyping import Float
 
+from rhumbline.bench.reference_file import read_references
 from rhumbline.bench.suite import SetSpec
 from rhumbline.errors import InputError
 from rhumbline.formats import read_many
@@ -185,34 +184,21 @@ def references(spec: SetSpec, folder: Path, used: Sequence[Any], drawn: int) -> 
         known = [i.best_known for i in used]
         return known, "best known" if any(known) else "", repr(known)
     path = reference_file(spec, folder)
-    costs, referee = read_references(path)
-    if not len(used) <= len(costs) <= drawn:
+    stored = read_references(path)
+    if not len(used) <= len(stored.cost) <= drawn:
         wanted = f"{len(used)}" if len(used) == drawn else f"{len(used)} to {drawn}"
-        raise InputError(f"{path}: holds {len(costs)} costs, but set '{spec.name}' needs {wanted}")
-    costs = costs[: len(used)]
+        raise InputError(f"{path}: holds {len(stored.cost)} costs, but set '{spec.name}' needs {wanted}")
+    stored = stored.first(len(used))
+    costs = stored.cost
     missing = np.flatnonzero(~(np.isfinite(costs) & (costs > 0)))
     if len(missing):
         raise InputError(
             f"{path}: has no cost for {len(missing)} of the first {len(used)} instances (the first is number "
             f"{missing[0] + 1}); finish it with `rhumb bench reference` or lower `first`"
         )
-    return costs.tolist(), referee, sha256(costs.tobytes()).hexdigest()
+    return costs.tolist(), stored.makers(), sha256(costs.tobytes()).hexdigest()
 
 
 def reference_file(spec: SetSpec, folder: Path) -> Path:
     """Where the references of a set are, without detours."""
     return Path(os.path.normpath(folder / spec.reference))
-
-
-def read_references(path: Path) -> tuple[Float[np.ndarray, "R"], str]:
-    """Costs (NaN where not solved yet) and maker of a reference file."""
-    if not path.exists():
-        raise InputError(f"{path}: no such reference file; make it with `rhumb bench reference SUITE --only SET`")
-    try:
-        with np.load(io.BytesIO(read_bytes(path)), allow_pickle=False) as stored:
-            costs, referee = np.asarray(stored["cost"], dtype=np.float64), str(stored["made_by"])
-    except (OSError, KeyError, ValueError, EOFError, BadZipFile) as error:
-        raise InputError(f"{path}: is not a reference file with `cost` and `made_by` ({error})") from error
-    if costs.ndim != 1:
-        raise InputError(f"{path}: `cost` has shape {list(costs.shape)}, expected one cost for each instance")
-    return costs, referee

@@ -23,7 +23,24 @@ Folders = Annotated[
     typer.Option("--folder", metavar="NAME=DIR", help="Where $NAME of a suite's files is; repeatable."),
 ]
 Quiet = Annotated[bool, typer.Option("--quiet", help="Nothing on stderr but warnings and errors.")]
-Seconds = Annotated[float | None, typer.Option(min=0.01, help="reference: of the solver per instance. [by problem]")]
+PANEL = "With the word reference"
+Seconds = Annotated[
+    float | None,
+    typer.Option(min=0.01, help="Of HGS or CP-SAT per instance. [5 or 60]", rich_help_panel=PANEL),
+]
+Workers = Annotated[int | None, typer.Option(min=1, metavar="N", help="Processes. [1]", rich_help_panel=PANEL)]
+Minutes = Annotated[float | None, typer.Option(min=0.0, help="Stop then and keep what is done.", rich_help_panel=PANEL)]
+Again = Annotated[bool, typer.Option("--again", help="Also what has a cost that is not proven.", rich_help_panel=PANEL)]
+Elsewhere = Annotated[
+    Path | None,
+    typer.Option(
+        "--from", metavar="DIR", help="First take over what files of the same names there have.", rich_help_panel=PANEL
+    ),
+]
+Machine = Annotated[
+    str | None,
+    typer.Option(metavar="TEXT", help="The machine in words, for the file. [its processor]", rich_help_panel=PANEL),
+]
 
 
 def bench(
@@ -35,21 +52,30 @@ def bench(
     engine: Annotated[Engine, typer.Option(help="fused is the quick one; on a CPU it needs numba.")] = Engine.auto,
     threads: Threads = None,
     folders: Folders = None,
-    seconds: Seconds = None,
     quiet: Quiet = False,
+    seconds: Seconds = None,
+    workers: Workers = None,
+    minutes: Minutes = None,
+    again: Again = False,
+    machine: Machine = None,
+    elsewhere: Elsewhere = None,
 ) -> None:
     """Measure methods on instances as a suite says, one line of JSON for each result.
 
     Started again with the same file, it goes on where it stopped. `rhumb bench reference SUITE` solves the sets of a
-    suite by LKH, HGS or CP-SAT and writes the reference files that the suite names.
+    suite by LKH, HGS or CP-SAT and writes the reference files that the suite names: it goes on where a file stops, or
+    solves again, and never puts a worse cost in the place of a better one. Its --limit may exceed what the suite uses.
 
     Example: rhumb bench suites/quick.toml && rhumb report results/quick.jsonl
     """
     reference = words[0] == "reference"
     if len(words) != 1 + reference:
         raise typer.BadParameter(f"expected one suite, got {' '.join(words)}", param_hint="SUITE")
-    if seconds is not None and not reference:
-        raise typer.BadParameter("is for `rhumb bench reference`; a suite has its own budgets", param_hint="--seconds")
+    given = {"--seconds": seconds, "--workers": workers, "--minutes": minutes, "--again": again or None,
+             "--machine": machine, "--from": elsewhere}  # fmt: skip
+    if not reference and any(value is not None for value in given.values()):
+        wrong = next(name for name, value in given.items() if value is not None)
+        raise typer.BadParameter("is for `rhumb bench reference`; a suite has its own budgets", param_hint=wrong)
 
     def body() -> int:
         with undisturbed():
@@ -57,7 +83,8 @@ def bench(
             from rhumbline.cli import benching
         chosen = (tuple(only or ()), limit, device.value, engine.value, threads, benching.folders_of(folders or []))
         if reference:
-            return benching.run_references(Path(words[1]), Options(*chosen), seconds, quiet)
+            effort = benching.effort_of(workers, minutes, again, machine)
+            return benching.run_references(Path(words[1]), Options(*chosen), effort, seconds, elsewhere, quiet)
         return benching.run_suite(Path(words[0]), out, Options(*chosen), quiet)
 
     raise typer.Exit(conclude(body))

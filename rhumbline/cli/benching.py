@@ -3,10 +3,11 @@
 import time
 from collections.abc import Iterator, Sequence
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
-from rhumbline.bench.reference import make_references
+from rhumbline.bench.reference import Effort, Filled, make_references
 from rhumbline.bench.report import FORMATS, duration, markdown, put_into
 from rhumbline.bench.results import Result, costs_of, read_results
 from rhumbline.bench.run import Options, Standing, run
@@ -70,15 +71,31 @@ def warn(text: str) -> None:
     say(f"warning: {text}")
 
 
-def run_references(path: Path, options: Options, seconds: float | None, quiet: bool) -> int:
+def effort_of(workers: int | None, minutes: float | None, again: bool, machine: str | None) -> Effort:
+    """What the user said, the rest as usual."""
+    return Effort(workers or 1, float("inf") if minutes is None else minutes, again, machine or "")
+
+
+def run_references(
+    path: Path, options: Options, effort: Effort, seconds: float | None, elsewhere: Path | None, quiet: bool
+) -> int:
     """Make the references of a suite's sets and print where they are."""
-    due = time.monotonic() + PAUSE
-    for file, done, total in make_references(read_suite(path), options, seconds):
+    if elsewhere and not elsewhere.is_dir():
+        raise InputError(f"--from {elsewhere}: is no folder")
+    suite, due = read_suite(path), time.monotonic() + PAUSE
+    specs, _ = suite.chosen(options.only)
+    more: dict[str, Any] = {"limit": options.limit, "seconds": seconds, "folders": options.folders}
+    more["made_elsewhere"] = elsewhere
+    last: dict[Path, Filled] = {}
+    for filled in make_references(suite, specs, effort, **more):
+        last[filled.file] = filled
         if not quiet and time.monotonic() >= due:
-            say(f"{file}: {done:,} of {total:,}")
+            say(f"{filled.file}: {filled.done:,} of {filled.total:,}")
             due = time.monotonic() + PAUSE
-        if done == total:
-            emit(str(file))
+    for filled in last.values():
+        if filled.done < filled.total:
+            say(f"{filled.file}: has {filled.done:,} of {filled.total:,}; the same command goes on from there")
+        emit(str(filled.file))
     return 0
 
 

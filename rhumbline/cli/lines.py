@@ -9,7 +9,8 @@ from typing import Any
 import numpy as np
 
 from rhumbline.search.finish import Finish
-from rhumbline.search.run import Change, Solution, Task
+from rhumbline.search.solution import Change, Solution
+from rhumbline.search.task import Task
 
 GAP = "   "  # between the parts of a line
 

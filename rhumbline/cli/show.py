@@ -49,7 +49,7 @@ def watcher(bar: Bar, line: Any, instances: Sequence[Any], budget: Budget) -> Wa
         if time.monotonic() >= due or progress.phase != "search":
             best, latest = (np.asarray(x.tolist()) for x in (progress.best, progress.latest))
             text = standing(instances, progress.attempts, best, latest)
-            text = text if progress.phase == "search" else f"{text}   after {progress.phase}"
+            text = text if progress.phase == "search" else f"{text}   {progress.phase}"
             bar.update(line, completed=fraction(progress, budget), text=text)
             due = time.monotonic() + PAUSE
 

@@ -27,7 +27,10 @@ from rhumbline.formats.plans import matched
 from rhumbline.policies import Policy
 from rhumbline.search import STRATEGIES, usual
 from rhumbline.search.finish import Finish, Improvement, complete
-from rhumbline.search.run import Budget, Solution, Task, engine_for, harvest
+from rhumbline.search.run import Budget, harvest
+from rhumbline.search.solution import Solution
+from rhumbline.search.strategy import engine_for
+from rhumbline.search.task import Task
 from rhumbline.training.config import build
 
 

@@ -16,10 +16,12 @@ if TYPE_CHECKING:
 # Told apart also by those who do not see red and green alike; ours comes first.
 COLOURS = ("#e4572e", "#1f6f8b", "#8a6fb0", "#6b9a3a", "#d19a1f", "#444b54", "#c06c9a", "#3aa6a0", "#9c5b2f", "#8d99a6")
 
+FEW = 8  # points of a curve, at most, that are marked: a line of two looks like a measurement of all between
+
 
 @dataclass(frozen=True)
 class Curve:
-    """A mean with its spread over instances; a curve of one point is drawn as a level."""
+    """A mean over instances with half its 95 % interval; a curve of one point is drawn as a level."""
 
     label: str
     x: Float[np.ndarray, "P"]
@@ -36,9 +38,10 @@ def colours(labels: Sequence[str]) -> dict[str, str]:
 
 
 def draw_search(best: Sequence[Curve], latest: Sequence[Curve], unit: str, title: str = "") -> "Figure":
-    """Two panels over attempts: the best so far, and the best of the latest step, with one standard deviation."""
+    """Two panels over attempts: the best so far, and the best of the latest step, with 95 % intervals."""
     figure = new_figure(10.0, 4.4)
     left, right = figure.subplots(1, 2, sharey=True)
+    left.set_ylim(*span([*best, *latest]))
     chosen = colours([c.label for c in (*best, *latest)])
     for axes, some, name in ((left, best, "best so far"), (right, latest, "best of the latest step")):
         for curve in some:
@@ -46,7 +49,6 @@ def draw_search(best: Sequence[Curve], latest: Sequence[Curve], unit: str, title
         dress_curves(axes, "attempts", name)
         logarithmic(axes, "x")
     left.set_ylabel(unit)
-    left.set_ylim(*span([*best, *latest]))
     finish(figure, left, title)
     return figure
 
@@ -56,10 +58,11 @@ def draw_anytime(curves: Sequence[Curve], title: str = "", floor: float = 1e-3) 
     figure = new_figure(7.6, 4.8)
     axes, chosen = figure.subplots(), colours([c.label for c in curves])
     for curve in curves:
-        raised = Curve(curve.label, curve.x, np.maximum(curve.mean, floor), curve.spread, curve.marked)
-        draw_curve(axes, raised, chosen[curve.label], shaded=False)
+        visible = Curve(curve.label, curve.x, np.maximum(curve.mean, floor), curve.spread, curve.marked)
+        draw_curve(axes, visible, chosen[curve.label], shaded=False)
     dress_curves(axes, "seconds per instance (wall clock)", "")
-    axes.set_ylabel(f"mean gap, % (at least {floor:g})")
+    raised = any(curve.mean.min() < floor for curve in curves)
+    axes.set_ylabel(f"mean gap, % (drawn at {floor:g} if below)" if raised else "mean gap, %")
     logarithmic(axes, "x")
     logarithmic(axes, "y")
     finish(figure, axes, title)
@@ -82,13 +85,15 @@ def draw_shift(
 
 
 def draw_curve(axes: "Axes", curve: Curve, colour: str, *, shaded: bool) -> None:
-    """One curve, or a level where there is but one point."""
+    """One curve, or a level where there is but one point; the panel's height is settled before."""
     width = 2.2 if curve.label.startswith("COMPASS") else 1.5
     if is_level(curve):
-        label = f"{curve.label} ({curve.mean[0]:.3g})"  # it may lie beyond the panel
+        low, high = axes.get_ylim()
+        beyond = "" if low <= curve.mean[0] <= high else ", beyond the panel"
+        label = f"{curve.label} ({curve.mean[0]:.3g}{beyond})"
         axes.axhline(curve.mean[0], color=colour, linewidth=1.2, linestyle="--", label=label)
         return
-    marker = "o" if curve.marked else ""
+    marker = "o" if curve.marked or len(curve.x) <= FEW else ""
     axes.plot(curve.x, curve.mean, color=colour, linewidth=width, marker=marker, markersize=4.5, label=curve.label)
     if shaded:
         low, high = curve.mean - curve.spread, curve.mean + curve.spread
@@ -101,10 +106,13 @@ def is_level(curve: Curve) -> bool:
 
 
 def span(curves: Sequence[Curve]) -> tuple[float, float]:
-    """Where the curves are that have a course, with some margin; a level far off would flatten them."""
+    """Where the curves with a course are, and levels near them, with some margin; a level far off would flatten all."""
     courses = [c for c in curves if not is_level(c)] or list(curves)
     low = min(float((c.mean - c.spread).min()) for c in courses)
     high = max(float((c.mean + c.spread).max()) for c in courses)
+    levels = [float(c.mean[0]) for c in curves if is_level(c)]
+    near = [level for level in levels if 2 * low - high <= level <= 2 * high - low]
+    low, high = min([low, *near]), max([high, *near])
     margin = 0.06 * (high - low) or 1.0
     return low - margin, high + margin
 
@@ -131,9 +139,12 @@ def dress_curves(axes: "Axes", below: str, title: str) -> None:
 
 
 def finish(figure: "Figure", axes: "Axes", title: str) -> None:
-    """A legend beside everything, so that it never hides a curve."""
+    """A legend below everything, so that it never hides a curve, in as many columns as fit and with room of its own."""
     handles, labels = axes.get_legend_handles_labels()
     if handles:
-        figure.legend(handles, labels, loc="outside right upper", frameon=False, fontsize=9)
+        inches = 0.6 + 0.075 * max(map(len, labels))
+        fit = max(1, int(figure.get_figwidth() / inches))
+        figure.set_figheight(figure.get_figheight() + 0.2 * -(-len(labels) // fit))
+        figure.legend(handles, labels, loc="outside lower left", ncols=fit, frameon=False, fontsize=9)
     if title:
         figure.suptitle(title, color=INK, fontsize=12, x=0.01, ha="left", parse_math=False)

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from rhumbline.plots.canvas import INK, PAPER, new_figure
-from rhumbline.plots.curves import colours
+from rhumbline.plots.curves import colours, finish
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -34,7 +34,5 @@ def draw_radar(categories: Sequence[str], scores: Mapping[str, Sequence[float]],
     axes.tick_params(axis="x", pad=6)
     axes.spines["polar"].set_visible(False)
     axes.grid(color=INK, alpha=0.15)
-    figure.legend(loc="outside right upper", frameon=False, fontsize=9)
-    if title:
-        figure.suptitle(title, color=INK, fontsize=12, x=0.01, ha="left", parse_math=False)
+    finish(figure, axes, title)
     return figure

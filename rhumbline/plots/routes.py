@@ -1,5 +1,6 @@
 """Pictures of vehicle routes."""
 
+from math import gcd
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -9,6 +10,8 @@ from rhumbline.problems.cvrp import CVRPInstance, Routes
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
+
+BRIGHTEST = 0.55  # luminance of a line, from 0 (black) to 1
 
 
 def draw_routes(instance: CVRPInstance, plan: Routes, axes: "Axes | None" = None, title: str = "") -> "Axes":
@@ -30,9 +33,26 @@ def draw_routes(instance: CVRPInstance, plan: Routes, axes: "Axes | None" = None
 
 
 def colours(xy: np.ndarray, plan: Routes) -> list[tuple[float, float, float]]:
-    """A colour for each route: hues go round the depot with the routes, and neighbours differ in lightness."""
-    from colorsys import hls_to_rgb
-
+    """A colour for each route; routes that are next to each other around the depot have hues far apart."""
     middles = np.asarray([xy[list(route)].mean(axis=0) - xy[0] for route in plan.routes]).reshape(-1, 2)
     rank = np.arctan2(middles[:, 1], middles[:, 0]).argsort().argsort().tolist()
-    return [hls_to_rgb(r / len(rank), 0.33 if r % 2 else 0.5, 0.62) for r in rank]
+    count, step = len(rank), stride(len(rank))
+    return [colour(r * step % count / count, 0.36 if r % 2 else 0.5) for r in rank]
+
+
+def colour(hue: float, lightness: float) -> tuple[float, float, float]:
+    """A hue, darkened where it would be too bright to see on paper, as yellow is."""
+    from colorsys import hls_to_rgb
+
+    red, green, blue = hls_to_rgb(hue, lightness, 0.65)
+    dim = min(1.0, BRIGHTEST / (0.2126 * red + 0.7152 * green + 0.0722 * blue))
+    return red * dim, green * dim, blue * dim
+
+
+def stride(count: int) -> int:
+    """How many of so many hues to go on from a route to the next: far, and not back to a hue too soon."""
+
+    def apart(step: int) -> int:
+        return min(d * min(d * step % count, -d * step % count) for d in range(1, min(4, count)))
+
+    return max((s for s in range(1, count) if gcd(s, count) == 1), key=apart, default=1)

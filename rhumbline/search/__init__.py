@@ -1,4 +1,4 @@
-"""Inference-time search. A strategy is a small file; the driver in `run` keeps it honest."""
+"""Inference-time search. A strategy is a small file; `task` keeps it honest, and `run` drives it."""
 
 from typing import Any
 

@@ -11,7 +11,8 @@ from rhumbline.errors import InputError
 from rhumbline.noise import normal
 from rhumbline.search import cma
 from rhumbline.search.arms import Arms
-from rhumbline.search.run import Task, box_size, check_settings, chosen_temperature
+from rhumbline.search.strategy import box_size, check_settings, chosen_temperature
+from rhumbline.search.task import Task
 
 SPARES = 16  # centroids at which converged components start anew
 

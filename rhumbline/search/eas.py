@@ -18,7 +18,8 @@ from rhumbline.decoding import CHUNK_ELEMENTS, Rollouts
 from rhumbline.errors import InputError
 from rhumbline.policies.attention import Layer, Memory
 from rhumbline.problems.cvrp import CVRPBatch
-from rhumbline.search.run import Task, one_decoder
+from rhumbline.search.strategy import one_decoder
+from rhumbline.search.task import Task
 
 
 @dataclass(frozen=True)

@@ -17,17 +17,10 @@ from rhumbline.errors import Infeasible, InputError
 from rhumbline.problems import Plan
 from rhumbline.search.crafts import Polisher, craft_of, likeness, padded, plan_links
 from rhumbline.search.pool import APART, Pool
-from rhumbline.search.run import (
-    Budget,
-    Candidate,
-    Change,
-    Progress,
-    Solution,
-    Strategy,
-    Task,
-    search,
-    warm_up,
-)
+from rhumbline.search.run import Budget, Progress, search
+from rhumbline.search.solution import Candidate, Change, Solution
+from rhumbline.search.strategy import Strategy
+from rhumbline.search.task import Task, warm_up
 
 SEARCH_SHARE = 0.5  # of the seconds, where a classical solver follows
 POLISH_SHARE, POLISH_SECONDS = 0.1, 0.5  # whichever is less
@@ -108,6 +101,12 @@ class Standing:
         plan.check(self.solution.instance)
         self.plans.append(Candidate(plan, plan.cost(self.solution.instance), phase))
 
+    def improve(self, plan: Plan, phase: str) -> None:
+        """Keep the better of a plan and those of the same phase before it."""
+        self.add(plan, phase)
+        best = min((c for c in self.plans if c.phase == phase), key=lambda c: c.cost)
+        self.plans = [*(c for c in self.plans if c.phase != phase), best]
+
 
 def complete(
     strategy: Strategy[Any],
@@ -133,7 +132,10 @@ def complete(
             work.carry_on(standings)
         except KeyboardInterrupt:
             interrupted = True
-    return [work.result(s) for s in standings], interrupted
+    try:
+        return [work.result(s) for s in standings], interrupted
+    except KeyboardInterrupt:  # what all phases have found is worth another moment
+        return [work.result(s) for s in standings], True
 
 
 def gathered(task: Task, found: Sequence[Solution]) -> Iterator[list[Candidate]]:
@@ -217,20 +219,25 @@ class Work:
             share = (self.budget.seconds - self.seconds) / (len(standings) - place)
             before, trouble = standing.best.cost, ""
             try:
-                self.classical(standing, name, share)
+                self.classical(standings, place, name, share)
             except Exception as error:  # whatever somebody else's solver does: the plans that are there are worth more
                 trouble = str(error) or type(error).__name__
             finally:
                 standing.then = Change(before, standing.best.cost, trouble)
                 self.tell(standings, name)
 
-    def classical(self, standing: Standing, name: str, seconds: float) -> None:
-        """One run of a classical solver, if there is time for it."""
-        if seconds > 0 and not standing.solution.unmet:
-            plans = [c.plan for c in self.different(standing, HANDED)]
-            found = baselines.improve(name, standing.solution.instance, plans, seconds, self.task.seed)
-            if found is not None:
-                standing.add(found, name)
+    def classical(self, standings: Sequence[Standing], place: int, name: str, seconds: float) -> None:
+        """One run of a classical solver, if there is time for it; its plans are kept and told as they come."""
+        standing = standings[place]
+        if seconds <= 0 or standing.solution.unmet:
+            return
+
+        def found(plan: Plan) -> None:
+            standing.improve(plan, name)
+            self.tell(standings, name)
+
+        plans = [c.plan for c in self.different(standing, HANDED)]
+        baselines.improve(name, standing.solution.instance, plans, seconds, self.task.seed, found)
 
     def different(self, standing: Standing, count: int) -> list[Candidate]:
         """The cheapest plans of an instance that are not near to a cheaper one."""

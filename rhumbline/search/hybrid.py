@@ -10,7 +10,7 @@ from rhumbline.decoding import Rollouts
 from rhumbline.errors import InputError
 from rhumbline.search.cmaes import CMAES, Search
 from rhumbline.search.eas import Adaptation, EASEmb, adaptable
-from rhumbline.search.run import Task
+from rhumbline.search.task import Task
 
 
 @dataclass(frozen=True)

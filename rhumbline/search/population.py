@@ -8,7 +8,8 @@ from torch import Tensor
 from rhumbline.decoding import Rollouts
 from rhumbline.errors import InputError
 from rhumbline.policies import Members
-from rhumbline.search.run import Task, check_settings
+from rhumbline.search.strategy import check_settings
+from rhumbline.search.task import Task
 
 
 @dataclass(frozen=True)

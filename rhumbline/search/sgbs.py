@@ -16,7 +16,8 @@ from torch import Tensor
 from rhumbline.decoding import Rollouts, next_logits
 from rhumbline.errors import InputError
 from rhumbline.search.eas import Adaptation, EASLay, Rates
-from rhumbline.search.run import Task, one_decoder
+from rhumbline.search.strategy import one_decoder
+from rhumbline.search.task import Task
 
 PLAIN = "the fused engine cannot carry on a sequence that has begun"
 

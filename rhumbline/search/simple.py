@@ -6,7 +6,8 @@ from jaxtyping import Float
 from torch import Tensor
 
 from rhumbline.decoding import Rollouts
-from rhumbline.search.run import Task, box_size, check_settings, chosen_temperature
+from rhumbline.search.strategy import box_size, check_settings, chosen_temperature
+from rhumbline.search.task import Task
 
 
 @dataclass(frozen=True)

@@ -1,6 +1,8 @@
 """Classical solvers as they are installed here: their plans obey the rules and start from what they are given."""
 
+from collections.abc import Sequence
 from importlib.util import find_spec
+from typing import Any
 
 import numpy as np
 import pytest
@@ -26,6 +28,15 @@ def needs(package: str):
     return pytest.mark.skipif(find_spec(package) is None, reason=f"{package} is not installed")
 
 
+def improved(name: str, instance: Any, plans: Sequence[Any], seconds: float, seed: int) -> Any:
+    """The last plan that a solver tells of; each is cheaper than the one before."""
+    told: list[Any] = []
+    baselines.improve(name, instance, plans, seconds, seed, told.append)
+    costs = [plan.cost(instance) for plan in told]
+    assert costs == sorted(costs, reverse=True)
+    return told[-1] if told else None
+
+
 def circle(size: int) -> TSPInstance:
     """Cities on a circle, numbered at random: the best tour goes round."""
     angle = np.random.default_rng(1).permutation(size) * 2 * np.pi / size
@@ -37,7 +48,7 @@ def test_the_best_tour_of_a_circle(name: str) -> None:
     """From two random tours the outline of a regular polygon is found, whose length is known."""
     instance = circle(12)
     plans = [Tour(tuple(np.random.default_rng(k).permutation(12).tolist())) for k in range(2)]
-    tour = baselines.improve(name, instance, plans, 1.5 if name == "pyvrp" else 60.0, 0)  # the others end
+    tour = improved(name, instance, plans, 1.5 if name == "pyvrp" else 60.0, 0)  # the others end
     tour.check(instance)
     assert tour.cost(instance) == pytest.approx(24 * np.sin(np.pi / 12))
 
@@ -57,7 +68,7 @@ def test_kicks_repeat_under_a_seed_and_never_lengthen() -> None:
 
 def test_routes() -> None:
     """From one route for each customer PyVRP gets to few: three customers of 3 fit into 10."""
-    routes = baselines.improve("pyvrp", DELIVERY, [SINGLE], 0.5, 0)
+    routes = improved("pyvrp", DELIVERY, [SINGLE], 0.5, 0)
     routes.check(DELIVERY)
     assert routes.cost(DELIVERY) < 0.7 * SINGLE.cost(DELIVERY)
 
@@ -66,16 +77,16 @@ def test_a_fleet() -> None:
     """Where the file limits the vehicles, so does PyVRP's plan."""
     limited = CVRPInstance("fleet", "EXACT_2D", DELIVERY.demands, 10, xy=XY, vehicles=4)
     start = Routes(((1, 2, 3), (4, 5, 6), (7, 8, 9), (10, 11)))
-    routes = baselines.improve("pyvrp", limited, [start], 0.5, 0)
+    routes = improved("pyvrp", limited, [start], 0.5, 0)
     routes.check(limited)
     assert routes.cost(limited) <= start.cost(limited)
 
 
 def test_the_start_is_used() -> None:
-    """In next to no time PyVRP returns nothing worse than the plan it was given."""
-    best = baselines.improve("pyvrp", DELIVERY, [SINGLE], 0.5, 0)
-    again = baselines.improve("pyvrp", DELIVERY, [best, SINGLE], 0.01, 1)
-    assert again.cost(DELIVERY) <= best.cost(DELIVERY) + 1e-6
+    """In next to no time PyVRP finds nothing that is worse than the plan it was given."""
+    best = improved("pyvrp", DELIVERY, [SINGLE], 0.5, 0)
+    again = improved("pyvrp", DELIVERY, [best, SINGLE], 0.01, 1)
+    assert again is None or again.cost(DELIVERY) < best.cost(DELIVERY)
 
 
 def test_schedules() -> None:
@@ -83,7 +94,7 @@ def test_schedules() -> None:
     instance = shop([[3, 2, 2], [2, 1, 4], [4, 3, 1]], [[0, 1, 2], [0, 2, 1], [1, 2, 0]])
     one_after_the_other = Schedule(((0, 3, 5), (7, 9, 10), (14, 18, 21)))
     one_after_the_other.check(instance)
-    schedule = baselines.improve("cpsat", instance, [one_after_the_other], 60.0, 0)  # ends when it is proved
+    schedule = improved("cpsat", instance, [one_after_the_other], 60.0, 0)  # ends when it is proved
     schedule.check(instance)
     assert instance.lower_bound <= schedule.cost(instance) == 11
 
@@ -92,7 +103,7 @@ def test_schedules() -> None:
 def test_too_small_to_improve(name: str) -> None:
     """One city and two cities have one tour; nobody is asked."""
     for size in (1, 2):
-        assert baselines.improve(name, from_array(XY[:size]), [Tour(tuple(range(size)))], 0.1, 0) is None
+        assert improved(name, from_array(XY[:size]), [Tour(tuple(range(size)))], 0.1, 0) is None
 
 
 @needs("elkai")

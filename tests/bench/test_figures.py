@@ -17,13 +17,18 @@ def traced(instance: str, steps: list[list[float]], **more: object) -> Result:
 
 
 def test_curves_keep_the_last_value_until_the_next_step() -> None:
-    """Two searches with other steps: means at 10, 20 and 30 attempts, worked by hand; gaps in % of 10."""
+    """Two searches with other steps: means at 10, 20 and 30 attempts, worked by hand; gaps in % of 10.
+
+    Two values 2 d apart have half an interval of 1.96 d.
+    """
     one = traced("1", [[10, 1.0, 12.0, 12.0], [30, 3.0, 11.0, 11.5]])
     two = traced("2", [[10, 1.0, 14.0, 14.0], [20, 2.0, 13.0, 13.0]])
     curve = figures.curve([one, two], figures.ATTEMPTS, figures.BEST)
     assert curve.x.tolist() == [10, 20, 30]
     np.testing.assert_allclose(curve.mean, [30.0, 25.0, 20.0])
-    np.testing.assert_allclose(curve.spread, [10.0, 5.0, 10.0])
+    np.testing.assert_allclose(curve.spread, [19.6, 9.8, 19.6])
+    again = figures.curve([one, two, replace(one, seed=9), replace(two, seed=9)], figures.ATTEMPTS, figures.BEST)
+    np.testing.assert_allclose(again.spread, curve.spread)  # seeds are no sample
 
 
 def test_a_curve_starts_when_all_have_begun() -> None:
@@ -79,12 +84,16 @@ def test_a_radar_needs_three_categories_and_two_methods() -> None:
 
 
 def test_only_what_can_be_drawn_is_drawn(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Lines without traces, families, powers or categories give no picture; each of these gives its own."""
+    """Lines without traces, others to compare with, powers or categories give no picture; each gives its own."""
     monkeypatch.setattr(figures, "save", lambda path, figure: path.write_text(type(figure).__name__))
     assert list(figures.draw_all([replace(A, trace=())], tmp_path)) == []
     steps = [[16, 1.0, 12.0, 12.0], [32, 2.0, 11.0, 11.0]]
     lines = [traced("1", steps, family="ours", method="COMPASS"), replace(A, reference=9.0, family="theirs", trace=())]
-    lines += [replace(A, set=f"m{p}", method=m, power=p) for p in (0.0, 0.5) for m in ("COMPASS", "EAS")]
-    drawn = list(figures.draw_all([*lines, *radar_lines()], tmp_path))
+    assert figures.anytime_figure(lines[:1]) is None
+    lines += [
+        replace(A, set=f"m{p}", method=m, power=p, reference=None) for p in (0.0, 0.5) for m in ("COMPASS", "EAS")
+    ]
+    lines += [replace(r, reference=None) for r in radar_lines()]
+    drawn = list(figures.draw_all(lines, tmp_path))
     assert [p.name for p in drawn] == ["search-demo-one.png", "seconds-demo-one.png", "mutations-tsp.png", "radar.png"]
     assert {p.read_text() for p in drawn} == {"Figure"}

@@ -10,7 +10,7 @@ from rhumbline.bench.landscape import grid_costs, landscapes, walk
 from rhumbline.errors import InputError
 from rhumbline.policies.tsp import TSPPolicy
 from rhumbline.problems.tsp import TSP, TSPInstance
-from rhumbline.search.run import Task, make_task
+from rhumbline.search.task import Task, make_task
 
 Maker = Callable[..., list[TSPInstance]]
 

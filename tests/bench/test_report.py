@@ -63,8 +63,17 @@ def test_numbers_of_a_csv_are_not_rounded() -> None:
 
 
 def test_times_have_their_unit() -> None:
-    """Seconds up to 100, then minutes, then hours."""
-    assert [duration(s) for s in (0.04, 99.0, 150.0, 7200.0)] == ["0.0 s", "99.0 s", "2.5 min", "2.0 h"]
+    """Milliseconds up to one second, seconds up to 100, then minutes, then hours."""
+    said = [duration(s) for s in (0.0, 0.000919, 0.04, 0.994, 0.995, 99.0, 150.0, 7200.0)]
+    assert said == ["0 ms", "0.919 ms", "40 ms", "994 ms", "1.0 s", "99.0 s", "2.5 min", "2.0 h"]
+
+
+def test_columns_that_say_nothing_are_left_out() -> None:
+    """No paper, no references and one kind of hardware: neither their columns nor, for one method, anything in bold."""
+    text = FORMATS["md"]([replace(A, reference=None, paper=None)])
+    assert "| method | budget | n | mean cost | time / instance | total |" in text
+    assert "- Hardware: a CPU, 2 threads." in text
+    assert "**" not in text
 
 
 def test_order_of_lines_within_a_row_does_not_matter() -> None:

@@ -11,6 +11,7 @@ import pytest
 
 from rhumbline.baselines import methods as baselines
 from rhumbline.bench import machine, reference
+from rhumbline.bench.reference_file import read_references
 from rhumbline.bench.results import read_results
 from rhumbline.bench.run import Standing
 from rhumbline.cli.benching import progress_text
@@ -139,22 +140,49 @@ def test_a_missing_solver_is_exit_4(rhumb: Run, suite: Path, monkeypatch: pytest
 def test_references_are_made_and_gone_on_with(
     rhumb: Run, suite: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The solver of the problem prices what the file lacks; a file of another maker is left alone."""
+    """The solver of the problem prices what the file lacks; what is there stays, and gaps are to both."""
     monkeypatch.setitem(reference.REFEREES, "tsp", reference.Referee("nearest"))
-    assert "six.npz: was made by me" in rhumb("bench", "reference", suite).stderr
-    (tmp_path / "six.npz").unlink()
-    assert rhumb("bench", "reference", suite, "--limit", 2).stdout == f"{tmp_path / 'six.npz'}\n"
-    with np.load(tmp_path / "six.npz") as stored:
-        first, made_by = stored["cost"], str(stored["made_by"])
+    np.savez(tmp_path / "six.npz", cost=np.array([0.5]), made_by="me")
+    done = rhumb("bench", "reference", suite, "--limit", 2, "--machine", "a desk")
+    assert (done.exit_code, done.stdout) == (0, f"{tmp_path / 'six.npz'}\n")
     assert rhumb("bench", suite, "--device", "cpu").exit_code == 3
-    assert rhumb("bench", "reference", suite).exit_code == 0
-    with np.load(tmp_path / "six.npz") as stored:
-        assert stored["cost"][:2].tolist() == first.tolist()
-        assert len(stored["cost"]) == 3
-    assert made_by.startswith("nearest neighbour + 2-opt")
+    assert rhumb("bench", "reference", suite, "--workers", 2).exit_code == 0
+    stored = read_references(tmp_path / "six.npz")
+    assert (stored.cost[0], stored.made_by[0], len(stored.cost)) == (0.5, "me", 3)
+    assert [x.startswith("nearest neighbour + 2-opt") for x in stored.made_by] == [False, True, True]
+    assert stored.made_on[1].endswith(", a desk, 1 process")
+    assert stored.made_on[2].endswith(", 2 processes")
     assert rhumb("bench", suite, "--device", "cpu", "--only", "nearest", "--quiet").exit_code == 0
-    gaps = [json.loads(x) for x in (tmp_path / "results/small.jsonl").read_text().splitlines()]
-    assert all(x["cost"] == x["reference"] for x in gaps)
+    lines = [json.loads(x) for x in (tmp_path / "results/small.jsonl").read_text().splitlines()]
+    assert [x["cost"] == x["reference"] for x in lines] == [False, True, True]
+    assert lines[0]["referee"].startswith("me (1); nearest neighbour")
+
+
+def test_references_stop_in_time_and_say_so(rhumb: Run, suite: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Without any minutes nothing is solved; the command that goes on is the same."""
+    monkeypatch.setitem(reference.REFEREES, "tsp", reference.Referee("nearest"))
+    Path("six.npz").unlink()
+    done = rhumb("bench", "reference", suite, "--minutes", 0)
+    assert (done.exit_code, Path("six.npz").exists()) == (0, False)
+    assert "six.npz: has 0 of 3; the same command goes on from there" in done.stderr
+
+
+def test_references_made_elsewhere_are_taken_over(rhumb: Run, suite: Path, tmp_path: Path) -> None:
+    """The better of both, each with its maker; no minutes, so nothing is solved; another place is no folder."""
+    (tmp_path / "node").mkdir()
+    np.savez(tmp_path / "node" / "six.npz", cost=np.array([2.0, 0.5]), made_by="them", made_on="a node")
+    assert rhumb("bench", "reference", suite, "--from", tmp_path / "node", "--minutes", 0).exit_code == 0
+    stored = read_references(tmp_path / "six.npz")
+    assert (stored.cost.tolist(), stored.made_by.tolist()) == ([1.0, 0.5, 1.0], ["me", "them", "me"])
+    done = rhumb("bench", "reference", suite, "--from", tmp_path / "nowhere")
+    assert (done.exit_code, "is no folder" in done.stderr) == (3, True)
+
+
+def test_options_of_references_are_refused_for_suites(rhumb: Run, suite: Path) -> None:
+    """They would change nothing there."""
+    done = rhumb("bench", suite, "--workers", 2)
+    assert done.exit_code == 2
+    assert "is for `rhumb bench reference`" in done.stderr
 
 
 def test_progress_tells_the_time_left() -> None:

@@ -6,11 +6,11 @@ import pty
 import signal
 import subprocess
 import sys
-import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 
 from rhumbline import __version__
@@ -22,20 +22,30 @@ Start = Callable[..., subprocess.Popen[str]]
 PATIENCE = 60  # seconds; busy machines
 
 
-def begun(process: subprocess.Popen[str]) -> str:
-    """Wait for the line before the search, and then until tours have been found."""
+def seen(process: subprocess.Popen[str], wanted: Callable[[str], bool]) -> str:
+    """The first line on stderr that is wanted; all before it are read."""
     assert process.stderr
     line = process.stderr.readline()
-    time.sleep(1.0)
+    while line and not wanted(line):
+        line = process.stderr.readline()
+    assert line, "it ended before"
     return line
+
+
+TRACE = ("--trace", "/dev/stderr")  # lines of progress
+
+
+def optimal(line: str) -> bool:
+    """Whether a line of progress is of the best tour of the square, after which there is no other."""
+    return line.startswith("{") and json.loads(line)["cost"] == 40
 
 
 def test_ctrl_c_ends_the_search_and_keeps_its_tour(start: Start, policy: Path, square: Path, tmp_path: Path) -> None:
     """SIGINT: exit 130, the tour verified, written and printed, no traceback."""
-    process = start(
-        "solve", square, "--policy", policy, "--seconds", 300, "--device", "cpu", "--json", "--output", "out"
-    )
-    assert begun(process).startswith("square  tsp, 4 cities")
+    budget = ("--policy", policy, "--seconds", 300, "--device", "cpu")
+    process = start("solve", square, *budget, *TRACE, "--json", "--output", "out")
+    seen(process, lambda line: line.startswith("square  tsp, 4 cities"))
+    seen(process, optimal)
     process.send_signal(signal.SIGINT)
     stdout, stderr = process.communicate(timeout=PATIENCE)
     assert (process.returncode, stderr) == (130, "interrupted; these plans are the best found so far\n")
@@ -46,12 +56,39 @@ def test_ctrl_c_ends_the_search_and_keeps_its_tour(start: Start, policy: Path, s
 
 def test_a_signal_leaves_later_groups_out(start: Start, policy: Path, square: Path, tsp: Callable[..., Path]) -> None:
     """SIGTERM is like Ctrl-C, and what was not reached is counted."""
-    process = start("solve", square, tsp("b", 9), "--policy", policy, "--seconds", 300, "--device", "cpu")
-    begun(process)
+    process = start("solve", square, tsp("b", 9), "--policy", policy, "--seconds", 300, "--device", "cpu", *TRACE)
+    seen(process, optimal)
     process.send_signal(signal.SIGTERM)
     stdout, stderr = process.communicate(timeout=PATIENCE)
     assert (process.returncode, stderr) == (130, "interrupted; 1 of 2 instances were not reached\n")
     assert [line.split()[0] for line in stdout.splitlines()] == ["square"]
+
+
+@pytest.fixture
+def shop(tmp_path: Path) -> Path:
+    """Twenty jobs on fifteen machines: nobody proves an optimum of that in a test."""
+    rng = np.random.default_rng(0)
+    rows = [" ".join(f"{m} {rng.integers(1, 100)}" for m in rng.permutation(15)) for _ in range(20)]
+    path = tmp_path / "shop.jsp"
+    path.write_text("\n".join(["20 15", *rows, ""]))
+    return path
+
+
+@pytest.mark.parametrize("solver", ["cpsat", "pyvrp"])
+def test_ctrl_c_keeps_what_a_solver_has_found(
+    start: Start, solver: str, policy: Path, shop: Path, tsp: Callable[..., Path]
+) -> None:
+    """SIGINT after an improvement by the solver: exit 130, and nothing worse than that is printed, as the solver's."""
+    words = (shop,) if solver == "cpsat" else (tsp("a", 60), "--policy", policy)
+    budget = ("--search", "greedy", "--seconds", 600, "--device", "cpu")
+    process = start("solve", *words, *budget, "--then", solver, *TRACE, "--json", "--quiet")
+    traced = json.loads(seen(process, lambda line: json.loads(line)["phase"] == solver))
+    process.send_signal(signal.SIGINT)
+    stdout, stderr = process.communicate(timeout=PATIENCE)
+    found = json.loads(stdout)
+    assert (process.returncode, "Traceback" in stderr) == (130, False)
+    assert found["cost"] <= traced["cost"] < found["then"]["before"]
+    assert (found["phase"], found["verified"], found["then"]["after"]) == (solver, True, found["cost"])
 
 
 def test_a_closed_pipe_ends_quietly(start: Start, policy: Path, tsp: Callable[..., Path]) -> None:

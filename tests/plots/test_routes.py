@@ -1,11 +1,13 @@
 """Pictures of vehicle routes, read back from the axes."""
 
+from colorsys import rgb_to_hls
 from pathlib import Path
 
 import numpy as np
+import pytest
 
 from rhumbline.plots import save_plan
-from rhumbline.plots.routes import draw_routes
+from rhumbline.plots.routes import colours, draw_routes
 from rhumbline.problems.cvrp import CVRPInstance, Routes
 
 XY = np.array([[0.0, 0.0], [3.0, 0.0], [3.0, 4.0], [-3.0, 0.0]])
@@ -24,6 +26,18 @@ def test_opposite_routes_have_other_colours_and_one_route_has_one() -> None:
     legs, path, other, _ = (line.get_color() for line in draw_routes(INSTANCE, PLAN).lines)
     assert legs == path
     assert legs != other
+
+
+@pytest.mark.parametrize("count", range(2, 41))
+def test_neighbours_around_the_depot_have_hues_far_apart(count: int) -> None:
+    """A sixth of the circle of hues at least, also between the last and the first; and no hue comes twice."""
+    angle = np.random.default_rng(count).permutation(count) * 2 * np.pi / count
+    xy = np.stack([np.append(0.0, np.cos(angle)), np.append(0.0, np.sin(angle))], 1)
+    hues = [rgb_to_hls(*rgb)[0] for rgb in colours(xy, Routes(tuple((c,) for c in range(1, count + 1))))]
+    around = np.array([hues[place] for place in np.argsort(np.mod(angle + np.pi, 2 * np.pi))])
+    away = np.abs(around - np.roll(around, 1))
+    assert np.minimum(away, 1 - away).min() > 1 / 6 - 1e-6
+    assert len({round(hue, 6) % 1 for hue in hues}) == count
 
 
 def test_the_caption_counts_vehicles() -> None:

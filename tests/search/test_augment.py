@@ -7,6 +7,7 @@ import pytest
 import torch
 
 from rhumbline import api
+from rhumbline.decoding import Rollouts
 from rhumbline.errors import InputError
 from rhumbline.kernels import local
 from rhumbline.policies.attention import Architecture
@@ -16,8 +17,9 @@ from rhumbline.problems.symmetry import augmented, symmetries
 from rhumbline.problems.tsp import TSP, Tour, TSPInstance
 from rhumbline.search import STRATEGIES
 from rhumbline.search.population import Population
-from rhumbline.search.run import Budget, Rollouts, make_task, search
+from rhumbline.search.run import Budget, search
 from rhumbline.search.simple import Greedy, Uniform
+from rhumbline.search.task import make_task
 
 
 def test_they_come_in_the_usual_order() -> None:

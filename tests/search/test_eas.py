@@ -16,8 +16,10 @@ from rhumbline.search import eas
 from rhumbline.search.cmaes import CMAES
 from rhumbline.search.eas import EASEmb, EASLay, advantages
 from rhumbline.search.hybrid import CMAESEAS, Phases, best_latents
-from rhumbline.search.run import Budget, engine_for, make_task, search
+from rhumbline.search.run import Budget, search
 from rhumbline.search.simple import Sampling
+from rhumbline.search.strategy import engine_for
+from rhumbline.search.task import make_task
 
 
 @pytest.mark.parametrize("strategy", [EASEmb(rate=0.05), EASLay(rate=0.003)], ids=["emb", "lay"])

@@ -17,9 +17,12 @@ from rhumbline.problems.cvrp import CVRPInstance, Routes, from_arrays
 from rhumbline.problems.tsp import TSP, Tour, TSPInstance
 from rhumbline.search import finish as finishing
 from rhumbline.search import run
+from rhumbline.search import task as tasks
 from rhumbline.search.finish import Finish, complete
-from rhumbline.search.run import Budget, Change, make_task
+from rhumbline.search.run import Budget
 from rhumbline.search.simple import Greedy, Sampling
+from rhumbline.search.solution import Change, incumbent
+from rhumbline.search.task import make_task
 
 ROUNDED = TSPInstance("rounded", "EUC_2D", xy=np.random.default_rng(4).random((30, 2)) * 1000)
 
@@ -85,7 +88,7 @@ class Clock:
     """A clock that moves when something is rolled out or polished."""
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch, rollout: float, polish: float):
-        self.now, self.polished, trying, polisher = 0.0, [], run.Task._try, finishing.craft_of("tsp", "").polisher
+        self.now, self.polished, trying, polisher = 0.0, [], tasks.Task._try, finishing.craft_of("tsp", "").polisher
 
         def slow_try(task, *arguments, **options):
             self.now += rollout
@@ -103,8 +106,9 @@ class Clock:
 
         clock = SimpleNamespace(monotonic=lambda: self.now)
         monkeypatch.setattr(run, "time", clock)
+        monkeypatch.setattr(tasks, "time", clock)
         monkeypatch.setattr(finishing, "time", clock)
-        monkeypatch.setattr(run.Task, "_try", slow_try)
+        monkeypatch.setattr(tasks.Task, "_try", slow_try)
         slow = finishing.replace(finishing.craft_of("tsp", ""), polisher=slow_polisher)
         monkeypatch.setattr(finishing, "craft_of", lambda *_: slow)
 
@@ -112,7 +116,7 @@ class Clock:
 def test_polish_stops_at_the_deadline(policy, make_instances, monkeypatch) -> None:
     """The search leaves half a second of ten; polishing starts no plan after the end, best plans of all come first."""
     clock = Clock(monkeypatch, rollout=1.0, polish=0.15)
-    monkeypatch.setitem(run.PIECE, "cpu", 1)
+    monkeypatch.setitem(tasks.PIECE, "cpu", 1)
     instances = make_instances(2, 8)
     solutions, _ = done(policy, instances, Finish(polish=True), budget=Budget(seconds=9.6))
     assert solutions[0].attempts == 10  # the piece that begins at 9.0 is the last before 9.1
@@ -145,6 +149,22 @@ def test_interrupted_polish_keeps_the_plans(policy, make_instances, monkeypatch)
     solutions, stopped = done(policy, make_instances(2, 8), Finish(polish=True))
     assert stopped
     assert [s.phase for s in solutions] == ["search", "search"]
+
+
+def test_an_interruption_at_the_very_end_loses_no_phase(policy, make_instances, monkeypatch) -> None:
+    """Ctrl-C while results are put together: they are put together once more, polish included."""
+    real, calls = finishing.Work.result, []
+
+    def result(work, standing):
+        calls.append(standing)
+        if len(calls) == 1:
+            raise KeyboardInterrupt
+        return real(work, standing)
+
+    monkeypatch.setattr(finishing.Work, "result", result)
+    solutions, stopped = done(policy, make_instances(2, 30), Finish(polish=True))
+    assert stopped
+    assert [s.phase for s in solutions] == ["polish", "polish"]
 
 
 # --- different plans
@@ -218,13 +238,13 @@ def test_equal_up_to_rounding_is_not_better(policy, make_instances, monkeypatch)
     """Costs on the device are rounded; a plan that is worse by less than that does not replace the given one."""
     (instance,) = make_instances(1, 8)
     plan = optimal(instance)
-    real = run.rollout
+    real = tasks.rollout
 
     def flattered(*arguments, **options):
         rolled = real(*arguments, **options)
-        return run.Rollouts(rolled.cost * 0.0, rolled.actions)
+        return tasks.Rollouts(rolled.cost * 0.0, rolled.actions)
 
-    monkeypatch.setattr(run, "rollout", flattered)
+    monkeypatch.setattr(tasks, "rollout", flattered)
     (solution,) = solve(instance, policy=policy, strategy=Sampling(population=1), attempts=1, warm_start=plan)
     assert solution.cost == plan.cost(instance)
 
@@ -271,7 +291,7 @@ def test_interruption_before_the_first_attempt_returns_the_warm_start(policy, mo
     def never(*_, **__):
         raise KeyboardInterrupt
 
-    monkeypatch.setattr(run.Task, "_try", never)
+    monkeypatch.setattr(tasks.Task, "_try", never)
     plan = optimal(ROUNDED)
     (solution,) = solve(ROUNDED, policy=policy, attempts=4, warm_start=plan)
     assert (solution.plan, solution.attempts) == (plan, 0)
@@ -285,9 +305,10 @@ def solver(monkeypatch: pytest.MonkeyPatch):
     """A solver that does what its `work` says, and notes how it was called."""
     fake = SimpleNamespace(calls=[], work=lambda instance, plans: optimal(instance))
 
-    def improve(name, instance, plans, seconds, seed):
+    def improve(name, instance, plans, seconds, seed, found):
         fake.calls.append((name, instance.name, plans, seconds, seed))
-        return fake.work(instance, plans)
+        if (plan := fake.work(instance, plans)) is not None:
+            found(plan)
 
     monkeypatch.setattr(baselines, "improve", improve)
     monkeypatch.setattr(baselines, "find_spec", lambda name: True)
@@ -311,7 +332,7 @@ def test_a_solver_carries_on(policy, solver) -> None:
 def test_the_search_gets_half(policy, make_instances, solver, monkeypatch) -> None:
     """Of ten seconds the search has five, and two instances share the rest."""
     Clock(monkeypatch, rollout=1.0, polish=0.0)
-    monkeypatch.setitem(run.PIECE, "cpu", 1)
+    monkeypatch.setitem(tasks.PIECE, "cpu", 1)
     solutions, _ = done(policy, make_instances(2, 8), Finish(then="lkh"), budget=Budget(seconds=10.0))
     assert solutions[0].attempts == 5
     assert [call[3] for call in solver.calls] == [2.5, 5.0]  # the clock stands still in the fake solver
@@ -415,9 +436,9 @@ def test_fleet_limits(monkeypatch) -> None:
     instance = CVRPInstance("fleet", "EXACT_2D", (0, 1, 1, 1), 3, xy=xy, vehicles=1)
     warm = Routes(((1, 2, 3),))
     found = Routes(((1,), (2, 3)))
-    best, unmet = run.incumbent(instance, found, warm, attempts=7)
+    best, unmet = incumbent(instance, found, warm, attempts=7)
     assert (best.plan, best.phase, unmet) == (warm, "warm start", None)
-    best, unmet = run.incumbent(instance, found, None, attempts=7)
+    best, unmet = incumbent(instance, found, None, attempts=7)
     assert best.plan == found
     assert unmet is not None
     assert "2 vehicles" in unmet

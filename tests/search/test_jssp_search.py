@@ -14,8 +14,9 @@ from rhumbline.problems.jssp import JSSP
 from rhumbline.problems.schedule import JSSPInstance, from_arrays
 from rhumbline.problems.tsp import from_array
 from rhumbline.search import STRATEGIES
-from rhumbline.search.run import Budget, make_task, search
+from rhumbline.search.run import Budget, search
 from rhumbline.search.sgbs import SGBS
+from rhumbline.search.task import make_task
 
 ADAPTING = {name for name in STRATEGIES if "eas" in name}  # they change tables that only routing policies have
 SERVED = sorted(set(STRATEGIES) - ADAPTING - {"population"})

@@ -8,10 +8,12 @@ import torch
 from rhumbline.decoding import complete, next_logits, rollout
 from rhumbline.errors import InputError, MissingExtra
 from rhumbline.problems.tsp import TSP, Tour
-from rhumbline.search import run
-from rhumbline.search.run import Budget, engine_for, make_task, search
+from rhumbline.search import task as tasks
+from rhumbline.search.run import Budget, search
 from rhumbline.search.sgbs import SGBS, SGBSEAS, Beam, survivors
 from rhumbline.search.simple import Greedy
+from rhumbline.search.strategy import engine_for
+from rhumbline.search.task import make_task
 
 
 def test_a_greedy_tour_goes_on_as_it_was(policy, make_batch) -> None:
@@ -46,13 +48,13 @@ def test_a_wide_beam_is_exhaustive(policy, make_instances) -> None:
 
 def test_completions_are_counted_one_by_one(policy, make_instances, monkeypatch) -> None:
     """Six cities, two nodes, two other actions each: 6 greedy, then 4, 4, 4 and 2 completions; 20 are 4 attempts."""
-    made, real = [], run.complete
+    made, real = [], tasks.complete
 
     def counting(problem, policy, batch, latents, given, memory):
         made.append(given.shape[1])
         return real(problem, policy, batch, latents, given, memory)
 
-    monkeypatch.setattr(run, "complete", counting)
+    monkeypatch.setattr(tasks, "complete", counting)
     task, strategy = make_task(TSP(), policy, make_instances(1, 6)), SGBS(width=2, branch=3)
     task.ledger.limit = 100
     state, _, _ = strategy.step(task, strategy.init(task))

@@ -13,13 +13,16 @@ from rhumbline.errors import Infeasible, InputError
 from rhumbline.policies.tsp import TSPPolicy
 from rhumbline.problems.tsp import TSP, Tour, TSPInstance
 from rhumbline.search import STRATEGIES, cma, run
+from rhumbline.search import task as tasks
 from rhumbline.search.cmaes import CMAES
 from rhumbline.search.eas import EASEmb, EASLay
 from rhumbline.search.hybrid import CMAESEAS
 from rhumbline.search.population import Population
-from rhumbline.search.run import Budget, Solution, make_task, search, stream
+from rhumbline.search.run import Budget, search, stream
 from rhumbline.search.sgbs import SGBS, SGBSEAS
 from rhumbline.search.simple import Fixed, Greedy, Sampling, Uniform
+from rhumbline.search.solution import Solution
+from rhumbline.search.task import make_task
 
 REPEATING = sorted(set(STRATEGIES) - {"greedy"})
 SEEDED = sorted(set(REPEATING) - {"sgbs"})  # what follows the likeliest actions needs no noise
@@ -46,7 +49,7 @@ def seeded(request: pytest.FixtureRequest) -> Any:
 def counted(monkeypatch: pytest.MonkeyPatch) -> list[int]:
     """How many trajectories each call of the engine made, over all rows."""
     seen: list[int] = []
-    rollout, complete = run.rollout, run.complete
+    rollout, complete = tasks.rollout, tasks.complete
 
     def counting(problem, policy, batch, latents, starts, **options):
         seen.append(latents.shape[1] * starts.numel())
@@ -56,8 +59,8 @@ def counted(monkeypatch: pytest.MonkeyPatch) -> list[int]:
         seen.append(given.shape[0] * given.shape[1])
         return complete(problem, policy, batch, latents, given, memory)
 
-    monkeypatch.setattr(run, "rollout", counting)
-    monkeypatch.setattr(run, "complete", completing)
+    monkeypatch.setattr(tasks, "rollout", counting)
+    monkeypatch.setattr(tasks, "complete", completing)
     return seen
 
 
@@ -78,7 +81,7 @@ def trace_of(
 
 
 def one_latent_per_piece(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setitem(run.PIECE, "cpu", 1)
+    monkeypatch.setitem(tasks.PIECE, "cpu", 1)
 
 
 # --- budgets
@@ -228,9 +231,10 @@ class Clock:
 
             return piece
 
-        monkeypatch.setattr(run, "time", SimpleNamespace(monotonic=lambda: self.now))
-        monkeypatch.setattr(run.Task, "_try", slow(run.Task._try))
-        monkeypatch.setattr(run, "complete", slow(run.complete))
+        for module in (run, tasks):
+            monkeypatch.setattr(module, "time", SimpleNamespace(monotonic=lambda: self.now))
+        monkeypatch.setattr(tasks.Task, "_try", slow(tasks.Task._try))
+        monkeypatch.setattr(tasks, "complete", slow(tasks.complete))
 
 
 def test_search_stops_within_one_piece_of_its_time(repeating, policy, make_instances, monkeypatch) -> None:
@@ -280,8 +284,8 @@ def test_interruption_keeps_what_was_found(repeating, policy, make_instances, mo
 
         return piece
 
-    monkeypatch.setattr(run.Task, "_try", third_time(run.Task._try))
-    monkeypatch.setattr(run, "complete", third_time(run.complete))
+    monkeypatch.setattr(tasks.Task, "_try", third_time(tasks.Task._try))
+    monkeypatch.setattr(tasks, "complete", third_time(tasks.complete))
     instances = make_instances(2, 6)
     solutions, interrupted = search(repeating, make_task(TSP(), suited(repeating, policy), instances), Budget(100))
     assert interrupted
@@ -297,7 +301,7 @@ def test_interruption_before_anything_was_found(policy, make_instances, monkeypa
     def never(task, latents, temperature):  # nothing is changed, so nothing more is passed
         raise KeyboardInterrupt
 
-    monkeypatch.setattr(run.Task, "_try", never)
+    monkeypatch.setattr(tasks.Task, "_try", never)
     assert search(Sampling(), make_task(TSP(), policy, make_instances(2, 6)), Budget(9)) == ([], True)
 
 
@@ -314,14 +318,14 @@ def test_watching_sees_every_step(policy, make_instances) -> None:
 
 def test_a_broken_incumbent_is_never_returned(policy, make_instances, monkeypatch) -> None:
     """Whatever an engine delivers, a plan that breaks the rules is an error and not a solution."""
-    real = run.rollout
+    real = tasks.rollout
 
     def broken(*arguments, **options):
         rolled = real(*arguments, **options)
         rolled.actions[..., 0] = rolled.actions[..., 1]
         return rolled
 
-    monkeypatch.setattr(run, "rollout", broken)
+    monkeypatch.setattr(tasks, "rollout", broken)
     with pytest.raises(Infeasible, match="random-0: the tour visits city"):
         search(Sampling(), make_task(TSP(), policy, make_instances(1, 6)), Budget(3))
 
@@ -381,7 +385,7 @@ def test_search_moves_towards_cheap_latents(policy, make_instances) -> None:
     """When the cost is the distance to a hidden latent, the means of all components come near it."""
     task = make_task(TSP(), policy, make_instances(2, 5))
     goal = torch.tensor([0.3, -0.6, 0.1, 0.8])
-    task.rollout = lambda z, t: run.Rollouts((z - goal).norm(dim=-1)[..., None], torch.zeros(2, 16, 1, 5).long())
+    task.rollout = lambda z, t: tasks.Rollouts((z - goal).norm(dim=-1)[..., None], torch.zeros(2, 16, 1, 5).long())
     uniforms = iter(torch.rand(240, 2, 16, 4, 2, generator=torch.Generator().manual_seed(0)))
     task.uniforms = lambda count: next(uniforms)
     strategy = CMAES()

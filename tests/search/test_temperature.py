@@ -3,9 +3,11 @@
 import numpy as np
 import pytest
 
+from rhumbline.decoding import Rollouts
 from rhumbline.problems.tsp import TSP, TSPInstance
 from rhumbline.search.cmaes import CMAES
-from rhumbline.search.run import Rollouts, Task, make_task, usual_temperature
+from rhumbline.search.strategy import usual_temperature
+from rhumbline.search.task import Task, make_task
 
 
 def task_of(policy, size: int) -> Task:

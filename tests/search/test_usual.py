@@ -12,8 +12,8 @@ from rhumbline.policies.tsp import TSPPolicy
 from rhumbline.problems import PROBLEMS
 from rhumbline.problems.schedule import from_arrays
 from rhumbline.search import usual
-from rhumbline.search.run import make_task
 from rhumbline.search.simple import Sampling
+from rhumbline.search.task import make_task
 
 SMALL = Architecture(width=16, heads=2, layers=1, hidden=16, latent=0)
 

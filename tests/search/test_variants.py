@@ -12,9 +12,10 @@ from rhumbline.search.cmaes import CMAES
 from rhumbline.search.eas import EASEmb, EASLay
 from rhumbline.search.hybrid import CMAESEAS
 from rhumbline.search.population import Population, best_pairs
-from rhumbline.search.run import Budget, make_task, search
+from rhumbline.search.run import Budget, search
 from rhumbline.search.sgbs import SGBS, SGBSEAS
 from rhumbline.search.simple import Fixed, Uniform
+from rhumbline.search.task import make_task
 
 
 def rolled_at(cost: list) -> Rollouts:

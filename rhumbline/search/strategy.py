@@ -1,0 +1,74 @@
+"""What a strategy is, and the checks and defaults that strategies share."""
+
+from typing import Any, Protocol, TypeVar, runtime_checkable
+
+from jaxtyping import Float
+from torch import Tensor
+
+from rhumbline import kernels
+from rhumbline.decoding import Engine, Rollouts
+from rhumbline.errors import InputError
+from rhumbline.policies import Members
+from rhumbline.search.task import Task
+
+X = TypeVar("X")
+
+
+@runtime_checkable
+class Strategy(Protocol[X]):
+    """A way to search: a frozen dataclass of settings. `init` makes its state, `step` tries some latents.
+
+    A strategy that no kernel can serve has a class variable `plain` with the reason.
+    """
+
+    def init(self, task: Task) -> X:
+        """The state before the first step."""
+        ...
+
+    def step(self, task: Task, state: X) -> tuple[X | None, Float[Tensor, "B K Z"], Rollouts]:
+        """Try something by `task.rollout`, `each_copy` or `complete`, the only ways to spend. None ends the search."""
+        ...
+
+
+def engine_for(strategy: Any, engine: Engine) -> Engine:
+    """The engine a strategy can run on: plain torch for one that says in `plain` why; an error if fused is a must."""
+    reason: str = getattr(strategy, "plain", "")
+    return kernels.settled(engine, reason) if reason else engine
+
+
+def box_size(task: Task) -> int:
+    """Dimensions of the latent space; raises where there is none to search."""
+    space = task.policy.space
+    if isinstance(space, Members):
+        raise InputError("this policy is a population, without a latent space; use --search population")
+    if not space.size:
+        raise InputError("this policy has no latent space to search; use --search sampling or greedy")
+    return space.size
+
+
+def one_decoder(task: Task) -> None:
+    """Refuse populations, for strategies that follow or change a single decoder."""
+    if isinstance(task.policy.space, Members):
+        raise InputError("this policy is a population, and this search is for one decoder; use --search population")
+
+
+def check_settings(population: int, temperature: float | None) -> None:
+    """Refuse settings that no strategy can work with."""
+    if population < 1:
+        raise InputError(f"population must be at least 1, not {population}")
+    if temperature is not None and not 0.0 <= temperature < float("inf"):
+        raise InputError(f"temperature must be 0 (greedy) or more, not {temperature}")
+
+
+def usual_temperature(task: Task) -> float:
+    """1 up to 100 nodes, 0.3 up to 150, 0.1 beyond: near the best of 0, 0.1, 0.3, 0.6 and 1 on validation instances.
+
+    The longer a tour, the more decisions noise can spoil (the paper: 1 at 100 cities, 0.1 beyond; docs/training.md).
+    """
+    nodes = task.problem.width(task.batch)
+    return 1.0 if nodes <= 101 else 0.3 if nodes <= 151 else 0.1  # a depot does not count
+
+
+def chosen_temperature(task: Task, wanted: float | None) -> float:
+    """The temperature a user wants, or the usual one."""
+    return usual_temperature(task) if wanted is None else wanted

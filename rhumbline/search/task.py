@@ -1,0 +1,311 @@
+"""What a strategy works on: instances of one shape, and the only ways to spend a budget on them."""
+
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from functools import partial
+from typing import Any
+
+import torch
+from jaxtyping import Float, Int
+from torch import Tensor
+
+from rhumbline import kernels, noise
+from rhumbline.decoding import Engine, Rollouts, complete, log_prob, rollout
+from rhumbline.policies import Policy
+from rhumbline.problems import Plan, Problem
+from rhumbline.problems.symmetry import augmented
+from rhumbline.search.crafts import craft_of, padded
+from rhumbline.search.pool import Pool
+
+# Numbers of a rollout x its steps, for all rollouts between two looks at the clock: about half a second of torch on
+# two cores, and a quarter of a second of the fused kernel.
+PIECE = {"cpu": 16_000_000, "cuda": 20_000_000_000}
+
+
+class Spent(Exception):
+    """The budget is used up; raised through a strategy's step, caught by `stream`."""
+
+
+@dataclass
+class Ledger:
+    """What has been spent and found. Only `Task.rollout` and `stream` write here."""
+
+    attempts: int = 0
+    limit: int | None = None
+    deadline: float | None = None
+    best: Tensor | None = None  # [B]
+    actions: Tensor | None = None  # [B, T]
+    pool: Pool | None = None  # of the best different plans, if they are wanted
+    warm: Sequence[Plan | None] = ()  # plans to start from, one for each instance or None
+
+    def room(self, wanted: int) -> int:
+        """How many of the wanted attempts the budget still allows; raises `Spent` if none."""
+        late = self.deadline is not None and self.attempts > 0 and time.monotonic() >= self.deadline
+        left = wanted if self.limit is None else min(wanted, self.limit - self.attempts)
+        if late or left <= 0:
+            raise Spent
+        return left
+
+    def enter(self, rolled: Rollouts, attempts: int) -> None:
+        """Count attempts and keep the cheapest solution of each instance."""
+        cost, where = rolled.cost.flatten(1).min(1)
+        rows = torch.arange(len(cost), device=cost.device)
+        actions = rolled.actions.flatten(1, 2)[rows, where]
+        if self.best is None or self.actions is None:
+            self.best, self.actions = cost, actions
+        better = cost < self.best
+        self.best = torch.where(better, cost, self.best)
+        self.actions = torch.where(better[:, None], actions, self.actions)
+        if self.pool:
+            self.pool.enter(rolled)
+        self.attempts += attempts
+
+
+@dataclass
+class Task:
+    """Instances of one shape with everything needed to try latents on them.
+
+    With symmetric copies, the rows R of batch, memory and starts are the copies of the first instance, of the second,
+    and so on. An attempt is one trajectory per start, of any one copy.
+    """
+
+    problem: Problem[Any, Any]
+    policy: Policy[Any, Any, Any]
+    instances: Sequence[Any]
+    batch: Any
+    memory: Any
+    starts: Int[Tensor, "R S"]
+    seed: int
+    engine: Engine
+    ledger: Ledger = field(default_factory=Ledger)
+    copies: int = 1
+    began: float = 0.0
+    spare: int = 0  # trajectories of each instance that are paid for and not made
+    tried: int = 0  # latents of each instance so far: the noise goes by their numbers, whatever they cost
+
+    @property
+    def count(self) -> int:
+        """Number of instances."""
+        return len(self.starts) // self.copies
+
+    @property
+    def originals(self) -> Any:
+        """The batch of the instances as they were given: the first copy of each is itself."""
+        return self.batch if self.copies == 1 else self.batch[:: self.copies]
+
+    @property
+    def device(self) -> torch.device:
+        """Where the search runs."""
+        return self.starts.device
+
+    @property
+    def taken_engine(self) -> str:
+        """The engine that really runs."""
+        width, architecture = self.problem.width(self.batch), self.policy.architecture
+        return kernels.resolve(self.engine, self.problem.name, self.device, width, architecture)
+
+    @property
+    def spent(self) -> float:
+        """The part of the budget behind us, by attempts or by the clock, whichever is larger."""
+        ledger = self.ledger
+        tried = ledger.attempts / ledger.limit if ledger.limit else 0.0
+        waited = 0.0 if ledger.deadline is None else (time.monotonic() - self.began) / (ledger.deadline - self.began)
+        return max(tried, waited)
+
+    @property
+    def incumbents(self) -> Int[Tensor, "B T"]:
+        """The cheapest sequence of each instance so far."""
+        assert self.ledger.actions is not None, "nothing has been tried"
+        return self.ledger.actions
+
+    def forget(self) -> None:
+        """As if nothing had been tried: a search that follows sees the noise of the first."""
+        self.ledger, self.spare, self.tried = Ledger(), 0, 0
+
+    def uniforms(self, count: int) -> Float[Tensor, "B K Z 2"]:
+        """Noise for the next `count` latents of each instance; the same whatever else is in the batch."""
+        attempt = self.tried + torch.arange(count, device=self.device)
+        return noise.latents(self.seed, self.batch.key[:: self.copies], attempt, self.policy.space.size)
+
+    def spread(self, each: Tensor) -> Tensor:
+        """What is given for each instance, for each of its copies."""
+        return each.repeat_interleave(self.copies, dim=0)
+
+    def merged(self, rolled: Rollouts) -> Rollouts:
+        """The cheapest copy of each (instance, latent, start)."""
+        if self.copies == 1:
+            return rolled
+        cost, best = rolled.cost.unflatten(0, (self.count, self.copies)).min(1)
+        actions = rolled.actions.unflatten(0, (self.count, self.copies))
+        where = best[:, None, ..., None].expand(-1, -1, -1, -1, actions.shape[-1])
+        return Rollouts(cost, actions.gather(1, where)[:, 0])
+
+    def rollout(
+        self, latents: Float[Tensor, "B K Z"], temperature: float, starts: Int[Tensor, "B *K C"] | None = None
+    ) -> Rollouts:
+        """Each latent on each instance, on all copies: what is returned is the best copy of each start.
+
+        `starts` takes the place of the usual ones: the same for all latents, or [B, K, C] with each latent's own.
+        """
+        own = {} if starts is None else {"starts": self.spread(starts)}
+        return self.merged(self.each_copy(self.spread(latents), temperature, **own))
+
+    def each_copy(
+        self, latents: Float[Tensor, "R K Z"], temperature: float, *, memory: Any = None,
+        starts: Int[Tensor, "R *K C"] | None = None,
+    ) -> Rollouts:  # fmt: skip
+        """The same with every copy apart and, if wanted, other tables. Cannot be overspent: raises `Spent` instead."""
+        each = (self.starts if starts is None else starts).shape[-1]
+        most = self._most(len(latents) * each)
+        parts = list[Rollouts]()
+        for at in range(0, latents.shape[1], most):
+            some = slice(at, min(at + most, latents.shape[1]))
+            parts.append(self._piece(latents[:, some], temperature, each, Changes(memory, of_latents(starts, some))))
+        return Rollouts(torch.cat([p.cost for p in parts], 1), torch.cat([p.actions for p in parts], 1))
+
+    def complete(
+        self, latents: Float[Tensor, "R 1 Z"], given: Int[Tensor, "R C L"], memory: Any = None
+    ) -> tuple[Float[Tensor, "R C"], Int[Tensor, "R C T"]]:
+        """Beginnings carried on greedily. Each counts as one trajectory, however much of it was given."""
+        memory, carry_on = self.memory if memory is None else memory, partial(complete, self.problem, self.policy)
+        parts = list[Rollouts]()
+        for some in given.split(self._most(len(given)), dim=1):
+            made = self._granted(some.shape[1], self.copies)
+            if made:
+                parts.append(carry_on(self.batch, latents, some[:, :made], memory))
+                self._enter(parts[-1], made * self.copies)
+            if made < some.shape[1]:
+                rows, copies = self._last_copies(1)
+                last = some[rows, made : made + 1]
+                self._enter(carry_on(self.batch[rows], latents[rows], last, memory[rows]), copies)
+                raise Spent
+        return torch.cat([p.cost[:, 0] for p in parts], 1), torch.cat([p.actions[:, 0] for p in parts], 1)
+
+    def score(
+        self, rows: slice, latents: Float[Tensor, "R K Z"], actions: Int[Tensor, "R V T"], memory: Any
+    ) -> Float[Tensor, "R V"]:
+        """Log-probabilities of sequences for some rows, with gradients; it makes no solutions and costs no attempts."""
+        engine = self.engine if self.device.type == "cuda" else "torch"  # the CPU's kernels are for rollouts only
+        return log_prob(self.problem, self.policy, self.batch[rows], latents, actions, memory=memory, engine=engine)
+
+    def _most(self, rollouts: int) -> int:
+        """How many times so many rollouts may be made between two looks at the clock; at least once."""
+        steps = self.problem.horizon(self.batch)
+        work = rollouts * steps * self.policy.footprint(self.problem.width(self.batch), steps)
+        return max(1, PIECE[self.device.type] // work)
+
+    def _granted(self, wanted: int, size: int) -> int:
+        """How many of `wanted` things, of `size` trajectories per instance each, the budget still allows."""
+        per = self.starts.shape[1]
+        short = -(-(wanted * size - self.spare) // per)
+        if short <= 0 and self.ledger.deadline is not None and time.monotonic() >= self.ledger.deadline:
+            raise Spent
+        allowed = self.ledger.room(short) if short > 0 else 0
+        return min(wanted, (self.spare + allowed * per) // size)
+
+    def _enter(self, rolled: Rollouts, trajectories: int) -> None:
+        """Keep what is good and pay, in whole attempts; what an attempt has left over is used up next."""
+        per = self.starts.shape[1]
+        attempts = max(0, -(-(trajectories - self.spare) // per))
+        self.spare += attempts * per - trajectories
+        together = rolled.map(lambda x: x.unflatten(0, (self.count, -1)).flatten(1, 2))
+        self.ledger.enter(together, attempts)
+
+    def _piece(self, latents: Float[Tensor, "R K Z"], temperature: float, each: int, changes: "Changes") -> Rollouts:
+        """Rollouts between two looks at the clock; where the budget ends, as many of them as it allows."""
+        wanted = latents.shape[1]
+        made = self._granted(wanted, each * self.copies)
+        if made:
+            rolled = self._try(latents[:, :made], temperature, *changes.part(slice(made)))
+            self._enter(rolled, made * each * self.copies)
+            self.tried += made
+            if made == wanted:
+                return rolled
+        rows, copies = self._last_copies(each)
+        last = slice(made, made + 1)
+        self._enter(self._try(latents[rows, last], temperature, *changes.part(last, rows)), copies * each)
+        raise Spent
+
+    def _last_copies(self, each: int) -> tuple[Int[Tensor, "r"], int]:
+        """Rows of the first copies, as many as the end of the budget is enough for; raises `Spent` if for none."""
+        copies = self._granted(self.copies - 1, each) if self.copies > 1 else 0
+        if not copies:
+            raise Spent
+        return torch.arange(len(self.starts), device=self.device).view(-1, self.copies)[:, :copies].flatten(), copies
+
+    def _try(self, latents: Float[Tensor, "r K Z"], temperature: float, *changed: "Changes") -> Rollouts:
+        """Rollouts of all rows or of some. Latents with starts of their own are rolled out one after the other."""
+        memory, batch, starts, number = self.memory, self.batch, self.starts, self.tried
+        for changes in changed:
+            memory = memory if changes.memory is None else changes.memory
+            starts = starts if changes.starts is None else changes.starts
+            if changes.rows is not None:
+                batch, memory, starts = batch[changes.rows], memory[changes.rows], starts[changes.rows]
+        usual: dict[str, Any] = {"seed": self.seed, "temperature": temperature, "engine": self.engine}
+        roll = partial(rollout, self.problem, self.policy, batch, memory=memory, **usual)
+        if starts.ndim == 2:
+            return roll(latents, starts, attempt=number)
+        each = range(latents.shape[1])
+        parts = [roll(latents[:, k : k + 1], starts[:, k], attempt=number + k) for k in each]
+        return Rollouts(torch.cat([p.cost for p in parts], 1), torch.cat([p.actions for p in parts], 1))
+
+
+@dataclass(frozen=True)
+class Changes:
+    """What rollouts read instead of the task's own."""
+
+    memory: Any = None
+    starts: Int[Tensor, "R *K C"] | None = None
+    rows: Int[Tensor, "r"] | None = None  # only these; memory and starts are those of all rows
+
+    def part(self, some: slice, rows: Int[Tensor, "r"] | None = None) -> "tuple[Changes] | tuple[()]":
+        """The changes for some latents and rows; nothing if nothing is changed."""
+        if self.memory is None and self.starts is None and rows is None:
+            return ()
+        return (Changes(self.memory, of_latents(self.starts, some), rows),)
+
+
+def of_latents(starts: Int[Tensor, "R *K C"] | None, some: slice) -> Int[Tensor, "R *k C"] | None:
+    """The starts of some latents, if each latent has its own."""
+    return starts[:, some] if starts is not None and starts.ndim == 3 else starts
+
+
+def make_task(
+    problem: Problem[Any, Any],
+    policy: Policy[Any, Any, Any],
+    instances: Sequence[Any],
+    *,
+    seed: int = 0,
+    device: torch.device | None = None,
+    engine: Engine = "auto",
+    augment: int = 1,
+) -> Task:
+    """A task for instances of one shape: in so many symmetric copies, moved to the device and encoded."""
+    device = device or torch.device("cpu")
+    batch = augmented(problem.collate(instances), augment).to(device)
+    kernels.resolve(engine, problem.name, device, problem.width(batch), policy.architecture)  # refuse before any work
+    policy = policy.to(device)
+    with torch.no_grad():
+        memory = policy.encode(batch)
+    return Task(problem, policy, instances, batch, memory, problem.starts(batch), seed, engine, copies=augment)
+
+
+def warm_up(task: Task, plans: Sequence[Plan | None]) -> None:
+    """Make given plans the incumbents of their instances, before anything is tried; `harvest` returns nothing worse."""
+    spell, horizon = craft_of(task.problem.name, "a warm start").spell, task.problem.horizon(task.batch)
+    pairs = list(zip(task.instances, plans, strict=True))
+    rows = [padded(spell(instance, plan) if plan else [], horizon) for instance, plan in pairs]
+    actions = torch.tensor(rows, dtype=torch.int64)
+    unknown = torch.tensor([plan is None for plan in plans], device=task.device)
+    task.ledger.warm = plans
+    cost = [plan.cost(instance) if plan else 0.0 for instance, plan in pairs]
+    best = torch.tensor(cost, dtype=torch.float64, device=task.device) / task.originals.scale
+    task.ledger.best = best.to(cost_type(task)).masked_fill(unknown, torch.inf)
+    task.ledger.actions = actions.to(task.device, torch.int16)
+
+
+def cost_type(task: Task) -> torch.dtype:
+    """The type of costs on the device: that of the file's distances where the batch has them."""
+    distance = getattr(task.batch, "distance", None)
+    return torch.float32 if distance is None else distance.dtype

@@ -1,0 +1,121 @@
+"""Reference files: of several makers, read whoever wrote them, never made worse."""
+
+from functools import partial
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from rhumbline.bench.reference import Effort, by_cpsat, fill
+from rhumbline.bench.reference_file import References, add_references, read_references
+from rhumbline.errors import InputError
+from rhumbline.problems.schedule import Schedule, from_arrays
+
+STORED = sorted((Path(__file__).parents[2] / "benchmarks" / "reference").glob("*.npz"))
+
+
+def found(costs: list[float], made_by: str, bounds: list[float] | None = None) -> References:
+    """Costs by one maker."""
+    made = References.unsolved(len(costs), made_by, "a day")
+    made.cost[:], made.bound[:] = costs, bounds or [np.nan] * len(costs)
+    return made
+
+
+def test_the_better_cost_stays_with_its_maker() -> None:
+    """Cheaper wins, the earlier of equals, a cost over none; the higher bound wins by itself."""
+    old = found([5.0, 5.0, 5.0, np.nan], "old", [1.0, 4.0, np.nan, np.nan])
+    new = found([6.0, 4.0, 5.0, 7.0, 8.0], "new", [2.0, 3.0, 5.0, np.nan, np.nan])
+    both = old.merged(new)
+    assert both.cost.tolist() == [5.0, 4.0, 5.0, 7.0, 8.0]
+    assert both.made_by.tolist() == ["old", "new", "old", "new", "new"]
+    assert both.bound[:3].tolist() == [2.0, 4.0, 5.0]
+    assert both.proven.tolist() == [False, True, True, False, False]
+    assert both.makers() == "old (2); new (3)"
+
+
+def test_a_file_keeps_its_better_costs(tmp_path: Path) -> None:
+    """Whatever is added, in whatever order, costs only fall and makers stay with them; a hole stays a hole."""
+    file = tmp_path / "deep" / "r.npz"
+    add_references(file, found([3.0, np.nan], "a"))
+    add_references(file, found([2.0, np.nan, 9.0], "the second maker"))
+    add_references(file, found([4.0], "c"))
+    stored = read_references(file)
+    assert stored.cost.tolist()[::2] == [2.0, 9.0]
+    assert stored.known.tolist() == [True, False, True]
+    assert stored.makers() == "the second maker"
+
+
+def test_one_maker_is_one_sentence(tmp_path: Path) -> None:
+    """Such a file has the form that the first scripts wrote and read: two sentences, costs, and no bounds if none."""
+    file = tmp_path / "r.npz"
+    add_references(file, found([3.0, np.nan], "a"))
+    with np.load(file) as stored:
+        assert {name: stored[name].shape for name in stored.files} == {"cost": (2,), "made_by": (), "made_on": ()}
+    add_references(file, found([np.nan, 2.0], "b", [np.nan, 1.0]))
+    with np.load(file) as stored:
+        assert stored["made_by"].tolist() == ["a", "b"]
+        assert stored["bound"].shape == (2,)
+
+
+@pytest.mark.parametrize("path", STORED, ids=lambda p: p.stem)
+def test_stored_files_stay_what_they_are(path: Path, tmp_path: Path) -> None:
+    """Reading and writing the files of the project changes nothing; adding worse costs neither."""
+    stored, copy = read_references(path), tmp_path / path.name
+    assert len(stored.makers()) > 10
+    add_references(copy, stored)
+    add_references(copy, found((stored.cost + 1.0).tolist(), "a bungler"))
+    with np.load(path) as before, np.load(copy) as after:
+        assert set(before.files) == set(after.files)
+        for name in before.files:
+            np.testing.assert_array_equal(before[name], after[name])
+
+
+def test_costs_below_a_bound_are_of_other_instances(tmp_path: Path) -> None:
+    """The file is left as it was."""
+    add_references(tmp_path / "r.npz", found([5.0], "a", [5.0]))
+    with pytest.raises(InputError, match="instance 1 has cost 4 below its bound 5; the file is of other instances"):
+        add_references(tmp_path / "r.npz", found([4.0], "b"))
+    assert read_references(tmp_path / "r.npz").cost.tolist() == [5.0]
+
+
+def test_columns_of_other_lengths_are_refused(tmp_path: Path) -> None:
+    """The message has both numbers."""
+    np.savez(tmp_path / "r.npz", cost=np.ones(3), made_by=["a", "b"])
+    with pytest.raises(InputError, match=r"`made_by` has shape \[2\], but there are 3 costs"):
+        read_references(tmp_path / "r.npz")
+
+
+def doubled(number: float) -> tuple[float, float]:
+    return 2.0 * number, np.nan
+
+
+@pytest.mark.parametrize(("again", "solved"), [(False, [3.0]), (True, [1.0, 3.0])])
+def test_only_what_is_wanted_is_solved(tmp_path: Path, again: bool, solved: list[float]) -> None:
+    """What the file lacks; with `again` also what it has, unless that is proven."""
+    seen: list[float] = []
+    add_references(tmp_path / "r.npz", found([9.0, 1.0, np.nan], "a", [0.0, 1.0, np.nan]))
+    judge = lambda number: seen.append(number) or doubled(number)  # noqa: E731
+    steps = list(fill(tmp_path / "r.npz", [1.0, 2.0, 3.0], judge, "b", Effort(again=again)))
+    assert seen == solved
+    assert [x.done for x in steps] == [*range(3 - len(solved), 4)]
+    assert read_references(tmp_path / "r.npz").cost.tolist() == [2.0 if again else 9.0, 1.0, 6.0]
+
+
+def test_an_interruption_keeps_what_is_done(tmp_path: Path) -> None:
+    """Ctrl-C at the second instance: the first is in the file."""
+
+    def judge(number: float) -> tuple[float, float]:
+        if number > 1.0:
+            raise KeyboardInterrupt
+        return doubled(number)
+
+    with pytest.raises(KeyboardInterrupt):
+        list(fill(tmp_path / "r.npz", [1.0, 2.0], judge, "b", Effort()))
+    assert read_references(tmp_path / "r.npz").known.tolist() == [True, False]
+
+
+def test_a_makespan_is_proven() -> None:
+    """CP-SAT finds the optimum of a shop of 3 jobs (by hand: 11) and its bound meets it, with a hint and without."""
+    instance = from_arrays([[3, 2, 2], [2, 1, 4], [4, 3, 1]], [[0, 1, 2], [0, 2, 1], [1, 2, 0]])
+    hint = Schedule(((0, 3, 5), (7, 9, 10), (14, 18, 21)))
+    assert by_cpsat(instance, 60.0) == partial(by_cpsat, hint=hint)(instance, 60.0) == (11, 11.0)
