@@ -104,22 +104,20 @@ class EncoderLayer(nn.Module):
         """Attention among all nodes, then a hidden layer, each with a residual."""
         count, nodes, width = x.shape
         q, k, v = self.heads_of(x)
-        with torch.autocast(x.device.type, enabled=False):
-            mixed = F.scaled_dot_product_attention(q, k, v).transpose(1, 2).reshape(count, nodes, width)
+        mixed = F.scaled_dot_product_attention(q, k, v).transpose(1, 2).reshape(count, nodes, width)
         x = self.norm_attention(x + self.out(mixed))
         return self.norm_hidden(x + self.down(F.relu(self.up(x))))
 
     def heads_of(self, x: Float[Tensor, "B N D"]) -> tuple[Tensor, Tensor, Tensor]:
-        """Queries, keys and values [B, H, N, C], in float32 also under autocast.
+        """Queries, keys and values [B, H, N, C].
 
         The softmax does not see what all keys of an instance have in common, but rounding does: in bfloat16, gradients
         along that direction are noise. The weights there grew until scores reached 10^6 and a layer was lost, and with
         it the gradients of all layers below (docs/training.md, "What broke the encoder"). So keys are centred.
         """
-        projected = self.qkv(x)
-        projected = projected.to(torch.promote_types(projected.dtype, torch.float32))
-        q, k, v = projected.view(len(x), x.shape[1], 3, self.heads, -1).permute(2, 0, 3, 1, 4)
-        return q, k - k.mean(2, keepdim=True), v
+        q, k, v = self.qkv(x).view(len(x), x.shape[1], 3, self.heads, -1).permute(2, 0, 3, 1, 4)
+        common = k.mean(2, keepdim=True, dtype=torch.promote_types(k.dtype, torch.float32))
+        return q, (k - common).to(k.dtype), v
 
 
 class Encoder(nn.Module):
