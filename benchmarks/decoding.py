@@ -2,7 +2,8 @@
 
     python benchmarks/decoding.py [--problem tsp] [--instances 64] [--latents 16] [--size 100] [--tune]
 
-Times are medians of 20 after a warm-up, by device events; encoding is not included in either engine.
+Times are means over 20 calls queued one after another, as a search makes them, the median of three such rounds after a
+warm-up, by device events; encoding is not included in either engine.
 """
 
 import argparse
@@ -23,16 +24,18 @@ from rhumbline.problems import PROBLEMS
 
 
 def milliseconds(work: Callable[[], object], repeats: int = 20) -> float:
+    """Of one call among several that are queued: the host prepares one while the device works on another."""
     for _ in range(3):
         work()
     times: list[float] = []
-    for _ in range(repeats):
+    for _ in range(3):
         begin, end = torch.cuda.Event(enable_timing=True), torch.cuda.Event(enable_timing=True)
         begin.record()
-        work()
+        for _ in range(repeats):
+            work()
         end.record()
         end.synchronize()
-        times.append(begin.elapsed_time(end))
+        times.append(begin.elapsed_time(end) / repeats)
     return statistics.median(times)
 
 
@@ -99,14 +102,15 @@ def speed(policy: RoutingPolicy, instances: int, latents: int, size: int, plain:
     memory = policy.encode(batch)
     total = instances * latents * starts.shape[1]
 
-    def run(engine: str) -> float:
-        return milliseconds(lambda: rollout(problem, policy, batch, z, starts, seed=5, memory=memory, engine=engine))
+    def run(engine: str, repeats: int = 20) -> float:
+        work = partial(rollout, problem, policy, batch, z, starts, seed=5, memory=memory, engine=engine)
+        return milliseconds(work, repeats)
 
     fused = run("fused")
     row = f"{policy.problem}{size} {instances:4d} x {latents} x {starts.shape[1]}:"
     row += f" fused {fused:8.2f} ms {total / fused / 1e3:6.2f} M/s"
     if plain:
-        torch_ms = run("torch")
+        torch_ms = run("torch", 4)
         row += f"   torch {torch_ms:8.1f} ms {total / torch_ms / 1e3:6.3f} M/s   ratio {torch_ms / fused:5.1f}"
     print(row, flush=True)
 

@@ -97,7 +97,7 @@ class Trainer:
         # Where there is one start only, it is sampled as often as others are started elsewhere.
         distinct = single and allowed.shape[1] > 1
         starts = random_subset(allowed, c.objective.starts, self.rng) if distinct else allowed.gather(1, pick)
-        starts = starts.repeat_interleave(c.objective.samples, 1)
+        starts = starts[..., None].expand(-1, -1, c.objective.samples).flatten(1)
         return parallel.share(batch), parallel.share(latents), parallel.share(starts)
 
     def half(self, wanted: bool = True) -> AbstractContextManager[Any]:
