@@ -2,7 +2,7 @@
 
     python benchmarks/log_prob.py [--instances 256] [--plans 50]
 
-Both take the same tables in bfloat16. Plain torch runs in slices of instances that fit the memory; times are taken as in
+Both take the same tables in bfloat16. Plain torch runs in slices of instances that fit the memory; times are as in
 decoding.py.
 """
 

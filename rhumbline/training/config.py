@@ -116,7 +116,7 @@ class TrainConfig:
     autocast: bool = True  # bfloat16 products in the encoder (job shop: everywhere), on a GPU
     engine: Literal["auto", "torch", "fused"] = "auto"  # of the rollouts
     graph: bool = False  # on one GPU, record a step and replay it; only for `reinforce` with fused kernels
-    init: str = ""  # checkpoint to start from, with a fresh optimiser
+    init: str = ""  # checkpoint to start from, a path or a shipped name, with a fresh optimiser
     policy: Mapping[str, Any] = field(default_factory=dict[str, Any])  # architecture
     objective: Objective = field(default_factory=Objective)
     optimiser: Optimiser = field(default_factory=Optimiser)

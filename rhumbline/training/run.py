@@ -16,7 +16,7 @@ from jaxtyping import Float, Int
 from torch import Tensor, nn
 
 from rhumbline import kernels
-from rhumbline.checkpoint import About, load, save, versions
+from rhumbline.checkpoint import About, find, load, save, versions
 from rhumbline.decoding import Rollouts, log_prob, rollout
 from rhumbline.errors import InputError, RhumbError
 from rhumbline.policies import POLICIES
@@ -280,7 +280,7 @@ def initial_policy(config: TrainConfig, device: torch.device) -> Any:
         with torch.random.fork_rng(devices=[]):
             torch.random.default_generator.manual_seed(config.seed)  # initialisers know no other source
             return kind(wanted).to(device)
-    policy = cast(Any, load(config.init, device))
+    policy = cast(Any, load(find(config.init, config.problem), device))
     if config.problem == "cvrp" and isinstance(policy, TSPPolicy):
         policy = CVRPPolicy.after(policy)
     if policy.problem != config.problem:

@@ -305,6 +305,14 @@ def test_a_policy_of_another_shape_is_refused(make_config, make_policy, tmp_path
         initial_policy(make_config(init=str(path)), CPU)
 
 
+def test_a_shipped_policy_is_known_by_name(make_config) -> None:
+    """As `--policy` knows it."""
+    shipped = load(checkpoint.shipped()["tsp100-single"])
+    policy = initial_policy(make_config(init="tsp100-single", policy={"latent": 3}), CPU)
+    assert torch.equal(policy.decoder.query_last, shipped.decoder.query_last)
+    assert policy.space.size == 3
+
+
 def test_an_unknown_key_of_the_policy_is_refused(make_config) -> None:
     """The architecture's table is checked like every other: unknown keys list the known ones."""
     with pytest.raises(InputError, match=r"widht.*width"):
