@@ -3,6 +3,7 @@
 Plain torch over the Problem and Policy protocols is the definition. The fused kernels are optimisations of it.
 """
 
+import math
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, replace
 from typing import Any, Literal
@@ -385,29 +386,33 @@ def log_prob(
     *,
     memory: Any = None,
     engine: Engine = "auto",
+    certain: float = 1.0,
 ) -> Float[Tensor, "B R"]:
     """Log-probability at temperature 1 of given action sequences, with gradients; the first action is imposed.
 
-    Teacher forcing: all steps at once. K divides R, and sequence r belongs to latent r // (R / K).
+    Teacher forcing: all steps at once. K divides R, and sequence r belongs to latent r // (R / K). Decisions with a
+    probability of at least `certain` count, but give no gradient; they have next to none, and kernels save the work.
     """
     memory = policy.encode(batch) if memory is None else memory
     if isinstance(memory, Crowd):
-        return _score_by_member(problem, policy, batch, latents, actions, memory, engine)
+        return _score_by_member(problem, policy, batch, latents, actions, memory, engine, certain)
     engine, width, architecture = _with_layer(engine, memory), problem.width(batch), policy.architecture
     if kernels.resolve_log_prob(engine, problem.name, actions.device, width, architecture) == "fused":
-        return _fused_log_prob(batch, memory, policy.condition(memory, latents), actions)
+        return _fused_log_prob(batch, memory, policy.condition(memory, latents), actions, certain)
     state, steps = problem.replay(batch, actions.long()), actions.shape[2] - 1
     rows = steps * (actions.shape[1] // latents.shape[1])
     shift = policy.condition(memory, latents).map(lambda x: x.repeat_interleave(rows, dim=1))
     allowed = problem.mask(state)
     logits = policy.logits(memory, shift, state, allowed).masked_fill(~allowed, -torch.inf)
     chosen = logits.log_softmax(-1).gather(-1, actions[:, :, 1:].long().flatten(1)[..., None])
+    if certain < 1.0:
+        chosen = torch.where(chosen >= math.log(certain), chosen.detach(), chosen)
     return chosen.view(*actions.shape[:2], steps).sum(-1)
 
 
 def _score_by_member(
     problem: Problem[Any, Any], policy: Policy[Any, Any, Any], batch: Any, latents: Float[Tensor, "B K 1"],
-    actions: Int[Tensor, "B R T"], crowd: Crowd, engine: Engine,
+    actions: Int[Tensor, "B R T"], crowd: Crowd, engine: Engine, certain: float,
 ) -> Float[Tensor, "B R"]:  # fmt: skip
     """Scores under a population: each member takes its own sequences, filled up to the most it has of an instance."""
     owner = latents[..., 0].long().repeat_interleave(actions.shape[1] // latents.shape[1], dim=1)  # [B, R]
@@ -417,12 +422,14 @@ def _score_by_member(
         order = mine.int().argsort(dim=1, descending=True, stable=True)[:, : int(mine.sum(1).max())]
         if order.shape[1]:
             some = actions.gather(1, order[..., None].expand(-1, -1, actions.shape[2]))
-            own = log_prob(problem, policy, batch, latents[:, :1], some, memory=memory, engine=engine)
+            own = log_prob(problem, policy, batch, latents[:, :1], some, memory=memory, engine=engine, certain=certain)
             scores = scores.scatter_add(1, order, own * mine.gather(1, order))
     return scores
 
 
-def _fused_log_prob(batch: Any, memory: Any, shift: Any, actions: Int[Tensor, "B R T"]) -> Float[Tensor, "B R"]:
+def _fused_log_prob(
+    batch: Any, memory: Any, shift: Any, actions: Int[Tensor, "B R T"], certain: float
+) -> Float[Tensor, "B R"]:
     """The same by Triton kernels, without any tensor of rows x nodes in memory."""
     from rhumbline.kernels import log_prob as fused
 
@@ -437,6 +444,6 @@ def _fused_log_prob(batch: Any, memory: Any, shift: Any, actions: Int[Tensor, "B
         pointer_constant=shift.pointer,
     )
     if memory.query_load is None:
-        return fused.log_prob(tables, actions, clip=CLIP)
+        return fused.log_prob(tables, actions, clip=CLIP, certain=certain)
     mask = fused.cvrp_mask(actions, batch.demand, batch.capacity[:, None, None])
-    return fused.log_prob(tables, actions, mask, clip=CLIP)
+    return fused.log_prob(tables, actions, mask, clip=CLIP, certain=certain)

@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 from typing import NamedTuple
 
@@ -45,7 +46,7 @@ class Mask:
     """What the kernels' rules read. Rows are the steps first_step .. A-1 of every trajectory."""
 
     problem: int
-    position: Tensor  # int16 [B, R, N] step at which a node is visited
+    position: Tensor  # int16 [B, R, N'] step at which a node is visited; -1 beyond the nodes, up to `_padded`
     first_step: int = 1
     room: Tensor | None = None  # float32 [B, R, T] load left before the step + 1/2; negative: the depot is forbidden
     demand: Tensor | None = None  # float32 [B, N], 0 for the depot; whole numbers, so that comparisons are exact
@@ -54,8 +55,7 @@ class Mask:
 def tsp_mask(actions: Tensor) -> Mask:
     """The rules of the travelling salesman for actions [B, R, N], a permutation of the nodes per trajectory."""
     steps = torch.arange(actions.shape[2], device=actions.device, dtype=torch.int16).expand_as(actions)
-    position = torch.empty_like(steps, memory_format=torch.contiguous_format)
-    return Mask(TSP.value, position.scatter_(2, actions.long(), steps))
+    return Mask(TSP.value, _unvisited(actions, actions.shape[2]).scatter_(2, actions.long(), steps))
 
 
 def cvrp_mask(actions: Tensor, demand: Tensor, capacity: int, first_step: int = 1) -> Mask:
@@ -67,8 +67,7 @@ def cvrp_mask(actions: Tensor, demand: Tensor, capacity: int, first_step: int = 
     steps = torch.arange(actions.shape[2], device=actions.device, dtype=torch.int16).expand_as(actions)
     demand = demand.float().contiguous()
     at_node = demand[:, None].expand(-1, actions.shape[1], -1)  # [B, R, N]
-    position = torch.zeros_like(at_node, dtype=torch.int16, memory_format=torch.contiguous_format)
-    position.scatter_(2, actions, steps)
+    position = _unvisited(actions, demand.shape[1]).scatter_(2, actions, steps)
     all_served = steps > position[:, :, 1:].amax(2, keepdim=True)
     position[:, :, 0] = actions.shape[2]  # the depot never counts as visited
     served = at_node.gather(2, actions).cumsum(2)
@@ -78,6 +77,13 @@ def cvrp_mask(actions: Tensor, demand: Tensor, capacity: int, first_step: int = 
     depot_allowed = ~at_depot[:, :, before] | all_served[:, :, first_step:]
     room = left[:, :, before] + 0.5
     return Mask(CVRP.value, position, first_step, torch.where(depot_allowed, room, -room), demand)
+
+
+def _unvisited(actions: Tensor, nodes: int) -> Tensor:
+    """Positions to be filled in: 0, and -1 beyond the nodes."""
+    position = actions.new_zeros(*actions.shape[:2], _padded(nodes), dtype=torch.int16)
+    position[:, :, nodes:] = -1
+    return position
 
 
 class Tile(NamedTuple):
@@ -122,15 +128,17 @@ def log_prob(
     scale: float = 0.25,
     clip: float = 10.0,
     heads: int = 8,
+    certain: float = 1.0,
     dtype: torch.dtype | None = None,
     config: Config | None = None,
 ) -> Tensor:
     """Log-probability of given actions, float32 [B, R] (or [B, R, T] per step), differentiable in every table.
 
     `actions` are integers [B, R, A]; the first is given, not scored. `mask` is `tsp_mask(actions)` unless given.
-    `scale` multiplies q . key: 1/sqrt(16) by default; tables that already carry log2(e)/4 take ln 2. `dtype` is that of
-    the matrix products: bfloat16 on a GPU, float32 elsewhere. Nothing here waits for the device or reads from it, so a
-    training step can be captured in a CUDA graph.
+    `scale` multiplies q . key: 1/sqrt(16) by default; tables that already carry log2(e)/4 take ln 2. Decisions with a
+    probability of at least `certain` are scored, but not differentiated; at 1 these are the forced ones, which have no
+    gradient. `dtype` is that of the matrix products: bfloat16 on a GPU, float32 elsewhere. Nothing here waits for the
+    device or reads from it, so a training step can be captured in a CUDA graph.
     """
     mask = tsp_mask(actions) if mask is None else mask
     assert 0 < clip <= 40, "the pointer's softmax subtracts the bound `clip`, not the maximum"
@@ -146,7 +154,7 @@ def log_prob(
     inputs = (key, value, pointer, constant, last, query, load)
     rules = (actions.contiguous(), mask.position, mask.room, mask.demand)
     groups = None if constant is None else constant.shape[1]
-    call = _Call(key.shape, actions.shape, groups, mask.problem, mask.first_step, scale, clip, heads, config)
+    call = _Call(key.shape, actions.shape, groups, mask.problem, mask.first_step, scale, clip, heads, certain, config)
     assert 0 < call.steps < actions.shape[2] < NEVER.value, "at least one step to score; steps are 16-bit"
     assert actions.shape[1] * call.steps * key.shape[2] < 2**31, "offsets within an instance are 32-bit"
     assert actions.shape[1] % (groups or 1) == 0, "trajectories share pointer constants in equal groups"
@@ -156,12 +164,13 @@ def log_prob(
 
 
 def _pointer_constant(tables: Tables) -> Tensor | None:
-    """The pointer's constants and the glimpse's shift as one table [B, G, N]; None if there is neither."""
+    """The pointer's constants and the glimpse's shift as one table [B, G, N'], filled up; None if there is neither."""
     parts = [] if tables.pointer_constant is None else [tables.pointer_constant.float()]
     if tables.pointer_shift is not None:
         parts.append(tables.pointer_shift.float() @ tables.pointer.float().transpose(1, 2))
     groups = max((x.shape[1] for x in parts), default=0)
-    return sum(_repeat(x, groups) for x in parts).contiguous() if parts else None
+    fill = (0, _padded(tables.key.shape[1]) - tables.key.shape[1])
+    return torch.nn.functional.pad(sum(_repeat(x, groups) for x in parts), fill) if parts else None
 
 
 def _query_base(tables: Tables, actions: Tensor) -> Tensor:
@@ -180,6 +189,7 @@ def _repeat(x: Tensor, groups: int) -> Tensor:
 
 
 def _padded(nodes: int) -> int:
+    """Columns of a tile."""
     return max(16, triton.next_power_of_2(nodes))
 
 
@@ -194,6 +204,7 @@ class _Call(NamedTuple):
     scale: float
     clip: float
     heads: int
+    certain: float
     config: Config
 
     @property
@@ -216,10 +227,21 @@ class _Call(NamedTuple):
     def options(self, tile: Tile) -> dict[str, int | None]:
         """Compile-time arguments and launch options of one kernel."""
         _, nodes, width = self.tables
-        segments = (tile.rows + self.steps - 2) // self.steps + 1  # trajectories that a tile's rows can touch
         shape = {"N": nodes, "NP": _padded(nodes), "M": tile.rows, "H": self.heads, "D": width // self.heads}
         launch = {"num_warps": tile.warps, "num_stages": tile.stages, "maxnreg": tile.registers}
-        return {**shape, "E": width, "SEGS": segments, "PROBLEM": self.problem, **launch}
+        return {**shape, "E": width, "PROBLEM": self.problem, **launch}
+
+    def listed(self, score: Tensor, grad: Tensor) -> tuple[Tensor, Tensor]:
+        """Rows that have a gradient, [B, rows + 1] in rising order, and how many there are; what is after them is junk.
+
+        In a trained policy four of five decisions are all but certain, and hardly any gradient comes from them.
+        """
+        kept = ((grad != 0) & ~(score >= math.log(self.certain))).flatten(1)  # what is not a number stays
+        place = kept.cumsum(1, dtype=torch.int32)
+        every = torch.arange(kept.shape[1], dtype=torch.int32, device=kept.device).expand_as(place)
+        index = torch.zeros(len(kept), kept.shape[1] + 1, dtype=torch.int32, device=kept.device)
+        index.scatter_(1, torch.where(kept, place - 1, kept.shape[1]).long(), every)
+        return index, place[:, -1].contiguous()
 
 
 def _present(key: Tensor, tensors: tuple[Tensor | None, ...]) -> list[Tensor]:
@@ -243,58 +265,61 @@ class _Scores(torch.autograd.Function):
         flags = {"HAS_PC": call.groups is not None, "SAVE": save}
         forward_kernel[(b * call.tiles(tile),)](*arguments, *numbers, **flags, **call.options(tile))
         ctx.call = call
-        ctx.save_for_backward(*tensors, glimpse, stat, log_z)
+        ctx.save_for_backward(*tensors, glimpse, stat, log_z, score)
         return score
 
     @staticmethod
     @once_differentiable
     def backward(ctx, grad):
         call = ctx.call
-        *tensors, glimpse, stat, log_z = ctx.saved_tensors
+        *tensors, glimpse, stat, log_z, score = ctx.saved_tensors
         key, value, pointer, constant, last, query, load, *rules = _present(tensors[0], tensors)
         grad, grad_rows = grad.float().contiguous(), torch.empty_like(glimpse)
-        grad_pointer, grad_constant = _pointer_pass(call, pointer, constant, rules, grad, glimpse, log_z, grad_rows)
+        rows = call.listed(score, grad)
+        grad_pointer, grad_constant = _pointer_pass(
+            call, rows, pointer, constant, rules, grad, glimpse, log_z, grad_rows
+        )
         if not any(ctx.needs_input_grad[i] for i in (2, 3, 6, 7, 8)):  # active search moves the pointers only
             grad_constant = None if tensors[3] is None else grad_constant.to(constant.dtype)
             return None, None, None, None, grad_pointer.to(pointer.dtype), grad_constant, *[None] * 7
         # From here on the rows hold the gradients of the queries, no longer of the glimpses: one buffer less.
-        grad_key, grad_value = _heads_pass(call, (key, value, last, query, load), rules, glimpse, stat, grad_rows)
-        grad_last, grad_query, grad_load = _query_pass(call, rules, grad_rows)
+        grad_key, grad_value = _heads_pass(call, rows, (key, value, last, query, load), rules, glimpse, stat, grad_rows)
+        grad_last, grad_query, grad_load = _query_pass(call, rows, rules, grad_rows)
         grads = (grad_key, grad_value, grad_pointer, grad_constant, grad_last, grad_query, grad_load)
         grads = [None if x is None else g.to(x.dtype) for x, g in zip(tensors[:7], grads, strict=True)]
         return None, None, *grads, None, None, None, None
 
 
-def _pointer_pass(call, pointer, constant, rules, grad, glimpse, log_z, grad_rows):
+def _pointer_pass(call, rows, pointer, constant, rules, grad, glimpse, log_z, grad_rows):
     """Gradients of the pointer table and its constants; writes those of the glimpses."""
     (b, nodes, width), tile = call.tables, call.config.pointer
     chunks = call.chunks(tile, 2 * b)
     grad_pointer = grad.new_empty(b, chunks, nodes, width)
-    grad_constant = grad.new_zeros(b, call.groups or 1, nodes)
-    tensors = (pointer, constant, *rules, grad, glimpse, log_z, grad_rows, grad_pointer, grad_constant)
+    grad_constant = grad.new_zeros(b, call.groups or 1, _padded(nodes))
+    tensors = (*rows, pointer, constant, *rules, grad, glimpse, log_z, grad_rows, grad_pointer, grad_constant)
     numbers = (*call.sizes(grouped=True), call.clip, chunks)
     pointer_backward_kernel[(b * chunks,)](*tensors, *numbers, HAS_PC=call.groups is not None, **call.options(tile))
     return grad_pointer.sum(1), grad_constant
 
 
-def _heads_pass(call, tables, rules, glimpse, stat, grad_rows):
+def _heads_pass(call, rows, tables, rules, glimpse, stat, grad_rows):
     """Gradients of keys and values; those of the queries replace those of the glimpses."""
     (b, nodes, width), tile = call.tables, call.config.heads
     chunks = call.chunks(tile, b * call.heads)
     grads = stat.new_empty(2, b, chunks, nodes, width)
-    tensors = (*tables, *rules, glimpse, stat, grad_rows, *grads)
+    tensors = (*rows, *tables, *rules, glimpse, stat, grad_rows, *grads)
     numbers = (*call.sizes(grouped=False), call.scale, chunks)
     heads_backward_kernel[(b * call.heads * chunks,)](*tensors, *numbers, **call.options(tile))
     return grads.sum(2)
 
 
-def _query_pass(call, rules, grad_rows):
+def _query_pass(call, rows, rules, grad_rows):
     """Gradients of the current node's table, of each trajectory's query and of the load's."""
     (b, nodes, width), tile = call.tables, call.config.query
     chunks = call.chunks(tile, 2 * b)
     like = {"device": grad_rows.device, "dtype": torch.float32}
     grad_last, grad_load = torch.empty(b, chunks, nodes, width, **like), torch.empty(b, chunks, width, **like)
     grad_query = torch.zeros(b, call.actions[1], width, **like)
-    tensors = (grad_rows, rules[0], rules[2], grad_last, grad_query, grad_load)
+    tensors = (*rows, grad_rows, rules[0], rules[2], grad_last, grad_query, grad_load)
     query_backward_kernel[(b * chunks,)](*tensors, *call.sizes(grouped=False), chunks, **call.options(tile))
     return grad_last.sum(1), grad_query, grad_load.sum(1)

@@ -26,19 +26,25 @@ NEVER = tl.constexpr(32767)  # later than any step; steps are int16
 
 
 @triton.jit
-def _rows(ACT, ROOM, tile, R, A, T, t0, M: tl.constexpr, SEGS: tl.constexpr, PROBLEM: tl.constexpr):
-    """Rows of a tile: index (clamped), validity, first trajectory, trajectory, step, current and chosen node, room."""
-    row = tile * M + tl.arange(0, M)
-    valid = row < R * T
-    row = tl.minimum(row, R * T - 1)
-    r0 = tl.minimum(tile * M, R * T - 1) // T                        # the only division; the rest are comparisons
-    r = tl.zeros([M], tl.int32) + r0
-    for s in tl.static_range(1, SEGS):
-        r += (row >= (r0 + s) * T).to(tl.int32)
+def _rows(INDEX, ACT, ROOM, tile, count, A, T, t0, M: tl.constexpr, LISTED: tl.constexpr, PROBLEM: tl.constexpr):
+    """Rows of a tile: index, validity, trajectory, step, current and chosen node, room. Past the end some row repeats.
+
+    The backward kernels take the rows that a list names, in rising order; the forward kernel takes all.
+    """
+    at = tile * M + tl.arange(0, M)
+    valid = at < count
+    row = tl.load(INDEX + at, mask=valid, other=0) if LISTED else tl.minimum(at, count - 1)
+    r = row // T
     t = row - r * T + t0
     room = tl.load(ROOM + row) if PROBLEM == CVRP else tl.zeros([M], tl.float32)
     at = ACT + r * A + t
-    return row, valid, r0, r, t, tl.load(at - 1).to(tl.int32), tl.load(at).to(tl.int32), room
+    return row, valid, r, t, tl.load(at - 1).to(tl.int32), tl.load(at).to(tl.int32), room
+
+
+@triton.jit
+def _reach(INDEX, tile, count, T, M: tl.constexpr):
+    """First and last trajectory of a tile of listed rows."""
+    return tl.load(INDEX + tile * M) // T, tl.load(INDEX + tl.minimum(tile * M + M, count) - 1) // T
 
 
 # The interpreter has no libdevice. Asking what `triton.jit` made, not the environment, cannot disagree with Triton.
@@ -62,33 +68,26 @@ def _outer(row, col, TR: tl.constexpr):
 
 
 @triton.jit
-def _allowed(POS, DEMAND, R, r0, r, t, room, col,
-             N: tl.constexpr, SEGS: tl.constexpr, PROBLEM: tl.constexpr, TR: tl.constexpr):
+def _allowed(POS, DEMAND, r, t, room, col, N: tl.constexpr, NP: tl.constexpr, PROBLEM: tl.constexpr, TR: tl.constexpr):
     """Which nodes each row may choose, [M, NP], or [NP, M] if TR: the problem's rules.
 
-    A tile of consecutive rows touches at most SEGS trajectories, so the positions come as SEGS vectors, not as a tile:
-    a row of another trajectory gets the due step NEVER, which no position reaches.
+    Rows of positions are filled up to NP, so that they can be loaded in vectors; -1 there: visited before the start.
     """
-    for s in tl.static_range(SEGS):
-        pos = tl.load(POS + tl.minimum(r0 + s, R - 1) * N + col, mask=col < N, other=-1).to(tl.int32)
-        due, pos = _outer(tl.where(r == r0 + s, t, NEVER), pos, TR)  # -1, padding: visited before the start
-        ok = pos >= due if s == 0 else ok | (pos >= due)
+    r, node = _outer(r, col, TR)
+    due, _ = _outer(t, col, TR)
+    ok = tl.load(POS + r * NP + node).to(tl.int32) >= due
     if PROBLEM == CVRP:
         demand = tl.load(DEMAND + col, mask=col < N, other=float("inf"))
         room, demand = _outer(room, demand, TR)
-        _, col = _outer(r, col, TR)
-        ok = tl.where(col == 0, room > 0, ok & (demand <= tl.abs(room)))
+        ok = tl.where(node == 0, room > 0, ok & (demand <= tl.abs(room)))
     return ok
 
 
 @triton.jit
-def _constant(u, PC, R, r0, r, col, pc_share, N: tl.constexpr, SEGS: tl.constexpr, TR: tl.constexpr):
-    """Add the pointer constants, again as one vector per trajectory in the tile."""
-    for s in tl.static_range(SEGS):
-        pc = tl.load(PC + (tl.minimum(r0 + s, R - 1) // pc_share) * N + col, mask=col < N, other=0.0)
-        mine, pc = _outer(r == r0 + s, pc, TR)
-        u += tl.where(mine, pc, 0.0)
-    return u
+def _constant(PC, r, col, pc_share, NP: tl.constexpr, TR: tl.constexpr):
+    """The pointer constants of each row, which are filled up likewise."""
+    group, node = _outer(r // pc_share, col, TR)
+    return tl.load(PC + group * NP + node)
 
 
 @triton.jit
@@ -112,8 +111,7 @@ def _squash(u):
 def forward_kernel(K, V, P, PC, QL, QB, QX, ACT, POS, ROOM, DEMAND, SCORE, O, STAT, LZ,
                    R, A, T, t0, pc_groups, pc_share, scale2, clip,
                    N: tl.constexpr, NP: tl.constexpr, M: tl.constexpr, H: tl.constexpr, D: tl.constexpr,
-                   E: tl.constexpr, SEGS: tl.constexpr,
-                   PROBLEM: tl.constexpr, HAS_PC: tl.constexpr, SAVE: tl.constexpr):
+                   E: tl.constexpr, PROBLEM: tl.constexpr, HAS_PC: tl.constexpr, SAVE: tl.constexpr):
     """Scores of one tile of M rows, all heads; saves the glimpse o, the heads' log-sums, log z."""
     DT: tl.constexpr = K.dtype.element_ty
     tiles = tl.cdiv(R * T, M)
@@ -122,13 +120,13 @@ def forward_kernel(K, V, P, PC, QL, QB, QX, ACT, POS, ROOM, DEMAND, SCORE, O, ST
     tile = pid % tiles
     nodes, rows = b * N * E, b * R * T
     K, V, P, QL = K + nodes, V + nodes, P + nodes, QL + nodes
-    PC, QB, QX, DEMAND = PC + b * pc_groups * N, QB + b * R * E, QX + b * E, DEMAND + b * N
-    ACT, POS, ROOM = ACT + b * R * A, POS + b * R * N, ROOM + rows
+    PC, QB, QX, DEMAND = PC + b * pc_groups * NP, QB + b * R * E, QX + b * E, DEMAND + b * N
+    ACT, POS, ROOM = ACT + b * R * A, POS + b * R * NP, ROOM + rows
     SCORE, O, STAT, LZ = SCORE + rows, O + rows * E, STAT + rows * H * 2, LZ + rows
-    row, valid, r0, r, t, cur, nxt, room = _rows(ACT, ROOM, tile, R, A, T, t0, M, SEGS, PROBLEM)
+    row, valid, r, t, cur, nxt, room = _rows(ACT, ACT, ROOM, tile, R * T, A, T, t0, M, False, PROBLEM)
     col = tl.arange(0, NP)
     real = col < N
-    ok = _allowed(POS, DEMAND, R, r0, r, t, room, col, N, SEGS, PROBLEM, False)
+    ok = _allowed(POS, DEMAND, r, t, room, col, N, NP, PROBLEM, False)
     u = tl.zeros([M, NP], tl.float32)
     for h in range(H):  # a loop, not unrolled: it fits the instruction cache, and stages > 1 prefetch the next head
         e = h * D + tl.arange(0, D)
@@ -148,7 +146,7 @@ def forward_kernel(K, V, P, PC, QL, QB, QX, ACT, POS, ROOM, DEMAND, SCORE, O, ST
             tl.store(STAT + (h * R * T + row) * 2, m, mask=valid)
             tl.store(STAT + (h * R * T + row) * 2 + 1, tl.log2(z), mask=valid)
     if HAS_PC:
-        u = _constant(u, PC, R, r0, r, col, pc_share, N, SEGS, False)
+        u += _constant(PC, r, col, pc_share, NP, False)
     y = _squash(u) * (-2.0 * LOG2E * clip)  # log2 of exp(clip * tanh - clip): at most 0, so that no maximum is needed
     lz = tl.log2(tl.sum(tl.where(ok, tl.exp2(y), 0.0), 1))
     chosen = tl.sum(tl.where(col[None, :] == nxt[:, None], y, 0.0), 1)
@@ -158,34 +156,35 @@ def forward_kernel(K, V, P, PC, QL, QB, QX, ACT, POS, ROOM, DEMAND, SCORE, O, ST
 
 
 @triton.jit
-def pointer_backward_kernel(P, PC, ACT, POS, ROOM, DEMAND, G, O, LZ, DO, DP, DPC,
+def pointer_backward_kernel(INDEX, COUNT, P, PC, ACT, POS, ROOM, DEMAND, G, O, LZ, DO, DP, DPC,
                             R, A, T, t0, pc_groups, pc_share, clip, splits,
                             N: tl.constexpr, NP: tl.constexpr, M: tl.constexpr, H: tl.constexpr, D: tl.constexpr,
-                            E: tl.constexpr, SEGS: tl.constexpr, PROBLEM: tl.constexpr, HAS_PC: tl.constexpr):
+                            E: tl.constexpr, PROBLEM: tl.constexpr, HAS_PC: tl.constexpr):
     """dO of a chunk of tiles (stored), its share of dP (kept in registers) and of dPC; u is recomputed from o."""
     DT: tl.constexpr = P.dtype.element_ty
     pid = tl.program_id(0)
     b = (pid // splits).to(tl.int64)
-    rows, groups = b * R * T, b * pc_groups * N
+    rows, groups = b * R * T, b * pc_groups * NP
     P, PC, DPC, DEMAND = P + b * N * E, PC + groups, DPC + groups, DEMAND + b * N
-    ACT, POS, ROOM = ACT + b * R * A, POS + b * R * N, ROOM + rows
+    ACT, POS, ROOM = ACT + b * R * A, POS + b * R * NP, ROOM + rows
     G, O, LZ, DO, DP = G + rows, O + rows * E, LZ + rows, DO + rows * E, DP + pid.to(tl.int64) * N * E
-    lo, hi = _chunk(pid % splits, splits, tl.cdiv(R * T, M))
+    INDEX, count = INDEX + rows + b, tl.load(COUNT + b)              # a list has one place more than there are rows
+    lo, hi = _chunk(pid % splits, splits, tl.cdiv(count, M))
     col = tl.arange(0, NP)
     real = col < N
     e = tl.arange(0, E)
     p = tl.load(P + col[:, None] * E + e[None, :], mask=real[:, None], other=0.0)                # [NP, E], stays
     dp = tl.zeros([NP, E], tl.float32)
     for tile in range(lo, hi):
-        row, valid, r0, r, t, cur, nxt, room = _rows(ACT, ROOM, tile, R, A, T, t0, M, SEGS, PROBLEM)
+        row, valid, r, t, cur, nxt, room = _rows(INDEX, ACT, ROOM, tile, count, A, T, t0, M, True, PROBLEM)
         g = tl.load(G + row, mask=valid, other=0.0) * clip           # repeated rows of the last tile count nothing
         lz = tl.load(LZ + row)
         o = tl.load(O + row[:, None] * E + e[None, :])                                           # [M, E]
         # Transposed tiles [NP, M], as for the heads: nothing is reduced over nodes, since the forward kept log z.
         u = tl.dot(p, tl.trans(o), input_precision="ieee")
         if HAS_PC:
-            u = _constant(u, PC, R, r0, r, col, pc_share, N, SEGS, True)
-        ok = _allowed(POS, DEMAND, R, r0, r, t, room, col, N, SEGS, PROBLEM, True)
+            u += _constant(PC, r, col, pc_share, NP, True)
+        ok = _allowed(POS, DEMAND, r, t, room, col, N, NP, PROBLEM, True)
         x = _squash(u)
         w = tl.where(ok, tl.exp2(x * (-2.0 * LOG2E * clip) - lz[None, :]), 0.0)                  # probabilities
         du = (tl.where(col[:, None] == nxt[None, :], 1.0, 0.0) - w) * (4.0 * g)[None, :] * (x - x * x)
@@ -194,18 +193,19 @@ def pointer_backward_kernel(P, PC, ACT, POS, ROOM, DEMAND, G, O, LZ, DO, DP, DPC
         do = tl.dot(tl.trans(dub), p, input_precision="ieee")
         tl.store(DO + row[:, None] * E + e[None, :], do.to(DT), mask=valid[:, None])
         if HAS_PC:
-            for s in tl.static_range(SEGS):                          # one reduction per trajectory in the tile
-                part = tl.sum(tl.where((r == r0 + s)[None, :], du, 0.0), 1)
-                tl.atomic_add(DPC + ((r0 + s) // pc_share) * N + col, part, mask=real & (r0 + s < R), sem="relaxed")
+            first, last = _reach(INDEX, tile, count, T, M)
+            for group in range(first // pc_share, last // pc_share + 1):
+                part = tl.sum(tl.where((r // pc_share == group)[None, :], du, 0.0), 1)
+                tl.atomic_add(DPC + group * NP + col, part, mask=real, sem="relaxed")
     tl.store(DP + col[:, None] * E + e[None, :], dp, mask=real[:, None])
 
 
 @triton.jit
-def _fetch(QL, QB, QX, ACT, ROOM, O, STAT, DO, tile, R, A, T, t0, scale2,
-           M: tl.constexpr, E: tl.constexpr, D: tl.constexpr, SEGS: tl.constexpr, PROBLEM: tl.constexpr):
+def _fetch(INDEX, QL, QB, QX, ACT, ROOM, O, STAT, DO, tile, count, A, T, t0, scale2,
+           M: tl.constexpr, E: tl.constexpr, D: tl.constexpr, PROBLEM: tl.constexpr):
     """One head's inputs of a tile. dO is zero for repeated rows, so they count nothing in any gradient."""
     DT: tl.constexpr = O.dtype.element_ty
-    row, valid, r0, r, t, cur, nxt, room = _rows(ACT, ROOM, tile, R, A, T, t0, M, SEGS, PROBLEM)
+    row, valid, r, t, cur, nxt, room = _rows(INDEX, ACT, ROOM, tile, count, A, T, t0, M, True, PROBLEM)
     d = tl.arange(0, D)
     q = _query(QL, QB, QX, r, cur, room, d, scale2, E, PROBLEM).to(DT)
     here = row[:, None] * E + d[None, :]
@@ -214,10 +214,10 @@ def _fetch(QL, QB, QX, ACT, ROOM, O, STAT, DO, tile, R, A, T, t0, scale2,
 
 
 @triton.jit
-def heads_backward_kernel(K, V, QL, QB, QX, ACT, POS, ROOM, DEMAND, O, STAT, DO, DK, DV,
+def heads_backward_kernel(INDEX, COUNT, K, V, QL, QB, QX, ACT, POS, ROOM, DEMAND, O, STAT, DO, DK, DV,
                           R, A, T, t0, scale, splits,
                           N: tl.constexpr, NP: tl.constexpr, M: tl.constexpr, H: tl.constexpr, D: tl.constexpr,
-                          E: tl.constexpr, SEGS: tl.constexpr, PROBLEM: tl.constexpr):
+                          E: tl.constexpr, PROBLEM: tl.constexpr):
     """One head's share of dK and dV over a chunk of tiles (kept in registers); dq is written over dO."""
     DT: tl.constexpr = O.dtype.element_ty
     pid = tl.program_id(0)
@@ -226,10 +226,11 @@ def heads_backward_kernel(K, V, QL, QB, QX, ACT, POS, ROOM, DEMAND, O, STAT, DO,
     b = (part // splits).to(tl.int64)
     nodes, rows, parts = b * N * E + h * D, b * R * T, part.to(tl.int64) * N * E + h * D
     K, V, QL, QB, QX = K + nodes, V + nodes, QL + nodes, QB + b * R * E + h * D, QX + b * E + h * D
-    ACT, POS, ROOM, DEMAND = ACT + b * R * A, POS + b * R * N, ROOM + rows, DEMAND + b * N
+    ACT, POS, ROOM, DEMAND = ACT + b * R * A, POS + b * R * NP, ROOM + rows, DEMAND + b * N
     O, DO, STAT = O + rows * E + h * D, DO + rows * E + h * D, STAT + (b * H + h) * R * T * 2
     DK, DV = DK + parts, DV + parts
-    lo, hi = _chunk(part % splits, splits, tl.cdiv(R * T, M))
+    INDEX, count = INDEX + rows + b, tl.load(COUNT + b)
+    lo, hi = _chunk(part % splits, splits, tl.cdiv(count, M))
     col = tl.arange(0, NP)
     real = col < N
     d = tl.arange(0, D)
@@ -239,16 +240,17 @@ def heads_backward_kernel(K, V, QL, QB, QX, ACT, POS, ROOM, DEMAND, O, STAT, DO,
     dk = tl.zeros([NP, D], tl.float32)
     dv = tl.zeros([NP, D], tl.float32)
     scale2 = scale * LOG2E
-    q, do, o, stat = _fetch(QL, QB, QX, ACT, ROOM, O, STAT, DO, lo, R, A, T, t0, scale2, M, E, D, SEGS, PROBLEM)
+    q, do, o, stat = _fetch(INDEX, QL, QB, QX, ACT, ROOM, O, STAT, DO, lo, count, A, T, t0, scale2,
+                            M, E, D, PROBLEM)
     for tile in range(lo, hi):
         # The next tile's rows arrive while this one is computed (14 registers); past the end they are not used.
-        q1, do1, o1, stat1 = _fetch(QL, QB, QX, ACT, ROOM, O, STAT, DO, tile + 1, R, A, T, t0, scale2,
-                                    M, E, D, SEGS, PROBLEM)
-        row, valid, r0, r, t, cur, nxt, room = _rows(ACT, ROOM, tile, R, A, T, t0, M, SEGS, PROBLEM)
+        q1, do1, o1, stat1 = _fetch(INDEX, QL, QB, QX, ACT, ROOM, O, STAT, DO, tile + 1, count, A, T, t0, scale2,
+                                    M, E, D, PROBLEM)
+        row, valid, r, t, cur, nxt, room = _rows(INDEX, ACT, ROOM, tile, count, A, T, t0, M, True, PROBLEM)
         delta = tl.sum(do.to(tl.float32) * o.to(tl.float32), 1)      # = sum_j a_j da_j, the softmax's own correction
         lse = tl.sum(stat, 1)
         # Transposed tiles [NP, M]: a and ds are then left operands from registers for dV and dK; only dq turns one.
-        ok = _allowed(POS, DEMAND, R, r0, r, t, room, col, N, SEGS, PROBLEM, True)
+        ok = _allowed(POS, DEMAND, r, t, room, col, N, NP, PROBLEM, True)
         s = tl.dot(k, tl.trans(q), input_precision="ieee")
         a = tl.where(ok, tl.exp2(s - lse[None, :]), 0.0)
         dv = tl.dot(a.to(DT), do, dv, input_precision="ieee")
@@ -263,30 +265,32 @@ def heads_backward_kernel(K, V, QL, QB, QX, ACT, POS, ROOM, DEMAND, O, STAT, DO,
 
 
 @triton.jit
-def query_backward_kernel(DQ, ACT, ROOM, DQL, DQB, DQX, R, A, T, t0, splits,
+def query_backward_kernel(INDEX, COUNT, DQ, ACT, ROOM, DQL, DQB, DQX, R, A, T, t0, splits,
                           N: tl.constexpr, NP: tl.constexpr, M: tl.constexpr, H: tl.constexpr, D: tl.constexpr,
-                          E: tl.constexpr, SEGS: tl.constexpr, PROBLEM: tl.constexpr):
+                          E: tl.constexpr, PROBLEM: tl.constexpr):
     """A chunk's share of dQL by a one-hot product (no contention, deterministic), of dQB per trajectory and of dQX."""
     pid = tl.program_id(0)
     b = (pid // splits).to(tl.int64)
     DQ, ACT, ROOM = DQ + b * R * T * E, ACT + b * R * A, ROOM + b * R * T
     DQB, DQL = DQB + b * R * E, DQL + pid.to(tl.int64) * N * E
-    lo, hi = _chunk(pid % splits, splits, tl.cdiv(R * T, M))
+    INDEX, count = INDEX + b * R * T + b, tl.load(COUNT + b)
+    lo, hi = _chunk(pid % splits, splits, tl.cdiv(count, M))
     col = tl.arange(0, NP)
     e = tl.arange(0, E)
     dql = tl.zeros([NP, E], tl.float32)
     dqx = tl.zeros([E], tl.float32)
     for tile in range(lo, hi):
-        row, valid, r0, r, t, cur, nxt, room = _rows(ACT, ROOM, tile, R, A, T, t0, M, SEGS, PROBLEM)
+        row, valid, r, t, cur, nxt, room = _rows(INDEX, ACT, ROOM, tile, count, A, T, t0, M, True, PROBLEM)
         dq = tl.load(DQ + row[:, None] * E + e[None, :], mask=valid[:, None], other=0.0)
         pick = (col[:, None] == cur[None, :]).to(DQ.dtype.element_ty)  # exact: 0 or 1 times stored values, float32 sums
         dql = tl.dot(pick, dq, dql, input_precision="ieee")
         wide = dq.to(tl.float32)
         if PROBLEM == CVRP:
             dqx += tl.sum(wide * (tl.abs(room) - 0.5)[:, None], 0)
-        for s in tl.static_range(SEGS):
-            part = tl.sum(tl.where((r == r0 + s)[:, None], wide, 0.0), 0)
-            tl.atomic_add(DQB + (r0 + s) * E + e, part, mask=(e < E) & (r0 + s < R), sem="relaxed")
+        first, last = _reach(INDEX, tile, count, T, M)
+        for mine in range(first, last + 1):                          # a few: listed rows rise
+            part = tl.sum(tl.where((r == mine)[:, None], wide, 0.0), 0)
+            tl.atomic_add(DQB + mine * E + e, part, sem="relaxed")
     tl.store(DQL + col[:, None] * E + e[None, :], dql, mask=(col < N)[:, None])
     if PROBLEM == CVRP:
         tl.store(DQX + pid.to(tl.int64) * E + e, dqx)

@@ -36,6 +36,9 @@ class Objective:
     improve: int = 0  # imitate: rounds of local improvement of the candidates
     samples: int = 1  # prefer: rollouts of each (latent, start), which are compared; 1: those of all starts are
     sharpness: float = 0.05  # prefer: how much a lead in log-probability settles a pair
+    certain: float = (
+        1.0  # decisions at least so probable give no gradient: next to nothing is lost, and much work saved
+    )
     longest: int = 0  # actions of a sequence that are scored; longer sequences teach nothing. 0: no limit
     views: int = 8  # imitate: equivalent sequences of the chosen plan
     baseline: Literal["starts", "second"] = (
@@ -47,6 +50,8 @@ class Objective:
         at_least(0, temperature=self.temperature, improve=self.improve, longest=self.longest, sharpness=self.sharpness)
         if self.loss != "imitate" and self.temperature != 1.0:
             raise InputError(f"objective.temperature must be 1 with loss '{self.loss}': the gradient is on-policy")
+        if not 0.0 < self.certain <= 1.0:
+            raise InputError(f"objective.certain is {self.certain}; expected a probability above 0, at most 1")
         self.check_samples()
         if self.baseline == "second" and self.latents < 2:
             raise InputError("objective.baseline 'second' needs latents of at least 2: nobody would come second")

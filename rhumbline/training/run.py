@@ -124,7 +124,9 @@ class Trainer:
             )  # fmt: skip
         targets = self.targets(batch, rolled, latents)
         with self.half(steps):
-            scores = log_prob(self.problem, self.policy, batch, targets.latents, targets.actions, memory=memory)
+            scores = log_prob(
+                self.problem, self.policy, batch, targets.latents, targets.actions, memory=memory, certain=o.certain
+            )
         count = parallel.total(targets.count).clamp(min=1.0) * c.accumulate
         loss = (targets.weights(scores, o.sharpness) * scores).sum() / count
         loss.backward()

@@ -65,11 +65,11 @@ def test_kernel_drives_as_torch_does(policy: CVRPPolicy, customers: int, capacit
     assert actions.shape[-1] == 2 * customers
 
 
-@pytest.mark.parametrize("strided", [False, True])
-def test_scores_and_gradients_agree(policy: CVRPPolicy, strided: bool) -> None:
+@pytest.mark.parametrize(("strided", "certain"), [(False, 1.0), (True, 1.0), (False, 0.5)])
+def test_scores_and_gradients_agree(policy: CVRPPolicy, strided: bool, certain: float) -> None:
     """The fused log-probability of sampled routes and its gradient in every weight are those of plain torch.
 
-    Also for the strided view that a fused rollout hands out.
+    Also for the strided view that a fused rollout hands out, and where likely decisions give no gradient.
     """
     batch = tight(7, 12)
     latents = policy.space.sample((2, 2), torch.Generator().manual_seed(2))
@@ -82,9 +82,9 @@ def test_scores_and_gradients_agree(policy: CVRPPolicy, strided: bool) -> None:
         policy.zero_grad()
         memory = policy.encode(batch)
         if fused:
-            scores = decoding._fused_log_prob(batch, memory, policy.condition(memory, latents), actions)
+            scores = decoding._fused_log_prob(batch, memory, policy.condition(memory, latents), actions, certain)
         else:
-            scores = log_prob(PROBLEM, policy, batch, latents, actions, memory=memory, engine="torch")
+            scores = log_prob(PROBLEM, policy, batch, latents, actions, memory=memory, engine="torch", certain=certain)
         (scores * torch.arange(1.0, 13.0).view(2, 6)).sum().backward()
         return scores.detach(), {n: p.grad for n, p in policy.named_parameters() if p.grad is not None}
 

@@ -279,6 +279,27 @@ def test_nothing_is_read_back_from_the_device(problem, monkeypatch):
     assert all(x.grad is not None for x in present(tables).values())
 
 
+@pytest.mark.parametrize(("problem", "certain"), [("tsp", 0.5), ("tsp", 1e-9), ("cvrp", 0.9)])
+def test_certain_decisions_count_but_give_no_gradient(problem: str, certain: float) -> None:
+    """As if their scores were constants; also where none or all are left."""
+    vehicles = problem == "cvrp"
+    tables = random_tables(11, 5, load=vehicles, instances=2, seed=4)
+    actions, demand = random_routes(11, 5, instances=2) if vehicles else (random_tours(11, 5, instances=2), None)
+    mask = None if demand is None else cvrp_mask(actions, demand, CAPACITY)
+    ours, exact = leaves(tables), leaves(tables, torch.float64)
+    score = log_prob(ours, actions, mask, heads=4, certain=certain, config=SMALL)
+    expected = reference(exact, actions, demand)
+    sure = expected.exp() >= certain
+    torch.testing.assert_close(score.double(), expected.sum(2), rtol=TIGHT, atol=TIGHT)
+    assert sure.any()
+    assert certain == 1e-9 or not sure.all()
+    score.sum().backward()
+    (torch.where(sure, expected.detach(), expected).sum() + 0.0 * expected.sum()).backward()
+    for name, x in present(exact).items():
+        got = getattr(ours, name).grad
+        assert (got - x.grad).abs().max() <= TIGHT * x.grad.abs().max(), name
+
+
 def test_pointers_alone_have_the_same_gradients() -> None:
     """Where only pointers and their constants are learnt, they get the gradients they get among all tables."""
     actions, found = random_tours(9, 4), []
