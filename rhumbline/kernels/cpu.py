@@ -4,22 +4,19 @@ from collections.abc import Callable, Generator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import dataclass
-from functools import cache
 from typing import Any
 
-import numba
 import numpy as np
 import torch
-from numba import cfunc, config
-from numba.core.compiler_lock import global_compiler_lock
 from torch import Tensor
 
 from rhumbline import noise
-from rhumbline.errors import MissingExtra
-from rhumbline.kernels import HEAD_WIDTH, HEADS, no_collection
-from rhumbline.kernels.tiles import LANES, LOG2E, SIGNATURE, scratch, tiles
+from rhumbline.kernels import HEAD_WIDTH, HEADS
+from rhumbline.kernels.compiled import kernel
+from rhumbline.kernels.lanes import LANES
+from rhumbline.kernels.tiles import LOG2E, scratch
 
-SHARPEST = 1.0e25  # bounds 1 / temperature, so that no product with tiles.CLOSED overflows
+SHARPEST = 1.0e25  # bounds 1 / temperature, so that no product with lanes.CLOSED overflows
 
 
 @dataclass(frozen=True)
@@ -70,38 +67,6 @@ def one_torch_thread() -> Generator[None]:
         yield
     finally:
         torch.set_num_threads(usual)
-
-
-@cache
-def kernel(vehicles: bool) -> Any:
-    """The compiled kernel: from the cache on disk, or made now and stored there if that is possible."""
-    with global_compiler_lock, no_loop_vectoriser(), no_collection():
-        try:
-            return cfunc(SIGNATURE, error_model="numpy", cache=True)(tiles(vehicles))
-        except Exception:  # no folder can be written, the disk is full, a stored file is damaged: for this process only
-            return kernel_of_this_process(vehicles)
-
-
-def kernel_of_this_process(vehicles: bool) -> Any:
-    """The kernel compiled without the cache."""
-    try:
-        return cfunc(SIGNATURE, error_model="numpy")(tiles(vehicles))
-    except Exception as error:  # a numba that has changed what this module builds on
-        words = (str(error) or type(error).__name__).splitlines()[0]
-        raise MissingExtra(
-            f"numba {numba.__version__} cannot compile the fused engine ({words}). Use engine torch"
-        ) from error
-
-
-@contextmanager
-def no_loop_vectoriser() -> Generator[None]:
-    """LLVM's finds nothing in loops over vectors, at length."""
-    tuning: Any = config
-    usual, tuning.LOOP_VECTORIZE = tuning.LOOP_VECTORIZE, 0
-    try:
-        yield
-    finally:
-        tuning.LOOP_VECTORIZE = usual
 
 
 def rollout(

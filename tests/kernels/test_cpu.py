@@ -16,7 +16,7 @@ from rhumbline.policies.tsp import Architecture
 from rhumbline.problems.tsp import TSP, TSPBatch
 
 pytest.importorskip("numba")
-from rhumbline.kernels import cpu
+from rhumbline.kernels import compiled, cpu
 
 SEED, ATTEMPT = (5 << 32) + 17, 6
 CPU = torch.device("cpu")
@@ -172,7 +172,7 @@ def test_costs_follow_the_file(wide, make_instances) -> None:
 
 SMALL = """
 import torch
-from rhumbline.kernels import cpu
+from rhumbline.kernels import compiled, cpu
 rng = torch.Generator().manual_seed(0)
 def some(*shape): return torch.randn(shape, generator=rng).numpy() * 0.3
 tables = cpu.Tables(*(some(1, 8, 12, 16) for _ in range(2)), some(1, 12, 128), *(some(1, 11, 128) for _ in range(2)),
@@ -237,8 +237,8 @@ def test_a_cache_that_cannot_be_used_costs_time_only(monkeypatch) -> None:
             raise OSError(28, "No space left on device")
         return lambda function: "compiled"
 
-    monkeypatch.setattr(cpu, "cfunc", compile_)
-    assert cpu.kernel.__wrapped__(vehicles=False) == "compiled"
+    monkeypatch.setattr(compiled, "cfunc", compile_)
+    assert compiled.kernel.__wrapped__(vehicles=False) == "compiled"
     assert asked == [True, False]
 
 
@@ -248,6 +248,6 @@ def test_a_kernel_that_cannot_be_compiled_is_named(monkeypatch) -> None:
     def compile_(signature, **options):
         raise TypeError("no such intrinsic\nand more")
 
-    monkeypatch.setattr(cpu, "cfunc", compile_)
+    monkeypatch.setattr(compiled, "cfunc", compile_)
     with pytest.raises(MissingExtra, match=r"cannot compile the fused engine \(no such intrinsic\)\. Use engine torch"):
-        cpu.kernel.__wrapped__(vehicles=False)
+        compiled.kernel.__wrapped__(vehicles=False)
