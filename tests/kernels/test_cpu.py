@@ -3,6 +3,8 @@
 import os
 import subprocess
 import sys
+import threading
+import time
 from dataclasses import replace
 from functools import partial
 
@@ -95,6 +97,42 @@ def test_threads_change_nothing(wide, assert_same_choices) -> None:
     for other_cost, other_actions in others:
         assert torch.equal(other_cost, cost)
         assert torch.equal(other_actions, actions)
+
+
+def test_threads_are_helpers_only() -> None:
+    """Work is over when this thread and those that began with it are done; those that did not begin are not awaited."""
+    both, done = threading.Barrier(2, timeout=10), []
+
+    def fail_here() -> None:
+        both.wait()
+        if threading.current_thread() is threading.main_thread():
+            raise ZeroDivisionError
+        time.sleep(0.05)
+        done.append("helper")
+
+    with pytest.raises(ZeroDivisionError):
+        cpu.in_threads(2, fail_here)
+    assert done == ["helper"]
+    release = threading.Event()
+    cpu.pool(1).submit(release.wait)  # keeps the only helper busy
+    cpu.in_threads(2, lambda: done.append(threading.current_thread().name))
+    release.set()
+    assert done == ["helper", "MainThread"]
+
+
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="processes cannot be forked here")
+@pytest.mark.filterwarnings("ignore:.*fork:DeprecationWarning")
+def test_threads_of_a_forked_process() -> None:
+    """Helpers stay behind in the parent, so a forked process has its own."""
+    cpu.in_threads(2, threading.Barrier(2, timeout=10).wait)
+    child = os.fork()
+    if not child:
+        try:
+            cpu.in_threads(2, threading.Barrier(2, timeout=10).wait)
+        except threading.BrokenBarrierError:
+            os._exit(1)
+        os._exit(0)
+    assert os.waitpid(child, 0)[1] == 0
 
 
 def test_torch_keeps_its_threads() -> None:
