@@ -2,10 +2,10 @@
 
     python benchmarks/first_solve.py [FILE] [--turns 9]
 
-A turn solves a file (100 cities, one attempt) twice with a new folder for numba's cache: it is empty for the first solve
-and full for the second. Each solve is a process of its own, by the command (`rhumb solve`, which has the kernel compiled
-while torch is imported) and by the library (`rhumbline.solve`, which learns of the file only when torch is there). The
-difference is that of neighbours; what else runs on the machine disturbs all, so look at the median of many turns.
+A turn solves a file (100 cities, one attempt) twice with a new folder for numba's cache: it is empty for the first
+solve and full for the second. Each solve is a process of its own, by the command (`rhumb solve`, which has the kernel
+compiled while torch is imported) and by the library (`rhumbline.solve`, which learns of the file only when torch is
+there). The difference is that of neighbours; what else runs on the machine disturbs all: look at many turns.
 """
 
 import argparse
