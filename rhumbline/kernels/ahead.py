@@ -15,6 +15,7 @@ from subprocess import DEVNULL, Popen
 from threading import Thread
 
 HERE = Path(__file__).parent
+LOAD = Path("/proc/loadavg")  # its fourth field: how many run / how many there are
 SOURCES = ("__init__.py", "lanes.py", "tiles.py", "../philox.py")
 PATIENCE = 20.0  # seconds: ten times what it takes on two free cores
 
@@ -28,8 +29,8 @@ def label(problem: str) -> str:
 
 
 def start(problem: str) -> None:
-    """Have a kernel compiled by another process, if it is not stored and this machine can do two things at once."""
-    if problem in _waiting or (os.cpu_count() or 1) < 2 or find_spec("numba") is None or stored(problem):
+    """Have a kernel compiled by another process, if it is not stored and a core is free for that."""
+    if problem in _waiting or find_spec("numba") is None or stored(problem) or not core_to_spare():
         return
     work = f"from rhumbline.kernels.compiled import made; made({problem == 'cvrp'}, cache=True)"
     code = f"import os, sys; sys.path[:] = {sys.path!r}; {work}; os._exit(0)"  # at once: taking numba down takes time
@@ -40,6 +41,15 @@ def start(problem: str) -> None:
     _waiting[problem] = Thread(target=process.wait, daemon=True)  # so that it is no zombie, even if nobody needs it
     _waiting[problem].start()
     atexit.register(stop, process, _waiting[problem])
+
+
+def core_to_spare() -> bool:
+    """Whether fewer processes run at this moment than there are cores; this one alone where nobody counts them."""
+    try:
+        running = int(LOAD.read_text().split()[3].split("/")[0])
+    except (OSError, ValueError, IndexError):
+        running = 1
+    return running < (os.cpu_count() or 1)  # else the two would only be in each other's way
 
 
 def stop(process: "Popen[bytes]", waiting: Thread) -> None:

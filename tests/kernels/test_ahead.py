@@ -18,9 +18,9 @@ pytest.importorskip("numba")
 
 @pytest.fixture(autouse=True)
 def nobody_waiting(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    """Two cores, an empty cache and nothing under way."""
+    """A core to spare, an empty cache and nothing under way."""
     monkeypatch.setattr(ahead, "_waiting", {})
-    monkeypatch.setattr("os.cpu_count", lambda: 2)
+    monkeypatch.setattr(ahead, "core_to_spare", lambda: True)
     monkeypatch.setenv("NUMBA_CACHE_DIR", str(tmp_path))
 
 
@@ -77,16 +77,40 @@ def test_another_process_stores_the_kernel(capfd: pytest.CaptureFixture[str], mo
     assert not ahead._waiting
 
 
-@pytest.mark.parametrize("why", ["one core", "no numba"])
+@pytest.mark.parametrize("why", ["no core", "no numba"])
 def test_nothing_is_started_in_vain(monkeypatch: pytest.MonkeyPatch, why: str) -> None:
-    """On one core it would only be slower, and without numba there is nothing to compile with."""
+    """Without a core to spare it would only be slower, and without numba there is nothing to compile with."""
     monkeypatch.setattr(ahead, "Popen", refuse)
-    if why == "one core":
-        monkeypatch.setattr("os.cpu_count", lambda: 1)
+    if why == "no core":
+        monkeypatch.setattr(ahead, "core_to_spare", lambda: False)
     else:
         monkeypatch.setitem(sys.modules, "numba", None)
     ahead.start("cvrp")
     assert not ahead._waiting
+
+
+@pytest.mark.parametrize(
+    ("load", "cores", "expected"),
+    [
+        ("0.20 0.18 0.12 1/80 11206", 2, True),
+        ("0.20 0.18 0.12 2/80 11206", 2, False),
+        ("9.00 9.00 9.00 9/80 11206", 16, True),
+        ("", 2, True),
+        ("", 1, False),
+        (None, 2, True),
+        (None, None, False),
+    ],
+)
+def test_a_core_to_spare(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, load: str | None, cores: int | None, expected: bool
+) -> None:
+    """There is one if fewer processes run than there are cores; where they are not counted, this one runs alone."""
+    monkeypatch.undo()
+    if load is not None:
+        (tmp_path / "loadavg").write_text(load)
+    monkeypatch.setattr(ahead, "LOAD", tmp_path / "loadavg")
+    monkeypatch.setattr("os.cpu_count", lambda: cores)
+    assert ahead.core_to_spare() is expected
 
 
 @pytest.mark.parametrize("python", ["/nowhere/python", "/bin/false"])
