@@ -38,7 +38,7 @@ def kernel_of_this_process(vehicles: bool) -> Any:
 def made(vehicles: bool, cache: bool) -> Any:
     """What numba makes of the source, or finds in the cache."""
     with global_compiler_lock, no_loop_vectoriser(), no_collection():
-        return cfunc(SIGNATURE, error_model="numpy", cache=cache)(tiles(vehicles))
+        return cfunc(SIGNATURE, error_model="numpy", _nrt=False, cache=cache)(tiles(vehicles))
 
 
 @contextmanager

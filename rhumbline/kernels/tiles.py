@@ -62,7 +62,9 @@ M0, M1, W0, W1 = (np.uint64(x) for x in (*philox.MULTIPLIERS, *philox.WEYL))
 # Buffers are flat and hold a row of LANES numbers for each channel (query, glimpse) or node (mask, preference); `score`
 # has a row for each listed node. The list's last block is filled up with node N: closed in every lane, zero in tables.
 
-step = njit(nogil=True, error_model="numpy", no_cpython_wrapper=True, no_cfunc_wrapper=True)
+step = njit(
+    nogil=True, error_model="numpy", no_cpython_wrapper=True, no_cfunc_wrapper=True, no_rewrites=True, _nrt=False
+)
 
 
 @step
