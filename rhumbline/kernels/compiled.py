@@ -13,6 +13,8 @@ from rhumbline.errors import MissingExtra
 from rhumbline.kernels import ahead, no_collection
 from rhumbline.kernels.tiles import SIGNATURE, tiles
 
+OPTIONS: dict[str, Any] = {"error_model": "numpy", "_nrt": False}  # no objects, so no reference counts
+
 
 @cache
 def kernel(vehicles: bool) -> Any:
@@ -38,7 +40,7 @@ def kernel_of_this_process(vehicles: bool) -> Any:
 def made(vehicles: bool, cache: bool) -> Any:
     """What numba makes of the source, or finds in the cache."""
     with global_compiler_lock, no_loop_vectoriser(), no_collection():
-        return cfunc(SIGNATURE, error_model="numpy", _nrt=False, cache=cache)(tiles(vehicles))
+        return cfunc(SIGNATURE, cache=cache, **OPTIONS)(tiles(vehicles))
 
 
 @contextmanager
