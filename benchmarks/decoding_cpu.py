@@ -1,11 +1,14 @@
 """Fused rollouts on the CPU against our plain-torch engine, in one run: agreement first, then speed.
 
-    python benchmarks/decoding_cpu.py [--threads 2] [--repeats 7] [--problems tsp cvrp]
+    python benchmarks/decoding_cpu.py [--threads 2] [--repeats 7] [--problems tsp cvrp] [--sizes 20 50] [--turn 0.1]
 
 The engines take turns, each beginning with idle cores, and the ratio is the median of the ratios of neighbours: what
-else runs on the machine disturbs both. Not alike, though: torch waits for its slowest thread at every step, so on a
-busy machine believe the run with one thread, whose clock is the thread's own CPU time. Encoding is in a column of its
-own; the tables are part of the fused time. The kernel is compiled (or loaded) before the clock starts.
+else runs on the machine disturbs both. A turn is as many calls as fit into a tenth of a second, one after the other as
+in a search, and at least one; with `--turn 0` it is a single call, for which idle cores have to wake up first.
+
+Torch waits for its slowest thread at every step, so on a busy machine believe the run with one thread, whose clock is
+the thread's own CPU time. Encoding is in a column of its own; the tables are part of the fused time. The kernel is
+compiled (or loaded) before the clock starts.
 """
 
 import argparse
@@ -36,11 +39,14 @@ CASES = (
 )  # fmt: skip
 
 
-def seconds(work: Callable[[], object], clock: Callable[[], float] = time.perf_counter) -> float:
+def seconds(work: Callable[[], object], clock: Callable[[], float] = time.perf_counter, turn: float = 0.0) -> float:
+    """Of one call, in a turn of so many seconds."""
     time.sleep(PAUSE)
-    began = clock()
-    work()
-    return clock() - began
+    began, calls = clock(), 0
+    while not calls or clock() - began < turn:
+        work()
+        calls += 1
+    return (clock() - began) / calls
 
 
 def policy_for(problem: str) -> Any:
@@ -94,7 +100,7 @@ def speed(name: str, policy: Any, size: int, latents: int, target: float, args: 
         "tables": lambda: cpu.tables(memory, policy.condition(memory, z)),
     }
     clock = time.thread_time if args.threads == 1 else time.perf_counter
-    times = [{n: seconds(work, clock) for n, work in works.items()} for _ in range(args.repeats + 1)][1:]
+    times = [{n: seconds(work, clock, args.turn) for n, work in works.items()} for _ in range(args.repeats + 1)][1:]
     middle = {n: median(t[n] for t in times) for n in works}
     plain, torch_, fused = (latents * starts.shape[1] / middle[n] for n in ("plain", "torch", "fused"))
     ratio, of_plain = (median(t[n] / t["fused"] for t in times) for n in ("torch", "plain"))
@@ -111,6 +117,8 @@ def main() -> None:
     parser.add_argument("--threads", type=int, default=2)
     parser.add_argument("--repeats", type=int, default=7)
     parser.add_argument("--problems", nargs="+", default=["tsp", "cvrp"])
+    parser.add_argument("--sizes", nargs="+", type=int)
+    parser.add_argument("--turn", type=float, default=0.1)
     args = parser.parse_args()
     torch.set_num_threads(args.threads)
     print(f"{platform.machine()}, {cpu.LANES} lanes, {args.threads} threads, torch {torch.__version__}", end=", ")
@@ -124,7 +132,7 @@ def main() -> None:
     print("rollouts a second of plain torch with attention written out, our torch engine and the fused one:")
     print("           size       rollouts     plain     torch     fused /plain /torch target  encode ms tables ms")
     for name, size, latents, target in CASES:
-        if name in policies:
+        if name in policies and size in (args.sizes or [size]):
             speed(name, policies[name], size, latents, target, args)
     print(f"load {os.getloadavg()[0]:.1f}")
 

@@ -10,12 +10,9 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 
-DECODING, LATENTS = 0, 1  # streams
+from rhumbline.philox import MULTIPLIERS, ROUNDS, WEYL, WORD
 
-WORD = 0xFFFFFFFF
-MULTIPLIERS = (0xD2511F53, 0xCD9E8D57)
-WEYL = (0x9E3779B9, 0xBB67AE85)
-ROUNDS = 10
+DECODING, LATENTS = 0, 1  # streams
 
 
 def philox(seed: int, c0: Tensor, c1: Tensor, c2: Tensor, c3: Tensor) -> tuple[Tensor, Tensor]:

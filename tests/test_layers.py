@@ -11,7 +11,7 @@ import pytest
 PACKAGE = Path(__file__).parents[1] / "rhumbline"
 
 LAYERS = (
-    ("errors", "record", "noise"),
+    ("errors", "philox", "record", "noise"),
     ("problems", "formats"),
     ("policies", "kernels"),
     ("decoding", "checkpoint", "baselines"),
@@ -21,7 +21,11 @@ LAYERS = (
     ("cli", "__main__"),
 )
 LEVEL = {name: level for level, names in enumerate(LAYERS) for name in names}
-FRIENDS = {("formats", "problems"), ("__main__", "cli")}  # the only imports between neighbours of a layer
+FRIENDS = {
+    ("noise", "philox"),
+    ("formats", "problems"),
+    ("__main__", "cli"),
+}  # the only imports between neighbours of a layer
 KERNEL_COMPILERS = ("triton", "numba", "llvmlite")
 SOLVERS = ("elkai", "hygese", "pyvrp", "ortools")
 ONLY_IN = {"rich": "cli", "typer": "cli", "matplotlib": "plots"}

@@ -8,8 +8,10 @@ from typing import Annotated
 import typer
 
 from rhumbline.cli.ending import conclude, undisturbed
+from rhumbline.kernels import ahead
 
 LARGEST_SEED = 2**63 - 1
+COMPILED = {".tsp": "tsp", ".vrp": "cvrp"}  # problems with a kernel that may be missing, by the ending of their files
 
 
 class Device(StrEnum):
@@ -122,6 +124,8 @@ def solve(
     """
 
     def body() -> int:
+        if files[0].suffix.lower() in COMPILED and device is not Device.cuda and engine is not Engine.torch:
+            ahead.start(COMPILED[files[0].suffix.lower()])  # meanwhile torch is imported
         with undisturbed():
             from rhumbline.cli import solving
         after = solving.Afterwards(tuple(warm_start or ()), polish, then, top, trace)

@@ -10,11 +10,12 @@ from contextlib import contextmanager
 from functools import cache
 from importlib import import_module
 from importlib.util import find_spec
-from typing import Any, Literal
-
-import torch
+from typing import TYPE_CHECKING, Any, Literal
 
 from rhumbline.errors import MissingExtra
+
+if TYPE_CHECKING:  # `ahead` is for processes that have not imported torch yet
+    import torch
 
 Taken = Literal["torch", "fused"]
 
@@ -26,13 +27,13 @@ GRAPHED = ("jssp", "jssp-machines")  # fused on a GPU means the steps of plain t
 AUTO_GRAPHED: tuple[str, ...] = ("jssp",)  # those of them that `auto` takes: seen to be equal and faster on a GPU
 
 
-def why_not(problem: str, device: torch.device, nodes: int, architecture: Any = None) -> str | None:
+def why_not(problem: str, device: "torch.device", nodes: int, architecture: Any = None) -> str | None:
     """The reason why fused rollouts cannot serve, or None if they can; without an architecture, for the usual one."""
     misfit = why_unfit(problem, device, nodes, architecture)
     return misfit or (None if device.type == "cuda" else why_not_numba())
 
 
-def why_unfit(problem: str, device: torch.device, nodes: int, architecture: Any) -> str | None:
+def why_unfit(problem: str, device: "torch.device", nodes: int, architecture: Any) -> str | None:
     """What is wrong with the work or the device; whether numba serves is another question, and slower to answer."""
     on_gpu = device.type == "cuda"
     if on_gpu and problem in GRAPHED:
@@ -89,7 +90,7 @@ def require_numba(what: str) -> None:
         raise MissingExtra(f"{what} needs numba, which is installed but fails: {reason}") from error
 
 
-def resolve(engine: str, problem: str, device: torch.device, nodes: int, architecture: Any = None) -> Taken:
+def resolve(engine: str, problem: str, device: "torch.device", nodes: int, architecture: Any = None) -> Taken:
     """The engine that will run; asking for `fused` where it cannot run is an error, never a fallback."""
     if engine == "torch" or (engine == "auto" and problem in GRAPHED and problem not in AUTO_GRAPHED):
         return "torch"
@@ -107,7 +108,7 @@ def report(line: str) -> None:
     print(f"note: {line}", file=sys.stderr, flush=True)
 
 
-def resolve_log_prob(engine: str, problem: str, device: torch.device, nodes: int, architecture: Any = None) -> Taken:
+def resolve_log_prob(engine: str, problem: str, device: "torch.device", nodes: int, architecture: Any = None) -> Taken:
     """The same for scoring, which has kernels on the GPU only; they share the rollout kernels' limits."""
     if engine == "torch":
         return "torch"

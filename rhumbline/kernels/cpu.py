@@ -1,5 +1,7 @@
 """Whole rollouts on the CPU, compiled by numba: each thread carries tiles of rollouts through every step."""
 
+import ctypes
+import os
 from collections.abc import Callable, Generator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
@@ -7,19 +9,17 @@ from dataclasses import dataclass
 from functools import cache
 from typing import Any
 
-import numba
 import numpy as np
 import torch
-from numba import cfunc, config
-from numba.core.compiler_lock import global_compiler_lock
 from torch import Tensor
 
 from rhumbline import noise
-from rhumbline.errors import MissingExtra
-from rhumbline.kernels import HEAD_WIDTH, HEADS, no_collection
-from rhumbline.kernels.tiles import LANES, LOG2E, SIGNATURE, scratch, tiles
+from rhumbline.kernels import HEAD_WIDTH, HEADS
+from rhumbline.kernels.compiled import kernel
+from rhumbline.kernels.lanes import LANES
+from rhumbline.kernels.tiles import LOG2E, scratch
 
-SHARPEST = 1.0e25  # bounds 1 / temperature, so that no product with tiles.CLOSED overflows
+SHARPEST = 1.0e25  # bounds 1 / temperature, so that no product with lanes.CLOSED overflows
 
 
 @dataclass(frozen=True)
@@ -37,23 +37,28 @@ class Tables:
 
 def tables(memory: Any, shift: Any) -> Tables:
     """Kernel tables from a policy's memory and the shifts of its latents."""
-    scale = LOG2E / HEAD_WIDTH**0.5
-
-    def padded(x: Tensor) -> Tensor:
-        return torch.nn.functional.pad(x, (0, 0, 0, 1))
-
-    def heads(x: Tensor) -> Tensor:  # a head's keys in one piece: in rows of E they would collide in the cache
-        return padded(x).unflatten(-1, (HEADS, HEAD_WIDTH)).transpose(1, 2)
-
+    scale = np.float32(LOG2E / HEAD_WIDTH**0.5)
     return Tables(
-        key=array(heads(memory.key)),
-        value=array(heads(memory.value)),
-        pointer=array(padded(memory.pointer)),
-        query_last=array(memory.query_last * scale),
-        query_context=array((memory.query_first if memory.query_load is None else memory.query_load[:, 0]) * scale),
-        query_shift=array(shift.query * scale),
+        key=in_heads(array(memory.key)),
+        value=in_heads(array(memory.value)),
+        pointer=padded(array(memory.pointer)),
+        query_last=array(memory.query_last) * scale,
+        query_context=array(memory.query_first if memory.query_load is None else memory.query_load[:, 0]) * scale,
+        query_shift=array(shift.query) * scale,
         pointer_shift=array(shift.pointer),
     )
+
+
+def in_heads(x: np.ndarray) -> np.ndarray:
+    """[B, N, E] as [B, H, N + 1, C]: a head's keys in one piece, since in rows of E they would collide in the cache."""
+    return padded(x.reshape(*x.shape[:2], HEADS, HEAD_WIDTH).swapaxes(1, 2))
+
+
+def padded(x: np.ndarray) -> np.ndarray:
+    """With a row of zeros at the end."""
+    whole = np.zeros((*x.shape[:-2], x.shape[-2] + 1, x.shape[-1]), x.dtype)
+    whole[..., :-1, :] = x
+    return whole
 
 
 def array(x: Tensor, dtype: torch.dtype = torch.float32) -> np.ndarray:
@@ -70,38 +75,6 @@ def one_torch_thread() -> Generator[None]:
         yield
     finally:
         torch.set_num_threads(usual)
-
-
-@cache
-def kernel(vehicles: bool) -> Any:
-    """The compiled kernel: from the cache on disk, or made now and stored there if that is possible."""
-    with global_compiler_lock, no_loop_vectoriser(), no_collection():
-        try:
-            return cfunc(SIGNATURE, error_model="numpy", cache=True)(tiles(vehicles))
-        except Exception:  # no folder can be written, the disk is full, a stored file is damaged: for this process only
-            return kernel_of_this_process(vehicles)
-
-
-def kernel_of_this_process(vehicles: bool) -> Any:
-    """The kernel compiled without the cache."""
-    try:
-        return cfunc(SIGNATURE, error_model="numpy")(tiles(vehicles))
-    except Exception as error:  # a numba that has changed what this module builds on
-        words = (str(error) or type(error).__name__).splitlines()[0]
-        raise MissingExtra(
-            f"numba {numba.__version__} cannot compile the fused engine ({words}). Use engine torch"
-        ) from error
-
-
-@contextmanager
-def no_loop_vectoriser() -> Generator[None]:
-    """LLVM's finds nothing in loops over vectors, at length."""
-    tuning: Any = config
-    usual, tuning.LOOP_VECTORIZE = tuning.LOOP_VECTORIZE, 0
-    try:
-        yield
-    finally:
-        tuning.LOOP_VECTORIZE = usual
 
 
 def rollout(
@@ -122,27 +95,41 @@ def rollout(
     whole = [array(x, torch.int64) for x in (starts, *(vehicles or (starts, starts)))]  # without vehicles never read
     inputs = (*vars(tables).values(), array(xy), whole[0], identity, *whole[1:])
     shared = (np.zeros(1, np.int64), *inputs, actions, cost)
-    compiled = kernel(vehicles is not None)
+    compiled = function(kernel(vehicles is not None), len(numbers))
     tiles = count * -(-tried * per // LANES)
     busy = min(threads or torch.get_num_threads(), tiles)
     in_threads(busy, lambda: launch(compiled, numbers, (*shared, *scratch(nodes))))
     return torch.from_numpy(cost), torch.from_numpy(actions)
 
 
+@cache
+def function(compiled: Any, numbers: int) -> Any:
+    """The kernel as it is called: with so many numbers and then addresses, which pass quicker than typed pointers."""
+    kinds = compiled.ctypes.argtypes
+    return ctypes.CFUNCTYPE(None, *kinds[:numbers], *[ctypes.c_void_p] * (len(kinds) - numbers))(compiled.address)
+
+
 def launch(compiled: Any, numbers: tuple[float, ...], arrays: tuple[np.ndarray, ...]) -> None:
     """Call the kernel; Python's lock is free meanwhile."""
-    function = compiled.ctypes
-    pointers = (x.ctypes.data_as(kind) for x, kind in zip(arrays, function.argtypes[len(numbers) :], strict=True))
-    function(*numbers, *pointers)
+    compiled(*numbers, *(x.ctypes.data for x in arrays))
 
 
 def in_threads(count: int, work: Callable[[], None]) -> None:
-    """Do work in so many threads at once, this one among them."""
-    if count == 1:
-        return work()
-    with ThreadPoolExecutor(count - 1) as pool:
-        helpers = [pool.submit(work) for _ in range(count - 1)]
+    """Do work that can be shared in up to so many threads at once, this one among them."""
+    helpers = [pool(count - 1).submit(work) for _ in range(count - 1)]
+    try:
         work()
-    for helper in helpers:
-        helper.result()
-    return None
+    finally:
+        for helper in helpers:
+            if not helper.cancel():  # one that has not even begun has nothing left to do
+                helper.result()
+
+
+@cache
+def pool(count: int) -> ThreadPoolExecutor:
+    """So many threads to help; they are kept, because to start them takes as long as some rollouts of 20 cities."""
+    return ThreadPoolExecutor(count, "rhumbline")
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=pool.cache_clear)  # threads stay with the parent

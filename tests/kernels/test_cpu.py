@@ -3,6 +3,8 @@
 import os
 import subprocess
 import sys
+import threading
+import time
 from dataclasses import replace
 from functools import partial
 
@@ -16,7 +18,7 @@ from rhumbline.policies.tsp import Architecture
 from rhumbline.problems.tsp import TSP, TSPBatch
 
 pytest.importorskip("numba")
-from rhumbline.kernels import cpu
+from rhumbline.kernels import compiled, cpu
 
 SEED, ATTEMPT = (5 << 32) + 17, 6
 CPU = torch.device("cpu")
@@ -97,6 +99,42 @@ def test_threads_change_nothing(wide, assert_same_choices) -> None:
         assert torch.equal(other_actions, actions)
 
 
+def test_threads_are_helpers_only() -> None:
+    """Work is over when this thread and those that began with it are done; those that did not begin are not awaited."""
+    both, done = threading.Barrier(2, timeout=10), []
+
+    def fail_here() -> None:
+        both.wait()
+        if threading.current_thread() is threading.main_thread():
+            raise ZeroDivisionError
+        time.sleep(0.05)
+        done.append("helper")
+
+    with pytest.raises(ZeroDivisionError):
+        cpu.in_threads(2, fail_here)
+    assert done == ["helper"]
+    release = threading.Event()
+    cpu.pool(1).submit(release.wait)  # keeps the only helper busy
+    cpu.in_threads(2, lambda: done.append(threading.current_thread().name))
+    release.set()
+    assert done == ["helper", "MainThread"]
+
+
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="processes cannot be forked here")
+@pytest.mark.filterwarnings("ignore:.*fork:DeprecationWarning")
+def test_threads_of_a_forked_process() -> None:
+    """Helpers stay behind in the parent, so a forked process has its own."""
+    cpu.in_threads(2, threading.Barrier(2, timeout=10).wait)
+    child = os.fork()
+    if not child:
+        try:
+            cpu.in_threads(2, threading.Barrier(2, timeout=10).wait)
+        except threading.BrokenBarrierError:
+            os._exit(1)
+        os._exit(0)
+    assert os.waitpid(child, 0)[1] == 0
+
+
 def test_torch_keeps_its_threads() -> None:
     """While the tables are made torch has one thread; afterwards, also after an error, as many as before."""
     before, seen = torch.get_num_threads(), []
@@ -172,7 +210,7 @@ def test_costs_follow_the_file(wide, make_instances) -> None:
 
 SMALL = """
 import torch
-from rhumbline.kernels import cpu
+from rhumbline.kernels import compiled, cpu
 rng = torch.Generator().manual_seed(0)
 def some(*shape): return torch.randn(shape, generator=rng).numpy() * 0.3
 tables = cpu.Tables(*(some(1, 8, 12, 16) for _ in range(2)), some(1, 12, 128), *(some(1, 11, 128) for _ in range(2)),
@@ -237,8 +275,8 @@ def test_a_cache_that_cannot_be_used_costs_time_only(monkeypatch) -> None:
             raise OSError(28, "No space left on device")
         return lambda function: "compiled"
 
-    monkeypatch.setattr(cpu, "cfunc", compile_)
-    assert cpu.kernel.__wrapped__(vehicles=False) == "compiled"
+    monkeypatch.setattr(compiled, "cfunc", compile_)
+    assert compiled.kernel.__wrapped__(vehicles=False) == "compiled"
     assert asked == [True, False]
 
 
@@ -248,6 +286,6 @@ def test_a_kernel_that_cannot_be_compiled_is_named(monkeypatch) -> None:
     def compile_(signature, **options):
         raise TypeError("no such intrinsic\nand more")
 
-    monkeypatch.setattr(cpu, "cfunc", compile_)
+    monkeypatch.setattr(compiled, "cfunc", compile_)
     with pytest.raises(MissingExtra, match=r"cannot compile the fused engine \(no such intrinsic\)\. Use engine torch"):
-        cpu.kernel.__wrapped__(vehicles=False)
+        compiled.kernel.__wrapped__(vehicles=False)
