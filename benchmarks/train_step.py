@@ -18,11 +18,21 @@ from rhumbline.training.run import Trainer
 
 recorded = partial(TrainConfig, graph=True, compile=True)
 COMPASS, POMO = Objective(latents=128, starts=20), Objective(starts=50)
+PREFER = Objective(loss="prefer", starts=64)
+# Random weights do as well for most of them; where decisions that are all but certain are left out, it needs a policy
+# that makes such decisions.
 STEPS = {
     "TSP100 COMPASS 8 x 128 x 20": recorded(batch=8, objective=COMPASS),
     "TSP100 POMO 256 x 50": recorded(batch=256, objective=POMO, policy={"latent": 0}),
-    "TSP100 prefer 256 x 16 x 4": recorded(
-        batch=256, objective=Objective(loss="prefer", starts=16, samples=4), policy={"latent": 0}
+    "TSP100 prefer 256 x 64": recorded(batch=256, objective=PREFER, init="tsp100-single", policy={"latent": 0}),
+    "TSP100 prefer 256 x 64, certain 0.98": recorded(
+        batch=256, objective=replace(PREFER, certain=0.98), init="tsp100-single", policy={"latent": 0}
+    ),
+    "TSP100 prefer, 128 x 16 latents x 8 x 4, certain 0.98": recorded(
+        batch=128, objective=replace(PREFER, latents=16, starts=8, samples=4, certain=0.98), init="tsp100-single"
+    ),
+    "CVRP100 prefer 256 x 64, certain 0.98": recorded(
+        problem="cvrp", batch=256, objective=replace(PREFER, certain=0.98), init="cvrp100-single", policy={"latent": 0}
     ),
     "CVRP100 COMPASS 8 x 128 x 20": recorded(problem="cvrp", batch=8, objective=COMPASS),
     "CVRP100 COMPASS 8 x 128 x 20, 136 actions": recorded(
@@ -61,7 +71,7 @@ def main() -> None:
             torch.cuda.synchronize()
         pace = args.updates / (time.perf_counter() - begin)
         peak = torch.cuda.max_memory_allocated() / 2**30 if device.type == "cuda" else float("nan")
-        print(f"{name:42s} {pace:7.1f} updates/s   peak {peak:.2f} GiB", flush=True)
+        print(f"{name:54s} {pace:7.1f} updates/s   peak {peak:.2f} GiB", flush=True)
         if args.profile:
             profile(trainer)
 

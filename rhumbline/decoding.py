@@ -54,6 +54,7 @@ class Work:
     attempt: int  # number of the first latent
     temperature: float
     given: Int[Tensor, "B R L"] | None = None  # how the rollouts begin, where more than the first action is imposed
+    mark: float = 0.0
 
     @property
     def host_seed(self) -> int:
@@ -130,22 +131,24 @@ def rollout(
     memory: Any = None,
     chunk: int | None = None,
     engine: Engine = "auto",
+    mark: float = 0.0,
 ) -> Rollouts:
     """One solution per (instance, latent, start).
 
     `attempt` numbers the first latent among all that were ever tried on these instances: it continues the noise.
-    `chunk` bounds the rollouts worked on at once; it changes memory, never results.
+    `chunk` bounds the rollouts worked on at once; it changes memory, never results. With `mark`, an engine that knows
+    complements (~a) the actions that had at least that probability, so that `log_prob` can leave them out.
     """
     most = max(1, ENCODED_STEPS[starts.device.type] // problem.horizon(batch))
     if memory is None and len(starts) > most:
-        options = {"seed": seed, "attempt": attempt, "temperature": temperature, "chunk": chunk, "engine": engine}
-        return _in_groups(problem, policy, batch, latents, starts, most, **options)
+        options = {"seed": seed, "temperature": temperature, "chunk": chunk, "engine": engine, "mark": mark}
+        return _in_groups(problem, policy, batch, latents, starts, most, attempt=attempt, **options)
     memory = policy.encode(batch) if memory is None else memory
     if isinstance(memory, Crowd):
-        options = {"seed": seed, "temperature": temperature, "chunk": chunk, "engine": engine}
+        options = {"seed": seed, "temperature": temperature, "chunk": chunk, "engine": engine, "mark": mark}
         return _by_member(problem, policy, batch, latents, starts, memory, attempt, **options)
     construct = _engine(engine, problem, policy, batch, memory)
-    work = Work(problem, policy, batch, memory, latents, starts, seed, attempt, temperature)
+    work = Work(problem, policy, batch, memory, latents, starts, seed, attempt, temperature, mark=mark)
     each = policy.footprint(problem.width(batch), problem.horizon(batch))
     chunk = chunk or max(1, CHUNK_ELEMENTS[starts.device.type] // each)
     return _gathered(_chunks(work, construct, chunk), *latents.shape[:2])
@@ -327,7 +330,9 @@ def _fused_gpu(work: Work) -> Rollouts:
     tables = gpu.tables(work.memory, work.shift)
     counters = torch.full((2,), work.attempt, dtype=torch.int64, device=work.starts.device)
     counters[0] = work.seed  # filled on the device: nothing is copied from the host, so a graph may record it
-    found = _GPU[work.problem.name](tables, work.batch, work.starts, counters, work.temperature)
+    straight = work.batch.straight  # else costs are measured from the actions, which must be what they are
+    options = {"temperature": work.temperature, "mark": work.mark if straight else 0.0}
+    found = _GPU[work.problem.name](tables, work.batch, work.starts, counters, **options)
     return _remeasured(work.problem, work.batch, *found)
 
 
@@ -341,17 +346,16 @@ def _remeasured(
     return Rollouts(cost, actions)
 
 
-def _gpu_tsp(tables: Any, batch: Any, starts: Tensor, counters: Tensor, temperature: float) -> tuple[Tensor, Tensor]:
+def _gpu_tsp(tables: Any, batch: Any, starts: Tensor, counters: Tensor, **options: Any) -> tuple[Tensor, Tensor]:
     from rhumbline.kernels import gpu
 
-    return gpu.tsp_rollout(tables, batch.xy, starts, batch.key, counters, temperature=temperature)
+    return gpu.tsp_rollout(tables, batch.xy, starts, batch.key, counters, **options)
 
 
-def _gpu_cvrp(tables: Any, batch: Any, starts: Tensor, counters: Tensor, temperature: float) -> tuple[Tensor, Tensor]:
+def _gpu_cvrp(tables: Any, batch: Any, starts: Tensor, counters: Tensor, **options: Any) -> tuple[Tensor, Tensor]:
     from rhumbline.kernels import gpu
 
-    whole = (batch.demand, batch.capacity)
-    return gpu.cvrp_rollout(tables, batch.xy, *whole, starts, batch.key, counters, temperature=temperature)
+    return gpu.cvrp_rollout(tables, batch.xy, batch.demand, batch.capacity, starts, batch.key, counters, **options)
 
 
 _GPU: dict[str, Callable[..., tuple[Tensor, Tensor]]] = {"tsp": _gpu_tsp, "cvrp": _gpu_cvrp}
@@ -392,22 +396,31 @@ def log_prob(
 
     Teacher forcing: all steps at once. K divides R, and sequence r belongs to latent r // (R / K). Decisions with a
     probability of at least `certain` count, but give no gradient; they have next to none, and kernels save the work.
+    Below 1, actions may be marked by `rollout`: such a decision counts as certain.
     """
     memory = policy.encode(batch) if memory is None else memory
     if isinstance(memory, Crowd):
         return _score_by_member(problem, policy, batch, latents, actions, memory, engine, certain)
+    actions, skip = unmarked(actions) if certain < 1.0 else (actions, None)
     engine, width, architecture = _with_layer(engine, memory), problem.width(batch), policy.architecture
     if kernels.resolve_log_prob(engine, problem.name, actions.device, width, architecture) == "fused":
-        return _fused_log_prob(batch, memory, policy.condition(memory, latents), actions, certain)
+        return _fused_log_prob(batch, memory, policy.condition(memory, latents), actions, certain, skip)
     state, steps = problem.replay(batch, actions.long()), actions.shape[2] - 1
     rows = steps * (actions.shape[1] // latents.shape[1])
     shift = policy.condition(memory, latents).map(lambda x: x.repeat_interleave(rows, dim=1))
     allowed = problem.mask(state)
     logits = policy.logits(memory, shift, state, allowed).masked_fill(~allowed, -torch.inf)
     chosen = logits.log_softmax(-1).gather(-1, actions[:, :, 1:].long().flatten(1)[..., None])
-    if certain < 1.0:
-        chosen = torch.where(chosen >= math.log(certain), chosen.detach(), chosen)
-    return chosen.view(*actions.shape[:2], steps).sum(-1)
+    chosen = chosen.view(*actions.shape[:2], steps)
+    if skip is not None:
+        chosen = torch.where(chosen >= math.log(certain), chosen.detach(), chosen).masked_fill(skip[..., 1:], 0.0)
+    return chosen.sum(-1)
+
+
+def unmarked(actions: Int[Tensor, "*S T"]) -> tuple[Int[Tensor, "*S T"], Bool[Tensor, "*S T"]]:
+    """The actions themselves, and which were marked as certain."""
+    marks = actions < 0
+    return torch.where(marks, ~actions, actions), marks
 
 
 def _score_by_member(
@@ -428,7 +441,7 @@ def _score_by_member(
 
 
 def _fused_log_prob(
-    batch: Any, memory: Any, shift: Any, actions: Int[Tensor, "B R T"], certain: float
+    batch: Any, memory: Any, shift: Any, actions: Int[Tensor, "B R T"], certain: float = 1.0, skip: Tensor | None = None
 ) -> Float[Tensor, "B R"]:
     """The same by Triton kernels, without any tensor of rows x nodes in memory."""
     from rhumbline.kernels import log_prob as fused
@@ -444,6 +457,6 @@ def _fused_log_prob(
         pointer_constant=shift.pointer,
     )
     if memory.query_load is None:
-        return fused.log_prob(tables, actions, clip=CLIP, certain=certain)
+        return fused.log_prob(tables, actions, clip=CLIP, certain=certain, skip=skip)
     mask = fused.cvrp_mask(actions, batch.demand, batch.capacity[:, None, None])
-    return fused.log_prob(tables, actions, mask, clip=CLIP, certain=certain)
+    return fused.log_prob(tables, actions, mask, clip=CLIP, certain=certain, skip=skip)

@@ -8,7 +8,7 @@ from itertools import permutations
 import pytest
 import torch
 
-from rhumbline.decoding import choose, log_prob, rollout
+from rhumbline.decoding import choose, log_prob, rollout, unmarked
 from rhumbline.errors import MissingExtra
 from rhumbline.noise import unit_interval
 from rhumbline.problems.tsp import TSP
@@ -202,6 +202,23 @@ def test_log_prob_of_sampled_actions_needs_no_conversion(policy, make_batch) -> 
     scores = log_prob(TSP(), policy, batch, z, actions)
     assert torch.equal(scores, log_prob(TSP(), policy, batch, z, actions.long()))
     assert (scores < 0).all()
+
+
+def test_certain_and_marked_decisions(make_policy, make_batch) -> None:
+    """Likely decisions count without a gradient; marked ones do not even count; the first action is never scored."""
+    policy, batch = make_policy(2).requires_grad_(True), make_batch(1, 6)
+    latents, tours = torch.zeros(1, 1, 2), torch.tensor([[[0, 3, 1, 5, 2, 4], [2, 1, 0, 3, 4, 5]]])
+    whole = log_prob(TSP(), policy, batch, latents, tours)
+    assert torch.equal(log_prob(TSP(), policy, batch, latents, tours, certain=0.5), whole)
+    (gradient,) = torch.autograd.grad(
+        log_prob(TSP(), policy, batch, latents, tours, certain=1e-9).sum(), policy.decoder.key
+    )
+    assert not gradient.any()
+    marked = torch.tensor([[[0, ~3, ~1, ~5, ~2, ~4], [2, 1, 0, 3, 4, 5]]])
+    scores = log_prob(TSP(), policy, batch, latents, marked, certain=0.99)
+    assert scores[0, 0] == 0
+    assert torch.equal(scores[0, 1], whole[0, 1])
+    assert torch.equal(unmarked(marked)[0], tours)
 
 
 def test_gradient_equals_finite_differences(make_policy, make_batch) -> None:

@@ -134,20 +134,21 @@ def pick(
     logits, mask, cols, uniform, sharpness, groups, places,
     NP: tl.constexpr, GREEDY: tl.constexpr, WARM: tl.constexpr, DT: tl.constexpr, PREC: tl.constexpr,
 ):  # fmt: skip
-    """The chosen column of each row: the best, or the one that the uniform hits in the cumulative weights.
+    """The chosen column of each row, and its probability: the best, or the one that the uniform hits among the weights.
 
     Running sums come from tensor cores, in two stages: first which group of columns, then which place in it. Equal
     terms give equal sums, so a closed column never raises a sum and is never hit, whatever the rounding.
     """
     squashed = mask - 20.0 / (tl.exp2(logits) + 1.0)  # 10 tanh - 10
     if GREEDY:
-        return tl.argmax(squashed, 1).to(tl.int32)
+        return tl.argmax(squashed, 1).to(tl.int32), uniform  # nobody asks for a probability then
     else:
         if not WARM:  # cold weights would all vanish
             squashed -= tl.max(squashed, 1)[:, None]
         weight = tl.exp2(squashed * sharpness).to(DT)
         reach = tl.dot(weight, groups, input_precision=PREC)  # [M, 16]
-        limit = uniform * (tl.max(reach, 1) * BELOW_ONE)
+        total = tl.max(reach, 1)
+        limit = uniform * (total * BELOW_ONE)
         passed = reach <= limit[:, None]
         group = tl.sum(passed.to(tl.int32), 1)
         # The difference may be contracted to one rounding and fall just below zero.
@@ -155,15 +156,23 @@ def pick(
         inside = tl.where((cols // (NP // 16))[None, :] == group[:, None], weight, 0.0)
         reach = tl.dot(inside, places, input_precision=PREC)
         short = (reach <= rest[:, None]) & (reach < tl.max(reach, 1)[:, None])
-        return group * (NP // 16) + tl.sum(short.to(tl.int32), 1)
+        hit = tl.min(tl.where(short, float("inf"), reach), 1) - tl.max(tl.where(short, reach, 0.0), 1)
+        return group * (NP // 16) + tl.sum(short.to(tl.int32), 1), hit / total
+
+
+@triton.jit
+def marked(node, share, certain, MARK: tl.constexpr):
+    """What is stored for a decision: the node, or its complement where it was all but certain."""
+    return (tl.where(share >= certain, -1 - node, node) if MARK else node).to(tl.int16)
 
 
 @triton.jit
 def tsp_rollout_kernel(
     KEY, VALUE, POINTER, QUERY_LAST, QUERY, GLIMPSE_SHIFT, BIAS, IS_BOUNDED, XY, START, ID, COUNTERS, ACTION, COST,
-    K, S, N, sharpness,
+    K, S, N, sharpness, certain,
     NP: tl.constexpr, M: tl.constexpr, H: tl.constexpr, D: tl.constexpr,
-    GREEDY: tl.constexpr, WARM: tl.constexpr, BOUNDED: tl.constexpr, DT: tl.constexpr, PREC: tl.constexpr,
+    GREEDY: tl.constexpr, WARM: tl.constexpr, BOUNDED: tl.constexpr, MARK: tl.constexpr, DT: tl.constexpr,
+    PREC: tl.constexpr,
 ):  # fmt: skip
     E: tl.constexpr = H * D
     b = tl.program_id(0).to(tl.int64)
@@ -203,7 +212,7 @@ def tsp_rollout_kernel(
         )  # fmt: skip
         word, _, _, _ = tl.philox(seed, (start * N + t).to(tl.uint32), attempt, instance, tl.zeros([M], tl.uint32))
         uniform = tl.uint_to_uniform_float(word)
-        last = pick(logits, mask, cols, uniform, sharpness, groups, places, NP, GREEDY, WARM, DT, PREC)
+        last, share = pick(logits, mask, cols, uniform, sharpness, groups, places, NP, GREEDY, WARM, DT, PREC)
         # A value that changes with t: for a constant the compiler keeps predicates instead, and spills twice as much.
         mask = tl.where(cols[None, :] == last[:, None], CLOSED * (1 + t), mask)
         x1 = tl.load(XY + last * 2)
@@ -212,7 +221,7 @@ def tsp_rollout_kernel(
         x, y = x1, y1
         # [T, R]: neighbours write side by side. This store also keeps the compiler from lifting the loads above out
         # of the loop, where they would cost registers and spill.
-        tl.store(ACTION + t * R + r, last.to(tl.int16), mask=valid)
+        tl.store(ACTION + t * R + r, marked(last, share, certain, MARK), mask=valid)
     cost += tl.sqrt((x0 - x) * (x0 - x) + (y0 - y) * (y0 - y))
     tl.store(COST + b * R + r, cost, mask=valid)
 
@@ -220,9 +229,10 @@ def tsp_rollout_kernel(
 @triton.jit
 def cvrp_rollout_kernel(
     KEY, VALUE, POINTER, QUERY_LAST, QUERY, GLIMPSE_SHIFT, BIAS, IS_BOUNDED, XY, START, ID, COUNTERS, ACTION, COST,
-    QUERY_LOAD, DEMAND, CAPACITY, K, S, N, T, sharpness,
+    QUERY_LOAD, DEMAND, CAPACITY, K, S, N, T, sharpness, certain,
     NP: tl.constexpr, M: tl.constexpr, H: tl.constexpr, D: tl.constexpr,
-    GREEDY: tl.constexpr, WARM: tl.constexpr, BOUNDED: tl.constexpr, DT: tl.constexpr, PREC: tl.constexpr,
+    GREEDY: tl.constexpr, WARM: tl.constexpr, BOUNDED: tl.constexpr, MARK: tl.constexpr, DT: tl.constexpr,
+    PREC: tl.constexpr,
 ):  # fmt: skip
     E: tl.constexpr = H * D
     b = tl.program_id(0).to(tl.int64)
@@ -273,7 +283,7 @@ def cvrp_rollout_kernel(
         )  # fmt: skip
         word, _, _, _ = tl.philox(seed, (start * T + t).to(tl.uint32), attempt, instance, tl.zeros([M], tl.uint32))
         uniform = tl.uint_to_uniform_float(word)
-        last = pick(logits, mask, cols, uniform, sharpness, groups, places, NP, GREEDY, WARM, DT, PREC)
+        last, share = pick(logits, mask, cols, uniform, sharpness, groups, places, NP, GREEDY, WARM, DT, PREC)
         left = tl.where(last == 0, capacity, left - tl.load(DEMAND + last))
         waiting -= (last > 0).to(tl.int32)
         mask = tl.where(cols[None, :] == last[:, None], CLOSED * (1 + t), mask)  # the depot's column is set anew above
@@ -281,7 +291,7 @@ def cvrp_rollout_kernel(
         y1 = tl.load(XY + last * 2 + 1)
         cost += tl.sqrt((x1 - x) * (x1 - x) + (y1 - y) * (y1 - y))
         x, y = x1, y1
-        tl.store(ACTION + t * R + r, last.to(tl.int16), mask=valid)
+        tl.store(ACTION + t * R + r, marked(last, share, certain, MARK), mask=valid)
         t += 1
     cost += tl.sqrt((home_x - x) * (home_x - x) + (home_y - y) * (home_y - y))
     tl.store(COST + b * R + r, cost, mask=valid)
@@ -321,7 +331,7 @@ class Launch:
 
 def launch(
     tables: Tables, query: Tensor, safe: Tensor, xy: Tensor, starts: Tensor, key: Tensor, counters: Tensor, steps: int,
-    temperature: float, shape: tuple[int, int] | None,
+    temperature: float, mark: float, shape: tuple[int, int] | None,
 ) -> Launch:  # fmt: skip
     """Tiles, buffers and common arguments of a rollout of `steps` actions."""
     (count, nodes, _), per, tried = xy.shape, starts.shape[1], tables.query_shift.shape[1]
@@ -337,33 +347,34 @@ def launch(
     options = {
         "NP": tables.key.shape[1], "M": rows, "H": HEADS, "D": HEAD_WIDTH, "GREEDY": temperature == 0.0,
         "WARM": temperature >= WARM, "DT": tl.bfloat16 if half else tl.float32, "PREC": "ieee", "num_warps": warps,
-        "num_stages": 1, "sharpness": LOG2E.value / (temperature or 1.0),
+        "num_stages": 1, "sharpness": LOG2E.value / (temperature or 1.0), "MARK": mark > 0.0, "certain": mark,
     }  # fmt: skip
     return Launch((count, triton.cdiv(tried * per, rows)), inputs, actions, cost, (tried, per, nodes), options)
 
 
 def tsp_rollout(
     tables: Tables, xy: Tensor, starts: Tensor, key: Tensor, counters: Tensor, *, temperature: float = 1.0,
-    shape: tuple[int, int] | None = None,
+    mark: float = 0.0, shape: tuple[int, int] | None = None,
 ) -> tuple[Tensor, Tensor]:  # fmt: skip
     """Costs [B, K, S] and actions [B, K, S, N] (int16; a strided view). `counters` is [seed, first attempt], int64.
 
-    The counters live on the device so that a CUDA graph can be replayed with other noise.
+    The counters live on the device so that a CUDA graph can be replayed with other noise. With `mark`, actions that had
+    at least that probability when they were drawn come as their complements.
     """
     chosen = starts.long()[..., None].expand(-1, -1, tables.query_context.shape[2])
     first = tables.query_context.gather(1, chosen)
     query = (tables.query_shift[:, :, None] + first[:, None]).flatten(1, 2)
-    go = launch(tables, query, bounded(tables, query), xy, starts, key, counters, xy.shape[1], temperature, shape)
+    go = launch(tables, query, bounded(tables, query), xy, starts, key, counters, xy.shape[1], temperature, mark, shape)
     return go.start(tsp_rollout_kernel, *go.sizes)
 
 
 def cvrp_rollout(
     tables: Tables, xy: Tensor, demand: Tensor, capacity: Tensor, starts: Tensor, key: Tensor, counters: Tensor, *,
-    temperature: float = 1.0, shape: tuple[int, int] | None = None,
+    temperature: float = 1.0, mark: float = 0.0, shape: tuple[int, int] | None = None,
 ) -> tuple[Tensor, Tensor]:  # fmt: skip
     """The same for CVRP: actions [B, K, S, 2n], padded with the depot. Demands and capacities are whole."""
     steps, query = 2 * (xy.shape[1] - 1), tables.query_shift
     safe = bounded(tables, query, tables.query_context * capacity[:, None])
-    go = launch(tables, query, safe, xy, starts, key, counters, steps, temperature, shape)
+    go = launch(tables, query, safe, xy, starts, key, counters, steps, temperature, mark, shape)
     whole = (demand.to(torch.int32).contiguous(), capacity.to(torch.int32).contiguous())
     return go.start(cvrp_rollout_kernel, tables.query_context.contiguous(), *whole, *go.sizes, steps)

@@ -129,6 +129,7 @@ def log_prob(
     clip: float = 10.0,
     heads: int = 8,
     certain: float = 1.0,
+    skip: Tensor | None = None,
     dtype: torch.dtype | None = None,
     config: Config | None = None,
 ) -> Tensor:
@@ -137,8 +138,9 @@ def log_prob(
     `actions` are integers [B, R, A]; the first is given, not scored. `mask` is `tsp_mask(actions)` unless given.
     `scale` multiplies q . key: 1/sqrt(16) by default; tables that already carry log2(e)/4 take ln 2. Decisions with a
     probability of at least `certain` are scored, but not differentiated; at 1 these are the forced ones, which have no
-    gradient. `dtype` is that of the matrix products: bfloat16 on a GPU, float32 elsewhere. Nothing here waits for the
-    device or reads from it, so a training step can be captured in a CUDA graph.
+    gradient. Those that `skip` [B, R, A] names are not even scored: they count as certain. `dtype` is that of the
+    matrix products: bfloat16 on a GPU, float32 elsewhere. Nothing here waits for the device or reads from it, so a
+    training step can be captured in a CUDA graph.
     """
     mask = tsp_mask(actions) if mask is None else mask
     assert 0 < clip <= 40, "the pointer's softmax subtracts the bound `clip`, not the maximum"
@@ -159,7 +161,8 @@ def log_prob(
     assert actions.shape[1] * call.steps * key.shape[2] < 2**31, "offsets within an instance are 32-bit"
     assert actions.shape[1] % (groups or 1) == 0, "trajectories share pointer constants in equal groups"
     save = torch.is_grad_enabled() and any(x is not None and x.requires_grad for x in inputs)
-    score = _Scores.apply(call, save, *inputs, *rules)
+    rows = None if skip is None else _listed(~skip[:, :, mask.first_step :].flatten(1))
+    score = _Scores.apply(call, save, rows, *inputs, *rules)
     return score if per_step else score.sum(2)
 
 
@@ -231,17 +234,18 @@ class _Call(NamedTuple):
         launch = {"num_warps": tile.warps, "num_stages": tile.stages, "maxnreg": tile.registers}
         return {**shape, "E": width, "PROBLEM": self.problem, **launch}
 
-    def listed(self, score: Tensor, grad: Tensor) -> tuple[Tensor, Tensor]:
-        """Rows that have a gradient, [B, rows + 1] in rising order, and how many there are; what is after them is junk.
+    def worth_it(self, score: Tensor, grad: Tensor) -> Tensor:
+        """Rows that have a gradient, [B, rows]: in a trained policy one decision of five is not all but certain."""
+        return ((grad != 0) & ~(score >= math.log(self.certain))).flatten(1)  # what is not a number stays
 
-        In a trained policy four of five decisions are all but certain, and hardly any gradient comes from them.
-        """
-        kept = ((grad != 0) & ~(score >= math.log(self.certain))).flatten(1)  # what is not a number stays
-        place = kept.cumsum(1, dtype=torch.int32)
-        every = torch.arange(kept.shape[1], dtype=torch.int32, device=kept.device).expand_as(place)
-        index = torch.zeros(len(kept), kept.shape[1] + 1, dtype=torch.int32, device=kept.device)
-        index.scatter_(1, torch.where(kept, place - 1, kept.shape[1]).long(), every)
-        return index, place[:, -1].contiguous()
+
+def _listed(kept: Tensor) -> tuple[Tensor, Tensor]:
+    """The rows kept, [B, rows + 1] in rising order, and how many they are; what is after them is junk."""
+    place = kept.cumsum(1, dtype=torch.int32)
+    every = torch.arange(kept.shape[1], dtype=torch.int32, device=kept.device).expand_as(place)
+    index = torch.zeros(len(kept), kept.shape[1] + 1, dtype=torch.int32, device=kept.device)
+    index.scatter_(1, torch.where(kept, place - 1, kept.shape[1]).long(), every)
+    return index, place[:, -1].contiguous()
 
 
 def _present(key: Tensor, tensors: tuple[Tensor | None, ...]) -> list[Tensor]:
@@ -253,16 +257,16 @@ class _Scores(torch.autograd.Function):
     """Per-step log-probabilities [B, R, T]; tensors as `forward_kernel` takes them, contiguous, tables of one type."""
 
     @staticmethod
-    def forward(ctx, call, save, *tensors):
+    def forward(ctx, call, save, rows, *tensors):
         key, tile = tensors[0], call.config.forward
         b, rollouts, _ = call.actions
-        score = key.new_empty((b, rollouts, call.steps), dtype=torch.float32)
+        score = key.new_zeros((b, rollouts, call.steps), dtype=torch.float32)
         glimpse = key.new_empty((*score.shape, key.shape[2]) if save else 1)
         stat = score.new_empty((b, call.heads, rollouts, call.steps, 2) if save else 1)
         log_z = score.new_empty(score.shape if save else 1)
-        arguments = (*_present(key, tensors), score, glimpse, stat, log_z)
+        arguments = (*(rows or (key, key)), *_present(key, tensors), score, glimpse, stat, log_z)
         numbers = (*call.sizes(grouped=True), call.scale * LOG2E.value, call.clip)
-        flags = {"HAS_PC": call.groups is not None, "SAVE": save}
+        flags = {"HAS_PC": call.groups is not None, "SAVE": save, "LISTED": rows is not None}
         forward_kernel[(b * call.tiles(tile),)](*arguments, *numbers, **flags, **call.options(tile))
         ctx.call = call
         ctx.save_for_backward(*tensors, glimpse, stat, log_z, score)
@@ -275,19 +279,19 @@ class _Scores(torch.autograd.Function):
         *tensors, glimpse, stat, log_z, score = ctx.saved_tensors
         key, value, pointer, constant, last, query, load, *rules = _present(tensors[0], tensors)
         grad, grad_rows = grad.float().contiguous(), torch.empty_like(glimpse)
-        rows = call.listed(score, grad)
+        rows = _listed(call.worth_it(score, grad))
         grad_pointer, grad_constant = _pointer_pass(
             call, rows, pointer, constant, rules, grad, glimpse, log_z, grad_rows
         )
-        if not any(ctx.needs_input_grad[i] for i in (2, 3, 6, 7, 8)):  # active search moves the pointers only
+        if not any(ctx.needs_input_grad[i] for i in (3, 4, 7, 8, 9)):  # active search moves the pointers only
             grad_constant = None if tensors[3] is None else grad_constant.to(constant.dtype)
-            return None, None, None, None, grad_pointer.to(pointer.dtype), grad_constant, *[None] * 7
+            return None, None, None, None, None, grad_pointer.to(pointer.dtype), grad_constant, *[None] * 7
         # From here on the rows hold the gradients of the queries, no longer of the glimpses: one buffer less.
         grad_key, grad_value = _heads_pass(call, rows, (key, value, last, query, load), rules, glimpse, stat, grad_rows)
         grad_last, grad_query, grad_load = _query_pass(call, rows, rules, grad_rows)
         grads = (grad_key, grad_value, grad_pointer, grad_constant, grad_last, grad_query, grad_load)
         grads = [None if x is None else g.to(x.dtype) for x, g in zip(tensors[:7], grads, strict=True)]
-        return None, None, *grads, None, None, None, None
+        return None, None, None, *grads, None, None, None, None
 
 
 def _pointer_pass(call, rows, pointer, constant, rules, grad, glimpse, log_z, grad_rows):

@@ -27,13 +27,16 @@ NEVER = tl.constexpr(32767)  # later than any step; steps are int16
 
 @triton.jit
 def _rows(INDEX, ACT, ROOM, tile, count, A, T, t0, M: tl.constexpr, LISTED: tl.constexpr, PROBLEM: tl.constexpr):
-    """Rows of a tile: index, validity, trajectory, step, current and chosen node, room. Past the end some row repeats.
+    """Rows of a tile: index, validity, trajectory, step, current and chosen node, room.
 
-    The backward kernels take the rows that a list names, in rising order; the forward kernel takes all.
+    They are those that a list names, in rising order, or all. Past the end the last one repeats: of rows that are not
+    listed the forward kernel may have left nothing to read.
     """
     at = tile * M + tl.arange(0, M)
     valid = at < count
-    row = tl.load(INDEX + at, mask=valid, other=0) if LISTED else tl.minimum(at, count - 1)
+    row = tl.maximum(tl.minimum(at, count - 1), 0)                   # an empty list is not followed, only fetched from
+    if LISTED:
+        row = tl.load(INDEX + row)
     r = row // T
     t = row - r * T + t0
     room = tl.load(ROOM + row) if PROBLEM == CVRP else tl.zeros([M], tl.float32)
@@ -108,10 +111,11 @@ def _squash(u):
 
 # Every kernel first moves its pointers to its instance (one 64-bit addition each); all later offsets are 32-bit.
 @triton.jit
-def forward_kernel(K, V, P, PC, QL, QB, QX, ACT, POS, ROOM, DEMAND, SCORE, O, STAT, LZ,
+def forward_kernel(INDEX, COUNT, K, V, P, PC, QL, QB, QX, ACT, POS, ROOM, DEMAND, SCORE, O, STAT, LZ,
                    R, A, T, t0, pc_groups, pc_share, scale2, clip,
                    N: tl.constexpr, NP: tl.constexpr, M: tl.constexpr, H: tl.constexpr, D: tl.constexpr,
-                   E: tl.constexpr, PROBLEM: tl.constexpr, HAS_PC: tl.constexpr, SAVE: tl.constexpr):
+                   E: tl.constexpr, PROBLEM: tl.constexpr, HAS_PC: tl.constexpr, SAVE: tl.constexpr,
+                   LISTED: tl.constexpr):
     """Scores of one tile of M rows, all heads; saves the glimpse o, the heads' log-sums, log z."""
     DT: tl.constexpr = K.dtype.element_ty
     tiles = tl.cdiv(R * T, M)
@@ -123,7 +127,12 @@ def forward_kernel(K, V, P, PC, QL, QB, QX, ACT, POS, ROOM, DEMAND, SCORE, O, ST
     PC, QB, QX, DEMAND = PC + b * pc_groups * NP, QB + b * R * E, QX + b * E, DEMAND + b * N
     ACT, POS, ROOM = ACT + b * R * A, POS + b * R * NP, ROOM + rows
     SCORE, O, STAT, LZ = SCORE + rows, O + rows * E, STAT + rows * H * 2, LZ + rows
-    row, valid, r, t, cur, nxt, room = _rows(ACT, ACT, ROOM, tile, R * T, A, T, t0, M, False, PROBLEM)
+    INDEX, count = INDEX + rows + b, R * T                           # a list has one place more than there are rows
+    if LISTED:
+        count = tl.load(COUNT + b)
+        if tile * M >= count:
+            return
+    row, valid, r, t, cur, nxt, room = _rows(INDEX, ACT, ROOM, tile, count, A, T, t0, M, LISTED, PROBLEM)
     col = tl.arange(0, NP)
     real = col < N
     ok = _allowed(POS, DEMAND, r, t, room, col, N, NP, PROBLEM, False)
@@ -168,7 +177,7 @@ def pointer_backward_kernel(INDEX, COUNT, P, PC, ACT, POS, ROOM, DEMAND, G, O, L
     P, PC, DPC, DEMAND = P + b * N * E, PC + groups, DPC + groups, DEMAND + b * N
     ACT, POS, ROOM = ACT + b * R * A, POS + b * R * NP, ROOM + rows
     G, O, LZ, DO, DP = G + rows, O + rows * E, LZ + rows, DO + rows * E, DP + pid.to(tl.int64) * N * E
-    INDEX, count = INDEX + rows + b, tl.load(COUNT + b)              # a list has one place more than there are rows
+    INDEX, count = INDEX + rows + b, tl.load(COUNT + b)
     lo, hi = _chunk(pid % splits, splits, tl.cdiv(count, M))
     col = tl.arange(0, NP)
     real = col < N

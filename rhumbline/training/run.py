@@ -120,7 +120,7 @@ class Trainer:
         with self.half(steps):
             rolled = rollout(
                 self.problem, self.policy, batch, latents, starts, seed=seed, temperature=o.temperature, memory=memory,
-                engine=c.engine,
+                engine=c.engine, mark=o.certain if o.certain < 1.0 and o.loss != "imitate" else 0.0,
             )  # fmt: skip
         targets = self.targets(batch, rolled, latents)
         with self.half(steps):

@@ -12,7 +12,7 @@ import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
-from rhumbline.decoding import Rollouts
+from rhumbline.decoding import Rollouts, unmarked
 from rhumbline.record import Record
 
 TIE = 1e-6  # relative; the same tour the other way round may differ in the last bit (spec 9.2)
@@ -132,7 +132,7 @@ def shortened(targets: Targets, longest: int) -> Targets:
     Vehicle routing allows 2n actions, but plans that return to the depot after every customer are rare: those of 100
     customers take about 112. What is over after the end is the depot, 0.
     """
-    over = targets.actions[:, :, longest:].ne(0).any(-1)
+    over = unmarked(targets.actions[:, :, longest:])[0].ne(0).any(-1)
     nothing = torch.nan if targets.compared else 0.0
     return replace(targets, actions=targets.actions[:, :, :longest], weight=targets.weight.masked_fill(over, nothing))
 

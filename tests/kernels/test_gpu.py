@@ -7,7 +7,7 @@ import torch
 from triton.runtime.interpreter import InterpretedFunction
 
 from rhumbline import kernels, noise
-from rhumbline.decoding import BELOW_ONE, choose, log_prob, rollout
+from rhumbline.decoding import BELOW_ONE, choose, log_prob, rollout, unmarked
 from rhumbline.errors import MissingExtra
 from rhumbline.kernels import gpu
 from rhumbline.policies.attention import Architecture
@@ -99,6 +99,24 @@ def test_temperature_between(wide) -> None:
     batch, latents, first = problem_of(13, 1, 2, 8, wide)
     _, actions = by_kernel(wide, batch, latents, first, 0.1)
     assert_choices_are_those_of_torch(wide, batch, latents, actions, 0.1)
+
+
+def test_marks_are_where_torch_is_certain(wide) -> None:
+    """With marks the same tours come out, and those decisions are complemented that were at least so probable."""
+    batch, latents, first = problem_of(13, 2, 2, 5, wide)
+    cost, plain = by_kernel(wide, batch, latents, first, 1.0, shape=SMALL_TILE)
+    priced, actions = by_kernel(wide, batch, latents, first, 1.0, shape=SMALL_TILE, mark=0.3)
+    tours, marks = unmarked(actions.flatten(1, 2).long())
+    assert torch.equal(tours, plain.flatten(1, 2).long())
+    assert torch.equal(priced, cost)
+    memory, state = wide.encode(batch), TSP().replay(batch, tours)
+    shift, allowed = wide.condition(memory, latents.repeat_interleave(5 * 12, 1)), TSP().mask(state)
+    shares = wide.logits(memory, shift, state, allowed).masked_fill(~allowed, -torch.inf).softmax(-1)
+    shares = shares.gather(-1, tours[:, :, 1:].flatten(1)[..., None]).view(2, 10, 12)
+    clear = (shares - 0.3).abs() > 1e-5
+    assert torch.equal(marks[..., 1:][clear], (shares >= 0.3)[clear])
+    assert not marks[..., 0].any()  # imposed, not decided
+    assert 0.05 < marks.float().mean() < 0.95
 
 
 def test_one_rollout(wide) -> None:

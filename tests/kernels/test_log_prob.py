@@ -300,6 +300,25 @@ def test_certain_decisions_count_but_give_no_gradient(problem: str, certain: flo
         assert (got - x.grad).abs().max() <= TIGHT * x.grad.abs().max(), name
 
 
+@pytest.mark.parametrize("problem", ["tsp", "cvrp"])
+def test_what_is_skipped_counts_as_certain(problem: str) -> None:
+    """The other steps' scores and gradients are as they were; in one instance everything is skipped."""
+    vehicles = problem == "cvrp"
+    tables = random_tables(11, 5, load=vehicles, instances=3, seed=4)
+    actions, demand = random_routes(11, 5, instances=3) if vehicles else (random_tours(11, 5, instances=3), None)
+    mask = None if demand is None else cvrp_mask(actions, demand, CAPACITY)
+    skip = torch.rand(actions.shape, generator=torch.Generator().manual_seed(1)) < 0.7
+    skip[1] = True
+    ours, exact = leaves(tables), leaves(tables, torch.float64)
+    score = log_prob(ours, actions, mask, heads=4, skip=skip, per_step=True, config=SMALL)
+    expected = reference(exact, actions, demand).masked_fill(skip[..., 1:], 0.0)
+    torch.testing.assert_close(score.double(), expected, rtol=TIGHT, atol=TIGHT)
+    score.sum().backward()
+    expected.sum().backward()
+    for name, x in present(exact).items():
+        assert (getattr(ours, name).grad - x.grad).abs().max() <= TIGHT * x.grad.abs().max(), name
+
+
 def test_pointers_alone_have_the_same_gradients() -> None:
     """Where only pointers and their constants are learnt, they get the gradients they get among all tables."""
     actions, found = random_tours(9, 4), []
