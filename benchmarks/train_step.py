@@ -28,8 +28,8 @@ STEPS = {
     "TSP100 prefer 256 x 64, certain 0.98": recorded(
         batch=256, objective=replace(PREFER, certain=0.98), init="tsp100-single", policy={"latent": 0}
     ),
-    "TSP100 prefer, 128 x 16 latents x 8 x 4, certain 0.98": recorded(
-        batch=128, objective=replace(PREFER, latents=16, starts=8, samples=4, certain=0.98), init="tsp100-single"
+    "TSP100 prefer, 256 x 16 latents x 4 x 4, certain 0.98": recorded(
+        batch=256, objective=replace(PREFER, latents=16, starts=4, samples=4, certain=0.98), init="tsp100-single"
     ),
     "CVRP100 prefer 256 x 64, certain 0.98": recorded(
         problem="cvrp", batch=256, objective=replace(PREFER, certain=0.98), init="cvrp100-single", policy={"latent": 0}
