@@ -120,8 +120,8 @@ def rivals(rolled: Rollouts, latents: Float[Tensor, "B K Z"], samples: int) -> T
     at = winner[:, None, :, None]
     cost = cost.gather(1, at.expand(-1, 1, -1, samples))[:, 0]
     cost = cost.masked_fill(~alone[..., None], torch.nan).flatten(1)
-    actions = rolled.actions.view(count, width, -1, samples * rolled.actions.shape[3])
-    actions = actions.gather(1, at.expand(-1, 1, -1, actions.shape[3])).view(count, total, -1)
+    actions = rolled.actions.unflatten(2, (-1, samples))  # a strided view on a GPU: cut, not viewed anew
+    actions = actions.gather(1, at[..., None].expand(-1, 1, -1, *actions.shape[3:])).view(count, total, -1)
     chosen = latents.gather(1, winner[..., None].expand(-1, -1, latents.shape[2])) if width > 1 else latents
     return Targets(chosen, actions, cost, alone.sum() * float(samples), samples)
 

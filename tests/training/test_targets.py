@@ -145,7 +145,7 @@ def test_preference_weights_are_the_gradient_of_the_pairwise_loss() -> None:
 def test_rivals_are_the_winning_latents_own_samples() -> None:
     """Two latents, three starts with two samples each; the third start is a tie."""
     cost = torch.tensor([[[5.0, 3.0, 9.0, 8.0, 4.0, 6.0], [4.0, 4.0, 7.0, 11.0, 5.0, 4.0]]])
-    actions = torch.arange(12).view(1, 2, 6, 1)
+    actions = torch.arange(12).view(1, 2, 6, 1).expand(-1, -1, -1, 3)  # strided, as a fused rollout's are
     targets = rivals(Rollouts(cost, actions), torch.tensor([[[0.1], [0.2]]]), 2)
     assert targets.actions[0, :4, 0].tolist() == [0, 1, 8, 9]
     assert targets.latents[0, :2, 0].tolist() == pytest.approx([0.1, 0.2])
