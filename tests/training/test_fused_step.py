@@ -1,0 +1,72 @@
+"""A step as a GPU takes it, kernels in Triton's interpreter: marked rollouts, and scores of what is left to decide."""
+
+from functools import partial
+
+import pytest
+import torch
+
+from rhumbline import decoding, kernels
+from rhumbline.kernels import gpu
+from rhumbline.training import run
+from rhumbline.training.config import Objective, TrainConfig
+from rhumbline.training.run import Trainer
+
+pytestmark = [
+    # Triton 3.6 turns arrays of one element into scalars, which numpy 2.3 only announces to refuse.
+    pytest.mark.filterwarnings("ignore:Conversion of an array with ndim > 0 to a scalar:DeprecationWarning:triton.*"),
+]
+
+LIKELY = 0.3  # random weights are certain of little
+CASES = [
+    ("tsp", Objective("prefer", starts=5, certain=LIKELY)),
+    ("tsp", Objective("prefer", latents=3, starts=2, samples=2, certain=LIKELY)),
+    ("cvrp", Objective("prefer", starts=2, samples=2, certain=LIKELY, longest=11)),
+    ("cvrp", Objective("reinforce", latents=2, starts=3, certain=LIKELY)),
+]
+
+
+def gradient(config: TrainConfig) -> tuple[torch.Tensor, torch.Tensor, dict[str, torch.Tensor]]:
+    trainer = Trainer(config, torch.device("cpu"))
+    for weight in (trainer.policy.decoder.query_latent, trainer.policy.decoder.value_latent):
+        weight.data.normal_(0.0, 0.01, generator=torch.Generator().manual_seed(1))
+    rolled, targets, _ = trainer.gradient(0)
+    return rolled.actions, targets.actions, {n: p.grad for n, p in trainer.names.items() if p.grad is not None}
+
+
+@pytest.mark.parametrize(("problem", "objective"), CASES)
+def test_fused_and_plain_scores_give_the_same_step(monkeypatch, problem: str, objective: Objective) -> None:
+    """From the same marked rollouts both give the gradient of the same loss in every weight."""
+    monkeypatch.setattr(decoding, "_engine", lambda *_: decoding._fused_gpu)
+    monkeypatch.setattr(gpu, "tables", partial(gpu.tables, dtype=torch.float32))
+    policy = {"layers": 1, "hidden": 32, "latent": 2}
+    config = TrainConfig(problem=problem, size=7, batch=2, policy=policy, objective=objective)
+    found = {}
+    for engine in ("fused", "torch"):
+        monkeypatch.setattr(kernels, "resolve_log_prob", lambda *_, taken=engine: taken)
+        found[engine] = gradient(config)
+    (rolled, chosen, fused), (again, _, plain) = found["fused"], found["torch"]
+    assert torch.equal(rolled, again)
+    assert 0.05 < (rolled[..., 1:] < 0).float().mean() < 0.95  # some decisions are marked, and some are not
+    assert (chosen < 0).any()
+    assert fused.keys() == plain.keys()
+    largest = max(value.abs().max() for value in plain.values())
+    assert largest > 1e-4
+    for name, value in plain.items():
+        assert (fused[name] - value).abs().max() <= 1e-4 * largest, name
+
+
+def test_what_is_imitated_is_not_marked(monkeypatch) -> None:
+    """Its plans are priced and improved, so actions must be what they are."""
+    asked: list[float] = []
+    real = run.rollout
+
+    def spy(*arguments, mark: float, **options):
+        asked.append(mark)
+        return real(*arguments, **options)
+
+    monkeypatch.setattr(run, "rollout", spy)
+    for objective in (Objective("imitate", starts=2, certain=0.9), Objective("prefer", starts=2, certain=0.9)):
+        Trainer(TrainConfig(size=5, batch=2, policy={"layers": 1}, objective=objective), torch.device("cpu")).gradient(
+            0
+        )
+    assert asked == [0.0, 0.9]
