@@ -1,7 +1,13 @@
 """The published job-shop network (spec 2.5): it reads the whole shop anew at each decision, one for each machine.
 
-Here it is the actor alone; training uses the objectives of the other policies and needs no critic. An operation attends
-to its own machine only, so that this attention is the machine's value. Times enter as raw numbers, as published.
+Here it is the actor alone; training uses the objectives of the other policies and needs no critic. Times enter as raw
+numbers, as published. What need not be done at each decision is not done there:
+
+- A job's operations attend to those of them that are left, which is one of O + 1 endings of the job: `encode` has them
+  all in a table. They are sorted by machine there, because
+- an operation attends to its own machine only, so that this attention is the machine's value, and broadcasts.
+- The last layer is for the machine whose turn it is, waiting and the jobs; other machines are only seen.
+- What the latent and a bias add to all of a machine's scores alike is left out: probabilities have none of it.
 """
 
 import math
@@ -13,13 +19,19 @@ from jaxtyping import Bool, Float, Int
 from torch import Tensor, nn
 
 from rhumbline.errors import InputError
-from rhumbline.policies.jssp import NOT, choices, mixed, spread, trusted
+from rhumbline.policies.jssp import NOT, choices, spread, trusted
 from rhumbline.policies.space import Box
 from rhumbline.problems.jssp import JSSPBatch
 from rhumbline.problems.jssp_machines import MachinesState
 from rhumbline.record import Record
 
 JOINT_LAYERS = 2
+
+# Numbers in the table of endings (10x10: 140,800 for an instance). Beyond, endings are computed at each decision.
+MOST_ENDINGS = {"cpu": 1 << 27, "cuda": 1 << 30}
+
+# Numbers of the table that are computed at once.
+AT_ONCE = 1 << 22
 
 
 @dataclass(frozen=True)
@@ -39,18 +51,20 @@ class MachinesArchitecture:
 
 @dataclass(frozen=True)
 class ShopMemory(Record):
-    """The instance itself: there is nothing to encode before the first decision."""
+    """Instances, their operations in S places: G for each machine, as many as some job has operations there."""
 
     duration: Float[Tensor, "B J O"]
-    machine: Int[Tensor, "B J O"]
+    real: Bool[Tensor, "B J O"]  # shorter jobs end with operations that do not exist
+    place: Int[Tensor, "B J S"]  # the operation in each place, -1 for none
+    left: Float[Tensor, "B JC S"]  # for each ending of each job, C = O + 1 of them: 1 where there is an operation
+    endings: Float[Tensor, "B JC SD"] | None  # what those operations look like; None where it would be too much
 
 
 @dataclass(frozen=True)
 class MachinesShift(Record):
-    """What a latent adds to what machines and jobs are matched by."""
+    """What a latent changes: the bias of what a machine looks for."""
 
     machine: Float[Tensor, "B K H"]
-    job: Float[Tensor, "B K H"]
 
 
 class Block(nn.Module):
@@ -59,26 +73,42 @@ class Block(nn.Module):
     def __init__(self, width: int, heads: int):
         super().__init__()
         self.heads = heads
-        self.query, self.key, self.value, self.out = (nn.Linear(width, width) for _ in range(4))
+        self.qkv, self.out = nn.Linear(width, 3 * width), nn.Linear(width, width)
         self.norm_attention, self.norm_hidden = nn.LayerNorm(width), nn.LayerNorm(width)
         self.up, self.down = nn.Linear(width, width), nn.Linear(width, width)
 
-    def forward(self, x: Float[Tensor, "*X L D"], bias: Tensor | float = 0.0) -> Float[Tensor, "*X L D"]:
-        """Self-attention; the bias broadcasts to [*X, heads, L, L]."""
-        query, key, value = (self.split(layer(x)) for layer in (self.query, self.key, self.value))
-        return self.closed(x, mixed(query, key, value, bias))
+    def forward(
+        self,
+        x: Float[Tensor, "X L D"],
+        seen: Float[Tensor, "X T D"] | None = None,
+        bias: Float[Tensor, "X 1 #L T"] | None = None,
+    ) -> Float[Tensor, "X L D"]:
+        """Attention to the tokens `seen`, or among `x` itself."""
+        if seen is None:
+            query, key, value = self.split(self.qkv(x))
+        else:
+            (query,), (key, value) = self.split(self.part(x, 0, 1)), self.split(self.part(seen, 1, 3))
+        with torch.autocast(x.device.type, enabled=False):  # see `trusted`
+            mixed = F.scaled_dot_product_attention(query, key, value, bias)
+        return self.closed(x, self.out(mixed.transpose(1, 2).flatten(2)))
 
-    def split(self, x: Float[Tensor, "*X L D"]) -> Float[Tensor, "*X N L C"]:
-        """Channels cut into heads."""
-        return trusted(x).unflatten(-1, (self.heads, -1)).transpose(-2, -3)
+    def part(self, x: Float[Tensor, "*X D"], first: int, end: int) -> Float[Tensor, "*X E"]:
+        """Some of queries (0), keys (1) and values (2)."""
+        rows = slice(first * x.shape[-1], end * x.shape[-1])
+        return F.linear(x, self.qkv.weight[rows], self.qkv.bias[rows])
 
-    def to_one(self, x: Float[Tensor, "*X D"], seen: Float[Tensor, "*X D"]) -> Float[Tensor, "*X D"]:
-        """Attention of each token to a single one: all weight is on its value."""
-        return self.closed(x, self.value(seen))
+    def split(self, x: Float[Tensor, "X L E"]) -> tuple[Float[Tensor, "X N L C"], ...]:
+        """Queries, keys or values side by side, cut into heads."""
+        width = self.qkv.in_features // self.heads
+        return trusted(x).unflatten(2, (-1, self.heads, width)).transpose(1, 3).unbind(2)
 
-    def closed(self, x: Float[Tensor, "*X D"], mixed: Float[Tensor, "*X D"]) -> Float[Tensor, "*X D"]:
+    def of_one(self, seen: Float[Tensor, "*X D"]) -> Float[Tensor, "*X D"]:
+        """What attention to a single token adds: all weight is on its value."""
+        return self.out(self.part(seen, 2, 3))
+
+    def closed(self, x: Float[Tensor, "*#X D"], added: Float[Tensor, "*#X D"]) -> Float[Tensor, "*#X D"]:
         """What follows attention."""
-        x = self.norm_attention(x + self.out(mixed))
+        x = self.norm_attention(x + added)
         return self.norm_hidden(x + F.relu(self.down(F.relu(self.up(x)))))
 
 
@@ -91,36 +121,42 @@ class ShopEncoder(nn.Module):
         self.machines, self.operations, self.places = (Block(a.width, a.heads) for _ in range(3))
         self.joint = nn.ModuleList(Block(a.width, a.heads) for _ in range(JOINT_LAYERS))
 
+    def endings(
+        self, duration: Float[Tensor, "Y O"], real: Bool[Tensor, "Y O"], first: Int[Tensor, "Y E"]
+    ) -> Float[Tensor, "Y E O D"]:
+        """Operations of jobs that have seen those from the first one left on; for several such endings of each job."""
+        (_, count), (_, cases) = duration.shape, first.shape
+        x = self.duration(duration[..., None]) + places(count, self.duration.out_features, duration.device)
+        left = (torch.arange(count, device=first.device) >= first[..., None]) & real[:, None]
+        bias = (NOT * (~left).to(duration.dtype)).repeat_interleave(count, dim=1)[:, None]
+        return self.operations(x.repeat(1, cases, 1), x, bias).unflatten(1, (cases, count))
+
     def forward(
         self,
-        duration: Float[Tensor, "X J O"],
-        machine: Int[Tensor, "X J O"],
         busy: Float[Tensor, "X M"],
-        left: Bool[Tensor, "X J O"],
+        turn: Int[Tensor, "X"],
+        operations: Float[Tensor, "X J S D"],
+        left: Float[Tensor, "X J S"],
     ) -> Float[Tensor, "X L D"]:
-        """Tokens of M machines, of waiting, and of J jobs, L in all."""
+        """Tokens of the machine whose turn it is (counted from 1), of waiting, and of the jobs."""
         machines = self.machines(self.busy(busy[..., None]))
-        jobs = self.jobs(duration, machine, left, machines)
-        waiting = self.waiting(torch.ones_like(busy[:, :1]))[:, None]
-        x = torch.cat([machines, waiting.to(machines.dtype), jobs.to(machines.dtype)], dim=1)
-        for block in self.joint:
+        jobs = self.jobs(operations, left, machines)
+        waiting = (self.waiting.weight[:, 0] + self.waiting.bias).expand(len(busy), 1, -1)
+        x = torch.cat([waiting, machines.to(waiting.dtype), jobs.to(waiting.dtype)], dim=1)
+        for block in self.joint[:-1]:
             x = block(x)
-        return x
+        own = x.gather(1, turn[:, None, None].expand(-1, 1, x.shape[2]))
+        return self.joint[-1](torch.cat([own, x[:, :1], x[:, busy.shape[1] + 1 :]], dim=1), x)
 
     def jobs(
-        self,
-        duration: Float[Tensor, "X J O"],
-        machine: Int[Tensor, "X J O"],
-        left: Bool[Tensor, "X J O"],
-        machines: Float[Tensor, "X M D"],
+        self, operations: Float[Tensor, "X J S D"], left: Float[Tensor, "X J S"], machines: Float[Tensor, "X M D"]
     ) -> Float[Tensor, "X J D"]:
-        """A job is the sum of the operations that it has left; a completed one is zero."""
-        width = machines.shape[2]
-        x = self.duration(duration[..., None]) + places(duration.shape[2], width, duration.device)
-        x = self.operations(x, NOT * (~left).to(duration.dtype)[:, :, None, None])
-        index = machine.flatten(1).clamp(max=machines.shape[1] - 1)[..., None].expand(-1, -1, width)
-        own = machines.gather(1, index).view(*machine.shape, width)
-        return (self.places.to_one(x, own) * left[..., None]).sum(2)
+        """A job is the sum of the operations that it has left, each having seen its machine; a completed one is zero."""
+        count = machines.shape[1]
+        seen = self.places.of_one(machines)[:, None, :, None]
+        x = self.places.closed(operations.unflatten(2, (count, -1)), seen).flatten(2, 3)
+        with torch.autocast(x.device.type, enabled=False):  # a sum of many in full precision
+            return (left[:, :, None] @ x)[:, :, 0]
 
 
 def places(count: int, width: int, device: torch.device) -> Float[Tensor, "O D"]:
@@ -128,6 +164,22 @@ def places(count: int, width: int, device: torch.device) -> Float[Tensor, "O D"]
     pace = 10000.0 ** (-torch.arange(0, width, 2, device=device) / width)
     angle = torch.arange(count, device=device)[:, None] * pace
     return torch.stack([angle.sin(), angle.cos()], dim=-1).flatten(1)
+
+
+def by_machine(machine: Int[Tensor, "B J O"], count: int) -> Int[Tensor, "B J S"]:
+    """The operations of each job in the order of their machines, G places for each, -1 where there is none."""
+    before = (machine[..., None] == machine[..., None, :]).tril(-1).sum(3)  # how often the job was there already
+    real = machine < count
+    group = int((before * real).max()) + 1
+    slot = torch.where(real, machine * group + before, count * group)
+    empty = torch.full_like(machine[..., :1], -1).repeat(1, 1, count * group + 1)
+    return empty.scatter(2, slot, torch.arange(machine.shape[2], device=machine.device).expand_as(slot))[..., :-1]
+
+
+def placed(x: Float[Tensor, "Y E O D"], place: Int[Tensor, "Y S"]) -> Float[Tensor, "Y E S D"]:
+    """Operations in their places; in empty ones the first, which nobody sees there."""
+    index = place.clamp(min=0)[:, None, :, None]
+    return x.gather(2, index.expand(-1, x.shape[1], -1, x.shape[3]))
 
 
 class Matcher(nn.Module):
@@ -141,20 +193,19 @@ class Matcher(nn.Module):
         self.register_buffer("amplify", torch.tensor(float(a.amplify)))
 
     def condition(self, latents: Float[Tensor, "B K Z"]) -> MachinesShift:
-        """What each latent adds."""
-        z = latents * self.amplify
-        return MachinesShift(z @ self.machine_latent, z @ self.job_latent)
+        """What each latent adds to a machine. What it adds to the jobs, it adds to all of them: no choice shows it."""
+        return MachinesShift(latents * self.amplify @ self.machine_latent + self.machine.bias)
 
     def forward(
         self, machine: Float[Tensor, "X 1 D"], jobs: Float[Tensor, "X A D"], shift: MachinesShift
     ) -> Float[Tensor, "X A"]:
-        """Products of one machine with waiting and the jobs."""
-        query, key = self.machine(machine) + shift.machine, self.job(jobs) + shift.job
-        return (key @ query.transpose(1, 2))[..., 0].float() / math.sqrt(query.shape[-1])
+        """Products of one machine with waiting and the jobs, up to what is the same in all of them."""
+        query = (F.linear(machine, self.machine.weight) + shift.machine) @ self.job.weight
+        return (jobs @ query.transpose(1, 2))[..., 0].float() / math.sqrt(self.job.out_features)
 
 
 class JSSPMachinesPolicy(nn.Module):
-    """Runs its whole network at each decision that is one."""
+    """Runs its network at each decision that is one."""
 
     problem = "jssp-machines"
     half_steps = True
@@ -174,8 +225,43 @@ class JSSPMachinesPolicy(nn.Module):
         return width * width * self.architecture.width + steps
 
     def encode(self, batch: JSSPBatch) -> ShopMemory:
-        """Nothing yet."""
-        return ShopMemory(batch.duration[..., :-1].float(), batch.machine[..., :-1])
+        """All endings of all jobs, unless there are too many."""
+        machine, machines, columns = batch.machine[..., :-1], batch.load.shape[1] - 1, batch.machine.shape[2]
+        place = by_machine(machine, machines)
+        left = place[:, :, None] >= torch.arange(columns, device=place.device)[:, None]
+        memory = ShopMemory(
+            duration=batch.duration[..., :-1].float(),
+            real=machine < machines,
+            place=place,
+            left=left.flatten(1, 2).float(),
+            endings=None,
+        )
+        if left.numel() * self.architecture.width > MOST_ENDINGS[place.device.type]:
+            return memory
+        return replace(memory, endings=self.endings(memory, columns))
+
+    def endings(self, memory: ShopMemory, columns: int) -> Float[Tensor, "B JC SD"]:
+        """The table, made of some jobs at a time."""
+        jobs = [x.flatten(0, 1) for x in (memory.duration, memory.real, memory.place)]
+        some = max(1, AT_ONCE // (columns * columns * self.architecture.width))
+        first = torch.arange(columns, device=memory.place.device)
+        parts = [
+            placed(self.encoder.endings(duration, real, first.expand(len(real), -1)), place)
+            for duration, real, place in zip(*(x.split(some) for x in jobs), strict=True)
+        ]
+        return torch.cat(parts).view(len(memory.duration), -1, memory.place.shape[2] * self.architecture.width)
+
+    def operations(self, memory: ShopMemory, cell: Int[Tensor, "X J"]) -> Float[Tensor, "X J S D"]:
+        """What the operations left look like, in their places: from the table, or computed now."""
+        sizes = (memory.place.shape[2], self.architecture.width)
+        if memory.endings is not None:
+            found = F.embedding(cell, memory.endings.flatten(0, 1))
+            return found.view(*cell.shape, *sizes)
+        columns, cells = memory.duration.shape[2] + 1, cell.flatten()
+        job = cells // columns
+        duration, real, place = (x.flatten(0, 1)[job] for x in (memory.duration, memory.real, memory.place))
+        found = placed(self.encoder.endings(duration, real, (cells % columns)[:, None]), place)
+        return found.view(*cell.shape, *sizes)
 
     def condition(self, memory: ShopMemory, latents: Float[Tensor, "B K Z"]) -> MachinesShift:
         """What each latent changes."""
@@ -186,15 +272,11 @@ class JSSPMachinesPolicy(nn.Module):
     ) -> Float[Tensor, "B R A"]:
         """Scores of waiting and of the jobs for the machine whose turn it is, not masked; zeros without a choice."""
         rows = choices(allowed)
-        instance = torch.arange(allowed[..., 0].numel(), device=allowed.device)[rows] // allowed.shape[1]
-        step = state.next.flatten(0, 1)[rows]
-        machine = memory.machine[instance]
-        left = torch.arange(machine.shape[2], device=machine.device) >= step[..., None]
-        left = left & (machine < state.machine.shape[2] - 1)
-        busy = state.machine[..., :-1].flatten(0, 1)[rows].to(memory.duration.dtype)
-        x = self.encoder(memory.duration[instance], machine, busy, left)
-        turn = x[torch.arange(len(x), device=x.device), state.turn.flatten()[rows]][:, None]
-        scores = self.decoder(turn, x[:, busy.shape[1] :], shift.map(lambda z: z.flatten(0, 1)[rows][:, None]))
+        cell, turn = state.cell[..., 1:].flatten(0, 1)[rows].contiguous(), state.turn.flatten()[rows]
+        busy = state.busy.flatten(0, 1)[rows].to(memory.duration.dtype)
+        left = F.embedding(cell, memory.left.flatten(0, 1))
+        x = self.encoder(busy, turn, self.operations(memory, cell), left)
+        scores = self.decoder(x[:, :1], x[:, 1:], shift.map(lambda z: z.flatten(0, 1)[rows][:, None]))
         return spread(scores, rows, allowed)
 
     def widened(self, latent: int, amplify: float = 100.0) -> "JSSPMachinesPolicy":

@@ -10,6 +10,7 @@ import rhumbline
 from rhumbline.decoding import Work, _construct, _graphed, log_prob, rollout
 from rhumbline.kernels import graph
 from rhumbline.policies.jssp_machines import JSSPMachinesPolicy, MachinesArchitecture
+from rhumbline.problems.jssp import LATE
 from rhumbline.problems.jssp_machines import JSSPMachines, MachinesState
 from rhumbline.problems.schedule import JSSPInstance, Schedule, from_arrays
 from rhumbline.search.simple import Sampling
@@ -47,11 +48,11 @@ def test_a_shop_by_hand() -> None:
     state = problem.reset(batch, problem.starts(batch))
     assert problem.mask(state).tolist() == [[[False, True, True]]]  # somebody has to begin
     state = problem.step(state, torch.tensor([[1]]))
-    assert (state.clock.item(), state.turn.item()) == (3, 0)  # both machines: job 2 on 0, job 1 on 1
+    assert (state.clock.item(), state.turn.item()) == (3, 1)  # both machines: job 2 on the first, job 1 on the other
     assert problem.mask(state).tolist() == [[[True, False, True]]]
     waited = problem.step(problem.step(state, torch.tensor([[0]])), torch.tensor([[1]]))
-    assert waited.clock.item() == 4  # machine 0 waited, so that it is asked again at the next tick
-    assert waited.machine.tolist() == [[[0, 1, 0]]]
+    assert waited.clock.item() == 4  # the first machine waited, so that it is asked again at the next tick
+    assert waited.busy.tolist() == [[[0, 1]]]
     both = problem.step(problem.step(state, torch.tensor([[2]])), torch.tensor([[1]]))
     assert both.clock.item() == 6
     assert problem.mask(both).tolist() == [[[False, False, True]]]
@@ -73,7 +74,7 @@ def test_nobody_can_wait_for_ever() -> None:
     assert len(actions) <= problem.horizon(batch)
     plan = problem.decode(shop, actions)
     plan.check(shop)
-    assert plan.cost(shop) == state.end.item()
+    assert plan.cost(shop) == problem.outcome(batch, state, torch.zeros(1, 1, 1, dtype=torch.int64)).item()
 
 
 # --- ticking
@@ -122,10 +123,14 @@ class Ticking:
         return all(n == len(row) for n, row in zip(self.next, self.shop.durations, strict=True))
 
     def seen(self, choices: list[int]) -> MachinesState:
-        """What a machine sees; the choices of those before it tell only whose turn it is."""
-        chosen = [*choices, *[-1] * (self.shop.machine_count + 1 - len(choices))]
-        values = {"next": self.next, "job": self.job, "machine": [*self.machine, 0], "chosen": chosen}
-        return replace(self.start, **{name: torch.tensor([[x]]) for name, x in values.items()})
+        """What a machine sees; the choices of those before it tell only whose turn it is. Times count from now."""
+        start = self.start
+        cell = start.cell + torch.tensor([[[0, *self.next]]])
+        machine = torch.tensor([[[LATE, *self.machine, 0]]])
+        ahead = start.operations[0, 0][cell]
+        begin = torch.maximum(torch.tensor([[[0, *self.job]]]), machine.gather(2, ahead[..., 0]))
+        last = torch.tensor([[len(choices)]])
+        return replace(start, cell=cell, ahead=ahead, start=begin, machine=machine, last=last)
 
 
 def ticked(
@@ -176,17 +181,18 @@ def test_what_is_taken_no_longer_matters(policy: JSSPMachinesPolicy) -> None:
     """Durations of operations that have been taken do not change the scores; those ahead do."""
     shop, problem = random_instance(1), JSSPMachines()
     batch = problem.collate([shop])
-    state = problem.step(problem.reset(batch, problem.starts(batch)), torch.tensor([[1]]))
-    while problem.mask(state).sum() < 2 or not state.next.any():
+    start = problem.reset(batch, problem.starts(batch))
+    state = problem.step(start, torch.tensor([[1]]))
+    while problem.mask(state).sum() < 2 or torch.equal(state.cell, start.cell):
         state = problem.step(state, problem.mask(state).to(torch.uint8).argmax(-1))
-    memory, allowed = policy.encode(batch), problem.mask(state)
-    shift, job = policy.condition(memory, torch.zeros(1, 1, 3)), int(state.next[0, 0].argmax())
+    allowed, job = problem.mask(state), int((state.cell - start.cell)[0, 0, 1:].argmax())
     scores = []
     for step in (None, 0, 2):
-        changed = memory.map(torch.clone)
+        changed = batch.map(torch.clone)
         if step is not None:
             changed.duration[0, job, step] += 5
-        scores.append(policy.logits(changed, shift, state, allowed))
+        memory = policy.encode(changed)
+        scores.append(policy.logits(memory, policy.condition(memory, torch.zeros(1, 1, 3)), state, allowed))
     assert torch.allclose(scores[0], scores[1], atol=1e-6)
     assert not torch.allclose(scores[0], scores[2], atol=1e-4)
 
