@@ -8,10 +8,12 @@ numbers, as published. What need not be done at each decision is not done there:
 - an operation attends to its own machine only, so that this attention is the machine's value, and broadcasts.
 - The last layer is for the machine whose turn it is, waiting and the jobs; other machines are only seen.
 - What the latent and a bias add to all of a machine's scores alike is left out: probabilities have none of it.
+- Products that follow one another are one product (`Folded`).
 """
 
 import math
 from dataclasses import dataclass, replace
+from typing import NamedTuple
 
 import torch
 import torch.nn.functional as F  # noqa: N812
@@ -49,6 +51,30 @@ class MachinesArchitecture:
             raise InputError(f"{self}: sizes must be positive (latent may be 0), heads must divide the even width")
 
 
+class Layer(NamedTuple):
+    """A product and what is added to it."""
+
+    weight: Float[Tensor, "I D"]
+    bias: Float[Tensor, "I"]
+
+    def __call__(self, x: Float[Tensor, "*X D"]) -> Float[Tensor, "*X I"]:
+        """The product."""
+        return F.linear(x, self.weight, self.bias)
+
+    def after(self, first: "Layer") -> "Layer":
+        """This layer behind another, as one."""
+        return Layer(self.weight @ first.weight, self.weight @ first.bias + self.bias)
+
+
+class Folded(NamedTuple):
+    """Weights multiplied out. They belong to no instance; a memory's tensors do, so these are apart from them."""
+
+    machine: Layer  # from how long a machine is busy to its token, query, key and value
+    operation: Layer  # from a machine's token to what its operations get to see
+    match: Float[Tensor, "D D"]  # from a machine's token to what it looks for in jobs
+    waiting: Float[Tensor, "D"]
+
+
 @dataclass(frozen=True)
 class ShopMemory(Record):
     """Instances, their operations in S places: G for each machine, as many as some job has operations there."""
@@ -58,13 +84,14 @@ class ShopMemory(Record):
     place: Int[Tensor, "B J S"]  # the operation in each place, -1 for none
     left: Float[Tensor, "B JC S"]  # for each ending of each job, C = O + 1 of them: 1 where there is an operation
     endings: Float[Tensor, "B JC SD"] | None  # what those operations look like; None where it would be too much
+    folded: Folded
 
 
 @dataclass(frozen=True)
 class MachinesShift(Record):
-    """What a latent changes: the bias of what a machine looks for."""
+    """What a latent changes: what a machine looks for, whatever its token."""
 
-    machine: Float[Tensor, "B K H"]
+    match: Float[Tensor, "B K D"]
 
 
 class Block(nn.Module):
@@ -85,31 +112,35 @@ class Block(nn.Module):
     ) -> Float[Tensor, "X L D"]:
         """Attention to the tokens `seen`, or among `x` itself."""
         if seen is None:
-            query, key, value = self.split(self.qkv(x))
-        else:
-            (query,), (key, value) = self.split(self.part(x, 0, 1)), self.split(self.part(seen, 1, 3))
-        with torch.autocast(x.device.type, enabled=False):  # see `trusted`
-            mixed = F.scaled_dot_product_attention(query, key, value, bias)
-        return self.closed(x, self.out(mixed.transpose(1, 2).flatten(2)))
+            return self.mixed(x, self.split(self.qkv(x)), None)
+        return self.mixed(x, self.split(self.part(0, 1)(x)) + self.split(self.part(1, 3)(seen)), bias)
 
-    def part(self, x: Float[Tensor, "*X D"], first: int, end: int) -> Float[Tensor, "*X E"]:
+    def mixed(
+        self,
+        x: Float[Tensor, "X L D"],
+        parts: tuple[Float[Tensor, "X N _ C"], ...],
+        bias: Float[Tensor, "X 1 #L T"] | None = None,
+    ) -> Float[Tensor, "X L D"]:
+        """From queries, keys and values on."""
+        with torch.autocast(x.device.type, enabled=False):  # see `trusted`
+            seen = F.scaled_dot_product_attention(*parts, attn_mask=bias)
+        return self.closed(x + self.out(seen.transpose(1, 2).flatten(2)))
+
+    def part(self, first: int, end: int) -> Layer:
         """Some of queries (0), keys (1) and values (2)."""
-        rows = slice(first * x.shape[-1], end * x.shape[-1])
-        return F.linear(x, self.qkv.weight[rows], self.qkv.bias[rows])
+        rows = slice(first * self.out.in_features, end * self.out.in_features)
+        return Layer(self.qkv.weight[rows], self.qkv.bias[rows])
 
     def split(self, x: Float[Tensor, "X L E"]) -> tuple[Float[Tensor, "X N L C"], ...]:
         """Queries, keys or values side by side, cut into heads."""
-        width = self.qkv.in_features // self.heads
+        width = self.out.in_features // self.heads
         return trusted(x).unflatten(2, (-1, self.heads, width)).transpose(1, 3).unbind(2)
 
-    def of_one(self, seen: Float[Tensor, "*X D"]) -> Float[Tensor, "*X D"]:
-        """What attention to a single token adds: all weight is on its value."""
-        return self.out(self.part(seen, 2, 3))
-
-    def closed(self, x: Float[Tensor, "*#X D"], added: Float[Tensor, "*#X D"]) -> Float[Tensor, "*#X D"]:
-        """What follows attention."""
-        x = self.norm_attention(x + added)
-        return self.norm_hidden(x + F.relu(self.down(F.relu(self.up(x)))))
+    def closed(self, x: Float[Tensor, "*X D"]) -> Float[Tensor, "*X D"]:
+        """What follows attention and its residual."""
+        x = self.norm_attention(x)
+        hidden = F.relu(self.up(x), inplace=True)
+        return self.norm_hidden(x + F.relu(self.down(hidden), inplace=True))
 
 
 class ShopEncoder(nn.Module):
@@ -120,6 +151,17 @@ class ShopEncoder(nn.Module):
         self.busy, self.duration, self.waiting = (nn.Linear(1, a.width) for _ in range(3))
         self.machines, self.operations, self.places = (Block(a.width, a.heads) for _ in range(3))
         self.joint = nn.ModuleList(Block(a.width, a.heads) for _ in range(JOINT_LAYERS))
+
+    def folded(self, match: Float[Tensor, "D D"]) -> Folded:
+        """Products of weights, with the decoder's."""
+        token, out = as_layer(self.busy), as_layer(self.places.out)
+        seen = as_layer(self.machines.qkv).after(token)
+        return Folded(
+            machine=Layer(torch.cat([token.weight, seen.weight]), torch.cat([token.bias, seen.bias])),
+            operation=out.after(self.places.part(2, 3)),  # attention to one token is its value
+            match=match,
+            waiting=self.waiting.weight[:, 0] + self.waiting.bias,
+        )
 
     def endings(
         self, duration: Float[Tensor, "Y O"], real: Bool[Tensor, "Y O"], first: Int[Tensor, "Y E"]
@@ -133,30 +175,37 @@ class ShopEncoder(nn.Module):
 
     def forward(
         self,
+        folded: Folded,
         busy: Float[Tensor, "X M"],
         turn: Int[Tensor, "X"],
         operations: Float[Tensor, "X J S D"],
         left: Float[Tensor, "X J S"],
     ) -> Float[Tensor, "X L D"]:
         """Tokens of the machine whose turn it is (counted from 1), of waiting, and of the jobs."""
-        machines = self.machines(self.busy(busy[..., None]))
-        jobs = self.jobs(operations, left, machines)
-        waiting = (self.waiting.weight[:, 0] + self.waiting.bias).expand(len(busy), 1, -1)
-        x = torch.cat([waiting, machines.to(waiting.dtype), jobs.to(waiting.dtype)], dim=1)
+        width = folded.waiting.shape[0]
+        token, seen = folded.machine(busy[..., None]).split((width, 3 * width), dim=2)
+        machines = self.machines.mixed(token, self.machines.split(seen))
+        jobs = self.jobs(operations, left, folded.operation(machines))
+        waiting = folded.waiting.expand(len(busy), 1, -1)
+        x = torch.cat([waiting.to(machines.dtype), machines, jobs.to(machines.dtype)], dim=1)
         for block in self.joint[:-1]:
             x = block(x)
-        own = x.gather(1, turn[:, None, None].expand(-1, 1, x.shape[2]))
+        own = x.gather(1, turn[:, None, None].expand(-1, 1, width))
         return self.joint[-1](torch.cat([own, x[:, :1], x[:, busy.shape[1] + 1 :]], dim=1), x)
 
     def jobs(
-        self, operations: Float[Tensor, "X J S D"], left: Float[Tensor, "X J S"], machines: Float[Tensor, "X M D"]
+        self, operations: Float[Tensor, "X J S D"], left: Float[Tensor, "X J S"], seen: Float[Tensor, "X M D"]
     ) -> Float[Tensor, "X J D"]:
-        """A job is the sum of the operations that it has left, each having seen its machine; a completed one is zero."""
-        count = machines.shape[1]
-        seen = self.places.of_one(machines)[:, None, :, None]
-        x = self.places.closed(operations.unflatten(2, (count, -1)), seen).flatten(2, 3)
+        """A job is the sum of the operations it has left, each having seen its machine; a completed one is zero."""
+        x = operations.unflatten(2, (seen.shape[1], -1)) + seen[:, None, :, None]
+        x = self.places.closed(x.flatten(2, 3))
         with torch.autocast(x.device.type, enabled=False):  # a sum of many in full precision
             return (left[:, :, None] @ x)[:, :, 0]
+
+
+def as_layer(layer: nn.Linear) -> Layer:
+    """A module's weights."""
+    return Layer(layer.weight, layer.bias)
 
 
 def places(count: int, width: int, device: torch.device) -> Float[Tensor, "O D"]:
@@ -192,16 +241,22 @@ class Matcher(nn.Module):
         self.amplify: Tensor
         self.register_buffer("amplify", torch.tensor(float(a.amplify)))
 
+    @property
+    def match(self) -> Float[Tensor, "D D"]:
+        """From a machine's token to what it looks for: the products of machines with jobs, as one with their tokens."""
+        return self.job.weight.T @ self.machine.weight / math.sqrt(self.job.out_features)
+
     def condition(self, latents: Float[Tensor, "B K Z"]) -> MachinesShift:
-        """What each latent adds to a machine. What it adds to the jobs, it adds to all of them: no choice shows it."""
-        return MachinesShift(latents * self.amplify @ self.machine_latent + self.machine.bias)
+        """What each latent adds to that. What it adds to jobs, it adds to all of them: no choice shows it."""
+        shift = latents * self.amplify @ self.machine_latent + self.machine.bias
+        return MachinesShift(shift @ self.job.weight / math.sqrt(self.job.out_features))
 
     def forward(
-        self, machine: Float[Tensor, "X 1 D"], jobs: Float[Tensor, "X A D"], shift: MachinesShift
+        self, match: Float[Tensor, "D D"], tokens: Float[Tensor, "X L D"], shift: Float[Tensor, "X D"]
     ) -> Float[Tensor, "X A"]:
-        """Products of one machine with waiting and the jobs, up to what is the same in all of them."""
-        query = (F.linear(machine, self.machine.weight) + shift.machine) @ self.job.weight
-        return (jobs @ query.transpose(1, 2))[..., 0].float() / math.sqrt(self.job.out_features)
+        """Products of a machine, the first token, with the others: up to what is the same in all of them."""
+        query = F.linear(tokens[:, 0], match) + shift
+        return (tokens[:, 1:] @ query[..., None])[..., 0].float()
 
 
 class JSSPMachinesPolicy(nn.Module):
@@ -222,7 +277,7 @@ class JSSPMachinesPolicy(nn.Module):
 
     def footprint(self, width: int, steps: int) -> int:
         """About how many numbers one rollout keeps at once: as if there were as many machines as jobs."""
-        return width * width * self.architecture.width + steps
+        return (width - 1) ** 2 * self.architecture.width + steps
 
     def encode(self, batch: JSSPBatch) -> ShopMemory:
         """All endings of all jobs, unless there are too many."""
@@ -235,6 +290,7 @@ class JSSPMachinesPolicy(nn.Module):
             place=place,
             left=left.flatten(1, 2).float(),
             endings=None,
+            folded=self.encoder.folded(self.decoder.match),
         )
         if left.numel() * self.architecture.width > MOST_ENDINGS[place.device.type]:
             return memory
@@ -275,8 +331,8 @@ class JSSPMachinesPolicy(nn.Module):
         cell, turn = state.cell[..., 1:].flatten(0, 1)[rows].contiguous(), state.turn.flatten()[rows]
         busy = state.busy.flatten(0, 1)[rows].to(memory.duration.dtype)
         left = F.embedding(cell, memory.left.flatten(0, 1))
-        x = self.encoder(busy, turn, self.operations(memory, cell), left)
-        scores = self.decoder(x[:, :1], x[:, 1:], shift.map(lambda z: z.flatten(0, 1)[rows][:, None]))
+        tokens = self.encoder(memory.folded, busy, turn, self.operations(memory, cell), left)
+        scores = self.decoder(memory.folded.match, tokens, shift.match.flatten(0, 1)[rows])
         return spread(scores, rows, allowed)
 
     def widened(self, latent: int, amplify: float = 100.0) -> "JSSPMachinesPolicy":

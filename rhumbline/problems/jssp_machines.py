@@ -43,6 +43,11 @@ class MachinesState(Record):
     patience: int
 
     @property
+    def late(self) -> Int[Tensor, "B R 1"]:
+        """LATE as a tensor at hand: where it stands for a number, a number would be another launch."""
+        return self.machine[..., :1]
+
+    @property
     def wanted(self) -> Int[Tensor, "B R A"]:
         """The machine that each job needs next."""
         return self.ahead[..., 0]
@@ -59,8 +64,8 @@ class MachinesState(Record):
 
     @cached_property
     def asker(self) -> Int[Tensor, "B R A"]:
-        """The machine that can take each job; of jobs that are not open, none."""
-        return torch.where(self.open, self.wanted, self.machine.shape[2])
+        """The machine that can take each job; a number beyond all machines for jobs that are not open."""
+        return torch.where(self.open, self.wanted, self.late)
 
     @cached_property
     def turn(self) -> Int[Tensor, "B R"]:
@@ -146,7 +151,7 @@ class JSSPMachines(Shop):
         After the last one's, all that was taken begins, and time passes until there is something to choose: a tick at
         least.
         """
-        held = torch.where(state.actions == action[..., None], LATE, state.held)
+        held = torch.where(state.actions == action[..., None], state.late, state.held)
         still = held * state.more[..., None]
         begun = held > still
         finish = (state.clock[..., None] + state.ahead[..., 1]) * begun

@@ -9,7 +9,7 @@ import torch
 import rhumbline
 from rhumbline.decoding import Work, _construct, _graphed, log_prob, rollout
 from rhumbline.kernels import graph
-from rhumbline.policies.jssp_machines import JSSPMachinesPolicy, MachinesArchitecture
+from rhumbline.policies.jssp_machines import MOST_ENDINGS, JSSPMachinesPolicy, MachinesArchitecture, by_machine
 from rhumbline.problems.jssp import LATE
 from rhumbline.problems.jssp_machines import JSSPMachines, MachinesState
 from rhumbline.problems.schedule import JSSPInstance, Schedule, from_arrays
@@ -35,6 +35,11 @@ def random_instance(seed: int, jobs: int = 3, machines: int = 3, longest: int = 
     rng = np.random.default_rng(seed)
     shape = (jobs, machines)
     return from_arrays(rng.integers(1, longest, shape), rng.random(shape).argsort(1), f"random-{seed}")
+
+
+def odd_instance() -> JSSPInstance:
+    """Jobs of different lengths that come back to machines and leave some out; operations that take no time."""
+    return JSSPInstance("odd", ((3, 0, 0, 2, 1), (2,), (0, 4, 3)), ((0, 0, 1, 0, 2), (1,), (2, 0, 2)), 3)
 
 
 # --- by hand
@@ -158,10 +163,10 @@ def ticked(
     return env, total
 
 
-@pytest.mark.parametrize("seed", range(3))
+@pytest.mark.parametrize("seed", range(4))
 def test_skipping_is_ticking(policy: JSSPMachinesPolicy, seed: int) -> None:
     """The same choices, tick by tick with every forced wait, give the same schedule and the same log-probability."""
-    shop, problem = random_instance(seed), JSSPMachines()
+    shop, problem = random_instance(seed) if seed else odd_instance(), JSSPMachines()
     batch, z = problem.collate([shop]), policy.space.sample((1, 2), torch.Generator().manual_seed(seed))
     rolled = rollout(problem, policy, batch, z, problem.starts(batch), seed=seed)
     scores = log_prob(problem, policy, batch, z, rolled.actions.flatten(1, 2))[0]
@@ -195,6 +200,44 @@ def test_what_is_taken_no_longer_matters(policy: JSSPMachinesPolicy) -> None:
         scores.append(policy.logits(memory, policy.condition(memory, torch.zeros(1, 1, 3)), state, allowed))
     assert torch.allclose(scores[0], scores[1], atol=1e-6)
     assert not torch.allclose(scores[0], scores[2], atol=1e-4)
+
+
+def test_endings_from_a_table_are_those_of_the_moment(policy: JSSPMachinesPolicy, monkeypatch) -> None:
+    """Whether a job's ending is looked up or computed when it is there: the same schedules, scores and gradients."""
+    problem, z = JSSPMachines(), policy.space.sample((1, 3), torch.Generator().manual_seed(0))
+    batch, learner = problem.collate([odd_instance()]), small_policy().requires_grad_()
+    found = []
+    for most in (1 << 20, 0):
+        monkeypatch.setitem(MOST_ENDINGS, "cpu", most)
+        assert (learner.encode(batch).endings is None) == (most == 0)
+        rolled = rollout(problem, learner, batch, z, problem.starts(batch), seed=0)
+        scores = log_prob(problem, learner, batch, z, rolled.actions.flatten(1, 2))
+        found.append((rolled.actions, scores, torch.autograd.grad(scores.sum(), list(learner.encoder.parameters()))))
+    (looked_up, scores, slopes), (computed, others, other_slopes) = found
+    assert torch.equal(looked_up, computed)
+    assert torch.allclose(scores, others, rtol=1e-5)
+    for (name, _), one, other in zip(learner.encoder.named_parameters(), slopes, other_slopes, strict=True):
+        assert torch.allclose(one, other, atol=1e-3 * other.abs().max().item()), name
+        assert one.abs().max() > 0, name
+
+
+def test_operations_lie_by_machine() -> None:
+    """Places are machine by machine, as many as the most frequent visitor needs; later visits come later."""
+    machine = torch.tensor([[[2, 0, 2], [1, 3, 3]]])  # three machines; the second job has one operation
+    assert by_machine(machine, 3).tolist() == [[[1, -1, -1, -1, 0, 2], [-1, -1, 0, -1, -1, -1]]]
+
+
+def test_scores_are_the_published_products_up_to_a_constant() -> None:
+    """Machines and jobs, each joined with the latent and sent through its layer, multiplied; less what all share."""
+    decoder, rng = small_policy().decoder, torch.Generator().manual_seed(0)
+    tokens, z = torch.randn(5, 4, 16, generator=rng), torch.rand(5, 3, generator=rng)
+    query = decoder.machine(tokens[:, 0]) + 100 * z @ decoder.machine_latent
+    keys = decoder.job(tokens[:, 1:]) + (100 * z @ decoder.job_latent)[:, None]
+    published = (keys @ query[..., None])[..., 0] / 24**0.5
+    scores = decoder(decoder.match, tokens, decoder.condition(z[:, None]).match[:, 0])
+    offset = published - scores
+    assert torch.allclose(offset, offset[:, :1].expand_as(offset), atol=1e-5)
+    assert scores.std() > 0.01
 
 
 def test_a_new_latent_space_changes_nothing() -> None:
