@@ -32,6 +32,9 @@ JOINT_LAYERS = 2
 # Numbers in the table of endings (10x10: 140,800 for an instance). Beyond, endings are computed at each decision.
 MOST_ENDINGS = {"cpu": 1 << 27, "cuda": 1 << 30}
 
+# Rows of attention on a GPU; with more, torch before 2.8 fails in the launch (its issue 146704).
+MOST_ROWS = 65535
+
 # Numbers of the table that are computed at once.
 AT_ONCE = 1 << 22
 
@@ -112,7 +115,7 @@ class Block(nn.Module):
     ) -> Float[Tensor, "X L D"]:
         """Attention to the tokens `seen`, or among `x` itself."""
         if seen is None:
-            return self.mixed(x, self.split(self.qkv(x)), None)
+            return self.mixed(x, self.split(self.qkv(x)))
         return self.mixed(x, self.split(self.part(0, 1)(x)) + self.split(self.part(1, 3)(seen)), bias)
 
     def mixed(
@@ -123,7 +126,7 @@ class Block(nn.Module):
     ) -> Float[Tensor, "X L D"]:
         """From queries, keys and values on."""
         with torch.autocast(x.device.type, enabled=False):  # see `trusted`
-            seen = F.scaled_dot_product_attention(*parts, attn_mask=bias)
+            seen = attention(*parts, bias)
         return self.closed(x + self.out(seen.transpose(1, 2).flatten(2)))
 
     def part(self, first: int, end: int) -> Layer:
@@ -141,6 +144,20 @@ class Block(nn.Module):
         x = self.norm_attention(x)
         hidden = F.relu(self.up(x), inplace=True)
         return self.norm_hidden(x + F.relu(self.down(hidden), inplace=True))
+
+
+def attention(
+    query: Float[Tensor, "X N L C"],
+    key: Float[Tensor, "X N T C"],
+    value: Float[Tensor, "X N T C"],
+    bias: Float[Tensor, "X 1 #L T"] | None,
+) -> Float[Tensor, "X N L C"]:
+    """Fused attention, in pieces where there are more rows than its kernels take."""
+    pieces = (slice(at, at + MOST_ROWS) for at in range(0, max(1, len(query)), MOST_ROWS))
+    found = [
+        F.scaled_dot_product_attention(query[p], key[p], value[p], None if bias is None else bias[p]) for p in pieces
+    ]
+    return found[0] if len(found) == 1 else torch.cat(found)
 
 
 class ShopEncoder(nn.Module):

@@ -91,7 +91,23 @@ class MachinesState(Record):
 MOVING = ("cell", "ahead", "start", "held", "machine", "clock", "last", "count")
 
 
-def begin_of(cell: Int[Tensor, "B R A"], operations: Tensor, machine: Int[Tensor, "B R V"]) -> tuple[Tensor, Tensor]:
+def numbered(batch: JSSPBatch) -> Int[Tensor, "1 1 X 2"]:
+    """Machine and duration of all operations, and behind them of waiting; machines are numbered as in the state."""
+    machines = batch.load.shape[1]
+    machine = F.pad(((batch.machine + 1) % machines).flatten(), (0, 1), value=machines)
+    return torch.stack([machine, F.pad(batch.duration.flatten(), (0, 1))], dim=-1)[None, None]
+
+
+def first_cells(batch: JSSPBatch) -> Int[Tensor, "B 1 A"]:
+    """Where the rows of waiting and of each job begin."""
+    (count, jobs, columns), device = batch.duration.shape, batch.duration.device
+    cells = torch.arange(count * jobs, device=device).view(count, 1, jobs) * columns
+    return F.pad(cells, (1, 0), value=batch.duration.numel())
+
+
+def look_ahead(
+    cell: Int[Tensor, "B R A"], operations: Int[Tensor, "1 1 X 2"], machine: Int[Tensor, "B R V"]
+) -> tuple[Int[Tensor, "B R A 2"], Int[Tensor, "B R A"]]:
     """What each job's next operation is, and when its machine is free."""
     ahead = F.embedding(cell, operations[0, 0])
     return ahead, machine.gather(2, ahead[..., 0])
@@ -108,17 +124,11 @@ class JSSPMachines(Shop):
 
     def reset(self, batch: JSSPBatch, starts: Int[Tensor, "B R"]) -> MachinesState:
         """Time 0, all machines free."""
-        (count, jobs, columns), machines = batch.duration.shape, batch.load.shape[1]
-        numbered = torch.stack([(batch.machine + 1) % machines, batch.duration], dim=-1).view(-1, 2)
-        operations = F.pad(numbered, (0, 0, 0, 1))
-        operations[-1, 0] = machines
-        first = torch.arange(count * jobs, device=starts.device).view(count, 1, jobs) * columns
-        cell = F.pad(first, (1, 0), value=len(numbered)).repeat(1, starts.shape[1], 1)
-        machine = cell.new_zeros(*starts.shape, machines + 1)
+        operations, cell = numbered(batch), first_cells(batch).repeat(1, starts.shape[1], 1)
+        machine = cell.new_zeros(*starts.shape, batch.load.shape[1] + 1)
         machine[..., 0] = LATE
-        ahead, start = begin_of(cell, operations[None, None], machine)
-        actions = torch.arange(jobs + 1, device=starts.device)
-        actions[0] = -1
+        ahead, start = look_ahead(cell, operations, machine)
+        actions = torch.arange(cell.shape[2], device=cell.device)
         return MachinesState(
             cell=cell,
             ahead=ahead,
@@ -128,8 +138,8 @@ class JSSPMachines(Shop):
             clock=torch.zeros_like(starts),
             last=torch.zeros_like(starts),
             count=torch.zeros_like(starts),
-            operations=operations[None, None],
-            actions=actions[None, None],
+            operations=operations,
+            actions=actions.masked_fill(actions == 0, -1)[None, None],
             patience=PATIENCE * batch.steps,
         )
 
@@ -151,13 +161,14 @@ class JSSPMachines(Shop):
         After the last one's, all that was taken begins, and time passes until there is something to choose: a tick at
         least.
         """
+        # No branch: until the tick is over nothing begins, all that follows from it stays, and so does the clock.
         held = torch.where(state.actions == action[..., None], state.late, state.held)
         still = held * state.more[..., None]
         begun = held > still
         finish = (state.clock[..., None] + state.ahead[..., 1]) * begun
         machine = state.machine.scatter_reduce(2, state.wanted, finish, "amax")
         cell = state.cell + begun
-        ahead, free = begin_of(cell, state.operations, machine)
+        ahead, free = look_ahead(cell, state.operations, machine)
         start = torch.maximum(torch.maximum(state.start, finish), free)
         clock = torch.maximum(state.clock + ~state.more, start[..., 1:].amin(2)).clamp(max=LATE)
         return replace(

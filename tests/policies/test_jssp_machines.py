@@ -9,6 +9,7 @@ import torch
 import rhumbline
 from rhumbline.decoding import Work, _construct, _graphed, log_prob, rollout
 from rhumbline.kernels import graph
+from rhumbline.policies import jssp_machines
 from rhumbline.policies.jssp_machines import MOST_ENDINGS, JSSPMachinesPolicy, MachinesArchitecture, by_machine
 from rhumbline.problems.jssp import LATE
 from rhumbline.problems.jssp_machines import JSSPMachines, MachinesState
@@ -219,6 +220,19 @@ def test_endings_from_a_table_are_those_of_the_moment(policy: JSSPMachinesPolicy
     for (name, _), one, other in zip(learner.encoder.named_parameters(), slopes, other_slopes, strict=True):
         assert torch.allclose(one, other, atol=1e-3 * other.abs().max().item()), name
         assert one.abs().max() > 0, name
+
+
+def test_attention_in_pieces_is_attention(monkeypatch) -> None:
+    """However many rows fit into a piece, each row has its own attention."""
+    rng = torch.Generator().manual_seed(0)
+    query, key, value = (torch.randn(5, 2, length, 4, generator=rng) for length in (3, 6, 6))
+    bias = torch.randn(5, 1, 1, 6, generator=rng)
+    whole = [jssp_machines.attention(query, key, value, given) for given in (bias, None)]
+    monkeypatch.setattr(jssp_machines, "MOST_ROWS", 2)
+    for given, expected in zip((bias, None), whole, strict=True):
+        assert torch.allclose(jssp_machines.attention(query, key, value, given), expected, atol=1e-6)
+    weights = (query[4] @ key[4].mT / 2 + bias[4]).softmax(-1)
+    assert torch.allclose(whole[0][4], weights @ value[4], atol=1e-6)
 
 
 def test_operations_lie_by_machine() -> None:
