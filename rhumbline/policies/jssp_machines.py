@@ -125,8 +125,9 @@ class Block(nn.Module):
         bias: Float[Tensor, "X 1 #L T"] | None = None,
     ) -> Float[Tensor, "X L D"]:
         """From queries, keys and values on."""
+        query, key, value = parts
         with torch.autocast(x.device.type, enabled=False):  # see `trusted`
-            seen = attention(*parts, bias)
+            seen = attention(query, key, value, bias)
         return self.closed(x + self.out(seen.transpose(1, 2).flatten(2)))
 
     def part(self, first: int, end: int) -> Layer:
