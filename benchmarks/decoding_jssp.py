@@ -3,7 +3,7 @@
     python benchmarks/decoding_jssp.py [--size 10x10] [--work 32x16 256x64] [--policy PATH | --machines]
                                        [--half | --tf32]
 
-Times are medians of 10 after a warm-up, or of as many as begin within 3 seconds; encoding is timed apart, once. `--half`
+Times are medians of 10 after a warm-up, or of as many as begin within 3 seconds; encoding is timed apart. `--half`
 computes decisions in bfloat16, as training does on a GPU; `--tf32` rounds what goes into products to 10 bits. Without a
 policy the weights are random, but the same each time: the work is the same, the share of forced decisions is not.
 `--machines` takes the published network, which reads the whole shop at each decision. Its rollouts are as long as their
