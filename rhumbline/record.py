@@ -29,10 +29,11 @@ class Record:
 
     def take(self, other: Self) -> None:
         """Overwrite every tensor, in place, with that of another record; for loops that must keep their memory."""
-        for f in fields(self):
-            own, new = getattr(self, f.name), getattr(other, f.name)
-            if isinstance(own, Tensor) and own is not new:
-                own.copy_(new)
+        pairs = ((getattr(self, f.name), getattr(other, f.name)) for f in fields(self))
+        changed = [(own, new) for own, new in pairs if isinstance(own, Tensor) and own is not new]
+        if changed:  # on a GPU one launch for all of them
+            own, new = ([pair[side] for pair in changed] for side in (0, 1))
+            torch._foreach_copy_(own, new)  # pyright: ignore[reportPrivateUsage]
 
     def __getitem__(self, index: Any) -> Self:
         """A copy in which every tensor is indexed alike."""

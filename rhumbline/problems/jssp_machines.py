@@ -10,6 +10,7 @@ from dataclasses import dataclass, replace
 from functools import cached_property
 
 import torch
+import torch.nn.functional as F  # noqa: N812
 from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
@@ -18,65 +19,98 @@ from rhumbline.problems.schedule import JSSPInstance, Schedule
 from rhumbline.record import Record
 
 PATIENCE = 10  # decisions per operation after which machines no longer wait, so that every rollout ends
-UNDECIDED = -1
 
 
 @dataclass(frozen=True)
 class MachinesState(Record):
-    """Shops at a tick. `W` counts a machine that does not exist, on which exhausted jobs wait (see `JSSPBatch`)."""
+    """Shops at a tick, in absolute times.
 
-    next: Int[Tensor, "B R J"]  # each job's next operation
-    job: Int[Tensor, "B R J"]  # time that each job is still being worked on
-    machine: Int[Tensor, "B R W"]  # time that each machine is still busy
-    chosen: Int[Tensor, "B R W"]  # what machines have taken at this tick: 0 nothing, j + 1 job j
+    Waiting and the jobs are A = J + 1 columns, as in an action: waiting is a job that is always open, to a machine
+    behind all others, which so has its turn when nothing else is left. There are V = M + 2 machines: number 0 is
+    never free, exhausted jobs wait for it; then the M machines; then the one for waiting.
+    """
+
+    cell: Int[Tensor, "B R A"]  # each job's next operation: its row in `operations`
+    ahead: Int[Tensor, "B R A 2"]  # what that row says: machine and duration
+    start: Int[Tensor, "B R A"]  # when that operation can begin
+    held: Int[Tensor, "B R A"]  # LATE for jobs that were taken at this tick, which begin when it is over; else 0
+    machine: Int[Tensor, "B R V"]  # when each machine is free
     clock: Int[Tensor, "B R"]
-    end: Int[Tensor, "B R"]  # when everything taken so far will be over
+    last: Int[Tensor, "B R"]  # the machine that was the last to decide at this tick; 0 if none has
     count: Int[Tensor, "B R"]  # decisions made so far
-    durations: Int[Tensor, "B 1 J C"]
-    machines: Int[Tensor, "B 1 J C"]
+    operations: Int[Tensor, "1 1 X 2"]  # of all instances, C rows for each job as in the batch, and one for waiting
+    actions: Int[Tensor, "1 1 A"]  # the action that takes each job; none takes waiting
     patience: int
 
-    def ahead(self, table: Int[Tensor, "B 1 J C"]) -> Int[Tensor, "B R J"]:
-        """What a table says of each job's next operation."""
-        return table.expand(-1, self.next.shape[1], -1, -1).gather(3, self.next[..., None])[..., 0]
+    @property
+    def late(self) -> Int[Tensor, "B R 1"]:
+        """LATE as a tensor at hand: where it stands for a number, a number would be another launch."""
+        return self.machine[..., :1]
 
-    @cached_property
-    def wanted(self) -> Int[Tensor, "B R J"]:
+    @property
+    def wanted(self) -> Int[Tensor, "B R A"]:
         """The machine that each job needs next."""
-        return self.ahead(self.machines)
+        return self.ahead[..., 0]
+
+    @property
+    def busy(self) -> Int[Tensor, "B R M"]:
+        """How long each machine still works."""
+        return (self.machine[..., 1:-1] - self.clock[..., None]).clamp(min=0)
 
     @cached_property
-    def wait(self) -> Int[Tensor, "B R J"]:
-        """How long until each job's next operation can begin; exhausted jobs wait for ever."""
-        longer = torch.maximum(self.job, self.machine.gather(2, self.wanted))
-        return longer.masked_fill(self.wanted == self.machine.shape[2] - 1, LATE)
+    def open(self) -> Bool[Tensor, "B R A"]:
+        """Jobs that a machine which has not decided yet can take."""
+        return (self.start <= self.clock[..., None]) & (self.wanted > self.last[..., None])
 
     @cached_property
-    def asked(self) -> Bool[Tensor, "B R W"]:
-        """Machines that have something to take and have not decided yet."""
-        ready = torch.zeros_like(self.machine).scatter_add(2, self.wanted, (self.wait == 0).long())
-        return (ready > 0) & (self.chosen == UNDECIDED)
+    def asker(self) -> Int[Tensor, "B R A"]:
+        """The machine that can take each job; a number beyond all machines for jobs that are not open."""
+        return torch.where(self.open, self.wanted, self.late)
 
     @cached_property
     def turn(self) -> Int[Tensor, "B R"]:
-        """The machine that decides now."""
-        return self.asked.to(torch.uint8).argmax(2)
+        """The machine that decides now; in a finished rollout the one for waiting."""
+        return self.asker.amin(2)
 
     @cached_property
+    def mine(self) -> Bool[Tensor, "B R A"]:
+        """Jobs that this machine can take."""
+        return self.asker == self.turn[..., None]
+
+    @cached_property
+    def more(self) -> Bool[Tensor, "B R"]:
+        """Whether others decide after it, at this tick."""
+        return (self.open ^ self.mine)[..., 1:].any(2)
+
+    @property
     def done(self) -> Bool[Tensor, "B R"]:
         """Whether all operations have been taken."""
-        return (self.wait == LATE).all(2)
+        return self.clock >= LATE
 
 
-MOVING = ("next", "job", "machine", "chosen", "clock", "end", "count")
+MOVING = ("cell", "ahead", "start", "held", "machine", "clock", "last", "count")
 
 
-def merged(condition: Bool[Tensor, "B R"], one: MachinesState, other: MachinesState) -> MachinesState:
-    """Rollouts of one state where the condition holds, of the other elsewhere."""
-    pairs = {name: (getattr(one, name), getattr(other, name)) for name in MOVING}
-    return replace(one, **{
-        name: torch.where(condition if a.ndim == 2 else condition[..., None], a, b) for name, (a, b) in pairs.items()
-    })  # fmt: skip
+def numbered(batch: JSSPBatch) -> Int[Tensor, "1 1 X 2"]:
+    """Machine and duration of all operations, and behind them of waiting; machines are numbered as in the state."""
+    machines = batch.load.shape[1]
+    machine = F.pad(((batch.machine + 1) % machines).flatten(), (0, 1), value=machines)
+    return torch.stack([machine, F.pad(batch.duration.flatten(), (0, 1))], dim=-1)[None, None]
+
+
+def first_cells(batch: JSSPBatch) -> Int[Tensor, "B 1 A"]:
+    """Where the rows of waiting and of each job begin."""
+    (count, jobs, columns), device = batch.duration.shape, batch.duration.device
+    cells = torch.arange(count * jobs, device=device).view(count, 1, jobs) * columns
+    return F.pad(cells, (1, 0), value=batch.duration.numel())
+
+
+def look_ahead(
+    cell: Int[Tensor, "B R A"], operations: Int[Tensor, "1 1 X 2"], machine: Int[Tensor, "B R V"]
+) -> tuple[Int[Tensor, "B R A 2"], Int[Tensor, "B R A"]]:
+    """What each job's next operation is, and when its machine is free."""
+    ahead = F.embedding(cell, operations[0, 0])
+    return ahead, machine.gather(2, ahead[..., 0])
 
 
 class JSSPMachines(Shop):
@@ -90,18 +124,22 @@ class JSSPMachines(Shop):
 
     def reset(self, batch: JSSPBatch, starts: Int[Tensor, "B R"]) -> MachinesState:
         """Time 0, all machines free."""
-        zeros = batch.duration.new_zeros
-        jobs, machines = (*starts.shape, batch.duration.shape[1]), (*starts.shape, batch.load.shape[1])
+        operations, cell = numbered(batch), first_cells(batch).repeat(1, starts.shape[1], 1)
+        machine = cell.new_zeros(*starts.shape, batch.load.shape[1] + 1)
+        machine[..., 0] = LATE
+        ahead, start = look_ahead(cell, operations, machine)
+        actions = torch.arange(cell.shape[2], device=cell.device)
         return MachinesState(
-            next=zeros(jobs),
-            job=zeros(jobs),
-            machine=zeros(machines),
-            chosen=zeros(machines) + UNDECIDED,
-            clock=zeros(starts.shape),
-            end=zeros(starts.shape),
-            count=zeros(starts.shape),
-            durations=batch.duration[:, None],
-            machines=batch.machine[:, None],
+            cell=cell,
+            ahead=ahead,
+            start=start,
+            held=torch.zeros_like(cell),
+            machine=machine,
+            clock=torch.zeros_like(starts),
+            last=torch.zeros_like(starts),
+            count=torch.zeros_like(starts),
+            operations=operations,
+            actions=actions.masked_fill(actions == 0, -1)[None, None],
             patience=PATIENCE * batch.steps,
         )
 
@@ -111,34 +149,38 @@ class JSSPMachines(Shop):
         The published environment ends an episode with a large penalty when nothing runs and everybody waits; here the
         last machine that could take something then has to.
         """
-        take = (state.wanted == state.turn[..., None]) & (state.wait == 0)
-        runs = (state.machine > 0).any(2) | (state.chosen > 0).any(2)
-        waiting = (runs | (state.asked.sum(2) > 1)) & (state.count < state.patience)
-        return torch.cat([(waiting | state.done)[..., None], take], dim=2)
+        until = torch.maximum(state.machine[..., 1:].amax(2), state.held.amax(2))
+        waiting = (state.more | (until > state.clock)) & (state.count < state.patience)
+        allowed = state.mine.clone()
+        allowed[..., 0].logical_or_(waiting)
+        return allowed
 
     def step(self, state: MachinesState, action: Int[Tensor, "B R"]) -> MachinesState:
-        """The state after one machine's choice; after the last one's, all begin and the clock moves on."""
-        chosen = state.chosen.scatter(2, state.turn[..., None], action[..., None])
-        decided = replace(state, chosen=chosen, count=state.count + 1)
-        after = merged(decided.asked.any(2), decided, self.advance(decided))
-        return merged(state.done, state, after)
+        """The state after one machine's choice.
 
-    def advance(self, state: MachinesState) -> MachinesState:
-        """All choices come into effect, and time passes until there is something to choose: a tick at least."""
-        jobs = torch.arange(state.next.shape[2], device=state.next.device) + 1
-        taken = state.chosen.gather(2, state.wanted) == jobs  # a job's next operation names one machine
-        work = state.ahead(state.durations) * taken
-        busy = state.machine.scatter_add(2, state.wanted, work)
-        loaded = replace(state, next=state.next + taken, job=state.job + work, machine=busy)
-        passed = loaded.wait.amin(2).clamp(min=1)
-        finish = (state.clock[..., None] + work).masked_fill(~taken, 0).amax(2)
+        After the last one's, all that was taken begins, and time passes until there is something to choose: a tick at
+        least.
+        """
+        # No branch: until the tick is over nothing begins, all that follows from it stays, and so does the clock.
+        held = torch.where(state.actions == action[..., None], state.late, state.held)
+        still = held * state.more[..., None]
+        begun = held > still
+        finish = (state.clock[..., None] + state.ahead[..., 1]) * begun
+        machine = state.machine.scatter_reduce(2, state.wanted, finish, "amax")
+        cell = state.cell + begun
+        ahead, free = look_ahead(cell, state.operations, machine)
+        start = torch.maximum(torch.maximum(state.start, finish), free)
+        clock = torch.maximum(state.clock + ~state.more, start[..., 1:].amin(2)).clamp(max=LATE)
         return replace(
-            loaded,
-            job=(loaded.job - passed[..., None]).clamp(min=0),
-            machine=(busy - passed[..., None]).clamp(min=0),
-            chosen=torch.full_like(state.chosen, UNDECIDED),
-            clock=state.clock + passed,
-            end=torch.maximum(state.end, finish),
+            state,
+            cell=cell,
+            ahead=ahead,
+            start=start,
+            held=still,
+            machine=machine,
+            clock=clock,
+            last=state.turn * state.more,
+            count=state.count + (state.clock < LATE),
         )
 
     def finished(self, state: MachinesState) -> bool:
@@ -167,7 +209,7 @@ class JSSPMachines(Shop):
 
     def outcome(self, batch: JSSPBatch, state: MachinesState, actions: Int[Tensor, "B R T"]) -> Float[Tensor, "B R"]:
         """The makespan."""
-        return state.end.to(torch.float32)
+        return state.machine[..., 1:].amax(2).to(torch.float32)
 
     def decode(self, instance: JSSPInstance, actions: Sequence[int]) -> Schedule:
         """The schedule that an action sequence spells: operations begin when the clock moves on."""
@@ -175,7 +217,7 @@ class JSSPMachines(Shop):
         state = self.reset(self.collate([instance]), torch.zeros(1, 1, dtype=torch.int64))
         for action in actions[1:]:
             after = self.step(state, torch.tensor([[action]]))
-            for job in (after.next - state.next)[0, 0].nonzero()[:, 0].tolist():
+            for job in (after.cell - state.cell)[0, 0, 1:].nonzero()[:, 0].tolist():
                 starts[job].append(int(state.clock))
             state = after
         return Schedule(tuple(map(tuple, starts)))

@@ -9,7 +9,9 @@ import torch
 import rhumbline
 from rhumbline.decoding import Work, _construct, _graphed, log_prob, rollout
 from rhumbline.kernels import graph
-from rhumbline.policies.jssp_machines import JSSPMachinesPolicy, MachinesArchitecture
+from rhumbline.policies import jssp_machines
+from rhumbline.policies.jssp_machines import MOST_ENDINGS, JSSPMachinesPolicy, MachinesArchitecture, by_machine
+from rhumbline.problems.jssp import LATE
 from rhumbline.problems.jssp_machines import JSSPMachines, MachinesState
 from rhumbline.problems.schedule import JSSPInstance, Schedule, from_arrays
 from rhumbline.search.simple import Sampling
@@ -36,6 +38,11 @@ def random_instance(seed: int, jobs: int = 3, machines: int = 3, longest: int = 
     return from_arrays(rng.integers(1, longest, shape), rng.random(shape).argsort(1), f"random-{seed}")
 
 
+def odd_instance() -> JSSPInstance:
+    """Jobs of different lengths that come back to machines and leave some out; operations that take no time."""
+    return JSSPInstance("odd", ((3, 0, 0, 2, 1), (2,), (0, 4, 3)), ((0, 0, 1, 0, 2), (1,), (2, 0, 2)), 3)
+
+
 # --- by hand
 
 
@@ -47,11 +54,11 @@ def test_a_shop_by_hand() -> None:
     state = problem.reset(batch, problem.starts(batch))
     assert problem.mask(state).tolist() == [[[False, True, True]]]  # somebody has to begin
     state = problem.step(state, torch.tensor([[1]]))
-    assert (state.clock.item(), state.turn.item()) == (3, 0)  # both machines: job 2 on 0, job 1 on 1
+    assert (state.clock.item(), state.turn.item()) == (3, 1)  # both machines: job 2 on the first, job 1 on the other
     assert problem.mask(state).tolist() == [[[True, False, True]]]
     waited = problem.step(problem.step(state, torch.tensor([[0]])), torch.tensor([[1]]))
-    assert waited.clock.item() == 4  # machine 0 waited, so that it is asked again at the next tick
-    assert waited.machine.tolist() == [[[0, 1, 0]]]
+    assert waited.clock.item() == 4  # the first machine waited, so that it is asked again at the next tick
+    assert waited.busy.tolist() == [[[0, 1]]]
     both = problem.step(problem.step(state, torch.tensor([[2]])), torch.tensor([[1]]))
     assert both.clock.item() == 6
     assert problem.mask(both).tolist() == [[[False, False, True]]]
@@ -73,7 +80,7 @@ def test_nobody_can_wait_for_ever() -> None:
     assert len(actions) <= problem.horizon(batch)
     plan = problem.decode(shop, actions)
     plan.check(shop)
-    assert plan.cost(shop) == state.end.item()
+    assert plan.cost(shop) == problem.outcome(batch, state, torch.zeros(1, 1, 1, dtype=torch.int64)).item()
 
 
 # --- ticking
@@ -122,10 +129,14 @@ class Ticking:
         return all(n == len(row) for n, row in zip(self.next, self.shop.durations, strict=True))
 
     def seen(self, choices: list[int]) -> MachinesState:
-        """What a machine sees; the choices of those before it tell only whose turn it is."""
-        chosen = [*choices, *[-1] * (self.shop.machine_count + 1 - len(choices))]
-        values = {"next": self.next, "job": self.job, "machine": [*self.machine, 0], "chosen": chosen}
-        return replace(self.start, **{name: torch.tensor([[x]]) for name, x in values.items()})
+        """What a machine sees; the choices of those before it tell only whose turn it is. Times count from now."""
+        start = self.start
+        cell = start.cell + torch.tensor([[[0, *self.next]]])
+        machine = torch.tensor([[[LATE, *self.machine, 0]]])
+        ahead = start.operations[0, 0][cell]
+        begin = torch.maximum(torch.tensor([[[0, *self.job]]]), machine.gather(2, ahead[..., 0]))
+        last = torch.tensor([[len(choices)]])
+        return replace(start, cell=cell, ahead=ahead, start=begin, machine=machine, last=last)
 
 
 def ticked(
@@ -153,10 +164,10 @@ def ticked(
     return env, total
 
 
-@pytest.mark.parametrize("seed", range(3))
+@pytest.mark.parametrize("seed", range(4))
 def test_skipping_is_ticking(policy: JSSPMachinesPolicy, seed: int) -> None:
     """The same choices, tick by tick with every forced wait, give the same schedule and the same log-probability."""
-    shop, problem = random_instance(seed), JSSPMachines()
+    shop, problem = random_instance(seed) if seed else odd_instance(), JSSPMachines()
     batch, z = problem.collate([shop]), policy.space.sample((1, 2), torch.Generator().manual_seed(seed))
     rolled = rollout(problem, policy, batch, z, problem.starts(batch), seed=seed)
     scores = log_prob(problem, policy, batch, z, rolled.actions.flatten(1, 2))[0]
@@ -176,19 +187,71 @@ def test_what_is_taken_no_longer_matters(policy: JSSPMachinesPolicy) -> None:
     """Durations of operations that have been taken do not change the scores; those ahead do."""
     shop, problem = random_instance(1), JSSPMachines()
     batch = problem.collate([shop])
-    state = problem.step(problem.reset(batch, problem.starts(batch)), torch.tensor([[1]]))
-    while problem.mask(state).sum() < 2 or not state.next.any():
+    start = problem.reset(batch, problem.starts(batch))
+    state = problem.step(start, torch.tensor([[1]]))
+    while problem.mask(state).sum() < 2 or torch.equal(state.cell, start.cell):
         state = problem.step(state, problem.mask(state).to(torch.uint8).argmax(-1))
-    memory, allowed = policy.encode(batch), problem.mask(state)
-    shift, job = policy.condition(memory, torch.zeros(1, 1, 3)), int(state.next[0, 0].argmax())
+    allowed, job = problem.mask(state), int((state.cell - start.cell)[0, 0, 1:].argmax())
     scores = []
     for step in (None, 0, 2):
-        changed = memory.map(torch.clone)
+        changed = batch.map(torch.clone)
         if step is not None:
             changed.duration[0, job, step] += 5
-        scores.append(policy.logits(changed, shift, state, allowed))
+        memory = policy.encode(changed)
+        scores.append(policy.logits(memory, policy.condition(memory, torch.zeros(1, 1, 3)), state, allowed))
     assert torch.allclose(scores[0], scores[1], atol=1e-6)
     assert not torch.allclose(scores[0], scores[2], atol=1e-4)
+
+
+def test_endings_from_a_table_are_those_of_the_moment(policy: JSSPMachinesPolicy, monkeypatch) -> None:
+    """Whether a job's ending is looked up or computed when it is there: the same schedules, scores and gradients."""
+    problem, z = JSSPMachines(), policy.space.sample((1, 3), torch.Generator().manual_seed(0))
+    batch, learner = problem.collate([odd_instance()]), small_policy().requires_grad_()
+    found = []
+    for most in (1 << 20, 0):
+        monkeypatch.setitem(MOST_ENDINGS, "cpu", most)
+        assert (learner.encode(batch).endings is None) == (most == 0)
+        rolled = rollout(problem, learner, batch, z, problem.starts(batch), seed=0)
+        scores = log_prob(problem, learner, batch, z, rolled.actions.flatten(1, 2))
+        found.append((rolled.actions, scores, torch.autograd.grad(scores.sum(), list(learner.encoder.parameters()))))
+    (looked_up, scores, slopes), (computed, others, other_slopes) = found
+    assert torch.equal(looked_up, computed)
+    assert torch.allclose(scores, others, rtol=1e-5)
+    for (name, _), one, other in zip(learner.encoder.named_parameters(), slopes, other_slopes, strict=True):
+        assert torch.allclose(one, other, atol=1e-3 * other.abs().max().item()), name
+        assert one.abs().max() > 0, name
+
+
+def test_attention_in_pieces_is_attention(monkeypatch) -> None:
+    """However many rows fit into a piece, each row has its own attention."""
+    rng = torch.Generator().manual_seed(0)
+    query, key, value = (torch.randn(5, 2, length, 4, generator=rng) for length in (3, 6, 6))
+    bias = torch.randn(5, 1, 1, 6, generator=rng)
+    whole = [jssp_machines.attention(query, key, value, given) for given in (bias, None)]
+    monkeypatch.setattr(jssp_machines, "MOST_ROWS", 2)
+    for given, expected in zip((bias, None), whole, strict=True):
+        assert torch.allclose(jssp_machines.attention(query, key, value, given), expected, atol=1e-6)
+    weights = (query[4] @ key[4].mT / 2 + bias[4]).softmax(-1)
+    assert torch.allclose(whole[0][4], weights @ value[4], atol=1e-6)
+
+
+def test_operations_lie_by_machine() -> None:
+    """Places are machine by machine, as many as the most frequent visitor needs; later visits come later."""
+    machine = torch.tensor([[[2, 0, 2], [1, 3, 3]]])  # three machines; the second job has one operation
+    assert by_machine(machine, 3).tolist() == [[[1, -1, -1, -1, 0, 2], [-1, -1, 0, -1, -1, -1]]]
+
+
+def test_scores_are_the_published_products_up_to_a_constant() -> None:
+    """Machines and jobs, each joined with the latent and sent through its layer, multiplied; less what all share."""
+    decoder, rng = small_policy().decoder, torch.Generator().manual_seed(0)
+    tokens, z = torch.randn(5, 4, 16, generator=rng), torch.rand(5, 3, generator=rng)
+    query = decoder.machine(tokens[:, 0]) + 100 * z @ decoder.machine_latent
+    keys = decoder.job(tokens[:, 1:]) + (100 * z @ decoder.job_latent)[:, None]
+    published = (keys @ query[..., None])[..., 0] / 24**0.5
+    scores = decoder(decoder.match, tokens, decoder.condition(z[:, None]).match[:, 0])
+    offset = published - scores
+    assert torch.allclose(offset, offset[:, :1].expand_as(offset), atol=1e-5)
+    assert scores.std() > 0.01
 
 
 def test_a_new_latent_space_changes_nothing() -> None:
