@@ -19,7 +19,7 @@ def stream_of(device: torch.device) -> torch.cuda.Stream:
     return torch.cuda.Stream(device)
 
 
-BLOCK = 64  # steps between two questions whether all is done, which wait for the device
+BLOCK = 16  # steps between two questions whether all is done, which wait for the device
 
 
 def repeat(step: Callable[[], None], times: int, device: torch.device, done: Callable[[], bool]) -> None:
