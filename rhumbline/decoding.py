@@ -54,7 +54,7 @@ class Work:
     attempt: int  # number of the first latent
     temperature: float
     given: Int[Tensor, "B R L"] | None = None  # how the rollouts begin, where more than the first action is imposed
-    mark: float = 0.0
+    mark: float = 0.0  # probability from which on drawn actions are complemented; 0: never
 
     @property
     def host_seed(self) -> int:

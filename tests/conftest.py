@@ -3,6 +3,7 @@
 # ruff: noqa: E402 (the environment and the hook come before the imports they are for)
 
 import os
+import signal
 
 os.environ["TRITON_INTERPRET"] = "1"  # before anything imports triton; tests/kernels/conftest.py says the same
 
@@ -31,6 +32,8 @@ from rhumbline.policies.tsp import TSPPolicy
 from rhumbline.problems.tsp import TSP, TSPBatch, TSPInstance
 
 torch.set_num_threads(1)
+# A shell's background jobs begin with SIGINT ignored, and tests that interrupt something would wait for ever.
+signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
 def tiny_policy(latent: int = 4, seed: int = 0, **sizes: int) -> TSPPolicy:

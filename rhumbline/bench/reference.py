@@ -18,7 +18,7 @@ from rhumbline.bench import machine
 from rhumbline.bench.reference_file import References, add_references, read_references
 from rhumbline.bench.sets import load_set, reference_file
 from rhumbline.bench.suite import SetSpec, Suite
-from rhumbline.errors import InputError
+from rhumbline.errors import Infeasible, InputError
 
 PAUSE = 20.0  # seconds between two writes
 
@@ -161,8 +161,11 @@ def judged(judge: Judge, todo: Sequence[tuple[int, Any]], effort: Effort) -> Ite
 
 
 def placed(judge: Judge, work: tuple[int, Any]) -> tuple[int, tuple[float, float]]:
-    """One instance, in whatever process."""
-    return work[0], judge(work[1])
+    """One instance, in whatever process; without a cost if nothing was found in time."""
+    try:
+        return work[0], judge(work[1])
+    except Infeasible:
+        return work[0], (np.nan, np.nan)
 
 
 def leave_signals() -> None:

@@ -13,10 +13,11 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
+from rhumbline.kernels import HEAD_WIDTH, HEADS
+
 LOG2E = tl.constexpr(1.4426950408889634)
 BELOW_ONE = tl.constexpr(1.0 - 2.0**-22)  # as in decoding.choose
 CLOSED = tl.constexpr(-1.0e9)
-HEADS, HEAD_WIDTH = 8, 16
 SAFE = 100.0  # exponents of two up to which sums and products of weights stay within float32 and bfloat16
 WARM = 0.25  # temperature from which the weights of all logits in [-10, 10] are normal numbers
 
@@ -347,7 +348,8 @@ def launch(
     options = {
         "NP": tables.key.shape[1], "M": rows, "H": HEADS, "D": HEAD_WIDTH, "GREEDY": temperature == 0.0,
         "WARM": temperature >= WARM, "DT": tl.bfloat16 if half else tl.float32, "PREC": "ieee", "num_warps": warps,
-        "num_stages": 1, "sharpness": LOG2E.value / (temperature or 1.0), "MARK": mark > 0.0, "certain": mark,
+        "num_stages": 1, "sharpness": LOG2E.value / (temperature or 1.0), "MARK": mark > 0.0 and temperature > 0.0,
+        "certain": mark,
     }  # fmt: skip
     return Launch((count, triton.cdiv(tried * per, rows)), inputs, actions, cost, (tried, per, nodes), options)
 

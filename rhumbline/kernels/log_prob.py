@@ -1,4 +1,4 @@
-"""Scores of given actions with gradients in every table: tables, rules, and an autograd function of four kernels.
+"""Scores of given actions with gradients in every table: tables, rules, and an autograd function of five kernels.
 
 `log_prob_kernels` has the formulas; `docs/kernels.md` the design, its reasons and its limits.
 """
@@ -23,7 +23,10 @@ from rhumbline.kernels.log_prob_kernels import (
     heads_backward_kernel,
     pointer_backward_kernel,
     query_backward_kernel,
+    trajectory_backward_kernel,
 )
+
+ROUNDING = 1e-6  # of a score
 
 
 @dataclass(frozen=True)
@@ -92,7 +95,6 @@ class Tile(NamedTuple):
     rows: int
     warps: int
     stages: int
-    registers: int | None = None  # the most per thread; None leaves it to the compiler
 
 
 class Config(NamedTuple):
@@ -227,25 +229,25 @@ class _Call(NamedTuple):
         """Chunks of tiles per instance, so that the launch has about `programs` programs."""
         return max(1, min(self.tiles(tile), triton.cdiv(self.config.programs, groups)))
 
-    def options(self, tile: Tile) -> dict[str, int | None]:
+    def options(self, tile: Tile) -> dict[str, int]:
         """Compile-time arguments and launch options of one kernel."""
         _, nodes, width = self.tables
         shape = {"N": nodes, "NP": _padded(nodes), "M": tile.rows, "H": self.heads, "D": width // self.heads}
-        launch = {"num_warps": tile.warps, "num_stages": tile.stages, "maxnreg": tile.registers}
+        launch = {"num_warps": tile.warps, "num_stages": tile.stages}
         return {**shape, "E": width, "PROBLEM": self.problem, **launch}
 
     def worth_it(self, score: Tensor, grad: Tensor) -> Tensor:
-        """Rows that have a gradient, [B, rows]: in a trained policy one decision of five is not all but certain."""
-        return ((grad != 0) & ~(score >= math.log(self.certain))).flatten(1)  # what is not a number stays
+        """Rows that have a gradient, [B, rows]. Forced moves score 0 up to rounding; what is not a number stays."""
+        return ((grad != 0) & ~(score >= math.log(self.certain) - ROUNDING)).flatten(1)
 
 
 def _listed(kept: Tensor) -> tuple[Tensor, Tensor]:
-    """The rows kept, [B, rows + 1] in rising order, and how many they are; what is after them is junk."""
+    """The rows kept, [B, rows + 1] in rising order, then junk; and how many are kept up to each row, [B, rows]."""
     place = kept.cumsum(1, dtype=torch.int32)
     every = torch.arange(kept.shape[1], dtype=torch.int32, device=kept.device).expand_as(place)
     index = torch.zeros(len(kept), kept.shape[1] + 1, dtype=torch.int32, device=kept.device)
     index.scatter_(1, torch.where(kept, place - 1, kept.shape[1]).long(), every)
-    return index, place[:, -1].contiguous()
+    return index, place
 
 
 def _present(key: Tensor, tensors: tuple[Tensor | None, ...]) -> list[Tensor]:
@@ -299,11 +301,13 @@ def _pointer_pass(call, rows, pointer, constant, rules, grad, glimpse, log_z, gr
     (b, nodes, width), tile = call.tables, call.config.pointer
     chunks = call.chunks(tile, 2 * b)
     grad_pointer = grad.new_empty(b, chunks, nodes, width)
-    grad_constant = grad.new_zeros(b, call.groups or 1, _padded(nodes))
+    one = call.groups in (None, 1)
+    grad_constant = grad.new_zeros(b, chunks if one else call.groups, _padded(nodes))
     tensors = (*rows, pointer, constant, *rules, grad, glimpse, log_z, grad_rows, grad_pointer, grad_constant)
     numbers = (*call.sizes(grouped=True), call.clip, chunks)
-    pointer_backward_kernel[(b * chunks,)](*tensors, *numbers, HAS_PC=call.groups is not None, **call.options(tile))
-    return grad_pointer.sum(1), grad_constant
+    flags = {"HAS_PC": call.groups is not None, "ONE": one}
+    pointer_backward_kernel[(b * chunks,)](*tensors, *numbers, **flags, **call.options(tile))
+    return grad_pointer.sum(1), grad_constant.sum(1, keepdim=True) if one else grad_constant
 
 
 def _heads_pass(call, rows, tables, rules, glimpse, stat, grad_rows):
@@ -323,7 +327,11 @@ def _query_pass(call, rows, rules, grad_rows):
     chunks = call.chunks(tile, 2 * b)
     like = {"device": grad_rows.device, "dtype": torch.float32}
     grad_last, grad_load = torch.empty(b, chunks, nodes, width, **like), torch.empty(b, chunks, width, **like)
-    grad_query = torch.zeros(b, call.actions[1], width, **like)
-    tensors = (*rows, grad_rows, rules[0], rules[2], grad_last, grad_query, grad_load)
+    tensors = (*rows, grad_rows, rules[0], rules[2], grad_last, grad_load)
     query_backward_kernel[(b * chunks,)](*tensors, *call.sizes(grouped=False), chunks, **call.options(tile))
+    count = call.actions[1]
+    grad_query = torch.empty(b, count, width, **like)
+    trajectory_backward_kernel[(b * count,)](
+        *rows, grad_rows, grad_query, count, call.steps, M=16, E=width, num_warps=1
+    )
     return grad_last.sum(1), grad_query, grad_load.sum(1)

@@ -1,4 +1,4 @@
-"""The four Triton kernels that score given actions and differentiate the scores; `log_prob` launches them.
+"""The Triton kernels that score given actions and differentiate the scores; `log_prob` launches them.
 
 A query row is one (trajectory r, step t); the rows of an instance are flattened, so tiles are full whatever T is:
 
@@ -42,12 +42,6 @@ def _rows(INDEX, ACT, ROOM, tile, count, A, T, t0, M: tl.constexpr, LISTED: tl.c
     room = tl.load(ROOM + row) if PROBLEM == CVRP else tl.zeros([M], tl.float32)
     at = ACT + r * A + t
     return row, valid, r, t, tl.load(at - 1).to(tl.int32), tl.load(at).to(tl.int32), room
-
-
-@triton.jit
-def _reach(INDEX, tile, count, T, M: tl.constexpr):
-    """First and last trajectory of a tile of listed rows."""
-    return tl.load(INDEX + tile * M) // T, tl.load(INDEX + tl.minimum(tile * M + M, count) - 1) // T
 
 
 # The interpreter has no libdevice. Asking what `triton.jit` made, not the environment, cannot disagree with Triton.
@@ -111,7 +105,7 @@ def _squash(u):
 
 # Every kernel first moves its pointers to its instance (one 64-bit addition each); all later offsets are 32-bit.
 @triton.jit
-def forward_kernel(INDEX, COUNT, K, V, P, PC, QL, QB, QX, ACT, POS, ROOM, DEMAND, SCORE, O, STAT, LZ,
+def forward_kernel(INDEX, PLACE, K, V, P, PC, QL, QB, QX, ACT, POS, ROOM, DEMAND, SCORE, O, STAT, LZ,
                    R, A, T, t0, pc_groups, pc_share, scale2, clip,
                    N: tl.constexpr, NP: tl.constexpr, M: tl.constexpr, H: tl.constexpr, D: tl.constexpr,
                    E: tl.constexpr, PROBLEM: tl.constexpr, HAS_PC: tl.constexpr, SAVE: tl.constexpr,
@@ -129,7 +123,7 @@ def forward_kernel(INDEX, COUNT, K, V, P, PC, QL, QB, QX, ACT, POS, ROOM, DEMAND
     SCORE, O, STAT, LZ = SCORE + rows, O + rows * E, STAT + rows * H * 2, LZ + rows
     INDEX, count = INDEX + rows + b, R * T                           # a list has one place more than there are rows
     if LISTED:
-        count = tl.load(COUNT + b)
+        count = tl.load(PLACE + rows + R * T - 1)
         if tile * M >= count:
             return
     row, valid, r, t, cur, nxt, room = _rows(INDEX, ACT, ROOM, tile, count, A, T, t0, M, LISTED, PROBLEM)
@@ -165,25 +159,31 @@ def forward_kernel(INDEX, COUNT, K, V, P, PC, QL, QB, QX, ACT, POS, ROOM, DEMAND
 
 
 @triton.jit
-def pointer_backward_kernel(INDEX, COUNT, P, PC, ACT, POS, ROOM, DEMAND, G, O, LZ, DO, DP, DPC,
+def pointer_backward_kernel(INDEX, PLACE, P, PC, ACT, POS, ROOM, DEMAND, G, O, LZ, DO, DP, DPC,
                             R, A, T, t0, pc_groups, pc_share, clip, splits,
                             N: tl.constexpr, NP: tl.constexpr, M: tl.constexpr, H: tl.constexpr, D: tl.constexpr,
-                            E: tl.constexpr, PROBLEM: tl.constexpr, HAS_PC: tl.constexpr):
-    """dO of a chunk of tiles (stored), its share of dP (kept in registers) and of dPC; u is recomputed from o."""
+                            E: tl.constexpr, PROBLEM: tl.constexpr, HAS_PC: tl.constexpr, ONE: tl.constexpr):
+    """dO of a chunk of tiles (stored), its share of dP (kept in registers) and of dPC; u is recomputed from o.
+
+    With ONE group of constants, so has dPC a share for each chunk. A loop over groups keeps the compiler from fetching
+    the next tile's rows ahead.
+    """
     DT: tl.constexpr = P.dtype.element_ty
     pid = tl.program_id(0)
     b = (pid // splits).to(tl.int64)
     rows, groups = b * R * T, b * pc_groups * NP
-    P, PC, DPC, DEMAND = P + b * N * E, PC + groups, DPC + groups, DEMAND + b * N
+    P, PC, DEMAND = P + b * N * E, PC + groups, DEMAND + b * N
+    DPC += pid.to(tl.int64) * NP if ONE else groups
     ACT, POS, ROOM = ACT + b * R * A, POS + b * R * NP, ROOM + rows
     G, O, LZ, DO, DP = G + rows, O + rows * E, LZ + rows, DO + rows * E, DP + pid.to(tl.int64) * N * E
-    INDEX, count = INDEX + rows + b, tl.load(COUNT + b)
+    INDEX, count = INDEX + rows + b, tl.load(PLACE + rows + R * T - 1)
     lo, hi = _chunk(pid % splits, splits, tl.cdiv(count, M))
     col = tl.arange(0, NP)
     real = col < N
     e = tl.arange(0, E)
     p = tl.load(P + col[:, None] * E + e[None, :], mask=real[:, None], other=0.0)                # [NP, E], stays
     dp = tl.zeros([NP, E], tl.float32)
+    dpc = tl.zeros([NP], tl.float32)
     for tile in range(lo, hi):
         row, valid, r, t, cur, nxt, room = _rows(INDEX, ACT, ROOM, tile, count, A, T, t0, M, True, PROBLEM)
         g = tl.load(G + row, mask=valid, other=0.0) * clip           # repeated rows of the last tile count nothing
@@ -201,12 +201,17 @@ def pointer_backward_kernel(INDEX, COUNT, P, PC, ACT, POS, ROOM, DEMAND, G, O, L
         dp = tl.dot(dub, o, dp, input_precision="ieee")
         do = tl.dot(tl.trans(dub), p, input_precision="ieee")
         tl.store(DO + row[:, None] * E + e[None, :], do.to(DT), mask=valid[:, None])
-        if HAS_PC:
-            first, last = _reach(INDEX, tile, count, T, M)
-            for group in range(first // pc_share, last // pc_share + 1):
+        if HAS_PC and ONE:
+            dpc += tl.sum(du, 1)
+        elif HAS_PC:
+            first = tl.load(INDEX + tile * M) // T // pc_share       # listed rows rise: groups from first to last
+            last = tl.load(INDEX + tl.minimum(tile * M + M, count) - 1) // T // pc_share
+            for group in range(first, last + 1):
                 part = tl.sum(tl.where((r // pc_share == group)[None, :], du, 0.0), 1)
                 tl.atomic_add(DPC + group * NP + col, part, mask=real, sem="relaxed")
     tl.store(DP + col[:, None] * E + e[None, :], dp, mask=real[:, None])
+    if HAS_PC and ONE:
+        tl.store(DPC + col, dpc)
 
 
 @triton.jit
@@ -223,7 +228,7 @@ def _fetch(INDEX, QL, QB, QX, ACT, ROOM, O, STAT, DO, tile, count, A, T, t0, sca
 
 
 @triton.jit
-def heads_backward_kernel(INDEX, COUNT, K, V, QL, QB, QX, ACT, POS, ROOM, DEMAND, O, STAT, DO, DK, DV,
+def heads_backward_kernel(INDEX, PLACE, K, V, QL, QB, QX, ACT, POS, ROOM, DEMAND, O, STAT, DO, DK, DV,
                           R, A, T, t0, scale, splits,
                           N: tl.constexpr, NP: tl.constexpr, M: tl.constexpr, H: tl.constexpr, D: tl.constexpr,
                           E: tl.constexpr, PROBLEM: tl.constexpr):
@@ -238,7 +243,7 @@ def heads_backward_kernel(INDEX, COUNT, K, V, QL, QB, QX, ACT, POS, ROOM, DEMAND
     ACT, POS, ROOM, DEMAND = ACT + b * R * A, POS + b * R * NP, ROOM + rows, DEMAND + b * N
     O, DO, STAT = O + rows * E + h * D, DO + rows * E + h * D, STAT + (b * H + h) * R * T * 2
     DK, DV = DK + parts, DV + parts
-    INDEX, count = INDEX + rows + b, tl.load(COUNT + b)
+    INDEX, count = INDEX + rows + b, tl.load(PLACE + rows + R * T - 1)
     lo, hi = _chunk(part % splits, splits, tl.cdiv(count, M))
     col = tl.arange(0, NP)
     real = col < N
@@ -274,15 +279,15 @@ def heads_backward_kernel(INDEX, COUNT, K, V, QL, QB, QX, ACT, POS, ROOM, DEMAND
 
 
 @triton.jit
-def query_backward_kernel(INDEX, COUNT, DQ, ACT, ROOM, DQL, DQB, DQX, R, A, T, t0, splits,
+def query_backward_kernel(INDEX, PLACE, DQ, ACT, ROOM, DQL, DQX, R, A, T, t0, splits,
                           N: tl.constexpr, NP: tl.constexpr, M: tl.constexpr, H: tl.constexpr, D: tl.constexpr,
                           E: tl.constexpr, PROBLEM: tl.constexpr):
-    """A chunk's share of dQL by a one-hot product (no contention, deterministic), of dQB per trajectory and of dQX."""
+    """A chunk's share of dQL by a one-hot product (no contention, deterministic), and of dQX."""
     pid = tl.program_id(0)
     b = (pid // splits).to(tl.int64)
-    DQ, ACT, ROOM = DQ + b * R * T * E, ACT + b * R * A, ROOM + b * R * T
-    DQB, DQL = DQB + b * R * E, DQL + pid.to(tl.int64) * N * E
-    INDEX, count = INDEX + b * R * T + b, tl.load(COUNT + b)
+    rows = b * R * T
+    DQ, ACT, ROOM, DQL = DQ + rows * E, ACT + b * R * A, ROOM + rows, DQL + pid.to(tl.int64) * N * E
+    INDEX, count = INDEX + rows + b, tl.load(PLACE + rows + R * T - 1)
     lo, hi = _chunk(pid % splits, splits, tl.cdiv(count, M))
     col = tl.arange(0, NP)
     e = tl.arange(0, E)
@@ -293,13 +298,27 @@ def query_backward_kernel(INDEX, COUNT, DQ, ACT, ROOM, DQL, DQB, DQX, R, A, T, t
         dq = tl.load(DQ + row[:, None] * E + e[None, :], mask=valid[:, None], other=0.0)
         pick = (col[:, None] == cur[None, :]).to(DQ.dtype.element_ty)  # exact: 0 or 1 times stored values, float32 sums
         dql = tl.dot(pick, dq, dql, input_precision="ieee")
-        wide = dq.to(tl.float32)
         if PROBLEM == CVRP:
-            dqx += tl.sum(wide * (tl.abs(room) - 0.5)[:, None], 0)
-        first, last = _reach(INDEX, tile, count, T, M)
-        for mine in range(first, last + 1):                          # a few: listed rows rise
-            part = tl.sum(tl.where((r == mine)[:, None], wide, 0.0), 0)
-            tl.atomic_add(DQB + mine * E + e, part, sem="relaxed")
+            dqx += tl.sum(dq.to(tl.float32) * (tl.abs(room) - 0.5)[:, None], 0)
     tl.store(DQL + col[:, None] * E + e[None, :], dql, mask=(col < N)[:, None])
     if PROBLEM == CVRP:
         tl.store(DQX + pid.to(tl.int64) * E + e, dqx)
+
+
+@triton.jit
+def trajectory_backward_kernel(INDEX, PLACE, DQ, DQB, R, T, M: tl.constexpr, E: tl.constexpr):
+    """dQB: the sum of dq over the rows of one trajectory, which are neighbours in the list."""
+    pid = tl.program_id(0)
+    b, r = (pid // R).to(tl.int64), pid % R
+    rows = b * R * T
+    INDEX, PLACE, DQ = INDEX + rows + b, PLACE + rows + r * T, DQ + rows * E
+    lo = tl.load(PLACE - 1, mask=r > 0, other=0)
+    hi = tl.load(PLACE + T - 1)
+    e = tl.arange(0, E)
+    total = tl.zeros([E], tl.float32)
+    for place in range(lo, hi, M):
+        at = place + tl.arange(0, M)
+        row = tl.load(INDEX + at, mask=at < hi, other=0)
+        dq = tl.load(DQ + row[:, None] * E + e[None, :], mask=(at < hi)[:, None], other=0.0)
+        total += tl.sum(dq.to(tl.float32), 0)
+    tl.store(DQB + pid.to(tl.int64) * E + e, total)

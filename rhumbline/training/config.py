@@ -31,7 +31,7 @@ class Objective:
     loss: Literal["reinforce", "prefer", "imitate"] = "reinforce"
     latents: int = 1  # K per instance; 1 trains a single policy at the centre of its space; a population: its members
     starts: int = 100  # S per latent, drawn with replacement, the same for all latents; job shop: rollouts per latent
-    temperature: float = 1.0  # of the sampling; `reinforce` is on-policy only at 1
+    temperature: float = 1.0  # of the sampling; only `imitate` may have another than 1
     top: int = 1  # imitate: candidates per instance that are improved before the best is chosen
     improve: int = 0  # imitate: rounds of local improvement of the candidates
     samples: int = 1  # prefer: rollouts of each (latent, start), which are compared; 1: those of all starts are
@@ -53,6 +53,8 @@ class Objective:
         if not 0.0 < self.certain <= 1.0:
             raise InputError(f"objective.certain is {self.certain}; expected a probability above 0, at most 1")
         self.check_samples()
+        if self.baseline == "second" and self.loss != "reinforce":
+            raise InputError(f"objective.baseline 'second' is for loss 'reinforce', not '{self.loss}'")
         if self.baseline == "second" and self.latents < 2:
             raise InputError("objective.baseline 'second' needs latents of at least 2: nobody would come second")
         if self.top > self.latents * self.starts:
@@ -120,7 +122,7 @@ class TrainConfig:
     compile: bool = False  # on a GPU, torch.compile the encoder: some seconds of waiting, then faster steps
     autocast: bool = True  # bfloat16 products in the encoder (job shop: everywhere), on a GPU
     engine: Literal["auto", "torch", "fused"] = "auto"  # of the rollouts
-    graph: bool = False  # on one GPU, record a step and replay it; only for `reinforce` with fused kernels
+    graph: bool = False  # on one GPU, record a step and replay it; not for `imitate`, and only with fused kernels
     init: str = ""  # checkpoint to start from, a path or a shipped name, with a fresh optimiser
     policy: Mapping[str, Any] = field(default_factory=dict[str, Any])  # architecture
     objective: Objective = field(default_factory=Objective)

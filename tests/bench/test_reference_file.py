@@ -8,7 +8,7 @@ import pytest
 
 from rhumbline.bench.reference import Effort, by_cpsat, fill
 from rhumbline.bench.reference_file import References, add_references, read_references
-from rhumbline.errors import InputError
+from rhumbline.errors import Infeasible, InputError
 from rhumbline.problems.schedule import Schedule, from_arrays
 
 STORED = sorted((Path(__file__).parents[2] / "benchmarks" / "reference").glob("*.npz"))
@@ -99,6 +99,18 @@ def test_only_what_is_wanted_is_solved(tmp_path: Path, again: bool, solved: list
     assert seen == solved
     assert [x.done for x in steps] == [*range(3 - len(solved), 4)]
     assert read_references(tmp_path / "r.npz").cost.tolist() == [2.0 if again else 9.0, 1.0, 6.0]
+
+
+def test_one_without_a_plan_does_not_end_the_rest(tmp_path: Path) -> None:
+    """It stays unknown, and the next time it is tried again."""
+
+    def judge(number: float) -> tuple[float, float]:
+        if number == 1.0:
+            raise Infeasible("nothing in time")
+        return doubled(number)
+
+    assert [x.done for x in fill(tmp_path / "r.npz", [1.0, 2.0], judge, "b", Effort())] == [0, 1, 2]
+    assert read_references(tmp_path / "r.npz").known.tolist() == [False, True]
 
 
 def test_an_interruption_keeps_what_is_done(tmp_path: Path) -> None:

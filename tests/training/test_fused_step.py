@@ -53,6 +53,8 @@ def test_fused_and_plain_scores_give_the_same_step(monkeypatch, problem: str, ob
     assert largest > 1e-4
     for name, value in plain.items():
         assert (fused[name] - value).abs().max() <= 1e-4 * largest, name
+        if name != "decoder.key":  # its gradient is small by design, a difference of large numbers
+            assert (fused[name] - value).abs().max() <= 1e-2 * value.abs().max(), name
 
 
 def test_what_is_imitated_is_not_marked(monkeypatch) -> None:
