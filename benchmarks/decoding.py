@@ -1,6 +1,6 @@
 """Fused rollouts against our plain-torch engine, in one run on one GPU: agreement first, then speed.
 
-    python benchmarks/decoding.py [--problem tsp] [--instances 64] [--latents 16] [--size 100] [--tune]
+    python benchmarks/decoding.py [--problem tsp] [--instances 64] [--latents 16] [--size 100] [--tune | --only speed]
 
 Times are means over 20 calls queued one after another, as a search makes them, the median of three such rounds after a
 warm-up, by device events; encoding is not included in either engine.
@@ -136,11 +136,16 @@ def main() -> None:
     parser.add_argument("--problem", default="tsp", choices=["tsp", "cvrp"])
     parser.add_argument("--size", type=int, default=100)
     parser.add_argument("--tune", action="store_true")
+    parser.add_argument(
+        "--only", choices=["agreement", "speed"], help="agreement compiles float32 kernels for a minute"
+    )
     args = parser.parse_args()
     policy = policy_for(args.problem, 0)
     print(f"{torch.cuda.get_device_name()}, torch {torch.__version__}")
-    if not args.tune:
+    if not args.tune and args.only != "speed":
         agreement(policy, args.size)
+    if args.only == "agreement":
+        return
     speed(policy, args.instances, args.latents, args.size, plain=not args.tune)
     if args.tune:
         tune(policy, args.instances, args.latents, args.size, 100)
