@@ -2,14 +2,17 @@
 
     python benchmarks/evaluate.py --set tsp100 --first 1000 [--policy tsp100] [--attempts 160 1600]
     python benchmarks/evaluate.py --set vrp100 --first 256
-    python benchmarks/evaluate.py --set jssp10x10 --first 100
+    python benchmarks/evaluate.py --set jssp10x10 --first 100 --ledger docs/gaps.jsonl && python benchmarks/gaps.py
 
-Gaps are per instance, against the costs in benchmarks/reference (scripts reference_*.py). `--validate` first looks at
-sampling temperatures on validation instances of another seed and takes the best: never tune on the test set.
+Gaps are per instance, against the costs in benchmarks/reference. `--ledger` adds a line of JSON per row, from which
+gaps.py makes the README's table. `--validate` first looks at sampling temperatures on validation instances of another
+seed and takes the best: never tune on the test set.
 """
 
 import argparse
+import json
 import time
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
@@ -85,6 +88,7 @@ def main() -> None:
     parser.add_argument("--temperature", type=float, default=None, help="of cmaes; its own default if not given")
     parser.add_argument("--validate", type=int, default=0, metavar="COUNT")
     parser.add_argument("--device", default="auto")
+    parser.add_argument("--ledger", type=Path, default=None)
     args = parser.parse_args()
     problem = {"tsp": "tsp", "vrp": "cvrp", "jss": "jssp"}[args.set[:3]]
     device, policy = find_device(args.device), policy_for(args.policy, problem)
@@ -104,13 +108,22 @@ def main() -> None:
     print(f"{args.set}, first {len(instances)}, {where}, cmaes settings {settings or 'default'}")
     for name, strategy, attempts in rows:
         cost, seconds = costs(instances, policy, strategy, attempts, device)
-        line = f"| {name:14s} | {cost.mean():.5f} |"
+        row = {"set": args.set, "first": len(instances), "method": name, "cost": float(cost.mean()), "where": where}
+        row |= {"seconds": round(seconds, 1), "date": f"{datetime.now(UTC):%Y-%m-%d}"}
         if known is not None:
             gap = 100 * (cost / known - 1)
-            error = 1.96 * gap.std(ddof=1) / np.sqrt(len(gap)) if len(gap) > 1 else float("nan")
-            line += f" {gap.mean():.4f} % ± {error:.4f} |"
-        paper = PAPER.get(args.set, {}).get(name)
-        print(f"{line} {seconds:.1f} s | paper {paper if paper is not None else '-'} % |", flush=True)
+            row |= {"gap": float(gap.mean()), "error": float(1.96 * gap.std(ddof=1) / np.sqrt(len(gap)))}
+        say(row, args.ledger)
+
+
+def say(row: dict[str, Any], ledger: Path | None) -> None:
+    """Print a row, and keep it."""
+    gap = f" {row['gap']:.4f} % ± {row['error']:.4f} |" if "gap" in row else ""
+    paper = PAPER.get(row["set"], {}).get(row["method"], "-")
+    print(f"| {row['method']:14s} | {row['cost']:.5f} |{gap} {row['seconds']} s | paper {paper} % |", flush=True)
+    if ledger:
+        with ledger.open("a", encoding="utf-8") as file:
+            file.write(json.dumps(row) + "\n")
 
 
 if __name__ == "__main__":

@@ -1,0 +1,61 @@
+"""The README's table of gaps, from the lines that evaluate.py keeps: the newest of each set and method.
+
+python benchmarks/gaps.py [docs/gaps.jsonl] [README.md]
+"""
+
+import json
+import sys
+from pathlib import Path
+from typing import Any
+
+from evaluate import PAPER
+
+from rhumbline.bench.report import put_into
+
+METHODS = {"greedy": "greedy, all starts", "sampling": "sampling", "cmaes": "CMA-ES"}
+SETS = {"tsp": "TSP", "vrp": "CVRP", "jssp": "job shop "}
+
+
+def newest(lines: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    """One line for each set and method, sets in the order in which they came first."""
+    found = {(x["set"], x["method"]): x for x in lines}
+    places = list(dict.fromkeys(x["set"] for x in lines))
+    return sorted(found.values(), key=lambda x: places.index(x["set"]))
+
+
+def published(name: str, method: str) -> str:
+    """The paper's gap of a single agent by this method, and of its COMPASS with as many attempts."""
+    known = PAPER.get(name, {})
+    names = {method: "", method.replace("sampling", "cmaes"): " (COMPASS)"}
+    names |= {} if method.startswith("cmaes") else {method: " (single agent)"}
+    return ", ".join(f"{known[x]} %{who}" for x, who in names.items() if x in known) or "-"
+
+
+def table(lines: list[dict[str, Any]]) -> str:
+    """Markdown; a set is named once."""
+    rows, last = ["| set | method | our gap | paper's gap | on |", "| --- | --- | --- | --- | --- |"], ""
+    for x in newest(lines):
+        name = next(x["set"].replace(short, long) for short, long in SETS.items() if x["set"].startswith(short))
+        kind, *attempts = x["method"].split()
+        method = METHODS[kind] + (f", {int(attempts[0]):,} attempts" if attempts else "")
+        where = x["where"].removeprefix("NVIDIA ")
+        title = f"{name}, first {x['first']:,}" if x["set"] != last else ""
+        gap = f"{x['gap']:.2f} ± {x['error']:.2f} %"
+        rows.append(f"| {title} | {method} | {gap} | {published(x['set'], x['method'])} | {where} |")
+        last = x["set"]
+    return "\n".join(rows)
+
+
+def main() -> None:
+    root = Path(__file__).parent.parent
+    given = [Path(x) for x in sys.argv[1:]]
+    ledger, page = given + [root / "docs/gaps.jsonl", root / "README.md"][len(given) :]
+    lines = [json.loads(line) for line in ledger.read_text(encoding="utf-8").splitlines()]
+    changed = put_into(page.read_text(encoding="utf-8"), "gaps", table(lines))
+    if changed is None:
+        raise SystemExit(f"{page}: has no marks <!-- suite: gaps --> and <!-- end: gaps -->")
+    page.write_text(changed, encoding="utf-8")
+
+
+if __name__ == "__main__":
+    main()
