@@ -1,6 +1,9 @@
 """What the README promises, run."""
 
+import os
 import re
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -32,3 +35,12 @@ def test_the_make_targets_exist() -> None:
     targets = set(re.findall(r"^(\w+):", (ROOT / "Makefile").read_text(encoding="utf-8"), re.MULTILINE))
     used = {word for line in re.findall(r"\bmake ((?:\w+ ?)+)", README) for word in line.split()[:2]}
     assert {"demo", "test", "check"} <= used & targets
+
+
+def test_the_table_of_gaps_is_that_of_the_ledger(tmp_path: Path) -> None:
+    """Nobody edits it by hand: the script that makes it leaves the page as it is."""
+    page = tmp_path / "README.md"
+    page.write_text(README, encoding="utf-8")
+    command = [sys.executable, str(ROOT / "benchmarks" / "gaps.py"), str(ROOT / "docs" / "gaps.jsonl"), str(page)]
+    subprocess.run(command, check=True, env=os.environ | {"PYTHONPATH": str(ROOT)})
+    assert page.read_text(encoding="utf-8") == README
