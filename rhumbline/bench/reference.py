@@ -90,10 +90,11 @@ def make_references(
     named = [spec for spec in specs if spec.reference]
     if not named:
         raise InputError(f"suite '{suite.name}': no set that was asked for names a reference file")
-    end = time.monotonic() + 60 * effort.minutes
+    end, solves = time.monotonic() + 60 * effort.minutes, effort.minutes > 0
     for spec in named:
         referee = REFEREES[spec.problem].limited(seconds)
-        BASELINES[referee.solver].require()
+        if solves:  # taking files over needs no solver
+            BASELINES[referee.solver].require()
         wanted = replace(spec, first=None) if limit else spec
         instances = load_set(wanted, suite.folder, folders, referenced=False).instances[:limit]
         effort = replace(effort, minutes=(end - time.monotonic()) / 60)
