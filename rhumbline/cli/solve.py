@@ -74,7 +74,7 @@ Threads = Annotated[int | None, typer.Option(min=1, metavar="N", help="Threads o
 Output = Annotated[Path | None, typer.Option(help="Write NAME.tour (.sol, .sched) of each instance to this folder.")]
 AsJson = Annotated[bool, typer.Option("--json", help="One JSON object per instance on stdout, and nothing else.")]
 Plot = Annotated[bool, typer.Option("--plot", help="Write NAME.png of each plan, to the folder of --output or here.")]
-Quiet = Annotated[bool, typer.Option("--quiet", help="Nothing on stderr but errors.")]
+Quiet = Annotated[bool, typer.Option("--quiet", help="Nothing on stderr but notes of importance and errors.")]
 Settings = Annotated[
     list[str] | None,
     typer.Option("--set", metavar="FIELD=VALUE", help="A setting of the search, such as components=3; repeatable."),
