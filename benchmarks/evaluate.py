@@ -5,8 +5,7 @@
     python benchmarks/evaluate.py --set jssp10x10 --first 100 --ledger docs/gaps.jsonl && python benchmarks/gaps.py
 
 Gaps are per instance, against the costs in benchmarks/reference. `--ledger` adds a line of JSON per row, from which
-gaps.py makes the README's table. `--validate` first looks at sampling temperatures on validation instances of another
-seed and takes the best: never tune on the test set.
+gaps.py makes the README's table. Never tune on a test set: temperature.py has validation instances.
 """
 
 import argparse
@@ -65,20 +64,6 @@ def costs(
     return found, time.perf_counter() - began
 
 
-def best_temperature(policy: object, device: torch.device, size: int, count: int, attempts: int) -> float:
-    xy = np.random.RandomState(4321).uniform(size=(count, size, 2))
-    instances = [TSPInstance(f"{i}", "EXACT_2D", xy=x) for i, x in enumerate(xy)]
-    seen: dict[float, float] = {}
-    for temperature in (0.1, 0.3, 0.6, 1.0):
-        cost, seconds = costs(instances, policy, STRATEGIES["cmaes"](temperature=temperature), attempts, device)
-        seen[temperature] = float(cost.mean())
-        print(
-            f"validation: cmaes {attempts} at temperature {temperature:g}: {cost.mean():.5f}  ({seconds:.1f} s)",
-            flush=True,
-        )
-    return min(seen, key=seen.get)
-
-
 def main() -> None:
     parser = argparse.ArgumentParser()
     parser.add_argument("--set", default="tsp100")
@@ -86,7 +71,6 @@ def main() -> None:
     parser.add_argument("--policy", default=None)
     parser.add_argument("--attempts", type=int, nargs="*", default=[160, 1600])
     parser.add_argument("--temperature", type=float, default=None, help="of cmaes; its own default if not given")
-    parser.add_argument("--validate", type=int, default=0, metavar="COUNT")
     parser.add_argument("--device", default="auto")
     parser.add_argument("--ledger", type=Path, default=None)
     args = parser.parse_args()
@@ -94,8 +78,6 @@ def main() -> None:
     device, policy = find_device(args.device), policy_for(args.policy, problem)
     instances = instances_of(args.set, args.first)
     settings = {} if args.temperature is None else {"temperature": args.temperature}
-    if args.validate:
-        settings = {"temperature": best_temperature(policy, device, instances[0].size, args.validate, 320)}
     file = Path(__file__).parent / "reference" / f"{args.set}.npz"
     known = np.load(file)["cost"][: args.first] if file.exists() else None
     if known is not None and len(known) < len(instances):

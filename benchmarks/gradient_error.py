@@ -1,12 +1,14 @@
 """How far gradients of the encoder under bfloat16 are from those in float32: the numbers of docs/training.md.
 
-    python benchmarks/gradient_error.py rhumbline/weights/tsp100-single.safetensors [--batches 12]
+    python benchmarks/gradient_error.py rhumbline/weights/tsp100-single.safetensors [--batches 6]
 
-For each layer: the error of the summed gradient of the same sampled tours, relative to its size, with attention in
-bfloat16 as it was until 2026-11-15, and as it is now (float32, centred keys). One CPU thread, a few minutes.
+For each layer: the error of the summed gradient of the same sampled tours, relative to its size, with keys that are not
+centred (as until 2026-11-15), centred (as now), and centred with attention in float32. Tours of a start are compared
+(`loss = "prefer"`), or all tours with their mean (`--loss reinforce`). One CPU thread, a few minutes.
 """
 
 import argparse
+from typing import Any
 
 import torch
 import torch.nn.functional as F  # noqa: N812
@@ -16,48 +18,79 @@ from rhumbline import checkpoint
 from rhumbline.decoding import log_prob, rollout
 from rhumbline.policies.attention import EncoderLayer
 from rhumbline.problems.tsp import TSP
+from rhumbline.training.targets import pomo_weight, preference_weight
 
-TOURS = 12  # of each of as many instances in a batch
+INSTANCES, STARTS, SAMPLES, SHARPNESS = 12, 3, 4, 0.05
 
 
-def former(self: EncoderLayer, x: Tensor) -> Tensor:
-    """The layer as it was: attention in the type that autocast gives."""
-    count, nodes, width = x.shape
-    q, k, v = self.qkv(x).view(count, nodes, 3, self.heads, -1).permute(2, 0, 3, 1, 4)
-    mixed = F.scaled_dot_product_attention(q, k, v).transpose(1, 2).reshape(count, nodes, width)
-    x = self.norm_attention(x + self.out(mixed))
-    return self.norm_hidden(x + self.down(F.relu(self.up(x))))
+def finished(layer: EncoderLayer, x: Tensor, q: Tensor, k: Tensor, v: Tensor) -> Tensor:
+    """What a layer does with queries, keys and values."""
+    with torch.autocast("cpu", enabled=False):  # in the type that they have
+        mixed = F.scaled_dot_product_attention(q, k, v).transpose(1, 2).reshape(x.shape)
+    x = layer.norm_attention(x + layer.out(mixed))
+    return layer.norm_hidden(x + layer.down(F.relu(layer.up(x))))
+
+
+def not_centred(self: EncoderLayer, x: Tensor) -> Tensor:
+    """The layer as it was."""
+    return finished(self, x, *self.qkv(x).view(len(x), x.shape[1], 3, self.heads, -1).permute(2, 0, 3, 1, 4))
+
+
+def in_float32(self: EncoderLayer, x: Tensor) -> Tensor:
+    """The layer as it is, but for the type of the attention."""
+    return finished(self, x, *(part.float() for part in self.heads_of(x)))
+
+
+PRESENT = EncoderLayer.forward
+KINDS = {"exact": PRESENT, "not centred": not_centred, "centred": PRESENT, "float32 attention": in_float32}
+
+
+def weights(loss: str, cost: Tensor, score: Tensor) -> Tensor:
+    """Of the sequences in the loss."""
+    if loss == "reinforce":
+        return pomo_weight(cost)
+    groups = (len(cost), STARTS, SAMPLES)
+    return preference_weight(cost.view(groups), score.detach().view(groups), SHARPNESS).flatten(1)
+
+
+def gradients(policy: Any, loss: str, batches: int) -> dict[str, dict[str, Tensor]]:
+    """The summed gradient of every weight, for every kind of layer."""
+    problem, rng = TSP(), torch.Generator().manual_seed(1)
+    latents = policy.space.centre((INSTANCES, 1), torch.device("cpu"))
+    total: dict[str, dict[str, Tensor]] = {kind: {} for kind in KINDS}
+    for seed in range(batches):
+        batch = problem.sample(INSTANCES, 100, rng)
+        starts = problem.starts(batch)[:, :STARTS].repeat_interleave(SAMPLES, 1)
+        EncoderLayer.forward = PRESENT
+        rolled = rollout(problem, policy, batch, latents, starts, seed=seed)
+        cost, tours = rolled.cost.flatten(1), rolled.actions.flatten(1, 2)
+        for kind, forward in KINDS.items():
+            EncoderLayer.forward = forward
+            policy.zero_grad()
+            with torch.autocast("cpu", torch.bfloat16, enabled=kind != "exact"):
+                memory = policy.encode(batch)
+            memory = memory.map(lambda x: x.float())
+            score = log_prob(problem, policy, batch, latents, tours, memory=memory, engine="torch")
+            (weights(loss, cost, score) * score).mean().backward()
+            for name, weight in policy.named_parameters():
+                if weight.grad is not None:
+                    total[kind][name] = total[kind].get(name, 0) + weight.grad
+    return total
 
 
 def main() -> None:
     parser = argparse.ArgumentParser()
     parser.add_argument("policy")
-    parser.add_argument("--batches", type=int, default=12)
+    parser.add_argument("--batches", type=int, default=6)
+    parser.add_argument("--loss", default="prefer", choices=["prefer", "reinforce"])
     args = parser.parse_args()
     torch.set_num_threads(1)
-    policy, problem, rng = checkpoint.load(args.policy).requires_grad_(True), TSP(), torch.Generator().manual_seed(1)
-    present, latents = EncoderLayer.forward, policy.space.centre((TOURS, 1), torch.device("cpu"))
-    kinds = {"float32": present, "former": former, "present": present}
-    total: dict[str, dict[str, Tensor]] = {kind: {} for kind in kinds}
-    for seed in range(args.batches):
-        batch = problem.sample(TOURS, 100, rng)
-        rolled = rollout(problem, policy, batch, latents, problem.starts(batch)[:, :TOURS], seed=seed)
-        cost, tours = rolled.cost.flatten(1), rolled.actions.flatten(1, 2)
-        for kind, forward in kinds.items():
-            EncoderLayer.forward = forward
-            policy.zero_grad()
-            with torch.autocast("cpu", torch.bfloat16, enabled=kind != "float32"):
-                memory = policy.encode(batch)
-            memory = memory.map(lambda x: x.float())
-            score = log_prob(problem, policy, batch, latents, tours, memory=memory, engine="torch")
-            ((cost - cost.mean(1, keepdim=True)) * score).mean().backward()
-            for name, weight in policy.named_parameters():
-                if weight.grad is not None:
-                    total[kind][name] = total[kind].get(name, 0) + weight.grad
-    for name, true in total["float32"].items():
+    policy: Any = checkpoint.load(args.policy)
+    total = gradients(policy.requires_grad_(True), args.loss, args.batches)
+    for name, true in total["exact"].items():
         if name.endswith(("qkv.weight", "norm_hidden.bias")):
-            errors = [((total[k][name] - true).norm() / true.norm()).item() for k in ("former", "present")]
-            print(f"{name:40s} former {errors[0]:9.3f}   present {errors[1]:9.3f}", flush=True)
+            errors = {k: ((total[k][name] - true).norm() / true.norm()).item() for k in KINDS if k != "exact"}
+            print(f"{name:36s}", *(f"{kind} {error:8.3f}" for kind, error in errors.items()), flush=True)
 
 
 if __name__ == "__main__":
