@@ -29,9 +29,8 @@ def quality(problem: Any, policy: Any, temperature: float) -> None:
     cost = rollout(problem, policy, batch, latents, problem.starts(batch), seed=1, temperature=temperature).cost
     best = cost.amin((1, 2))
     lost = cost.amin(1) > (1.0 + LOST) * best[:, None]
-    print(
-        f"  temperature {temperature:g}: mean {cost.mean():.3f}  best {best.mean():.3f}  given up {lost.float().mean():.1%}"
-    )
+    found = f"mean {cost.mean():.3f}  best {best.mean():.3f}  given up {lost.float().mean():.1%}"
+    print(f"  temperature {temperature:g}: {found}")
 
 
 def certainty(problem: Any, policy: Any) -> None:

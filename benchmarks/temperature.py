@@ -1,6 +1,6 @@
 """Which sampling temperature is best at some size, on validation instances: behind `search.strategy.TEMPERATURES`.
 
-    python benchmarks/temperature.py tsp 150 --count 16 --attempts 64 [--temperatures 1 0.7 0.5 0.3 0.2 0.1] [--policy PATH]
+    python benchmarks/temperature.py tsp 150 --count 16 --attempts 64 [--temperatures 1 0.5 0.3] [--policy PATH]
 
 Never tune on the test sets: these instances have a seed of their own.
 """
@@ -24,10 +24,8 @@ def validation(problem: str, size: int, count: int) -> list[object]:
     rng = np.random.RandomState(SEED)
     if problem == "tsp":
         return [TSPInstance(f"{i}", "EXACT_2D", xy=xy) for i, xy in enumerate(rng.uniform(size=(count, size, 2)))]
-    return [
-        from_arrays(rng.uniform(size=2), rng.uniform(size=(size, 2)), rng.randint(1, 10, size), CAPACITY[size], name=f"{i}")
-        for i in range(count)
-    ]  # fmt: skip
+    drawn = ((rng.uniform(size=2), rng.uniform(size=(size, 2)), rng.randint(1, 10, size)) for _ in range(count))
+    return [from_arrays(*arrays, CAPACITY[size], name=f"{i}") for i, arrays in enumerate(drawn)]
 
 
 def main() -> None:
