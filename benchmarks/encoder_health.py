@@ -1,8 +1,8 @@
-"""Whether the attention of an encoder still discriminates: the mean spread of its scores in each layer.
+"""Whether the attention of an encoder still discriminates: the spread of its scores in each layer, mean (widest head).
 
     python benchmarks/encoder_health.py rhumbline/weights/*.safetensors
 
-Healthy layers show 5 to 80. Hundreds mean one-hot attention, and gradients below that are noise (docs/training.md).
+Healthy heads show 5 to 100. Thousands mean one-hot attention, and gradients below that are noise (docs/training.md).
 """
 
 import sys
@@ -23,7 +23,7 @@ def main() -> None:
             continue
         batch = PROBLEMS[policy.problem].sample(4, 100, torch.Generator().manual_seed(1))
         spreads = attention_ranges(policy.encoder, policy.features(batch))
-        print(f"{path.name}: " + "  ".join(f"{s:,.0f}" for s in spreads))
+        print(f"{path.name}: " + "  ".join(f"{sum(s) / len(s):,.0f} ({max(s):,.0f})" for s in spreads))
 
 
 if __name__ == "__main__":

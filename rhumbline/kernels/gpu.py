@@ -58,16 +58,21 @@ def tables(memory: Any, shift: Any, dtype: torch.dtype = torch.bfloat16) -> Tabl
     )
 
 
-def largest(x: Tensor) -> Tensor:
-    """The longest vector of each head among the rows of a table, [B, heads]."""
-    return x.float().unflatten(-1, (HEADS, HEAD_WIDTH)).norm(dim=-1).amax(1)
+def by_head(x: Tensor) -> Tensor:
+    """A table's rows cut into heads, [B, heads, rows, width]."""
+    return x.unflatten(-1, (HEADS, HEAD_WIDTH)).transpose(1, 2)
 
 
-def bounded(tables: Tables, query: Tensor, varying: Tensor | None = None) -> Tensor:
-    """Instances whose attention scores provably stay below SAFE, so that no maximum need be subtracted: [B] int32."""
-    longest = largest(tables.query_last) + largest(query)
-    longest = longest if varying is None else longest + largest(varying[:, None])
-    return (longest * largest(tables.key) < SAFE).all(1).to(torch.int32)
+def bounded(tables: Tables, *parts: Tensor) -> Tensor:
+    """Instances whose attention scores provably stay below SAFE, so that no maximum need be subtracted: [B] int32.
+
+    A query is the sum of a row of `query_last` and one of each part [B, rows, E], so what each of them scores at most
+    with any key adds up to a bound. For trained policies a bound by lengths would be two to four times as large.
+    """
+    keys = by_head(tables.key).transpose(2, 3)
+    products = (by_head(x.to(keys.dtype)) @ keys for x in (tables.query_last, *parts))
+    most = sum(torch.linalg.vector_norm(x, ord=torch.inf, dim=(2, 3), dtype=torch.float32) for x in products)
+    return (most < SAFE).all(1).to(torch.int32)
 
 
 @triton.jit
@@ -301,8 +306,12 @@ def cvrp_rollout_kernel(
 def tile(instances: int, rollouts: int, padded: int) -> tuple[int, int]:
     """Rollouts per program and warps: large tiles read tables less often, small ones fill the chip's 132 processors.
 
-    Two programs of 64 rows share a processor: one computes while the other waits.
+    Two programs of 64 rows share a processor: one computes while the other waits. From 256 nodes on one fills it. Then
+    the products of fewer rows would take tables from registers, where they do not fit, and those of eight warps more
+    shared memory than there is.
     """
+    if padded > 128:
+        return 64, 4
     fits = (m for m in (64, 32) if m < 2 * rollouts)
     rows = next((m for m in fits if instances * triton.cdiv(rollouts, m) >= 132), 16)
     return rows, max(1, min(8, rows * padded // 2048))
@@ -366,7 +375,8 @@ def tsp_rollout(
     chosen = starts.long()[..., None].expand(-1, -1, tables.query_context.shape[2])
     first = tables.query_context.gather(1, chosen)
     query = (tables.query_shift[:, :, None] + first[:, None]).flatten(1, 2)
-    go = launch(tables, query, bounded(tables, query), xy, starts, key, counters, xy.shape[1], temperature, mark, shape)
+    safe = bounded(tables, tables.query_shift, first)
+    go = launch(tables, query, safe, xy, starts, key, counters, xy.shape[1], temperature, mark, shape)
     return go.start(tsp_rollout_kernel, *go.sizes)
 
 
@@ -376,7 +386,7 @@ def cvrp_rollout(
 ) -> tuple[Tensor, Tensor]:  # fmt: skip
     """The same for CVRP: actions [B, K, S, 2n], padded with the depot. Demands and capacities are whole."""
     steps, query = 2 * (xy.shape[1] - 1), tables.query_shift
-    safe = bounded(tables, query, tables.query_context * capacity[:, None])
+    safe = bounded(tables, query, (tables.query_context * capacity[:, None])[:, None])
     go = launch(tables, query, safe, xy, starts, key, counters, steps, temperature, mark, shape)
     whole = (demand.to(torch.int32).contiguous(), capacity.to(torch.int32).contiguous())
     return go.start(cvrp_rollout_kernel, tables.query_context.contiguous(), *whole, *go.sizes, steps)

@@ -148,17 +148,38 @@ def square(width: int) -> nn.Parameter:
     return nn.Parameter(torch.empty(width, width).uniform_(-bound, bound))
 
 
+def spreads(layer: EncoderLayer, x: Float[Tensor, "B N D"]) -> Float[Tensor, "H"]:
+    """How far a row of attention scores spreads, on average, in each head."""
+    q, k, _ = layer.heads_of(x)
+    scores = q @ k.transpose(-1, -2) / math.sqrt(q.shape[-1])
+    return (scores.amax(-1) - scores.amin(-1)).mean((0, 2))
+
+
 @torch.no_grad()
-def attention_ranges(encoder: Encoder, features: Float[Tensor, "B N F"]) -> list[float]:
-    """For each layer the mean spread of a row of attention scores: healthy ones are 5 to 80, hundreds are saturated."""
-    x, spreads = encoder.embed(features), list[float]()
+def attention_ranges(encoder: Encoder, features: Float[Tensor, "B N F"]) -> list[list[float]]:
+    """The spreads of all heads, layer by layer: healthy ones are 5 to 100, thousands are one-hot and grow."""
+    x, found = encoder.embed(features), list[list[float]]()
     for layer in encoder.layers:
         assert isinstance(layer, EncoderLayer)
-        q, k, _ = layer.heads_of(x)
-        scores = q @ k.transpose(-1, -2) / math.sqrt(q.shape[-1])
-        spreads.append((scores.amax(-1) - scores.amin(-1)).mean().item())
+        found.append(spreads(layer, x).tolist())
         x = layer(x)
-    return spreads
+    return found
+
+
+@torch.no_grad()
+def limit_spreads(encoder: Encoder, features: Float[Tensor, "B N F"], most: float) -> None:
+    """Scale down, in place, the queries and keys of heads whose scores spread farther than `most`.
+
+    A head that attends to one node gets next to no gradient, and what it gets is rounding; an optimiser that divides by
+    the gradient's size makes steps of it, and the scores grow without end (docs/training.md). Nothing is lost by this:
+    attention is as good as one-hot long before.
+    """
+    x = encoder.embed(features)
+    for layer in encoder.layers:
+        assert isinstance(layer, EncoderLayer)
+        factor = (most / spreads(layer, x)).clamp(max=1.0).sqrt()  # half of it for queries, half for keys
+        layer.qkv.weight.view(3, layer.heads, -1)[:2] *= factor[:, None]
+        x = layer(x)
 
 
 class PointerDecoder(nn.Module):

@@ -85,10 +85,12 @@ class Optimiser:
     decay: float = 0.0  # last fraction of the run in which the rate falls linearly ...
     floor: float = 0.1  # ... to this fraction
     clip: float = 0.0  # norm of the gradient at most; 0 is off
+    spread: float = 0.0  # routing: attention scores of a head of the encoder spread at most so far; 0 is no limit
     average: float = 0.999  # moving average of the weights: what is validated and shipped
 
     def __post_init__(self) -> None:
         at_least(0, lr=self.lr, encoder_decay=self.encoder_decay, warmup=self.warmup, decay=self.decay, clip=self.clip)
+        at_least(0, spread=self.spread)
         if not all(0.0 <= x < 1.0 for x in (*self.betas, self.average)) or self.decay > 1.0:
             raise InputError("optimiser: betas and average must be from 0 to below 1, and decay at most 1")
 
@@ -139,6 +141,8 @@ class TrainConfig:
             raise InputError(f"{words}: tsp or cvrp, not loss 'imitate', not engine 'torch'")
         if o.longest and (self.problem != "cvrp" or o.loss == "imitate"):
             raise InputError("objective.longest cuts vehicle routes after their end: for cvrp, and not loss 'imitate'")
+        if self.optimiser.spread and self.problem.startswith("jssp"):
+            raise InputError("optimiser.spread limits attention among the nodes of tsp and cvrp; job shop has none")
 
     def check_sizes(self) -> None:
         """Numbers where nodes are counted, jobs x machines where those are."""

@@ -20,6 +20,7 @@ from rhumbline.checkpoint import About, find, load, save, versions
 from rhumbline.decoding import Rollouts, log_prob, rollout
 from rhumbline.errors import InputError, RhumbError
 from rhumbline.policies import POLICIES
+from rhumbline.policies.attention import limit_spreads
 from rhumbline.policies.cvrp import CVRPPolicy
 from rhumbline.policies.population import populated
 from rhumbline.policies.tsp import TSPPolicy
@@ -29,6 +30,7 @@ from rhumbline.training.config import TrainConfig, build
 from rhumbline.training.graph import Recorded
 from rhumbline.training.targets import Targets, all_starts, best_latents, cheapest, rivals, shortened, winners
 
+LIMIT_EVERY = 100  # updates between looks at the spread of attention scores
 CHECK_EVERY = 50  # updates between looks at the device's finite flags: a look waits for the device
 
 
@@ -200,6 +202,8 @@ class Trainer:
     def step(self, done: float) -> tuple[Rollouts, Targets]:
         """One update of the weights and of their average. `done` is the fraction of the run behind us."""
         self.set_rate(learning_rate(self.config, self.update, done))
+        if self.config.optimiser.spread and self.update % LIMIT_EVERY == 0:
+            self.limit_attention()
         look = self.device.type == "cpu" or self.update % CHECK_EVERY == 0
         if self.recorded:
             self.noise.fill_(self.seed)
@@ -214,6 +218,12 @@ class Trainer:
         self.update += 1
         self.follow()
         return rolled, targets
+
+    def limit_attention(self) -> None:
+        """Keep heads of the encoder from growing without end; all processes look at the same instances."""
+        rng = torch.Generator(self.device).manual_seed(self.config.validation.seed)
+        probe = self.problem.sample(16, self.config.size, rng)
+        limit_spreads(self.policy.encoder, self.policy.features(probe), self.config.optimiser.spread)
 
     def follow(self) -> None:
         """Move the average towards the weights."""

@@ -6,11 +6,12 @@ import pytest
 import torch
 from triton.runtime.interpreter import InterpretedFunction
 
-from rhumbline import kernels, noise
+from rhumbline import checkpoint, kernels, noise
 from rhumbline.decoding import BELOW_ONE, choose, log_prob, rollout, unmarked
 from rhumbline.errors import MissingExtra
 from rhumbline.kernels import gpu
 from rhumbline.policies.attention import Architecture
+from rhumbline.problems import PROBLEMS
 from rhumbline.problems.tsp import TSP, TSPBatch
 
 assert isinstance(gpu.tsp_rollout_kernel, InterpretedFunction), "the kernels were imported before conftest.py was read"
@@ -176,6 +177,7 @@ def test_tables_are_padded_and_scaled(wide) -> None:
         (4, 2560, 128, 64),
         (64, 2000, 128, 64),
         (64, 2000, 256, 64),
+        (1, 100, 256, 64),  # smaller tiles would spill their tables from registers
         (2, 2560, 128, 32),
         (1, 100, 128, 16),
         (500, 13, 16, 16),
@@ -239,3 +241,34 @@ def test_the_fused_engine_is_taken_where_it_can_run() -> None:
     assert kernels.why_not("tsp", CUDA, 256) is None
     assert {kernels.resolve(e, "tsp", CUDA, 256) for e in ("auto", "fused")} == {"fused"}
     assert kernels.resolve("torch", "tsp", CUDA, 10) == "torch"
+
+
+# --- when the maximum need not be subtracted
+
+
+def test_bounded_scores_stay_below_the_bound(wide) -> None:
+    """Keys are stretched until the largest score of any query passes the limit: it must be seen before that."""
+    batch, latents, first = problem_of(13, 3, 3, 5, wide)
+    memory = wide.encode(batch)
+    tables = gpu.tables(memory, wide.condition(memory, latents), torch.float32)
+    begun = tables.query_context.gather(1, first[..., None].expand(-1, -1, 128))
+    query = tables.query_shift[:, :, None, None] + begun[:, None, :, None] + tables.query_last[:, None, None, :13]
+    heads = (query.unflatten(-1, (8, 16)), tables.key[:, :13].unflatten(-1, (8, 16)))
+    largest = torch.einsum("bkslhd,bnhd->bkslhn", *heads).abs().amax()
+    for factor, expected in ((1e-3, 1), (1.001 * gpu.SAFE / largest, 0)):
+        stretched = replace(tables, key=tables.key * factor)
+        flags = gpu.bounded(stretched, tables.query_shift, begun)
+        assert flags.amin() == expected
+    assert gpu.bounded(tables, tables.query_shift, begun).all()  # not so careful that it never holds
+
+
+@pytest.mark.parametrize("name", ["tsp100", "cvrp100"])
+def test_the_shipped_policies_are_bounded(name: str) -> None:
+    """The faster kernel serves them: a bound by lengths of vectors failed for one and then for the other."""
+    policy = checkpoint.load(checkpoint.shipped()[name]).requires_grad_(False)
+    problem, rng = PROBLEMS[policy.problem], torch.Generator().manual_seed(1)
+    batch = problem.sample(4, 100, rng)
+    memory = policy.encode(batch)
+    tables = gpu.tables(memory, policy.condition(memory, policy.space.sample((4, 16), rng)))
+    load = (tables.query_context * batch.capacity[:, None])[:, None] if name == "cvrp100" else tables.query_context
+    assert gpu.bounded(tables, tables.query_shift, load).all()

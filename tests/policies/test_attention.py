@@ -5,7 +5,7 @@ import math
 import pytest
 import torch
 
-from rhumbline.policies.attention import CLIP, Architecture
+from rhumbline.policies.attention import CLIP, Architecture, attention_ranges, limit_spreads
 from rhumbline.policies.tsp import TSPPolicy
 from rhumbline.problems.tsp import TSP, TSPBatch, TSPState
 
@@ -118,3 +118,28 @@ def test_box_samples_fill_the_box(policy) -> None:
     assert abs(z.mean()) < 0.015  # 40,000 numbers: a standard error of 0.003
     assert z.var() == pytest.approx(1 / 3, abs=0.01)
     assert not policy.space.centre((2, 3), torch.device("cpu")).any()
+
+
+def test_only_heads_that_spread_too_far_are_limited(make_batch) -> None:
+    """Scores are products of queries and keys, so a head's spread falls to the limit at once, and no other changes."""
+    policy, batch = TSPPolicy(Architecture(width=32, heads=2, layers=2, hidden=32, latent=0)), make_batch(3, 9)
+    weight = policy.encoder.layers[0].qkv.weight
+    with torch.no_grad():
+        weight.view(3, 2, -1)[:2, 1] *= 60.0
+    before, sick = weight.detach().clone(), attention_ranges(policy.encoder, batch.xy)[0]
+    assert sick[1] > 100 > sick[0]
+    limit_spreads(policy.encoder, batch.xy, 100.0)
+    healed = attention_ranges(policy.encoder, batch.xy)[0]
+    assert healed == pytest.approx([sick[0], 100.0], rel=1e-5)
+    scaled = weight.view(3, 2, -1) / before.view(3, 2, -1)
+    assert torch.allclose(scaled[:2, 1], scaled[:1, 1, :1].expand(2, -1))  # queries and keys alike
+    assert torch.equal(weight.view(3, 2, -1)[:, 0], before.view(3, 2, -1)[:, 0])
+    assert torch.equal(weight.view(3, 2, -1)[2], before.view(3, 2, -1)[2])  # values
+
+
+def test_a_healthy_encoder_is_left_as_it_is(make_policy, make_batch) -> None:
+    """Below the limit not a bit changes."""
+    policy, batch = make_policy(0), make_batch(3, 9)
+    before = {n: x.clone() for n, x in policy.state_dict().items()}
+    limit_spreads(policy.encoder, batch.xy, 300.0)
+    assert all(torch.equal(x, before[n]) for n, x in policy.state_dict().items())

@@ -12,6 +12,7 @@ from small import POLICY
 from rhumbline import checkpoint
 from rhumbline.checkpoint import load, load_with_facts
 from rhumbline.errors import CheckpointError, InputError
+from rhumbline.policies.attention import attention_ranges
 from rhumbline.problems.tsp import TSP
 from rhumbline.training import run
 from rhumbline.training.config import Objective, Optimiser, TrainConfig, Validation
@@ -41,6 +42,18 @@ def test_learning_rate_by_hand(update: int, done: float, rate: float) -> None:
     """Rises linearly, stays, and falls linearly to its floor."""
     config = TrainConfig(optimiser=Optimiser(lr=1.0, warmup=4, decay=0.5, floor=0.1))
     assert learning_rate(config, update, done) == pytest.approx(rate)
+
+
+def test_attention_is_kept_within_its_limit(make_config, make_batch) -> None:
+    """With `optimiser.spread`, a head that has grown is cut back before the next update."""
+    config = make_config("pomo", optimiser=Optimiser(lr=1e-6, spread=5.0))
+    trainer = Trainer(config, CPU)
+    with torch.no_grad():
+        trainer.policy.encoder.layers[0].qkv.weight *= 30.0
+    batch = make_batch(16, 7)
+    assert max(attention_ranges(trainer.policy.encoder, batch.xy)[0]) > 50.0
+    trainer.step(0.0)
+    assert max(attention_ranges(trainer.policy.encoder, batch.xy)[0]) < 10.0  # other instances than it looked at
 
 
 def test_learning_rate_without_a_schedule() -> None:
