@@ -17,10 +17,14 @@ SETS = {"tsp": "TSP", "vrp": "CVRP", "jssp": "job shop "}
 
 
 def newest(lines: list[dict[str, Any]]) -> list[dict[str, Any]]:
-    """One line for each set and method, sets in the order in which they came first."""
+    """One line for each set and method: sets in the paper's order, methods by attempts and then by name, the best last."""
     found = {(x["set"], x["method"]): x for x in lines}
-    places = list(dict.fromkeys(x["set"] for x in lines))
-    return sorted(found.values(), key=lambda x: places.index(x["set"]))
+
+    def place(x: dict[str, Any]) -> tuple[int, int, int]:
+        kind, *attempts = x["method"].split()
+        return list(PAPER).index(x["set"]), int(attempts[0]) if attempts else 0, list(METHODS).index(kind)
+
+    return sorted(found.values(), key=place)
 
 
 def published(name: str, method: str) -> str:
@@ -40,7 +44,8 @@ def table(lines: list[dict[str, Any]]) -> str:
         method = METHODS[kind] + (f", {int(attempts[0]):,} attempts" if attempts else "")
         where = x["where"].removeprefix("NVIDIA ")
         title = f"{name}, first {x['first']:,}" if x["set"] != last else ""
-        gap = f"{x['gap']:.2f} ± {x['error']:.2f} %"
+        digits = 2 if x["gap"] >= 0.1 else 3
+        gap = f"{x['gap']:.{digits}f} ± {x['error']:.{digits}f} %"
         rows.append(f"| {title} | {method} | {gap} | {published(x['set'], x['method'])} | {where} |")
         last = x["set"]
     return "\n".join(rows)
