@@ -17,7 +17,7 @@ SETS = {"tsp": "TSP", "vrp": "CVRP", "jssp": "job shop "}
 
 
 def newest(lines: list[dict[str, Any]]) -> list[dict[str, Any]]:
-    """One line for each set and method: sets in the paper's order, methods by attempts and then by name, the best last."""
+    """One line for each set and method: sets in the paper's order, methods by attempts, then by name."""
     found = {(x["set"], x["method"]): x for x in lines}
 
     def place(x: dict[str, Any]) -> tuple[int, int, int]:

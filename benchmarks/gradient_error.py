@@ -16,33 +16,30 @@ from torch import Tensor
 
 from rhumbline import checkpoint
 from rhumbline.decoding import log_prob, rollout
-from rhumbline.policies.attention import EncoderLayer
+from rhumbline.policies.attention import attend, heads_of
 from rhumbline.problems.tsp import TSP
 from rhumbline.training.targets import pomo_weight, preference_weight
 
 INSTANCES, STARTS, SAMPLES, SHARPNESS = 12, 3, 4, 0.05
 
 
-def finished(layer: EncoderLayer, x: Tensor, q: Tensor, k: Tensor, v: Tensor) -> Tensor:
-    """What a layer does with queries, keys and values."""
-    with torch.autocast("cpu", enabled=False):  # in the type that they have
-        mixed = F.scaled_dot_product_attention(q, k, v).transpose(1, 2).reshape(x.shape)
-    x = layer.norm_attention(x + layer.out(mixed))
-    return layer.norm_hidden(x + layer.down(F.relu(layer.up(x))))
+def attended(q: Tensor, k: Tensor, v: Tensor) -> Tensor:
+    """Attention in the type that queries, keys and values have."""
+    with torch.autocast("cpu", enabled=False):
+        return F.scaled_dot_product_attention(q, k, v).transpose(1, 2).flatten(2)
 
 
-def not_centred(self: EncoderLayer, x: Tensor) -> Tensor:
-    """The layer as it was."""
-    return finished(self, x, *self.qkv(x).view(len(x), x.shape[1], 3, self.heads, -1).permute(2, 0, 3, 1, 4))
+def not_centred(qkv: Tensor, heads: int) -> Tensor:
+    """Attention as it was."""
+    return attended(*qkv.unflatten(-1, (3, heads, -1)).permute(2, 0, 3, 1, 4))
 
 
-def in_float32(self: EncoderLayer, x: Tensor) -> Tensor:
-    """The layer as it is, but for the type of the attention."""
-    return finished(self, x, *(part.float() for part in self.heads_of(x)))
+def in_float32(qkv: Tensor, heads: int) -> Tensor:
+    """Attention as it is, but for its type."""
+    return attended(*(part.float() for part in heads_of(qkv, heads)))
 
 
-PRESENT = EncoderLayer.forward
-KINDS = {"exact": PRESENT, "not centred": not_centred, "centred": PRESENT, "float32 attention": in_float32}
+KINDS = {"exact": attend, "not centred": not_centred, "centred": attend, "float32 attention": in_float32}
 
 
 def weights(loss: str, cost: Tensor, score: Tensor) -> Tensor:
@@ -61,11 +58,11 @@ def gradients(policy: Any, loss: str, batches: int) -> dict[str, dict[str, Tenso
     for seed in range(batches):
         batch = problem.sample(INSTANCES, 100, rng)
         starts = problem.starts(batch)[:, :STARTS].repeat_interleave(SAMPLES, 1)
-        EncoderLayer.forward = PRESENT
+        policy.encoder.attend_by(attend)
         rolled = rollout(problem, policy, batch, latents, starts, seed=seed)
         cost, tours = rolled.cost.flatten(1), rolled.actions.flatten(1, 2)
-        for kind, forward in KINDS.items():
-            EncoderLayer.forward = forward
+        for kind, attention in KINDS.items():
+            policy.encoder.attend_by(attention)
             policy.zero_grad()
             with torch.autocast("cpu", torch.bfloat16, enabled=kind != "exact"):
                 memory = policy.encode(batch)

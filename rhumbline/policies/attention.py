@@ -6,6 +6,7 @@ constant to the glimpse. Keys and values are therefore shared by all rollouts of
 """
 
 import math
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import Any, Literal, TypeVar
 
@@ -19,6 +20,7 @@ from rhumbline.policies.space import Box, Members
 from rhumbline.record import Record
 
 P = TypeVar("P", bound="RoutingPolicy")
+Attend = Callable[[Tensor, int], Tensor]  # queries, keys and values [B, N, 3 D] and the number of heads to [B, N, D]
 
 CLIP = 10.0  # logits are CLIP * tanh(.)
 
@@ -89,12 +91,30 @@ class Shift(Record):
     pointer: Float[Tensor, "B K N"]  # what that adds to each node's score before the tanh, and the node's bias
 
 
+def heads_of(qkv: Float[Tensor, "B N E"], heads: int) -> tuple[Tensor, Tensor, Tensor]:
+    """Queries, keys and values [B, H, N, C].
+
+    The softmax does not see what all keys of an instance have in common, but rounding does: in bfloat16, gradients
+    along that direction are noise. The weights there grew until scores reached 10^6 and a layer was lost, and with it
+    the gradients of all layers below (docs/training.md, "What broke the encoder"). So keys are centred.
+    """
+    q, k, v = qkv.view(len(qkv), qkv.shape[1], 3, heads, -1).permute(2, 0, 3, 1, 4)
+    common = k.mean(2, keepdim=True, dtype=torch.promote_types(k.dtype, torch.float32))
+    return q, (k - common).to(k.dtype), v
+
+
+def attend(qkv: Float[Tensor, "B N E"], heads: int) -> Float[Tensor, "B N D"]:
+    """Attention of all nodes to all nodes; E is three times D."""
+    return F.scaled_dot_product_attention(*heads_of(qkv, heads)).transpose(1, 2).flatten(2)
+
+
 class EncoderLayer(nn.Module):
     """Post-norm transformer layer without dropout."""
 
     def __init__(self, width: int, heads: int, hidden: int):
         super().__init__()
         self.heads = heads
+        self.attend: Attend = attend
         self.qkv = nn.Linear(width, 3 * width, bias=False)
         self.out = nn.Linear(width, width)
         self.norm_attention, self.norm_hidden = nn.LayerNorm(width), nn.LayerNorm(width)
@@ -102,22 +122,8 @@ class EncoderLayer(nn.Module):
 
     def forward(self, x: Float[Tensor, "B N D"]) -> Float[Tensor, "B N D"]:
         """Attention among all nodes, then a hidden layer, each with a residual."""
-        count, nodes, width = x.shape
-        q, k, v = self.heads_of(x)
-        mixed = F.scaled_dot_product_attention(q, k, v).transpose(1, 2).reshape(count, nodes, width)
-        x = self.norm_attention(x + self.out(mixed))
+        x = self.norm_attention(x + self.out(self.attend(self.qkv(x), self.heads)))
         return self.norm_hidden(x + self.down(F.relu(self.up(x))))
-
-    def heads_of(self, x: Float[Tensor, "B N D"]) -> tuple[Tensor, Tensor, Tensor]:
-        """Queries, keys and values [B, H, N, C].
-
-        The softmax does not see what all keys of an instance have in common, but rounding does: in bfloat16, gradients
-        along that direction are noise. The weights there grew until scores reached 10^6 and a layer was lost, and with
-        it the gradients of all layers below (docs/training.md, "What broke the encoder"). So keys are centred.
-        """
-        q, k, v = self.qkv(x).view(len(x), x.shape[1], 3, self.heads, -1).permute(2, 0, 3, 1, 4)
-        common = k.mean(2, keepdim=True, dtype=torch.promote_types(k.dtype, torch.float32))
-        return q, (k - common).to(k.dtype), v
 
 
 class Encoder(nn.Module):
@@ -127,6 +133,12 @@ class Encoder(nn.Module):
         super().__init__()
         self.embed = embed
         self.layers = nn.ModuleList(EncoderLayer(width, heads, hidden) for _ in range(layers))
+
+    def attend_by(self, attend: Attend) -> None:
+        """Let all layers attend by another function that does the same."""
+        for layer in self.layers:
+            assert isinstance(layer, EncoderLayer)
+            layer.attend = attend
 
     def forward(self, features: Float[Tensor, "B N F"]) -> Float[Tensor, "B N D"]:
         """Embeddings of all nodes."""
@@ -150,7 +162,7 @@ def square(width: int) -> nn.Parameter:
 
 def spreads(layer: EncoderLayer, x: Float[Tensor, "B N D"]) -> Float[Tensor, "H"]:
     """How far a row of attention scores spreads, on average, in each head."""
-    q, k, _ = layer.heads_of(x)
+    q, k, _ = heads_of(layer.qkv(x), layer.heads)
     scores = q @ k.transpose(-1, -2) / math.sqrt(q.shape[-1])
     return (scores.amax(-1) - scores.amin(-1)).mean((0, 2))
 

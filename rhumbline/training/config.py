@@ -124,6 +124,7 @@ class TrainConfig:
     compile: bool = False  # on a GPU, torch.compile the encoder: some seconds of waiting, then faster steps
     autocast: bool = True  # bfloat16 products in the encoder (job shop: everywhere), on a GPU
     engine: Literal["auto", "torch", "fused"] = "auto"  # of the rollouts
+    attention: Literal["auto", "torch"] = "auto"  # of the encoder: a kernel of ours where it serves, or torch's own
     graph: bool = False  # on one GPU, record a step and replay it; not for `imitate`, and only with fused kernels
     init: str = ""  # checkpoint to start from, a path or a shipped name, with a fresh optimiser
     policy: Mapping[str, Any] = field(default_factory=dict[str, Any])  # architecture

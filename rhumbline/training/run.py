@@ -8,6 +8,7 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
+from importlib import import_module
 from pathlib import Path
 from typing import Any, cast
 
@@ -73,14 +74,29 @@ class Trainer:
         self.noise = torch.zeros((), dtype=torch.int64, device=device)  # seed of the step, where a graph can read it
         self.recorded = Recorded(self.update_weights, self.rng) if recorded else None
         self.names = dict(self.policy.named_parameters())
+        if self.attends_by_kernel():
+            self.policy.encoder.attend_by(import_module("rhumbline.kernels.attention").attend)
         if config.compile and device.type == "cuda":
             self.policy.encoder.compile(dynamic=False)
 
+    @property
+    def width(self) -> int:
+        """Nodes of an instance, as kernels count them."""
+        rng = torch.Generator(self.device).manual_seed(0)
+        return self.problem.width(self.problem.sample(1, self.config.size, rng))
+
     def require_kernels(self) -> None:
         """Refuse to record a step that plain torch would run: it reads back from the device."""
-        c, rng = self.config, torch.Generator(self.device).manual_seed(0)
-        width = self.problem.width(self.problem.sample(1, c.size, rng))
-        kernels.resolve("fused", c.problem, self.device, width, self.policy.architecture)
+        kernels.resolve("fused", self.config.problem, self.device, self.width, self.policy.architecture)
+
+    def attends_by_kernel(self) -> bool:
+        """Whether the encoder's attention is one kernel of ours: on a GPU, in bfloat16, for routing."""
+        c = self.config
+        if c.attention == "torch" or not c.autocast or self.device.type != "cuda":
+            return False
+        return c.problem in kernels.GPU_PROBLEMS and not kernels.why_not(
+            c.problem, self.device, self.width, self.policy.architecture
+        )
 
     def sample(self, mini: int = 0) -> tuple[Any, Tensor, Tensor]:
         """Instances, latents and starts of one mini-step; with several processes, this process's share of them."""
@@ -223,7 +239,8 @@ class Trainer:
         """Keep heads of the encoder from growing without end; all processes look at the same instances."""
         rng = torch.Generator(self.device).manual_seed(self.config.validation.seed)
         probe = self.problem.sample(16, self.config.size, rng)
-        limit_spreads(self.policy.encoder, self.policy.features(probe), self.config.optimiser.spread)
+        with self.half():
+            limit_spreads(self.policy.encoder, self.policy.features(probe), self.config.optimiser.spread)
 
     def follow(self) -> None:
         """Move the average towards the weights."""

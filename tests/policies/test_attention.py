@@ -120,12 +120,12 @@ def test_box_samples_fill_the_box(policy) -> None:
     assert not policy.space.centre((2, 3), torch.device("cpu")).any()
 
 
-def test_only_heads_that_spread_too_far_are_limited(make_batch) -> None:
+def test_only_heads_that_spread_too_far_are_limited(make_policy, make_batch) -> None:
     """Scores are products of queries and keys, so a head's spread falls to the limit at once, and no other changes."""
-    policy, batch = TSPPolicy(Architecture(width=32, heads=2, layers=2, hidden=32, latent=0)), make_batch(3, 9)
+    policy, batch = make_policy(0), make_batch(3, 9)
     weight = policy.encoder.layers[0].qkv.weight
     with torch.no_grad():
-        weight.view(3, 2, -1)[:2, 1] *= 60.0
+        weight.view(3, 2, -1)[:2, 1] *= 100.0
     before, sick = weight.detach().clone(), attention_ranges(policy.encoder, batch.xy)[0]
     assert sick[1] > 100 > sick[0]
     limit_spreads(policy.encoder, batch.xy, 100.0)

@@ -6,7 +6,7 @@ import pytest
 import torch
 
 from rhumbline import decoding, kernels
-from rhumbline.kernels import gpu
+from rhumbline.kernels import attention, gpu
 from rhumbline.training import run
 from rhumbline.training.config import Objective, TrainConfig
 from rhumbline.training.run import Trainer
@@ -25,8 +25,10 @@ CASES = [
 ]
 
 
-def gradient(config: TrainConfig) -> tuple[torch.Tensor, torch.Tensor, dict[str, torch.Tensor]]:
+def gradient(config: TrainConfig, fused: bool) -> tuple[torch.Tensor, torch.Tensor, dict[str, torch.Tensor]]:
     trainer = Trainer(config, torch.device("cpu"))
+    if fused:
+        trainer.policy.encoder.attend_by(attention.attend)
     for weight in (trainer.policy.decoder.query_latent, trainer.policy.decoder.value_latent):
         weight.data.normal_(0.0, 0.01, generator=torch.Generator().manual_seed(1))
     rolled, targets, _ = trainer.gradient(0)
@@ -34,7 +36,7 @@ def gradient(config: TrainConfig) -> tuple[torch.Tensor, torch.Tensor, dict[str,
 
 
 @pytest.mark.parametrize(("problem", "objective"), CASES)
-def test_fused_and_plain_scores_give_the_same_step(monkeypatch, problem: str, objective: Objective) -> None:
+def test_fused_and_plain_kernels_give_the_same_step(monkeypatch, problem: str, objective: Objective) -> None:
     """From the same marked rollouts both give the gradient of the same loss in every weight."""
     monkeypatch.setattr(decoding, "_engine", lambda *_: decoding._fused_gpu)
     monkeypatch.setattr(gpu, "tables", partial(gpu.tables, dtype=torch.float32))
@@ -43,7 +45,7 @@ def test_fused_and_plain_scores_give_the_same_step(monkeypatch, problem: str, ob
     found = {}
     for engine in ("fused", "torch"):
         monkeypatch.setattr(kernels, "resolve_log_prob", lambda *_, taken=engine: taken)
-        found[engine] = gradient(config)
+        found[engine] = gradient(config, engine == "fused")
     (rolled, chosen, fused), (again, _, plain) = found["fused"], found["torch"]
     assert torch.equal(rolled, again)
     assert 0.05 < (rolled[..., 1:] < 0).float().mean() < 0.95  # some decisions are marked, and some are not
