@@ -2,6 +2,7 @@
 
     python benchmarks/train_step.py                 # the published COMPASS step, the POMO step, and others
     python benchmarks/train_step.py --profile       # where the time goes
+    python benchmarks/train_step.py --attention torch   # the encoder's by torch instead of our kernel
 
 Updates are timed after a warm-up, without validation or checkpoints.
 """
@@ -24,12 +25,16 @@ PREFER = Objective(loss="prefer", starts=64)
 STEPS = {
     "TSP100 COMPASS 8 x 128 x 20": recorded(batch=8, objective=COMPASS),
     "TSP100 POMO 256 x 50": recorded(batch=256, objective=POMO, policy={"latent": 0}),
+    "TSP100 POMO 256 x 50, trained, certain 0.98": recorded(
+        batch=256, objective=replace(POMO, certain=0.98), init="tsp100-single", policy={"latent": 0}
+    ),
     "TSP100 prefer 256 x 64": recorded(batch=256, objective=PREFER, init="tsp100-single", policy={"latent": 0}),
     "TSP100 prefer 256 x 64, certain 0.98": recorded(
         batch=256, objective=replace(PREFER, certain=0.98), init="tsp100-single", policy={"latent": 0}
     ),
     "TSP100 prefer, 256 x 16 latents x 4 x 4, certain 0.98": recorded(
-        batch=256, objective=replace(PREFER, latents=16, starts=4, samples=4, certain=0.98), init="tsp100-single"
+        batch=256, objective=replace(PREFER, latents=16, starts=4, samples=4, certain=0.98), init="tsp100",
+        policy={"amplify": 10.0},
     ),
     "CVRP100 prefer 256 x 64, certain 0.98": recorded(
         problem="cvrp", batch=256, objective=replace(PREFER, certain=0.98), init="cvrp100-single", policy={"latent": 0}
@@ -53,12 +58,13 @@ def main() -> None:
     parser.add_argument("--updates", type=int, default=100)
     parser.add_argument("--profile", action="store_true")
     parser.add_argument("--only", default="")
+    parser.add_argument("--attention", default="auto", choices=["auto", "torch"], help="the encoder's: ours or torch's")
     args = parser.parse_args()
     device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
     for name, config in STEPS.items():
         if args.only not in name:
             continue
-        trainer = Trainer(config, device)
+        trainer = Trainer(replace(config, attention=args.attention), device)
         for _ in range(10):
             trainer.step(0.0)
         if device.type == "cuda":

@@ -92,11 +92,10 @@ class Trainer:
     def attends_by_kernel(self) -> bool:
         """Whether the encoder's attention is one kernel of ours: on a GPU, in bfloat16, for routing."""
         c = self.config
-        if c.attention == "torch" or not c.autocast or self.device.type != "cuda":
+        wanted = c.attention == "auto" and c.autocast and c.problem in kernels.GPU_PROBLEMS
+        if not wanted or self.device.type != "cuda":
             return False
-        return c.problem in kernels.GPU_PROBLEMS and not kernels.why_not(
-            c.problem, self.device, self.width, self.policy.architecture
-        )
+        return kernels.why_not(c.problem, self.device, self.width, self.policy.architecture) is None
 
     def sample(self, mini: int = 0) -> tuple[Any, Tensor, Tensor]:
         """Instances, latents and starts of one mini-step; with several processes, this process's share of them."""
