@@ -17,7 +17,7 @@ from rhumbline.errors import Infeasible, InputError
 from rhumbline.problems import Plan
 from rhumbline.search.crafts import Polisher, craft_of, likeness, padded, plan_links
 from rhumbline.search.pool import APART, Pool
-from rhumbline.search.run import Budget, Progress, search
+from rhumbline.search.run import Budget, Progress, search, stream
 from rhumbline.search.solution import Candidate, Change, Solution
 from rhumbline.search.strategy import Strategy
 from rhumbline.search.task import Task, warm_up
@@ -27,6 +27,7 @@ POLISH_SHARE, POLISH_SECONDS = 0.1, 0.5  # whichever is less
 POLISHED = 16  # plans of each instance; from the best one alone the result is worse (docs/polish.md)
 HANDED = 5  # plans that a classical solver gets
 MOST = 100  # plans that can be asked for
+REHEARSED = 16  # attempts: the first step of most strategies, so that kernels are made for as many rollouts
 
 
 @dataclass(frozen=True)
@@ -119,6 +120,8 @@ def complete(
     """A search and all that is wanted after it, within one budget; and whether Ctrl-C ended it early."""
     finish = finish or Finish()
     finish.check(task.problem.name, budget)
+    if budget.seconds and task.device.type == "cuda":
+        rehearse(strategy, task)
     if finish.pooled:
         task.ledger.pool = Pool(craft_of(task.problem.name, "a pool of plans"), finish.pooled, task.originals)
     work = Work(task, budget, finish, time.monotonic(), watch)
@@ -136,6 +139,16 @@ def complete(
         return [work.result(s) for s in standings], interrupted
     except KeyboardInterrupt:  # what all phases have found is worth another moment
         return [work.result(s) for s in standings], True
+
+
+def rehearse(strategy: Strategy[Any], task: Task) -> None:
+    """A few attempts that do not count, before the clock runs.
+
+    A GPU that has not seen this size compiles kernels for them, which takes ten seconds to half a minute.
+    """
+    for _ in stream(strategy, task, Budget(attempts=REHEARSED)):
+        pass
+    task.forget()
 
 
 def gathered(task: Task, found: Sequence[Solution]) -> Iterator[list[Candidate]]:

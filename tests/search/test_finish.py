@@ -18,6 +18,7 @@ from rhumbline.problems.tsp import TSP, Tour, TSPInstance
 from rhumbline.search import finish as finishing
 from rhumbline.search import run
 from rhumbline.search import task as tasks
+from rhumbline.search.cmaes import CMAES
 from rhumbline.search.finish import Finish, complete
 from rhumbline.search.run import Budget
 from rhumbline.search.simple import Greedy, Sampling
@@ -35,6 +36,30 @@ def done(policy, instances, finish: Finish, warm=(), budget: Budget | None = Non
 def likeness(one: Tour, other: Tour) -> float:
     edges = [{frozenset(e) for e in zip(t.order, (*t.order[1:], t.order[0]), strict=True)} for t in (one, other)]
     return len(edges[0] & edges[1]) / len(edges[0])
+
+
+# --- before the clock runs
+
+
+def test_a_rehearsal_changes_nothing(policy, make_instances) -> None:
+    """A search that follows makes the same attempts with the same noise as one that was not rehearsed."""
+    fresh, rehearsed = (make_task(TSP(), policy, make_instances(2, 9)) for _ in range(2))
+    finishing.rehearse(CMAES(population=5), rehearsed)
+    assert rehearsed.ledger.attempts == 0
+    traces = [[p.best.tolist() for p in run.stream(CMAES(population=5), t, Budget(23))] for t in (fresh, rehearsed)]
+    assert traces[0] == traces[1]
+    assert len(traces[0]) == 5
+
+
+@pytest.mark.parametrize(("budget", "times"), [(Budget(seconds=0.01), 1), (Budget(attempts=3), 0)])
+def test_a_gpu_rehearses_where_the_clock_counts(monkeypatch, policy, make_instances, budget: Budget, times) -> None:
+    """Compiling is no part of the seconds; without a time limit it would only cost attempts."""
+    called: list[object] = []
+    monkeypatch.setattr(finishing, "rehearse", lambda *given: called.append(given))
+    monkeypatch.setattr(tasks.Task, "device", torch.device("cuda"))
+    monkeypatch.setattr(finishing, "search", lambda *_: ([], False))
+    complete(Sampling(), make_task(TSP(), policy, make_instances(1, 9)), budget)
+    assert len(called) == times
 
 
 # --- polish
