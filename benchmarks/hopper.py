@@ -1,13 +1,13 @@
 """What the GPU kernels need on a Hopper (sm_90), read off machine code that is compiled without a GPU.
 
-    python benchmarks/hopper.py [--only rollout-tsp-256] [--temperature 1] [--mark 0]
+    python benchmarks/hopper.py [--only rollout-tsp-256] [--temperature 1] [--mark 0] [--shape 64 4]
 
-Triton's wheel brings the assembler and the disassembler, so this runs anywhere, CI included. The package's own launchers
-are called with small tensors on the CPU, and what they would start is compiled instead: tiles, types and flags are those
-of a launch. Rollouts are asked for as large, middling and small pieces of work, which have tiles of their own; scores of
+Triton's wheel brings assembler and disassembler, so this runs anywhere, CI included. The package's own launchers are
+called with small tensors on the CPU, and what they would start is compiled instead: tiles, types and flags are those of
+a launch. Rollouts are asked for as large, middling and small pieces of work, which have tiles of their own; scores of
 one policy, and of latents with rows left out. Ends with 1 if a kernel asks for more shared memory than a processor has,
 or if the assembler gave up on registers; kernels that merely spill are slow, not wrong. These are the compiler's
-figures: nothing is timed on a GPU, and `seconds` is the time to compile.
+figures: nothing is timed on a GPU, instructions are those of the whole code, and `seconds` is the time to compile.
 """
 
 import os
@@ -20,8 +20,8 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import astuple, dataclass
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -43,7 +43,10 @@ WIDTH = HEADS * HEAD_WIDTH
 NODES = {"tsp": (50, 100, 200), "cvrp": (51, 101, 201)}  # padded to 64, 128 and 256
 LATENTS = (200, 50, 2)  # with 100 starts each they fill all processors with tiles of 64 rows, of 32, or not at all
 CUOBJDUMP = Path(triton.__file__).parent / "backends" / "nvidia" / "bin" / "cuobjdump"
-COLUMNS = "kernel | rows | warps | stages | flags | shared bytes | registers | spilled loads | spilled stores | seconds"
+COLUMNS = (
+    "kernel", "rows", "warps", "stages", "flags", "shared bytes", "registers", "spilled loads", "spilled stores",
+    "instructions", "seconds",
+)  # fmt: skip
 
 
 class Hopper:
@@ -94,6 +97,7 @@ class Use:
     registers: int
     loads: int  # spilled
     stores: int
+    instructions: int
 
     @property
     def fault(self) -> str | None:
@@ -117,7 +121,7 @@ def launches(problem: str, work: Callable[[], object]) -> list[Launch]:
     return seen
 
 
-def rollouts(problem: str, nodes: int, latents: int, temperature: float, mark: float) -> None:
+def rollouts(problem: str, nodes: int, latents: int, **options: Any) -> None:
     """Rollouts of one instance from 100 starts under each latent; what the tensors hold does not matter."""
     padded, whole = triton.next_power_of_2(nodes), partial(torch.ones, dtype=torch.int64)
     rows = {name: torch.zeros(1, padded, WIDTH).bfloat16() for name in ("key", "value", "pointer", "query_last")}
@@ -128,7 +132,7 @@ def rollouts(problem: str, nodes: int, latents: int, temperature: float, mark: f
     demands = () if problem == "tsp" else (whole(1, nodes), whole(1))
     launch = gpu.tsp_rollout if problem == "tsp" else gpu.cvrp_rollout
     given = (torch.zeros(1, nodes, 2), *demands, whole(1, 100), whole(1), whole(2))
-    launch(tables, *given, temperature=temperature, mark=mark)
+    launch(tables, *given, **options)
 
 
 def scores(problem: str, nodes: int, latents: int) -> None:
@@ -146,12 +150,12 @@ def scores(problem: str, nodes: int, latents: int) -> None:
     scoring.log_prob(tables, plans, mask, skip=skip, dtype=torch.bfloat16).sum().backward()
 
 
-def all_launches(temperature: float, mark: float) -> Iterator[Launch]:
-    """Every kernel for both problems and all padded sizes, each way of launching it once."""
+def all_launches(**options: Any) -> Iterator[Launch]:
+    """Every kernel for both problems and all padded sizes, each way of launching it once; options are the rollouts'."""
     seen: set[tuple[Any, ...]] = set()
     for problem, sizes in NODES.items():
         for nodes in sizes:
-            ways = [partial(rollouts, problem, nodes, latents, temperature, mark) for latents in LATENTS]
+            ways = [partial(rollouts, problem, nodes, latents, **options) for latents in LATENTS]
             ways += [partial(scores, problem, nodes, latents) for latents in (1, 4)]
             for launch in (launch for way in ways for launch in launches(problem, way)):
                 key = (launch.name, *launch.options.items())
@@ -169,8 +173,13 @@ def use(kernel: Any) -> Use:
         registers = re.search(r"REG:(\d+)", text([CUOBJDUMP, "-res-usage", file.name]).stdout)
         code = text([CUOBJDUMP, "-sass", file.name]).stdout
     assert registers, "cuobjdump names no registers"
-    count = (len(re.findall(rf"\b{word}\b", code)) for word in ("LDL", "STL"))
+    count = (len(re.findall(word, code)) for word in (r"\bLDL\b", r"\bSTL\b", r"/\*[0-9a-f]{4,5}\*/"))
     return Use(kernel.metadata.shared, int(registers[1]), *count)
+
+
+def row(cells: Iterable[object]) -> str:
+    """A line of the table."""
+    return f"| {' | '.join(map(str, cells))} |"
 
 
 def report(launch: Launch) -> str | None:
@@ -179,9 +188,8 @@ def report(launch: Launch) -> str | None:
     kernel = launch.compile()
     seconds, found = time.perf_counter() - began, use(kernel)
     tile = (launch.options["M"], launch.options["num_warps"], kernel.metadata.num_stages)
-    spills = (found.loads, found.stores)
-    print("|", " | ".join(map(str, (launch.name, *tile, launch.flags))), end=" | ")
-    print(f"{found.shared:,} | {found.registers} | {' | '.join(map(str, spills))} | {seconds:.1f} |", flush=True)
+    figures = (f"{figure:,}" for figure in astuple(found))
+    print(row((launch.name, *tile, launch.flags, *figures, f"{seconds:.1f}")), flush=True)
     return found.fault and f"{launch.title} {found.fault}"
 
 
@@ -192,12 +200,14 @@ def main() -> None:
     )
     parser.add_argument("--temperature", type=float, default=1.0, help="of the rollouts; 0 is greedy")
     parser.add_argument("--mark", type=float, default=0.0, help="probability from which rollouts mark actions")
+    parser.add_argument("--shape", type=int, nargs=2, help="rows and warps of the rollouts, instead of the launcher's")
     args = parser.parse_args()
-    chosen = [launch for launch in all_launches(args.temperature, args.mark) if args.only in launch.title]
+    options = {"temperature": args.temperature, "mark": args.mark, "shape": args.shape}
+    chosen = [launch for launch in all_launches(**options) if args.only in launch.title]
     if not chosen:
         parser.error(f"no kernel has {args.only!r} in its name")
     driver.set_active(Hopper())
-    print(f"| {COLUMNS} |\n{re.sub('[^|]+', ' --- ', f'| {COLUMNS} |').strip()}")
+    print(row(COLUMNS), row("---" for _ in COLUMNS), sep="\n")
     with tempfile.TemporaryDirectory() as folder, knobs.cache.scope():
         knobs.cache.dir = folder  # nothing compiled before counts
         faults = [fault for fault in map(report, chosen) if fault]
