@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 import torch
 from torch import Tensor
+from torch.utils._python_dispatch import TorchDispatchMode
 
 from rhumbline.problems.cvrp import CVRP, CVRPBatch
 from rhumbline.problems.metrics import unit_square
@@ -196,6 +197,29 @@ def test_batches_are_reproducible(problem: TSP | CVRP) -> None:
     one, two, other = (vary(problem.sample(6, 12, seeded(0)), 1.0, seeded(s)) for s in (1, 1, 2))
     assert all(torch.equal(x, y) for x, y in zip(vars(one).values(), vars(two).values(), strict=True) if x is not None)
     assert not torch.equal(one.xy, other.xy)
+
+
+class Operations(TorchDispatchMode):
+    """Names of all tensor operations that run inside."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.names = set[str]()
+
+    def __torch_dispatch__(self, function, types, arguments=(), options=None):
+        self.names.add(function.overloadpacket.__name__)
+        return function(*arguments, **options or {})
+
+
+@pytest.mark.parametrize("problem", [TSP(), CVRP()], ids=lambda p: p.name)
+def test_a_graph_could_record_it(problem: TSP | CVRP) -> None:
+    """Nothing is read back from the device, copied to it, or of a shape that depends on numbers."""
+    vary = vary_tsp if isinstance(problem, TSP) else vary_cvrp
+    batch = problem.sample(6, 12, seeded(0))
+    with Operations() as seen:
+        vary(batch, 0.7, seeded(1))
+    assert {"rand", "where", "gather"} <= seen.names
+    assert not seen.names & {"_local_scalar_dense", "nonzero", "masked_select", "index", "lift_fresh", "copy_"}
 
 
 def test_the_rest_is_uniform() -> None:

@@ -67,6 +67,11 @@ def test_sizes_take_turns(problem: str) -> None:
     assert shapes == [(16, 5), (8, 7), (8, 9)] * 2
 
 
+def test_kernels_are_asked_for_the_largest_size() -> None:
+    """Nine customers and the depot."""
+    assert Trainer(mixed("cvrp"), CPU).width == 10
+
+
 @pytest.mark.parametrize("problem", ROUTING)
 def test_without_variety_nothing_changes(problem: str) -> None:
     """Instances, latents and starts are the numbers that come first from the generator, as they always were."""
