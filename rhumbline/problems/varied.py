@@ -24,8 +24,8 @@ Points = Float[Tensor, "B N 2"]
 PerInstance = Float[Tensor, "B 1 1"]
 Moves = tuple[Bool[Tensor, "B N 1"], Points]  # which points, and where each would go
 
-MOST_CENTRES, DEVIATION, MOST_LOOSE = 8, (0.02, 0.1), 0.5
-ROUTE = (4.0, 20.0)  # customers of a route, from half empty to hardly worth a depot
+MOST_CENTRES, DEVIATION, MOST_LOOSE = 8, (0.02, 0.1), 0.5  # of clusters
+ROUTE = (4.0, 20.0)  # customers of a route; the field's random instances have about 10
 SMALL, LARGE, WIDE = (1, 10), (50, 100), (1, 100)  # demands, ends included
 FEW = (0.05, 0.3)  # share of large demands among small ones
 
