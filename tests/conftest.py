@@ -20,10 +20,10 @@ CHECKED = (
     "api", "checkpoint", "decoding", "noise", "formats.geometry", "formats.vrplib", "policies.attention",
     "policies.cvrp", "policies.jssp", "policies.jssp_machines", "policies.population", "policies.space", "policies.tsp",
     "problems.cvrp", "problems.dispatch", "problems.jssp", "problems.jssp_machines", "problems.mutate",
-    "problems.standard", "problems.symmetry", "problems.tsp", "problems.tsp_local", "search.arms", "search.cma",
-    "search.cmaes", "search.crafts", "search.eas", "search.hybrid", "search.pool", "search.population", "search.run",
-    "search.sgbs", "search.simple", "search.solution", "search.strategy", "search.task", "training.parallel",
-    "training.run", "training.targets",
+    "problems.standard", "problems.symmetry", "problems.tsp", "problems.tsp_local", "problems.varied", "search.arms",
+    "search.cma", "search.cmaes", "search.crafts", "search.eas", "search.hybrid", "search.pool", "search.population",
+    "search.run", "search.sgbs", "search.simple", "search.solution", "search.strategy", "search.task",
+    "training.parallel", "training.run", "training.targets",
 )  # fmt: skip
 install_import_hook([f"rhumbline.{name}" for name in CHECKED], "beartype.beartype")
 

@@ -1,5 +1,6 @@
 """Recipes: TOML tables that map one to one onto dataclasses. Unknown keys are errors that list the known ones."""
 
+import math
 import re
 import tomllib
 from collections import abc
@@ -115,8 +116,9 @@ class TrainConfig:
 
     problem: str = "tsp"
     size: int | str = 100  # cities or customers; job shop: jobs x machines, such as "20x15"
-    sizes: tuple[str, ...] = ()  # job shop: updates take turns with these; validation has `size`
-    batch: int = 64  # instances per mini-step, over all processes
+    sizes: tuple[int | str, ...] = ()  # mini-steps take turns with these; validation has `size`
+    batch: int = 64  # instances per mini-step, over all processes; of `size`: see `batch_for`
+    variety: float = 0.0  # share of instances that are not uniform (`problems.varied`), in validation too; not job shop
     accumulate: int = 1  # mini-steps per update
     updates: int = 0  # stop after this many; 0 means until --minutes
     seed: int = 0
@@ -134,6 +136,7 @@ class TrainConfig:
 
     def __post_init__(self) -> None:
         self.check_sizes()
+        self.check_variety()
         at_least(1, batch=self.batch, accumulate=self.accumulate)
         at_least(0, updates=self.updates, seed=self.seed, report=self.report)
         o = self.objective
@@ -152,11 +155,42 @@ class TrainConfig:
                 if not re.fullmatch(r"[1-9]\d*x[1-9]\d*", str(size)):
                     raise InputError(f'size is {size!r}; expected jobs x machines such as "20x15"')
             return
-        if isinstance(self.size, str) or self.sizes:
-            raise InputError(f"size is {self.size!r}; expected one number of type int for {self.problem}")
-        at_least(2, size=self.size)
-        if self.size > LARGEST_SIZE:
-            raise InputError(f"size is {self.size}; up to {LARGEST_SIZE} is supported")
+        for size in (self.size, *self.sizes):
+            if isinstance(size, str):
+                raise InputError(f"size is {size!r}; expected a number of type int for {self.problem}")
+            at_least(2, size=size)
+            if size > LARGEST_SIZE:
+                raise InputError(f"size is {size}; up to {LARGEST_SIZE} is supported")
+            if self.sizes and size < self.objective.starts:
+                raise InputError(
+                    f"objective.starts is {self.objective.starts}, more than the size {size} among `sizes`"
+                )
+
+    def check_variety(self) -> None:
+        """A share, of nodes in the plane."""
+        if not 0.0 <= self.variety <= 1.0:
+            raise InputError(f"variety is {self.variety}; expected a share of the instances from 0 to 1")
+        if self.variety and self.problem.startswith("jssp"):
+            raise InputError("variety moves the nodes of tsp and cvrp; job shop has none")
+
+    def size_at(self, step: int) -> int | str:
+        """The size of a mini-step, counted from the beginning of the training."""
+        sizes = self.sizes or (self.size,)
+        return sizes[step % len(sizes)]
+
+    def batch_for(self, size: int | str) -> int:
+        """Instances of a mini-step of some size: `batch` of `size`; of others so many that a step costs about the same.
+
+        Work grows with the square of the nodes. Multiples of 8; job shop always has `batch`.
+        """
+        if size == self.size or isinstance(size, str) or isinstance(self.size, str):
+            return self.batch
+        return max(1, math.floor(self.batch * (self.size / size) ** 2 / 8 + 0.5)) * 8
+
+    def longest_for(self, customers: int) -> int:
+        """`objective.longest`, which is for `size`, for another number of customers."""
+        assert isinstance(self.size, int)
+        return math.ceil(self.objective.longest * customers / self.size)
 
 
 def read_tables(path: str | Path, kind: str, where: str = "") -> dict[str, Any]:

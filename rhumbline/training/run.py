@@ -26,6 +26,7 @@ from rhumbline.policies.cvrp import CVRPPolicy
 from rhumbline.policies.population import populated
 from rhumbline.policies.tsp import TSPPolicy
 from rhumbline.problems import PROBLEMS
+from rhumbline.problems.varied import VARY
 from rhumbline.training import parallel, state
 from rhumbline.training.config import TrainConfig, build
 from rhumbline.training.graph import Recorded
@@ -81,9 +82,10 @@ class Trainer:
 
     @property
     def width(self) -> int:
-        """Nodes of an instance, as kernels count them."""
+        """Nodes of the largest instance, as kernels count them."""
         rng = torch.Generator(self.device).manual_seed(0)
-        return self.problem.width(self.problem.sample(1, self.config.size, rng))
+        sizes = (self.config.size, *self.config.sizes)
+        return max(self.problem.width(self.problem.sample(1, size, rng)) for size in sizes)
 
     def require_kernels(self) -> None:
         """Refuse to record a step that plain torch would run: it reads back from the device."""
@@ -97,24 +99,29 @@ class Trainer:
             return False
         return kernels.why_not(c.problem, self.device, self.width, self.policy.architecture) is None
 
+    def size(self, mini: int = 0) -> int | str:
+        """Of the instances of one of this update's mini-steps."""
+        return self.config.size_at(self.update * self.config.accumulate + mini)
+
+    def instances(self, count: int, size: int | str, rng: torch.Generator) -> Any:
+        """Random instances, of which the recipe's share is not uniform."""
+        c, batch = self.config, self.problem.sample(count, size, rng)
+        return VARY[c.problem](batch, c.variety, rng) if c.variety else batch
+
     def sample(self, mini: int = 0) -> tuple[Any, Tensor, Tensor]:
         """Instances, latents and starts of one mini-step; with several processes, this process's share of them."""
-        c = self.config
-        sizes = c.sizes or (c.size,)
-        batch = self.problem.sample(c.batch, sizes[(self.update * c.accumulate + mini) % len(sizes)], self.rng)
+        o, size = self.config.objective, self.size(mini)
+        count = self.config.batch_for(size)
+        batch = self.instances(count, size, self.rng)
         space = self.policy.space
-        single = c.objective.latents == 1
-        latents = (
-            space.centre((c.batch, 1), self.device)
-            if single
-            else space.sample((c.batch, c.objective.latents), self.rng)
-        )
+        single = o.latents == 1
+        latents = space.centre((count, 1), self.device) if single else space.sample((count, o.latents), self.rng)
         allowed = self.problem.starts(batch)
-        pick = torch.randint(allowed.shape[1], (c.batch, c.objective.starts), generator=self.rng, device=self.device)
+        pick = torch.randint(allowed.shape[1], (count, o.starts), generator=self.rng, device=self.device)
         # Where there is one start only, it is sampled as often as others are started elsewhere.
         distinct = single and allowed.shape[1] > 1
-        starts = random_subset(allowed, c.objective.starts, self.rng) if distinct else allowed.gather(1, pick)
-        starts = starts[..., None].expand(-1, -1, c.objective.samples).flatten(1)
+        starts = random_subset(allowed, o.starts, self.rng) if distinct else allowed.gather(1, pick)
+        starts = starts[..., None].expand(-1, -1, o.samples).flatten(1)
         return parallel.share(batch), parallel.share(latents), parallel.share(starts)
 
     def half(self, wanted: bool = True) -> AbstractContextManager[Any]:
@@ -166,7 +173,9 @@ class Trainer:
             found = all_starts(rolled, latents)
         else:
             found = best_latents(rolled, latents, o.baseline)
-        return shortened(found, o.longest) if o.longest else found
+        if not o.longest:
+            return found
+        return shortened(found, self.config.longest_for(self.problem.width(batch) - 1))
 
     def imitated(self, batch: Any, rolled: Rollouts, latents: Float[Tensor, "B K Z"]) -> Targets:
         """The best plan of each instance, locally improved, in several views, under the latent that found it."""
@@ -181,23 +190,27 @@ class Trainer:
         plan = actions.gather(1, best[..., None].expand(-1, -1, steps))[:, 0]
         chosen = latents.gather(1, latent.gather(1, best)[..., None].expand(-1, -1, latents.shape[2]))
         # Drawn for the joint batch, as in `sample`, so that several processes do what one would have done.
-        uniforms = torch.rand(self.config.batch, o.views, 2, generator=self.rng, device=self.device)
+        joint = len(plan) * parallel.world()
+        uniforms = torch.rand(joint, o.views, 2, generator=self.rng, device=self.device)
         views = self.problem.views(plan, parallel.share(uniforms))
         _, alone = winners(rolled.cost.amin(2, keepdim=True))  # a tie between latents teaches nobody
         weight = -alone.float().expand(-1, o.views) / steps
         return Targets(chosen, views, weight, alone.sum() * float(o.views))
 
     def whole_gradient(self) -> tuple[Rollouts, Targets, dict[str, Tensor]]:
-        """The gradient of one update, over all mini-steps and processes; returns the last mini-step's findings."""
+        """The gradient of one update, over all mini-steps and processes; returns the last mini-step's findings.
+
+        Among them are the gradients: of several recorded graphs each writes its own, whatever the weights point to.
+        """
         c = self.config
         self.optimiser.zero_grad(set_to_none=True)
-        findings = self.gradient(0)
+        rolled, targets, seen = self.gradient(0)
         for mini in range(1, c.accumulate):
-            findings = self.gradient(mini)
+            rolled, targets, seen = self.gradient(mini)
         parallel.add_gradients(self.names.values())
         if c.optimiser.clip:
             nn.utils.clip_grad_norm_(self.names.values(), c.optimiser.clip, foreach=True)
-        return findings
+        return rolled, targets, seen | {f"gradient of {n}": p.grad for n, p in self.names.items() if p.grad is not None}
 
     def update_weights(self) -> tuple[Rollouts, Targets, dict[str, Tensor]]:
         """Gradient and optimiser in one: what a graph records."""
@@ -222,7 +235,8 @@ class Trainer:
         look = self.device.type == "cpu" or self.update % CHECK_EVERY == 0
         if self.recorded:
             self.noise.fill_(self.seed)
-            rolled, targets, seen = self.recorded()
+            sizes = tuple(self.size(mini) for mini in range(self.config.accumulate))
+            rolled, targets, seen = self.recorded(sizes)
             if look:
                 self.check(seen)
         else:
@@ -250,7 +264,6 @@ class Trainer:
 
     def check(self, seen: dict[str, Tensor]) -> None:
         """Stop at the first thing that is not finite, and say which it was."""
-        seen = seen | {f"gradient of {n}": p.grad for n, p in self.names.items() if p.grad is not None}
         finite = torch.stack([torch.isfinite(x).all() for x in seen.values()]).tolist()
         for name, fine in zip(seen, finite, strict=True):
             if not fine:
@@ -261,7 +274,7 @@ class Trainer:
         """Mean best cost of the averaged weights on validation instances: greedy at the centre, and over latents."""
         v, space = self.config.validation, self.policy.space
         rng = torch.Generator().manual_seed(v.seed)
-        batch = self.problem.sample(v.count, self.config.size, rng).to(self.device)
+        batch = self.instances(v.count, self.config.size, rng).to(self.device)
         many = space.sample((v.count, v.latents if space.size or v.temperature else 0), rng).to(self.device)
         greedy = self.validated(batch, space.centre((v.count, 1), self.device), 0.0)
         best = self.validated(batch, many, v.temperature) if many.shape[1] else greedy
