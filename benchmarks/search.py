@@ -1,6 +1,7 @@
 """What CMA-ES costs beside its rollouts: ask and tell against one generation, at 512 instances.
 
 python benchmarks/search.py [--instances 512]
+python benchmarks/search.py --widths vrp100 --instances 2 --attempts 960  # how wide components get, on validation
 """
 
 import argparse
@@ -8,8 +9,9 @@ import time
 
 import numpy as np
 import torch
+from strategies import validation
 
-from rhumbline.api import find_device, policy_for
+from rhumbline.api import find_device, policy_for, tasks
 from rhumbline.noise import normal
 from rhumbline.problems.tsp import TSP, TSPInstance
 from rhumbline.search import cma
@@ -29,13 +31,32 @@ def seconds(work: object, repeats: int, device: torch.device) -> float:
     return (time.perf_counter() - began) / repeats
 
 
+def widths(name: str, count: int, attempts: int, device: torch.device) -> None:
+    """Widths of all components and mean distance of their means from the centre, per axis (the box ends at 1)."""
+    instances, strategy = validation(name, count), CMAES()
+    policy = policy_for(None, instances[0].problem)
+    for _, task in tasks(instances, {policy.problem: policy}, seed=0, device=device, engine="auto"):
+        state, narrowest = strategy.init(task), float("inf")
+        for _ in range(attempts // strategy.population):
+            state, _, _ = strategy.step(task, state)
+            width = state.components.sigma * state.components.scale.amax(-1)
+            narrowest = min(narrowest, float(width.min()))
+        distance = float(state.components.mean.abs().mean())
+        print(f"{name}: widths {width.flatten().tolist()}, narrowest ever {narrowest:.2f}, mean |mean| {distance:.2f}")
+
+
 def main() -> None:
     parser = argparse.ArgumentParser()
     parser.add_argument("--instances", type=int, default=512)
     parser.add_argument("--policy", default=None)
     parser.add_argument("--device", default="auto")
+    parser.add_argument("--widths", default="", metavar="SET")
+    parser.add_argument("--attempts", type=int, default=960)
     args = parser.parse_args()
     device = find_device(args.device)
+    if args.widths:
+        widths(args.widths, args.instances, args.attempts, device)
+        return
     xy = np.random.RandomState(1).uniform(size=(args.instances, 100, 2))
     task = make_task(
         TSP(), policy_for(args.policy, "tsp"), [TSPInstance("", "EXACT_2D", xy=x) for x in xy], device=device
