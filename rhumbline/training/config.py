@@ -77,8 +77,10 @@ class Objective:
 
 @dataclass(frozen=True)
 class Optimiser:
-    """AdamW; the decoder has no weight decay (spec 3.1)."""
+    """AdamW, or Muon for matrices and AdamW for the rest; the decoder has no weight decay (spec 3.1)."""
 
+    kind: Literal["adamw", "muon"] = "adamw"
+    momentum: float = 0.95  # of Muon
     lr: float = 1e-4
     betas: tuple[float, float] = (0.9, 0.999)
     encoder_decay: float = 1e-6
@@ -92,8 +94,8 @@ class Optimiser:
     def __post_init__(self) -> None:
         at_least(0, lr=self.lr, encoder_decay=self.encoder_decay, warmup=self.warmup, decay=self.decay, clip=self.clip)
         at_least(0, spread=self.spread)
-        if not all(0.0 <= x < 1.0 for x in (*self.betas, self.average)) or self.decay > 1.0:
-            raise InputError("optimiser: betas and average must be from 0 to below 1, and decay at most 1")
+        if not all(0.0 <= x < 1.0 for x in (*self.betas, self.momentum, self.average)) or self.decay > 1.0:
+            raise InputError("optimiser: betas, momentum and average must be from 0 to below 1, and decay at most 1")
 
 
 @dataclass(frozen=True)

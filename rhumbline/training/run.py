@@ -30,6 +30,7 @@ from rhumbline.problems.varied import VARY
 from rhumbline.training import parallel, state
 from rhumbline.training.config import TrainConfig, build
 from rhumbline.training.graph import Recorded
+from rhumbline.training.optimiser import make_optimiser
 from rhumbline.training.targets import Targets, all_starts, best_latents, cheapest, rivals, shortened, winners
 
 LIMIT_EVERY = 100  # updates between looks at the spread of attention scores
@@ -333,17 +334,6 @@ def initial_policy(config: TrainConfig, device: torch.device) -> Any:
     if policy.architecture != wanted:
         raise InputError(f"{config.init} has {policy.architecture}; the recipe asks for {wanted}")
     return policy.requires_grad_(True)
-
-
-def make_optimiser(policy: Any, config: TrainConfig, device: torch.device, recorded: bool) -> torch.optim.AdamW:
-    """AdamW with the encoder's and the decoder's groups."""
-    o = config.optimiser
-    groups = [
-        {"params": list(policy.encoder.parameters()), "weight_decay": o.encoder_decay},
-        {"params": list(policy.decoder.parameters()), "weight_decay": 0.0},
-    ]
-    rate = torch.tensor(o.lr, device=device) if recorded else o.lr
-    return torch.optim.AdamW(groups, lr=rate, betas=o.betas, fused=device.type == "cuda", capturable=recorded)
 
 
 def train(

@@ -14,7 +14,7 @@ from torch import Tensor
 
 from rhumbline.checkpoint import read_tensors, write_tensors
 from rhumbline.errors import CheckpointError
-from rhumbline.training.config import TrainConfig
+from rhumbline.training.config import TrainConfig, build
 
 if TYPE_CHECKING:
     from rhumbline.training.run import Trainer
@@ -75,8 +75,8 @@ def _part(tensors: dict[str, Tensor], prefix: str) -> dict[str, Tensor]:
 
 def _same(old: dict[str, Any], config: TrainConfig, folder: Path) -> None:
     """Refuse to go on with another recipe: Adam's moments of another loss destroy a policy."""
-    new = json.loads(json.dumps(asdict(config)))
-    changed = [k for k in new if k not in FREE and old.get(k) != new[k]]
+    before = asdict(build(TrainConfig, old, str(folder)))  # a setting it did not know yet has its default
+    changed = [k for k, x in asdict(config).items() if k not in FREE and before[k] != x]
     if changed:
         raise CheckpointError(
             f"{folder}: was trained with other settings of {', '.join(changed)}; start anew from its policy with init="
