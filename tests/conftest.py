@@ -17,7 +17,8 @@ from jaxtyping import install_import_hook
 # Shapes in signatures are checked while the tests run. Not in kernels, which are not Python, and not in `record`, whose
 # `Self` beartype cannot check.
 CHECKED = (
-    "api", "checkpoint", "decoding", "noise", "formats.geometry", "formats.vrplib", "policies.attention",
+    "api", "checkpoint", "decoding.engines", "decoding.rollouts", "decoding.scores", "decoding.work",
+    "noise", "formats.geometry", "formats.vrplib", "policies.attention",
     "policies.cvrp", "policies.jssp", "policies.jssp_machines", "policies.population", "policies.space", "policies.tsp",
     "problems.cvrp", "problems.dispatch", "problems.jssp", "problems.jssp_machines", "problems.mutate",
     "problems.standard", "problems.symmetry", "problems.tsp", "problems.tsp_local", "problems.varied", "search.arms",

@@ -3,8 +3,8 @@
 import pytest
 import torch
 
-from rhumbline import decoding, kernels
-from rhumbline.decoding import Rollouts, Work, rollout
+from rhumbline import kernels
+from rhumbline.decoding import Rollouts, Work, engines, rollout, rollouts
 from rhumbline.errors import InputError
 from rhumbline.problems.tsp import TSP
 
@@ -28,7 +28,7 @@ def test_blocks_cover_everything_once(most: int) -> None:
     """Blocks of 5 instances x 3 latents follow one another, leave nothing out and are never larger than allowed."""
     seen, done = torch.zeros(5, 3), 0
     while done < 15:
-        rows, some = decoding._block(done, 5, 3, most)
+        rows, some = rollouts.block(done, 5, 3, most)
         assert 1 <= seen[rows, some].numel() <= most
         seen[rows, some] += 1
         done += seen[rows, some].numel()
@@ -37,10 +37,10 @@ def test_blocks_cover_everything_once(most: int) -> None:
 
 def test_a_block_is_as_large_as_it_may_be() -> None:
     """8 of 15 allowed: two instances of 3 latents; 2 allowed: two latents of an instance, then the third."""
-    assert decoding._block(0, 5, 3, 8) == (slice(0, 2), slice(0, 3))
-    assert decoding._block(12, 5, 3, 8) == (slice(4, 5), slice(0, 3))
-    assert decoding._block(6, 5, 3, 2) == (slice(2, 3), slice(0, 2))
-    assert decoding._block(8, 5, 3, 2) == (slice(2, 3), slice(2, 3))
+    assert rollouts.block(0, 5, 3, 8) == (slice(0, 2), slice(0, 3))
+    assert rollouts.block(12, 5, 3, 8) == (slice(4, 5), slice(0, 3))
+    assert rollouts.block(6, 5, 3, 2) == (slice(2, 3), slice(0, 2))
+    assert rollouts.block(8, 5, 3, 2) == (slice(2, 3), slice(2, 3))
 
 
 @pytest.mark.parametrize("encoded", [5, 10, 15])
@@ -54,7 +54,7 @@ def test_instances_are_encoded_in_groups(make_batch, policy, monkeypatch, encode
 
     arguments = (TSP(), policy, work.batch, work.latents, work.starts)
     together = rollout(*arguments, seed=1, memory=work.memory, engine="torch")
-    monkeypatch.setitem(decoding.ENCODED_STEPS, "cpu", encoded)
+    monkeypatch.setitem(rollouts.ENCODED_STEPS, "cpu", encoded)
     monkeypatch.setattr(policy, "encode", counted)
     apart = rollout(*arguments, seed=1, engine="torch")
     assert max(sizes) == encoded // 5
@@ -65,8 +65,8 @@ def test_instances_are_encoded_in_groups(make_batch, policy, monkeypatch, encode
 
 def test_usual_chunks_are_small() -> None:
     """On a CPU a tensor of [rollouts, steps] stays within 16 MiB even in int64, and encoding below 2 GiB."""
-    assert decoding.CHUNK_ELEMENTS["cpu"] * 8 <= 16 << 20
-    assert decoding.ENCODED_STEPS["cpu"] * 20_000 < 2 << 30  # measured: 1.2 GiB at 65,536
+    assert rollouts.CHUNK_ELEMENTS["cpu"] * 8 <= 16 << 20
+    assert rollouts.ENCODED_STEPS["cpu"] * 20_000 < 2 << 30  # measured: 1.2 GiB at 65,536
 
 
 def limited(construct, most: int, asked: list[int]):
@@ -86,8 +86,8 @@ def test_a_full_gpu_halves_the_chunk(make_batch, policy, monkeypatch, capsys) ->
     work, asked = work_of(make_batch, policy, 6, 4), []
     arguments = (TSP(), policy, work.batch, work.latents, work.starts)
     expected = rollout(*arguments, seed=1, memory=work.memory, engine="torch")
-    engine = limited(decoding._construct, 25, asked)
-    monkeypatch.setattr(decoding, "_engine", lambda *_: engine)
+    engine = limited(engines.construct, 25, asked)
+    monkeypatch.setattr(rollouts, "engine_of", lambda *_: engine)
     found = rollout(*arguments, seed=1, memory=work.memory)
     # 6 instances x 4 latents x 5 starts; half of them; of a quarter, the whole instances: one
     assert asked == [120, 60, 20, 20, 20, 20, 20, 20]
@@ -100,9 +100,9 @@ def test_a_full_gpu_halves_the_chunk(make_batch, policy, monkeypatch, capsys) ->
 def test_chunks_go_below_an_instance(make_batch, policy) -> None:
     """Where not even one instance's latents fit together, they are tried in turn with their own noise."""
     work, asked = work_of(make_batch, policy, 2, 4), []
-    expected = decoding._construct(work)
-    parts = decoding._chunks(work, limited(decoding._construct, 9, asked), 1000)
-    found = decoding._gathered(parts, 2, 4)
+    expected = engines.construct(work)
+    parts = rollouts.chunks(work, limited(engines.construct, 9, asked), 1000)
+    found = rollouts.gathered(parts, 2, 4)
     assert asked == [40, 20, 10, *[5] * 8]
     assert torch.equal(found.actions, expected.actions)
 
@@ -111,4 +111,4 @@ def test_a_gpu_that_is_far_too_small(make_batch, policy) -> None:
     """If one latent of one instance does not fit, the error says so and what to do."""
     work = work_of(make_batch, policy, 1, 2)
     with pytest.raises(InputError, match="5 rollouts of one instance need more memory than the GPU has left; use --de"):
-        list(decoding._chunks(work, limited(decoding._construct, 4, []), 1000))
+        list(rollouts.chunks(work, limited(engines.construct, 4, []), 1000))

@@ -3,8 +3,8 @@
 import pytest
 import torch
 
-from rhumbline import decoding
 from rhumbline.decoding import log_prob, rollout
+from rhumbline.decoding import scores as scoring
 from rhumbline.kernels import gpu
 from rhumbline.policies.attention import Architecture
 from rhumbline.policies.cvrp import CVRPPolicy
@@ -82,7 +82,7 @@ def test_scores_and_gradients_agree(policy: CVRPPolicy, strided: bool, certain: 
         policy.zero_grad()
         memory = policy.encode(batch)
         if fused:
-            scores = decoding._fused_log_prob(batch, memory, policy.condition(memory, latents), actions, certain)
+            scores = scoring.fused_log_prob(batch, memory, policy.condition(memory, latents), actions, certain)
         else:
             scores = log_prob(PROBLEM, policy, batch, latents, actions, memory=memory, engine="torch", certain=certain)
         (scores * torch.arange(1.0, 13.0).view(2, 6)).sum().backward()

@@ -7,7 +7,8 @@ import pytest
 import torch
 
 import rhumbline
-from rhumbline.decoding import Work, _construct, _graphed, log_prob, rollout
+from rhumbline.decoding import Work, log_prob, rollout
+from rhumbline.decoding.engines import construct, graphed
 from rhumbline.kernels import graph
 from rhumbline.policies import jssp_machines
 from rhumbline.policies.jssp_machines import MOST_ENDINGS, JSSPMachinesPolicy, MachinesArchitecture, by_machine
@@ -293,6 +294,6 @@ def test_the_recorded_loop_is_the_plain_one(policy: JSSPMachinesPolicy, monkeypa
     batch = problem.sample(2, "3x2", torch.Generator().manual_seed(0))
     z = policy.space.sample((2, 3), torch.Generator().manual_seed(0))
     work = Work(problem, policy, batch, policy.encode(batch), z, problem.starts(batch), 3, 2, temperature)
-    plain, looped = _construct(work), _graphed(work)
+    plain, looped = construct(work), graphed(work)
     assert torch.equal(plain.actions, looped.actions)
     assert torch.equal(plain.cost, looped.cost)

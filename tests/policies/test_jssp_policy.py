@@ -5,7 +5,8 @@ from dataclasses import replace
 import pytest
 import torch
 
-from rhumbline.decoding import Work, _construct, _graphed, log_prob, rollout
+from rhumbline.decoding import Work, log_prob, rollout
+from rhumbline.decoding.engines import construct, graphed
 from rhumbline.kernels import graph
 from rhumbline.policies.jssp import JSSPArchitecture, JSSPPolicy, groups_of
 from rhumbline.problems.jssp import JSSP, JSSPBatch, make_batch
@@ -205,6 +206,6 @@ def test_the_recorded_loop_is_the_plain_one(policy: JSSPPolicy, monkeypatch, tem
     problem, batch = JSSP(), JSSP().collate([UNEVEN, CROWDED])
     z, starts = latents_for(policy, 2, 5), torch.zeros(2, 3, dtype=torch.int64)
     work = Work(problem, policy, batch, policy.encode(batch), z, starts, 3, 2, temperature)
-    plain, looped = _construct(work), _graphed(work)
+    plain, looped = construct(work), graphed(work)
     assert torch.equal(plain.actions, looped.actions)
     assert torch.equal(plain.cost, looped.cost)

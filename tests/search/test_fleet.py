@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 import torch
 
-from rhumbline import decoding
 from rhumbline.api import instances_of, prepare, solve
+from rhumbline.decoding import engines
 from rhumbline.errors import Infeasible, InputError
 from rhumbline.policies.attention import Architecture
 from rhumbline.policies.cvrp import CVRPPolicy
@@ -99,7 +99,7 @@ def test_what_kernels_find_is_priced_anew() -> None:
     for vehicles, added in ((2, [0, 17, 34]), (None, [0, 0, 0])):
         batch = CVRP().collate([replace(SIDES, vehicles=vehicles)])
         length = CVRP().length(batch, actions[0].long())[:, None]
-        found = decoding._remeasured(CVRP(), batch, length, actions)
+        found = engines.remeasured(CVRP(), batch, length, actions)
         assert (found.cost - length).flatten().tolist() == pytest.approx(added)
         assert torch.equal(found.actions, actions)
 

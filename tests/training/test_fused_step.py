@@ -5,7 +5,8 @@ from functools import partial
 import pytest
 import torch
 
-from rhumbline import decoding, kernels
+from rhumbline import kernels
+from rhumbline.decoding import engines, rollouts
 from rhumbline.kernels import attention, gpu
 from rhumbline.training import run
 from rhumbline.training.config import Objective, TrainConfig
@@ -38,7 +39,7 @@ def gradient(config: TrainConfig, fused: bool) -> tuple[torch.Tensor, torch.Tens
 @pytest.mark.parametrize(("problem", "objective"), CASES)
 def test_fused_and_plain_kernels_give_the_same_step(monkeypatch, problem: str, objective: Objective) -> None:
     """From the same marked rollouts both give the gradient of the same loss in every weight."""
-    monkeypatch.setattr(decoding, "_engine", lambda *_: decoding._fused_gpu)
+    monkeypatch.setattr(rollouts, "engine_of", lambda *_: engines.fused_gpu)
     monkeypatch.setattr(gpu, "tables", partial(gpu.tables, dtype=torch.float32))
     policy = {"layers": 1, "hidden": 32, "latent": 2}
     config = TrainConfig(problem=problem, size=7, batch=2, policy=policy, objective=objective)

@@ -1,0 +1,13 @@
+"""The two functions in the middle: `rollout` samples solutions, `log_prob` scores given ones with gradients.
+
+Plain torch over the Problem and Policy protocols is the definition. The fused kernels are optimisations of it.
+"""
+
+from rhumbline.decoding.engines import complete, next_logits
+from rhumbline.decoding.rollouts import rollout
+from rhumbline.decoding.scores import log_prob, unmarked
+from rhumbline.decoding.work import BELOW_ONE, Engine, Rollouts, Work, choose
+
+__all__ = [
+    "BELOW_ONE", "Engine", "Rollouts", "Work", "choose", "complete", "log_prob", "next_logits", "rollout", "unmarked",
+]  # fmt: skip

@@ -1,0 +1,167 @@
+"""Ways to build rollouts: plain torch, which is the definition, and the kernels that do the same faster."""
+
+from collections.abc import Callable
+from dataclasses import replace
+from typing import Any
+
+import torch
+from jaxtyping import Float, Int
+from torch import Tensor
+
+from rhumbline import kernels
+from rhumbline.decoding.work import Engine, Rollouts, Work
+from rhumbline.policies import Policy
+from rhumbline.problems import Problem
+
+
+def engine_of(
+    engine: Engine, problem: Problem[Any, Any], policy: Policy[Any, Any, Any], batch: Any, memory: Any
+) -> Callable[..., Rollouts]:
+    """The function behind an engine's name; raises if it was asked for by name and cannot run."""
+    device, engine = batch.key.device, with_layer(engine, memory)
+    if kernels.resolve(engine, problem.name, device, problem.width(batch), policy.architecture) == "torch":
+        return construct
+    if problem.name in kernels.GRAPHED:
+        return graphed
+    return fused_gpu if device.type == "cuda" else fused_cpu
+
+
+def with_layer(engine: Engine, memory: Any) -> Engine:
+    """The engine, or plain torch where the tables come with a layer that no kernel knows."""
+    if getattr(memory, "layer", None) is None:
+        return engine
+    kernels.settled(engine, "the fused engine reads tables only, and a layer on the glimpse is not linear")
+    return "torch"
+
+
+def construct(work: Work) -> Rollouts:
+    """Plain torch: the definition."""
+    problem, batch, horizon, tried = work.problem, work.batch, work.problem.horizon(work.batch), work.latents.shape[1]
+    shift, given = work.shift_of_rollouts, work.first[..., None] if work.given is None else work.given
+    uniform = work.uniform(horizon) if work.temperature else None
+    state, actions = after(problem, batch, given), list(given.unbind(-1))
+    while not problem.finished(state):
+        draw = None if uniform is None else uniform[..., len(actions)]
+        action = work.decide(shift, state, draw)
+        state = problem.step(state, action)
+        actions.append(action)
+    sequence = torch.stack(actions, dim=-1)
+    # Finished rollouts take action 0; all results have the horizon's length, whatever the chunk they came from.
+    sequence = torch.nn.functional.pad(sequence, (0, horizon - sequence.shape[-1]))
+    return cut(problem.outcome(batch, state, sequence), sequence, tried)
+
+
+def after(problem: Problem[Any, Any], batch: Any, given: Int[Tensor, "B R L"]) -> Any:
+    """The state after imposed actions."""
+    state = problem.reset(batch, given[..., 0])
+    for action in given[..., 1:].unbind(-1):
+        state = problem.step(state, action)
+    return state
+
+
+def next_logits(
+    problem: Problem[Any, Any], policy: Policy[Any, Any, Any], batch: Any, latents: Float[Tensor, "B 1 Z"],
+    given: Int[Tensor, "B R L"], memory: Any,
+) -> Float[Tensor, "B R A"]:  # fmt: skip
+    """Scores of the action after given beginnings, -inf where it is forbidden."""
+    state = after(problem, batch, given)
+    shift = policy.condition(memory, latents).map(lambda x: x.repeat_interleave(given.shape[1], dim=1))
+    allowed = problem.mask(state)
+    return policy.logits(memory, shift, state, allowed).masked_fill(~allowed, -torch.inf)
+
+
+@torch.no_grad()
+def complete(
+    problem: Problem[Any, Any], policy: Policy[Any, Any, Any], batch: Any, latents: Float[Tensor, "B 1 Z"],
+    given: Int[Tensor, "B R L"], memory: Any,
+) -> Rollouts:  # fmt: skip
+    """Given beginnings carried on greedily, in plain torch; results as of one latent and R starts."""
+    return construct(Work(problem, policy, batch, memory, latents, given[..., 0], 0, 0, 0.0, given))
+
+
+def cut(cost: Float[Tensor, "B R"], sequence: Int[Tensor, "B R T"], tried: int) -> Rollouts:
+    """Sequences with their cost, the rollout axis cut into latents and starts."""
+    count, per = len(cost), cost.shape[1] // tried
+    return Rollouts(cost.view(count, tried, per), sequence.to(torch.int16).view(count, tried, per, -1))
+
+
+def graphed(work: Work) -> Rollouts:
+    """Plain torch again, but a step is recorded once as a CUDA graph and then replayed; finished rollouts stay put."""
+    from rhumbline.kernels import graph
+
+    problem, steps, first, shift = work.problem, work.problem.horizon(work.batch), work.first, work.shift_of_rollouts
+    uniform = work.uniform(steps) if work.temperature else None
+    kept, at = problem.reset(work.batch, first), torch.ones(1, dtype=torch.int64, device=first.device)
+    sequence = first.new_zeros(*first.shape, steps)
+    sequence[..., 0] = first
+
+    def step() -> None:
+        draw = None if uniform is None else uniform.index_select(2, at)[..., 0]
+        state = replace(kept)  # a new object, which has not looked at anything yet
+        action = work.decide(shift, state, draw)
+        kept.take(problem.step(state, action))
+        sequence.index_copy_(2, at, action[..., None])
+        at.add_(1)
+
+    graph.repeat(step, steps - 1, first.device, lambda: problem.finished(replace(kept)))
+    return cut(problem.outcome(work.batch, kept, sequence), sequence, work.latents.shape[1])
+
+
+def fused_gpu(work: Work) -> Rollouts:
+    """The whole rollout in one kernel launch."""
+    from rhumbline.kernels import gpu
+
+    tables = gpu.tables(work.memory, work.shift)
+    counters = torch.full((2,), work.attempt, dtype=torch.int64, device=work.starts.device)
+    counters[0] = work.seed  # filled on the device: nothing is copied from the host, so a graph may record it
+    straight = work.batch.straight  # else costs are measured from the actions, which must be what they are
+    options = {"temperature": work.temperature, "mark": work.mark if straight else 0.0}
+    found = GPU[work.problem.name](tables, work.batch, work.starts, counters, **options)
+    return remeasured(work.problem, work.batch, *found)
+
+
+def remeasured(
+    problem: Problem[Any, Any], batch: Any, cost: Float[Tensor, "B K S"], actions: Int[Tensor, "B K S T"]
+) -> Rollouts:
+    """What a kernel found. It measures straight lines; other metrics and limits are priced from the actions."""
+    if not batch.straight:
+        sequence = actions.flatten(1, 2).long()
+        return cut(problem.cost(batch, sequence), sequence, actions.shape[1])
+    return Rollouts(cost, actions)
+
+
+def gpu_tsp(tables: Any, batch: Any, starts: Tensor, counters: Tensor, **options: Any) -> tuple[Tensor, Tensor]:
+    """What the kernel reads of a TSP batch."""
+    from rhumbline.kernels import gpu
+
+    return gpu.tsp_rollout(tables, batch.xy, starts, batch.key, counters, **options)
+
+
+def gpu_cvrp(tables: Any, batch: Any, starts: Tensor, counters: Tensor, **options: Any) -> tuple[Tensor, Tensor]:
+    """What the kernel reads of a CVRP batch."""
+    from rhumbline.kernels import gpu
+
+    return gpu.cvrp_rollout(tables, batch.xy, batch.demand, batch.capacity, starts, batch.key, counters, **options)
+
+
+GPU: dict[str, Callable[..., tuple[Tensor, Tensor]]] = {"tsp": gpu_tsp, "cvrp": gpu_cvrp}
+
+
+def fused_cpu(work: Work) -> Rollouts:
+    """The whole rollout in one call, with as many threads as torch uses."""
+    from rhumbline.kernels import cpu
+
+    batch, threads = work.batch, torch.get_num_threads()
+    with cpu.one_torch_thread():
+        found = cpu.rollout(
+            cpu.tables(work.memory, work.shift), batch.xy, work.starts, batch.key, work.host_seed, work.attempt,
+            vehicles=CPU[work.problem.name](batch), temperature=work.temperature, threads=threads,
+        )  # fmt: skip
+        return remeasured(work.problem, batch, *found)
+
+
+# What a problem gives the CPU kernel besides the policy's tables.
+CPU: dict[str, Callable[[Any], tuple[Tensor, Tensor] | None]] = {
+    "tsp": lambda batch: None,
+    "cvrp": lambda batch: (batch.demand, batch.capacity),
+}
