@@ -43,6 +43,8 @@ def geographical(xy: Float[np.ndarray, "N 2"]) -> Float[np.ndarray, "N N"]:
     return kilometres
 
 
+ROUNDS, SHORTEST, TINY = 100, 0.01, 1e-9  # of an embedding: rounds, a quantile, and a share of it
+
 DISTANCE = {
     "EXACT_2D": euclidean,
     "EUC_2D": lambda xy: np.floor(euclidean(xy) + 0.5),
@@ -54,6 +56,29 @@ DISTANCE = {
 
 
 def embed(distances: Float[np.ndarray, "N N"]) -> Float[np.ndarray, "N 2"]:
+    """Points in the plane whose distances resemble a matrix, the short ones above all: tours are made of them."""
+    return majorised(distances, classical(distances))
+
+
+def majorised(distances: Float[np.ndarray, "N N"], plane: Float[np.ndarray, "N 2"]) -> Float[np.ndarray, "N 2"]:
+    """Points moved until their distances are as right as they get, relative to their size.
+
+    By rounds of SMACOF (de Leeuw 1977): each is the minimum of a bound that touches the weighted stress where we are.
+    """
+    off = ~np.eye(len(plane), dtype=bool)
+    if not distances[off].any():
+        return plane
+    least = np.quantile(distances[off][distances[off] > 0], SHORTEST)  # else places in one town would outweigh all
+    weight = np.where(off, 1.0 / np.maximum(distances, least) ** 2, 0.0)
+    solve = np.linalg.pinv(np.diag(weight.sum(1)) - weight, hermitian=True)
+    wanted = weight * distances
+    for _ in range(ROUNDS):
+        pull = wanted / np.maximum(euclidean(plane), TINY * least)
+        plane = solve @ (pull.sum(1)[:, None] * plane - pull @ plane)
+    return plane
+
+
+def classical(distances: Float[np.ndarray, "N N"]) -> Float[np.ndarray, "N 2"]:
     """Points in the plane whose distances resemble a matrix: classical scaling (Torgerson 1952)."""
     squared = distances**2
     centred = squared - squared.mean(0) - squared.mean(1)[:, None] + squared.mean()

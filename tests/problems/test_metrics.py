@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from rhumbline.problems.metrics import DISTANCE, embed, euclidean, geo_radians
+from rhumbline.problems.metrics import DISTANCE, classical, embed, euclidean, geo_radians
 from rhumbline.problems.tsp import TSPInstance
 
 METRICS = sorted(DISTANCE)
@@ -70,10 +70,31 @@ def test_one_degree_of_longitude_shrinks_with_latitude() -> None:
 
 
 @pytest.mark.parametrize("size", [1, 2, 3, 50])
-def test_classical_scaling_recovers_planar_points(size: int) -> None:
+def test_an_embedding_recovers_planar_points(size: int) -> None:
     """Points rebuilt from their distances have those distances again."""
     table = euclidean(cities(size, 1.0))
     np.testing.assert_allclose(euclidean(embed(table)), table, rtol=0, atol=1e-9)
+
+
+def test_short_distances_are_embedded_best() -> None:
+    """Roads that are longer than the straight line by chance: short ones come out far better than by scaling alone."""
+    rng = np.random.default_rng(5)
+    detour = 1.0 + np.triu(rng.exponential(0.3, (40, 40)), 1)
+    roads = euclidean(cities(40, 1.0)) * np.maximum(detour, detour.T)
+
+    def error(plane: np.ndarray) -> float:
+        near = np.argsort(roads, axis=1)[:, 1:6]
+        wanted, found = (np.take_along_axis(x, near, 1) for x in (roads, euclidean(plane)))
+        return np.abs(found / wanted - 1.0).mean()
+
+    assert error(embed(roads)) < 0.7 * error(classical(roads))
+
+
+def test_cities_at_one_place_are_embedded_there() -> None:
+    """Neither a matrix of zeros nor a distance of 0 among others makes trouble."""
+    assert not embed(np.zeros((4, 4))).any()
+    xy = np.array([[0.0, 0.0], [0.0, 0.0], [3.0, 4.0], [6.0, 0.0]])
+    np.testing.assert_allclose(euclidean(embed(euclidean(xy))), euclidean(xy), rtol=0, atol=1e-6)
 
 
 def test_an_explicit_instance_is_laid_out_by_its_matrix() -> None:
