@@ -90,11 +90,12 @@ def main() -> None:
     print(f"{args.set}, first {len(instances)}, {where}, cmaes settings {settings or 'default'}")
     for name, strategy, attempts in rows:
         cost, seconds = costs(instances, policy, strategy, attempts, device)
-        row = {"set": args.set, "first": len(instances), "method": name, "cost": float(cost.mean()), "where": where}
-        row |= {"seconds": round(seconds, 1), "date": f"{datetime.now(UTC):%Y-%m-%d}"}
+        row = {"set": args.set, "first": len(instances), "method": name, "cost": round(float(cost.mean()), 5)}
+        row |= {"where": where, "seconds": round(seconds, 1), "date": f"{datetime.now(UTC):%Y-%m-%d}"}
         if known is not None:
             gap = 100 * (cost / known - 1)
-            row |= {"gap": float(gap.mean()), "error": float(1.96 * gap.std(ddof=1) / np.sqrt(len(gap)))}
+            error = 1.96 * gap.std(ddof=1) / np.sqrt(len(gap))
+            row |= {"gap": round(float(gap.mean()), 4), "error": round(float(error), 4)}
         say(row, args.ledger)
 
 

@@ -5,9 +5,10 @@
 Triton's wheel brings assembler and disassembler, so this runs anywhere, CI included. The package's own launchers are
 called with small tensors on the CPU, and what they would start is compiled instead: tiles, types and flags are those of
 a launch. Rollouts are asked for as large, middling and small pieces of work, which have tiles of their own; scores of
-one policy, and of latents with rows left out. Ends with 1 if a kernel asks for more shared memory than a processor has,
-or if the assembler gave up on registers; kernels that merely spill are slow, not wrong. These are the compiler's
-figures: nothing is timed on a GPU, instructions are those of the whole code, and `seconds` is the time to compile.
+one policy, and of latents with rows left out; the encoder's attention once. Ends with 1 if a kernel asks for more
+shared memory than a processor has, or if the assembler gave up on registers; kernels that merely spill are slow, not
+wrong. These are the compiler's figures: nothing is timed on a GPU, instructions are those of the whole code, and
+`seconds` is the time to compile.
 """
 
 import os
@@ -34,7 +35,7 @@ from triton.backends.compiler import GPUTarget
 from triton.runtime import driver
 from triton.runtime.jit import JITFunction
 
-from rhumbline.kernels import HEAD_WIDTH, HEADS, gpu
+from rhumbline.kernels import HEAD_WIDTH, HEADS, attention, gpu
 from rhumbline.kernels import log_prob as scoring
 
 SHARED_BYTES = 232_448  # that one program may have of a processor's shared memory
@@ -150,6 +151,12 @@ def scores(problem: str, nodes: int, latents: int) -> None:
     scoring.log_prob(tables, plans, mask, skip=skip, dtype=torch.bfloat16).sum().backward()
 
 
+def attends(nodes: int) -> None:
+    """The encoder's attention and its gradient, as training has them."""
+    qkv = torch.zeros(1, nodes, 3 * WIDTH).bfloat16()
+    attention.attend_backward(qkv, attention.attend(qkv, HEADS), HEADS)
+
+
 def all_launches(**options: Any) -> Iterator[Launch]:
     """Every kernel for both problems and all padded sizes, each way of launching it once; options are the rollouts'."""
     seen: set[tuple[Any, ...]] = set()
@@ -157,6 +164,7 @@ def all_launches(**options: Any) -> Iterator[Launch]:
         for nodes in sizes:
             ways = [partial(rollouts, problem, nodes, latents, **options) for latents in LATENTS]
             ways += [partial(scores, problem, nodes, latents) for latents in (1, 4)]
+            ways += [partial(attends, nodes)] if problem == "tsp" else []  # the same for both
             for launch in (launch for way in ways for launch in launches(problem, way)):
                 key = (launch.name, *launch.options.items())
                 if key not in seen:

@@ -44,13 +44,12 @@ def rollout(
     `chunk` bounds the rollouts worked on at once; it changes memory, never results. With `mark`, an engine that knows
     complements (~a) the actions that had at least that probability, so that `log_prob` can leave them out.
     """
+    options = {"seed": seed, "temperature": temperature, "chunk": chunk, "engine": engine, "mark": mark}
     most = max(1, ENCODED_STEPS[starts.device.type] // problem.horizon(batch))
     if memory is None and len(starts) > most:
-        options = {"seed": seed, "temperature": temperature, "chunk": chunk, "engine": engine, "mark": mark}
         return in_groups(problem, policy, batch, latents, starts, most, attempt=attempt, **options)
     memory = policy.encode(batch) if memory is None else memory
     if isinstance(memory, Crowd):
-        options = {"seed": seed, "temperature": temperature, "chunk": chunk, "engine": engine, "mark": mark}
         return by_member(problem, policy, batch, latents, starts, memory, attempt, **options)
     construct = engine_of(engine, problem, policy, batch, memory)
     work = Work(problem, policy, batch, memory, latents, starts, seed, attempt, temperature, mark=mark)

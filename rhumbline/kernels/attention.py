@@ -13,7 +13,6 @@ import triton.language as tl
 from torch import Tensor
 
 LOG2E = tl.constexpr(1.4426950408889634)
-LARGEST = 256  # nodes of a tile
 
 
 @triton.jit
@@ -38,7 +37,7 @@ def softmax(query, key, cols, N, scale, PREC: tl.constexpr):
 
 
 @triton.jit
-def forward_kernel(
+def attend_kernel(
     QKV, OUT, N, scale, H: tl.constexpr, C: tl.constexpr, NP: tl.constexpr, M: tl.constexpr, PREC: tl.constexpr
 ):
     E: tl.constexpr = H * C
@@ -57,7 +56,7 @@ def forward_kernel(
 
 
 @triton.jit
-def backward_kernel(
+def attend_backward_kernel(
     QKV, GRAD, DQKV, N, scale, H: tl.constexpr, C: tl.constexpr, NP: tl.constexpr, M: tl.constexpr,
     PREC: tl.constexpr,
 ):  # fmt: skip
@@ -105,7 +104,7 @@ def attend(qkv: Tensor, heads: int) -> Tensor:
     qkv = qkv.contiguous()
     count, nodes, width = qkv.shape
     out = qkv.new_empty(count, nodes, width // 3)
-    forward_kernel[(count, heads)](qkv, out, nodes, scale_of(qkv, heads), **options(qkv, heads))
+    attend_kernel[(count, heads)](qkv, out, nodes, scale_of(qkv, heads), **options(qkv, heads))
     return out
 
 
@@ -114,7 +113,7 @@ def attend_backward(qkv: Tensor, grad: Tensor, heads: int) -> Tensor:
     """The gradient of `attend` in its argument."""
     qkv, grad = qkv.contiguous(), grad.contiguous()
     out = torch.empty_like(qkv)
-    backward_kernel[(len(qkv), heads)](qkv, grad, out, qkv.shape[1], scale_of(qkv, heads), **options(qkv, heads))
+    attend_backward_kernel[(len(qkv), heads)](qkv, grad, out, qkv.shape[1], scale_of(qkv, heads), **options(qkv, heads))
     return out
 
 

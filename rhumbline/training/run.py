@@ -8,7 +8,6 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
-from importlib import import_module
 from pathlib import Path
 from typing import Any, cast
 
@@ -77,7 +76,9 @@ class Trainer:
         self.recorded = Recorded(self.update_weights, self.rng) if recorded else None
         self.names = dict(self.policy.named_parameters())
         if self.attends_by_kernel():
-            self.policy.encoder.attend_by(import_module("rhumbline.kernels.attention").attend)
+            from rhumbline.kernels.attention import attend
+
+            self.policy.encoder.attend_by(attend)
         if config.compile and device.type == "cuda":
             self.policy.encoder.compile(dynamic=False)
 

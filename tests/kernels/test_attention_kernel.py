@@ -7,7 +7,7 @@ from triton.runtime.interpreter import InterpretedFunction
 from rhumbline.kernels import attention
 from rhumbline.policies.attention import attend
 
-assert isinstance(attention.forward_kernel, InterpretedFunction), "the kernels were imported before conftest.py"
+assert isinstance(attention.attend_kernel, InterpretedFunction), "the kernels were imported before conftest.py"
 
 pytestmark = [
     # Triton 3.6 turns arrays of one element into scalars, which numpy 2.3 only announces to refuse.
