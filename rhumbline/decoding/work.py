@@ -74,7 +74,7 @@ class Work:
         return replace(
             self,
             batch=self.batch[rows],
-            memory=self.memory[rows],
+            memory=self.memory if rows == slice(0, len(self.starts)) else self.memory[rows],  # kernels know it again
             latents=self.latents[rows, tried],
             starts=self.starts[rows],
             attempt=self.attempt + tried.start,

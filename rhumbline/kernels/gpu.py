@@ -5,6 +5,7 @@ scores, masks and logits live in registers. Products run on tensor cores in bflo
 `glimpse_logits` and `pick` are the core that every routing problem shares; a problem adds its mask, query and cost.
 """
 
+import weakref
 from dataclasses import dataclass
 from typing import Any
 
@@ -22,40 +23,87 @@ SAFE = 100.0  # exponents of two up to which sums and products of weights stay w
 WARM = 0.25  # temperature from which the weights of all logits in [-10, 10] are normal numbers
 
 
+QUERY_SCALE = LOG2E.value / HEAD_WIDTH**0.5  # attention's exp as exp2
+POINTER_SCALE = 2.0 * LOG2E.value  # tanh's exp(2x)
+
+
 @dataclass(frozen=True)
-class Tables:
-    """What the kernels read. Nodes are padded to a power of two; queries and pointers are scaled for exp2."""
+class Nodes:
+    """What the kernels read of instances. Nodes are padded to a power of two; queries and pointers scaled for exp2."""
 
     key: Tensor  # [B, NP, E]
     value: Tensor  # [B, NP, E]
     pointer: Tensor  # [B, NP, E]
     query_last: Tensor  # [B, NP, E]
     query_context: Tensor  # float32: [B, N, E] of the first node (TSP), or [B, E] per unit of capacity left (CVRP)
+    bias: Tensor  # [B, NP] float32
+    reach: Tensor  # [B, heads] float32: what `query_last` scores at most with any key
+
+
+@dataclass(frozen=True)
+class Tables:
+    """The same and what latents add."""
+
+    nodes: Nodes
     query_shift: Tensor  # [B, K, E] float32
     glimpse_shift: Tensor  # [B, K, E]
-    bias: Tensor  # [B, NP] float32
 
 
+@torch.no_grad()
 def tables(memory: Any, shift: Any, dtype: torch.dtype = torch.bfloat16) -> Tables:
     """Kernel tables from a policy's memory and the shifts of its latents."""
+    query = (shift.query * QUERY_SCALE).float()
+    return Tables(KEPT.nodes(memory, dtype), query, shift.glimpse.to(dtype).contiguous())
+
+
+def nodes_of(memory: Any, dtype: torch.dtype) -> Nodes:
+    """Tables of a policy's memory."""
     nodes = memory.key.shape[1]
     padding = max(16, triton.next_power_of_2(nodes)) - nodes
-    query, pointer = LOG2E.value / HEAD_WIDTH**0.5, 2.0 * LOG2E.value  # attention's exp, and tanh's exp(2x)
 
     def rows(x: Tensor, factor: float = 1.0) -> Tensor:
         return torch.nn.functional.pad(x * factor, (0, 0, 0, padding)).to(dtype)
 
+    key, last = rows(memory.key), rows(memory.query_last, QUERY_SCALE)
     context = memory.query_first if memory.query_load is None else memory.query_load[:, 0]
-    return Tables(
-        key=rows(memory.key),
+    return Nodes(
+        key=key,
         value=rows(memory.value),
-        pointer=rows(memory.pointer, pointer),
-        query_last=rows(memory.query_last, query),
-        query_context=(context * query).float(),
-        query_shift=(shift.query * query).float(),
-        glimpse_shift=shift.glimpse.to(dtype).contiguous(),
-        bias=torch.nn.functional.pad(memory.bias[:, 0] * pointer, (0, padding)).float().contiguous(),
+        pointer=rows(memory.pointer, POINTER_SCALE),
+        query_last=last,
+        query_context=(context * QUERY_SCALE).float(),
+        bias=torch.nn.functional.pad(memory.bias[:, 0] * POINTER_SCALE, (0, padding)).float().contiguous(),
+        reach=reach(last, key),
     )
+
+
+class Kept:
+    """The tables of the last memory: a search asks for those of the same one at every step.
+
+    They cost two dozen launches, which count where there are few instances. Nobody writes into a memory, so tables of
+    the same object are the same tables. While a graph is recorded nothing is kept: it has not been computed yet.
+    """
+
+    def __init__(self) -> None:
+        self.memory: weakref.ref[Any] | None = None
+        self.made: Nodes | None = None
+
+    def nodes(self, memory: Any, dtype: torch.dtype) -> Nodes:
+        """Those of `memory`, made now or the last time."""
+        known = self.made if self.memory is not None and self.memory() is memory else None
+        if known is None or known.key.dtype != dtype:
+            known = nodes_of(memory, dtype)
+            if not (known.key.is_cuda and torch.cuda.is_current_stream_capturing()):
+                self.memory, self.made = weakref.ref(memory, self.forget), known
+        return known
+
+    def forget(self, gone: "weakref.ref[Any]") -> None:
+        """Let the tables go with their memory."""
+        if self.memory is gone:
+            self.memory, self.made = None, None
+
+
+KEPT = Kept()
 
 
 def by_head(x: Tensor) -> Tensor:
@@ -63,16 +111,25 @@ def by_head(x: Tensor) -> Tensor:
     return x.unflatten(-1, (HEADS, HEAD_WIDTH)).transpose(1, 2)
 
 
-def bounded(tables: Tables, *parts: Tensor) -> Tensor:
+def reach(query: Tensor, key: Tensor) -> Tensor:
+    """What any row of a part of the query scores at most with any key, up to its sign: [B, heads]."""
+    products = by_head(query.to(key.dtype)) @ by_head(key).transpose(2, 3)
+    return torch.linalg.vector_norm(products, ord=torch.inf, dim=(2, 3), dtype=torch.float32)
+
+
+def bounded(nodes: Nodes, *parts: Tensor) -> Tensor:
     """Instances whose attention scores provably stay below SAFE, so that no maximum need be subtracted: [B] int32.
 
     A query is the sum of a row of `query_last` and one of each part [B, rows, E], so what each of them scores at most
     with any key adds up to a bound. For trained policies a bound by lengths would be two to four times as large.
     """
-    keys = by_head(tables.key).transpose(2, 3)
-    products = (by_head(x.to(keys.dtype)) @ keys for x in (tables.query_last, *parts))
-    most = sum(torch.linalg.vector_norm(x, ord=torch.inf, dim=(2, 3), dtype=torch.float32) for x in products)
+    most = nodes.reach + sum(reach(part, nodes.key) for part in parts)
     return (most < SAFE).all(1).to(torch.int32)
+
+
+def empty_and_full(query: Tensor, load: Tensor, capacity: Tensor) -> Tensor:
+    """Queries [B, 2 K, E] of vehicles with nothing and with everything left: of all loads one of them scores most."""
+    return torch.cat([query, query + (load * capacity[:, None])[:, None]], dim=1)
 
 
 @triton.jit
@@ -344,23 +401,32 @@ def launch(
     temperature: float, mark: float, shape: tuple[int, int] | None,
 ) -> Launch:  # fmt: skip
     """Tiles, buffers and common arguments of a rollout of `steps` actions."""
-    (count, nodes, _), per, tried = xy.shape, starts.shape[1], tables.query_shift.shape[1]
-    rows, warps = shape or tile(count, tried * per, tables.key.shape[1])
+    (count, size, _), per, tried, nodes = xy.shape, starts.shape[1], tables.query_shift.shape[1], tables.nodes
+    rows, warps = shape or tile(count, tried * per, nodes.key.shape[1])
     actions = torch.zeros(count, steps, tried * per, dtype=torch.int16, device=xy.device)
     cost = torch.empty(count, tried * per, device=xy.device)
     inputs = (
-        tables.key, tables.value, tables.pointer, tables.query_last, query.to(tables.key.dtype).contiguous(),
-        tables.glimpse_shift, tables.bias, safe, xy.contiguous(), starts.to(torch.int32).contiguous(), key, counters,
+        nodes.key, nodes.value, nodes.pointer, nodes.query_last, query.to(nodes.key.dtype).contiguous(),
+        tables.glimpse_shift, nodes.bias, safe, xy.contiguous(), starts.to(torch.int32).contiguous(), key, counters,
         actions, cost,
     )  # fmt: skip
-    half = tables.key.dtype == torch.bfloat16
+    half = nodes.key.dtype == torch.bfloat16
     options = {
-        "NP": tables.key.shape[1], "M": rows, "H": HEADS, "D": HEAD_WIDTH, "GREEDY": temperature == 0.0,
+        "NP": nodes.key.shape[1], "M": rows, "H": HEADS, "D": HEAD_WIDTH, "GREEDY": temperature == 0.0,
         "WARM": temperature >= WARM, "DT": tl.bfloat16 if half else tl.float32, "PREC": "ieee", "num_warps": warps,
         "num_stages": 1, "sharpness": LOG2E.value / (temperature or 1.0), "MARK": mark > 0.0 and temperature > 0.0,
         "certain": mark,
     }  # fmt: skip
-    return Launch((count, triton.cdiv(tried * per, rows)), inputs, actions, cost, (tried, per, nodes), options)
+    return Launch((count, triton.cdiv(tried * per, rows)), inputs, actions, cost, (tried, per, size), options)
+
+
+@torch.no_grad()
+def begun(shift: Tensor, first: Tensor, dtype: torch.dtype) -> Tensor:
+    """The part of the query that a rollout keeps, [B, K * S, E]: added in float32 and written once, in `dtype`."""
+    (count, tried, width), per = shift.shape, first.shape[1]
+    query = torch.empty(count, tried, per, width, dtype=dtype, device=shift.device)
+    torch.add(shift[:, :, None], first[:, None], out=query)
+    return query.flatten(1, 2)
 
 
 def tsp_rollout(
@@ -372,10 +438,10 @@ def tsp_rollout(
     The counters live on the device so that a CUDA graph can be replayed with other noise. With `mark`, actions that had
     at least that probability when they were drawn come as their complements.
     """
-    chosen = starts.long()[..., None].expand(-1, -1, tables.query_context.shape[2])
-    first = tables.query_context.gather(1, chosen)
-    query = (tables.query_shift[:, :, None] + first[:, None]).flatten(1, 2)
-    safe = bounded(tables, tables.query_shift, first)
+    chosen = starts.long()[..., None].expand(-1, -1, tables.query_shift.shape[2])
+    first = tables.nodes.query_context.gather(1, chosen)
+    query = begun(tables.query_shift, first, tables.nodes.key.dtype)
+    safe = bounded(tables.nodes, tables.query_shift, first)
     go = launch(tables, query, safe, xy, starts, key, counters, xy.shape[1], temperature, mark, shape)
     return go.start(tsp_rollout_kernel, *go.sizes)
 
@@ -385,8 +451,8 @@ def cvrp_rollout(
     temperature: float = 1.0, mark: float = 0.0, shape: tuple[int, int] | None = None,
 ) -> tuple[Tensor, Tensor]:  # fmt: skip
     """The same for CVRP: actions [B, K, S, 2n], padded with the depot. Demands and capacities are whole."""
-    steps, query = 2 * (xy.shape[1] - 1), tables.query_shift
-    safe = bounded(tables, query, (tables.query_context * capacity[:, None])[:, None])
+    steps, query, load = 2 * (xy.shape[1] - 1), tables.query_shift, tables.nodes.query_context
+    safe = bounded(tables.nodes, empty_and_full(query, load, capacity))
     go = launch(tables, query, safe, xy, starts, key, counters, steps, temperature, mark, shape)
     whole = (demand.to(torch.int32).contiguous(), capacity.to(torch.int32).contiguous())
-    return go.start(cvrp_rollout_kernel, tables.query_context.contiguous(), *whole, *go.sizes, steps)
+    return go.start(cvrp_rollout_kernel, load.contiguous(), *whole, *go.sizes, steps)

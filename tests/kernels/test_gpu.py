@@ -1,5 +1,6 @@
 """The rollout kernel, in Triton's interpreter and in float32, against the plain engine."""
 
+import gc
 from dataclasses import replace
 
 import pytest
@@ -162,12 +163,12 @@ def test_tables_are_padded_and_scaled(wide) -> None:
     """Nodes are padded with zeros to a power of two of at least 16, queries carry log2(e)/4."""
     batch, latents, _ = problem_of(37, 1, 2, 1, wide)
     memory = wide.encode(batch)
-    tables = gpu.tables(memory, wide.condition(memory, latents), torch.float32)
-    assert tables.key.shape == (1, 64, 128)
-    assert torch.equal(tables.key[:, :37], memory.key)
-    assert not tables.key[:, 37:].any()
-    assert torch.allclose(tables.query_last[:, :37], memory.query_last * 1.4426950408889634 / 4)
-    assert gpu.tables(memory, wide.condition(memory, latents)).key.dtype == torch.bfloat16
+    nodes = gpu.tables(memory, wide.condition(memory, latents), torch.float32).nodes
+    assert nodes.key.shape == (1, 64, 128)
+    assert torch.equal(nodes.key[:, :37], memory.key)
+    assert not nodes.key[:, 37:].any()
+    assert torch.allclose(nodes.query_last[:, :37], memory.query_last * 1.4426950408889634 / 4)
+    assert gpu.tables(memory, wide.condition(memory, latents)).nodes.key.dtype == torch.bfloat16
 
 
 @pytest.mark.parametrize(
@@ -251,15 +252,16 @@ def test_bounded_scores_stay_below_the_bound(wide) -> None:
     batch, latents, first = problem_of(13, 3, 3, 5, wide)
     memory = wide.encode(batch)
     tables = gpu.tables(memory, wide.condition(memory, latents), torch.float32)
-    begun = tables.query_context.gather(1, first[..., None].expand(-1, -1, 128))
-    query = tables.query_shift[:, :, None, None] + begun[:, None, :, None] + tables.query_last[:, None, None, :13]
-    heads = (query.unflatten(-1, (8, 16)), tables.key[:, :13].unflatten(-1, (8, 16)))
+    nodes = tables.nodes
+    begun = nodes.query_context.gather(1, first[..., None].expand(-1, -1, 128))
+    query = tables.query_shift[:, :, None, None] + begun[:, None, :, None] + nodes.query_last[:, None, None, :13]
+    heads = (query.unflatten(-1, (8, 16)), nodes.key[:, :13].unflatten(-1, (8, 16)))
     largest = torch.einsum("bkslhd,bnhd->bkslhn", *heads).abs().amax()
     for factor, expected in ((1e-3, 1), (1.001 * gpu.SAFE / largest, 0)):
-        stretched = replace(tables, key=tables.key * factor)
+        stretched = gpu.nodes_of(replace(memory, key=memory.key * factor), torch.float32)
         flags = gpu.bounded(stretched, tables.query_shift, begun)
         assert flags.amin() == expected
-    assert gpu.bounded(tables, tables.query_shift, begun).all()  # not so careful that it never holds
+    assert gpu.bounded(nodes, tables.query_shift, begun).all()  # not so careful that it never holds
 
 
 @pytest.mark.parametrize("name", ["tsp100", "cvrp100"])
@@ -270,5 +272,35 @@ def test_the_shipped_policies_are_bounded(name: str) -> None:
     batch = problem.sample(4, 100, rng)
     memory = policy.encode(batch)
     tables = gpu.tables(memory, policy.condition(memory, policy.space.sample((4, 16), rng)))
-    load = (tables.query_context * batch.capacity[:, None])[:, None] if name == "cvrp100" else tables.query_context
-    assert gpu.bounded(tables, tables.query_shift, load).all()
+    parts = (tables.query_shift, tables.nodes.query_context)
+    parts = (gpu.empty_and_full(*parts, batch.capacity),) if name == "cvrp100" else parts
+    assert gpu.bounded(tables.nodes, *parts).all()
+
+
+def test_no_load_scores_more_than_none_or_a_full_one() -> None:
+    """Scores are linear in what a vehicle has left, so their extremes are at both ends."""
+    rng = torch.Generator().manual_seed(3)
+    query, load, key = (torch.randn(*shape, 128, generator=rng) for shape in ((2, 5), (2,), (2, 16)))
+    capacity = torch.tensor([7, 40])
+    most = gpu.reach(gpu.empty_and_full(query, load, capacity), key)
+    for share in (0.1, 0.35, 0.8):
+        part = gpu.reach(query + share * (load * capacity[:, None])[:, None], key)
+        assert (part <= most).all()
+
+
+def test_tables_are_made_once_for_a_memory(wide) -> None:
+    """Asked again for the same object they are the same; for another, or in another type, they are its own."""
+    batch, latents, _ = problem_of(9, 2, 2, 3, wide)
+    memory, other = wide.encode(batch), wide.encode(replace(batch, xy=batch.xy.flip(-1)))
+    shift = wide.condition(memory, latents)
+    once = gpu.tables(memory, shift, torch.float32)
+    assert gpu.tables(memory, shift, torch.float32).nodes is once.nodes
+    half = gpu.tables(memory, shift).nodes
+    assert half.key.dtype == torch.bfloat16
+    moved = gpu.tables(other, shift, torch.float32).nodes
+    assert torch.equal(moved.key[:, :9], other.key)
+    assert torch.equal(gpu.tables(memory, shift, torch.float32).nodes.key, once.nodes.key)
+    del memory, half
+    gc.collect()
+    assert gpu.KEPT.memory is None  # nothing is held longer than its memory
+    assert gpu.KEPT.made is None
