@@ -9,27 +9,24 @@ from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, cast
+from typing import Any
 
 import torch
 from jaxtyping import Float, Int
 from torch import Tensor, nn
 
 from rhumbline import kernels
-from rhumbline.checkpoint import About, find, load, save, versions
+from rhumbline.checkpoint import About, save, versions
 from rhumbline.decoding import Rollouts, log_prob, rollout
 from rhumbline.errors import InputError, RhumbError
-from rhumbline.policies import POLICIES
 from rhumbline.policies.attention import limit_spreads
-from rhumbline.policies.cvrp import CVRPPolicy
-from rhumbline.policies.population import populated
-from rhumbline.policies.tsp import TSPPolicy
 from rhumbline.problems import PROBLEMS
 from rhumbline.problems.varied import VARY
 from rhumbline.training import parallel, state
-from rhumbline.training.config import TrainConfig, build
+from rhumbline.training.config import TrainConfig
 from rhumbline.training.graph import Recorded
 from rhumbline.training.optimiser import make_optimiser
+from rhumbline.training.start import initial_policy
 from rhumbline.training.targets import Targets, all_starts, best_latents, cheapest, rivals, shortened, winners
 
 LIMIT_EVERY = 100  # updates between looks at the spread of attention scores
@@ -305,36 +302,6 @@ def learning_rate(config: TrainConfig, update: int, done: float) -> float:
     rate = o.lr * min(1.0, (update + 1) / max(1, o.warmup))
     fall = max(0.0, (done - (1.0 - o.decay)) / o.decay) if o.decay else 0.0
     return rate * (1.0 - (1.0 - o.floor) * min(1.0, fall))
-
-
-def initial_policy(config: TrainConfig, device: torch.device) -> Any:
-    """A new policy, or the one of `init`, widened if the recipe wants a latent space that it lacks.
-
-    Vehicle routing may also start from a salesman's policy.
-    """
-    kind, architecture = POLICIES[config.problem]
-    wanted = build(architecture, config.policy, "policy")
-    members = getattr(wanted, "members", 0)
-    if members and members != config.objective.latents:
-        raise InputError(f"a population of {members} learns with objective.latents = {members}, all members at once")
-    if members and config.graph:
-        raise InputError("graph = true is not for populations: a step has to look which members have won")
-    if not config.init:
-        with torch.random.fork_rng(devices=[]):
-            torch.random.default_generator.manual_seed(config.seed)  # initialisers know no other source
-            return kind(wanted).to(device)
-    policy = cast(Any, load(find(config.init, config.problem), device))
-    if config.problem == "cvrp" and isinstance(policy, TSPPolicy):
-        policy = CVRPPolicy.after(policy)
-    if policy.problem != config.problem:
-        raise InputError(f"{config.init} was trained for '{policy.problem}'; the recipe is for '{config.problem}'")
-    if policy.architecture.latent == 0 and wanted.latent:
-        policy = policy.widened(wanted.latent, wanted.amplify)
-    if members and not policy.architecture.members:
-        policy = populated(policy, members)
-    if policy.architecture != wanted:
-        raise InputError(f"{config.init} has {policy.architecture}; the recipe asks for {wanted}")
-    return policy.requires_grad_(True)
 
 
 def train(

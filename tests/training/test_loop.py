@@ -16,7 +16,8 @@ from rhumbline.policies.attention import attention_ranges
 from rhumbline.problems.tsp import TSP
 from rhumbline.training import run
 from rhumbline.training.config import Objective, Optimiser, TrainConfig, Validation
-from rhumbline.training.run import Diverged, Trainer, initial_policy, learning_rate, random_subset, train
+from rhumbline.training.run import Diverged, Trainer, learning_rate, random_subset, train
+from rhumbline.training.start import initial_policy
 
 CPU = torch.device("cpu")
 
@@ -291,6 +292,19 @@ def test_a_single_policy_is_widened(make_config, make_policy, tmp_path: Path) ->
     batch = TSP().sample(2, 6, torch.Generator().manual_seed(0))
     assert torch.equal(policy.encode(batch).key, single.encode(batch).key)
     assert not policy.decoder.query_latent.any()
+
+
+def test_latents_are_drawn_apart(make_config, make_policy, tmp_path: Path) -> None:
+    """Amplified three times as much, a latent does what three times that latent did; unasked, nothing is amplified."""
+    path, batch = tmp_path / "policy.safetensors", TSP().sample(2, 6, torch.Generator().manual_seed(0))
+    before = make_policy(4, amplify=5.0)
+    before.decoder.query_latent.data.normal_(generator=torch.Generator().manual_seed(1))
+    checkpoint.save(path, before, checkpoint.About("tsp", 7))
+    after = initial_policy(make_config(init=str(path), policy=POLICY | {"amplify": 15.0}), CPU)
+    latents, memory = torch.full((2, 1, 4), 0.3), before.encode(batch)
+    assert torch.allclose(after.condition(memory, latents).query, before.condition(memory, 3.0 * latents).query)
+    with pytest.raises(InputError, match=r"has .*amplify=5\.0.*recipe asks for .*amplify=100\.0"):
+        initial_policy(make_config(init=str(path)), CPU)
 
 
 def test_a_single_policy_becomes_a_population(make_config, make_policy, tmp_path: Path) -> None:
