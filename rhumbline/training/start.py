@@ -48,7 +48,7 @@ def initial_policy(config: TrainConfig, device: torch.device) -> Any:
 
 
 def amplified(policy: Any, amplify: float) -> Any:
-    """The same weights with latents amplified otherwise: unchanged at the centre of the space, nearer or farther around it.
+    """The same weights, latents amplified otherwise: unchanged at the centre of the space, nearer or farther around it.
 
     Where latents hardly differ, the winner among them is drawn by lot and none ever specialises; this draws them apart.
     """
