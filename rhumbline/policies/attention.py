@@ -23,6 +23,7 @@ P = TypeVar("P", bound="RoutingPolicy")
 Attend = Callable[[Tensor, int], Tensor]  # queries, keys and values [B, N, 3 D] and the number of heads to [B, N, D]
 
 CLIP = 10.0  # logits are CLIP * tanh(.)
+USUAL_NODES = 100  # that policies are trained with
 
 
 def check_sizes(sizes: Any) -> None:
@@ -42,6 +43,7 @@ class Architecture:
     latent: int = 16
     amplify: float = 100.0
     members: int = 0  # decoders that share the encoder (a population); 0 is one decoder with a latent space
+    growth: float = 1 / 3  # attention scores grow as (nodes / 100) to this power; 0 as published
 
     def __post_init__(self) -> None:
         if self.members < 0 or (self.members and self.latent):
@@ -120,10 +122,17 @@ class EncoderLayer(nn.Module):
         self.norm_attention, self.norm_hidden = nn.LayerNorm(width), nn.LayerNorm(width)
         self.up, self.down = nn.Linear(width, hidden), nn.Linear(hidden, width)
 
-    def forward(self, x: Float[Tensor, "B N D"]) -> Float[Tensor, "B N D"]:
-        """Attention among all nodes, then a hidden layer, each with a residual."""
-        x = self.norm_attention(x + self.out(self.attend(self.qkv(x), self.heads)))
+    def forward(self, x: Float[Tensor, "B N D"], sharpness: float = 1.0) -> Float[Tensor, "B N D"]:
+        """Attention among all nodes, its scores times `sharpness`, then a hidden layer, each with a residual."""
+        x = self.norm_attention(x + self.out(self.attend(self.projected(x, sharpness), self.heads)))
         return self.norm_hidden(x + self.down(F.relu(self.up(x))))
+
+    def projected(self, x: Float[Tensor, "B N D"], sharpness: float) -> Float[Tensor, "B N E"]:
+        """Queries, times `sharpness`, keys and values. The weights are multiplied: they are fewer than the nodes."""
+        if sharpness == 1.0:
+            return self.qkv(x)
+        queries, others = self.qkv.weight.split([self.out.in_features, 2 * self.out.in_features])
+        return F.linear(x, torch.cat([queries * sharpness, others]))
 
 
 class Encoder(nn.Module):
@@ -140,11 +149,11 @@ class Encoder(nn.Module):
             assert isinstance(layer, EncoderLayer)
             layer.attend = attend
 
-    def forward(self, features: Float[Tensor, "B N F"]) -> Float[Tensor, "B N D"]:
+    def forward(self, features: Float[Tensor, "B N F"], sharpness: float = 1.0) -> Float[Tensor, "B N D"]:
         """Embeddings of all nodes."""
         x = self.embed(features)
         for layer in self.layers:
-            x = layer(x)
+            x = layer(x, sharpness)
         return x
 
 
@@ -213,7 +222,9 @@ class PointerDecoder(nn.Module):
         self.amplify: Tensor
         self.register_buffer("amplify", torch.tensor(float(amplify)))
 
-    def tables(self, embedding: Float[Tensor, "B N D"], capacity: Int[Tensor, "B"] | None = None) -> Memory:
+    def tables(
+        self, embedding: Float[Tensor, "B N D"], capacity: Int[Tensor, "B"] | None = None, sharpness: float = 1.0
+    ) -> Memory:
         """Fold the projections into per-instance tables. The load enters as a fraction of the capacity."""
         mean = embedding.mean(1, keepdim=True, dtype=torch.promote_types(embedding.dtype, torch.float32))
         return Memory(
@@ -221,7 +232,7 @@ class PointerDecoder(nn.Module):
             query_fixed=mean @ self.query_mean + self.query_bias,
             query_last=embedding @ self.query_last,
             query_first=None if self.query_first is None else embedding @ self.query_first,
-            key=embedding @ self.key,
+            key=embedding @ (self.key * sharpness),
             value=embedding @ self.value,
             query_load=None if self.query_load is None else self.query_load / shares(capacity),
         )
@@ -279,6 +290,20 @@ class RoutingPolicy(nn.Module):
     def space(self) -> Box | Members:
         """The latents this policy understands; of size 0 for a single policy."""
         return Members(self.architecture.members) if self.architecture.members else Box(self.architecture.latent)
+
+    def sharpness(self, nodes: int) -> float:
+        """What attention scores are multiplied by. Of more nodes each has nearer neighbours and more of the others.
+
+        Without it, a policy of 100 nodes spreads its attention thin on 300 (docs/training.md).
+        """
+        return (nodes / USUAL_NODES) ** self.architecture.growth
+
+    def folded(self, features: Float[Tensor, "B N F"], nodes: int, capacity: Int[Tensor, "B"] | None = None) -> Any:
+        """Tables for all later decoding, from what the encoder sees of each node; `nodes` without a depot."""
+        sharp = self.sharpness(nodes)
+        # Compiled, the encoder must not see a number that it could take for a variable.
+        embedding = self.encoder(features) if sharp == 1.0 else self.encoder(features, sharp)
+        return self.decoder.tables(embedding, capacity, sharp)
 
     def footprint(self, width: int, steps: int) -> int:
         """About how many numbers one rollout keeps at once: its actions, or the scores of the nodes."""

@@ -52,7 +52,7 @@ class CVRPPolicy(RoutingPolicy):
 
     def encode(self, batch: CVRPBatch) -> Memory | Crowd:
         """Tables for all later decoding. Demands are fractions of the capacity, so other capacities look familiar."""
-        return self.decoder.tables(self.encoder(self.features(batch)), batch.capacity)
+        return self.folded(self.features(batch), batch.xy.shape[1] - 1, batch.capacity)
 
     def features(self, batch: CVRPBatch) -> Float[Tensor, "B N 3"]:
         """What the encoder sees of each node."""

@@ -44,9 +44,11 @@ class Decoders(nn.ModuleList):
         """The decoders one by one."""
         return [cast(PointerDecoder, decoder) for decoder in self]
 
-    def tables(self, embedding: Float[Tensor, "B N D"], capacity: Int[Tensor, "B"] | None = None) -> Crowd:
+    def tables(
+        self, embedding: Float[Tensor, "B N D"], capacity: Int[Tensor, "B"] | None = None, sharpness: float = 1.0
+    ) -> Crowd:
         """Tables of every member for the embeddings they share."""
-        return Crowd(tuple(own_tables(decoder, embedding, capacity) for decoder in self.each))
+        return Crowd(tuple(own_tables(decoder, embedding, capacity, sharpness) for decoder in self.each))
 
     def condition(self, memory: Memory, latents: Float[Tensor, "B K 1"]) -> Shift:
         """The constants of the members whose tables these are; `Crowd.pick` has gone by the latents already."""
@@ -66,9 +68,11 @@ class Decoders(nn.ModuleList):
         raise InputError("a population cannot be adapted to an instance; take a policy with one decoder")
 
 
-def own_tables(decoder: PointerDecoder, embedding: Float[Tensor, "B N D"], capacity: Int[Tensor, "B"] | None) -> Memory:
+def own_tables(
+    decoder: PointerDecoder, embedding: Float[Tensor, "B N D"], capacity: Int[Tensor, "B"] | None, sharpness: float
+) -> Memory:
     """A member's tables with its constants; these in float32, as they are for a policy with latents."""
-    memory, kind = decoder.tables(embedding, capacity), embedding.device.type
+    memory, kind = decoder.tables(embedding, capacity, sharpness), embedding.device.type
     with torch.autocast(kind, enabled=False):
         none = torch.zeros(len(embedding), 1, 0, device=embedding.device)
         shift = decoder.condition(memory, none)

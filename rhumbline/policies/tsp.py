@@ -22,7 +22,7 @@ class TSPPolicy(RoutingPolicy):
 
     def encode(self, batch: TSPBatch) -> Memory | Crowd:
         """Tables for all later decoding."""
-        return self.decoder.tables(self.encoder(self.features(batch)))
+        return self.folded(self.features(batch), batch.xy.shape[1])
 
     def features(self, batch: TSPBatch) -> Float[Tensor, "B N 2"]:
         """What the encoder sees of each city."""

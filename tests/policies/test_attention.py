@@ -6,7 +6,9 @@ import pytest
 import torch
 
 from rhumbline.policies.attention import CLIP, Architecture, attention_ranges, limit_spreads
+from rhumbline.policies.cvrp import CVRPPolicy
 from rhumbline.policies.tsp import TSPPolicy
+from rhumbline.problems.cvrp import CVRP
 from rhumbline.problems.tsp import TSP, TSPBatch, TSPState
 
 
@@ -47,7 +49,7 @@ def unfolded(policy: TSPPolicy, batch: TSPBatch, latents: torch.Tensor, state: T
 @pytest.mark.parametrize("latent", [0, 4])
 def test_tables_equal_the_network_as_written(make_policy, make_batch, latent: int) -> None:
     """Folding changes no logit: query, key and value conditioned by concatenation give the same to 1e-5."""
-    policy, batch = make_policy(latent), make_batch(3, 9)
+    policy, batch = make_policy(latent, growth=0.0), make_batch(3, 9)
     rng = torch.Generator().manual_seed(0)
     latents, state = policy.space.sample((3, 8), rng), states(batch, 8)
     key_latent = torch.randn(latent, 32, generator=rng) * 0.01
@@ -57,6 +59,29 @@ def test_tables_equal_the_network_as_written(make_policy, make_batch, latent: in
     assert folded.std() > 0.3  # neither flat ...
     assert folded.abs().max() < 0.99 * CLIP  # ... nor saturated
     assert (folded - written).abs().max() < 1e-5
+
+
+@pytest.mark.parametrize("nodes", [27, 100])
+def test_attention_grows_with_the_cube_root_of_the_nodes(make_policy, make_batch, nodes: int) -> None:
+    """One layer and the keys of the decoder, with every score multiplied where the paper computes it."""
+    policy, batch, factor = make_policy(layers=1), make_batch(2, nodes), {27: 3.0 / 100.0 ** (1 / 3), 100: 1.0}[nodes]
+    layer, x = policy.encoder.layers[0], policy.encoder.embed(batch.xy)
+    query, key, value = (w.unflatten(-1, (layer.heads, -1)) for w in layer.qkv(x).chunk(3, dim=-1))
+    scores = factor * torch.einsum("bihc,bjhc->bhij", query, key) / math.sqrt(query.shape[-1])
+    mixed = torch.einsum("bhij,bjhc->bihc", scores.softmax(-1), value).flatten(2)
+    x = layer.norm_attention(x + layer.out(mixed))
+    x = layer.norm_hidden(x + layer.down(layer.up(x).relu()))
+    memory = policy.encode(batch)
+    assert torch.allclose(memory.embedding, x, atol=1e-5)
+    assert torch.allclose(memory.key, factor * (x @ policy.decoder.key), atol=1e-5)
+    assert torch.allclose(memory.value, x @ policy.decoder.value, atol=1e-5)
+
+
+def test_a_vehicle_counts_customers_only() -> None:
+    """A policy of 100 customers, which are 101 nodes, is left as it is."""
+    assert CVRPPolicy(Architecture(32, 2, 1, 32)).sharpness(100) == 1.0
+    policy, batch = CVRPPolicy(Architecture(32, 2, 1, 32)), CVRP().sample(1, 100, torch.Generator().manual_seed(0))
+    assert torch.equal(policy.encode(batch).embedding, policy.encoder(policy.features(batch)))
 
 
 def test_key_conditioning_cancels(make_policy, make_batch) -> None:
