@@ -125,6 +125,8 @@ def checkpoint_lines(facts: Facts) -> Iterator[str]:
     yield f"{facts['name']}: {facts['problem']}, trained at {size}, {facts['updates']:,} updates"
     yield f"{facts['weights']:,} weights, {latent}"
     if facts["validation"]:
-        yield "validation " + ", ".join(f"{name} {value:.4f}" for name, value in facts["validation"].items())
+        of_samples = "best latent" if facts["latent"] else "best sample"  # recipes validate both alike
+        named = {"latent": of_samples}
+        yield "validation " + ", ".join(f"{named.get(n, n)} {value:.4f}" for n, value in facts["validation"].items())
     if facts["versions"]:
         yield "made with " + ", ".join(f"{name} {number}" for name, number in facts["versions"].items())

@@ -119,6 +119,14 @@ def test_info_describes_a_checkpoint(rhumb: Run, policy: Path) -> None:
     assert lines[2] == "validation greedy 4.5000"
 
 
+def test_info_calls_samples_of_a_single_policy_samples(rhumb: Run) -> None:
+    """It has no latents whose best could be meant."""
+    assert "best latent 7." in rhumb("info", "tsp100").stdout
+    single = rhumb("info", "tsp100-single").stdout
+    assert "best sample 7." in single
+    assert "best latent" not in single
+
+
 def test_info_on_nothing_is_exit_3(rhumb: Run) -> None:
     """An unknown checkpoint is an error that names it."""
     done = rhumb("info", "nobody")
