@@ -1,6 +1,7 @@
 """Active search: it moves what it should, nothing else, and in the right direction."""
 
 from dataclasses import fields, replace
+from functools import partial
 
 import numpy as np
 import pytest
@@ -136,6 +137,23 @@ def test_small_memory_learns_the_same(policy, make_instances, monkeypatch) -> No
     assert found[0].abs().max() > 1e-4
     assert torch.allclose(found[0], found[1], atol=1e-6)
     assert torch.allclose(found[0], found[2], atol=1e-6)
+
+
+@pytest.mark.parametrize(("used", "tried"), [(1, 1), (1, 3), (2, 3), (3, 2)])
+def test_an_update_follows_its_formula(policy, make_instances, used: int, tried: int) -> None:
+    """The gradient is that of weighted samples and of the incumbent under each latent in use, scored apart."""
+    task = make_task(TSP(), policy, make_instances(2, 7))
+    task.ledger.limit, strategy = 100, EASEmb(passes=tried, imitation=0.3)
+    latents = torch.rand(2, used, 4, generator=torch.Generator().manual_seed(0))
+    state, own = strategy.from_latents(task, latents), task.memory.embedding.clone().requires_grad_(True)
+    sampled, rolled = strategy.improved(task, state)
+    assert torch.equal(sampled, torch.cat([latents] * 3, 1)[:, :tried])
+    score = partial(log_prob, TSP(), policy, task.batch, memory=strategy.tables(task, task.memory, (own,)))
+    samples = advantages(task, rolled).flatten(1) * score(sampled, rolled.actions.flatten(1, 2))
+    incumbent = 0.3 / used * score(latents, task.incumbents[:, None].expand(-1, used, -1))
+    (expected,) = torch.autograd.grad(samples.sum() - incumbent.sum(), own)
+    assert expected.abs().max() > 1e-4
+    assert torch.allclose(state.parameters[0].grad, expected, atol=1e-6)
 
 
 def test_copies_share_the_passes(policy, make_instances) -> None:
