@@ -15,7 +15,7 @@ from rhumbline.problems.cvrp import CVRP, CVRPInstance
 from rhumbline.problems.tsp import TSP
 from rhumbline.search import eas
 from rhumbline.search.cmaes import CMAES
-from rhumbline.search.eas import EASEmb, EASLay, advantages
+from rhumbline.search.eas import Adam, EASEmb, EASLay, advantages
 from rhumbline.search.hybrid import CMAESEAS, Phases, best_latents
 from rhumbline.search.run import Budget, search
 from rhumbline.search.simple import Sampling
@@ -137,6 +137,20 @@ def test_small_memory_learns_the_same(policy, make_instances, monkeypatch) -> No
     assert found[0].abs().max() > 1e-4
     assert torch.allclose(found[0], found[1], atol=1e-6)
     assert torch.allclose(found[0], found[2], atol=1e-6)
+
+
+def test_adam_is_adam() -> None:
+    """Five steps move two parameters to where torch's own optimiser moves them."""
+    rng = torch.Generator().manual_seed(0)
+    own = tuple(torch.randn(3, 4, generator=rng, requires_grad=True) for _ in range(2))
+    theirs = tuple(p.detach().clone().requires_grad_(True) for p in own)
+    ours, peer = Adam(own, 0.01), torch.optim.Adam(theirs, lr=0.01)
+    for _ in range(5):
+        for one, other in zip(own, theirs, strict=True):
+            one.grad = other.grad = torch.randn(3, 4, generator=rng)
+        ours.step()
+        peer.step()
+    assert all(torch.allclose(*pair, rtol=1e-6, atol=1e-7) for pair in zip(own, theirs, strict=True))
 
 
 @pytest.mark.parametrize(("used", "tried"), [(1, 1), (1, 3), (2, 3), (3, 2)])
