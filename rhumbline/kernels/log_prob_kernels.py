@@ -170,8 +170,9 @@ def forward_kernel(INDEX, PLACE, K, V, P, PC, QL, QB, QX, ACT, POS, ROOM, DEMAND
 def pointer_backward_kernel(INDEX, PLACE, P, PC, ACT, POS, ROOM, DEMAND, G, O, LZ, DO, DP, DPC,
                             R, A, T, t0, pc_groups, pc_share, clip, splits,
                             N: tl.constexpr, NP: tl.constexpr, M: tl.constexpr, H: tl.constexpr, D: tl.constexpr,
-                            E: tl.constexpr, PROBLEM: tl.constexpr, HAS_PC: tl.constexpr, ONE: tl.constexpr):
-    """dO of a chunk of tiles (stored), its share of dP (kept in registers) and of dPC; u is recomputed from o.
+                            E: tl.constexpr, PROBLEM: tl.constexpr, HAS_PC: tl.constexpr, ONE: tl.constexpr,
+                            DEEP: tl.constexpr):
+    """dO of a chunk of tiles (stored, if DEEP), its share of dP (kept in registers) and of dPC; u is recomputed from o.
 
     With ONE group of constants, so has dPC a share for each chunk. A loop over groups keeps the compiler from fetching
     the next tile's rows ahead.
@@ -207,8 +208,9 @@ def pointer_backward_kernel(INDEX, PLACE, P, PC, ACT, POS, ROOM, DEMAND, G, O, L
         du = (tl.where(col[:, None] == nxt[None, :], 1.0, 0.0) - w) * (4.0 * g)[None, :] * (x - x * x)
         dub = du.to(DT)
         dp = tl.dot(dub, o, dp, input_precision="ieee")
-        do = tl.dot(tl.trans(dub), p, input_precision="ieee")
-        tl.store(DO + row[:, None] * E + e[None, :], do.to(DT), mask=valid[:, None])
+        if DEEP:
+            do = tl.dot(tl.trans(dub), p, input_precision="ieee")
+            tl.store(DO + row[:, None] * E + e[None, :], do.to(DT), mask=valid[:, None])
         if HAS_PC and ONE:
             dpc += tl.sum(du, 1)
         elif HAS_PC:

@@ -2,6 +2,7 @@
 
 from dataclasses import fields, replace
 from functools import partial
+from itertools import islice
 
 import numpy as np
 import pytest
@@ -17,7 +18,7 @@ from rhumbline.search import eas
 from rhumbline.search.cmaes import CMAES
 from rhumbline.search.eas import Adam, EASEmb, EASLay, advantages
 from rhumbline.search.hybrid import CMAESEAS, Phases, best_latents
-from rhumbline.search.run import Budget, search
+from rhumbline.search.run import Budget, search, stream
 from rhumbline.search.simple import Sampling
 from rhumbline.search.strategy import engine_for
 from rhumbline.search.task import make_task
@@ -168,6 +169,15 @@ def test_an_update_follows_its_formula(policy, make_instances, used: int, tried:
     (expected,) = torch.autograd.grad(samples.sum() - incumbent.sum(), own)
     assert expected.abs().max() > 1e-4
     assert torch.allclose(state.parameters[0].grad, expected, atol=1e-6)
+
+
+@pytest.mark.parametrize("copies", [1, 8])
+def test_a_step_waits_for_nothing(policy, make_instances, no_reading, copies: int) -> None:
+    """Nothing is read back from the device in a step, so that the host can prepare the next one meanwhile."""
+    task = make_task(TSP(), policy, make_instances(2, 6), augment=copies)
+    steps = stream(EASEmb(), task, Budget(100))
+    with no_reading:
+        assert [p.attempts for p in islice(steps, 3)] == [8, 16, 24]
 
 
 def test_copies_share_the_passes(policy, make_instances) -> None:
