@@ -3,30 +3,41 @@
     python benchmarks/strategies.py --set tsp100 --first 1000 --attempts 160,1600 --strategies sampling,cmaes,eas-emb
     python benchmarks/strategies.py --set tsp100 --first 1000 --seconds 60 --strategies sampling,cmaes,eas-emb
     python benchmarks/strategies.py --set tsp100 --validation --first 16 --attempts 160 --strategies cmaes,cmaes+top=4
+    python benchmarks/strategies.py --set tsp100 --first 25 --augment 8 --strategies eas-emb --profile
 
 Settings follow a strategy's name after `+`. Gaps are per instance against benchmarks/reference where it has the set,
 else against the best cost of the instance in the whole run. `vs first` is the mean difference of cost to the first
-strategy of the same budget, instance by instance. ± are 95 % intervals. `--validation` draws other instances of the
-same distribution: choose settings there, never on the test set. `population` needs --policy with a population.
+strategy of the same budget, instance by instance. ± are 95 % intervals. Each strategy first makes a few attempts that
+do not count, so that compiling kernels is not timed; encoding is. `--validation` draws other instances of the same
+distribution: choose settings there, never on the test set. `population` needs --policy with a population. `--profile`
+compares nothing: it says where the time of a few steps goes, on the host and on the device.
 """
 
 import argparse
 import time
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
+from itertools import islice
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import torch
+from torch.profiler import ProfilerActivity, profile
 
-from rhumbline.api import find_device, policy_for, tasks
+from rhumbline.api import Group, find_device, grouped, policy_for, tasks
+from rhumbline.bench.run import WARM_UP
 from rhumbline.cli.solving import choose_strategy
 from rhumbline.problems.cvrp import CVRPInstance, usual_capacity
 from rhumbline.problems.standard import CVRP_SETS, TSP_SETS, cvrp_set, find, tsp_set
 from rhumbline.problems.tsp import TSPInstance
-from rhumbline.search.run import Budget, search
+from rhumbline.search.run import Budget, search, stream
 from rhumbline.search.strategy import engine_for
+from rhumbline.search.task import Task
 
 VALIDATION_SEED = 4321
+SETTLING, WATCHED, SHOWN = 2, 5, 20  # steps before a profile, steps of it, rows of its tables
 
 
 @dataclass(frozen=True)
@@ -35,7 +46,35 @@ class Row:
     budget: Budget
     cost: np.ndarray
     attempts: int
+    trajectories: int  # of all instances together
     seconds: float
+
+
+@dataclass(frozen=True)
+class Bench:
+    """Instances and what they are solved with."""
+
+    instances: list[Any]
+    policy: Any
+    device: torch.device
+    augment: int
+
+    def tasks(self, strategy: Any, instances: list[Any] | None = None) -> Iterator[tuple[Group, Task]]:
+        """All instances or some, group by group."""
+        where = {"device": self.device, "engine": engine_for(strategy, "auto"), "augment": self.augment}
+        return tasks(instances or self.instances, {self.policy.problem: self.policy}, seed=0, **where)
+
+    def warm_up(self, strategy: Any) -> None:
+        """A few attempts at a group of each size, on which tiles, and so kernels, depend; on a CPU at one instance."""
+        some = self.instances if self.device.type == "cuda" else self.instances[:1]
+        for group in {len(g.places): g for g in grouped(some, self.augment)}.values():
+            for _, task in self.tasks(strategy, list(group.instances)):
+                search(strategy, task, Budget(WARM_UP[self.device.type] * self.augment))
+
+    def wait(self) -> None:
+        """Until the device has done all it was told."""
+        if self.device.type == "cuda":
+            torch.cuda.synchronize()
 
 
 def standard(name: str, count: int) -> list[TSPInstance | CVRPInstance]:
@@ -57,17 +96,59 @@ def validation(name: str, count: int) -> list[TSPInstance | CVRPInstance]:
     return [CVRPInstance(f"{i}", "EXACT_2D", (0, *q), usual_capacity(size), xy=x) for i, (x, q) in enumerate(pairs)]
 
 
-def measured(text: str, instances: list, policy: object, budget: Budget, device: torch.device, augment: int) -> Row:
+def strategy_of(text: str) -> Any:
     name, *settings = text.split("+")
-    strategy = choose_strategy(name, settings)
-    cost, began, attempts = np.full(len(instances), np.nan), time.perf_counter(), 0
-    where = {"device": device, "engine": engine_for(strategy, "auto"), "augment": augment}
-    for group, task in tasks(instances, {policy.problem: policy}, seed=0, **where):
-        share = budget.seconds and budget.seconds * len(group.places) / len(instances)  # groups come one by one
+    return choose_strategy(name, settings)
+
+
+def measured(text: str, bench: Bench, budget: Budget) -> Row:
+    count, strategy = len(bench.instances), strategy_of(text)
+    bench.warm_up(strategy)
+    cost, began, attempts, made = np.full(count, np.nan), time.perf_counter(), 0, 0
+    for group, task in bench.tasks(strategy):
+        share = budget.seconds and budget.seconds * len(group.places) / count  # groups come one by one
         found, _ = search(strategy, task, replace(budget, seconds=share))
         cost[list(group.places)] = [s.cost for s in found]
         attempts = found[0].attempts
-    return Row(text, budget, cost, attempts, time.perf_counter() - began)
+        made += (attempts * task.starts.shape[1] - task.spare) * task.count
+    return Row(text, budget, cost, attempts, made, time.perf_counter() - began)
+
+
+def profiled(text: str, bench: Bench, budget: Budget) -> None:
+    """Print where the time of some steps goes."""
+    strategy, on_gpu = strategy_of(text), bench.device.type == "cuda"
+    bench.warm_up(strategy)
+    steps = stream(strategy, next(bench.tasks(strategy))[1], budget)
+    timed(steps, SETTLING, bench)
+    with named_waits(on_gpu):
+        done, host, whole = timed(steps, WATCHED, bench)
+    with profile(activities=[ProfilerActivity.CPU, *([ProfilerActivity.CUDA] if on_gpu else [])]) as found:
+        seen, _, _ = timed(steps, WATCHED, bench)
+    if not seen:
+        raise SystemExit(f"{text}: the budget ends after {SETTLING + done} steps or fewer; give more --attempts")
+    print(f"\n{text}: a step takes {1e3 * whole / done:.2f} ms, and the host is free after {1e3 * host / done:.2f} ms")
+    for key in ("self_cpu_time_total", *(["self_cuda_time_total"] if on_gpu else [])):
+        print(f"\n{seen} steps by {key}\n{found.key_averages().table(key, SHOWN, max_name_column_width=60)}")
+
+
+@contextmanager
+def named_waits(on_gpu: bool) -> Iterator[None]:
+    """Let torch warn, with the line, where the host waits for the GPU."""
+    if on_gpu:
+        torch.cuda.set_sync_debug_mode("warn")
+    yield
+    if on_gpu:
+        torch.cuda.set_sync_debug_mode("default")
+
+
+def timed(steps: Iterator[Any], most: int, bench: Bench) -> tuple[int, float, float]:
+    """How many steps there were, seconds until the host had told the device all, and until the device had done it."""
+    bench.wait()
+    began = time.perf_counter()
+    count = sum(1 for _ in islice(steps, most))
+    host = time.perf_counter() - began
+    bench.wait()
+    return count, host, time.perf_counter() - began
 
 
 def interval(values: np.ndarray) -> str:
@@ -76,17 +157,20 @@ def interval(values: np.ndarray) -> str:
 
 
 def table(rows: list[Row], known: np.ndarray, relative_to: str) -> None:
-    print(f"| strategy | budget | attempts | mean cost | gap to {relative_to}, % | vs first | seconds |")
-    print("| --- | ---: | ---: | ---: | ---: | ---: | ---: |")
+    print(
+        f"| strategy | budget | attempts | mean cost | gap to {relative_to}, % | vs first | seconds | trajectories/s |"
+    )
+    print("| --- | ---: | ---: | ---: | ---: | ---: | ---: | ---: |")
     for row in rows:
         first = next(r for r in rows if r.budget == row.budget)
         limit = f"{row.budget.attempts:,}" if row.budget.attempts else f"{row.budget.seconds:g} s"
         gap, behind = interval(100 * (row.cost / known - 1)), "" if row is first else interval(row.cost - first.cost)
         cost = f"{row.attempts:,} | {row.cost.mean():.5f}"
-        print(f"| {row.name} | {limit} | {cost} | {gap} | {behind} | {row.seconds:.1f} |")
+        speed = f"{row.seconds:.1f} | {row.trajectories / row.seconds:,.0f}"
+        print(f"| {row.name} | {limit} | {cost} | {gap} | {behind} | {speed} |")
 
 
-def main() -> None:
+def options() -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--set", default="tsp100")
     parser.add_argument("--first", type=int, default=100)
@@ -98,28 +182,44 @@ def main() -> None:
     parser.add_argument("--augment", type=int, default=1)
     parser.add_argument("--device", default="auto")
     parser.add_argument("--threads", type=int, default=0)
-    args = parser.parse_args()
-    if args.threads:
-        torch.set_num_threads(args.threads)
-    device = find_device(args.device)
-    instances = (validation if args.validation else standard)(args.set, args.first)
-    policy = policy_for(args.policy, instances[0].problem)
-    budgets = [Budget(int(n)) for n in args.attempts.split(",") if n]
-    budgets += [Budget(seconds=float(s)) for s in args.seconds.split(",") if s]
+    parser.add_argument("--profile", action="store_true")
+    return parser.parse_args()
+
+
+def budgets(attempts: str, seconds: str) -> list[Budget]:
+    chosen = [Budget(int(n)) for n in attempts.split(",") if n]
+    chosen += [Budget(seconds=float(s)) for s in seconds.split(",") if s]
+    return chosen or [Budget(160)]
+
+
+def compared(bench: Bench, args: argparse.Namespace) -> None:
     rows: list[Row] = []
-    for budget in budgets or [Budget(160)]:
+    for budget in budgets(args.attempts, args.seconds):
         for text in args.strategies.split(","):
-            rows.append(measured(text, instances, policy, budget, device, args.augment))
+            rows.append(measured(text, bench, budget))
             print(f"{text}: {rows[-1].cost.mean():.5f}, {rows[-1].seconds:.1f} s", flush=True)
-    file = Path(__file__).parent / "reference" / f"{args.set}.npz"
-    known = None if args.validation or not file.exists() else np.load(file)["cost"][: len(instances)]
-    what = torch.cuda.get_device_name() if device.type == "cuda" else f"CPU, {torch.get_num_threads()} threads"
-    kind = f"{args.set}{' (validation)' if args.validation else ''}, {len(instances)} instances"
+    file, count = Path(__file__).parent / "reference" / f"{args.set}.npz", len(bench.instances)
+    known = None if args.validation or not file.exists() else np.load(file)["cost"][:count]
+    what = torch.cuda.get_device_name() if bench.device.type == "cuda" else f"CPU, {torch.get_num_threads()} threads"
+    kind = f"{args.set}{' (validation)' if args.validation else ''}, {count} instances"
     print(f"\n{kind}, augment {args.augment}, {what}\n")
-    if known is None or len(known) < len(instances):
+    if known is None or len(known) < count:
         table(rows, np.min([r.cost for r in rows], axis=0), "the best of these rows")
     else:
         table(rows, known, "the reference")
+
+
+def main() -> None:
+    args = options()
+    if args.threads:
+        torch.set_num_threads(args.threads)
+    instances = (validation if args.validation else standard)(args.set, args.first)
+    bench = Bench(instances, policy_for(args.policy, instances[0].problem), find_device(args.device), args.augment)
+    if args.profile:
+        for text in args.strategies.split(","):
+            profiled(text, bench, budgets(args.attempts, args.seconds)[0])
+    else:
+        compared(bench, args)
 
 
 if __name__ == "__main__":

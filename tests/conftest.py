@@ -13,6 +13,7 @@ import numpy as np
 import pytest
 import torch
 from jaxtyping import install_import_hook
+from torch.utils._python_dispatch import TorchDispatchMode
 
 # Shapes in signatures are checked while the tests run. Not in kernels, which are not Python, and not in `record`, whose
 # `Self` beartype cannot check.
@@ -80,3 +81,22 @@ def make_instances() -> Callable[..., list[TSPInstance]]:
         return [TSPInstance(f"random-{i}", "EXACT_2D", xy=x) for i, x in enumerate(xy)]
 
     return make
+
+
+class NoReading(TorchDispatchMode):
+    """Fails on operations that read the device's memory on the host or size a tensor by it."""
+
+    FORBIDDEN = ("_local_scalar_dense", "nonzero", "masked_select", "unique", "is_nonzero", "item", "repeat_interleave")
+    INDEXING = ("index", "index_put", "index_put_")
+
+    def __torch_dispatch__(self, func, types, args=(), kwargs=None):
+        name = func.overloadpacket.__name__
+        assert name not in self.FORBIDDEN, func
+        by_mask = name in self.INDEXING and any(x is not None and x.dtype == torch.bool for x in args[1])
+        assert not by_mask, func
+        return func(*args, **(kwargs or {}))
+
+
+@pytest.fixture
+def no_reading() -> TorchDispatchMode:
+    return NoReading()

@@ -280,12 +280,13 @@ class _Scores(torch.autograd.Function):
         call = ctx.call
         *tensors, glimpse, stat, log_z, score = ctx.saved_tensors
         key, value, pointer, constant, last, query, load, *rules = _present(tensors[0], tensors)
-        grad, grad_rows = grad.float().contiguous(), torch.empty_like(glimpse)
+        deep = any(ctx.needs_input_grad[i] for i in (3, 4, 7, 8, 9))  # active search moves the pointers only
+        grad, grad_rows = grad.float().contiguous(), torch.empty_like(glimpse) if deep else None
         rows = _listed(call.worth_it(score, grad))
         grad_pointer, grad_constant = _pointer_pass(
             call, rows, pointer, constant, rules, grad, glimpse, log_z, grad_rows
         )
-        if not any(ctx.needs_input_grad[i] for i in (3, 4, 7, 8, 9)):  # active search moves the pointers only
+        if not deep:
             grad_constant = None if tensors[3] is None else grad_constant.to(constant.dtype)
             return None, None, None, None, None, grad_pointer.to(pointer.dtype), grad_constant, *[None] * 7
         # From here on the rows hold the gradients of the queries, no longer of the glimpses: one buffer less.
@@ -297,15 +298,16 @@ class _Scores(torch.autograd.Function):
 
 
 def _pointer_pass(call, rows, pointer, constant, rules, grad, glimpse, log_z, grad_rows):
-    """Gradients of the pointer table and its constants; writes those of the glimpses."""
+    """Gradients of the pointer table and its constants; writes those of the glimpses where they have rows."""
     (b, nodes, width), tile = call.tables, call.config.pointer
     chunks = call.chunks(tile, 2 * b)
     grad_pointer = grad.new_empty(b, chunks, nodes, width)
     one = call.groups in (None, 1)
     grad_constant = grad.new_zeros(b, chunks if one else call.groups, _padded(nodes))
-    tensors = (*rows, pointer, constant, *rules, grad, glimpse, log_z, grad_rows, grad_pointer, grad_constant)
+    below = glimpse if grad_rows is None else grad_rows  # a pointer that is then not followed
+    tensors = (*rows, pointer, constant, *rules, grad, glimpse, log_z, below, grad_pointer, grad_constant)
     numbers = (*call.sizes(grouped=True), call.clip, chunks)
-    flags = {"HAS_PC": call.groups is not None, "ONE": one}
+    flags = {"HAS_PC": call.groups is not None, "ONE": one, "DEEP": grad_rows is not None}
     pointer_backward_kernel[(b * chunks,)](*tensors, *numbers, **flags, **call.options(tile))
     return grad_pointer.sum(1), grad_constant.sum(1, keepdim=True) if one else grad_constant
 

@@ -11,6 +11,8 @@ Nothing of size rows x nodes reaches global memory. `docs/kernels.md` has the de
 """
 
 # ruff: noqa: E741, RUF059  (kernels name tables by letter; Triton wants both branches of a constant `if`)
+from functools import partial
+
 import triton
 import triton.language as tl
 from triton.language.extra import libdevice
@@ -20,6 +22,12 @@ LN2 = tl.constexpr(0.6931471805599453)
 TSP = tl.constexpr(0)
 CVRP = tl.constexpr(1)
 NEVER = tl.constexpr(32767)  # later than any step; steps are int16
+
+# Triton compiles a kernel anew for numbers that are 1 or multiples of 16: seconds each, in the middle of a search that
+# scores a plan or sixteen of them. The machine code is the same but for a single chunk, which saves a few instructions.
+compiled = partial(
+    triton.jit, do_not_specialize=["R", "pc_groups", "pc_share"], do_not_specialize_on_alignment=["splits"]
+)
 
 # One argument per line would add 150 lines to the kernels and hide the order that the launches rely on.
 # fmt: off
@@ -104,7 +112,7 @@ def _squash(u):
 
 
 # Every kernel first moves its pointers to its instance (one 64-bit addition each); all later offsets are 32-bit.
-@triton.jit
+@compiled
 def forward_kernel(INDEX, PLACE, K, V, P, PC, QL, QB, QX, ACT, POS, ROOM, DEMAND, SCORE, O, STAT, LZ,
                    R, A, T, t0, pc_groups, pc_share, scale2, clip,
                    N: tl.constexpr, NP: tl.constexpr, M: tl.constexpr, H: tl.constexpr, D: tl.constexpr,
@@ -158,12 +166,13 @@ def forward_kernel(INDEX, PLACE, K, V, P, PC, QL, QB, QX, ACT, POS, ROOM, DEMAND
         tl.store(LZ + row, lz, mask=valid)
 
 
-@triton.jit
+@compiled
 def pointer_backward_kernel(INDEX, PLACE, P, PC, ACT, POS, ROOM, DEMAND, G, O, LZ, DO, DP, DPC,
                             R, A, T, t0, pc_groups, pc_share, clip, splits,
                             N: tl.constexpr, NP: tl.constexpr, M: tl.constexpr, H: tl.constexpr, D: tl.constexpr,
-                            E: tl.constexpr, PROBLEM: tl.constexpr, HAS_PC: tl.constexpr, ONE: tl.constexpr):
-    """dO of a chunk of tiles (stored), its share of dP (kept in registers) and of dPC; u is recomputed from o.
+                            E: tl.constexpr, PROBLEM: tl.constexpr, HAS_PC: tl.constexpr, ONE: tl.constexpr,
+                            DEEP: tl.constexpr):
+    """dO of a chunk of tiles (stored, if DEEP), its share of dP (kept in registers) and of dPC; u is recomputed from o.
 
     With ONE group of constants, so has dPC a share for each chunk. A loop over groups keeps the compiler from fetching
     the next tile's rows ahead.
@@ -199,8 +208,9 @@ def pointer_backward_kernel(INDEX, PLACE, P, PC, ACT, POS, ROOM, DEMAND, G, O, L
         du = (tl.where(col[:, None] == nxt[None, :], 1.0, 0.0) - w) * (4.0 * g)[None, :] * (x - x * x)
         dub = du.to(DT)
         dp = tl.dot(dub, o, dp, input_precision="ieee")
-        do = tl.dot(tl.trans(dub), p, input_precision="ieee")
-        tl.store(DO + row[:, None] * E + e[None, :], do.to(DT), mask=valid[:, None])
+        if DEEP:
+            do = tl.dot(tl.trans(dub), p, input_precision="ieee")
+            tl.store(DO + row[:, None] * E + e[None, :], do.to(DT), mask=valid[:, None])
         if HAS_PC and ONE:
             dpc += tl.sum(du, 1)
         elif HAS_PC:
@@ -227,7 +237,7 @@ def _fetch(INDEX, QL, QB, QX, ACT, ROOM, O, STAT, DO, tile, count, A, T, t0, sca
     return q, tl.load(DO + here, mask=valid[:, None], other=0.0), tl.load(O + here), stat
 
 
-@triton.jit
+@compiled
 def heads_backward_kernel(INDEX, PLACE, K, V, QL, QB, QX, ACT, POS, ROOM, DEMAND, O, STAT, DO, DK, DV,
                           R, A, T, t0, scale, splits,
                           N: tl.constexpr, NP: tl.constexpr, M: tl.constexpr, H: tl.constexpr, D: tl.constexpr,
@@ -278,7 +288,7 @@ def heads_backward_kernel(INDEX, PLACE, K, V, QL, QB, QX, ACT, POS, ROOM, DEMAND
     tl.store(DV + at, dv, mask=real[:, None])
 
 
-@triton.jit
+@compiled
 def query_backward_kernel(INDEX, PLACE, DQ, ACT, ROOM, DQL, DQX, R, A, T, t0, splits,
                           N: tl.constexpr, NP: tl.constexpr, M: tl.constexpr, H: tl.constexpr, D: tl.constexpr,
                           E: tl.constexpr, PROBLEM: tl.constexpr):
@@ -305,7 +315,7 @@ def query_backward_kernel(INDEX, PLACE, DQ, ACT, ROOM, DQL, DQX, R, A, T, t0, sp
         tl.store(DQX + pid.to(tl.int64) * E + e, dqx)
 
 
-@triton.jit
+@compiled
 def trajectory_backward_kernel(INDEX, PLACE, DQ, DQB, R, T, M: tl.constexpr, E: tl.constexpr):
     """dQB: the sum of dq over the rows of one trajectory, which are neighbours in the list."""
     pid = tl.program_id(0)

@@ -7,7 +7,7 @@ attempts.
 """
 
 from collections.abc import Iterator
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Any, ClassVar
 
 import torch
@@ -22,13 +22,38 @@ from rhumbline.search.strategy import one_decoder
 from rhumbline.search.task import Task
 
 
+@dataclass
+class Adam:
+    """Kingma and Ba (2015) with their constants. Torch's own first loads its compiler: 1.6 s of a search's time."""
+
+    parameters: tuple[Tensor, ...]
+    rate: float
+    moments: list[tuple[Tensor, Tensor]] = field(init=False)
+    steps: int = 0
+
+    def __post_init__(self) -> None:
+        self.moments = [(torch.zeros_like(p), torch.zeros_like(p)) for p in self.parameters]
+
+    @torch.no_grad()
+    def step(self) -> None:
+        """Move all parameters against their gradients."""
+        self.steps += 1
+        first, second = 1.0 - 0.9**self.steps, 1.0 - 0.999**self.steps  # the moments began at zero
+        for parameter, (mean, square) in zip(self.parameters, self.moments, strict=True):
+            assert parameter.grad is not None
+            mean.lerp_(parameter.grad, 0.1)
+            square.mul_(0.999).addcmul_(parameter.grad, parameter.grad, value=0.001)
+            spread = square.sqrt().div_(second**0.5).add_(1e-8)
+            parameter.addcdiv_(mean, spread, value=-self.rate / first)
+
+
 @dataclass(frozen=True)
 class Adaptation:
     """What is learnt and under which latents."""
 
     latents: Float[Tensor, "R L Z"]
     parameters: tuple[Tensor, ...]
-    optimiser: torch.optim.Optimizer
+    optimiser: Adam
 
 
 @dataclass(frozen=True)
@@ -79,7 +104,7 @@ class Learning:
         """Begin with given latents, which take turns."""
         adaptable(task)
         parameters = tuple(p.requires_grad_(True) for p in self.parameters(task))
-        return Adaptation(task.spread(latents), parameters, torch.optim.Adam(parameters, lr=self.rates(task).rate))
+        return Adaptation(task.spread(latents), parameters, Adam(parameters, self.rates(task).rate))
 
     def step(self, task: Task, state: Adaptation) -> tuple[Adaptation, Float[Tensor, "B K Z"], Rollouts]:
         """Sample, then learn from it."""
@@ -102,10 +127,8 @@ class Learning:
             return  # nothing was decided
         for parameter in state.parameters:
             parameter.grad = torch.zeros_like(parameter)
-        self.add_gradient(task, state, latents, rolled.actions, advantages(task, rolled))
-        best = task.spread(task.incumbents)[:, None, None].expand(-1, state.latents.shape[1], -1, -1)
-        even = torch.full(best.shape[:3], -self.rates(task).imitation / best.shape[1], device=task.device)
-        self.add_gradient(task, state, state.latents, best, even)
+        for lesson in lessons(task, state, latents, rolled, self.rates(task).imitation):
+            self.add_gradient(task, state, *lesson)
         state.optimiser.step()
 
     def add_gradient(
@@ -121,7 +144,7 @@ class Learning:
                 loss = (weight[rows, tried, starts].flatten(1) * scores).sum()
             for parameter, part in zip(state.parameters, torch.autograd.grad(loss, own), strict=True):
                 assert parameter.grad is not None
-                parameter.grad[rows] += part
+                parameter.grad[rows].add_(part)  # `+=` would copy the sum once more
 
 
 def adaptable(task: Task) -> None:
@@ -146,6 +169,25 @@ def advantages(task: Task, rolled: Rollouts) -> Float[Tensor, "R K S"]:
         straight = task.problem.cost(replace(batch, distance=None), best)
         cost = cost * (straight / cost[:, 0, :1].clamp(min=1e-9))[..., None]
     return (cost - cost.mean(2, keepdim=True)) / (cost.shape[1] * cost.shape[2])
+
+
+def lessons(
+    task: Task, state: Adaptation, latents: Float[Tensor, "R K Z"], rolled: Rollouts, imitation: float
+) -> Iterator[tuple[Float[Tensor, "R K Z"], Int[Tensor, "R K S T"], Float[Tensor, "R K S"]]]:
+    """Latents, sequences to score under them, and weights: the samples, and the incumbent under each latent in use.
+
+    Latents that were tried begin with those in use. Unless a step tries fewer than there are, the incumbent is one more
+    start of each: a second batch, of one sequence per latent, would cost as many launches as all samples do.
+    """
+    (_, tried, _), used = latents.shape, state.latents.shape[1]
+    best = task.spread(task.incumbents)[:, None, None].expand(-1, max(tried, used), -1, -1)
+    even = torch.full(best.shape[:3], -imitation / used, device=task.device)
+    even[:, used:] = 0.0  # the same latents once more
+    if used <= tried:
+        yield latents, torch.cat([rolled.actions, best], 2), torch.cat([advantages(task, rolled), even], 2)
+    else:
+        yield latents, rolled.actions, advantages(task, rolled)
+        yield state.latents, best, even
 
 
 def chunks(task: Task, actions: Int[Tensor, "R K S T"]) -> Iterator[tuple[slice, slice, slice]]:

@@ -1,6 +1,8 @@
 """Active search: it moves what it should, nothing else, and in the right direction."""
 
 from dataclasses import fields, replace
+from functools import partial
+from itertools import islice
 
 import numpy as np
 import pytest
@@ -14,9 +16,9 @@ from rhumbline.problems.cvrp import CVRP, CVRPInstance
 from rhumbline.problems.tsp import TSP
 from rhumbline.search import eas
 from rhumbline.search.cmaes import CMAES
-from rhumbline.search.eas import EASEmb, EASLay, advantages
+from rhumbline.search.eas import Adam, EASEmb, EASLay, advantages
 from rhumbline.search.hybrid import CMAESEAS, Phases, best_latents
-from rhumbline.search.run import Budget, search
+from rhumbline.search.run import Budget, search, stream
 from rhumbline.search.simple import Sampling
 from rhumbline.search.strategy import engine_for
 from rhumbline.search.task import make_task
@@ -136,6 +138,46 @@ def test_small_memory_learns_the_same(policy, make_instances, monkeypatch) -> No
     assert found[0].abs().max() > 1e-4
     assert torch.allclose(found[0], found[1], atol=1e-6)
     assert torch.allclose(found[0], found[2], atol=1e-6)
+
+
+def test_adam_is_adam() -> None:
+    """Five steps move two parameters to where torch's own optimiser moves them."""
+    rng = torch.Generator().manual_seed(0)
+    own = tuple(torch.randn(3, 4, generator=rng, requires_grad=True) for _ in range(2))
+    theirs = tuple(p.detach().clone().requires_grad_(True) for p in own)
+    ours, peer = Adam(own, 0.01), torch.optim.Adam(theirs, lr=0.01)
+    for _ in range(5):
+        for one, other in zip(own, theirs, strict=True):
+            one.grad = other.grad = torch.randn(3, 4, generator=rng)
+        ours.step()
+        peer.step()
+    assert all(torch.allclose(*pair, rtol=1e-6, atol=1e-7) for pair in zip(own, theirs, strict=True))
+
+
+@pytest.mark.parametrize(("used", "tried"), [(1, 1), (1, 3), (2, 3), (3, 2)])
+def test_an_update_follows_its_formula(policy, make_instances, used: int, tried: int) -> None:
+    """The gradient is that of weighted samples and of the incumbent under each latent in use, scored apart."""
+    task = make_task(TSP(), policy, make_instances(2, 7))
+    task.ledger.limit, strategy = 100, EASEmb(passes=tried, imitation=0.3)
+    latents = torch.rand(2, used, 4, generator=torch.Generator().manual_seed(0))
+    state, own = strategy.from_latents(task, latents), task.memory.embedding.clone().requires_grad_(True)
+    sampled, rolled = strategy.improved(task, state)
+    assert torch.equal(sampled, torch.cat([latents] * 3, 1)[:, :tried])
+    score = partial(log_prob, TSP(), policy, task.batch, memory=strategy.tables(task, task.memory, (own,)))
+    samples = advantages(task, rolled).flatten(1) * score(sampled, rolled.actions.flatten(1, 2))
+    incumbent = 0.3 / used * score(latents, task.incumbents[:, None].expand(-1, used, -1))
+    (expected,) = torch.autograd.grad(samples.sum() - incumbent.sum(), own)
+    assert expected.abs().max() > 1e-4
+    assert torch.allclose(state.parameters[0].grad, expected, atol=1e-6)
+
+
+@pytest.mark.parametrize("copies", [1, 8])
+def test_a_step_waits_for_nothing(policy, make_instances, no_reading, copies: int) -> None:
+    """Nothing is read back from the device in a step, so that the host can prepare the next one meanwhile."""
+    task = make_task(TSP(), policy, make_instances(2, 6), augment=copies)
+    steps = stream(EASEmb(), task, Budget(100))
+    with no_reading:
+        assert [p.attempts for p in islice(steps, 3)] == [8, 16, 24]
 
 
 def test_copies_share_the_passes(policy, make_instances) -> None:

@@ -1,0 +1,47 @@
+"""benchmarks/strategies.py: what it counts, and that its profile runs without a GPU."""
+
+from importlib.util import module_from_spec, spec_from_file_location
+from pathlib import Path
+
+import pytest
+import torch
+
+from rhumbline.search.run import Budget
+
+SCRIPT = Path(__file__).parents[2] / "benchmarks" / "strategies.py"
+
+
+@pytest.fixture(scope="module")
+def script():
+    spec = spec_from_file_location("strategies_script", SCRIPT)
+    assert spec is not None
+    assert spec.loader is not None
+    module = module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+@pytest.fixture
+def bench(script, make_policy, make_instances):
+    return script.Bench(make_instances(3, 6), make_policy(), torch.device("cpu"), augment=2)
+
+
+def test_it_counts_trajectories(script, bench) -> None:
+    """Seven attempts from six starts on each of three instances; those of the warm-up do not count."""
+    row = script.measured("eas-emb", bench, Budget(7))
+    assert (row.attempts, row.trajectories) == (7, 7 * 6 * 3)
+    assert row.seconds > 0
+
+
+def test_a_profile_names_operations(script, bench, capsys) -> None:
+    """The steps after the settling ones, and the operations behind them."""
+    script.profiled("eas-emb", bench, Budget(100))
+    told = capsys.readouterr().out
+    assert f"{script.WATCHED} steps by self_cpu_time_total" in told
+    assert "aten::baddbmm" in told
+
+
+def test_a_profile_of_nothing_is_refused(script, bench) -> None:
+    """A budget that ends before the profile begins."""
+    with pytest.raises(SystemExit, match="give more --attempts"):
+        script.profiled("eas-emb", bench, Budget(16))
