@@ -242,12 +242,16 @@ class Searching:
             began = time.monotonic()
 
     def warm_up(self, instances: Sequence[Any], seed: int) -> None:
-        """A few attempts at each new size that do not count, so that compiling kernels is not measured."""
-        fresh = {i.size: i for i in instances if i.size not in self.warm}
-        for _, task in self.tasks(list(fresh.values()), seed):
+        """A few attempts at each new size that do not count, so that compiling kernels is not measured.
+
+        A GPU tries all instances of the size, because its kernels differ by how many there are; a CPU one of them.
+        """
+        fresh = [i for i in instances if i.size not in self.warm]
+        one = list({i.size: i for i in fresh}.values())
+        for _, task in self.tasks(one if self.device.type == "cpu" else fresh, seed):
             if search(self.strategy, task, Budget(attempts=WARM_UP[self.device.type]))[1]:
                 raise KeyboardInterrupt
-        self.warm |= set(fresh)
+        self.warm |= {i.size for i in fresh}
 
     def tasks(self, instances: Sequence[Any], seed: int) -> Iterator[tuple[Group, Task]]:
         """Groups of one shape, each encoded when its turn comes."""

@@ -229,7 +229,7 @@ def marked(node, share, certain, MARK: tl.constexpr):
     return (tl.where(share >= certain, -1 - node, node) if MARK else node).to(tl.int16)
 
 
-@triton.jit
+@triton.jit(do_not_specialize=["K"])  # strategies try 16 latents, 8 or 1: one and the same machine code
 def tsp_rollout_kernel(
     KEY, VALUE, POINTER, QUERY_LAST, QUERY, GLIMPSE_SHIFT, BIAS, IS_BOUNDED, XY, START, ID, COUNTERS, ACTION, COST,
     K, S, N, sharpness, certain,
@@ -289,7 +289,7 @@ def tsp_rollout_kernel(
     tl.store(COST + b * R + r, cost, mask=valid)
 
 
-@triton.jit
+@triton.jit(do_not_specialize=["K"])
 def cvrp_rollout_kernel(
     KEY, VALUE, POINTER, QUERY_LAST, QUERY, GLIMPSE_SHIFT, BIAS, IS_BOUNDED, XY, START, ID, COUNTERS, ACTION, COST,
     QUERY_LOAD, DEMAND, CAPACITY, K, S, N, T, sharpness, certain,
