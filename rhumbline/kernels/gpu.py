@@ -84,23 +84,22 @@ class Kept:
     the same object are the same tables. While a graph is recorded nothing is kept: it has not been computed yet.
     """
 
-    def __init__(self) -> None:
-        self.memory: weakref.ref[Any] | None = None
-        self.made: Nodes | None = None
+    last: "tuple[weakref.ref[Any], Nodes] | None" = None  # one value, replaced whole: searches may run in threads
 
     def nodes(self, memory: Any, dtype: torch.dtype) -> Nodes:
         """Those of `memory`, made now or the last time."""
-        known = self.made if self.memory is not None and self.memory() is memory else None
-        if known is None or known.key.dtype != dtype:
-            known = nodes_of(memory, dtype)
-            if not (known.key.is_cuda and torch.cuda.is_current_stream_capturing()):
-                self.memory, self.made = weakref.ref(memory, self.forget), known
-        return known
+        last = self.last
+        if last is not None and last[0]() is memory and last[1].key.dtype == dtype:
+            return last[1]
+        made = nodes_of(memory, dtype)
+        if not (made.key.is_cuda and torch.cuda.is_current_stream_capturing()):
+            self.last = weakref.ref(memory, self.forget), made
+        return made
 
     def forget(self, gone: "weakref.ref[Any]") -> None:
         """Let the tables go with their memory."""
-        if self.memory is gone:
-            self.memory, self.made = None, None
+        if self.last is not None and self.last[0] is gone:
+            self.last = None
 
 
 KEPT = Kept()

@@ -302,5 +302,4 @@ def test_tables_are_made_once_for_a_memory(wide) -> None:
     assert torch.equal(gpu.tables(memory, shift, torch.float32).nodes.key, once.nodes.key)
     del memory, half
     gc.collect()
-    assert gpu.KEPT.memory is None  # nothing is held longer than its memory
-    assert gpu.KEPT.made is None
+    assert gpu.KEPT.last is None  # nothing is held longer than its memory
