@@ -84,12 +84,15 @@ def are_vehicle_arrays(source: Any) -> bool:
 
 def shop_of(facts: Mapping[str, Any]) -> JSSPInstance:
     """The job shop of a mapping."""
-    needed = {"durations", "machines"}
-    if not needed <= set(facts) <= needed | {"name"}:
-        raise InputError(
-            f"a mapping must have durations, machines and perhaps a name; it has {', '.join(map(str, facts))}"
-        )
-    return from_arrays(facts["durations"], facts["machines"], str(facts.get("name", "arrays")))
+    needed, optional = {"durations", "machines"}, {"name", "machine_count", "first_machine"}
+    if not needed <= set(facts) <= needed | optional:
+        known = "durations, machines and perhaps a name, machine_count and first_machine"
+        raise InputError(f"a mapping must have {known}; it has {', '.join(map(str, facts))}")
+    numbers = {key: facts.get(key) for key in ("machine_count", "first_machine")}
+    for key, value in numbers.items():
+        if isinstance(value, bool) or not isinstance(value, int | None):
+            raise InputError(f"{key} is {value!r}, expected a whole number")
+    return from_arrays(facts["durations"], facts["machines"], str(facts.get("name", "arrays")), **numbers)
 
 
 def numbers_of(nested: Sequence[Any]) -> np.ndarray:

@@ -18,6 +18,7 @@ from rhumbline.problems.schedule import LONGEST_HORIZON, MOST_JOBS, MOST_MACHINE
 
 COMMENT = "#"
 FIRST_MACHINE = re.compile(r"first machine\s*[:=]?\s*([01])\b", re.IGNORECASE)  # in a comment; settles what it must
+NUMBER = re.compile(r"[+-]?\d+(\.\d*)?")  # also such as no shop may have: it is for `read_jsp` to say so
 TITLE = re.compile(r"nb\.? of jobs\b", re.IGNORECASE)  # above the numbers in Taillard's own files
 BLOCKS = ("TIMES", "MACHINES")
 JOB = re.compile(r"job\s*#?\s*(\d+)\s*:(.*)", re.IGNORECASE)
@@ -71,7 +72,7 @@ def is_shop(path: Path) -> bool:
     """Whether a file begins as a job-shop file does: with numbers, behind comments; or with Taillard's title."""
     texts = (text.partition(COMMENT)[0].strip() for _, text in text_lines(path))
     first = next((text for text in texts if text), "")
-    return bool(TITLE.match(first)) or (bool(first) and all(word.isdecimal() for word in first.split()))
+    return bool(TITLE.match(first)) or (bool(first) and all(NUMBER.fullmatch(word) for word in first.split()))
 
 
 def take_apart(path: Path) -> Shop:

@@ -13,6 +13,7 @@ from rhumbline.formats.atomic import read_bytes
 
 T = TypeVar("T")
 
+MOST_DIGITS = 15  # of a whole number: below 2**53 as well
 LARGEST_NUMBER = 1e12  # tours of 1000 cities stay below 2**53, up to where float64 holds every whole number
 # A line that is no data: 'KEY : value' or 'KEY' alone. The words nan and inf are (bad) data.
 KEYWORD = re.compile(r"(?!(?:nan|inf|infinity)\b)([a-z_]\w*)\s*(?:$|:\s*(.*))", re.IGNORECASE)
@@ -55,8 +56,9 @@ class Sections:
 
     def whole(self, line: int, word: str, what: str) -> int:
         """A word as a number 0, 1, 2, ..."""
-        if not word.isdecimal() or len(word) > 15:
-            raise self.error(line, f"read {word[:40]!r}, expected {what}: a whole number, not negative")
+        if not word.isdecimal() or len(word) > MOST_DIGITS:
+            longer = f", of at most {MOST_DIGITS} digits" if word.isdecimal() else ""
+            raise self.error(line, f"read {word[:40]!r}, expected {what}: a whole number, not negative{longer}")
         return int(word)
 
     def number(self, line: int, word: str) -> float:

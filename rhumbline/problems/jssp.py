@@ -19,7 +19,7 @@ from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
 from rhumbline.errors import InputError
-from rhumbline.problems.schedule import MOST_CELLS, JSSPInstance, Schedule
+from rhumbline.problems.schedule import MOST_CELLS, MOST_JOBS, MOST_MACHINES, JSSPInstance, Schedule
 from rhumbline.record import Record
 
 LONGEST_DURATION = 98  # of the field's random instances (Zhang et al. 2020)
@@ -287,6 +287,7 @@ def shape_of(size: int | str) -> tuple[int, int]:
     """Jobs and machines of a size such as "20x15"; a number n means n x n."""
     found = re.fullmatch(r"(\d+)(?:x(\d+))?", str(size))
     jobs, machines = (int(found[1]), int(found[2] or found[1])) if found else (0, 0)
-    if min(jobs, machines) < 1 or jobs * machines > MOST_CELLS:
-        raise InputError(f"size is {size!r}; expected jobs x machines such as 20x15, the product at most {MOST_CELLS}")
+    if not (1 <= jobs <= MOST_JOBS and 1 <= machines <= MOST_MACHINES and jobs * machines <= MOST_CELLS):
+        limits = f"at most {MOST_JOBS} x {MOST_MACHINES} and {MOST_CELLS:,} for the product"
+        raise InputError(f"size is {size!r}; expected jobs x machines such as 20x15, {limits}")
     return jobs, machines

@@ -18,7 +18,7 @@ LONGEST_HORIZON = 2**31 - 1  # all durations together; devices count time in 32 
 MOST_JOBS, MOST_MACHINES = 100, 100
 MOST_CELLS = 2_500  # jobs times operations of the longest job: 100 jobs of 20, with room for uneven ones
 
-UNCLEAR = "use machine 0, or say which is the first"
+UNCLEAR = "use machine 0, or say which is the first by first_machine = 0 or 1"
 
 Table = tuple[tuple[int, ...], ...]  # a row for each job
 
@@ -190,13 +190,19 @@ class Schedule:
 
 
 def from_arrays(
-    durations: Sequence[Any] | np.ndarray, machines: Sequence[Any] | np.ndarray, name: str = "arrays"
+    durations: Sequence[Any] | np.ndarray,
+    machines: Sequence[Any] | np.ndarray,
+    name: str = "arrays",
+    *,
+    machine_count: int | None = None,
+    first_machine: int | None = None,
 ) -> JSSPInstance:
     """An instance from a row of durations and a row of machines for each job; rows may differ in length.
 
-    Machines are numbered from 0, or from 1 if all of 1..M occur and 0 does not.
+    Where `first_machine` is not given, machines are numbered from 0, or from 1 if all of 1..M occur and 0 does not.
     """
-    return from_tables(whole_rows(durations, "durations", name), whole_rows(machines, "machines", name), name)
+    tables = whole_rows(durations, "durations", name), whole_rows(machines, "machines", name)
+    return from_tables(*tables, name, machine_count=machine_count, first=first_machine)
 
 
 def from_tables(

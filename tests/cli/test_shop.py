@@ -148,7 +148,18 @@ def test_arrays_are_solved_like_files(untrained: Path) -> None:
     shops = [{"durations": durations, "machines": machines}, {"durations": [[1]], "machines": [[1]], "name": "b"}]
     found = rhumbline.solve(shops, policy=untrained, attempts=8, device="cpu")
     assert [(s.instance.name, s.cost) for s in found] == [("arrays", 6), ("b", 1)]
-    with pytest.raises(
-        InputError, match="a mapping must have durations, machines and perhaps a name; it has durations"
-    ):
+    with pytest.raises(InputError, match=r"a mapping must have durations, machines and perhaps.*; it has durations$"):
         rhumbline.solve({"durations": durations}, policy=untrained)
+
+
+def test_arrays_say_how_their_machines_count_like_json_files(untrained: Path) -> None:
+    """Machines 1 and 3 may count from 0 or from 1; `first_machine` settles it, and is a whole number."""
+    shop = {"durations": [[3, 2], [4, 1]], "machines": [[1, 3], [3, 1]]}
+    with pytest.raises(InputError, match=r"may count from 0 or from 1; .* by first_machine = 0 or 1$"):
+        rhumbline.solve(shop, policy=untrained)
+    told = shop | {"first_machine": 1, "machine_count": 5}
+    (found,) = rhumbline.solve(told, policy=untrained, attempts=8, device="cpu")
+    assert (found.instance.machines, found.instance.machine_count) == (((0, 2), (2, 0)), 5)
+    assert found.cost == 6
+    with pytest.raises(InputError, match=r"first_machine is 1\.0, expected a whole number"):
+        rhumbline.solve(shop | {"first_machine": 1.0}, policy=untrained)

@@ -55,7 +55,7 @@ def refusal(path: Path, text: str | bytes | None = None) -> str:
         ("2 4 0 1", "3 4 0 1", 4, "read machine 3, expected 0 to 2, as the file counts its 3 machines from 0"),
         ("2 4 0 1", "2 4 nan 1", 4, "read 'nan', expected a machine"),
         ("2 4 0 1", "2 2147483640 0 1", 4, "the durations up to here add up to 2,147,483,649, at most 2,147,483,647"),
-        ("2 4 0 1", f"2 {'9' * 16} 0 1", 4, "read '9999999999999999', expected a duration"),
+        ("2 4 0 1", f"2 {'9' * 16} 0 1", 4, "expected a duration: a whole number, not negative, of at most 15 digits"),
         ("1 2 2 2 0 2", "job", 5, "read 1 numbers, expected pairs"),
         ("1 2 2 2 0 2\n", "1 2 2 2 0 2\n1 1\n", 2, "4 rows follow, 3 jobs need 3 rows of pairs"),
         (
@@ -74,6 +74,13 @@ def test_a_bad_file_is_refused_at_its_line(tmp_path: Path, old: str, new: str, l
     message = refusal(tmp_path / "shop.jsp", SHOP.replace(old, new))
     assert message.startswith(f"shop.jsp:{line}: ")
     assert words in message
+
+
+@pytest.mark.parametrize("word", ["-3", "3.0", "+3", "3."])
+def test_a_strange_number_of_jobs_is_said_to_be_one(tmp_path: Path, word: str) -> None:
+    """A file of any ending that begins with numbers is a job shop, though they be wrong, and no file of cities."""
+    message = refusal(tmp_path / "shop.txt", SHOP.replace("3 3\n", f"{word} 3\n"))
+    assert message.startswith(f"shop.txt:2: read '{word}', expected the number of jobs: a whole number")
 
 
 @pytest.mark.parametrize(

@@ -236,14 +236,16 @@ def test_random_instances_are_those_of_the_field() -> None:
     assert (batch.steps, batch.crowd) == (24, 6)
 
 
-@pytest.mark.parametrize(("size", "shape"), [("20x15", (20, 15)), (6, (6, 6)), ("1x1", (1, 1)), ("7", (7, 7))])
+@pytest.mark.parametrize(
+    ("size", "shape"), [("20x15", (20, 15)), ("100x25", (100, 25)), (6, (6, 6)), ("1x1", (1, 1)), ("7", (7, 7))]
+)
 def test_sizes(size: int | str, shape: tuple[int, int]) -> None:
     """Sizes are jobs x machines; one number means a square."""
     assert shape_of(size) == shape
 
 
-@pytest.mark.parametrize("size", ["", "x5", "5x", "0x3", "3x0", "5 x 5", "-1x2", "1000x1000", "axb"])
+@pytest.mark.parametrize("size", ["", "x5", "5x", "0x3", "3x0", "5 x 5", "-1x2", "1000x1000", "axb", "101x2", "2x101"])
 def test_sizes_that_are_none(size: str) -> None:
-    """Anything else is refused with an example."""
+    """Anything else is refused with an example, and what no file may have."""
     with pytest.raises(InputError, match="expected jobs x machines such as 20x15"):
         shape_of(size)
