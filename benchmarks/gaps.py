@@ -36,18 +36,18 @@ def published(name: str, method: str) -> str:
 
 
 def table(lines: list[dict[str, Any]]) -> str:
-    """Markdown; a set is named once."""
+    """Markdown; a set is named once for all rows of as many instances."""
     rows, last = ["| set | method | our gap | paper's gap | on |", "| --- | --- | --- | --- | --- |"], ""
     for x in newest(lines):
         name = next(x["set"].replace(short, long) for short, long in SETS.items() if x["set"].startswith(short))
         kind, *attempts = x["method"].split()
         method = METHODS[kind] + (f", {int(attempts[0]):,} attempts" if attempts else "")
         where = x["where"].removeprefix("NVIDIA ")
-        title = f"{name}, first {x['first']:,}" if x["set"] != last else ""
+        title = f"{name}, first {x['first']:,}"
         digits = 2 if x["gap"] >= 0.1 else 3
         gap = f"{x['gap']:.{digits}f} ± {x['error']:.{digits}f} %"
-        rows.append(f"| {title} | {method} | {gap} | {published(x['set'], x['method'])} | {where} |")
-        last = x["set"]
+        rows.append(f"| {title if title != last else ''} | {method} | {gap} | {published(x['set'], x['method'])} | {where} |")
+        last = title
     return "\n".join(rows)
 
 
