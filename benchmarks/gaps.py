@@ -46,8 +46,8 @@ def table(lines: list[dict[str, Any]]) -> str:
         title = f"{name}, first {x['first']:,}"
         digits = 2 if x["gap"] >= 0.1 else 3
         gap = f"{x['gap']:.{digits}f} ± {x['error']:.{digits}f} %"
-        rows.append(f"| {title if title != last else ''} | {method} | {gap} | {published(x['set'], x['method'])} | {where} |")
-        last = title
+        shown, last = "" if title == last else title, title
+        rows.append(f"| {shown} | {method} | {gap} | {published(x['set'], x['method'])} | {where} |")
     return "\n".join(rows)
 
 
