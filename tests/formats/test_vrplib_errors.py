@@ -284,6 +284,16 @@ def test_damaged_files_give_an_instance_or_an_input_error(
     assert CVRP().collate([outcome]).xy.isfinite().all()
 
 
+def test_a_pipe_without_an_ending_is_called_a_pipe() -> None:
+    """`... | rhumb solve /dev/stdin`: what is in it would have to be read twice, so that it seemed to be empty."""
+    reading, writing = os.pipe()
+    os.write(writing, FOUR.encode())
+    os.close(writing)
+    with pytest.raises(InputError, match=r"is a pipe, expected a file; save it under a name that ends in .*\.vrp"):
+        read(f"/dev/fd/{reading}")
+    os.close(reading)
+
+
 @settings(max_examples=200, deadline=None, derandomize=True, database=None)
 @given(changes=damage, cut=st.integers(0, 60))
 def test_damaged_solutions_give_a_plan_or_an_input_error(
