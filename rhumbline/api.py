@@ -31,7 +31,9 @@ DEFAULT_BUDGET = Budget(attempts=1600, seconds=30.0)
 # Numbers in the largest tables of a group (distances, actions of a generation): keeps a group within about a gigabyte.
 GROUP_ELEMENTS = 1 << 26
 
-Source = str | Path | np.ndarray | Mapping[str, Any] | TSPInstance | CVRPInstance | JSSPInstance
+VEHICLE_ARRAYS = "vehicle routing is a tuple: depot, customers, demands, capacity"
+
+Source = str | Path | np.ndarray | torch.Tensor | Mapping[str, Any] | TSPInstance | CVRPInstance | JSSPInstance
 
 
 @dataclass(frozen=True)
@@ -48,8 +50,17 @@ def instances_of(source: Source | Sequence[Any], vehicles: int | None = None) ->
     Vehicle routing is four arrays: the depot [2], customers [n, 2], demands [n] and the capacity; `vehicles` limits it.
     A job shop is a mapping with rows of "durations" and "machines", arrays or lists, and perhaps a "name".
     """
-    found = sourced(source)
+    found = sourced(plain(source))
     return found if vehicles is None else [cvrp.with_fleet(instance, vehicles) for instance in found]
+
+
+def plain(source: Any) -> Any:
+    """The same without tensors: these become arrays, also inside lists."""
+    if isinstance(source, torch.Tensor):
+        return source.numpy(force=True)
+    if isinstance(source, list | tuple):
+        return [plain(one) for one in source]  # pyright: ignore[reportUnknownVariableType]
+    return source
 
 
 def sourced(source: Any) -> list[Any]:
@@ -64,6 +75,8 @@ def sourced(source: Any) -> list[Any]:
         if source.ndim == 3:
             return [from_array(x, f"array-{i + 1}") for i, x in enumerate(source)]
         return [from_array(source)]
+    if not isinstance(source, Sequence):
+        raise InputError(f"expected a path, an array, a mapping or a list of these, got {type(source).__name__}")
     if are_vehicle_arrays(source):
         return [cvrp.from_arrays(*source)]
     if all(are_vehicle_arrays(one) for one in source):
@@ -87,7 +100,8 @@ def shop_of(facts: Mapping[str, Any]) -> JSSPInstance:
     needed, optional = {"durations", "machines"}, {"name", "machine_count", "first_machine"}
     if not needed <= set(facts) <= needed | optional:
         known = "durations, machines and perhaps a name, machine_count and first_machine"
-        raise InputError(f"a mapping must have {known}; it has {', '.join(map(str, facts))}")
+        has = ", ".join(map(str, facts))
+        raise InputError(f"a mapping must have {known}; it has {has} ({VEHICLE_ARRAYS})")
     numbers = {key: facts.get(key) for key in ("machine_count", "first_machine")}
     for key, value in numbers.items():
         if isinstance(value, bool) or not isinstance(value, int | None):
@@ -100,7 +114,7 @@ def numbers_of(nested: Sequence[Any]) -> np.ndarray:
     try:
         return np.asarray(nested, dtype=np.float64)
     except (TypeError, ValueError) as error:
-        raise InputError(f"nested lists must hold numbers in rows of equal length ({error})") from error
+        raise InputError(f"nested lists must hold numbers in rows of equal length; {VEHICLE_ARRAYS}") from error
 
 
 def grouped(instances: Sequence[Any], copies: int = 1) -> list[Group]:

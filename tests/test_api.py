@@ -181,3 +181,28 @@ def test_seeds_and_watching(policy) -> None:
 def test_nothing_in_nothing_out(policy) -> None:
     """An empty list has no solutions."""
     assert solve([], policy=policy) == []
+
+
+def test_tensors_are_arrays() -> None:
+    """Coordinates, matrices and the four arrays of vehicle routing may be tensors, alone or in lists."""
+    xy = torch.tensor([[0.0, 0.0], [3.0, 4.0], [0.0, 4.0]], requires_grad=True)
+    routing = (torch.zeros(2), xy, torch.tensor([1, 2, 3]), torch.tensor(5))
+    tour, one, two = instances_of(xy)[0], *instances_of([routing, routing])
+    assert tour.distances[0, 1] == one.distances[0, 2] == 5.0
+    assert one.demands == two.demands == (0, 1, 2, 3)
+    assert instances_of(routing)[0].capacity == 5
+
+
+@pytest.mark.parametrize(
+    ("source", "words"),
+    [
+        ([5], "expected a path, an array, a mapping or a list of these, got int"),
+        ([XY[0], None], "expected a path, an array, a mapping or a list of these, got NoneType"),
+        (([0, 0], [[1, 1], [2, 2]], [3, 4]), "vehicle routing is a tuple: depot, customers, demands, capacity"),
+        ({"depot": [0, 0], "capacity": 3}, "it has depot, capacity .vehicle routing is a tuple: depot, customers"),
+    ],
+)
+def test_what_is_no_instance_is_refused(source, words: str) -> None:
+    """Whatever is given by mistake gives an error that says what is expected."""
+    with pytest.raises(InputError, match=words):
+        instances_of(source)

@@ -52,6 +52,9 @@ def read(path: str | Path) -> AnyInstance:
 
 def reader_of(path: Path) -> Callable[[Path], AnyInstance]:
     """Job shops begin with numbers; the others have a header, and without TYPE in it they are TSPs."""
+    if path.is_fifo():  # it can be read only once
+        known = ", ".join(READERS)
+        raise InputError.at(path, None, f"is a pipe, expected a file; save it under a name that ends in {known}")
     return read_jsp if is_shop(path) else READERS_BY_TYPE.get(type_of(path), read_tsp)
 
 

@@ -96,7 +96,9 @@ def read_demands(file: Sections, size: int) -> dict[int, tuple[int, int]]:
     start, rows = file.section("DEMAND_SECTION")
     if len(rows) != size:
         message = f"DEMAND_SECTION has {len(rows)} rows, DIMENSION says {size} (the depot needs a row with demand 0)"
-        raise file.error(start, message)
+        given = {words[0] for _, words in rows}
+        without = (words[0] for _, words in file.rows.get("NODE_COORD_SECTION", ()) if words[0] not in given)
+        raise file.error(start, message + next((f"; node {node[:40]} has none" for node in without), ""))
     seen: dict[int, int] = {}
     demands: list[int] = []
     for line, words in rows:

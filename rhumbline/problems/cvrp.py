@@ -317,23 +317,36 @@ def from_arrays(
             raise InputError(f"{name}: expected real numbers as {what}, got {array.dtype}")
     if depot.shape != (2,) or customers.ndim != 2 or customers.shape[1] != 2 or demands.shape != customers.shape[:1]:
         shapes = f"{depot.shape}, {customers.shape}, {demands.shape}"
-        raise InputError(f"{name}: expected a depot [2], customers [n, 2] and demands [n], got shapes {shapes}")
+        wanted = "expected a depot [2], customers [n, 2] and demands [n]"
+        raise InputError(f"{name}: {wanted}, got shapes {shapes}; several instances are a list with all four of each")
     if not 1 <= len(customers) < CVRP.largest:
         raise InputError(f"{name}: has {len(customers)} customers; 1 to {CVRP.largest - 1} are supported")
     if load.shape or not (np.isfinite(load) and load == np.rint(load)):
         raise InputError(f"{name}: the capacity is {capacity}, expected a whole number")
     xy = np.concatenate([depot[None], customers]).astype(np.float64)
-    whole = np.isfinite(demands).all() and (demands == np.rint(demands)).all() and (demands >= 0).all()
-    if not np.isfinite(xy).all() or not whole:
-        raise InputError(f"{name}: positions must be finite, and demands whole numbers of at least 0")
+    check_numbers(name, xy, demands)
     return CVRPInstance(name, "EXACT_2D", (0, *(int(q) for q in demands)), int(load), xy=xy, vehicles=vehicles)
 
 
-def with_fleet(instance: Any, vehicles: int) -> CVRPInstance:
+def check_numbers(name: str, xy: Float[np.ndarray, "N 2"], demands: np.ndarray) -> None:
+    """Raise at the first node that is nowhere, and at the first customer whose demand is no count."""
+    nowhere = np.flatnonzero(~np.isfinite(xy).all(1))
+    if len(nowhere):
+        who = f"customer {nowhere[0]}" if nowhere[0] else "the depot"
+        raise InputError(f"{name}: {who} is at {xy[nowhere[0]]}, expected finite coordinates")
+    wrong = np.flatnonzero(~(np.isfinite(demands) & (demands == np.rint(demands)) & (demands >= 0)))
+    if len(wrong):
+        customer, demand = wrong[0] + 1, demands[wrong[0]]
+        raise InputError(f"{name}: customer {customer} demands {demand}, expected a whole number, not negative")
+
+
+def with_fleet(instance: Any, vehicles: int | float) -> CVRPInstance:
     """The same instance with at most so many vehicles, whatever its file says."""
+    if not isinstance(vehicles, int | np.integer):
+        raise InputError(f"vehicles is {vehicles!r}, expected a whole number")
     if instance.problem != "cvrp":
         raise InputError(f"{instance.name}: a number of vehicles is for vehicle routing, this is '{instance.problem}'")
-    return replace(instance, vehicles=vehicles)
+    return replace(instance, vehicles=int(vehicles))
 
 
 def limited(batch: CVRPBatch, vehicles: Sequence[int | None]) -> CVRPBatch:

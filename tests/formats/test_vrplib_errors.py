@@ -84,7 +84,13 @@ def refusal(path: Path, text: str | bytes | None = None, four: Path | None = Non
         ("14 6", "14", 16, "read 1 words, expected two: a node number and its demand"),
         ("14 6", "14 6 0", 16, "read 3 words, expected two: a node number and its demand"),
         ("14 6", "14.0 6", 16, "read '14.0', expected a node number"),
-        ("15 4\n", "", 12, "DEMAND_SECTION has 4 rows, DIMENSION says 5 (the depot needs a row with demand 0)"),
+        ("15 4\n", "", 12, "(the depot needs a row with demand 0); node 15 has none"),
+        (
+            "15 4\n",
+            "15 4\n16 1\n",
+            12,
+            "DEMAND_SECTION has 6 rows, DIMENSION says 5 (the depot needs a row with demand 0)",
+        ),
         ("11 0\n12 4", "12 4", 12, "DEMAND_SECTION has 4 rows, DIMENSION says 5 (the depot needs a row with demand 0)"),
         ("11 0\n12 4", "11 1\n12 4", 13, "the depot (node 11) demands 1, expected 0"),
         (FOUR[FOUR.index("DEMAND") : FOUR.index("DEPOT")], "", None, "DEMAND_SECTION is missing"),
@@ -282,6 +288,16 @@ def test_damaged_files_give_an_instance_or_an_input_error(
     assert outcome.demands[0] == 0
     assert all(0 <= demand <= outcome.capacity for demand in outcome.demands)
     assert CVRP().collate([outcome]).xy.isfinite().all()
+
+
+def test_a_pipe_without_an_ending_is_called_a_pipe() -> None:
+    """`... | rhumb solve /dev/stdin`: what is in it would have to be read twice, so that it seemed to be empty."""
+    reading, writing = os.pipe()
+    os.write(writing, FOUR.encode())
+    os.close(writing)
+    with pytest.raises(InputError, match=r"is a pipe, expected a file; save it under a name that ends in .*\.vrp"):
+        read(f"/dev/fd/{reading}")
+    os.close(reading)
 
 
 @settings(max_examples=200, deadline=None, derandomize=True, database=None)

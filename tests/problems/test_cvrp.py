@@ -14,7 +14,16 @@ from rhumbline.decoding import log_prob, rollout
 from rhumbline.errors import Infeasible, InputError
 from rhumbline.policies.attention import Architecture
 from rhumbline.policies.cvrp import CVRPPolicy
-from rhumbline.problems.cvrp import CVRP, CVRPBatch, CVRPInstance, CVRPState, Routes, from_arrays, usual_capacity
+from rhumbline.problems.cvrp import (
+    CVRP,
+    CVRPBatch,
+    CVRPInstance,
+    CVRPState,
+    Routes,
+    from_arrays,
+    usual_capacity,
+    with_fleet,
+)
 
 PROBLEM = CVRP()
 # Ways from the depot: 5, 3, 13, 5. Between customers: 1-2 is 4, 1-4 is 3.16 (root of 10), 3-4 is 8.60 (root of 74).
@@ -488,11 +497,11 @@ def test_instances_of_several_metrics_share_a_batch() -> None:
         ({"demands": np.ones(5)}, r"got shapes \(2,\), \(4, 2\), \(5,\)"),
         ({"demands": np.ones((4, 1))}, r"got shapes \(2,\), \(4, 2\), \(4, 1\)"),
         ({"customers": [[0.0, 1.0], [2.0]]}, "expected arrays, got lists of unequal lengths"),
-        ({"depot": np.array([0, np.nan])}, "positions must be finite"),
-        ({"customers": np.full((4, 2), np.inf)}, "positions must be finite"),
-        ({"demands": np.array([1, 2, -3, 4])}, "demands whole numbers of at least 0"),
-        ({"demands": np.array([1, 2.5, 3, 4])}, "demands whole numbers of at least 0"),
-        ({"demands": np.array([1, np.nan, 3, 4])}, "demands whole numbers of at least 0"),
+        ({"depot": np.array([0, np.nan])}, r"the depot is at \[ *0. nan\], expected finite coordinates"),
+        ({"customers": np.full((4, 2), np.inf)}, r"customer 1 is at \[inf inf\], expected finite coordinates"),
+        ({"demands": np.array([1, 2, -3, 4])}, "customer 3 demands -3, expected a whole number, not negative"),
+        ({"demands": np.array([1, 2.5, 3, 4])}, "customer 2 demands 2.5, expected a whole number, not negative"),
+        ({"demands": np.array([1, np.nan, 3, 4])}, "customer 2 demands nan, expected a whole number, not negative"),
         ({"demands": np.array(["1", "2", "3", "4"])}, "expected real numbers as demands, got <U1"),
         ({"customers": np.zeros((4, 2), dtype=complex)}, "expected real numbers as customers, got complex128"),
         ({"demands": np.array([1, 2, 11, 4])}, "customer 3 demands 11, more than the capacity 10"),
@@ -512,6 +521,13 @@ def test_arrays_that_are_refused(change: dict[str, Any], words: str) -> None:
     arrays = {"depot": DEPOT, "customers": CUSTOMERS, "demands": DEMANDS, "capacity": 10}
     with pytest.raises(InputError, match=f"^mine: .*{words}"):
         from_arrays(**arrays | change, name="mine")
+
+
+def test_half_a_vehicle_is_refused() -> None:
+    """A limit on vehicles is a whole number."""
+    assert with_fleet(four(), 2).vehicles == 2
+    with pytest.raises(InputError, match=r"vehicles is 2\.5, expected a whole number"):
+        with_fleet(four(), 2.5)
 
 
 def test_arrays_may_be_lists_and_floats() -> None:
