@@ -9,6 +9,7 @@ import numpy as np
 from rhumbline.formats import read
 from rhumbline.formats.jsplib import read_schedule
 from rhumbline.formats.tsplib import read_tour
+from rhumbline.formats.vrplib import read_sol
 from rhumbline.problems.dispatch import RULES, dispatch
 from rhumbline.problems.schedule import JSSPInstance
 
@@ -37,6 +38,21 @@ def test_the_best_known_tour_costs_what_is_said() -> None:
     tour = read_tour(EXAMPLES / "harbour100.opt.tour", harbour)
     tour.check(harbour)
     assert tour.cost(harbour) == harbour.best_known == 5191
+
+
+def test_the_script_makes_the_bakery() -> None:
+    """`make_bakery.py` gives the file that is committed: 80 shops at different places."""
+    script = runpy.run_path(str(EXAMPLES / "make_bakery.py"))
+    assert script["text"](script["bakery"]()) == (EXAMPLES / "bakery80.vrp").read_text(encoding="utf-8")
+    assert len({tuple(place) for place in script["bakery"]().xy}) == 81
+
+
+def test_the_best_known_routes_cost_what_is_said() -> None:
+    """The routes beside the bakery are feasible and have the cost of `optima.json`."""
+    bakery = read(EXAMPLES / "bakery80.vrp")
+    routes = read_sol(EXAMPLES / "bakery80.best.sol", bakery)
+    routes.check(bakery)
+    assert routes.cost(bakery) == bakery.best_known == 11731
 
 
 def workshop() -> JSSPInstance:
