@@ -10,11 +10,11 @@ import numpy as np
 
 from rhumbline.errors import InputError
 from rhumbline.formats.atomic import read_bytes
+from rhumbline.problems.metrics import LARGEST_NUMBER
 
 T = TypeVar("T")
 
 MOST_DIGITS = 15  # of a whole number: below 2**53 as well
-LARGEST_NUMBER = 1e12  # tours of 1000 cities stay below 2**53, up to where float64 holds every whole number
 # A line that is no data: 'KEY : value' or 'KEY' alone. The words nan and inf are (bad) data.
 KEYWORD = re.compile(r"(?!(?:nan|inf|infinity)\b)([a-z_]\w*)\s*(?:$|:\s*(.*))", re.IGNORECASE)
 

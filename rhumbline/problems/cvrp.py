@@ -11,7 +11,7 @@ from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
 from rhumbline.errors import Infeasible, InputError, Unreached
-from rhumbline.problems.metrics import Located, Metric, extent, unit_square
+from rhumbline.problems.metrics import LARGEST_NUMBER, Located, Metric, extent, unit_square
 from rhumbline.problems.nodes import take_nodes
 from rhumbline.record import Record
 
@@ -330,10 +330,12 @@ def from_arrays(
 
 def check_numbers(name: str, xy: Float[np.ndarray, "N 2"], demands: np.ndarray) -> None:
     """Raise at the first node that is nowhere, and at the first customer whose demand is no count."""
-    nowhere = np.flatnonzero(~np.isfinite(xy).all(1))
+    nowhere = np.flatnonzero(~(np.abs(xy) <= LARGEST_NUMBER).all(1))
     if len(nowhere):
         who = f"customer {nowhere[0]}" if nowhere[0] else "the depot"
-        raise InputError(f"{name}: {who} is at {xy[nowhere[0]]}, expected finite coordinates")
+        raise InputError(
+            f"{name}: {who} is at {xy[nowhere[0]]}, expected finite coordinates of size up to {LARGEST_NUMBER:g}"
+        )
     wrong = np.flatnonzero(~(np.isfinite(demands) & (demands == np.rint(demands)) & (demands >= 0)))
     if len(wrong):
         customer, demand = wrong[0] + 1, demands[wrong[0]]

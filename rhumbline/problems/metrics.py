@@ -11,6 +11,8 @@ Metric = Literal["EXACT_2D", "EUC_2D", "CEIL_2D", "FLOOR_2D", "ATT", "GEO", "EXP
 # TSPLIB's own constants for GEO; pi is 3.141592 there, and published optima depend on it.
 GEO_PI, GEO_RADIUS = 3.141592, 6378.388
 
+LARGEST_NUMBER = 1e12  # tours of 1000 cities stay below 2**53, up to where float64 holds every whole number
+
 
 def euclidean(xy: Float[np.ndarray, "N 2"]) -> Float[np.ndarray, "N N"]:
     """Unrounded straight-line distances."""

@@ -11,7 +11,7 @@ from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
 from rhumbline.errors import Infeasible, InputError
-from rhumbline.problems.metrics import Located, Metric, extent, unit_square
+from rhumbline.problems.metrics import LARGEST_NUMBER, Located, Metric, extent, unit_square
 from rhumbline.problems.nodes import take_nodes
 from rhumbline.problems.tsp_local import improve
 from rhumbline.record import Record
@@ -221,6 +221,10 @@ def from_array(array: np.ndarray, name: str = "array") -> TSPInstance:
         raise InputError(f"{name}: has {len(array)} cities; up to {TSP.largest} are supported")
     if not np.isfinite(array).all():
         raise InputError(f"{name}: contains NaN or infinite numbers")
+    if np.abs(array).max() > LARGEST_NUMBER:
+        raise InputError(
+            f"{name}: contains numbers beyond {LARGEST_NUMBER:g}, up to which costs are exact; use another unit"
+        )
     if array.shape[1] == 2:  # two columns always mean coordinates, also for two cities
         return TSPInstance(name, "EXACT_2D", xy=array.astype(np.float64))
     return from_matrix(array, name)

@@ -358,6 +358,7 @@ def test_matrices_keep_their_numbers() -> None:
         (np.zeros((1001, 2)), "has 1001 cities; up to 1000"),
         (np.array([[0.0, np.nan]]), "NaN or infinite"),
         (np.array([[0.0, np.inf]]), "NaN or infinite"),
+        (np.array([[0.0, 0.0], [1e200, 1.0]]), r"beyond 1e\+12"),
         (np.zeros((3, 4)), r"must be square, got shape \(3, 4\)"),
         (np.array([[0, 1, 2], [1, 0, 3], [2, 4, 0]]), "not symmetric"),
         (np.array([[0, -1, 2], [-1, 0, 3], [2, 3, 0]]), "at least 0"),
