@@ -77,7 +77,8 @@ def test_accumulation_is_the_mean_of_gradients(make_config, objective: str) -> N
         for name, p in single.names.items():
             sums[name] += p.grad / 3
     for name, p in together.names.items():
-        assert torch.allclose(p.grad, sums[name], rtol=1e-4, atol=1e-6), name
+        largest = sums[name].abs().max().item()  # a sum of such numbers may be small, but not more exact than they are
+        assert torch.allclose(p.grad, sums[name], rtol=1e-4, atol=1e-6 + 2e-6 * largest), name
     assert together.names["decoder.query_mean"].grad.any()
 
 
