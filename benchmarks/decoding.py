@@ -17,7 +17,7 @@ from torch import Tensor
 
 from rhumbline import checkpoint
 from rhumbline.decoding import rollout
-from rhumbline.kernels import gpu
+from rhumbline.kernels import gpu, gpu_tables
 from rhumbline.policies import POLICIES
 from rhumbline.policies.attention import RoutingPolicy
 from rhumbline.problems import PROBLEMS
@@ -52,7 +52,9 @@ def policy_for(problem: str, seed: int) -> RoutingPolicy:
     return policy.to("cuda").requires_grad_(False)
 
 
-def kernel(problem: str, tables: gpu.Tables, batch: Any, starts: Tensor, counters: Tensor, **options: Any) -> Any:
+def kernel(
+    problem: str, tables: gpu_tables.Tables, batch: Any, starts: Tensor, counters: Tensor, **options: Any
+) -> Any:
     if problem == "tsp":
         return gpu.tsp_rollout(tables, batch.xy, starts, batch.key, counters, **options)
     whole = (batch.demand, batch.capacity)
@@ -78,7 +80,7 @@ def agreement(policy: RoutingPolicy, size: int) -> None:
             problem, policy, batch, latents, starts, seed=3, temperature=temperature, memory=memory, engine="torch"
         )
         for dtype in (torch.float32, torch.bfloat16):
-            tables = gpu.tables(memory, policy.condition(memory, latents), dtype)
+            tables = gpu_tables.tables(memory, policy.condition(memory, latents), dtype)
             counters = torch.tensor([3, 0], device="cuda")
             shape = (16, 4) if dtype == torch.float32 else None
             cost, actions = kernel(
@@ -120,7 +122,7 @@ def tune(policy: RoutingPolicy, instances: int, latents: int, size: int, per: in
     problem, rng = PROBLEMS[policy.problem], torch.Generator("cuda").manual_seed(2)
     batch = problem.sample(instances, size, rng)
     starts, memory = problem.starts(batch)[:, :per], policy.encode(batch)
-    tables = gpu.tables(memory, policy.condition(memory, policy.space.sample((instances, latents), rng)))
+    tables = gpu_tables.tables(memory, policy.condition(memory, policy.space.sample((instances, latents), rng)))
     counters = torch.tensor([3, 0], device="cuda")
     total = instances * latents * starts.shape[1]
     for shape in ((128, 8), (64, 4), (32, 4), (32, 2), (16, 2)):

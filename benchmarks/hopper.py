@@ -35,7 +35,7 @@ from triton.backends.compiler import GPUTarget
 from triton.runtime import driver
 from triton.runtime.jit import JITFunction
 
-from rhumbline.kernels import HEAD_WIDTH, HEADS, attention, gpu
+from rhumbline.kernels import HEAD_WIDTH, HEADS, attention, gpu, gpu_tables
 from rhumbline.kernels import log_prob as scoring
 
 SHARED_BYTES = 232_448  # that one program may have of a processor's shared memory
@@ -128,8 +128,8 @@ def rollouts(problem: str, nodes: int, latents: int, **options: Any) -> None:
     rows = {name: torch.zeros(1, padded, WIDTH).bfloat16() for name in ("key", "value", "pointer", "query_last")}
     context = torch.zeros(1, nodes, WIDTH) if problem == "tsp" else torch.zeros(1, WIDTH)
     shift = torch.zeros(1, latents, WIDTH)
-    fixed = gpu.Nodes(**rows, query_context=context, bias=torch.zeros(1, padded), reach=torch.zeros(1, HEADS))
-    tables = gpu.Tables(fixed, shift, shift.bfloat16())
+    fixed = gpu_tables.Nodes(**rows, query_context=context, bias=torch.zeros(1, padded), reach=torch.zeros(1, HEADS))
+    tables = gpu_tables.Tables(fixed, shift, shift.bfloat16())
     demands = () if problem == "tsp" else (whole(1, nodes), whole(1))
     launch = gpu.tsp_rollout if problem == "tsp" else gpu.cvrp_rollout
     given = (torch.zeros(1, nodes, 2), *demands, whole(1, 100), whole(1), whole(2))

@@ -109,9 +109,9 @@ def graphed(work: Work) -> Rollouts:
 
 def fused_gpu(work: Work) -> Rollouts:
     """The whole rollout in one kernel launch."""
-    from rhumbline.kernels import gpu
+    from rhumbline.kernels import gpu_tables
 
-    tables = gpu.tables(work.memory, work.shift)
+    tables = gpu_tables.tables(work.memory, work.shift)
     counters = torch.full((2,), work.attempt, dtype=torch.int64, device=work.starts.device)
     counters[0] = work.seed  # filled on the device: nothing is copied from the host, so a graph may record it
     straight = work.batch.straight  # else costs are measured from the actions, which must be what they are

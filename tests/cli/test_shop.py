@@ -148,7 +148,8 @@ def test_arrays_are_solved_like_files(untrained: Path) -> None:
     shops = [{"durations": durations, "machines": machines}, {"durations": [[1]], "machines": [[1]], "name": "b"}]
     found = rhumbline.solve(shops, policy=untrained, attempts=8, device="cpu")
     assert [(s.instance.name, s.cost) for s in found] == [("arrays", 6), ("b", 1)]
-    with pytest.raises(InputError, match=r"a mapping must have durations, machines and perhaps.*; it has durations "):
+    known = "durations, machines and perhaps a name, machine_count and first_machine"
+    with pytest.raises(InputError, match=rf"a mapping must have {known}; it has durations \(vehicle routing"):
         rhumbline.solve({"durations": durations}, policy=untrained)
 
 

@@ -10,7 +10,7 @@ from triton.runtime.interpreter import InterpretedFunction
 from rhumbline import checkpoint, kernels, noise
 from rhumbline.decoding import BELOW_ONE, choose, log_prob, rollout, unmarked
 from rhumbline.errors import MissingExtra
-from rhumbline.kernels import gpu
+from rhumbline.kernels import gpu, gpu_tables
 from rhumbline.policies.attention import Architecture
 from rhumbline.problems import PROBLEMS
 from rhumbline.problems.tsp import TSP, TSPBatch
@@ -44,7 +44,7 @@ def problem_of(nodes: int, count: int, tried: int, starts: int, policy) -> tuple
 
 def by_kernel(policy, batch, latents, first, temperature, **options) -> tuple[torch.Tensor, torch.Tensor]:
     memory = policy.encode(batch)
-    tables = gpu.tables(memory, policy.condition(memory, latents), torch.float32)
+    tables = gpu_tables.tables(memory, policy.condition(memory, latents), torch.float32)
     counters = torch.tensor([SEED, ATTEMPT])
     return gpu.tsp_rollout(tables, batch.xy, first, batch.key, counters, temperature=temperature, **options)
 
@@ -151,7 +151,7 @@ def test_other_tables_are_read(make_policy, members: int) -> None:
         changed = policy.pointed(usual, noisy)
     found = []
     for memory in (usual, changed):
-        tables = gpu.tables(memory, policy.condition(memory, latents), torch.float32)
+        tables = gpu_tables.tables(memory, policy.condition(memory, latents), torch.float32)
         _, actions = gpu.tsp_rollout(tables, batch.xy, first, batch.key, torch.tensor([SEED, 0]), temperature=0.0)
         same = rollout(TSP(), policy, batch, latents, first, seed=SEED, temperature=0.0, memory=memory, engine="torch")
         assert torch.equal(actions, same.actions)
@@ -163,12 +163,12 @@ def test_tables_are_padded_and_scaled(wide) -> None:
     """Nodes are padded with zeros to a power of two of at least 16, queries carry log2(e)/4."""
     batch, latents, _ = problem_of(37, 1, 2, 1, wide)
     memory = wide.encode(batch)
-    nodes = gpu.tables(memory, wide.condition(memory, latents), torch.float32).nodes
+    nodes = gpu_tables.tables(memory, wide.condition(memory, latents), torch.float32).nodes
     assert nodes.key.shape == (1, 64, 128)
     assert torch.equal(nodes.key[:, :37], memory.key)
     assert not nodes.key[:, 37:].any()
     assert torch.allclose(nodes.query_last[:, :37], memory.query_last * 1.4426950408889634 / 4)
-    assert gpu.tables(memory, wide.condition(memory, latents)).nodes.key.dtype == torch.bfloat16
+    assert gpu_tables.tables(memory, wide.condition(memory, latents)).nodes.key.dtype == torch.bfloat16
 
 
 @pytest.mark.parametrize(
@@ -251,17 +251,17 @@ def test_bounded_scores_stay_below_the_bound(wide) -> None:
     """Keys are stretched until the largest score of any query passes the limit: it must be seen before that."""
     batch, latents, first = problem_of(13, 3, 3, 5, wide)
     memory = wide.encode(batch)
-    tables = gpu.tables(memory, wide.condition(memory, latents), torch.float32)
+    tables = gpu_tables.tables(memory, wide.condition(memory, latents), torch.float32)
     nodes = tables.nodes
     begun = nodes.query_context.gather(1, first[..., None].expand(-1, -1, 128))
     query = tables.query_shift[:, :, None, None] + begun[:, None, :, None] + nodes.query_last[:, None, None, :13]
     heads = (query.unflatten(-1, (8, 16)), nodes.key[:, :13].unflatten(-1, (8, 16)))
     largest = torch.einsum("bkslhd,bnhd->bkslhn", *heads).abs().amax()
-    for factor, expected in ((1e-3, 1), (1.001 * gpu.SAFE / largest, 0)):
-        stretched = gpu.nodes_of(replace(memory, key=memory.key * factor), torch.float32)
-        flags = gpu.bounded(stretched, tables.query_shift, begun)
+    for factor, expected in ((1e-3, 1), (1.001 * gpu_tables.SAFE / largest, 0)):
+        stretched = gpu_tables.nodes_of(replace(memory, key=memory.key * factor), torch.float32)
+        flags = gpu_tables.bounded(stretched, tables.query_shift, begun)
         assert flags.amin() == expected
-    assert gpu.bounded(nodes, tables.query_shift, begun).all()  # not so careful that it never holds
+    assert gpu_tables.bounded(nodes, tables.query_shift, begun).all()  # not so careful that it never holds
 
 
 @pytest.mark.parametrize("name", ["tsp100", "cvrp100"])
@@ -271,10 +271,10 @@ def test_the_shipped_policies_are_bounded(name: str) -> None:
     problem, rng = PROBLEMS[policy.problem], torch.Generator().manual_seed(1)
     batch = problem.sample(4, 100, rng)
     memory = policy.encode(batch)
-    tables = gpu.tables(memory, policy.condition(memory, policy.space.sample((4, 16), rng)))
+    tables = gpu_tables.tables(memory, policy.condition(memory, policy.space.sample((4, 16), rng)))
     parts = (tables.query_shift, tables.nodes.query_context)
-    parts = (gpu.empty_and_full(*parts, batch.capacity),) if name == "cvrp100" else parts
-    assert gpu.bounded(tables.nodes, *parts).all()
+    parts = (gpu_tables.empty_and_full(*parts, batch.capacity),) if name == "cvrp100" else parts
+    assert gpu_tables.bounded(tables.nodes, *parts).all()
 
 
 def test_no_load_scores_more_than_none_or_a_full_one() -> None:
@@ -282,9 +282,9 @@ def test_no_load_scores_more_than_none_or_a_full_one() -> None:
     rng = torch.Generator().manual_seed(3)
     query, load, key = (torch.randn(*shape, 128, generator=rng) for shape in ((2, 5), (2,), (2, 16)))
     capacity = torch.tensor([7, 40])
-    most = gpu.reach(gpu.empty_and_full(query, load, capacity), key)
+    most = gpu_tables.reach(gpu_tables.empty_and_full(query, load, capacity), key)
     for share in (0.1, 0.35, 0.8):
-        part = gpu.reach(query + share * (load * capacity[:, None])[:, None], key)
+        part = gpu_tables.reach(query + share * (load * capacity[:, None])[:, None], key)
         assert (part <= most).all()
 
 
@@ -293,13 +293,13 @@ def test_tables_are_made_once_for_a_memory(wide) -> None:
     batch, latents, _ = problem_of(9, 2, 2, 3, wide)
     memory, other = wide.encode(batch), wide.encode(replace(batch, xy=batch.xy.flip(-1)))
     shift = wide.condition(memory, latents)
-    once = gpu.tables(memory, shift, torch.float32)
-    assert gpu.tables(memory, shift, torch.float32).nodes is once.nodes
-    half = gpu.tables(memory, shift).nodes
+    once = gpu_tables.tables(memory, shift, torch.float32)
+    assert gpu_tables.tables(memory, shift, torch.float32).nodes is once.nodes
+    half = gpu_tables.tables(memory, shift).nodes
     assert half.key.dtype == torch.bfloat16
-    moved = gpu.tables(other, shift, torch.float32).nodes
+    moved = gpu_tables.tables(other, shift, torch.float32).nodes
     assert torch.equal(moved.key[:, :9], other.key)
-    assert torch.equal(gpu.tables(memory, shift, torch.float32).nodes.key, once.nodes.key)
+    assert torch.equal(gpu_tables.tables(memory, shift, torch.float32).nodes.key, once.nodes.key)
     del memory, half
     gc.collect()
-    assert gpu.KEPT.last is None  # nothing is held longer than its memory
+    assert gpu_tables.KEPT.last is None  # nothing is held longer than its memory

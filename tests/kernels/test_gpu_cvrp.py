@@ -5,7 +5,7 @@ import torch
 
 from rhumbline.decoding import log_prob, rollout
 from rhumbline.decoding import scores as scoring
-from rhumbline.kernels import gpu
+from rhumbline.kernels import gpu, gpu_tables
 from rhumbline.policies.attention import Architecture
 from rhumbline.policies.cvrp import CVRPPolicy
 from rhumbline.problems.cvrp import CVRP, CVRPBatch
@@ -42,7 +42,7 @@ def tight(customers: int, capacity: int) -> CVRPBatch:
 @torch.no_grad()
 def by_kernel(policy: CVRPPolicy, batch: CVRPBatch, latents: torch.Tensor, starts: torch.Tensor, temperature: float):
     memory = policy.encode(batch)
-    tables = gpu.tables(memory, policy.condition(memory, latents), torch.float32)
+    tables = gpu_tables.tables(memory, policy.condition(memory, latents), torch.float32)
     whole, counters = (batch.demand, batch.capacity), torch.tensor([SEED, ATTEMPT])
     return gpu.cvrp_rollout(
         tables, batch.xy, *whole, starts, batch.key, counters, temperature=temperature, shape=(16, 4)

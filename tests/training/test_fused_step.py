@@ -7,7 +7,7 @@ import torch
 
 from rhumbline import kernels
 from rhumbline.decoding import engines, rollouts
-from rhumbline.kernels import attention, gpu
+from rhumbline.kernels import attention, gpu_tables
 from rhumbline.training import run
 from rhumbline.training.config import Objective, TrainConfig
 from rhumbline.training.run import Trainer
@@ -40,7 +40,7 @@ def gradient(config: TrainConfig, fused: bool) -> tuple[torch.Tensor, torch.Tens
 def test_fused_and_plain_kernels_give_the_same_step(monkeypatch, problem: str, objective: Objective) -> None:
     """From the same marked rollouts both give the gradient of the same loss in every weight."""
     monkeypatch.setattr(rollouts, "engine_of", lambda *_: engines.fused_gpu)
-    monkeypatch.setattr(gpu, "tables", partial(gpu.tables, dtype=torch.float32))
+    monkeypatch.setattr(gpu_tables, "tables", partial(gpu_tables.tables, dtype=torch.float32))
     policy = {"layers": 1, "hidden": 32, "latent": 2}
     config = TrainConfig(problem=problem, size=7, batch=2, policy=policy, objective=objective)
     found = {}

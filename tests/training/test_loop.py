@@ -66,7 +66,9 @@ def test_learning_rate_without_a_schedule() -> None:
 @pytest.mark.parametrize("objective", ["pomo", "winner"])
 def test_accumulation_is_the_mean_of_gradients(make_config, objective: str) -> None:
     """Three mini-steps accumulate the mean of their three gradients."""
-    together, single = Trainer(make_config(objective, accumulate=3), CPU), Trainer(make_config(objective), CPU)
+    config = make_config(objective)
+    config = replace(config, policy=config.policy | {"amplify": 1.0})  # a hundred would amplify rounding errors, too
+    together, single = Trainer(replace(config, accumulate=3), CPU), Trainer(config, CPU)
     for mini in range(3):
         together.gradient(mini)
     sums = {n: torch.zeros_like(p) for n, p in single.names.items()}
@@ -77,8 +79,7 @@ def test_accumulation_is_the_mean_of_gradients(make_config, objective: str) -> N
         for name, p in single.names.items():
             sums[name] += p.grad / 3
     for name, p in together.names.items():
-        largest = sums[name].abs().max().item()  # a sum of such numbers may be small, but not more exact than they are
-        assert torch.allclose(p.grad, sums[name], rtol=1e-4, atol=1e-6 + 2e-6 * largest), name
+        assert torch.allclose(p.grad, sums[name], rtol=1e-4, atol=1e-6), name
     assert together.names["decoder.query_mean"].grad.any()
 
 

@@ -1,0 +1,121 @@
+"""What the GPU's rollout kernels read: a policy's tables, padded and scaled, and who needs no maximum."""
+
+import math
+import weakref
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+import triton
+from torch import Tensor
+
+from rhumbline.kernels import HEAD_WIDTH, HEADS
+
+LOG2E = math.log2(math.e)
+SAFE = 100.0  # exponents of two up to which sums and products of weights stay within float32 and bfloat16
+QUERY_SCALE = LOG2E / HEAD_WIDTH**0.5  # attention's exp as exp2
+POINTER_SCALE = 2.0 * LOG2E  # tanh's exp(2x)
+
+
+@dataclass(frozen=True)
+class Nodes:
+    """What the kernels read of instances. Nodes are padded to a power of two; queries and pointers scaled for exp2."""
+
+    key: Tensor  # [B, NP, E]
+    value: Tensor  # [B, NP, E]
+    pointer: Tensor  # [B, NP, E]
+    query_last: Tensor  # [B, NP, E]
+    query_context: Tensor  # float32: [B, N, E] of the first node (TSP), or [B, E] per unit of capacity left (CVRP)
+    bias: Tensor  # [B, NP] float32
+    reach: Tensor  # [B, heads] float32: what `query_last` scores at most with any key
+
+
+@dataclass(frozen=True)
+class Tables:
+    """The same and what latents add."""
+
+    nodes: Nodes
+    query_shift: Tensor  # [B, K, E] float32
+    glimpse_shift: Tensor  # [B, K, E]
+
+
+@torch.no_grad()
+def tables(memory: Any, shift: Any, dtype: torch.dtype = torch.bfloat16) -> Tables:
+    """Kernel tables from a policy's memory and the shifts of its latents."""
+    query = (shift.query * QUERY_SCALE).float()
+    return Tables(KEPT.nodes(memory, dtype), query, shift.glimpse.to(dtype).contiguous())
+
+
+def nodes_of(memory: Any, dtype: torch.dtype) -> Nodes:
+    """Tables of a policy's memory."""
+    nodes = memory.key.shape[1]
+    padding = max(16, triton.next_power_of_2(nodes)) - nodes
+
+    def rows(x: Tensor, factor: float = 1.0) -> Tensor:
+        return torch.nn.functional.pad(x * factor, (0, 0, 0, padding)).to(dtype)
+
+    key, last = rows(memory.key), rows(memory.query_last, QUERY_SCALE)
+    context = memory.query_first if memory.query_load is None else memory.query_load[:, 0]
+    return Nodes(
+        key=key,
+        value=rows(memory.value),
+        pointer=rows(memory.pointer, POINTER_SCALE),
+        query_last=last,
+        query_context=(context * QUERY_SCALE).float(),
+        bias=torch.nn.functional.pad(memory.bias[:, 0] * POINTER_SCALE, (0, padding)).float().contiguous(),
+        reach=reach(last, key),
+    )
+
+
+class Kept:
+    """The tables of the last memory: a search asks for those of the same one at every step.
+
+    They cost two dozen launches, which count where there are few instances. Nobody writes into a memory, so tables of
+    the same object are the same tables. While a graph is recorded nothing is kept: it has not been computed yet.
+    """
+
+    last: "tuple[weakref.ref[Any], Nodes] | None" = None  # one value, replaced whole: searches may run in threads
+
+    def nodes(self, memory: Any, dtype: torch.dtype) -> Nodes:
+        """Those of `memory`, made now or the last time."""
+        last = self.last
+        if last is not None and last[0]() is memory and last[1].key.dtype == dtype:
+            return last[1]
+        made = nodes_of(memory, dtype)
+        if not (made.key.is_cuda and torch.cuda.is_current_stream_capturing()):
+            self.last = weakref.ref(memory, self.forget), made
+        return made
+
+    def forget(self, gone: "weakref.ref[Any]") -> None:
+        """Let the tables go with their memory."""
+        if self.last is not None and self.last[0] is gone:
+            self.last = None
+
+
+KEPT = Kept()
+
+
+def by_head(x: Tensor) -> Tensor:
+    """A table's rows cut into heads, [B, heads, rows, width]."""
+    return x.unflatten(-1, (HEADS, HEAD_WIDTH)).transpose(1, 2)
+
+
+def reach(query: Tensor, key: Tensor) -> Tensor:
+    """What any row of a part of the query scores at most with any key, up to its sign: [B, heads]."""
+    products = by_head(query.to(key.dtype)) @ by_head(key).transpose(2, 3)
+    return torch.linalg.vector_norm(products, ord=torch.inf, dim=(2, 3), dtype=torch.float32)
+
+
+def bounded(nodes: Nodes, *parts: Tensor) -> Tensor:
+    """Instances whose attention scores provably stay below SAFE, so that no maximum need be subtracted: [B] int32.
+
+    A query is the sum of a row of `query_last` and one of each part [B, rows, E], so what each of them scores at most
+    with any key adds up to a bound. For trained policies a bound by lengths would be two to four times as large.
+    """
+    most = nodes.reach + sum(reach(part, nodes.key) for part in parts)
+    return (most < SAFE).all(1).to(torch.int32)
+
+
+def empty_and_full(query: Tensor, load: Tensor, capacity: Tensor) -> Tensor:
+    """Queries [B, 2 K, E] of vehicles with nothing and with everything left: of all loads one of them scores most."""
+    return torch.cat([query, query + (load * capacity[:, None])[:, None]], dim=1)
