@@ -1,11 +1,11 @@
 """How much of what a latent costs is its own doing, and how much is luck: what CMA-ES has to go by.
 
-    python benchmarks/latent_signal.py tsp100 cvrp100 [--instances 8] [--latents 48] [--temperature 1]
+    python benchmarks/latent_signal.py tsp100 cvrp100 [--instances 8] [--latents 48] [--temperature 1] [--scale 3]
 
 Random latents are tried twice on the same random instances, with other noise. Printed are the correlations of both
 trials over an instance's latents, for the cheapest of all starts, the mean of the cheapest ten and the mean of all
 (1: a latent decides, 0: luck does); the spread of those means over latents; and the cheapest of all rollouts with these
-latents, and with the centre of the space as often.
+latents, and with the centre of the space as often. `--scale` makes the latents larger: how far apart policies may be.
 """
 
 import argparse
@@ -37,13 +37,14 @@ def measured(name: str, args: argparse.Namespace, device: torch.device) -> str:
     policy = checkpoint.load(checkpoint.find(name, ""), device)
     problem, rng = PROBLEMS[policy.problem], torch.Generator().manual_seed(77)
     batch = problem.sample(args.instances, 100, rng).to(device)
-    latents = policy.space.sample((args.instances, args.latents), rng).to(device)
+    latents = args.scale * policy.space.sample((args.instances, args.latents), rng).to(device)
     work = partial(rollout, problem, policy, batch, starts=problem.starts(batch), temperature=args.temperature)
     one, other = (work(latents, seed=seed).cost for seed in (1, 2))
     shares = ", ".join(f"{n} {correlation(f(one), f(other)):.2f}" for n, f in FITNESS.items())
     spread = (one.mean(2).std(1) / one.mean((1, 2))).mean().item()
     cheapest = [x.amin((1, 2)).mean().item() for x in (one, work(torch.zeros_like(latents), seed=1).cost)]
-    return f"{name}: {shares}; spread {spread:.2%}; cheapest {cheapest[0]:.4f}, at the centre {cheapest[1]:.4f}"
+    costs = f"mean {one.mean():.2f}, spread {spread:.2%}; cheapest {cheapest[0]:.4f}, at the centre {cheapest[1]:.4f}"
+    return f"{name}: {shares}; {costs}"
 
 
 def main() -> None:
@@ -52,6 +53,7 @@ def main() -> None:
     parser.add_argument("--instances", type=int, default=8)
     parser.add_argument("--latents", type=int, default=48)
     parser.add_argument("--temperature", type=float, default=1.0)
+    parser.add_argument("--scale", type=float, default=1.0)
     args = parser.parse_args()
     device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
     for name in args.policies:
