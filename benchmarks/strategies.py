@@ -24,13 +24,16 @@ from typing import Any
 
 import numpy as np
 import torch
+from evaluate import instances_of
 from torch.profiler import ProfilerActivity, profile
 
 from rhumbline.api import Group, find_device, grouped, policy_for, tasks
 from rhumbline.bench.run import WARM_UP
 from rhumbline.cli.solving import choose_strategy
 from rhumbline.problems.cvrp import CVRPInstance, usual_capacity
-from rhumbline.problems.standard import CVRP_SETS, TSP_SETS, cvrp_set, find, tsp_set
+from rhumbline.problems.jssp import LONGEST_DURATION
+from rhumbline.problems.schedule import from_tables
+from rhumbline.problems.standard import CVRP_SETS, JSSP_SETS, TSP_SETS, find
 from rhumbline.problems.tsp import TSPInstance
 from rhumbline.search.run import Budget, search, stream
 from rhumbline.search.strategy import engine_for
@@ -77,16 +80,13 @@ class Bench:
             torch.cuda.synchronize()
 
 
-def standard(name: str, count: int) -> list[TSPInstance | CVRPInstance]:
-    if name.startswith("tsp"):
-        return [TSPInstance(f"{i}", "EXACT_2D", xy=x) for i, x in enumerate(tsp_set(name)[:count])]
-    xy, demands, capacity = cvrp_set(name)
-    pairs = zip(xy[:count], demands[:count].tolist(), strict=True)
-    return [CVRPInstance(f"{i}", "EXACT_2D", tuple(q), capacity, xy=x) for i, (x, q) in enumerate(pairs)]
-
-
-def validation(name: str, count: int) -> list[TSPInstance | CVRPInstance]:
+def validation(name: str, count: int) -> list[Any]:
     stream = np.random.RandomState(VALIDATION_SEED)
+    if name.startswith("jssp"):
+        shop = find(JSSP_SETS, name)
+        times = stream.randint(1, LONGEST_DURATION + 1, size=(count, shop.jobs, shop.machines))
+        orders = stream.uniform(size=times.shape).argsort(2)
+        return [from_tables(d, m, f"{i}") for i, (d, m) in enumerate(zip(times, orders, strict=True))]
     if name.startswith("tsp"):
         size = find(TSP_SETS, name).size
         return [TSPInstance(f"{i}", "EXACT_2D", xy=x) for i, x in enumerate(stream.uniform(size=(count, size, 2)))]
@@ -213,7 +213,7 @@ def main() -> None:
     args = options()
     if args.threads:
         torch.set_num_threads(args.threads)
-    instances = (validation if args.validation else standard)(args.set, args.first)
+    instances = (validation if args.validation else instances_of)(args.set, args.first)
     bench = Bench(instances, policy_for(args.policy, instances[0].problem), find_device(args.device), args.augment)
     if args.profile:
         for text in args.strategies.split(","):

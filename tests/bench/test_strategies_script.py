@@ -1,5 +1,6 @@
 """benchmarks/strategies.py: what it counts, and that its profile runs without a GPU."""
 
+import sys
 from importlib.util import module_from_spec, spec_from_file_location
 from pathlib import Path
 
@@ -13,6 +14,7 @@ SCRIPT = Path(__file__).parents[2] / "benchmarks" / "strategies.py"
 
 @pytest.fixture(scope="module")
 def script():
+    sys.path.insert(0, str(SCRIPT.parent))  # as `python benchmarks/strategies.py` has it
     spec = spec_from_file_location("strategies_script", SCRIPT)
     assert spec is not None
     assert spec.loader is not None
