@@ -90,23 +90,34 @@ def main() -> None:
     print(f"{args.set}, first {len(instances)}, {where}, cmaes settings {settings or 'default'}")
     for name, strategy, attempts in rows:
         cost, seconds = costs(instances, policy, strategy, attempts, device)
-        row = {"set": args.set, "first": len(instances), "method": name, "cost": round(float(cost.mean()), 5)}
-        row |= {"where": where, "seconds": round(seconds, 1), "date": f"{datetime.now(UTC):%Y-%m-%d}"}
-        if known is not None:
-            gap = 100 * (cost / known - 1)
-            error = 1.96 * gap.std(ddof=1) / np.sqrt(len(gap))
-            row |= {"gap": round(float(gap.mean()), 4), "error": round(float(error), 4)}
-        say(row, args.ledger)
+        row = summary(args.set, name, cost, known) | {"where": where, "seconds": round(seconds, 1)}
+        say(row)
+        if args.ledger:
+            keep(row, args.ledger)
 
 
-def say(row: dict[str, Any], ledger: Path | None) -> None:
-    """Print a row, and keep it."""
+def summary(name: str, method: str, cost: np.ndarray, known: np.ndarray | None) -> dict[str, Any]:
+    """What the ledger keeps of a method's costs on a set, and the day."""
+    row = {"set": name, "first": len(cost), "method": method, "cost": round(float(cost.mean()), 5)}
+    row["date"] = f"{datetime.now(UTC):%Y-%m-%d}"
+    if known is None:
+        return row
+    gap = 100 * (cost / known - 1)
+    error = 1.96 * gap.std(ddof=1) / np.sqrt(len(gap))
+    return row | {"gap": round(float(gap.mean()), 4), "error": round(float(error), 4)}
+
+
+def say(row: dict[str, Any]) -> None:
+    """Print a row beside the paper's."""
     gap = f" {row['gap']:.4f} % ± {row['error']:.4f} |" if "gap" in row else ""
     paper = PAPER.get(row["set"], {}).get(row["method"], "-")
     print(f"| {row['method']:14s} | {row['cost']:.5f} |{gap} {row['seconds']} s | paper {paper} % |", flush=True)
-    if ledger:
-        with ledger.open("a", encoding="utf-8") as file:
-            file.write(json.dumps(row) + "\n")
+
+
+def keep(row: dict[str, Any], ledger: Path) -> None:
+    """Add a row to the ledger that `benchmarks/gaps.py` makes the README's table of."""
+    with ledger.open("a", encoding="utf-8") as file:
+        file.write(json.dumps(row) + "\n")
 
 
 if __name__ == "__main__":

@@ -17,8 +17,8 @@ SETS = {"tsp": "TSP", "vrp": "CVRP", "jssp": "job shop "}
 
 
 def newest(lines: list[dict[str, Any]]) -> list[dict[str, Any]]:
-    """One line for each set and method: sets in the paper's order, methods by attempts, then by name."""
-    found = {(x["set"], x["method"]): x for x in lines}
+    """One line for each set and method of the table: sets in the paper's order, methods by attempts, then by name."""
+    found = {(x["set"], x["method"]): x for x in lines if x["method"].split()[0] in METHODS}
 
     def place(x: dict[str, Any]) -> tuple[int, int, int]:
         kind, *attempts = x["method"].split()

@@ -24,7 +24,7 @@ from typing import Any
 
 import numpy as np
 import torch
-from evaluate import instances_of
+from evaluate import instances_of, keep, summary
 from torch.profiler import ProfilerActivity, profile
 
 from rhumbline.api import Group, find_device, grouped, policy_for, tasks
@@ -183,6 +183,7 @@ def options() -> argparse.Namespace:
     parser.add_argument("--device", default="auto")
     parser.add_argument("--threads", type=int, default=0)
     parser.add_argument("--profile", action="store_true")
+    parser.add_argument("--ledger", type=Path, default=None, help="rows of the test sets for benchmarks/gaps.py")
     return parser.parse_args()
 
 
@@ -198,15 +199,31 @@ def compared(bench: Bench, args: argparse.Namespace) -> None:
         for text in args.strategies.split(","):
             rows.append(measured(text, bench, budget))
             print(f"{text}: {rows[-1].cost.mean():.5f}, {rows[-1].seconds:.1f} s", flush=True)
-    file, count = Path(__file__).parent / "reference" / f"{args.set}.npz", len(bench.instances)
-    known = None if args.validation or not file.exists() else np.load(file)["cost"][:count]
+    count, known = len(bench.instances), None if args.validation else references(args.set, len(bench.instances))
     what = torch.cuda.get_device_name() if bench.device.type == "cuda" else f"CPU, {torch.get_num_threads()} threads"
     kind = f"{args.set}{' (validation)' if args.validation else ''}, {count} instances"
     print(f"\n{kind}, augment {args.augment}, {what}\n")
-    if known is None or len(known) < count:
+    if known is None:
         table(rows, np.min([r.cost for r in rows], axis=0), "the best of these rows")
     else:
         table(rows, known, "the reference")
+        keep_plain(rows, args, known, what.split(",")[0])
+
+
+def references(name: str, count: int) -> np.ndarray | None:
+    """Costs to measure against, if there are as many."""
+    file = Path(__file__).parent / "reference" / f"{name}.npz"
+    known = np.load(file)["cost"][:count] if file.exists() else np.empty(0)
+    return known if len(known) == count else None
+
+
+def keep_plain(rows: list[Row], args: argparse.Namespace, known: np.ndarray, where: str) -> None:
+    """In the ledger, if there is one, as `benchmarks/evaluate.py` would: rows by attempts, without settings or copies."""
+    for row in rows:
+        if args.ledger and row.budget.attempts and "+" not in row.name and args.augment == 1:
+            method = row.name if row.name == "greedy" else f"{row.name} {row.budget.attempts}"
+            facts = {"where": where, "seconds": round(row.seconds, 1)}
+            keep(summary(args.set, method, row.cost, known) | facts, args.ledger)
 
 
 def main() -> None:
