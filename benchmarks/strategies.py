@@ -218,7 +218,7 @@ def references(name: str, count: int) -> np.ndarray | None:
 
 
 def keep_plain(rows: list[Row], args: argparse.Namespace, known: np.ndarray, where: str) -> None:
-    """In the ledger, if there is one, as `benchmarks/evaluate.py` would: rows by attempts, without settings or copies."""
+    """In the ledger, if there is one: rows by attempts, without settings or copies, as `evaluate.py` keeps them."""
     for row in rows:
         if args.ledger and row.budget.attempts and "+" not in row.name and args.augment == 1:
             method = row.name if row.name == "greedy" else f"{row.name} {row.budget.attempts}"
