@@ -4,6 +4,7 @@ No code runs on loading. Files are written aside and renamed, so a reader never 
 """
 
 import json
+import math
 import os
 from collections.abc import Mapping
 from contextlib import suppress
@@ -29,11 +30,22 @@ class About:
     """Training facts of a checkpoint."""
 
     problem: str
-    size: int | str  # instances it was trained on
+    size: int | str  # instances it was validated on, and trained on unless its recipe has several `sizes`
     updates: int = 0
     recipe: str = ""
     validation: Mapping[str, float] = field(default_factory=dict[str, float])
     versions: Mapping[str, str] = field(default_factory=dict[str, str])
+
+    @property
+    def trained_at(self) -> str:
+        """The size of its training instances in words, or the smallest and the largest."""
+        sizes = sorted(json.loads(self.recipe or "{}").get("sizes") or [self.size], key=area)
+        return f"{sizes[0]}" if len(sizes) == 1 else f"{sizes[0]} to {sizes[-1]}"
+
+
+def area(size: int | str) -> int:
+    """Nodes, or operations of a job shop as in 15x10."""
+    return math.prod(int(x) for x in str(size).split("x"))
 
 
 def versions() -> dict[str, str]:

@@ -24,6 +24,20 @@ def path(tmp_path: Path, policy) -> Path:
     return file
 
 
+@pytest.mark.parametrize(
+    ("about", "words"),
+    [
+        (About("tsp", 100), "100"),
+        (About("cvrp", 100, recipe='{"sizes": [80, 50, 200, 127]}'), "50 to 200"),
+        (About("jssp", "10x10", recipe='{"sizes": ["20x15", "6x6", "10x10"]}'), "6x6 to 20x15"),
+        (About("tsp", 60, recipe='{"sizes": []}'), "60"),
+    ],
+)
+def test_what_it_was_trained_at(about: About, words: str) -> None:
+    """One size, or the range of a recipe that has several, whatever their order."""
+    assert about.trained_at == words
+
+
 def test_round_trip_keeps_every_bit(path: Path, policy) -> None:
     """Weights, architecture, amplification and facts come back as they were; logits are equal bit for bit."""
     read, about = load_with_facts(path)

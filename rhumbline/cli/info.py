@@ -85,6 +85,7 @@ def checkpoint_facts(path: Path) -> Facts:
         "path": str(path),
         "problem": about.problem,
         "size": about.size,
+        "trained_at": about.trained_at,
         "updates": about.updates,
         "validation": dict(about.validation),
         "weights": sum(p.numel() for p in policy.parameters()),
@@ -121,7 +122,7 @@ def checkpoint_lines(facts: Facts) -> Iterator[str]:
 
     latent = f"latent space of {facts['latent']} dimensions" if facts["latent"] else "a single policy, no latent space"
     latent = f"a population of {facts['members']} decoders" if facts["members"] else latent
-    size = f"{facts['size']} {PROBLEMS[facts['problem']].nouns[1]}"
+    size = f"{facts['trained_at']} {PROBLEMS[facts['problem']].nouns[1]}"
     yield f"{facts['name']}: {facts['problem']}, trained at {size}, {facts['updates']:,} updates"
     yield f"{facts['weights']:,} weights, {latent}"
     if facts["validation"]:

@@ -249,7 +249,7 @@ def header(task: Task, context: Context) -> str:
     """The line before a group."""
     request = context.request
     problem = task.problem.solves
-    policy = f"policy {request.policy_name(problem)} (trained at {context.policies[problem][1].size})"
+    policy = f"policy {request.policy_name(problem)} (trained at {context.policies[problem][1].trained_at})"
     search = lines.search_text(*request.chosen(task))
     copies = f", {task.copies} symmetries" if task.copies > 1 else ""
     return lines.task_line(task, policy, search + copies)
