@@ -117,7 +117,7 @@ def shipped() -> dict[str, Path]:
     return {p.stem: p for p in sorted(folder.glob("*.safetensors"))}
 
 
-DEFAULT = {"tsp": "tsp100", "cvrp": "cvrp100", "jssp": "jssp"}
+DEFAULT = {"tsp": "tsp100", "cvrp": "cvrp", "jssp": "jssp"}
 
 
 def find(policy: str | None, problem: str) -> Path:
