@@ -164,10 +164,17 @@ def facts(results: Sequence[Result]) -> list[str]:
         suite, digest, commit, versions = origin
         libraries = ", ".join(f"{name} {number}" for name, number in versions)
         lines.append(f"Suite {suite} ({digest}), commit {commit}, {libraries}.")
-    for method, solver in dict.fromkeys((r.method, r.solver) for r in results):
-        lines.append(f"{method}: {solver}.")
+    lines += [f"{'; '.join(methods)}: {solver}." for solver, methods in by_solver(results).items()]
     hardware = list(dict.fromkeys(r.hardware for r in results))
     return [*lines, *([f"Hardware: {hardware[0]}."] if len(hardware) == 1 else []), *missing_facts(results)]
+
+
+def by_solver(results: Sequence[Result]) -> dict[str, list[str]]:
+    """The methods of each solver: one with many budgets is named once."""
+    found: dict[str, list[str]] = {}
+    for method, solver in dict.fromkeys((r.method, r.solver) for r in results):
+        found.setdefault(solver, []).append(method)
+    return found
 
 
 def missing_facts(results: Sequence[Result]) -> list[str]:
