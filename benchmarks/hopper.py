@@ -41,7 +41,7 @@ from rhumbline.kernels import log_prob as scoring
 SHARED_BYTES = 232_448  # that one program may have of a processor's shared memory
 FEW_REGISTERS = 100  # of 255. A kernel that spills although it was given fewer is one that ptxas gave up on
 WIDTH = HEADS * HEAD_WIDTH
-NODES = {"tsp": (50, 100, 200), "cvrp": (51, 101, 201)}  # padded to 64, 128 and 256
+NODES = {"tsp": (50, 100, 150, 200), "cvrp": (51, 101, 151, 201)}  # padded to 64, 128, 192 and 256
 LATENTS = (200, 50, 2)  # with 100 starts each they fill all processors with tiles of 64 rows, of 32, or not at all
 CUOBJDUMP = Path(triton.__file__).parent / "backends" / "nvidia" / "bin" / "cuobjdump"
 COLUMNS = (
@@ -124,7 +124,7 @@ def launches(problem: str, work: Callable[[], object]) -> list[Launch]:
 
 def rollouts(problem: str, nodes: int, latents: int, **options: Any) -> None:
     """Rollouts of one instance from 100 starts under each latent; what the tensors hold does not matter."""
-    padded, whole = triton.next_power_of_2(nodes), partial(torch.ones, dtype=torch.int64)
+    padded, whole = gpu_tables.padded(nodes), partial(torch.ones, dtype=torch.int64)
     rows = {name: torch.zeros(1, padded, WIDTH).bfloat16() for name in ("key", "value", "pointer", "query_last")}
     context = torch.zeros(1, nodes, WIDTH) if problem == "tsp" else torch.zeros(1, WIDTH)
     shift = torch.zeros(1, latents, WIDTH)

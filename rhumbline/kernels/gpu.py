@@ -14,11 +14,12 @@ import triton.language as tl
 from torch import Tensor
 
 from rhumbline.kernels import HEAD_WIDTH, HEADS
-from rhumbline.kernels.gpu_tables import Tables, bounded, empty_and_full
+from rhumbline.kernels.gpu_tables import Tables, bounded, empty_and_full, part
 
 LOG2E = tl.constexpr(1.4426950408889634)
 BELOW_ONE = tl.constexpr(1.0 - 2.0**-22)  # as in decoding.choose
 CLOSED = tl.constexpr(-1.0e9)
+CVRP_TILE = 64, 4  # the only one that does not spill; smaller tiles of vehicle routing are no sooner done
 WARM = 0.25  # temperature from which the weights of all logits in [-10, 10] are normal numbers
 
 
@@ -35,82 +36,233 @@ def tile_rows(K, S, ID, COUNTERS, b, M: tl.constexpr):
 
 
 @triton.jit
-def head_tables(TABLE, cols, TRANSPOSED: tl.constexpr, H: tl.constexpr, D: tl.constexpr):
-    """A table's heads, [NP, D] or [D, NP] each, loaded once: as operands of products they stay in shared memory."""
+def columns(c, W: tl.constexpr):
+    """Nodes of a part."""
+    return c * W + tl.arange(0, W)
+
+
+@triton.jit
+def head_tables(
+    TABLE, TRANSPOSED: tl.constexpr, C: tl.constexpr, W: tl.constexpr, H: tl.constexpr, D: tl.constexpr,
+):  # fmt: skip
+    """A table's heads by parts, [W, D] or [D, W], loaded once: as operands of products they stay in shared memory."""
     heads = ()
     for h in tl.static_range(H):
         e = h * D + tl.arange(0, D)
-        if TRANSPOSED:
-            heads = heads + (tl.load(TABLE + cols[None, :] * (H * D) + e[:, None]),)
-        else:
-            heads = heads + (tl.load(TABLE + cols[:, None] * (H * D) + e[None, :]),)
+        for c in tl.static_range(C):
+            if TRANSPOSED:
+                heads = heads + (tl.load(TABLE + columns(c, W)[None, :] * (H * D) + e[:, None]),)
+            else:
+                heads = heads + (tl.load(TABLE + columns(c, W)[:, None] * (H * D) + e[None, :]),)
     return heads
 
 
 @triton.jit
-def counting_tables(cols, NP: tl.constexpr, DT: tl.constexpr):
-    """Zeros and ones [NP, 16]: products with them are running sums of 16 groups, and of the places in a group."""
+def counting_tables(C: tl.constexpr, W: tl.constexpr, G: tl.constexpr, DT: tl.constexpr):
+    """Zeros and ones [W, 16]: products with them are running sums of 16 groups of G, and of the places in a group."""
     sixteen = tl.arange(0, 16)
-    groups = (cols[:, None] // (NP // 16) <= sixteen[None, :]).to(DT)
-    places = (cols[:, None] % (NP // 16) <= sixteen[None, :]).to(DT)
+    groups = ()
+    for c in tl.static_range(C):
+        groups = groups + ((columns(c, W)[:, None] // G <= sixteen[None, :]).to(DT),)
+    places = (tl.arange(0, W)[:, None] % G <= sixteen[None, :]).to(DT)
     return groups, places
 
 
 @triton.jit
-def glimpse_logits(
-    QUERY, QUERY_LOAD, QUERY_LAST, GLIMPSE_SHIFT, keys, values, pointers, logits, mask, latent, row, load, last,
-    LOAD: tl.constexpr, BOUNDED: tl.constexpr, H: tl.constexpr, D: tl.constexpr, DT: tl.constexpr, PREC: tl.constexpr,
-):  # fmt: skip
-    """Pointer scores [M, NP], times 2 log2(e): attention over open nodes head by head, accumulated on `logits`.
+def open_nodes(first, N, C: tl.constexpr, W: tl.constexpr):
+    """The mask before the first step, a part at a time: nodes that do not exist, and the first one, are closed."""
+    mask = ()
+    for c in tl.static_range(C):
+        there = (columns(c, W)[None, :] < N) & (columns(c, W)[None, :] != first[:, None])
+        mask = mask + (tl.where(there, 0.0, 2.0 * CLOSED),)
+    return mask
 
-    QUERY holds, at `row`, what never changes during a rollout. With LOAD, the capacity left adds its share.
+
+@triton.jit
+def closed_at(mask, last, t, C: tl.constexpr, W: tl.constexpr):
+    """The mask after an action.
+
+    The value changes with t: for a constant the compiler keeps predicates instead, and spills twice as much.
     """
-    E: tl.constexpr = H * D
+    parts = ()
+    for c in tl.static_range(C):
+        parts = parts + (tl.where(columns(c, W)[None, :] == last[:, None], CLOSED * (1 + t), mask[c]),)
+    return parts
+
+
+@triton.jit
+def affordable(mask, DEMAND, left, depot, N, C: tl.constexpr, W: tl.constexpr):
+    """The mask with what vehicles' loads allow, integers, so no epsilon, and the depot's column as given.
+
+    Served customers stay what they are: beyond 1.5 CLOSED.
+    """
+    parts = ()
+    for c in tl.static_range(C):
+        demand = tl.load(DEMAND + columns(c, W), mask=columns(c, W) < N, other=0)
+        fits = tl.where(demand[None, :] <= left[:, None], 0.0, CLOSED)
+        part = tl.where(mask[c] < 1.5 * CLOSED, mask[c], fits)
+        parts = parts + (tl.where(columns(c, W)[None, :] == 0, depot[:, None], part),)
+    return parts
+
+
+@triton.jit
+def query_of(QUERY, QUERY_LOAD, QUERY_LAST, h, row, left, last, LOAD: tl.constexpr, E: tl.constexpr, D: tl.constexpr):
+    """A head's queries [M, D]: what never changes during a rollout, the last node's share, the capacity left's."""
+    e = h * D + tl.arange(0, D)
+    q = tl.load(QUERY + row[:, None] * E + e[None, :]).to(tl.float32)
+    q += tl.load(QUERY_LAST + last[:, None] * E + e[None, :]).to(tl.float32)
+    if LOAD:
+        q += left.to(tl.float32)[:, None] * tl.load(QUERY_LOAD + e)[None, :]
+    return q
+
+
+@triton.jit
+def shifted(glimpse, total, GLIMPSE_SHIFT, h, latent, E: tl.constexpr, D: tl.constexpr, DT: tl.constexpr):
+    """A head's glimpses, divided by the sum of their weights, with the latent's share."""
+    e = h * D + tl.arange(0, D)
+    glimpse = glimpse * (1.0 / total)[:, None]
+    return (glimpse + tl.load(GLIMPSE_SHIFT + latent[:, None] * E + e[None, :]).to(tl.float32)).to(DT)
+
+
+@triton.jit
+def whole_logits(
+    QUERY, QUERY_LOAD, QUERY_LAST, GLIMPSE_SHIFT, BIAS, keys, values, pointers, mask, latent, row, last, left,
+    LOAD: tl.constexpr, BOUNDED: tl.constexpr, W: tl.constexpr, H: tl.constexpr, D: tl.constexpr, DT: tl.constexpr,
+    PREC: tl.constexpr,
+):  # fmt: skip
+    """`glimpse_logits` where one part has all columns: each head adds to the logits at once."""
+    logits = mask + tl.load(BIAS + columns(0, W))[None, :]
     for h in tl.static_range(H):
-        e = h * D + tl.arange(0, D)
-        q = tl.load(QUERY + row[:, None] * E + e[None, :]).to(tl.float32)
-        q += tl.load(QUERY_LAST + last[:, None] * E + e[None, :]).to(tl.float32)
-        if LOAD:
-            q += load[:, None] * tl.load(QUERY_LOAD + e)[None, :]
+        q = query_of(QUERY, QUERY_LOAD, QUERY_LAST, h, row, left, last, LOAD, H * D, D)
         scores = tl.dot(q.to(DT), keys[h], input_precision=PREC) + mask
         if not BOUNDED:
             scores -= tl.max(scores, 1)[:, None]
         weight = tl.exp2(scores)
-        glimpse = tl.dot(weight.to(DT), values[h], input_precision=PREC) * (1.0 / tl.sum(weight, 1))[:, None]
-        glimpse += tl.load(GLIMPSE_SHIFT + latent[:, None] * E + e[None, :]).to(tl.float32)
-        logits = tl.dot(glimpse.to(DT), pointers[h], logits, input_precision=PREC)
-    return logits
+        glimpse = tl.dot(weight.to(DT), values[h], input_precision=PREC)
+        head = shifted(glimpse, tl.sum(weight, 1), GLIMPSE_SHIFT, h, latent, H * D, D, DT)
+        logits = tl.dot(head, pointers[h], logits, input_precision=PREC)
+    return (logits,)
+
+
+@triton.jit
+def nothing_seen(M: tl.constexpr, H: tl.constexpr, D: tl.constexpr):
+    """Before the first part: glimpses, sums of weights and the highest scores of all heads."""
+    glimpses = ()
+    totals = ()
+    tops = ()
+    for _ in tl.static_range(H):
+        glimpses = glimpses + (tl.zeros([M, D], tl.float32),)
+        totals = totals + (tl.zeros([M], tl.float32),)
+        tops = tops + (tl.full([M], float("-inf"), tl.float32),)
+    return glimpses, totals, tops
+
+
+@triton.jit
+def seen_too(scores, value, glimpse, total, top, BOUNDED: tl.constexpr, DT: tl.constexpr, PREC: tl.constexpr):
+    """A head's glimpses, sums and highest scores after one more part; sums of earlier ones follow a new maximum."""
+    if not BOUNDED:
+        higher = tl.maximum(top, tl.max(scores, 1))
+        scores -= higher[:, None]
+        fading = tl.exp2(top - higher)
+        glimpse *= fading[:, None]
+        total *= fading
+        top = higher
+    weight = tl.exp2(scores)
+    glimpse = tl.dot(weight.to(DT), value, glimpse, input_precision=PREC)
+    return glimpse, total + tl.sum(weight, 1), top
+
+
+@triton.jit
+def glimpse_logits(
+    QUERY, QUERY_LOAD, QUERY_LAST, GLIMPSE_SHIFT, BIAS, keys, values, pointers, mask, latent, row, last, left,
+    LOAD: tl.constexpr, BOUNDED: tl.constexpr, C: tl.constexpr, W: tl.constexpr, H: tl.constexpr, D: tl.constexpr,
+    DT: tl.constexpr, PREC: tl.constexpr,
+):  # fmt: skip
+    """Pointer scores [M, W] of each part, times 2 log2(e); closed nodes are far below any other.
+
+    QUERY holds, at `row`, what never changes during a rollout. Logits begin with the mask, so that nobody needs it
+    after them. With several parts, all heads see one part before they see the next: registers hold one part of the
+    mask at a time, and logits only when attention is over.
+    """
+    if C == 1:
+        return whole_logits(
+            QUERY, QUERY_LOAD, QUERY_LAST, GLIMPSE_SHIFT, BIAS, keys, values, pointers, mask[0], latent, row, last,
+            left, LOAD, BOUNDED, W, H, D, DT, PREC,
+        )  # fmt: skip
+    else:
+        glimpses, totals, tops = nothing_seen(row.shape[0], H, D)
+        for c in tl.static_range(C):
+            before = (glimpses, totals, tops)
+            glimpses, totals, tops = (), (), ()
+            for h in tl.static_range(H):
+                q = query_of(QUERY, QUERY_LOAD, QUERY_LAST, h, row, left, last, LOAD, H * D, D)
+                scores = tl.dot(q.to(DT), keys[h * C + c], input_precision=PREC) + mask[c]
+                glimpse, total, top = seen_too(
+                    scores, values[h * C + c], before[0][h], before[1][h], before[2][h], BOUNDED, DT, PREC
+                )
+                glimpses, totals, tops = glimpses + (glimpse,), totals + (total,), tops + (top,)
+        heads = ()
+        for h in tl.static_range(H):
+            heads = heads + (shifted(glimpses[h], totals[h], GLIMPSE_SHIFT, h, latent, H * D, D, DT),)
+        logits = ()
+        for c in tl.static_range(C):
+            score = mask[c] + tl.load(BIAS + columns(c, W))[None, :]  # asked for here: registers are scarce above
+            for h in tl.static_range(H):
+                score = tl.dot(heads[h], pointers[h * C + c], score, input_precision=PREC)
+            logits = logits + (score,)
+        return logits
+
+
+@triton.jit
+def best_column(parts, C: tl.constexpr, W: tl.constexpr):
+    """The largest entry of each row and its column, the first of equal ones."""
+    most = tl.max(parts[0], 1)
+    best = tl.argmax(parts[0], 1)
+    for c in tl.static_range(1, C):
+        other = tl.max(parts[c], 1)
+        best = tl.where(other > most, c * W + tl.argmax(parts[c], 1), best)
+        most = tl.maximum(most, other)
+    return most, best.to(tl.int32)
 
 
 @triton.jit
 def pick(
-    logits, mask, cols, uniform, sharpness, groups, places,
-    NP: tl.constexpr, GREEDY: tl.constexpr, WARM: tl.constexpr, DT: tl.constexpr, PREC: tl.constexpr,
+    logits, uniform, sharpness, groups, places, C: tl.constexpr, W: tl.constexpr, G: tl.constexpr,
+    GREEDY: tl.constexpr, WARM: tl.constexpr, DT: tl.constexpr, PREC: tl.constexpr,
 ):  # fmt: skip
     """The chosen column of each row, and its probability: the best, or the one that the uniform hits among the weights.
 
     Running sums come from tensor cores, in two stages: first which group of columns, then which place in it. Equal
     terms give equal sums, so a closed column never raises a sum and is never hit, whatever the rounding.
     """
-    squashed = mask - 20.0 / (tl.exp2(logits) + 1.0)  # 10 tanh - 10
+    squashed = ()
+    for c in tl.static_range(C):
+        value = -20.0 / (tl.exp2(logits[c]) + 1.0)  # 10 tanh - 10
+        squashed = squashed + (tl.where(logits[c] < 0.5 * CLOSED, CLOSED, value),)
     if GREEDY:
-        return tl.argmax(squashed, 1).to(tl.int32), uniform  # nobody asks for a probability then
+        return best_column(squashed, C, W)[1], uniform  # nobody asks for a probability then
     else:
+        top = tl.zeros_like(uniform)
         if not WARM:  # cold weights would all vanish
-            squashed -= tl.max(squashed, 1)[:, None]
-        weight = tl.exp2(squashed * sharpness).to(DT)
-        reach = tl.dot(weight, groups, input_precision=PREC)  # [M, 16]
+            top = best_column(squashed, C, W)[0]
+        weight = ()
+        reach = tl.zeros([uniform.shape[0], 16], tl.float32)
+        for c in tl.static_range(C):
+            weight = weight + (tl.exp2((squashed[c] - top[:, None]) * sharpness).to(DT),)
+            reach = tl.dot(weight[c], groups[c], reach, input_precision=PREC)
         total = tl.max(reach, 1)
         limit = uniform * (total * BELOW_ONE)
         passed = reach <= limit[:, None]
         group = tl.sum(passed.to(tl.int32), 1)
         # The difference may be contracted to one rounding and fall just below zero.
         rest = tl.maximum(limit - tl.max(tl.where(passed, reach, 0.0), 1), 0.0)
-        inside = tl.where((cols // (NP // 16))[None, :] == group[:, None], weight, 0.0)
+        inside = tl.where((columns(0, W) // G)[None, :] == group[:, None], weight[0], 0.0)
+        for c in tl.static_range(1, C):  # no group lies in two parts, and places are the same in all
+            inside = tl.where((columns(c, W) // G)[None, :] == group[:, None], weight[c], inside)
         reach = tl.dot(inside, places, input_precision=PREC)
         short = (reach <= rest[:, None]) & (reach < tl.max(reach, 1)[:, None])
         hit = tl.min(tl.where(short, float("inf"), reach), 1) - tl.max(tl.where(short, reach, 0.0), 1)
-        return group * (NP // 16) + tl.sum(short.to(tl.int32), 1), hit / total
+        return group * G + tl.sum(short.to(tl.int32), 1), hit / total
 
 
 @triton.jit
@@ -123,11 +275,13 @@ def marked(node, share, certain, MARK: tl.constexpr):
 def tsp_rollout_kernel(
     KEY, VALUE, POINTER, QUERY_LAST, QUERY, GLIMPSE_SHIFT, BIAS, IS_BOUNDED, XY, START, ID, COUNTERS, ACTION, COST,
     K, S, N, sharpness, certain,
-    NP: tl.constexpr, M: tl.constexpr, H: tl.constexpr, D: tl.constexpr,
+    NP: tl.constexpr, W: tl.constexpr, M: tl.constexpr, H: tl.constexpr, D: tl.constexpr,
     GREEDY: tl.constexpr, WARM: tl.constexpr, BOUNDED: tl.constexpr, MARK: tl.constexpr, DT: tl.constexpr,
     PREC: tl.constexpr,
 ):  # fmt: skip
     E: tl.constexpr = H * D
+    C: tl.constexpr = NP // W
+    G: tl.constexpr = NP // 16 if C == 1 else 16
     b = tl.program_id(0).to(tl.int64)
     if (tl.load(IS_BOUNDED + b) != 0) != BOUNDED:
         return
@@ -143,31 +297,27 @@ def tsp_rollout_kernel(
     XY += b * N * 2
     ACTION += b * N * R
     seed = tl.load(COUNTERS)
-    cols = tl.arange(0, NP)
     first = tl.load(START + b * S + start)
     last = first
-    # Additive masks, not booleans: one addition per element wherever they are used.
-    mask = tl.where((cols[None, :] < N) & (cols[None, :] != first[:, None]), 0.0, CLOSED)
+    mask = open_nodes(first, N, C, W)  # additive, not boolean: one addition per element wherever it is used
     x0 = tl.load(XY + first * 2)
     y0 = tl.load(XY + first * 2 + 1)
     x, y = x0, y0
     cost = tl.zeros([M], tl.float32)
-    keys = head_tables(KEY, cols, True, H, D)
-    values = head_tables(VALUE, cols, False, H, D)
-    pointers = head_tables(POINTER, cols, True, H, D)
-    groups, places = counting_tables(cols, NP, DT)
+    keys = head_tables(KEY, True, C, W, H, D)
+    values = head_tables(VALUE, False, C, W, H, D)
+    pointers = head_tables(POINTER, True, C, W, H, D)
+    groups, places = counting_tables(C, W, G, DT)
     tl.store(ACTION + r, first.to(tl.int16), mask=valid)
     for t in range(1, N):
-        logits = tl.zeros([M, NP], tl.float32) + tl.load(BIAS + cols)[None, :]
+        mask = closed_at(mask, last, t, C, W)
         logits = glimpse_logits(
-            QUERY, QUERY, QUERY_LAST, GLIMPSE_SHIFT, keys, values, pointers, logits, mask, latent, r, cost, last,
-            False, BOUNDED, H, D, DT, PREC,
+            QUERY, QUERY, QUERY_LAST, GLIMPSE_SHIFT, BIAS, keys, values, pointers, mask, latent, r, last, cost,
+            False, BOUNDED, C, W, H, D, DT, PREC,
         )  # fmt: skip
         word, _, _, _ = tl.philox(seed, (start * N + t).to(tl.uint32), attempt, instance, tl.zeros([M], tl.uint32))
         uniform = tl.uint_to_uniform_float(word)
-        last, share = pick(logits, mask, cols, uniform, sharpness, groups, places, NP, GREEDY, WARM, DT, PREC)
-        # A value that changes with t: for a constant the compiler keeps predicates instead, and spills twice as much.
-        mask = tl.where(cols[None, :] == last[:, None], CLOSED * (1 + t), mask)
+        last, share = pick(logits, uniform, sharpness, groups, places, C, W, G, GREEDY, WARM, DT, PREC)
         x1 = tl.load(XY + last * 2)
         y1 = tl.load(XY + last * 2 + 1)
         cost += tl.sqrt((x1 - x) * (x1 - x) + (y1 - y) * (y1 - y))
@@ -183,11 +333,13 @@ def tsp_rollout_kernel(
 def cvrp_rollout_kernel(
     KEY, VALUE, POINTER, QUERY_LAST, QUERY, GLIMPSE_SHIFT, BIAS, IS_BOUNDED, XY, START, ID, COUNTERS, ACTION, COST,
     QUERY_LOAD, DEMAND, CAPACITY, K, S, N, T, sharpness, certain,
-    NP: tl.constexpr, M: tl.constexpr, H: tl.constexpr, D: tl.constexpr,
+    NP: tl.constexpr, W: tl.constexpr, M: tl.constexpr, H: tl.constexpr, D: tl.constexpr,
     GREEDY: tl.constexpr, WARM: tl.constexpr, BOUNDED: tl.constexpr, MARK: tl.constexpr, DT: tl.constexpr,
     PREC: tl.constexpr,
 ):  # fmt: skip
     E: tl.constexpr = H * D
+    C: tl.constexpr = NP // W
+    G: tl.constexpr = NP // 16 if C == 1 else 16
     b = tl.program_id(0).to(tl.int64)
     if (tl.load(IS_BOUNDED + b) != 0) != BOUNDED:
         return
@@ -205,41 +357,38 @@ def cvrp_rollout_kernel(
     DEMAND += b * N
     ACTION += b * T * R
     seed = tl.load(COUNTERS)
-    cols = tl.arange(0, NP)
-    demand = tl.load(DEMAND + cols, mask=cols < N, other=0)
     capacity = tl.load(CAPACITY + b)
     last = tl.load(START + b * S + start)
     left = capacity - tl.load(DEMAND + last)
     waiting = tl.zeros([M], tl.int32) + (N - 2)  # customers not yet served: all but the first
     # One tile holds both reasons to be closed: served for good (beyond 1.5 CLOSED), or too large for this vehicle.
-    mask = tl.where((cols[None, :] < N) & (cols[None, :] != last[:, None]), 0.0, 2.0 * CLOSED)
+    mask = open_nodes(last, N, C, W)
     home_x = tl.load(XY)
     home_y = tl.load(XY + 1)
     x = tl.load(XY + last * 2)
     y = tl.load(XY + last * 2 + 1)
     cost = tl.sqrt((x - home_x) * (x - home_x) + (y - home_y) * (y - home_y))
-    keys = head_tables(KEY, cols, True, H, D)
-    values = head_tables(VALUE, cols, False, H, D)
-    pointers = head_tables(POINTER, cols, True, H, D)
-    groups, places = counting_tables(cols, NP, DT)
+    keys = head_tables(KEY, True, C, W, H, D)
+    values = head_tables(VALUE, False, C, W, H, D)
+    pointers = head_tables(POINTER, True, C, W, H, D)
+    groups, places = counting_tables(C, W, G, DT)
     tl.store(ACTION + r, last.to(tl.int16), mask=valid)
     t = 1
     while (t < T) & (tl.max(waiting + last, 0) > 0):  # until every vehicle is home and nobody waits
-        # Integer comparisons, so no epsilon. The depot is open unless the vehicle is there while somebody waits.
-        mask = tl.where(mask < 1.5 * CLOSED, mask, tl.where(demand[None, :] <= left[:, None], 0.0, CLOSED))
-        depot = tl.where((last == 0) & (waiting > 0), CLOSED, 0.0)
-        mask = tl.where(cols[None, :] == 0, depot[:, None], mask)
-        logits = tl.zeros([M, NP], tl.float32) + tl.load(BIAS + cols)[None, :]
+        depot = tl.where(
+            (last == 0) & (waiting > 0), CLOSED, 0.0
+        )  # open unless a vehicle is there while somebody waits
+        mask = affordable(mask, DEMAND, left, depot, N, C, W)
         logits = glimpse_logits(
-            QUERY, QUERY_LOAD, QUERY_LAST, GLIMPSE_SHIFT, keys, values, pointers, logits, mask, latent, latent,
-            left.to(tl.float32), last, True, BOUNDED, H, D, DT, PREC,
+            QUERY, QUERY_LOAD, QUERY_LAST, GLIMPSE_SHIFT, BIAS, keys, values, pointers, mask, latent, latent, last,
+            left, True, BOUNDED, C, W, H, D, DT, PREC,
         )  # fmt: skip
         word, _, _, _ = tl.philox(seed, (start * T + t).to(tl.uint32), attempt, instance, tl.zeros([M], tl.uint32))
         uniform = tl.uint_to_uniform_float(word)
-        last, share = pick(logits, mask, cols, uniform, sharpness, groups, places, NP, GREEDY, WARM, DT, PREC)
+        last, share = pick(logits, uniform, sharpness, groups, places, C, W, G, GREEDY, WARM, DT, PREC)
         left = tl.where(last == 0, capacity, left - tl.load(DEMAND + last))
         waiting -= (last > 0).to(tl.int32)
-        mask = tl.where(cols[None, :] == last[:, None], CLOSED * (1 + t), mask)  # the depot's column is set anew above
+        mask = closed_at(mask, last, t, C, W)
         x1 = tl.load(XY + last * 2)
         y1 = tl.load(XY + last * 2 + 1)
         cost += tl.sqrt((x1 - x) * (x1 - x) + (y1 - y) * (y1 - y))
@@ -251,9 +400,9 @@ def cvrp_rollout_kernel(
 
 
 def tile(instances: int, rollouts: int, padded: int) -> tuple[int, int]:
-    """Rollouts per program and warps: large tiles read tables less often, small ones fill the chip's 132 processors.
+    """Rollouts of a TSP per program, and warps: large tiles read tables less often, small ones fill 132 processors.
 
-    Two programs of 64 rows share a processor: one computes while the other waits. From 256 nodes on one fills it. Then
+    Two programs of 64 rows share a processor: one computes while the other waits. Above 128 nodes one fills it. Then
     the products of fewer rows would take tables from registers, where they do not fit, and those of eight warps more
     shared memory than there is.
     """
@@ -302,8 +451,9 @@ def launch(
     )  # fmt: skip
     half = nodes.key.dtype == torch.bfloat16
     options = {
-        "NP": nodes.key.shape[1], "M": rows, "H": HEADS, "D": HEAD_WIDTH, "GREEDY": temperature == 0.0,
-        "WARM": temperature >= WARM, "DT": tl.bfloat16 if half else tl.float32, "PREC": "ieee", "num_warps": warps,
+        "NP": nodes.key.shape[1], "W": part(nodes.key.shape[1]), "M": rows, "H": HEADS, "D": HEAD_WIDTH,
+        "GREEDY": temperature == 0.0, "WARM": temperature >= WARM, "DT": tl.bfloat16 if half else tl.float32,
+        "PREC": "ieee", "num_warps": warps,
         "num_stages": 1, "sharpness": LOG2E.value / (temperature or 1.0), "MARK": mark > 0.0 and temperature > 0.0,
         "certain": mark,
     }  # fmt: skip
@@ -343,6 +493,6 @@ def cvrp_rollout(
     """The same for CVRP: actions [B, K, S, 2n], padded with the depot. Demands and capacities are whole."""
     steps, query, load = 2 * (xy.shape[1] - 1), tables.query_shift, tables.nodes.query_context
     safe = bounded(tables.nodes, empty_and_full(query, load, capacity))
-    go = launch(tables, query, safe, xy, starts, key, counters, steps, temperature, mark, shape)
+    go = launch(tables, query, safe, xy, starts, key, counters, steps, temperature, mark, shape or CVRP_TILE)
     whole = (demand.to(torch.int32).contiguous(), capacity.to(torch.int32).contiguous())
     return go.start(cvrp_rollout_kernel, load.contiguous(), *whole, *go.sizes, steps)

@@ -6,20 +6,20 @@ from dataclasses import dataclass
 from typing import Any
 
 import torch
-import triton
 from torch import Tensor
 
 from rhumbline.kernels import HEAD_WIDTH, HEADS
 
 LOG2E = math.log2(math.e)
-SAFE = 100.0  # exponents of two up to which sums and products of weights stay within float32 and bfloat16
+SAFE = 110.0  # exponents of two: 256 such weights times values up to 500 are within float32 and bfloat16
+WHOLE, PART = 128, 64  # columns up to which all are worked on at once; beyond, those of a part
 QUERY_SCALE = LOG2E / HEAD_WIDTH**0.5  # attention's exp as exp2
 POINTER_SCALE = 2.0 * LOG2E  # tanh's exp(2x)
 
 
 @dataclass(frozen=True)
 class Nodes:
-    """What the kernels read of instances. Nodes are padded to a power of two; queries and pointers scaled for exp2."""
+    """What the kernels read of instances. Nodes are `padded`; queries and pointers scaled for exp2."""
 
     key: Tensor  # [B, NP, E]
     value: Tensor  # [B, NP, E]
@@ -46,10 +46,20 @@ def tables(memory: Any, shift: Any, dtype: torch.dtype = torch.bfloat16) -> Tabl
     return Tables(KEPT.nodes(memory, dtype), query, shift.glimpse.to(dtype).contiguous())
 
 
+def padded(nodes: int) -> int:
+    """Columns of a tile: a power of two, or as many parts as are needed."""
+    return max(16, 1 << (nodes - 1).bit_length()) if nodes <= WHOLE else -(-nodes // PART) * PART
+
+
+def part(columns: int) -> int:
+    """How many columns of a tile are worked on at a time."""
+    return columns if columns <= WHOLE else PART
+
+
 def nodes_of(memory: Any, dtype: torch.dtype) -> Nodes:
     """Tables of a policy's memory."""
     nodes = memory.key.shape[1]
-    padding = max(16, triton.next_power_of_2(nodes)) - nodes
+    padding = padded(nodes) - nodes
 
     def rows(x: Tensor, factor: float = 1.0) -> Tensor:
         return torch.nn.functional.pad(x * factor, (0, 0, 0, padding)).to(dtype)

@@ -11,6 +11,7 @@ import torch
 
 from rhumbline import noise
 from rhumbline.decoding import BELOW_ONE, choose
+from rhumbline.kernels import gpu_tables
 
 NEAR_TIE = 1e-5  # of the total weight, or of a logit: float32 sums in another order
 
@@ -41,3 +42,10 @@ def choices_are_those_of_torch(
 @pytest.fixture(scope="session")
 def assert_choices() -> Callable[..., None]:
     return choices_are_those_of_torch
+
+
+@pytest.fixture
+def small_parts(monkeypatch) -> None:
+    """Columns in parts of 16, so that few nodes make several; groups of the choice have 16, as with parts of 64."""
+    monkeypatch.setattr(gpu_tables, "WHOLE", 16)
+    monkeypatch.setattr(gpu_tables, "PART", 16)

@@ -303,3 +303,34 @@ def test_tables_are_made_once_for_a_memory(wide) -> None:
     del memory, half
     gc.collect()
     assert gpu_tables.KEPT.last is None  # nothing is held longer than its memory
+
+
+@pytest.mark.parametrize(
+    ("nodes", "columns", "temperature", "safe"),
+    [
+        (17, 32, 0.0, 0.0),
+        (17, 32, 0.1, gpu_tables.SAFE),
+        (35, 48, 1.0, gpu_tables.SAFE),
+        (33, 48, 1.0, 0.0),
+        (32, 32, 0.1, 0.0),
+    ],
+)
+@pytest.mark.usefixtures("small_parts")
+def test_parts_choose_as_torch_does(
+    wide, monkeypatch, nodes: int, columns: int, temperature: float, safe: float
+) -> None:
+    """Two parts and three, filled or nearly empty, also where maxima are subtracted because nothing is safe."""
+    monkeypatch.setattr(gpu_tables, "SAFE", safe)
+    assert gpu_tables.padded(nodes) == columns
+    batch, latents, first = problem_of(nodes, 1, 2, 3, wide)
+    cost, actions = by_kernel(wide, batch, latents, first, temperature, shape=SMALL_TILE)
+    assert_choices_are_those_of_torch(wide, batch, latents, actions, temperature)
+    priced = TSP().cost(batch, actions.flatten(1, 2).long()).view_as(cost)
+    assert torch.allclose(cost, priced, rtol=1e-5)
+
+
+@pytest.mark.parametrize(("nodes", "columns"), [(3, 16), (16, 16), (100, 128), (128, 128), (129, 192), (193, 256)])
+def test_columns_of_a_tile(nodes: int, columns: int) -> None:
+    """A power of two up to 128, then a multiple of the part of 64; parts divide tiles."""
+    assert gpu_tables.padded(nodes) == columns
+    assert columns % gpu_tables.part(columns) == 0

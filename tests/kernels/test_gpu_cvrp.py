@@ -65,6 +65,21 @@ def test_kernel_drives_as_torch_does(policy: CVRPPolicy, customers: int, capacit
     assert actions.shape[-1] == 2 * customers
 
 
+@pytest.mark.parametrize(("temperature", "safe"), [(1.0, gpu_tables.SAFE), (0.0, 0.0)])
+@pytest.mark.usefixtures("small_parts")
+def test_parts_drive_as_torch_does(policy: CVRPPolicy, monkeypatch, temperature: float, safe: float) -> None:
+    """The same where columns are worked on in parts, the depot being in the first, and where maxima are subtracted."""
+    monkeypatch.setattr(gpu_tables, "SAFE", safe)
+    batch = tight(19, 20)
+    latents = policy.space.sample((2, 1), torch.Generator().manual_seed(1))
+    starts = PROBLEM.starts(batch)[:, :4]
+    cost, actions = by_kernel(policy, batch, latents, starts, temperature)
+    options = {"seed": SEED, "attempt": ATTEMPT, "temperature": temperature, "engine": "torch"}
+    plain = rollout(PROBLEM, policy, batch, latents, starts, **options)
+    assert torch.equal(actions, plain.actions)
+    assert torch.allclose(cost, plain.cost, rtol=1e-5)
+
+
 @pytest.mark.parametrize(("strided", "certain"), [(False, 1.0), (True, 1.0), (False, 0.5)])
 def test_scores_and_gradients_agree(policy: CVRPPolicy, strided: bool, certain: float) -> None:
     """The fused log-probability of sampled routes and its gradient in every weight are those of plain torch.
