@@ -19,6 +19,7 @@ import numpy as np
 import torch
 
 from rhumbline.api import find_device, policy_for, tasks
+from rhumbline.checkpoint import shipped
 from rhumbline.problems.cvrp import from_arrays
 from rhumbline.problems.schedule import from_tables
 from rhumbline.problems.standard import cvrp_set, jssp_set, tsp_set
@@ -53,6 +54,11 @@ def instances_of(name: str, first: int) -> list[Any]:
     return [from_tables(d, m, f"{i}") for i, (d, m) in enumerate(jssp_set(name)[:first])]
 
 
+def of_the_paper(problem: str) -> str | None:
+    """Weights for the paper's protocol, trained at 100 nodes; where none are shipped, None: the default ones."""
+    return f"{problem}100" if f"{problem}100" in shipped() else None
+
+
 def costs(
     instances: list[Any], policy: Any, strategy: Strategy, attempts: int, device: torch.device
 ) -> tuple[np.ndarray, float]:
@@ -75,7 +81,7 @@ def main() -> None:
     parser.add_argument("--ledger", type=Path, default=None)
     args = parser.parse_args()
     problem = {"tsp": "tsp", "vrp": "cvrp", "jss": "jssp"}[args.set[:3]]
-    device, policy = find_device(args.device), policy_for(args.policy, problem)
+    device, policy = find_device(args.device), policy_for(args.policy or of_the_paper(problem), problem)
     instances = instances_of(args.set, args.first)
     settings = {} if args.temperature is None else {"temperature": args.temperature}
     file = Path(__file__).parent / "reference" / f"{args.set}.npz"

@@ -24,7 +24,7 @@ from typing import Any
 
 import numpy as np
 import torch
-from evaluate import instances_of, keep, summary
+from evaluate import instances_of, keep, of_the_paper, summary
 from torch.profiler import ProfilerActivity, profile
 
 from rhumbline.api import Group, find_device, grouped, policy_for, tasks
@@ -231,7 +231,9 @@ def main() -> None:
     if args.threads:
         torch.set_num_threads(args.threads)
     instances = (validation if args.validation else instances_of)(args.set, args.first)
-    bench = Bench(instances, policy_for(args.policy, instances[0].problem), find_device(args.device), args.augment)
+    problem = instances[0].problem
+    policy = policy_for(args.policy or of_the_paper(problem), problem)
+    bench = Bench(instances, policy, find_device(args.device), args.augment)
     if args.profile:
         for text in args.strategies.split(","):
             profiled(text, bench, budgets(args.attempts, args.seconds)[0])
