@@ -11,7 +11,7 @@ from rhumbline.errors import InputError
 from rhumbline.noise import normal
 from rhumbline.search import cma
 from rhumbline.search.arms import Arms
-from rhumbline.search.strategy import box_size, check_settings, chosen_temperature
+from rhumbline.search.strategy import box_size, check_settings, chosen_temperature, usual_starts
 from rhumbline.search.task import Task
 
 SPARES = 16  # centroids at which converged components start anew
@@ -40,13 +40,13 @@ class CMAES:
     parallel: bool = False  # a generation of all components at every step: larger batches
     restart: float = 0.0  # a component narrower than this starts anew at another centroid; 0 is never
     top: int = 1  # latents are ranked by the mean over so many of their best starts
-    starts: float = 1.0  # share of the starts tried after the first step: those that did best so far (`arms`)
+    starts: float | None = None  # share tried after the first step, the best (`arms`); None: `usual_starts`
 
     def __post_init__(self) -> None:
         check_settings(self.population, self.temperature)
         if self.components < 1 or self.population < 2 or not self.sigma > 0:
             raise InputError("cmaes needs components of at least 1, a population of at least 2 and a sigma above 0")
-        if not 0.0 < self.starts <= 1.0 or self.top < 1 or not self.restart >= 0.0:
+        if not (self.starts is None or 0.0 < self.starts <= 1.0) or self.top < 1 or not self.restart >= 0.0:
             raise InputError("cmaes needs starts above 0 up to 1, a top of at least 1 and a restart of at least 0")
 
     def init(self, task: Task) -> Search:
@@ -71,7 +71,8 @@ class CMAES:
     def tried(self, task: Task, arms: Arms, latents: Float[Tensor, "B K Z"]) -> tuple[Arms, Rollouts]:
         """The latents from all starts, or from those with the best prospects."""
         temperature, count = chosen_temperature(task, self.temperature), arms.times.shape[1]
-        kept = max(1, round(self.starts * count))
+        share = usual_starts(task) if self.starts is None else self.starts
+        kept = max(1, round(share * count))
         if kept == count or not arms.times.any():
             rolled = task.rollout(latents, temperature)
             return (arms.seen(None, rolled.cost.amin(1)) if kept < count else arms), rolled

@@ -45,7 +45,7 @@ class CMAESEAS:
     @property
     def search(self) -> CMAES:
         """The first phase."""
-        return CMAES(self.components, self.population, self.sigma, self.temperature)
+        return CMAES(self.components, self.population, self.sigma, self.temperature, starts=1.0)
 
     @property
     def learning(self) -> EASEmb:

@@ -73,6 +73,18 @@ def usual_temperature(task: Task) -> float:
     return next(t for most, t in TEMPERATURES if nodes <= most + 1)  # a depot does not count
 
 
+STARTS_ON_A_CPU = 25
+
+
+def usual_starts(task: Task) -> float:
+    """The share of an instance's starts that is worth trying once all were tried (docs/search.md).
+
+    On a CPU rollouts cost what they cost, and more latents from fewer starts find more. On a GPU those of one instance
+    are all at work at once, so fewer of them take as long.
+    """
+    return 1.0 if task.device.type == "cuda" else min(1.0, STARTS_ON_A_CPU / task.starts.shape[1])
+
+
 def chosen_temperature(task: Task, wanted: float | None) -> float:
     """The temperature a user wants, or the usual one."""
     return usual_temperature(task) if wanted is None else wanted

@@ -72,6 +72,16 @@ def test_fewer_starts_buy_more_latents(policy, make_instances) -> None:
     assert task.tried == 16 + 16 + 16 + 10  # 5 attempts are 30 trajectories; each latent has a number of its own
 
 
+def test_on_a_cpu_a_quarter_of_100_starts_is_usual(policy, make_instances) -> None:
+    """25 starts after the first generation, all of them where there are no more, and all where it is asked for."""
+    told = {}
+    for nodes, settings in ((50, {}), (50, {"starts": 1.0}), (20, {})):
+        seen = told[nodes, *settings] = []
+        search(CMAES(population=4, **settings), make_task(TSP(), policy, make_instances(1, nodes)), Budget(8),
+               lambda p, seen=seen: seen.append(p.attempts))  # fmt: skip
+    assert told == {(50,): [4, 6, 8], (50, "starts"): [4, 8], (20,): [4, 8]}
+
+
 @pytest.mark.parametrize("settings", [{"starts": 0.0}, {"starts": 1.1}, {"top": 0}, {"restart": -1.0}])
 def test_impossible_variants_are_refused(settings) -> None:
     """What cannot work is refused when it is written down."""
