@@ -54,6 +54,15 @@ def instances_of(name: str, first: int) -> list[Any]:
     return [from_tables(d, m, f"{i}") for i, (d, m) in enumerate(jssp_set(name)[:first])]
 
 
+def references(name: str, count: int) -> np.ndarray | None:
+    """Costs of a set's first instances to measure against; None if it has no file."""
+    file = Path(__file__).parent / "reference" / f"{name}.npz"
+    known = np.load(file)["cost"] if file.exists() else None
+    if known is not None and len(known) < count:
+        raise SystemExit(f"{file} holds {len(known)} references; use --first {len(known)}")
+    return known if known is None else known[:count]
+
+
 def of_the_paper(problem: str) -> str | None:
     """Weights for the paper's protocol, trained at 100 nodes; where none are shipped, None: the default ones."""
     return f"{problem}100" if f"{problem}100" in shipped() else None
@@ -85,10 +94,7 @@ def main() -> None:
     instances = instances_of(args.set, args.first)
     settings = {"starts": 1.0}  # as published, on every device
     settings |= {} if args.temperature is None else {"temperature": args.temperature}
-    file = Path(__file__).parent / "reference" / f"{args.set}.npz"
-    known = np.load(file)["cost"][: args.first] if file.exists() else None
-    if known is not None and len(known) < len(instances):
-        raise SystemExit(f"{file} holds {len(known)} references; use --first {len(known)}")
+    known = references(args.set, len(instances))
     rows = [("greedy", STRATEGIES["greedy"](), 1)]
     if policy.space.size:
         rows += [(f"cmaes {n}", STRATEGIES["cmaes"](**settings), n) for n in args.attempts]

@@ -9,6 +9,7 @@ import time
 
 import numpy as np
 import torch
+from evaluate import of_the_paper
 from strategies import validation
 
 from rhumbline.api import find_device, policy_for, tasks
@@ -34,7 +35,7 @@ def seconds(work: object, repeats: int, device: torch.device) -> float:
 def widths(name: str, count: int, attempts: int, device: torch.device) -> None:
     """Widths of all components and mean distance of their means from the centre, per axis (the box ends at 1)."""
     instances, strategy = validation(name, count), CMAES()
-    policy = policy_for(None, instances[0].problem)
+    policy = policy_for(of_the_paper(instances[0].problem), instances[0].problem)
     for _, task in tasks(instances, {policy.problem: policy}, seed=0, device=device, engine="auto"):
         state, narrowest = strategy.init(task), float("inf")
         for _ in range(attempts // strategy.population):

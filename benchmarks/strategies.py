@@ -24,7 +24,7 @@ from typing import Any
 
 import numpy as np
 import torch
-from evaluate import instances_of, keep, of_the_paper, summary
+from evaluate import instances_of, keep, of_the_paper, references, summary
 from torch.profiler import ProfilerActivity, profile
 
 from rhumbline.api import Group, find_device, grouped, policy_for, tasks
@@ -210,17 +210,10 @@ def compared(bench: Bench, args: argparse.Namespace) -> None:
         keep_plain(rows, args, known, what.split(",")[0])
 
 
-def references(name: str, count: int) -> np.ndarray | None:
-    """Costs to measure against, if there are as many."""
-    file = Path(__file__).parent / "reference" / f"{name}.npz"
-    known = np.load(file)["cost"][:count] if file.exists() else np.empty(0)
-    return known if len(known) == count else None
-
-
 def keep_plain(rows: list[Row], args: argparse.Namespace, known: np.ndarray, where: str) -> None:
-    """In the ledger, if there is one: rows by attempts, without settings or copies, as `evaluate.py` keeps them."""
+    """In the ledger, if there is one: rows without settings, as `evaluate.py` keeps them."""
     for row in rows:
-        if args.ledger and row.budget.attempts and "+" not in row.name and args.augment == 1:
+        if args.ledger and "+" not in row.name:
             method = row.name if row.name == "greedy" else f"{row.name} {row.budget.attempts}"
             facts = {"where": where, "seconds": round(row.seconds, 1)}
             keep(summary(args.set, method, row.cost, known) | facts, args.ledger)
@@ -234,6 +227,8 @@ def main() -> None:
     problem = instances[0].problem
     policy = policy_for(args.policy or of_the_paper(problem), problem)
     bench = Bench(instances, policy, find_device(args.device), args.augment)
+    if args.ledger and (args.validation or args.seconds or args.augment > 1 or bench.device.type == "cpu"):
+        raise SystemExit("--ledger is for test sets, attempts, no copies and a GPU, where searches are as published")
     if args.profile:
         for text in args.strategies.split(","):
             profiled(text, bench, budgets(args.attempts, args.seconds)[0])

@@ -8,7 +8,7 @@ Never tune on the test sets: these instances have a seed of their own.
 import argparse
 
 import numpy as np
-from evaluate import costs
+from evaluate import costs, of_the_paper
 
 from rhumbline.api import find_device, policy_for
 from rhumbline.problems.cvrp import from_arrays
@@ -40,7 +40,8 @@ def main() -> None:
     args = parser.parse_args()
     if args.problem == "cvrp" and args.size not in CAPACITY:
         parser.error(f"capacities are known for {', '.join(map(str, CAPACITY))} customers")
-    instances, policy = validation(args.problem, args.size, args.count), policy_for(args.policy, args.problem)
+    instances = validation(args.problem, args.size, args.count)
+    policy = policy_for(args.policy or of_the_paper(args.problem), args.problem)
     for temperature in args.temperatures:
         strategy = STRATEGIES["sampling"](temperature=temperature)
         cost, seconds = costs(instances, policy, strategy, args.attempts, find_device(args.device))

@@ -39,11 +39,14 @@ class About:
     @property
     def trained_at(self) -> str:
         """The size of its training instances in words, or the smallest and the largest."""
-        sizes = sorted(json.loads(self.recipe or "{}").get("sizes") or [self.size], key=area)
-        return f"{sizes[0]}" if len(sizes) == 1 else f"{sizes[0]} to {sizes[-1]}"
+        try:  # recipes of other makers need not be JSON
+            sizes = sorted(json.loads(self.recipe)["sizes"], key=_extent)
+        except (ValueError, KeyError, TypeError):
+            sizes = []
+        return f"{sizes[0]} to {sizes[-1]}" if len(sizes) > 1 else f"{self.size}"
 
 
-def area(size: int | str) -> int:
+def _extent(size: int | str) -> int:
     """Nodes, or operations of a job shop as in 15x10."""
     return math.prod(int(x) for x in str(size).split("x"))
 

@@ -14,12 +14,12 @@ import triton.language as tl
 from torch import Tensor
 
 from rhumbline.kernels import HEAD_WIDTH, HEADS
-from rhumbline.kernels.gpu_tables import Tables, bounded, empty_and_full, part
+from rhumbline.kernels.gpu_tables import WHOLE, Tables, bounded, empty_and_full, part_width
 
 LOG2E = tl.constexpr(1.4426950408889634)
 BELOW_ONE = tl.constexpr(1.0 - 2.0**-22)  # as in decoding.choose
 CLOSED = tl.constexpr(-1.0e9)
-CVRP_TILE = 64, 4  # the only one that does not spill; smaller tiles of vehicle routing are no sooner done
+LARGE_TILE = 64, 4  # rows and warps; the only one above 128 nodes, and for CVRP, where smaller ones spill more
 WARM = 0.25  # temperature from which the weights of all logits in [-10, 10] are normal numbers
 
 
@@ -181,8 +181,8 @@ def glimpse_logits(
     """Pointer scores [M, W] of each part, times 2 log2(e); closed nodes are far below any other.
 
     QUERY holds, at `row`, what never changes during a rollout. Logits begin with the mask, so that nobody needs it
-    after them. With several parts, all heads see one part before they see the next: registers hold one part of the
-    mask at a time, and logits only when attention is over.
+    after them. With several parts, all heads see one part before they see the next: one part of the mask is in use at
+    a time, and logits are needed only when attention is over.
     """
     if C == 1:
         return whole_logits(
@@ -375,9 +375,8 @@ def cvrp_rollout_kernel(
     tl.store(ACTION + r, last.to(tl.int16), mask=valid)
     t = 1
     while (t < T) & (tl.max(waiting + last, 0) > 0):  # until every vehicle is home and nobody waits
-        depot = tl.where(
-            (last == 0) & (waiting > 0), CLOSED, 0.0
-        )  # open unless a vehicle is there while somebody waits
+        # The depot is open unless the vehicle is there while somebody waits.
+        depot = tl.where((last == 0) & (waiting > 0), CLOSED, 0.0)
         mask = affordable(mask, DEMAND, left, depot, N, C, W)
         logits = glimpse_logits(
             QUERY, QUERY_LOAD, QUERY_LAST, GLIMPSE_SHIFT, BIAS, keys, values, pointers, mask, latent, latent, last,
@@ -406,8 +405,8 @@ def tile(instances: int, rollouts: int, padded: int) -> tuple[int, int]:
     the products of fewer rows would take tables from registers, where they do not fit, and those of eight warps more
     shared memory than there is.
     """
-    if padded > 128:
-        return 64, 4
+    if padded > WHOLE:
+        return LARGE_TILE
     fits = (m for m in (64, 32) if m < 2 * rollouts)
     rows = next((m for m in fits if instances * triton.cdiv(rollouts, m) >= 132), 16)
     return rows, max(1, min(8, rows * padded // 2048))
@@ -451,7 +450,7 @@ def launch(
     )  # fmt: skip
     half = nodes.key.dtype == torch.bfloat16
     options = {
-        "NP": nodes.key.shape[1], "W": part(nodes.key.shape[1]), "M": rows, "H": HEADS, "D": HEAD_WIDTH,
+        "NP": nodes.key.shape[1], "W": part_width(nodes.key.shape[1]), "M": rows, "H": HEADS, "D": HEAD_WIDTH,
         "GREEDY": temperature == 0.0, "WARM": temperature >= WARM, "DT": tl.bfloat16 if half else tl.float32,
         "PREC": "ieee", "num_warps": warps,
         "num_stages": 1, "sharpness": LOG2E.value / (temperature or 1.0), "MARK": mark > 0.0 and temperature > 0.0,
@@ -493,6 +492,6 @@ def cvrp_rollout(
     """The same for CVRP: actions [B, K, S, 2n], padded with the depot. Demands and capacities are whole."""
     steps, query, load = 2 * (xy.shape[1] - 1), tables.query_shift, tables.nodes.query_context
     safe = bounded(tables.nodes, empty_and_full(query, load, capacity))
-    go = launch(tables, query, safe, xy, starts, key, counters, steps, temperature, mark, shape or CVRP_TILE)
+    go = launch(tables, query, safe, xy, starts, key, counters, steps, temperature, mark, shape or LARGE_TILE)
     whole = (demand.to(torch.int32).contiguous(), capacity.to(torch.int32).contiguous())
     return go.start(cvrp_rollout_kernel, load.contiguous(), *whole, *go.sizes, steps)

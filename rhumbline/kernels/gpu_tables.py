@@ -11,7 +11,7 @@ from torch import Tensor
 from rhumbline.kernels import HEAD_WIDTH, HEADS
 
 LOG2E = math.log2(math.e)
-SAFE = 110.0  # exponents of two: 256 such weights times values up to 500 are within float32 and bfloat16
+SAFE = 105.0  # exponents of two: sums of 256 such weights, times values up to 4,000, are far within float32
 WHOLE, PART = 128, 64  # columns up to which all are worked on at once; beyond, those of a part
 QUERY_SCALE = LOG2E / HEAD_WIDTH**0.5  # attention's exp as exp2
 POINTER_SCALE = 2.0 * LOG2E  # tanh's exp(2x)
@@ -51,7 +51,7 @@ def padded(nodes: int) -> int:
     return max(16, 1 << (nodes - 1).bit_length()) if nodes <= WHOLE else -(-nodes // PART) * PART
 
 
-def part(columns: int) -> int:
+def part_width(columns: int) -> int:
     """How many columns of a tile are worked on at a time."""
     return columns if columns <= WHOLE else PART
 

@@ -28,9 +28,10 @@ class Search:
 
 @dataclass(frozen=True)
 class CMAES:
-    """Components take turns; each generation tries `population` latents of one of them from all starts.
+    """Components take turns; each generation tries `population` latents of one of them.
 
-    The last four settings are not part of the published search; docs/search.md has what each of them is worth.
+    The last four settings are not part of the published search, which has `starts=1` everywhere; docs/search.md has
+    what each of them is worth.
     """
 
     components: int = 3

@@ -44,7 +44,7 @@ class CMAESEAS:
 
     @property
     def search(self) -> CMAES:
-        """The first phase."""
+        """The first phase, from all starts: `kept` compares what latents cost, which fewer starts would colour."""
         return CMAES(self.components, self.population, self.sigma, self.temperature, starts=1.0)
 
     @property

@@ -73,14 +73,14 @@ def usual_temperature(task: Task) -> float:
     return next(t for most, t in TEMPERATURES if nodes <= most + 1)  # a depot does not count
 
 
-STARTS_ON_A_CPU = 25
+STARTS_ON_A_CPU = 25  # by validation instances of 100 and 200 nodes (docs/search.md)
 
 
 def usual_starts(task: Task) -> float:
     """The share of an instance's starts that is worth trying once all were tried (docs/search.md).
 
-    On a CPU rollouts cost what they cost, and more latents from fewer starts find more. On a GPU those of one instance
-    are all at work at once, so fewer of them take as long.
+    On a CPU every rollout costs its time, and more latents from fewer starts find more. A GPU has all rollouts of one
+    instance at work at once, and a quarter of them takes as long.
     """
     return 1.0 if task.device.type == "cuda" else min(1.0, STARTS_ON_A_CPU / task.starts.shape[1])
 

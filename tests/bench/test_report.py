@@ -116,3 +116,9 @@ def test_missing_results_are_counted_and_in_no_mean() -> None:
     assert "A on one: 1 missing, in no other number; the first: too many vehicles." in text
     assert by_instance([*some, lost])[-1][-1] == "missing"
     assert all("missing" in write([lost]) for write in FORMATS.values())
+
+
+def test_a_solver_with_many_budgets_is_named_once() -> None:
+    """Methods of one solver share its line, in order of appearance; names may have commas of their own."""
+    some = [replace(A, method=m, solver=s) for m, s in (("X, 1 s", "X 2.0"), ("Y", "Y 1.0"), ("X, 9 s", "X 2.0"))]
+    assert "- X, 1 s; X, 9 s: X 2.0.\n- Y: Y 1.0." in FORMATS["md"](some)

@@ -46,6 +46,6 @@ def assert_choices() -> Callable[..., None]:
 
 @pytest.fixture
 def small_parts(monkeypatch) -> None:
-    """Columns in parts of 16, so that few nodes make several; groups of the choice have 16, as with parts of 64."""
-    monkeypatch.setattr(gpu_tables, "WHOLE", 16)
-    monkeypatch.setattr(gpu_tables, "PART", 16)
+    """Columns in parts of 32, so that few nodes make several; a part has two groups of the choice (of 64: four)."""
+    monkeypatch.setattr(gpu_tables, "WHOLE", 32)
+    monkeypatch.setattr(gpu_tables, "PART", 32)

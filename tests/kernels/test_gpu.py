@@ -264,7 +264,7 @@ def test_bounded_scores_stay_below_the_bound(wide) -> None:
     assert gpu_tables.bounded(nodes, tables.query_shift, begun).all()  # not so careful that it never holds
 
 
-@pytest.mark.parametrize("name", ["tsp100", "cvrp100"])
+@pytest.mark.parametrize("name", ["tsp100", "cvrp100", "cvrp"])
 def test_the_shipped_policies_are_bounded(name: str) -> None:
     """The faster kernel serves them: a bound by lengths of vectors failed for one and then for the other."""
     policy = checkpoint.load(checkpoint.shipped()[name]).requires_grad_(False)
@@ -273,7 +273,7 @@ def test_the_shipped_policies_are_bounded(name: str) -> None:
     memory = policy.encode(batch)
     tables = gpu_tables.tables(memory, policy.condition(memory, policy.space.sample((4, 16), rng)))
     parts = (tables.query_shift, tables.nodes.query_context)
-    parts = (gpu_tables.empty_and_full(*parts, batch.capacity),) if name == "cvrp100" else parts
+    parts = (gpu_tables.empty_and_full(*parts, batch.capacity),) if policy.problem == "cvrp" else parts
     assert gpu_tables.bounded(tables.nodes, *parts).all()
 
 
@@ -308,11 +308,10 @@ def test_tables_are_made_once_for_a_memory(wide) -> None:
 @pytest.mark.parametrize(
     ("nodes", "columns", "temperature", "safe"),
     [
-        (17, 32, 0.0, 0.0),
-        (17, 32, 0.1, gpu_tables.SAFE),
-        (35, 48, 1.0, gpu_tables.SAFE),
-        (33, 48, 1.0, 0.0),
-        (32, 32, 0.1, 0.0),
+        (33, 64, 0.0, 0.0),
+        (40, 64, 0.1, gpu_tables.SAFE),
+        (64, 64, 0.1, 0.0),
+        (66, 96, 1.0, gpu_tables.SAFE),
     ],
 )
 @pytest.mark.usefixtures("small_parts")
@@ -333,4 +332,4 @@ def test_parts_choose_as_torch_does(
 def test_columns_of_a_tile(nodes: int, columns: int) -> None:
     """A power of two up to 128, then a multiple of the part of 64; parts divide tiles."""
     assert gpu_tables.padded(nodes) == columns
-    assert columns % gpu_tables.part(columns) == 0
+    assert columns % gpu_tables.part_width(columns) == 0

@@ -70,7 +70,7 @@ def test_kernel_drives_as_torch_does(policy: CVRPPolicy, customers: int, capacit
 def test_parts_drive_as_torch_does(policy: CVRPPolicy, monkeypatch, temperature: float, safe: float) -> None:
     """The same where columns are worked on in parts, the depot being in the first, and where maxima are subtracted."""
     monkeypatch.setattr(gpu_tables, "SAFE", safe)
-    batch = tight(19, 20)
+    batch = tight(37, 40)
     latents = policy.space.sample((2, 1), torch.Generator().manual_seed(1))
     starts = PROBLEM.starts(batch)[:, :4]
     cost, actions = by_kernel(policy, batch, latents, starts, temperature)

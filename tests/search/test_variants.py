@@ -72,7 +72,7 @@ def test_fewer_starts_buy_more_latents(policy, make_instances) -> None:
     assert task.tried == 16 + 16 + 16 + 10  # 5 attempts are 30 trajectories; each latent has a number of its own
 
 
-def test_on_a_cpu_a_quarter_of_100_starts_is_usual(policy, make_instances) -> None:
+def test_25_starts_are_usual_on_a_cpu(policy, make_instances) -> None:
     """25 starts after the first generation, all of them where there are no more, and all where it is asked for."""
     told = {}
     for nodes, settings in ((50, {}), (50, {"starts": 1.0}), (20, {})):
