@@ -194,12 +194,12 @@ def budgets(attempts: str, seconds: str) -> list[Budget]:
 
 
 def compared(bench: Bench, args: argparse.Namespace) -> None:
-    rows: list[Row] = []
+    rows, count = list[Row](), len(bench.instances)
+    known = None if args.validation else references(args.set, count)  # first: it may refuse
     for budget in budgets(args.attempts, args.seconds):
         for text in args.strategies.split(","):
             rows.append(measured(text, bench, budget))
             print(f"{text}: {rows[-1].cost.mean():.5f}, {rows[-1].seconds:.1f} s", flush=True)
-    count, known = len(bench.instances), None if args.validation else references(args.set, len(bench.instances))
     what = torch.cuda.get_device_name() if bench.device.type == "cuda" else f"CPU, {torch.get_num_threads()} threads"
     kind = f"{args.set}{' (validation)' if args.validation else ''}, {count} instances"
     print(f"\n{kind}, augment {args.augment}, {what}\n")

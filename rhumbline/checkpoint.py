@@ -40,10 +40,10 @@ class About:
     def trained_at(self) -> str:
         """The size of its training instances in words, or the smallest and the largest."""
         try:  # recipes of other makers need not be JSON
-            sizes = sorted(json.loads(self.recipe)["sizes"], key=_extent)
+            sizes = sorted(json.loads(self.recipe)["sizes"], key=_extent) or [self.size]
         except (ValueError, KeyError, TypeError):
-            sizes = []
-        return f"{sizes[0]} to {sizes[-1]}" if len(sizes) > 1 else f"{self.size}"
+            sizes = [self.size]
+        return f"{sizes[0]}" if len(sizes) == 1 else f"{sizes[0]} to {sizes[-1]}"
 
 
 def _extent(size: int | str) -> int:

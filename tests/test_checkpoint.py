@@ -31,6 +31,7 @@ def path(tmp_path: Path, policy) -> Path:
         (About("cvrp", 100, recipe='{"sizes": [80, 50, 200, 127]}'), "50 to 200"),
         (About("jssp", "10x10", recipe='{"sizes": ["20x15", "6x6", "10x10"]}'), "6x6 to 20x15"),
         (About("tsp", 60, recipe='{"sizes": []}'), "60"),
+        (About("tsp", 60, recipe='{"sizes": [80]}'), "80"),
         (About("tsp", 60, recipe="prototype"), "60"),
         (About("tsp", 60, recipe="null"), "60"),
     ],
