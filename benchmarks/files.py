@@ -16,10 +16,9 @@ from rhumbline import api
 from rhumbline.errors import InputError
 from rhumbline.formats import READERS, read
 from rhumbline.problems import PROBLEMS
-from rhumbline.search import STRATEGIES
+from rhumbline.search import STRATEGIES, usual
 from rhumbline.search.run import Budget, search
 from rhumbline.search.solution import Solution
-from rhumbline.search.strategy import Strategy
 
 ENDINGS = {*READERS, ".txt", ""}  # job shops come with any ending or none
 TABLES = ("optima.json", "best_known.json")
@@ -37,11 +36,11 @@ def readable(folder: Path) -> list[object]:
     return sorted(instances, key=lambda i: (i.problem, i.size, i.name))
 
 
-def solved(instance: object, policies: dict, strategy: Strategy, budget: Budget, args: argparse.Namespace) -> Solution:
-    """The verified solution of one instance within the budget; encoding does not count."""
+def solved(instance: object, policies: dict, name: str | None, budget: Budget, args: argparse.Namespace) -> Solution:
+    """The verified solution of one instance within the budget, by a strategy or the usual one; encoding is free."""
     device = api.find_device(args.device)
     ((_, task),) = api.tasks([instance], policies, seed=args.seed, device=device, engine="auto")
-    (solution,), interrupted = search(strategy, task, budget)
+    (solution,), interrupted = search(STRATEGIES[name or usual(task.policy)](), task, budget)
     if interrupted:
         raise KeyboardInterrupt
     return solution
@@ -68,7 +67,7 @@ def main() -> None:
     parser.add_argument("folder", type=Path)
     parser.add_argument("--seconds", type=float, nargs="+", default=[10.0])
     parser.add_argument("--attempts", type=int, default=None)
-    parser.add_argument("--search", default="cmaes", choices=sorted(STRATEGIES))
+    parser.add_argument("--search", default=None, choices=sorted(STRATEGIES), help="[as rhumb solve]")
     parser.add_argument("--policy", default=None)
     parser.add_argument("--device", default="auto")
     parser.add_argument("--threads", type=int, default=None)
@@ -77,18 +76,19 @@ def main() -> None:
     if args.threads:
         torch.set_num_threads(args.threads)
     instances = readable(args.folder)
-    policies, strategy = api.policies_of(instances, args.policy), STRATEGIES[args.search]()
+    policies = api.policies_of(instances, args.policy)
     device = api.find_device(args.device)
     where = torch.cuda.get_device_name() if device.type == "cuda" else f"CPU, {torch.get_num_threads()} threads"
     for one in {i.problem: i for i in instances}.values():  # kernels are compiled before any clock runs
-        solved(one, policies, STRATEGIES["greedy"](), Budget(attempts=1), args)
-    print(f"{args.folder.name}: {len(instances)} files, {args.search}, policy {args.policy or 'as shipped'}, {where}")
+        solved(one, policies, "greedy", Budget(attempts=1), args)
+    how = f"{args.search or 'usual search'}, policy {args.policy or 'as shipped'}"
+    print(f"{args.folder.name}: {len(instances)} files, {how}, {where}")
     for seconds in args.seconds:
         budget = Budget(args.attempts, seconds)
         print(f"{HEADER}\n|{' --- |' * HEADER.count(' | ')} --- |")
         found = []
         for instance in instances:
-            found.append(solved(instance, policies, strategy, budget, args))
+            found.append(solved(instance, policies, args.search, budget, args))
             print(row(found[-1]), flush=True)
         print(total(found, budget))
 

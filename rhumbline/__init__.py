@@ -33,6 +33,7 @@ if TYPE_CHECKING:
     from rhumbline.search.cmaes import CMAES as CMAES
     from rhumbline.search.eas import EASEmb as EASEmb
     from rhumbline.search.eas import EASLay as EASLay
+    from rhumbline.search.elite import CMAESElite as CMAESElite
     from rhumbline.search.finish import Improvement as Improvement
     from rhumbline.search.hybrid import CMAESEAS as CMAESEAS
     from rhumbline.search.population import Population as Population
@@ -62,6 +63,7 @@ _HOMES = {
     "rhumbline.problems.tsp": ("TSP", "TSPInstance"),
     "rhumbline.decoding": ("log_prob", "rollout"),
     "rhumbline.search.cmaes": ("CMAES",),
+    "rhumbline.search.elite": ("CMAESElite",),
     "rhumbline.search.finish": ("Improvement",),
     "rhumbline.search.run": ("Budget", "Progress", "stream"),
     "rhumbline.search.solution": ("Solution",),

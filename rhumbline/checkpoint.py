@@ -120,7 +120,7 @@ def shipped() -> dict[str, Path]:
     return {p.stem: p for p in sorted(folder.glob("*.safetensors"))}
 
 
-DEFAULT = {"tsp": "tsp100", "cvrp": "cvrp", "jssp": "jssp"}
+DEFAULT = {"tsp": "tsp", "cvrp": "cvrp", "jssp": "jssp"}
 
 
 def find(policy: str | None, problem: str) -> Path:

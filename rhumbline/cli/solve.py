@@ -55,8 +55,8 @@ Search = Annotated[
     str | None,
     typer.Option(
         metavar="NAME",
-        help="cmaes, sampling, greedy, uniform, fixed, population, eas-emb, eas-lay, sgbs, sgbs-eas or cmaes-eas. "
-        "[cmaes; sampling if the policy has no latent space]",
+        help="cmaes, sampling, greedy, uniform, fixed, population, eas-emb, eas-lay, sgbs, sgbs-eas, cmaes-eas or "
+        "cmaes-elite. [cmaes; for vehicle routing cmaes-elite; sampling if the policy has no latent space]",
     ),
 ]
 Augment = Annotated[

@@ -6,6 +6,7 @@ from rhumbline.policies import Policy
 from rhumbline.policies.space import Members
 from rhumbline.search.cmaes import CMAES
 from rhumbline.search.eas import EASEmb, EASLay
+from rhumbline.search.elite import CMAESElite
 from rhumbline.search.hybrid import CMAESEAS
 from rhumbline.search.population import Population
 from rhumbline.search.sgbs import SGBS, SGBSEAS
@@ -23,11 +24,18 @@ STRATEGIES: dict[str, type[Any]] = {
     "sgbs": SGBS,
     "sgbs-eas": SGBSEAS,
     "cmaes-eas": CMAESEAS,
+    "cmaes-elite": CMAESElite,
 }
+
+LEARNT = {
+    "cvrp": "cmaes-elite"
+}  # problems for which learning from the elite pays; for tours it does not (docs/search.md)
 
 
 def usual(policy: Policy[Any, Any, Any]) -> str:
     """The strategy to take where none is named: whatever searches what the policy has to offer."""
     if isinstance(policy.space, Members):
         return "population"
-    return "cmaes" if policy.space.size else "sampling"
+    if not policy.space.size:
+        return "sampling"
+    return LEARNT.get(policy.problem, "cmaes")

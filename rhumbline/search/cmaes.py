@@ -1,6 +1,7 @@
 """COMPASS's search: several CMA-ES components in the latent space, one independent set per instance (spec 4.5)."""
 
 from dataclasses import dataclass, replace
+from typing import Any
 
 import torch
 from jaxtyping import Bool, Float
@@ -56,29 +57,29 @@ class CMAES:
         state = cma.start(means.expand(task.count, -1, -1).contiguous(), self.sigma)
         return Search(state, Arms.fresh(task.count, task.starts.shape[1], task.device))
 
-    def step(self, task: Task, state: Search) -> tuple[Search, Float[Tensor, "B K Z"], Rollouts]:
-        """One generation of the component whose turn it is, or of all of them."""
+    def step(self, task: Task, state: Search, memory: Any = None) -> tuple[Search, Float[Tensor, "B K Z"], Rollouts]:
+        """One generation of the component whose turn it is, or of all of them; with other tables, if given."""
         turn = slice(None) if self.parallel else slice(at := state.generation % self.components, at + 1)
         some, past = state.components[:, turn], state.generation // (1 if self.parallel else self.components)
         width = some.mean.shape[1]
         noise = normal(task.uniforms(width * self.population)).unflatten(1, (width, -1))
         latents = cma.ask(some, noise)  # [B, c, P, Z]
-        arms, rolled = self.tried(task, state.arms, latents.flatten(1, 2))
+        arms, rolled = self.tried(task, state.arms, latents.flatten(1, 2), memory)
         c = cma.constants(latents.shape[3], max(1, self.population // 2))
         told = cma.tell(some, latents, self.fitness(rolled).unflatten(1, (width, -1)), c, past)
         told = self.renewed(told, state.generation) if self.restart else told
         return Search(put(state.components, turn, told), arms, state.generation + 1), latents.flatten(1, 2), rolled
 
-    def tried(self, task: Task, arms: Arms, latents: Float[Tensor, "B K Z"]) -> tuple[Arms, Rollouts]:
+    def tried(self, task: Task, arms: Arms, latents: Float[Tensor, "B K Z"], memory: Any) -> tuple[Arms, Rollouts]:
         """The latents from all starts, or from those with the best prospects."""
         temperature, count = chosen_temperature(task, self.temperature), arms.times.shape[1]
         share = usual_starts(task) if self.starts is None else self.starts
         kept = max(1, round(share * count))
         if kept == count or not arms.times.any():
-            rolled = task.rollout(latents, temperature)
+            rolled = task.rollout(latents, temperature, memory=memory)
             return (arms.seen(None, rolled.cost.amin(1)) if kept < count else arms), rolled
         index = arms.best(kept)
-        rolled = task.rollout(latents, temperature, task.starts[:: task.copies].gather(1, index))
+        rolled = task.rollout(latents, temperature, task.starts[:: task.copies].gather(1, index), memory)
         return arms.seen(index, rolled.cost.amin(1)), rolled
 
     def fitness(self, rolled: Rollouts) -> Float[Tensor, "B K"]:

@@ -6,7 +6,7 @@ summed over rows, so that a row learns the same alone or among thousands. Scorin
 attempts.
 """
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field, replace
 from typing import Any, ClassVar
 
@@ -54,6 +54,9 @@ class Adaptation:
     latents: Float[Tensor, "R L Z"]
     parameters: tuple[Tensor, ...]
     optimiser: Adam
+
+
+Lesson = tuple[Float[Tensor, "R K Z"], Int[Tensor, "R K S T"], Float[Tensor, "R K S"]]  # latents, sequences, weights
 
 
 @dataclass(frozen=True)
@@ -123,12 +126,16 @@ class Learning:
 
     def learn(self, task: Task, state: Adaptation, latents: Float[Tensor, "R K Z"], rolled: Rollouts) -> None:
         """One update: REINFORCE on the samples, and the likelihood of the incumbent under the latents in use."""
-        if rolled.actions.shape[3] < 2:
-            return  # nothing was decided
+        self.update(task, state, lessons(task, state, latents, rolled, self.rates(task).imitation))
+
+    def update(self, task: Task, state: Adaptation, taught: Iterable[Lesson]) -> None:
+        """One update from weighted sequences."""
         for parameter in state.parameters:
             parameter.grad = torch.zeros_like(parameter)
-        for lesson in lessons(task, state, latents, rolled, self.rates(task).imitation):
-            self.add_gradient(task, state, *lesson)
+        for latents, actions, weight in taught:
+            if actions.shape[3] < 2:
+                return  # nothing was decided
+            self.add_gradient(task, state, latents, actions, weight)
         state.optimiser.step()
 
     def add_gradient(
@@ -137,6 +144,7 @@ class Learning:
     ) -> None:  # fmt: skip
         """Of the weighted sum of log-probabilities, to the parameters and to nothing else."""
         for rows, tried, starts in chunks(task, actions):
+            task.look_at_clock()
             with torch.enable_grad():
                 own = tuple(p[rows] for p in state.parameters)
                 sequences = actions[rows, tried, starts].flatten(1, 2)
@@ -173,8 +181,8 @@ def advantages(task: Task, rolled: Rollouts) -> Float[Tensor, "R K S"]:
 
 def lessons(
     task: Task, state: Adaptation, latents: Float[Tensor, "R K Z"], rolled: Rollouts, imitation: float
-) -> Iterator[tuple[Float[Tensor, "R K Z"], Int[Tensor, "R K S T"], Float[Tensor, "R K S"]]]:
-    """Latents, sequences to score under them, and weights: the samples, and the incumbent under each latent in use.
+) -> Iterator[Lesson]:
+    """The samples, and the incumbent under each latent in use.
 
     Latents that were tried begin with those in use. Unless a step tries fewer than there are, the incumbent is one more
     start of each: a second batch, of one sequence per latent, would cost as many launches as all samples do.

@@ -1,6 +1,7 @@
 """What a strategy is, and the checks and defaults that strategies share."""
 
 import math
+from collections.abc import Sequence
 from typing import Any, Protocol, TypeVar, runtime_checkable
 
 from jaxtyping import Float
@@ -61,16 +62,16 @@ def check_settings(population: int, temperature: float | None) -> None:
         raise InputError(f"temperature must be 0 (greedy) or more, not {temperature}")
 
 
-TEMPERATURES = ((100, 1.0), (150, 0.5), (250, 0.3), (math.inf, 0.2))  # up to so many nodes
+TEMPERATURES = ((100.0, 1.0), (150.0, 0.5), (250.0, 0.3), (math.inf, 0.2))  # up to so many nodes
 
 
-def usual_temperature(task: Task) -> float:
+def usual_temperature(task: Task, table: Sequence[tuple[float, float]] = TEMPERATURES) -> float:
     """1 up to 100 nodes, 0.5 up to 150, 0.3 up to 250, 0.2 beyond: the best of 0.1 to 1 on validation instances.
 
     The longer a tour, the more decisions noise can spoil (the paper: 1 at 100 cities, 0.1 beyond; docs/training.md).
     """
     nodes = task.problem.width(task.batch)
-    return next(t for most, t in TEMPERATURES if nodes <= most + 1)  # a depot does not count
+    return next(t for most, t in table if nodes <= most + 1)  # a depot does not count
 
 
 STARTS_ON_A_CPU = 25  # by validation instances of 100 and 200 nodes (docs/search.md)
@@ -85,6 +86,6 @@ def usual_starts(task: Task) -> float:
     return 1.0 if task.device.type == "cuda" else min(1.0, STARTS_ON_A_CPU / task.starts.shape[1])
 
 
-def chosen_temperature(task: Task, wanted: float | None) -> float:
+def chosen_temperature(task: Task, wanted: float | None, table: Sequence[tuple[float, float]] = TEMPERATURES) -> float:
     """The temperature a user wants, or the usual one."""
-    return usual_temperature(task) if wanted is None else wanted
+    return usual_temperature(task, table) if wanted is None else wanted

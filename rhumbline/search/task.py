@@ -142,14 +142,16 @@ class Task:
         return Rollouts(cost, actions.gather(1, where)[:, 0])
 
     def rollout(
-        self, latents: Float[Tensor, "B K Z"], temperature: float, starts: Int[Tensor, "B *K C"] | None = None
-    ) -> Rollouts:
+        self, latents: Float[Tensor, "B K Z"], temperature: float, starts: Int[Tensor, "B *K C"] | None = None,
+        memory: Any = None,
+    ) -> Rollouts:  # fmt: skip
         """Each latent on each instance, on all copies: what is returned is the best copy of each start.
 
         `starts` takes the place of the usual ones: the same for all latents, or [B, K, C] with each latent's own.
+        `memory` are other tables, of every copy.
         """
         own = {} if starts is None else {"starts": self.spread(starts)}
-        return self.merged(self.each_copy(self.spread(latents), temperature, **own))
+        return self.merged(self.each_copy(self.spread(latents), temperature, memory=memory, **own))
 
     def each_copy(
         self, latents: Float[Tensor, "R K Z"], temperature: float, *, memory: Any = None,
@@ -163,6 +165,11 @@ class Task:
             some = slice(at, min(at + most, latents.shape[1]))
             parts.append(self._piece(latents[:, some], temperature, each, Changes(memory, of_latents(starts, some))))
         return Rollouts(torch.cat([p.cost for p in parts], 1), torch.cat([p.actions for p in parts], 1))
+
+    def look_at_clock(self) -> None:
+        """Raise `Spent` if time is up: between parts of long work that makes no solutions."""
+        if self.ledger.deadline is not None and time.monotonic() >= self.ledger.deadline:
+            raise Spent
 
     def complete(
         self, latents: Float[Tensor, "R 1 Z"], given: Int[Tensor, "R C L"], memory: Any = None
@@ -199,8 +206,8 @@ class Task:
         """How many of `wanted` things, of `size` trajectories per instance each, the budget still allows."""
         per = self.starts.shape[1]
         short = -(-(wanted * size - self.spare) // per)
-        if short <= 0 and self.ledger.deadline is not None and time.monotonic() >= self.ledger.deadline:
-            raise Spent
+        if short <= 0:
+            self.look_at_clock()
         allowed = self.ledger.room(short) if short > 0 else 0
         return min(wanted, (self.spare + allowed * per) // size)
 

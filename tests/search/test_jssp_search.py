@@ -18,7 +18,9 @@ from rhumbline.search.run import Budget, search
 from rhumbline.search.sgbs import SGBS
 from rhumbline.search.task import make_task
 
-ADAPTING = {name for name in STRATEGIES if "eas" in name}  # they change tables that only routing policies have
+ADAPTING = {
+    name for name in STRATEGIES if "eas" in name or "elite" in name
+}  # they change tables that only routing policies have
 SERVED = sorted(set(STRATEGIES) - ADAPTING - {"population"})
 
 

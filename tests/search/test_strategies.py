@@ -385,7 +385,8 @@ def test_search_moves_towards_cheap_latents(policy, make_instances) -> None:
     """When the cost is the distance to a hidden latent, the means of all components come near it."""
     task = make_task(TSP(), policy, make_instances(2, 5))
     goal = torch.tensor([0.3, -0.6, 0.1, 0.8])
-    task.rollout = lambda z, t: tasks.Rollouts((z - goal).norm(dim=-1)[..., None], torch.zeros(2, 16, 1, 5).long())
+    nowhere = torch.zeros(2, 16, 1, 5, dtype=torch.int64)
+    task.rollout = lambda z, t, memory: tasks.Rollouts((z - goal).norm(dim=-1)[..., None], nowhere)
     uniforms = iter(torch.rand(240, 2, 16, 4, 2, generator=torch.Generator().manual_seed(0)))
     task.uniforms = lambda count: next(uniforms)
     strategy = CMAES()

@@ -1,5 +1,7 @@
 """Which strategy is taken where none is named."""
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 import torch
@@ -7,6 +9,7 @@ import torch
 from rhumbline import solve
 from rhumbline.errors import InputError
 from rhumbline.policies.attention import Architecture
+from rhumbline.policies.cvrp import CVRPPolicy
 from rhumbline.policies.jssp import JSSPArchitecture, JSSPPolicy
 from rhumbline.policies.tsp import TSPPolicy
 from rhumbline.problems import PROBLEMS
@@ -19,8 +22,9 @@ SMALL = Architecture(width=16, heads=2, layers=1, hidden=16, latent=0)
 
 
 def test_the_policy_decides(policy) -> None:
-    """A latent space is searched by CMA-ES; a single policy can only be sampled."""
+    """A latent space is searched by CMA-ES, which learns where that helps; a single policy can only be sampled."""
     assert usual(policy) == "cmaes"
+    assert usual(CVRPPolicy(replace(SMALL, latent=2))) == "cmaes-elite"
     assert usual(TSPPolicy(SMALL)) == "sampling"
 
 

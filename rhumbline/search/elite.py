@@ -1,0 +1,98 @@
+"""CMA-ES whose policy learns from the best plans of every generation.
+
+Active search scores every sample to learn from it, which takes many times what sampling took. Here only the elite of a
+generation is scored, a few of hundreds of sequences, so learning costs little more than the search alone; what it finds
+with equally many attempts is as good (docs/search.md).
+"""
+
+import math
+from dataclasses import dataclass, replace
+from typing import Any
+
+import torch
+from jaxtyping import Float, Int
+from torch import Tensor
+
+from rhumbline.decoding import Rollouts
+from rhumbline.errors import InputError
+from rhumbline.search.cmaes import CMAES, Search
+from rhumbline.search.eas import Adaptation, EASEmb
+from rhumbline.search.strategy import chosen_temperature
+from rhumbline.search.task import Task
+
+PACE = 0.025  # of the usual rate, for which it is divided by the root of the number of updates
+FASTEST = 0.005
+# Up to so many nodes. Higher than those of a search that does not learn: what has been learnt narrows the choices too.
+TEMPERATURES = ((200.0, 1.0), (250.0, 0.7), (math.inf, 0.5))
+
+
+@dataclass(frozen=True)
+class Guided:
+    """State: the search, what has been learnt, and how many updates that took."""
+
+    search: Search
+    adaptation: Adaptation
+    updates: int = 0
+
+
+@dataclass(frozen=True)
+class CMAESElite:
+    """CMA-ES in the latent space, while the embeddings of the instance learn from its best plans."""
+
+    elite: int = 8  # sequences of a generation to learn from
+    rate: float | None = None  # of Adam; None: the more updates the budget has room for, the slower (`usual_rate`)
+    components: int = 3
+    population: int = 16
+    sigma: float = 1.0
+    temperature: float | None = None  # None: `TEMPERATURES`
+    starts: float | None = None
+
+    def __post_init__(self) -> None:
+        if self.elite < 1 or not (self.rate is None or self.rate >= 0):
+            raise InputError("cmaes-elite needs an elite of at least 1 and a rate of at least 0")
+        _ = self.search  # which refuses wrong settings
+
+    @property
+    def search(self) -> CMAES:
+        """Where latents come from."""
+        return CMAES(self.components, self.population, self.sigma, self.temperature, starts=self.starts)
+
+    def search_of(self, task: Task) -> CMAES:
+        """The same at the temperature for the task."""
+        return replace(self.search, temperature=chosen_temperature(task, self.temperature, TEMPERATURES))
+
+    @property
+    def learning(self) -> EASEmb:
+        """What learns, and how."""
+        return EASEmb(rate=self.rate or 0.0)
+
+    def init(self, task: Task) -> Guided:
+        """Nothing learnt yet."""
+        return Guided(self.search.init(task), self.learning.init(task))
+
+    def step(self, task: Task, state: Guided) -> tuple[Guided, Float[Tensor, "B K Z"], Rollouts]:
+        """One generation with what has been learnt so far, and one update from its elite."""
+        learning, adaptation, updates = self.learning, state.adaptation, state.updates + 1
+        with torch.no_grad():
+            memory = learning.tables(task, task.memory, adaptation.parameters)
+        search, latents, rolled = self.search_of(task).step(task, state.search, memory)
+        adaptation.optimiser.rate = usual_rate(task, updates) if self.rate is None else self.rate
+        learning.update(task, adaptation, [elite_of(task, latents, rolled, self.elite)])
+        return replace(state, search=search, updates=updates), latents, rolled
+
+
+def usual_rate(task: Task, updates: int) -> float:
+    """Slower, the more updates there will be, as far as the budget spent so far tells: haste narrows the search."""
+    foreseen = updates / (task.spent or 1.0)
+    return min(FASTEST, PACE / max(foreseen, 1.0) ** 0.5)
+
+
+def elite_of(task: Task, latents: Float[Tensor, "B K Z"], rolled: Rollouts, count: int) -> tuple[Any, ...]:
+    """The latents, sequences and (equal) weights of the cheapest sequences: a lesson for every copy of an instance."""
+    starts = rolled.cost.shape[2]
+    best = rolled.cost.flatten(1).argsort(dim=1, stable=True)[:, :count]
+    source = latents.gather(1, (best // starts)[..., None].expand(-1, -1, latents.shape[2]))
+    sequences: Int[Tensor, "B M T"] = rolled.actions.flatten(1, 2)
+    sequences = sequences.gather(1, best[..., None].expand(-1, -1, sequences.shape[2]))
+    weight = torch.full(best.shape, -1.0 / best.shape[1], device=task.device)
+    return task.spread(source), task.spread(sequences)[:, :, None], task.spread(weight)[..., None]

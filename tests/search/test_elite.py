@@ -1,0 +1,122 @@
+"""CMA-ES that learns from the best plans of every generation: it takes the right ones, and learning helps."""
+
+import time
+
+import numpy as np
+import pytest
+import torch
+
+from rhumbline.decoding import Rollouts, log_prob
+from rhumbline.errors import InputError
+from rhumbline.problems.tsp import TSP
+from rhumbline.search.cmaes import CMAES
+from rhumbline.search.elite import FASTEST, PACE, CMAESElite, elite_of, usual_rate
+from rhumbline.search.run import Budget, search
+from rhumbline.search.strategy import usual_temperature
+from rhumbline.search.task import Spent, make_task
+
+
+def test_the_elite_by_hand(policy, make_instances) -> None:
+    """The cheapest sequences of all latents and starts, cheapest first, each with the latent that it came from."""
+    task = make_task(TSP(), policy, make_instances(1, 3))
+    rolled = Rollouts(
+        torch.tensor([[[9.0, 4.0, 5.0], [1.0, 7.0, 6.0]]]),
+        torch.arange(18, dtype=torch.int16).view(
+            1, 2, 3, 3
+        ),  # the sequence of latent k and start s begins with 9k + 3s
+    )
+    latents, sequences, weight = elite_of(task, torch.tensor([[[0.4], [0.1]]]), rolled, 3)
+    assert latents[0, :, 0].tolist() == pytest.approx([0.1, 0.4, 0.4])
+    assert sequences[0, :, 0].tolist() == [[9, 10, 11], [3, 4, 5], [6, 7, 8]]
+    assert torch.allclose(weight, torch.full((1, 3, 1), -1 / 3))
+
+
+def test_an_elite_of_more_than_there_are_is_everybody(policy, make_instances) -> None:
+    """Tiny instances have few sequences; their weights still sum to one."""
+    task = make_task(TSP(), policy, make_instances(2, 3), augment=2)
+    rolled = Rollouts(torch.rand(2, 2, 3), torch.zeros(2, 2, 3, 3, dtype=torch.int16))
+    latents, sequences, weight = elite_of(task, torch.zeros(2, 2, 1), rolled, 50)
+    assert latents.shape[:2] == sequences.shape[:2] == (4, 6)  # a lesson for both copies of both instances
+    assert torch.allclose(weight.sum(1), torch.tensor(-1.0))
+
+
+def test_the_elite_becomes_likelier(policy, make_instances) -> None:
+    """One update raises the probability of what it learns from, for every instance."""
+    task, strategy = make_task(TSP(), policy, make_instances(3, 8)), CMAESElite(elite=4, rate=1e-3)
+    task.ledger.limit = 100
+    before = strategy.init(task)
+    tables = task.memory.map(torch.clone)
+    after, latents, rolled = strategy.step(task, before)
+    source, sequences, _ = elite_of(task, latents, rolled, 4)
+
+    def likelihood(memory) -> torch.Tensor:
+        return log_prob(TSP(), policy, task.batch, source, sequences[:, :, 0], memory=memory).sum(1)
+
+    with torch.no_grad():
+        learnt = strategy.learning.tables(task, task.memory, after.adaptation.parameters)
+        assert (likelihood(learnt) > likelihood(tables)).all()
+
+
+def test_a_weak_policy_learns(make_instances, make_policy) -> None:
+    """From an untrained policy it finds clearly shorter tours than the search alone, with as many attempts."""
+    policy, instances = make_policy(seed=1), make_instances(3, 24)
+    learns, searches = CMAESElite(rate=0.01, population=4), CMAES(population=4, temperature=1.0)
+    mean = {
+        kind: np.mean([s.cost for s in search(kind, make_task(TSP(), policy, instances), Budget(320))[0]])
+        for kind in (learns, searches)
+    }
+    assert mean[learns] < 0.92 * mean[searches]
+
+
+def test_without_a_rate_it_is_cmaes(policy, make_instances) -> None:
+    """What does not learn finds what the search alone finds, also with symmetric copies."""
+    for copies in (1, 2):
+        costs = [
+            [
+                s.cost
+                for s in search(kind, make_task(TSP(), policy, make_instances(2, 9), augment=copies), Budget(64))[0]
+            ]
+            for kind in (CMAESElite(rate=0.0), CMAES(temperature=1.0))
+        ]
+        assert costs[0] == costs[1]
+
+
+def test_the_more_updates_the_slower(policy, make_instances) -> None:
+    """The rate goes with the root of the updates that the budget has room for, and is never above its limit."""
+    task = make_task(TSP(), policy, make_instances(1, 5))
+    assert usual_rate(task, 100) == pytest.approx(PACE / 10)  # no budget: as if it ended now
+    task.ledger.limit, task.ledger.attempts = 1600, 400
+    assert usual_rate(task, 100) == pytest.approx(PACE / 20)
+    assert usual_rate(task, 1) == FASTEST
+
+
+def test_temperatures_of_its_own(policy, make_instances) -> None:
+    """Larger instances are sampled at lower temperatures, though higher ones than without learning."""
+    for cities, wanted in ((200, 1.0), (240, 0.7), (300, 0.5)):
+        task = make_task(TSP(), policy, make_instances(1, cities))
+        assert CMAESElite().search_of(task).temperature == wanted > usual_temperature(task)
+    assert CMAESElite(temperature=0.4).search_of(task).temperature == 0.4
+
+
+def test_learning_stops_when_time_is_up(policy, make_instances) -> None:
+    """A lesson that comes too late is left out: scoring makes no solutions, so nobody else would look at the clock."""
+    task, strategy = make_task(TSP(), policy, make_instances(2, 6)), CMAESElite()
+    state = strategy.init(task)
+    state, latents, rolled = strategy.step(task, state)
+    task.ledger.deadline = time.monotonic()
+    with pytest.raises(Spent):
+        strategy.learning.update(task, state.adaptation, [elite_of(task, latents, rolled, 2)])
+
+
+@pytest.mark.parametrize(
+    ("settings", "words"),
+    [
+        ({"elite": 0}, "an elite of at least 1"),
+        ({"rate": -1.0}, "a rate of at least 0"),
+        ({"components": 0}, "components"),
+    ],
+)
+def test_impossible_settings_are_refused(settings, words: str) -> None:
+    """What cannot work is refused when it is written down."""
+    with pytest.raises(InputError, match=words):
+        CMAESElite(**settings)
