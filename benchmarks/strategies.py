@@ -96,6 +96,22 @@ def validation(name: str, count: int) -> list[Any]:
     return [CVRPInstance(f"{i}", "EXACT_2D", (0, *q), usual_capacity(size), xy=x) for i, (x, q) in enumerate(pairs)]
 
 
+def varied_vehicles(size: int, count: int) -> list[Any]:
+    """Uniform and clustered customers in turns, small and large demands, routes of about 6, 10, 16 and 24 customers."""
+    stream, made = np.random.RandomState(VALIDATION_SEED + size), list[Any]()
+    for i in range(count):
+        if i % 2:
+            centres = stream.uniform(size=(8, 2))
+            near = centres[stream.randint(8, size=size + 1)]
+            xy = np.clip(near + stream.normal(size=(size + 1, 2)) * 0.07, 0, 1)
+        else:
+            xy = stream.uniform(size=(size + 1, 2))
+        demands = stream.randint(1, 10 if i % 4 < 2 else 101, size=size)
+        capacity = int((6, 10, 16, 24)[i % 4] * demands.mean())
+        made.append(CVRPInstance(f"{i}", "EXACT_2D", (0, *demands.tolist()), capacity, xy=xy))
+    return made
+
+
 def strategy_of(text: str) -> Any:
     name, *settings = text.split("+")
     return choose_strategy(name, settings)
@@ -175,6 +191,7 @@ def options() -> argparse.Namespace:
     parser.add_argument("--set", default="tsp100")
     parser.add_argument("--first", type=int, default=100)
     parser.add_argument("--validation", action="store_true")
+    parser.add_argument("--varied", action="store_true", help="vehicles of any size, such as vrp300, and many kinds")
     parser.add_argument("--attempts", default="")
     parser.add_argument("--seconds", default="")
     parser.add_argument("--strategies", default="sampling,fixed,uniform,cmaes,eas-emb,cmaes-eas")
@@ -196,34 +213,44 @@ def budgets(attempts: str, seconds: str) -> list[Budget]:
 def compared(bench: Bench, args: argparse.Namespace) -> None:
     rows, count = list[Row](), len(bench.instances)
     known = None if args.validation else references(args.set, count)  # first: it may refuse
+    what = torch.cuda.get_device_name() if bench.device.type == "cuda" else f"CPU, {torch.get_num_threads()} threads"
     for budget in budgets(args.attempts, args.seconds):
         for text in args.strategies.split(","):
-            rows.append(measured(text, bench, budget))
-            print(f"{text}: {rows[-1].cost.mean():.5f}, {rows[-1].seconds:.1f} s", flush=True)
-    what = torch.cuda.get_device_name() if bench.device.type == "cuda" else f"CPU, {torch.get_num_threads()} threads"
+            rows.append(row := measured(text, bench, budget))
+            gap = "" if known is None else f", gap {interval(100.0 * (row.cost / known - 1.0))} %"
+            print(f"{text}: {row.cost.mean():.5f}{gap}, {row.seconds:.1f} s", flush=True)
+            keep_plain(row, args, known, what.split(",")[0])  # at once: a run that is cut off has its first rows
     kind = f"{args.set}{' (validation)' if args.validation else ''}, {count} instances"
     print(f"\n{kind}, augment {args.augment}, {what}\n")
     if known is None:
         table(rows, np.min([r.cost for r in rows], axis=0), "the best of these rows")
     else:
         table(rows, known, "the reference")
-        keep_plain(rows, args, known, what.split(",")[0])
 
 
-def keep_plain(rows: list[Row], args: argparse.Namespace, known: np.ndarray, where: str) -> None:
-    """In the ledger, if there is one: rows without settings, as `evaluate.py` keeps them."""
-    for row in rows:
-        if args.ledger and "+" not in row.name:
-            method = row.name if row.name == "greedy" else f"{row.name} {row.budget.attempts}"
-            facts = {"where": where, "seconds": round(row.seconds, 1)}
-            keep(summary(args.set, method, row.cost, known) | facts, args.ledger)
+def keep_plain(row: Row, args: argparse.Namespace, known: np.ndarray | None, where: str) -> None:
+    """In the ledger, if there is one: a row without settings, as `evaluate.py` keeps them."""
+    if args.ledger and known is not None and "+" not in row.name:
+        method = row.name if row.name == "greedy" else f"{row.name} {row.budget.attempts}"
+        facts = {"where": where, "seconds": round(row.seconds, 1)}
+        keep(summary(args.set, method, row.cost, known) | facts, args.ledger)
+
+
+def instances_for(args: argparse.Namespace) -> list[Any]:
+    """What is to be solved; also says that varied instances are for validation, and vehicles."""
+    if not args.varied:
+        return (validation if args.validation else instances_of)(args.set, args.first)
+    size = args.set.removeprefix("vrp")
+    if not args.validation or not size.isdecimal():
+        raise SystemExit("--varied is for --validation and a set such as vrp300")
+    return varied_vehicles(int(size), args.first)
 
 
 def main() -> None:
     args = options()
     if args.threads:
         torch.set_num_threads(args.threads)
-    instances = (validation if args.validation else instances_of)(args.set, args.first)
+    instances = instances_for(args)
     problem = instances[0].problem
     policy = policy_for(args.policy or of_the_paper(problem), problem)
     bench = Bench(instances, policy, find_device(args.device), args.augment)

@@ -244,7 +244,7 @@ def solve(
 ) -> list[Solution]:
     """Verified solutions, in the order given. Instances of one size are solved together and share the seconds.
 
-    Without a strategy: CMA-ES where the policy has a latent space, else sampling.
+    Without a strategy: CMA-ES where the policy has a latent space (with learning for vehicles on a CPU), else sampling.
     Without a budget: 1600 attempts or 30 seconds, whichever comes first. Ctrl-C ends the search early and returns what
     was found; instances not reached by then are left out. `augment` 8 shares the attempts among the symmetries of the
     square (routing only). `vehicles` limits the fleet of vehicle routing, whatever the files say; `Infeasible` is
@@ -265,7 +265,7 @@ def solve(
     where: dict[str, Any] = {"device": find_device(device), "engine": engine_for(strategy, engine), "augment": augment}
     for group, task in tasks(instances, policies, seed=seed, **where):
         given = [warm[place] for place in group.places]
-        chosen = strategy or STRATEGIES[usual(task.policy)]()
+        chosen = strategy or STRATEGIES[usual(task.policy, task.device)]()
         found, interrupted = complete(chosen, task, budget, watch, finish, given)
         solutions |= dict(zip(group.places, found, strict=False))
         if interrupted:

@@ -56,7 +56,7 @@ Search = Annotated[
     typer.Option(
         metavar="NAME",
         help="cmaes, sampling, greedy, uniform, fixed, population, eas-emb, eas-lay, sgbs, sgbs-eas, cmaes-eas or "
-        "cmaes-elite. [cmaes; for vehicle routing cmaes-elite; sampling if the policy has no latent space]",
+        "cmaes-elite. [cmaes; cmaes-elite for vehicles on a CPU; sampling if the policy has no latent space]",
     ),
 ]
 Augment = Annotated[
@@ -131,11 +131,10 @@ def solve(
         after = solving.Afterwards(tuple(warm_start or ()), polish, then, top, trace)
         after.check_usage(seconds)
         given = tuple(settings or ())
-        strategy = solving.choose_strategy(search or "cmaes", given)  # refuse before any work
+        strategy = solving.choose_strategy(search, given) if search else None  # refuse before any work
         places = solving.Places(output, plot)
         talk = solving.Talk(as_json, quiet)
         facts = (attempts, seconds, seed, device.value, engine.value, threads)
-        strategy = strategy if search else None
         request = solving.Request(strategy, search, policy, *facts, augment, vehicles, after, given)
         return solving.solve_files(files, request, places, talk)
 

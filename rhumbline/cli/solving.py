@@ -86,7 +86,11 @@ class Request:
 
     def chosen(self, task: Task) -> tuple[str, Any]:
         """The strategy for a task and its name."""
-        name = self.search or usual(task.policy)
+        return self.named(task.policy, task.device)
+
+    def named(self, policy: Policy[Any, Any, Any], device: torch.device) -> tuple[str, Any]:
+        """The strategy for a policy on a device and its name."""
+        name = self.search or usual(policy, device)
         return name, self.strategy or choose_strategy(name, self.settings)
 
     def facts(self, task: Task) -> dict[str, Any]:
@@ -172,6 +176,8 @@ def solve_files(files: Sequence[Path], request: Request, places: Places, talk: T
         finish.check(problem, request.budget)
     places = prepare_places(places, instances)
     policies = {problem: api.policy_with_facts(request.policy, problem) for problem in api.problems_of(instances)}
+    for policy, _ in policies.values():
+        request.named(policy, api.find_device(request.device))  # refuses wrong settings
     if not request.attempts and not request.seconds:
         talk.note("no budget given: up to 1,600 attempts or 30 seconds, whichever comes first (--attempts, --seconds)")
     with tracing(request.after.trace) as file:

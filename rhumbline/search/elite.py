@@ -7,7 +7,6 @@ with equally many attempts is as good (docs/search.md).
 
 import math
 from dataclasses import dataclass, replace
-from typing import Any
 
 import torch
 from jaxtyping import Float, Int
@@ -16,7 +15,7 @@ from torch import Tensor
 from rhumbline.decoding import Rollouts
 from rhumbline.errors import InputError
 from rhumbline.search.cmaes import CMAES, Search
-from rhumbline.search.eas import Adaptation, EASEmb
+from rhumbline.search.eas import Adaptation, EASEmb, Lesson
 from rhumbline.search.strategy import chosen_temperature
 from rhumbline.search.task import Task
 
@@ -64,7 +63,7 @@ class CMAESElite:
     @property
     def learning(self) -> EASEmb:
         """What learns, and how."""
-        return EASEmb(rate=self.rate or 0.0)
+        return EASEmb(rate=0.0)  # every step sets its own
 
     def init(self, task: Task) -> Guided:
         """Nothing learnt yet."""
@@ -87,12 +86,23 @@ def usual_rate(task: Task, updates: int) -> float:
     return min(FASTEST, PACE / max(foreseen, 1.0) ** 0.5)
 
 
-def elite_of(task: Task, latents: Float[Tensor, "B K Z"], rolled: Rollouts, count: int) -> tuple[Any, ...]:
-    """The latents, sequences and (equal) weights of the cheapest sequences: a lesson for every copy of an instance."""
+def elite_of(task: Task, latents: Float[Tensor, "B K Z"], rolled: Rollouts, count: int) -> Lesson:
+    """The cheapest sequences with equal weights: a lesson for every copy of an instance."""
     starts = rolled.cost.shape[2]
     best = rolled.cost.flatten(1).argsort(dim=1, stable=True)[:, :count]
     source = latents.gather(1, (best // starts)[..., None].expand(-1, -1, latents.shape[2]))
-    sequences: Int[Tensor, "B M T"] = rolled.actions.flatten(1, 2)
-    sequences = sequences.gather(1, best[..., None].expand(-1, -1, sequences.shape[2]))
+    sequences = rolled.actions.flatten(1, 2)
+    sequences = without_waiting(sequences.gather(1, best[..., None].expand(-1, -1, sequences.shape[2])))
     weight = torch.full(best.shape, -1.0 / best.shape[1], device=task.device)
     return task.spread(source), task.spread(sequences)[:, :, None], task.spread(weight)[..., None]
+
+
+def without_waiting(sequences: Int[Tensor, "B M T"]) -> Int[Tensor, "B M t"]:
+    """Sequences without the steps at the depot after all of them have ended, which are certain and teach nothing.
+
+    Only on a CPU: to know where that is would make a GPU wait.
+    """
+    if sequences.device.type != "cpu":
+        return sequences
+    moving = (sequences != 0).flatten(0, 1).any(0).nonzero()
+    return sequences[..., : int(moving[-1]) + 2] if len(moving) else sequences

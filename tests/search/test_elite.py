@@ -1,16 +1,20 @@
 """CMA-ES that learns from the best plans of every generation: it takes the right ones, and learning helps."""
 
 import time
+from functools import partial
 
 import numpy as np
 import pytest
 import torch
 
-from rhumbline.decoding import Rollouts, log_prob
+from rhumbline.decoding import Rollouts, log_prob, rollout
 from rhumbline.errors import InputError
+from rhumbline.policies.attention import Architecture
+from rhumbline.policies.cvrp import CVRPPolicy
+from rhumbline.problems.cvrp import CVRP, CVRPInstance
 from rhumbline.problems.tsp import TSP
 from rhumbline.search.cmaes import CMAES
-from rhumbline.search.elite import FASTEST, PACE, CMAESElite, elite_of, usual_rate
+from rhumbline.search.elite import FASTEST, PACE, CMAESElite, elite_of, usual_rate, without_waiting
 from rhumbline.search.run import Budget, search
 from rhumbline.search.strategy import usual_temperature
 from rhumbline.search.task import Spent, make_task
@@ -55,6 +59,45 @@ def test_the_elite_becomes_likelier(policy, make_instances) -> None:
     with torch.no_grad():
         learnt = strategy.learning.tables(task, task.memory, after.adaptation.parameters)
         assert (likelihood(learnt) > likelihood(tables)).all()
+
+
+def vehicles(count: int, customers: int) -> list[CVRPInstance]:
+    """Random instances whose vehicles hold about five customers."""
+    xy = np.random.default_rng(3).random((count, customers + 1, 2))
+    return [
+        CVRPInstance(f"{i}", "EXACT_2D", (0, *[1 + j % 3 for j in range(customers)]), 10, xy=x)
+        for i, x in enumerate(xy)
+    ]
+
+
+def test_steps_after_the_last_customer_teach_nothing() -> None:
+    """Leaving them out changes no likelihood, so an update is the same; tours lose nothing."""
+    torch.manual_seed(0)
+    policy, batch = CVRPPolicy(Architecture(16, 2, 1, 16, 2)).requires_grad_(False), CVRP().collate(vehicles(2, 7))
+    rolled = rollout(CVRP(), policy, batch, torch.zeros(2, 1, 2), CVRP().starts(batch), seed=0)
+    cheapest = rolled.cost[:, 0].argsort(1)[:, :1, None].expand(-1, -1, rolled.actions.shape[3])
+    actions = rolled.actions[:, 0].gather(1, cheapest)
+    short = without_waiting(actions)
+    assert short.shape[2] < actions.shape[2]
+    score = partial(log_prob, CVRP(), policy, batch, torch.zeros(2, 1, 2))
+    assert torch.allclose(score(short), score(actions), atol=1e-6)
+    tours = torch.tensor([[[2, 1, 0], [1, 2, 0]]])
+    assert torch.equal(without_waiting(tours), tours)
+
+
+def test_every_copy_learns() -> None:
+    """With symmetric copies, each copy of each vehicle instance finds the common elite likelier after an update."""
+    torch.manual_seed(0)
+    policy = CVRPPolicy(Architecture(16, 2, 1, 16, 2)).requires_grad_(False)
+    task, strategy = make_task(CVRP(), policy, vehicles(2, 7), augment=4), CMAESElite(elite=3, rate=1e-3)
+    task.ledger.limit = 1000
+    tables = task.memory.map(torch.clone)
+    state, latents, rolled = strategy.step(task, strategy.init(task))
+    source, sequences, _ = elite_of(task, latents, rolled, 3)
+    score = partial(log_prob, CVRP(), policy, task.batch, source, sequences[:, :, 0])
+    with torch.no_grad():
+        learnt = strategy.learning.tables(task, task.memory, state.adaptation.parameters)
+        assert (score(memory=learnt).sum(1) > score(memory=tables).sum(1)).all()
 
 
 def test_a_weak_policy_learns(make_instances, make_policy) -> None:

@@ -1,0 +1,33 @@
+"""`rhumb bench SUITE` for nodes that have torch and no more: the command's own parser needs typer and what typer needs.
+
+python benchmarks/suite.py suites/standard.toml --out RESULTS.jsonl [--only NAME ...] [--limit N]
+"""
+
+import argparse
+from pathlib import Path
+
+from rhumbline.bench.run import Options
+from rhumbline.cli.benching import folders_of, run_suite
+from rhumbline.cli.ending import conclude
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser()
+    parser.add_argument("suite", type=Path)
+    parser.add_argument("--out", type=Path, default=None)
+    parser.add_argument("--only", action="append", default=[])
+    parser.add_argument("--limit", type=int, default=None)
+    parser.add_argument("--device", default="auto")
+    parser.add_argument("--folder", action="append", default=[])
+    parser.add_argument("--quiet", action="store_true")
+    args = parser.parse_args()
+
+    def body() -> int:
+        options = Options(tuple(args.only), args.limit, args.device, folders=folders_of(args.folder))
+        return run_suite(args.suite, args.out, options, args.quiet)
+
+    raise SystemExit(conclude(body))
+
+
+if __name__ == "__main__":
+    main()
