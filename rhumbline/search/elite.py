@@ -23,6 +23,7 @@ PACE = 0.025  # of the usual rate, for which it is divided by the root of the nu
 FASTEST = 0.005
 # Up to so many nodes. Higher than those of a search that does not learn: what has been learnt narrows the choices too.
 TEMPERATURES = ((200.0, 1.0), (250.0, 0.7), (math.inf, 0.5))
+LARGEST = 300  # nodes: of larger instances the usual seconds make too few generations to learn from
 
 
 @dataclass(frozen=True)
@@ -36,7 +37,10 @@ class Guided:
 
 @dataclass(frozen=True)
 class CMAESElite:
-    """CMA-ES in the latent space, while the embeddings of the instance learn from its best plans."""
+    """CMA-ES in the latent space, while the embeddings of the instance learn from its best plans.
+
+    Beyond `LARGEST` nodes nothing is learnt unless a rate is given: there it is CMA-ES as it is.
+    """
 
     elite: int = 8  # sequences of a generation to learn from
     rate: float | None = None  # of Adam; None: the more updates the budget has room for, the slower (`usual_rate`)
@@ -56,8 +60,14 @@ class CMAESElite:
         """Where latents come from."""
         return CMAES(self.components, self.population, self.sigma, self.temperature, starts=self.starts)
 
+    def learns(self, task: Task) -> bool:
+        """Whether instances of this size are worth it."""
+        return self.rate is not None or task.problem.width(task.batch) <= LARGEST + 1  # a depot does not count
+
     def search_of(self, task: Task) -> CMAES:
         """The same at the temperature for the task."""
+        if not self.learns(task):
+            return self.search
         return replace(self.search, temperature=chosen_temperature(task, self.temperature, TEMPERATURES))
 
     @property
@@ -71,6 +81,9 @@ class CMAESElite:
 
     def step(self, task: Task, state: Guided) -> tuple[Guided, Float[Tensor, "B K Z"], Rollouts]:
         """One generation with what has been learnt so far, and one update from its elite."""
+        if not self.learns(task):
+            search, latents, rolled = self.search_of(task).step(task, state.search)
+            return replace(state, search=search), latents, rolled
         learning, adaptation, updates = self.learning, state.adaptation, state.updates + 1
         with torch.no_grad():
             memory = learning.tables(task, task.memory, adaptation.parameters)

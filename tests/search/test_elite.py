@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 import torch
 
-from rhumbline.decoding import Rollouts, log_prob, rollout
+from rhumbline.decoding import Rollouts, log_prob
 from rhumbline.errors import InputError
 from rhumbline.policies.attention import Architecture
 from rhumbline.policies.cvrp import CVRPPolicy
@@ -74,11 +74,10 @@ def test_steps_after_the_last_customer_teach_nothing() -> None:
     """Leaving them out changes no likelihood, so an update is the same; tours lose nothing."""
     torch.manual_seed(0)
     policy, batch = CVRPPolicy(Architecture(16, 2, 1, 16, 2)).requires_grad_(False), CVRP().collate(vehicles(2, 7))
-    rolled = rollout(CVRP(), policy, batch, torch.zeros(2, 1, 2), CVRP().starts(batch), seed=0)
-    cheapest = rolled.cost[:, 0].argsort(1)[:, :1, None].expand(-1, -1, rolled.actions.shape[3])
-    actions = rolled.actions[:, 0].gather(1, cheapest)
+    routes = [[1, 2, 3, 0, 4, 5, 6, 0, 7, 0, 0, 0, 0, 0], [2, 1, 0, 7, 6, 5, 4, 3, 0, 0, 0, 0, 0, 0]]
+    actions = torch.tensor([routes, routes[::-1]], dtype=torch.int16)
     short = without_waiting(actions)
-    assert short.shape[2] < actions.shape[2]
+    assert short.shape[2] == 10  # one step more than it takes to reach the last customer, as one must come home
     score = partial(log_prob, CVRP(), policy, batch, torch.zeros(2, 1, 2))
     assert torch.allclose(score(short), score(actions), atol=1e-6)
     tours = torch.tensor([[[2, 1, 0], [1, 2, 0]]])
@@ -139,6 +138,18 @@ def test_temperatures_of_its_own(policy, make_instances) -> None:
         task = make_task(TSP(), policy, make_instances(1, cities))
         assert CMAESElite().search_of(task).temperature == wanted > usual_temperature(task)
     assert CMAESElite(temperature=0.4).search_of(task).temperature == 0.4
+
+
+def test_large_instances_are_only_searched(policy, make_instances) -> None:
+    """Beyond 300 nodes it is CMA-ES at that size's own temperature, unless a rate says that it shall learn."""
+    task = make_task(TSP(), policy, make_instances(1, 302))
+    task.ledger.limit = 100
+    search_only, learns = CMAESElite(population=2), CMAESElite(population=2, rate=0.01)
+    for strategy, moved in ((search_only, False), (learns, True)):
+        state, _, _ = strategy.step(task, strategy.init(task))
+        assert torch.equal(state.adaptation.parameters[0], task.memory.embedding) is not moved
+    assert search_only.search_of(task).temperature is None
+    assert learns.search_of(task).temperature == 0.5
 
 
 def test_learning_stops_when_time_is_up(policy, make_instances) -> None:
