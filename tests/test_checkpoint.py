@@ -155,11 +155,12 @@ def test_a_folder_that_is_a_file(path: Path, policy) -> None:
 
 def test_find_knows_names_paths_and_defaults(path: Path, monkeypatch) -> None:
     """A shipped name wins, then a path; anything else lists what there is."""
-    shipped = {"tsp100": Path("/shipped/tsp100.safetensors")}
+    shipped = {name: Path(f"/shipped/{name}.safetensors") for name in ("tsp", "tsp100")}
     monkeypatch.setattr(checkpoint, "shipped", lambda: shipped)
-    assert find("tsp100", "tsp") == find(None, "tsp") == shipped["tsp100"]
+    assert find("tsp100", "tsp") == shipped["tsp100"]
+    assert find(None, "tsp") == shipped["tsp"]
     assert find(str(path), "tsp") == path
-    with pytest.raises(CheckpointError, match="no checkpoint 'tsp99'; give a path or one of: tsp100"):
+    with pytest.raises(CheckpointError, match="no checkpoint 'tsp99'; give a path or one of: tsp, tsp100"):
         find("tsp99", "tsp")
     monkeypatch.setattr(checkpoint, "shipped", dict)
     with pytest.raises(CheckpointError, match="no weights for tsp come with this version"):

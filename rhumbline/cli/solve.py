@@ -131,7 +131,9 @@ def solve(
         after = solving.Afterwards(tuple(warm_start or ()), polish, then, top, trace)
         after.check_usage(seconds)
         given = tuple(settings or ())
-        strategy = solving.choose_strategy(search, given) if search else None  # refuse before any work
+        strategy = (
+            solving.choose_strategy(search, given) if search else solving.check_settings(given)
+        )  # before any work
         places = solving.Places(output, plot)
         talk = solving.Talk(as_json, quiet)
         facts = (attempts, seconds, seed, device.value, engine.value, threads)

@@ -25,7 +25,7 @@ from rhumbline.formats import ending_of, write_plan
 from rhumbline.formats.atomic import reason
 from rhumbline.formats.plans import matched
 from rhumbline.policies import Policy
-from rhumbline.search import STRATEGIES, usual
+from rhumbline.search import LEARNING, STRATEGIES, usual
 from rhumbline.search.finish import Finish, Improvement, complete
 from rhumbline.search.run import Budget, harvest
 from rhumbline.search.solution import Solution
@@ -155,6 +155,19 @@ def choose_strategy(name: str, settings: Sequence[str]) -> Any:
         return build(STRATEGIES[name], dict(setting(text) for text in settings), name)
     except InputError as error:
         raise typer.BadParameter(str(error), param_hint="--set") from error
+
+
+def check_settings(settings: Sequence[str]) -> None:
+    """Refuse what no strategy takes that comes without a name; which of them it will be depends on the files."""
+    refused = list[typer.BadParameter]()
+    for name in ("cmaes", *LEARNING.values()):
+        try:
+            choose_strategy(name, settings)
+        except typer.BadParameter as error:
+            refused.append(error)
+        else:
+            return
+    raise refused[0]
 
 
 def setting(text: str) -> tuple[str, Any]:

@@ -45,6 +45,16 @@ def test_wrong_usage_is_exit_2(rhumb: Run, words: list[str], message: str) -> No
     assert message in " ".join(done.stderr.replace("│", " ").split())
 
 
+def test_settings_are_those_of_the_problem(rhumb: Run, square: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """What only the usual search for vehicles takes is refused for tours, before any search, and taken for vehicles."""
+    monkeypatch.setattr(solving, "complete", never)
+    done = rhumb("solve", str(square), "--set", "elite=4", "--device", "cpu")
+    assert done.exit_code == 2
+    assert "cmaes: unknown key 'elite'" in " ".join(done.stderr.replace("│", " ").split())
+    with pytest.raises(AssertionError, match="the search began"):
+        raise rhumb("solve", "examples/bakery80.vrp", "--set", "elite=4", "--device", "cpu").exception
+
+
 def test_a_bad_file_among_good_ones_stops_everything(
     rhumb: Run, policy: Path, square: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
