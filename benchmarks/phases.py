@@ -43,7 +43,7 @@ def main() -> None:
     parser.add_argument("--policy", default=None)
     parser.add_argument("--device", default="auto")
     args = parser.parse_args()
-    device, policy = find_device(args.device), policy_for(args.policy, "tsp")
+    device, policy = find_device(args.device), policy_for(args.policy or "tsp100", "tsp")
     xy = np.random.default_rng(1).random((args.instances, args.size, 2))
     task = make_task(TSP(), policy, [TSPInstance(f"{i}", "EXACT_2D", xy=x) for i, x in enumerate(xy)], device=device)
     state = CMAES().init(task).components[:, 0]

@@ -42,7 +42,7 @@ def main() -> None:
     device = find_device(args.device)
     xy = np.random.RandomState(1).uniform(size=(args.instances, args.size, 2))
     instances = [TSPInstance("", "EXACT_2D", xy=x) for x in xy]
-    task = make_task(TSP(), policy_for(None, "tsp"), instances, device=device)
+    task = make_task(TSP(), policy_for("tsp100", "tsp"), instances, device=device)
     latents = 2.0 * task.uniforms(16)[..., 0] - 1.0
     rolled, pool = task._try(latents, 0.1), Pool(CRAFTS["tsp"], POLISHED, task.batch)
     keeping = seconds(lambda: pool.enter(rolled), 20, device)
