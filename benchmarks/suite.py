@@ -8,7 +8,7 @@ from pathlib import Path
 
 from rhumbline.bench.run import Options
 from rhumbline.cli.benching import folders_of, run_suite
-from rhumbline.cli.ending import conclude
+from rhumbline.cli.ending import conclude, listen
 
 
 def main() -> None:
@@ -26,6 +26,7 @@ def main() -> None:
         options = Options(tuple(args.only), args.limit, args.device, folders=folders_of(args.folder))
         return run_suite(args.suite, args.out, options, args.quiet)
 
+    listen()
     raise SystemExit(conclude(body))
 
 
