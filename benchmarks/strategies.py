@@ -9,8 +9,9 @@ Settings follow a strategy's name after `+`. Gaps are per instance against bench
 else against the best cost of the instance in the whole run. `vs first` is the mean difference of cost to the first
 strategy of the same budget, instance by instance. ± are 95 % intervals. Each strategy first makes a few attempts that
 do not count, so that compiling kernels is not timed; encoding is. `--validation` draws other instances of the same
-distribution: choose settings there, never on the test set. `population` needs --policy with a population. `--profile`
-compares nothing: it says where the time of a few steps goes, on the host and on the device.
+distribution: choose settings there, never on the test set; with `--varied` vehicles of any size and of four kinds.
+`population` needs --policy with a population. `--profile` compares nothing: it says where the time of a few steps goes,
+on the host and on the device.
 """
 
 import argparse
@@ -191,7 +192,7 @@ def options() -> argparse.Namespace:
     parser.add_argument("--set", default="tsp100")
     parser.add_argument("--first", type=int, default=100)
     parser.add_argument("--validation", action="store_true")
-    parser.add_argument("--varied", action="store_true", help="vehicles of any size, such as vrp300, and many kinds")
+    parser.add_argument("--varied", action="store_true", help="vehicles of any size, such as vrp300, of four kinds")
     parser.add_argument("--attempts", default="")
     parser.add_argument("--seconds", default="")
     parser.add_argument("--strategies", default="sampling,fixed,uniform,cmaes,eas-emb,cmaes-eas")
@@ -220,7 +221,8 @@ def compared(bench: Bench, args: argparse.Namespace) -> None:
             gap = "" if known is None else f", gap {interval(100.0 * (row.cost / known - 1.0))} %"
             print(f"{text}: {row.cost.mean():.5f}{gap}, {row.seconds:.1f} s", flush=True)
             keep_plain(row, args, known, what.split(",")[0])  # at once: a run that is cut off has its first rows
-    kind = f"{args.set}{' (validation)' if args.validation else ''}, {count} instances"
+    drawn = " (varied validation)" if args.varied else " (validation)" if args.validation else ""
+    kind = f"{args.set}{drawn}, {count} instances"
     print(f"\n{kind}, augment {args.augment}, {what}\n")
     if known is None:
         table(rows, np.min([r.cost for r in rows], axis=0), "the best of these rows")
@@ -240,8 +242,8 @@ def instances_for(args: argparse.Namespace) -> list[Any]:
     """What is to be solved; also says that varied instances are for validation, and vehicles."""
     if not args.varied:
         return (validation if args.validation else instances_of)(args.set, args.first)
-    size = args.set.removeprefix("vrp")
-    if not args.validation or not size.isdecimal():
+    kind, size = args.set[:3], args.set[3:]
+    if not args.validation or kind != "vrp" or not size.isdecimal():
         raise SystemExit("--varied is for --validation and a set such as vrp300")
     return varied_vehicles(int(size), args.first)
 

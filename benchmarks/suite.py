@@ -17,10 +17,12 @@ def main() -> None:
     parser.add_argument("--out", type=Path, default=None)
     parser.add_argument("--only", action="append", default=[])
     parser.add_argument("--limit", type=int, default=None)
-    parser.add_argument("--device", default="auto")
+    parser.add_argument("--device", default="auto", choices=("auto", "cpu", "cuda"))
     parser.add_argument("--folder", action="append", default=[])
     parser.add_argument("--quiet", action="store_true")
     args = parser.parse_args()
+    if args.limit is not None and args.limit < 1:
+        parser.error(f"--limit {args.limit}: expected at least 1")
 
     def body() -> int:
         options = Options(tuple(args.only), args.limit, args.device, folders=folders_of(args.folder))

@@ -131,9 +131,9 @@ def solve(
         after = solving.Afterwards(tuple(warm_start or ()), polish, then, top, trace)
         after.check_usage(seconds)
         given = tuple(settings or ())
-        strategy = (
-            solving.choose_strategy(search, given) if search else solving.check_settings(given)
-        )  # before any work
+        strategy = solving.choose_strategy(search, given) if search else None  # refuses before any work
+        if strategy is None:
+            solving.check_settings(given)
         places = solving.Places(output, plot)
         talk = solving.Talk(as_json, quiet)
         facts = (attempts, seconds, seed, device.value, engine.value, threads)

@@ -39,11 +39,15 @@ class Ledger:
     pool: Pool | None = None  # of the best different plans, if they are wanted
     warm: Sequence[Plan | None] = ()  # plans to start from, one for each instance or None
 
+    @property
+    def late(self) -> bool:
+        """Whether time is up."""
+        return self.deadline is not None and time.monotonic() >= self.deadline
+
     def room(self, wanted: int) -> int:
-        """How many of the wanted attempts the budget still allows; raises `Spent` if none."""
-        late = self.deadline is not None and self.attempts > 0 and time.monotonic() >= self.deadline
+        """How many of the wanted attempts the budget still allows; raises `Spent` if none. The first is always made."""
         left = wanted if self.limit is None else min(wanted, self.limit - self.attempts)
-        if late or left <= 0:
+        if (self.late and self.attempts > 0) or left <= 0:
             raise Spent
         return left
 
@@ -168,7 +172,7 @@ class Task:
 
     def look_at_clock(self) -> None:
         """Raise `Spent` if time is up: between parts of long work that makes no solutions."""
-        if self.ledger.deadline is not None and time.monotonic() >= self.ledger.deadline:
+        if self.ledger.late:
             raise Spent
 
     def complete(
