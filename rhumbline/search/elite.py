@@ -1,8 +1,8 @@
 """CMA-ES whose policy learns from the best plans of every generation.
 
 Active search scores every sample to learn from it, which takes many times what sampling took. Here only the elite of a
-generation is scored, a few of hundreds of sequences, so learning costs little more than the search alone; what it finds
-with equally many attempts is as good (docs/search.md).
+generation is scored, a few of hundreds of sequences, so learning costs little more than the search alone
+(docs/search.md).
 """
 
 import math
