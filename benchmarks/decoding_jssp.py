@@ -1,11 +1,12 @@
-"""Job-shop rollouts per second: plain torch, and the same steps as a CUDA graph; agreement first, then speed.
+"""Job-shop rollouts per second: plain torch, its steps as a CUDA graph, and the kernel; agreement first, then speed.
 
     python benchmarks/decoding_jssp.py [--size 10x10] [--work 32x16 256x64] [--policy PATH | --machines]
                                        [--half | --tf32]
 
 Times are medians of 10 after a warm-up, or of as many as begin within 3 seconds; encoding is timed apart. `--half`
-computes decisions in bfloat16, as training does on a GPU; `--tf32` rounds what goes into products to 10 bits. Without a
-policy the weights are random, but the same each time: the work is the same, the share of forced decisions is not.
+computes decisions in bfloat16, as training does on a GPU and the kernel always; `--tf32` rounds what goes into products
+to 10 bits. Without a policy the weights are random, but the same each time: the work is the same, the share of forced
+decisions is not.
 `--machines` takes the published network, which reads the whole shop at each decision. Its rollouts are as long as their
 machines wait often, so the number of decisions is printed. With it, plain torch runs up to 2,048 rollouts only.
 """
@@ -16,6 +17,7 @@ import time
 from collections.abc import Callable
 from contextlib import AbstractContextManager, nullcontext
 from typing import Any
+from unittest.mock import patch
 
 import torch
 
@@ -67,9 +69,20 @@ def decisions(rolled: Rollouts) -> str:
 
 
 def agreement(one: Rollouts, other: Rollouts) -> str:
-    """How far two engines chose alike. They do the same sums; only near ties may fall otherwise."""
-    same = (one.actions == other.actions).all(-1).float().mean().item()
-    return f"{same:.2%} of the schedules alike, mean makespans {one.cost.mean():.2f} and {other.cost.mean():.2f}"
+    """How far two engines chose alike. They do the same sums; where they round otherwise, near ties fall otherwise."""
+    same, means = (one.actions == other.actions).all(-1).float().mean().item(), (one.cost.mean(), other.cost.mean())
+    best = (x.cost.flatten(1).amin(1).mean() for x in (one, other))
+    words = "makespans {:.2f} and {:.2f} on average, {:.2f} and {:.2f} the best of an instance"
+    return f"{same:.2%} of the schedules alike, {words.format(*means, *best)}"
+
+
+def engines_of(problem: Any, policy: Any, device: torch.device, rollouts: int) -> list[str]:
+    """Those that serve; `graph` is `fused` where the kernel may not."""
+    if device.type != "cuda":
+        return ["torch"]
+    if problem.name == "jssp":
+        return ["torch", "graph"] + ["fused"] * (kernels.why_not_shop(policy.architecture) is None)
+    return ["torch"] * (rollouts <= PLAIN) + ["graph"]
 
 
 def main() -> None:
@@ -101,17 +114,16 @@ def main() -> None:
             half: AbstractContextManager[Any] = (
                 torch.autocast(device.type, torch.bfloat16) if args.half else nullcontext()
             )
-            with half:
+            name, kept = ("fused", "asked for otherwise") if engine == "graph" else (engine, None)
+            with half, patch.object(kernels, "why_not_shop", lambda architecture: kept):
                 return rollout(
-                    problem, policy, batch, latents, problem.starts(batch), seed=0, memory=memory, engine=engine
+                    problem, policy, batch, latents, problem.starts(batch), seed=0, memory=memory, engine=name
                 )
 
-        graphed = device.type == "cuda" and problem.name in kernels.GRAPHED
-        plain = not graphed or problem.name == "jssp" or count * tried <= PLAIN
-        engines = ("torch",) * plain + ("fused",) * graphed
+        engines = engines_of(problem, policy, device, count * tried)
         rolled = [run(engine) for engine in engines]  # also the warm-up
-        if len(engines) > 1:
-            print(f"{text}: {agreement(*rolled)}", flush=True)
+        for engine, other in zip(engines[1:], rolled[1:], strict=True):
+            print(f"{text}: {engines[0]} and {engine}: {agreement(rolled[0], other)}", flush=True)
         if problem.name == "jssp-machines":
             print(f"{text}: {decisions(rolled[-1])}", flush=True)
         for engine in engines:

@@ -35,14 +35,21 @@ from triton.backends.compiler import GPUTarget
 from triton.runtime import driver
 from triton.runtime.jit import JITFunction
 
-from rhumbline.kernels import HEAD_WIDTH, HEADS, attention, gpu, gpu_tables
+from rhumbline.kernels import HEAD_WIDTH, HEADS, attention, gpu, gpu_shop, gpu_tables
 from rhumbline.kernels import log_prob as scoring
+from rhumbline.policies.jssp import JSSPPolicy
+from rhumbline.problems import PROBLEMS
 
 SHARED_BYTES = 232_448  # that one program may have of a processor's shared memory
 FEW_REGISTERS = 100  # of 255. A kernel that spills although it was given fewer is one that ptxas gave up on
 WIDTH = HEADS * HEAD_WIDTH
-NODES = {"tsp": (50, 100, 150, 200), "cvrp": (51, 101, 151, 201)}  # padded to 64, 128, 192 and 256
+NODES = {  # padded to 64, 128, 192 and 256; jobs to 16, 32 and 128
+    "tsp": (50, 100, 150, 200),
+    "cvrp": (51, 101, 151, 201),
+    "jssp": (10, 20, 100),
+}
 LATENTS = (200, 50, 2)  # with 100 starts each they fill all processors with tiles of 64 rows, of 32, or not at all
+SCHEDULES = (528, 264, 16)  # of ten jobs, the same with tiles of 64 rows, of 32, or not at all
 CUOBJDUMP = Path(triton.__file__).parent / "backends" / "nvidia" / "bin" / "cuobjdump"
 COLUMNS = (
     "kernel", "rows", "warps", "stages", "flags", "shared bytes", "registers", "spilled loads", "spilled stores",
@@ -76,7 +83,13 @@ class Launch:
     def name(self) -> str:
         """Kernel, problem and padded nodes, where it is made for them."""
         kernel = self.kernel.__name__.removesuffix("_kernel").removeprefix(f"{self.problem}_")
-        return f"{kernel}-{self.problem}-{self.options['NP']}" if "NP" in self.options else kernel
+        columns = self.options.get("NP") or self.options.get("JP")
+        return f"{kernel}-{self.problem}-{columns}" if columns else kernel
+
+    @property
+    def rows(self) -> int:
+        """Of a program's products."""
+        return self.options["M"] if "M" in self.options else self.options["R"] * self.options["JP"]
 
     @property
     def flags(self) -> str:
@@ -157,15 +170,36 @@ def attends(nodes: int) -> None:
     attention.attend_backward(qkv, attention.attend(qkv, HEADS), HEADS)
 
 
+def schedules(jobs: int, latents: int, *, temperature: float, mark: float, shape: tuple[int, int] | None) -> None:
+    """Rollouts of one job shop under each latent; no action of theirs is ever marked."""
+    problem, policy = PROBLEMS["jssp"], JSSPPolicy()
+    batch = problem.sample(1, f"{jobs}x15", torch.Generator())
+    with torch.no_grad():
+        memory = policy.encode(batch)
+        shift = policy.condition(memory, torch.zeros(1, latents, policy.space.size))
+    more = {"starts": 1, "steps": problem.horizon(batch), "heads": policy.architecture.heads}
+    counters = torch.zeros(2, dtype=torch.int64)
+    weights = gpu_shop.weights(policy.decoder)
+    gpu_shop.jssp_rollout(weights, memory, shift, batch, counters, **more, temperature=temperature, shape=shape)
+
+
+def ways(problem: str, nodes: int, options: dict[str, Any]) -> Iterator[Callable[[], object]]:
+    """How kernels are launched for a problem's size; options are the rollouts'."""
+    if problem == "jssp":
+        yield from (partial(schedules, nodes, latents, **options) for latents in SCHEDULES)
+        return
+    yield from (partial(rollouts, problem, nodes, latents, **options) for latents in LATENTS)
+    yield from (partial(scores, problem, nodes, latents) for latents in (1, 4))
+    if problem == "tsp":  # the same for both
+        yield partial(attends, nodes)
+
+
 def all_launches(**options: Any) -> Iterator[Launch]:
-    """Every kernel for both problems and all padded sizes, each way of launching it once; options are the rollouts'."""
+    """Every kernel for all problems and all padded sizes, each way of launching it once; options are the rollouts'."""
     seen: set[tuple[Any, ...]] = set()
     for problem, sizes in NODES.items():
         for nodes in sizes:
-            ways = [partial(rollouts, problem, nodes, latents, **options) for latents in LATENTS]
-            ways += [partial(scores, problem, nodes, latents) for latents in (1, 4)]
-            ways += [partial(attends, nodes)] if problem == "tsp" else []  # the same for both
-            for launch in (launch for way in ways for launch in launches(problem, way)):
+            for launch in (launch for way in ways(problem, nodes, options) for launch in launches(problem, way)):
                 key = (launch.name, *launch.options.items())
                 if key not in seen:
                     yield launch
@@ -195,7 +229,7 @@ def report(launch: Launch) -> str | None:
     began = time.perf_counter()
     kernel = launch.compile()
     seconds, found = time.perf_counter() - began, use(kernel)
-    tile = (launch.options["M"], launch.options["num_warps"], kernel.metadata.num_stages)
+    tile = (launch.rows, launch.options["num_warps"], kernel.metadata.num_stages)
     figures = (f"{figure:,}" for figure in astuple(found))
     print(row((launch.name, *tile, launch.flags, *figures, f"{seconds:.1f}")), flush=True)
     return found.fault and f"{launch.title} {found.fault}"

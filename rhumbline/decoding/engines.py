@@ -21,6 +21,8 @@ def engine_of(
     device, engine = batch.key.device, with_layer(engine, memory)
     if kernels.resolve(engine, problem.name, device, problem.width(batch), policy.architecture) == "torch":
         return construct
+    if problem.name == "jssp" and kernels.why_not_shop(policy.architecture) is None:
+        return fused_shop
     if problem.name in kernels.GRAPHED:
         return graphed
     return fused_gpu if device.type == "cuda" else fused_cpu
@@ -112,12 +114,31 @@ def fused_gpu(work: Work) -> Rollouts:
     from rhumbline.kernels import gpu_tables
 
     tables = gpu_tables.tables(work.memory, work.shift)
-    counters = torch.full((2,), work.attempt, dtype=torch.int64, device=work.starts.device)
-    counters[0] = work.seed  # filled on the device: nothing is copied from the host, so a graph may record it
     straight = work.batch.straight  # else costs are measured from the actions, which must be what they are
     options = {"temperature": work.temperature, "mark": work.mark if straight else 0.0}
-    found = GPU[work.problem.name](tables, work.batch, work.starts, counters, **options)
+    found = GPU[work.problem.name](tables, work.batch, work.starts, counters_of(work), **options)
     return remeasured(work.problem, work.batch, *found)
+
+
+def fused_shop(work: Work) -> Rollouts:
+    """The same for job shops."""
+    from rhumbline.kernels import gpu_shop
+
+    policy: Any = work.policy
+    problem: Any = work.problem
+    found = gpu_shop.jssp_rollout(
+        gpu_shop.weights(policy.decoder), work.memory, work.shift, work.batch, counters_of(work),
+        starts=work.starts.shape[1], steps=problem.horizon(work.batch), heads=policy.architecture.heads,
+        active=problem.active, temperature=work.temperature,
+    )  # fmt: skip
+    return Rollouts(*found)
+
+
+def counters_of(work: Work) -> Int[Tensor, "2"]:
+    """Seed and first attempt, filled on the device: nothing is copied from the host, so a graph may record it."""
+    counters = torch.full((2,), work.attempt, dtype=torch.int64, device=work.starts.device)
+    counters[0] = work.seed
+    return counters
 
 
 def remeasured(

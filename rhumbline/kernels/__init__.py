@@ -23,7 +23,8 @@ LARGEST_TILE = 256  # nodes that one tile of the GPU kernels holds
 HEADS, HEAD_WIDTH = 8, 16  # of the policies that the rollout kernels are made for
 GPU_PROBLEMS = ("tsp", "cvrp")
 CPU_PROBLEMS = ("tsp", "cvrp")
-GRAPHED = ("jssp", "jssp-machines")  # fused on a GPU means the steps of plain torch in a CUDA graph; for any size
+SHOP_WIDTH = 128  # of the policies that the kernel for job shops can hold
+GRAPHED = ("jssp", "jssp-machines")  # fused on a GPU may mean the steps of plain torch in a CUDA graph; for any size
 AUTO_GRAPHED: tuple[str, ...] = ("jssp",)  # those of them that `auto` takes: seen to be equal and faster on a GPU
 
 
@@ -47,6 +48,16 @@ def why_unfit(problem: str, device: "torch.device", nodes: int, architecture: An
     if architecture and (architecture.heads, architecture.width) != (HEADS, HEADS * HEAD_WIDTH):
         own = f"{architecture.heads} of {architecture.width // architecture.heads}"
         return f"the fused engine takes policies with {HEADS} heads of width {HEAD_WIDTH}, and this one has {own}"
+    return None
+
+
+def why_not_shop(architecture: Any) -> str | None:
+    """Why the kernel for job shops cannot serve a policy on a GPU, where the steps of plain torch in a graph can."""
+    if find_spec("triton") is None:
+        return "Triton is not installed"
+    width, head = architecture.width, architecture.width // architecture.heads
+    if width & (width - 1) or not 16 <= head <= width <= SHOP_WIDTH:
+        return f"the kernel takes widths that are powers of two up to {SHOP_WIDTH}, and heads of 16 or more"
     return None
 
 

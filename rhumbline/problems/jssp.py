@@ -170,7 +170,7 @@ class JSSP(Shop):
     name = "jssp"
 
     def __init__(self, candidates: Literal["active", "any"] = "active"):
-        self.candidates = CANDIDATES[candidates]
+        self.candidates, self.active = CANDIDATES[candidates], candidates == "active"
 
     def width(self, batch: JSSPBatch) -> int:
         """How many jobs one chooses among."""
