@@ -40,7 +40,7 @@ def solved(instance: object, policies: dict, name: str | None, budget: Budget, a
     """The verified solution of one instance within the budget, by a strategy or the usual one; encoding is free."""
     device = api.find_device(args.device)
     ((_, task),) = api.tasks([instance], policies, seed=args.seed, device=device, engine="auto")
-    (solution,), interrupted = search(STRATEGIES[name or usual(task.policy, task.device)](), task, budget)
+    (solution,), interrupted = search(STRATEGIES[name or usual(task.policy)](), task, budget)
     if interrupted:
         raise KeyboardInterrupt
     return solution

@@ -265,7 +265,7 @@ def solve(
     where: dict[str, Any] = {"device": find_device(device), "engine": engine_for(strategy, engine), "augment": augment}
     for group, task in tasks(instances, policies, seed=seed, **where):
         given = [warm[place] for place in group.places]
-        chosen = strategy or STRATEGIES[usual(task.policy, task.device)]()
+        chosen = strategy or STRATEGIES[usual(task.policy)]()
         found, interrupted = complete(chosen, task, budget, watch, finish, given)
         solutions |= dict(zip(group.places, found, strict=False))
         if interrupted:

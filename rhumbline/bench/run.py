@@ -249,7 +249,7 @@ class Searching:
         fresh = [i for i in instances if i.size not in self.warm]
         one = list({i.size: i for i in fresh}.values())
         for _, task in self.tasks(one if self.device.type == "cpu" else fresh, seed):
-            if search(self.strategy, task, Budget(attempts=WARM_UP[self.device.type]))[1]:
+            if search(self.strategy, task, Budget(attempts=WARM_UP[self.device.type] * task.copies))[1]:
                 raise KeyboardInterrupt
         self.warm |= {i.size for i in fresh}
 

@@ -25,7 +25,7 @@ from rhumbline.formats import ending_of, write_plan
 from rhumbline.formats.atomic import reason
 from rhumbline.formats.plans import matched
 from rhumbline.policies import Policy
-from rhumbline.search import LEARNING, STRATEGIES, usual
+from rhumbline.search import BETTER, STRATEGIES, usual
 from rhumbline.search.finish import Finish, Improvement, complete
 from rhumbline.search.run import Budget, harvest
 from rhumbline.search.solution import Solution
@@ -86,11 +86,11 @@ class Request:
 
     def chosen(self, task: Task) -> tuple[str, Any]:
         """The strategy for a task and its name."""
-        return self.named(task.policy, task.device)
+        return self.named(task.policy)
 
-    def named(self, policy: Policy[Any, Any, Any], device: torch.device) -> tuple[str, Any]:
-        """The strategy for a policy on a device and its name."""
-        name = self.search or usual(policy, device)
+    def named(self, policy: Policy[Any, Any, Any]) -> tuple[str, Any]:
+        """The strategy for a policy and its name."""
+        name = self.search or usual(policy)
         return name, self.strategy or choose_strategy(name, self.settings)
 
     def facts(self, task: Task) -> dict[str, Any]:
@@ -160,7 +160,7 @@ def choose_strategy(name: str, settings: Sequence[str]) -> Any:
 def check_settings(settings: Sequence[str]) -> None:
     """Refuse what no strategy takes that comes without a name; which of them it will be depends on the files."""
     refused = list[typer.BadParameter]()
-    for name in ("cmaes", *LEARNING.values()):
+    for name in ("cmaes", *BETTER.values()):
         try:
             choose_strategy(name, settings)
         except typer.BadParameter as error:
@@ -190,7 +190,7 @@ def solve_files(files: Sequence[Path], request: Request, places: Places, talk: T
     places = prepare_places(places, instances)
     policies = {problem: api.policy_with_facts(request.policy, problem) for problem in api.problems_of(instances)}
     for policy, _ in policies.values():
-        request.named(policy, api.find_device(request.device))  # refuses wrong settings
+        request.named(policy)  # refuses wrong settings
     if not request.attempts and not request.seconds:
         talk.note("no budget given: up to 1,600 attempts or 30 seconds, whichever comes first (--attempts, --seconds)")
     with tracing(request.after.trace) as file:

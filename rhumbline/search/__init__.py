@@ -2,8 +2,6 @@
 
 from typing import Any
 
-import torch
-
 from rhumbline.policies import Policy
 from rhumbline.policies.space import Members
 from rhumbline.search.cmaes import CMAES
@@ -29,14 +27,14 @@ STRATEGIES: dict[str, type[Any]] = {
     "cmaes-elite": CMAESElite,
 }
 
-# Where learning from the elite was measured to pay (docs/search.md): not on tours, and not yet on any GPU.
-LEARNING = {("cvrp", "cpu"): "cmaes-elite"}
+# Where something else than CMA-ES was measured to be better (docs/search.md).
+BETTER = {"cvrp": "cmaes-elite", "jssp": "sampling"}
 
 
-def usual(policy: Policy[Any, Any, Any], device: torch.device) -> str:
+def usual(policy: Policy[Any, Any, Any]) -> str:
     """The strategy to take where none is named: whatever searches what the policy has to offer."""
     if isinstance(policy.space, Members):
         return "population"
     if not policy.space.size:
         return "sampling"
-    return LEARNING.get((policy.problem, device.type), "cmaes")
+    return BETTER.get(policy.problem, "cmaes")

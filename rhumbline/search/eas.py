@@ -6,6 +6,7 @@ summed over rows, so that a row learns the same alone or among thousands. Scorin
 attempts.
 """
 
+import math
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field, replace
 from typing import Any, ClassVar
@@ -16,6 +17,7 @@ from torch import Tensor
 
 from rhumbline.decoding import CHUNK_ELEMENTS, Rollouts
 from rhumbline.errors import InputError
+from rhumbline.kernels import report
 from rhumbline.policies.attention import Layer, Memory
 from rhumbline.problems.cvrp import CVRPBatch
 from rhumbline.search.strategy import one_decoder
@@ -142,17 +144,41 @@ class Learning:
         self, task: Task, state: Adaptation, latents: Float[Tensor, "R K Z"], actions: Int[Tensor, "R K S T"],
         weight: Float[Tensor, "R K S"],
     ) -> None:  # fmt: skip
-        """Of the weighted sum of log-probabilities, to the parameters and to nothing else."""
-        for rows, tried, starts in chunks(task, actions):
+        """Of the weighted sum of log-probabilities, to the parameters and to nothing else.
+
+        What is too large for a GPU's memory is done in halves.
+        """
+        waiting = list(chunks(task, actions))[::-1]
+        while waiting:
             task.look_at_clock()
-            with torch.enable_grad():
-                own = tuple(p[rows] for p in state.parameters)
-                sequences = actions[rows, tried, starts].flatten(1, 2)
-                scores = task.score(rows, latents[rows, tried], sequences, self.tables(task, task.memory[rows], own))
-                loss = (weight[rows, tried, starts].flatten(1) * scores).sum()
-            for parameter, part in zip(state.parameters, torch.autograd.grad(loss, own), strict=True):
+            chunk, parts = waiting.pop(), None
+            try:
+                parts = self.gradient(task, state, chunk, latents, actions, weight)
+            except torch.OutOfMemoryError as error:
+                if chunk.count(actions) == 1:
+                    words = "the scores of one sequence need more memory than the GPU has left"
+                    raise InputError(f"{words}; use --search cmaes or --device cpu") from error
+            if parts is None:  # only here has the error let go of the tensors that were in the way
+                torch.cuda.empty_cache()
+                report("the GPU's memory is too small for the usual chunks of scores; they are halved")
+                waiting.extend(reversed(chunk.halves(actions)))
+                continue
+            for parameter, part in zip(state.parameters, parts, strict=True):
                 assert parameter.grad is not None
-                parameter.grad[rows].add_(part)  # `+=` would copy the sum once more
+                parameter.grad[chunk.rows].add_(part)  # `+=` would copy the sum once more
+
+    def gradient(
+        self, task: Task, state: Adaptation, chunk: "Chunk", latents: Float[Tensor, "R K Z"],
+        actions: Int[Tensor, "R K S T"], weight: Float[Tensor, "R K S"],
+    ) -> tuple[Tensor, ...]:  # fmt: skip
+        """Of one chunk, to the parameters of its rows."""
+        rows, tried, starts = chunk.rows, chunk.tried, chunk.starts
+        with torch.enable_grad():
+            own = tuple(p[rows] for p in state.parameters)
+            sequences = actions[rows, tried, starts].flatten(1, 2)
+            scores = task.score(rows, latents[rows, tried], sequences, self.tables(task, task.memory[rows], own))
+            loss = (weight[rows, tried, starts].flatten(1) * scores).sum()
+        return torch.autograd.grad(loss, own)
 
 
 def adaptable(task: Task) -> None:
@@ -198,15 +224,41 @@ def lessons(
         yield state.latents, best, even
 
 
-def chunks(task: Task, actions: Int[Tensor, "R K S T"]) -> Iterator[tuple[slice, slice, slice]]:
-    """Rows, latents and starts whose scores fit into memory together: several rows, or part of one latent's starts."""
+@dataclass(frozen=True)
+class Chunk:
+    """Sequences that are scored together: some rows, latents and starts of those there are."""
+
+    rows: slice
+    tried: slice
+    starts: slice
+
+    def sizes(self, actions: Int[Tensor, "R K S T"]) -> tuple[int, ...]:
+        """How many rows, latents and starts."""
+        ranges = zip((self.rows, self.tried, self.starts), actions.shape[:3], strict=True)
+        return tuple(len(range(*some.indices(count))) for some, count in ranges)
+
+    def count(self, actions: Int[Tensor, "R K S T"]) -> int:
+        """How many sequences."""
+        return math.prod(self.sizes(actions))
+
+    def halves(self, actions: Int[Tensor, "R K S T"]) -> "tuple[Chunk, Chunk]":
+        """The same in two parts, cut along the first axis that has more than one."""
+        names = ("rows", "tried", "starts")
+        axis = next(i for i, size in enumerate(self.sizes(actions)) if size > 1)
+        begin, end, _ = getattr(self, names[axis]).indices(actions.shape[axis])
+        middle = (begin + end) // 2
+        return replace(self, **{names[axis]: slice(begin, middle)}), replace(self, **{names[axis]: slice(middle, end)})
+
+
+def chunks(task: Task, actions: Int[Tensor, "R K S T"]) -> Iterator[Chunk]:
+    """Sequences whose scores should fit into memory together: of several rows, or part of one latent's starts."""
     rows, tried, starts, steps = actions.shape
     room = max(1, CHUNK_ELEMENTS[task.device.type] * (4 if task.device.type == "cpu" else 1) // steps**2)
     if room >= tried * starts:
         most = room // (tried * starts)
-        return ((slice(at, at + most), slice(None), slice(None)) for at in range(0, rows, most))
+        return (Chunk(slice(at, at + most), slice(None), slice(None)) for at in range(0, rows, most))
     parts = ((row, k, at) for row in range(rows) for k in range(tried) for at in range(0, starts, room))
-    return ((slice(row, row + 1), slice(k, k + 1), slice(at, at + room)) for row, k, at in parts)
+    return (Chunk(slice(row, row + 1), slice(k, k + 1), slice(at, at + room)) for row, k, at in parts)
 
 
 @dataclass(frozen=True)

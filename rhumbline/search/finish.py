@@ -27,7 +27,7 @@ POLISH_SHARE, POLISH_SECONDS = 0.1, 0.5  # whichever is less
 POLISHED = 16  # plans of each instance; from the best one alone the result is worse (docs/polish.md)
 HANDED = 5  # plans that a classical solver gets
 MOST = 100  # plans that can be asked for
-REHEARSED = 16  # attempts: the first step of most strategies, so that kernels are made for as many rollouts
+REHEARSED = 16  # attempts on each copy: the first step of most strategies, so that kernels are made for its rollouts
 
 
 @dataclass(frozen=True)
@@ -146,7 +146,7 @@ def rehearse(strategy: Strategy[Any], task: Task) -> None:
 
     A GPU that has not seen this size compiles kernels for them, which takes ten seconds to half a minute.
     """
-    for _ in stream(strategy, task, Budget(attempts=REHEARSED)):
+    for _ in stream(strategy, task, Budget(attempts=REHEARSED * task.copies)):
         pass
     task.forget()
 

@@ -34,7 +34,7 @@ def never(*_: object, **__: object) -> None:
         (["x.tsp", "--search", "sgbs", "--set", "width=0"], "a width of at least 1"),
         (["x.tsp", "--set", "components=2.5"], "components is 2.5; expected a value of type int"),
         (["x.tsp", "--set", "components=many"], "components is 'many'; expected a value of type int"),
-        (["x.tsp", "--set", "population=1"], "a population of at least 2"),
+        (["x.tsp", "--search", "cmaes", "--set", "population=1"], "a population of at least 2"),
         (["x.tsp", "--nonsense"], "No such option"),
     ],
 )

@@ -83,6 +83,45 @@ def test_imitation_makes_the_incumbent_likelier(strategy, policy, make_instances
         assert (likelihood(strategy.tables(task, task.memory, state.parameters)) > likelihood(task.memory)).all()
 
 
+def test_a_full_gpu_halves_what_is_scored(policy, make_instances, monkeypatch, capsys) -> None:
+    """Scores that memory cannot hold together come in halves, each once: the update is the same, and it is said."""
+    moved, asked = [], []
+    for most in (1000, 5):
+        task = make_task(TSP(), policy, make_instances(3, 6))
+        task.ledger.limit = 100
+        score = type(task).score
+
+        def limited(task, rows, latents, sequences, memory, most=most, score=score):
+            asked.append(len(sequences) * sequences.shape[1])
+            if asked[-1] > most:
+                raise torch.OutOfMemoryError("CUDA out of memory. Tried to allocate 2.00 GiB")
+            return score(task, rows, latents, sequences, memory)
+
+        with monkeypatch.context() as patch:
+            patch.setattr(type(task), "score", limited)
+            state = EASEmb(passes=2).init(task)
+            EASEmb(passes=2).step(task, state)
+        moved.append(state.parameters[0].detach() - task.memory.embedding)
+    # 3 instances x 2 latents x (6 starts and the incumbent); then one, and two; then by latents, then by starts
+    assert asked == [42, 42, 14, 7, 3, 4, 7, 3, 4, 28, 14, 7, 3, 4, 7, 3, 4, 14, 7, 3, 4, 7, 3, 4]
+    assert torch.allclose(*moved, atol=1e-6)
+    assert moved[0].abs().max() > 1e-3
+    assert "chunks of scores; they are halved" in capsys.readouterr().err
+
+
+def test_no_memory_for_a_single_score_is_an_error(policy, make_instances, monkeypatch) -> None:
+    """It says what to do."""
+    task = make_task(TSP(), policy, make_instances(1, 5))
+    task.ledger.limit = 100
+
+    def full(*_):
+        raise torch.OutOfMemoryError("CUDA out of memory. Tried to allocate 2.00 GiB")
+
+    monkeypatch.setattr(type(task), "score", full)
+    with pytest.raises(InputError, match="more memory than the GPU has left; use --search cmaes"):
+        EASEmb().step(task, EASEmb().init(task))
+
+
 def test_without_a_rate_it_is_sampling(policy, make_instances) -> None:
     """Active search that does not move finds what sampling finds with the same attempts."""
     instances = make_instances(2, 9)
