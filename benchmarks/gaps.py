@@ -12,7 +12,9 @@ from evaluate import PAPER
 
 from rhumbline.bench.report import put_into
 
-METHODS = {"greedy": "greedy, all starts", "sampling": "sampling", "cmaes": "CMA-ES"}
+METHODS = {
+    "greedy": "greedy, all starts", "sampling": "sampling", "cmaes": "CMA-ES", "cmaes-elite": "CMA-ES that learns",
+}  # fmt: skip
 SETS = {"tsp": "TSP", "vrp": "CVRP", "jssp": "job shop "}
 
 
@@ -30,7 +32,7 @@ def newest(lines: list[dict[str, Any]]) -> list[dict[str, Any]]:
 def published(name: str, method: str) -> str:
     """The paper's gap of a single agent by this method, and of its COMPASS with as many attempts."""
     known = PAPER.get(name, {})
-    names = {method: "", method.replace("sampling", "cmaes"): " (COMPASS)"}
+    names = {method: "", method.replace("sampling", "cmaes").replace("-elite", ""): " (COMPASS)"}
     names |= {} if method.startswith("cmaes") else {method: " (single agent)"}
     return ", ".join(f"{known[x]} %{who}" for x, who in names.items() if x in known) or "-"
 
