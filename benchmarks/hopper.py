@@ -43,10 +43,10 @@ from rhumbline.problems import PROBLEMS
 SHARED_BYTES = 232_448  # that one program may have of a processor's shared memory
 FEW_REGISTERS = 100  # of 255. A kernel that spills although it was given fewer is one that ptxas gave up on
 WIDTH = HEADS * HEAD_WIDTH
-NODES = {  # padded to 64, 128, 192 and 256; jobs to 16, 32 and 128
+NODES = {  # padded to 64, 128, 192 and 256; jobs to 16, 32, 64 and 128
     "tsp": (50, 100, 150, 200),
     "cvrp": (51, 101, 151, 201),
-    "jssp": (10, 20, 100),
+    "jssp": (10, 20, 50, 100),
 }
 LATENTS = (200, 50, 2)  # with 100 starts each they fill all processors with tiles of 64 rows, of 32, or not at all
 SCHEDULES = (528, 264, 16)  # of ten jobs, the same with tiles of 64 rows, of 32, or not at all
@@ -173,7 +173,7 @@ def attends(nodes: int) -> None:
 def schedules(jobs: int, latents: int, *, temperature: float, mark: float, shape: tuple[int, int] | None) -> None:
     """Rollouts of one job shop under each latent; no action of theirs is ever marked."""
     problem, policy = PROBLEMS["jssp"], JSSPPolicy()
-    batch = problem.sample(1, f"{jobs}x15", torch.Generator())
+    batch = problem.sample(1, f"{jobs}x20", torch.Generator())
     with torch.no_grad():
         memory = policy.encode(batch)
         shift = policy.condition(memory, torch.zeros(1, latents, policy.space.size))

@@ -29,7 +29,7 @@ from evaluate import instances_of, keep, of_the_paper, references, summary
 from torch.profiler import ProfilerActivity, profile
 
 from rhumbline.api import Group, find_device, grouped, policy_for, tasks
-from rhumbline.bench.run import WARM_UP
+from rhumbline.bench.run import warm_up_budget
 from rhumbline.cli.solving import choose_strategy
 from rhumbline.problems.cvrp import CVRPInstance, usual_capacity
 from rhumbline.problems.jssp import LONGEST_DURATION
@@ -73,7 +73,7 @@ class Bench:
         some = self.instances if self.device.type == "cuda" else self.instances[:1]
         for group in {len(g.places): g for g in grouped(some, self.augment)}.values():
             for _, task in self.tasks(strategy, list(group.instances)):
-                search(strategy, task, Budget(WARM_UP[self.device.type] * self.augment))
+                search(strategy, task, warm_up_budget(task))
 
     def wait(self) -> None:
         """Until the device has done all it was told."""

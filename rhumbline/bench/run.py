@@ -24,11 +24,11 @@ from rhumbline.problems import PROBLEMS
 from rhumbline.search import STRATEGIES
 from rhumbline.search.run import Budget, Progress, search
 from rhumbline.search.solution import Solution
+from rhumbline.search.strategy import usual_step
 from rhumbline.search.task import Task
 from rhumbline.training.config import build
 
 CPU_TOGETHER = 8  # instances between two results on a CPU
-WARM_UP = {"cpu": 1, "cuda": 32}  # attempts after which all kernels are compiled: those of scoring too, on a GPU
 TRACE_POINTS = 24  # kept of each search, evenly on a logarithmic scale
 
 
@@ -249,7 +249,7 @@ class Searching:
         fresh = [i for i in instances if i.size not in self.warm]
         one = list({i.size: i for i in fresh}.values())
         for _, task in self.tasks(one if self.device.type == "cpu" else fresh, seed):
-            if search(self.strategy, task, Budget(attempts=WARM_UP[self.device.type] * task.copies))[1]:
+            if search(self.strategy, task, warm_up_budget(task))[1]:
                 raise KeyboardInterrupt
         self.warm |= {i.size for i in fresh}
 
@@ -257,6 +257,11 @@ class Searching:
         """Groups of one shape, each encoded when its turn comes."""
         policies, copies = {PROBLEMS[self.policy.problem].solves: self.policy}, self.method.augment
         return tasks(instances, policies, seed=seed, device=self.device, engine=self.engine, augment=copies)
+
+
+def warm_up_budget(task: Task) -> Budget:
+    """Attempts after which all kernels are compiled: those of scoring too, on a GPU."""
+    return Budget(attempts=1 if task.device.type == "cpu" else 2 * usual_step(task) * task.copies)
 
 
 def outcome(found: Solution, seconds: float, together: int, trace: tuple[tuple[float, ...], ...]) -> Found:

@@ -56,7 +56,7 @@ Search = Annotated[
     typer.Option(
         metavar="NAME",
         help="cmaes, sampling, greedy, uniform, fixed, population, eas-emb, eas-lay, sgbs, sgbs-eas, cmaes-eas or "
-        "cmaes-elite. [cmaes; cmaes-elite for vehicles on a CPU; sampling if the policy has no latent space]",
+        "cmaes-elite. [cmaes; cmaes-elite for vehicles; sampling for job shops and without a latent space]",
     ),
 ]
 Augment = Annotated[

@@ -21,11 +21,17 @@ def engine_of(
     device, engine = batch.key.device, with_layer(engine, memory)
     if kernels.resolve(engine, problem.name, device, problem.width(batch), policy.architecture) == "torch":
         return construct
-    if problem.name == "jssp" and kernels.why_not_shop(policy.architecture) is None:
-        return fused_shop
     if problem.name in kernels.GRAPHED:
-        return graphed
+        return engine_of_shops(problem, policy)
     return fused_gpu if device.type == "cuda" else fused_cpu
+
+
+def engine_of_shops(problem: Problem[Any, Any], policy: Policy[Any, Any, Any]) -> Callable[..., Rollouts]:
+    """The kernel for job shops, or a graph, which is said where the kernel might have been expected."""
+    reason = kernels.why_not_shop(policy.architecture) if problem.name == "jssp" else "it has other rules"
+    if reason and problem.name == "jssp":
+        kernels.report(f"job shops are built by plain torch in a CUDA graph, several times slower: {reason}")
+    return graphed if reason else fused_shop
 
 
 def with_layer(engine: Engine, memory: Any) -> Engine:

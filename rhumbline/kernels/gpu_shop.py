@@ -12,6 +12,8 @@ from rhumbline.kernels.shop_kernels import jssp_rollout_kernel
 
 PROCESSORS = 132  # of an H100 or H200
 AHEAD = 3  # decisions without a choice that are made, at most, before the network is asked again
+STAGES = 2  # not one: on an H200 such a kernel read illegal addresses (docs/kernels.md)
+SHARPEST = 1.0e25  # bounds 1 / temperature, so that nothing is multiplied with infinity
 PART = 64  # columns of a hidden layer that are worked on at a time
 
 
@@ -41,6 +43,7 @@ def weights(decoder: Any, dtype: torch.dtype = torch.bfloat16) -> Weights:
         return layer.weight.t().to(dtype).contiguous()
 
     times = matrix(decoder.times)
+    assert len(times) <= 16, "the kernel has a tile of 16 columns for the times of a decision"
     return Weights(
         times=torch.nn.functional.pad(times, (0, 0, 0, 16 - len(times))),
         token=matrix(decoder.token),
@@ -75,7 +78,7 @@ def jssp_rollout(
 
     The counters live on the device so that a CUDA graph can be replayed with other noise.
     """
-    (count, tried, _), (jobs, columns), crowd = shift.token.shape, batch.duration.shape[1:], batch.load.shape[1]
+    (count, tried, _), (jobs, columns), machines = shift.token.shape, batch.duration.shape[1:], batch.load.shape[1]
     rollouts, width, dtype = tried * starts, len(network.out), network.token.dtype
     rows, warps = shape or tile(count, rollouts, padded(jobs))
     actions = torch.zeros(count, steps, rollouts, dtype=torch.int16, device=counters.device)
@@ -84,10 +87,10 @@ def jssp_rollout(
     kernel[(count, -(-rollouts // rows))](
         *read(network, memory, shift), *shops(batch), memory.unit.float().contiguous(),
         memory.bound.float().contiguous(), batch.key, counters, actions, cost,
-        tried, starts, jobs, columns, crowd, steps, LOG2E / (width // heads) ** 0.5, LOG2E / (temperature or 1.0),
-        R=rows, JP=padded(jobs), WP=padded(crowd), D=width, H=heads, PART=PART, AHEAD=ahead, ACTIVE=active,
-        GREEDY=temperature == 0.0, DT=tl.bfloat16 if dtype == torch.bfloat16 else tl.float32, PREC="ieee",
-        num_warps=warps, num_stages=2,
+        tried, starts, jobs, columns, machines, steps, LOG2E / (width // heads) ** 0.5,
+        min(LOG2E / (temperature or 1.0), SHARPEST), R=rows, JP=padded(jobs), WP=padded(machines), D=width, H=heads,
+        PART=PART, AHEAD=ahead, ACTIVE=active, GREEDY=temperature == 0.0, PREC="ieee",
+        DT=tl.bfloat16 if dtype == torch.bfloat16 else tl.float32, num_warps=warps, num_stages=STAGES,
     )  # fmt: skip
     shaped = (count, tried, starts)
     return cost.view(shaped), actions.transpose(1, 2).view(*shaped, -1)

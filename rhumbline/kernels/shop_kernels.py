@@ -235,7 +235,7 @@ def placed(
     load = tl.where(waiting, load - lasting[:, None], load)
     # The job itself goes on to its next operation.
     chosen = (tl.arange(0, JP)[None, :] == action[:, None]) & going[:, None]
-    following = tl.minimum(action, J - 1) * C + of_job(next_, action, JP) + 1
+    following = action * C + of_job(next_, action, JP) + 1
     next_ += chosen.to(tl.int32)
     job = tl.where(chosen, end[:, None], job)
     duration = tl.where(chosen, tl.load(DURATION + following, mask=going, other=0)[:, None], duration)
@@ -265,7 +265,7 @@ def opened(DURATION, MACHINE, TAIL, LOAD, J, C, W, R: tl.constexpr, JP: tl.const
     return jobs_state, (machine_free, machine_left, tl.max(machine_left, 1))
 
 
-@triton.jit(do_not_specialize=["K"])
+@triton.jit(do_not_specialize=["K", "J", "C", "W", "T"])  # 15 operations or 14 would else be other machine code
 def jssp_rollout_kernel(
     TABLE, TIMES, TOKEN, TOKEN_BIAS, TOKEN_SHIFT, NORM, QKV, OUT, OUT_BIAS, RIVAL, HIDDEN, HIDDEN_BIAS, HIDDEN_SHIFT,
     CONTEXT, SCORE, DURATION, MACHINE, TAIL, LOAD, OPERATIONS, UNIT, BOUND, ID, COUNTERS, ACTION, COST,
@@ -287,7 +287,6 @@ def jssp_rollout_kernel(
     owner = tl.arange(0, R * JP) // JP
     latent = tl.minimum(tl.program_id(1) * R + owner, K * S - 1) // S
     jobs_state, machines_state = opened(DURATION, MACHINE, TAIL, LOAD + b * W, J, C, W, R, JP, WP)
-    tl.store(ACTION + r, tl.zeros([R], tl.int16), mask=valid)
     t = tl.full([R], 1, tl.int32)  # decisions made and the imposed one; rows are not in step
     turn = 0
     while tl.min(t, 0) <= operations:
@@ -301,12 +300,14 @@ def jssp_rollout_kernel(
         if (tl.max(choices, 0) > 1) & ((turn > AHEAD) | (tl.max(going.to(tl.int32), 0) == 0)):
             turn = 0
             going = t <= operations
-            action = decided(
+            wanted = decided(
                 TABLE, TIMES, TOKEN, TOKEN_BIAS, TOKEN_SHIFT, NORM, QKV, OUT, OUT_BIAS, RIVAL, HIDDEN, HIDDEN_BIAS,
                 HIDDEN_SHIFT, CONTEXT, SCORE, jobs_state, start, done, allowed, earliest, machines_state[2], owner,
                 latent, unit, bound_unit, scale, sharpness, seed, (r % S) * T + t, attempt, instance, J, C, R, JP,
                 D, H, PART, GREEDY, DT, PREC,
             )  # fmt: skip
+            # Scores that are not numbers hit nobody: then the one that ends first, so that all addresses stay valid.
+            action = tl.where(of_job(allowed.to(tl.int32), wanted, JP) > 0, wanted, action)
         tl.store(ACTION + t.to(tl.int64) * (K * S) + r, action.to(tl.int16), mask=valid & going)
         jobs_state, machines_state = placed(
             jobs_state, machines_state, DURATION, MACHINE, TAIL, start, action, going, J, C, JP, WP

@@ -146,22 +146,27 @@ class Learning:
     ) -> None:  # fmt: skip
         """Of the weighted sum of log-probabilities, to the parameters and to nothing else.
 
-        What is too large for a GPU's memory is done in halves.
+        What is too large for a GPU's memory is done in halves, and whatever comes later in pieces as small.
         """
         waiting = list(chunks(task, actions))[::-1]
         while waiting:
             task.look_at_clock()
             chunk, parts = waiting.pop(), None
+            count = chunk.count(actions)
+            if count > task.scored_together:
+                waiting.extend(reversed(chunk.halves(actions)))
+                continue
             try:
                 parts = self.gradient(task, state, chunk, latents, actions, weight)
             except torch.OutOfMemoryError as error:
-                if chunk.count(actions) == 1:
+                if count == 1:
                     words = "the scores of one sequence need more memory than the GPU has left"
                     raise InputError(f"{words}; use --search cmaes or --device cpu") from error
             if parts is None:  # only here has the error let go of the tensors that were in the way
                 torch.cuda.empty_cache()
                 report("the GPU's memory is too small for the usual chunks of scores; they are halved")
-                waiting.extend(reversed(chunk.halves(actions)))
+                task.scored_together = -(-count // 2)
+                waiting.append(chunk)
                 continue
             for parameter, part in zip(state.parameters, parts, strict=True):
                 assert parameter.grad is not None

@@ -19,7 +19,7 @@ from rhumbline.search.crafts import Polisher, craft_of, likeness, padded, plan_l
 from rhumbline.search.pool import APART, Pool
 from rhumbline.search.run import Budget, Progress, search, stream
 from rhumbline.search.solution import Candidate, Change, Solution
-from rhumbline.search.strategy import Strategy
+from rhumbline.search.strategy import Strategy, usual_step
 from rhumbline.search.task import Task, warm_up
 
 SEARCH_SHARE = 0.5  # of the seconds, where a classical solver follows
@@ -27,7 +27,6 @@ POLISH_SHARE, POLISH_SECONDS = 0.1, 0.5  # whichever is less
 POLISHED = 16  # plans of each instance; from the best one alone the result is worse (docs/polish.md)
 HANDED = 5  # plans that a classical solver gets
 MOST = 100  # plans that can be asked for
-REHEARSED = 16  # attempts on each copy: the first step of most strategies, so that kernels are made for its rollouts
 
 
 @dataclass(frozen=True)
@@ -142,11 +141,11 @@ def complete(
 
 
 def rehearse(strategy: Strategy[Any], task: Task) -> None:
-    """A few attempts that do not count, before the clock runs.
+    """The attempts of a usual step, which do not count, before the clock runs.
 
     A GPU that has not seen this size compiles kernels for them, which takes ten seconds to half a minute.
     """
-    for _ in stream(strategy, task, Budget(attempts=REHEARSED * task.copies)):
+    for _ in stream(strategy, task, Budget(attempts=usual_step(task) * task.copies)):
         pass
     task.forget()
 

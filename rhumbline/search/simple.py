@@ -6,7 +6,7 @@ from jaxtyping import Float
 from torch import Tensor
 
 from rhumbline.decoding import Rollouts
-from rhumbline.search.strategy import box_size, check_settings, chosen_temperature
+from rhumbline.search.strategy import box_size, check_settings, chosen_temperature, usual_step
 from rhumbline.search.task import Task
 
 
@@ -45,7 +45,7 @@ class Sampling:
 
     def step(self, task: Task, state: Nothing) -> tuple[Nothing, Float[Tensor, "B K Z"], Rollouts]:
         """More samples."""
-        count = self.population or (16 if task.starts.shape[1] > 1 else 64)
+        count = self.population or usual_step(task)
         latents = task.policy.space.centre((task.count, count), task.device)
         return state, latents, task.rollout(latents, self.temperature)
 

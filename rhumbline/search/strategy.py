@@ -32,6 +32,11 @@ class Strategy(Protocol[X]):
         ...
 
 
+def usual_step(task: Task) -> int:
+    """Latents of a step on each copy, where a strategy has no number of its own: more if a latent is one rollout."""
+    return 16 if task.starts.shape[1] > 1 else 64
+
+
 def engine_for(strategy: Any, engine: Engine) -> Engine:
     """The engine a strategy can run on: plain torch for one that says in `plain` why; an error if fused is a must."""
     reason: str = getattr(strategy, "plain", "")

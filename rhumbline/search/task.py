@@ -1,5 +1,6 @@
 """What a strategy works on: instances of one shape, and the only ways to spend a budget on them."""
 
+import math
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass, field
@@ -86,6 +87,7 @@ class Task:
     copies: int = 1
     began: float = 0.0
     spare: int = 0  # trajectories of each instance that are paid for and not made
+    scored_together: float = math.inf  # sequences whose scores the device's memory holds, once it was found too small
     tried: int = 0  # latents of each instance so far: the noise goes by their numbers, whatever they cost
 
     @property

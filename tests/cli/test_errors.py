@@ -45,6 +45,17 @@ def test_wrong_usage_is_exit_2(rhumb: Run, words: list[str], message: str) -> No
     assert message in " ".join(done.stderr.replace("│", " ").split())
 
 
+def test_settings_that_the_chosen_strategy_refuses(rhumb: Run, tmp_path: Path) -> None:
+    """Where the file decides on the strategy, its settings are refused before any search, and as wrong usage."""
+    path = tmp_path / "x.tsp"
+    path.write_text(
+        "NAME: x\nTYPE: TSP\nDIMENSION: 3\nEDGE_WEIGHT_TYPE: EUC_2D\nNODE_COORD_SECTION\n1 0 0\n2 3 0\n3 0 4\nEOF\n"
+    )
+    done = rhumb("solve", str(path), "--set", "population=1", "--attempts", "1")
+    assert (done.exit_code, done.stdout) == (2, "")
+    assert "a population of at least 2" in done.stderr
+
+
 def test_settings_are_those_of_the_problem(rhumb: Run, square: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """What only the usual search for vehicles takes is refused for tours, before any search, and taken for vehicles."""
     monkeypatch.setattr(solving, "complete", never)

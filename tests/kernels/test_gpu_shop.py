@@ -5,7 +5,7 @@ import torch
 from triton.runtime.interpreter import InterpretedFunction
 
 from rhumbline import kernels
-from rhumbline.decoding import rollout
+from rhumbline.decoding import engines, rollout
 from rhumbline.kernels import gpu_shop
 from rhumbline.policies.jssp import JSSPArchitecture, JSSPPolicy
 from rhumbline.problems.jssp import JSSP
@@ -59,20 +59,20 @@ def by_torch(problem: JSSP, policy: JSSPPolicy, batch, latents, starts: int, tem
 
 
 CASES = {
-    "sampled, two programs, the last one not full": ("4x3", 3, 1, 1.0, (2, 4)),
-    "several starts of a latent": ("3x4", 2, 2, 1.0, (4, 4)),
-    "greedy": ("4x4", 2, 1, 0.0, (2, 4)),
-    "colder": ("5x2", 2, 1, 0.3, (2, 4)),
-    "one machine, as many jobs as columns": ("16x1", 2, 1, 1.0, (2, 4)),
-    "more jobs than 16": ("17x1", 2, 1, 1.0, (2, 4)),
+    "sampled, two programs, the last one not full": (2, "4x3", 3, 1, 1.0, (2, 4)),
+    "several starts of a latent": (1, "3x4", 2, 2, 1.0, (4, 4)),
+    "greedy": (1, "4x4", 2, 1, 0.0, (2, 4)),
+    "colder": (1, "5x2", 2, 1, 0.3, (2, 4)),
+    "one machine, as many jobs as columns": (1, "16x1", 2, 1, 1.0, (2, 4)),
+    "more jobs than 16": (1, "17x1", 2, 1, 1.0, (2, 4)),
 }
 
 
 @pytest.mark.parametrize("case", CASES)
 def test_kernel_chooses_as_torch_does(policy: JSSPPolicy, case: str) -> None:
     """The same schedules and makespans, decision by decision: noise, rules and network agree."""
-    size, tried, starts, temperature, shape = CASES[case]
-    problem, rng, count = JSSP(), torch.Generator().manual_seed(len(case)), 2 if "programs" in case else 1
+    count, size, tried, starts, temperature, shape = CASES[case]
+    problem, rng = JSSP(), torch.Generator().manual_seed(len(case))
     batch, latents = problem.sample(count, size, rng), policy.space.sample((count, tried), rng)
     cost, actions = by_kernel(problem, policy, batch, latents, starts, temperature, shape=shape)
     plain = by_torch(problem, policy, batch, latents, starts, temperature)
@@ -115,5 +115,36 @@ def test_tiles_fill_the_processors() -> None:
 def test_which_policies_the_kernel_serves() -> None:
     """Others are served by plain torch in a graph."""
     assert kernels.why_not_shop(JSSPArchitecture()) is None
-    for unfit in (JSSPArchitecture(width=96), JSSPArchitecture(width=256), JSSPArchitecture(width=64, heads=8)):
-        assert "powers of two" in (kernels.why_not_shop(unfit) or "")
+    for width, heads in ((96, 4), (256, 4), (64, 8), (16, 1)):
+        assert "powers of two" in (kernels.why_not_shop(JSSPArchitecture(width=width, heads=heads)) or "")
+
+
+def test_engines_on_a_gpu(policy: JSSPPolicy, monkeypatch, capsys) -> None:
+    """The kernel, called with what it needs; for a policy that it cannot hold the graph, which is said once."""
+    problem = JSSP()
+    batch, kept = problem.sample(2, "3x2", torch.Generator().manual_seed(1)), gpu_shop.weights
+    monkeypatch.setattr(kernels, "resolve", lambda *_: "fused")
+    monkeypatch.setattr(gpu_shop, "weights", lambda decoder: kept(decoder, torch.float32))
+    latents, starts = policy.space.sample((2, 3), torch.Generator().manual_seed(2)), torch.zeros(2, 2, dtype=torch.long)
+    found = rollout(problem, policy, batch, latents, starts, seed=SEED, attempt=ATTEMPT)
+    plain = rollout(problem, policy, batch, latents, starts, seed=SEED, attempt=ATTEMPT, engine="torch")
+    kernels.report.cache_clear()
+    unfit = JSSPPolicy(JSSPArchitecture(width=16, heads=1, layers=1, hidden=16))
+    assert engines.engine_of("fused", problem, unfit, batch, None) is engines.graphed
+    assert "plain torch in a CUDA graph, several times slower: the kernel takes widths" in capsys.readouterr().err
+    assert torch.equal(found.actions, by_torch(problem, policy, batch, latents, 2, 1.0).actions)
+    assert torch.equal(found.cost, plain.cost)
+
+
+def test_scores_that_are_no_numbers_stay_inside(policy: JSSPPolicy) -> None:
+    """A broken policy makes schedules all the same: everything is placed once, and no address is invalid."""
+    problem, rng = JSSP(), torch.Generator().manual_seed(3)
+    broken = gpu_shop.weights(policy.decoder, torch.float32)
+    broken.score.fill_(torch.nan)
+    batch, latents = problem.sample(1, "3x3", rng), policy.space.sample((1, 2), rng)
+    memory = policy.encode(batch)
+    more = {"starts": 1, "steps": problem.horizon(batch), "heads": 2, "shape": (2, 4)}
+    shift, counters = policy.condition(memory, latents), torch.tensor([SEED, ATTEMPT])
+    cost, actions = gpu_shop.jssp_rollout(broken, memory, shift, batch, counters, **more)
+    assert (actions[..., 1:].flatten(0, 2).long().sort().values == torch.arange(3).repeat_interleave(3)).all()
+    assert torch.equal(cost, problem.cost(batch, actions.flatten(1, 2).long()).view_as(cost))
