@@ -117,8 +117,12 @@ class Attention(nn.Module):
 
     def forward(self, x: Float[Tensor, "*X L D"], bias: Tensor) -> Float[Tensor, "*X L D"]:
         """Each of L tokens sees the others; the bias broadcasts to [*X, heads, L, L]."""
+        return self.out(self.glimpses(x, bias))
+
+    def glimpses(self, x: Float[Tensor, "*X L D"], bias: Tensor) -> Float[Tensor, "*X L D"]:
+        """The same before the last product."""
         q, k, v = trusted(self.qkv(x)).unflatten(-1, (3, self.heads, -1)).transpose(-4, -2).unbind(-3)
-        return self.out(mixed(q, k, v, bias))
+        return mixed(q, k, v, bias)
 
 
 def trusted(x: Float[Tensor, "*X"]) -> Float[Tensor, "*X"]:
@@ -184,6 +188,7 @@ class OperationEncoder(nn.Module):
 
 
 TIMES = 13  # features of a job at a decision
+Rows = Int[Tensor, "X"] | slice  # of decisions, all instances and rollouts in one row
 
 
 class Dispatcher(nn.Module):
@@ -217,14 +222,27 @@ class Dispatcher(nn.Module):
         shift: JSSPShift,
         rivals: Bool[Tensor, "X J J"],
         seen: Float[Tensor, "X 2 J"],
+        rows: Rows,
     ) -> Float[Tensor, "X J"]:
-        """Scores from the first hidden layer on. `seen` weighs the jobs that are unfinished, and those allowed."""
+        """Scores from the first hidden layer on. `seen` weighs the jobs that are unfinished, and those allowed.
+
+        Where decisions were chosen (`rows`), others than the allowed jobs, which are few, get no score but zero.
+        """
         x = self.token(F.relu(tokens + shift.token))
         bias = rivals[:, None] * self.rival + NOT * (seen[:, None, :1] == 0)
-        x = x + self.among(self.norm(x), bias)
-        context = (seen.to(x.dtype) @ x).flatten(1)  # [X, 2D]
-        hidden = self.hidden(x) + (self.context(context)[:, None] + shift.hidden)
-        return CLIP * torch.tanh(self.score(F.relu(hidden))[..., 0].float() / CLIP)
+        seen_of = self.among.glimpses(self.norm(x), bias)
+        # Weights add up to one, so that means may go through the product of attention instead of every job.
+        context = seen.to(x.dtype) @ x + self.among.out(seen.to(seen_of.dtype) @ seen_of)  # [X, 2, D]
+        common = self.context(context.flatten(1))[:, None] + shift.hidden
+        if isinstance(rows, slice):
+            return self.squashed(x + self.among.out(seen_of), common)
+        row, job = (seen[:, 1] > 0).nonzero(as_tuple=True)
+        scores = self.squashed(x[row, job] + self.among.out(seen_of[row, job]), common[row, 0])
+        return scores.new_zeros(len(seen), seen.shape[2]).index_put((row, job), scores)
+
+    def squashed(self, x: Float[Tensor, "*X D"], common: Float[Tensor, "... H"]) -> Float[Tensor, "*X"]:
+        """Scores of jobs, given what all jobs of their decision have in common."""
+        return CLIP * torch.tanh(self.score(F.relu(self.hidden(x) + common))[..., 0].float() / CLIP)
 
 
 def time_features(
@@ -251,9 +269,6 @@ def time_features(
     done = state.next / state.durations.shape[3]
     share = torch.stack([done, allowed.to(done.dtype)], dim=-1)
     return torch.cat([torch.asinh(near / memory.unit), far / memory.bound, share], dim=-1)
-
-
-Rows = Int[Tensor, "X"] | slice  # of decisions, all instances and rollouts in one row
 
 
 def choices(allowed: Bool[Tensor, "B R A"]) -> Rows:
@@ -305,7 +320,7 @@ class JSSPPolicy(nn.Module):
     def logits(
         self, memory: JSSPMemory, shift: JSSPShift, state: JSSPState, allowed: Bool[Tensor, "B R J"]
     ) -> Float[Tensor, "B R J"]:
-        """Scores of the jobs, before masking; zeros without a choice, see `choices`."""
+        """Scores of the jobs, before masking; zeros without a choice (`choices`), and then where a job may not go."""
         rows = choices(allowed)
         return spread(self.scored(memory, shift, state, allowed, rows), rows, allowed)
 
@@ -326,7 +341,7 @@ class JSSPPolicy(nn.Module):
         machine, seen = view.machine.flatten(0, 1)[rows], torch.stack([~view.done, allowed], dim=2).float()
         seen = (seen / seen.sum(3, keepdim=True).clamp(min=1.0)).flatten(0, 1)[rows]
         own = shift.map(lambda x: x.flatten(0, 1)[rows][:, None])
-        return self.decoder(tokens, own, machine[:, None] == machine[..., None], seen)
+        return self.decoder(tokens, own, machine[:, None] == machine[..., None], seen, rows)
 
     def widened(self, latent: int, amplify: float = 100.0) -> "JSSPPolicy":
         """The same policy with a latent space whose every point behaves exactly alike."""

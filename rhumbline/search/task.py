@@ -22,6 +22,8 @@ from rhumbline.search.pool import Pool
 # Numbers of a rollout x its steps, for all rollouts between two looks at the clock: about half a second of torch on
 # two cores, and a quarter of a second of the fused kernel.
 PIECE = {"cpu": 16_000_000, "cuda": 20_000_000_000}
+PATIENT = 8  # pieces in one, where there is no time limit
+PATIENCE = 4.0  # seconds between two looks, at most, where time allows and larger pieces are faster: in torch on a CPU
 
 
 class Spent(Exception):
@@ -88,6 +90,7 @@ class Task:
     began: float = 0.0
     spare: int = 0  # trajectories of each instance that are paid for and not made
     scored_together: float = math.inf  # sequences whose scores the device's memory holds, once it was found too small
+    pace: float = 0.0  # seconds of the last piece for each unit of `_work`; 0 before the first
     tried: int = 0  # latents of each instance so far: the noise goes by their numbers, whatever they cost
 
     @property
@@ -165,11 +168,12 @@ class Task:
     ) -> Rollouts:  # fmt: skip
         """The same with every copy apart and, if wanted, other tables. Cannot be overspent: raises `Spent` instead."""
         each = (self.starts if starts is None else starts).shape[-1]
-        most = self._most(len(latents) * each)
-        parts = list[Rollouts]()
-        for at in range(0, latents.shape[1], most):
-            some = slice(at, min(at + most, latents.shape[1]))
+        parts, at = list[Rollouts](), 0
+        while at < latents.shape[1]:
+            some = slice(at, min(at + self._most(len(latents) * each), latents.shape[1]))
+            began, at = time.monotonic(), some.stop
             parts.append(self._piece(latents[:, some], temperature, each, Changes(memory, of_latents(starts, some))))
+            self.pace = (time.monotonic() - began) / self._work(len(latents) * each * (some.stop - some.start))
         return Rollouts(torch.cat([p.cost for p in parts], 1), torch.cat([p.actions for p in parts], 1))
 
     def look_at_clock(self) -> None:
@@ -203,10 +207,24 @@ class Task:
         return log_prob(self.problem, self.policy, self.batch[rows], latents, actions, memory=memory, engine=engine)
 
     def _most(self, rollouts: int) -> int:
-        """How many times so many rollouts may be made between two looks at the clock; at least once."""
+        """How many times so many rollouts may be made between two looks at the clock; at least once.
+
+        Plain torch on a CPU makes more of them in the same time when there are many at once. What the last piece took
+        tells how many will be done in time; without a limit nobody looks, and pieces must not depend on the clock.
+        """
+        work, deadline = self._work(rollouts), self.ledger.deadline
+        usual = max(1, PIECE[self.device.type] // work)
+        if self.device.type == "cuda" or self.taken_engine != "torch":
+            return usual
+        if deadline is None:
+            return PATIENT * usual
+        left = min(PATIENCE, deadline - time.monotonic())
+        return max(usual, int(left / (self.pace * work))) if self.pace else usual
+
+    def _work(self, rollouts: int) -> int:
+        """Numbers of so many rollouts x their steps."""
         steps = self.problem.horizon(self.batch)
-        work = rollouts * steps * self.policy.footprint(self.problem.width(self.batch), steps)
-        return max(1, PIECE[self.device.type] // work)
+        return rollouts * steps * self.policy.footprint(self.problem.width(self.batch), steps)
 
     def _granted(self, wanted: int, size: int) -> int:
         """How many of `wanted` things, of `size` trajectories per instance each, the budget still allows."""

@@ -142,6 +142,7 @@ def test_polish_stops_at_the_deadline(policy, make_instances, monkeypatch) -> No
     """The search leaves half a second of ten; polishing starts no plan after the end, best plans of all come first."""
     clock = Clock(monkeypatch, rollout=1.0, polish=0.15)
     monkeypatch.setitem(tasks.PIECE, "cpu", 1)
+    monkeypatch.setattr(tasks, "PATIENCE", 0.0)
     instances = make_instances(2, 8)
     solutions, _ = done(policy, instances, Finish(polish=True), budget=Budget(seconds=9.6))
     assert solutions[0].attempts == 10  # the piece that begins at 9.0 is the last before 9.1
@@ -358,6 +359,7 @@ def test_the_search_gets_half(policy, make_instances, solver, monkeypatch) -> No
     """Of ten seconds the search has five, and two instances share the rest."""
     Clock(monkeypatch, rollout=1.0, polish=0.0)
     monkeypatch.setitem(tasks.PIECE, "cpu", 1)
+    monkeypatch.setattr(tasks, "PATIENCE", 0.0)
     solutions, _ = done(policy, make_instances(2, 8), Finish(then="lkh"), budget=Budget(seconds=10.0))
     assert solutions[0].attempts == 5
     assert [call[3] for call in solver.calls] == [2.5, 5.0]  # the clock stands still in the fake solver
