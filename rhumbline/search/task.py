@@ -23,7 +23,7 @@ from rhumbline.search.pool import Pool
 # two cores, and a quarter of a second of the fused kernel.
 PIECE = {"cpu": 16_000_000, "cuda": 20_000_000_000}
 PATIENT = 8  # pieces in one, where there is no time limit
-PATIENCE = 4.0  # seconds between two looks, at most, where time allows and larger pieces are faster: in torch on a CPU
+PATIENCE = 2.0  # seconds between two looks, at most, where time allows and larger pieces are faster: in torch on a CPU
 
 
 class Spent(Exception):
@@ -210,7 +210,8 @@ class Task:
         """How many times so many rollouts may be made between two looks at the clock; at least once.
 
         Plain torch on a CPU makes more of them in the same time when there are many at once. What the last piece took
-        tells how many will be done in time; without a limit nobody looks, and pieces must not depend on the clock.
+        tells how many will be done in half of the time left, since a machine may get busier; without a limit nobody
+        looks, and pieces must not depend on the clock.
         """
         work, deadline = self._work(rollouts), self.ledger.deadline
         usual = max(1, PIECE[self.device.type] // work)
@@ -218,7 +219,7 @@ class Task:
             return usual
         if deadline is None:
             return PATIENT * usual
-        left = min(PATIENCE, deadline - time.monotonic())
+        left = min(PATIENCE, 0.5 * (deadline - time.monotonic()))
         return max(usual, int(left / (self.pace * work))) if self.pace else usual
 
     def _work(self, rollouts: int) -> int:
