@@ -122,10 +122,10 @@ def test_which_policies_the_kernel_serves() -> None:
 def test_engines_on_a_gpu(policy: JSSPPolicy, monkeypatch, capsys) -> None:
     """The kernel, called with what it needs; for a policy that it cannot hold the graph, which is said once."""
     problem = JSSP()
-    batch, kept = problem.sample(2, "3x2", torch.Generator().manual_seed(1)), gpu_shop.weights
+    batch, kept = problem.sample(1, "3x2", torch.Generator().manual_seed(1)), gpu_shop.weights
     monkeypatch.setattr(kernels, "resolve", lambda *_: "fused")
     monkeypatch.setattr(gpu_shop, "weights", lambda decoder: kept(decoder, torch.float32))
-    latents, starts = policy.space.sample((2, 3), torch.Generator().manual_seed(2)), torch.zeros(2, 2, dtype=torch.long)
+    latents, starts = policy.space.sample((1, 1), torch.Generator().manual_seed(2)), torch.zeros(1, 2, dtype=torch.long)
     found = rollout(problem, policy, batch, latents, starts, seed=SEED, attempt=ATTEMPT)
     plain = rollout(problem, policy, batch, latents, starts, seed=SEED, attempt=ATTEMPT, engine="torch")
     kernels.report.cache_clear()
