@@ -27,9 +27,11 @@ def engine_of(
 
 
 def engine_of_shops(problem: Problem[Any, Any], policy: Policy[Any, Any, Any]) -> Callable[..., Rollouts]:
-    """The kernel for job shops, or a graph, which is said where the kernel might have been expected."""
-    reason = kernels.why_not_shop(policy.architecture) if problem.name == "jssp" else "it has other rules"
-    if reason and problem.name == "jssp":
+    """The kernel for job shops, or a graph: for other rules, and for policies that it cannot hold, which is said."""
+    if problem.name != "jssp":
+        return graphed
+    reason = kernels.why_not_shop(policy.architecture)
+    if reason:
         kernels.report(f"job shops are built by plain torch in a CUDA graph, several times slower: {reason}")
     return graphed if reason else fused_shop
 

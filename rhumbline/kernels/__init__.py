@@ -23,7 +23,7 @@ LARGEST_TILE = 256  # nodes that one tile of the GPU kernels holds
 HEADS, HEAD_WIDTH = 8, 16  # of the policies that the rollout kernels are made for
 GPU_PROBLEMS = ("tsp", "cvrp")
 CPU_PROBLEMS = ("tsp", "cvrp")
-SHOP_WIDTHS = (32, 128)  # of the policies that the kernel for job shops can hold
+SHOP_WIDTHS = (32, 64, 128)  # of the policies that the kernel for job shops can hold
 GRAPHED = ("jssp", "jssp-machines")  # fused on a GPU may mean the steps of plain torch in a CUDA graph; for any size
 AUTO_GRAPHED: tuple[str, ...] = ("jssp",)  # those of them that `auto` takes: seen to be equal and faster on a GPU
 
@@ -55,9 +55,8 @@ def why_not_shop(architecture: Any) -> str | None:
     """Why the kernel for job shops cannot serve a policy on a GPU, where the steps of plain torch in a graph can."""
     if find_spec("triton") is None:
         return "Triton is not installed"
-    width, head = architecture.width, architecture.width // architecture.heads
-    if width & (width - 1) or not SHOP_WIDTHS[0] <= width <= SHOP_WIDTHS[1] or head < 16:
-        return "the kernel takes widths of {}, powers of two up to {}, and heads of 16 or more".format(*SHOP_WIDTHS)
+    if architecture.width not in SHOP_WIDTHS or architecture.width // architecture.heads < 16:
+        return "the kernel takes widths of {}, {} or {}, and heads of 16 or more".format(*SHOP_WIDTHS)
     return None
 
 

@@ -9,7 +9,7 @@ from torch import Tensor
 
 from rhumbline.kernels import HEAD_WIDTH, HEADS
 from rhumbline.kernels.gpu_kernels import cvrp_rollout_kernel, tsp_rollout_kernel
-from rhumbline.kernels.gpu_tables import LOG2E, WHOLE, Tables, bounded, empty_and_full, part_width
+from rhumbline.kernels.gpu_tables import LOG2E, PROCESSORS, WHOLE, Tables, bounded, empty_and_full, part_width
 
 LARGE_TILE = 64, 4  # rows and warps; the only one above 128 nodes, and for CVRP, where smaller ones spill more
 WARM = 0.25  # temperature from which the weights of all logits in [-10, 10] are normal numbers
@@ -25,7 +25,7 @@ def tile(instances: int, rollouts: int, padded: int) -> tuple[int, int]:
     if padded > WHOLE:
         return LARGE_TILE
     fits = (m for m in (64, 32) if m < 2 * rollouts)
-    rows = next((m for m in fits if instances * -(-rollouts // m) >= 132), 16)
+    rows = next((m for m in fits if instances * -(-rollouts // m) >= PROCESSORS), 16)
     return rows, max(1, min(8, rows * padded // 2048))
 
 

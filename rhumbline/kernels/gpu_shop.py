@@ -7,10 +7,9 @@ import torch
 import triton.language as tl
 from torch import Tensor
 
-from rhumbline.kernels.gpu_tables import LOG2E
+from rhumbline.kernels.gpu_tables import LOG2E, PROCESSORS, padded
 from rhumbline.kernels.shop_kernels import jssp_rollout_kernel
 
-PROCESSORS = 132  # of an H100 or H200
 AHEAD = 3  # decisions without a choice that are made, at most, before the network is asked again
 STAGES = 2  # not one: on an H200 such a kernel read illegal addresses (docs/kernels.md)
 SHARPEST = 1.0e25  # bounds 1 / temperature, so that nothing is multiplied with infinity
@@ -94,11 +93,6 @@ def jssp_rollout(
     )  # fmt: skip
     shaped = (count, tried, starts)
     return cost.view(shaped), actions.transpose(1, 2).view(*shaped, -1)
-
-
-def padded(count: int) -> int:
-    """Columns of a tile, a power of two."""
-    return max(16, 1 << (count - 1).bit_length())
 
 
 def read(n: Weights, memory: Any, shift: Any) -> tuple[Tensor, ...]:

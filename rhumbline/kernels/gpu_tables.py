@@ -11,6 +11,7 @@ from torch import Tensor
 from rhumbline.kernels import HEAD_WIDTH, HEADS
 
 LOG2E = math.log2(math.e)
+PROCESSORS = 132  # of an H100 or H200
 SAFE = 105.0  # exponents of two: sums of 256 such weights, times values up to 4,000, are far within float32
 WHOLE, PART = 128, 64  # columns up to which all are worked on at once; beyond, those of a part
 QUERY_SCALE = LOG2E / HEAD_WIDTH**0.5  # attention's exp as exp2

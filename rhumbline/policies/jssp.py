@@ -230,14 +230,14 @@ class Dispatcher(nn.Module):
         """
         x = self.token(F.relu(tokens + shift.token))
         bias = rivals[:, None] * self.rival + NOT * (seen[:, None, :1] == 0)
-        seen_of = self.among.glimpses(self.norm(x), bias)
+        glimpses = self.among.glimpses(self.norm(x), bias)
         # Weights add up to one, so that means may go through the product of attention instead of every job.
-        context = seen.to(x.dtype) @ x + self.among.out(seen.to(seen_of.dtype) @ seen_of)  # [X, 2, D]
+        context = seen.to(x.dtype) @ x + self.among.out(seen.to(glimpses.dtype) @ glimpses)  # [X, 2, D]
         common = self.context(context.flatten(1))[:, None] + shift.hidden
         if isinstance(rows, slice):
-            return self.squashed(x + self.among.out(seen_of), common)
+            return self.squashed(x + self.among.out(glimpses), common)
         row, job = (seen[:, 1] > 0).nonzero(as_tuple=True)
-        scores = self.squashed(x[row, job] + self.among.out(seen_of[row, job]), common[row, 0])
+        scores = self.squashed(x[row, job] + self.among.out(glimpses[row, job]), common[row, 0])
         return scores.new_zeros(len(seen), seen.shape[2]).index_put((row, job), scores)
 
     def squashed(self, x: Float[Tensor, "*X D"], common: Float[Tensor, "... H"]) -> Float[Tensor, "*X"]:

@@ -116,7 +116,9 @@ def test_which_policies_the_kernel_serves() -> None:
     """Others are served by plain torch in a graph."""
     assert kernels.why_not_shop(JSSPArchitecture()) is None
     for width, heads in ((96, 4), (256, 4), (64, 8), (16, 1)):
-        assert "powers of two" in (kernels.why_not_shop(JSSPArchitecture(width=width, heads=heads)) or "")
+        assert "widths of 32, 64 or 128, and heads of 16 or more" in (
+            kernels.why_not_shop(JSSPArchitecture(width=width, heads=heads)) or ""
+        )
 
 
 def test_engines_on_a_gpu(policy: JSSPPolicy, monkeypatch, capsys) -> None:
