@@ -1,7 +1,7 @@
 """Job-shop rollouts per second: plain torch, its steps as a CUDA graph, and the kernel; agreement first, then speed.
 
     python benchmarks/decoding_jssp.py [--size 10x10] [--work 32x16 256x64] [--policy PATH | --machines]
-                                       [--half | --tf32]
+                                       [--half | --tf32] [--shape 8 8] [--ahead 0]
 
 Times are medians of 10 after a warm-up, or of as many as begin within 3 seconds; encoding is timed apart. `--half`
 computes decisions in bfloat16, as training does on a GPU and the kernel always; `--tf32` rounds what goes into products
@@ -16,6 +16,7 @@ import statistics
 import time
 from collections.abc import Callable
 from contextlib import AbstractContextManager, nullcontext
+from functools import partial
 from typing import Any
 from unittest.mock import patch
 
@@ -76,6 +77,17 @@ def agreement(one: Rollouts, other: Rollouts) -> str:
     return f"{same:.2%} of the schedules alike, {words.format(*means, *best)}"
 
 
+def launched_with(shape: list[int] | None, ahead: int | None) -> AbstractContextManager[Any]:
+    """The kernel with another tile, or other decisions ahead, than its launcher would choose."""
+    options = {"shape": tuple(shape)} if shape else {}
+    options |= {} if ahead is None else {"ahead": ahead}
+    if not options:
+        return nullcontext()
+    from rhumbline.kernels import gpu_shop
+
+    return patch.object(gpu_shop, "jssp_rollout", partial(gpu_shop.jssp_rollout, **options))
+
+
 def engines_of(problem: Any, policy: Any, device: torch.device, rollouts: int) -> list[str]:
     """Those that serve; `graph` is `fused` where the kernel may not."""
     if device.type != "cuda":
@@ -93,6 +105,8 @@ def main() -> None:
     parser.add_argument("--machines", action="store_true")
     parser.add_argument("--half", action="store_true")
     parser.add_argument("--tf32", action="store_true")
+    parser.add_argument("--shape", type=int, nargs=2, help="rollouts and warps of a program, instead of the launcher's")
+    parser.add_argument("--ahead", type=int, help="decisions without a choice before the network is asked again")
     args = parser.parse_args()
     torch.set_float32_matmul_precision("high" if args.tf32 else "highest")
     device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
@@ -115,7 +129,8 @@ def main() -> None:
                 torch.autocast(device.type, torch.bfloat16) if args.half else nullcontext()
             )
             name, kept = ("fused", "asked for otherwise") if engine == "graph" else (engine, None)
-            with half, patch.object(kernels, "why_not_shop", lambda architecture: kept):
+            kernel = launched_with(args.shape, args.ahead)
+            with half, kernel, patch.object(kernels, "why_not_shop", lambda architecture: kept):
                 return rollout(
                     problem, policy, batch, latents, problem.starts(batch), seed=0, memory=memory, engine=name
                 )
