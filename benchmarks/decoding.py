@@ -125,7 +125,8 @@ def tune(policy: RoutingPolicy, instances: int, latents: int, size: int, per: in
     tables = gpu_tables.tables(memory, policy.condition(memory, policy.space.sample((instances, latents), rng)))
     counters = torch.tensor([3, 0], device="cuda")
     total = instances * latents * starts.shape[1]
-    for shape in ((128, 8), (64, 4), (32, 4), (32, 2), (16, 2)):
+    smaller = ((32, 4), (32, 2), (16, 2)) if memory.key.shape[1] <= gpu_tables.WHOLE else ()
+    for shape in ((128, 8), (64, 4), *smaller):
         work = partial(kernel, policy.problem, tables, batch, starts, counters, shape=shape)
         ms = milliseconds(work, 5)
         print(f"  {instances} x {latents} x {starts.shape[1]} tile {shape}: {total / ms / 1e3:6.2f} M/s", flush=True)

@@ -2,7 +2,6 @@
 
 import json
 import time
-import tomllib
 from collections.abc import Generator, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
@@ -27,11 +26,11 @@ from rhumbline.formats.plans import matched
 from rhumbline.policies import Policy
 from rhumbline.search import BETTER, STRATEGIES, usual
 from rhumbline.search.finish import Finish, Improvement, complete
+from rhumbline.search.named import named
 from rhumbline.search.run import Budget, harvest
 from rhumbline.search.solution import Solution
 from rhumbline.search.strategy import engine_for
 from rhumbline.search.task import Task
-from rhumbline.training.config import build
 
 
 @dataclass(frozen=True)
@@ -152,7 +151,7 @@ def choose_strategy(name: str, settings: Sequence[str]) -> Any:
     if name not in STRATEGIES:
         raise typer.BadParameter(f"'{name}' is not known; known: {', '.join(STRATEGIES)}", param_hint="--search")
     try:
-        return build(STRATEGIES[name], dict(setting(text) for text in settings), name)
+        return named(name, settings)
     except InputError as error:
         raise typer.BadParameter(str(error), param_hint="--set") from error
 
@@ -168,17 +167,6 @@ def check_settings(settings: Sequence[str]) -> None:
         else:
             return
     raise refused[0]
-
-
-def setting(text: str) -> tuple[str, Any]:
-    """A field and its value, read as TOML: 3, 0.5, true; anything else is a word."""
-    name, equals, value = text.partition("=")
-    if not equals:
-        raise InputError(f"'{text}' is not FIELD=VALUE, for example components=3")
-    try:
-        return name.strip(), tomllib.loads(f"value = {value}")["value"]
-    except tomllib.TOMLDecodeError:
-        return name.strip(), value
 
 
 def solve_files(files: Sequence[Path], request: Request, places: Places, talk: Talk) -> int:

@@ -11,22 +11,32 @@ from rhumbline.kernels import HEAD_WIDTH, HEADS
 from rhumbline.kernels.gpu_kernels import cvrp_rollout_kernel, tsp_rollout_kernel
 from rhumbline.kernels.gpu_tables import LOG2E, PROCESSORS, WHOLE, Tables, bounded, empty_and_full, part_width
 
-LARGE_TILE = 64, 4  # rows and warps; the only one above 128 nodes, and for CVRP, where smaller ones spill more
+LARGE_TILE = 64, 4  # rows and warps; the least above 128 nodes, and for CVRP, where smaller ones spill more
+DOUBLE_TILE = 128, 8  # above 128 nodes one program fills a processor: two groups of warps share its tables
 WARM = 0.25  # temperature from which the weights of all logits in [-10, 10] are normal numbers
 
 
 def tile(instances: int, rollouts: int, padded: int) -> tuple[int, int]:
     """Rollouts of a TSP per program, and warps: large tiles read tables less often, small ones fill 132 processors.
 
-    Two programs of 64 rows share a processor: one computes while the other waits. Above 128 nodes one fills it. Then
-    the products of fewer rows would take tables from registers, where they do not fit, and those of eight warps more
-    shared memory than there is.
+    Two programs of 64 rows share a processor: one computes while the other waits.
     """
     if padded > WHOLE:
-        return LARGE_TILE
+        return wide_tile(instances, rollouts)
     fits = (m for m in (64, 32) if m < 2 * rollouts)
     rows = next((m for m in fits if instances * -(-rollouts // m) >= PROCESSORS), 16)
     return rows, max(1, min(8, rows * padded // 2048))
+
+
+def wide_tile(instances: int, rollouts: int) -> tuple[int, int]:
+    """The same above 128 nodes, where the products of fewer than 64 rows would take tables from registers."""
+    rows = DOUBLE_TILE[0]
+    return DOUBLE_TILE if instances * -(-rollouts // rows) >= PROCESSORS else LARGE_TILE
+
+
+def vehicle_tile(instances: int, rollouts: int, padded: int) -> tuple[int, int]:
+    """The same for CVRP."""
+    return wide_tile(instances, rollouts) if padded > WHOLE else LARGE_TILE
 
 
 @dataclass(frozen=True)
@@ -53,11 +63,11 @@ class Launch:
 
 def launch(
     tables: Tables, query: Tensor, safe: Tensor, xy: Tensor, starts: Tensor, key: Tensor, counters: Tensor, steps: int,
-    temperature: float, mark: float, shape: tuple[int, int] | None,
+    temperature: float, mark: float, shape: tuple[int, int],
 ) -> Launch:  # fmt: skip
     """Tiles, buffers and common arguments of a rollout of `steps` actions."""
     (count, size, _), per, tried, nodes = xy.shape, starts.shape[1], tables.query_shift.shape[1], tables.nodes
-    rows, warps = shape or tile(count, tried * per, nodes.key.shape[1])
+    rows, warps = shape
     actions = torch.zeros(count, steps, tried * per, dtype=torch.int16, device=xy.device)
     cost = torch.empty(count, tried * per, device=xy.device)
     inputs = (
@@ -74,6 +84,12 @@ def launch(
         "certain": mark,
     }  # fmt: skip
     return Launch((count, -(-tried * per // rows)), inputs, actions, cost, (tried, per, size), options)
+
+
+def work_of(tables: Tables, starts: Tensor) -> tuple[int, int, int]:
+    """Instances, rollouts of each, and columns of its tables."""
+    count, tried, _ = tables.query_shift.shape
+    return count, tried * starts.shape[1], tables.nodes.key.shape[1]
 
 
 @torch.no_grad()
@@ -98,6 +114,7 @@ def tsp_rollout(
     first = tables.nodes.query_context.gather(1, chosen)
     query = begun(tables.query_shift, first, tables.nodes.key.dtype)
     safe = bounded(tables.nodes, tables.query_shift, first)
+    shape = shape or tile(*work_of(tables, starts))
     go = launch(tables, query, safe, xy, starts, key, counters, xy.shape[1], temperature, mark, shape)
     return go.start(tsp_rollout_kernel, *go.sizes)
 
@@ -109,6 +126,7 @@ def cvrp_rollout(
     """The same for CVRP: actions [B, K, S, 2n], padded with the depot. Demands and capacities are whole."""
     steps, query, load = 2 * (xy.shape[1] - 1), tables.query_shift, tables.nodes.query_context
     safe = bounded(tables.nodes, empty_and_full(query, load, capacity))
-    go = launch(tables, query, safe, xy, starts, key, counters, steps, temperature, mark, shape or LARGE_TILE)
+    shape = shape or vehicle_tile(*work_of(tables, starts))
+    go = launch(tables, query, safe, xy, starts, key, counters, steps, temperature, mark, shape)
     whole = (demand.to(torch.int32).contiguous(), capacity.to(torch.int32).contiguous())
     return go.start(cvrp_rollout_kernel, load.contiguous(), *whole, *go.sizes, steps)

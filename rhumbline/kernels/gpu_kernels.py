@@ -78,12 +78,26 @@ def counting_tables(C: tl.constexpr, W: tl.constexpr, G: tl.constexpr, DT: tl.co
 
 @triton.jit
 def open_nodes(first, N, C: tl.constexpr, W: tl.constexpr):
-    """The mask before the first step, a part at a time: nodes that do not exist, and the first one, are closed."""
-    mask = ()
-    for c in tl.static_range(C):
-        there = (columns(c, W)[None, :] < N) & (columns(c, W)[None, :] != first[:, None])
-        mask = mask + (tl.where(there, 0.0, 2.0 * CLOSED),)
-    return mask
+    """Who is closed before the first step: nodes that do not exist, and the first one.
+
+    Where one part has all columns this is an additive mask [M, W]: one addition wherever it is used. A mask of several
+    parts would take half of the registers, so there it is a bit of each node, in words [M] of 32 nodes.
+    """
+    if C == 1:
+        there = (columns(0, W)[None, :] < N) & (columns(0, W)[None, :] != first[:, None])
+        return (tl.where(there, 0.0, 2.0 * CLOSED),)
+    else:
+        words = ()
+        for w in tl.static_range(C * W // 32):
+            missing = tl.where(N >= 32 * w + 32, 0, -1 << tl.minimum(tl.maximum(N - 32 * w, 0), 31))
+            words = words + (bit_of(first, w) | missing,)
+        return words
+
+
+@triton.jit
+def bit_of(node, w: tl.constexpr):
+    """The word w of a set that has nothing but the node."""
+    return tl.where((node >> 5) == w, 1 << (node & 31), 0)
 
 
 @triton.jit
@@ -92,25 +106,45 @@ def closed_at(mask, last, t, C: tl.constexpr, W: tl.constexpr):
 
     The value changes with t: for a constant the compiler keeps predicates instead, and spills twice as much.
     """
-    parts = ()
-    for c in tl.static_range(C):
-        parts = parts + (tl.where(columns(c, W)[None, :] == last[:, None], CLOSED * (1 + t), mask[c]),)
-    return parts
+    if C == 1:
+        return (tl.where(columns(0, W)[None, :] == last[:, None], CLOSED * (1 + t), mask[0]),)
+    else:
+        words = ()
+        for w in tl.static_range(C * W // 32):
+            words = words + (mask[w] | bit_of(last, w),)
+        return words
 
 
 @triton.jit
-def affordable(mask, DEMAND, left, depot, N, C: tl.constexpr, W: tl.constexpr):
-    """The mask with what vehicles' loads allow, integers, so no epsilon, and the depot's column as given.
+def fitting(DEMAND, left, c, N, W: tl.constexpr):
+    """What vehicles' loads allow, as an additive mask: integers, so no epsilon."""
+    demand = tl.load(DEMAND + columns(c, W), mask=columns(c, W) < N, other=0)
+    return tl.where(demand[None, :] <= left[:, None], 0.0, CLOSED)
+
+
+@triton.jit
+def affordable(mask, DEMAND, left, depot, N, W: tl.constexpr):
+    """The mask of one part with all columns after a look at the load; the depot's column is as given.
 
     Served customers stay what they are: beyond 1.5 CLOSED.
     """
-    parts = ()
-    for c in tl.static_range(C):
-        demand = tl.load(DEMAND + columns(c, W), mask=columns(c, W) < N, other=0)
-        fits = tl.where(demand[None, :] <= left[:, None], 0.0, CLOSED)
-        part = tl.where(mask[c] < 1.5 * CLOSED, mask[c], fits)
-        parts = parts + (tl.where(columns(c, W)[None, :] == 0, depot[:, None], part),)
-    return parts
+    part = tl.where(mask < 1.5 * CLOSED, mask, fitting(DEMAND, left, 0, N, W))
+    return tl.where(columns(0, W)[None, :] == 0, depot[:, None], part)
+
+
+@triton.jit
+def mask_of(words, c, DEMAND, left, depot, N, LOAD: tl.constexpr, W: tl.constexpr):
+    """The additive mask of a part, from the bits of its nodes."""
+    column = tl.arange(0, W)[None, :]
+    word = words[c * (W // 32)][:, None]
+    for i in tl.static_range(1, W // 32):
+        word = tl.where(column < 32 * i, word, words[c * (W // 32) + i][:, None])
+    taken = (word >> (column & 31)) & 1
+    if LOAD:
+        part = tl.where(taken != 0, CLOSED, fitting(DEMAND, left, c, N, W))
+        return tl.where(columns(c, W)[None, :] == 0, depot[:, None], part)
+    else:
+        return tl.where(taken != 0, CLOSED, 0.0)
 
 
 @triton.jit
@@ -182,9 +216,9 @@ def seen_too(scores, value, glimpse, total, top, BOUNDED: tl.constexpr, DT: tl.c
 
 @triton.jit
 def glimpse_logits(
-    QUERY, QUERY_LOAD, QUERY_LAST, GLIMPSE_SHIFT, BIAS, keys, values, pointers, mask, latent, row, last, left,
-    LOAD: tl.constexpr, BOUNDED: tl.constexpr, C: tl.constexpr, W: tl.constexpr, H: tl.constexpr, D: tl.constexpr,
-    DT: tl.constexpr, PREC: tl.constexpr,
+    QUERY, QUERY_LOAD, QUERY_LAST, GLIMPSE_SHIFT, BIAS, DEMAND, keys, values, pointers, mask, latent, row, last, left,
+    depot, N, LOAD: tl.constexpr, BOUNDED: tl.constexpr, C: tl.constexpr, W: tl.constexpr, H: tl.constexpr,
+    D: tl.constexpr, DT: tl.constexpr, PREC: tl.constexpr,
 ):  # fmt: skip
     """Pointer scores [M, W] of each part, times 2 log2(e); closed nodes are far below any other.
 
@@ -201,10 +235,11 @@ def glimpse_logits(
         glimpses, totals, tops = nothing_seen(row.shape[0], H, D)
         for c in tl.static_range(C):
             before = (glimpses, totals, tops)
+            part = mask_of(mask, c, DEMAND, left, depot, N, LOAD, W)
             glimpses, totals, tops = (), (), ()
             for h in tl.static_range(H):
                 q = query_of(QUERY, QUERY_LOAD, QUERY_LAST, h, row, left, last, LOAD, H * D, D)
-                scores = tl.dot(q.to(DT), keys[h * C + c], input_precision=PREC) + mask[c]
+                scores = tl.dot(q.to(DT), keys[h * C + c], input_precision=PREC) + part
                 glimpse, total, top = seen_too(
                     scores, values[h * C + c], before[0][h], before[1][h], before[2][h], BOUNDED, DT, PREC
                 )
@@ -212,9 +247,16 @@ def glimpse_logits(
         heads = ()
         for h in tl.static_range(H):
             heads = heads + (shifted(glimpses[h], totals[h], GLIMPSE_SHIFT, h, latent, H * D, D, DT),)
+        # Added to what masks are made from, so that the compiler makes them a second time: it would keep those of all
+        # parts until here, in half of the registers, if it knew that this is 0.
+        nought = N // (N + 1)
+        again = ()
+        for w in tl.static_range(C * W // 32):
+            again = again + (mask[w] + nought,)
         logits = ()
         for c in tl.static_range(C):
-            score = mask[c] + tl.load(BIAS + columns(c, W))[None, :]  # asked for here: registers are scarce above
+            part = mask_of(again, c, DEMAND + nought, left + nought, depot, N, LOAD, W)
+            score = part + tl.load(BIAS + columns(c, W))[None, :]  # asked for here: registers are scarce above
             for h in tl.static_range(H):
                 score = tl.dot(heads[h], pointers[h * C + c], score, input_precision=PREC)
             logits = logits + (score,)
@@ -319,8 +361,8 @@ def tsp_rollout_kernel(
     for t in range(1, N):
         mask = closed_at(mask, last, t, C, W)
         logits = glimpse_logits(
-            QUERY, QUERY, QUERY_LAST, GLIMPSE_SHIFT, BIAS, keys, values, pointers, mask, latent, r, last, cost,
-            False, BOUNDED, C, W, H, D, DT, PREC,
+            QUERY, QUERY, QUERY_LAST, GLIMPSE_SHIFT, BIAS, QUERY, keys, values, pointers, mask, latent, r, last, cost,
+            cost, N, False, BOUNDED, C, W, H, D, DT, PREC,
         )  # fmt: skip
         uniform = noise(seed, start * N + t, attempt, instance)
         last, share = pick(logits, uniform, sharpness, groups, places, C, W, G, GREEDY, WARM, DT, PREC)
@@ -380,10 +422,11 @@ def cvrp_rollout_kernel(
     while (t < T) & (tl.max(waiting + last, 0) > 0):  # until every vehicle is home and nobody waits
         # The depot is open unless the vehicle is there while somebody waits.
         depot = tl.where((last == 0) & (waiting > 0), CLOSED, 0.0)
-        mask = affordable(mask, DEMAND, left, depot, N, C, W)
+        if C == 1:
+            mask = (affordable(mask[0], DEMAND, left, depot, N, W),)
         logits = glimpse_logits(
-            QUERY, QUERY_LOAD, QUERY_LAST, GLIMPSE_SHIFT, BIAS, keys, values, pointers, mask, latent, latent, last,
-            left, True, BOUNDED, C, W, H, D, DT, PREC,
+            QUERY, QUERY_LOAD, QUERY_LAST, GLIMPSE_SHIFT, BIAS, DEMAND, keys, values, pointers, mask, latent, latent,
+            last, left, depot, N, True, BOUNDED, C, W, H, D, DT, PREC,
         )  # fmt: skip
         uniform = noise(seed, start * T + t, attempt, instance)
         last, share = pick(logits, uniform, sharpness, groups, places, C, W, G, GREEDY, WARM, DT, PREC)

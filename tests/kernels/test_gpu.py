@@ -177,7 +177,8 @@ def test_tables_are_padded_and_scaled(wide) -> None:
         (1, 1, 16, 16),
         (4, 2560, 128, 64),
         (64, 2000, 128, 64),
-        (64, 2000, 256, 64),
+        (64, 2000, 256, 128),
+        (8, 2000, 192, 64),  # 128 of 128 rows
         (1, 100, 256, 64),  # smaller tiles would spill their tables from registers
         (2, 2560, 128, 32),
         (1, 100, 128, 16),
@@ -306,20 +307,22 @@ def test_tables_are_made_once_for_a_memory(wide) -> None:
 
 
 @pytest.mark.parametrize(
-    ("nodes", "columns", "temperature", "safe"),
+    ("nodes", "part", "columns", "temperature", "safe"),
     [
-        (33, 64, 0.0, 0.0),
-        (40, 64, 0.1, gpu_tables.SAFE),
-        (64, 64, 0.1, 0.0),
-        (66, 96, 1.0, gpu_tables.SAFE),
+        (33, 32, 64, 0.0, 0.0),
+        (40, 32, 64, 0.1, gpu_tables.SAFE),
+        (64, 32, 64, 0.1, 0.0),
+        (66, 32, 96, 1.0, gpu_tables.SAFE),
+        (66, 64, 128, 1.0, gpu_tables.SAFE),  # as wide as parts are, so that two words have the bits of a part
     ],
 )
 @pytest.mark.usefixtures("small_parts")
 def test_parts_choose_as_torch_does(
-    wide, monkeypatch, nodes: int, columns: int, temperature: float, safe: float
+    wide, monkeypatch, nodes: int, part: int, columns: int, temperature: float, safe: float
 ) -> None:
     """Two parts and three, filled or nearly empty, also where maxima are subtracted because nothing is safe."""
     monkeypatch.setattr(gpu_tables, "SAFE", safe)
+    monkeypatch.setattr(gpu_tables, "PART", part)
     assert gpu_tables.padded(nodes) == columns
     batch, latents, first = problem_of(nodes, 1, 2, 3, wide)
     cost, actions = by_kernel(wide, batch, latents, first, temperature, shape=SMALL_TILE)
