@@ -89,7 +89,7 @@ def open_nodes(first, N, C: tl.constexpr, W: tl.constexpr):
     else:
         words = ()
         for w in tl.static_range(C * W // 32):
-            missing = tl.where(N >= 32 * w + 32, 0, -1 << tl.minimum(tl.maximum(N - 32 * w, 0), 31))
+            missing = tl.where(32 * w + 32 <= N, 0, -1 << tl.minimum(tl.maximum(N - 32 * w, 0), 31))
             words = words + (bit_of(first, w) | missing,)
         return words
 
@@ -133,37 +133,69 @@ def affordable(mask, DEMAND, left, depot, N, W: tl.constexpr):
 
 
 @triton.jit
-def mask_of(words, c, DEMAND, left, depot, N, LOAD: tl.constexpr, W: tl.constexpr):
+def mask_of(words, c, W: tl.constexpr):
     """The additive mask of a part, from the bits of its nodes."""
     column = tl.arange(0, W)[None, :]
     word = words[c * (W // 32)][:, None]
     for i in tl.static_range(1, W // 32):
         word = tl.where(column < 32 * i, word, words[c * (W // 32) + i][:, None])
-    taken = (word >> (column & 31)) & 1
-    if LOAD:
-        part = tl.where(taken != 0, CLOSED, fitting(DEMAND, left, c, N, W))
-        return tl.where(columns(c, W)[None, :] == 0, depot[:, None], part)
-    else:
-        return tl.where(taken != 0, CLOSED, 0.0)
+    return tl.where(((word >> (column & 31)) & 1) != 0, CLOSED, 0.0)
 
 
 @triton.jit
-def query_of(QUERY, QUERY_LOAD, QUERY_LAST, h, row, left, last, LOAD: tl.constexpr, E: tl.constexpr, D: tl.constexpr):
-    """A head's queries [M, D]: what never changes during a rollout, the last node's share, the capacity left's."""
+def unknown(words, nought, COUNT: tl.constexpr):
+    """The same words, which the compiler cannot know: it would keep their masks instead of making them again."""
+    same = ()
+    for w in tl.static_range(COUNT):
+        same = same + (words[w] + nought,)
+    return same
+
+
+@triton.jit
+def shut(words, DEMAND, left, depot, N, COUNT: tl.constexpr):
+    """The words of all nodes that are served or do not fit, and of the depot where it is closed."""
+    parts = ()
+    for w in tl.static_range(COUNT):
+        column = 32 * w + tl.arange(0, 32)
+        demand = tl.load(DEMAND + column, mask=column < N, other=0)
+        large = tl.sum(tl.where(demand[None, :] > left[:, None], 1 << (column & 31)[None, :], 0), 1)
+        word = words[w] | large
+        if w == 0:
+            word = tl.where(depot < 0, word | 1, word & -2)
+        parts = parts + (word,)
+    return parts
+
+
+@triton.jit
+def query_parts(QUERY, QUERY_LAST, h, row, last, E: tl.constexpr, D: tl.constexpr):
+    """A head's queries [M, D] in two parts: what never changes during a rollout, and the last node's share."""
     e = h * D + tl.arange(0, D)
-    q = tl.load(QUERY + row[:, None] * E + e[None, :]).to(tl.float32)
-    q += tl.load(QUERY_LAST + last[:, None] * E + e[None, :]).to(tl.float32)
-    if LOAD:
-        q += left.to(tl.float32)[:, None] * tl.load(QUERY_LOAD + e)[None, :]
-    return q
+    return tl.load(QUERY + row[:, None] * E + e[None, :]), tl.load(QUERY_LAST + last[:, None] * E + e[None, :])
 
 
 @triton.jit
-def shifted(glimpse, total, GLIMPSE_SHIFT, h, latent, E: tl.constexpr, D: tl.constexpr, DT: tl.constexpr):
+def query_of(parts, QUERY_LOAD, h, left, LOAD: tl.constexpr, D: tl.constexpr, DT: tl.constexpr):
+    """The sum of the parts and of the capacity left's share.
+
+    A sum over a joined axis, not of two tiles: of those the compiler moves each through shared memory by itself.
+    """
+    q = tl.sum(tl.join(parts[0].to(tl.float32), parts[1].to(tl.float32)), 2)
+    if LOAD:
+        q += left.to(tl.float32)[:, None] * tl.load(QUERY_LOAD + h * D + tl.arange(0, D))[None, :]
+    return q.to(DT)
+
+
+@triton.jit
+def shift_of(GLIMPSE_SHIFT, h, latent, E: tl.constexpr, D: tl.constexpr):
+    """A latent's share of a head's glimpses."""
+    e = h * D + tl.arange(0, D)
+    return tl.load(GLIMPSE_SHIFT + latent[:, None] * E + e[None, :])
+
+
+@triton.jit
+def shifted(glimpse, total, shift, DT: tl.constexpr):
     """A head's glimpses, divided by the sum of their weights, with the latent's share."""
-    e = h * D + tl.arange(0, D)
-    glimpse = glimpse * (1.0 / total)[:, None]
-    return (glimpse + tl.load(GLIMPSE_SHIFT + latent[:, None] * E + e[None, :]).to(tl.float32)).to(DT)
+    return (glimpse * (1.0 / total)[:, None] + shift.to(tl.float32)).to(DT)
 
 
 @triton.jit
@@ -174,29 +206,20 @@ def whole_logits(
 ):  # fmt: skip
     """`glimpse_logits` where one part has all columns: each head adds to the logits at once."""
     logits = mask + tl.load(BIAS + columns(0, W))[None, :]
+    parts = query_parts(QUERY, QUERY_LAST, 0, row, last, H * D, D)
     for h in tl.static_range(H):
-        q = query_of(QUERY, QUERY_LOAD, QUERY_LAST, h, row, left, last, LOAD, H * D, D)
-        scores = tl.dot(q.to(DT), keys[h], input_precision=PREC) + mask
+        q = query_of(parts, QUERY_LOAD, h, left, LOAD, D, DT)
+        if h + 1 < H:
+            parts = query_parts(QUERY, QUERY_LAST, h + 1, row, last, H * D, D)
+        shift = shift_of(GLIMPSE_SHIFT, h, latent, H * D, D)
+        scores = tl.dot(q, keys[h], input_precision=PREC) + mask
         if not BOUNDED:
             scores -= tl.max(scores, 1)[:, None]
         weight = tl.exp2(scores)
         glimpse = tl.dot(weight.to(DT), values[h], input_precision=PREC)
-        head = shifted(glimpse, tl.sum(weight, 1), GLIMPSE_SHIFT, h, latent, H * D, D, DT)
+        head = shifted(glimpse, tl.sum(weight, 1), shift, DT)
         logits = tl.dot(head, pointers[h], logits, input_precision=PREC)
     return (logits,)
-
-
-@triton.jit
-def nothing_seen(M: tl.constexpr, H: tl.constexpr, D: tl.constexpr):
-    """Before the first part: glimpses, sums of weights and the highest scores of all heads."""
-    glimpses = ()
-    totals = ()
-    tops = ()
-    for _ in tl.static_range(H):
-        glimpses = glimpses + (tl.zeros([M, D], tl.float32),)
-        totals = totals + (tl.zeros([M], tl.float32),)
-        tops = tops + (tl.full([M], float("-inf"), tl.float32),)
-    return glimpses, totals, tops
 
 
 @triton.jit
@@ -216,8 +239,8 @@ def seen_too(scores, value, glimpse, total, top, BOUNDED: tl.constexpr, DT: tl.c
 
 @triton.jit
 def glimpse_logits(
-    QUERY, QUERY_LOAD, QUERY_LAST, GLIMPSE_SHIFT, BIAS, DEMAND, keys, values, pointers, mask, latent, row, last, left,
-    depot, N, LOAD: tl.constexpr, BOUNDED: tl.constexpr, C: tl.constexpr, W: tl.constexpr, H: tl.constexpr,
+    QUERY, QUERY_LOAD, QUERY_LAST, GLIMPSE_SHIFT, BIAS, keys, values, pointers, mask, latent, row, last, left,
+    N, LOAD: tl.constexpr, BOUNDED: tl.constexpr, C: tl.constexpr, W: tl.constexpr, H: tl.constexpr,
     D: tl.constexpr, DT: tl.constexpr, PREC: tl.constexpr,
 ):  # fmt: skip
     """Pointer scores [M, W] of each part, times 2 log2(e); closed nodes are far below any other.
@@ -232,31 +255,25 @@ def glimpse_logits(
             left, LOAD, BOUNDED, W, H, D, DT, PREC,
         )  # fmt: skip
     else:
-        glimpses, totals, tops = nothing_seen(row.shape[0], H, D)
-        for c in tl.static_range(C):
-            before = (glimpses, totals, tops)
-            part = mask_of(mask, c, DEMAND, left, depot, N, LOAD, W)
-            glimpses, totals, tops = (), (), ()
-            for h in tl.static_range(H):
-                q = query_of(QUERY, QUERY_LOAD, QUERY_LAST, h, row, left, last, LOAD, H * D, D)
-                scores = tl.dot(q.to(DT), keys[h * C + c], input_precision=PREC) + part
-                glimpse, total, top = seen_too(
-                    scores, values[h * C + c], before[0][h], before[1][h], before[2][h], BOUNDED, DT, PREC
-                )
-                glimpses, totals, tops = glimpses + (glimpse,), totals + (total,), tops + (top,)
         heads = ()
+        parts = query_parts(QUERY, QUERY_LAST, 0, row, last, H * D, D)
         for h in tl.static_range(H):
-            heads = heads + (shifted(glimpses[h], totals[h], GLIMPSE_SHIFT, h, latent, H * D, D, DT),)
-        # Added to what masks are made from, so that the compiler makes them a second time: it would keep those of all
-        # parts until here, in half of the registers, if it knew that this is 0.
-        nought = N // (N + 1)
-        again = ()
-        for w in tl.static_range(C * W // 32):
-            again = again + (mask[w] + nought,)
+            q = query_of(parts, QUERY_LOAD, h, left, LOAD, D, DT)
+            if h + 1 < H:
+                parts = query_parts(QUERY, QUERY_LAST, h + 1, row, last, H * D, D)
+            shift = shift_of(GLIMPSE_SHIFT, h, latent, H * D, D)
+            glimpse = tl.zeros([row.shape[0], D], tl.float32)
+            total = tl.zeros([row.shape[0]], tl.float32)
+            top = tl.full([row.shape[0]], float("-inf"), tl.float32)
+            words = unknown(mask, N // (N + 1 + h), C * W // 32)
+            for c in tl.static_range(C):
+                scores = tl.dot(q, keys[h * C + c], input_precision=PREC) + mask_of(words, c, W)
+                glimpse, total, top = seen_too(scores, values[h * C + c], glimpse, total, top, BOUNDED, DT, PREC)
+            heads = heads + (shifted(glimpse, total, shift, DT),)
+        words = unknown(mask, N // (N + 1 + H), C * W // 32)
         logits = ()
         for c in tl.static_range(C):
-            part = mask_of(again, c, DEMAND + nought, left + nought, depot, N, LOAD, W)
-            score = part + tl.load(BIAS + columns(c, W))[None, :]  # asked for here: registers are scarce above
+            score = mask_of(words, c, W) + tl.load(BIAS + columns(c, W))[None, :]
             for h in tl.static_range(H):
                 score = tl.dot(heads[h], pointers[h * C + c], score, input_precision=PREC)
             logits = logits + (score,)
@@ -321,7 +338,7 @@ def marked(node, share, certain, MARK: tl.constexpr):
     return (tl.where(share >= certain, -1 - node, node) if MARK else node).to(tl.int16)
 
 
-@triton.jit(do_not_specialize=["K"])  # strategies try 16 latents, 8 or 1: one and the same machine code
+@triton.jit(do_not_specialize=["K", "S", "N"])  # multiples of 16 would have machine code of their own
 def tsp_rollout_kernel(
     KEY, VALUE, POINTER, QUERY_LAST, QUERY, GLIMPSE_SHIFT, BIAS, IS_BOUNDED, XY, START, ID, COUNTERS, ACTION, COST,
     K, S, N, sharpness, certain,
@@ -361,8 +378,7 @@ def tsp_rollout_kernel(
     for t in range(1, N):
         mask = closed_at(mask, last, t, C, W)
         logits = glimpse_logits(
-            QUERY, QUERY, QUERY_LAST, GLIMPSE_SHIFT, BIAS, QUERY, keys, values, pointers, mask, latent, r, last, cost,
-            cost, N, False, BOUNDED, C, W, H, D, DT, PREC,
+            QUERY, QUERY, QUERY_LAST, GLIMPSE_SHIFT, BIAS, keys, values, pointers, mask, latent, r, last, cost, N, False, BOUNDED, C, W, H, D, DT, PREC,
         )  # fmt: skip
         uniform = noise(seed, start * N + t, attempt, instance)
         last, share = pick(logits, uniform, sharpness, groups, places, C, W, G, GREEDY, WARM, DT, PREC)
@@ -376,7 +392,7 @@ def tsp_rollout_kernel(
     tl.store(COST + b * R + r, cost, mask=valid)
 
 
-@triton.jit(do_not_specialize=["K"])
+@triton.jit(do_not_specialize=["K", "S", "N", "T"])
 def cvrp_rollout_kernel(
     KEY, VALUE, POINTER, QUERY_LAST, QUERY, GLIMPSE_SHIFT, BIAS, IS_BOUNDED, XY, START, ID, COUNTERS, ACTION, COST,
     QUERY_LOAD, DEMAND, CAPACITY, K, S, N, T, sharpness, certain,
@@ -424,9 +440,12 @@ def cvrp_rollout_kernel(
         depot = tl.where((last == 0) & (waiting > 0), CLOSED, 0.0)
         if C == 1:
             mask = (affordable(mask[0], DEMAND, left, depot, N, W),)
+            closed = mask
+        else:
+            closed = shut(mask, DEMAND, left, depot, N, C * W // 32)
         logits = glimpse_logits(
-            QUERY, QUERY_LOAD, QUERY_LAST, GLIMPSE_SHIFT, BIAS, DEMAND, keys, values, pointers, mask, latent, latent,
-            last, left, depot, N, True, BOUNDED, C, W, H, D, DT, PREC,
+            QUERY, QUERY_LOAD, QUERY_LAST, GLIMPSE_SHIFT, BIAS, keys, values, pointers, closed, latent, latent, last,
+            left, N, True, BOUNDED, C, W, H, D, DT, PREC,
         )  # fmt: skip
         uniform = noise(seed, start * T + t, attempt, instance)
         last, share = pick(logits, uniform, sharpness, groups, places, C, W, G, GREEDY, WARM, DT, PREC)
