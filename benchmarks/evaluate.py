@@ -85,6 +85,7 @@ def main() -> None:
     parser.add_argument("--first", type=int, default=1000)
     parser.add_argument("--policy", default=None)
     parser.add_argument("--attempts", type=int, nargs="*", default=[160, 1600])
+    parser.add_argument("--methods", nargs="+", default=["greedy", "cmaes", "sampling"])
     parser.add_argument("--temperature", type=float, default=None, help="of cmaes; its own default if not given")
     parser.add_argument("--device", default="auto")
     parser.add_argument("--ledger", type=Path, default=None)
@@ -101,7 +102,7 @@ def main() -> None:
     rows += [(f"sampling {n}", STRATEGIES["sampling"](), n) for n in args.attempts]
     where = torch.cuda.get_device_name() if device.type == "cuda" else "CPU"
     print(f"{args.set}, first {len(instances)}, {where}, cmaes settings {settings}")
-    for name, strategy, attempts in rows:
+    for name, strategy, attempts in (row for row in rows if row[0].split()[0] in args.methods):
         cost, seconds = costs(instances, policy, strategy, attempts, device)
         row = summary(args.set, name, cost, known) | {"where": where, "seconds": round(seconds, 1)}
         say(row)

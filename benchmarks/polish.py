@@ -42,7 +42,9 @@ def main() -> None:
     if args.plans:
         by_number_of_plans(args.plans, args.device)
         return
-    instances = [read(path) for path in sorted(p for kind in ("*.tsp", "*.vrp", "*.txt") for p in args.folder.glob(kind))]
+    instances = [
+        read(path) for path in sorted(p for kind in ("*.tsp", "*.vrp", "*.txt") for p in args.folder.glob(kind))
+    ]
     rows: list[tuple[float, ...]] = []
     options = {"seconds": args.seconds, "device": args.device}
     solve(instances[0], polish=True, attempts=1, device=args.device)  # compile everything

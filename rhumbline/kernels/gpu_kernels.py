@@ -223,6 +223,19 @@ def whole_logits(
 
 
 @triton.jit
+def nothing_seen(M: tl.constexpr, H: tl.constexpr, D: tl.constexpr):
+    """Before the first part: glimpses, sums of weights and the highest scores of all heads."""
+    glimpses = ()
+    totals = ()
+    tops = ()
+    for _ in tl.static_range(H):
+        glimpses = glimpses + (tl.zeros([M, D], tl.float32),)
+        totals = totals + (tl.zeros([M], tl.float32),)
+        tops = tops + (tl.full([M], float("-inf"), tl.float32),)
+    return glimpses, totals, tops
+
+
+@triton.jit
 def seen_too(scores, value, glimpse, total, top, BOUNDED: tl.constexpr, DT: tl.constexpr, PREC: tl.constexpr):
     """A head's glimpses, sums and highest scores after one more part; sums of earlier ones follow a new maximum."""
     if not BOUNDED:
@@ -255,25 +268,30 @@ def glimpse_logits(
             left, LOAD, BOUNDED, W, H, D, DT, PREC,
         )  # fmt: skip
     else:
-        heads = ()
+        queries = ()
         parts = query_parts(QUERY, QUERY_LAST, 0, row, last, H * D, D)
+        glimpses, totals, tops = nothing_seen(row.shape[0], H, D)
+        for c in tl.static_range(C):
+            before = (glimpses, totals, tops)
+            part = mask_of(mask, c, W)
+            glimpses, totals, tops = (), (), ()
+            for h in tl.static_range(H):
+                if c == 0:
+                    queries = queries + (query_of(parts, QUERY_LOAD, h, left, LOAD, D, DT),)
+                    if h + 1 < H:
+                        parts = query_parts(QUERY, QUERY_LAST, h + 1, row, last, H * D, D)
+                scores = tl.dot(queries[h], keys[h * C + c], input_precision=PREC) + part
+                glimpse, total, top = seen_too(
+                    scores, values[h * C + c], before[0][h], before[1][h], before[2][h], BOUNDED, DT, PREC
+                )
+                glimpses, totals, tops = glimpses + (glimpse,), totals + (total,), tops + (top,)
+        heads = ()
         for h in tl.static_range(H):
-            q = query_of(parts, QUERY_LOAD, h, left, LOAD, D, DT)
-            if h + 1 < H:
-                parts = query_parts(QUERY, QUERY_LAST, h + 1, row, last, H * D, D)
-            shift = shift_of(GLIMPSE_SHIFT, h, latent, H * D, D)
-            glimpse = tl.zeros([row.shape[0], D], tl.float32)
-            total = tl.zeros([row.shape[0]], tl.float32)
-            top = tl.full([row.shape[0]], float("-inf"), tl.float32)
-            words = unknown(mask, N // (N + 1 + h), C * W // 32)
-            for c in tl.static_range(C):
-                scores = tl.dot(q, keys[h * C + c], input_precision=PREC) + mask_of(words, c, W)
-                glimpse, total, top = seen_too(scores, values[h * C + c], glimpse, total, top, BOUNDED, DT, PREC)
-            heads = heads + (shifted(glimpse, total, shift, DT),)
-        words = unknown(mask, N // (N + 1 + H), C * W // 32)
+            heads = heads + (shifted(glimpses[h], totals[h], shift_of(GLIMPSE_SHIFT, h, latent, H * D, D), DT),)
+        again = unknown(mask, N // (N + 1), C * W // 32)  # that is 0
         logits = ()
         for c in tl.static_range(C):
-            score = mask_of(words, c, W) + tl.load(BIAS + columns(c, W))[None, :]
+            score = mask_of(again, c, W) + tl.load(BIAS + columns(c, W))[None, :]  # now: registers are scarce above
             for h in tl.static_range(H):
                 score = tl.dot(heads[h], pointers[h * C + c], score, input_precision=PREC)
             logits = logits + (score,)
@@ -378,7 +396,8 @@ def tsp_rollout_kernel(
     for t in range(1, N):
         mask = closed_at(mask, last, t, C, W)
         logits = glimpse_logits(
-            QUERY, QUERY, QUERY_LAST, GLIMPSE_SHIFT, BIAS, keys, values, pointers, mask, latent, r, last, cost, N, False, BOUNDED, C, W, H, D, DT, PREC,
+            QUERY, QUERY, QUERY_LAST, GLIMPSE_SHIFT, BIAS, keys, values, pointers, mask, latent, r, last, cost,
+            N, False, BOUNDED, C, W, H, D, DT, PREC,
         )  # fmt: skip
         uniform = noise(seed, start * N + t, attempt, instance)
         last, share = pick(logits, uniform, sharpness, groups, places, C, W, G, GREEDY, WARM, DT, PREC)

@@ -5,17 +5,20 @@ import subprocess
 import sys
 from pathlib import Path
 
+from rhumbline.kernels import gpu
+
 ROOT = Path(__file__).parents[2]
 SHARED_BYTES = 232_448  # that a program may have on an H100 or H200: CUDA's sharedMemPerBlockOptin
 
 
 def test_the_largest_rollout_kernel_fits_a_hopper():
-    """Sampling tours of 256 nodes, as the launcher starts it: greedy kernels need less, the other problem no more.
+    """Sampling tours of 256 nodes in the launcher's largest tile: greedy kernels need less, the other problem no more.
 
     A process of its own, because this one has Triton's interpreter. ptxas gives a kernel on which it gives up a few
     dozen registers, and thousands of spills.
     """
-    command = [sys.executable, "benchmarks/hopper.py", "--only", "rollout-tsp-256 BOUNDED"]
+    tile = map(str, gpu.DOUBLE_TILE)
+    command = [sys.executable, "benchmarks/hopper.py", "--only", "rollout-tsp-256 BOUNDED", "--shape", *tile]
     ran = subprocess.run(
         command, cwd=ROOT, env=os.environ | {"PYTHONPATH": str(ROOT)}, capture_output=True, text=True, check=False
     )
