@@ -85,7 +85,8 @@ def main() -> None:
     parser.add_argument("--first", type=int, default=1000)
     parser.add_argument("--policy", default=None)
     parser.add_argument("--attempts", type=int, nargs="*", default=[160, 1600])
-    parser.add_argument("--methods", nargs="+", default=["greedy", "cmaes", "sampling"])
+    methods = ["greedy", "cmaes", "sampling"]
+    parser.add_argument("--methods", nargs="+", default=methods, choices=methods)
     parser.add_argument("--temperature", type=float, default=None, help="of cmaes; its own default if not given")
     parser.add_argument("--device", default="auto")
     parser.add_argument("--ledger", type=Path, default=None)

@@ -4,32 +4,35 @@
 
 A plan has a command in each line; # begins a comment. What the first characters mean:
 
-    & COMMAND   side by side with the other such lines, before anything else: a short run of what follows, so that its
-                kernels are compiled on all cores at once instead of one after another. Their output is thrown away.
-    ~ COMMAND   beside everything that follows, for work that leaves the GPU alone.
-    COMMAND     one after another. Each may take what is left of the limit, or `@60 COMMAND` sixty seconds of it.
+    & COMMAND    side by side with the other such lines, before anything else: a short run of what follows, so that its
+                 kernels are compiled on all cores at once instead of one after another. Their output is thrown away.
+    ~ COMMAND    beside everything that follows, for work that leaves the GPU alone.
+    COMMAND      one after another. Each may take what is left of the limit.
+    @60 COMMAND  the same, of which it may take sixty seconds at most.
 
 `python` is this interpreter, and the package is found without being installed. Everything goes to DIR/log.txt as it
-comes, with the clock and the exit code of each command; a command that fails or is cut off does not stop the rest.
-$OUT in a command is DIR, for files of theirs. Try a plan with --dry first: it looks whether each file is there and runs
-nothing.
+comes, with the clock and the exit code of each command; a command that fails or is cut off does not stop the rest. What
+is cut off is interrupted as by Ctrl-C, so that it can keep its results, and killed three seconds later. $OUT in a
+command is DIR, for files of theirs. Try a plan with --dry first: it looks whether all programs and files are there.
 """
 
 import argparse
 import os
 import shlex
+import shutil
 import signal
 import subprocess
 import sys
 import time
 from collections.abc import Sequence
-from contextlib import closing
+from contextlib import closing, suppress
 from dataclasses import dataclass
 from pathlib import Path
-from typing import IO
+from typing import IO, Any
 
 ROOT = Path(__file__).parents[1]
 COMPILING = 150.0  # seconds that commands side by side may take at most
+GRACE = 3.0  # seconds between an interruption and the end
 
 
 @dataclass(frozen=True)
@@ -38,31 +41,68 @@ class Line:
 
     kind: str  # "&", "~" or ""
     words: tuple[str, ...]
-    most: float | None = None  # seconds
+    most: float = float("inf")  # seconds
 
     @property
     def text(self) -> str:
         return shlex.join(self.words)
 
 
+@dataclass(frozen=True)
+class Running:
+    """A command that was started, or could not be."""
+
+    line: Line
+    process: "subprocess.Popen[str] | None"
+
+    @property
+    def over(self) -> bool:
+        return self.process is None or self.process.poll() is not None
+
+    def wait(self, until: float) -> None:
+        if self.process is not None:
+            with suppress(subprocess.TimeoutExpired):
+                self.process.wait(max(until - time.monotonic(), 0.0))
+
+    def send(self, kind: signal.Signals) -> None:
+        """To the command and whatever it has started."""
+        if self.process is not None:
+            with suppress(ProcessLookupError):
+                os.killpg(self.process.pid, kind)
+
+    @property
+    def ending(self) -> str:
+        return "not started: no such program" if self.process is None else f"exit {self.process.returncode}"
+
+
 def line_of(text: str) -> Line:
     """A line of a plan that is neither empty nor a comment."""
     kind = text[0] if text[0] in "&~" else ""
-    words = shlex.split(text[len(kind) :], comments=True)
-    most = float(words.pop(0)[1:]) if words[0].startswith("@") else None
+    words, most = shlex.split(text[len(kind) :], comments=True), float("inf")
+    if words and words[0].startswith("@"):
+        most = float(words.pop(0)[1:])
+    if not words or not most > 0 or (kind and most != float("inf")):
+        raise ValueError("expected a command, or @SECONDS and a command that runs by itself")
     return Line(kind, tuple(sys.executable if word == "python" else word for word in words), most)
 
 
 def read_plan(path: Path) -> list[Line]:
     """All commands of a plan."""
-    texts = (text.strip() for text in path.read_text(encoding="utf-8").splitlines())
-    return [line_of(text) for text in texts if text and not text.startswith("#")]
+    lines: list[Line] = []
+    for number, text in enumerate(path.read_text(encoding="utf-8").splitlines(), 1):
+        try:
+            lines += [line_of(text.strip())] if text.strip() and not text.strip().startswith("#") else []
+        except ValueError as error:
+            raise SystemExit(f"{path}, line {number}: {error}") from error
+    return lines
 
 
 def missing(lines: Sequence[Line]) -> list[str]:
-    """Scripts, suites and recipes that a plan names and that are not there."""
-    named = {word for line in lines for word in line.words[1:] if word.endswith((".py", ".toml"))}
-    return sorted(word for word in named if not (ROOT / word).exists())
+    """Programs, scripts, suites and recipes that a plan names and that are not there."""
+    programs = {line.words[0] for line in lines}
+    files = {word for line in lines for word in line.words[1:] if word.endswith((".py", ".toml")) and "$" not in word}
+    found = {p for p in programs if not shutil.which(p)} | {f for f in files if not (ROOT / f).exists()}
+    return sorted(found)
 
 
 class Node:
@@ -71,15 +111,20 @@ class Node:
     def __init__(self, out: Path, limit: float) -> None:
         self.began, self.limit, self.out = time.monotonic(), limit, str(out.resolve())
         out.mkdir(parents=True, exist_ok=True)
-        self.log = (out / "log.txt").open("w", encoding="utf-8")
+        self.log = (out / "log.txt").open("a", encoding="utf-8")
         paths = [str(ROOT), *filter(None, [os.environ.get("PYTHONPATH")])]
-        more = {"PYTHONPATH": os.pathsep.join(paths), "PYTHONUNBUFFERED": "1"}
-        self.environment = os.environ | more
+        self.environment = os.environ | {"PYTHONPATH": os.pathsep.join(paths), "PYTHONUNBUFFERED": "1"}
+        self.started: list[Running] = []
+
+    def close(self) -> None:
+        """End whatever still runs."""
+        self.finish([one for one in self.started if not one.over], 0.0)
+        self.log.close()
 
     @property
     def left(self) -> float:
-        """Seconds."""
-        return self.limit - (time.monotonic() - self.began)
+        """Seconds until commands have to be interrupted."""
+        return self.limit - GRACE - (time.monotonic() - self.began)
 
     def say(self, text: str) -> None:
         """To the log, and to whoever is watching."""
@@ -87,58 +132,60 @@ class Node:
         print(line, flush=True)
         print(line, file=self.log, flush=True)
 
-    def start(self, line: Line, output: IO[str] | int) -> "subprocess.Popen[str]":
+    def start(self, line: Line, output: IO[str] | int) -> Running:
         """A command in a process group of its own, so that all it starts can be ended with it."""
         words = [word.replace("$OUT", self.out) for word in line.words]
-        both = {"stdout": output, "stderr": subprocess.STDOUT}
-        return subprocess.Popen(words, cwd=ROOT, env=self.environment, text=True, start_new_session=True, **both)
+        options: dict[str, Any] = {"stdout": output, "stderr": subprocess.STDOUT, "text": True, "env": self.environment}
+        process = None
+        with suppress(OSError):
+            process = subprocess.Popen(words, cwd=ROOT, start_new_session=True, **options)
+        self.started.append(Running(line, process))
+        return self.started[-1]
 
-    def finish(self, process: "subprocess.Popen[str]", seconds: float) -> str:
-        """How it ended: its exit code, or that its time was up."""
-        try:
-            return f"exit {process.wait(max(seconds, 0.0))}"
-        except subprocess.TimeoutExpired:
-            self.end(process)
-            return "cut off"
-
-    def end(self, process: "subprocess.Popen[str]") -> None:
-        """As Ctrl-C would, so that results are kept; after three seconds for good."""
-        for kind, seconds in ((signal.SIGINT, 3.0), (signal.SIGKILL, None)):
-            if process.poll() is None:
-                os.killpg(process.pid, kind)
-                try:
-                    process.wait(seconds)
-                except subprocess.TimeoutExpired:
-                    continue
-
-    def close(self) -> None:
-        """The log."""
-        self.log.close()
+    def finish(self, running: Sequence[Running], seconds: float) -> list[str]:
+        """How each of them ended; what is left after so many seconds is cut off, and nothing they started stays."""
+        until = time.monotonic() + seconds
+        for one in running:
+            one.wait(until)
+        late = [one for one in running if not one.over]
+        for one in late:
+            one.send(signal.SIGINT)
+        until = time.monotonic() + GRACE
+        for one in late:
+            one.wait(until)
+        for one in running:
+            one.send(signal.SIGKILL)
+            one.wait(float("inf"))
+        return ["cut off" if one in late else one.ending for one in running]
 
     def run(self, lines: Sequence[Line]) -> None:
         """The whole plan."""
         self.together([line for line in lines if line.kind == "&"])
-        beside = [(line, self.start(line, self.log)) for line in lines if line.kind == "~"]
+        beside = [self.start(line, self.log) for line in lines if line.kind == "~"]
         for line in (line for line in lines if not line.kind):
             if self.left < 1.0:
                 self.say(f"no time for {line.text}")
                 continue
             self.say(line.text)
-            ended = self.finish(self.start(line, self.log), min(line.most or self.left, self.left))
-            self.say(ended)
-        for line, process in beside:
-            self.say(f"{self.finish(process, self.left)}: {line.text}")
+            self.say(*self.finish([self.start(line, self.log)], min(line.most, self.left)))
+        self.tell(beside, self.finish(beside, self.left))
 
     def together(self, lines: Sequence[Line]) -> None:
         """Side by side; only how they ended is kept."""
-        if not lines:
-            return
-        self.say(f"{len(lines)} commands side by side")
-        most = min(COMPILING, self.left)
-        running = [(line, self.start(line, subprocess.DEVNULL)) for line in lines]
-        last = time.monotonic() + most
-        for line, process in running:
-            self.say(f"{self.finish(process, last - time.monotonic())}: {line.text}")
+        if lines:
+            self.say(f"{len(lines)} commands side by side")
+            running = [self.start(line, subprocess.DEVNULL) for line in lines]
+            self.tell(running, self.finish(running, min(COMPILING, self.left)))
+
+    def tell(self, running: Sequence[Running], endings: Sequence[str]) -> None:
+        """How several commands ended."""
+        for one, ending in zip(running, endings, strict=True):
+            self.say(f"{ending}: {one.line.text}")
+
+
+def stopped(*_: object) -> None:
+    """What ends us, ends what we have started."""
+    raise KeyboardInterrupt
 
 
 def main() -> None:
@@ -155,6 +202,8 @@ def main() -> None:
     if args.dry:
         print("\n".join(f"{line.kind or ' '} {line.text}" for line in lines))
         return
+    for kind in (signal.SIGTERM, signal.SIGINT):  # what is not ignored here is not ignored by what we start
+        signal.signal(kind, stopped)
     with closing(Node(args.out, args.limit)) as node:
         node.run(lines)
 

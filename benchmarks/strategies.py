@@ -30,12 +30,12 @@ from torch.profiler import ProfilerActivity, profile
 
 from rhumbline.api import Group, find_device, grouped, policy_for, tasks
 from rhumbline.bench.run import warm_up_budget
+from rhumbline.errors import InputError
 from rhumbline.problems.cvrp import CVRPInstance, usual_capacity
 from rhumbline.problems.jssp import LONGEST_DURATION
 from rhumbline.problems.schedule import from_tables
 from rhumbline.problems.standard import CVRP_SETS, JSSP_SETS, TSP_SETS, find
 from rhumbline.problems.tsp import TSPInstance
-from rhumbline.search import STRATEGIES
 from rhumbline.search.named import named
 from rhumbline.search.run import Budget, search, stream
 from rhumbline.search.strategy import engine_for
@@ -116,9 +116,10 @@ def varied_vehicles(size: int, count: int) -> list[Any]:
 
 def strategy_of(text: str) -> Any:
     name, *settings = text.split("+")
-    if name not in STRATEGIES:
-        raise SystemExit(f"'{name}' is not known; known: {', '.join(STRATEGIES)}")
-    return named(name, settings)
+    try:
+        return named(name, settings)
+    except InputError as error:
+        raise SystemExit(str(error)) from error
 
 
 def measured(text: str, bench: Bench, budget: Budget) -> Row:

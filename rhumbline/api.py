@@ -21,6 +21,7 @@ from rhumbline.problems.symmetry import augmented
 from rhumbline.problems.tsp import TSPInstance, from_array
 from rhumbline.search import STRATEGIES, usual
 from rhumbline.search.finish import Finish, Improvement, complete
+from rhumbline.search.named import named
 from rhumbline.search.run import Budget, Progress
 from rhumbline.search.solution import Solution
 from rhumbline.search.strategy import Strategy, engine_for
@@ -178,11 +179,7 @@ def policies_of(
 
 def strategy_of(strategy: Strategy[Any] | str | None) -> Strategy[Any] | None:
     """A strategy by name with its usual settings, or the one given, if one is."""
-    if not isinstance(strategy, str):
-        return strategy
-    if strategy not in STRATEGIES:
-        raise InputError(f"strategy '{strategy}' is not known; known: {', '.join(STRATEGIES)}")
-    return STRATEGIES[strategy]()
+    return named(strategy) if isinstance(strategy, str) else strategy
 
 
 def tasks(

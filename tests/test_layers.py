@@ -12,7 +12,7 @@ PACKAGE = Path(__file__).parents[1] / "rhumbline"
 
 LAYERS = (
     ("errors", "philox", "record", "noise"),
-    ("problems", "formats"),
+    ("problems", "formats", "tables"),
     ("policies", "kernels"),
     ("decoding", "checkpoint", "baselines"),
     ("search", "training"),

@@ -26,7 +26,7 @@ from rhumbline.search.run import Budget, Progress, search
 from rhumbline.search.solution import Solution
 from rhumbline.search.strategy import usual_step
 from rhumbline.search.task import Task
-from rhumbline.training.config import build
+from rhumbline.tables import build
 
 CPU_TOGETHER = 8  # instances between two results on a CPU
 TRACE_POINTS = 24  # kept of each search, evenly on a logarithmic scale

@@ -10,7 +10,7 @@ from typing import Any
 
 from rhumbline.errors import InputError
 from rhumbline.search.run import Budget
-from rhumbline.training.config import build, read_tables
+from rhumbline.tables import build, read_tables
 
 KEYS = ("name", "seeds", "set", "method")
 

@@ -24,9 +24,9 @@ from rhumbline.formats import ending_of, write_plan
 from rhumbline.formats.atomic import reason
 from rhumbline.formats.plans import matched
 from rhumbline.policies import Policy
-from rhumbline.search import BETTER, STRATEGIES, usual
+from rhumbline.search import BETTER, usual
 from rhumbline.search.finish import Finish, Improvement, complete
-from rhumbline.search.named import named
+from rhumbline.search.named import named, strategy_class
 from rhumbline.search.run import Budget, harvest
 from rhumbline.search.solution import Solution
 from rhumbline.search.strategy import engine_for
@@ -148,12 +148,13 @@ class Context:
 
 def choose_strategy(name: str, settings: Sequence[str]) -> Any:
     """The strategy of a name with settings; whatever is wrong there is wrong usage."""
-    if name not in STRATEGIES:
-        raise typer.BadParameter(f"'{name}' is not known; known: {', '.join(STRATEGIES)}", param_hint="--search")
+    hint = "--search"
     try:
+        strategy_class(name)
+        hint = "--set"
         return named(name, settings)
     except InputError as error:
-        raise typer.BadParameter(str(error), param_hint="--set") from error
+        raise typer.BadParameter(str(error), param_hint=hint) from error
 
 
 def check_settings(settings: Sequence[str]) -> None:

@@ -11,7 +11,8 @@ from rhumbline.policies import POLICIES
 from rhumbline.policies.cvrp import CVRPPolicy
 from rhumbline.policies.population import populated
 from rhumbline.policies.tsp import TSPPolicy
-from rhumbline.training.config import TrainConfig, build
+from rhumbline.tables import build
+from rhumbline.training.config import TrainConfig
 
 
 def initial_policy(config: TrainConfig, device: torch.device) -> Any:

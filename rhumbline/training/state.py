@@ -14,7 +14,8 @@ from torch import Tensor
 
 from rhumbline.checkpoint import read_tensors, write_tensors
 from rhumbline.errors import CheckpointError
-from rhumbline.training.config import TrainConfig, build
+from rhumbline.tables import build
+from rhumbline.training.config import TrainConfig
 
 if TYPE_CHECKING:
     from rhumbline.training.run import Trainer

@@ -2,83 +2,155 @@
 
 import os
 import runpy
+import subprocess
 import sys
+import time
+from collections.abc import Callable
 from contextlib import closing
+from fnmatch import fnmatch
 from pathlib import Path
+from typing import Any
 
 import pytest
 
+from rhumbline.bench.suite import read_suite
+from rhumbline.problems.standard import CVRP_SETS, JSSP_SETS, TSP_SETS
+from rhumbline.search.named import named
+
 ROOT = Path(__file__).parents[2]
-SCRIPT = runpy.run_path(str(ROOT / "benchmarks" / "node.py"), run_name="node")
+NODE = ROOT / "benchmarks" / "node.py"
+SCRIPT = runpy.run_path(str(NODE), run_name="node")
 Node, missing, read_plan = SCRIPT["Node"], SCRIPT["missing"], SCRIPT["read_plan"]
+PLANS = sorted((ROOT / "benchmarks" / "plans").glob("*.txt"))
 
 
 @pytest.fixture
-def plan(tmp_path: Path):
-    def write(*lines: str):
+def written(tmp_path: Path) -> Callable[..., Path]:
+    def write(*lines: str) -> Path:
         path = tmp_path / "plan.txt"
         path.write_text("\n".join(lines), encoding="utf-8")
-        return read_plan(path)
+        return path
 
     return write
 
 
-def logged(tmp_path: Path, lines, limit: float = 20.0) -> list[str]:
+def logged(tmp_path: Path, plan: Path, limit: float = 20.0) -> list[str]:
     """What is in the log after a run, without the clock."""
     with closing(Node(tmp_path / "out", limit)) as node:
-        node.run(lines)
+        node.run(read_plan(plan))
     text = (tmp_path / "out" / "log.txt").read_text(encoding="utf-8")
     return [line.split("s: ", 1)[-1] for line in text.splitlines()]
 
 
-def test_a_plan_is_read(plan) -> None:
+def gone(pid: int) -> bool:
+    """Whether a process has ended; somebody else may still have to take note of it."""
+    try:
+        return "Z" in Path(f"/proc/{pid}/stat").read_text(encoding="utf-8").rsplit(")", 1)[1].split()[0]
+    except FileNotFoundError:
+        return True
+
+
+def test_a_plan_is_read(written) -> None:
     """Comments and empty lines are nothing; kinds and limits come first; `python` is this one."""
-    together, beside, plain = plan("# why", "", "& python a.py", "~ echo 'two words'", "@2.5 sleep 1  # how long")
-    assert (together.kind, together.words, together.most) == ("&", (sys.executable, "a.py"), None)
+    plan = written("# why", "", "& python a.py", "~ echo 'two words'", "@2.5 sleep 1  # how long")
+    together, beside, plain = read_plan(plan)
+    assert (together.kind, together.words) == ("&", (sys.executable, "a.py"))
     assert (beside.kind, beside.words) == ("~", ("echo", "two words"))
     assert (plain.kind, plain.words, plain.most) == ("", ("sleep", "1"), 2.5)
 
 
-def test_failures_and_limits_stop_nothing_else(tmp_path: Path, plan) -> None:
-    """A command that fails is named with its code, one that takes too long is ended with all it started."""
-    log = logged(tmp_path, plan("python -c 'raise SystemExit(3)'", "@0.3 sh -c 'sleep 50 & sleep 50'", "echo $OUT"))
-    assert [line for line in log if line.startswith(("exit", "cut"))] == ["exit 3", "cut off", "exit 0"]
+@pytest.mark.parametrize("line", ["&", "@0 echo", "@x echo", "& @3 echo", "echo 'open"])
+def test_a_wrong_line_is_named(written, line: str) -> None:
+    """With its number, before anything is run."""
+    with pytest.raises(SystemExit, match=r"plan.txt, line 2: "):
+        read_plan(written("echo fine", line))
+
+
+def test_failures_stop_nothing_else(tmp_path: Path, written) -> None:
+    """Neither an exit code, nor a program that is not there, nor too little time."""
+    log = logged(tmp_path, written("python -c 'raise SystemExit(3)'", "no-such-thing", "@0.3 sleep 50", "echo $OUT"))
+    ends = [line for line in log if line.startswith(("exit", "cut", "not started"))]
+    assert ends == ["exit 3", "not started: no such program", "cut off", "exit 0"]
     assert str(tmp_path / "out") in log
 
 
-def test_side_by_side_comes_first(tmp_path: Path, plan) -> None:
+@pytest.mark.parametrize("ends", ["sleep 50", "exit 0"])
+def test_what_a_command_started_ends_with_it(tmp_path: Path, written, ends: str) -> None:
+    """Also what a shell has put into the background, where it ignores interruptions."""
+    log = logged(tmp_path, written(f"@0.5 sh -c 'sleep 50 & echo pid $!; {ends}'"))
+    pid = next(int(line.split()[1]) for line in log if line.startswith("pid "))
+    while not gone(pid):  # the signal was sent; a busy machine may take its time
+        time.sleep(0.01)
+
+
+def test_side_by_side_comes_first(tmp_path: Path, written) -> None:
     """Two that wait for each other both end; nothing of them is in the log but how they ended."""
     wait = "touch {}; while [ ! -e {} ]; do sleep 0.02; done; echo noise; exit {}"
     one, two = tmp_path / "one", tmp_path / "two"
-    lines = plan("echo later", f"& sh -c '{wait.format(one, two, 0)}'", f"& sh -c '{wait.format(two, one, 4)}'")
-    log = logged(tmp_path, lines)
+    plan = written("echo later", f"& sh -c '{wait.format(one, two, 0)}'", f"& sh -c '{wait.format(two, one, 4)}'")
+    log = logged(tmp_path, plan)
     assert log[0] == "2 commands side by side"
     assert [line[:6] for line in log[1:3]] == ["exit 0", "exit 4"]
     assert log[-2:] == ["later", "exit 0"]
     assert "noise" not in log
 
 
-def test_what_is_beside_is_waited_for(tmp_path: Path, plan) -> None:
-    """It runs while the others do, and is interrupted as by Ctrl-C when the limit is reached."""
-    slow = "import time\ntry: time.sleep(50)\nexcept KeyboardInterrupt: print('kept', flush=True)"
-    script = tmp_path / "slow.py"
-    script.write_text(slow, encoding="utf-8")
-    log = logged(tmp_path, plan(f"~ python {script}", "echo done", "sleep 50", "echo never"), limit=1.5)
-    assert "kept" in log
-    assert any(line.startswith("no time for") for line in log)
-    assert "never" not in log
+def test_what_is_beside_is_interrupted_at_the_end(tmp_path: Path, written) -> None:
+    """It runs while the others do; at the limit it is interrupted as by Ctrl-C, and what is left of the plan is named."""
+    ready, slow = tmp_path / "ready", tmp_path / "slow.py"
+    slow.write_text(
+        "import pathlib, sys, time\ntry:\n    pathlib.Path(sys.argv[1]).touch()\n    time.sleep(50)\n"
+        "except KeyboardInterrupt:\n    print('kept', flush=True)\n",
+        encoding="utf-8",
+    )
+    plan = written(
+        f"~ python {slow} {ready}", f"sh -c 'while [ ! -e {ready} ]; do sleep 0.02; done'", "sleep 50", "echo never"
+    )
+    command = [sys.executable, str(NODE), str(plan), "--limit", "8", "--out", str(tmp_path / "out")]
+    subprocess.run(command, check=True, capture_output=True)
+    text = (tmp_path / "out" / "log.txt").read_text(encoding="utf-8")
+    assert "\nkept\n" in text
+    assert "no time for echo never" in text
 
 
-def test_files_that_are_not_there_are_named(plan) -> None:
+def test_files_that_are_not_there_are_named(written) -> None:
     """Before anything is run: a plan that is wrong costs nothing."""
-    assert missing(plan("python benchmarks/node.py", "& python benchmarks/nowhere.py suites/quick.toml")) == [
-        "benchmarks/nowhere.py"
-    ]
+    plan = written("python benchmarks/node.py $OUT/new.toml", "& nothing benchmarks/nowhere.py suites/quick.toml")
+    assert missing(read_plan(plan)) == ["benchmarks/nowhere.py", "nothing"]
 
 
-@pytest.mark.parametrize("path", sorted((ROOT / "benchmarks" / "plans").glob("*.txt")), ids=os.path.basename)
-def test_our_plans_name_files_that_are_there(path: Path) -> None:
-    """They are run where every minute counts."""
+def option(words: tuple[str, ...], name: str) -> list[str]:
+    """The values of an option that may be repeated."""
+    return [value for key, value in zip(words, words[1:], strict=False) if key == name]
+
+
+def check_strategies(words: tuple[str, ...]) -> None:
+    """Sets and strategies of a line are known."""
+    assert set(option(words, "--set")) <= {*TSP_SETS, *CVRP_SETS, *JSSP_SETS}
+    for text in option(words, "--strategies")[0].split(","):
+        named(*((parts := text.split("+"))[0], parts[1:]))
+
+
+def check_suite(words: tuple[str, ...]) -> None:
+    """Every pattern of a line fits a set or a method of its suite."""
+    suite = read_suite(ROOT / words[2])
+    names = [x.name for x in (*suite.sets, *suite.methods)]
+    for pattern in option(words, "--only"):
+        assert any(fnmatch(name, pattern) for name in names), pattern
+
+
+CHECKS: dict[str, Callable[[Any], None]] = {
+    "benchmarks/strategies.py": check_strategies,
+    "benchmarks/suite.py": check_suite,
+}
+
+
+@pytest.mark.parametrize("path", PLANS, ids=os.path.basename)
+def test_our_plans_name_what_is_there(path: Path) -> None:
+    """They are run where every minute counts: files, sets, methods and strategies."""
     lines = read_plan(path)
     assert len(lines) > 5
     assert missing(lines) == []
+    for line in lines:
+        if line.words[1] in CHECKS:
+            CHECKS[line.words[1]](line.words)

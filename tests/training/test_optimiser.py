@@ -10,8 +10,9 @@ from small import POLICY
 
 from rhumbline import checkpoint
 from rhumbline.policies import POLICIES
+from rhumbline.tables import build
 from rhumbline.training import state
-from rhumbline.training.config import Objective, Optimiser, TrainConfig, Validation, build
+from rhumbline.training.config import Objective, Optimiser, TrainConfig, Validation
 from rhumbline.training.optimiser import Muon, make_optimiser, orthogonal
 from rhumbline.training.run import Trainer, train
 
