@@ -4,10 +4,10 @@
 
 Triton's wheel brings assembler and disassembler, so this runs anywhere, CI included. The package's own launchers are
 called with small tensors on the CPU, and what they would start is compiled instead: tiles, types and flags are those of
-a launch. Rollouts are asked for as large, middling and small pieces of work, which have tiles of their own for TSP;
-scores of one policy, and of latents with rows left out; the encoder's attention once. Ends with 1 if a kernel asks for
-more shared memory than a processor has, or if the assembler gave up on registers; kernels that merely spill are slow,
-not wrong. These are the compiler's figures: nothing is timed on a GPU, instructions are those of the whole code, and
+a launch. Rollouts are asked for as large, middling and small pieces of work, which may have tiles of their own; scores
+of one policy, and of latents with rows left out; the encoder's attention once. Ends with 1 if a kernel asks for more
+shared memory than a processor has, or if the assembler gave up on registers; kernels that merely spill are slow, not
+wrong. These are the compiler's figures: nothing is timed on a GPU, instructions are those of the whole code, and
 `seconds` is the time to compile.
 """
 

@@ -30,8 +30,8 @@ def tile(instances: int, rollouts: int, padded: int) -> tuple[int, int]:
 
 def wide_tile(instances: int, rollouts: int) -> tuple[int, int]:
     """The same above 128 nodes, where the products of fewer than 64 rows would take tables from registers."""
-    rows = DOUBLE_TILE[0]
-    return DOUBLE_TILE if instances * -(-rollouts // rows) >= PROCESSORS else LARGE_TILE
+    programs = instances * -(-rollouts // DOUBLE_TILE[0])
+    return DOUBLE_TILE if programs >= PROCESSORS and rollouts > LARGE_TILE[0] else LARGE_TILE
 
 
 def vehicle_tile(instances: int, rollouts: int, padded: int) -> tuple[int, int]:

@@ -77,10 +77,10 @@ def counting_tables(C: tl.constexpr, W: tl.constexpr, G: tl.constexpr, DT: tl.co
 
 
 @triton.jit
-def open_nodes(first, N, C: tl.constexpr, W: tl.constexpr):
+def served_first(first, N, C: tl.constexpr, W: tl.constexpr):
     """Who is closed before the first step: nodes that do not exist, and the first one.
 
-    Where one part has all columns this is an additive mask [M, W]: one addition wherever it is used. A mask of several
+    Where one part has all columns this is a tile [M, W] to be added, one addition wherever it is used. Tiles of several
     parts would take half of the registers, so there it is a bit of each node, in words [M] of 32 nodes.
     """
     if C == 1:
@@ -101,35 +101,30 @@ def bit_of(node, w: tl.constexpr):
 
 
 @triton.jit
-def closed_at(mask, last, t, C: tl.constexpr, W: tl.constexpr):
-    """The mask after an action.
+def served_too(served, last, t, C: tl.constexpr, W: tl.constexpr):
+    """Who is closed for good after an action.
 
-    The value changes with t: for a constant the compiler keeps predicates instead, and spills twice as much.
+    The value of a tile changes with t: for a constant the compiler keeps predicates instead, and spills twice as much.
     """
     if C == 1:
-        return (tl.where(columns(0, W)[None, :] == last[:, None], CLOSED * (1 + t), mask[0]),)
+        return (tl.where(columns(0, W)[None, :] == last[:, None], CLOSED * (1 + t), served[0]),)
     else:
         words = ()
         for w in tl.static_range(C * W // 32):
-            words = words + (mask[w] | bit_of(last, w),)
+            words = words + (served[w] | bit_of(last, w),)
         return words
 
 
 @triton.jit
-def fitting(DEMAND, left, c, N, W: tl.constexpr):
-    """What vehicles' loads allow, as an additive mask: integers, so no epsilon."""
-    demand = tl.load(DEMAND + columns(c, W), mask=columns(c, W) < N, other=0)
-    return tl.where(demand[None, :] <= left[:, None], 0.0, CLOSED)
-
-
-@triton.jit
-def affordable(mask, DEMAND, left, depot, N, W: tl.constexpr):
-    """The mask of one part with all columns after a look at the load; the depot's column is as given.
+def affordable(served, DEMAND, left, depot, N, W: tl.constexpr):
+    """The mask of one part with all columns after a look at the load: integers, so no epsilon; the depot as given.
 
     Served customers stay what they are: beyond 1.5 CLOSED.
     """
-    part = tl.where(mask < 1.5 * CLOSED, mask, fitting(DEMAND, left, 0, N, W))
-    return tl.where(columns(0, W)[None, :] == 0, depot[:, None], part)
+    demand = tl.load(DEMAND + columns(0, W), mask=columns(0, W) < N, other=0)
+    fits = tl.where(demand[None, :] <= left[:, None], 0.0, CLOSED)
+    mask = tl.where(served < 1.5 * CLOSED, served, fits)
+    return tl.where(columns(0, W)[None, :] == 0, depot[:, None], mask)
 
 
 @triton.jit
@@ -152,18 +147,17 @@ def unknown(words, nought, COUNT: tl.constexpr):
 
 
 @triton.jit
-def shut(words, DEMAND, left, depot, N, COUNT: tl.constexpr):
-    """The words of all nodes that are served or do not fit, and of the depot where it is closed."""
-    parts = ()
+def affordable_words(served, DEMAND, left, depot, N, COUNT: tl.constexpr):
+    """The same in words: the bits of customers who do not fit are added up, and the depot's is as given."""
+    words = ()
     for w in tl.static_range(COUNT):
         column = 32 * w + tl.arange(0, 32)
         demand = tl.load(DEMAND + column, mask=column < N, other=0)
-        large = tl.sum(tl.where(demand[None, :] > left[:, None], 1 << (column & 31)[None, :], 0), 1)
-        word = words[w] | large
+        word = served[w] | tl.sum(tl.where(demand[None, :] > left[:, None], 1 << (column & 31)[None, :], 0), 1)
         if w == 0:
             word = tl.where(depot < 0, word | 1, word & -2)
-        parts = parts + (word,)
-    return parts
+        words = words + (word,)
+    return words
 
 
 @triton.jit
@@ -252,19 +246,20 @@ def seen_too(scores, value, glimpse, total, top, BOUNDED: tl.constexpr, DT: tl.c
 
 @triton.jit
 def glimpse_logits(
-    QUERY, QUERY_LOAD, QUERY_LAST, GLIMPSE_SHIFT, BIAS, keys, values, pointers, mask, latent, row, last, left,
+    QUERY, QUERY_LOAD, QUERY_LAST, GLIMPSE_SHIFT, BIAS, keys, values, pointers, closed, latent, row, last, left,
     N, LOAD: tl.constexpr, BOUNDED: tl.constexpr, C: tl.constexpr, W: tl.constexpr, H: tl.constexpr,
     D: tl.constexpr, DT: tl.constexpr, PREC: tl.constexpr,
 ):  # fmt: skip
     """Pointer scores [M, W] of each part, times 2 log2(e); closed nodes are far below any other.
 
-    QUERY holds, at `row`, what never changes during a rollout. Logits begin with the mask, so that nobody needs it
-    after them. With several parts, all heads see one part before they see the next: one part of the mask is in use at
-    a time, and logits are needed only when attention is over.
+    QUERY holds, at `row`, what never changes during a rollout; `closed` is a tile or words, as `served_first` makes
+    them. Logits begin with the mask, so that nobody needs it after them. With several parts, all heads see one part
+    before they see the next: one part of the mask is in use at a time, and logits are needed only when attention is
+    over.
     """
     if C == 1:
         return whole_logits(
-            QUERY, QUERY_LOAD, QUERY_LAST, GLIMPSE_SHIFT, BIAS, keys, values, pointers, mask[0], latent, row, last,
+            QUERY, QUERY_LOAD, QUERY_LAST, GLIMPSE_SHIFT, BIAS, keys, values, pointers, closed[0], latent, row, last,
             left, LOAD, BOUNDED, W, H, D, DT, PREC,
         )  # fmt: skip
     else:
@@ -273,7 +268,7 @@ def glimpse_logits(
         glimpses, totals, tops = nothing_seen(row.shape[0], H, D)
         for c in tl.static_range(C):
             before = (glimpses, totals, tops)
-            part = mask_of(mask, c, W)
+            part = mask_of(closed, c, W)
             glimpses, totals, tops = (), (), ()
             for h in tl.static_range(H):
                 if c == 0:
@@ -288,7 +283,7 @@ def glimpse_logits(
         heads = ()
         for h in tl.static_range(H):
             heads = heads + (shifted(glimpses[h], totals[h], shift_of(GLIMPSE_SHIFT, h, latent, H * D, D), DT),)
-        again = unknown(mask, N // (N + 1), C * W // 32)  # that is 0
+        again = unknown(closed, N // (N + 1), C * W // 32)  # that is 0
         logits = ()
         for c in tl.static_range(C):
             score = mask_of(again, c, W) + tl.load(BIAS + columns(c, W))[None, :]  # now: registers are scarce above
@@ -384,7 +379,7 @@ def tsp_rollout_kernel(
     seed = tl.load(COUNTERS)
     first = tl.load(START + b * S + start)
     last = first
-    mask = open_nodes(first, N, C, W)  # additive, not boolean: one addition per element wherever it is used
+    served = served_first(first, N, C, W)
     x0, y0 = place(XY, first)
     x, y = x0, y0
     cost = tl.zeros([M], tl.float32)
@@ -394,9 +389,9 @@ def tsp_rollout_kernel(
     groups, places = counting_tables(C, W, G, DT)
     tl.store(ACTION + r, first.to(tl.int16), mask=valid)
     for t in range(1, N):
-        mask = closed_at(mask, last, t, C, W)
+        served = served_too(served, last, t, C, W)
         logits = glimpse_logits(
-            QUERY, QUERY, QUERY_LAST, GLIMPSE_SHIFT, BIAS, keys, values, pointers, mask, latent, r, last, cost,
+            QUERY, QUERY, QUERY_LAST, GLIMPSE_SHIFT, BIAS, keys, values, pointers, served, latent, r, last, cost,
             N, False, BOUNDED, C, W, H, D, DT, PREC,
         )  # fmt: skip
         uniform = noise(seed, start * N + t, attempt, instance)
@@ -443,8 +438,7 @@ def cvrp_rollout_kernel(
     last = tl.load(START + b * S + start)
     left = capacity - tl.load(DEMAND + last)
     waiting = tl.zeros([M], tl.int32) + (N - 2)  # customers not yet served: all but the first
-    # One tile holds both reasons to be closed: served for good (beyond 1.5 CLOSED), or too large for this vehicle.
-    mask = open_nodes(last, N, C, W)
+    served = served_first(last, N, C, W)
     home_x, home_y = place(XY, 0)
     x, y = place(XY, last)
     cost = distance(home_x, home_y, x, y)
@@ -458,10 +452,10 @@ def cvrp_rollout_kernel(
         # The depot is open unless the vehicle is there while somebody waits.
         depot = tl.where((last == 0) & (waiting > 0), CLOSED, 0.0)
         if C == 1:
-            mask = (affordable(mask[0], DEMAND, left, depot, N, W),)
-            closed = mask
+            served = (affordable(served[0], DEMAND, left, depot, N, W),)  # one tile: registers are scarce
+            closed = served
         else:
-            closed = shut(mask, DEMAND, left, depot, N, C * W // 32)
+            closed = affordable_words(served, DEMAND, left, depot, N, C * W // 32)
         logits = glimpse_logits(
             QUERY, QUERY_LOAD, QUERY_LAST, GLIMPSE_SHIFT, BIAS, keys, values, pointers, closed, latent, latent, last,
             left, N, True, BOUNDED, C, W, H, D, DT, PREC,
@@ -470,7 +464,7 @@ def cvrp_rollout_kernel(
         last, share = pick(logits, uniform, sharpness, groups, places, C, W, G, GREEDY, WARM, DT, PREC)
         left = tl.where(last == 0, capacity, left - tl.load(DEMAND + last))
         waiting -= (last > 0).to(tl.int32)
-        mask = closed_at(mask, last, t, C, W)
+        served = served_too(served, last, t, C, W)
         x1, y1 = place(XY, last)
         cost += distance(x, y, x1, y1)
         x, y = x1, y1

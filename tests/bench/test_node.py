@@ -8,6 +8,7 @@ import time
 from collections.abc import Callable
 from contextlib import closing
 from fnmatch import fnmatch
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -96,7 +97,7 @@ def test_side_by_side_comes_first(tmp_path: Path, written) -> None:
 
 
 def test_what_is_beside_is_interrupted_at_the_end(tmp_path: Path, written) -> None:
-    """It runs while the others do; at the limit it is interrupted as by Ctrl-C, and what is left of the plan is named."""
+    """It runs while the others do; at the limit it is interrupted as by Ctrl-C; the rest of the plan is named."""
     ready, slow = tmp_path / "ready", tmp_path / "slow.py"
     slow.write_text(
         "import pathlib, sys, time\ntry:\n    pathlib.Path(sys.argv[1]).touch()\n    time.sleep(50)\n"
@@ -121,7 +122,7 @@ def test_files_that_are_not_there_are_named(written) -> None:
 
 def option(words: tuple[str, ...], name: str) -> list[str]:
     """The values of an option that may be repeated."""
-    return [value for key, value in zip(words, words[1:], strict=False) if key == name]
+    return [value for key, value in pairwise(words) if key == name]
 
 
 def check_strategies(words: tuple[str, ...]) -> None:

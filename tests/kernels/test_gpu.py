@@ -178,7 +178,8 @@ def test_tables_are_padded_and_scaled(wide) -> None:
         (4, 2560, 128, 64),
         (64, 2000, 128, 64),
         (64, 2000, 256, 128),
-        (8, 2000, 192, 64),  # 128 of 128 rows
+        (8, 2000, 192, 64),  # 128 programs of 128 rows: some processors would have none
+        (200, 64, 256, 64),  # 128 rows would be half empty
         (1, 100, 256, 64),  # smaller tiles would spill their tables from registers
         (2, 2560, 128, 32),
         (1, 100, 128, 16),
@@ -190,6 +191,13 @@ def test_tiles_fill_the_chip(instances: int, rollouts: int, padded: int, expecte
     rows, warps = gpu.tile(instances, rollouts, padded)
     assert rows == expected
     assert 1 <= warps <= 8
+
+
+@pytest.mark.parametrize(("padded", "expected"), [(64, (64, 4)), (128, (64, 4)), (192, (128, 8))])
+def test_vehicles_have_no_small_tiles(padded: int, expected: tuple[int, int]) -> None:
+    """Whatever there is to do: 64 rows, and twice as many above 128 nodes where there is enough of it."""
+    assert gpu.vehicle_tile(64, 2000, padded) == expected
+    assert gpu.vehicle_tile(1, 20, padded) == (64, 4)
 
 
 # --- which engine

@@ -65,12 +65,18 @@ def test_kernel_drives_as_torch_does(policy: CVRPPolicy, customers: int, capacit
     assert actions.shape[-1] == 2 * customers
 
 
-@pytest.mark.parametrize(("temperature", "safe"), [(1.0, gpu_tables.SAFE), (0.0, 0.0)])
+@pytest.mark.parametrize(
+    ("customers", "part", "temperature", "safe"),
+    [(37, 32, 1.0, gpu_tables.SAFE), (37, 32, 0.0, 0.0), (70, 64, 1.0, gpu_tables.SAFE)],  # two words for a part of 64
+)
 @pytest.mark.usefixtures("small_parts")
-def test_parts_drive_as_torch_does(policy: CVRPPolicy, monkeypatch, temperature: float, safe: float) -> None:
+def test_parts_drive_as_torch_does(
+    policy: CVRPPolicy, monkeypatch, customers: int, part: int, temperature: float, safe: float
+) -> None:
     """The same where columns are worked on in parts, the depot being in the first, and where maxima are subtracted."""
     monkeypatch.setattr(gpu_tables, "SAFE", safe)
-    batch = tight(37, 40)
+    monkeypatch.setattr(gpu_tables, "PART", part)
+    batch = tight(customers, 40)
     latents = policy.space.sample((2, 1), torch.Generator().manual_seed(1))
     starts = PROBLEM.starts(batch)[:, :4]
     cost, actions = by_kernel(policy, batch, latents, starts, temperature)
