@@ -2,8 +2,9 @@
 
 import tomllib
 from collections import abc
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import fields
+from difflib import get_close_matches
 from pathlib import Path
 from types import NoneType, UnionType
 from typing import Any, Literal, TypeVar, get_args, get_origin, get_type_hints
@@ -31,13 +32,20 @@ def value_of(text: str) -> Any:
         return text
 
 
+def meant(name: str, known: Iterable[str]) -> str:
+    """A question to whoever mistyped a name, if one of those known is close to it."""
+    close = get_close_matches(name, known, n=1)
+    return f" (did you mean '{close[0]}'?)" if close else ""
+
+
 def build(kind: type[T], tables: Mapping[str, Any], where: str) -> T:
     """A dataclass from a table, each value checked against its field."""
     hints = get_type_hints(kind)
     known = [f.name for f in fields(kind)]  # pyright: ignore[reportArgumentType]
     unknown = sorted(set(tables) - set(known))
     if unknown:
-        raise InputError(f"{where}: unknown key '{unknown[0]}'; known here: {', '.join(known) or 'none'}")
+        hint = meant(unknown[0], known)
+        raise InputError(f"{where}: unknown key '{unknown[0]}'{hint}; known here: {', '.join(known) or 'none'}")
     return kind(**{n: _value(hints[n], x, f"{where}: {n}") for n, x in tables.items()})
 
 

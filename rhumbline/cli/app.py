@@ -7,6 +7,7 @@ import typer
 from rhumbline import __version__
 from rhumbline.cli.bench import bench
 from rhumbline.cli.info import info
+from rhumbline.cli.options import flag
 from rhumbline.cli.report import report
 from rhumbline.cli.sample import sample
 from rhumbline.cli.solve import solve
@@ -19,9 +20,7 @@ def show_version(wanted: bool) -> None:
         raise typer.Exit
 
 
-Version = Annotated[
-    bool, typer.Option("--version", callback=show_version, is_eager=True, help="Print the version and leave.")
-]
+Version = Annotated[bool, flag("--version", "Print the version and leave.", callback=show_version, is_eager=True)]
 
 
 def rhumb(version: Version = False) -> None:

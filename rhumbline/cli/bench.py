@@ -6,6 +6,7 @@ from typing import Annotated
 import typer
 
 from rhumbline.cli.ending import conclude, undisturbed
+from rhumbline.cli.options import flag
 from rhumbline.cli.solve import Device, Engine
 
 Words = Annotated[
@@ -22,7 +23,7 @@ Folders = Annotated[
     list[str] | None,
     typer.Option("--folder", metavar="NAME=DIR", help="Where $NAME of a suite's files is; repeatable."),
 ]
-Quiet = Annotated[bool, typer.Option("--quiet", help="Nothing on stderr but warnings and errors.")]
+Quiet = Annotated[bool, flag("--quiet", "Nothing on stderr but warnings and errors.")]
 PANEL = "With the word reference"
 Seconds = Annotated[
     float | None,
@@ -30,7 +31,7 @@ Seconds = Annotated[
 ]
 Workers = Annotated[int | None, typer.Option(min=1, metavar="N", help="Processes. [1]", rich_help_panel=PANEL)]
 Minutes = Annotated[float | None, typer.Option(min=0.0, help="Stop then and keep what is done.", rich_help_panel=PANEL)]
-Again = Annotated[bool, typer.Option("--again", help="Also what has a cost that is not proven.", rich_help_panel=PANEL)]
+Again = Annotated[bool, flag("--again", "Also what has a cost that is not proven.", rich_help_panel=PANEL)]
 Elsewhere = Annotated[
     Path | None,
     typer.Option(

@@ -11,13 +11,14 @@ import typer
 
 from rhumbline import __version__
 from rhumbline.cli.ending import conclude, emit, undisturbed
+from rhumbline.cli.options import flag
 
 Facts = dict[str, Any]
 
 
 def info(
     checkpoint: Annotated[str, typer.Argument(help="A checkpoint to describe: a shipped name or a path.")] = "",
-    as_json: Annotated[bool, typer.Option("--json", help="One JSON object instead of text.")] = False,
+    as_json: Annotated[bool, flag("--json", "One JSON object instead of text.")] = False,
 ) -> None:
     """Show versions, devices, engines and the checkpoints of the package, or the facts of one checkpoint.
 

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from rhumbline.cli.ending import conclude, emit, undisturbed
+from rhumbline.cli.options import flag
 from rhumbline.cli.outputs import ready
 from rhumbline.errors import InputError
 
@@ -32,7 +33,7 @@ def sample(
     power: Annotated[
         float | None, typer.Option(min=0.0, max=1.0, help="Of the mutation: share of points. [0.5]")
     ] = None,
-    force: Annotated[bool, typer.Option("--force", help="Replace the file if there is one.")] = False,
+    force: Annotated[bool, flag("--force", "Replace the file if there is one.")] = False,
 ) -> None:
     """Write random instances, all of one size, for `rhumb solve` and benchmarks: uniform ones, or mutated ones.
 

@@ -8,6 +8,7 @@ from typing import Annotated
 import typer
 
 from rhumbline.cli.ending import conclude, undisturbed
+from rhumbline.cli.options import flag
 from rhumbline.kernels import ahead
 
 LARGEST_SEED = 2**63 - 1
@@ -72,14 +73,14 @@ Vehicles = Annotated[
 Seed = Annotated[int, typer.Option(min=0, max=LARGEST_SEED, metavar="N", help="Equal seeds give equal attempts.")]
 Threads = Annotated[int | None, typer.Option(min=1, metavar="N", help="Threads on a CPU. [all cores]")]
 Output = Annotated[Path | None, typer.Option(help="Write NAME.tour (.sol, .sched) of each instance to this folder.")]
-AsJson = Annotated[bool, typer.Option("--json", help="One JSON object per instance on stdout, and nothing else.")]
-Plot = Annotated[bool, typer.Option("--plot", help="Write NAME.png of each plan, to the folder of --output or here.")]
-Quiet = Annotated[bool, typer.Option("--quiet", help="Nothing on stderr but notes of importance and errors.")]
+AsJson = Annotated[bool, flag("--json", "One JSON object per instance on stdout, and nothing else.")]
+Plot = Annotated[bool, flag("--plot", "Write NAME.png of each plan, to the folder of --output or here.")]
+Quiet = Annotated[bool, flag("--quiet", "Nothing on stderr but notes of importance and errors.")]
 Settings = Annotated[
     list[str] | None,
     typer.Option("--set", metavar="FIELD=VALUE", help="A setting of the search, such as components=3; repeatable."),
 ]
-Polish = Annotated[bool, typer.Option("--polish", help="Take the best plans to a local optimum at the end.")]
+Polish = Annotated[bool, flag("--polish", "Take the best plans to a local optimum at the end.")]
 WarmStart = Annotated[
     list[Path] | None,
     typer.Option(metavar="PLAN", help="A plan (.tour, .sol, .sched, or --json output) to start from; repeatable."),

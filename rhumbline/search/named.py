@@ -5,13 +5,13 @@ from typing import Any
 
 from rhumbline.errors import InputError
 from rhumbline.search import STRATEGIES
-from rhumbline.tables import build, value_of
+from rhumbline.tables import build, meant, value_of
 
 
 def strategy_class(name: str) -> type[Any]:
     """What a name stands for."""
     if name not in STRATEGIES:
-        raise InputError(f"strategy '{name}' is not known; known: {', '.join(STRATEGIES)}")
+        raise InputError(f"strategy '{name}' is not known{meant(name, STRATEGIES)}; known: {', '.join(STRATEGIES)}")
     return STRATEGIES[name]
 
 

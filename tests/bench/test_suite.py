@@ -53,7 +53,10 @@ def test_the_digest_is_of_what_matters(write: Write) -> None:
         (SET, r"expected at least one \[\[method\]\]"),
         ("device = 1\n" + SET + METHODS, "unknown key 'device'; known here: name, seeds, set, method"),
         (SET + "colour = 1\n" + METHODS, r"\[\[set\]\] 1: unknown key 'colour'; known here: name, problem, recipe"),
-        (SET + METHODS + "atempts = 3\n", r"\[\[method\]\] 2: unknown key 'atempts'; known here: name, solver"),
+        (
+            SET + METHODS + "atempts = 3\n",
+            r"\[\[method\]\] 2: unknown key 'atempts' \(did you mean 'attempts'\?\); known",
+        ),
         ("seeds = [0, 0]\n" + SET + METHODS, r"seeds is \[0, 0\]; expected a list of different whole numbers"),
         ("seeds = []\n" + SET + METHODS, r"seeds is \[\]"),
         ("seeds = 0\n" + SET + METHODS, "seeds is 0"),

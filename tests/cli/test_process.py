@@ -147,6 +147,13 @@ def test_help_is_quick(start: Start, words: list[str]) -> None:
     assert (process.returncode, bool(stdout)) == (0, True)
 
 
+@pytest.mark.parametrize("verb", ["solve", "bench", "sample", "info"])
+def test_flags_want_no_value(rhumb: Callable[..., Any], verb: str) -> None:
+    """No option of ours but those with a value shows one; `--help` itself is typer's."""
+    shown = [line for line in rhumb(verb, "--help").stdout.splitlines() if "<bool>" in line]
+    assert all("--help" in line for line in shown), shown
+
+
 @pytest.mark.parametrize("verb", ["solve", "train", "sample", "info"])
 def test_every_help_has_an_example(rhumb: Callable[..., Any], verb: str, capsys: pytest.CaptureFixture[str]) -> None:
     """Each verb shows a command to start from."""
