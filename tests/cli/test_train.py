@@ -77,7 +77,7 @@ def test_a_trained_policy_solves(run: Words, rhumb: Callable[..., Any], recipe: 
 @pytest.mark.parametrize(
     ("words", "message"),
     [
-        (["--set", "speed=9"], "unknown key 'speed'; known here: problem, size, sizes, batch"),
+        (["--set", "speed=9"], "unknown key 'speed' (did you mean 'seed'?); known here: problem, size, sizes"),
         (["--set", "updates=0"], "give --minutes, or `updates` in the recipe"),
         (["--resume", "nowhere"], "nowhere: no training to resume"),
         (["--out", "tiny.toml/run"], "nothing can be written there"),

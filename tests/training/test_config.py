@@ -64,15 +64,11 @@ def test_changes_from_the_command_line(recipe) -> None:
 @pytest.mark.parametrize(
     ("text", "changes", "words"),
     [
-        (
-            "sise = 3",
-            [],
-            "mine.toml: unknown key 'sise' (did you mean 'size'?); known here: problem, size, sizes, batch,",
-        ),
+        ("sise = 3", [], r"mine.toml: unknown key 'sise' \(did you mean 'size'\?\); known here: problem, size, sizes,"),
         (
             "[objective]\nlatent = 3",
             [],
-            "mine.toml: objective: unknown key 'latent' (did you mean 'latents'?); known here: loss, latents, starts",
+            r"mine.toml: objective: unknown key 'latent' \(did you mean 'latents'\?\); known",
         ),
         ("size = 'big'", [], "size is 'big'; expected a number of type int for tsp"),
         ("size = 3.5", [], "size is 3.5; expected a value of type int"),
