@@ -144,6 +144,7 @@ class Context:
     policies: dict[str, tuple[Policy[Any, Any, Any], About]]  # by problem
     finish: Finish
     warm: Sequence[Any]  # a plan for each instance, or None
+    files: Sequence[Path]  # where each instance comes from
 
 
 def choose_strategy(name: str, settings: Sequence[str]) -> Any:
@@ -172,7 +173,8 @@ def check_settings(settings: Sequence[str]) -> None:
 
 def solve_files(files: Sequence[Path], request: Request, places: Places, talk: Talk) -> int:
     """Solve all instances of all files; nothing is searched before everything has been read and checked."""
-    instances = api.instances_of(list(files), request.vehicles)
+    read = [(file, instance) for file in files for instance in api.instances_of(file, request.vehicles)]
+    files, instances = [file for file, _ in read], [instance for _, instance in read]
     warm, finish = matched(instances, request.after.warm), request.after.finish(None)
     for problem in api.problems_of(instances):
         finish.check(problem, request.budget)
@@ -184,7 +186,7 @@ def solve_files(files: Sequence[Path], request: Request, places: Places, talk: T
         talk.note("no budget given: up to 1,600 attempts or 30 seconds, whichever comes first (--attempts, --seconds)")
     with tracing(request.after.trace) as file:
         finish = request.after.finish(file)
-        return solve_groups(instances, Context(request, places, talk, policies, finish, warm))
+        return solve_groups(instances, Context(request, places, talk, policies, finish, warm, files))
 
 
 @contextmanager
@@ -286,10 +288,11 @@ def deliver(group: api.Group, found: Sequence[Solution], task: Task, context: Co
     for place, solution in kept:
         write_files(place, solution, context)
     width = max((len(s.instance.name) for _, s in kept), default=0)
-    facts = context.request.facts(task)
     for place, solution in kept:
         if context.talk.as_json:
-            emit(lines.result_json(solution, task.problem.solves, facts | lines.finish_facts(solution, context.finish)))
+            source = {"file": str(context.files[place])}  # several may have the same name inside
+            facts = context.request.facts(task) | source | lines.finish_facts(solution, context.finish)
+            emit(lines.result_json(solution, task.problem.solves, facts))
         else:
             emit(lines.result_line(solution, width, context.places.files(place), context.finish))
     if len(kept) > 1:

@@ -32,6 +32,7 @@ KEYS = [
     "policy",
     "engine",
     "seed",
+    "file",
 ]
 
 
@@ -55,7 +56,7 @@ def test_json_is_one_object_and_nothing_else(rhumb: Run, policy: Path, square: P
     assert sorted(plan) == [10, 20, 30, 40]
     assert found == {
         "name": "square", "problem": "tsp", "cost": 40, "attempts": 32, "verified": True, "gap": 0.0,
-        "search": "cmaes", "policy": str(policy), "engine": "torch", "seed": 5,
+        "search": "cmaes", "policy": str(policy), "engine": "torch", "seed": 5, "file": str(square),
     }  # fmt: skip
 
 
@@ -112,6 +113,16 @@ def test_equal_sizes_are_solved_together_in_their_order(rhumb: Run, policy: Path
     assert before == f"2 instances, tsp, 6 cities, EUC_2D   {with_policy}"
     assert re.fullmatch(r"2 instances   mean cost \d+\.\d{4}   \d+\.\d s", mean)
     assert last == f"b  tsp, 7 cities, EUC_2D   {with_policy}"
+
+
+def test_files_of_one_name_are_told_apart(rhumb: Run, policy: Path, tsp: Run) -> None:
+    """Results come in groups of equal size, so a program goes by the file that each of them names."""
+    files = [tsp("a", 6), tsp("b", 7), tsp("c", 6)]
+    for file in files:
+        file.write_text(re.sub(r"NAME ?: ?\w+", "NAME: same", file.read_text()))
+    done = rhumb("solve", *files, "--policy", policy, "--attempts", 2, "--device", "cpu", "--json", "--quiet")
+    found = [(r["name"], r["file"]) for r in records(done.stdout)]
+    assert found == [("same", str(files[place])) for place in (0, 2, 1)]
 
 
 def test_datasets_are_solved_like_files(rhumb: Run, policy: Path, tmp_path: Path) -> None:
