@@ -1,16 +1,21 @@
 """Fused rollouts against our plain-torch engine, in one run on one GPU: agreement first, then speed.
 
     python benchmarks/decoding.py [--problem tsp] [--instances 64] [--latents 16] [--size 100] [--tune | --only speed]
+    python benchmarks/decoding.py --against FILE    # former and present kernels in turns
 
 Times are means over 20 calls queued one after another, as a search makes them, the median of three such rounds after a
 warm-up, by device events; encoding is not included in either engine.
 """
 
 import argparse
+import math
 import statistics
 from collections.abc import Callable
 from functools import partial
+from importlib.util import module_from_spec, spec_from_file_location
+from pathlib import Path
 from typing import Any
+from unittest.mock import patch
 
 import torch
 from torch import Tensor
@@ -132,6 +137,40 @@ def tune(policy: RoutingPolicy, instances: int, latents: int, size: int, per: in
         print(f"  {instances} x {latents} x {starts.shape[1]} tile {shape}: {total / ms / 1e3:6.2f} M/s", flush=True)
 
 
+@torch.no_grad()
+def against(
+    policy: RoutingPolicy, path: Path, former_tile: tuple[int, int] | None, instances: int, latents: int, size: int
+) -> None:
+    """The present kernel and one from another file, such as an earlier state of ours, in turns; tables made before."""
+    spec = spec_from_file_location("former", path)
+    assert spec is not None
+    assert spec.loader is not None
+    former = module_from_spec(spec)
+    spec.loader.exec_module(former)
+    problem, rng = PROBLEMS[policy.problem], torch.Generator("cuda").manual_seed(2)
+    batch = problem.sample(instances, size, rng)
+    starts, memory = problem.starts(batch), policy.encode(batch)
+    tables = gpu_tables.tables(memory, policy.condition(memory, policy.space.sample((instances, latents), rng)))
+    counters, name = torch.tensor([3, 0], device="cuda"), f"{policy.problem}_rollout_kernel"
+    work = partial(kernel, policy.problem, tables, batch, starts, counters)
+    ways = {"former": (getattr(former, name), former_tile), "present": (getattr(gpu, name), None)}
+    times: dict[str, float] = {}
+    for label, (used, shape) in (*ways.items(), *ways.items()):
+        with patch.object(gpu, name, used):
+            times[label] = min(times.get(label, math.inf), milliseconds(partial(work, shape=shape), 3))
+    plans = [chosen_by(work, name, *way) for way in ways.values()]
+    total, same = instances * latents * starts.shape[1], (plans[0] == plans[1]).all(-1).float().mean()
+    for label, ms in times.items():
+        print(f"  {label:8} {ms:8.2f} ms {total / ms / 1e3:6.2f} M/s   ratio {times['former'] / ms:.3f}")
+    print(f"  equal plans: {same:.2%}")
+
+
+def chosen_by(work: Callable[..., Any], name: str, used: Any, shape: tuple[int, int] | None) -> Tensor:
+    """The actions that a kernel chooses."""
+    with patch.object(gpu, name, used):
+        return work(shape=shape)[1]
+
+
 def main() -> None:
     parser = argparse.ArgumentParser()
     parser.add_argument("--instances", type=int, default=64)
@@ -142,9 +181,14 @@ def main() -> None:
     parser.add_argument(
         "--only", choices=["agreement", "speed"], help="agreement compiles float32 kernels for a minute"
     )
+    parser.add_argument("--against", type=Path, help="a file with other kernels, timed beside ours instead")
+    parser.add_argument("--former-tile", type=int, nargs=2, help="rows and warps of those, instead of the launcher's")
     args = parser.parse_args()
     policy = policy_for(args.problem, 0)
     print(f"{torch.cuda.get_device_name()}, torch {torch.__version__}")
+    if args.against:
+        against(policy, args.against, args.former_tile, args.instances, args.latents, args.size)
+        return
     if not args.tune and args.only != "speed":
         agreement(policy, args.size)
     if args.only == "agreement":

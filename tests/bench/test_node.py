@@ -80,7 +80,9 @@ def test_what_a_command_started_ends_with_it(tmp_path: Path, written, ends: str)
     """Also what a shell has put into the background, where it ignores interruptions."""
     log = logged(tmp_path, written(f"@0.5 sh -c 'sleep 50 & echo pid $!; {ends}'"))
     pid = next(int(line.split()[1]) for line in log if line.startswith("pid "))
-    while not gone(pid):  # the signal was sent; a busy machine may take its time
+    patience = time.monotonic() + 20.0  # the signal was sent; a busy machine may take its time
+    while not gone(pid):
+        assert time.monotonic() < patience, "it is still running"
         time.sleep(0.01)
 
 
