@@ -102,7 +102,7 @@ def affordable_words(served, DEMAND, left, depot, N, COUNT: tl.constexpr):
 
 @triton.jit
 def closed_now(served, DEMAND, left, depot, N, C: tl.constexpr, W: tl.constexpr):
-    """Who is closed for good, and who is at this step, the depot as given; in a tile both are one, to save registers."""
+    """Who is closed for good, and who is at this step, the depot as given; in a tile both are one to save registers."""
     if C == 1:
         mask = affordable(served[0], DEMAND, left, depot, N, W)
         return (mask,), (mask,)
