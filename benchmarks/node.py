@@ -1,6 +1,6 @@
 """Many commands within one limit, on a GPU node that is paid by the minute.
 
-    python benchmarks/node.py benchmarks/plans/strategies.txt --limit 560 --out DIR
+    python benchmarks/node.py benchmarks/plans/tables.txt --limit 560 --out DIR
 
 A plan has a command in each line; # begins a comment. What the first characters mean:
 
@@ -14,6 +14,9 @@ A plan has a command in each line; # begins a comment. What the first characters
 comes, with the clock and the exit code of each command; a command that fails or is cut off does not stop the rest. What
 is cut off is interrupted as by Ctrl-C, so that it can keep its results, and killed three seconds later. $OUT in a
 command is DIR, for files of theirs. Try a plan with --dry first: it looks whether all programs and files are there.
+
+A plan that is longer than a call goes on in the next with --done FILE: what ended well, or had all the seconds that its
+line gives it, is written there and left out when it is found there.
 """
 
 import argparse
@@ -108,13 +111,14 @@ def missing(lines: Sequence[Line]) -> list[str]:
 class Node:
     """Runs commands and keeps the clock."""
 
-    def __init__(self, out: Path, limit: float) -> None:
+    def __init__(self, out: Path, limit: float, done: Path | None = None) -> None:
         self.began, self.limit, self.out = time.monotonic(), limit, str(out.resolve())
         out.mkdir(parents=True, exist_ok=True)
         self.log = (out / "log.txt").open("a", encoding="utf-8")
         paths = [str(ROOT), *filter(None, [os.environ.get("PYTHONPATH")])]
         self.environment = os.environ | {"PYTHONPATH": os.pathsep.join(paths), "PYTHONUNBUFFERED": "1"}
         self.started: list[Running] = []
+        self.done = done
 
     def close(self) -> None:
         """End whatever still runs."""
@@ -156,10 +160,24 @@ class Node:
         for one in running:
             one.send(signal.SIGKILL)
             one.wait(float("inf"))
-        return ["cut off" if one in late else one.ending for one in running]
+        return [self.ended(one, one in late, seconds) for one in running]
+
+    def ended(self, one: Running, late: bool, seconds: float) -> str:
+        """How a command ended; also kept for the next call, if it is not to be run again."""
+        ending = "cut off" if late else one.ending
+        if self.done and (ending == "exit 0" or (late and seconds >= one.line.most)):
+            with self.done.open("a", encoding="utf-8") as file:
+                print(one.line.text, file=file)
+        return ending
+
+    def still_to_do(self, lines: Sequence[Line]) -> list[Line]:
+        """Without what an earlier call has done."""
+        done = self.done.read_text(encoding="utf-8").splitlines() if self.done and self.done.exists() else []
+        return [line for line in lines if line.text not in done]
 
     def run(self, lines: Sequence[Line]) -> None:
-        """The whole plan."""
+        """The whole plan, or what is left of it."""
+        lines = self.still_to_do(lines)
         self.together([line for line in lines if line.kind == "&"])
         beside = [self.start(line, self.log) for line in lines if line.kind == "~"]
         for line in (line for line in lines if not line.kind):
@@ -193,6 +211,7 @@ def main() -> None:
     parser.add_argument("plan", type=Path)
     parser.add_argument("--limit", type=float, default=560.0, help="seconds")
     parser.add_argument("--out", type=Path, default=Path("runs/node"))
+    parser.add_argument("--done", type=Path, default=None, help="what earlier calls have done")
     parser.add_argument("--dry", action="store_true")
     args = parser.parse_args()
     lines = read_plan(args.plan)
@@ -204,7 +223,7 @@ def main() -> None:
         return
     for kind in (signal.SIGTERM, signal.SIGINT):  # what is not ignored here is not ignored by what we start
         signal.signal(kind, stopped)
-    with closing(Node(args.out, args.limit)) as node:
+    with closing(Node(args.out, args.limit, args.done)) as node:
         node.run(lines)
 
 

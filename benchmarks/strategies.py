@@ -128,7 +128,9 @@ def measured(text: str, bench: Bench, budget: Budget) -> Row:
     cost, began, attempts, made = np.full(count, np.nan), time.perf_counter(), 0, 0
     for group, task in bench.tasks(strategy):
         share = budget.seconds and budget.seconds * len(group.places) / count  # groups come one by one
-        found, _ = search(strategy, task, replace(budget, seconds=share))
+        found, interrupted = search(strategy, task, replace(budget, seconds=share))
+        if interrupted:  # the budget was not spent, so this is no result
+            raise KeyboardInterrupt
         cost[list(group.places)] = [s.cost for s in found]
         attempts = found[0].attempts
         made += (attempts * task.starts.shape[1] - task.spare) * task.count
@@ -219,12 +221,17 @@ def compared(bench: Bench, args: argparse.Namespace) -> None:
     rows, count = list[Row](), len(bench.instances)
     known = None if args.validation else references(args.set, count)  # first: it may refuse
     what = torch.cuda.get_device_name() if bench.device.type == "cuda" else f"CPU, {torch.get_num_threads()} threads"
-    for budget in budgets(args.attempts, args.seconds):
-        for text in args.strategies.split(","):
-            rows.append(row := measured(text, bench, budget))
-            gap = "" if known is None else f", gap {interval(100.0 * (row.cost / known - 1.0))} %"
-            print(f"{text}: {row.cost.mean():.5f}{gap}, {row.seconds:.1f} s", flush=True)
-            keep_plain(row, args, known, what.split(",")[0])  # at once: a run that is cut off has its first rows
+    try:
+        for budget in budgets(args.attempts, args.seconds):
+            for text in args.strategies.split(","):
+                rows.append(row := measured(text, bench, budget))
+                gap = "" if known is None else f", gap {interval(100.0 * (row.cost / known - 1.0))} %"
+                print(f"{text}: {row.cost.mean():.5f}{gap}, {row.seconds:.1f} s", flush=True)
+                keep_plain(row, args, known, what.split(",")[0])  # at once: a run may be killed
+    except KeyboardInterrupt:
+        print("\nInterrupted; the table has what was finished.")
+    if not rows:
+        return
     drawn = " (varied validation)" if args.varied else " (validation)" if args.validation else ""
     kind = f"{args.set}{drawn}, {count} instances"
     print(f"\n{kind}, augment {args.augment}, {what}\n")

@@ -35,9 +35,9 @@ def written(tmp_path: Path) -> Callable[..., Path]:
     return write
 
 
-def logged(tmp_path: Path, plan: Path, limit: float = 20.0) -> list[str]:
+def logged(tmp_path: Path, plan: Path, limit: float = 20.0, done: Path | None = None) -> list[str]:
     """What is in the log after a run, without the clock."""
-    with closing(Node(tmp_path / "out", limit)) as node:
+    with closing(Node(tmp_path / "out", limit, done)) as node:
         node.run(read_plan(plan))
     text = (tmp_path / "out" / "log.txt").read_text(encoding="utf-8")
     return [line.split("s: ", 1)[-1] for line in text.splitlines()]
@@ -73,6 +73,18 @@ def test_failures_stop_nothing_else(tmp_path: Path, written) -> None:
     ends = [line for line in log if line.startswith(("exit", "cut", "not started"))]
     assert ends == ["exit 3", "not started: no such program", "cut off", "exit 0"]
     assert str(tmp_path / "out") in log
+
+
+def test_a_plan_goes_on_in_the_next_call(tmp_path: Path, written) -> None:
+    """Without what ended well or had its share of seconds; with what failed or was cut off by the limit."""
+    plan = written("& echo a", "echo b", "sh -c 'exit 3'", "@0.2 sleep 50", "sleep 60", "echo c")
+    done = tmp_path / "done.txt"
+    assert "no time for echo c" in logged(tmp_path, plan, 6.0, done)
+    (tmp_path / "out" / "log.txt").unlink()
+    again = logged(tmp_path, plan, 6.0, done)
+    assert again[0] == "sh -c 'exit 3'"
+    assert again[2] == "sleep 60"
+    assert done.read_text(encoding="utf-8").splitlines() == ["echo a", "echo b", "sleep 50"]
 
 
 @pytest.mark.parametrize("ends", ["sleep 50", "exit 0"])
