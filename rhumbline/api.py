@@ -179,7 +179,11 @@ def policies_of(
 
 def strategy_of(strategy: Strategy[Any] | str | None) -> Strategy[Any] | None:
     """A strategy by name with its usual settings, or the one given, if one is."""
-    return named(strategy) if isinstance(strategy, str) else strategy
+    if isinstance(strategy, str):
+        return named(strategy)
+    if strategy is not None and (isinstance(strategy, type) or not hasattr(strategy, "step")):
+        raise InputError(f"strategy is {strategy!r}; expected a name such as 'cmaes' or an object such as CMAES()")
+    return strategy
 
 
 def tasks(

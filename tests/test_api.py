@@ -1,5 +1,7 @@
 """One call from files or arrays to verified solutions."""
 
+import subprocess
+import sys
 from pathlib import Path
 
 import numpy as np
@@ -176,6 +178,24 @@ def test_seeds_and_watching(policy) -> None:
     assert [p.attempts for p in seen] == [16, 32, 40] * 2
     greedy = solve(big, policy=policy, strategy=Greedy())[0]
     assert (greedy.attempts, len(greedy.trace)) == (1, 1)
+
+
+@pytest.mark.parametrize(
+    ("options", "words"),
+    [
+        ("attempts=1.5", "attempts must be a whole number, not 1.5"),
+        ("attempts='5'", "attempts must be a whole number, not '5'"),
+        ("seconds='5'", "seconds must be a number, not '5'"),
+        ("strategy=rhumbline.CMAES", "expected a name such as 'cmaes' or an object such as CMAES()"),
+        ("strategy=3", "strategy is 3; expected a name"),
+    ],
+)
+def test_values_of_a_wrong_kind_are_refused(options: str, words: str) -> None:
+    """With a sentence of ours; in a process of its own, where nobody checks types as these tests do."""
+    code = f"import rhumbline; rhumbline.solve([[[0.0, 0.0], [1.0, 0.0], [0.0, 1.0]]], {options})"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
+    assert done.stderr.splitlines()[-1].startswith("rhumbline.errors.InputError: ")
+    assert words in done.stderr.splitlines()[-1]
 
 
 def test_nothing_in_nothing_out(policy) -> None:

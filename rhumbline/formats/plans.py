@@ -105,7 +105,7 @@ def check_name(path: Path, name: str) -> None:
     for number, line in enumerate(read_bytes(path).decode("utf-8", errors="replace").splitlines(), 1):
         key, _, value = line.partition(":")
         own, wanted = value.strip().split(".")[0], name.split(".", maxsplit=1)[0]
-        if key.strip().upper() == "NAME" and own and not name.startswith("array") and own != wanted:
+        if key.strip().upper() == "NAME" and own and not name.startswith("array") and own.lower() != wanted.lower():
             message = f"is a tour of {own}, not of {name}; if it fits all the same, take out this line"
             raise InputError.at(path, number, message)
 

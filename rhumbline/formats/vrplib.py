@@ -32,6 +32,7 @@ SECTIONS = (
 )
 ROUTE = re.compile(r"route\s*#?\s*\d*\s*:(.*)", re.IGNORECASE)
 COST = re.compile(r"cost\s*:?\s+(\S+)", re.IGNORECASE)
+ROUNDING = 0.01  # of a cost: what scales and rules of rounding may make of it
 
 
 @dataclass(frozen=True)
@@ -171,18 +172,20 @@ def read_vehicles(file: Sections, demands: tuple[int, ...], capacity: int) -> in
 
 
 def read_sol(path: Path, instance: CVRPInstance) -> Routes:
-    """The routes of a CVRPLIB solution file, which must serve each customer of the instance once. Its cost is not used.
+    """The routes of a CVRPLIB solution file, which must serve each customer of the instance once.
 
-    Lines are 'Route #1: 3 5', 'Cost 1234', or 'KEY : value' with notes; a route without customers is left out.
+    Lines are 'Route #1: 3 5', 'Cost 1234', or 'KEY : value' with notes; a route without customers is left out. The file
+    names no instance, so a cost that is far from the plan's says that it belongs to another one.
     """
     file = Sections(path, {}, {}, {})
     routes: list[tuple[int, ...]] = []
     seen: dict[int, int] = {}
+    said: list[tuple[int, float]] = []
     for line, text in text_lines(path):
         if route := ROUTE.fullmatch(text):
             routes.append(read_route(file, line, route[1].split(), instance, seen))
         elif cost := COST.fullmatch(text):
-            file.number(line, cost[1])
+            said.append((line, file.number(line, cost[1])))
         elif not (KEYWORD.match(text) and ":" in text):
             raise file.error(line, f"read {text[:40]!r}, expected 'Route #1: ' and customers, or 'Cost ' and a number")
     plan = Routes(tuple(route for route in routes if route))
@@ -190,7 +193,17 @@ def read_sol(path: Path, instance: CVRPInstance) -> Routes:
         plan.check(instance)
     except Infeasible as error:
         raise InputError.at(path, None, f"is no plan for {error}") from error
+    for line, cost in said:
+        check_cost(file, line, cost, plan, instance)
     return plan
+
+
+def check_cost(file: Sections, line: int, said: float, plan: Routes, instance: CVRPInstance) -> None:
+    """Refuse a cost that no rule of rounding makes of the plan's; where distances are rounded, each may be one off."""
+    links, cost = sum(len(route) + 1 for route in plan.routes), plan.cost(instance)
+    if abs(said - cost) > ROUNDING * cost + links * instance.whole:
+        words = f"the cost is said to be {said:,g}, in {instance.name} these routes cost {cost:,g}"
+        raise file.error(line, f"{words}; is this the solution of another instance?")
 
 
 def read_route(

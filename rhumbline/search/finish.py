@@ -229,9 +229,10 @@ class Work:
         assert self.budget.seconds is not None
         for place, standing in enumerate(standings):
             share = (self.budget.seconds - self.seconds) / (len(standings) - place)
-            before, trouble = standing.best.cost, ""
+            before, trouble = standing.best.cost, "" if share > 0 else "no time was left for it"
             try:
-                self.classical(standings, place, name, share)
+                if share > 0:
+                    self.classical(standings, place, name, share)
             except Exception as error:  # whatever somebody else's solver does: the plans that are there are worth more
                 trouble = str(error) or type(error).__name__
             finally:
@@ -239,10 +240,10 @@ class Work:
                 self.tell(standings, name)
 
     def classical(self, standings: Sequence[Standing], place: int, name: str, seconds: float) -> None:
-        """One run of a classical solver, if there is time for it; its plans are kept and told as they come."""
+        """One run of a classical solver; its plans are kept and told as they come."""
         standing = standings[place]
-        if seconds <= 0 or standing.solution.unmet:
-            return
+        if standing.solution.unmet:
+            raise Infeasible(f"there is no plan that it could start from: {standing.solution.unmet}")
 
         def found(plan: Plan) -> None:
             standing.improve(plan, name)

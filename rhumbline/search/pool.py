@@ -1,8 +1,9 @@
 """The best different plans of a search, kept on its device.
 
-Two plans are near if they share more than 1 - `APART` of their links (edges). A plan stays as long as no cheaper one
-near to it is known and there is room: each is the best of its own neighbourhood. All is done in a handful of batched
-tensor operations on the few cheapest new plans, without waiting for the device.
+Two plans are near if they share more than 1 - `APART` of their links (edges). The cheapest plan is kept, then the
+cheapest that is not near to it, then the cheapest that is near to neither, and so on while there is room. A search goes
+in steps, so what was near to a plan that is given up later does not come back. All is done in batched tensor
+operations on the cheapest new plans, without waiting for the device.
 """
 
 from dataclasses import dataclass, field
@@ -16,8 +17,9 @@ from rhumbline.decoding import Rollouts
 from rhumbline.search.crafts import Craft, likeness
 
 APART = 0.05  # different plans differ in at least one link of twenty
-COMPARED = 1 << 26  # links of two plans that are compared at once
-GLANCE = 4  # new plans looked at for each place in the pool: most of the cheapest are copies of each other
+COMPARED = 1 << 26  # links that are looked at together
+GLANCE = 2048  # new plans of an instance that are looked at: of tours nearly all of the cheapest may be one and the same
+CONSIDERED = 8  # different ones of them for each place in the pool: most of the cheapest are near to each other
 
 
 @dataclass
@@ -33,19 +35,25 @@ class Pool:
 
     def enter(self, rolled: Rollouts) -> None:
         """Take in what is good and different among new plans."""
-        every = rolled.cost.flatten(1)
-        cost, where = every.topk(min(GLANCE * self.size, every.shape[1]), largest=False)
-        actions = pick(rolled.actions.flatten(1, 2), where)
-        links = self.craft.links(self.batch, actions)
-        kept = cost.masked_fill(copies(links), torch.inf).topk(min(self.size, cost.shape[1]), largest=False).indices
-        self._merge(cost.gather(1, kept), pick(actions, kept), pick(links, kept))
+        cost, where = (found[:, :GLANCE] for found in rolled.cost.flatten(1).sort(dim=1, stable=True))
+        count, actions = cost.shape[1], pick(rolled.actions.flatten(1, 2), where)
+        some = max(1, COMPARED // (count * actions.shape[2] * 8))  # instances at a time: bounded memory
+        parts = (slice(at, at + some) for at in range(0, len(cost), some))
+        found = [self._different(rows, cost[rows], actions[rows]) for rows in parts]
+        self._merge(*(torch.cat(part) for part in zip(*found, strict=True)))
+
+    def _different(self, rows: slice, cost: Tensor, actions: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+        """The cheapest new plans of some instances, each once."""
+        links = self.craft.links(None if self.batch is None else self.batch[rows], actions)
+        cost, kept = cost.masked_fill(copies(links), torch.inf).sort(dim=1, stable=True)
+        cost, kept = cost[:, : CONSIDERED * self.size], kept[:, : CONSIDERED * self.size]
+        return cost, pick(actions, kept), pick(links, kept)
 
     def _merge(self, cost: Tensor, actions: Tensor, links: Tensor) -> None:
         if len(self.cost):
             cost = torch.cat([self.cost, cost], 1)
             actions, links = torch.cat([self.actions, actions], 1), torch.cat([self.links, links], 1)
-        cost = cost.masked_fill(outdone(cost, links), torch.inf)
-        self.cost, best = cost.topk(min(self.size, cost.shape[1]), largest=False)
+        self.cost, best = apart(cost, links, min(self.size, cost.shape[1]))
         self.actions, self.links = pick(actions, best), pick(links, best)
 
     def plans(self) -> list[list[list[int]]]:
@@ -68,15 +76,27 @@ def copies(links: Int[Tensor, "B M N 2"]) -> Bool[Tensor, "B M"]:
     rng = torch.Generator().manual_seed(0)
     weight = torch.randint(1, 2**62, links.shape[2:3], generator=rng).to(links.device)
     code = ((torch.minimum(one, other) * 65_537 + torch.maximum(one, other) + 1) * weight).sum(-1)  # wraps round
-    return (code[:, :, None] == code[:, None]).tril(-1).any(-1)
+    code, order = code.sort(dim=1, stable=True)  # the first of equal ones stays in front
+    again = torch.nn.functional.pad(code[:, 1:] == code[:, :-1], (1, 0))
+    return torch.empty_like(again).scatter_(1, order, again)
 
 
-def outdone(cost: Float[Tensor, "B M"], links: Int[Tensor, "B M N 2"]) -> Bool[Tensor, "B M"]:
-    """Plans near to a cheaper one, or to an earlier one that costs the same."""
-    (_, plans, nodes, _), parts = links.shape, list[Tensor]()
-    for some in links.split(max(1, COMPARED // (plans * plans * nodes))):  # some instances at a time: bounded memory
-        parts.append(likeness(some[:, :, None], some[:, None]) > 1.0 - APART)
-    near = torch.cat(parts)
-    cheaper = cost[:, None, :] < cost[:, :, None]
-    earlier = (cost[:, None, :] == cost[:, :, None]).tril(-1)
-    return (near & (cheaper | earlier)).any(-1)
+def apart(
+    cost: Float[Tensor, "B M"], links: Int[Tensor, "B M N 2"], count: int
+) -> tuple[Float[Tensor, "B P"], Int[Tensor, "B P"]]:
+    """The cheapest plan of each instance, the cheapest that is not near to it, and so on; infinity if there is none."""
+    costs, places = list[Tensor](), list[Tensor]()
+    for _ in range(count):
+        least, best = cost.min(1)
+        costs.append(least)
+        places.append(best)
+        cost = cost.masked_fill(near(links, best), torch.inf)
+    return torch.stack(costs, 1), torch.stack(places, 1)
+
+
+def near(links: Int[Tensor, "B M N 2"], best: Int[Tensor, "B"]) -> Bool[Tensor, "B M"]:
+    """Plans of each instance that share too much with one of them, which is among them itself."""
+    (_, plans, nodes, _), chosen = links.shape, pick(links, best[:, None])
+    some = max(1, COMPARED // (plans * nodes))
+    parts = zip(links.split(some), chosen.split(some), strict=True)
+    return torch.cat([likeness(one, other) > 1.0 - APART for one, other in parts])

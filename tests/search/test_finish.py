@@ -374,6 +374,14 @@ def test_a_solver_that_finds_nothing_better(policy, solver, nothing) -> None:
     assert solution.then == Change(solution.cost, solution.cost)
 
 
+def test_a_solver_without_time_is_not_said_to_have_worked(policy, make_instances, solver, monkeypatch) -> None:
+    """Where the search's first attempt took all seconds, the solver is never called, and the result says why."""
+    Clock(monkeypatch, rollout=20.0, polish=0.0)
+    (solution,), _ = done(policy, make_instances(1, 8), Finish(then="lkh"), budget=Budget(seconds=10.0))
+    assert solver.calls == []
+    assert solution.then == Change(solution.cost, solution.cost, "no time was left for it")
+
+
 def test_a_solver_that_fails_loses_nothing(policy, solver) -> None:
     """The trouble is reported beside the plan of the search; so is a plan that breaks the rules."""
 
