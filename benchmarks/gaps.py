@@ -3,8 +3,8 @@
 python benchmarks/gaps.py [docs/gaps.jsonl] [README.md]
 """
 
+import argparse
 import json
-import sys
 from pathlib import Path
 from typing import Any
 
@@ -54,14 +54,15 @@ def table(lines: list[dict[str, Any]]) -> str:
 
 
 def main() -> None:
-    root = Path(__file__).parent.parent
-    given = [Path(x) for x in sys.argv[1:]]
-    ledger, page = given + [root / "docs/gaps.jsonl", root / "README.md"][len(given) :]
-    lines = [json.loads(line) for line in ledger.read_text(encoding="utf-8").splitlines()]
-    changed = put_into(page.read_text(encoding="utf-8"), "gaps", table(lines))
+    root, parser = Path(__file__).parent.parent, argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("ledger", type=Path, nargs="?", default=root / "docs/gaps.jsonl")
+    parser.add_argument("page", type=Path, nargs="?", default=root / "README.md")
+    args = parser.parse_args()
+    lines = [json.loads(line) for line in args.ledger.read_text(encoding="utf-8").splitlines()]
+    changed = put_into(args.page.read_text(encoding="utf-8"), "gaps", table(lines))
     if changed is None:
-        raise SystemExit(f"{page}: has no marks <!-- suite: gaps --> and <!-- end: gaps -->")
-    page.write_text(changed, encoding="utf-8")
+        raise SystemExit(f"{args.page}: has no marks <!-- suite: gaps --> and <!-- end: gaps -->")
+    args.page.write_text(changed, encoding="utf-8")
 
 
 if __name__ == "__main__":

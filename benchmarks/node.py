@@ -34,7 +34,7 @@ from pathlib import Path
 from typing import IO, Any
 
 ROOT = Path(__file__).parents[1]
-COMPILING = 150.0  # seconds that commands side by side may take at most
+COMPILING = 240.0  # seconds that commands side by side may take at most
 GRACE = 3.0  # seconds between an interruption and the end
 
 

@@ -10,7 +10,8 @@ else against the best cost of the instance in the whole run. `vs first` is the m
 strategy of the same budget, instance by instance. ± are 95 % intervals. Each strategy first makes a few attempts that
 do not count, so that compiling kernels is not timed; encoding is. `--validation` draws other instances of the same
 distribution: choose settings there, never on the test set; with `--varied` vehicles of any size and of four kinds.
-`population` needs --policy with a population. `--profile` compares nothing: it says where the time of a few steps goes,
+`population` needs --policy with a population. `--rehearse` makes only those attempts: several such commands side by
+side compile what the real ones need. `--profile` compares nothing: it says where the time of a few steps goes,
 on the host and on the device.
 """
 
@@ -207,6 +208,7 @@ def options() -> argparse.Namespace:
     parser.add_argument("--device", default="auto")
     parser.add_argument("--threads", type=int, default=0)
     parser.add_argument("--profile", action="store_true")
+    parser.add_argument("--rehearse", action="store_true", help="only compile what would be needed")
     parser.add_argument("--ledger", type=Path, default=None, help="rows of the test sets for benchmarks/gaps.py")
     return parser.parse_args()
 
@@ -269,7 +271,10 @@ def main() -> None:
     bench = Bench(instances, policy, find_device(args.device), args.augment)
     if args.ledger and (args.validation or args.seconds or args.augment > 1 or bench.device.type == "cpu"):
         raise SystemExit("--ledger is for test sets, attempts, no copies and a GPU, where searches are as published")
-    if args.profile:
+    if args.rehearse:
+        for text in args.strategies.split(","):
+            bench.warm_up(strategy_of(text))
+    elif args.profile:
         for text in args.strategies.split(","):
             profiled(text, bench, budgets(args.attempts, args.seconds)[0])
     else:

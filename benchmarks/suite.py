@@ -1,18 +1,30 @@
 """`rhumb bench SUITE` for nodes that have torch and no more: the command's own parser needs typer and what typer needs.
 
 python benchmarks/suite.py suites/standard.toml --out RESULTS.jsonl [--only NAME ...] [--limit N]
+
+With --rehearse nothing is measured: every method makes the attempts that do not count, on as many instances as it will
+be asked for, so that its kernels are compiled. Several such commands side by side take as long as the slowest.
 """
 
 import argparse
 from pathlib import Path
 
-from rhumbline.bench.run import Options
+from rhumbline.bench.run import Options, Searching, places_of, prepare
+from rhumbline.bench.suite import read_suite
 from rhumbline.cli.benching import folders_of, run_suite
 from rhumbline.cli.ending import conclude, listen
 
 
+def rehearse(path: Path, options: Options) -> int:
+    """Compile what a run would."""
+    for pair in prepare(read_suite(path), options):
+        if isinstance(pair.runner, Searching):
+            pair.runner.warm_up([pair.bench_set.instances[place] for place in places_of(pair, options.limit)], 0)
+    return 0
+
+
 def main() -> None:
-    parser = argparse.ArgumentParser()
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("suite", type=Path)
     parser.add_argument("--out", type=Path, default=None)
     parser.add_argument("--only", action="append", default=[])
@@ -20,13 +32,14 @@ def main() -> None:
     parser.add_argument("--device", default="auto", choices=("auto", "cpu", "cuda"))
     parser.add_argument("--folder", action="append", default=[])
     parser.add_argument("--quiet", action="store_true")
+    parser.add_argument("--rehearse", action="store_true", help="only compile what would be needed")
     args = parser.parse_args()
     if args.limit is not None and args.limit < 1:
         parser.error(f"--limit {args.limit}: expected at least 1")
 
     def body() -> int:
         options = Options(tuple(args.only), args.limit, args.device, folders=folders_of(args.folder))
-        return run_suite(args.suite, args.out, options, args.quiet)
+        return rehearse(args.suite, options) if args.rehearse else run_suite(args.suite, args.out, options, args.quiet)
 
     listen()
     raise SystemExit(conclude(body))

@@ -18,7 +18,7 @@ from rhumbline.search.crafts import Craft, likeness
 
 APART = 0.05  # different plans differ in at least one link of twenty
 COMPARED = 1 << 26  # links that are looked at together
-GLANCE = 2048  # new plans of an instance that are looked at: of tours nearly all of the cheapest may be one and the same
+GLANCE = 2048  # new plans of an instance that are looked at: nearly all of the cheapest may be one and the same tour
 CONSIDERED = 8  # different ones of them for each place in the pool: most of the cheapest are near to each other
 
 

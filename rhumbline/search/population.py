@@ -37,7 +37,7 @@ class Population:
         """All members."""
         space = task.policy.space
         if not isinstance(space, Members):
-            raise InputError("this policy is not a population of decoders; train one (docs/search.md, \"Training a population\")")
+            raise InputError("this policy is not a population of decoders; docs/search.md says how one is trained")
         members = space.centre((task.count, space.count), task.device)
         return Turns(members + members.new_tensor(range(space.count))[:, None])
 
