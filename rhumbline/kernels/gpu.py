@@ -1,11 +1,13 @@
 """Launches of the rollout kernels in `gpu_kernels`: tiles, buffers, and the part of a query that a rollout keeps."""
 
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from typing import Any
 
 import torch
 import triton.language as tl
 from torch import Tensor
+from triton.runtime.jit import JITFunction
 
 from rhumbline.kernels import HEAD_WIDTH, HEADS
 from rhumbline.kernels.gpu_kernels import cvrp_rollout_kernel, tsp_rollout_kernel
@@ -13,6 +15,7 @@ from rhumbline.kernels.gpu_tables import LOG2E, PROCESSORS, WHOLE, Tables, bound
 
 LARGE_TILE = 64, 4  # rows and warps; the least above 128 nodes, and for CVRP, where smaller ones spill more
 DOUBLE_TILE = 128, 8  # above 128 nodes one program fills a processor: two groups of warps share its tables
+BOUNDED = True, False  # two kernels of everything: for instances whose scores are known to stay small, and for others
 WARM = 0.25  # temperature from which the weights of all logits in [-10, 10] are normal numbers
 
 
@@ -39,6 +42,10 @@ def vehicle_tile(instances: int, rollouts: int, padded: int) -> tuple[int, int]:
     return wide_tile(instances, rollouts) if padded > WHOLE else LARGE_TILE
 
 
+ARGUMENTS = "sharpness", "certain"  # options that no kernel is made for
+_compiled: set[tuple[Any, ...]] = set()
+
+
 @dataclass(frozen=True)
 class Launch:
     """What both kernels are started with, and where their results go."""
@@ -55,10 +62,25 @@ class Launch:
 
         Two launches, each for the instances that are or are not bounded: nothing is read back from the device.
         """
-        for flag in (True, False):
+        self.compile(kernel, *more)
+        for flag in BOUNDED:
             kernel[self.grid](*self.inputs, *more, BOUNDED=flag, **self.options)
         shape = (len(self.cost), *self.sizes[:2])
         return self.cost.view(shape), self.actions.transpose(1, 2).view(*shape, -1)
+
+    def compile(self, kernel: Any, *more: Any) -> None:
+        """Compile both kernels side by side the first time: above 128 nodes each takes 15 to 25 seconds of a core."""
+        key = (kernel, self.cost.device, *(item for item in self.options.items() if item[0] not in ARGUMENTS))
+        if key in _compiled or not isinstance(kernel, JITFunction):  # nothing is compiled for the interpreter
+            return
+
+        def work(flag: bool) -> None:
+            with torch.cuda.device_of(self.cost):  # which a new thread has to be told
+                kernel.warmup(*self.inputs, *more, grid=self.grid, BOUNDED=flag, **self.options)
+
+        with ThreadPoolExecutor(len(BOUNDED)) as threads:
+            list(threads.map(work, BOUNDED))
+        _compiled.add(key)
 
 
 def launch(

@@ -8,6 +8,25 @@ from pathlib import Path
 from rhumbline.kernels import gpu
 
 ROOT = Path(__file__).parents[2]
+SIDE_BY_SIDE = """
+import sys, threading
+sys.path.insert(0, "benchmarks")
+import hopper
+from triton.runtime.jit import JITFunction
+
+both, seen = threading.Barrier(2, timeout=20.0), []
+
+def run(kernel, *arguments, grid, warmup, **options):
+    if warmup:
+        both.wait()  # breaks unless the other is being compiled too
+    seen.append(("compile" if warmup else "start", options["BOUNDED"]))
+
+JITFunction.run = run
+hopper.rollouts("tsp", 100, 50)
+hopper.rollouts("tsp", 100, 60, temperature=0.9)
+hopper.rollouts("tsp", 100, 50, temperature=0.0)
+print(*(f"{what} {flag}" for what, flag in seen), sep="; ")
+"""
 SHARED_BYTES = 232_448  # that a program may have on an H100 or H200: CUDA's sharedMemPerBlockOptin
 
 
@@ -29,3 +48,15 @@ def test_the_largest_rollout_kernel_fits_a_hopper():
     use = {head.strip(): cell.strip() for head, cell in zip(*cells, strict=True)}
     assert 196_608 < int(use["shared bytes"]) <= SHARED_BYTES  # three tables of 256 x 128 in 16 bits lie there
     assert 100 <= int(use["registers"]) <= 255
+
+
+def test_both_kernels_of_a_kind_are_compiled_side_by_side():
+    """Before either is started, and once: other latents and temperatures need no others, greedy tours do."""
+    environment = os.environ | {"PYTHONPATH": str(ROOT), "TRITON_INTERPRET": "0"}
+    command = [sys.executable, "-c", SIDE_BY_SIDE]
+    ran = subprocess.run(command, cwd=ROOT, env=environment, capture_output=True, text=True, check=False)
+    assert ran.returncode == 0, ran.stderr
+    seen, starts = ran.stdout.strip().split("; "), ["start True", "start False"]
+    compiled = ["compile False", "compile True"]
+    assert (sorted(seen[:2]), seen[2:6]) == (compiled, starts + starts)
+    assert (sorted(seen[6:8]), seen[8:]) == (compiled, starts)
