@@ -105,7 +105,10 @@ def elite_of(task: Task, latents: Float[Tensor, "B K Z"], rolled: Rollouts, coun
     best = rolled.cost.flatten(1).argsort(dim=1, stable=True)[:, :count]
     source = latents.gather(1, (best // starts)[..., None].expand(-1, -1, latents.shape[2]))
     sequences = rolled.actions.flatten(1, 2)
-    sequences = without_waiting(sequences.gather(1, best[..., None].expand(-1, -1, sequences.shape[2])))
+    sequences = sequences.gather(1, best[..., None].expand(-1, -1, sequences.shape[2]))
+    if any(task.ledger.warm):  # a plan that was given leads until something better is found, which leads then
+        sequences[:, -1] = task.incumbents
+    sequences = without_waiting(sequences)
     weight = torch.full(best.shape, -1.0 / best.shape[1], device=task.device)
     return task.spread(source), task.spread(sequences)[:, :, None], task.spread(weight)[..., None]
 

@@ -12,12 +12,12 @@ from rhumbline.errors import InputError
 from rhumbline.policies.attention import Architecture
 from rhumbline.policies.cvrp import CVRPPolicy
 from rhumbline.problems.cvrp import CVRP, CVRPInstance
-from rhumbline.problems.tsp import TSP
+from rhumbline.problems.tsp import TSP, Tour
 from rhumbline.search.cmaes import CMAES
 from rhumbline.search.elite import FASTEST, PACE, CMAESElite, elite_of, usual_rate, without_waiting
 from rhumbline.search.run import Budget, search
 from rhumbline.search.strategy import usual_temperature
-from rhumbline.search.task import Spent, make_task
+from rhumbline.search.task import Spent, make_task, warm_up
 
 
 def test_the_elite_by_hand(policy, make_instances) -> None:
@@ -33,6 +33,21 @@ def test_the_elite_by_hand(policy, make_instances) -> None:
     assert latents[0, :, 0].tolist() == pytest.approx([0.1, 0.4, 0.4])
     assert sequences[0, :, 0].tolist() == [[9, 10, 11], [3, 4, 5], [6, 7, 8]]
     assert torch.allclose(weight, torch.full((1, 3, 1), -1 / 3))
+
+
+def test_a_plan_that_was_given_is_learnt_from(policy, make_instances) -> None:
+    """It takes the last place of the elite, and what is better than it later; without one nobody does."""
+    (instance,), better = make_instances(1, 3), torch.tensor([[2, 1, 0]], dtype=torch.int16)
+    rolled = Rollouts(torch.rand(1, 1, 3), torch.zeros(1, 1, 3, 3, dtype=torch.int16))
+    task = make_task(TSP(), policy, [instance])
+    warm_up(task, [Tour((1, 2, 0))])
+    for incumbent in ([1, 2, 0], [2, 1, 0]):
+        _, sequences, weight = elite_of(task, torch.zeros(1, 1, 1), rolled, 2)
+        assert sequences[0, :, 0].tolist() == [[0, 0, 0], incumbent]
+        assert weight.flatten().tolist() == [-0.5, -0.5]
+        task.ledger.actions = better
+    task.ledger.warm = ()
+    assert elite_of(task, torch.zeros(1, 1, 1), rolled, 2)[1][0, :, 0].tolist() == [[0, 0, 0]] * 2
 
 
 def test_an_elite_of_more_than_there_are_is_everybody(policy, make_instances) -> None:
