@@ -9,7 +9,7 @@ import numpy as np
 
 from rhumbline.bench.reference import Effort, Filled, make_references
 from rhumbline.bench.report import FORMATS, duration, markdown, put_into
-from rhumbline.bench.results import Result, costs_of, read_results
+from rhumbline.bench.results import Result, costs_of, read_all
 from rhumbline.bench.run import Options, Standing, run
 from rhumbline.bench.suite import read_suite
 from rhumbline.cli.ending import emit, say
@@ -106,7 +106,7 @@ def show_report(files: Sequence[Path], kind: str, plots: Path | None, into: Path
 
         require_matplotlib()
         ready(plots)
-    results = [result for file in files for result in read_results(file, warn)]
+    results = read_all(files, warn)
     if not results:
         raise InputError(f"{files[0]}: holds no results; run `rhumb bench` first")
     if into:
