@@ -114,6 +114,24 @@ def grouped(results: Sequence[Result], key: Callable[[Result], str]) -> dict[str
     return groups
 
 
+def by_instance(results: Sequence[Result]) -> dict[tuple[str, str], list[Result]]:
+    """Results of each instance of each set."""
+    groups: dict[tuple[str, str], list[Result]] = {}
+    for r in results:
+        groups.setdefault((r.set, r.instance), []).append(r)
+    return groups
+
+
+def on_common(groups: Mapping[str, Sequence[Result]]) -> dict[str, list[Result]]:
+    """Groups with the instances that all of them have, so that they can be compared; nothing if there is none."""
+    common = (
+        set[tuple[str, str]].intersection(*(set(by_instance(some)) for some in groups.values())) if groups else set()
+    )
+    if not common:
+        return {}
+    return {name: [r for r in some if (r.set, r.instance) in common] for name, some in groups.items()}
+
+
 def costs_of(results: Sequence[Result]) -> list[float]:
     """The costs that there are."""
     return [r.cost for r in results if r.cost is not None]
