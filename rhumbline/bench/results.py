@@ -3,7 +3,8 @@
 import json
 import math
 import os
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Generator, Iterable, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import asdict, dataclass, fields
 from pathlib import Path
 from typing import Any
@@ -302,6 +303,34 @@ def resume(path: Path, origin: Origin, digests: Mapping[str, str], warn: Warn) -
         if good and file.read(1) != b"\n":
             file.write(b"\n")
     return {result.key: result for result in results}
+
+
+@contextmanager
+def alone(path: Path) -> Generator[None, None, None]:
+    """Keep other runs away from a file while the context lasts; the lock ends with the process, however that ends."""
+    try:
+        file = path.open("ab")
+    except OSError as error:
+        raise InputError.at(path, None, f"cannot be written: {reason(error)}") from error
+    with file:
+        if not locked(file.fileno()):
+            raise InputError.at(path, None, "another run is adding to this file; wait for it, or use another --out")
+        yield
+
+
+def locked(number: int) -> bool:
+    """Lock an open file if no other run has; systems and file systems without locks let everybody through."""
+    try:
+        import fcntl
+    except ImportError:
+        return True
+    try:
+        fcntl.flock(number, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return False
+    except OSError:
+        return True
+    return True
 
 
 def append(path: Path, results: Iterable[Result]) -> None:

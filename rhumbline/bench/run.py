@@ -1,9 +1,11 @@
 """The runner: all pairs of methods and sets of a suite, for all seeds, each result kept as soon as it is there."""
 
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
+from functools import cache, partial
 from pathlib import Path
 from typing import Any, Protocol
 
@@ -13,7 +15,7 @@ import torch
 from rhumbline.api import Group, find_device, policy_for, tasks
 from rhumbline.baselines.methods import BASELINES, Work
 from rhumbline.bench import machine
-from rhumbline.bench.results import Key, Origin, Result, Warn, append, origin_facts, resume
+from rhumbline.bench.results import Key, Origin, Result, Warn, alone, append, origin_facts, resume
 from rhumbline.bench.sets import BenchSet, load_set
 from rhumbline.bench.suite import Method, Suite
 from rhumbline.checkpoint import DEFAULT
@@ -21,6 +23,9 @@ from rhumbline.decoding import Engine
 from rhumbline.errors import Infeasible, InputError
 from rhumbline.policies import Policy
 from rhumbline.problems import PROBLEMS
+from rhumbline.problems.cvrp import from_arrays
+from rhumbline.problems.schedule import from_arrays as shop_from_arrays
+from rhumbline.problems.tsp import from_array
 from rhumbline.search import STRATEGIES
 from rhumbline.search.run import Budget, Progress, search
 from rhumbline.search.solution import Solution
@@ -29,6 +34,8 @@ from rhumbline.search.task import Task
 from rhumbline.tables import build
 
 CPU_TOGETHER = 8  # instances between two results on a CPU
+NOTE_PAUSE = 1.0  # seconds between two notes from within a piece of work
+WARM_UP_SECONDS = 0.05  # of a classical solver on something tiny
 TRACE_POINTS = 24  # kept of each search, evenly on a logarithmic scale
 
 
@@ -52,6 +59,20 @@ class Standing:
     total: int
     left: float | None  # seconds, if they can be guessed
     latest: tuple[Result, ...]
+    doing: "Doing | None" = None
+
+
+@dataclass(frozen=True)
+class Doing:
+    """What is running within a piece of work."""
+
+    set: str
+    method: str
+    spent: str  # of the budget, in words; nothing where nobody can tell
+
+
+Watch = Callable[[Standing], None]
+Note = Callable[[float, str], None]  # the share of a piece that is done, and what is spent in words
 
 
 @dataclass(frozen=True)
@@ -77,7 +98,7 @@ class Runner(Protocol):
         """Raise unless instances like this one can be begun."""
         ...
 
-    def solve(self, instances: Sequence[Any], seed: int) -> Iterator[list[tuple[int, Found]]]:
+    def solve(self, instances: Sequence[Any], seed: int, note: Note) -> Iterator[list[tuple[int, Found]]]:
         """Places of instances with what was found, in as many pieces as memory demands."""
         ...
 
@@ -100,26 +121,38 @@ class Job:
     places: tuple[int, ...]
 
 
-def run(suite: Suite, out: Path, options: Options, warn: Warn) -> Iterator[Standing]:
-    """Measure what the file lacks, yielding after every piece; everything is read and checked before any work."""
+def run(suite: Suite, out: Path, options: Options, warn: Warn, watch: Watch | None = None) -> Iterator[Standing]:
+    """Measure what the file lacks, yielding after every piece; everything is read and checked before any work.
+
+    Within a piece `watch` is told now and then where it stands.
+    """
     if options.threads:
         torch.set_num_threads(options.threads)
-    pairs = prepare(suite, options)
-    origin = origin_of(suite, options)
-    done = resume(out, origin, {p.bench_set.spec.name: p.bench_set.digest for p in pairs}, warn)
-    jobs, total = list(pending(pairs, suite.seeds, options.limit, done)), count(pairs, suite.seeds, options.limit)
+    pairs, origin = prepare(suite, options), origin_of(suite, options)
+    out.parent.mkdir(parents=True, exist_ok=True)
+    with alone(out):
+        done = resume(out, origin, {p.bench_set.spec.name: p.bench_set.digest for p in pairs}, warn)
+        jobs, total = list(pending(pairs, suite.seeds, options.limit, done)), count(pairs, suite.seeds, options.limit)
+        yield from work_off(jobs, total, origin, out, watch)
+
+
+def work_off(
+    jobs: Sequence[Job], total: int, origin: Origin, out: Path, watch: Watch | None = None
+) -> Iterator[Standing]:
+    """Piece by piece, each result on the disk before anybody hears of it."""
     finished, pace = total - sum(len(j.places) for j in jobs), Pace()
     yield Standing(finished, total, pace.left(jobs), ())
-    out.parent.mkdir(parents=True, exist_ok=True)
     for number, job in enumerate(jobs):
-        began = time.monotonic()
-        for latest in measure(job, origin):
+        began, rest = time.monotonic(), jobs[number + 1 :]
+        inside = Inside(job, rest, pace, watch, finished, total)
+        for latest in measure(job, origin, inside.note):
             append(out, latest)
             finished += len(latest)
+            inside.done = finished
             yield Standing(finished, total, None, tuple(latest))
         pace.note(job, time.monotonic() - began)
-        if number + 1 < len(jobs):
-            yield Standing(finished, total, pace.left(jobs[number + 1 :]), ())
+        if rest:
+            yield Standing(finished, total, pace.left(rest), ())
 
 
 def prepare(suite: Suite, options: Options) -> list[Pair]:
@@ -174,9 +207,11 @@ class Classical:
     def start(self, instance: Any) -> None:
         """Settings and libraries have been looked at already."""
 
-    def solve(self, instances: Sequence[Any], seed: int) -> Iterator[list[tuple[int, Found]]]:
-        """Each instance by itself."""
+    def solve(self, instances: Sequence[Any], seed: int, note: Note) -> Iterator[list[tuple[int, Found]]]:
+        """Each instance by itself; the clock starts when the library is there."""
         for place, instance in enumerate(instances):
+            note(place / len(instances), "")
+            loaded(self.method.solver, instance.problem)
             cost, missing, began = None, "", time.monotonic()
             try:
                 work = Work(instance, self.method.seconds, seed, self.method.settings)
@@ -184,6 +219,25 @@ class Classical:
             except Infeasible as error:
                 missing = str(error)
             yield [(place, Found(cost, None, time.monotonic() - began, 1, missing=missing))]
+
+
+@cache
+def loaded(solver: str, problem: str) -> None:
+    """Solve something tiny once in a process, so that importing a library, up to a second, is not measured."""
+    baseline = BASELINES[solver]
+    if baseline.package:
+        with suppress(Infeasible):
+            baseline.solve(Work(tiny(problem), WARM_UP_SECONDS if baseline.timed else None, 0, {}))
+
+
+def tiny(problem: str) -> Any:
+    """Six cities, a depot and five customers, or two jobs on two machines."""
+    places = np.random.default_rng(0).random((6, 2))
+    if problem == "tsp":
+        return from_array(places)
+    if problem == "cvrp":
+        return from_arrays(places[0], places[1:], np.arange(1, 6), 10)
+    return shop_from_arrays(np.array([[3, 2], [2, 4]]), np.array([[0, 1], [0, 1]]), "tiny")
 
 
 def searching(method: Method, problem: str, options: Options) -> "Searching":
@@ -223,13 +277,18 @@ class Searching:
         except InputError as error:
             raise InputError(f"method '{self.method.name}' on {instance.problem}: {error}") from error
 
-    def solve(self, instances: Sequence[Any], seed: int) -> Iterator[list[tuple[int, Found]]]:
+    def solve(self, instances: Sequence[Any], seed: int, note: Note) -> Iterator[list[tuple[int, Found]]]:
         """Groups of one shape, as large as memory allows; the clock starts before instances are encoded."""
+        note(0.0, "warming up")
         self.warm_up(instances, seed)
-        began = time.monotonic()
+        note(0.0, "")
+        finished, began = 0, time.monotonic()
         for group, task in self.tasks(instances, seed):
             steps, together = list[Progress](), len(group.places)
-            solutions, interrupted = search(self.strategy, task, self.method.budget(together), steps.append)
+            budget = self.method.budget(together)
+            watch = watcher(steps, budget, partial(part_of, note, finished / len(instances), together / len(instances)))
+            solutions, interrupted = search(self.strategy, task, budget, watch)
+            finished += together
             if interrupted:  # the budget was not spent, so these are no results
                 raise KeyboardInterrupt
             if not solutions:
@@ -257,6 +316,32 @@ class Searching:
         """Groups of one shape, each encoded when its turn comes."""
         policies, copies = {PROBLEMS[self.policy.problem].solves: self.policy}, self.method.augment
         return tasks(instances, policies, seed=seed, device=self.device, engine=self.engine, augment=copies)
+
+
+def part_of(note: Note, before: float, share: float, done: float, spent: str) -> None:
+    """Note where a part of a piece stands, given the share of the piece that came before it and its own."""
+    note(before + share * done, spent)
+
+
+def watcher(steps: list[Progress], budget: Budget, note: Note) -> Callable[[Progress], None]:
+    """Keeps the steps of a search and notes how much of its budget is spent; reads nothing from the device."""
+
+    def watch(progress: Progress) -> None:
+        steps.append(progress)
+        note(*spent_of(progress, budget))
+
+    return watch
+
+
+def spent_of(progress: Progress, budget: Budget) -> tuple[float, str]:
+    """The share of a budget that is spent, by attempts or by the clock, whichever is more, and that one in words."""
+    shares = [(0.0, "")]
+    if budget.attempts:
+        shares.append((progress.attempts / budget.attempts, f"{progress.attempts:,} of {budget.attempts:,} attempts"))
+    if budget.seconds:
+        shares.append((progress.seconds / budget.seconds, f"{progress.seconds:.0f} of {budget.seconds:.0f} s"))
+    share, words = max(shares)
+    return min(1.0, share), words
 
 
 def warm_up_budget(task: Task) -> Budget:
@@ -321,10 +406,10 @@ def pending(
                 yield Job(pair, seed, tuple(due[at : at + pair.runner.together]))
 
 
-def measure(job: Job, origin: Origin) -> Iterator[list[Result]]:
+def measure(job: Job, origin: Origin, note: Note) -> Iterator[list[Result]]:
     """The results of a piece of work."""
     instances = [job.pair.bench_set.instances[place] for place in job.places]
-    for some in job.pair.runner.solve(instances, job.seed):
+    for some in job.pair.runner.solve(instances, job.seed, note):
         yield [line(job, origin, job.places[at], found) for at, found in some]
 
 
@@ -385,6 +470,39 @@ class Pace:
             return job.pair.method.seconds * len(job.places)
         seconds, instances = own or map(sum, zip(*self.spent.values(), strict=True)) if self.spent else (0.0, 0)
         return seconds / instances * len(job.places) if instances else None
+
+
+@dataclass
+class Inside:
+    """Tells a watcher where a piece of work stands, seldom enough that it does not show in the times."""
+
+    job: Job
+    rest: Sequence[Job]
+    pace: Pace
+    watch: Watch | None
+    done: int
+    total: int
+    began: float = field(default_factory=time.monotonic)
+    due: float = 0.0
+
+    def note(self, share: float, spent: str) -> None:
+        """Where the piece stands; its own time counts from the last moment at which nothing of it was done."""
+        now = time.monotonic()
+        self.began = self.began if share else now
+        if self.watch is None or now < self.due:
+            return
+        self.due = now + NOTE_PAUSE
+        method, name = kind(self.job)
+        self.watch(Standing(self.done, self.total, self.left(share, now), (), Doing(name, method, spent)))
+
+    def left(self, share: float, now: float) -> float | None:
+        """Seconds of this piece at its own pace, and of the rest; None if nothing is known."""
+        if not share:
+            return None
+        whole, pace = (now - self.began) / share, Pace(dict(self.pace.spent))
+        pace.note(self.job, whole)
+        rest = pace.left(self.rest)
+        return None if rest is None else rest + whole * (1.0 - share)
 
 
 def kind(job: Job) -> tuple[str, str]:

@@ -40,8 +40,8 @@ class SetSpec:
             raise InputError(f"set '{self.name}': give either a recipe or files")
         if self.power is not None and self.recipe not in ("", "mutated"):
             raise InputError(
-                f"set '{self.name}': power is of the recipe 'mutated', but the recipe is '{self.recipe}', which does not "
-                "mutate anything"
+                f"set '{self.name}': power is of the recipe 'mutated', but the recipe is '{self.recipe}'; "
+                "leave one of them out"
             )
         if self.first is not None and self.first < 1:
             raise InputError(f"set '{self.name}': first is {self.first}; expected at least 1")
