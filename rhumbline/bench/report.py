@@ -3,6 +3,7 @@
 import csv
 import io
 import math
+import re
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, fields
 from itertools import groupby
@@ -109,7 +110,7 @@ def gap_text(row: Row) -> str:
     """A mean gap with half its interval, which lies evenly about it."""
     if row.gap is None or row.high is None:
         return percent(row.gap)
-    return f"{100 * row.gap:.3f} ± {100 * (row.high - row.gap):.3f} %"
+    return f"{rounded(100 * row.gap, 3)} ± {100 * (row.high - row.gap):.3f} %"
 
 
 def cost_text(cost: float | None) -> str:
@@ -123,7 +124,13 @@ def cost_text(cost: float | None) -> str:
 
 def percent(fraction: float | None) -> str:
     """A gap in percent, three decimals."""
-    return NOTHING if fraction is None else f"{100 * fraction:.3f} %"
+    return NOTHING if fraction is None else f"{rounded(100 * fraction, 3)} %"
+
+
+def rounded(value: float, digits: int) -> str:
+    """A number with so many decimals; what rounds to nothing has no sign."""
+    text = f"{value:.{digits}f}"
+    return text if float(text) else text.lstrip("-")
 
 
 def duration(seconds: float) -> str:
@@ -135,12 +142,13 @@ def duration(seconds: float) -> str:
     return f"{seconds / 60:.1f} min" if seconds < 6000 else f"{seconds / 3600:.1f} h"
 
 
+GAP = "gap (95 % interval)"  # without the words in brackets where no row has an interval
 COLUMNS: dict[str, Callable[[Row], str]] = {
     "method": lambda row: row.method,
     "budget": lambda row: row.budget,
     "n": counted,
     "mean cost": lambda row: cost_text(row.cost),
-    "gap (95 % interval)": gap_text,
+    GAP: gap_text,
     "paper's gap": lambda row: percent(row.paper),
     "time / instance": lambda row: duration(row.seconds),
     "total": lambda row: duration(row.total),
@@ -149,7 +157,7 @@ COLUMNS: dict[str, Callable[[Row], str]] = {
     "commit": lambda row: row.commit,
 }
 WORDS = ("method", "budget", "hardware", "solver", "commit", "instance")
-OPTIONAL = ("gap (95 % interval)", "paper's gap")  # left out where no row has any
+OPTIONAL = (GAP, "paper's gap")  # left out where no row has any
 EXTRA = {"solver": ("solver",), "commit": ORIGIN}  # shown where rows of one set and method differ in these facts
 
 
@@ -159,6 +167,7 @@ def columns(some: Sequence[Row], *, hardware: bool) -> list[list[str]]:
     hidden |= {t for t in OPTIONAL if all(COLUMNS[t](row) == NOTHING for row in some)}
     titles = [title for title in COLUMNS if title not in hidden and (hardware or title != "hardware")]
     lines = [[COLUMNS[title](row) for title in titles] for row in some]
+    titles = ["gap" if title == GAP and all(row.high is None for row in some) else title for title in titles]
     if "commit" in titles:
         for line, words in zip(lines, row_words(some, ("suite_hash", "versions")), strict=True):
             line[titles.index("commit")] += f"; {words}" if words else ""
@@ -174,11 +183,23 @@ def row_words(some: Sequence[Row], facts: Sequence[str]) -> list[str]:
 
 def about(results: Sequence[Result]) -> str:
     """What a set is: problem, sizes, mutation, and who made its references."""
-    sizes, first = sorted({r.size for r in results}), results[0]
-    parts = [first.problem, f"size {sizes[0]}" + (f" to {sizes[-1]}" if len(sizes) > 1 else "")]
+    first = results[0]
+    parts = [first.problem, sizes_of(results)]
     parts += [] if first.power is None else [f"mutated with power {first.power:g}"]
     referees = [f"references: {r}" for r in dict.fromkeys(r.referee for r in results) if r]
     return "; ".join([", ".join(parts), *referees])
+
+
+def sizes_of(results: Sequence[Result]) -> str:
+    """How large instances are; of job shops jobs and machines, if the name of the set has them, else operations."""
+    sizes = sorted({r.size for r in results})
+    span = f"{sizes[0]}" + (f" to {sizes[-1]}" if len(sizes) > 1 else "")
+    if results[0].problem != "jssp":
+        return f"size {span}"
+    shape = re.search(r"(\d+)x(\d+)", results[0].set)
+    if shape and sizes == [int(shape[1]) * int(shape[2])]:
+        return f"{shape[1]} jobs x {shape[2]} machines"
+    return f"{span} operations"
 
 
 def facts(results: Sequence[Result]) -> list[str]:
@@ -251,7 +272,7 @@ def emphasised(lines: list[list[str]], some: Sequence[Row]) -> list[list[str]]:
     least = min((v for v in values if v is not None), default=None)
     for line, row in zip(lines[1:], some, strict=True):
         if row in rivals and least is not None and (row.gap if by_gap else row.cost) == least:
-            column = lines[0].index("gap (95 % interval)" if by_gap else "mean cost")
+            column = next(i for i, title in enumerate(lines[0]) if title.startswith("gap" if by_gap else "mean cost"))
             line[column] = f"**{line[column]}**"
     return lines
 
@@ -271,7 +292,7 @@ def table(lines: Sequence[Sequence[str]]) -> str:
 def by_instance(results: Sequence[Result]) -> list[list[str]]:
     """Instances of different sizes one by one: the mean cost and gap of each method."""
     methods = named(results)
-    lines = [["instance", "nodes", "reference", *methods]]
+    lines = [["instance", "operations" if results[0].problem == "jssp" else "nodes", "reference", *methods]]
     for name in dict.fromkeys(r.instance for r in results):
         mine = [r for r in results if r.instance == name]
         known = NOTHING if mine[0].reference is None else f"{mine[0].reference:g}"
@@ -285,7 +306,7 @@ def cost_and_gap(row: Row | None) -> str:
     """A cell of an instance and a method."""
     if row is None or row.cost is None:
         return NOTHING if row is None else "missing"
-    return cost_text(row.cost) + ("" if row.gap is None else f" ({100 * row.gap:.2f} %)")
+    return cost_text(row.cost) + ("" if row.gap is None else f" ({rounded(100 * row.gap, 2)} %)")
 
 
 def put_into(page: str, name: str, text: str) -> str | None:

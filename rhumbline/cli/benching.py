@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from rhumbline.bench.reference import Effort, Filled, make_references
-from rhumbline.bench.report import FORMATS, duration, markdown, put_into
+from rhumbline.bench.report import FORMATS, duration, markdown, put_into, rounded
 from rhumbline.bench.results import Result, costs_of, read_all
 from rhumbline.bench.run import Options, Standing, run
 from rhumbline.bench.suite import read_suite
@@ -83,7 +83,11 @@ def progress_text(standing: Standing, latest: Sequence[Result], left: float | No
         gaps = [r.gap for r in latest if r.gap is not None]
         costs = costs_of(latest)
         cost = f"cost {np.mean(costs):,.4f}" if costs else f"missing: {latest[0].missing}"
-        parts += [latest[0].set, latest[0].method, cost + (f", gap {np.mean(gaps):.2%}" if gaps else "")]
+        parts += [
+            latest[0].set,
+            latest[0].method,
+            cost + (f", gap {rounded(100 * float(np.mean(gaps)), 2)}%" if gaps else ""),
+        ]
     if left is not None and standing.done < standing.total:
         parts.append(f"about {duration(left)} left")
     return "   ".join(parts)
@@ -132,16 +136,24 @@ def show_report(files: Sequence[Path], kind: str, plots: Path | None, into: Path
     results = read_all(files, warn)
     if not results:
         raise InputError(f"{files[0]}: holds no results; run `rhumb bench` first")
-    if into:
-        emit(str(renewed(into, results)))
-    else:
-        emit(FORMATS[kind](results).rstrip("\n"))
+    closed: BrokenPipeError | None = None
+    try:
+        emit(str(renewed(into, results)) if into else FORMATS[kind](results).rstrip("\n"))
+    except BrokenPipeError as error:  # `rhumb report ... | head` wants fewer lines, not fewer figures
+        closed = error
     if plots:
-        from rhumbline.bench.figures import draw_all
-
-        for path in draw_all(results, plots):
-            say(f"-> {path}")
+        draw(results, plots)
+    if closed:
+        raise closed
     return 0
+
+
+def draw(results: Sequence[Result], folder: Path) -> None:
+    """All figures that can be drawn, each told when it is there."""
+    from rhumbline.bench.figures import draw_all
+
+    for path in draw_all(results, folder):
+        say(f"-> {path}")
 
 
 def renewed(path: Path, results: Sequence[Result]) -> Path:

@@ -8,7 +8,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from rhumbline.bench.report import FORMATS, by_instance, columns, duration, put_into, rows
+from rhumbline.bench.report import FORMATS, about, by_instance, columns, duration, percent, put_into, rows
 from rhumbline.bench.results import Result, read_results
 
 GOLDEN = Path(__file__).parent / "golden"
@@ -130,6 +130,14 @@ def test_columns_that_say_nothing_are_left_out() -> None:
     assert "**" not in text
 
 
+def test_one_instance_has_no_interval_to_speak_of() -> None:
+    """Neither a number nor a word."""
+    one = [replace(A, method=m) for m in ("A", "B")]
+    assert "| gap |" in FORMATS["md"](one)
+    assert "interval" not in FORMATS["md"](one) + FORMATS["latex"](one)
+    assert "| gap (95 % interval) |" in FORMATS["md"](RESULTS)
+
+
 def test_order_of_lines_within_a_row_does_not_matter() -> None:
     """Sorting the lines by seed or instance changes no number of the rows."""
     shuffled = sorted(RESULTS, key=lambda r: (r.set != RESULTS[0].set, r.instance))
@@ -163,6 +171,24 @@ def test_instances_are_listed_for_each_kind() -> None:
     some = [replace(A, size=280), replace(A, instance="b", size=99, hardware="abacus")]
     assert by_instance(some)[0][3:] == ["A (a CPU, 2 threads)", "A (abacus)"]
     assert [line[3:].count("-") for line in by_instance(some)[1:]] == [1, 1]
+
+
+def test_nothing_has_no_sign() -> None:
+    """A gap that rounds to nothing is 0.000 %, from whichever side; one that does not keeps its sign."""
+    assert [percent(x) for x in (-4e-6, 4e-6, -6e-6, None)] == ["0.000 %", "0.000 %", "-0.001 %", "-"]
+    some = [replace(A, instance=str(k), reference=10.0, cost=10.0 - 1e-7) for k in (1, 2)]
+    assert "-0.0" not in FORMATS["md"](some) + FORMATS["latex"](some)
+    assert by_instance(some)[1][-1].endswith("(0.00 %)")
+
+
+def test_job_shops_have_jobs_and_machines() -> None:
+    """If the set's name has them and they fit; else operations, which are what the lines count; nodes are others'."""
+    shop = replace(A, problem="jssp", set="jssp20x15", size=300)
+    assert about([shop]).startswith("jssp, 20 jobs x 15 machines; ")
+    assert about([replace(shop, size=100)]).startswith("jssp, 100 operations; ")
+    assert about([shop, replace(shop, size=100)]).startswith("jssp, 100 to 300 operations; ")
+    assert about([replace(shop, problem="tsp")]).startswith("tsp, size 300; ")
+    assert by_instance([shop])[0][1] == "operations"
 
 
 def test_missing_results_are_counted_and_in_no_mean() -> None:

@@ -186,6 +186,34 @@ def test_options_of_references_are_refused_for_suites(rhumb: Run, suite: Path) -
     assert "is for `rhumb bench reference`" in done.stderr
 
 
+@pytest.mark.parametrize(
+    "words", [("--out", "r.jsonl"), ("--threads", 2), ("--device", "cpu"), ("--engine", "torch")], ids=lambda w: w[0]
+)
+def test_options_of_suites_are_refused_for_references(rhumb: Run, suite: Path, words: tuple[Any, ...]) -> None:
+    """They were ignored: whoever gave --out looked for a file in vain."""
+    done = rhumb("bench", "reference", suite, *words)
+    assert done.exit_code == 2
+    assert "means nothing to `rhumb bench reference`" in " ".join(done.stderr.replace("│", " ").split())
+
+
+def test_a_closed_pipe_does_not_skip_figures(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """`rhumb report ... | head -2`: the reader has gone, the folder still gets its figures, and the command says so."""
+
+    def gone(line: str) -> None:
+        raise BrokenPipeError
+
+    monkeypatch.setattr(benching, "emit", gone)
+    lines = [json.loads(x) for x in GOLDEN.read_text().splitlines()[:2]]
+    steps = [[16, 1.0, 8.5, 8.5], [32, 2.0, 8.0, 8.0]]
+    (tmp_path / "r.jsonl").write_text("".join(json.dumps(x | {"trace": steps}) + "\n" for x in lines))
+    with pytest.raises(BrokenPipeError):
+        benching.show_report([tmp_path / "r.jsonl"], "md", tmp_path / "figures", None)
+    assert [p.name for p in (tmp_path / "figures").iterdir()] == ["search-demo-one.png"]
+    assert "-> " in capsys.readouterr().err
+
+
 def test_progress_tells_the_time_left() -> None:
     """A number of done, and a guess of the rest while there is one."""
     assert progress_text(Standing(3, 10, 150.0, ()), (), 150.0) == "3 of 10   about 2.5 min left"
