@@ -3,6 +3,7 @@
 A figure keeps apart what the tables keep apart, and compares methods on the instances that all of them have.
 """
 
+import re
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
@@ -26,7 +27,7 @@ def draw_all(results: Sequence[Result], folder: Path) -> Iterator[Path]:
     """Draw what can be drawn and tell where; results without a cost are left out."""
     results = found_among(results)
     palette = colours([name_of(r) for r in results])
-    for name, some in grouped(results, lambda r: f"{r.suite}-{r.set}").items():
+    for name, some in grouped(results, lambda r: file_name(f"{r.suite}-{r.set}")).items():
         yield from written(folder / f"search-{name}.png", search_figure(some, palette))
         yield from written(folder / f"seconds-{name}.png", anytime_figure(some, palette))
     for name, some in mutated(results).items():
@@ -41,6 +42,11 @@ def written(path: Path, figure: Any | None) -> Iterator[Path]:
         yield path
 
 
+def file_name(text: str) -> str:
+    """Text that can be in the name of a file; suites are read with care, but lines may be of any origin."""
+    return re.sub(r"[^\w.+ -]", "_", text)
+
+
 def name_of(result: Result) -> str:
     """What has one colour in all figures: a family, or a method that belongs to none."""
     return result.family or result.method
@@ -50,7 +56,7 @@ def mutated(results: Sequence[Result]) -> dict[str, list[Result]]:
     """Results on mutated instances by problem, and by suite where several suites have such."""
     some = [r for r in results if r.power is not None]
     suites = {p: {r.suite for r in its} for p, its in grouped(some, lambda r: r.problem).items()}
-    return grouped(some, lambda r: r.problem if len(suites[r.problem]) == 1 else f"{r.suite}-{r.problem}")
+    return grouped(some, lambda r: r.problem if len(suites[r.problem]) == 1 else file_name(f"{r.suite}-{r.problem}"))
 
 
 def search_figure(results: Sequence[Result], palette: Palette | None = None) -> Any | None:

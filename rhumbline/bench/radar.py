@@ -7,6 +7,7 @@ import numpy as np
 
 from rhumbline.bench.apart import named
 from rhumbline.bench.results import Result, by_instance, costs_of, grouped, on_common
+from rhumbline.plots.canvas import INK
 from rhumbline.plots.curves import Palette
 from rhumbline.plots.radar import draw_radar
 
@@ -92,5 +93,5 @@ def coloured(names: Sequence[str], palette: Palette | None) -> Palette | None:
     """The colours of the report for shortened names: that of the first method whose name begins so."""
     if palette is None:
         return None
-    found = {name: [c for whole, c in palette.items() if whole.split(",")[0] == name] for name in names}
-    return {name: palette.get(name) or found[name][0] for name in names if name in palette or found[name]}
+    short = {whole.split(",")[0]: colour for whole, colour in reversed(list(palette.items()))} | dict(palette)
+    return {name: short.get(name, short.get(name.split(" (")[0], INK)) for name in names}

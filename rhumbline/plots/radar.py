@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from rhumbline.plots.canvas import INK, PAPER, new_figure
-from rhumbline.plots.curves import Palette, colours, finish
+from rhumbline.plots.curves import DASHES, Palette, colours, finish
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -21,9 +21,12 @@ def draw_radar(
     axes: PolarAxes = figure.add_subplot(projection="polar")  # pyright: ignore[reportAssignmentType]
     angles = np.linspace(0.0, 2.0 * np.pi, len(categories), endpoint=False)
     chosen = colours(list(scores)) if palette is None else palette
+    before: list[str] = []
     for label, values in scores.items():
         round_, colour = [*values, values[0]], chosen.get(label, INK)
-        axes.plot([*angles, angles[0]], round_, color=colour, linewidth=1.8, label=label, marker="o", markersize=4)
+        dash = DASHES[before.count(colour) % len(DASHES)]
+        axes.plot([*angles, angles[0]], round_, color=colour, linestyle=dash, linewidth=1.8, label=label, marker="o")
+        before.append(colour)
         axes.fill([*angles, angles[0]], round_, color=colour, alpha=0.08, linewidth=0)
     dress_radar(axes, angles.tolist(), categories)
     finish(figure, axes, title)

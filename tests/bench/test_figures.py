@@ -145,6 +145,18 @@ def test_a_method_of_another_problem_is_the_same_in_a_radar() -> None:
     assert list(lines_of(both)) == ["COMPASS", "EAS", "COMPASS, learning"]
 
 
+def test_two_origins_of_a_method_have_two_lines_in_a_radar() -> None:
+    """In one colour, told apart by their dashes and by what the legend says."""
+    lines = radar_lines()
+    both = [*lines, *(replace(r, commit="decaf", cost=1.5) for r in lines[::2])]
+    axes = figures.radar_figure(both, {"COMPASS": "#111111", "EAS": "#222222"}).axes[0]
+    found = {line.get_label(): (line.get_color(), str(line.get_linestyle())) for line in axes.lines}
+    assert list(found) == ["COMPASS (commit c0ffee123456)", "EAS", "COMPASS (commit decaf)"]
+    one, eas, two = found.values()
+    assert (one[0], eas[0], two[0]) == ("#111111", "#222222", "#111111")
+    assert one[1] != two[1]
+
+
 STEPS = [[16, 1.0, 12.0, 12.0], [32, 2.0, 11.0, 11.0]]
 
 
@@ -207,6 +219,13 @@ def test_a_method_has_one_colour_in_all_figures(tmp_path: Path, monkeypatch: pyt
     for name in ("EAS", "sampling"):
         lines = [line for figure in drawn for line in figure.axes[0].lines if line.get_label() == name]
         assert len({line.get_color() for line in lines}) == 1
+
+
+def test_names_of_figures_stay_in_their_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A line of whatever origin cannot send a figure elsewhere."""
+    monkeypatch.setattr(figures, "save", lambda path, figure: None)
+    (path, *_) = figures.draw_all([traced("1", STEPS, suite="..", set="/etc/x")], tmp_path)
+    assert path == tmp_path / "search-..-_etc_x.png"
 
 
 def test_only_what_can_be_drawn_is_drawn(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -15,7 +15,8 @@ from rhumbline.bench import machine
 from rhumbline.bench import run as run_module
 from rhumbline.bench.report import rows
 from rhumbline.bench.results import Result, read_results
-from rhumbline.bench.run import Inside, Job, Options, Pace, Pair, Standing, prepare, run, spent_of, thinned
+from rhumbline.bench.run import Inside, Job, Options, Pace, Pair, Standing, prepare, run
+from rhumbline.bench.runners import loaded, spent_of, thinned
 from rhumbline.bench.suite import Suite, read_suite
 from rhumbline.checkpoint import About, save
 from rhumbline.errors import InputError
@@ -317,9 +318,9 @@ def test_loading_a_library_is_not_measured(suite: Suite, tmp_path: Path, monkeyp
 
     monkeypatch.setitem(BASELINES, "nearest", Baseline("slow", {"tsp": slow_at_first}, "numpy", timed=False))
     monkeypatch.setattr(run_module.time, "monotonic", lambda: now[0])
-    run_module.loaded.cache_clear()
+    loaded.cache_clear()
     measured(suite, tmp_path / "r.jsonl", Options(only=("nearest",), device="cpu", threads=1))
-    run_module.loaded.cache_clear()
+    loaded.cache_clear()
     assert calls == [6, 10, 10, 10, 10]
     assert [r.seconds for r in read_results(tmp_path / "r.jsonl", complain)] == [0.25] * 4
 

@@ -8,7 +8,7 @@ import pytest
 from tiny_suites import METHODS, SET
 
 from rhumbline.baselines.methods import Baseline
-from rhumbline.bench.run import Options, can_solve, runner_for
+from rhumbline.bench.runners import Options, can_solve, runner_for
 from rhumbline.bench.suite import Suite, read_suite
 from rhumbline.errors import InputError
 from rhumbline.problems.cvrp import from_arrays
