@@ -14,7 +14,7 @@ from jaxtyping import Float
 from rhumbline.bench.apart import ORIGIN, named
 from rhumbline.bench.radar import radar_figure
 from rhumbline.bench.report import NORMAL_95
-from rhumbline.bench.results import Result, by_instance, costs_of, found_among, grouped, on_common
+from rhumbline.bench.results import Result, costs_of, found_among, grouped, on_common, per_instance
 from rhumbline.plots.canvas import save
 from rhumbline.plots.curves import Curve, Palette, colours, draw_anytime, draw_search, draw_shift
 
@@ -133,7 +133,7 @@ def shift_curve(label: str, some: Sequence[Result], base: Sequence[Result], powe
 
 def costs_at(some: Sequence[Result], power: float) -> dict[tuple[str, str], float]:
     """Mean cost of each instance of a power."""
-    those = by_instance([r for r in some if r.power == power])
+    those = per_instance([r for r in some if r.power == power])
     return {name: float(np.mean(costs_of(its))) for name, its in those.items()}
 
 

@@ -6,7 +6,7 @@ from typing import Any
 import numpy as np
 
 from rhumbline.bench.apart import named
-from rhumbline.bench.results import Result, by_instance, costs_of, grouped, on_common
+from rhumbline.bench.results import Result, costs_of, grouped, on_common, per_instance
 from rhumbline.plots.canvas import INK
 from rhumbline.plots.curves import Palette
 from rhumbline.plots.radar import draw_radar
@@ -79,12 +79,12 @@ def normalised(task: Task) -> dict[str, float]:
 
 def mean_cost(results: Sequence[Result]) -> float:
     """Mean over instances; seeds of one are averaged first."""
-    return float(np.mean([np.mean(costs_of(its)) for its in by_instance(results).values()]))
+    return float(np.mean([np.mean(costs_of(its)) for its in per_instance(results).values()]))
 
 
 def size_of(some: Sequence[Task]) -> str:
     """How many sets and instances stand behind an axis."""
-    counts = [len(by_instance(next(iter(task.values())))) for task in some]
+    counts = [len(per_instance(next(iter(task.values())))) for task in some]
     sets = f"{len(counts)} set{'s' if len(counts) > 1 else ''}"
     return f"{sets} x {counts[0]:,}" if len(set(counts)) == 1 else f"{sets}, {sum(counts):,} instances"
 

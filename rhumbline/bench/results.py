@@ -115,7 +115,7 @@ def grouped(results: Sequence[Result], key: Callable[[Result], str]) -> dict[str
     return groups
 
 
-def by_instance(results: Sequence[Result]) -> dict[tuple[str, str], list[Result]]:
+def per_instance(results: Sequence[Result]) -> dict[tuple[str, str], list[Result]]:
     """Results of each instance of each set."""
     groups: dict[tuple[str, str], list[Result]] = {}
     for r in results:
@@ -126,7 +126,7 @@ def by_instance(results: Sequence[Result]) -> dict[tuple[str, str], list[Result]
 def on_common(groups: Mapping[str, Sequence[Result]]) -> dict[str, list[Result]]:
     """Groups with the instances that all of them have, so that they can be compared; nothing if there is none."""
     common = (
-        set[tuple[str, str]].intersection(*(set(by_instance(some)) for some in groups.values())) if groups else set()
+        set[tuple[str, str]].intersection(*(set(per_instance(some)) for some in groups.values())) if groups else set()
     )
     if not common:
         return {}
