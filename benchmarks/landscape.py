@@ -16,6 +16,10 @@ from rhumbline.plots.latent import draw_landscapes
 from rhumbline.problems.standard import tsp_set
 from rhumbline.problems.tsp import TSPInstance
 
+TITLE = (
+    "Best greedy tour at each latent, and the means of CMA-ES; dashed: where latents were trained; grey: not computed"
+)
+
 
 def main() -> None:
     parser = argparse.ArgumentParser()
@@ -36,7 +40,7 @@ def main() -> None:
         found += landscapes(task, args.points, args.generations)
     for some in (found[:1], found):
         path = args.out.with_name(f"{args.out.name}-{len(some)}.png")
-        save(path, draw_landscapes(some))
+        save(path, draw_landscapes(some, TITLE))
         print(path)
 
 

@@ -1,5 +1,9 @@
-"""Figures of result lines: each is drawn if the lines have what it shows."""
+"""Figures of result lines: each is drawn if the lines have what it shows.
 
+A figure keeps apart what the tables keep apart, and compares methods on the instances that all of them have.
+"""
+
+import re
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
@@ -7,11 +11,12 @@ from typing import Any
 import numpy as np
 from jaxtyping import Float
 
+from rhumbline.bench.apart import ORIGIN, named
+from rhumbline.bench.radar import radar_figure
 from rhumbline.bench.report import NORMAL_95
-from rhumbline.bench.results import Result, costs_of, found_among, grouped
+from rhumbline.bench.results import Result, costs_of, found_among, grouped, on_common, per_instance
 from rhumbline.plots.canvas import save
-from rhumbline.plots.curves import Curve, draw_anytime, draw_search, draw_shift
-from rhumbline.plots.radar import draw_radar
+from rhumbline.plots.curves import Curve, Palette, colours, draw_anytime, draw_search, draw_shift
 
 CURVE_POINTS = 64
 ATTEMPTS, SECONDS, BEST, LATEST = range(4)  # columns of a trace
@@ -21,12 +26,13 @@ OURS = "COMPASS"  # the method that others are compared with, if it is there
 def draw_all(results: Sequence[Result], folder: Path) -> Iterator[Path]:
     """Draw what can be drawn and tell where; results without a cost are left out."""
     results = found_among(results)
-    for name, some in grouped(results, lambda r: f"{r.suite}-{r.set}").items():
-        yield from written(folder / f"search-{name}.png", search_figure(some))
-        yield from written(folder / f"seconds-{name}.png", anytime_figure(some))
-    for problem, some in grouped([r for r in results if r.power is not None], lambda r: r.problem).items():
-        yield from written(folder / f"mutations-{problem}.png", shift_figure(some))
-    yield from written(folder / "radar.png", radar_figure(results))
+    palette = colours([name_of(r) for r in results])
+    for name, some in grouped(results, lambda r: file_name(f"{r.suite}-{r.set}")).items():
+        yield from written(folder / f"search-{name}.png", search_figure(some, palette))
+        yield from written(folder / f"seconds-{name}.png", anytime_figure(some, palette))
+    for name, some in mutated(results).items():
+        yield from written(folder / f"mutations-{name}.png", shift_figure(some, palette))
+    yield from written(folder / "radar.png", radar_figure(results, palette))
 
 
 def written(path: Path, figure: Any | None) -> Iterator[Path]:
@@ -36,75 +42,99 @@ def written(path: Path, figure: Any | None) -> Iterator[Path]:
         yield path
 
 
-def search_figure(results: Sequence[Result]) -> Any | None:
+def file_name(text: str) -> str:
+    """Text that can be in the name of a file; suites are read with care, but lines may be of any origin."""
+    return re.sub(r"[^\w.+ -]", "_", text)
+
+
+def name_of(result: Result) -> str:
+    """What has one colour in all figures: a family, or a method that belongs to none."""
+    return result.family or result.method
+
+
+def mutated(results: Sequence[Result]) -> dict[str, list[Result]]:
+    """Results on mutated instances by problem, and by suite where several suites have such."""
+    some = [r for r in results if r.power is not None]
+    suites = {p: {r.suite for r in its} for p, its in grouped(some, lambda r: r.problem).items()}
+    return grouped(some, lambda r: r.problem if len(suites[r.problem]) == 1 else file_name(f"{r.suite}-{r.problem}"))
+
+
+def search_figure(results: Sequence[Result], palette: Palette | None = None) -> Any | None:
     """Best so far and latest step over attempts, where searches have left a trace of several steps."""
-    if not any(len(r.trace) > 1 for r in results):
+    methods = on_common(named(results))
+    if not any(len(r.trace) > 1 for some in methods.values() for r in some):
         return None
-    measured = [some for some in grouped(results, lambda r: r.method).values() if some[0].trace]
-    best = [curve(some, ATTEMPTS, BEST) for some in measured]
-    best += [level(some) for some in grouped(results, lambda r: r.method).values() if not some[0].trace]
-    latest = [curve(some, ATTEMPTS, LATEST) for some in measured if len(some[0].trace) > 1]
-    return draw_search(
-        best, latest, "gap, %" if has_gaps(results) else "cost", f"{heading(results)}, with 95 % intervals"
-    )
+    traced = {label: some for label, some in methods.items() if all(r.trace for r in some)}
+    best = [curve(label, some, ATTEMPTS, BEST) for label, some in traced.items()]
+    best += [level(label, some) for label, some in methods.items() if label not in traced]
+    latest = [
+        curve(label, some, ATTEMPTS, LATEST) for label, some in traced.items() if any(len(r.trace) > 1 for r in some)
+    ]
+    shown = [r for some in methods.values() for r in some]
+    return draw_search(best, latest, "gap, %" if has_gaps(shown) else "cost", heading(shown), palette)
 
 
-def anytime_figure(results: Sequence[Result]) -> Any | None:
+def anytime_figure(results: Sequence[Result], palette: Palette | None = None) -> Any | None:
     """Gap over seconds of families, or of methods that belong to none, where references are known."""
-    families = grouped(results, lambda r: r.family or r.method)
-    if len(families) < 2 or not has_gaps(results):
+    shown = [r for some in on_common(named(results)).values() for r in some]
+    machines = list(dict.fromkeys(r.hardware for r in shown))
+    several = len(machines) > 1
+    families = named(shown, lambda r: f"{name_of(r)}, {r.hardware}" if several else name_of(r), ORIGIN)
+    if len(families) < 2 or not has_gaps(shown):
         return None
     curves = [
-        curve(some, SECONDS, BEST) if any(len(r.trace) > 1 for r in some) else budget_curve(family, some)
-        for family, some in families.items()
+        curve(label, some, SECONDS, BEST) if is_one_search(some) else budget_curve(label, some)
+        for label, some in families.items()
     ]
-    return draw_anytime(curves, heading(results))
+    return draw_anytime(curves, f"{heading(shown)}\non {'; '.join(machines)}", palette=palette)
+
+
+def is_one_search(some: Sequence[Result]) -> bool:
+    """Whether results are of one method that left traces; runs with several budgets are a point each."""
+    return len({r.method for r in some}) == 1 and all(r.trace for r in some) and any(len(r.trace) > 1 for r in some)
 
 
 def heading(results: Sequence[Result]) -> str:
-    """What a figure of curves shows."""
-    return f"{results[0].set}: mean over {len({r.instance for r in results}):,} instances"
+    """What a figure of curves shows, and on how many instances."""
+    count = len({r.instance for r in results})
+    return f"{results[0].set}: {mean_over(count)}"
 
 
-def shift_figure(results: Sequence[Result]) -> Any | None:
+def mean_over(count: int) -> str:
+    """How many instances a mean is of; one has no interval."""
+    return f"mean over {count:,} instances, with 95 % intervals" if count > 1 else "1 instance"
+
+
+def shift_figure(results: Sequence[Result], palette: Palette | None = None) -> Any | None:
     """The difference to our method, or else to the last one, over powers that all methods were measured at."""
-    methods = grouped(results, lambda r: r.method)
-    means = {name: mean_costs(some) for name, some in methods.items()}
-    powers = sorted(set.intersection(*(set(m) for m in means.values())))
-    if len(powers) < 2 or len(means) < 2:
+    methods = on_common(named(results))
+    powers = sorted({r.power for some in methods.values() for r in some if r.power is not None})
+    if len(powers) < 2 or len(methods) < 2:
         return None
-    base = next((name for name in means if name.startswith(OURS)), list(means)[-1])
-    difference = {
-        name: np.array([100.0 * (means[base][p] - mean[p]) / means[base][p] for p in powers])
-        for name, mean in means.items()
-    }
-    return draw_shift(np.array(powers), difference, base, f"{results[0].problem}, mutated")
+    base = next((name for name in methods if name.startswith(OURS)), list(methods)[-1])
+    curves = [shift_curve(label, some, methods[base], powers) for label, some in methods.items()]
+    counts = sorted({len(costs_at(methods[base], power)) for power in powers})
+    each = f"{counts[0]:,}" if len(counts) == 1 else f"{counts[0]:,} to {counts[-1]:,}"
+    plural, intervals = ("s", ", with 95 % intervals") if counts[-1] > 1 else ("", "")
+    title = f"{results[0].problem}, mutated: {each} instance{plural} at each power{intervals}"
+    return draw_shift(curves, base, title, palette)
 
 
-def mean_costs(results: Sequence[Result]) -> dict[float, float]:
-    """Mean cost of a method at each power."""
-    groups = grouped(results, lambda r: repr(r.power))
-    return {float(power): float(np.mean(costs_of(some))) for power, some in groups.items()}
+def shift_curve(label: str, some: Sequence[Result], base: Sequence[Result], powers: Sequence[float]) -> Curve:
+    """Differences to the base in % of its mean cost, each with half its 95 % interval over pairs of one instance."""
+    points: list[tuple[float, float, float]] = []
+    for power in powers:
+        mine, theirs = costs_at(some, power), costs_at(base, power)
+        scale = 100.0 / np.mean(list(theirs.values()))
+        mean, half = mean_and_half(scale * np.array([[theirs[name] - cost] for name, cost in mine.items()]))
+        points.append((power, mean[0], half[0]))
+    return Curve(label, *np.array(points).T, marked=True, name=name_of(some[0]))
 
 
-def radar_figure(results: Sequence[Result]) -> Any | None:
-    """Searches by category: on each set from the worst (0) to the best (1), averaged over the sets of a category."""
-    tasks = grouped([r for r in results if r.category and r.attempts], lambda r: f"{r.category}\0{r.suite}\0{r.set}")
-    points: dict[str, dict[str, list[float]]] = {}
-    for task, some in tasks.items():
-        for method, score in normalised(some).items():
-            points.setdefault(task.split("\0")[0], {}).setdefault(method, []).append(score)
-    shared = [m for m in dict.fromkeys(r.method for r in results) if points and all(m in p for p in points.values())]
-    if len(points) < 3 or len(shared) < 2:
-        return None
-    return draw_radar(list(points), {m: [float(np.mean(points[c][m])) for c in points] for m in shared})
-
-
-def normalised(results: Sequence[Result]) -> dict[str, float]:
-    """Mean costs of methods as scores from 0 to 1."""
-    means = {m: float(np.mean(costs_of(some))) for m, some in grouped(results, lambda r: r.method).items()}
-    worst, best = max(means.values()), min(means.values())
-    return {m: (worst - mean) / (worst - best) if worst > best else 1.0 for m, mean in means.items()}
+def costs_at(some: Sequence[Result], power: float) -> dict[tuple[str, str], float]:
+    """Mean cost of each instance of a power."""
+    those = per_instance([r for r in some if r.power == power])
+    return {name: float(np.mean(costs_of(its))) for name, its in those.items()}
 
 
 def has_gaps(results: Sequence[Result]) -> bool:
@@ -112,7 +142,7 @@ def has_gaps(results: Sequence[Result]) -> bool:
     return all(r.reference for r in results)
 
 
-def curve(some: Sequence[Result], along: int, what: int) -> Curve:
+def curve(label: str, some: Sequence[Result], along: int, what: int) -> Curve:
     """Mean and interval over instances of a method's traces; each keeps its last value until its next step."""
     share = [1.0 if along == ATTEMPTS else r.together for r in some]
     traces = [np.asarray(r.trace, dtype=np.float64) for r in some]
@@ -124,22 +154,19 @@ def curve(some: Sequence[Result], along: int, what: int) -> Curve:
     values = np.stack(
         [at(grid, t, in_unit(trace[:, what], r, some)) for t, trace, r in zip(times, traces, some, strict=True)]
     )
-    return Curve(name_of(some[0], along), grid, *mean_and_half(values, some))
+    return Curve(label, grid, *mean_and_half(averaged(values, some)), name=name_of(some[0]))
 
 
-def mean_and_half(
-    values: Float[np.ndarray, "R G"], some: Sequence[Result]
-) -> tuple[Float[np.ndarray, "G"], Float[np.ndarray, "G"]]:
-    """Mean and half its 95 % interval; instances are the sample, seeds of one are averaged first."""
+def averaged(values: Float[np.ndarray, "R G"], some: Sequence[Result]) -> Float[np.ndarray, "I G"]:
+    """Values of each instance: those of its seeds are averaged."""
     names = np.array([r.instance for r in some])
-    means = np.stack([values[names == name].mean(0) for name in dict.fromkeys(names.tolist())])
-    deviation = means.std(0, ddof=1) if len(means) > 1 else np.zeros_like(means[0])
-    return means.mean(0), NORMAL_95 * deviation / np.sqrt(len(means))
+    return np.stack([values[names == name].mean(0) for name in dict.fromkeys(names.tolist())])
 
 
-def name_of(result: Result, along: int) -> str:
-    """A method in figures over attempts, a family in those over time."""
-    return result.family if along == SECONDS and result.family else result.method
+def mean_and_half(values: Float[np.ndarray, "I G"]) -> tuple[Float[np.ndarray, "G"], Float[np.ndarray, "G"]]:
+    """Mean over instances and half its 95 % interval; nothing is said of the interval of one."""
+    deviation = values.std(0, ddof=1) if len(values) > 1 else np.zeros_like(values[0])
+    return values.mean(0), NORMAL_95 * deviation / np.sqrt(len(values))
 
 
 def at(
@@ -154,17 +181,17 @@ def in_unit(costs: Float[np.ndarray, "P"], result: Result, some: Sequence[Result
     return 100.0 * (costs / result.reference - 1.0) if result.reference and has_gaps(some) else costs
 
 
-def level(some: Sequence[Result]) -> Curve:
+def level(label: str, some: Sequence[Result]) -> Curve:
     """A method without steps: its mean as a level."""
     values = np.stack([in_unit(np.array([c]), r, some) for r, c in zip(some, costs_of(some), strict=True)])
-    return Curve(some[0].method, np.ones(1), *mean_and_half(values, some))
+    return Curve(label, np.ones(1), *mean_and_half(averaged(values, some)), name=name_of(some[0]))
 
 
-def budget_curve(family: str, some: Sequence[Result]) -> Curve:
+def budget_curve(label: str, some: Sequence[Result]) -> Curve:
     """One point for each method of a family: its mean seconds and mean gap."""
-    points = []
+    points: list[tuple[float, float, float]] = []
     for one in grouped(some, lambda r: r.method).values():
-        mean, half = mean_and_half(np.array([[100.0 * (r.gap or 0.0)] for r in one]), one)
-        points.append((np.mean([r.seconds / r.together for r in one]), mean[0], half[0]))
-    x, mean, spread = np.array(sorted(points)).T
-    return Curve(family, x, mean, spread, marked=True)
+        gaps = np.array([[100.0 * (r.gap or 0.0)] for r in one])
+        mean, half = mean_and_half(averaged(gaps, one))
+        points.append((float(np.mean([r.seconds / r.together for r in one])), mean[0], half[0]))
+    return Curve(label, *np.array(sorted(points)).T, marked=True, name=name_of(some[0]))

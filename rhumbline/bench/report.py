@@ -3,13 +3,15 @@
 import csv
 import io
 import math
+import re
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, fields
 from itertools import groupby
 
 import numpy as np
 
-from rhumbline.bench.results import Result, costs_of, found_among, grouped
+from rhumbline.bench.apart import ORIGIN, differences, named, source_of
+from rhumbline.bench.results import Result, costs_of, fact, found_among, grouped, kind_of
 
 NOTHING = "-"
 NORMAL_95 = 1.96
@@ -36,13 +38,17 @@ class Row:
     paper: float | None
     commit: str
     missing: int  # instances and seeds without a plan, which no other number counts
+    suite_hash: str
+    set_hash: str
+    versions: str
+    instances: frozenset[str]  # those with a cost; rows of other ones do not compare
 
 
 def rows(results: Sequence[Result]) -> list[Row]:
-    """A row for each suite, set, method, hardware and commit, in order of first appearance."""
+    """A row for each kind of results, in order of first appearance: nothing that differs in a fact is averaged."""
     kinds: dict[tuple[str, ...], list[Result]] = {}
     for r in results:
-        kinds.setdefault((r.suite, r.set, r.method, r.hardware, r.commit), []).append(r)
+        kinds.setdefault(kind_of(r), []).append(r)
     places = {s: i for i, s in enumerate(dict.fromkeys((r.suite, r.set) for r in results))}
     return sorted((summary(some) for some in kinds.values()), key=lambda row: places[row.suite, row.set])
 
@@ -70,6 +76,10 @@ def summary(some: Sequence[Result]) -> Row:
         paper=first.paper,
         commit=first.commit,
         missing=len(some) - len(found),
+        suite_hash=first.suite_hash,
+        set_hash=first.set_hash,
+        versions=fact(first, "versions"),
+        instances=frozenset(r.instance for r in found),
     )
 
 
@@ -100,7 +110,7 @@ def gap_text(row: Row) -> str:
     """A mean gap with half its interval, which lies evenly about it."""
     if row.gap is None or row.high is None:
         return percent(row.gap)
-    return f"{100 * row.gap:.3f} ± {100 * (row.high - row.gap):.3f} %"
+    return f"{rounded(100 * row.gap, 3)} ± {100 * (row.high - row.gap):.3f} %"
 
 
 def cost_text(cost: float | None) -> str:
@@ -114,7 +124,13 @@ def cost_text(cost: float | None) -> str:
 
 def percent(fraction: float | None) -> str:
     """A gap in percent, three decimals."""
-    return NOTHING if fraction is None else f"{100 * fraction:.3f} %"
+    return NOTHING if fraction is None else f"{rounded(100 * fraction, 3)} %"
+
+
+def rounded(value: float, digits: int) -> str:
+    """A number with so many decimals; what rounds to nothing has no sign."""
+    text = f"{value:.{digits}f}"
+    return text if float(text) else text.lstrip("-")
 
 
 def duration(seconds: float) -> str:
@@ -126,47 +142,85 @@ def duration(seconds: float) -> str:
     return f"{seconds / 60:.1f} min" if seconds < 6000 else f"{seconds / 3600:.1f} h"
 
 
+GAP = "gap (95 % interval)"  # without the words in brackets where no row has an interval
 COLUMNS: dict[str, Callable[[Row], str]] = {
     "method": lambda row: row.method,
     "budget": lambda row: row.budget,
     "n": counted,
     "mean cost": lambda row: cost_text(row.cost),
-    "gap (95 % interval)": gap_text,
+    GAP: gap_text,
     "paper's gap": lambda row: percent(row.paper),
     "time / instance": lambda row: duration(row.seconds),
     "total": lambda row: duration(row.total),
     "hardware": lambda row: row.hardware,
+    "solver": lambda row: row.solver,
+    "commit": lambda row: row.commit,
 }
-WORDS = ("method", "budget", "hardware", "instance")
-OPTIONAL = ("gap (95 % interval)", "paper's gap")  # left out where no row has any
+WORDS = ("method", "budget", "hardware", "solver", "commit", "instance")
+OPTIONAL = (GAP, "paper's gap")  # left out where no row has any
+EXTRA = {"solver": ("solver",), "commit": ORIGIN}  # shown where rows of one set and method differ in these facts
 
 
 def columns(some: Sequence[Row], *, hardware: bool) -> list[list[str]]:
-    """Titles and rows for people; the hardware only if wanted."""
-    titles = [title for title in COLUMNS if hardware or title != "hardware"]
-    titles = [t for t in titles if t not in OPTIONAL or any(COLUMNS[t](row) != NOTHING for row in some)]
-    return [titles, *([COLUMNS[title](row) for title in titles] for row in some)]
+    """Titles and rows for people: the hardware only if wanted, other origins only where methods have several."""
+    hidden = {title for title, facts in EXTRA.items() if not any(row_words(some, facts))}
+    hidden |= {t for t in OPTIONAL if all(COLUMNS[t](row) == NOTHING for row in some)}
+    titles = [title for title in COLUMNS if title not in hidden and (hardware or title != "hardware")]
+    lines = [[COLUMNS[title](row) for title in titles] for row in some]
+    titles = ["gap" if title == GAP and all(row.high is None for row in some) else title for title in titles]
+    if "commit" in titles:
+        for line, words in zip(lines, row_words(some, ("suite_hash", "versions")), strict=True):
+            line[titles.index("commit")] += f"; {words}" if words else ""
+    return [titles, *lines]
+
+
+def row_words(some: Sequence[Row], facts: Sequence[str]) -> list[str]:
+    """What tells each row from others of its set and method, as far as these facts do."""
+    sources = [source_of(row, f"{row.suite}\0{row.set}\0{row.method}", facts) for row in some]
+    words = differences(sources, facts)
+    return [words[source] for source in sources]
 
 
 def about(results: Sequence[Result]) -> str:
     """What a set is: problem, sizes, mutation, and who made its references."""
-    sizes, first = sorted({r.size for r in results}), results[0]
-    parts = [first.problem, f"size {sizes[0]}" + (f" to {sizes[-1]}" if len(sizes) > 1 else "")]
+    first = results[0]
+    parts = [first.problem, sizes_of(results)]
     parts += [] if first.power is None else [f"mutated with power {first.power:g}"]
     referees = [f"references: {r}" for r in dict.fromkeys(r.referee for r in results) if r]
     return "; ".join([", ".join(parts), *referees])
 
 
+def sizes_of(results: Sequence[Result]) -> str:
+    """How large instances are; of job shops jobs and machines, if the name of the set has them, else operations."""
+    sizes = sorted({r.size for r in results})
+    span = f"{sizes[0]}" + (f" to {sizes[-1]}" if len(sizes) > 1 else "")
+    if results[0].problem != "jssp":
+        return f"size {span}"
+    shape = re.search(r"(\d+)x(\d+)", results[0].set)
+    if shape and sizes == [int(shape[1]) * int(shape[2])]:
+        return f"{shape[1]} jobs x {shape[2]} machines"
+    return f"{span} operations"
+
+
 def facts(results: Sequence[Result]) -> list[str]:
     """Where the numbers come from, a sentence for each origin."""
-    lines: list[str] = []
-    for origin in dict.fromkeys((r.suite, r.suite_hash, r.commit, tuple(sorted(r.versions.items()))) for r in results):
-        suite, digest, commit, versions = origin
-        libraries = ", ".join(f"{name} {number}" for name, number in versions)
-        lines.append(f"Suite {suite} ({digest}), commit {commit}, {libraries}.")
-    lines += [f"{'; '.join(methods)}: {solver}." for solver, methods in by_solver(results).items()]
+    lines = [f"{'; '.join(methods)}: {solver}." for solver, methods in by_solver(results).items()]
     hardware = list(dict.fromkeys(r.hardware for r in results))
-    return [*lines, *([f"Hardware: {hardware[0]}."] if len(hardware) == 1 else []), *missing_facts(results)]
+    lines += [f"Hardware: {hardware[0]}."] if len(hardware) == 1 else []
+    return [*origins(results), *lines, *missing_facts(results)]
+
+
+def origins(results: Sequence[Result]) -> list[str]:
+    """Suite, commit and versions; and what is of which, where results of one suite come from several."""
+    found: dict[tuple[str, ...], list[str]] = {}
+    for r in results:
+        found.setdefault(source_of(r, r.suite, ("suite_hash", "commit", "versions")), []).append(r.method)
+    lines: list[str] = []
+    for (suite, digest, commit, versions), methods in found.items():
+        several = [other[0] for other in found].count(suite) > 1
+        whose = f"; of {'; '.join(dict.fromkeys(methods))}" if several else ""
+        lines.append(f"Suite {suite} ({digest}), commit {commit}, {versions}{whose}.")
+    return lines
 
 
 def by_solver(results: Sequence[Result]) -> dict[str, list[str]]:
@@ -179,40 +233,54 @@ def by_solver(results: Sequence[Result]) -> dict[str, list[str]]:
 
 def missing_facts(results: Sequence[Result]) -> list[str]:
     """How many results each method lacks on each set, and the first reason."""
-    reasons: dict[tuple[str, str], list[str]] = {}
+    reasons: dict[tuple[str, str, str], list[str]] = {}
     for r in results:
         if r.cost is None:
-            reasons.setdefault((r.method, r.set), []).append(r.missing)
+            reasons.setdefault((r.method, r.set, r.suite), []).append(r.missing)
     return [
         f"{method} on {name}: {len(said):,} missing, in no other number; the first: {said[0].rstrip('.')}."
-        for (method, name), said in reasons.items()
+        for (method, name, _), said in reasons.items()
     ]
 
 
 def markdown(results: Sequence[Result]) -> str:
     """A table for each set, the least gap or cost in bold, and where the numbers come from."""
     parts: list[str] = []
-    several = len({r.hardware for r in results}) > 1
+    several, called = len({r.hardware for r in results}) > 1, headings(results)
     for (suite, name), some in groupby(rows(results), key=lambda row: (row.suite, row.set)):
         mine, listed = [r for r in results if (r.suite, r.set) == (suite, name)], list(some)
         lines = columns(listed, hardware=several)
-        parts += [f"### {name}", f"{about(mine)}.", table(emphasised(lines, listed))]
+        parts += [f"### {called[suite, name]}", f"{about(mine)}.", table(emphasised(lines, listed))]
         parts += [table(by_instance(mine))] if len({r.size for r in mine}) > 1 else []
     notes = "\n".join(f"- {line}" for line in facts(results))
     said = "Gaps are means over instances; times are wall-clock times, shared out where instances are solved together."
     return "\n\n".join([*parts, said, notes]) + "\n"
 
 
+def headings(results: Sequence[Result]) -> dict[tuple[str, str], str]:
+    """What the tables of sets are called: as the sets, with the suite where several are reported."""
+    sets = dict.fromkeys((r.suite, r.set) for r in results)
+    several = len({suite for suite, _ in sets}) > 1
+    return {(suite, name): f"{name} ({suite})" if several else name for suite, name in sets}
+
+
 def emphasised(lines: list[list[str]], some: Sequence[Row]) -> list[list[str]]:
     """Lines of a table with the least gap in bold, or the least cost where not all have gaps."""
-    by_gap = all(row.gap is not None for row in some)
-    values = [row.gap if by_gap else row.cost for row in some]
+    rivals = comparable(some)
+    by_gap = all(row.gap is not None for row in rivals)
+    values = [row.gap if by_gap else row.cost for row in rivals]
     least = min((v for v in values if v is not None), default=None)
-    column = lines[0].index("gap (95 % interval)" if by_gap else "mean cost")
-    for line, value in zip(lines[1:], values, strict=True):
-        if value is not None and value == least and len(some) > 1:
+    for line, row in zip(lines[1:], some, strict=True):
+        if row in rivals and least is not None and (row.gap if by_gap else row.cost) == least:
+            column = next(i for i, title in enumerate(lines[0]) if title.startswith("gap" if by_gap else "mean cost"))
             line[column] = f"**{line[column]}**"
     return lines
+
+
+def comparable(some: Sequence[Row]) -> list[Row]:
+    """The rows with the most instances, if there are several and these are the same: only they can be compared."""
+    most = [row for row in some if row.n == max(r.n for r in some)]
+    return most if len(most) > 1 and len({row.instances for row in most}) == 1 else []
 
 
 def table(lines: Sequence[Sequence[str]]) -> str:
@@ -223,12 +291,13 @@ def table(lines: Sequence[Sequence[str]]) -> str:
 
 def by_instance(results: Sequence[Result]) -> list[list[str]]:
     """Instances of different sizes one by one: the mean cost and gap of each method."""
-    methods = list(dict.fromkeys(r.method for r in results))
-    lines = [["instance", "nodes", "reference", *methods]]
+    methods = named(results)
+    lines = [["instance", "operations" if results[0].problem == "jssp" else "nodes", "reference", *methods]]
     for name in dict.fromkeys(r.instance for r in results):
         mine = [r for r in results if r.instance == name]
         known = NOTHING if mine[0].reference is None else f"{mine[0].reference:g}"
-        costs = [summary(found) if (found := [r for r in mine if r.method == m]) else None for m in methods]
+        cells = ([r for r in some if r.instance == name] for some in methods.values())
+        costs = [summary(cell) if cell else None for cell in cells]
         lines.append([name, str(mine[0].size), known, *map(cost_and_gap, costs)])
     return lines
 
@@ -237,7 +306,7 @@ def cost_and_gap(row: Row | None) -> str:
     """A cell of an instance and a method."""
     if row is None or row.cost is None:
         return NOTHING if row is None else "missing"
-    return cost_text(row.cost) + ("" if row.gap is None else f" ({100 * row.gap:.2f} %)")
+    return cost_text(row.cost) + ("" if row.gap is None else f" ({rounded(100 * row.gap, 2)} %)")
 
 
 def put_into(page: str, name: str, text: str) -> str | None:
@@ -252,7 +321,7 @@ def comma_separated(results: Sequence[Result]) -> str:
     """One line for each row, numbers unrounded."""
     text = io.StringIO()
     writer = csv.writer(text, lineterminator="\n")
-    names = [field.name for field in fields(Row)]
+    names = [field.name for field in fields(Row) if field.name != "instances"]
     writer.writerow(names)
     writer.writerows(["" if getattr(row, n) is None else getattr(row, n) for n in names] for row in rows(results))
     return text.getvalue()
@@ -260,12 +329,13 @@ def comma_separated(results: Sequence[Result]) -> str:
 
 def latex(results: Sequence[Result]) -> str:
     """One tabular for all sets."""
-    titles, *body = columns(all_rows := rows(results), hardware=False)
-    lines = [f"\\begin{{tabular}}{{{'l' * 2 + 'r' * (len(titles) - 2)}}}", "\\hline", latex_line(titles)]
+    titles, *body = columns(all_rows := rows(results), hardware=len({r.hardware for r in results}) > 1)
+    sides, called = "".join("l" if title in WORDS else "r" for title in titles), headings(results)
+    lines = [f"\\begin{{tabular}}{{{sides}}}", "\\hline", latex_line(titles)]
     for name, some in groupby(zip(all_rows, body, strict=True), key=lambda pair: (pair[0].suite, pair[0].set)):
-        lines += ["\\hline", f"\\multicolumn{{{len(titles)}}}{{l}}{{{escaped(name[1])}}} \\\\"]
+        lines += ["\\hline", f"\\multicolumn{{{len(titles)}}}{{l}}{{{escaped(called[name])}}} \\\\"]
         lines += [latex_line(line) for _, line in some]
-    sets = [f"{name}: {about(some)}." for name, some in grouped(results, lambda r: r.set).items()]
+    sets = [f"{name}: {about(some)}." for name, some in grouped(results, lambda r: called[r.suite, r.set]).items()]
     notes = [f"% {line}" for line in [*sets, *facts(results)]]
     return "\n".join([*lines, "\\hline", "\\end{tabular}", *notes, ""])
 

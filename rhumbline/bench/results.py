@@ -1,8 +1,10 @@
 """Results on disk: one JSON object per line, appended as soon as it is measured. Nothing is ever rewritten."""
 
 import json
+import math
 import os
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Generator, Iterable, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import asdict, dataclass, fields
 from pathlib import Path
 from typing import Any
@@ -68,6 +70,34 @@ class Result:
         return None if not self.reference or self.cost is None else self.cost / self.reference - 1.0
 
 
+@dataclass(frozen=True)
+class Place:
+    """A line of a file."""
+
+    path: Path
+    line: int
+
+    def __str__(self) -> str:
+        return f"{self.path}:{self.line}"
+
+
+# Results that differ in any of these are never averaged.
+KIND = (
+    "suite", "suite_hash", "set", "set_hash", "method", "budget", "solver", "hardware", "commit", "versions",
+)  # fmt: skip
+
+
+def kind_of(result: Result) -> tuple[str, ...]:
+    """What a row of a table is of."""
+    return tuple(fact(result, name) for name in KIND)
+
+
+def fact(item: Any, name: str) -> str:
+    """A fact of a result or of a row as text; versions are listed by name."""
+    value = getattr(item, name)
+    return value if isinstance(value, str) else ", ".join(f"{n} {v}" for n, v in sorted(value.items()))
+
+
 NAMES = tuple(f.name for f in fields(Result))
 REQUIRED = NAMES[: NAMES.index("trace")]
 
@@ -85,6 +115,24 @@ def grouped(results: Sequence[Result], key: Callable[[Result], str]) -> dict[str
     return groups
 
 
+def per_instance(results: Sequence[Result]) -> dict[tuple[str, str], list[Result]]:
+    """Results of each instance of each set."""
+    groups: dict[tuple[str, str], list[Result]] = {}
+    for r in results:
+        groups.setdefault((r.set, r.instance), []).append(r)
+    return groups
+
+
+def on_common(groups: Mapping[str, Sequence[Result]]) -> dict[str, list[Result]]:
+    """Groups with the instances that all of them have, so that they can be compared; nothing if there is none."""
+    common = (
+        set[tuple[str, str]].intersection(*(set(per_instance(some)) for some in groups.values())) if groups else set()
+    )
+    if not common:
+        return {}
+    return {name: [r for r in some if (r.set, r.instance) in common] for name, some in groups.items()}
+
+
 def costs_of(results: Sequence[Result]) -> list[float]:
     """The costs that there are."""
     return [r.cost for r in results if r.cost is not None]
@@ -92,10 +140,53 @@ def costs_of(results: Sequence[Result]) -> list[float]:
 
 def read_results(path: str | Path, warn: Warn) -> list[Result]:
     """All lines of a file of one origin; a half-written last line is dropped with a warning."""
-    results, _ = scan(Path(path), warn)
-    for number, result in enumerate(results, 1):
-        refuse_strangers(Path(path), number, result, results[0])
-    return results
+    return read_all([path], warn)
+
+
+def read_all(paths: Sequence[str | Path], warn: Warn) -> list[Result]:
+    """The lines of files, each of one origin: what is there twice counts once, what contradicts is refused."""
+    known: dict[tuple[Any, ...], tuple[Place, Result]] = {}
+    sets: dict[tuple[str, str], tuple[Place, str]] = {}
+    for path in map(Path, paths):
+        results, again = scan(path, warn)[0], 0
+        for number, result in enumerate(results, 1):
+            place = Place(path, number)
+            refuse_strangers(path, number, result, results[0])
+            refuse_other_instances(place, result, sets)
+            again += is_known(place, result, known)
+        if again:
+            verb = "is" if again == 1 else "are"
+            warn(f"{path}: {again:,} of its {len(results):,} lines {verb} there twice; each is counted once")
+    return [result for _, result in known.values()]
+
+
+def is_known(place: Place, result: Result, known: dict[tuple[Any, ...], tuple[Place, Result]]) -> bool:
+    """Whether a line was there before, letter by letter; another measurement of the same is refused."""
+    key = (*kind_of(result), result.instance, result.seed)
+    if key not in known:
+        known[key] = (place, result)
+        return False
+    first, before = known[key]
+    if before == result:
+        return True
+    raise InputError.at(
+        place.path,
+        place.line,
+        f"is another measurement of what {first} measured ({result.method} on {result.instance}, seed {result.seed}); "
+        "nobody can tell which one counts: report them apart",
+    )
+
+
+def refuse_other_instances(place: Place, result: Result, sets: dict[tuple[str, str], tuple[Place, str]]) -> None:
+    """Raise if a set of the same name had other instances or references before: such numbers do not compare."""
+    before = sets.setdefault((result.suite, result.set), (place, result.set_hash))
+    if before[1] != result.set_hash:
+        raise InputError.at(
+            place.path,
+            place.line,
+            f"set '{result.set}' of suite '{result.suite}' has other instances or references here ({result.set_hash}) "
+            f"than in {before[0]} ({before[1]}); they do not compare: report them apart",
+        )
 
 
 def scan(path: Path, warn: Warn) -> tuple[list[Result], int]:
@@ -113,7 +204,7 @@ def scan(path: Path, warn: Warn) -> tuple[list[Result], int]:
         try:
             results.append(parse(row))
         except ValueError as error:
-            if not last:
+            if not (last and isinstance(error, json.JSONDecodeError | UnicodeDecodeError)):
                 raise InputError.at(
                     path, number, f"is not a result line ({error}); remove it or use a fresh file"
                 ) from error
@@ -131,7 +222,54 @@ def parse(row: bytes) -> Result:
     wrong = [n for n in REQUIRED if n not in table] + [n for n in table if n not in NAMES]
     if wrong:
         raise ValueError(f"'{wrong[0]}' is {'unknown' if wrong[0] in table else 'missing'}")
+    for name, value in table.items():
+        fits, expected = EXPECTED.get(name, TEXT)
+        if not fits(value):
+            raise ValueError(f"'{name}' is {value!r:.60}; expected {expected}")
     return Result(**table)
+
+
+def is_number(value: Any) -> bool:
+    """A finite number; booleans are none, and JSON as Python reads it has NaN and Infinity."""
+    return isinstance(value, int | float) and not isinstance(value, bool) and math.isfinite(value)
+
+
+def is_whole(value: Any) -> bool:
+    """A whole number."""
+    return isinstance(value, int) and not isinstance(value, bool)
+
+
+def is_trace(value: Any) -> bool:
+    """Steps of a search, four numbers each."""
+    return isinstance(value, list) and all(
+        isinstance(step, list) and len(step) == 4 and all(map(is_number, step)) for step in value
+    )
+
+
+def is_table_of_texts(value: Any) -> bool:
+    """Texts by name."""
+    return isinstance(value, dict) and all(isinstance(v, str) for v in value.values())
+
+
+Expected = tuple[Callable[[Any], bool], str]
+TEXT: Expected = (lambda x: isinstance(x, str), "a text")
+AMOUNT: Expected = (lambda x: x is None or (is_number(x) and x >= 0), "a number of at least 0, or null")
+NUMBER: Expected = (lambda x: x is None or is_number(x), "a number, or null")
+WHOLE: Expected = (is_whole, "a whole number")
+# By name; whatever is not here is a text.
+EXPECTED: dict[str, Expected] = {
+    "seed": WHOLE,
+    "size": WHOLE,
+    "cost": AMOUNT,
+    "reference": AMOUNT,
+    "attempts": (lambda x: x is None or is_whole(x), "a whole number, or null"),
+    "seconds": (lambda x: is_number(x) and x >= 0, "a number of at least 0"),
+    "together": (lambda x: is_whole(x) and x >= 1, "a whole number of at least 1"),
+    "versions": (is_table_of_texts, "a table of texts"),
+    "trace": (is_trace, "a list of steps with 4 numbers each"),
+    "paper": NUMBER,
+    "power": NUMBER,
+}
 
 
 def refuse_strangers(path: Path, number: int, result: Result, origin: Origin | Result) -> None:
@@ -165,6 +303,34 @@ def resume(path: Path, origin: Origin, digests: Mapping[str, str], warn: Warn) -
         if good and file.read(1) != b"\n":
             file.write(b"\n")
     return {result.key: result for result in results}
+
+
+@contextmanager
+def alone(path: Path) -> Generator[None, None, None]:
+    """Keep other runs away from a file while the context lasts; the lock ends with the process, however that ends."""
+    try:
+        file = path.open("ab")
+    except OSError as error:
+        raise InputError.at(path, None, f"cannot be written: {reason(error)}") from error
+    with file:
+        if not locked(file.fileno()):
+            raise InputError.at(path, None, "another run is adding to this file; wait for it, or use another --out")
+        yield
+
+
+def locked(number: int) -> bool:
+    """Lock an open file if no other run has; systems and file systems without locks let everybody through."""
+    try:
+        import fcntl
+    except ImportError:
+        return True
+    try:
+        fcntl.flock(number, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return False
+    except OSError:
+        return True
+    return True
 
 
 def append(path: Path, results: Iterable[Result]) -> None:

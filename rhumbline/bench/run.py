@@ -1,47 +1,23 @@
 """The runner: all pairs of methods and sets of a suite, for all seeds, each result kept as soon as it is there."""
 
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Any, Protocol
 
-import numpy as np
 import torch
 
-from rhumbline.api import Group, find_device, policy_for, tasks
-from rhumbline.baselines.methods import BASELINES, Work
+from rhumbline.api import find_device
 from rhumbline.bench import machine
-from rhumbline.bench.results import Key, Origin, Result, Warn, append, origin_facts, resume
+from rhumbline.bench.results import Key, Origin, Result, Warn, alone, append, origin_facts, resume
+from rhumbline.bench.runners import Found, Note, Options, Runner, Searching, can_solve, runner_for, warm_up_budget
 from rhumbline.bench.sets import BenchSet, load_set
 from rhumbline.bench.suite import Method, Suite
-from rhumbline.checkpoint import DEFAULT
-from rhumbline.decoding import Engine
-from rhumbline.errors import Infeasible, InputError
-from rhumbline.policies import Policy
-from rhumbline.problems import PROBLEMS
-from rhumbline.search import STRATEGIES
-from rhumbline.search.run import Budget, Progress, search
-from rhumbline.search.solution import Solution
-from rhumbline.search.strategy import usual_step
-from rhumbline.search.task import Task
-from rhumbline.tables import build
+from rhumbline.errors import InputError
 
-CPU_TOGETHER = 8  # instances between two results on a CPU
-TRACE_POINTS = 24  # kept of each search, evenly on a logarithmic scale
-
-
-@dataclass(frozen=True)
-class Options:
-    """What the user chose beside the suite."""
-
-    only: tuple[str, ...] = ()
-    limit: int | None = None
-    device: str = "auto"
-    engine: Engine = "auto"
-    threads: int | None = None
-    folders: Mapping[str, str] = field(default_factory=dict[str, str])
+__all__ = ["Options", "Searching", "Standing", "prepare", "run", "warm_up_budget"]  # for scripts
+NOTE_PAUSE = 1.0  # seconds between two notes from within a piece of work
 
 
 @dataclass(frozen=True)
@@ -52,34 +28,19 @@ class Standing:
     total: int
     left: float | None  # seconds, if they can be guessed
     latest: tuple[Result, ...]
+    doing: "Doing | None" = None
 
 
 @dataclass(frozen=True)
-class Found:
-    """One instance before it becomes a line: solved, or missing for a reason."""
+class Doing:
+    """What is running within a piece of work."""
 
-    cost: float | None
-    attempts: int | None
-    seconds: float
-    together: int
-    trace: tuple[tuple[float, ...], ...] = ()
-    missing: str = ""
+    set: str
+    method: str
+    spent: str  # of the budget, in words; nothing where nobody can tell
 
 
-class Runner(Protocol):
-    """A method made ready for a problem."""
-
-    solver: str
-    hardware: str
-    together: int
-
-    def start(self, instance: Any) -> None:
-        """Raise unless instances like this one can be begun."""
-        ...
-
-    def solve(self, instances: Sequence[Any], seed: int) -> Iterator[list[tuple[int, Found]]]:
-        """Places of instances with what was found, in as many pieces as memory demands."""
-        ...
+Watch = Callable[[Standing], None]
 
 
 @dataclass(frozen=True)
@@ -100,26 +61,38 @@ class Job:
     places: tuple[int, ...]
 
 
-def run(suite: Suite, out: Path, options: Options, warn: Warn) -> Iterator[Standing]:
-    """Measure what the file lacks, yielding after every piece; everything is read and checked before any work."""
+def run(suite: Suite, out: Path, options: Options, warn: Warn, watch: Watch | None = None) -> Iterator[Standing]:
+    """Measure what the file lacks, yielding after every piece; everything is read and checked before any work.
+
+    Within a piece `watch` is told now and then where it stands.
+    """
     if options.threads:
         torch.set_num_threads(options.threads)
-    pairs = prepare(suite, options)
-    origin = origin_of(suite, options)
-    done = resume(out, origin, {p.bench_set.spec.name: p.bench_set.digest for p in pairs}, warn)
-    jobs, total = list(pending(pairs, suite.seeds, options.limit, done)), count(pairs, suite.seeds, options.limit)
+    pairs, origin = prepare(suite, options), origin_of(suite, options)
+    out.parent.mkdir(parents=True, exist_ok=True)
+    with alone(out):
+        done = resume(out, origin, {p.bench_set.spec.name: p.bench_set.digest for p in pairs}, warn)
+        jobs, total = list(pending(pairs, suite.seeds, options.limit, done)), count(pairs, suite.seeds, options.limit)
+        yield from work_off(jobs, total, origin, out, watch)
+
+
+def work_off(
+    jobs: Sequence[Job], total: int, origin: Origin, out: Path, watch: Watch | None = None
+) -> Iterator[Standing]:
+    """Piece by piece, each result on the disk before anybody hears of it."""
     finished, pace = total - sum(len(j.places) for j in jobs), Pace()
     yield Standing(finished, total, pace.left(jobs), ())
-    out.parent.mkdir(parents=True, exist_ok=True)
     for number, job in enumerate(jobs):
-        began = time.monotonic()
-        for latest in measure(job, origin):
+        began, rest = time.monotonic(), jobs[number + 1 :]
+        inside = Inside(job, rest, pace, watch, finished, total)
+        for latest in measure(job, origin, inside.note):
             append(out, latest)
             finished += len(latest)
+            inside.done = finished
             yield Standing(finished, total, None, tuple(latest))
         pace.note(job, time.monotonic() - began)
-        if number + 1 < len(jobs):
-            yield Standing(finished, total, pace.left(jobs[number + 1 :]), ())
+        if rest:
+            yield Standing(finished, total, pace.left(rest), ())
 
 
 def prepare(suite: Suite, options: Options) -> list[Pair]:
@@ -135,156 +108,6 @@ def prepare(suite: Suite, options: Options) -> list[Pair]:
     if not pairs:
         raise InputError(f"suite '{suite.name}': no method that was asked for solves a set that was asked for")
     return pairs
-
-
-def can_solve(method: Method, problem: str) -> bool:
-    """Whether a method is for a problem; unknown solvers are refused."""
-    if method.solver == "policy":
-        return True
-    if method.solver not in BASELINES:
-        known = ", ".join(["policy", *BASELINES])
-        raise InputError(f"method '{method.name}': no solver '{method.solver}'; known: {known}")
-    return problem in BASELINES[method.solver].solvers
-
-
-def runner_for(method: Method, problem: str, options: Options) -> Runner:
-    """A method made ready: weights loaded, settings checked, libraries found."""
-    if method.solver == "policy":
-        return searching(method, problem, options)
-    baseline = BASELINES[method.solver]
-    baseline.check(method.name, method.settings, method.seconds, method.attempts)
-    baseline.require()
-    return Classical(method, baseline.called + words(method.settings), f"{machine.processor()}, 1 thread")
-
-
-def words(settings: Mapping[str, Any]) -> str:
-    """Settings behind a name."""
-    return "".join(f", {name} {value}" for name, value in settings.items())
-
-
-@dataclass
-class Classical:
-    """A classical solver, one instance at a time."""
-
-    method: Method
-    solver: str
-    hardware: str
-    together: int = 1
-
-    def start(self, instance: Any) -> None:
-        """Settings and libraries have been looked at already."""
-
-    def solve(self, instances: Sequence[Any], seed: int) -> Iterator[list[tuple[int, Found]]]:
-        """Each instance by itself."""
-        for place, instance in enumerate(instances):
-            cost, missing, began = None, "", time.monotonic()
-            try:
-                work = Work(instance, self.method.seconds, seed, self.method.settings)
-                cost = BASELINES[self.method.solver].solve(work).cost(instance)
-            except Infeasible as error:
-                missing = str(error)
-            yield [(place, Found(cost, None, time.monotonic() - began, 1, missing=missing))]
-
-
-def searching(method: Method, problem: str, options: Options) -> "Searching":
-    """A search with its policy."""
-    if method.strategy not in STRATEGIES:
-        known = ", ".join(STRATEGIES)
-        raise InputError(f"method '{method.name}': no strategy '{method.strategy}'; known: {known}")
-    device, weights = find_device(options.device), method.policy.replace("{problem}", problem)
-    strategy = build(STRATEGIES[method.strategy], method.settings, f"method '{method.name}'")
-    policy = policy_for(weights or None, problem)
-    copies = f", {method.augment} copies" if method.augment > 1 else ""
-    name = f"{method.strategy}{words(method.settings)}{copies}, policy {weights or DEFAULT[problem]}"
-    where = machine.hardware(device, torch.get_num_threads())
-    together = method.together or (CPU_TOGETHER if device.type == "cpu" else 1 << 30)
-    return Searching(method, strategy, policy, device, options.engine, name, where, together)
-
-
-@dataclass
-class Searching:
-    """A policy and a strategy on many instances at once."""
-
-    method: Method
-    strategy: Any
-    policy: Policy[Any, Any, Any]
-    device: torch.device
-    engine: Engine
-    solver: str
-    hardware: str
-    together: int
-    warm: set[int] = field(default_factory=set[int])  # sizes that have been tried
-
-    def start(self, instance: Any) -> None:
-        """Refuse a policy that has not what the strategy searches, such as a latent space."""
-        try:
-            for _, task in self.tasks([instance], 0):
-                self.strategy.init(task)
-        except InputError as error:
-            raise InputError(f"method '{self.method.name}' on {instance.problem}: {error}") from error
-
-    def solve(self, instances: Sequence[Any], seed: int) -> Iterator[list[tuple[int, Found]]]:
-        """Groups of one shape, as large as memory allows; the clock starts before instances are encoded."""
-        self.warm_up(instances, seed)
-        began = time.monotonic()
-        for group, task in self.tasks(instances, seed):
-            steps, together = list[Progress](), len(group.places)
-            solutions, interrupted = search(self.strategy, task, self.method.budget(together), steps.append)
-            if interrupted:  # the budget was not spent, so these are no results
-                raise KeyboardInterrupt
-            if not solutions:
-                raise Infeasible(f"method '{self.method.name}': the search ended without a plan")
-            seconds = time.monotonic() - began
-            yield [
-                (place, outcome(found, seconds, together, trace))
-                for place, found, trace in zip(group.places, solutions, traces_of(steps), strict=True)
-            ]
-            began = time.monotonic()
-
-    def warm_up(self, instances: Sequence[Any], seed: int) -> None:
-        """A few attempts at each new size that do not count, so that compiling kernels is not measured.
-
-        A GPU tries all instances of the size, because its kernels differ by how many there are; a CPU one of them.
-        """
-        fresh = [i for i in instances if i.size not in self.warm]
-        one = list({i.size: i for i in fresh}.values())
-        for _, task in self.tasks(one if self.device.type == "cpu" else fresh, seed):
-            if search(self.strategy, task, warm_up_budget(task))[1]:
-                raise KeyboardInterrupt
-        self.warm |= {i.size for i in fresh}
-
-    def tasks(self, instances: Sequence[Any], seed: int) -> Iterator[tuple[Group, Task]]:
-        """Groups of one shape, each encoded when its turn comes."""
-        policies, copies = {PROBLEMS[self.policy.problem].solves: self.policy}, self.method.augment
-        return tasks(instances, policies, seed=seed, device=self.device, engine=self.engine, augment=copies)
-
-
-def warm_up_budget(task: Task) -> Budget:
-    """Attempts after which all kernels are compiled: those of scoring too, on a GPU."""
-    return Budget(attempts=1 if task.device.type == "cpu" else 2 * usual_step(task) * task.copies)
-
-
-def outcome(found: Solution, seconds: float, together: int, trace: tuple[tuple[float, ...], ...]) -> Found:
-    """What a search has found; a plan that does not keep a limit has no cost to compare."""
-    if found.unmet:
-        return Found(None, found.attempts, seconds, together, missing=found.unmet)
-    return Found(found.cost, found.attempts, seconds, together, trace)
-
-
-def traces_of(steps: Sequence[Progress]) -> list[tuple[tuple[float, ...], ...]]:
-    """The way of each instance: attempts, seconds, best so far and best of the step, at a few of the steps."""
-    kept = [steps[i] for i in thinned(len(steps))]
-    best, latest = (np.array([getattr(p, name).tolist() for p in kept]).T for name in ("best", "latest"))
-    when = [(p.attempts, round(p.seconds, 4)) for p in kept]
-    return [
-        tuple((*at, round(b, 6), round(n, 6)) for at, b, n in zip(when, bests, news, strict=True))
-        for bests, news in zip(best.tolist(), latest.tolist(), strict=True)
-    ]
-
-
-def thinned(count: int) -> list[int]:
-    """Up to `TRACE_POINTS` of so many steps, evenly on a logarithmic scale, the first and the last among them."""
-    return np.unique(np.rint(np.geomspace(1, count, TRACE_POINTS)).astype(int) - 1).tolist()
 
 
 def origin_of(suite: Suite, options: Options) -> Origin:
@@ -321,10 +144,10 @@ def pending(
                 yield Job(pair, seed, tuple(due[at : at + pair.runner.together]))
 
 
-def measure(job: Job, origin: Origin) -> Iterator[list[Result]]:
+def measure(job: Job, origin: Origin, note: Note) -> Iterator[list[Result]]:
     """The results of a piece of work."""
     instances = [job.pair.bench_set.instances[place] for place in job.places]
-    for some in job.pair.runner.solve(instances, job.seed):
+    for some in job.pair.runner.solve(instances, job.seed, note):
         yield [line(job, origin, job.places[at], found) for at, found in some]
 
 
@@ -385,6 +208,39 @@ class Pace:
             return job.pair.method.seconds * len(job.places)
         seconds, instances = own or map(sum, zip(*self.spent.values(), strict=True)) if self.spent else (0.0, 0)
         return seconds / instances * len(job.places) if instances else None
+
+
+@dataclass
+class Inside:
+    """Tells a watcher where a piece of work stands, seldom enough that it does not show in the times."""
+
+    job: Job
+    rest: Sequence[Job]
+    pace: Pace
+    watch: Watch | None
+    done: int
+    total: int
+    began: float = field(default_factory=time.monotonic)
+    due: float = 0.0
+
+    def note(self, share: float, spent: str) -> None:
+        """Where the piece stands; its own time counts from the last moment at which nothing of it was done."""
+        now = time.monotonic()
+        self.began = self.began if share else now
+        if self.watch is None or now < self.due:
+            return
+        self.due = now + NOTE_PAUSE
+        method, name = kind(self.job)
+        self.watch(Standing(self.done, self.total, self.left(share, now), (), Doing(name, method, spent)))
+
+    def left(self, share: float, now: float) -> float | None:
+        """Seconds of this piece at its own pace, and of the rest; None if nothing is known."""
+        if not share:
+            return None
+        whole, pace = (now - self.began) / share, Pace(dict(self.pace.spent))
+        pace.note(self.job, whole)
+        rest = pace.left(self.rest)
+        return None if rest is None else rest + whole * (1.0 - share)
 
 
 def kind(job: Job) -> tuple[str, str]:

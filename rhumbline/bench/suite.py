@@ -1,16 +1,18 @@
 """Suites: TOML tables that say what is solved, by whom, with which seeds and budgets. Unknown keys are errors."""
 
 import json
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from fnmatch import fnmatch
 from hashlib import sha256
+from math import isfinite
 from pathlib import Path
 from typing import Any
 
 from rhumbline.errors import InputError
 from rhumbline.search.run import Budget
-from rhumbline.tables import build, read_tables
+from rhumbline.tables import build, meant, read_tables
 
 KEYS = ("name", "seeds", "set", "method")
 
@@ -33,8 +35,14 @@ class SetSpec:
     category: str = ""  # an axis of the radar picture
 
     def __post_init__(self) -> None:
+        refuse_bad_name("set", self.name)
         if bool(self.recipe) == bool(self.files):
             raise InputError(f"set '{self.name}': give either a recipe or files")
+        if self.power is not None and self.recipe not in ("", "mutated"):
+            raise InputError(
+                f"set '{self.name}': power is of the recipe 'mutated', but the recipe is '{self.recipe}'; "
+                "leave one of them out"
+            )
         if self.first is not None and self.first < 1:
             raise InputError(f"set '{self.name}': first is {self.first}; expected at least 1")
 
@@ -61,6 +69,9 @@ class Method:
             self.budget(1)
         if self.together < 0 or self.augment < 1:
             raise InputError(f"method '{self.name}': expected together of at least 0 and augment of at least 1")
+        for name, gap in self.paper.items():
+            if isinstance(gap, bool) or not isinstance(gap, int | float) or not isfinite(gap):
+                raise InputError(f"method '{self.name}': paper.{name} is {gap!r}; expected a gap in %, such as 0.5")
 
     def budget(self, instances: int) -> Budget:
         """What this many instances together may spend."""
@@ -114,7 +125,7 @@ def suite_of(tables: Mapping[str, Any], path: Path) -> Suite:
     unknown = sorted(set(tables) - set(KEYS))
     if unknown:
         raise InputError(f"{path}: unknown key '{unknown[0]}'; known here: {', '.join(KEYS)}")
-    return Suite(
+    suite = Suite(
         name=str(tables.get("name", path.stem)),
         sets=tuple(build(SetSpec, t, f"{path}: [[set]] {i}") for i, t in enumerate(entries(tables, "set", path), 1)),
         methods=tuple(
@@ -124,6 +135,28 @@ def suite_of(tables: Mapping[str, Any], path: Path) -> Suite:
         digest=sha256(json.dumps(tables, sort_keys=True).encode()).hexdigest()[:16],
         folder=path.parent,
     )
+    refuse_bad_name(f"{path}: suite", suite.name)
+    for method in suite.methods:
+        refuse_unknown_sets(method, [s.name for s in suite.sets], path)
+    return suite
+
+
+def refuse_bad_name(kind: str, name: str) -> None:
+    """Raise unless a name can be part of the names of files: figures and results are called after it."""
+    if not name.strip(" .") or re.search(r'[/\\:*?"<>|\x00-\x1f]', name):
+        raise InputError(f"{kind} '{name}': results and figures are files of that name; use letters, digits, - and _")
+
+
+def refuse_unknown_sets(method: Method, known: Sequence[str], path: Path) -> None:
+    """Raise if a method names sets that the suite has not: its rows or published gaps would silently be missing."""
+    for pattern in method.sets.split() or [""]:
+        if not any(fnmatch(name, pattern) for name in known):
+            wrong = f"sets has '{pattern}', which fits no set"
+            raise InputError(f"{path}: method '{method.name}': {wrong}; known: {', '.join(known)}")
+    for name in method.paper:
+        if name not in known:
+            wrong = f"paper names the set '{name}', which is not there{meant(name, known)}"
+            raise InputError(f"{path}: method '{method.name}': {wrong}; known: {', '.join(known)}")
 
 
 def entries(tables: Mapping[str, Any], kind: str, path: Path) -> list[Mapping[str, Any]]:

@@ -1,5 +1,6 @@
 """`rhumb bench`: run a suite, or make its references. The options; the work is in `benching`, which needs torch."""
 
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Annotated
 
@@ -44,6 +45,13 @@ Machine = Annotated[
 ]
 
 
+def refuse_given(options: Mapping[str, object], why: str) -> None:
+    """Refuse options that would change nothing, rather than ignore them."""
+    for name, value in options.items():
+        if value is not None:
+            raise typer.BadParameter(why, param_hint=name)
+
+
 def bench(
     words: Words,
     out: Out = None,
@@ -72,11 +80,16 @@ def bench(
     reference = words[0] == "reference"
     if len(words) != 1 + reference:
         raise typer.BadParameter(f"expected one suite, got {' '.join(words)}", param_hint="SUITE")
-    given = {"--seconds": seconds, "--workers": workers, "--minutes": minutes, "--again": again or None,
-             "--machine": machine, "--from": elsewhere}  # fmt: skip
-    if not reference and any(value is not None for value in given.values()):
-        wrong = next(name for name, value in given.items() if value is not None)
-        raise typer.BadParameter("is for `rhumb bench reference`; a suite has its own budgets", param_hint=wrong)
+    for_references = {"--seconds": seconds, "--workers": workers, "--minutes": minutes, "--again": again or None,
+                      "--machine": machine, "--from": elsewhere}  # fmt: skip
+    for_suites = {"--out": out, "--threads": threads, "--device": None if device is Device.auto else device,
+                  "--engine": None if engine is Engine.auto else engine}  # fmt: skip
+    if reference:
+        refuse_given(
+            for_suites, "means nothing to `rhumb bench reference`, which writes the files that the suite names"
+        )
+    else:
+        refuse_given(for_references, "is for `rhumb bench reference`; a suite has its own budgets")
 
     def body() -> int:
         with undisturbed():

@@ -1,15 +1,16 @@
 """The work of `rhumb bench` and `rhumb report`: progress on stderr, paths and tables on stdout."""
 
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 from rhumbline.bench.reference import Effort, Filled, make_references
-from rhumbline.bench.report import FORMATS, duration, markdown, put_into
-from rhumbline.bench.results import Result, costs_of, read_results
+from rhumbline.bench.report import FORMATS, duration, markdown, put_into, rounded
+from rhumbline.bench.results import Result, costs_of, read_all
 from rhumbline.bench.run import Options, Standing, run
 from rhumbline.bench.suite import read_suite
 from rhumbline.cli.ending import emit, say
@@ -35,32 +36,58 @@ def run_suite(path: Path, out: Path | None, options: Options, quiet: bool) -> in
     suite = read_suite(path)
     file = out or RESULTS / f"{suite.name}.jsonl"
     ready(file.parent)
-    for text in told(run(suite, file, options, warn), quiet):
-        say(text)
+    teller = Teller(quiet)
+    try:
+        for standing in run(suite, file, options, warn, teller.tell):
+            teller.tell(standing)
+    except KeyboardInterrupt:
+        teller.end(file)
+        raise
     emit(str(file))
     return 0
 
 
-def told(standings: Iterator[Standing], quiet: bool) -> Iterator[str]:
-    """Lines of progress, not more often than anybody reads them."""
-    due, left, latest = 0.0, None, ()
-    for standing in standings:
-        left = standing.left if standing.left is not None else left
-        latest = standing.latest or latest
+@dataclass
+class Teller:
+    """Lines of progress on stderr, not more often than anybody reads them."""
+
+    quiet: bool
+    due: float = 0.0
+    left: float | None = None
+    last: Standing | None = None
+    latest: tuple[Result, ...] = ()
+
+    def tell(self, standing: Standing) -> None:
+        """Say where a run stands if it is time to: what is running, or what was found last."""
+        self.left = standing.left if standing.left is not None else self.left
+        self.last, self.latest = standing, standing.latest or self.latest
         finished = standing.done == standing.total
-        if not quiet and (time.monotonic() >= due or finished) and (standing.latest or not latest or finished):
-            yield progress_text(standing, latest, left)
-            due = time.monotonic() + PAUSE
+        news = standing.doing or standing.latest or not self.latest or finished
+        if not self.quiet and news and (time.monotonic() >= self.due or finished):
+            say(progress_text(standing, self.latest, self.left))
+            self.due = time.monotonic() + PAUSE
+
+    def end(self, file: Path) -> None:
+        """Say what an interrupted run leaves."""
+        if self.last and not self.quiet:
+            kept = f"{self.last.done:,} of {self.last.total:,} results are kept"
+            say(f"{file}: {kept}; the same command goes on from there")
 
 
 def progress_text(standing: Standing, latest: Sequence[Result], left: float | None) -> str:
-    """How far it is, what was found last, and how long it will take."""
+    """How far it is, what is running or was found last, and how long it will take."""
     parts = [f"{standing.done:,} of {standing.total:,}"]
-    if latest:
+    if standing.doing:
+        parts += [x for x in (standing.doing.set, standing.doing.method, standing.doing.spent) if x]
+    elif latest:
         gaps = [r.gap for r in latest if r.gap is not None]
         costs = costs_of(latest)
         cost = f"cost {np.mean(costs):,.4f}" if costs else f"missing: {latest[0].missing}"
-        parts += [latest[0].set, latest[0].method, cost + (f", gap {np.mean(gaps):.2%}" if gaps else "")]
+        parts += [
+            latest[0].set,
+            latest[0].method,
+            cost + (f", gap {rounded(100 * float(np.mean(gaps)), 2)}%" if gaps else ""),
+        ]
     if left is not None and standing.done < standing.total:
         parts.append(f"about {duration(left)} left")
     return "   ".join(parts)
@@ -106,19 +133,27 @@ def show_report(files: Sequence[Path], kind: str, plots: Path | None, into: Path
 
         require_matplotlib()
         ready(plots)
-    results = [result for file in files for result in read_results(file, warn)]
+    results = read_all(files, warn)
     if not results:
         raise InputError(f"{files[0]}: holds no results; run `rhumb bench` first")
-    if into:
-        emit(str(renewed(into, results)))
-    else:
-        emit(FORMATS[kind](results).rstrip("\n"))
+    closed: BrokenPipeError | None = None
+    try:
+        emit(str(renewed(into, results)) if into else FORMATS[kind](results).rstrip("\n"))
+    except BrokenPipeError as error:  # `rhumb report ... | head` wants fewer lines, not fewer figures
+        closed = error
     if plots:
-        from rhumbline.bench.figures import draw_all
-
-        for path in draw_all(results, plots):
-            say(f"-> {path}")
+        draw(results, plots)
+    if closed:
+        raise closed
     return 0
+
+
+def draw(results: Sequence[Result], folder: Path) -> None:
+    """All figures that can be drawn, each told when it is there."""
+    from rhumbline.bench.figures import draw_all
+
+    for path in draw_all(results, folder):
+        say(f"-> {path}")
 
 
 def renewed(path: Path, results: Sequence[Result]) -> Path:

@@ -2,7 +2,7 @@
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from jaxtyping import Float
@@ -15,8 +15,15 @@ if TYPE_CHECKING:
 
 # Told apart also by those who do not see red and green alike; ours comes first.
 COLOURS = ("#e4572e", "#1f6f8b", "#8a6fb0", "#6b9a3a", "#d19a1f", "#444b54", "#c06c9a", "#3aa6a0", "#9c5b2f", "#8d99a6")
+DASHES: tuple[Any, ...] = ("-", (0, (4, 1.5)), "-.", ":")  # of curves that have one colour
+LEVEL_DASHES: tuple[Any, ...] = ("--", (0, (7, 2)), (0, (6, 2, 1, 2)), (0, (1, 2)))
 
 FEW = 8  # points of a curve, at most, that are marked: a line of two looks like a measurement of all between
+FLOOR = 1e-3  # of logarithmic axes of gaps in %: what is below is drawn at it, because 0 has no place there
+ASIDE = 0.008  # of the width of a panel: how far apart the bars of two methods at one power are
+WIDE = 20.0  # times the least value: from here on a logarithmic axis shows more
+
+Palette = Mapping[str, str]  # colours by name
 
 
 @dataclass(frozen=True)
@@ -28,55 +35,82 @@ class Curve:
     mean: Float[np.ndarray, "P"]
     spread: Float[np.ndarray, "P"]
     marked: bool = False  # the points are measurements of their own
+    name: str = ""  # whose colour it has; the label's if not given
 
 
-def colours(labels: Sequence[str]) -> dict[str, str]:
-    """A colour for each label, the same in all panels of a figure; ours have the first."""
-    ours = [x for x in labels if x.startswith("COMPASS")]
-    ordered = list(dict.fromkeys([*ours, *labels]))
-    return {label: COLOURS[place % len(COLOURS)] for place, label in enumerate(ordered)}
+@dataclass(frozen=True)
+class Look:
+    """How a curve is drawn."""
+
+    colour: str
+    dash: Any
+    width: float
 
 
-def draw_search(best: Sequence[Curve], latest: Sequence[Curve], unit: str, title: str = "") -> "Figure":
-    """Two panels over attempts: the best so far, and the best of the latest step, with 95 % intervals."""
-    figure = new_figure(10.0, 4.4)
+def colours(names: Sequence[str]) -> dict[str, str]:
+    """A colour for each name, the same wherever the names are the same; ours have the first."""
+    ours = [x for x in names if x.startswith("COMPASS")]
+    ordered = list(dict.fromkeys([*ours, *names]))
+    return {name: COLOURS[place % len(COLOURS)] for place, name in enumerate(ordered)}
+
+
+def looks(curves: Sequence[Curve], palette: Palette | None) -> dict[str, Look]:
+    """How each label is drawn: in the colour of its name, and dashed otherwise than those before it in that colour."""
+    chosen = colours([c.name or c.label for c in curves]) if palette is None else palette
+    found: dict[str, Look] = {}
+    for curve in curves:
+        if curve.label not in found:
+            colour = chosen.get(curve.name or curve.label, INK)
+            dashes = LEVEL_DASHES if is_level(curve) else DASHES
+            again = sum(look.colour == colour for look in found.values())
+            width = 1.2 if is_level(curve) else 2.2 if curve.label.startswith("COMPASS") else 1.5
+            found[curve.label] = Look(colour, dashes[again % len(dashes)], width)
+    return found
+
+
+def draw_search(
+    best: Sequence[Curve], latest: Sequence[Curve], unit: str, title: str = "", palette: Palette | None = None
+) -> "Figure":
+    """Two panels over attempts: the best so far as steps, and the best of the latest step, with 95 % intervals."""
+    figure, every = new_figure(10.0, 4.4), [*best, *latest]
     left, right = figure.subplots(1, 2, sharey=True)
-    left.set_ylim(*span([*best, *latest]))
-    chosen = colours([c.label for c in (*best, *latest)])
+    floor, look = floor_of(every), looks(every, palette)
+    left.set(ylim=span(every, floor))
     for axes, some, name in ((left, best, "best so far"), (right, latest, "best of the latest step")):
         for curve in some:
-            draw_curve(axes, curve, chosen[curve.label], shaded=True)
+            draw_curve(axes, curve, look[curve.label], floor=floor, stepped=some is best)
         dress_curves(axes, "attempts", name)
         logarithmic(axes, "x")
-    left.set_ylabel(unit)
+    if floor is not None:
+        logarithmic(left, "y")
+        left.set(ylim=span(every, floor))
+    left.set_ylabel(unit + raised_note(every, floor))
     finish(figure, left, title)
     return figure
 
 
-def draw_anytime(curves: Sequence[Curve], title: str = "", floor: float = 1e-3) -> "Figure":
+def draw_anytime(
+    curves: Sequence[Curve], title: str = "", floor: float = FLOOR, palette: Palette | None = None
+) -> "Figure":
     """Mean gap in % over seconds per instance, both logarithmic; gaps below the floor are drawn at it."""
     figure = new_figure(7.6, 4.8)
-    axes, chosen = figure.subplots(), colours([c.label for c in curves])
+    axes, look = figure.subplots(), looks(curves, palette)
     for curve in curves:
-        visible = Curve(curve.label, curve.x, np.maximum(curve.mean, floor), curve.spread, curve.marked)
-        draw_curve(axes, visible, chosen[curve.label], shaded=False)
+        draw_curve(axes, curve, look[curve.label], floor=floor, stepped=True)
     dress_curves(axes, "seconds per instance (wall clock)", "")
-    raised = any(curve.mean.min() < floor for curve in curves)
-    axes.set_ylabel(f"mean gap, % (drawn at {floor:g} if below)" if raised else "mean gap, %")
+    axes.set_ylabel("mean gap, %" + raised_note(curves, floor))
     logarithmic(axes, "x")
     logarithmic(axes, "y")
     finish(figure, axes, title)
     return figure
 
 
-def draw_shift(
-    power: Float[np.ndarray, "P"], difference: Mapping[str, Float[np.ndarray, "P"]], base: str, title: str = ""
-) -> "Figure":
+def draw_shift(curves: Sequence[Curve], base: str, title: str = "", palette: Palette | None = None) -> "Figure":
     """(base - method) / base of the mean costs in % over the power of the mutation: below 0 is worse than the base."""
     figure = new_figure(7.0, 4.4)
-    axes, chosen = figure.subplots(), colours(list(difference))
-    for label, values in difference.items():
-        axes.plot(power, values, marker="o", markersize=4, linewidth=1.8, color=chosen[label], label=label)
+    axes, look = figure.subplots(), looks(curves, palette)
+    for place, curve in enumerate(curves):
+        draw_bars(axes, curve, look[curve.label], ASIDE * (place - (len(curves) - 1) / 2))
     axes.axhline(0.0, color=INK, linewidth=0.8, linestyle=":")
     dress_curves(axes, "power of the mutation", "")
     axes.set_ylabel(f"cost relative to {base}, % (below 0: worse)")
@@ -84,20 +118,60 @@ def draw_shift(
     return figure
 
 
-def draw_curve(axes: "Axes", curve: Curve, colour: str, *, shaded: bool) -> None:
+def draw_bars(axes: "Axes", curve: Curve, look: Look, aside: float) -> None:
+    """Measurements joined by a line, each with a bar for its interval, a little aside so that no bar hides another."""
+    x = curve.x + aside * float(np.ptp(curve.x))
+    style: dict[str, Any] = {
+        "color": look.colour,
+        "linestyle": look.dash,
+        "linewidth": 1.8,
+        "marker": "o",
+        "markersize": 4,
+    }
+    axes.plot(x, curve.mean, label=curve.label, **style)
+    axes.vlines(x, curve.mean - curve.spread, curve.mean + curve.spread, color=look.colour, linewidth=1.0)
+
+
+def draw_curve(axes: "Axes", curve: Curve, look: Look, *, floor: float | None, stepped: bool) -> None:
     """One curve, or a level where there is but one point; the panel's height is settled before."""
-    width = 2.2 if curve.label.startswith("COMPASS") else 1.5
+    raised = curve.mean if floor is None else np.maximum(curve.mean, floor)
     if is_level(curve):
-        low, high = axes.get_ylim()
-        beyond = "" if low <= curve.mean[0] <= high else ", beyond the panel"
-        label = f"{curve.label} ({curve.mean[0]:.3g}{beyond})"
-        axes.axhline(curve.mean[0], color=colour, linewidth=1.2, linestyle="--", label=label)
+        draw_level(axes, curve, look, float(raised[0]))
         return
     marker = "o" if curve.marked or len(curve.x) <= FEW else ""
-    axes.plot(curve.x, curve.mean, color=colour, linewidth=width, marker=marker, markersize=4.5, label=curve.label)
-    if shaded:
-        low, high = curve.mean - curve.spread, curve.mean + curve.spread
-        axes.fill_between(curve.x, low, high, color=colour, alpha=0.12, linewidth=0)
+    steps: Any = "steps-post" if stepped else "default"
+    style: dict[str, Any] = {"color": look.colour, "linewidth": look.width, "linestyle": look.dash}
+    axes.plot(curve.x, raised, marker=marker, markersize=4.5, drawstyle=steps, label=curve.label, **style)
+    shade(axes, curve, look, floor, stepped=stepped)
+    if floor is not None:
+        draw_raised(axes, curve, look, floor, every=bool(marker))
+
+
+def draw_level(axes: "Axes", curve: Curve, look: Look, height: float) -> None:
+    """A method without a course, with its value in the legend and a word if it is out of sight."""
+    low, high = axes.get_ylim()
+    beyond = "" if low <= height <= high else ", beyond the panel"
+    label = f"{curve.label} ({curve.mean[0]:.3g}{beyond})"
+    axes.axhline(height, color=look.colour, linewidth=look.width, linestyle=look.dash, label=label)
+
+
+def shade(axes: "Axes", curve: Curve, look: Look, floor: float | None, *, stepped: bool) -> None:
+    """The 95 % interval as an area, and as a bar at the last point, where steps have none; it ends at the floor."""
+    low, high = curve.mean - curve.spread, curve.mean + curve.spread
+    if floor is not None:
+        low, high = np.maximum(low, floor), np.maximum(high, floor)
+    step: Any = "post" if stepped else None
+    axes.fill_between(curve.x, low, high, step=step, color=look.colour, alpha=0.12, linewidth=0)
+    if stepped:
+        axes.vlines(curve.x[-1:], low[-1:], high[-1:], color=look.colour, linewidth=1.0, alpha=0.6)
+
+
+def draw_raised(axes: "Axes", curve: Curve, look: Look, floor: float, *, every: bool) -> None:
+    """Open markers where a mean is below the floor: at every such point, or at the first of an unmarked curve."""
+    below = np.flatnonzero(curve.mean < floor)[: None if every else 1]
+    if len(below):
+        at = np.full(len(below), floor)
+        axes.scatter(curve.x[below], at, s=26, facecolors=PAPER, edgecolors=look.colour, linewidths=1.2, zorder=3)
 
 
 def is_level(curve: Curve) -> bool:
@@ -105,8 +179,27 @@ def is_level(curve: Curve) -> bool:
     return len(curve.x) == 1 and not curve.marked
 
 
-def span(curves: Sequence[Curve]) -> tuple[float, float]:
-    """Where the curves with a course are, and levels near them, with some margin; a level far off would flatten all."""
+def floor_of(curves: Sequence[Curve]) -> float | None:
+    """The floor of a logarithmic axis, or None where a linear one shows more: little range, or means well below 0."""
+    means = np.concatenate([c.mean for c in curves])
+    low, high = float(means.min()), float(means.max())
+    return None if low <= -FLOOR or high <= WIDE * max(low, FLOOR) else FLOOR
+
+
+def raised_note(curves: Sequence[Curve], floor: float | None) -> str:
+    """What to say of an axis with a floor if something is below it."""
+    below = floor is not None and any(curve.mean.min() < floor for curve in curves)
+    return f" (open at {floor:g}: below it)" if below else ""
+
+
+def span(curves: Sequence[Curve], floor: float | None = None) -> tuple[float, float]:
+    """Where the curves with a course are, and levels near them, with some margin; a level far off would flatten all.
+
+    A logarithmic axis has room for all levels.
+    """
+    if floor is not None:
+        low = max(floor, min(float(c.mean.min()) for c in curves))
+        return 0.8 * low, 1.25 * max(float((c.mean + c.spread).max()) for c in curves)
     courses = [c for c in curves if not is_level(c)] or list(curves)
     low = min(float((c.mean - c.spread).min()) for c in courses)
     high = max(float((c.mean + c.spread).max()) for c in courses)
@@ -125,8 +218,13 @@ def logarithmic(axes: "Axes", which: str) -> None:
     axis = axes.xaxis if which == "x" else axes.yaxis
     low, high = axis.get_view_interval()
     axis.set_major_locator(LogLocator(subs=(1.0, 2.0, 5.0) if high < 200.0 * low else (1.0,)))
-    axis.set_major_formatter(FuncFormatter(lambda value, place: f"{value:g}"))
+    axis.set_major_formatter(FuncFormatter(lambda value, place: plain(value)))
     axis.set_minor_formatter(NullFormatter())
+
+
+def plain(value: float) -> str:
+    """A number of an axis without a power of ten."""
+    return f"{value:.9f}".rstrip("0").rstrip(".") if 1e-9 <= abs(value) < 1.0 else f"{value:,.10g}"
 
 
 def dress_curves(axes: "Axes", below: str, title: str) -> None:

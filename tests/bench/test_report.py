@@ -8,7 +8,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from rhumbline.bench.report import FORMATS, by_instance, duration, put_into, rows
+from rhumbline.bench.report import FORMATS, about, by_instance, columns, duration, percent, put_into, rows
 from rhumbline.bench.results import Result, read_results
 
 GOLDEN = Path(__file__).parent / "golden"
@@ -55,6 +55,60 @@ def test_hardware_and_commits_are_not_mixed() -> None:
     assert [(r.hardware, r.commit) for r in rows(some)] == [(x.hardware, x.commit) for x in some]
 
 
+@pytest.mark.parametrize("name", ["suite_hash", "budget", "solver", "hardware", "commit"])
+def test_no_row_is_of_two_kinds(name: str) -> None:
+    """Results that differ in a fact are two rows, and every format says in what."""
+    both = [A, replace(A, instance="one-2", **{name: "zebra"})]
+    assert [row.n for row in rows(both)] == [1, 1]
+    for text in (write(both) for write in FORMATS.values()):
+        (line,) = [x for x in text.splitlines() if x.startswith(("| A", "A &", "demo,one,A")) and "zebra" in x]
+        assert line
+
+
+def test_versions_tell_rows_apart() -> None:
+    """Of two lists of versions the table shows what is not in both."""
+    both = [A, replace(A, instance="one-2", versions={**A.versions, "torch": "3.0"})]
+    assert [line[-1] for line in columns(rows(both), hardware=False)] == [
+        "commit",
+        "c0ffee123456; torch 2.13.0",
+        "c0ffee123456; torch 3.0",
+    ]
+
+
+def test_methods_of_one_set_may_have_other_commits() -> None:
+    """Classical solvers that were measured earlier need no column; the facts say what is of which commit."""
+    text = FORMATS["md"]([A, replace(A, method="LKH", commit="decaf")])
+    assert "| commit |" not in text
+    assert "- Suite demo (0123456789abcdef), commit c0ffee123456, rhumbline 0.1.0, torch 2.13.0; of A.\n" in text
+    assert "- Suite demo (0123456789abcdef), commit decaf, rhumbline 0.1.0, torch 2.13.0; of LKH.\n" in text
+
+
+def test_only_rows_of_the_same_instances_are_compared() -> None:
+    """A row with fewer instances than another is never in bold, nor is the best of one, nor are equally many others."""
+
+    def lines(method: str, cost: float, *names: str) -> list[Result]:
+        return [replace(A, method=method, instance=name, reference=10.0, cost=cost) for name in names]
+
+    def bold(*some: Result) -> list[str]:
+        return [line.split(" | ")[0][2:] for line in FORMATS["md"](some).splitlines() if "**" in line]
+
+    few, many, rest = lines("few", 11.0, "1"), lines("many", 13.0, "1", "2"), lines("rest", 12.0, "1", "2")
+    assert bold(*few, *many, *rest) == ["rest"]
+    assert bold(*few, *many) == []
+    assert bold(*many, *lines("strange", 12.0, "2", "3")) == []
+
+
+def test_suites_are_named_where_there_are_several() -> None:
+    """Sets of two suites may have one name; a single suite needs no mention, as in a page that has marks for it."""
+    both = [A, replace(A, suite="other")]
+    assert [x for x in FORMATS["md"](both).splitlines() if x.startswith("#")] == ["### one (demo)", "### one (other)"]
+    assert [x[18:] for x in FORMATS["latex"](both).splitlines() if "multicol" in x] == [
+        "{one (demo)} \\\\",
+        "{one (other)} \\\\",
+    ]
+    assert "### one\n" in FORMATS["md"](both[:1])
+
+
 def test_numbers_of_a_csv_are_not_rounded() -> None:
     """Whoever computes with them gets the means to the last bit."""
     first = next(csv.DictReader(io.StringIO(FORMATS["csv"](RESULTS))))
@@ -74,6 +128,14 @@ def test_columns_that_say_nothing_are_left_out() -> None:
     assert "| method | budget | n | mean cost | time / instance | total |" in text
     assert "- Hardware: a CPU, 2 threads." in text
     assert "**" not in text
+
+
+def test_one_instance_has_no_interval_to_speak_of() -> None:
+    """Neither a number nor a word."""
+    one = [replace(A, method=m) for m in ("A", "B")]
+    assert "| gap |" in FORMATS["md"](one)
+    assert "interval" not in FORMATS["md"](one) + FORMATS["latex"](one)
+    assert "| gap (95 % interval) |" in FORMATS["md"](RESULTS)
 
 
 def test_order_of_lines_within_a_row_does_not_matter() -> None:
@@ -102,6 +164,31 @@ def test_instances_of_different_sizes_are_listed() -> None:
         ["a280", "280", "2579", "2,600 (0.81 %)", "-"],
         ["d493", "493", "-", "-", "36,000"],
     ]
+
+
+def test_instances_are_listed_for_each_kind() -> None:
+    """The same method on two machines has two columns, named by the machines."""
+    some = [replace(A, size=280), replace(A, instance="b", size=99, hardware="abacus")]
+    assert by_instance(some)[0][3:] == ["A (a CPU, 2 threads)", "A (abacus)"]
+    assert [line[3:].count("-") for line in by_instance(some)[1:]] == [1, 1]
+
+
+def test_nothing_has_no_sign() -> None:
+    """A gap that rounds to nothing is 0.000 %, from whichever side; one that does not keeps its sign."""
+    assert [percent(x) for x in (-4e-6, 4e-6, -6e-6, None)] == ["0.000 %", "0.000 %", "-0.001 %", "-"]
+    some = [replace(A, instance=str(k), reference=10.0, cost=10.0 - 1e-7) for k in (1, 2)]
+    assert "-0.0" not in FORMATS["md"](some) + FORMATS["latex"](some)
+    assert by_instance(some)[1][-1].endswith("(0.00 %)")
+
+
+def test_job_shops_have_jobs_and_machines() -> None:
+    """If the set's name has them and they fit; else operations, which are what the lines count; nodes are others'."""
+    shop = replace(A, problem="jssp", set="jssp20x15", size=300)
+    assert about([shop]).startswith("jssp, 20 jobs x 15 machines; ")
+    assert about([replace(shop, size=100)]).startswith("jssp, 100 operations; ")
+    assert about([shop, replace(shop, size=100)]).startswith("jssp, 100 to 300 operations; ")
+    assert about([replace(shop, problem="tsp")]).startswith("tsp, size 300; ")
+    assert by_instance([shop])[0][1] == "operations"
 
 
 def test_missing_results_are_counted_and_in_no_mean() -> None:

@@ -10,15 +10,19 @@ import torch
 from tiny_suites import METHODS, SET
 
 import rhumbline
+from rhumbline.baselines.methods import BASELINES, Baseline, Work
 from rhumbline.bench import machine
+from rhumbline.bench import run as run_module
 from rhumbline.bench.report import rows
 from rhumbline.bench.results import Result, read_results
-from rhumbline.bench.run import Job, Options, Pace, Pair, Standing, prepare, run, thinned
+from rhumbline.bench.run import Inside, Job, Options, Pace, Pair, Standing, prepare, run
+from rhumbline.bench.runners import loaded, spent_of, thinned
 from rhumbline.bench.suite import Suite, read_suite
 from rhumbline.checkpoint import About, save
 from rhumbline.errors import InputError
 from rhumbline.policies.jssp_machines import JSSPMachinesPolicy, MachinesArchitecture
 from rhumbline.problems.tsp import from_array
+from rhumbline.search.run import Budget, Progress
 
 Write = Callable[..., Path]
 CPU = Options(device="cpu", threads=1)
@@ -223,8 +227,7 @@ def test_methods_that_cannot_work_are_refused_before_any_work(
     write: Write, tmp_path: Path, method: str, message: str
 ) -> None:
     """Nothing is measured before everything is known to work."""
-    suite = read_suite(write(SET + '[[method]]\nname = "first"\nsolver = "nearest"\nsets = "none*"\n'
-                             f'[[method]]\nname = "m"\n{method}\n'))  # fmt: skip
+    suite = read_suite(write(SET + f'[[method]]\nname = "m"\n{method}\n'))
     with pytest.raises(InputError, match=message):
         measured(suite, tmp_path / "r.jsonl")
     assert not (tmp_path / "r.jsonl").exists()
@@ -248,6 +251,78 @@ def test_budgets_in_seconds_tell_the_time_left_at_once(write: Write) -> None:
     (pair,) = prepare(read_suite(write(text)), CPU)
     assert isinstance(pair, Pair)
     assert Pace().left([Job(pair, 0, (0, 1, 2, 3))]) == 8.0
+
+
+def test_a_piece_tells_how_far_it_is(suite: Suite, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Between two results: what is running and how much of its budget is spent; results are those of a silent run."""
+    monkeypatch.setattr(run_module, "NOTE_PAUSE", 0.0)
+    said: list[Standing] = []
+    list(run(suite, tmp_path / "told.jsonl", CPU, complain, said.append))
+    doing = [(s.done, s.doing.method, s.doing.spent) for s in said if s.doing]
+    assert doing[:4] == [
+        (0, "search", "warming up"),
+        (0, "search", ""),
+        (0, "search", "16 of 20 attempts"),
+        (0, "search", "20 of 20 attempts"),
+    ]
+    assert doing[4][0] == 2
+    assert doing[-1] == (7, "nearest", "")
+    assert all(s.doing and s.doing.set == "ten" and not s.latest for s in said)
+    measured(suite, tmp_path / "silent.jsonl")
+    told, silent = (read_results(tmp_path / f"{name}.jsonl", complain) for name in ("told", "silent"))
+    assert [(r.key, r.cost) for r in told] == [(r.key, r.cost) for r in silent]
+
+
+def test_a_piece_tells_how_long_it_takes(suite: Suite, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A quarter in 10 s leaves 30 s, and 40 s for another piece of the kind; warming up is no measure of anything."""
+    (search, _), now, said = prepare(suite, CPU), [0.0], list[Standing]()
+    job = Job(search, 0, (0, 1))
+    monkeypatch.setattr(run_module.time, "monotonic", lambda: now[0])
+    inside = Inside(job, [job], Pace(), said.append, 0, 4)
+    for at, share in ((100.0, 0.0), (110.0, 0.25), (110.5, 0.3)):
+        now[0] = at
+        inside.note(share, "")
+    assert [s.left for s in said] == [None, pytest.approx(70.0)]  # the last came too soon to be told
+
+
+def test_budgets_are_spent_by_attempts_or_by_the_clock() -> None:
+    """Whichever is further."""
+    progress = Progress(40, 6.0, torch.zeros(1), torch.zeros(1), None)
+    assert spent_of(progress, Budget(attempts=160)) == (0.25, "40 of 160 attempts")
+    assert spent_of(progress, Budget(attempts=160, seconds=8.0)) == (0.75, "6 of 8 s")
+    assert spent_of(progress, Budget(seconds=3.0)) == (1.0, "6 of 3 s")
+
+
+def test_two_runs_do_not_share_a_file(suite: Suite, tmp_path: Path) -> None:
+    """The second is refused and changes nothing; when the first has ended, however it did, the file is free."""
+    out = tmp_path / "r.jsonl"
+    first = run(suite, out, CPU, complain)
+    for _ in range(2):
+        next(first)
+    before = out.read_bytes()
+    with pytest.raises(InputError, match=r"r\.jsonl: another run is adding to this file; wait for it"):
+        measured(suite, out)
+    assert out.read_bytes() == before != b""
+    first.close()
+    assert measured(suite, out)[-1].done == 8
+
+
+def test_loading_a_library_is_not_measured(suite: Suite, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The first call of a solver takes a second longer by a clock that the test owns; no line shows it."""
+    now, calls = [0.0], list[int]()
+
+    def slow_at_first(work: Work) -> list[int]:
+        calls.append(work.instance.size)
+        now[0] += 1.0 if len(calls) == 1 else 0.25
+        return list(range(work.instance.size))
+
+    monkeypatch.setitem(BASELINES, "nearest", Baseline("slow", {"tsp": slow_at_first}, "numpy", timed=False))
+    monkeypatch.setattr(run_module.time, "monotonic", lambda: now[0])
+    loaded.cache_clear()
+    measured(suite, tmp_path / "r.jsonl", Options(only=("nearest",), device="cpu", threads=1))
+    loaded.cache_clear()
+    assert calls == [6, 10, 10, 10, 10]
+    assert [r.seconds for r in read_results(tmp_path / "r.jsonl", complain)] == [0.25] * 4
 
 
 def test_traces_keep_first_and_last() -> None:

@@ -13,7 +13,8 @@ from rhumbline.baselines import methods as baselines
 from rhumbline.bench import machine, reference
 from rhumbline.bench.reference_file import read_references
 from rhumbline.bench.results import read_results
-from rhumbline.bench.run import Standing
+from rhumbline.bench.run import Doing, Standing
+from rhumbline.cli import benching
 from rhumbline.cli.benching import progress_text
 
 Run = Callable[..., Any]
@@ -185,10 +186,78 @@ def test_options_of_references_are_refused_for_suites(rhumb: Run, suite: Path) -
     assert "is for `rhumb bench reference`" in done.stderr
 
 
+@pytest.mark.parametrize(
+    "words", [("--out", "r.jsonl"), ("--threads", 2), ("--device", "cpu"), ("--engine", "torch")], ids=lambda w: w[0]
+)
+def test_options_of_suites_are_refused_for_references(rhumb: Run, suite: Path, words: tuple[Any, ...]) -> None:
+    """They were ignored: whoever gave --out looked for a file in vain."""
+    done = rhumb("bench", "reference", suite, *words)
+    assert done.exit_code == 2
+    assert "means nothing to `rhumb bench reference`" in " ".join(done.stderr.replace("│", " ").split())
+
+
+def test_a_closed_pipe_does_not_skip_figures(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """`rhumb report ... | head -2`: the reader has gone, the folder still gets its figures, and the command says so."""
+
+    def gone(line: str) -> None:
+        raise BrokenPipeError
+
+    monkeypatch.setattr(benching, "emit", gone)
+    lines = [json.loads(x) for x in GOLDEN.read_text().splitlines()[:2]]
+    steps = [[16, 1.0, 8.5, 8.5], [32, 2.0, 8.0, 8.0]]
+    (tmp_path / "r.jsonl").write_text("".join(json.dumps(x | {"trace": steps}) + "\n" for x in lines))
+    with pytest.raises(BrokenPipeError):
+        benching.show_report([tmp_path / "r.jsonl"], "md", tmp_path / "figures", None)
+    assert [p.name for p in (tmp_path / "figures").iterdir()] == ["search-demo-one.png"]
+    assert "-> " in capsys.readouterr().err
+
+
 def test_progress_tells_the_time_left() -> None:
     """A number of done, and a guess of the rest while there is one."""
     assert progress_text(Standing(3, 10, 150.0, ()), (), 150.0) == "3 of 10   about 2.5 min left"
     assert progress_text(Standing(10, 10, 0.0, ()), (), 0.0) == "10 of 10"
+
+
+def test_progress_says_what_is_running() -> None:
+    """Set, method and what is spent, in the place of what was found last."""
+    (found, *_) = read_results(GOLDEN, print)
+    standing = Standing(0, 8, 31.0, (), Doing("tsp200", "COMPASS", "640 of 1,600 attempts"))
+    said = "0 of 8   tsp200   COMPASS   640 of 1,600 attempts   about 31.0 s left"
+    assert progress_text(standing, (found,), 31.0) == said
+
+
+def test_a_long_piece_is_told_every_few_seconds(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Of a note each second every fifth is said, and nothing if nobody wants to read."""
+    now = [0.0]
+    monkeypatch.setattr(benching.time, "monotonic", lambda: now[0])
+    for quiet, lines in ((False, ["0 of 8   s   m   5", "0 of 8   s   m   10", "0 of 8   s   m   15"]), (True, [])):
+        teller = benching.Teller(quiet, due=now[0] + 5.0)
+        for second in range(1, 16):
+            now[0] += 1.0
+            teller.tell(Standing(0, 8, None, (), Doing("s", "m", str(second))))
+        assert capsys.readouterr().err.splitlines() == lines
+
+
+def test_an_interrupted_run_says_what_is_kept(rhumb: Run, suite: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """How many results are in the file, and that nothing is lost; the exit code is that of Ctrl-C."""
+    solve, calls = reference.BASELINES["nearest"].solvers["tsp"], list[Any]()
+
+    def interrupted(work: Any) -> list[int]:
+        calls.append(work)
+        if len(calls) == 3:
+            raise KeyboardInterrupt
+        return solve(work)
+
+    monkeypatch.setitem(reference.BASELINES, "nearest", baselines.Baseline("n", {"tsp": interrupted}, timed=False))
+    done = rhumb("bench", suite, "--device", "cpu", "--only", "nearest")
+    assert done.exit_code == 130
+    assert "results/small.jsonl: 2 of 3 results are kept; the same command goes on from there" in done.stderr
+    assert len(Path("results/small.jsonl").read_text().splitlines()) == 2
+    assert "3 of 3" in rhumb("bench", suite, "--device", "cpu", "--only", "nearest").stderr
 
 
 def test_progress_says_what_is_missing() -> None:

@@ -1,11 +1,12 @@
 """Curves and radars, read back from the axes."""
 
 from dataclasses import replace
+from typing import Any
 
 import numpy as np
 import pytest
 
-from rhumbline.plots.curves import Curve, colours, draw_anytime, draw_search, draw_shift, span
+from rhumbline.plots.curves import Curve, colours, draw_anytime, draw_search, draw_shift, looks, plain, span
 from rhumbline.plots.radar import draw_radar
 
 X = np.array([16.0, 32.0, 64.0])
@@ -16,11 +17,13 @@ LEVEL = Curve("greedy", np.ones(1), np.array([40.0]), np.array([2.0]))
 
 def test_searches_are_drawn_over_attempts() -> None:
     """Both panels have the curves on a logarithmic axis; a level is dashed and has its value in the legend."""
-    left, right = draw_search([OURS, OTHER, LEVEL], [OURS, OTHER], "gap, %").axes
+    far = replace(LEVEL, mean=np.array([19.0]))
+    left, right = draw_search([OURS, OTHER, far], [OURS, OTHER], "gap, %").axes
     np.testing.assert_array_equal(np.asarray(left.lines[0].get_xydata()), np.stack([X, OURS.mean], axis=1))
     assert (left.get_xscale(), right.get_xscale(), len(left.lines), len(right.lines)) == ("log", "log", 3, 2)
     assert left.lines[2].get_linestyle() == "--"
-    assert left.lines[2].get_label() == "greedy (40, beyond the panel)"
+    assert left.lines[2].get_label() == "greedy (19, beyond the panel)"
+    assert draw_search([OURS, LEVEL], [], "gap, %").axes[0].lines[1].get_label() == "greedy (40)"  # logarithmic
 
 
 def test_a_level_far_off_does_not_flatten_the_curves() -> None:
@@ -40,8 +43,71 @@ def test_gaps_of_nothing_can_be_drawn() -> None:
     solver = Curve("LKH", np.array([0.1, 1.0]), np.array([0.01, 0.0]), np.zeros(2), marked=True)
     axes = draw_anytime([OURS, solver]).axes[0]
     assert axes.lines[1].get_ydata().tolist() == [0.01, 0.001]
-    assert axes.get_ylabel() == "mean gap, % (drawn at 0.001 if below)"
+    assert axes.get_ylabel() == "mean gap, % (open at 0.001: below it)"
+    assert axes.collections[-1].get_offsets().tolist() == [[1.0, 0.001]]
     assert draw_anytime([OURS]).axes[0].get_ylabel() == "mean gap, %"
+
+
+def test_nothing_is_shown_before_it_was_reached() -> None:
+    """The best so far, over attempts or seconds, is drawn as steps that go down where a point is, and so its shade."""
+    left, right = draw_search([OURS, OTHER], [OURS, OTHER], "gap, %").axes
+    styles = [line.get_drawstyle() for line in (*left.lines, *right.lines, *draw_anytime([OURS]).axes[0].lines)]
+    assert styles == ["steps-post"] * 2 + ["default"] * 2 + ["steps-post"]
+    (path,) = draw_anytime([OURS]).axes[0].collections[0].get_paths()
+    heights = {y for x, y in path.vertices.tolist() if 16.0 < x < 32.0}
+    assert heights == set()  # no corner between two steps
+    assert [32.0, 3.5] in path.vertices.tolist()  # the upper edge of 3 ± 0.5 lasts until 32
+
+
+def test_a_wide_range_of_gaps_is_logarithmic() -> None:
+    """From 20-fold on; a gap of 0 is at the floor with an open marker; means well below 0 stay on a linear axis."""
+
+    def figure(*last: float) -> Any:
+        return draw_search([replace(OURS, mean=np.array([3.0, 2.0, x])) for x in last], [], "gap, %").axes[0]
+
+    assert (figure(1.0).get_yscale(), figure(0.1).get_yscale(), figure(-1.0).get_yscale()) == (
+        "linear",
+        "log",
+        "linear",
+    )
+    assert figure(0.1).get_ylabel() == "gap, %"
+    zero = figure(0.0)
+    assert (zero.get_yscale(), zero.get_ylabel()) == ("log", "gap, % (open at 0.001: below it)")
+    assert zero.lines[0].get_ydata().tolist() == [3.0, 2.0, 0.001]
+    assert zero.collections[-1].get_offsets().tolist() == [[64.0, 0.001]]
+    assert zero.get_ylim()[0] < 0.001
+
+
+def test_intervals_are_shaded_over_seconds() -> None:
+    """From mean - spread to mean + spread, cut off at the floor; a single measurement has a bar."""
+    axes = draw_anytime([replace(OURS, spread=np.full(3, 1.5))]).axes[0]
+    (path,) = axes.collections[0].get_paths()
+    heights = path.vertices[:, 1]
+    assert (heights.min(), heights.max()) == (0.001, 4.5)
+    one = Curve("LKH", np.array([1.0]), np.array([2.0]), np.array([0.5]), marked=True)
+    (bar,) = draw_anytime([one]).axes[0].collections[1].get_segments()
+    assert bar.tolist() == [[1.0, 1.5], [1.0, 2.5]]
+    (bar,) = axes.collections[1].get_segments()
+    assert bar.tolist() == [[64.0, 0.001], [64.0, 2.5]]  # the last of a course has an area of no width
+
+
+def test_curves_of_one_colour_have_other_dashes() -> None:
+    """Two machines of one method are told apart without a colour of their own."""
+    look = looks([replace(OURS, label="a", name="x"), replace(OURS, label="b", name="x")], {"x": "#123456"})
+    assert {one.colour for one in look.values()} == {"#123456"}
+    assert look["a"].dash != look["b"].dash
+
+
+def test_numbers_of_an_axis_are_plain() -> None:
+    """No powers of ten."""
+    assert [plain(x) for x in (1e-5, 0.0002, 0.5, 1.0, 20.0, 1000.0)] == [
+        "0.00001",
+        "0.0002",
+        "0.5",
+        "1",
+        "20",
+        "1,000",
+    ]
 
 
 def test_only_few_points_are_marked() -> None:
@@ -58,9 +124,13 @@ def test_colours_are_of_methods_and_ours_is_the_first() -> None:
 
 
 def test_differences_are_drawn_over_powers() -> None:
-    """A line for each method."""
+    """A line for each method, and a bar for the interval of each point."""
     power = np.array([0.0, 0.5])
-    axes = draw_shift(power, {"COMPASS": np.zeros(2), "EAS": np.array([-0.1, -0.2])}, "COMPASS").axes[0]
+    eas = Curve("EAS", power, np.array([-0.1, -0.2]), np.array([0.05, 0.1]), marked=True)
+    axes = draw_shift([Curve("COMPASS", power, np.zeros(2), np.zeros(2)), eas], "COMPASS").axes[0]
+    np.testing.assert_allclose(
+        [bar[:, 1] for bar in axes.collections[1].get_segments()], [[-0.15, -0.05], [-0.3, -0.1]]
+    )
     assert axes.lines[1].get_ydata().tolist() == [-0.1, -0.2]
     assert axes.get_ylabel() == "cost relative to COMPASS, % (below 0: worse)"
 

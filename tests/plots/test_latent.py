@@ -1,8 +1,11 @@
 """Pictures of landscapes, read back from the axes."""
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 
+from rhumbline.plots.canvas import INK
 from rhumbline.plots.latent import Landscape, draw_landscapes
 
 AXIS = np.linspace(-1.0, 1.0, 3)
@@ -26,9 +29,37 @@ def test_the_path_is_as_wide_as_the_search() -> None:
     """White crosses at the means; the line between them gets thinner as the deviation falls."""
     panel = draw_landscapes([landscape("a")]).axes[0]
     np.testing.assert_array_equal(np.asarray(panel.collections[0].get_offsets()), MEANS)
-    path = panel.lines[:-1]  # the last is the outline of the box
+    path = [line for line in panel.lines if line.get_color() == "white"]
     assert [line.get_linewidth() for line in path] == pytest.approx([6.0, 3.3])
-    assert {line.get_color() for line in path} == {"white"}
+
+
+def test_the_path_has_a_dark_rim() -> None:
+    """White on yellow is not seen: under each part, and drawn before any white, lies a wider dark line."""
+    lines = draw_landscapes([landscape("a")]).axes[0].lines[:-1]  # the last is the outline of the box
+    rims, path = lines[:2], lines[2:]
+    for rim, line in zip(rims, path, strict=True):
+        np.testing.assert_array_equal(rim.get_xydata(), line.get_xydata())
+        assert rim.get_linewidth() > line.get_linewidth() + 1.0
+        assert (rim.get_color(), line.get_color()) == (INK, "white")
+
+
+def test_the_whole_path_is_in_view() -> None:
+    """A search that leaves the grid to (2.5, -3) stays in the picture, before a background of its own."""
+    far = replace(landscape("a"), means=np.array([[0.0, 0.0], [0.5, 0.0], [2.5, -3.0]]))
+    panel = draw_landscapes([far]).axes[0]
+    (left, right), (bottom, top) = panel.get_xlim(), panel.get_ylim()
+    assert bottom < -3.0
+    assert right > 2.5
+    assert right - left == pytest.approx(top - bottom)
+    assert tuple(panel.images[0].get_extent()) == (-1.5, 1.5, -1.5, 1.5)
+    assert draw_landscapes([landscape("a")]).axes[0].get_xlim() == (-1.5, 1.5)  # no room is wasted
+
+
+def test_axes_and_colours_say_what_they_are() -> None:
+    """Both latents, and that low costs are good."""
+    panel, bar = draw_landscapes([landscape("a")]).axes
+    assert (panel.get_xlabel(), panel.get_ylabel()) == ("latent 1", "latent 2")
+    assert bar.get_ylabel() == "cost (lower is better)"
 
 
 def test_eight_instances_have_eight_panels() -> None:
