@@ -1,6 +1,7 @@
 """Results on disk: one JSON object per line, appended as soon as it is measured. Nothing is ever rewritten."""
 
 import json
+import lzma
 import math
 import os
 from collections.abc import Callable, Generator, Iterable, Mapping, Sequence
@@ -14,6 +15,7 @@ from rhumbline.formats.atomic import reason
 
 Warn = Callable[[str], None]
 Key = tuple[str, str, str, int]  # method, set, instance, seed
+PACKED = ".xz"  # the ending of files that are only read
 
 
 @dataclass(frozen=True)
@@ -191,11 +193,7 @@ def refuse_other_instances(place: Place, result: Result, sets: dict[tuple[str, s
 
 def scan(path: Path, warn: Warn) -> tuple[list[Result], int]:
     """The results of a file, and how many of its bytes hold whole lines."""
-    try:
-        content = path.read_bytes()
-    except OSError as error:
-        raise InputError.at(path, None, f"cannot be read: {reason(error)}") from error
-    rows = content.split(b"\n")
+    rows = content_of(path).split(b"\n")
     results, good = list[Result](), 0
     for number, row in enumerate(rows, 1):
         last = number == len(rows)
@@ -212,6 +210,17 @@ def scan(path: Path, warn: Warn) -> tuple[list[Result], int]:
             break
         good += len(row) + (not last)
     return results, good
+
+
+def content_of(path: Path) -> bytes:
+    """What is in a file; results that are kept for good are packed (`.xz`), to a twentieth of their size."""
+    try:
+        content = path.read_bytes()
+        return lzma.decompress(content) if path.suffix == PACKED else content
+    except OSError as error:
+        raise InputError.at(path, None, f"cannot be read: {reason(error)}") from error
+    except lzma.LZMAError as error:
+        raise InputError.at(path, None, f"cannot be unpacked ({error}); make it with: xz -9 RESULTS.jsonl") from error
 
 
 def parse(row: bytes) -> Result:
@@ -287,6 +296,8 @@ def refuse_strangers(path: Path, number: int, result: Result, origin: Origin | R
 
 def resume(path: Path, origin: Origin, digests: Mapping[str, str], warn: Warn) -> dict[Key, Result]:
     """What a file holds already, its half-written end cut off; refused if it is of another origin."""
+    if path.suffix == PACKED:
+        raise InputError.at(path, None, "is packed; results are added to plain files, such as RESULTS.jsonl")
     if not path.exists():
         return {}
     results, good = scan(path, warn)

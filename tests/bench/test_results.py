@@ -1,13 +1,14 @@
 """Lines of several files: what is the same counts once, what contradicts is refused, what is no result is named."""
 
 import json
+import lzma
 from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from rhumbline.bench.results import Result, read_all, read_results
+from rhumbline.bench.results import Origin, Result, read_all, read_results, resume
 from rhumbline.errors import InputError
 
 GOLDEN = Path(__file__).parent / "golden" / "results.jsonl"
@@ -21,6 +22,18 @@ def complain(text: str) -> None:
 def written(path: Path, *results: Result, **changed: Any) -> Path:
     path.write_text("".join(json.dumps(asdict(r) | changed) + "\n" for r in results))
     return path
+
+
+def test_packed_lines_are_the_same_lines(tmp_path: Path) -> None:
+    """Results that are kept for good are read, nothing is added to them, and what cannot be unpacked is named."""
+    packed, broken = tmp_path / "golden.jsonl.xz", tmp_path / "broken.xz"
+    packed.write_bytes(lzma.compress(GOLDEN.read_bytes()))
+    assert read_results(packed, print) == read_results(GOLDEN, print)
+    with pytest.raises(InputError, match="golden.jsonl.xz: is packed; results are added to plain files"):
+        resume(packed, Origin("", "", "", ""), {}, print)
+    broken.write_bytes(b"{}")
+    with pytest.raises(InputError, match="broken.xz: cannot be unpacked"):
+        read_results(broken, print)
 
 
 def test_a_line_counts_once(tmp_path: Path) -> None:

@@ -274,6 +274,8 @@ def test_the_quick_suite_runs_with_the_shipped_weights(rhumb: Run, tmp_path: Pat
     done = rhumb("bench", QUICK, "--device", "cpu", "--limit", 1, "--out", out, "--quiet")
     assert (done.exit_code, done.stderr) == (0, "")
     lines = [json.loads(x) for x in out.read_text().splitlines()]
-    assert len(lines) == 12
-    assert all(-1e-6 <= x["cost"] / x["reference"] - 1.0 < 0.15 for x in lines)
+    ours = [x for x in lines if "policy" in x["solver"]]
+    assert (len(lines), len(ours)) == (19, 14)  # four on each of three sets of tours, five on vehicles, two on shops
+    assert all(x["cost"] >= x["reference"] * (1.0 - 1e-6) for x in lines)
+    assert all(x["cost"] < x["reference"] * 1.1 for x in ours)
     assert rhumb("report", out).exit_code == 0
