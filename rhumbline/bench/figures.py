@@ -4,6 +4,7 @@ A figure keeps apart what the tables keep apart, and compares methods on the ins
 """
 
 import re
+from collections import Counter
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
@@ -26,7 +27,7 @@ OURS = "COMPASS"  # the method that others are compared with, if it is there
 def draw_all(results: Sequence[Result], folder: Path) -> Iterator[Path]:
     """Draw what can be drawn and tell where; results without a cost are left out."""
     results = found_among(results)
-    palette = colours([name_of(r) for r in results])
+    palette = colours(commonest(results))
     for name, some in grouped(results, lambda r: file_name(f"{r.suite}-{r.set}")).items():
         yield from written(folder / f"search-{name}.png", search_figure(some, palette))
         yield from written(folder / f"seconds-{name}.png", anytime_figure(some, palette))
@@ -50,6 +51,12 @@ def file_name(text: str) -> str:
 def name_of(result: Result) -> str:
     """What has one colour in all figures: a family, or a method that belongs to none."""
     return result.family or result.method
+
+
+def commonest(results: Sequence[Result]) -> list[str]:
+    """Names by the number of sets they are on: there are more methods than colours, and those of most figures differ."""
+    sets = Counter(name for _, _, name in {(r.suite, r.set, name_of(r)): None for r in results})
+    return sorted(sets, key=lambda name: -sets[name])
 
 
 def mutated(results: Sequence[Result]) -> dict[str, list[Result]]:

@@ -221,6 +221,16 @@ def test_a_method_has_one_colour_in_all_figures(tmp_path: Path, monkeypatch: pyt
         assert len({line.get_color() for line in lines}) == 1
 
 
+def test_methods_of_many_figures_share_no_colour(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Where there are more methods than colours, those that are on one set only have what others have too."""
+    seen: list[Any] = []
+    monkeypatch.setattr(figures, "search_figure", lambda some, palette: seen.append(palette))
+    rare = [traced("1", STEPS, method=f"rare {i}", set="a") for i in range(12)]
+    common = [traced("1", STEPS, method=f"common {i}", set=s) for i in range(9) for s in "bc"]
+    list(figures.draw_all([*rare, *common], tmp_path))
+    assert len({seen[0][f"common {i}"] for i in range(9)}) == 9
+
+
 def test_names_of_figures_stay_in_their_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """A line of whatever origin cannot send a figure elsewhere."""
     monkeypatch.setattr(figures, "save", lambda path, figure: None)

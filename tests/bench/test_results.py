@@ -29,10 +29,10 @@ def test_packed_lines_are_the_same_lines(tmp_path: Path) -> None:
     packed, broken = tmp_path / "golden.jsonl.xz", tmp_path / "broken.xz"
     packed.write_bytes(lzma.compress(GOLDEN.read_bytes()))
     assert read_results(packed, print) == read_results(GOLDEN, print)
-    with pytest.raises(InputError, match="golden.jsonl.xz: is packed; results are added to plain files"):
+    with pytest.raises(InputError, match=r"golden\.jsonl\.xz: is packed; results are added to plain files"):
         resume(packed, Origin("", "", "", ""), {}, print)
     broken.write_bytes(b"{}")
-    with pytest.raises(InputError, match="broken.xz: cannot be unpacked"):
+    with pytest.raises(InputError, match=r"broken\.xz: cannot be unpacked"):
         read_results(broken, print)
 
 
