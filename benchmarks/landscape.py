@@ -1,7 +1,8 @@
 """Pictures of a two-dimensional latent space: cost of each latent for one instance and for eight, with a search's path.
 
-    rhumb train recipes/tsp100-latent.toml --set policy.latent=2 --set init=tsp100-single --minutes 30 --out runs/plane
-    python benchmarks/landscape.py --policy runs/plane/policy.safetensors --set tsp150 --out docs/landscape
+    rhumb train recipes/tsp100-latent.toml --set init=tsp100-single --set policy.latent=2 --set policy.amplify=30 \\
+        --minutes 1.3 --out runs/plane
+    python benchmarks/landscape.py --policy runs/plane/policy.safetensors --set tsp100 --points 41 --out docs/landscape
 
 Writes OUT-1.png (the first instance) and OUT-8.png (all). 181 x 181 latents are the paper's 32,000 and want a GPU.
 """

@@ -54,7 +54,7 @@ def name_of(result: Result) -> str:
 
 
 def commonest(results: Sequence[Result]) -> list[str]:
-    """Names by the number of sets they are on: there are more methods than colours, and those of most figures differ."""
+    """Names by the number of sets they are on: of more methods than colours, those of most figures differ."""
     sets = Counter(name for _, _, name in {(r.suite, r.set, name_of(r)): None for r in results})
     return sorted(sets, key=lambda name: -sets[name])
 
