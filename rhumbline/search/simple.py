@@ -33,7 +33,7 @@ class Greedy:
 class Sampling:
     """Random solutions of one policy, at the centre of the latent space."""
 
-    population: int | None = None  # per step; None: 16, or 64 where an attempt is a single rollout
+    population: int | None = None  # per step; None: `usual_step`
     temperature: float = 1.0
 
     def __post_init__(self) -> None:

@@ -33,8 +33,13 @@ class Strategy(Protocol[X]):
 
 
 def usual_step(task: Task) -> int:
-    """Latents of a step on each copy, where a strategy has no number of its own: more if a latent is one rollout."""
-    return 16 if task.starts.shape[1] > 1 else 64
+    """Latents of a step on each copy, where a strategy has no number of its own: more if a latent is one rollout.
+
+    On a CPU, where job shops are solved by plain torch, steps of 256 make a fifth to a third more of them in a second.
+    """
+    if task.starts.shape[1] > 1:
+        return 16
+    return 64 if task.device.type == "cuda" else 256
 
 
 def engine_for(strategy: Any, engine: Engine) -> Engine:

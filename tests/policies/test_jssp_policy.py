@@ -8,7 +8,7 @@ import torch
 from rhumbline.decoding import Work, log_prob, rollout
 from rhumbline.decoding.engines import construct, graphed
 from rhumbline.kernels import graph
-from rhumbline.policies.jssp import JSSPArchitecture, JSSPPolicy, groups_of
+from rhumbline.policies.jssp import NOT, JSSPArchitecture, JSSPPolicy, bent, groups_of, plain_on_cpu, quick_weights
 from rhumbline.problems.jssp import JSSP, JSSPBatch, make_batch
 from rhumbline.problems.schedule import JSSPInstance
 
@@ -181,6 +181,28 @@ def test_every_weight_learns(rng: torch.Generator) -> None:
         assert weight.grad is not None, name
         assert weight.grad.isfinite().all(), name
         assert weight.grad.any(), name
+
+
+@torch.no_grad()
+def test_the_quick_ways_of_a_cpu_are_the_usual_ones() -> None:
+    """Attention's weights add up where torch's do, also beside jobs that nobody sees; times are bent as asinh bends."""
+    score = torch.randn(7, 4, 5, 10, generator=torch.Generator().manual_seed(0))
+    score[0, :, :, 3:] += NOT
+    for size in (1.0, 10.0, 1000.0):
+        assert torch.allclose(quick_weights(size * score), (size * score).softmax(-1), atol=1e-6)
+    assert quick_weights(torch.full((2, 3), NOT)).isfinite().all()
+    x = torch.tensor([-300.0, -1.5, -1e-3, 0.0, 1e-3, 0.4, 7.0, 5e4])
+    assert torch.allclose(bent(x), torch.asinh(x), rtol=1e-5, atol=1e-7)
+
+
+def test_gradients_take_the_usual_ways() -> None:
+    """What changes a tensor in place has no gradient: with one, scores are left as they are."""
+    score = torch.randn(3, 4, 2, 5, 5, requires_grad=True)
+    assert not plain_on_cpu(score)
+    with torch.no_grad():
+        assert plain_on_cpu(score)
+    bent(score).sum().backward()
+    assert torch.allclose(score.grad, 1.0 / torch.sqrt(score**2 + 1.0))
 
 
 def test_nothing_takes_time(policy: JSSPPolicy) -> None:

@@ -40,13 +40,13 @@ def test_a_policy_without_a_latent_space_needs_no_strategy() -> None:
 
 @torch.no_grad()
 def test_single_rollouts_come_in_larger_steps() -> None:
-    """An attempt on a job shop is one schedule: 64 of them make a step, where 16 attempts from all cities would."""
+    """An attempt on a job shop is one schedule: 256 of them make a step, where 16 attempts from all cities would."""
     shop = from_arrays([[3, 2], [2, 4]], [[0, 1], [0, 1]], "shop")
     tiny = JSSPArchitecture(width=16, heads=2, layers=1, hidden=16, latent=0)
     task = make_task(PROBLEMS["jssp"], JSSPPolicy(tiny), [shop])
     strategy = Sampling()
     _, latents, rolled = strategy.step(task, strategy.init(task))
-    assert latents.shape[1] == rolled.cost.shape[1] == 64
+    assert latents.shape[1] == rolled.cost.shape[1] == 256
     _, latents, _ = Sampling(population=5).step(task, strategy.init(task))
     assert latents.shape[1] == 5
 
