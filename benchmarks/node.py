@@ -16,7 +16,7 @@ is cut off is interrupted as by Ctrl-C, so that it can keep its results, and kil
 command is DIR, for files of theirs. Try a plan with --dry first: it looks whether all programs and files are there.
 
 A plan that is longer than a call goes on in the next with --done FILE: what ended well, or had all the seconds that its
-line gives it, is written there and left out when it is found there.
+line gives it, is written there and left out when it is found there. What is side by side is run every time.
 """
 
 import argparse
@@ -49,6 +49,11 @@ class Line:
     @property
     def text(self) -> str:
         return shlex.join(self.words)
+
+    @property
+    def title(self) -> str:
+        """The text with its seconds: a line that gets more of them is another one."""
+        return self.text if self.most == float("inf") else f"@{self.most:g} {self.text}"
 
 
 @dataclass(frozen=True)
@@ -165,15 +170,16 @@ class Node:
     def ended(self, one: Running, late: bool, seconds: float) -> str:
         """How a command ended; also kept for the next call, if it is not to be run again."""
         ending = "cut off" if late else one.ending
-        if self.done and (ending == "exit 0" or (late and seconds >= one.line.most)):
+        if self.done and one.line.kind != "&" and (ending == "exit 0" or (late and seconds >= one.line.most)):
+            self.done.parent.mkdir(parents=True, exist_ok=True)
             with self.done.open("a", encoding="utf-8") as file:
-                print(one.line.text, file=file)
+                print(one.line.title, file=file)
         return ending
 
     def still_to_do(self, lines: Sequence[Line]) -> list[Line]:
         """Without what an earlier call has done."""
         done = self.done.read_text(encoding="utf-8").splitlines() if self.done and self.done.exists() else []
-        return [line for line in lines if line.text not in done]
+        return [line for line in lines if line.title not in done]
 
     def run(self, lines: Sequence[Line]) -> None:
         """The whole plan, or what is left of it."""

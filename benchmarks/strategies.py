@@ -75,7 +75,8 @@ class Bench:
         some = self.instances if self.device.type == "cuda" else self.instances[:1]
         for group in {len(g.places): g for g in grouped(some, self.augment)}.values():
             for _, task in self.tasks(strategy, list(group.instances)):
-                search(strategy, task, warm_up_budget(task))
+                if search(strategy, task, warm_up_budget(task))[1]:
+                    raise KeyboardInterrupt
 
     def wait(self) -> None:
         """Until the device has done all it was told."""

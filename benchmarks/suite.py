@@ -3,7 +3,7 @@
 python benchmarks/suite.py suites/standard.toml --out RESULTS.jsonl [--only NAME ...] [--limit N]
 
 With --rehearse nothing is measured: every method makes the attempts that do not count, on as many instances as it will
-be asked for, so that its kernels are compiled. Several such commands side by side take as long as the slowest.
+be given at once, so that its kernels are compiled. Several such commands side by side take as long as the slowest.
 """
 
 import argparse
@@ -19,7 +19,8 @@ def rehearse(path: Path, options: Options) -> int:
     """Compile what a run would."""
     for pair in prepare(read_suite(path), options):
         if isinstance(pair.runner, Searching):
-            pair.runner.warm_up([pair.bench_set.instances[place] for place in places_of(pair, options.limit)], 0)
+            places = places_of(pair, options.limit)[: pair.runner.together]
+            pair.runner.warm_up([pair.bench_set.instances[place] for place in places], 0)
     return 0
 
 

@@ -19,7 +19,7 @@ from rhumbline.problems.cvrp import CVRPInstance
 from rhumbline.problems.schedule import JSSPInstance, from_arrays
 from rhumbline.problems.symmetry import augmented
 from rhumbline.problems.tsp import TSPInstance, from_array
-from rhumbline.search import STRATEGIES, usual_for
+from rhumbline.search import STRATEGIES, usual
 from rhumbline.search.finish import Finish, Improvement, complete
 from rhumbline.search.named import named
 from rhumbline.search.run import Budget, Progress
@@ -245,8 +245,8 @@ def solve(
 ) -> list[Solution]:
     """Verified solutions, in the order given. Instances of one size are solved together and share the seconds.
 
-    Without a strategy: CMA-ES where the policy has a latent space, with learning for vehicles and, on a GPU, for tours
-    of more than 125 cities; sampling for job shops and policies without one.
+    Without a strategy: CMA-ES where the policy has a latent space, with learning for vehicles; sampling for job shops
+    and policies without one.
     Without a budget: 1600 attempts or 30 seconds, whichever comes first. Ctrl-C ends the search early and returns what
     was found; instances not reached by then are left out. `augment` 8 shares the attempts among the symmetries of the
     square (routing only). `vehicles` limits the fleet of vehicle routing, whatever the files say; `Infeasible` is
@@ -267,7 +267,7 @@ def solve(
     where: dict[str, Any] = {"device": find_device(device), "engine": engine_for(strategy, engine), "augment": augment}
     for group, task in tasks(instances, policies, seed=seed, **where):
         given = [warm[place] for place in group.places]
-        chosen = strategy or STRATEGIES[usual_for(task)]()
+        chosen = strategy or STRATEGIES[usual(task.policy)]()
         found, interrupted = complete(chosen, task, budget, watch, finish, given)
         solutions |= dict(zip(group.places, found, strict=False))
         if interrupted:

@@ -17,18 +17,18 @@ from rhumbline.bench.radar import radar_figure
 from rhumbline.bench.report import NORMAL_95
 from rhumbline.bench.results import Result, costs_of, found_among, grouped, on_common, per_instance
 from rhumbline.plots.canvas import save
-from rhumbline.plots.curves import Curve, Palette, colours, draw_anytime, draw_search, draw_shift
+from rhumbline.plots.curves import OURS, Curve, Palette, colours, draw_anytime, draw_search, draw_shift
 
 CURVE_POINTS = 64
 ATTEMPTS, SECONDS, BEST, LATEST = range(4)  # columns of a trace
-OURS = "COMPASS"  # the method that others are compared with, if it is there
 
 
 def draw_all(results: Sequence[Result], folder: Path) -> Iterator[Path]:
     """Draw what can be drawn and tell where; results without a cost are left out."""
     results = found_among(results)
     palette = colours(commonest(results))
-    for name, some in grouped(results, lambda r: file_name(f"{r.suite}-{r.set}")).items():
+    for some in grouped(results, lambda r: f"{r.suite}\0{r.set}").values():
+        name = file_name(f"{some[0].suite}-{some[0].set}")
         yield from written(folder / f"search-{name}.png", search_figure(some, palette))
         yield from written(folder / f"seconds-{name}.png", anytime_figure(some, palette))
     for name, some in mutated(results).items():
@@ -157,7 +157,7 @@ def curve(label: str, some: Sequence[Result], along: int, what: int) -> Curve:
     begin, end = max(t[0] for t in times), max(t[-1] for t in times)
     grid = np.unique(np.concatenate([t[t >= begin] for t in times]))
     if len(grid) > CURVE_POINTS:
-        grid = np.geomspace(max(begin, 1e-3), end, CURVE_POINTS)
+        grid = np.geomspace(grid[grid > 0][0], end, CURVE_POINTS)
     values = np.stack(
         [at(grid, t, in_unit(trace[:, what], r, some)) for t, trace, r in zip(times, traces, some, strict=True)]
     )

@@ -8,10 +8,9 @@ import numpy as np
 from rhumbline.bench.apart import named
 from rhumbline.bench.results import Result, costs_of, grouped, on_common, per_instance
 from rhumbline.plots.canvas import INK
-from rhumbline.plots.curves import Palette
+from rhumbline.plots.curves import OURS, Palette
 from rhumbline.plots.radar import draw_radar
 
-OURS = "COMPASS"
 ORDER = ("in distribution", "few-shot", "larger", "small shift", "medium shift", "large shift")  # others behind them
 
 Task = dict[str, list[Result]]  # one set: results by method

@@ -294,10 +294,14 @@ def refuse_strangers(path: Path, number: int, result: Result, origin: Origin | R
             )
 
 
-def resume(path: Path, origin: Origin, digests: Mapping[str, str], warn: Warn) -> dict[Key, Result]:
-    """What a file holds already, its half-written end cut off; refused if it is of another origin."""
+def refuse_packed(path: Path) -> None:
+    """Raise if results are to be added to a file that is only read."""
     if path.suffix == PACKED:
         raise InputError.at(path, None, "is packed; results are added to plain files, such as RESULTS.jsonl")
+
+
+def resume(path: Path, origin: Origin, digests: Mapping[str, str], warn: Warn) -> dict[Key, Result]:
+    """What a file holds already, its half-written end cut off; refused if it is of another origin."""
     if not path.exists():
         return {}
     results, good = scan(path, warn)

@@ -10,7 +10,7 @@ import torch
 
 from rhumbline.api import find_device
 from rhumbline.bench import machine
-from rhumbline.bench.results import Key, Origin, Result, Warn, alone, append, origin_facts, resume
+from rhumbline.bench.results import Key, Origin, Result, Warn, alone, append, origin_facts, refuse_packed, resume
 from rhumbline.bench.runners import Found, Note, Options, Runner, Searching, can_solve, runner_for, warm_up_budget
 from rhumbline.bench.sets import BenchSet, load_set
 from rhumbline.bench.suite import Method, Suite
@@ -68,6 +68,7 @@ def run(suite: Suite, out: Path, options: Options, warn: Warn, watch: Watch | No
     """
     if options.threads:
         torch.set_num_threads(options.threads)
+    refuse_packed(out)
     pairs, origin = prepare(suite, options), origin_of(suite, options)
     out.parent.mkdir(parents=True, exist_ok=True)
     with alone(out):

@@ -133,17 +133,15 @@ def loaded(solver: str, problem: str) -> None:
     baseline = BASELINES[solver]
     if baseline.package:
         with suppress(Infeasible):
-            baseline.solve(Work(tiny(problem), WARM_UP_SECONDS if baseline.timed else None, 0, {}))
+            baseline.solve(Work(TINY[problem](), WARM_UP_SECONDS if baseline.timed else None, 0, {}))
 
 
-def tiny(problem: str) -> Any:
-    """Six cities, a depot and five customers, or two jobs on two machines."""
-    places = np.random.default_rng(0).random((6, 2))
-    if problem == "tsp":
-        return from_array(places)
-    if problem == "cvrp":
-        return from_arrays(places[0], places[1:], np.arange(1, 6), 10)
-    return shop_from_arrays(np.array([[3, 2], [2, 4]]), np.array([[0, 1], [0, 1]]), "tiny")
+PLACES = np.array([[0.1, 0.2], [0.9, 0.1], [0.8, 0.7], [0.3, 0.9], [0.5, 0.4], [0.2, 0.6]])
+TINY: dict[str, Callable[[], Any]] = {  # six cities, a depot and five customers, two jobs on two machines
+    "tsp": lambda: from_array(PLACES),
+    "cvrp": lambda: from_arrays(PLACES[0], PLACES[1:], np.arange(1, 6), 10),
+    "jssp": lambda: shop_from_arrays(np.array([[3, 2], [2, 4]]), np.array([[0, 1], [0, 1]]), "tiny"),
+}
 
 
 def searching(method: Method, problem: str, options: Options) -> "Searching":

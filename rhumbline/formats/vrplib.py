@@ -203,7 +203,7 @@ def check_cost(file: Sections, line: int, said: float, plan: Routes, instance: C
     links, cost = sum(len(route) + 1 for route in plan.routes), plan.cost(instance)
     if abs(said - cost) > ROUNDING * cost + links * instance.whole:
         words = f"the cost is said to be {said:,g}, in {instance.name} these routes cost {cost:,g}"
-        raise file.error(line, f"{words}; is this the solution of another instance?")
+        raise file.error(line, f"{words}; is this the solution of another instance? If not, take out this line")
 
 
 def read_route(

@@ -15,6 +15,7 @@ if TYPE_CHECKING:
 
 # Told apart also by those who do not see red and green alike; ours comes first.
 COLOURS = ("#e4572e", "#1f6f8b", "#8a6fb0", "#6b9a3a", "#d19a1f", "#444b54", "#c06c9a", "#3aa6a0", "#9c5b2f", "#8d99a6")
+OURS = "COMPASS"  # how the methods that others are compared with begin
 DASHES: tuple[Any, ...] = ("-", (0, (4, 1.5)), "-.", ":")  # of curves that have one colour
 LEVEL_DASHES: tuple[Any, ...] = ("--", (0, (7, 2)), (0, (6, 2, 1, 2)), (0, (1, 2)))
 
@@ -49,7 +50,7 @@ class Look:
 
 def colours(names: Sequence[str]) -> dict[str, str]:
     """A colour for each name, the same wherever the names are the same; ours have the first."""
-    ours = [x for x in names if x.startswith("COMPASS")]
+    ours = [x for x in names if x.startswith(OURS)]
     ordered = list(dict.fromkeys([*ours, *names]))
     return {name: COLOURS[place % len(COLOURS)] for place, name in enumerate(ordered)}
 
@@ -63,7 +64,7 @@ def looks(curves: Sequence[Curve], palette: Palette | None) -> dict[str, Look]:
             colour = chosen.get(curve.name or curve.label, INK)
             dashes = LEVEL_DASHES if is_level(curve) else DASHES
             again = sum(look.colour == colour for look in found.values())
-            width = 1.2 if is_level(curve) else 2.2 if curve.label.startswith("COMPASS") else 1.5
+            width = 1.2 if is_level(curve) else 2.2 if curve.label.startswith(OURS) else 1.5
             found[curve.label] = Look(colour, dashes[again % len(dashes)], width)
     return found
 

@@ -11,7 +11,6 @@ from rhumbline.search.hybrid import CMAESEAS
 from rhumbline.search.population import Population
 from rhumbline.search.sgbs import SGBS, SGBSEAS
 from rhumbline.search.simple import Fixed, Greedy, Sampling, Uniform
-from rhumbline.search.task import Task
 
 STRATEGIES: dict[str, type[Any]] = {
     "cmaes": CMAES,
@@ -30,7 +29,6 @@ STRATEGIES: dict[str, type[Any]] = {
 
 # Where something else than CMA-ES was measured to be better (docs/search.md).
 BETTER = {"cvrp": "cmaes-elite", "jssp": "sampling"}
-LONG = 125  # cities, above which CMA-ES that learns finds more on a GPU
 
 
 def usual(policy: Policy[Any, Any, Any]) -> str:
@@ -40,9 +38,3 @@ def usual(policy: Policy[Any, Any, Any]) -> str:
     if not policy.space.size:
         return "sampling"
     return BETTER.get(policy.problem, "cmaes")
-
-
-def usual_for(task: Task) -> str:
-    """The same for a task: on a GPU, which makes many attempts in a second, it pays to learn on long tours too."""
-    name, nodes = usual(task.policy), task.problem.width(task.batch)
-    return "cmaes-elite" if name == "cmaes" and task.device.type == "cuda" and nodes > LONG else name

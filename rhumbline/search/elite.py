@@ -106,11 +106,22 @@ def elite_of(task: Task, latents: Float[Tensor, "B K Z"], rolled: Rollouts, coun
     source = latents.gather(1, (best // starts)[..., None].expand(-1, -1, latents.shape[2]))
     sequences = rolled.actions.flatten(1, 2)
     sequences = sequences.gather(1, best[..., None].expand(-1, -1, sequences.shape[2]))
-    if any(task.ledger.warm):  # a plan that was given leads until something better is found, which leads then
-        sequences[:, -1] = task.incumbents
-    sequences = without_waiting(sequences)
+    sequences = without_waiting(led(task, sequences, rolled.cost.flatten(1).amin(1)))
     weight = torch.full(best.shape, -1.0 / best.shape[1], device=task.device)
     return task.spread(source), task.spread(sequences)[:, :, None], task.spread(weight)[..., None]
+
+
+def led(task: Task, sequences: Int[Tensor, "B M T"], least: Float[Tensor, "B"]) -> Int[Tensor, "B M T"]:
+    """Sequences of which the last makes room for a plan that was given, where nothing as good was found since.
+
+    Other instances of the batch keep theirs: what one learns does not depend on its company.
+    """
+    if not any(task.ledger.warm):
+        return sequences
+    given = torch.tensor([plan is not None for plan in task.ledger.warm], device=task.device)
+    assert task.ledger.best is not None
+    leads = given & (task.ledger.best < least)
+    return torch.cat([sequences[:, :-1], torch.where(leads[:, None], task.incumbents, sequences[:, -1])[:, None]], 1)
 
 
 def without_waiting(sequences: Int[Tensor, "B M T"]) -> Int[Tensor, "B M t"]:

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from rhumbline.bench.results import Origin, Result, read_all, read_results, resume
+from rhumbline.bench.results import Result, read_all, read_results, refuse_packed
 from rhumbline.errors import InputError
 
 GOLDEN = Path(__file__).parent / "golden" / "results.jsonl"
@@ -30,7 +30,7 @@ def test_packed_lines_are_the_same_lines(tmp_path: Path) -> None:
     packed.write_bytes(lzma.compress(GOLDEN.read_bytes()))
     assert read_results(packed, print) == read_results(GOLDEN, print)
     with pytest.raises(InputError, match=r"golden\.jsonl\.xz: is packed; results are added to plain files"):
-        resume(packed, Origin("", "", "", ""), {}, print)
+        refuse_packed(packed)
     broken.write_bytes(b"{}")
     with pytest.raises(InputError, match=r"broken\.xz: cannot be unpacked"):
         read_results(broken, print)

@@ -36,18 +36,16 @@ def test_the_elite_by_hand(policy, make_instances) -> None:
 
 
 def test_a_plan_that_was_given_is_learnt_from(policy, make_instances) -> None:
-    """It takes the last place of the elite, and what is better than it later; without one nobody does."""
-    (instance,), better = make_instances(1, 3), torch.tensor([[2, 1, 0]], dtype=torch.int16)
-    rolled = Rollouts(torch.rand(1, 1, 3), torch.zeros(1, 1, 3, 3, dtype=torch.int16))
-    task = make_task(TSP(), policy, [instance])
-    warm_up(task, [Tour((1, 2, 0))])
-    for incumbent in ([1, 2, 0], [2, 1, 0]):
-        _, sequences, weight = elite_of(task, torch.zeros(1, 1, 1), rolled, 2)
-        assert sequences[0, :, 0].tolist() == [[0, 0, 0], incumbent]
-        assert weight.flatten().tolist() == [-0.5, -0.5]
-        task.ledger.actions = better
-    task.ledger.warm = ()
-    assert elite_of(task, torch.zeros(1, 1, 1), rolled, 2)[1][0, :, 0].tolist() == [[0, 0, 0]] * 2
+    """It takes the last place of the elite while a generation has nothing as good; others in the batch keep theirs."""
+    rolled = Rollouts(torch.full((2, 1, 3), 9.0), torch.zeros(2, 1, 3, 3, dtype=torch.int16))
+    task = make_task(TSP(), policy, make_instances(2, 3))
+    warm_up(task, [Tour((1, 2, 0)), None])
+    task.ledger.best = torch.tensor([8.0, 8.0])
+    _, sequences, weight = elite_of(task, torch.zeros(2, 1, 1), rolled, 2)
+    assert sequences[:, :, 0].tolist() == [[[0, 0, 0], [1, 2, 0]], [[0, 0, 0], [0, 0, 0]]]
+    assert torch.allclose(weight, torch.tensor(-0.5))
+    task.ledger.best = torch.tensor([9.0, 9.0])  # found in this generation, so it is in the elite already
+    assert elite_of(task, torch.zeros(2, 1, 1), rolled, 2)[1].sum() == 0
 
 
 def test_an_elite_of_more_than_there_are_is_everybody(policy, make_instances) -> None:
