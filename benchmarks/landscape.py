@@ -4,16 +4,17 @@
         --minutes 1.3 --out runs/plane
     python benchmarks/landscape.py --policy runs/plane/policy.safetensors --set tsp100 --points 41 --out docs/landscape
 
-Writes OUT-1.png (the first instance) and OUT-8.png (all). 181 x 181 latents are the paper's 32,000 and want a GPU.
+Writes OUT-1.png (the first instance), OUT-8.png (all) and OUT.npz, their numbers: with `--numbers OUT.npz` instead of a
+policy the pictures are drawn again. 181 x 181 latents are the paper's 32,000 and want a GPU.
 """
 
 import argparse
 from pathlib import Path
 
 from rhumbline.api import find_device, policy_for, tasks
-from rhumbline.bench.landscape import landscapes
+from rhumbline.bench.landscape import landscapes, read_landscapes, write_landscapes
 from rhumbline.plots.canvas import save
-from rhumbline.plots.latent import draw_landscapes
+from rhumbline.plots.latent import Landscape, draw_landscapes
 from rhumbline.problems.standard import tsp_set
 from rhumbline.problems.tsp import TSPInstance
 
@@ -22,9 +23,22 @@ TITLE = (
 )
 
 
+def computed(args: argparse.Namespace) -> list[Landscape]:
+    """The landscapes of the first instances of a set."""
+    xy = tsp_set(args.set)[: args.instances]
+    instances = [TSPInstance(f"{args.set}-{i + 1}", "EXACT_2D", xy=x) for i, x in enumerate(xy)]
+    policy, device = policy_for(args.policy, "tsp"), find_device(args.device)
+    found = list[Landscape]()
+    for _, task in tasks(instances, {"tsp": policy}, seed=0, device=device, engine="auto"):
+        found += landscapes(task, args.points, args.generations)
+    return found
+
+
 def main() -> None:
     parser = argparse.ArgumentParser()
-    parser.add_argument("--policy", required=True)
+    source = parser.add_mutually_exclusive_group(required=True)
+    source.add_argument("--policy")
+    source.add_argument("--numbers", type=Path, help="of an earlier run")
     parser.add_argument("--set", default="tsp150")
     parser.add_argument("--instances", type=int, default=8)
     parser.add_argument("--points", type=int, default=181, help="of the grid along each axis")
@@ -32,13 +46,10 @@ def main() -> None:
     parser.add_argument("--device", default="auto")
     parser.add_argument("--out", type=Path, default=Path("out/landscape"))
     args = parser.parse_args()
-    xy = tsp_set(args.set)[: args.instances]
-    instances = [TSPInstance(f"{args.set}-{i + 1}", "EXACT_2D", xy=x) for i, x in enumerate(xy)]
-    policy, device = policy_for(args.policy, "tsp"), find_device(args.device)
     args.out.parent.mkdir(parents=True, exist_ok=True)
-    found = []
-    for _, task in tasks(instances, {"tsp": policy}, seed=0, device=device, engine="auto"):
-        found += landscapes(task, args.points, args.generations)
+    found = read_landscapes(args.numbers) if args.numbers else computed(args)
+    if not args.numbers:
+        write_landscapes(args.out.with_suffix(".npz"), found)
     for some in (found[:1], found):
         path = args.out.with_name(f"{args.out.name}-{len(some)}.png")
         save(path, draw_landscapes(some, TITLE))

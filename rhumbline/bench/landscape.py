@@ -1,5 +1,9 @@
 """What a two-dimensional latent space looks like to an instance, and how CMA-ES walks through it."""
 
+import io
+import zipfile
+from collections.abc import Sequence
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -8,6 +12,7 @@ from jaxtyping import Float
 from torch import Tensor
 
 from rhumbline.errors import InputError
+from rhumbline.formats.atomic import read_bytes, write_bytes
 from rhumbline.plots.latent import Landscape
 from rhumbline.search.cmaes import CMAES
 from rhumbline.search.task import Task
@@ -31,6 +36,24 @@ def landscapes(task: Task, points: int, generations: int) -> list[Landscape]:
         Landscape(instance.name, where, cost[row], means[:, row], deviation[:, row])
         for row, instance in enumerate(task.instances)
     ]
+
+
+def write_landscapes(path: Path, found: Sequence[Landscape]) -> None:
+    """Keep the numbers of pictures, so that these can be drawn again without the policy; all have one grid."""
+    arrays = {name: np.stack([getattr(one, name) for one in found]) for name in ("cost", "means", "deviation")}
+    content = io.BytesIO()
+    np.savez_compressed(content, axis=found[0].axis, names=np.array([one.name for one in found]), **arrays)
+    write_bytes(path, content.getvalue())
+
+
+def read_landscapes(path: Path) -> list[Landscape]:
+    """What `write_landscapes` has kept."""
+    try:
+        with np.load(io.BytesIO(read_bytes(path))) as kept:
+            rows = zip(kept["names"].tolist(), kept["cost"], kept["means"], kept["deviation"], strict=True)
+            return [Landscape(name, kept["axis"], cost, means, spread) for name, cost, means, spread in rows]
+    except (ValueError, KeyError, zipfile.BadZipFile) as error:
+        raise InputError.at(path, None, f"holds no landscapes ({error})") from error
 
 
 def grid_costs(task: Task, latents: Float[Tensor, "P 2"]) -> Float[np.ndarray, "B P"]:

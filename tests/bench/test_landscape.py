@@ -1,12 +1,14 @@
 """Landscapes of a two-dimensional latent space."""
 
 from collections.abc import Callable
+from dataclasses import astuple
+from pathlib import Path
 
 import numpy as np
 import pytest
 import torch
 
-from rhumbline.bench.landscape import grid_costs, landscapes, walk
+from rhumbline.bench.landscape import grid_costs, landscapes, read_landscapes, walk, write_landscapes
 from rhumbline.errors import InputError
 from rhumbline.policies.tsp import TSPPolicy
 from rhumbline.problems.tsp import TSP, TSPInstance
@@ -52,3 +54,17 @@ def test_other_dimensions_are_refused(make_policy: Callable[..., TSPPolicy], mak
     task = make_task(TSP(), make_policy(latent=4), make_instances(1, 6), engine="torch")
     with pytest.raises(InputError, match="needs a policy with 2 latent dimensions, this one has 4"):
         landscapes(task, 3, 1)
+
+
+def test_numbers_of_pictures_can_be_kept(task: Task, tmp_path: Path) -> None:
+    """What is read is what was written, to the last digit; another file is refused by its name."""
+    found, path = landscapes(task, 4, 2), tmp_path / "plane.npz"
+    write_landscapes(path, found)
+    for ours, kept in zip(found, read_landscapes(path), strict=True):
+        assert all(np.array_equal(a, b) for a, b in zip(astuple(ours), astuple(kept), strict=True))
+    np.savez(path, axis=np.zeros(3))
+    with pytest.raises(InputError, match=r"plane\.npz: holds no landscapes"):
+        read_landscapes(path)
+    path.write_text("no numbers")
+    with pytest.raises(InputError, match=r"plane\.npz: holds no landscapes"):
+        read_landscapes(path)
