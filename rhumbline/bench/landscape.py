@@ -40,9 +40,10 @@ def landscapes(task: Task, points: int, generations: int) -> list[Landscape]:
 
 def write_landscapes(path: Path, found: Sequence[Landscape]) -> None:
     """Keep the numbers of pictures, so that these can be drawn again without the policy; all have one grid."""
-    arrays = {name: np.stack([getattr(one, name) for one in found]) for name in ("cost", "means", "deviation")}
-    content = io.BytesIO()
-    np.savez_compressed(content, axis=found[0].axis, names=np.array([one.name for one in found]), **arrays)
+    content, names = io.BytesIO(), np.array([one.name for one in found])
+    cost, means = np.stack([one.cost for one in found]), np.stack([one.means for one in found])
+    deviation = np.stack([one.deviation for one in found])
+    np.savez_compressed(content, axis=found[0].axis, names=names, cost=cost, means=means, deviation=deviation)
     write_bytes(path, content.getvalue())
 
 
