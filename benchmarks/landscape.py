@@ -13,6 +13,7 @@ from pathlib import Path
 
 from rhumbline.api import find_device, policy_for, tasks
 from rhumbline.bench.landscape import landscapes, read_landscapes, write_landscapes
+from rhumbline.errors import RhumbError
 from rhumbline.plots.canvas import save
 from rhumbline.plots.latent import Landscape, draw_landscapes
 from rhumbline.problems.standard import tsp_set
@@ -47,7 +48,10 @@ def main() -> None:
     parser.add_argument("--out", type=Path, default=Path("out/landscape"))
     args = parser.parse_args()
     args.out.parent.mkdir(parents=True, exist_ok=True)
-    found = read_landscapes(args.numbers) if args.numbers else computed(args)
+    try:
+        found = read_landscapes(args.numbers) if args.numbers else computed(args)
+    except RhumbError as error:
+        raise SystemExit(str(error)) from error
     if not args.numbers:
         write_landscapes(args.out.with_suffix(".npz"), found)
     for some in (found[:1], found):

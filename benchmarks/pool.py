@@ -1,6 +1,6 @@
 """What keeping different plans costs beside the rollouts that find them: one generation of 16 latents.
 
-python benchmarks/pool.py [--instances 1] [--size 100] [--device cpu] [--threads 1]
+python benchmarks/pool.py [--instances 1] [--size 100] [--places 16] [--device cpu] [--threads 1]
 """
 
 import argparse
@@ -35,6 +35,7 @@ def main() -> None:
     parser = argparse.ArgumentParser()
     parser.add_argument("--instances", type=int, default=1)
     parser.add_argument("--size", type=int, default=100)
+    parser.add_argument("--places", type=int, default=POLISHED, help="plans that are kept; --top K keeps 2 K")
     parser.add_argument("--device", default="auto")
     parser.add_argument("--threads", type=int, default=1)
     args = parser.parse_args()
@@ -44,7 +45,7 @@ def main() -> None:
     instances = [TSPInstance("", "EXACT_2D", xy=x) for x in xy]
     task = make_task(TSP(), policy_for("tsp100", "tsp"), instances, device=device)
     latents = 2.0 * task.uniforms(16)[..., 0] - 1.0
-    rolled, pool = task._try(latents, 0.1), Pool(CRAFTS["tsp"], POLISHED, task.batch)
+    rolled, pool = task._try(latents, 0.1), Pool(CRAFTS["tsp"], args.places, task.batch)
     keeping = seconds(lambda: pool.enter(rolled), 20, device)
     rolling = seconds(lambda: task._try(latents, 0.1), 3, device)
     print(

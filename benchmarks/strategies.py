@@ -30,7 +30,7 @@ from evaluate import instances_of, keep, of_the_paper, references, summary
 from torch.profiler import ProfilerActivity, profile
 
 from rhumbline.api import Group, find_device, grouped, policy_for, tasks
-from rhumbline.bench.run import warm_up_budget
+from rhumbline.bench.runners import warm_up_budget
 from rhumbline.errors import InputError
 from rhumbline.problems.cvrp import CVRPInstance, usual_capacity
 from rhumbline.problems.jssp import LONGEST_DURATION
@@ -283,4 +283,7 @@ def main() -> None:
 
 
 if __name__ == "__main__":
-    main()
+    try:
+        main()
+    except KeyboardInterrupt:
+        raise SystemExit(130) from None

@@ -9,7 +9,8 @@ be given at once, so that its kernels are compiled. Several such commands side b
 import argparse
 from pathlib import Path
 
-from rhumbline.bench.run import Options, Searching, places_of, prepare
+from rhumbline.bench.run import places_of, prepare
+from rhumbline.bench.runners import Options, Searching
 from rhumbline.bench.suite import read_suite
 from rhumbline.cli.benching import folders_of, run_suite
 from rhumbline.cli.ending import conclude, listen

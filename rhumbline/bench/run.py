@@ -11,12 +11,11 @@ import torch
 from rhumbline.api import find_device
 from rhumbline.bench import machine
 from rhumbline.bench.results import Key, Origin, Result, Warn, alone, append, origin_facts, refuse_packed, resume
-from rhumbline.bench.runners import Found, Note, Options, Runner, Searching, can_solve, runner_for, warm_up_budget
+from rhumbline.bench.runners import Found, Note, Options, Runner, can_solve, runner_for
 from rhumbline.bench.sets import BenchSet, load_set
 from rhumbline.bench.suite import Method, Suite
 from rhumbline.errors import InputError
 
-__all__ = ["Options", "Searching", "Standing", "prepare", "run", "warm_up_budget"]  # for scripts
 NOTE_PAUSE = 1.0  # seconds between two notes from within a piece of work
 
 

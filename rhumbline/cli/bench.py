@@ -93,7 +93,7 @@ def bench(
 
     def body() -> int:
         with undisturbed():
-            from rhumbline.bench.run import Options
+            from rhumbline.bench.runners import Options
             from rhumbline.cli import benching
         chosen = (tuple(only or ()), limit, device.value, engine.value, threads, benching.folders_of(folders or []))
         if reference:

@@ -11,7 +11,8 @@ import numpy as np
 from rhumbline.bench.reference import Effort, Filled, make_references
 from rhumbline.bench.report import FORMATS, duration, markdown, put_into, rounded
 from rhumbline.bench.results import Result, costs_of, read_all
-from rhumbline.bench.run import Options, Standing, run
+from rhumbline.bench.run import Standing, run
+from rhumbline.bench.runners import Options
 from rhumbline.bench.suite import read_suite
 from rhumbline.cli.ending import emit, say
 from rhumbline.cli.outputs import ready

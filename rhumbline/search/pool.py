@@ -19,7 +19,7 @@ from rhumbline.search.crafts import Craft, likeness
 APART = 0.05  # different plans differ in at least one link of twenty
 COMPARED = 1 << 26  # links that are looked at together
 GLANCE = 2048  # new plans of an instance that are looked at: nearly all of the cheapest may be one and the same tour
-CONSIDERED = 8  # different ones of them for each place in the pool: most of the cheapest are near to each other
+CONSIDERED = 128, 2  # different ones of them at least, and for each place: most of the cheapest are near to each other
 
 
 @dataclass
@@ -46,8 +46,8 @@ class Pool:
         """The cheapest new plans of some instances, each once."""
         links = self.craft.links(None if self.batch is None else self.batch[rows], actions)
         cost, kept = cost.masked_fill(copies(links), torch.inf).sort(dim=1, stable=True)
-        cost, kept = cost[:, : CONSIDERED * self.size], kept[:, : CONSIDERED * self.size]
-        return cost, pick(actions, kept), pick(links, kept)
+        most = max(CONSIDERED[0], CONSIDERED[1] * self.size)
+        return cost[:, :most], pick(actions, kept[:, :most]), pick(links, kept[:, :most])
 
     def _merge(self, cost: Tensor, actions: Tensor, links: Tensor) -> None:
         if len(self.cost):

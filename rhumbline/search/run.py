@@ -26,9 +26,9 @@ class Budget:
     def __post_init__(self) -> None:
         if self.attempts is None and self.seconds is None:
             raise InputError("a budget needs attempts, seconds or both")
-        if not (self.attempts is None or is_number(self.attempts, Integral)):
+        if not (self.attempts is None or is_of(self.attempts, Integral)):
             raise InputError(f"attempts must be a whole number, not {self.attempts!r}")
-        if not (self.seconds is None or is_number(self.seconds, Real)):
+        if not (self.seconds is None or is_of(self.seconds, Real)):
             raise InputError(f"seconds must be a number, not {self.seconds!r}")
         if self.attempts is not None and self.attempts < 1:
             raise InputError(f"attempts must be at least 1, not {self.attempts}")
@@ -38,7 +38,7 @@ class Budget:
             raise InputError("seconds must be finite; for as long as you like, give attempts and stop with Ctrl-C")
 
 
-def is_number(value: Any, kind: type) -> bool:
+def is_of(value: Any, kind: type) -> bool:
     """Whether something is a number of a kind, NumPy's too; yes and no are none."""
     return isinstance(value, kind) and not isinstance(value, bool)
 

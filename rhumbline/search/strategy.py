@@ -35,7 +35,7 @@ class Strategy(Protocol[X]):
 def usual_step(task: Task) -> int:
     """Latents of a step on each copy, where a strategy has no number of its own: more if a latent is one rollout.
 
-    On a CPU, where job shops are solved by plain torch, steps of 256 make a fifth to a third more of them in a second.
+    On a CPU, where job shops are solved by plain torch, large steps make more of them in a second (docs/jobshop.md).
     """
     if task.starts.shape[1] > 1:
         return 16

@@ -15,8 +15,8 @@ from rhumbline.bench import machine
 from rhumbline.bench import run as run_module
 from rhumbline.bench.report import rows
 from rhumbline.bench.results import Result, read_results
-from rhumbline.bench.run import Inside, Job, Options, Pace, Pair, Standing, prepare, run
-from rhumbline.bench.runners import loaded, spent_of, thinned
+from rhumbline.bench.run import Inside, Job, Pace, Pair, Standing, prepare, run
+from rhumbline.bench.runners import Options, loaded, spent_of, thinned
 from rhumbline.bench.suite import Suite, read_suite
 from rhumbline.checkpoint import About, save
 from rhumbline.errors import InputError

@@ -226,6 +226,27 @@ def test_the_pool_changes_no_search(policy, make_instances) -> None:
     assert all(not s.others for s in plain)
 
 
+def test_top_plans_are_those_of_a_plain_list(monkeypatch) -> None:
+    """A trained policy makes the best tour again and again: the next best are found behind hundreds of copies."""
+    made, real = list[torch.Tensor](), tasks.Task._try
+
+    def watched(task, *more):
+        rolled = real(task, *more)
+        made.append(rolled.actions.flatten(0, 2))
+        return rolled
+
+    monkeypatch.setattr(tasks.Task, "_try", watched)
+    (solution,) = solve(ROUNDED, policy="tsp100", strategy=Sampling(), attempts=16, top=6, device="cpu")
+    tours = {Tour(tuple(order)) for order in torch.cat(made).tolist()}
+    kept = list[tuple[int | float, set[frozenset[int]]]]()
+    for cost, order in sorted((tour.cost(ROUNDED), tour.order) for tour in tours):
+        edges = {frozenset((a, b)) for a, b in itertools.pairwise((*order, order[0]))}
+        if all(len(edges & other) <= 0.95 * len(edges) for _, other in kept):
+            kept.append((cost, edges))
+    assert len(kept) >= 6
+    assert [solution.cost, *(other.cost for other in solution.others)] == [cost for cost, _ in kept[:6]]
+
+
 @pytest.mark.parametrize("top", [0, -1, 101])
 def test_impossible_numbers_of_plans(top: int) -> None:
     """A number of plans outside 1 to 100 is refused."""
