@@ -16,7 +16,7 @@ from rhumbline import api
 from rhumbline.errors import InputError
 from rhumbline.formats import READERS, read
 from rhumbline.problems import PROBLEMS
-from rhumbline.search import STRATEGIES, usual
+from rhumbline.search import STRATEGIES, usual_for
 from rhumbline.search.run import Budget, search
 from rhumbline.search.solution import Solution
 
@@ -40,7 +40,7 @@ def solved(instance: object, policies: dict, name: str | None, budget: Budget, a
     """The verified solution of one instance within the budget, by a strategy or the usual one; encoding is free."""
     device = api.find_device(args.device)
     ((_, task),) = api.tasks([instance], policies, seed=args.seed, device=device, engine="auto")
-    (solution,), interrupted = search(STRATEGIES[name or usual(task.policy)](), task, budget)
+    (solution,), interrupted = search(STRATEGIES[name or usual_for(task)](), task, budget)
     if interrupted:
         raise KeyboardInterrupt
     return solution

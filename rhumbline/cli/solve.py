@@ -40,7 +40,9 @@ def positive(value: float | None) -> float | None:
 
 Files = Annotated[
     list[Path],
-    typer.Argument(metavar="FILE", help="TSPLIB (.tsp), VRPLIB (.vrp) and job-shop files, or datasets (.safetensors)."),
+    typer.Argument(
+        metavar="FILE", help="TSPLIB (.tsp), VRPLIB (.vrp), job-shop files, datasets (.safetensors), folders."
+    ),
 ]
 Attempts = Annotated[
     int | None,
@@ -57,7 +59,8 @@ Search = Annotated[
     typer.Option(
         metavar="NAME",
         help="cmaes, sampling, greedy, uniform, fixed, population, eas-emb, eas-lay, sgbs, sgbs-eas, cmaes-eas or "
-        "cmaes-elite. [cmaes; cmaes-elite for vehicles; sampling for job shops and without a latent space]",
+        "cmaes-elite. [cmaes; cmaes-elite for vehicles, and on a GPU for more than 125 cities; sampling for job shops "
+        "and without a latent space]",
     ),
 ]
 Augment = Annotated[

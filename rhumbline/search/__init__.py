@@ -11,6 +11,7 @@ from rhumbline.search.hybrid import CMAESEAS
 from rhumbline.search.population import Population
 from rhumbline.search.sgbs import SGBS, SGBSEAS
 from rhumbline.search.simple import Fixed, Greedy, Sampling, Uniform
+from rhumbline.search.task import Task
 
 STRATEGIES: dict[str, type[Any]] = {
     "cmaes": CMAES,
@@ -29,6 +30,7 @@ STRATEGIES: dict[str, type[Any]] = {
 
 # Where something else than CMA-ES was measured to be better (docs/search.md).
 BETTER = {"cvrp": "cmaes-elite", "jssp": "sampling"}
+LONG = 125  # cities, above which CMA-ES that learns finds more on a GPU that has kernels for them
 
 
 def usual(policy: Policy[Any, Any, Any]) -> str:
@@ -38,3 +40,10 @@ def usual(policy: Policy[Any, Any, Any]) -> str:
     if not policy.space.size:
         return "sampling"
     return BETTER.get(policy.problem, "cmaes")
+
+
+def usual_for(task: Task) -> str:
+    """The same for a task: on a GPU, which makes many attempts in a second, it pays to learn on long tours too."""
+    name, long = usual(task.policy), task.problem.width(task.batch) > LONG
+    quick = task.device.type == "cuda" and task.taken_engine == "fused"
+    return "cmaes-elite" if name == "cmaes" and long and quick else name

@@ -14,9 +14,11 @@ from rhumbline.policies.jssp import JSSPArchitecture, JSSPPolicy
 from rhumbline.policies.tsp import TSPPolicy
 from rhumbline.problems import PROBLEMS
 from rhumbline.problems.schedule import from_arrays
-from rhumbline.search import usual
+from rhumbline.problems.tsp import TSP
+from rhumbline.search import usual, usual_for
+from rhumbline.search.cmaes import CMAES
 from rhumbline.search.simple import Sampling
-from rhumbline.search.task import make_task
+from rhumbline.search.task import Task, make_task
 
 SMALL = Architecture(width=16, heads=2, layers=1, hidden=16, latent=0)
 
@@ -27,6 +29,22 @@ def test_the_policy_decides(policy) -> None:
     assert usual(CVRPPolicy(replace(SMALL, latent=2))) == "cmaes-elite"
     assert usual(TSPPolicy(SMALL)) == "sampling"
     assert usual(JSSPPolicy(JSSPArchitecture(width=16, heads=2, layers=1, hidden=16, latent=2))) == "sampling"
+
+
+def test_long_tours_are_learnt_on_a_gpu(policy, make_instances, monkeypatch) -> None:
+    """Where there is time for many attempts; whoever gives settings gets the strategy that has them on every device."""
+    from rhumbline.cli.solving import Request
+
+    tasks = [make_task(TSP(), policy, make_instances(1, cities)) for cities in (125, 126)]
+    assert [usual_for(task) for task in tasks] == ["cmaes"] * 2
+    monkeypatch.setattr(Task, "device", property(lambda task: torch.device("cuda")))
+    monkeypatch.setattr(Task, "taken_engine", "torch")
+    assert [usual_for(task) for task in tasks] == ["cmaes"] * 2
+    monkeypatch.setattr(Task, "taken_engine", "fused")
+    assert [usual_for(task) for task in tasks] == ["cmaes", "cmaes-elite"]
+    plain, given = (Request(None, None, None, 1, None, 0, "cpu", "auto", settings=s) for s in ((), ("top=4",)))
+    assert plain.chosen(tasks[1])[0] == "cmaes-elite"
+    assert given.chosen(tasks[1]) == ("cmaes", CMAES(top=4))
 
 
 def test_a_policy_without_a_latent_space_needs_no_strategy() -> None:
