@@ -12,6 +12,7 @@ from rhumbline.checkpoint import About, find, load_with_facts
 from rhumbline.decoding import Engine
 from rhumbline.errors import CheckpointError, Infeasible, InputError, MissingExtra
 from rhumbline.formats import read_many
+from rhumbline.formats.folders import instance_files
 from rhumbline.formats.plans import Given, plans_for
 from rhumbline.policies import Policy
 from rhumbline.problems import PROBLEMS, cvrp
@@ -19,7 +20,7 @@ from rhumbline.problems.cvrp import CVRPInstance
 from rhumbline.problems.schedule import JSSPInstance, from_arrays
 from rhumbline.problems.symmetry import augmented
 from rhumbline.problems.tsp import TSPInstance, from_array
-from rhumbline.search import STRATEGIES, usual
+from rhumbline.search import STRATEGIES, usual_for
 from rhumbline.search.finish import Finish, Improvement, complete
 from rhumbline.search.named import named
 from rhumbline.search.run import Budget, Progress
@@ -48,6 +49,8 @@ class Group:
 def instances_of(source: Source | Sequence[Any], vehicles: int | None = None) -> list[Any]:
     """Instances behind a path, an array ([N, 2], [N, N] or a batch [B, N, 2]), an instance, or a list of these.
 
+    A path is a file, a folder of files or a pattern of their names.
+
     Vehicle routing is four arrays: the depot [2], customers [n, 2], demands [n] and the capacity; `vehicles` limits it.
     A job shop is a mapping with rows of "durations" and "machines", arrays or lists, and perhaps a "name".
     """
@@ -67,7 +70,7 @@ def plain(source: Any) -> Any:
 def sourced(source: Any) -> list[Any]:
     """The same without the limit."""
     if isinstance(source, (str, Path)):
-        return list(read_many(source))
+        return [instance for file in instance_files(source) for instance in read_many(file)]
     if isinstance(source, TSPInstance | CVRPInstance | JSSPInstance):
         return [source]
     if isinstance(source, Mapping):
@@ -245,8 +248,8 @@ def solve(
 ) -> list[Solution]:
     """Verified solutions, in the order given. Instances of one size are solved together and share the seconds.
 
-    Without a strategy: CMA-ES where the policy has a latent space, with learning for vehicles; sampling for job shops
-    and policies without one.
+    Without a strategy: CMA-ES where the policy has a latent space, with learning for vehicles and, on a GPU, for tours
+    of more than 125 cities; sampling for job shops and policies without one.
     Without a budget: 1600 attempts or 30 seconds, whichever comes first. Ctrl-C ends the search early and returns what
     was found; instances not reached by then are left out. `augment` 8 shares the attempts among the symmetries of the
     square (routing only). `vehicles` limits the fleet of vehicle routing, whatever the files say; `Infeasible` is
@@ -267,7 +270,7 @@ def solve(
     where: dict[str, Any] = {"device": find_device(device), "engine": engine_for(strategy, engine), "augment": augment}
     for group, task in tasks(instances, policies, seed=seed, **where):
         given = [warm[place] for place in group.places]
-        chosen = strategy or STRATEGIES[usual(task.policy)]()
+        chosen = strategy or STRATEGIES[usual_for(task)]()
         found, interrupted = complete(chosen, task, budget, watch, finish, given)
         solutions |= dict(zip(group.places, found, strict=False))
         if interrupted:

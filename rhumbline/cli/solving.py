@@ -22,9 +22,10 @@ from rhumbline.decoding import Engine
 from rhumbline.errors import Infeasible, InputError
 from rhumbline.formats import ending_of, write_plan
 from rhumbline.formats.atomic import reason
+from rhumbline.formats.folders import instance_files
 from rhumbline.formats.plans import matched
 from rhumbline.policies import Policy
-from rhumbline.search import BETTER, usual
+from rhumbline.search import BETTER, usual, usual_for
 from rhumbline.search.finish import Finish, Improvement, complete
 from rhumbline.search.named import named, strategy_class
 from rhumbline.search.run import Budget, harvest
@@ -84,12 +85,12 @@ class Request:
         return Budget(self.attempts, self.seconds) if self.attempts or self.seconds else api.DEFAULT_BUDGET
 
     def chosen(self, task: Task) -> tuple[str, Any]:
-        """The strategy for a task and its name."""
-        return self.named(task.policy)
+        """The strategy for a task and its name; settings without a name are those of the policy's usual strategy."""
+        return self.named(usual(task.policy) if self.settings else usual_for(task))
 
-    def named(self, policy: Policy[Any, Any, Any]) -> tuple[str, Any]:
-        """The strategy for a policy and its name."""
-        name = self.search or usual(policy)
+    def named(self, usually: str) -> tuple[str, Any]:
+        """The strategy that the user wants, or the usual one, and its name."""
+        name = self.search or usually
         return name, self.strategy or choose_strategy(name, self.settings)
 
     def facts(self, task: Task) -> dict[str, Any]:
@@ -173,7 +174,8 @@ def check_settings(settings: Sequence[str]) -> None:
 
 def solve_files(files: Sequence[Path], request: Request, places: Places, talk: Talk) -> int:
     """Solve all instances of all files; nothing is searched before everything has been read and checked."""
-    read = [(file, instance) for file in files for instance in api.instances_of(file, request.vehicles)]
+    found = [file for place in files for file in instance_files(place)]
+    read = [(file, instance) for file in found for instance in api.instances_of(file, request.vehicles)]
     files, instances = [file for file, _ in read], [instance for _, instance in read]
     warm, finish = matched(instances, request.after.warm), request.after.finish(None)
     for problem in api.problems_of(instances):
@@ -181,7 +183,7 @@ def solve_files(files: Sequence[Path], request: Request, places: Places, talk: T
     places = prepare_places(places, instances)
     policies = {problem: api.policy_with_facts(request.policy, problem) for problem in api.problems_of(instances)}
     for policy, _ in policies.values():
-        request.named(policy)  # refuses wrong settings
+        request.named(usual(policy))  # refuses wrong settings
     if not request.attempts and not request.seconds:
         talk.note("no budget given: up to 1,600 attempts or 30 seconds, whichever comes first (--attempts, --seconds)")
     with tracing(request.after.trace) as file:

@@ -125,6 +125,21 @@ def test_files_of_one_name_are_told_apart(rhumb: Run, policy: Path, tsp: Run) ->
     assert found == [("same", str(files[place])) for place in (0, 2, 1)]
 
 
+def test_a_folder_stands_for_its_files(rhumb: Run, policy: Path, tsp: Run) -> None:
+    """In the order of their names, with whatever else lies there left alone; JSON has the file of each."""
+    first, second = tsp("b", 5), tsp("a", 6)
+    (first.parent / "notes.txt").write_text("nothing to solve")
+    budget = ("--policy", policy, "--attempts", 1, "--device", "cpu", "--json", "--quiet")
+    done = rhumb("solve", first.parent, *budget)
+    assert done.exit_code == 0, done.stderr
+    assert sorted(r["file"] for r in records(done.stdout)) == [str(second), str(first)]
+    nothing = first.parent / "empty"
+    nothing.mkdir()
+    done = rhumb("solve", nothing, *budget)
+    assert (done.exit_code, done.stdout) == (3, "")
+    assert "no file in this folder holds instances" in done.stderr
+
+
 def test_datasets_are_solved_like_files(rhumb: Run, policy: Path, tmp_path: Path) -> None:
     """Every instance of a dataset has its line, and costs are those of the coordinates, not of a scaled square."""
     xy = np.random.default_rng(1).random((3, 5, 2)) * 0.1
