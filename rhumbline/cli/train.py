@@ -26,6 +26,7 @@ of OUT/metrics.jsonl, and the state from which --resume goes on, also on another
 EXAMPLES = """examples:
   rhumb train recipes/tsp100.toml --minutes 30
   rhumb train recipes/tsp100.toml --minutes 30 --resume runs/tsp100
+  rhumb train recipes/cvrp-own.toml --data deliveries/ --minutes 30
   torchrun --nproc-per-node 8 -m rhumbline train recipes/tsp100.toml --minutes 60
 """
 TITLES = ("update", "minutes", "rate", "cost", "best", "kept", "greedy", "latent", "updates/s")
@@ -44,6 +45,10 @@ def parser() -> argparse.ArgumentParser:
     shape = argparse.RawDescriptionHelpFormatter
     new = argparse.ArgumentParser("rhumb train", description=DESCRIPTION, epilog=EXAMPLES, formatter_class=shape)
     new.add_argument("recipe", type=Path, metavar="RECIPE", help="a TOML file such as those in recipes/")
+    new.add_argument(
+        "--data", action="append", default=[], metavar="PATH",
+        help="train on instances of your own: a file, a folder, a pattern or a dataset; repeatable",
+    )  # fmt: skip
     new.add_argument("--minutes", type=positive, metavar="M", help="stop after so many minutes")
     new.add_argument("--resume", type=Path, metavar="DIR", help="go on with the run in DIR")
     new.add_argument("--out", type=Path, metavar="DIR", help="where to write [--resume, else runs/<recipe>]")
@@ -63,7 +68,8 @@ def positive(text: str) -> float:
 
 def run(options: argparse.Namespace) -> int:
     """Train to the end, or until Ctrl-C; the last checkpoint stays either way."""
-    config = read_recipe(options.recipe, options.set)
+    data = [f"data={json.dumps(options.data)}"] if options.data else []
+    config = read_recipe(options.recipe, [*options.set, *data])
     out = options.out or options.resume or Path("runs") / options.recipe.stem
     fresh(out, options.resume)
     try:
@@ -95,7 +101,8 @@ def begin(config: TrainConfig, options: argparse.Namespace, out: Path) -> "Itera
     if device.index is not None:  # pyright: ignore[reportUnnecessaryComparison] (None where the only GPU is meant)
         torch.cuda.set_device(device)  # kernels and collectives go to the current device
     try:
-        yield from train(config, device=device, out=out, minutes=options.minutes, resume=options.resume)
+        words = partial(print, file=sys.stderr) if not options.quiet else lambda words: None
+        yield from train(config, device=device, out=out, minutes=options.minutes, resume=options.resume, notify=words)
     finally:
         parallel.stop()
 

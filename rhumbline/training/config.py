@@ -2,7 +2,7 @@
 
 import math
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Hashable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any, Literal
@@ -115,6 +115,7 @@ class TrainConfig:
     size: int | str = 100  # cities or customers; job shop: jobs x machines, such as "20x15"
     sizes: tuple[int | str, ...] = ()  # mini-steps take turns with these; validation has `size`
     batch: int = 64  # instances per mini-step, over all processes; of `size`: see `batch_for`
+    data: tuple[str, ...] = ()  # files, folders and datasets of one's own to train on, instead of random instances
     variety: float = 0.0  # share of instances that are not uniform (`problems.varied`), in validation too; not job shop
     accumulate: int = 1  # mini-steps per update
     updates: int = 0  # stop after this many; 0 means until --minutes
@@ -134,6 +135,7 @@ class TrainConfig:
     def __post_init__(self) -> None:
         self.check_sizes()
         self.check_variety()
+        self.check_data()
         at_least(1, batch=self.batch, accumulate=self.accumulate)
         at_least(0, updates=self.updates, seed=self.seed, report=self.report)
         o = self.objective
@@ -170,17 +172,23 @@ class TrainConfig:
         if self.variety and self.problem.startswith("jssp"):
             raise InputError("variety moves the nodes of tsp and cvrp; job shop has none")
 
+    def check_data(self) -> None:
+        """Either one's own instances or random ones."""
+        if self.data and (self.sizes or self.variety):
+            words = "instances come from `data`, as they are: leave out `sizes` and `variety`"
+            raise InputError(f"{words}, as recipes/{self.problem}-own.toml does")
+
     def size_at(self, step: int) -> int | str:
         """The size of a mini-step, counted from the beginning of the training."""
         sizes = self.sizes or (self.size,)
         return sizes[step % len(sizes)]
 
-    def batch_for(self, size: int | str) -> int:
+    def batch_for(self, size: Hashable) -> int:
         """Instances of a mini-step of some size: `batch` of `size`; of others so many that a step costs about the same.
 
         Work grows with the square of the nodes. Multiples of 8; job shop always has `batch`.
         """
-        if size == self.size or isinstance(size, str) or isinstance(self.size, str):
+        if size == self.size or not isinstance(size, int) or isinstance(self.size, str):
             return self.batch
         return max(1, math.floor(self.batch * (self.size / size) ** 2 / 8 + 0.5)) * 8
 

@@ -21,11 +21,12 @@ from rhumbline.decoding import Rollouts, log_prob, rollout
 from rhumbline.errors import InputError, RhumbError
 from rhumbline.policies.attention import limit_spreads
 from rhumbline.problems import PROBLEMS
-from rhumbline.problems.varied import VARY
 from rhumbline.training import parallel, state
 from rhumbline.training.config import TrainConfig
 from rhumbline.training.graph import Recorded
+from rhumbline.training.instances import Drawn, Size, Source
 from rhumbline.training.optimiser import make_optimiser
+from rhumbline.training.own import Own
 from rhumbline.training.start import initial_policy
 from rhumbline.training.targets import Targets, all_starts, best_latents, cheapest, rivals, shortened, winners
 
@@ -61,6 +62,7 @@ class Trainer:
         self.config, self.device, self.update, self.best = config, device, 0, float("inf")
         self.rate = 0.0
         self.problem = PROBLEMS[config.problem]
+        self.source: Source = Own(config, self.problem, device) if config.data else Drawn(config, self.problem)
         self.policy = initial_policy(config, device)
         self.average = initial_policy(config, device).requires_grad_(False)
         self.average.load_state_dict(self.policy.state_dict())
@@ -79,16 +81,9 @@ class Trainer:
         if config.compile and device.type == "cuda":
             self.policy.encoder.compile(dynamic=False)
 
-    @property
-    def width(self) -> int:
-        """Nodes of the largest instance, as kernels count them."""
-        rng = torch.Generator(self.device).manual_seed(0)
-        sizes = (self.config.size, *self.config.sizes)
-        return max(self.problem.width(self.problem.sample(1, size, rng)) for size in sizes)
-
     def require_kernels(self) -> None:
         """Refuse to record a step that plain torch would run: it reads back from the device."""
-        kernels.resolve("fused", self.config.problem, self.device, self.width, self.policy.architecture)
+        kernels.resolve("fused", self.config.problem, self.device, self.source.width, self.policy.architecture)
 
     def attends_by_kernel(self) -> bool:
         """Whether the encoder's attention is one kernel of ours: on a GPU, in bfloat16, for routing."""
@@ -96,22 +91,17 @@ class Trainer:
         wanted = c.attention == "auto" and c.autocast and c.problem in kernels.GPU_PROBLEMS
         if not wanted or self.device.type != "cuda":
             return False
-        return kernels.why_not(c.problem, self.device, self.width, self.policy.architecture) is None
+        return kernels.why_not(c.problem, self.device, self.source.width, self.policy.architecture) is None
 
-    def size(self, mini: int = 0) -> int | str:
+    def size(self, mini: int = 0) -> Size:
         """Of the instances of one of this update's mini-steps."""
-        return self.config.size_at(self.update * self.config.accumulate + mini)
-
-    def instances(self, count: int, size: int | str, rng: torch.Generator) -> Any:
-        """Random instances, of which the recipe's share is not uniform."""
-        c, batch = self.config, self.problem.sample(count, size, rng)
-        return VARY[c.problem](batch, c.variety, rng) if c.variety else batch
+        return self.source.size_at(self.update * self.config.accumulate + mini)
 
     def sample(self, mini: int = 0) -> tuple[Any, Tensor, Tensor]:
         """Instances, latents and starts of one mini-step; with several processes, this process's share of them."""
         o, size = self.config.objective, self.size(mini)
         count = self.config.batch_for(size)
-        batch = self.instances(count, size, self.rng)
+        batch = self.source.sample(count, size, self.rng)
         space = self.policy.space
         single = o.latents == 1
         latents = space.centre((count, 1), self.device) if single else space.sample((count, o.latents), self.rng)
@@ -271,13 +261,17 @@ class Trainer:
     @torch.no_grad()
     def validate(self) -> dict[str, float]:
         """Mean best cost of the averaged weights on validation instances: greedy at the centre, and over latents."""
-        v, space = self.config.validation, self.policy.space
-        rng = torch.Generator().manual_seed(v.seed)
-        batch = self.instances(v.count, self.config.size, rng).to(self.device)
-        many = space.sample((v.count, v.latents if space.size or v.temperature else 0), rng).to(self.device)
-        greedy = self.validated(batch, space.centre((v.count, 1), self.device), 0.0)
-        best = self.validated(batch, many, v.temperature) if many.shape[1] else greedy
-        return {"greedy": greedy.mean().item(), "latent": best.mean().item()}
+        rng = torch.Generator().manual_seed(self.config.validation.seed)
+        groups = [self.validate_group(batch.to(self.device), rng) for batch in self.source.validation(rng)]
+        greedy, latent = torch.cat(groups, dim=1).mean(1).tolist()
+        return {"greedy": greedy, "latent": latent}
+
+    def validate_group(self, batch: Any, rng: torch.Generator) -> Float[Tensor, "2 B"]:
+        """Greedy costs of instances of one size, and their best over latents."""
+        v, space, count = self.config.validation, self.policy.space, len(batch.key)
+        many = space.sample((count, v.latents if space.size or v.temperature else 0), rng).to(self.device)
+        greedy = self.validated(batch, space.centre((count, 1), self.device), 0.0)
+        return torch.stack([greedy, self.validated(batch, many, v.temperature) if many.shape[1] else greedy])
 
     def validated(self, batch: Any, latents: Float[Tensor, "B K Z"], temperature: float) -> Float[Tensor, "B"]:
         """The cheapest rollout of each instance with some latents and the averaged weights."""
@@ -312,6 +306,7 @@ def train(
     minutes: float | None = None,
     resume: Path | None = None,
     clock: Callable[[], float] = time.monotonic,
+    notify: Callable[[str], None] = lambda words: None,
 ) -> Iterator[Report]:
     """Train until `minutes` or `config.updates`, yielding a report whenever one is due and at the end.
 
@@ -321,6 +316,8 @@ def train(
     if not minutes and not config.updates:
         raise InputError("give --minutes, or `updates` in the recipe: training needs an end")
     trainer = Trainer(config, device)
+    if trainer.source.about and parallel.rank() == 0:
+        notify(trainer.source.about)
     if resume:
         state.restore(trainer, resume)
     began, last_report, first_update = clock(), clock(), trainer.update
@@ -352,8 +349,8 @@ def report(trainer: Trainer, out: Path, recent: list[Tensor], minutes: float, pa
         trainer.update, minutes, trainer.rate, cost, best, kept, valid["greedy"], valid["latent"], pace,
     )  # fmt: skip
     if parallel.rank() == 0:
-        c = trainer.config
-        about = About(c.problem, c.size, trainer.update, state.recipe_text(c), valid, versions())
+        c, source = trainer.config, trainer.source
+        about = About(c.problem, source.usual, trainer.update, state.recipe_text(c, source.labels), valid, versions())
         save(out / "policy.safetensors", trainer.average, about)
         if valid["latent"] < trainer.best:
             trainer.best = valid["latent"]

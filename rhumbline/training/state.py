@@ -6,6 +6,7 @@ removed only once both are complete: whenever a run is killed, some complete pai
 
 import json
 import re
+from collections.abc import Sequence
 from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -21,7 +22,7 @@ if TYPE_CHECKING:
     from rhumbline.training.run import Trainer
 
 # What may differ between a run and its continuation; anything else would not be the same training.
-FREE = ("updates", "report", "init", "compile", "graph", "engine", "validation")
+FREE = ("updates", "report", "init", "compile", "graph", "engine", "validation", "data")
 PARTS = ("weights", "moments")
 
 
@@ -84,6 +85,6 @@ def _same(old: dict[str, Any], config: TrainConfig, folder: Path) -> None:
         )
 
 
-def recipe_text(config: TrainConfig) -> str:
-    """The settings in one line, for the header of a checkpoint."""
-    return json.dumps(asdict(config), sort_keys=True)
+def recipe_text(config: TrainConfig, sizes: Sequence[int | str]) -> str:
+    """The settings in one line, for the header of a checkpoint; sizes may have come from its data."""
+    return json.dumps(asdict(config) | {"sizes": list(sizes)}, sort_keys=True)

@@ -69,7 +69,7 @@ def test_sizes_take_turns(problem: str) -> None:
 
 def test_kernels_are_asked_for_the_largest_size() -> None:
     """Nine customers and the depot."""
-    assert Trainer(mixed("cvrp"), CPU).width == 10
+    assert Trainer(mixed("cvrp"), CPU).source.width == 10
 
 
 @pytest.mark.parametrize("problem", ROUTING)
@@ -129,7 +129,7 @@ def sampled(trainer: Trainer) -> list[float]:
     """The mean cost of sampled plans for instances that are always the same, of each size."""
     costs = []
     for size in trainer.config.sizes:
-        batch = trainer.instances(100, size, torch.Generator().manual_seed(9))
+        batch = trainer.source.sample(100, size, torch.Generator().manual_seed(9))
         latents, starts = trainer.policy.space.centre((100, 1), CPU), trainer.problem.starts(batch)
         rolled = rollout(trainer.problem, trainer.policy, batch, latents, starts, seed=0, temperature=1.0)
         costs.append(rolled.cost.mean().item())

@@ -1,0 +1,58 @@
+"""Where the instances of a training come from: they are drawn at random, or are one's own (`own`)."""
+
+from collections.abc import Hashable
+from typing import Any, Protocol
+
+import torch
+
+from rhumbline.problems import Problem
+from rhumbline.problems.varied import VARY
+from rhumbline.training.config import TrainConfig
+
+Size = Hashable  # whatever tells shapes of instances apart; for routing the number of cities or customers
+
+
+class Source(Protocol):
+    """Instances to train on and to validate with."""
+
+    labels: list[int | str]  # sizes of the mini-steps, for people
+    usual: int | str  # the size of most validation instances, or of all
+    width: int  # of the largest instance, as kernels count it
+    about: str  # what there is, in words; nothing if the recipe says it all
+
+    def size_at(self, step: int) -> Size:
+        """The size of a mini-step, counted from the beginning of the training; the same in all processes."""
+        ...
+
+    def sample(self, count: int, size: Any, rng: torch.Generator) -> Any:
+        """Instances of one size on the generator's device, by operations that a graph can record."""
+        ...
+
+    def validation(self, rng: torch.Generator) -> list[Any]:
+        """Batches to validate with, each of one size, the same every time the generator is."""
+        ...
+
+
+class Drawn:
+    """Random instances, of which the recipe's share is not uniform."""
+
+    about = ""
+
+    def __init__(self, config: TrainConfig, problem: Problem[Any, Any]) -> None:
+        self.config, self.problem = config, problem
+        self.labels, self.usual = list(config.sizes), config.size
+        rng = torch.Generator().manual_seed(0)
+        self.width = max(problem.width(problem.sample(1, s, rng)) for s in (config.size, *config.sizes))
+
+    def size_at(self, step: int) -> Size:
+        """In turns."""
+        return self.config.size_at(step)
+
+    def sample(self, count: int, size: Any, rng: torch.Generator) -> Any:
+        """New ones each time."""
+        c, batch = self.config, self.problem.sample(count, size, rng)
+        return VARY[c.problem](batch, c.variety, rng) if c.variety else batch
+
+    def validation(self, rng: torch.Generator) -> list[Any]:
+        """One batch, of the recipe's `size`."""
+        return [self.sample(self.config.validation.count, self.config.size, rng)]
