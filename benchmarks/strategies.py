@@ -127,16 +127,16 @@ def strategy_of(text: str) -> Any:
 def measured(text: str, bench: Bench, budget: Budget) -> Row:
     count, strategy = len(bench.instances), strategy_of(text)
     bench.warm_up(strategy)
-    cost, began, attempts, made = np.full(count, np.nan), time.perf_counter(), 0, 0
+    cost, began, made, starts = np.full(count, np.nan), time.perf_counter(), 0, 1
     for group, task in bench.tasks(strategy):
         share = budget.seconds and budget.seconds * len(group.places) / count  # groups come one by one
         found, interrupted = search(strategy, task, replace(budget, seconds=share))
         if interrupted:  # the budget was not spent, so this is no result
             raise KeyboardInterrupt
         cost[list(group.places)] = [s.cost for s in found]
-        attempts = found[0].attempts
-        made += (attempts * task.starts.shape[1] - task.spare) * task.count
-    return Row(text, budget, cost, attempts, made, time.perf_counter() - began)
+        starts = task.starts.shape[1]
+        made += (found[0].attempts * starts - task.spare) * task.count
+    return Row(text, budget, cost, round(made / (count * starts)), made, time.perf_counter() - began)
 
 
 def profiled(text: str, bench: Bench, budget: Budget) -> None:

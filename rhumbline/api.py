@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -122,7 +123,10 @@ def numbers_of(nested: Sequence[Any]) -> np.ndarray:
 
 
 def grouped(instances: Sequence[Any], copies: int = 1) -> list[Group]:
-    """Groups of one problem and shape, in order of first appearance, none larger than memory allows for its copies."""
+    """Groups of one problem and shape, in order of first appearance, none larger than memory allows for its copies.
+
+    Where there must be several they are of about one size: a few that are left over would leave a GPU idle.
+    """
     shapes: dict[tuple[str, tuple[int, ...]], list[int]] = {}
     for place, instance in enumerate(instances):
         shapes.setdefault((instance.problem, instance.shape), []).append(place)
@@ -130,8 +134,9 @@ def grouped(instances: Sequence[Any], copies: int = 1) -> list[Group]:
     for places in shapes.values():
         size = max(instances[p].size for p in places)
         most = max(1, GROUP_ELEMENTS // (16 * min(size, 200) * size * max(1, copies)))
-        for at in range(0, len(places), most):
-            some = tuple(places[at : at + most])
+        pieces = -(-len(places) // most)
+        for ends in pairwise(len(places) * piece // pieces for piece in range(pieces + 1)):
+            some = tuple(places[slice(*ends)])
             groups.append(Group(some, tuple(instances[p] for p in some)))
     return groups
 

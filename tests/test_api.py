@@ -76,7 +76,11 @@ def test_groups_have_one_shape(monkeypatch) -> None:
     assert [g.places for g in grouped(mixed)] == [(0, 3, 4), (1,), (2,)]
     assert grouped(mixed)[0].instances == tuple(exact)
     monkeypatch.setattr(api, "GROUP_ELEMENTS", 2 * 16 * 6 * 6)
-    assert [g.places for g in grouped(mixed)] == [(0, 3), (4,), (1,), (2,)]
+    assert [g.places for g in grouped(mixed)] == [(0,), (3, 4), (1,), (2,)]
+    many = [len(g.places) for g in grouped(exact * 7)]  # 21 of them, two at a time
+    assert (sum(many), len(many), set(many)) == (21, 11, {1, 2})
+    monkeypatch.setattr(api, "GROUP_ELEMENTS", 10 * 16 * 6 * 6)
+    assert [len(g.places) for g in grouped(exact * 7)] == [7, 7, 7]  # and not 10, 10 and 1
 
 
 @pytest.mark.parametrize("strategy", [None, Sampling()], ids=["default", "sampling"])
