@@ -93,7 +93,8 @@ def anytime_figure(results: Sequence[Result], palette: Palette | None = None) ->
         curve(label, some, SECONDS, BEST) if is_one_search(some) else budget_curve(label, some)
         for label, some in families.items()
     ]
-    return draw_anytime(curves, f"{heading(shown)}\non {'; '.join(machines)}", palette=palette)
+    where = "" if several else f"\non {machines[0]}"  # else the legend says it of each
+    return draw_anytime(curves, heading(shown) + where, palette=palette)
 
 
 def is_one_search(some: Sequence[Result]) -> bool:

@@ -175,8 +175,8 @@ def columns(some: Sequence[Row], *, hardware: bool) -> list[list[str]]:
 
 
 def row_words(some: Sequence[Row], facts: Sequence[str]) -> list[str]:
-    """What tells each row from others of its set and method, as far as these facts do."""
-    sources = [source_of(row, f"{row.suite}\0{row.set}\0{row.method}", facts) for row in some]
+    """What tells each row from others of its set, method and hardware, as far as these facts do."""
+    sources = [source_of(row, f"{row.suite}\0{row.set}\0{row.method}\0{row.hardware}", facts) for row in some]
     words = differences(sources, facts)
     return [words[source] for source in sources]
 
@@ -212,15 +212,21 @@ def facts(results: Sequence[Result]) -> list[str]:
 
 def origins(results: Sequence[Result]) -> list[str]:
     """Suite, commit and versions; and what is of which, where results of one suite come from several."""
-    found: dict[tuple[str, ...], list[str]] = {}
+    found: dict[tuple[str, ...], list[Result]] = {}
     for r in results:
-        found.setdefault(source_of(r, r.suite, ("suite_hash", "commit", "versions")), []).append(r.method)
+        found.setdefault(source_of(r, r.suite, ("suite_hash", "commit", "versions")), []).append(r)
     lines: list[str] = []
-    for (suite, digest, commit, versions), methods in found.items():
+    for (suite, digest, commit, versions), some in found.items():
         several = [other[0] for other in found].count(suite) > 1
-        whose = f"; of {'; '.join(dict.fromkeys(methods))}" if several else ""
+        whose = f"; of {subjects(some, results)}" if several else ""
         lines.append(f"Suite {suite} ({digest}), commit {commit}, {versions}{whose}.")
     return lines
+
+
+def subjects(some: Sequence[Result], results: Sequence[Result]) -> str:
+    """The methods of some results, and their hardware where not all results have the same."""
+    methods, hardware = "; ".join(dict.fromkeys(r.method for r in some)), dict.fromkeys(r.hardware for r in some)
+    return f"{methods}, on {'; '.join(hardware)}" if len({r.hardware for r in results}) > 1 else methods
 
 
 def by_solver(results: Sequence[Result]) -> dict[str, list[str]]:

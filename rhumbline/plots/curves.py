@@ -18,6 +18,7 @@ COLOURS = ("#e4572e", "#1f6f8b", "#8a6fb0", "#6b9a3a", "#d19a1f", "#444b54", "#c
 OURS = "COMPASS"  # how the methods that others are compared with begin
 DASHES: tuple[Any, ...] = ("-", (0, (4, 1.5)), "-.", ":")  # of curves that have one colour
 LEVEL_DASHES: tuple[Any, ...] = ("--", (0, (7, 2)), (0, (6, 2, 1, 2)), (0, (1, 2)))
+SIGNS = ("o", "s", "^", "D")
 
 FEW = 8  # points of a curve, at most, that are marked: a line of two looks like a measurement of all between
 FLOOR = 1e-3  # of logarithmic axes of gaps in %: what is below is drawn at it, because 0 has no place there
@@ -46,6 +47,7 @@ class Look:
     colour: str
     dash: Any
     width: float
+    sign: str  # marks a measurement: points without lines are told apart too
 
 
 def colours(names: Sequence[str]) -> dict[str, str]:
@@ -65,7 +67,7 @@ def looks(curves: Sequence[Curve], palette: Palette | None) -> dict[str, Look]:
             dashes = LEVEL_DASHES if is_level(curve) else DASHES
             again = sum(look.colour == colour for look in found.values())
             width = 1.2 if is_level(curve) else 2.2 if curve.label.startswith(OURS) else 1.5
-            found[curve.label] = Look(colour, dashes[again % len(dashes)], width)
+            found[curve.label] = Look(colour, dashes[again % len(dashes)], width, SIGNS[again % len(SIGNS)])
     return found
 
 
@@ -126,7 +128,7 @@ def draw_bars(axes: "Axes", curve: Curve, look: Look, aside: float) -> None:
         "color": look.colour,
         "linestyle": look.dash,
         "linewidth": 1.8,
-        "marker": "o",
+        "marker": look.sign,
         "markersize": 4,
     }
     axes.plot(x, curve.mean, label=curve.label, **style)
@@ -139,7 +141,7 @@ def draw_curve(axes: "Axes", curve: Curve, look: Look, *, floor: float | None, s
     if is_level(curve):
         draw_level(axes, curve, look, float(raised[0]))
         return
-    marker = "o" if curve.marked or len(curve.x) <= FEW else ""
+    marker = look.sign if curve.marked or len(curve.x) <= FEW else ""
     steps: Any = "steps-post" if stepped else "default"
     style: dict[str, Any] = {"color": look.colour, "linewidth": look.width, "linestyle": look.dash}
     axes.plot(curve.x, raised, marker=marker, markersize=4.5, drawstyle=steps, label=curve.label, **style)

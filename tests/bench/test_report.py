@@ -83,6 +83,15 @@ def test_methods_of_one_set_may_have_other_commits() -> None:
     assert "- Suite demo (0123456789abcdef), commit decaf, rhumbline 0.1.0, torch 2.13.0; of LKH.\n" in text
 
 
+def test_other_hardware_has_other_versions() -> None:
+    """Rows that the hardware tells apart need no column of commits; the facts say which was where."""
+    text = FORMATS["md"]([A, replace(A, hardware="abacus", commit="decaf")])
+    assert "| hardware |" in text
+    assert "| commit |" not in text
+    assert "commit c0ffee123456, rhumbline 0.1.0, torch 2.13.0; of A, on a CPU, 2 threads.\n" in text
+    assert "commit decaf, rhumbline 0.1.0, torch 2.13.0; of A, on abacus.\n" in text
+
+
 def test_only_rows_of_the_same_instances_are_compared() -> None:
     """A row with fewer instances than another is never in bold, nor is the best of one, nor are equally many others."""
 
