@@ -123,7 +123,9 @@ def checkpoint_lines(facts: Facts) -> Iterator[str]:
 
     latent = f"latent space of {facts['latent']} dimensions" if facts["latent"] else "a single policy, no latent space"
     latent = f"a population of {facts['members']} decoders" if facts["members"] else latent
-    size = f"{facts['trained_at']} {PROBLEMS[facts['problem']].nouns[1]}"
+    problem = PROBLEMS[facts["problem"]]
+    noun = "jobs x machines" if problem.solves == "jssp" else problem.nouns[1]
+    size = f"{facts['trained_at']} {noun}"
     yield f"{facts['name']}: {facts['problem']}, trained at {size}, {facts['updates']:,} updates"
     yield f"{facts['weights']:,} weights, {latent}"
     if facts["validation"]:

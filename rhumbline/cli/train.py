@@ -18,7 +18,7 @@ from rhumbline.training.config import TrainConfig, read_recipe
 if TYPE_CHECKING:
     from rhumbline.training.run import Report
 
-POLICY = "policy.safetensors"  # what `training.run.train` writes at each report
+POLICY, BEST = "policy.safetensors", "best.safetensors"  # what `training.run.train` writes at each report
 DESCRIPTION = """\
 Train a policy by a recipe, until --minutes or the recipe's `updates`. Each report writes OUT/policy.safetensors, a line
 of OUT/metrics.jsonl, and the state from which --resume goes on, also on another machine.
@@ -46,8 +46,8 @@ def parser() -> argparse.ArgumentParser:
     new = argparse.ArgumentParser("rhumb train", description=DESCRIPTION, epilog=EXAMPLES, formatter_class=shape)
     new.add_argument("recipe", type=Path, metavar="RECIPE", help="a TOML file such as those in recipes/")
     new.add_argument(
-        "--data", action="append", default=[], metavar="PATH",
-        help="train on instances of your own: a file, a folder, a pattern or a dataset; repeatable",
+        "--data", action="extend", nargs="+", default=[], metavar="PATH",
+        help="train on instances of your own: files, folders, patterns and datasets; behind the recipe",
     )  # fmt: skip
     new.add_argument("--minutes", type=positive, metavar="M", help="stop after so many minutes")
     new.add_argument("--resume", type=Path, metavar="DIR", help="go on with the run in DIR")
@@ -131,7 +131,7 @@ def show(report: "Report", *, titles: bool) -> None:
     if titles:
         print("".join(f"{title:>11}" for title in TITLES), file=sys.stderr)
     values = asdict(report).values()
-    row = (f"{value:>11{kind}}" for value, kind in zip(values, FORMATS, strict=True))
+    row = (f"{'-' if value is None else format(value, kind):>11}" for value, kind in zip(values, FORMATS, strict=True))
     print("".join(row), file=sys.stderr, flush=True)
 
 
@@ -140,5 +140,8 @@ def close(reports: "Sequence[Report]", out: Path) -> int:
     if not reports:
         raise InputError(f"{out}: nothing to train, all updates are done; try --set updates=N or --minutes M")
     if os.environ.get("RANK", "0") == "0":
-        emit(str(out / POLICY))
+        began = reports[0] if reports[0].cost is None else None
+        if began and min(report.latent for report in reports) >= began.latent:
+            say(f"no report was better than what the run began with, which is what {out / BEST} holds")
+        emit(str(out / (BEST if began else POLICY)))
     return 0

@@ -34,6 +34,11 @@ def read_json(path: Path) -> JSSPInstance:
     return replace(instance, best_known=checked(path, "best_known", facts["best_known"]))
 
 
+def is_shop_json(path: Path) -> bool:
+    """Whether a JSON file means to be a job shop, be it right or wrong."""
+    return f'"{REQUIRED[0]}"'.encode() in read_bytes(path)
+
+
 def load(path: Path) -> dict[str, Any]:
     """The object of a file, with the keys it must have and none that nobody knows."""
     try:

@@ -11,6 +11,8 @@ from rhumbline.errors import InputError
 from rhumbline.tables import build, read_tables, value_of
 
 LARGEST_SIZE = 1000
+PLACEHOLDER = "YOUR-FOLDER"  # of recipes that want data
+MOST_MORE = 4  # times `batch` of small instances, at most
 
 
 def at_least(lowest: float, **values: float) -> None:
@@ -176,7 +178,7 @@ class TrainConfig:
         """Either one's own instances or random ones."""
         if self.data and (self.sizes or self.variety):
             words = "instances come from `data`, as they are: leave out `sizes` and `variety`"
-            raise InputError(f"{words}, as recipes/{self.problem}-own.toml does")
+            raise InputError(f"{words}, as recipes/{self.problem.partition('-')[0]}-own.toml does")
 
     def size_at(self, step: int) -> int | str:
         """The size of a mini-step, counted from the beginning of the training."""
@@ -186,11 +188,13 @@ class TrainConfig:
     def batch_for(self, size: Hashable) -> int:
         """Instances of a mini-step of some size: `batch` of `size`; of others so many that a step costs about the same.
 
-        Work grows with the square of the nodes. Multiples of 8; job shop always has `batch`.
+        Work grows with the square of the nodes. Multiples of 8 from 8 on, and at most four times `batch`; job shop
+        always has `batch`.
         """
         if size == self.size or not isinstance(size, int) or isinstance(self.size, str):
             return self.batch
-        return max(1, math.floor(self.batch * (self.size / size) ** 2 / 8 + 0.5)) * 8
+        wanted = min(self.batch * (self.size / size) ** 2, MOST_MORE * self.batch)
+        return math.floor(wanted / 8 + 0.5) * 8 if wanted >= 8 else max(1, round(wanted))
 
     def longest_for(self, customers: int) -> int:
         """`objective.longest`, which is for `size`, for another number of customers."""

@@ -4,6 +4,8 @@ from collections.abc import Hashable
 from typing import Any, Protocol
 
 import torch
+from jaxtyping import Float
+from torch import Tensor
 
 from rhumbline.problems import Problem
 from rhumbline.problems.varied import VARY
@@ -19,6 +21,7 @@ class Source(Protocol):
     usual: int | str  # the size of most validation instances, or of all
     width: int  # of the largest instance, as kernels count it
     about: str  # what there is, in words; nothing if the recipe says it all
+    mark: str  # of the validation instances: costs of others cannot be compared
 
     def size_at(self, step: int) -> Size:
         """The size of a mini-step, counted from the beginning of the training; the same in all processes."""
@@ -28,8 +31,8 @@ class Source(Protocol):
         """Instances of one size on the generator's device, by operations that a graph can record."""
         ...
 
-    def validation(self, rng: torch.Generator) -> list[Any]:
-        """Batches to validate with, each of one size, the same every time the generator is."""
+    def validation(self, rng: torch.Generator) -> list[tuple[Any, Float[Tensor, "B"]]]:
+        """Batches to validate with, each of one size, the same whenever the generator is; and units of costs."""
         ...
 
 
@@ -41,6 +44,7 @@ class Drawn:
     def __init__(self, config: TrainConfig, problem: Problem[Any, Any]) -> None:
         self.config, self.problem = config, problem
         self.labels, self.usual = list(config.sizes), config.size
+        self.mark = f"{config.size}, variety {config.variety:g}"
         rng = torch.Generator().manual_seed(0)
         self.width = max(problem.width(problem.sample(1, s, rng)) for s in (config.size, *config.sizes))
 
@@ -53,6 +57,7 @@ class Drawn:
         c, batch = self.config, self.problem.sample(count, size, rng)
         return VARY[c.problem](batch, c.variety, rng) if c.variety else batch
 
-    def validation(self, rng: torch.Generator) -> list[Any]:
+    def validation(self, rng: torch.Generator) -> list[tuple[Any, Float[Tensor, "B"]]]:
         """One batch, of the recipe's `size`."""
-        return [self.sample(self.config.validation.count, self.config.size, rng)]
+        batch = self.sample(self.config.validation.count, self.config.size, rng)
+        return [(batch, batch.scale)]

@@ -9,8 +9,9 @@ from bisect import bisect
 from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
+from hashlib import blake2b
 from itertools import accumulate
-from typing import Any, Protocol, cast
+from typing import Any, Protocol
 
 import numpy as np
 import torch
@@ -22,33 +23,34 @@ from rhumbline.formats import read_many
 from rhumbline.formats.folders import instance_files
 from rhumbline.problems import Problem
 from rhumbline.problems.cvrp import CVRPBatch
-from rhumbline.problems.metrics import extent, unit_square
-from rhumbline.problems.nodes import take_nodes
+from rhumbline.problems.metrics import euclidean, unit_square
 from rhumbline.problems.symmetry import ALL, symmetries
 from rhumbline.problems.tsp import TSPBatch
 from rhumbline.record import Record
-from rhumbline.training.config import TrainConfig, Validation
+from rhumbline.training.config import PLACEHOLDER, TrainConfig, Validation
 from rhumbline.training.instances import Size
 
-HELD = 5  # one instance of so many is held out for validation
+HELD = 5  # about one instance of so many is held out for validation
 MOST_SIZES = 8  # of routing: kernels, recordings and their memory are for one size each
 MOST_DISTANCES = 2**28  # numbers of all matrices together, a gibibyte
 CURVED = ("EXPLICIT", "GEO")  # metrics that are not straight lines in the plane, but for rounding
+LEAST = {"tsp": 4, "cvrp": 2, "jssp": 2}  # cities, customers and jobs that leave anything to decide
 GOLDEN = (5**0.5 - 1) / 2  # its multiples fill an interval as evenly as can be
 
 
 class Kept(Protocol):
     """Instances of one problem on a device."""
 
-    rows: dict[Size, Int[Tensor, "R"]]  # which of them a size has
+    counts: dict[Size, int]  # how many there are to train on at each size
     width: int  # of the largest, as kernels count it
+    worst_loss: float  # the largest share of its nodes that an instance loses
 
-    def draw(self, rows: Int[Tensor, "B"], size: Any, rng: torch.Generator) -> Any:
-        """Some of them as a batch of a size."""
+    def draw(self, count: int, size: Any, rng: torch.Generator) -> Any:
+        """Some of a size as a batch, with replacement."""
         ...
 
-    def whole(self) -> list[Any]:
-        """All of them as they are, in batches of one size."""
+    def whole(self) -> list[tuple[Any, Tensor]]:
+        """All of them as they are, in batches of one size; and what a cost of 1 is worth in reports."""
         ...
 
 
@@ -56,50 +58,92 @@ class Own:
     """Instances from files: which are held out, and how often each size has its turn."""
 
     def __init__(self, config: TrainConfig, problem: Problem[Any, Any], device: torch.device) -> None:
-        found, others = loaded(config.data, problem.solves)
+        found, remarks = loaded(config.data, problem)
         training, held = parted(found, config.validation)
-        keep = KEEP[problem.solves]
-        self.kept, self.held = keep(training, problem, device), keep(held or training, problem, device)
-        counts = [len(rows) for rows in self.kept.rows.values()]
-        self.ends = list(accumulate(count / len(training) for count in counts))[:-1]
-        self.labels = [label(size) for size in self.kept.rows]
-        self.usual = Counter(label(size_of(problem, i)) for i in held or training).most_common(1)[0][0]
+        keep, judged = KEEP[problem.solves], held or training
+        curved = any(getattr(i, "metric", "") in CURVED for i in found)
+        self.kept, self.held = (keep(some, problem, device, curved) for some in (training, judged))
+        ends = accumulate(count / len(training) for count in self.kept.counts.values())
+        self.sizes, self.ends = list(self.kept.counts), list(ends)[:-1]
+        self.labels = [label(size) for size in self.sizes]
+        self.usual = Counter(label(size_of(problem, i)) for i in judged).most_common(1)[0][0]
         self.width = max(self.kept.width, self.held.width)
-        self.about = described(problem, training, held, others)
+        self.mark = blake2b(b"".join(sorted(map(contents, judged))), digest_size=8).hexdigest()
+        self.about = "; ".join([*described(problem, training, held), *self.losses(), *remarks])
+
+    def losses(self) -> list[str]:
+        """What is lost where instances do not keep their sizes."""
+        if not self.kept.worst_loss:
+            return []
+        sizes = ", ".join(map(str, self.labels))
+        return [f"trained at sizes of {sizes}, where an instance loses at most {self.kept.worst_loss:.0%} of itself"]
 
     def size_at(self, step: int) -> Size:
         """Each size as often as it has instances, evenly spread."""
-        return list(self.kept.rows)[bisect(self.ends, step * GOLDEN % 1.0)]
+        return self.sizes[bisect(self.ends, step * GOLDEN % 1.0)]
 
     def sample(self, count: int, size: Any, rng: torch.Generator) -> Any:
-        """Instances of a size, drawn with replacement; the noise of rollouts tells them apart."""
-        some = self.kept.rows[size]
-        rows = some[torch.randint(len(some), (count,), generator=rng, device=rng.device)]
-        return replace(self.kept.draw(rows, size, rng), key=torch.arange(count, device=rng.device))
+        """Instances of a size; the noise of rollouts tells copies apart."""
+        return replace(self.kept.draw(count, size, rng), key=torch.arange(count, device=rng.device))
 
-    def validation(self, rng: torch.Generator) -> list[Any]:
+    def validation(self, rng: torch.Generator) -> list[tuple[Any, Tensor]]:
         """Those held out, as they are; if there were too few to hold any out, those trained on."""
         return self.held.whole()
 
 
-def loaded(places: Sequence[str], problem: str) -> tuple[list[Any], int]:
-    """All instances of a problem in files, folders and datasets, and how many there are of other problems."""
+def loaded(places: Sequence[str], problem: Problem[Any, Any]) -> tuple[list[Any], list[str]]:
+    """All different instances of a problem in files, folders and datasets, and what was left out, in words."""
+    if PLACEHOLDER in places:
+        raise InputError("this recipe is for instances of your own: give them by --data FOLDER, or files")
     read = [i for place in places for file in instance_files(place) for i in read_many(file)]
-    own = [i for i in read if i.problem == problem]
+    own = [i for i in read if i.problem == problem.solves]
     if not own:
         names = ", ".join(sorted({i.problem for i in read}))
-        raise InputError(f"data: {', '.join(places)} holds instances of {names}, the recipe is for {problem}")
-    tiny = next((i for i in own if i.size < 2), None)
-    if tiny:
-        raise InputError(f"data: {tiny.name} has nothing to decide, there is nothing to learn from it; leave it out")
-    return own, len(read) - len(own)
+        raise InputError(f"data: {', '.join(places)} holds instances of {names}, the recipe is for {problem.solves}")
+    open_ = [i for i in own if choices_of(problem, i) >= LEAST[problem.solves]]
+    different = list({contents(i): i for i in reversed(open_)}.values())[::-1]
+    if not different:
+        raise InputError(f"data: of {len(own):,} instances none has anything to decide; there is nothing to learn")
+    left_out = {
+        "of other problems": len(read) - len(own),
+        "without anything to decide": len(own) - len(open_),
+        "that are there twice": len(open_) - len(different),
+    }
+    return different, [f"{count:,} {what} left out" for what, count in left_out.items() if count]
+
+
+def choices_of(problem: Problem[Any, Any], instance: Any) -> int:
+    """What there is to choose among: cities, customers or jobs."""
+    return instance.job_count if problem.solves == "jssp" else problem.count_of(instance)
+
+
+def contents(instance: Any) -> bytes:
+    """A digest of what is to be solved, whatever it is called."""
+    if instance.problem == "jssp":
+        return blake2b(repr((instance.durations, instance.machines)).encode(), digest_size=16).digest()
+    place = instance.matrix if instance.xy is None else instance.xy
+    words = repr((instance.metric, getattr(instance, "demands", ()), getattr(instance, "capacity", 0))).encode()
+    matrix = b"" if instance.matrix is None else np.asarray(instance.matrix, np.float64).tobytes()
+    return blake2b(np.asarray(place, np.float64).tobytes() + matrix + words, digest_size=16).digest()
 
 
 def parted(found: Sequence[Any], validation: Validation) -> tuple[list[Any], list[Any]]:
-    """Instances to train on and those held out, by lot that the validation's seed draws."""
-    order = np.random.default_rng(validation.seed).permutation(len(found))
-    held = set(order[: min(validation.count, len(found) // HELD)].tolist())
+    """Instances to train on and those held out.
+
+    Each has a lot of its own, so that none that was trained on is held out later because others have come.
+    """
+    lots = [lot(i, validation.seed) for i in found]
+    order = sorted(range(len(found)), key=lots.__getitem__)
+    drawn = [n for n in order if lots[n] < 1 / HELD] or order[:1]
+    most = min(validation.count, len(found) // 2 if len(found) >= HELD else 0)
+    held = set(drawn[:most])
     return [i for n, i in enumerate(found) if n not in held], [found[n] for n in sorted(held)]
+
+
+def lot(instance: Any, seed: int) -> float:
+    """A number from 0 to 1 that an instance draws."""
+    digest = blake2b(contents(instance) + seed.to_bytes(16), digest_size=8).digest()
+    return int.from_bytes(digest) / 2**64
 
 
 def size_of(problem: Problem[Any, Any], instance: Any) -> Size:
@@ -112,15 +156,21 @@ def label(size: Any) -> int | str:
     return size if isinstance(size, int) else f"{size[0]}x{size[2]}"
 
 
-def described(problem: Problem[Any, Any], training: Sequence[Any], held: Sequence[Any], others: int) -> str:
-    """What there is, in a line."""
-    sizes: list[Any] = sorted({cast(Any, size_of(problem, i)) for i in (*training, *held)})
-    ends = dict.fromkeys(str(label(size)) for size in (sizes[0], sizes[-1]))
+def extent_of(size: Any) -> int:
+    """How large a size is: nodes, or jobs times machines."""
+    return size if isinstance(size, int) else size[0] * size[2]
+
+
+def described(problem: Problem[Any, Any], training: Sequence[Any], held: Sequence[Any]) -> list[str]:
+    """What there is."""
+    sizes = sorted((size_of(problem, i) for i in (*training, *held)), key=extent_of)
+    ends = " to ".join(dict.fromkeys(str(label(size)) for size in (sizes[0], sizes[-1])))
     noun = "jobs x machines" if problem.solves == "jssp" else problem.nouns[1]
-    words = f"{len(training):,} instances of {' to '.join(ends)} {noun} to train on, {len(held):,} held out to validate"
+    instances = f"{len(training):,} instance{'s' * (len(training) != 1)} of {ends} {noun}"
+    words = [f"{instances} to train on, {len(held):,} held out to validate"]
     if not held:
-        words += f"; of fewer than {HELD} none can be held out: validation is on those trained on, and flatters"
-    return words + (f"; {others:,} of other problems are left out" if others else "")
+        words.append(f"of fewer than {HELD} none is held out: validation is on those trained on, and flatters")
+    return words
 
 
 @dataclass(frozen=True)
@@ -133,23 +183,20 @@ class Nodes(Record):
     capacity: Int[Tensor, "I"] | None = None
     distance: Float[Tensor, "I N N"] | None = None  # in sides of the square; None means straight lines
 
-    def chosen(self, order: Int[Tensor, "I M"]) -> "Nodes":
-        """Some nodes of each instance, all of them real, in some order; again in the unit square."""
-        xy, demand, distance = take_nodes(self.xy, order), self.demand, self.distance
-        low, side = bounds(xy)
-        if demand is not None:
-            demand = demand.gather(1, order)
-        if distance is not None:
-            distance = distance.gather(1, order[..., None].expand(-1, -1, distance.shape[2]))
-            distance = distance.gather(2, order[:, None].expand(-1, order.shape[1], -1)) / side
-        return Nodes((xy - low) / side, torch.full_like(self.count, order.shape[1]), demand, self.capacity, distance)
+    def batch(self, rows: Int[Tensor, "B"], order: Int[Tensor, "B M"]) -> TSPBatch | CVRPBatch:
+        """Some nodes of some instances, all of them real, in some order; again in the unit square.
 
-    def batch(self) -> TSPBatch | CVRPBatch:
-        """Instances of one size as policies and rules want them. Limits on fleets are not taught."""
-        key, ones = torch.arange(len(self.xy), device=self.xy.device), torch.ones_like(self.xy[:, 0, 0])
+        Limits on fleets are not taught.
+        """
+        xy, distance = self.xy[rows[:, None], order], self.distance
+        low, side = bounds(xy)
+        if distance is not None:
+            distance = distance[rows[:, None, None], order[:, :, None], order[:, None, :]] / side
+        key, ones = torch.arange(len(rows), device=rows.device), torch.ones_like(side[:, 0, 0])
         if self.demand is None or self.capacity is None:
-            return TSPBatch(self.xy, key, ones, self.distance)
-        return CVRPBatch(self.xy, self.demand, self.capacity, key, ones, self.distance)
+            return TSPBatch((xy - low) / side, key, ones, distance)
+        demand, capacity = self.demand[rows[:, None], order], self.capacity[rows]
+        return CVRPBatch((xy - low) / side, demand, capacity, key, ones, distance)
 
 
 def bounds(xy: Float[Tensor, "I N 2"]) -> tuple[Float[Tensor, "I 1 2"], Float[Tensor, "I 1 1"]]:
@@ -159,13 +206,14 @@ def bounds(xy: Float[Tensor, "I N 2"]) -> tuple[Float[Tensor, "I 1 2"], Float[Te
     return low, torch.where(side > 0, side, 1.0)
 
 
-def side_by_side(instances: Sequence[Any]) -> Nodes:
-    """Instances as tensors."""
+def side_by_side(instances: Sequence[Any], curved: bool) -> Nodes:
+    """Instances as tensors; with matrices if some instances want them."""
     most = max(i.size for i in instances)
     xy, count = np.zeros((len(instances), most, 2), np.float32), np.array([i.size for i in instances])
     for row, instance in enumerate(instances):
         xy[row, : instance.size] = unit_square(instance.plane)
-    nodes = Nodes(torch.from_numpy(xy), torch.from_numpy(count), distance=matrices(instances, most))
+    distance = matrices(instances, most) if curved else None
+    nodes = Nodes(torch.from_numpy(xy), torch.from_numpy(count), distance=distance)
     if instances[0].problem == "tsp":
         return nodes
     demand = np.zeros((len(instances), most), np.int64)
@@ -174,83 +222,125 @@ def side_by_side(instances: Sequence[Any]) -> Nodes:
     return replace(nodes, demand=torch.from_numpy(demand), capacity=torch.tensor([i.capacity for i in instances]))
 
 
-def matrices(instances: Sequence[Any], most: int) -> Float[Tensor, "I N N"] | None:
-    """Distances in sides of each instance's square, if some are not straight lines."""
-    if not any(i.metric in CURVED for i in instances):
-        return None
-    if len(instances) * most**2 > MOST_DISTANCES:
-        words = f"{len(instances):,} instances of up to {most} nodes with distances of their own are too many"
-        raise InputError(f"data: {words}; up to {MOST_DISTANCES:,} distances fit, padded to the largest instance")
+def matrices(instances: Sequence[Any], most: int) -> Float[Tensor, "I N N"]:
+    """Distances in sides of each instance's square: straight lines, or for other metrics their own, as long on average.
+
+    Kilometres between degrees, say, would otherwise outweigh all else.
+    """
     distance = np.zeros((len(instances), most, most), np.float32)
     for row, instance in enumerate(instances):
-        distance[row, : instance.size, : instance.size] = instance.distances / extent(instance.plane)
+        straight = euclidean(unit_square(instance.plane))
+        if instance.metric in CURVED:
+            own = instance.distances
+            straight = own * (straight.mean() / own.mean() if own.any() and straight.any() else 1.0)
+        distance[row, : instance.size, : instance.size] = straight
     return torch.from_numpy(distance)
 
 
 class KeptNodes:
-    """Instances of a routing problem."""
+    """Instances of a routing problem, by the size that they are trained at."""
 
-    def __init__(self, instances: Sequence[Any], problem: Problem[Any, Any], device: torch.device) -> None:
-        self.nodes, self.depots = side_by_side(instances).to(device), instances[0].size - problem.count_of(instances[0])
-        counts = np.array([problem.count_of(i) for i in instances])
-        sizes = few_of(counts.tolist())
-        next_smaller = np.searchsorted(sizes, counts, side="right") - 1
-        self.rows: dict[Size, Tensor] = {
-            size: torch.from_numpy(np.flatnonzero(next_smaller == place)).to(device) for place, size in enumerate(sizes)
-        }
-        self.width = int(self.nodes.count.max())
+    def __init__(
+        self, instances: Sequence[Any], problem: Problem[Any, Any], device: torch.device, curved: bool
+    ) -> None:
+        counts = [problem.count_of(i) for i in instances]
+        self.depots = instances[0].size - counts[0]
+        sizes = few_of(counts)
+        next_smaller = [sizes[bisect(sizes, count) - 1] for count in counts]
+        groups = {s: [i for i, size in zip(instances, next_smaller, strict=True) if size == s] for s in sizes}
+        if curved:
+            check_memory(groups.values())
+        self.groups = {size: side_by_side(some, curved).to(device) for size, some in groups.items()}
+        self.counts: dict[Size, int] = {size: len(some) for size, some in groups.items()}
+        self.width = max(i.size for i in instances)
+        self.worst_loss = max(1 - size / count for size, count in zip(next_smaller, counts, strict=True))
 
-    def draw(self, rows: Int[Tensor, "B"], size: Any, rng: torch.Generator) -> Any:
+    def draw(self, count: int, size: Any, rng: torch.Generator) -> Any:
         """Thinned to the size, nodes in any order, turned or mirrored."""
-        some = self.nodes[rows]
-        luck = torch.rand(some.xy.shape[:2], generator=rng, device=rng.device)
+        nodes = self.groups[size]
+        rows = torch.randint(len(nodes.count), (count,), generator=rng, device=rng.device)
+        luck = torch.rand(count, nodes.xy.shape[1], generator=rng, device=rng.device)
         place = torch.arange(luck.shape[1], device=luck.device)
-        luck = torch.where(place < some.count[:, None], luck, 2.0)  # what does not exist comes last
+        luck = torch.where(place < nodes.count[rows, None], luck, 2.0)  # what does not exist comes last
         luck = torch.where(place < self.depots, -1.0, luck)
-        thin = some.chosen(luck.argsort(1)[:, : size + self.depots])
-        turn = torch.randint(ALL, (len(rows), 1, 1, 1), generator=rng, device=rng.device)
+        thin = nodes.batch(rows, luck.argsort(1)[:, : size + self.depots])
+        turn = torch.randint(ALL, (count, 1, 1, 1), generator=rng, device=rng.device)
         views = symmetries(thin.xy)
-        return replace(thin, xy=views.gather(1, turn.expand(-1, 1, *views.shape[2:]))[:, 0]).batch()
+        return replace(thin, xy=views.gather(1, turn.expand(-1, 1, *views.shape[2:]))[:, 0])
 
-    def whole(self) -> list[Any]:
-        """By number of nodes."""
-        found: list[Any] = []
-        for count in self.nodes.count.unique().tolist():
-            some = self.nodes[self.nodes.count == count]
-            order = torch.arange(count, device=some.xy.device).expand(len(some.xy), -1)
-            found.append(some.chosen(order).batch())
+    def whole(self) -> list[tuple[Any, Tensor]]:
+        """By number of nodes; costs are in sides of the square already."""
+        found: list[tuple[Any, Tensor]] = []
+        for nodes in self.groups.values():
+            for count in nodes.count.unique().tolist():
+                rows = (nodes.count == count).nonzero()[:, 0]
+                batch = nodes.batch(rows, torch.arange(count, device=rows.device).expand(len(rows), -1))
+                found.append((batch, batch.scale))
         return found
 
 
 def few_of(counts: Iterable[int]) -> list[int]:
-    """The sizes that occur, or if these are many, some of them with about as many instances each."""
-    ordered = sorted(counts)
-    distinct = sorted(set(ordered))
+    """Sizes to train at: all that occur, or if these are many, some of them.
+
+    Instances lose nodes down to the next smaller one; the largest share that any of them loses is as small as can be.
+    """
+    distinct = sorted(set(counts))
+    low, high = 1.0, distinct[-1] / distinct[0]
     if len(distinct) <= MOST_SIZES:
         return distinct
-    return sorted({ordered[len(ordered) * part // MOST_SIZES] for part in range(MOST_SIZES)})
+    for _ in range(40):
+        middle = (low + high) / 2
+        low, high = (low, middle) if len(steps_of(distinct, middle)) <= MOST_SIZES else (middle, high)
+    return steps_of(distinct, high)
+
+
+def steps_of(distinct: Sequence[int], ratio: float) -> list[int]:
+    """The first of some sizes, the first that is more than a ratio larger, and so on."""
+    sizes: list[int] = []
+    for size in distinct:
+        if not sizes or size > ratio * sizes[-1]:
+            sizes.append(size)
+    return sizes
+
+
+def check_memory(groups: Iterable[Sequence[Any]]) -> None:
+    """Refuse more matrices than fit."""
+    numbers = sum(len(some) * max(i.size for i in some) ** 2 for some in groups)
+    if numbers > MOST_DISTANCES:
+        words = "some instances have distances of their own, so each of them needs a matrix"
+        raise InputError(f"data: {words}, {numbers:,} numbers in all; up to {MOST_DISTANCES:,} fit: give fewer")
 
 
 class KeptShops:
     """Job shops, by shape."""
 
-    def __init__(self, instances: Sequence[Any], problem: Problem[Any, Any], device: torch.device) -> None:
-        shapes = sorted({i.shape for i in instances})
+    worst_loss = 0.0
+
+    def __init__(
+        self, instances: Sequence[Any], problem: Problem[Any, Any], device: torch.device, curved: bool
+    ) -> None:
+        shapes = sorted({i.shape for i in instances}, key=extent_of)
         groups = [[i for i in instances if i.shape == shape] for shape in shapes]
         self.batches = {s: problem.collate(some).to(device) for s, some in zip(shapes, groups, strict=True)}
-        self.rows: dict[Size, Tensor] = {s: torch.arange(len(b.key), device=device) for s, b in self.batches.items()}
+        self.counts: dict[Size, int] = {s: len(batch.key) for s, batch in self.batches.items()}
         self.width = max(problem.width(batch) for batch in self.batches.values())
 
-    def draw(self, rows: Int[Tensor, "B"], size: Any, rng: torch.Generator) -> Any:
+    def draw(self, count: int, size: Any, rng: torch.Generator) -> Any:
         """As they are: neither numbers nor order of jobs and machines mean anything to a policy."""
-        return self.batches[size][rows]
+        batch = self.batches[size]
+        return batch[torch.randint(len(batch.key), (count,), generator=rng, device=rng.device)]
 
-    def whole(self) -> list[Any]:
-        """By shape."""
-        return list(self.batches.values())
+    def whole(self) -> list[tuple[Any, Tensor]]:
+        """By shape; costs count in the longest job or busiest machine, lest large shops outweigh small ones."""
+        return [(batch, bound_of(batch)) for batch in self.batches.values()]
 
 
-KEEP: dict[str, Callable[[Sequence[Any], Problem[Any, Any], torch.device], Kept]] = {
+def bound_of(batch: Any) -> Float[Tensor, "B"]:
+    """The longest job or busiest machine of each shop, which no schedule is shorter than; at least 1."""
+    return torch.maximum(batch.tail[:, :, 0].amax(1), batch.load.amax(1)).clamp(min=1).float()
+
+
+KEEP: dict[str, Callable[[Sequence[Any], Problem[Any, Any], torch.device, bool], Kept]] = {
     "tsp": KeptNodes,
     "cvrp": KeptNodes,
     "jssp": KeptShops,

@@ -45,9 +45,9 @@ class Report:
     update: int
     minutes: float
     lr: float
-    cost: float  # mean cost of the sampled rollouts
-    best: float  # mean over instances of the cheapest rollout
-    kept: float  # share of targets that trained
+    cost: float | None  # mean cost of the sampled rollouts; None before the first update
+    best: float | None  # mean over instances of the cheapest rollout
+    kept: float | None  # share of targets that trained
     greedy: float  # validation: best over starts, greedy, at the centre of the latent space
     latent: float  # validation: best over `validation.latents` random latents (or samples) and all starts
     updates_per_second: float
@@ -262,7 +262,8 @@ class Trainer:
     def validate(self) -> dict[str, float]:
         """Mean best cost of the averaged weights on validation instances: greedy at the centre, and over latents."""
         rng = torch.Generator().manual_seed(self.config.validation.seed)
-        groups = [self.validate_group(batch.to(self.device), rng) for batch in self.source.validation(rng)]
+        given = self.source.validation(rng)
+        groups = [self.validate_group(batch.to(self.device), rng) / unit.to(self.device) for batch, unit in given]
         greedy, latent = torch.cat(groups, dim=1).mean(1).tolist()
         return {"greedy": greedy, "latent": latent}
 
@@ -315,11 +316,15 @@ def train(
     """
     if not minutes and not config.updates:
         raise InputError("give --minutes, or `updates` in the recipe: training needs an end")
+    if resume:
+        state.newest(resume)  # refuses before any work
     trainer = Trainer(config, device)
     if trainer.source.about and parallel.rank() == 0:
         notify(trainer.source.about)
     if resume:
         state.restore(trainer, resume)
+    if config.data and trainer.best == float("inf"):  # what it begins with may be better than all that follows
+        yield report(trainer, out, [], 0.0, 0.0)
     began, last_report, first_update = clock(), clock(), trainer.update
     recent: list[Tensor] = []
 
@@ -342,9 +347,10 @@ def train(
 
 def report(trainer: Trainer, out: Path, recent: list[Tensor], minutes: float, pace: float) -> Report:
     """Validate, write both files, and return the metrics."""
-    trainer.check({"recent cost": torch.stack(recent)} | {f"weight {n}": p for n, p in trainer.names.items()})
+    costs = {"recent cost": torch.stack(recent)} if recent else {}
+    trainer.check(costs | {f"weight {n}": p for n, p in trainer.names.items()})
     valid = trainer.validate()
-    cost, best, kept = torch.stack(recent).mean(0).tolist()
+    cost, best, kept = torch.stack(recent).mean(0).tolist() if recent else (None, None, None)
     line = Report(
         trainer.update, minutes, trainer.rate, cost, best, kept, valid["greedy"], valid["latent"], pace,
     )  # fmt: skip
@@ -355,5 +361,6 @@ def report(trainer: Trainer, out: Path, recent: list[Tensor], minutes: float, pa
         if valid["latent"] < trainer.best:
             trainer.best = valid["latent"]
             save(out / "best.safetensors", trainer.average, about)
-        state.keep(trainer, out)
+        if recent:
+            state.keep(trainer, out)
     return line

@@ -45,7 +45,8 @@ def keep(trainer: "Trainer", out: Path) -> None:
     moments: dict[str, Tensor] = {}
     for name, parameter in trainer.names.items():
         moments |= {f"{name}.{key}": x for key, x in trainer.optimiser.state[parameter].items()}
-    header = {"update": trainer.update, "best": trainer.best, "config": asdict(trainer.config)}
+    facts = {"update": trainer.update, "best": trainer.best, "judged": judged(trainer)}
+    header = facts | {"config": asdict(trainer.config)}
     older = list(out.glob("resume-*.safetensors"))
     written = [file_of(out, trainer.update, part) for part in PARTS]
     for path, tensors in zip(written, (weights, moments), strict=True):
@@ -56,18 +57,31 @@ def keep(trainer: "Trainer", out: Path) -> None:
 
 def restore(trainer: "Trainer", folder: Path) -> None:
     """Put a trainer into the newest complete state of a folder; refuses if the recipe is another one."""
-    updates = saved_updates(folder)
-    if not updates:
-        raise CheckpointError(f"{folder}: no training to resume (no complete resume-*.safetensors pair)")
-    weights, header = read_tensors(file_of(folder, updates[-1], "weights"), trainer.device)
-    moments, _ = read_tensors(file_of(folder, updates[-1], "moments"), trainer.device)
+    update = newest(folder)
+    weights, header = read_tensors(file_of(folder, update, "weights"), trainer.device)
+    moments, _ = read_tensors(file_of(folder, update, "moments"), trainer.device)
     _same(header.get("config", {}), trainer.config, folder)
     trainer.policy.load_state_dict(_part(weights, "raw."))
     trainer.average.load_state_dict(_part(weights, "average."))
     for name, parameter in trainer.names.items():
         trainer.optimiser.state[parameter] = _part(moments, f"{name}.")
     trainer.rng.set_state(weights["rng"].cpu())
-    trainer.update, trainer.best = header["update"], header["best"]
+    trainer.update = header["update"]
+    if header.get("judged", judged(trainer)) == judged(trainer):  # else its best is of other instances
+        trainer.best = header["best"]
+
+
+def judged(trainer: "Trainer") -> str:
+    """What validation costs depend on besides the weights."""
+    return f"{trainer.source.mark}, {trainer.config.validation}"
+
+
+def newest(folder: Path) -> int:
+    """The last update whose state is complete in a folder."""
+    updates = saved_updates(folder)
+    if not updates:
+        raise CheckpointError(f"{folder}: no training to resume (no complete resume-*.safetensors pair)")
+    return updates[-1]
 
 
 def _part(tensors: dict[str, Tensor], prefix: str) -> dict[str, Tensor]:

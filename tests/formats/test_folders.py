@@ -12,13 +12,17 @@ TSP = "NAME: a\nTYPE: TSP\nDIMENSION: 3\nEDGE_WEIGHT_TYPE: EUC_2D\nNODE_COORD_SE
 
 @pytest.fixture
 def folder(tmp_path: Path) -> Path:
-    for name in ("b.tsp", "a.tsp", "c.VRP", "d.safetensors", "e.jsp", "f.json"):
+    for name in ("b.tsp", "a.tsp", "c.VRP", "d.safetensors", "e.jsp"):
         (tmp_path / name).write_text(TSP)
+    (tmp_path / "f.json").write_text('{"durations": [[1, 2')  # it means to be one; whoever reads it says what is wrong
+    (tmp_path / "results.json").write_text("")
+    (tmp_path / "map.json").write_text('{"type": "FeatureCollection"}')
     (tmp_path / "g.txt").write_text("# a job shop\n2 2\n0 3 1 2\n1 2 0 4\n")
     (tmp_path / "notes.txt").write_text("call the depot\n")
     for name in ("optima.json", "best_known.json", ".hidden.tsp", "a.tour", "picture.png"):
         (tmp_path / name).write_text("{}")
     (tmp_path / "more.tsp").mkdir()
+    (tmp_path / "more.tsp" / "i.tsp").write_text(TSP)
     return tmp_path
 
 
@@ -37,8 +41,17 @@ def test_a_file_stands_for_itself(folder: Path) -> None:
 def test_patterns(folder: Path) -> None:
     """For whoever has no shell at hand, or too many files for it."""
     assert instance_files(f"{folder}/?.tsp") == [folder / "a.tsp", folder / "b.tsp"]
-    with pytest.raises(InputError, match=r"x\*\.tsp: no file has such a name"):
+    assert [f.name for f in instance_files(f"{folder}/*")][:3] == ["a.tsp", "b.tsp", "c.VRP"]
+    with pytest.raises(InputError, match=r"x\*\.tsp: no file that holds instances has such a name"):
         instance_files(f"{folder}/x*.tsp")
+
+
+def test_a_pattern_may_name_folders(folder: Path) -> None:
+    """They stand for their files, and what holds no instances is passed over."""
+    other = folder / "north-1"
+    other.mkdir()
+    (other / "h.tsp").write_text(TSP)
+    assert [f.name for f in instance_files(f"{folder}/nort*")] == ["h.tsp"]
 
 
 def test_a_file_whose_name_looks_like_a_pattern(folder: Path) -> None:
