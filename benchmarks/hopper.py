@@ -35,7 +35,7 @@ from triton.backends.compiler import GPUTarget
 from triton.runtime import driver
 from triton.runtime.jit import JITFunction
 
-from rhumbline.kernels import HEAD_WIDTH, HEADS, attention, gpu, gpu_shop, gpu_tables
+from rhumbline.kernels import HEAD_WIDTH, HEADS, LARGEST_TILE, attention, gpu, gpu_shop, gpu_tables
 from rhumbline.kernels import log_prob as scoring
 from rhumbline.policies.jssp import JSSPPolicy
 from rhumbline.problems import PROBLEMS
@@ -43,9 +43,9 @@ from rhumbline.problems import PROBLEMS
 SHARED_BYTES = 232_448  # that one program may have of a processor's shared memory
 FEW_REGISTERS = 100  # of 255. A kernel that spills although it was given fewer is one that ptxas gave up on
 WIDTH = HEADS * HEAD_WIDTH
-NODES = {  # padded to 64, 128, 192 and 256; jobs to 16, 32, 64 and 128
-    "tsp": (50, 100, 150, 200),
-    "cvrp": (51, 101, 151, 201),
+NODES = {  # padded to 64, 128, 192 and 256, and what comes part by part; jobs to 16, 32, 64 and 128
+    "tsp": (50, 100, 150, 200, 500),
+    "cvrp": (51, 101, 151, 201, 501),
     "jssp": (10, 20, 50, 100),
 }
 LATENTS = (200, 50, 2)  # with 100 starts each they fill all processors with tiles of 64 rows, of 32, or not at all
@@ -84,7 +84,7 @@ class Launch:
         """Kernel, problem and padded nodes, where it is made for them."""
         kernel = self.kernel.__name__.removesuffix("_kernel").removeprefix(f"{self.problem}_")
         columns = self.options.get("NP") or self.options.get("JP")
-        return f"{kernel}-{self.problem}-{columns}" if columns else kernel
+        return f"{kernel}-{self.problem}-{columns}" if columns else f"{kernel}-{self.problem}"
 
     @property
     def rows(self) -> int:
@@ -187,6 +187,9 @@ def ways(problem: str, nodes: int, options: dict[str, Any]) -> Iterator[Callable
     """How kernels are launched for a problem's size; options are the rollouts'."""
     if problem == "jssp":
         yield from (partial(schedules, nodes, latents, **options) for latents in SCHEDULES)
+        return
+    if nodes > LARGEST_TILE:
+        yield partial(rollouts, problem, nodes, LATENTS[0], **options)
         return
     yield from (partial(rollouts, problem, nodes, latents, **options) for latents in LATENTS)
     yield from (partial(scores, problem, nodes, latents) for latents in (1, 4))

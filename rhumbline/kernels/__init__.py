@@ -20,6 +20,9 @@ if TYPE_CHECKING:  # `ahead` is for processes that have not imported torch yet
 Taken = Literal["torch", "fused"]
 
 LARGEST_TILE = 256  # nodes that one tile of the GPU kernels holds
+LARGEST_STREAM = (
+    1024  # nodes of rollouts whose tables come part by part; `auto` leaves them to torch: not seen on a GPU
+)
 HEADS, HEAD_WIDTH = 8, 16  # of the policies that the rollout kernels are made for
 GPU_PROBLEMS = ("tsp", "cvrp")
 CPU_PROBLEMS = ("tsp", "cvrp")
@@ -34,7 +37,9 @@ def why_not(problem: str, device: "torch.device", nodes: int, architecture: Any 
     return misfit or (None if device.type == "cuda" else why_not_numba())
 
 
-def why_unfit(problem: str, device: "torch.device", nodes: int, architecture: Any) -> str | None:
+def why_unfit(
+    problem: str, device: "torch.device", nodes: int, architecture: Any, largest: int = LARGEST_TILE
+) -> str | None:
     """What is wrong with the work or the device; whether numba serves is another question, and slower to answer."""
     on_gpu = device.type == "cuda"
     if on_gpu and problem in GRAPHED:
@@ -43,8 +48,8 @@ def why_unfit(problem: str, device: "torch.device", nodes: int, architecture: An
         return f"there is no fused kernel for {problem}{'' if on_gpu else ' on a CPU'}"
     if on_gpu and find_spec("triton") is None:
         return "the fused engine needs Triton, which is not installed"
-    if on_gpu and nodes > LARGEST_TILE:
-        return f"the fused engine takes up to {LARGEST_TILE} nodes, and there are {nodes}"
+    if on_gpu and nodes > largest:
+        return f"the fused engine takes up to {largest} nodes, and there are {nodes}"
     if architecture and (architecture.heads, architecture.width) != (HEADS, HEADS * HEAD_WIDTH):
         own = f"{architecture.heads} of {architecture.width // architecture.heads}"
         return f"the fused engine takes policies with {HEADS} heads of width {HEAD_WIDTH}, and this one has {own}"
@@ -104,7 +109,8 @@ def resolve(engine: str, problem: str, device: "torch.device", nodes: int, archi
     """The engine that will run; asking for `fused` where it cannot run is an error, never a fallback."""
     if engine == "torch" or (engine == "auto" and problem in GRAPHED and problem not in AUTO_GRAPHED):
         return "torch"
-    reason = why_unfit(problem, device, nodes, architecture)
+    largest = LARGEST_STREAM if engine == "fused" else LARGEST_TILE
+    reason = why_unfit(problem, device, nodes, architecture, largest)
     if reason is None and device.type != "cuda":
         reason = why_not_numba()
         if reason and engine == "auto":
@@ -119,7 +125,7 @@ def report(line: str) -> None:
 
 
 def resolve_log_prob(engine: str, problem: str, device: "torch.device", nodes: int, architecture: Any = None) -> Taken:
-    """The same for scoring, which has kernels on the GPU only; they share the rollout kernels' limits."""
+    """The same for scoring, which has kernels on the GPU only, for what one tile of the rollout kernels holds."""
     if engine == "torch":
         return "torch"
     if device.type != "cuda":

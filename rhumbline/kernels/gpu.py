@@ -1,4 +1,4 @@
-"""Launches of the rollout kernels in `gpu_kernels`: tiles, buffers, and the part of a query that a rollout keeps."""
+"""Launches of the rollout kernels in `gpu_kernels` and `stream_kernels`: tiles, buffers, what of a query is kept."""
 
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
@@ -9,13 +9,15 @@ import triton.language as tl
 from torch import Tensor
 from triton.runtime.jit import JITFunction
 
-from rhumbline.kernels import HEAD_WIDTH, HEADS
+from rhumbline.kernels import HEAD_WIDTH, HEADS, LARGEST_TILE
 from rhumbline.kernels.gpu_kernels import cvrp_rollout_kernel, tsp_rollout_kernel
 from rhumbline.kernels.gpu_tables import LOG2E, PROCESSORS, WHOLE, Tables, bounded, empty_and_full, part_width
+from rhumbline.kernels.stream_kernels import cvrp_stream_kernel, tsp_stream_kernel
 
 LARGE_TILE = 64, 4  # rows and warps; the least above 128 nodes, and for CVRP, where smaller ones spill more
 DOUBLE_TILE = 128, 8  # above 128 nodes one program fills a processor: two groups of warps share its tables
 BOUNDED = True, False  # two kernels of everything: for instances whose scores are known to stay small, and for others
+STREAM_TILE, STREAM_PART, STREAM_STAGES = (64, 4), 32, 2  # where tables come part by part, the next while one is used
 WARM = 0.25  # temperature from which the weights of all logits in [-10, 10] are normal numbers
 
 
@@ -110,6 +112,32 @@ def launch(
     return Launch((count, -(-tried * per // rows)), inputs, actions, cost, (tried, per, size), options)
 
 
+def streams(tables: Tables) -> bool:
+    """Whether tables are too large for a processor and come part by part."""
+    return tables.nodes.key.shape[1] > LARGEST_TILE
+
+
+def streamed(
+    kernel: Any, tables: Tables, query: Tensor, xy: Tensor, starts: Tensor, key: Tensor, counters: Tensor, steps: int,
+    temperature: float, shape: tuple[int, int], more: tuple[Tensor, ...] = (), last: tuple[int, ...] = (),
+) -> tuple[Tensor, Tensor]:  # fmt: skip
+    """The same results as of `Launch.start`, from tables that come part by part; nothing is marked."""
+    (count, size, _), per, tried, nodes = xy.shape, starts.shape[1], tables.query_shift.shape[1], tables.nodes
+    (rows, warps), rollouts, padded = shape, tried * per, nodes.key.shape[1]
+    seen = torch.zeros(count, rollouts, padded, dtype=torch.int8, device=xy.device)
+    seen[..., size:] = 1  # nodes that do not exist
+    actions = torch.zeros(count, steps, rollouts, dtype=torch.int16, device=xy.device)
+    cost = torch.empty(count, rollouts, device=xy.device)
+    kernel[count, -(-rollouts // rows)](
+        nodes.key, nodes.value, nodes.pointer, nodes.query_last, query.to(nodes.key.dtype).contiguous(),
+        tables.glimpse_shift, nodes.bias, seen, xy.contiguous(), starts.to(torch.int32).contiguous(), key, counters,
+        actions, cost, *more, tried, per, size, padded, *last, LOG2E / (temperature or 1.0),
+        W=min(STREAM_PART, padded), M=rows, H=HEADS, D=HEAD_WIDTH, GREEDY=temperature == 0.0, PREC="ieee",
+        DT=tl.bfloat16 if nodes.key.dtype == torch.bfloat16 else tl.float32, num_warps=warps, num_stages=STREAM_STAGES,
+    )  # fmt: skip
+    return cost.view(count, tried, per), actions.transpose(1, 2).view(count, tried, per, -1)
+
+
 def work_of(tables: Tables, starts: Tensor) -> tuple[int, int, int]:
     """Instances, rollouts of each, and columns of its tables."""
     count, tried, _ = tables.query_shift.shape
@@ -137,6 +165,9 @@ def tsp_rollout(
     chosen = starts.long()[..., None].expand(-1, -1, tables.query_shift.shape[2])
     first = tables.nodes.query_context.gather(1, chosen)
     query = begun(tables.query_shift, first, tables.nodes.key.dtype)
+    if streams(tables):
+        shape = shape or STREAM_TILE
+        return streamed(tsp_stream_kernel, tables, query, xy, starts, key, counters, xy.shape[1], temperature, shape)
     safe = bounded(tables.nodes, tables.query_shift, first)
     shape = shape or tile(*work_of(tables, starts))
     go = launch(tables, query, safe, xy, starts, key, counters, xy.shape[1], temperature, mark, shape)
@@ -149,8 +180,12 @@ def cvrp_rollout(
 ) -> tuple[Tensor, Tensor]:  # fmt: skip
     """The same for CVRP: actions [B, K, S, 2n], padded with the depot. Demands and capacities are whole."""
     steps, query, load = 2 * (xy.shape[1] - 1), tables.query_shift, tables.nodes.query_context
+    whole = (demand.to(torch.int32).contiguous(), capacity.to(torch.int32).contiguous())
+    if streams(tables):
+        shape, more = shape or STREAM_TILE, (load.contiguous(), *whole)
+        place = (xy, starts, key, counters, steps, temperature, shape)
+        return streamed(cvrp_stream_kernel, tables, query, *place, more=more, last=(steps,))
     safe = bounded(tables.nodes, empty_and_full(query, load, capacity))
     shape = shape or vehicle_tile(*work_of(tables, starts))
     go = launch(tables, query, safe, xy, starts, key, counters, steps, temperature, mark, shape)
-    whole = (demand.to(torch.int32).contiguous(), capacity.to(torch.int32).contiguous())
     return go.start(cvrp_rollout_kernel, load.contiguous(), *whole, *go.sizes, steps)

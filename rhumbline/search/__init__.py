@@ -2,6 +2,7 @@
 
 from typing import Any
 
+from rhumbline.kernels import LARGEST_TILE
 from rhumbline.policies import Policy
 from rhumbline.policies.space import Members
 from rhumbline.search.cmaes import CMAES
@@ -44,6 +45,6 @@ def usual(policy: Policy[Any, Any, Any]) -> str:
 
 def usual_for(task: Task) -> str:
     """The same for a task: on a GPU, which makes many attempts in a second, it pays to learn on long tours too."""
-    name, long = usual(task.policy), task.problem.width(task.batch) > LONG
+    name, long = usual(task.policy), LONG < task.problem.width(task.batch) <= LARGEST_TILE
     quick = task.device.type == "cuda" and task.taken_engine == "fused"
     return "cmaes-elite" if name == "cmaes" and long and quick else name

@@ -83,7 +83,7 @@ class Trainer:
 
     def require_kernels(self) -> None:
         """Refuse to record a step that plain torch would run: it reads back from the device."""
-        kernels.resolve("fused", self.config.problem, self.device, self.source.width, self.policy.architecture)
+        kernels.resolve_log_prob("fused", self.config.problem, self.device, self.source.width, self.policy.architecture)
 
     def attends_by_kernel(self) -> bool:
         """Whether the encoder's attention is one kernel of ours: on a GPU, in bfloat16, for routing."""

@@ -207,13 +207,13 @@ def test_vehicles_have_no_small_tiles(padded: int, expected: tuple[int, int]) ->
     ("problem", "device", "nodes", "words"),
     [
         ("knapsack", CUDA, 10, "there is no fused kernel for knapsack"),
-        ("tsp", CUDA, 257, "takes up to 256 nodes, and there are 257"),
+        ("tsp", CUDA, 1025, "nodes, and there are 1025"),  # rollouts up to 1,024, scores up to 256
     ],
 )
 def test_reasons_are_given_in_words(problem: str, device: torch.device, nodes: int, words: str) -> None:
     """Asking for the fused engine where it cannot run says why and what to do; auto takes torch instead."""
     assert words in kernels.why_not(problem, device, nodes)
-    with pytest.raises(MissingExtra, match=f"{words}. Use engine torch"):
+    with pytest.raises(MissingExtra, match=rf"{words}\. Use engine torch"):
         kernels.resolve("fused", problem, device, nodes)
     with pytest.raises(MissingExtra, match=words):
         kernels.resolve_log_prob("fused", problem, device, nodes)

@@ -1,0 +1,70 @@
+"""Rollouts beyond the largest tile, in Triton's interpreter, float32: forced on small instances, in small parts."""
+
+import pytest
+import test_gpu
+import test_gpu_cvrp
+import torch
+from triton.runtime.interpreter import InterpretedFunction
+
+from rhumbline import kernels
+from rhumbline.decoding import rollout
+from rhumbline.errors import MissingExtra
+from rhumbline.kernels import gpu
+from rhumbline.policies.cvrp import CVRPPolicy
+from rhumbline.problems.tsp import TSP
+
+assert isinstance(gpu.tsp_stream_kernel, InterpretedFunction), "the kernels were imported before conftest.py was read"
+
+pytestmark = pytest.mark.filterwarnings("ignore:Conversion of an array with ndim > 0:DeprecationWarning")
+
+wide, vehicles = test_gpu.wide, test_gpu_cvrp.policy  # fixtures: policies of the sizes that the kernels are made for
+
+
+@pytest.fixture
+def small_parts(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Parts of 16 nodes for everybody."""
+    monkeypatch.setattr(gpu, "LARGEST_TILE", 0)
+    monkeypatch.setattr(gpu, "STREAM_PART", 16)
+
+
+@pytest.mark.parametrize(
+    ("nodes", "count", "tried", "starts", "temperature"),
+    [(3, 3, 2, 3, 1.0), (13, 2, 2, 5, 0.1), (20, 1, 2, 5, 0.0), (20, 1, 2, 5, 1.0), (37, 1, 2, 2, 1.0)],
+)
+@pytest.mark.usefixtures("small_parts")
+def test_tours_are_those_of_torch(wide, nodes: int, count: int, tried: int, starts: int, temperature: float) -> None:
+    """Choices are the plain engine's but for near ties; costs agree to 1e-5; of 37 cities' four parts one is empty."""
+    batch, latents, first = test_gpu.problem_of(nodes, count, tried, starts, wide)
+    cost, actions = test_gpu.by_kernel(wide, batch, latents, first, temperature, shape=test_gpu.SMALL_TILE)
+    assert torch.equal(actions[..., 0].long(), first[:, None].expand(-1, tried, -1))
+    test_gpu.assert_choices_are_those_of_torch(wide, batch, latents, actions, temperature)
+    priced = TSP().cost(batch, actions.flatten(1, 2).long()).view_as(cost)
+    assert torch.allclose(cost, priced, rtol=1e-5)
+
+
+@pytest.mark.parametrize(
+    ("customers", "capacity", "temperature"), [(1, 9, 1.0), (11, 20, 0.0), (11, 20, 0.3), (21, 30, 1.0)]
+)
+@pytest.mark.usefixtures("small_parts")
+def test_routes_are_those_of_torch(vehicles: CVRPPolicy, customers: int, capacity: int, temperature: float) -> None:
+    """Routes, padding and costs for the same counters; these seeds meet no near tie."""
+    batch, problem = test_gpu_cvrp.tight(customers, capacity), test_gpu_cvrp.PROBLEM
+    latents = vehicles.space.sample((2, 2), torch.Generator().manual_seed(1))
+    starts = problem.starts(batch)[:, :4]
+    cost, actions = test_gpu_cvrp.by_kernel(vehicles, batch, latents, starts, temperature)
+    options = {"seed": test_gpu_cvrp.SEED, "attempt": test_gpu_cvrp.ATTEMPT, "temperature": temperature}
+    plain = rollout(problem, vehicles, batch, latents, starts, engine="torch", **options)
+    assert torch.equal(actions, plain.actions)
+    assert torch.allclose(cost, plain.cost, rtol=1e-5)
+
+
+def test_large_instances_are_streamed_only_if_asked_for() -> None:
+    """Until somebody has seen it on a GPU; scores of large instances have no kernel at all."""
+    device = torch.device("cuda")
+    assert kernels.resolve("auto", "tsp", device, 256) == "fused"
+    assert kernels.resolve("auto", "tsp", device, 257) == "torch"
+    assert kernels.resolve("fused", "cvrp", device, 1001) == "fused"
+    with pytest.raises(MissingExtra, match="up to 1024 nodes, and there are 1025"):
+        kernels.resolve("fused", "tsp", device, 1025)
+    with pytest.raises(MissingExtra, match="up to 256 nodes, and there are 257"):
+        kernels.resolve_log_prob("fused", "tsp", device, 257)
