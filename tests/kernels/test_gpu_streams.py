@@ -29,11 +29,11 @@ def small_parts(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.mark.parametrize(
     ("nodes", "count", "tried", "starts", "temperature"),
-    [(3, 3, 2, 3, 1.0), (13, 2, 2, 5, 0.1), (20, 1, 2, 5, 0.0), (20, 1, 2, 5, 1.0), (37, 1, 2, 2, 1.0)],
+    [(3, 3, 2, 3, 1.0), (13, 2, 2, 5, 0.1), (20, 1, 2, 5, 0.0), (20, 1, 2, 5, 1.0), (33, 1, 1, 2, 1.0)],
 )
 @pytest.mark.usefixtures("small_parts")
 def test_tours_are_those_of_torch(wide, nodes: int, count: int, tried: int, starts: int, temperature: float) -> None:
-    """Choices are the plain engine's but for near ties; costs agree to 1e-5; of 37 cities' four parts one is empty."""
+    """Choices are the plain engine's but for near ties; costs agree to 1e-5; of 33 cities' four parts one is empty."""
     batch, latents, first = test_gpu.problem_of(nodes, count, tried, starts, wide)
     cost, actions = test_gpu.by_kernel(wide, batch, latents, first, temperature, shape=test_gpu.SMALL_TILE)
     assert torch.equal(actions[..., 0].long(), first[:, None].expand(-1, tried, -1))
@@ -43,7 +43,7 @@ def test_tours_are_those_of_torch(wide, nodes: int, count: int, tried: int, star
 
 
 @pytest.mark.parametrize(
-    ("customers", "capacity", "temperature"), [(1, 9, 1.0), (11, 20, 0.0), (11, 20, 0.3), (21, 30, 1.0)]
+    ("customers", "capacity", "temperature"), [(1, 9, 1.0), (11, 20, 0.0), (11, 20, 0.3), (16, 30, 1.0)]
 )
 @pytest.mark.usefixtures("small_parts")
 def test_routes_are_those_of_torch(vehicles: CVRPPolicy, customers: int, capacity: int, temperature: float) -> None:
