@@ -65,7 +65,8 @@ def _value(hint: Any, value: Any, where: str) -> Any:
         if parts[1:] == (...,) and isinstance(value, list):
             parts = parts[:1] * len(value)
         if not isinstance(value, list) or len(value) != len(parts):
-            raise InputError(f"{where} is {value!r}; expected a list of {len(parts)}")
+            many = "" if parts[1:] == (...,) else f" of {len(parts)}"
+            raise InputError(f"{where} is {value!r}; expected a list{many}")
         return tuple(_value(part, x, where) for part, x in zip(parts, value, strict=True))
     if get_origin(hint) is abc.Mapping and not isinstance(value, Mapping):
         raise InputError(f"{where} is {value!r}; expected a table")

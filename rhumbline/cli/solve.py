@@ -31,6 +31,15 @@ class Engine(StrEnum):
     fused = "fused"
 
 
+def ending_of(place: Path) -> str:
+    """The ending of a file, or of some file of a folder that tells what is in it."""
+    try:
+        names = (file.suffix.lower() for file in place.iterdir()) if place.is_dir() else ()
+        return next((name for name in names if name in COMPILED), place.suffix.lower())
+    except OSError:  # which will be said when it is read
+        return ""
+
+
 def positive(value: float | None) -> float | None:
     """The number, refused unless above 0."""
     if value is not None and not (value > 0 and math.isfinite(value)):
@@ -59,7 +68,7 @@ Search = Annotated[
     typer.Option(
         metavar="NAME",
         help="cmaes, sampling, greedy, uniform, fixed, population, eas-emb, eas-lay, sgbs, sgbs-eas, cmaes-eas or "
-        "cmaes-elite. [cmaes; cmaes-elite for vehicles, and on a GPU for more than 125 cities; sampling for job shops "
+        "cmaes-elite. [cmaes; cmaes-elite for vehicles, and on a GPU for 126 to 256 cities; sampling for job shops "
         "and without a latent space]",
     ),
 ]
@@ -128,8 +137,9 @@ def solve(
     """
 
     def body() -> int:
-        if files[0].suffix.lower() in COMPILED and device is not Device.cuda and engine is not Engine.torch:
-            ahead.start(COMPILED[files[0].suffix.lower()])  # meanwhile torch is imported
+        kind = COMPILED.get(ending_of(files[0]))
+        if kind and device is not Device.cuda and engine is not Engine.torch:
+            ahead.start(kind)  # meanwhile torch is imported
         with undisturbed():
             from rhumbline.cli import solving
         after = solving.Afterwards(tuple(warm_start or ()), polish, then, top, trace)

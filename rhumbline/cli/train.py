@@ -5,7 +5,7 @@ import json
 import os
 import sys
 from collections.abc import Iterator, Sequence
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -18,7 +18,7 @@ from rhumbline.training.config import TrainConfig, read_recipe
 if TYPE_CHECKING:
     from rhumbline.training.run import Report
 
-POLICY, BEST = "policy.safetensors", "best.safetensors"  # what `training.run.train` writes at each report
+POLICY, BEST = "policy.safetensors", "best.safetensors"  # what `training.run` writes; not imported: it needs torch
 DESCRIPTION = """\
 Train a policy by a recipe, until --minutes or the recipe's `updates`. Each report writes OUT/policy.safetensors, a line
 of OUT/metrics.jsonl, and the state from which --resume goes on, also on another machine.
@@ -68,8 +68,8 @@ def positive(text: str) -> float:
 
 def run(options: argparse.Namespace) -> int:
     """Train to the end, or until Ctrl-C; the last checkpoint stays either way."""
-    data = [f"data={json.dumps(options.data)}"] if options.data else []
-    config = read_recipe(options.recipe, [*options.set, *data])
+    config = read_recipe(options.recipe, options.set)
+    config = replace(config, data=tuple(options.data)) if options.data else config
     out = options.out or options.resume or Path("runs") / options.recipe.stem
     fresh(out, options.resume)
     try:

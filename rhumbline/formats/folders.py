@@ -5,6 +5,7 @@ from pathlib import Path
 
 from rhumbline.errors import InputError
 from rhumbline.formats import DATASET, READERS
+from rhumbline.formats.atomic import reason
 from rhumbline.formats.jsplib import is_shop
 from rhumbline.formats.optima import FILES
 from rhumbline.formats.shop_json import is_shop_json
@@ -16,14 +17,27 @@ SIGNS = "*?["  # of patterns
 
 def instance_files(place: str | Path) -> list[Path]:
     """The file itself; of a folder all files that hold instances, by name; or those that a pattern names."""
+    try:
+        return found_at(place)
+    except OSError as error:  # a name that is too long, a folder that may not be read
+        raise InputError.at(Path(place), None, f"cannot be read: {reason(error)}") from error
+
+
+def found_at(place: str | Path) -> list[Path]:
+    """The same, where nothing keeps one from looking."""
     path = Path(place)
     if path.is_dir():
-        return files_of(path)
+        found = files_of(path)
+        if not found:
+            wanted = ", ".join((*ENDINGS, TEXT))
+            raise InputError(f"{path}: no file in this folder holds instances; expected names that end in {wanted}")
+        return found
     if path.exists() or not any(sign in str(place) for sign in SIGNS):
         return [path]  # whoever reads it says what is wrong with it
-    found = [Path(name) for name in sorted(glob(str(place)))]
-    if any(sign in path.suffix for sign in SIGNS) or not path.suffix:  # what it names may be anything
-        found = [file for one in found for file in (files_of(one) if one.is_dir() else [one]) if holds_instances(file)]
+    any_kind = not path.suffix or any(sign in path.suffix for sign in SIGNS)  # else those of that ending are meant
+    found: list[Path] = []
+    for one in map(Path, sorted(glob(str(place)))):
+        found += files_of(one) if one.is_dir() else [one] if not any_kind or holds_instances(one) else []
     if not found:
         raise InputError(f"{place}: no file that holds instances has such a name")
     return found
@@ -31,11 +45,7 @@ def instance_files(place: str | Path) -> list[Path]:
 
 def files_of(folder: Path) -> list[Path]:
     """The files of a folder that hold instances."""
-    found = [file for file in sorted(folder.iterdir()) if holds_instances(file)]
-    if not found:
-        wanted = ", ".join((*ENDINGS, TEXT))
-        raise InputError(f"{folder}: no file in this folder holds instances; expected names that end in {wanted}")
-    return found
+    return [file for file in sorted(folder.iterdir()) if holds_instances(file)]
 
 
 def holds_instances(file: Path) -> bool:
@@ -43,6 +53,9 @@ def holds_instances(file: Path) -> bool:
     if file.name in FILES or file.name.startswith(".") or not file.is_file() or not file.stat().st_size:
         return False
     ending = file.suffix.lower()
-    if ending == JSON:
-        return is_shop_json(file)
-    return ending in ENDINGS or (ending == TEXT and is_shop(file))
+    if ending not in (TEXT, JSON):
+        return ending in ENDINGS
+    try:
+        return is_shop_json(file) if ending == JSON else is_shop(file)
+    except InputError:  # such as a text that is none
+        return False

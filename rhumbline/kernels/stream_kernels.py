@@ -134,6 +134,7 @@ def tsp_stream_kernel(
     PREC: tl.constexpr,
 ):  # fmt: skip
     E: tl.constexpr = H * D
+    NP = NP // 16 * 16  # as it is, but now the compiler knows: rows of bytes are loaded by words
     b = tl.program_id(0).to(tl.int64)
     r, valid, latent, start, attempt, instance = tile_rows(K, S, ID, COUNTERS, b, M)
     R = K * S
@@ -156,7 +157,7 @@ def tsp_stream_kernel(
     home = last < 0
     tl.store(ACTION + r, first.to(tl.int16), mask=valid)
     for t in range(1, N):
-        tl.store(SEEN + r * NP + last, tl.full([M], 1, tl.int8))
+        tl.store(SEEN + r * NP + last, tl.full([M], 1, tl.int8), mask=valid)
         tl.debug_barrier()  # other threads read it
         heads = heads_of(
             KEY, VALUE, QUERY, QUERY, QUERY_LAST, GLIMPSE_SHIFT, SEEN, SEEN, r, r, latent, last, last, home, N, NP,
@@ -183,6 +184,7 @@ def cvrp_stream_kernel(
     PREC: tl.constexpr,
 ):  # fmt: skip
     E: tl.constexpr = H * D
+    NP = NP // 16 * 16  # as it is, but now the compiler knows: rows of bytes are loaded by words
     b = tl.program_id(0).to(tl.int64)
     r, valid, latent, start, attempt, instance = tile_rows(K, S, ID, COUNTERS, b, M)
     R = K * S
@@ -209,7 +211,7 @@ def cvrp_stream_kernel(
     tl.store(ACTION + r, last.to(tl.int16), mask=valid)
     t = 1
     while (t < T) & (tl.max(waiting + last, 0) > 0):  # until every vehicle is home and nobody waits
-        tl.store(SEEN + r * NP + last, tl.full([M], 1, tl.int8))  # the depot's byte is never looked at
+        tl.store(SEEN + r * NP + last, tl.full([M], 1, tl.int8), mask=valid)  # the depot's byte is never looked at
         tl.debug_barrier()
         home = (last > 0) | (waiting == 0)  # the depot is open unless the vehicle is there while somebody waits
         heads = heads_of(

@@ -204,6 +204,8 @@ class Task:
     ) -> Float[Tensor, "R V"]:
         """Log-probabilities of sequences for some rows, with gradients; it makes no solutions and costs no attempts."""
         engine = self.engine if self.device.type == "cuda" else "torch"  # the CPU's kernels are for rollouts only
+        if engine == "fused" and self.problem.width(self.batch) > kernels.LARGEST_TILE:
+            engine = "auto"  # rollouts of such instances have kernels, scores have none
         return log_prob(self.problem, self.policy, self.batch[rows], latents, actions, memory=memory, engine=engine)
 
     def _most(self, rollouts: int) -> int:

@@ -65,7 +65,7 @@ class Own:
         self.kept, self.held = (keep(some, problem, device, curved) for some in (training, judged))
         ends = accumulate(count / len(training) for count in self.kept.counts.values())
         self.sizes, self.ends = list(self.kept.counts), list(ends)[:-1]
-        self.labels = [label(size) for size in self.sizes]
+        self.labels = list(dict.fromkeys(label(size) for size in self.sizes))
         self.usual = Counter(label(size_of(problem, i)) for i in judged).most_common(1)[0][0]
         self.width = max(self.kept.width, self.held.width)
         self.mark = blake2b(b"".join(sorted(map(contents, judged))), digest_size=8).hexdigest()
@@ -128,15 +128,13 @@ def contents(instance: Any) -> bytes:
 
 
 def parted(found: Sequence[Any], validation: Validation) -> tuple[list[Any], list[Any]]:
-    """Instances to train on and those held out.
+    """Instances to train on and those held out; of very few there may be none.
 
-    Each has a lot of its own, so that none that was trained on is held out later because others have come.
+    Each draws its own lot, so that none that was trained on is held out later because others have come.
     """
     lots = [lot(i, validation.seed) for i in found]
-    order = sorted(range(len(found)), key=lots.__getitem__)
-    drawn = [n for n in order if lots[n] < 1 / HELD] or order[:1]
-    most = min(validation.count, len(found) // 2 if len(found) >= HELD else 0)
-    held = set(drawn[:most])
+    drawn = sorted((n for n in range(len(found)) if lots[n] < 1 / HELD), key=lots.__getitem__)[: validation.count]
+    held = set(drawn if len(drawn) < len(found) else [])
     return [i for n, i in enumerate(found) if n not in held], [found[n] for n in sorted(held)]
 
 
@@ -169,7 +167,7 @@ def described(problem: Problem[Any, Any], training: Sequence[Any], held: Sequenc
     instances = f"{len(training):,} instance{'s' * (len(training) != 1)} of {ends} {noun}"
     words = [f"{instances} to train on, {len(held):,} held out to validate"]
     if not held:
-        words.append(f"of fewer than {HELD} none is held out: validation is on those trained on, and flatters")
+        words.append("of so few none happens to be: validation is on those trained on, and flatters")
     return words
 
 

@@ -7,7 +7,7 @@ to learn from (`targets`), and differentiates only their teacher-forced log-prob
 import time
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, nullcontext
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -16,7 +16,7 @@ from jaxtyping import Float, Int
 from torch import Tensor, nn
 
 from rhumbline import kernels
-from rhumbline.checkpoint import About, save, versions
+from rhumbline.checkpoint import About, load_with_facts, save, versions
 from rhumbline.decoding import Rollouts, log_prob, rollout
 from rhumbline.errors import InputError, RhumbError
 from rhumbline.policies.attention import limit_spreads
@@ -30,6 +30,7 @@ from rhumbline.training.own import Own
 from rhumbline.training.start import initial_policy
 from rhumbline.training.targets import Targets, all_starts, best_latents, cheapest, rivals, shortened, winners
 
+BEST = "best.safetensors"  # of a run's folder: the weights with the lowest validation cost so far
 LIMIT_EVERY = 100  # updates between looks at the spread of attention scores
 CHECK_EVERY = 50  # updates between looks at the device's finite flags: a look waits for the device
 
@@ -101,6 +102,8 @@ class Trainer:
         """Instances, latents and starts of one mini-step; with several processes, this process's share of them."""
         o, size = self.config.objective, self.size(mini)
         count = self.config.batch_for(size)
+        if count != self.config.batch:  # nobody can choose the others so that processes can share them
+            count = -(-count // parallel.world()) * parallel.world()
         batch = self.source.sample(count, size, self.rng)
         space = self.policy.space
         single = o.latents == 1
@@ -323,9 +326,12 @@ def train(
         notify(trainer.source.about)
     if resume:
         state.restore(trainer, resume)
+    began, first_update = clock(), trainer.update
     if config.data and trainer.best == float("inf"):  # what it begins with may be better than all that follows
+        if resume:
+            judge_anew(trainer, resume, out)
         yield report(trainer, out, [], 0.0, 0.0)
-    began, last_report, first_update = clock(), clock(), trainer.update
+    last_report = clock()
     recent: list[Tensor] = []
 
     def done() -> float:
@@ -360,7 +366,18 @@ def report(trainer: Trainer, out: Path, recent: list[Tensor], minutes: float, pa
         save(out / "policy.safetensors", trainer.average, about)
         if valid["latent"] < trainer.best:
             trainer.best = valid["latent"]
-            save(out / "best.safetensors", trainer.average, about)
-        if recent:
-            state.keep(trainer, out)
+            save(out / BEST, trainer.average, about)
+        state.keep(trainer, out)
     return line
+
+
+def judge_anew(trainer: Trainer, folder: Path, out: Path) -> None:
+    """Put the best of a run that goes on with other validation instances to the same test as all that follows."""
+    if not (folder / BEST).is_file():
+        return
+    policy, about = load_with_facts(folder / BEST, trainer.device)
+    average, trainer.average = trainer.average, policy
+    valid = trainer.validate()
+    trainer.average, trainer.best = average, valid["latent"]
+    if parallel.rank() == 0:
+        save(out / BEST, policy, replace(about, validation=valid))

@@ -19,6 +19,7 @@ def folder(tmp_path: Path) -> Path:
     (tmp_path / "map.json").write_text('{"type": "FeatureCollection"}')
     (tmp_path / "g.txt").write_text("# a job shop\n2 2\n0 3 1 2\n1 2 0 4\n")
     (tmp_path / "notes.txt").write_text("call the depot\n")
+    (tmp_path / "binary.txt").write_bytes(b"\0\1\2")
     for name in ("optima.json", "best_known.json", ".hidden.tsp", "a.tour", "picture.png"):
         (tmp_path / name).write_text("{}")
     (tmp_path / "more.tsp").mkdir()
@@ -48,10 +49,19 @@ def test_patterns(folder: Path) -> None:
 
 def test_a_pattern_may_name_folders(folder: Path) -> None:
     """They stand for their files, and what holds no instances is passed over."""
-    other = folder / "north-1"
+    other = folder / "north-1.24"
     other.mkdir()
     (other / "h.tsp").write_text(TSP)
+    (folder / "north-2.24").mkdir()
     assert [f.name for f in instance_files(f"{folder}/nort*")] == ["h.tsp"]
+    assert [f.name for f in instance_files(f"{folder}/nort*.24")] == ["h.tsp"]
+    assert [f.name for f in instance_files(f"{folder}/*.tsp")] == ["a.tsp", "b.tsp", "i.tsp"]  # the last in more.tsp
+
+
+def test_what_cannot_be_looked_at_is_an_error_in_a_line(tmp_path: Path) -> None:
+    """Not a traceback."""
+    with pytest.raises(InputError, match="cannot be read"):
+        instance_files("x" * 300 + ".tsp")
 
 
 def test_a_file_whose_name_looks_like_a_pattern(folder: Path) -> None:

@@ -50,6 +50,19 @@ def test_the_largest_rollout_kernel_fits_a_hopper():
     assert 100 <= int(use["registers"]) <= 255
 
 
+def test_kernels_for_large_instances_fit_a_hopper():
+    """Both of them, for all sizes beyond the largest tile; two programs share a processor."""
+    command = [sys.executable, "benchmarks/hopper.py", "--only", "stream"]
+    ran = subprocess.run(
+        command, cwd=ROOT, env=os.environ | {"PYTHONPATH": str(ROOT)}, capture_output=True, text=True, check=False
+    )
+    assert ran.returncode == 0, ran.stderr
+    rows = [[cell.strip().replace(",", "") for cell in line.split("|")] for line in ran.stdout.splitlines()[2:]]
+    assert [row[1] for row in rows] == ["stream-tsp", "stream-cvrp"]
+    assert all(2 * int(row[6]) <= SHARED_BYTES for row in rows)
+    assert all(100 <= int(row[7]) <= 255 for row in rows)
+
+
 def test_both_kernels_of_a_kind_are_compiled_side_by_side():
     """Before either is started, and once: other latents and temperatures need no others, greedy tours do."""
     environment = os.environ | {"PYTHONPATH": str(ROOT), "TRITON_INTERPRET": "0"}

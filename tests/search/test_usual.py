@@ -47,6 +47,20 @@ def test_long_tours_are_learnt_on_a_gpu(policy, make_instances, monkeypatch) -> 
     assert given.chosen(tasks[1]) == ("cmaes", CMAES(top=4))
 
 
+def test_scores_of_large_instances_have_no_kernel(policy, make_instances, monkeypatch) -> None:
+    """Rollouts of 257 cities have one for whoever asks; what learns from them scores in plain torch all the same."""
+    asked = []
+    monkeypatch.setattr(Task, "device", property(lambda task: torch.device("cuda")))
+    scores = torch.zeros(1, 1)
+    monkeypatch.setattr(
+        "rhumbline.search.task.log_prob", lambda *given, engine, **options: asked.append(engine) or scores
+    )
+    for cities in (256, 257):
+        task = replace(make_task(TSP(), policy, make_instances(1, cities)), engine="fused")
+        task.score(slice(None), torch.zeros(1, 1, 4), torch.zeros(1, 1, cities, dtype=torch.int64), None)
+    assert asked == ["fused", "auto"]
+
+
 def test_a_policy_without_a_latent_space_needs_no_strategy() -> None:
     """`solve` samples it, and asking for CMA-ES by name is still an error."""
     xy = np.random.default_rng(0).random((6, 2))

@@ -12,7 +12,7 @@ from small import small_config
 from rhumbline.checkpoint import read_tensors
 from rhumbline.decoding import rollout
 from rhumbline.problems import PROBLEMS
-from rhumbline.training import graph
+from rhumbline.training import graph, parallel
 from rhumbline.training.config import Objective, Optimiser, TrainConfig, Validation
 from rhumbline.training.run import Trainer, train
 
@@ -68,6 +68,14 @@ def test_sizes_take_turns(problem: str) -> None:
             assert len(latents) == len(starts) == len(batch.xy)
             shapes.append((len(batch.xy), len(batch.xy[0]) - (problem == "cvrp")))
     assert shapes == [(16, 5), (8, 7), (5, 9)] * 2
+
+
+def test_processes_can_share_batches_of_every_size(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Whoever trains with four processes chooses `batch`, not the five instances of nine cities that follow from it."""
+    monkeypatch.setattr(parallel, "world", lambda: 4)
+    monkeypatch.setattr(parallel, "share", lambda whole: whole)
+    trainer = Trainer(mixed(batch=8), CPU)
+    assert [len(trainer.sample(mini)[2]) for mini in range(3)] == [16, 8, 8]
 
 
 def test_kernels_are_asked_for_the_largest_size() -> None:
