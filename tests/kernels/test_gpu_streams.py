@@ -9,7 +9,7 @@ from triton.runtime.interpreter import InterpretedFunction
 from rhumbline import kernels
 from rhumbline.decoding import rollout
 from rhumbline.errors import MissingExtra
-from rhumbline.kernels import gpu
+from rhumbline.kernels import gpu, gpu_tables
 from rhumbline.policies.cvrp import CVRPPolicy
 from rhumbline.problems.tsp import TSP
 
@@ -22,19 +22,19 @@ wide, vehicles = test_gpu.wide, test_gpu_cvrp.policy  # fixtures: policies of th
 
 @pytest.fixture
 def small_parts(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Parts of 16 nodes for everybody."""
+    """Parts of 16 nodes for everybody, and one more than needed."""
     monkeypatch.setattr(gpu, "LARGEST_TILE", 0)
+    monkeypatch.setattr(gpu_tables, "padded", lambda nodes: -(-nodes // 16) * 16 + 16)
     monkeypatch.setattr(gpu, "STREAM_PART", 16)
 
 
 @pytest.mark.parametrize(
     ("nodes", "count", "tried", "starts", "temperature"),
-    [(3, 3, 2, 3, 1.0), (13, 1, 3, 7, 0.1), (20, 1, 2, 5, 0.0), (20, 1, 2, 5, 1.0), (33, 1, 1, 2, 1.0)],
+    [(3, 3, 2, 3, 1.0), (13, 1, 3, 7, 0.1), (12, 1, 2, 5, 0.0), (20, 1, 1, 3, 1.0)],
 )
 @pytest.mark.usefixtures("small_parts")
 def test_tours_are_those_of_torch(wide, nodes: int, count: int, tried: int, starts: int, temperature: float) -> None:
-    """Choices are the plain engine's but for near ties; costs agree to 1e-5; of 33 cities' four parts one is
-    empty, and of thirteen some are in a second tile."""
+    """Choices are the plain engine's but for near ties; costs agree to 1e-5, empty parts and further tiles or not."""
     batch, latents, first = test_gpu.problem_of(nodes, count, tried, starts, wide)
     cost, actions = test_gpu.by_kernel(wide, batch, latents, first, temperature, shape=test_gpu.SMALL_TILE)
     assert torch.equal(actions[..., 0].long(), first[:, None].expand(-1, tried, -1))
@@ -44,17 +44,20 @@ def test_tours_are_those_of_torch(wide, nodes: int, count: int, tried: int, star
 
 
 @pytest.mark.parametrize(
-    ("customers", "capacity", "temperature"), [(1, 9, 1.0), (11, 20, 0.0), (11, 20, 0.3), (16, 30, 1.0)]
+    ("customers", "capacity", "temperature", "tried", "starts"),
+    [(1, 9, 1.0, 2, 1), (6, 9, 0.0, 2, 4), (8, 20, 0.3, 3, 6), (16, 60, 1.0, 1, 3)],
 )
 @pytest.mark.usefixtures("small_parts")
-def test_routes_are_those_of_torch(vehicles: CVRPPolicy, customers: int, capacity: int, temperature: float) -> None:
+def test_routes_are_those_of_torch(
+    vehicles: CVRPPolicy, customers: int, capacity: int, temperature: float, tried: int, starts: int
+) -> None:
     """Routes, padding and costs for the same counters; these seeds meet no near tie."""
     batch, problem = test_gpu_cvrp.tight(customers, capacity), test_gpu_cvrp.PROBLEM
-    latents = vehicles.space.sample((2, 2), torch.Generator().manual_seed(1))
-    starts = problem.starts(batch)[:, :9]  # with two latents more than a tile
-    cost, actions = test_gpu_cvrp.by_kernel(vehicles, batch, latents, starts, temperature)
+    latents = vehicles.space.sample((2, tried), torch.Generator().manual_seed(1))
+    first = problem.starts(batch)[:, :starts]
+    cost, actions = test_gpu_cvrp.by_kernel(vehicles, batch, latents, first, temperature)
     options = {"seed": test_gpu_cvrp.SEED, "attempt": test_gpu_cvrp.ATTEMPT, "temperature": temperature}
-    plain = rollout(problem, vehicles, batch, latents, starts, engine="torch", **options)
+    plain = rollout(problem, vehicles, batch, latents, first, engine="torch", **options)
     assert torch.equal(actions, plain.actions)
     assert torch.allclose(cost, plain.cost, rtol=1e-5)
 
