@@ -123,9 +123,7 @@ def checkpoint_lines(facts: Facts) -> Iterator[str]:
 
     latent = f"latent space of {facts['latent']} dimensions" if facts["latent"] else "a single policy, no latent space"
     latent = f"a population of {facts['members']} decoders" if facts["members"] else latent
-    problem = PROBLEMS[facts["problem"]]
-    noun = "jobs x machines" if problem.solves == "jssp" else problem.nouns[1]
-    size = f"{facts['trained_at']} {noun}"
+    size = f"{facts['trained_at']} {PROBLEMS[facts['problem']].sizes_count}"
     yield f"{facts['name']}: {facts['problem']}, trained at {size}, {facts['updates']:,} updates"
     yield f"{facts['weights']:,} weights, {latent}"
     if facts["validation"]:

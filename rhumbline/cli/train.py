@@ -13,12 +13,11 @@ from typing import TYPE_CHECKING
 from rhumbline.cli.ending import INTERRUPTED, conclude, emit, say, undisturbed
 from rhumbline.cli.outputs import ready
 from rhumbline.errors import InputError
-from rhumbline.training.config import TrainConfig, read_recipe
+from rhumbline.training.config import BEST, POLICY, TrainConfig, read_recipe
 
 if TYPE_CHECKING:
     from rhumbline.training.run import Report
 
-POLICY, BEST = "policy.safetensors", "best.safetensors"  # what `training.run` writes; not imported: it needs torch
 DESCRIPTION = """\
 Train a policy by a recipe, until --minutes or the recipe's `updates`. Each report writes OUT/policy.safetensors, a line
 of OUT/metrics.jsonl, and the state from which --resume goes on, also on another machine.

@@ -36,6 +36,12 @@ def part_of(TABLE, h, c, TRANSPOSED: tl.constexpr, W: tl.constexpr, H: tl.conste
 
 
 @triton.jit
+def rows_of(KEY, VALUE, POINTER, QUERY_LAST, BIAS, row, E: tl.constexpr):
+    """An instance's tables, which begin at a row of all."""
+    return KEY + row * E, VALUE + row * E, POINTER + row * E, QUERY_LAST + row * E, BIAS + row
+
+
+@triton.jit
 def closed_part(SEEN, DEMAND, row, left, home, c, N, NP, LOAD: tl.constexpr, W: tl.constexpr):
     """The additive mask of a part: visited or missing; with loads also who does not fit, the depot unless `home`."""
     node = columns(c, W)[None, :]
@@ -138,13 +144,9 @@ def tsp_stream_kernel(
     b = tl.program_id(0).to(tl.int64)
     r, valid, latent, start, attempt, instance = tile_rows(K, S, ID, COUNTERS, b, M)
     R = K * S
-    KEY += b * NP * E
-    VALUE += b * NP * E
-    POINTER += b * NP * E
-    QUERY_LAST += b * NP * E
+    KEY, VALUE, POINTER, QUERY_LAST, BIAS = rows_of(KEY, VALUE, POINTER, QUERY_LAST, BIAS, b * NP, E)
     QUERY += b * R * E
     GLIMPSE_SHIFT += b * K * E
-    BIAS += b * NP
     SEEN += b * R * NP
     XY += b * N * 2
     ACTION += b * N * R
@@ -188,14 +190,10 @@ def cvrp_stream_kernel(
     b = tl.program_id(0).to(tl.int64)
     r, valid, latent, start, attempt, instance = tile_rows(K, S, ID, COUNTERS, b, M)
     R = K * S
-    KEY += b * NP * E
-    VALUE += b * NP * E
-    POINTER += b * NP * E
-    QUERY_LAST += b * NP * E
+    KEY, VALUE, POINTER, QUERY_LAST, BIAS = rows_of(KEY, VALUE, POINTER, QUERY_LAST, BIAS, b * NP, E)
     QUERY += b * K * E
     QUERY_LOAD += b * E
     GLIMPSE_SHIFT += b * K * E
-    BIAS += b * NP
     SEEN += b * R * NP
     XY += b * N * 2
     DEMAND += b * N

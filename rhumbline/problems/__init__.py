@@ -65,6 +65,7 @@ class Problem(Protocol[I_, S_]):
     solves: str  # the problem of the instances it is for: there may be several sets of rules for one
     largest: int  # biggest instance accepted
     nouns: tuple[str, str]  # what is visited, one and many, for people
+    sizes_count: str  # what sizes are numbers of, for people
     usual_size: int | str  # of random instances; also shows the form that sizes have
 
     def sample(self, count: int, size: Any, rng: torch.Generator) -> I_:

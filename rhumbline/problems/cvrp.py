@@ -144,6 +144,7 @@ class CVRP:
 
     name = solves = "cvrp"
     nouns: tuple[str, str] = ("customer", "customers")
+    sizes_count = "customers"
     largest = 1001  # 1,000 customers and the depot
     usual_size: int | str = 100
     every_customer_starts = 200

@@ -120,6 +120,7 @@ class Shop:
 
     solves = "jssp"
     nouns: tuple[str, str] = ("operation", "operations")
+    sizes_count = "jobs x machines"
     largest = MOST_CELLS
     usual_size: int | str = "10x10"
 

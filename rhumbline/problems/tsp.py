@@ -110,6 +110,7 @@ class TSP:
 
     name = solves = "tsp"
     nouns: tuple[str, str] = ("city", "cities")
+    sizes_count = "cities"
     largest = 1000
     usual_size: int | str = 100
     every_city_starts = 200  # up to this size an attempt has one tour from each city

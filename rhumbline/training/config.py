@@ -10,6 +10,7 @@ from typing import Any, Literal
 from rhumbline.errors import InputError
 from rhumbline.tables import build, read_tables, value_of
 
+POLICY, BEST = "policy.safetensors", "best.safetensors"  # of a run: the last weights, and those that validated best
 LARGEST_SIZE = 1000
 PLACEHOLDER = "YOUR-FOLDER"  # of recipes that want data
 MOST_MORE = 4  # times `batch` of small instances, at most

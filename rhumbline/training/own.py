@@ -163,8 +163,7 @@ def described(problem: Problem[Any, Any], training: Sequence[Any], held: Sequenc
     """What there is."""
     sizes = sorted((size_of(problem, i) for i in (*training, *held)), key=extent_of)
     ends = " to ".join(dict.fromkeys(str(label(size)) for size in (sizes[0], sizes[-1])))
-    noun = "jobs x machines" if problem.solves == "jssp" else problem.nouns[1]
-    instances = f"{len(training):,} instance{'s' * (len(training) != 1)} of {ends} {noun}"
+    instances = f"{len(training):,} instance{'s' * (len(training) != 1)} of {ends} {problem.sizes_count}"
     words = [f"{instances} to train on, {len(held):,} held out to validate"]
     if not held:
         words.append("of so few none happens to be: validation is on those trained on, and flatters")

@@ -22,7 +22,7 @@ from rhumbline.errors import InputError, RhumbError
 from rhumbline.policies.attention import limit_spreads
 from rhumbline.problems import PROBLEMS
 from rhumbline.training import parallel, state
-from rhumbline.training.config import TrainConfig
+from rhumbline.training.config import BEST, POLICY, TrainConfig
 from rhumbline.training.graph import Recorded
 from rhumbline.training.instances import Drawn, Size, Source
 from rhumbline.training.optimiser import make_optimiser
@@ -30,7 +30,6 @@ from rhumbline.training.own import Own
 from rhumbline.training.start import initial_policy
 from rhumbline.training.targets import Targets, all_starts, best_latents, cheapest, rivals, shortened, winners
 
-BEST = "best.safetensors"  # of a run's folder: the weights with the lowest validation cost so far
 LIMIT_EVERY = 100  # updates between looks at the spread of attention scores
 CHECK_EVERY = 50  # updates between looks at the device's finite flags: a look waits for the device
 
@@ -363,7 +362,7 @@ def report(trainer: Trainer, out: Path, recent: list[Tensor], minutes: float, pa
     if parallel.rank() == 0:
         c, source = trainer.config, trainer.source
         about = About(c.problem, source.usual, trainer.update, state.recipe_text(c, source.labels), valid, versions())
-        save(out / "policy.safetensors", trainer.average, about)
+        save(out / POLICY, trainer.average, about)
         if valid["latent"] < trainer.best:
             trainer.best = valid["latent"]
             save(out / BEST, trainer.average, about)
