@@ -31,13 +31,13 @@ class Engine(StrEnum):
     fused = "fused"
 
 
-def ending_of(place: Path) -> str:
-    """The ending of a file, or of some file of a folder that tells what is in it."""
+def compiled_for(place: Path) -> str | None:
+    """The problem of a file, or of a file in a folder, if its ending tells that it has a kernel."""
     try:
-        names = (file.suffix.lower() for file in place.iterdir()) if place.is_dir() else ()
-        return next((name for name in names if name in COMPILED), place.suffix.lower())
+        files = place.iterdir() if place.is_dir() else (place,)
+        return next((COMPILED[file.suffix.lower()] for file in files if file.suffix.lower() in COMPILED), None)
     except OSError:  # which will be said when it is read
-        return ""
+        return None
 
 
 def positive(value: float | None) -> float | None:
@@ -137,9 +137,9 @@ def solve(
     """
 
     def body() -> int:
-        kind = COMPILED.get(ending_of(files[0]))
-        if kind and device is not Device.cuda and engine is not Engine.torch:
-            ahead.start(kind)  # meanwhile torch is imported
+        problem = compiled_for(files[0])
+        if problem and device is not Device.cuda and engine is not Engine.torch:
+            ahead.start(problem)  # meanwhile torch is imported
         with undisturbed():
             from rhumbline.cli import solving
         after = solving.Afterwards(tuple(warm_start or ()), polish, then, top, trace)

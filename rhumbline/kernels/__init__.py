@@ -20,9 +20,7 @@ if TYPE_CHECKING:  # `ahead` is for processes that have not imported torch yet
 Taken = Literal["torch", "fused"]
 
 LARGEST_TILE = 256  # nodes that one tile of the GPU kernels holds
-LARGEST_STREAM = (
-    1024  # nodes of rollouts whose tables come part by part; `auto` leaves them to torch: not seen on a GPU
-)
+LARGEST_STREAM = 1024  # nodes of rollouts by parts; `auto` leaves them to torch until they were seen on a GPU
 HEADS, HEAD_WIDTH = 8, 16  # of the policies that the rollout kernels are made for
 GPU_PROBLEMS = ("tsp", "cvrp")
 CPU_PROBLEMS = ("tsp", "cvrp")

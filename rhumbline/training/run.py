@@ -326,9 +326,10 @@ def train(
     if resume:
         state.restore(trainer, resume)
     began, first_update = clock(), trainer.update
-    if config.data and trainer.best == float("inf"):  # what it begins with may be better than all that follows
-        if resume:
-            judge_anew(trainer, resume, out)
+    unjudged = trainer.best == float("inf")
+    if resume and unjudged:
+        judge_anew(trainer, resume, out)
+    if config.data and unjudged:  # what it begins with may be better than all that follows
         yield report(trainer, out, [], 0.0, 0.0)
     last_report = clock()
     recent: list[Tensor] = []

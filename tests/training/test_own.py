@@ -355,6 +355,20 @@ def test_the_best_of_before_is_judged_too(tmp_path: Path) -> None:
     assert all(torch.equal(x, after.state_dict()[name]) for name, x in before.state_dict().items())
 
 
+def test_another_validation_judges_the_best_anew(tmp_path: Path) -> None:
+    """Of random instances too: the best of before stays if it is better than what has become of it since."""
+    out, harm = tmp_path / "out", Optimiser(lr=0.3, warmup=1, average=0.0)
+    list(train(small_config("pomo", updates=8, optimiser=harm), device=CPU, out=out))
+    before, facts = load_with_facts(out / "best.safetensors")
+    other = small_config("pomo", updates=9, optimiser=harm, validation=Validation(count=40, latents=3, seed=7))
+    (report,) = train(other, device=CPU, out=out, resume=out)
+    after, again = load_with_facts(out / "best.safetensors")
+    assert facts.updates == again.updates < 8
+    assert again.validation["latent"] < report.latent
+    assert again.validation != facts.validation
+    assert all(torch.equal(x, after.state_dict()[name]) for name, x in before.state_dict().items())
+
+
 def test_a_run_stopped_at_once_goes_on(tmp_path: Path) -> None:
     """The report of the beginning leaves a state like any other."""
     data, out = dataset(tmp_path / "d.safetensors", "tsp", 12, 7), tmp_path / "out"
