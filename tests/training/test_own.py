@@ -20,7 +20,8 @@ from rhumbline.formats.dataset import save_batch, save_dataset
 from rhumbline.problems import PROBLEMS
 from rhumbline.problems.metrics import unit_square
 from rhumbline.training.config import Optimiser, TrainConfig, Validation
-from rhumbline.training.own import KeptNodes, Own, few_of, loaded, side_by_side
+from rhumbline.training.own import Own, loaded
+from rhumbline.training.own_nodes import KeptNodes, few_of, side_by_side
 from rhumbline.training.run import Trainer, train
 
 CPU = torch.device("cpu")
@@ -239,9 +240,9 @@ def test_too_many_matrices(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> N
     """Small instances are not padded to large ones, or far fewer would fit."""
     write_matrices(tmp_path, 8, 5)
     write_tsp(tmp_path / "large.tsp", np.random.default_rng(1).random((40, 2)))
-    monkeypatch.setattr("rhumbline.training.own.MOST_DISTANCES", 8 * 5**2 + 40**2)
+    monkeypatch.setattr("rhumbline.training.own_nodes.MOST_DISTANCES", 8 * 5**2 + 40**2)
     own([str(tmp_path)])
-    monkeypatch.setattr("rhumbline.training.own.MOST_DISTANCES", 900)
+    monkeypatch.setattr("rhumbline.training.own_nodes.MOST_DISTANCES", 900)
     with pytest.raises(InputError, match="needs a matrix"):
         own([str(tmp_path)])
 
