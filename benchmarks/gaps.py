@@ -34,7 +34,12 @@ def published(name: str, method: str) -> str:
     known = PAPER.get(name, {})
     names = {method: "", method.replace("sampling", "cmaes").replace("-elite", ""): " (COMPASS)"}
     names |= {} if method.startswith("cmaes") else {method: " (single agent)"}
-    return ", ".join(f"{known[x]} %{who}" for x, who in names.items() if x in known) or "-"
+    return ", ".join(f"{known[x]:.{digits(known[x])}f} %{who}" for x, who in names.items() if x in known) or "-"
+
+
+def digits(gap: float) -> int:
+    """How many say anything."""
+    return 2 if gap >= 0.1 else 3
 
 
 def table(lines: list[dict[str, Any]]) -> str:
@@ -46,8 +51,8 @@ def table(lines: list[dict[str, Any]]) -> str:
         method = METHODS[kind] + (f", {int(attempts[0]):,} attempts" if attempts else "")
         where = x["where"].removeprefix("NVIDIA ")
         title = f"{name}, first {x['first']:,}"
-        digits = 2 if x["gap"] >= 0.1 else 3
-        gap = f"{x['gap']:.{digits}f} ± {x['error']:.{digits}f} %"
+        places = digits(x["gap"])
+        gap = f"{x['gap']:.{places}f} ± {x['error']:.{places}f} %"
         shown, last = "" if title == last else title, title
         rows.append(f"| {shown} | {method} | {gap} | {published(x['set'], x['method'])} | {where} |")
     return "\n".join(rows)
