@@ -39,11 +39,21 @@ class About:
     @property
     def trained_at(self) -> str:
         """The size of its training instances in words, or the smallest and the largest."""
-        try:  # recipes of other makers need not be JSON
-            sizes = sorted(json.loads(self.recipe)["sizes"], key=_extent) or [self.size]
-        except (ValueError, KeyError, TypeError):
-            sizes = [self.size]
+        sizes = self._sizes
         return f"{sizes[0]}" if len(sizes) == 1 else f"{sizes[0]} to {sizes[-1]}"
+
+    @property
+    def largest(self) -> int:
+        """How many there were to visit or to place in the largest of its training instances."""
+        return _extent(self._sizes[-1])
+
+    @property
+    def _sizes(self) -> list[int | str]:
+        """Of its training instances, the smallest first."""
+        try:  # recipes of other makers need not be JSON
+            return sorted(json.loads(self.recipe)["sizes"], key=_extent) or [self.size]
+        except (ValueError, KeyError, TypeError):
+            return [self.size]
 
 
 def _extent(size: int | str) -> int:

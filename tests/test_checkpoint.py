@@ -25,20 +25,20 @@ def path(tmp_path: Path, policy) -> Path:
 
 
 @pytest.mark.parametrize(
-    ("about", "words"),
+    ("about", "words", "largest"),
     [
-        (About("tsp", 100), "100"),
-        (About("cvrp", 100, recipe='{"sizes": [80, 50, 200, 127]}'), "50 to 200"),
-        (About("jssp", "10x10", recipe='{"sizes": ["20x15", "6x6", "10x10"]}'), "6x6 to 20x15"),
-        (About("tsp", 60, recipe='{"sizes": []}'), "60"),
-        (About("tsp", 60, recipe='{"sizes": [80]}'), "80"),
-        (About("tsp", 60, recipe="prototype"), "60"),
-        (About("tsp", 60, recipe="null"), "60"),
+        (About("tsp", 100), "100", 100),
+        (About("cvrp", 100, recipe='{"sizes": [80, 50, 200, 127]}'), "50 to 200", 200),
+        (About("jssp", "10x10", recipe='{"sizes": ["20x15", "6x6", "10x10"]}'), "6x6 to 20x15", 300),
+        (About("tsp", 60, recipe='{"sizes": []}'), "60", 60),
+        (About("tsp", 60, recipe='{"sizes": [80]}'), "80", 80),
+        (About("tsp", 60, recipe="prototype"), "60", 60),
+        (About("tsp", 60, recipe="null"), "60", 60),
     ],
 )
-def test_what_it_was_trained_at(about: About, words: str) -> None:
-    """One size, or the range of a recipe that has several, whatever their order."""
-    assert about.trained_at == words
+def test_what_it_was_trained_at(about: About, words: str, largest: int) -> None:
+    """One size, or the range of a recipe that has several, whatever their order; and how much the largest has."""
+    assert (about.trained_at, about.largest) == (words, largest)
 
 
 def test_round_trip_keeps_every_bit(path: Path, policy) -> None:

@@ -33,6 +33,8 @@ from rhumbline.search.solution import Solution
 from rhumbline.search.strategy import engine_for
 from rhumbline.search.task import Task
 
+FAR = 1.5  # times the largest instance of training; from there on local moves find much that the policy misses
+
 
 @dataclass(frozen=True)
 class Afterwards:
@@ -249,6 +251,8 @@ def solved(instances: Sequence[Any], context: Context) -> Iterator[list[Solution
     where: dict[str, Any] = {"device": device, "engine": engine, "augment": request.augment}
     for group, task in api.tasks(instances, policies, seed=request.seed, **where):
         context.talk.note(header(task, context))
+        for remark in remarks(task, context):
+            context.talk.note(remark)
         found, interrupted = run_search(task, context, [context.warm[place] for place in group.places])
         with undisturbed():
             deliver(group, found, task, context)
@@ -265,6 +269,15 @@ def header(task: Task, context: Context) -> str:
     search = lines.search_text(*request.chosen(task))
     copies = f", {task.copies} symmetries" if task.copies > 1 else ""
     return lines.task_line(task, policy, search + copies)
+
+
+def remarks(task: Task, context: Context) -> Iterator[str]:
+    """What a user should know before the search of a group."""
+    about, finish = context.policies[task.problem.solves][1], context.finish
+    count = task.problem.count_of(task.instances[0])
+    if count > FAR * about.largest and not (finish.polish or finish.then):
+        much = lines.counted(count, *task.problem.nouns)
+        yield f"{much} are far beyond what this policy was trained at: expect a larger gap, and try --polish"
 
 
 def run_search(task: Task, context: Context, warm: Sequence[Any]) -> tuple[list[Solution], bool]:

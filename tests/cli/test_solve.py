@@ -161,6 +161,16 @@ def test_without_a_budget_the_usual_one_is_named(rhumb: Run, policy: Path, squar
     assert "   1 attempt   " in done.stdout
 
 
+@pytest.mark.parametrize(("cities", "more", "warned"), [(30, (), False), (31, (), True), (31, ("--polish",), False)])
+def test_large_instances_come_with_a_word_of_advice(
+    cities: int, more: tuple[str, ...], warned: bool, rhumb: Run, policy: Path, tsp: Run
+) -> None:
+    """Beyond half as much again as training saw (here 20) a polish is worth a try; who asked for one is left alone."""
+    done = rhumb("solve", tsp("a", cities), "--policy", policy, "--attempts", 1, "--device", "cpu", *more)
+    advice = f"{cities} cities are far beyond what this policy was trained at: expect a larger gap, and try --polish"
+    assert (done.exit_code, advice in done.stderr.splitlines()) == (0, warned)
+
+
 def test_seconds_end_a_search(rhumb: Run, policy: Path, tsp: Run) -> None:
     """A budget of seconds alone is enough, and is kept within a step."""
     words = ("--policy", policy, "--seconds", 0.2, "--device", "cpu", "--json", "--quiet")
