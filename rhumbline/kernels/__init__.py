@@ -19,8 +19,8 @@ if TYPE_CHECKING:  # `ahead` is for processes that have not imported torch yet
 
 Taken = Literal["torch", "fused"]
 
-LARGEST_TILE = 256  # nodes that one tile of the GPU kernels holds
-LARGEST_STREAM = 1024  # nodes of rollouts by parts; `auto` leaves them to torch until they were seen on a GPU
+LARGEST_TILE = 256  # nodes that one tile of the GPU kernels holds: scores and the encoder's attention end there
+LARGEST_STREAM = 1024  # nodes of rollouts, whose larger tables come part by part
 HEADS, HEAD_WIDTH = 8, 16  # of the policies that the rollout kernels are made for
 GPU_PROBLEMS = ("tsp", "cvrp")
 CPU_PROBLEMS = ("tsp", "cvrp")
@@ -29,14 +29,16 @@ GRAPHED = ("jssp", "jssp-machines")  # fused on a GPU may mean the steps of plai
 AUTO_GRAPHED: tuple[str, ...] = ("jssp",)  # those of them that `auto` takes: seen to be equal and faster on a GPU
 
 
-def why_not(problem: str, device: "torch.device", nodes: int, architecture: Any = None) -> str | None:
+def why_not(
+    problem: str, device: "torch.device", nodes: int, architecture: Any = None, largest: int = LARGEST_STREAM
+) -> str | None:
     """The reason why fused rollouts cannot serve, or None if they can; without an architecture, for the usual one."""
-    misfit = why_unfit(problem, device, nodes, architecture)
+    misfit = why_unfit(problem, device, nodes, architecture, largest)
     return misfit or (None if device.type == "cuda" else why_not_numba())
 
 
 def why_unfit(
-    problem: str, device: "torch.device", nodes: int, architecture: Any, largest: int = LARGEST_TILE
+    problem: str, device: "torch.device", nodes: int, architecture: Any, largest: int = LARGEST_STREAM
 ) -> str | None:
     """What is wrong with the work or the device; whether numba serves is another question, and slower to answer."""
     on_gpu = device.type == "cuda"
@@ -107,8 +109,7 @@ def resolve(engine: str, problem: str, device: "torch.device", nodes: int, archi
     """The engine that will run; asking for `fused` where it cannot run is an error, never a fallback."""
     if engine == "torch" or (engine == "auto" and problem in GRAPHED and problem not in AUTO_GRAPHED):
         return "torch"
-    largest = LARGEST_STREAM if engine == "fused" else LARGEST_TILE
-    reason = why_unfit(problem, device, nodes, architecture, largest)
+    reason = why_unfit(problem, device, nodes, architecture)
     if reason is None and device.type != "cuda":
         reason = why_not_numba()
         if reason and engine == "auto":
@@ -130,7 +131,7 @@ def resolve_log_prob(engine: str, problem: str, device: "torch.device", nodes: i
         return settled(engine, "fused scoring needs an NVIDIA GPU with Triton, and this runs on the CPU")
     if problem in GRAPHED:
         return settled(engine, f"there is no fused scoring for {problem}")
-    return settled(engine, why_not(problem, device, nodes, architecture))
+    return settled(engine, why_not(problem, device, nodes, architecture, LARGEST_TILE))
 
 
 def settled(engine: str, reason: str | None) -> Taken:

@@ -91,7 +91,8 @@ class Trainer:
         wanted = c.attention == "auto" and c.autocast and c.problem in kernels.GPU_PROBLEMS
         if not wanted or self.device.type != "cuda":
             return False
-        return kernels.why_not(c.problem, self.device, self.source.width, self.policy.architecture) is None
+        work = (c.problem, self.device, self.source.width, self.policy.architecture)
+        return kernels.why_not(*work, kernels.LARGEST_TILE) is None
 
     def size(self, mini: int = 0) -> Size:
         """Of the instances of one of this update's mini-steps."""

@@ -62,13 +62,15 @@ def test_routes_are_those_of_torch(
     assert torch.allclose(cost, plain.cost, rtol=1e-5)
 
 
-def test_large_instances_are_streamed_only_if_asked_for() -> None:
-    """Until somebody has seen it on a GPU; scores of large instances have no kernel at all."""
+def test_large_instances_are_streamed_but_not_scored() -> None:
+    """Rollouts have kernels up to 1,024 nodes, scores up to 256."""
     device = torch.device("cuda")
-    assert kernels.resolve("auto", "tsp", device, 256) == "fused"
-    assert kernels.resolve("auto", "tsp", device, 257) == "torch"
-    assert kernels.resolve("fused", "cvrp", device, 1001) == "fused"
+    assert kernels.resolve("auto", "tsp", device, 257) == "fused"
+    assert kernels.resolve("auto", "cvrp", device, 1001) == "fused"
+    assert kernels.resolve("auto", "tsp", device, 1025) == "torch"
     with pytest.raises(MissingExtra, match="up to 1024 nodes, and there are 1025"):
         kernels.resolve("fused", "tsp", device, 1025)
+    assert kernels.resolve_log_prob("auto", "tsp", device, 256) == "fused"
+    assert kernels.resolve_log_prob("auto", "tsp", device, 257) == "torch"
     with pytest.raises(MissingExtra, match="up to 256 nodes, and there are 257"):
         kernels.resolve_log_prob("fused", "tsp", device, 257)
