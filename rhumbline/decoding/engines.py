@@ -9,9 +9,11 @@ from jaxtyping import Float, Int
 from torch import Tensor
 
 from rhumbline import kernels
-from rhumbline.decoding.work import Engine, Rollouts, Work
+from rhumbline.decoding.work import Beginnings, Engine, Rollouts, Work
 from rhumbline.policies import Policy
 from rhumbline.problems import Problem
+
+NO_BEGINNINGS = "the GPU's kernels cannot carry on a sequence that has begun"
 
 
 def engine_of(
@@ -47,12 +49,17 @@ def with_layer(engine: Engine, memory: Any) -> Engine:
 def construct(work: Work) -> Rollouts:
     """Plain torch: the definition."""
     problem, batch, horizon, tried = work.problem, work.batch, work.problem.horizon(work.batch), work.latents.shape[1]
-    shift, given = work.shift_of_rollouts, work.first[..., None] if work.given is None else work.given
+    shift, given, state, actions = work.shift_of_rollouts, work.given, problem.reset(batch, work.first), [work.first]
     uniform = work.uniform(horizon) if work.temperature else None
-    state, actions = after(problem, batch, given), list(given.unbind(-1))
-    while not problem.finished(state):
-        draw = None if uniform is None else uniform[..., len(actions)]
-        action = work.decide(shift, state, draw)
+    settled = 1 if given is None else int(given.length.min())  # actions that are imposed on all
+    while len(actions) < settled or not problem.finished(state):
+        step = len(actions)
+        if given is not None and step < settled:
+            action = given.actions[..., step]
+        else:
+            action = work.decide(shift, state, None if uniform is None else uniform[..., step])
+            if given is not None:
+                action = torch.where(step < given.length, given.actions[..., step], action)
         state = problem.step(state, action)
         actions.append(action)
     sequence = torch.stack(actions, dim=-1)
@@ -61,32 +68,28 @@ def construct(work: Work) -> Rollouts:
     return cut(problem.outcome(batch, state, sequence), sequence, tried)
 
 
-def after(problem: Problem[Any, Any], batch: Any, given: Int[Tensor, "B R L"]) -> Any:
-    """The state after imposed actions."""
-    state = problem.reset(batch, given[..., 0])
-    for action in given[..., 1:].unbind(-1):
-        state = problem.step(state, action)
-    return state
-
-
+@torch.no_grad()
 def next_logits(
-    problem: Problem[Any, Any], policy: Policy[Any, Any, Any], batch: Any, latents: Float[Tensor, "B 1 Z"],
-    given: Int[Tensor, "B R L"], memory: Any,
-) -> Float[Tensor, "B R A"]:  # fmt: skip
-    """Scores of the action after given beginnings, -inf where it is forbidden."""
-    state = after(problem, batch, given)
-    shift = policy.condition(memory, latents).map(lambda x: x.repeat_interleave(given.shape[1], dim=1))
+    problem: Problem[Any, Any], policy: Policy[Any, Any, Any], latents: Float[Tensor, "B 1 Z"], state: Any, memory: Any
+) -> Float[Tensor, "B R A"]:
+    """Scores of the action that follows a state, -inf where it is forbidden."""
     allowed = problem.mask(state)
+    shift = policy.condition(memory, latents).map(lambda x: x.repeat_interleave(allowed.shape[1], dim=1))
     return policy.logits(memory, shift, state, allowed).masked_fill(~allowed, -torch.inf)
 
 
 @torch.no_grad()
 def complete(
     problem: Problem[Any, Any], policy: Policy[Any, Any, Any], batch: Any, latents: Float[Tensor, "B 1 Z"],
-    given: Int[Tensor, "B R L"], memory: Any,
+    given: Beginnings, memory: Any, *, seed: int = 0, attempt: int = 0, temperature: float = 0.0,
+    engine: Engine = "torch",
 ) -> Rollouts:  # fmt: skip
-    """Given beginnings carried on greedily, in plain torch; results as of one latent and R starts."""
-    return construct(Work(problem, policy, batch, memory, latents, given[..., 0], 0, 0, 0.0, given))
+    """Given beginnings carried on, greedily unless told otherwise; results as of one latent and R starts."""
+    engine = kernels.settled(engine, NO_BEGINNINGS) if batch.key.device.type == "cuda" else engine
+    build = engine_of(engine, problem, policy, batch, memory)
+    return build(
+        Work(problem, policy, batch, memory, latents, given.actions[..., 0], seed, attempt, temperature, given)
+    )
 
 
 def cut(cost: Float[Tensor, "B R"], sequence: Int[Tensor, "B R T"], tried: int) -> Rollouts:
@@ -185,6 +188,7 @@ def fused_cpu(work: Work) -> Rollouts:
         found = cpu.rollout(
             cpu.tables(work.memory, work.shift), batch.xy, work.starts, batch.key, work.host_seed, work.attempt,
             vehicles=CPU[work.problem.name](batch), temperature=work.temperature, threads=threads,
+            given=work.given and (work.given.actions, work.given.length),
         )  # fmt: skip
         return remeasured(work.problem, batch, *found)
 

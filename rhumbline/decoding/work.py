@@ -27,6 +27,14 @@ class Rollouts(Record):
 
 
 @dataclass(frozen=True)
+class Beginnings(Record):
+    """How rollouts of one latent begin: of each sequence so many actions are imposed, at least the first."""
+
+    actions: Int[Tensor, "B R T"]
+    length: Int[Tensor, "B R"]
+
+
+@dataclass(frozen=True)
 class Work:
     """Rollouts to build: one per (instance, latent, start)."""
 
@@ -39,7 +47,7 @@ class Work:
     seed: int | Tensor  # a tensor only for fused engines on a GPU, for replays of a graph
     attempt: int  # number of the first latent
     temperature: float
-    given: Int[Tensor, "B R L"] | None = None  # how the rollouts begin, where more than the first action is imposed
+    given: Beginnings | None = None  # where more than the first action is imposed; then there is one latent
     mark: float = 0.0  # probability from which on drawn actions are complemented; 0: never
 
     @property

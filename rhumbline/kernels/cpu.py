@@ -80,26 +80,41 @@ def one_torch_thread() -> Generator[None]:
 def rollout(
     tables: Tables, xy: Tensor, starts: Tensor, key: Tensor, seed: int, attempt: int, *,
     vehicles: tuple[Tensor, Tensor] | None = None, temperature: float = 1.0, threads: int | None = None,
+    given: tuple[Tensor, Tensor] | None = None,
 ) -> tuple[Tensor, Tensor]:  # fmt: skip
     """Costs [B, K, S] and actions (int16): [B, K, S, N] of tours or, padded with the depot, [B, K, S, 2n] of routes.
 
-    Vehicles are whole demands [B, N] and capacities [B]. As many threads as torch uses, unless told otherwise.
+    Vehicles are whole demands [B, N] and capacities [B]. As many threads as torch uses, unless told otherwise. Given
+    are sequences [B, K * S, T] and how many actions of each are imposed; they begin with the starts.
     """
     (count, nodes, _), per, tried = xy.shape, starts.shape[1], tables.query_shift.shape[1]
     assert (1 if vehicles else 0) <= int(starts.min()) <= int(starts.max()) < nodes
     horizon = 2 * (nodes - 1) if vehicles else nodes
     actions, cost = np.zeros((count, tried, per, horizon), np.int16), np.empty((count, tried, per), np.float32)
+    imposed = np.ones((count, tried, per), np.int64)
+    if given is None:
+        actions[..., 0] = array(starts, torch.int16)[:, None]
+    else:
+        impose(actions, imposed, *given)
     sharpness = min(LOG2E / temperature, SHARPEST) if temperature else 0.0
     numbers = (count, nodes, horizon, tried, per, seed, attempt, sharpness)
     identity = array(key & noise.WORD, torch.int64).view(np.uint64)
-    whole = [array(x, torch.int64) for x in (starts, *(vehicles or (starts, starts)))]  # without vehicles never read
-    inputs = (*vars(tables).values(), array(xy), whole[0], identity, *whole[1:])
+    whole = [array(x, torch.int64) for x in vehicles or (starts, starts)]  # without vehicles never read
+    inputs = (*vars(tables).values(), array(xy), imposed, identity, *whole)
     shared = (np.zeros(1, np.int64), *inputs, actions, cost)
     compiled = function(kernel(vehicles is not None), len(numbers))
     tiles = count * -(-tried * per // LANES)
     busy = min(threads or torch.get_num_threads(), tiles)
     in_threads(busy, lambda: launch(compiled, numbers, (*shared, *scratch(nodes))))
     return torch.from_numpy(cost), torch.from_numpy(actions)
+
+
+def impose(actions: np.ndarray, imposed: np.ndarray, given: Tensor, length: Tensor) -> None:
+    """Write the beginnings into the actions: zeros follow, as after the end of a rollout that the kernel makes."""
+    whole = array(given, torch.int16).reshape(actions.shape)
+    imposed[...] = array(length, torch.int64).reshape(imposed.shape)
+    assert 1 <= imposed.min() <= imposed.max() <= actions.shape[-1]
+    np.copyto(actions, whole, where=np.arange(actions.shape[-1]) < imposed[..., None])
 
 
 @cache

@@ -202,11 +202,15 @@ def tiles(vehicles: bool) -> Callable[..., None]:
 
     def run_tiles(
         instances, size, horizon, tried, per, seed, attempt, sharpness, counter,
-        keys, values, pointers, query_last, query_context, query_shift, pointer_shift, xy, starts, identity,
+        keys, values, pointers, query_last, query_context, query_shift, pointer_shift, xy, imposed, identity,
         demands, capacity, actions, cost,
-        query, glimpse, fixed, mask, preference, score, lane, nodes, latent, first, last, following, left, waiting,
+        query, glimpse, fixed, mask, preference, score, lane, nodes, latent, place, first, last, following, left,
+        waiting,
     ):  # fmt: skip
-        """Carry out tiles until the counter, which the threads share, has passed the last one."""
+        """Carry out tiles until the counter, which the threads share, has passed the last one.
+
+        `actions` holds the imposed beginning of each rollout. Nothing is scored before a lane has a choice.
+        """
         count_of_tiles = (tried * per + LANES - 1) // LANES  # of an instance
         while True:
             tile = take(counter)
@@ -215,12 +219,12 @@ def tiles(vehicles: bool) -> Callable[..., None]:
                 return
             live = lesser(LANES, tried * per - r0)  # lanes beyond it repeat the last rollout
             out, table, plane = b * tried * per + r0, b * (size + 1) * WIDTH, b * size * 2
+            settled = horizon
             for i in range(LANES):
-                r = r0 + lesser(i, live - 1)
-                latent[i] = b * tried + r // per
-                first[i] = last[i] = starts[b * per + r % per]
-                if i < live:
-                    actions[(out + i) * horizon] = last[i]
+                place[i] = out + lesser(i, live - 1)
+                latent[i] = b * tried + (r0 + lesser(i, live - 1)) // per
+                first[i] = last[i] = actions[place[i] * horizon]
+                settled = lesser(settled, imposed[place[i]])
             begin(size, query_shift, pointer_shift, latent, last, fixed, preference, mask)
             length = everywhere(ZERO)
             if vehicles:
@@ -232,28 +236,33 @@ def tiles(vehicles: bool) -> Callable[..., None]:
                 for c in range(0, WIDTH, LANES):
                     add_turned(fixed, fixed, query_context, first, b * size * WIDTH, c)
             for t in range(1, horizon):
-                if vehicles and not admit(demand, size, left, waiting, last, mask):
-                    break
-                count = list_open(mask, size, nodes)
-                for c in range(0, WIDTH, LANES):
-                    add_turned(query, fixed, query_last, last, b * size * WIDTH, c)
-                if vehicles:
+                if t >= settled:
+                    if vehicles and not admit(demand, size, left, waiting, last, mask):
+                        break
+                    count = list_open(mask, size, nodes)
+                    for c in range(0, WIDTH, LANES):
+                        add_turned(query, fixed, query_last, last, b * size * WIDTH, c)
+                    if vehicles:
+                        for i in range(LANES):
+                            lane[i] = left[i]
+                        for c in range(WIDTH):
+                            load_part = mul(load(lane, 0), everywhere(query_context[b * WIDTH + c]))
+                            store(query, c * LANES, add(load(query, c * LANES), load_part))
+                    attend(query, keys, values, table, nodes, count, size, mask, score, glimpse)
+                    point(glimpse, pointers, table, preference, nodes, count, score)
+                    top = best(score, mask, nodes, count, lane)
+                    if sharpness > ZERO:
+                        for i in range(LANES):
+                            r = r0 + lesser(i, live - 1)
+                            c0, c1 = np.uint64(r % per * horizon + t), np.uint64(attempt + r // per)
+                            lane[i] = draw(seed, c0, c1, identity[b])
+                        sample(score, top, mask, nodes, count, sharpness, lane)
                     for i in range(LANES):
-                        lane[i] = left[i]
-                    for c in range(WIDTH):
-                        load_part = mul(load(lane, 0), everywhere(query_context[b * WIDTH + c]))
-                        store(query, c * LANES, add(load(query, c * LANES), load_part))
-                attend(query, keys, values, table, nodes, count, size, mask, score, glimpse)
-                point(glimpse, pointers, table, preference, nodes, count, score)
-                top = best(score, mask, nodes, count, lane)
-                if sharpness > ZERO:
-                    for i in range(LANES):
-                        r = r0 + lesser(i, live - 1)
-                        c0, c1 = np.uint64(r % per * horizon + t), np.uint64(attempt + r // per)
-                        lane[i] = draw(seed, c0, c1, identity[b])
-                    sample(score, top, mask, nodes, count, sharpness, lane)
+                        following[i] = nodes[lesser(np.int64(lane[i]), count - 1)]
                 for i in range(LANES):
-                    node = following[i] = nodes[lesser(np.int64(lane[i]), count - 1)]
+                    if t < imposed[place[i]]:
+                        following[i] = actions[place[i] * horizon + t]
+                    node = following[i]
                     mask[node * LANES + i] = GONE  # a depot's is set anew
                     if vehicles:
                         left[i] = left[i] - demand[node] if node > 0 else capacity[b]
@@ -277,12 +286,12 @@ FLOAT_ARRAY, LONG_ARRAY, WORD_ARRAY, SHORT_ARRAY = (
 SIGNATURE = types.void(
     *[types.int64] * 5, types.uint64, types.int64, types.float32, LONG_ARRAY,
     *[FLOAT_ARRAY] * 8, LONG_ARRAY, WORD_ARRAY, *[LONG_ARRAY] * 2, SHORT_ARRAY, FLOAT_ARRAY,
-    *[FLOAT_ARRAY] * 7, *[LONG_ARRAY] * 7,
+    *[FLOAT_ARRAY] * 7, *[LONG_ARRAY] * 8,
 )  # fmt: skip
 
 
 def scratch(size: int) -> list[np.ndarray]:
     """What one thread works on: the last row of arguments of `run_tiles`."""
     floats = (WIDTH, WIDTH, WIDTH, size + 1, size + 1, size + BLOCK, 1)
-    longs = (size + BLOCK, *[LANES] * 6)
+    longs = (size + BLOCK, *[LANES] * 7)
     return [np.empty(n * LANES, np.float32) for n in floats] + [np.empty(n, np.int64) for n in longs]

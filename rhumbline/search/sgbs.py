@@ -10,10 +10,10 @@ from dataclasses import dataclass, replace
 from typing import Any, ClassVar
 
 import torch
-from jaxtyping import Bool, Float, Int
+from jaxtyping import Bool, Float, Int, Shaped
 from torch import Tensor
 
-from rhumbline.decoding import Rollouts, next_logits
+from rhumbline.decoding import Beginnings, Rollouts, next_logits
 from rhumbline.errors import InputError
 from rhumbline.search.eas import Adaptation, EASLay, Rates
 from rhumbline.search.strategy import one_decoder
@@ -28,6 +28,7 @@ class Beam:
 
     cost: Float[Tensor, "R W"]
     actions: Int[Tensor, "R W T"]
+    state: Any  # after the settled actions
     latents: Float[Tensor, "R 1 Z"]
     memory: Any
     width: int
@@ -76,7 +77,7 @@ class SGBS(BeamSizes):
         width = 2 * state.width if isinstance(state, Beam) else state
         latents = task.policy.space.centre((len(task.starts), 1), task.device)
         rolled = task.each_copy(latents, 0.0)
-        return begun(rolled, latents, task.memory, width), latents[:: task.copies], task.merged(rolled)
+        return begun(task, rolled, latents, task.memory, width), latents[:: task.copies], task.merged(rolled)
 
 
 @dataclass(frozen=True)
@@ -116,7 +117,7 @@ class SGBSEAS(BeamSizes):
             return replace(state, beam=deeper[0]), deeper[1], deeper[2]
         latents, rolled = self.learning.improved(task, state.adaptation)
         memory = self.learning.tables(task, task.memory, tuple(p.detach() for p in state.adaptation.parameters))
-        beam = begun(rolled, latents[:, :1], memory, width)
+        beam = begun(task, rolled, latents[:, :1], memory, width)
         return replace(state, beam=beam), latents[:: task.copies], task.merged(rolled)
 
 
@@ -127,15 +128,25 @@ class Layered(EASLay):
     USUAL: ClassVar[dict[str, Rates]] = {"tsp": Rates(0.000815, 0.006), "cvrp": Rates(0.00041, 0.01)}
 
 
-def begun(rolled: Rollouts, latents: Float[Tensor, "R 1 Z"], memory: Any, width: int) -> Beam:
-    """The nodes of the best starts."""
-    cost, order = rolled.cost[:, 0].sort(dim=1, stable=True)
-    return Beam(cost[:, :width], taken(rolled.actions[:, 0], order[:, :width]), latents, memory, width)
+def begun(task: Task, rolled: Rollouts, latents: Float[Tensor, "R 1 Z"], memory: Any, width: int) -> Beam:
+    """The nodes of the cheapest rollouts; beside a single one a gap, lest its state look like what nodes share."""
+    cost, order = (x[:, :width] for x in rolled.cost.flatten(1).sort(dim=1, stable=True))
+    if cost.shape[1] < min(width, 2):
+        cost, order = torch.cat([cost, torch.full_like(cost, torch.inf)], dim=1), order.repeat(1, 2)
+    actions = taken(rolled.actions.flatten(1, 2), order)
+    state = task.problem.reset(task.batch, actions[..., 0].long())
+    return Beam(cost, actions, state, latents, memory, width)
 
 
-def taken(actions: Int[Tensor, "R W T"], order: Int[Tensor, "R w"]) -> Int[Tensor, "R w T"]:
-    """Sequences in another order."""
-    return actions.gather(1, order[..., None].expand(-1, -1, actions.shape[2]))
+def taken(x: Shaped[Tensor, "R W *rest"], order: Int[Tensor, "R w"]) -> Shaped[Tensor, "R w *rest"]:
+    """Rows in another order."""
+    index = order.view(*order.shape, *[1] * (x.ndim - 2)).expand(-1, -1, *x.shape[2:])
+    return x.gather(1, index)
+
+
+def moved(task: Task, state: Any, order: Int[Tensor, "R w"], action: Int[Tensor, "R w"]) -> Any:
+    """The states of some nodes after one more action; what all nodes of a row have in common stays as it is."""
+    return task.problem.step(state.map(lambda x: x if x.shape[1] == 1 else taken(x, order)), action.long())
 
 
 def deepened(task: Task, beam: Beam, branch: int) -> tuple[Beam, Float[Tensor, "B K Z"], Rollouts] | None:
@@ -144,32 +155,36 @@ def deepened(task: Task, beam: Beam, branch: int) -> tuple[Beam, Float[Tensor, "
         action, valid = children(task, beam, branch)
         if valid.any():
             cost, actions = task.complete(beam.latents, beginnings(beam, action), beam.memory)
-            deeper = survivors(beam, cost.masked_fill(~valid.flatten(1), torch.inf), actions)
+            deeper = survivors(task, beam, cost.masked_fill(~valid.flatten(1), torch.inf), actions)
             return deeper, beam.latents[:: task.copies], task.merged(Rollouts(cost[:, None], actions[:, None]))
-        beam = replace(beam, depth=beam.depth + 1)
+        state = task.problem.step(beam.state, beam.actions[..., beam.depth].long())
+        beam = replace(beam, state=state, depth=beam.depth + 1)
     return None
 
 
 def children(task: Task, beam: Beam, branch: int) -> tuple[Int[Tensor, "R W G"], Bool[Tensor, "R W G"]]:
     """The likeliest actions of each node besides that of its known end, and which of them are real."""
-    given, known = beam.actions[..., : beam.depth].long(), beam.actions[..., beam.depth].long()[..., None]
-    with torch.no_grad():
-        logits = next_logits(task.problem, task.policy, task.batch, beam.latents, given, beam.memory)
+    known = beam.actions[..., beam.depth].long()[..., None]
+    logits = next_logits(task.problem, task.policy, beam.latents, beam.state, beam.memory)
     score, action = logits.scatter(2, known, -torch.inf).sort(dim=2, descending=True, stable=True)
     valid = score.isfinite() & beam.cost.isfinite()[..., None]
     most = min(branch - 1, int(valid.sum(2).max()))
     return torch.where(valid, action, known)[..., :most], valid[..., :most]
 
 
-def beginnings(beam: Beam, action: Int[Tensor, "R W G"]) -> Int[Tensor, "R C L"]:
+def beginnings(beam: Beam, action: Int[Tensor, "R W G"]) -> Beginnings:
     """Every node with every one of its actions."""
-    parents = beam.actions[..., : beam.depth].long().repeat_interleave(action.shape[2], dim=1)
-    return torch.cat([parents, action.flatten(1)[..., None]], dim=2)
+    sequences = beam.actions.long().repeat_interleave(action.shape[2], dim=1)
+    sequences[..., beam.depth] = action.flatten(1)
+    return Beginnings(sequences, torch.full_like(sequences[..., 0], beam.depth + 1))
 
 
-def survivors(beam: Beam, cost: Float[Tensor, "R C"], actions: Int[Tensor, "R C T"]) -> Beam:
+def survivors(task: Task, beam: Beam, cost: Float[Tensor, "R C"], actions: Int[Tensor, "R C T"]) -> Beam:
     """The cheapest of the nodes, carried on along their known ends, and of their children."""
+    nodes, each = beam.cost.shape[1], cost.shape[1] // beam.cost.shape[1]
     best, order = torch.cat([beam.cost, cost], dim=1).sort(dim=1, stable=True)
-    sequences = torch.cat([beam.actions, actions.to(beam.actions.dtype)], dim=1)
-    kept = taken(sequences, order[:, : beam.width])
-    return replace(beam, cost=best[:, : beam.width], actions=kept, depth=beam.depth + 1)
+    best, order = best[:, : beam.width], order[:, : beam.width]
+    kept = taken(torch.cat([beam.actions, actions.to(beam.actions.dtype)], dim=1), order)
+    parent = torch.where(order < nodes, order, (order - nodes) // each)
+    state = moved(task, beam.state, parent, kept[..., beam.depth])
+    return replace(beam, cost=best, actions=kept, state=state, depth=beam.depth + 1)

@@ -12,7 +12,7 @@ from jaxtyping import Float, Int
 from torch import Tensor
 
 from rhumbline import kernels, noise
-from rhumbline.decoding import Engine, Rollouts, complete, log_prob, rollout
+from rhumbline.decoding import Beginnings, Engine, Rollouts, complete, log_prob, rollout
 from rhumbline.policies import Policy
 from rhumbline.problems import Plan, Problem
 from rhumbline.problems.symmetry import augmented
@@ -182,20 +182,24 @@ class Task:
             raise Spent
 
     def complete(
-        self, latents: Float[Tensor, "R 1 Z"], given: Int[Tensor, "R C L"], memory: Any = None
+        self, latents: Float[Tensor, "R 1 Z"], given: Beginnings, memory: Any = None, temperature: float = 0.0
     ) -> tuple[Float[Tensor, "R C"], Int[Tensor, "R C T"]]:
-        """Beginnings carried on greedily. Each counts as one trajectory, however much of it was given."""
-        memory, carry_on = self.memory if memory is None else memory, partial(complete, self.problem, self.policy)
-        parts = list[Rollouts]()
-        for some in given.split(self._most(len(given)), dim=1):
-            made = self._granted(some.shape[1], self.copies)
+        """Beginnings carried on. Each counts as one trajectory, however much of it was given."""
+        memory, usual = self.memory if memory is None else memory, {"seed": self.seed, "engine": self.engine}
+        carry_on = partial(complete, self.problem, self.policy, temperature=temperature, **usual)
+        parts, at, (count, wanted) = list[Rollouts](), 0, given.length.shape
+        while at < wanted:
+            some = min(wanted - at, self._most(count))
+            made = self._granted(some, self.copies)
             if made:
-                parts.append(carry_on(self.batch, latents, some[:, :made], memory))
+                part = given[:, at : at + made]
+                parts.append(carry_on(self.batch, latents, part, memory, attempt=self.tried))
                 self._enter(parts[-1], made * self.copies)
-            if made < some.shape[1]:
+            at, self.tried = at + made, self.tried + 1
+            if made < some:
                 rows, copies = self._last_copies(1)
-                last = some[rows, made : made + 1]
-                self._enter(carry_on(self.batch[rows], latents[rows], last, memory[rows]), copies)
+                last = given[rows, at : at + 1]
+                self._enter(carry_on(self.batch[rows], latents[rows], last, memory[rows], attempt=self.tried), copies)
                 raise Spent
         return torch.cat([p.cost[:, 0] for p in parts], 1), torch.cat([p.actions[:, 0] for p in parts], 1)
 

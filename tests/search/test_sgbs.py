@@ -5,7 +5,7 @@ from itertools import permutations
 import pytest
 import torch
 
-from rhumbline.decoding import complete, next_logits, rollout
+from rhumbline.decoding import Beginnings, complete, next_logits, rollout
 from rhumbline.errors import InputError, MissingExtra
 from rhumbline.problems.tsp import TSP, Tour
 from rhumbline.search import task as tasks
@@ -22,8 +22,9 @@ def test_a_greedy_tour_goes_on_as_it_was(policy, make_batch) -> None:
     memory, starts = policy.encode(batch), TSP().starts(batch)
     whole = rollout(TSP(), policy, batch, latents, starts, seed=0, temperature=0.0, engine="torch")
     for given in (1, 3, 7, 8):
-        beginning = whole.actions[:, 0, :, :given].long()
-        carried = complete(TSP(), policy, batch, latents, beginning, memory)
+        beginning = torch.where(torch.arange(8) < given, whole.actions[:, 0].long(), -1)
+        length = torch.full_like(beginning[..., 0], given)
+        carried = complete(TSP(), policy, batch, latents, Beginnings(beginning, length), memory)
         assert torch.equal(carried.actions, whole.actions), given
         assert torch.allclose(carried.cost, whole.cost)
 
@@ -32,9 +33,13 @@ def test_next_scores_forbid_what_was_visited(policy, make_batch) -> None:
     """After a beginning exactly the other cities have scores, and the best of them is the greedy choice."""
     batch, latents = make_batch(1, 6), torch.zeros(1, 1, 4)
     memory = policy.encode(batch)
-    scores = next_logits(TSP(), policy, batch, latents, torch.tensor([[[2, 5, 0]]]), memory)[0, 0]
+    state = TSP().reset(batch, torch.tensor([[2]]))
+    for city in (5, 0):
+        state = TSP().step(state, torch.tensor([[city]]))
+    scores = next_logits(TSP(), policy, latents, state, memory)[0, 0]
     assert scores.isfinite().tolist() == [False, True, False, True, True, False]
-    carried = complete(TSP(), policy, batch, latents, torch.tensor([[[2, 5, 0]]]), memory)
+    given = Beginnings(torch.tensor([[[2, 5, 0, 0, 0, 0]]]), torch.tensor([[3]]))
+    carried = complete(TSP(), policy, batch, latents, given, memory)
     assert carried.actions[0, 0, 0, 3] == scores.argmax()
 
 
@@ -50,9 +55,9 @@ def test_completions_are_counted_one_by_one(policy, make_instances, monkeypatch)
     """Six cities, two nodes, two other actions each: 6 greedy, then 4, 4, 4 and 2 completions; 20 are 4 attempts."""
     made, real = [], tasks.complete
 
-    def counting(problem, policy, batch, latents, given, memory):
-        made.append(given.shape[1])
-        return real(problem, policy, batch, latents, given, memory)
+    def counting(problem, policy, batch, latents, given, memory, **more):
+        made.append(given.length.shape[1])
+        return real(problem, policy, batch, latents, given, memory, **more)
 
     monkeypatch.setattr(tasks, "complete", counting)
     task, strategy = make_task(TSP(), policy, make_instances(1, 6)), SGBS(width=2, branch=3)
@@ -69,16 +74,19 @@ def test_completions_are_counted_one_by_one(policy, make_instances, monkeypatch)
     assert (again.depth, again.width) == (1, 4)  # the second beam is twice as wide
 
 
-def test_the_cheapest_known_ends_go_on(make_policy) -> None:
-    """Nodes and children are ranked together by the cost of their known ends; gaps go last."""
+def test_the_cheapest_known_ends_go_on(policy, make_instances) -> None:
+    """Nodes and children are ranked together by the cost of their known ends, gaps last; states follow them."""
     actions = torch.tensor([[[0, 1, 2], [1, 0, 2]]])
-    memory = make_policy(0).encode(TSP().sample(1, 3, torch.Generator()))
-    beam = Beam(torch.tensor([[5.0, 7.0]]), actions, torch.zeros(1, 1, 0), memory, 2)
+    task = make_task(TSP(), policy, make_instances(1, 3))
+    state = TSP().reset(task.batch, actions[..., 0])
+    beam = Beam(torch.tensor([[5.0, 7.0]]), actions, state, torch.zeros(1, 1, 4), task.memory, 2)
     completed = torch.tensor([[[0, 2, 1], [0, 0, 0], [1, 2, 0], [0, 0, 0]]])
-    after = survivors(beam, torch.tensor([[6.0, torch.inf, 4.0, torch.inf]]), completed)
+    after = survivors(task, beam, torch.tensor([[6.0, torch.inf, 4.0, torch.inf]]), completed)
     assert after.cost.tolist() == [[4.0, 5.0]]
     assert after.actions.tolist() == [[[1, 2, 0], [0, 1, 2]]]
     assert after.depth == 2
+    assert after.state.last.tolist() == [[2, 1]]
+    assert after.state.visited.tolist() == [[[False, True, True], [True, True, False]]]
 
 
 def test_never_worse_than_greedy(policy, make_instances) -> None:

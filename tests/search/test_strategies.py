@@ -63,9 +63,9 @@ def counted(monkeypatch: pytest.MonkeyPatch) -> list[int]:
         seen.append(latents.shape[1] * starts.numel())
         return rollout(problem, policy, batch, latents, starts, **options)
 
-    def completing(problem, policy, batch, latents, given, memory):
-        seen.append(given.shape[0] * given.shape[1])
-        return complete(problem, policy, batch, latents, given, memory)
+    def completing(problem, policy, batch, latents, given, memory, **options):
+        seen.append(given.length.numel())
+        return complete(problem, policy, batch, latents, given, memory, **options)
 
     monkeypatch.setattr(tasks, "rollout", counting)
     monkeypatch.setattr(tasks, "complete", completing)
@@ -262,10 +262,10 @@ class Clock:
         self.now, self.pieces = 100.0, 0
 
         def slow(real):
-            def piece(*arguments):
+            def piece(*arguments, **options):
                 self.now += seconds_per_piece
                 self.pieces += 1
-                return real(*arguments)
+                return real(*arguments, **options)
 
             return piece
 
@@ -315,11 +315,11 @@ def test_interruption_keeps_what_was_found(repeating, policy, make_instances, mo
     calls = []
 
     def third_time(real):
-        def piece(*arguments):
+        def piece(*arguments, **options):
             calls.append(1)
             if len(calls) == 3:
                 raise KeyboardInterrupt
-            return real(*arguments)
+            return real(*arguments, **options)
 
         return piece
 
