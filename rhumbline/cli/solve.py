@@ -67,9 +67,9 @@ Search = Annotated[
     str | None,
     typer.Option(
         metavar="NAME",
-        help="cmaes, sampling, greedy, uniform, fixed, population, eas-emb, eas-lay, sgbs, sgbs-eas, cmaes-eas or "
-        "cmaes-elite. [cmaes; cmaes-elite for vehicles, and on a GPU for 126 to 256 cities; sampling for job shops "
-        "and without a latent space]",
+        help="cmaes, sampling, greedy, uniform, fixed, population, eas-emb, eas-lay, sgbs, sgbs-eas, cmaes-eas, "
+        "cmaes-elite or cmaes-refine. [cmaes-refine; on a GPU cmaes, and cmaes-elite for vehicles and for 126 to 256 "
+        "cities; sampling for job shops and without a latent space]",
     ),
 ]
 Augment = Annotated[

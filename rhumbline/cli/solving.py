@@ -25,7 +25,7 @@ from rhumbline.formats.atomic import reason
 from rhumbline.formats.folders import instance_files
 from rhumbline.formats.plans import matched
 from rhumbline.policies import Policy
-from rhumbline.search import BETTER, usual, usual_for
+from rhumbline.search import USUAL, usual, usual_for
 from rhumbline.search.finish import Finish, Improvement, complete
 from rhumbline.search.named import named, strategy_class
 from rhumbline.search.run import Budget, harvest
@@ -87,13 +87,15 @@ class Request:
         return Budget(self.attempts, self.seconds) if self.attempts or self.seconds else api.DEFAULT_BUDGET
 
     def chosen(self, task: Task) -> tuple[str, Any]:
-        """The strategy for a task and its name; settings without a name are those of the policy's usual strategy."""
-        return self.named(usual(task.policy) if self.settings else usual_for(task))
+        """The strategy for a task and its name."""
+        return self.named(usual_for(task), usual(task.policy))
 
-    def named(self, usually: str) -> tuple[str, Any]:
-        """The strategy that the user wants, or the usual one, and its name."""
-        name = self.search or usually
-        return name, self.strategy or choose_strategy(name, self.settings)
+    def named(self, *usually: str) -> tuple[str, Any]:
+        """The strategy that the user wants, or the first of the usual ones that takes the settings, and its name."""
+        if self.search or self.strategy:
+            name = self.search or usually[0]
+            return name, self.strategy or choose_strategy(name, self.settings)
+        return first_taking(self.settings, usually)
 
     def facts(self, task: Task) -> dict[str, Any]:
         """How a result was found, for JSON."""
@@ -161,17 +163,20 @@ def choose_strategy(name: str, settings: Sequence[str]) -> Any:
         raise typer.BadParameter(str(error), param_hint=hint) from error
 
 
-def check_settings(settings: Sequence[str]) -> None:
-    """Refuse what no strategy takes that comes without a name; which of them it will be depends on the files."""
+def first_taking(settings: Sequence[str], names: Sequence[str]) -> tuple[str, Any]:
+    """The first strategy that takes the settings, and its name; if none does, the first one's reason is told."""
     refused = list[typer.BadParameter]()
-    for name in ("cmaes", *BETTER.values()):
+    for name in names:
         try:
-            choose_strategy(name, settings)
+            return name, choose_strategy(name, settings)
         except typer.BadParameter as error:
             refused.append(error)
-        else:
-            return
     raise refused[0]
+
+
+def check_settings(settings: Sequence[str]) -> None:
+    """Refuse what no strategy takes that comes without a name; which of them it will be depends on the files."""
+    first_taking(settings, USUAL)
 
 
 def solve_files(files: Sequence[Path], request: Request, places: Places, talk: Talk) -> int:
@@ -185,7 +190,7 @@ def solve_files(files: Sequence[Path], request: Request, places: Places, talk: T
     places = prepare_places(places, instances)
     policies = {problem: api.policy_with_facts(request.policy, problem) for problem in api.problems_of(instances)}
     for policy, _ in policies.values():
-        request.named(usual(policy))  # refuses wrong settings
+        request.named(usual(policy), *USUAL)  # refuses wrong settings
     if not request.attempts and not request.seconds:
         talk.note("no budget given: up to 1,600 attempts or 30 seconds, whichever comes first (--attempts, --seconds)")
     with tracing(request.after.trace) as file:

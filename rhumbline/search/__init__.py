@@ -10,6 +10,7 @@ from rhumbline.search.eas import EASEmb, EASLay
 from rhumbline.search.elite import CMAESElite
 from rhumbline.search.hybrid import CMAESEAS
 from rhumbline.search.population import Population
+from rhumbline.search.refine import CMAESRefine
 from rhumbline.search.sgbs import SGBS, SGBSEAS
 from rhumbline.search.simple import Fixed, Greedy, Sampling, Uniform
 from rhumbline.search.task import Task
@@ -27,11 +28,13 @@ STRATEGIES: dict[str, type[Any]] = {
     "sgbs-eas": SGBSEAS,
     "cmaes-eas": CMAESEAS,
     "cmaes-elite": CMAESElite,
+    "cmaes-refine": CMAESRefine,
 }
 
 # Where something else than CMA-ES was measured to be better (docs/search.md).
 BETTER = {"cvrp": "cmaes-elite", "jssp": "sampling"}
-LONG = 125  # cities, above which CMA-ES that learns finds more on a GPU that has kernels for them
+USUAL = ("cmaes", *BETTER.values(), "cmaes-refine")  # all that may be taken where none is named
+LONG = 125  # cities, above which CMA-ES that learns finds more on a GPU
 
 
 def usual(policy: Policy[Any, Any, Any]) -> str:
@@ -44,7 +47,13 @@ def usual(policy: Policy[Any, Any, Any]) -> str:
 
 
 def usual_for(task: Task) -> str:
-    """The same for a task: on a GPU, which makes many attempts in a second, it pays to learn on long tours too."""
-    name, long = usual(task.policy), LONG < task.problem.width(task.batch) <= LARGEST_TILE
-    quick = task.device.type == "cuda" and task.taken_engine == "fused"
-    return "cmaes-elite" if name == "cmaes" and long and quick else name
+    """The same for a task.
+
+    Plans are refined on a CPU only: the GPU's kernels cannot carry on what has begun. There it pays to learn on long
+    tours, too, where there are kernels.
+    """
+    name = usual(task.policy)
+    if task.device.type == "cpu":
+        return "cmaes-refine" if name in ("cmaes", "cmaes-elite") else name
+    long = LONG < task.problem.width(task.batch) <= LARGEST_TILE
+    return "cmaes-elite" if name == "cmaes" and long and task.taken_engine == "fused" else name

@@ -7,6 +7,7 @@ generation is scored, a few of hundreds of sequences, so learning costs little m
 
 import math
 from dataclasses import dataclass, replace
+from typing import Any
 
 import torch
 from jaxtyping import Float, Int
@@ -85,12 +86,17 @@ class CMAESElite:
             search, latents, rolled = self.search_of(task).step(task, state.search)
             return replace(state, search=search), latents, rolled
         learning, adaptation, updates = self.learning, state.adaptation, state.updates + 1
-        with torch.no_grad():
-            memory = learning.tables(task, task.memory, adaptation.parameters)
-        search, latents, rolled = self.search_of(task).step(task, state.search, memory)
+        search, latents, rolled = self.search_of(task).step(task, state.search, self.memory(task, state))
         adaptation.optimiser.rate = usual_rate(task, updates) if self.rate is None else self.rate
         learning.update(task, adaptation, [elite_of(task, latents, rolled, self.elite)])
         return replace(state, search=search, updates=updates), latents, rolled
+
+    def memory(self, task: Task, state: Guided) -> Any:
+        """The tables with what has been learnt."""
+        if not self.learns(task):
+            return task.memory
+        with torch.no_grad():
+            return self.learning.tables(task, task.memory, state.adaptation.parameters)
 
 
 def usual_rate(task: Task, updates: int) -> float:

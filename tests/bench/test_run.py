@@ -52,8 +52,9 @@ def test_there_is_one_line_for_each_method_instance_and_seed(write: Write, tmp_p
         assert (r.method, r.attempts, r.together, r.set, r.problem, r.size) == ("search", 20, 2, "ten", "tsp", 10)
     xy = [i.xy for i in prepare(suite, CPU)[0].bench_set.instances]
     again = rhumbline.solve(
-        [from_array(x) for x in xy if x is not None], policy=suite.methods[0].policy, attempts=20, seed=5, device="cpu"
-    )
+        [from_array(x) for x in xy if x is not None], policy=suite.methods[0].policy, attempts=20, seed=5, device="cpu",
+        strategy="cmaes",
+    )  # fmt: skip
     mine = [r.cost for r in results if r.seed == 5 and r.method == "search"]
     assert mine == pytest.approx([s.cost for s in again])
 

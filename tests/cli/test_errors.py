@@ -60,13 +60,15 @@ def test_settings_that_the_chosen_strategy_refuses(rhumb: Run, tmp_path: Path) -
 
 
 def test_settings_are_those_of_the_problem(rhumb: Run, square: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """What only the usual search for vehicles takes is refused for tours, before any search, and taken for vehicles."""
+    """What only the usual search for routing takes is refused for job shops, before any search; others take it."""
     monkeypatch.setattr(solving, "complete", never)
-    done = rhumb("solve", str(square), "--set", "elite=4", "--device", "cpu")
+    done = rhumb("solve", "examples/workshop12.jsp", "--set", "elite=4", "--device", "cpu")
     assert done.exit_code == 2
-    assert "cmaes: unknown key 'elite'" in " ".join(done.stderr.replace("│", " ").split())
-    with pytest.raises(AssertionError, match="the search began"):
-        raise rhumb("solve", "examples/bakery80.vrp", "--set", "elite=4", "--device", "cpu").exception
+    assert "sampling: unknown key 'elite'" in " ".join(done.stderr.replace("│", " ").split())
+    for file in (square, "examples/bakery80.vrp"):
+        for setting in ("elite=4", "rebuilt=1"):
+            with pytest.raises(AssertionError, match="the search began"):
+                raise rhumb("solve", str(file), "--set", setting, "--device", "cpu").exception
 
 
 def test_a_bad_file_among_good_ones_stops_everything(

@@ -19,7 +19,7 @@ from rhumbline.search.sgbs import SGBS
 from rhumbline.search.task import make_task
 
 ADAPTING = {
-    name for name in STRATEGIES if "eas" in name or "elite" in name
+    name for name in STRATEGIES if "eas" in name or "elite" in name or "refine" in name
 }  # they change tables that only routing policies have
 SERVED = sorted(set(STRATEGIES) - ADAPTING - {"population"})
 

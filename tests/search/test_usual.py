@@ -13,6 +13,7 @@ from rhumbline.policies.cvrp import CVRPPolicy
 from rhumbline.policies.jssp import JSSPArchitecture, JSSPPolicy
 from rhumbline.policies.tsp import TSPPolicy
 from rhumbline.problems import PROBLEMS
+from rhumbline.problems.cvrp import CVRP, CVRPInstance
 from rhumbline.problems.schedule import from_arrays
 from rhumbline.problems.tsp import TSP
 from rhumbline.search import usual, usual_for
@@ -31,12 +32,12 @@ def test_the_policy_decides(policy) -> None:
     assert usual(JSSPPolicy(JSSPArchitecture(width=16, heads=2, layers=1, hidden=16, latent=2))) == "sampling"
 
 
-def test_long_tours_are_learnt_on_a_gpu(policy, make_instances, monkeypatch) -> None:
-    """Where there is time for many attempts; whoever gives settings gets the strategy that has them on every device."""
+def test_long_tours_are_learnt(policy, make_instances, monkeypatch) -> None:
+    """On a CPU, and on a GPU that has kernels; whoever gives settings gets the strategy that has them everywhere."""
     from rhumbline.cli.solving import Request
 
     tasks = [make_task(TSP(), policy, make_instances(1, cities)) for cities in (125, 126)]
-    assert [usual_for(task) for task in tasks] == ["cmaes"] * 2
+    assert [usual_for(task) for task in tasks] == ["cmaes-refine"] * 2
     monkeypatch.setattr(Task, "device", property(lambda task: torch.device("cuda")))
     monkeypatch.setattr(Task, "taken_engine", "torch")
     assert [usual_for(task) for task in tasks] == ["cmaes"] * 2
@@ -45,6 +46,17 @@ def test_long_tours_are_learnt_on_a_gpu(policy, make_instances, monkeypatch) -> 
     plain, given = (Request(None, None, None, 1, None, 0, "cpu", "auto", settings=s) for s in ((), ("top=4",)))
     assert plain.chosen(tasks[1])[0] == "cmaes-elite"
     assert given.chosen(tasks[1]) == ("cmaes", CMAES(top=4))
+
+
+def test_plans_are_refined_on_a_cpu(monkeypatch) -> None:
+    """Where kernels can carry on what has begun; on a GPU the search that learns is the usual one."""
+    driver = CVRPPolicy(replace(SMALL, latent=2))
+    instance = CVRPInstance("two", "EXACT_2D", (0, 1, 1), 1, xy=np.eye(3, 2))
+    task = make_task(CVRP(), driver, [instance])
+    assert usual_for(task) == "cmaes-refine"
+    monkeypatch.setattr(Task, "device", property(lambda task: torch.device("cuda")))
+    monkeypatch.setattr(Task, "taken_engine", "fused")
+    assert usual_for(task) == "cmaes-elite"
 
 
 def test_scores_of_large_instances_have_no_kernel(policy, make_instances, monkeypatch) -> None:

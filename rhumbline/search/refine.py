@@ -1,0 +1,100 @@
+"""CMA-ES that learns, and works on the best plan besides: parts of it are built anew, and now and then a beam is sent.
+
+Generations find good plans and teach the tables of the instance what these have in common. What keeps them from being
+better still are single decisions, which the next generation hardly ever gets right all at once. A beam tries other
+decisions of the best plans one by one, and rebuilding plans some neighbourhood of the best one again (docs/search.md).
+"""
+
+from dataclasses import dataclass, replace
+from typing import Any
+
+import torch
+from jaxtyping import Float
+from torch import Tensor
+
+from rhumbline import noise
+from rhumbline.decoding import Rollouts
+from rhumbline.errors import InputError
+from rhumbline.search.elite import CMAESElite, Guided
+from rhumbline.search.rebuild import beginnings
+from rhumbline.search.sgbs import Beam, begun, deepened
+from rhumbline.search.strategy import chosen_temperature
+from rhumbline.search.task import Task
+
+SAMPLES = 16  # of each neighbourhood; on a CPU they are a tile, which lists the same few nodes
+APART = 0x9E3779B9  # from the noise of decisions
+
+
+@dataclass(frozen=True)
+class Refined:
+    """State: what has been learnt, the beam under way, and generations since the last."""
+
+    guided: Guided
+    beam: Beam | None = None
+    since: int = 0
+
+
+@dataclass(frozen=True)
+class CMAESRefine:
+    """`CMAESElite`, and after each generation some neighbourhoods of the best plan are planned again."""
+
+    rebuilt: float = 2.0  # plans of which a part is new, for each whole one of a generation
+    beam: int = 8  # generations between two beams; 0 is never
+    width: int = 4  # nodes in the beam
+    branch: int = 4  # actions of each node, the one already known included
+    elite: int = 8  # from here on as in `CMAESElite`
+    rate: float | None = None
+    components: int = 3
+    population: int = 16
+    sigma: float = 1.0
+    temperature: float | None = None
+    starts: float | None = None
+
+    def __post_init__(self) -> None:
+        if not self.rebuilt >= 0.0 or self.beam < 0 or self.width < 1 or self.branch < 2:
+            least = "rebuilt and beam of at least 0, a width of at least 1 and a branch of at least 2"
+            raise InputError(f"cmaes-refine needs {least}")
+        _ = self.learner  # which refuses other wrong settings
+
+    @property
+    def learner(self) -> CMAESElite:
+        """What makes the generations."""
+        return CMAESElite(
+            self.elite, self.rate, self.components, self.population, self.sigma, self.temperature, self.starts
+        )
+
+    def init(self, task: Task) -> Refined:
+        """Nothing learnt yet, and no beam."""
+        return Refined(self.learner.init(task))
+
+    def step(self, task: Task, state: Refined) -> tuple[Refined, Float[Tensor, "B K Z"], Rollouts]:
+        """One depth of the beam, or one generation and what it leads to."""
+        deeper = deepened(task, state.beam, self.branch) if state.beam else None
+        if deeper:
+            return replace(state, beam=deeper[0]), deeper[1], deeper[2]
+        guided, latents, rolled = self.learner.step(task, state.guided)
+        memory, latent = self.learner.memory(task, guided), best_latent(latents, rolled)
+        self.rebuild(task, latent, rolled.cost[0].numel(), memory)
+        since = 0 if state.beam else state.since
+        if not self.beam or since + 1 < self.beam:
+            return Refined(guided, None, since + 1), latents, rolled
+        beam = begun(task, rolled.map(task.spread), task.spread(latent), memory, self.width)
+        return Refined(guided, beam), latents, rolled
+
+    def rebuild(self, task: Task, latent: Float[Tensor, "B 1 Z"], made: int, memory: Any) -> None:
+        """Neighbourhoods of the best plans, several times each."""
+        ways = round(made * self.rebuilt / SAMPLES)
+        if not ways:
+            return
+        tried = torch.tensor([task.tried], device=task.device)
+        luck = noise.decoding(task.seed ^ APART, task.batch.key, tried, ways, 2)[:, 0]
+        cut = beginnings(task.problem.name, task.batch, task.spread(task.incumbents).long(), luck)
+        given = cut.map(lambda x: x.repeat_interleave(SAMPLES, dim=1))
+        temperature = chosen_temperature(task, self.learner.search_of(task).temperature)
+        task.complete(task.spread(latent), given, memory, temperature)
+
+
+def best_latent(latents: Float[Tensor, "B K Z"], rolled: Rollouts) -> Float[Tensor, "B 1 Z"]:
+    """The latent of the cheapest rollout."""
+    best = rolled.cost.amin(2).argmin(1)
+    return latents.gather(1, best[:, None, None].expand(-1, -1, latents.shape[2]))

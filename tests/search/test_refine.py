@@ -1,0 +1,187 @@
+"""Plans of which a part is built anew, and the search that does so: what is kept, what is found, what it costs."""
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+import torch
+
+from rhumbline.errors import InputError
+from rhumbline.policies.attention import Architecture
+from rhumbline.policies.cvrp import CVRPPolicy
+from rhumbline.problems.cvrp import CVRP, CVRPInstance, Routes
+from rhumbline.problems.tsp import TSP, Tour
+from rhumbline.search.elite import CMAESElite
+from rhumbline.search.rebuild import LEAST, MOST, kept_routes, kept_stretch
+from rhumbline.search.refine import CMAESRefine, best_latent
+from rhumbline.search.run import Budget, search
+from rhumbline.search.sgbs import Beam
+from rhumbline.search.task import make_task, warm_up
+
+# A depot in the middle, two customers in each corner and two more on the way to the first.
+XY = [
+    (0.5, 0.5),
+    (0.1, 0.1),
+    (0.1, 0.2),
+    (0.9, 0.1),
+    (0.9, 0.2),
+    (0.1, 0.9),
+    (0.1, 0.8),
+    (0.9, 0.9),
+    (0.9, 0.8),
+    (0.3, 0.3),
+    (0.2, 0.3),
+]
+CORNERS = [1, 2, 0, 3, 4, 0, 5, 6, 0, 7, 8, 0, 9, 10, 0, 0, 0, 0, 0, 0]  # fmt: skip
+
+
+@pytest.fixture
+def corners() -> CVRPInstance:
+    return CVRPInstance("corners", "EXACT_2D", (0, *[1] * 10), 2, xy=np.array(XY))
+
+
+def cut(instance: CVRPInstance, customer: int, gone: float) -> list[int]:
+    """What is kept of the corners' plan when the routes near a customer are left out."""
+    batch, where = CVRP().collate([instance]), torch.tensor([[(customer - 0.5) / 10]])
+    given = kept_routes(batch, torch.tensor([CORNERS]), where, torch.tensor([[gone]]))
+    assert given.actions.shape == (1, 1, 20)
+    return given.actions[0, 0, : given.length[0, 0]].tolist()
+
+
+def test_routes_near_a_customer_are_left_out(corners: CVRPInstance) -> None:
+    """Two at least, more if more customers are to be free, each whole; the others stay in their order, at home."""
+    assert cut(corners, 1, 1.0) == [3, 4, 0, 5, 6, 0, 7, 8, 0]  # its own route and the one on its way
+    assert cut(corners, 8, 4.0) == [1, 2, 0, 5, 6, 0, 9, 10, 0]
+    assert cut(corners, 3, 5.0) == [1, 2, 0, 5, 6, 0]  # three routes make six, the nearest enough
+
+
+def test_one_route_is_always_kept(corners: CVRPInstance) -> None:
+    """However many are to be free: the farthest is the beginning. A plan of one route is all beginning."""
+    assert cut(corners, 1, 100.0) == [7, 8, 0]
+    batch = CVRP().collate([replace(corners, capacity=10)])
+    plan = torch.tensor([[*range(1, 11), *[0] * 10]])
+    given = kept_routes(batch, plan, torch.tensor([[0.5]]), torch.tensor([[5.0]]))
+    assert given.actions[0, 0].tolist() == plan[0].tolist()
+    assert given.length.tolist() == [[11]]
+
+
+def test_a_stretch_of_a_tour_is_left_out() -> None:
+    """The rest begins behind it and goes round in either direction."""
+    plan, where = torch.tensor([[4, 2, 0, 1, 3]]), torch.tensor([[0.0, 0.15, 0.5, 0.65]])
+    given = kept_stretch(None, plan, where, torch.tensor([[2.0, 2.9, 3.0, 9.0]]))
+    assert given.actions[0].tolist() == [[4, 2, 0, 1, 3], [2, 0, 1, 3, 4], [4, 3, 1, 0, 2], [2, 4, 3, 1, 0]]
+    assert given.length.tolist() == [[3, 3, 2, 1]]
+
+
+def vehicles(count: int, customers: int) -> list[CVRPInstance]:
+    """Random instances whose vehicles hold about five customers."""
+    xy = np.random.default_rng(3).random((count, customers + 1, 2))
+    return [CVRPInstance(f"{i}", "EXACT_2D", (0, *[3] * customers), 15, xy=x) for i, x in enumerate(xy)]
+
+
+@pytest.fixture(scope="module")
+def driver() -> CVRPPolicy:
+    """A policy that has learnt nothing."""
+    with torch.random.fork_rng(devices=[]):
+        torch.random.default_generator.manual_seed(3)
+        return CVRPPolicy(Architecture(width=16, heads=2, layers=1, hidden=16, latent=4)).eval()
+
+
+def test_rebuilding_improves_a_poor_plan(driver: CVRPPolicy) -> None:
+    """Of two latents and then of parts of the best plan: with the same attempts far better than generations alone."""
+    instances = vehicles(4, 30)
+    whole, _ = search(CMAESElite(population=2), make_task(CVRP(), driver, instances), Budget(96))
+    parts, _ = search(CMAESRefine(population=2, rebuilt=8.0), make_task(CVRP(), driver, instances), Budget(96))
+    assert sum(s.cost for s in parts) < 0.97 * sum(s.cost for s in whole)
+
+
+def test_a_warm_start_is_built_upon(driver: CVRPPolicy) -> None:
+    """The plan that was given is the best so far, so it is its neighbourhoods that are planned again."""
+    (instance,) = vehicles(1, 40)
+    rings = Routes(tuple(tuple(range(k, k + 5)) for k in range(1, 41, 5)))
+    task, strategy = make_task(CVRP(), driver, [instance]), CMAESRefine(population=2, rebuilt=4.0, beam=0)
+    warm_up(task, [rings])
+    task.ledger.limit = 1000
+    task.ledger.best = task.ledger.best * 0 + 1e-3  # nothing is better
+    kept = []
+    task.complete = lambda latents, given, *more: kept.append(given)
+    strategy.step(task, strategy.init(task))
+    begun = {tuple(x[:5]) for x in kept[0].actions[0].tolist()}
+    assert begun <= {tuple(route) for route in rings.routes}
+    assert len(begun) > 1
+
+
+def test_neighbourhoods_come_in_the_shares_that_were_asked_for(driver: CVRPPolicy) -> None:
+    """After 4 latents from 40 starts half as many completions, sixteen of each neighbourhood; then a beam."""
+    task, strategy = (
+        make_task(CVRP(), driver, vehicles(2, 40)),
+        CMAESRefine(population=4, rebuilt=0.5, beam=1, starts=1.0),
+    )
+    task.ledger.limit = 1000
+    made, real = [], task.complete
+
+    def counting(latents, given, *more):
+        made.append(given)
+        return real(latents, given, *more)
+
+    task.complete = counting
+    state, _, _ = strategy.step(task, strategy.init(task))
+    assert made[0].length.shape == (2, 80)
+    cuts = made[0].actions[0].unflatten(0, (5, 16))
+    assert (cuts == cuts[:, :1]).all()
+    assert len(cuts[:, 0].unique(dim=0)) > 1
+    free = 40 - (made[0].actions * (torch.arange(80) < made[0].length[..., None]) != 0).sum(2)
+    assert free.min() >= 10  # two routes
+    assert free.max() <= MOST
+    assert isinstance(state.beam, Beam)
+    assert task.ledger.attempts == 4 + 2
+    state, _, _ = strategy.step(task, state)
+    assert (state.beam.depth, made[1].length.unique().tolist()) == (2, [2])
+
+
+def test_without_either_it_is_the_search_that_learns(driver: CVRPPolicy) -> None:
+    """With nothing rebuilt and no beam, plans and attempts are those of cmaes-elite."""
+    one, other = (
+        search(kind, make_task(CVRP(), driver, vehicles(2, 12)), Budget(64))[0]
+        for kind in (CMAESElite(population=4), CMAESRefine(population=4, rebuilt=0.0, beam=0))
+    )
+    assert [(s.cost, s.plan) for s in one] == [(s.cost, s.plan) for s in other]
+
+
+def test_instances_do_not_depend_on_their_company(driver: CVRPPolicy) -> None:
+    """Alone or beside others, the same neighbourhoods are drawn and the same plan is found."""
+    instances = vehicles(3, 20)
+    together, _ = search(CMAESRefine(population=4), make_task(CVRP(), driver, instances), Budget(48))
+    alone, _ = search(CMAESRefine(population=4), make_task(CVRP(), driver, instances[1:2]), Budget(48))
+    assert together[1].plan == alone[0].plan
+
+
+def test_tours_too(policy, make_instances) -> None:
+    """Stretches of tours: what is found is a tour, no longer than what generations alone find."""
+    instances = make_instances(3, 40)
+    whole, _ = search(CMAESElite(population=2), make_task(TSP(), policy, instances), Budget(64))
+    parts, _ = search(CMAESRefine(population=2, rebuilt=8.0), make_task(TSP(), policy, instances), Budget(64))
+    for solution in parts:
+        assert isinstance(solution.plan, Tour)
+        solution.plan.check(solution.instance)
+    assert sum(s.cost for s in parts) < sum(s.cost for s in whole)
+
+
+def test_the_latent_of_the_cheapest_rollout(policy) -> None:
+    """Over all starts."""
+    from rhumbline.decoding import Rollouts
+
+    rolled = Rollouts(torch.tensor([[[5.0, 4.0], [9.0, 1.0], [3.0, 3.0]]]), torch.zeros(1, 3, 2, 2, dtype=torch.int16))
+    assert best_latent(torch.tensor([[[0.1], [0.2], [0.3]]]), rolled).tolist() == pytest.approx(np.array([[[0.2]]]))
+
+
+@pytest.mark.parametrize("settings", [{"rebuilt": -1.0}, {"beam": -1}, {"width": 0}, {"branch": 1}, {"elite": 0}])
+def test_impossible_settings_are_refused(settings) -> None:
+    """When they are written down."""
+    with pytest.raises(InputError, match="at least"):
+        CMAESRefine(**settings)
+
+
+def test_sizes_of_neighbourhoods() -> None:
+    """Enough to change something, and few beside a hundred nodes."""
+    assert 4 < LEAST < MOST < 100
