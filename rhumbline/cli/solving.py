@@ -25,7 +25,7 @@ from rhumbline.formats.atomic import reason
 from rhumbline.formats.folders import instance_files
 from rhumbline.formats.plans import matched
 from rhumbline.policies import Policy
-from rhumbline.search import USUAL, usual, usual_for
+from rhumbline.search import BETTER, ROUTING, possible, usual, usual_for
 from rhumbline.search.finish import Finish, Improvement, complete
 from rhumbline.search.named import named, strategy_class
 from rhumbline.search.run import Budget, harvest
@@ -176,7 +176,7 @@ def first_taking(settings: Sequence[str], names: Sequence[str]) -> tuple[str, An
 
 def check_settings(settings: Sequence[str]) -> None:
     """Refuse what no strategy takes that comes without a name; which of them it will be depends on the files."""
-    first_taking(settings, USUAL)
+    first_taking(settings, (*ROUTING, *BETTER.values()))
 
 
 def solve_files(files: Sequence[Path], request: Request, places: Places, talk: Talk) -> int:
@@ -190,7 +190,7 @@ def solve_files(files: Sequence[Path], request: Request, places: Places, talk: T
     places = prepare_places(places, instances)
     policies = {problem: api.policy_with_facts(request.policy, problem) for problem in api.problems_of(instances)}
     for policy, _ in policies.values():
-        request.named(usual(policy), *USUAL)  # refuses wrong settings
+        request.named(*possible(policy))  # refuses wrong settings
     if not request.attempts and not request.seconds:
         talk.note("no budget given: up to 1,600 attempts or 30 seconds, whichever comes first (--attempts, --seconds)")
     with tracing(request.after.trace) as file:

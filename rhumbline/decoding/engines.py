@@ -81,15 +81,18 @@ def next_logits(
 @torch.no_grad()
 def complete(
     problem: Problem[Any, Any], policy: Policy[Any, Any, Any], batch: Any, latents: Float[Tensor, "B 1 Z"],
-    given: Beginnings, memory: Any, *, seed: int = 0, attempt: int = 0, temperature: float = 0.0,
+    given: Beginnings, memory: Any, *, seed: int = 0, attempt: int = 0, temperature: float = 0.0, samples: int = 0,
     engine: Engine = "torch",
 ) -> Rollouts:  # fmt: skip
-    """Given beginnings carried on, greedily unless told otherwise; results as of one latent and R starts."""
+    """Given beginnings carried on, greedily unless told otherwise; results as of one latent and R starts.
+
+    The noise is that of one attempt, or of one for each group of so many `samples`.
+    """
     engine = kernels.settled(engine, NO_BEGINNINGS) if batch.key.device.type == "cuda" else engine
-    build = engine_of(engine, problem, policy, batch, memory)
-    return build(
-        Work(problem, policy, batch, memory, latents, given.actions[..., 0], seed, attempt, temperature, given)
-    )
+    build, each = engine_of(engine, problem, policy, batch, memory), samples or given.length.shape[1]
+    latents, starts = latents.expand(-1, given.length.shape[1] // each, -1), given.actions[:, :each, 0]
+    rolled = build(Work(problem, policy, batch, memory, latents, starts, seed, attempt, temperature, given))
+    return rolled.map(lambda x: x.flatten(1, 2)[:, None])
 
 
 def cut(cost: Float[Tensor, "B R"], sequence: Int[Tensor, "B R T"], tried: int) -> Rollouts:

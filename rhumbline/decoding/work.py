@@ -28,7 +28,7 @@ class Rollouts(Record):
 
 @dataclass(frozen=True)
 class Beginnings(Record):
-    """How rollouts of one latent begin: of each sequence so many actions are imposed, at least the first."""
+    """How rollouts begin: of each sequence so many actions are imposed, at least the first."""
 
     actions: Int[Tensor, "B R T"]
     length: Int[Tensor, "B R"]
@@ -47,7 +47,7 @@ class Work:
     seed: int | Tensor  # a tensor only for fused engines on a GPU, for replays of a graph
     attempt: int  # number of the first latent
     temperature: float
-    given: Beginnings | None = None  # where more than the first action is imposed; then there is one latent
+    given: Beginnings | None = None  # of all rollouts, where more than the first action is imposed
     mark: float = 0.0  # probability from which on drawn actions are complemented; 0: never
 
     @property
@@ -69,6 +69,8 @@ class Work:
     @property
     def first(self) -> Int[Tensor, "B R"]:
         """The imposed first action of each rollout."""
+        if self.given is not None:
+            return self.given.actions[..., 0]
         return self.starts[:, None].expand(-1, self.latents.shape[1], -1).flatten(1)
 
     def decide(self, shift: Any, state: Any, uniform: Float[Tensor, "B R"] | None) -> Int[Tensor, "B R"]:

@@ -33,7 +33,7 @@ STRATEGIES: dict[str, type[Any]] = {
 
 # Where something else than CMA-ES was measured to be better (docs/search.md).
 BETTER = {"cvrp": "cmaes-elite", "jssp": "sampling"}
-USUAL = ("cmaes", *BETTER.values(), "cmaes-refine")  # all that may be taken where none is named
+ROUTING = ("cmaes", "cmaes-elite", "cmaes-refine")  # that may take one another's place
 LONG = 125  # cities, above which CMA-ES that learns finds more on a GPU
 
 
@@ -46,14 +46,21 @@ def usual(policy: Policy[Any, Any, Any]) -> str:
     return BETTER.get(policy.problem, "cmaes")
 
 
+def possible(policy: Policy[Any, Any, Any]) -> tuple[str, ...]:
+    """All that `usual_for` may say of a policy, the one of `usual` first."""
+    name = usual(policy)
+    return (name, *ROUTING) if name in ROUTING else (name,)
+
+
 def usual_for(task: Task) -> str:
     """The same for a task.
 
-    Plans are refined on a CPU only: the GPU's kernels cannot carry on what has begun. There it pays to learn on long
-    tours, too, where there are kernels.
+    Plans are refined by the CPU's kernels only: those of a GPU cannot carry on what has begun. There it pays to learn
+    on long tours, too.
     """
     name = usual(task.policy)
+    if task.taken_engine != "fused" or name not in ROUTING:
+        return name
     if task.device.type == "cpu":
-        return "cmaes-refine" if name in ("cmaes", "cmaes-elite") else name
-    long = LONG < task.problem.width(task.batch) <= LARGEST_TILE
-    return "cmaes-elite" if name == "cmaes" and long and task.taken_engine == "fused" else name
+        return "cmaes-refine"
+    return "cmaes-elite" if LONG < task.problem.width(task.batch) <= LARGEST_TILE else name

@@ -45,7 +45,20 @@ def kept_routes(
     of_node = torch.zeros_like(plan[:, :1]).expand(-1, size).scatter(1, plan, at_step)[:, 1:]
     centre = (where * (size - 1)).long().clamp(max=size - 2)  # a customer, counted from 0
     kept = kept_of(of_node, distances(batch.xy[:, 1:], centre), gone, int(at_step.max()) + 1)
-    return packed(plan, kept.gather(2, at_step[:, None].expand(-1, where.shape[1], -1)))
+    apart = packed(plan, kept.gather(2, at_step[:, None].expand(-1, where.shape[1], -1)))
+    along, few = kept_way(plan, where, gone), (of_node.amax(1) < 2)[:, None]
+    return Beginnings(
+        torch.where(few[..., None], along.actions, apart.actions), torch.where(few, along.length, apart.length)
+    )
+
+
+def kept_way(plan: Int[Tensor, "B T"], where: Float[Tensor, "B A"], gone: Float[Tensor, "B A"]) -> Beginnings:
+    """Plans of one or two routes without their last customers, or driven backwards and without their first ones."""
+    steps = torch.arange(plan.shape[1], device=plan.device)
+    last = torch.where(plan != 0, steps, 0).amax(1)[:, None]  # step of the last customer
+    index = torch.where((where >= 0.5)[..., None], last[..., None] - steps, steps)
+    actions = plan[:, None].expand(-1, where.shape[1], -1).gather(2, index.clamp(min=0))
+    return Beginnings(actions.masked_fill(steps > last[..., None], 0), (last + 1 - gone.long()).clamp(min=1))
 
 
 def distances(xy: Float[Tensor, "B n 2"], centre: Int[Tensor, "B A"]) -> Float[Tensor, "B A n"]:

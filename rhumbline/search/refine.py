@@ -12,8 +12,8 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from rhumbline import noise
-from rhumbline.decoding import Rollouts
+from rhumbline import kernels, noise
+from rhumbline.decoding import NO_BEGINNINGS, Rollouts
 from rhumbline.errors import InputError
 from rhumbline.search.elite import CMAESElite, Guided
 from rhumbline.search.rebuild import beginnings
@@ -64,7 +64,9 @@ class CMAESRefine:
         )
 
     def init(self, task: Task) -> Refined:
-        """Nothing learnt yet, and no beam."""
+        """Nothing learnt yet, and no beam. Whoever insists on kernels is told at once where they end."""
+        if task.device.type == "cuda":
+            kernels.settled(task.engine, NO_BEGINNINGS)
         return Refined(self.learner.init(task))
 
     def step(self, task: Task, state: Refined) -> tuple[Refined, Float[Tensor, "B K Z"], Rollouts]:
@@ -88,10 +90,9 @@ class CMAESRefine:
             return
         tried = torch.tensor([task.tried], device=task.device)
         luck = noise.decoding(task.seed ^ APART, task.batch.key, tried, ways, 2)[:, 0]
-        cut = beginnings(task.problem.name, task.batch, task.spread(task.incumbents).long(), luck)
-        given = cut.map(lambda x: x.repeat_interleave(SAMPLES, dim=1))
+        given = beginnings(task.problem.name, task.batch, task.spread(task.incumbents).long(), luck)
         temperature = chosen_temperature(task, self.learner.search_of(task).temperature)
-        task.complete(task.spread(latent), given, memory, temperature)
+        task.complete(task.spread(latent), given, memory, temperature, SAMPLES if temperature else 1)
 
 
 def best_latent(latents: Float[Tensor, "B K Z"], rolled: Rollouts) -> Float[Tensor, "B 1 Z"]:

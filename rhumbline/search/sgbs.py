@@ -19,7 +19,7 @@ from rhumbline.search.eas import Adaptation, EASLay, Rates
 from rhumbline.search.strategy import one_decoder
 from rhumbline.search.task import Task
 
-PLAIN = "the fused engine cannot carry on a sequence that has begun"
+PLAIN = "beam search by itself is plain torch: the GPU's kernels cannot carry on a sequence that has begun"
 
 
 @dataclass(frozen=True)
@@ -151,7 +151,7 @@ def moved(task: Task, state: Any, order: Int[Tensor, "R w"], action: Int[Tensor,
 
 def deepened(task: Task, beam: Beam, branch: int) -> tuple[Beam, Float[Tensor, "B K Z"], Rollouts] | None:
     """The beam after the next depth at which a node has a choice; None if there is none any more."""
-    while not beam.finished:
+    while not beam.finished and not task.problem.finished(beam.state):
         action, valid = children(task, beam, branch)
         if valid.any():
             cost, actions = task.complete(beam.latents, beginnings(beam, action), beam.memory)

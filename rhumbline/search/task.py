@@ -22,6 +22,7 @@ from rhumbline.search.pool import Pool
 # Numbers of a rollout x its steps, for all rollouts between two looks at the clock: about half a second of torch on
 # two cores, and a quarter of a second of the fused kernel.
 PIECE = {"cpu": 16_000_000, "cuda": 20_000_000_000}
+FEWEST = 16  # completions of a piece: a tile of the CPU's kernel
 PATIENT = 8  # pieces in one, where there is no time limit
 PATIENCE = 2.0  # seconds between two looks, at most, where time allows and larger pieces are faster: in torch on a CPU
 
@@ -182,25 +183,33 @@ class Task:
             raise Spent
 
     def complete(
-        self, latents: Float[Tensor, "R 1 Z"], given: Beginnings, memory: Any = None, temperature: float = 0.0
-    ) -> tuple[Float[Tensor, "R C"], Int[Tensor, "R C T"]]:
-        """Beginnings carried on. Each counts as one trajectory, however much of it was given."""
+        self, latents: Float[Tensor, "R 1 Z"], given: Beginnings, memory: Any = None, temperature: float = 0.0,
+        samples: int = 1,
+    ) -> tuple[Float[Tensor, "R C"], Int[Tensor, "R C T"]]:  # fmt: skip
+        """Beginnings carried on, several times each. Each counts as one trajectory, however much of it was given.
+
+        Where several are sampled of a beginning, these are an attempt to the noise: it does not depend on the pieces.
+        """
         memory, usual = self.memory if memory is None else memory, {"seed": self.seed, "engine": self.engine}
         carry_on = partial(complete, self.problem, self.policy, temperature=temperature, **usual)
-        parts, at, (count, wanted) = list[Rollouts](), 0, given.length.shape
-        while at < wanted:
-            some = min(wanted - at, self._most(count))
-            made = self._granted(some, self.copies)
-            if made:
-                part = given[:, at : at + made]
-                parts.append(carry_on(self.batch, latents, part, memory, attempt=self.tried))
-                self._enter(parts[-1], made * self.copies)
-            at, self.tried = at + made, self.tried + 1
-            if made < some:
+        parts, at, (count, ways), number = list[Rollouts](), 0, given.length.shape, self.tried
+        self.tried += ways if samples > 1 else 0
+        while at < ways:
+            some = min(ways - at, max(-(-FEWEST // samples), self._most(count * samples)))
+            made = self._granted(some * samples, self.copies)
+            whole, rest = divmod(made, samples)
+            for first, those, each in ((at, whole, samples), (at + whole, 1, rest)):
+                if those * each:
+                    part = given[:, first : first + those].map(partial(torch.repeat_interleave, repeats=each, dim=1))
+                    noise = {"attempt": number + first, "samples": each if samples > 1 else 0}
+                    parts.append(carry_on(self.batch, latents, part, memory, **noise))
+                    self._enter(parts[-1], those * each * self.copies)
+            if made < some * samples:
                 rows, copies = self._last_copies(1)
-                last = given[rows, at : at + 1]
+                last = given[rows, at + whole :][:, :1]
                 self._enter(carry_on(self.batch[rows], latents[rows], last, memory[rows], attempt=self.tried), copies)
                 raise Spent
+            at += some
         return torch.cat([p.cost[:, 0] for p in parts], 1), torch.cat([p.actions[:, 0] for p in parts], 1)
 
     def score(

@@ -65,6 +65,8 @@ def test_settings_are_those_of_the_problem(rhumb: Run, square: Path, monkeypatch
     done = rhumb("solve", "examples/workshop12.jsp", "--set", "elite=4", "--device", "cpu")
     assert done.exit_code == 2
     assert "sampling: unknown key 'elite'" in " ".join(done.stderr.replace("│", " ").split())
+    done = rhumb("solve", str(square), "examples/workshop12.jsp", "--set", "components=2", "--device", "cpu")
+    assert (done.exit_code, done.stdout) == (2, "")  # before the tour is searched
     for file in (square, "examples/bakery80.vrp"):
         for setting in ("elite=4", "rebuilt=1"):
             with pytest.raises(AssertionError, match="the search began"):

@@ -56,7 +56,7 @@ def test_json_is_one_object_and_nothing_else(rhumb: Run, policy: Path, square: P
     assert sorted(plan) == [10, 20, 30, 40]
     assert found == {
         "name": "square", "problem": "tsp", "cost": 40, "attempts": 32, "verified": True, "gap": 0.0,
-        "search": "cmaes-refine", "policy": str(policy), "engine": "torch", "seed": 5, "file": str(square),
+        "search": "cmaes", "policy": str(policy), "engine": "torch", "seed": 5, "file": str(square),
     }  # fmt: skip
 
 
@@ -85,9 +85,7 @@ def test_people_get_a_line_before_and_a_line_after(rhumb: Run, policy: Path, squ
     done = rhumb("solve", square, *words)
     tour = tmp_path / "new" / "tours" / "square.tour"
     line = f"square  cost 40   gap 0.00% to 40 (best known)   32 attempts   T s   verified   -> {tour}\n"
-    head = (
-        f"square  tsp, 4 cities, EUC_2D   policy {policy} (trained at 20)   cmaes-refine, 3 components   cpu, torch\n"
-    )
+    head = f"square  tsp, 4 cities, EUC_2D   policy {policy} (trained at 20)   cmaes, 3 components   cpu, torch\n"
     assert (done.exit_code, without_seconds(done.stdout), done.stderr) == (0, line, head)
     assert read_tour(tour, read(square)).cost(read(square)) == 40
 
@@ -243,7 +241,7 @@ def test_smallest_instances_are_solved(rhumb: Run, policy: Path, tsp: Run, size:
 def test_settings_reach_the_strategy(rhumb: Run, policy: Path, square: Path) -> None:
     """--set is repeatable, and what differs from the usual is shown."""
     words = ("--policy", policy, "--attempts", 4, "--device", "cpu", "--set", "components=1", "--set", "sigma=1e-1")
-    assert "   cmaes-refine, 1 component, sigma 0.1   " in rhumb("solve", square, *words).stderr
+    assert "   cmaes, 1 component, sigma 0.1   " in rhumb("solve", square, *words).stderr
 
 
 def test_a_search_that_ends_by_itself_says_so(rhumb: Run, policy: Path, square: Path) -> None:
@@ -261,7 +259,7 @@ def test_symmetries_share_the_attempts(rhumb: Run, policy: Path, square: Path) -
     done = rhumb(*words, 8)
     (found,) = records(done.stdout)
     assert (found["attempts"], found["cost"], found["augment"]) == (20, 40, 8)
-    assert "   cmaes-refine, 3 components, 8 symmetries   " in done.stderr
+    assert "   cmaes, 3 components, 8 symmetries   " in done.stderr
     assert rhumb(*words, 9).exit_code == 2
 
 

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 import torch
 
-from rhumbline.errors import InputError
+from rhumbline.errors import InputError, MissingExtra
 from rhumbline.policies.attention import Architecture
 from rhumbline.policies.cvrp import CVRPPolicy
 from rhumbline.problems.cvrp import CVRP, CVRPInstance, Routes
@@ -16,7 +16,7 @@ from rhumbline.search.rebuild import LEAST, MOST, kept_routes, kept_stretch
 from rhumbline.search.refine import CMAESRefine, best_latent
 from rhumbline.search.run import Budget, search
 from rhumbline.search.sgbs import Beam
-from rhumbline.search.task import make_task, warm_up
+from rhumbline.search.task import PIECE, Task, make_task, warm_up
 
 # A depot in the middle, two customers in each corner and two more on the way to the first.
 XY = [
@@ -56,13 +56,8 @@ def test_routes_near_a_customer_are_left_out(corners: CVRPInstance) -> None:
 
 
 def test_one_route_is_always_kept(corners: CVRPInstance) -> None:
-    """However many are to be free: the farthest is the beginning. A plan of one route is all beginning."""
+    """However many are to be free: the farthest is the beginning."""
     assert cut(corners, 1, 100.0) == [7, 8, 0]
-    batch = CVRP().collate([replace(corners, capacity=10)])
-    plan = torch.tensor([[*range(1, 11), *[0] * 10]])
-    given = kept_routes(batch, plan, torch.tensor([[0.5]]), torch.tensor([[5.0]]))
-    assert given.actions[0, 0].tolist() == plan[0].tolist()
-    assert given.length.tolist() == [[11]]
 
 
 def test_a_stretch_of_a_tour_is_left_out() -> None:
@@ -89,7 +84,7 @@ def driver() -> CVRPPolicy:
 
 def test_rebuilding_improves_a_poor_plan(driver: CVRPPolicy) -> None:
     """Of two latents and then of parts of the best plan: with the same attempts far better than generations alone."""
-    instances = vehicles(4, 30)
+    instances = vehicles(8, 30)  # six seeds: 0.948 to 0.967
     whole, _ = search(CMAESElite(population=2), make_task(CVRP(), driver, instances), Budget(96))
     parts, _ = search(CMAESRefine(population=2, rebuilt=8.0), make_task(CVRP(), driver, instances), Budget(96))
     assert sum(s.cost for s in parts) < 0.97 * sum(s.cost for s in whole)
@@ -104,7 +99,7 @@ def test_a_warm_start_is_built_upon(driver: CVRPPolicy) -> None:
     task.ledger.limit = 1000
     task.ledger.best = task.ledger.best * 0 + 1e-3  # nothing is better
     kept = []
-    task.complete = lambda latents, given, *more: kept.append(given)
+    task.complete = lambda latents, given, *more: kept.append(given)  # which is all that is asked for here
     strategy.step(task, strategy.init(task))
     begun = {tuple(x[:5]) for x in kept[0].actions[0].tolist()}
     assert begun <= {tuple(route) for route in rings.routes}
@@ -126,10 +121,8 @@ def test_neighbourhoods_come_in_the_shares_that_were_asked_for(driver: CVRPPolic
 
     task.complete = counting
     state, _, _ = strategy.step(task, strategy.init(task))
-    assert made[0].length.shape == (2, 80)
-    cuts = made[0].actions[0].unflatten(0, (5, 16))
-    assert (cuts == cuts[:, :1]).all()
-    assert len(cuts[:, 0].unique(dim=0)) > 1
+    assert made[0].length.shape == (2, 5)
+    assert len(made[0].actions[0].unique(dim=0)) > 1
     free = 40 - (made[0].actions * (torch.arange(80) < made[0].length[..., None]) != 0).sum(2)
     assert free.min() >= 10  # two routes
     assert free.max() <= MOST
@@ -148,12 +141,47 @@ def test_without_either_it_is_the_search_that_learns(driver: CVRPPolicy) -> None
     assert [(s.cost, s.plan) for s in one] == [(s.cost, s.plan) for s in other]
 
 
-def test_instances_do_not_depend_on_their_company(driver: CVRPPolicy) -> None:
-    """Alone or beside others, the same neighbourhoods are drawn and the same plan is found."""
-    instances = vehicles(3, 20)
-    together, _ = search(CMAESRefine(population=4), make_task(CVRP(), driver, instances), Budget(48))
-    alone, _ = search(CMAESRefine(population=4), make_task(CVRP(), driver, instances[1:2]), Budget(48))
-    assert together[1].plan == alone[0].plan
+def test_instances_do_not_depend_on_their_company(driver: CVRPPolicy, monkeypatch) -> None:
+    """Alone or beside others, in pieces of whatever size, the same neighbourhoods are drawn and planned alike."""
+    instances, strategy = vehicles(3, 20), CMAESRefine(population=4, rebuilt=4.0, beam=0, rate=0.001)
+    together, _ = search(strategy, make_task(CVRP(), driver, instances), Budget(96))
+    for piece in (PIECE, {"cpu": 1}):
+        monkeypatch.setattr("rhumbline.search.task.PIECE", piece)
+        alone, _ = search(strategy, make_task(CVRP(), driver, instances[1:2]), Budget(96))
+        assert together[1].plan == alone[0].plan
+
+
+def test_a_beam_leaves_the_noise_alone(driver: CVRPPolicy) -> None:
+    """It samples nothing: the generation after it sees the noise that it would have seen without."""
+    task, strategy = make_task(CVRP(), driver, vehicles(2, 12)), CMAESRefine(population=4, rebuilt=0.0, beam=1)
+    task.ledger.limit = 1000
+    state, _, _ = strategy.step(task, strategy.init(task))
+    tried = task.tried
+    while state.beam:
+        before = state.beam.depth
+        state, _, _ = strategy.step(task, state)
+        if state.beam.depth < before:
+            break  # a new one, after a generation
+        assert task.tried == tried
+    assert task.tried == tried + 4
+
+
+def test_plans_of_one_or_two_routes_lose_their_ends(corners: CVRPInstance) -> None:
+    """No other routes could be kept: the last customers are planned again, or, driven backwards, the first."""
+    batch = CVRP().collate([replace(corners, capacity=10)] * 2)
+    plan = torch.tensor([[*range(1, 11), *[0] * 10], [1, 2, 3, 4, 0, *range(5, 11), *[0] * 9]])
+    given = kept_routes(batch, plan, torch.tensor([[0.4, 0.6]] * 2), torch.tensor([[4.0, 7.9]] * 2))
+    assert given.actions[0, :, :10].tolist() == [list(range(1, 11)), list(range(10, 0, -1))]
+    assert given.actions[1, 1, :11].tolist() == [10, 9, 8, 7, 6, 5, 0, 4, 3, 2, 1]
+    assert given.length.tolist() == [[6, 3], [7, 4]]
+
+
+def test_kernels_are_asked_for_in_vain_on_a_gpu(driver: CVRPPolicy, monkeypatch) -> None:
+    """Before anything is tried."""
+    task = replace(make_task(CVRP(), driver, vehicles(1, 4)), engine="fused")
+    monkeypatch.setattr(Task, "device", property(lambda task: torch.device("cuda")))
+    with pytest.raises(MissingExtra, match="cannot carry on"):
+        CMAESRefine().init(task)
 
 
 def test_tours_too(policy, make_instances) -> None:

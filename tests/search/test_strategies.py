@@ -89,7 +89,10 @@ def trace_of(
 
 
 def one_latent_per_piece(monkeypatch: pytest.MonkeyPatch) -> None:
+    """And one completion."""
     monkeypatch.setitem(tasks.PIECE, "cpu", 1)
+    monkeypatch.setattr(tasks, "FEWEST", 1)
+    monkeypatch.setattr("rhumbline.search.refine.SAMPLES", 1)
     monkeypatch.setattr(tasks, "PATIENCE", 0.0)
     monkeypatch.setattr(tasks, "PATIENT", 1)
 

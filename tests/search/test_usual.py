@@ -16,7 +16,7 @@ from rhumbline.problems import PROBLEMS
 from rhumbline.problems.cvrp import CVRP, CVRPInstance
 from rhumbline.problems.schedule import from_arrays
 from rhumbline.problems.tsp import TSP
-from rhumbline.search import usual, usual_for
+from rhumbline.search import possible, usual, usual_for
 from rhumbline.search.cmaes import CMAES
 from rhumbline.search.simple import Sampling
 from rhumbline.search.task import Task, make_task
@@ -33,11 +33,11 @@ def test_the_policy_decides(policy) -> None:
 
 
 def test_long_tours_are_learnt(policy, make_instances, monkeypatch) -> None:
-    """On a CPU, and on a GPU that has kernels; whoever gives settings gets the strategy that has them everywhere."""
+    """On a GPU that has kernels; whoever gives settings gets a strategy that has them."""
     from rhumbline.cli.solving import Request
 
     tasks = [make_task(TSP(), policy, make_instances(1, cities)) for cities in (125, 126)]
-    assert [usual_for(task) for task in tasks] == ["cmaes-refine"] * 2
+    assert [usual_for(task) for task in tasks] == ["cmaes"] * 2  # a policy that no kernel serves
     monkeypatch.setattr(Task, "device", property(lambda task: torch.device("cuda")))
     monkeypatch.setattr(Task, "taken_engine", "torch")
     assert [usual_for(task) for task in tasks] == ["cmaes"] * 2
@@ -48,15 +48,18 @@ def test_long_tours_are_learnt(policy, make_instances, monkeypatch) -> None:
     assert given.chosen(tasks[1]) == ("cmaes", CMAES(top=4))
 
 
-def test_plans_are_refined_on_a_cpu(monkeypatch) -> None:
+def test_plans_are_refined_on_a_cpu(policy, make_instances, monkeypatch) -> None:
     """Where kernels can carry on what has begun; on a GPU the search that learns is the usual one."""
     driver = CVRPPolicy(replace(SMALL, latent=2))
     instance = CVRPInstance("two", "EXACT_2D", (0, 1, 1), 1, xy=np.eye(3, 2))
-    task = make_task(CVRP(), driver, [instance])
-    assert usual_for(task) == "cmaes-refine"
-    monkeypatch.setattr(Task, "device", property(lambda task: torch.device("cuda")))
+    task, tour = make_task(CVRP(), driver, [instance]), make_task(TSP(), policy, make_instances(1, 5))
+    assert (usual_for(task), usual_for(tour)) == ("cmaes-elite", "cmaes")  # plain torch: not measured
     monkeypatch.setattr(Task, "taken_engine", "fused")
-    assert usual_for(task) == "cmaes-elite"
+    assert (usual_for(task), usual_for(tour)) == ("cmaes-refine", "cmaes-refine")
+    monkeypatch.setattr(Task, "device", property(lambda task: torch.device("cuda")))
+    assert (usual_for(task), usual_for(tour)) == ("cmaes-elite", "cmaes")
+    assert set(possible(driver)) == set(possible(policy)) == {"cmaes", "cmaes-elite", "cmaes-refine"}
+    assert possible(TSPPolicy(SMALL)) == ("sampling",)
 
 
 def test_scores_of_large_instances_have_no_kernel(policy, make_instances, monkeypatch) -> None:
