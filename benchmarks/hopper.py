@@ -4,11 +4,11 @@
 
 Triton's wheel brings assembler and disassembler, so this runs anywhere, CI included. The package's own launchers are
 called with small tensors on the CPU, and what they would start is compiled instead: tiles, types and flags are those of
-a launch. Rollouts are asked for as large, middling and small pieces of work, which may have tiles of their own; scores
-of one policy, and of latents with rows left out; the encoder's attention once. Ends with 1 if a kernel asks for more
-shared memory than a processor has, or if the assembler gave up on registers; kernels that merely spill are slow, not
-wrong. These are the compiler's figures: nothing is timed on a GPU, instructions are those of the whole code, and
-`seconds` is the time to compile.
+a launch. Rollouts are asked for as large, middling and small pieces of work, which may have tiles of their own, and as
+large ones that have begun; scores of one policy, and of latents with rows left out; the encoder's attention once. Ends
+with 1 if a kernel asks for more shared memory than a processor has, or if the assembler gave up on registers; kernels
+that merely spill are slow, not wrong. These are the compiler's figures: nothing is timed on a GPU, instructions are
+those of the whole code, and `seconds` is the time to compile.
 """
 
 import os
@@ -135,7 +135,7 @@ def launches(problem: str, work: Callable[[], object]) -> list[Launch]:
     return seen
 
 
-def rollouts(problem: str, nodes: int, latents: int, **options: Any) -> None:
+def rollouts(problem: str, nodes: int, latents: int, *, begun: bool = False, **options: Any) -> None:
     """Rollouts of one instance from 100 starts under each latent; what the tensors hold does not matter."""
     padded, whole = gpu_tables.padded(nodes), partial(torch.ones, dtype=torch.int64)
     rows = {name: torch.zeros(1, padded, WIDTH).bfloat16() for name in ("key", "value", "pointer", "query_last")}
@@ -145,8 +145,10 @@ def rollouts(problem: str, nodes: int, latents: int, **options: Any) -> None:
     tables = gpu_tables.Tables(fixed, shift, shift.bfloat16())
     demands = () if problem == "tsp" else (whole(1, nodes), whole(1))
     launch = gpu.tsp_rollout if problem == "tsp" else gpu.cvrp_rollout
-    given = (torch.zeros(1, nodes, 2), *demands, whole(1, 100), whole(1), whole(2))
-    launch(tables, *given, **options)
+    inputs = (torch.zeros(1, nodes, 2), *demands, whole(1, 100), whole(1), whole(2))
+    steps = nodes if problem == "tsp" else 2 * (nodes - 1)
+    given = (whole(1, latents * 100, steps), whole(1, latents * 100)) if begun else None
+    launch(tables, *inputs, given=given, **options)
 
 
 def scores(problem: str, nodes: int, latents: int) -> None:
@@ -188,6 +190,7 @@ def ways(problem: str, nodes: int, options: dict[str, Any]) -> Iterator[Callable
     if problem == "jssp":
         yield from (partial(schedules, nodes, latents, **options) for latents in SCHEDULES)
         return
+    yield partial(rollouts, problem, nodes, LATENTS[0], begun=True, **options)
     if nodes > LARGEST_TILE:
         yield partial(rollouts, problem, nodes, LATENTS[0], **options)
         return

@@ -13,7 +13,7 @@ from rhumbline.decoding.work import Beginnings, Engine, Rollouts, Work
 from rhumbline.policies import Policy
 from rhumbline.problems import Problem
 
-NO_BEGINNINGS = "the GPU's kernels cannot carry on a sequence that has begun"
+NO_BEGINNINGS = "the kernels for job shops cannot carry on a sequence that has begun"
 
 
 def engine_of(
@@ -88,7 +88,7 @@ def complete(
 
     The noise is that of one attempt, or of one for each group of so many `samples`.
     """
-    engine = kernels.settled(engine, NO_BEGINNINGS) if batch.key.device.type == "cuda" else engine
+    engine = kernels.settled(engine, NO_BEGINNINGS) if problem.name in kernels.GRAPHED else engine
     build, each = engine_of(engine, problem, policy, batch, memory), samples or given.length.shape[1]
     latents, starts = latents.expand(-1, given.length.shape[1] // each, -1), given.actions[:, :each, 0]
     rolled = build(Work(problem, policy, batch, memory, latents, starts, seed, attempt, temperature, given))
@@ -129,7 +129,8 @@ def fused_gpu(work: Work) -> Rollouts:
 
     tables = gpu_tables.tables(work.memory, work.shift)
     straight = work.batch.straight  # else costs are measured from the actions, which must be what they are
-    options = {"temperature": work.temperature, "mark": work.mark if straight else 0.0}
+    given = work.given and (work.given.actions, work.given.length)
+    options = {"temperature": work.temperature, "mark": work.mark if straight else 0.0, "given": given}
     found = GPU[work.problem.name](tables, work.batch, work.starts, counters_of(work), **options)
     return remeasured(work.problem, work.batch, *found)
 

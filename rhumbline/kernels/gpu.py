@@ -48,6 +48,23 @@ ARGUMENTS = "sharpness", "certain"  # options that no kernel is made for
 _compiled: set[tuple[Any, ...]] = set()
 
 
+Given = tuple[Tensor, Tensor]  # sequences [B, R, T] of which only the beginning counts, and its length [B, R]
+
+
+def buffers(count: int, steps: int, rollouts: int, given: Given | None, place: Tensor) -> tuple[Tensor, ...]:
+    """Where actions go, where costs go, and how many actions of each rollout are imposed: these stand there already.
+
+    Without any the last is something that no kernel looks at.
+    """
+    actions = torch.zeros(count, steps, rollouts, dtype=torch.int16, device=place.device)
+    cost = torch.empty(count, rollouts, device=place.device)
+    if given is None:
+        return actions, cost, actions
+    sequence, length = given[0].transpose(1, 2), given[1].to(torch.int32).contiguous()
+    begun = torch.arange(steps, device=place.device)[:, None] < length[:, None]
+    return actions.copy_(sequence).mul_(begun), cost, length
+
+
 @dataclass(frozen=True)
 class Launch:
     """What both kernels are started with, and where their results go."""
@@ -89,17 +106,16 @@ class Launch:
 
 def launch(
     tables: Tables, query: Tensor, safe: Tensor, xy: Tensor, starts: Tensor, key: Tensor, counters: Tensor, steps: int,
-    temperature: float, mark: float, shape: tuple[int, int],
+    temperature: float, mark: float, shape: tuple[int, int], given: Given | None,
 ) -> Launch:  # fmt: skip
     """Tiles, buffers and common arguments of a rollout of `steps` actions."""
     (count, size, _), per, tried, nodes = xy.shape, starts.shape[1], tables.query_shift.shape[1], tables.nodes
     rows, warps = shape
-    actions = torch.zeros(count, steps, tried * per, dtype=torch.int16, device=xy.device)
-    cost = torch.empty(count, tried * per, device=xy.device)
+    actions, cost, length = buffers(count, steps, tried * per, given, xy)
     inputs = (
         nodes.key, nodes.value, nodes.pointer, nodes.query_last, query.to(nodes.key.dtype).contiguous(),
         tables.glimpse_shift, nodes.bias, safe, xy.contiguous(), starts.to(torch.int32).contiguous(), key, counters,
-        actions, cost,
+        actions, cost, length,
     )  # fmt: skip
     half = nodes.key.dtype == torch.bfloat16
     options = {
@@ -107,7 +123,7 @@ def launch(
         "GREEDY": temperature == 0.0, "WARM": temperature >= WARM, "DT": tl.bfloat16 if half else tl.float32,
         "PREC": "ieee", "num_warps": warps,
         "num_stages": 1, "sharpness": LOG2E / (temperature or 1.0), "MARK": mark > 0.0 and temperature > 0.0,
-        "certain": mark,
+        "certain": mark, "GIVEN": given is not None,
     }  # fmt: skip
     return Launch((count, -(-tried * per // rows)), inputs, actions, cost, (tried, per, size), options)
 
@@ -119,21 +135,22 @@ def streams(tables: Tables) -> bool:
 
 def streamed(
     kernel: Any, tables: Tables, query: Tensor, xy: Tensor, starts: Tensor, key: Tensor, counters: Tensor, steps: int,
-    temperature: float, shape: tuple[int, int], more: tuple[Tensor, ...] = (), last: tuple[int, ...] = (),
+    temperature: float, shape: tuple[int, int], given: Given | None, more: tuple[Tensor, ...] = (),
+    last: tuple[int, ...] = (),
 ) -> tuple[Tensor, Tensor]:  # fmt: skip
     """The same results as of `Launch.start`, from tables that come part by part; nothing is marked."""
     (count, size, _), per, tried, nodes = xy.shape, starts.shape[1], tables.query_shift.shape[1], tables.nodes
     (rows, warps), rollouts, padded = shape, tried * per, nodes.key.shape[1]
     seen = torch.zeros(count, rollouts, padded, dtype=torch.int8, device=xy.device)
     seen[..., size:] = 1  # nodes that do not exist
-    actions = torch.zeros(count, steps, rollouts, dtype=torch.int16, device=xy.device)
-    cost = torch.empty(count, rollouts, device=xy.device)
+    actions, cost, length = buffers(count, steps, rollouts, given, xy)
     kernel[count, -(-rollouts // rows)](
         nodes.key, nodes.value, nodes.pointer, nodes.query_last, query.to(nodes.key.dtype).contiguous(),
         tables.glimpse_shift, nodes.bias, seen, xy.contiguous(), starts.to(torch.int32).contiguous(), key, counters,
-        actions, cost, *more, tried, per, size, padded, *last, LOG2E / (temperature or 1.0),
-        W=min(STREAM_PART, padded), M=rows, H=HEADS, D=HEAD_WIDTH, GREEDY=temperature == 0.0, PREC="ieee",
-        DT=tl.bfloat16 if nodes.key.dtype == torch.bfloat16 else tl.float32, num_warps=warps, num_stages=STREAM_STAGES,
+        actions, cost, length, *more, tried, per, size, padded, *last, LOG2E / (temperature or 1.0),
+        W=min(STREAM_PART, padded), M=rows, H=HEADS, D=HEAD_WIDTH, GREEDY=temperature == 0.0, GIVEN=given is not None,
+        DT=tl.bfloat16 if nodes.key.dtype == torch.bfloat16 else tl.float32, PREC="ieee", num_warps=warps,
+        num_stages=STREAM_STAGES,
     )  # fmt: skip
     return cost.view(count, tried, per), actions.transpose(1, 2).view(count, tried, per, -1)
 
@@ -146,46 +163,54 @@ def work_of(tables: Tables, starts: Tensor) -> tuple[int, int, int]:
 
 @torch.no_grad()
 def begun(shift: Tensor, first: Tensor, dtype: torch.dtype) -> Tensor:
-    """The part of the query that a rollout keeps, [B, K * S, E]: added in float32 and written once, in `dtype`."""
-    (count, tried, width), per = shift.shape, first.shape[1]
+    """The part of the query that a rollout keeps, [B, K * S, E]: added in float32 and written once, in `dtype`.
+
+    `first` are rows of the first nodes, [B, 1, S, E] if these are the same under all latents, or [B, K, S, E].
+    """
+    (count, tried, width), per = shift.shape, first.shape[2]
     query = torch.empty(count, tried, per, width, dtype=dtype, device=shift.device)
-    torch.add(shift[:, :, None], first[:, None], out=query)
+    torch.add(shift[:, :, None], first, out=query)
     return query.flatten(1, 2)
+
+
+def context_of(table: Tensor, nodes: Tensor) -> Tensor:
+    """Rows [B, k, S, E] of a table [B, N, E]."""
+    index = nodes.long().flatten(1)[..., None].expand(-1, -1, table.shape[2])
+    return table.gather(1, index).unflatten(1, nodes.shape[1:])
 
 
 def tsp_rollout(
     tables: Tables, xy: Tensor, starts: Tensor, key: Tensor, counters: Tensor, *, temperature: float = 1.0,
-    mark: float = 0.0, shape: tuple[int, int] | None = None,
+    mark: float = 0.0, shape: tuple[int, int] | None = None, given: Given | None = None,
 ) -> tuple[Tensor, Tensor]:  # fmt: skip
     """Costs [B, K, S] and actions [B, K, S, N] (int16; a strided view). `counters` is [seed, first attempt], int64.
 
     The counters live on the device so that a CUDA graph can be replayed with other noise. With `mark`, actions that had
-    at least that probability when they were drawn come as their complements.
+    at least that probability when they were drawn come as their complements. Where beginnings are given, of starts
+    only the number counts.
     """
-    chosen = starts.long()[..., None].expand(-1, -1, tables.query_shift.shape[2])
-    first = tables.nodes.query_context.gather(1, chosen)
+    context, place = tables.nodes.query_context, (xy, starts, key, counters, xy.shape[1], temperature)
+    nodes = given[0][..., 0].unflatten(1, (-1, starts.shape[1])) if given else starts[:, None]
+    first = context_of(context, nodes)
     query = begun(tables.query_shift, first, tables.nodes.key.dtype)
     if streams(tables):
-        shape = shape or STREAM_TILE
-        return streamed(tsp_stream_kernel, tables, query, xy, starts, key, counters, xy.shape[1], temperature, shape)
-    safe = bounded(tables.nodes, tables.query_shift, first)
-    shape = shape or tile(*work_of(tables, starts))
-    go = launch(tables, query, safe, xy, starts, key, counters, xy.shape[1], temperature, mark, shape)
+        return streamed(tsp_stream_kernel, tables, query, *place, shape or STREAM_TILE, given)
+    safe = bounded(tables.nodes, tables.query_shift, context if given else first[:, 0])
+    go = launch(tables, query, safe, *place, mark, shape or tile(*work_of(tables, starts)), given)
     return go.start(tsp_rollout_kernel, *go.sizes)
 
 
 def cvrp_rollout(
     tables: Tables, xy: Tensor, demand: Tensor, capacity: Tensor, starts: Tensor, key: Tensor, counters: Tensor, *,
-    temperature: float = 1.0, mark: float = 0.0, shape: tuple[int, int] | None = None,
+    temperature: float = 1.0, mark: float = 0.0, shape: tuple[int, int] | None = None, given: Given | None = None,
 ) -> tuple[Tensor, Tensor]:  # fmt: skip
     """The same for CVRP: actions [B, K, S, 2n], padded with the depot. Demands and capacities are whole."""
     steps, query, load = 2 * (xy.shape[1] - 1), tables.query_shift, tables.nodes.query_context
     whole = (demand.to(torch.int32).contiguous(), capacity.to(torch.int32).contiguous())
+    more, place = (load.contiguous(), *whole), (xy, starts, key, counters, steps, temperature)
     if streams(tables):
-        shape, more = shape or STREAM_TILE, (load.contiguous(), *whole)
-        place = (xy, starts, key, counters, steps, temperature, shape)
-        return streamed(cvrp_stream_kernel, tables, query, *place, more=more, last=(steps,))
+        shape = shape or STREAM_TILE
+        return streamed(cvrp_stream_kernel, tables, query, *place, shape, given, more=more, last=(steps,))
     safe = bounded(tables.nodes, empty_and_full(query, load, capacity))
-    shape = shape or vehicle_tile(*work_of(tables, starts))
-    go = launch(tables, query, safe, xy, starts, key, counters, steps, temperature, mark, shape)
-    return go.start(cvrp_rollout_kernel, load.contiguous(), *whole, *go.sizes, steps)
+    go = launch(tables, query, safe, *place, mark, shape or vehicle_tile(*work_of(tables, starts)), given)
+    return go.start(cvrp_rollout_kernel, *more, *go.sizes, steps)

@@ -8,7 +8,18 @@ scores, masks and logits live in registers. Products run on tensor cores in bflo
 import triton
 import triton.language as tl
 
-from rhumbline.kernels.gpu_masks import CLOSED, closed_now, columns, mask_of, served_first, served_too, unknown
+from rhumbline.kernels.gpu_masks import (
+    CLOSED,
+    closed_now,
+    columns,
+    first_words,
+    mask_of,
+    served_by,
+    served_first,
+    served_too,
+    unknown,
+    words_too,
+)
 
 BELOW_ONE = tl.constexpr(1.0 - 2.0**-22)  # as in decoding.choose
 
@@ -262,13 +273,33 @@ def marked(node, share, certain, MARK: tl.constexpr):
     return (tl.where(share >= certain, -1 - node, node) if MARK else node).to(tl.int16)
 
 
+@triton.jit
+def imposed(ACTION, LENGTH, t, R, row, node):
+    """The action of a step: the one that was given, which stands where actions go, or `node` where none was."""
+    given = tl.load(ACTION + t * R + row).to(tl.int32)
+    return tl.where(t < tl.load(LENGTH + row), given, node)
+
+
+@triton.jit
+def imposed_on_all(LENGTH, row):
+    """How many actions of every rollout of the tile are given."""
+    return tl.min(tl.load(LENGTH + row), 0)
+
+
+@triton.jit
+def gone_to(XY, node, x, y, cost):
+    """Where everybody is after the next node, and how far that was in all."""
+    x1, y1 = place(XY, node)
+    return x1, y1, cost + distance(x, y, x1, y1)
+
+
 @triton.jit(do_not_specialize=["K", "S", "N"])  # multiples of 16 would have machine code of their own
 def tsp_rollout_kernel(
     KEY, VALUE, POINTER, QUERY_LAST, QUERY, GLIMPSE_SHIFT, BIAS, IS_BOUNDED, XY, START, ID, COUNTERS, ACTION, COST,
-    K, S, N, sharpness, certain,
+    LENGTH, K, S, N, sharpness, certain,
     NP: tl.constexpr, W: tl.constexpr, M: tl.constexpr, H: tl.constexpr, D: tl.constexpr,
-    GREEDY: tl.constexpr, WARM: tl.constexpr, BOUNDED: tl.constexpr, MARK: tl.constexpr, DT: tl.constexpr,
-    PREC: tl.constexpr,
+    GREEDY: tl.constexpr, WARM: tl.constexpr, BOUNDED: tl.constexpr, MARK: tl.constexpr, GIVEN: tl.constexpr,
+    DT: tl.constexpr, PREC: tl.constexpr,
 ):  # fmt: skip
     E: tl.constexpr = H * D
     C: tl.constexpr = NP // W
@@ -287,8 +318,9 @@ def tsp_rollout_kernel(
     BIAS += b * NP
     XY += b * N * 2
     ACTION += b * N * R
+    LENGTH += b * R
     seed = tl.load(COUNTERS)
-    first = tl.load(START + b * S + start)
+    first = tl.load(ACTION + r).to(tl.int32) if GIVEN else tl.load(START + b * S + start)
     last = first
     served = served_first(first, N, C, W)
     x0, y0 = place(XY, first)
@@ -299,7 +331,18 @@ def tsp_rollout_kernel(
     pointers = head_tables(POINTER, True, C, W, H, D)
     groups, places = counting_tables(C, W, G, DT)
     tl.store(ACTION + r, first.to(tl.int16), mask=valid)
-    for t in range(1, N):
+    t = 1
+    if (
+        GIVEN
+    ):  # Steps that are imposed on all need no look at the policy. Their mask is in words: a tile would need room.
+        t = imposed_on_all(LENGTH, r)
+        words = first_words(first, N, (NP + 31) // 32)
+        for step in range(1, t):
+            words = words_too(words, last, (NP + 31) // 32)
+            last = imposed(ACTION, LENGTH, step, R, r, last)
+            x, y, cost = gone_to(XY, last, x, y, cost)
+        served = served_by(words, C, W)
+    while t < N:  # as a range from t on it would spill four times as much
         served = served_too(served, last, t, C, W)
         logits = glimpse_logits(
             QUERY, QUERY, QUERY_LAST, GLIMPSE_SHIFT, BIAS, keys, values, pointers, served, latent, r, last, cost,
@@ -307,23 +350,31 @@ def tsp_rollout_kernel(
         )  # fmt: skip
         uniform = noise(seed, start * N + t, attempt, instance)
         last, share = pick(logits, uniform, sharpness, groups, places, C, W, G, GREEDY, WARM, DT, PREC)
-        x1, y1 = place(XY, last)
-        cost += distance(x, y, x1, y1)
-        x, y = x1, y1
+        if GIVEN:
+            last = imposed(ACTION, LENGTH, t, R, r, last)
+        x, y, cost = gone_to(XY, last, x, y, cost)
         # [T, R]: neighbours write side by side. This store also keeps the compiler from lifting the loads above out
         # of the loop, where they would cost registers and spill.
         tl.store(ACTION + t * R + r, marked(last, share, certain, MARK), mask=valid)
+        t += 1
     cost += distance(x, y, x0, y0)
     tl.store(COST + b * R + r, cost, mask=valid)
+
+
+@triton.jit
+def driven(DEMAND, node, capacity, left, waiting):
+    """The load that is left after a node and the customers that wait."""
+    left = tl.where(node == 0, capacity, left - tl.load(DEMAND + node))
+    return left, waiting - (node > 0).to(tl.int32)
 
 
 @triton.jit(do_not_specialize=["K", "S", "N", "T"])
 def cvrp_rollout_kernel(
     KEY, VALUE, POINTER, QUERY_LAST, QUERY, GLIMPSE_SHIFT, BIAS, IS_BOUNDED, XY, START, ID, COUNTERS, ACTION, COST,
-    QUERY_LOAD, DEMAND, CAPACITY, K, S, N, T, sharpness, certain,
+    LENGTH, QUERY_LOAD, DEMAND, CAPACITY, K, S, N, T, sharpness, certain,
     NP: tl.constexpr, W: tl.constexpr, M: tl.constexpr, H: tl.constexpr, D: tl.constexpr,
-    GREEDY: tl.constexpr, WARM: tl.constexpr, BOUNDED: tl.constexpr, MARK: tl.constexpr, DT: tl.constexpr,
-    PREC: tl.constexpr,
+    GREEDY: tl.constexpr, WARM: tl.constexpr, BOUNDED: tl.constexpr, MARK: tl.constexpr, GIVEN: tl.constexpr,
+    DT: tl.constexpr, PREC: tl.constexpr,
 ):  # fmt: skip
     E: tl.constexpr = H * D
     C: tl.constexpr = NP // W
@@ -344,9 +395,10 @@ def cvrp_rollout_kernel(
     XY += b * N * 2
     DEMAND += b * N
     ACTION += b * T * R
+    LENGTH += b * R
     seed = tl.load(COUNTERS)
     capacity = tl.load(CAPACITY + b)
-    last = tl.load(START + b * S + start)
+    last = tl.load(ACTION + r).to(tl.int32) if GIVEN else tl.load(START + b * S + start)
     left = capacity - tl.load(DEMAND + last)
     waiting = tl.zeros([M], tl.int32) + (N - 2)  # customers not yet served: all but the first
     served = served_first(last, N, C, W)
@@ -359,6 +411,15 @@ def cvrp_rollout_kernel(
     groups, places = counting_tables(C, W, G, DT)
     tl.store(ACTION + r, last.to(tl.int16), mask=valid)
     t = 1
+    if GIVEN:
+        t = imposed_on_all(LENGTH, r)
+        words = first_words(last, N, (NP + 31) // 32)
+        for step in range(1, t):
+            last = imposed(ACTION, LENGTH, step, R, r, last)
+            left, waiting = driven(DEMAND, last, capacity, left, waiting)
+            words = words_too(words, last, (NP + 31) // 32)
+            x, y, cost = gone_to(XY, last, x, y, cost)
+        served = served_by(words, C, W)
     while (t < T) & (tl.max(waiting + last, 0) > 0):  # until every vehicle is home and nobody waits
         # The depot is open unless the vehicle is there while somebody waits.
         depot = tl.where((last == 0) & (waiting > 0), CLOSED, 0.0)
@@ -369,12 +430,11 @@ def cvrp_rollout_kernel(
         )  # fmt: skip
         uniform = noise(seed, start * T + t, attempt, instance)
         last, share = pick(logits, uniform, sharpness, groups, places, C, W, G, GREEDY, WARM, DT, PREC)
-        left = tl.where(last == 0, capacity, left - tl.load(DEMAND + last))
-        waiting -= (last > 0).to(tl.int32)
+        if GIVEN:
+            last = imposed(ACTION, LENGTH, t, R, r, last)
+        left, waiting = driven(DEMAND, last, capacity, left, waiting)
         served = served_too(served, last, t, C, W)
-        x1, y1 = place(XY, last)
-        cost += distance(x, y, x1, y1)
-        x, y = x1, y1
+        x, y, cost = gone_to(XY, last, x, y, cost)
         tl.store(ACTION + t * R + r, marked(last, share, certain, MARK), mask=valid)
         t += 1
     cost += distance(x, y, home_x, home_y)

@@ -27,11 +27,32 @@ def served_first(first, N, C: tl.constexpr, W: tl.constexpr):
         there = (columns(0, W)[None, :] < N) & (columns(0, W)[None, :] != first[:, None])
         return (tl.where(there, 0.0, 2.0 * CLOSED),)
     else:
-        words = ()
-        for w in tl.static_range(C * W // 32):
-            missing = tl.where(32 * w + 32 <= N, 0, -1 << tl.minimum(tl.maximum(N - 32 * w, 0), 31))
-            words = words + (bit_of(first, w) | missing,)
-        return words
+        return first_words(first, N, C * W // 32)
+
+
+@triton.jit
+def first_words(first, N, COUNT: tl.constexpr):
+    """The same in words."""
+    words = ()
+    for w in tl.static_range(COUNT):
+        missing = tl.where(32 * w + 32 <= N, 0, -1 << tl.minimum(tl.maximum(N - 32 * w, 0), 31))
+        words = words + (bit_of(first, w) | missing,)
+    return words
+
+
+@triton.jit
+def words_too(words, node, COUNT: tl.constexpr):
+    """One more node in the words."""
+    more = ()
+    for w in tl.static_range(COUNT):
+        more = more + (words[w] | bit_of(node, w),)
+    return more
+
+
+@triton.jit
+def served_by(words, C: tl.constexpr, W: tl.constexpr):
+    """What `served_first` makes, after any number of actions that were kept in words."""
+    return (2.0 * mask_of(words, 0, W),) if C == 1 else words
 
 
 @triton.jit
@@ -49,10 +70,7 @@ def served_too(served, last, t, C: tl.constexpr, W: tl.constexpr):
     if C == 1:
         return (tl.where(columns(0, W)[None, :] == last[:, None], CLOSED * (1 + t), served[0]),)
     else:
-        words = ()
-        for w in tl.static_range(C * W // 32):
-            words = words + (served[w] | bit_of(last, w),)
-        return words
+        return words_too(served, last, C * W // 32)
 
 
 @triton.jit

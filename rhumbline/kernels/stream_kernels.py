@@ -12,6 +12,10 @@ import triton.language as tl
 from rhumbline.kernels.gpu_kernels import (
     BELOW_ONE,
     distance,
+    driven,
+    gone_to,
+    imposed,
+    imposed_on_all,
     noise,
     nothing_seen,
     place,
@@ -135,9 +139,9 @@ def drawn(
 @triton.jit(do_not_specialize=["K", "S", "N", "NP"])
 def tsp_stream_kernel(
     KEY, VALUE, POINTER, QUERY_LAST, QUERY, GLIMPSE_SHIFT, BIAS, SEEN, XY, START, ID, COUNTERS, ACTION, COST,
-    K, S, N, NP, sharpness,
-    W: tl.constexpr, M: tl.constexpr, H: tl.constexpr, D: tl.constexpr, GREEDY: tl.constexpr, DT: tl.constexpr,
-    PREC: tl.constexpr,
+    LENGTH, K, S, N, NP, sharpness,
+    W: tl.constexpr, M: tl.constexpr, H: tl.constexpr, D: tl.constexpr, GREEDY: tl.constexpr, GIVEN: tl.constexpr,
+    DT: tl.constexpr, PREC: tl.constexpr,
 ):  # fmt: skip
     E: tl.constexpr = H * D
     NP = NP // 16 * 16  # as it is, but now the compiler knows: rows of bytes are loaded by words
@@ -150,15 +154,23 @@ def tsp_stream_kernel(
     SEEN += b * R * NP
     XY += b * N * 2
     ACTION += b * N * R
+    LENGTH += b * R
     seed = tl.load(COUNTERS)
-    first = tl.load(START + b * S + start)
+    first = tl.load(ACTION + r).to(tl.int32) if GIVEN else tl.load(START + b * S + start)
     last = first
     x0, y0 = place(XY, first)
     x, y = x0, y0
     cost = tl.zeros([M], tl.float32)
     home = last < 0
     tl.store(ACTION + r, first.to(tl.int16), mask=valid)
-    for t in range(1, N):
+    begin = 1
+    if GIVEN:  # nobody looks at what has been seen before the first decision
+        begin = imposed_on_all(LENGTH, r)
+        for t in range(1, begin):
+            tl.store(SEEN + r * NP + last, tl.full([M], 1, tl.int8), mask=valid)
+            last = imposed(ACTION, LENGTH, t, R, r, last)
+            x, y, cost = gone_to(XY, last, x, y, cost)
+    for t in range(begin, N):
         tl.store(SEEN + r * NP + last, tl.full([M], 1, tl.int8), mask=valid)
         tl.debug_barrier()  # other threads read it
         heads = heads_of(
@@ -169,9 +181,9 @@ def tsp_stream_kernel(
         last = drawn(
             heads, POINTER, BIAS, SEEN, SEEN, r, last, home, uniform, sharpness, N, NP, False, GREEDY, W, H, D, PREC
         )
-        x1, y1 = place(XY, last)
-        cost += distance(x, y, x1, y1)
-        x, y = x1, y1
+        if GIVEN:
+            last = imposed(ACTION, LENGTH, t, R, r, last)
+        x, y, cost = gone_to(XY, last, x, y, cost)
         tl.store(ACTION + t * R + r, last.to(tl.int16), mask=valid)
         tl.debug_barrier()  # before anybody writes what others still read
     cost += distance(x, y, x0, y0)
@@ -181,9 +193,9 @@ def tsp_stream_kernel(
 @triton.jit(do_not_specialize=["K", "S", "N", "NP", "T"])
 def cvrp_stream_kernel(
     KEY, VALUE, POINTER, QUERY_LAST, QUERY, GLIMPSE_SHIFT, BIAS, SEEN, XY, START, ID, COUNTERS, ACTION, COST,
-    QUERY_LOAD, DEMAND, CAPACITY, K, S, N, NP, T, sharpness,
-    W: tl.constexpr, M: tl.constexpr, H: tl.constexpr, D: tl.constexpr, GREEDY: tl.constexpr, DT: tl.constexpr,
-    PREC: tl.constexpr,
+    LENGTH, QUERY_LOAD, DEMAND, CAPACITY, K, S, N, NP, T, sharpness,
+    W: tl.constexpr, M: tl.constexpr, H: tl.constexpr, D: tl.constexpr, GREEDY: tl.constexpr, GIVEN: tl.constexpr,
+    DT: tl.constexpr, PREC: tl.constexpr,
 ):  # fmt: skip
     E: tl.constexpr = H * D
     NP = NP // 16 * 16  # as it is, but now the compiler knows: rows of bytes are loaded by words
@@ -198,9 +210,10 @@ def cvrp_stream_kernel(
     XY += b * N * 2
     DEMAND += b * N
     ACTION += b * T * R
+    LENGTH += b * R
     seed = tl.load(COUNTERS)
     capacity = tl.load(CAPACITY + b)
-    last = tl.load(START + b * S + start)
+    last = tl.load(ACTION + r).to(tl.int32) if GIVEN else tl.load(START + b * S + start)
     left = capacity - tl.load(DEMAND + last)
     waiting = tl.zeros([M], tl.int32) + (N - 2)  # customers not yet served: all but the first
     home_x, home_y = place(XY, 0)
@@ -208,6 +221,13 @@ def cvrp_stream_kernel(
     cost = distance(home_x, home_y, x, y)
     tl.store(ACTION + r, last.to(tl.int16), mask=valid)
     t = 1
+    if GIVEN:
+        t = imposed_on_all(LENGTH, r)
+        for step in range(1, t):
+            tl.store(SEEN + r * NP + last, tl.full([M], 1, tl.int8), mask=valid)
+            last = imposed(ACTION, LENGTH, step, R, r, last)
+            left, waiting = driven(DEMAND, last, capacity, left, waiting)
+            x, y, cost = gone_to(XY, last, x, y, cost)
     while (t < T) & (tl.max(waiting + last, 0) > 0):  # until every vehicle is home and nobody waits
         tl.store(SEEN + r * NP + last, tl.full([M], 1, tl.int8), mask=valid)  # the depot's byte is never looked at
         tl.debug_barrier()
@@ -220,11 +240,10 @@ def cvrp_stream_kernel(
         last = drawn(
             heads, POINTER, BIAS, SEEN, DEMAND, r, left, home, uniform, sharpness, N, NP, True, GREEDY, W, H, D, PREC
         )
-        left = tl.where(last == 0, capacity, left - tl.load(DEMAND + last))
-        waiting -= (last > 0).to(tl.int32)
-        x1, y1 = place(XY, last)
-        cost += distance(x, y, x1, y1)
-        x, y = x1, y1
+        if GIVEN:
+            last = imposed(ACTION, LENGTH, t, R, r, last)
+        left, waiting = driven(DEMAND, last, capacity, left, waiting)
+        x, y, cost = gone_to(XY, last, x, y, cost)
         tl.store(ACTION + t * R + r, last.to(tl.int16), mask=valid)
         tl.debug_barrier()
         t += 1

@@ -12,8 +12,8 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from rhumbline import kernels, noise
-from rhumbline.decoding import NO_BEGINNINGS, Rollouts
+from rhumbline import noise
+from rhumbline.decoding import Rollouts
 from rhumbline.errors import InputError
 from rhumbline.search.elite import CMAESElite, Guided
 from rhumbline.search.rebuild import beginnings
@@ -64,9 +64,7 @@ class CMAESRefine:
         )
 
     def init(self, task: Task) -> Refined:
-        """Nothing learnt yet, and no beam. Whoever insists on kernels is told at once where they end."""
-        if task.device.type == "cuda":
-            kernels.settled(task.engine, NO_BEGINNINGS)
+        """Nothing learnt yet, and no beam."""
         return Refined(self.learner.init(task))
 
     def step(self, task: Task, state: Refined) -> tuple[Refined, Float[Tensor, "B K Z"], Rollouts]:
@@ -90,6 +88,9 @@ class CMAESRefine:
             return
         tried = torch.tensor([task.tried], device=task.device)
         luck = noise.decoding(task.seed ^ APART, task.batch.key, tried, ways, 2)[:, 0]
+        luck = luck.gather(
+            1, luck[..., 1:].argsort(stable=True, dim=1).expand_as(luck)
+        )  # alike ones share a GPU's tile
         given = beginnings(task.problem.name, task.batch, task.spread(task.incumbents).long(), luck)
         temperature = chosen_temperature(task, self.learner.search_of(task).temperature)
         task.complete(task.spread(latent), given, memory, temperature, SAMPLES if temperature else 1)

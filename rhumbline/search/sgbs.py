@@ -19,8 +19,6 @@ from rhumbline.search.eas import Adaptation, EASLay, Rates
 from rhumbline.search.strategy import one_decoder
 from rhumbline.search.task import Task
 
-PLAIN = "beam search by itself is plain torch: the GPU's kernels cannot carry on a sequence that has begun"
-
 
 @dataclass(frozen=True)
 class Beam:
@@ -45,7 +43,6 @@ class BeamSizes:
     """Settings that both searches share."""
 
     USUAL: ClassVar[dict[str, tuple[int, int]]] = {"tsp": (10, 10), "cvrp": (4, 4)}  # as published
-    plain: ClassVar[str] = PLAIN
 
     width: int | None = None  # nodes in the beam; None: 10 (tsp) or 4 (cvrp)
     branch: int | None = None  # actions of each node, the one already known included; None: the same numbers
@@ -91,6 +88,8 @@ class Alternation:
 @dataclass(frozen=True)
 class SGBSEAS(BeamSizes):
     """In turns: one update of active search with a layer, then a beam from the best starts of what it sampled."""
+
+    plain: ClassVar[str] = EASLay.plain
 
     rate: float | None = None  # None: 0.000815 (tsp) or 0.00041 (cvrp)
     imitation: float | None = None  # None: 0.006 (tsp) or 0.01 (cvrp)

@@ -1,21 +1,22 @@
-"""Rollouts that begin with imposed actions: the CPU kernel against plain torch, and both against what was imposed."""
-
-from types import SimpleNamespace
+"""Rollouts that begin with imposed actions: the kernels against plain torch, and both against what was imposed."""
 
 import pytest
 import torch
 
 from rhumbline.decoding import Beginnings, complete, rollout
 from rhumbline.errors import MissingExtra
+from rhumbline.kernels import gpu, gpu_tables
 from rhumbline.policies.attention import Architecture
 from rhumbline.policies.cvrp import CVRPPolicy
 from rhumbline.policies.tsp import TSPPolicy
 from rhumbline.problems.cvrp import CVRP
+from rhumbline.problems.jssp import JSSP
 from rhumbline.problems.tsp import TSP
 
 pytest.importorskip("numba")
 
 KINDS = {"tsp": (TSP(), TSPPolicy, 23), "cvrp": (CVRP(), CVRPPolicy, 21)}
+WARNS = pytest.mark.filterwarnings("ignore:Conversion of an array with ndim > 0:DeprecationWarning")
 RNG = torch.Generator().manual_seed(5)
 
 
@@ -83,9 +84,64 @@ def test_with_one_imposed_action_it_is_a_rollout(case) -> None:
     assert torch.equal(whole.cost, same.cost)
 
 
-def test_a_gpu_has_no_kernel_for_it(case) -> None:
-    """Whoever asks for kernels there is told so before anything is built."""
-    problem, policy, _, latents, plans = case
-    far = SimpleNamespace(key=SimpleNamespace(device=torch.device("cuda")))
-    with pytest.raises(MissingExtra, match="cannot carry on a sequence that has begun"):
-        complete(problem, policy, far, latents, beginnings(plans, 1, 1), None, engine="fused")
+def by_gpu(problem, policy, batch, latents, given: Beginnings, temperature: float) -> tuple[torch.Tensor, torch.Tensor]:
+    """The GPU's kernel in Triton's interpreter, in float32 and tiles of 16."""
+    starts = torch.zeros(len(batch.xy), given.length.shape[1] // latents.shape[1], dtype=torch.int64)  # only counted
+    with torch.no_grad():
+        memory = policy.encode(batch)
+        tables = gpu_tables.tables(memory, policy.condition(memory, latents), torch.float32)
+    load = () if problem.name == "tsp" else (batch.demand, batch.capacity)
+    build = gpu.tsp_rollout if problem.name == "tsp" else gpu.cvrp_rollout
+    more = {"temperature": temperature, "shape": (16, 4), "given": (given.actions, given.length)}
+    return build(tables, batch.xy, *load, starts, batch.key, torch.tensor([9, 2]), **more)
+
+
+def carried_on_alike(case, nodes: int, free: tuple[int, int], samples: int, temperature: float) -> None:
+    """Imposed actions stay, and the rest is what torch decides with the same noise; these seeds meet no near tie.
+
+    Of plans of so many nodes all but the last few actions are imposed: the interpreter is slow.
+    """
+    problem, policy, _, latents, _ = case
+    batch, one = problem.sample(2, nodes, torch.Generator().manual_seed(nodes)), latents[:2]
+    plans = rollout(problem, policy, batch, one, problem.starts(batch)[:, :6], seed=4, engine="torch").actions[:, 0]
+    ends = (plans != 0).int().mul(torch.arange(plans.shape[2])).amax(2) + 1  # behind the last city or customer
+    length = (ends - torch.randint(free[0], free[1] + 1, ends.shape, generator=RNG)).clamp(min=1)
+    given = Beginnings(torch.where(torch.arange(plans.shape[2]) < length[..., None], plans, 7).long(), length)
+    options = {"seed": 9, "attempt": 2, "temperature": temperature, "samples": samples}
+    plain = complete(problem, policy, batch, one, given, policy.encode(batch), engine="torch", **options)
+    cost, actions = by_gpu(problem, policy, batch, one.expand(-1, 6 // samples, -1), given, temperature)
+    assert cost.shape[1:] == (6 // samples, samples)
+    assert torch.equal(actions.flatten(1, 2), plain.actions[:, 0])
+    assert torch.allclose(cost.flatten(1), plain.cost[:, 0], rtol=1e-5)
+
+
+@WARNS
+@pytest.mark.parametrize(
+    ("nodes", "free", "samples", "temperature"),
+    [(6, (9, 9), 3, 1.0), (23, (0, 9), 6, 0.0), (23, (3, 5), 2, 1.0), (23, (4, 4), 1, 0.3)],
+)
+def test_a_gpu_carries_on_as_torch_does(case, nodes: int, free: tuple[int, int], samples: int, temperature) -> None:
+    """Where one part has all columns; of a tile's rollouts some may have more imposed actions than others."""
+    carried_on_alike(case, nodes, free, samples, temperature)
+
+
+@WARNS
+@pytest.mark.usefixtures("small_parts")
+def test_in_parts_too(case) -> None:
+    """Who has been visited is words of bits there."""
+    carried_on_alike(case, 37, (2, 6), 3, 1.0)
+
+
+@WARNS
+def test_part_by_part_too(case, monkeypatch) -> None:
+    """And bytes in memory beyond the largest tile."""
+    monkeypatch.setattr(gpu, "LARGEST_TILE", 0)
+    monkeypatch.setattr(gpu, "STREAM_PART", 16)
+    carried_on_alike(case, 21, (2, 5), 3, 1.0)
+
+
+def test_kernels_for_job_shops_cannot(case) -> None:
+    """Whoever asks for them is told so before anything is built."""
+    _, policy, batch, latents, plans = case
+    with pytest.raises(MissingExtra, match="job shops cannot carry on a sequence that has begun"):
+        complete(JSSP(), policy, batch, latents, beginnings(plans, 1, 1), None, engine="fused")

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 import torch
 
-from rhumbline.errors import InputError, MissingExtra
+from rhumbline.errors import InputError
 from rhumbline.policies.attention import Architecture
 from rhumbline.policies.cvrp import CVRPPolicy
 from rhumbline.problems.cvrp import CVRP, CVRPInstance, Routes
@@ -16,7 +16,7 @@ from rhumbline.search.rebuild import LEAST, MOST, kept_routes, kept_stretch
 from rhumbline.search.refine import CMAESRefine, best_latent
 from rhumbline.search.run import Budget, search
 from rhumbline.search.sgbs import Beam
-from rhumbline.search.task import PIECE, Task, make_task, warm_up
+from rhumbline.search.task import PIECE, make_task, warm_up
 
 # A depot in the middle, two customers in each corner and two more on the way to the first.
 XY = [
@@ -84,7 +84,7 @@ def driver() -> CVRPPolicy:
 
 def test_rebuilding_improves_a_poor_plan(driver: CVRPPolicy) -> None:
     """Of two latents and then of parts of the best plan: with the same attempts far better than generations alone."""
-    instances = vehicles(8, 30)  # six seeds: 0.948 to 0.967
+    instances = vehicles(8, 30)  # of six seeds 0.948 to 0.967
     whole, _ = search(CMAESElite(population=2), make_task(CVRP(), driver, instances), Budget(96))
     parts, _ = search(CMAESRefine(population=2, rebuilt=8.0), make_task(CVRP(), driver, instances), Budget(96))
     assert sum(s.cost for s in parts) < 0.97 * sum(s.cost for s in whole)
@@ -174,14 +174,6 @@ def test_plans_of_one_or_two_routes_lose_their_ends(corners: CVRPInstance) -> No
     assert given.actions[0, :, :10].tolist() == [list(range(1, 11)), list(range(10, 0, -1))]
     assert given.actions[1, 1, :11].tolist() == [10, 9, 8, 7, 6, 5, 0, 4, 3, 2, 1]
     assert given.length.tolist() == [[6, 3], [7, 4]]
-
-
-def test_kernels_are_asked_for_in_vain_on_a_gpu(driver: CVRPPolicy, monkeypatch) -> None:
-    """Before anything is tried."""
-    task = replace(make_task(CVRP(), driver, vehicles(1, 4)), engine="fused")
-    monkeypatch.setattr(Task, "device", property(lambda task: torch.device("cuda")))
-    with pytest.raises(MissingExtra, match="cannot carry on"):
-        CMAESRefine().init(task)
 
 
 def test_tours_too(policy, make_instances) -> None:
