@@ -77,11 +77,10 @@ def main() -> None:
     many = all_of_them.length.numel()
     part = took(partial(work, all_of_them, memory, engine="fused"), device)
     attempts = latents.expand(-1, -(-many // starts.numel()), -1)
-    whole = took(partial(rollout, problem, policy, batch, attempts, starts, memory=memory, engine="fused"), device)
-    whole *= many / (attempts.shape[1] * starts.numel())
-    print(
-        f"{many:,} parts {part:.2f} ms, {many / part / 1e3:.2f} M/s; as many wholes {whole:.2f} ms, {whole / part:.2f} x"
-    )
+    build = partial(rollout, problem, policy, batch, attempts, starts, seed=SEED, memory=memory, engine="fused")
+    whole = took(build, device) * many / (attempts.shape[1] * starts.numel())
+    rate = f"{part:.2f} ms, {many / part / 1e3:.2f} M/s"
+    print(f"{many:,} parts: {rate}; as many wholes: {whole:.2f} ms, {whole / part:.2f} x")
 
 
 if __name__ == "__main__":

@@ -8,11 +8,11 @@
 Settings follow a strategy's name after `+`. Gaps are per instance against benchmarks/reference where it has the set,
 else against the best cost of the instance in the whole run. `vs first` is the mean difference of cost to the first
 strategy of the same budget, instance by instance. ± are 95 % intervals. Each strategy first makes a few attempts that
-do not count, so that compiling kernels is not timed; encoding is. `--validation` draws other instances of the same
-distribution: choose settings there, never on the test set; with `--varied` vehicles of any size and of four kinds.
-`population` needs --policy with a population. `--rehearse` makes only those attempts: several such commands side by
-side compile what the real ones need. `--profile` compares nothing: it says where the time of a few steps goes,
-on the host and on the device.
+do not count, so that compiling kernels is not timed; encoding is. Instances are solved together, `--alone` one by one,
+and share the seconds. `--validation` draws other instances of the same distribution: choose settings there, never on
+the test set; with `--varied` vehicles of any size and of four kinds. `population` needs --policy with a population.
+`--rehearse` makes only those attempts: several such commands side by side compile what the real ones need. `--profile`
+compares nothing: it says where the time of a few steps goes, on the host and on the device.
 """
 
 import argparse
@@ -30,7 +30,6 @@ from evaluate import instances_of, keep, of_the_paper, references, summary
 from torch.profiler import ProfilerActivity, profile
 
 from rhumbline.api import Group, find_device, grouped, policy_for, tasks
-from rhumbline.bench.runners import warm_up_budget
 from rhumbline.errors import InputError
 from rhumbline.problems.cvrp import CVRPInstance, usual_capacity
 from rhumbline.problems.jssp import LONGEST_DURATION
@@ -39,7 +38,7 @@ from rhumbline.problems.standard import CVRP_SETS, JSSP_SETS, TSP_SETS, find
 from rhumbline.problems.tsp import TSPInstance
 from rhumbline.search.named import named
 from rhumbline.search.run import Budget, search, stream
-from rhumbline.search.strategy import engine_for
+from rhumbline.search.strategy import engine_for, rehearsal_of
 from rhumbline.search.task import Task
 
 VALIDATION_SEED = 4321
@@ -64,18 +63,23 @@ class Bench:
     policy: Any
     device: torch.device
     augment: int
+    alone: bool = False
 
     def tasks(self, strategy: Any, instances: list[Any] | None = None) -> Iterator[tuple[Group, Task]]:
-        """All instances or some, group by group."""
+        """All instances or some, group by group, or each by itself."""
         where = {"device": self.device, "engine": engine_for(strategy, "auto"), "augment": self.augment}
-        return tasks(instances or self.instances, {self.policy.problem: self.policy}, seed=0, **where)
+        some = instances or self.instances
+        for first, group in enumerate([[i] for i in some] if self.alone else [some]):
+            for found, task in tasks(group, {self.policy.problem: self.policy}, seed=0, **where):
+                yield replace(found, places=tuple(place + first for place in found.places)), task
 
     def warm_up(self, strategy: Any) -> None:
         """A few attempts at a group of each size, on which tiles, and so kernels, depend; on a CPU at one instance."""
-        some = self.instances if self.device.type == "cuda" else self.instances[:1]
+        some = self.instances if self.device.type == "cuda" and not self.alone else self.instances[:1]
         for group in {len(g.places): g for g in grouped(some, self.augment)}.values():
             for _, task in self.tasks(strategy, list(group.instances)):
-                if search(strategy, task, warm_up_budget(task))[1]:
+                short, attempts = rehearsal_of(strategy, task)
+                if search(short, task, Budget(attempts))[1]:
                     raise KeyboardInterrupt
 
     def wait(self) -> None:
@@ -206,6 +210,7 @@ def options() -> argparse.Namespace:
     parser.add_argument("--strategies", default="sampling,fixed,uniform,cmaes,eas-emb,cmaes-eas")
     parser.add_argument("--policy", default=None)
     parser.add_argument("--augment", type=int, default=1)
+    parser.add_argument("--alone", action="store_true", help="each instance by itself, one after another")
     parser.add_argument("--device", default="auto")
     parser.add_argument("--threads", type=int, default=0)
     parser.add_argument("--profile", action="store_true")
@@ -269,7 +274,7 @@ def main() -> None:
     instances = instances_for(args)
     problem = instances[0].problem
     policy = policy_for(args.policy or of_the_paper(problem), problem)
-    bench = Bench(instances, policy, find_device(args.device), args.augment)
+    bench = Bench(instances, policy, find_device(args.device), args.augment, args.alone)
     if args.ledger and (args.validation or args.seconds or args.augment > 1 or bench.device.type == "cpu"):
         raise SystemExit("--ledger is for test sets, attempts, no copies and a GPU, where searches are as published")
     if args.rehearse:

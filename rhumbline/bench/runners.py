@@ -25,7 +25,7 @@ from rhumbline.problems.tsp import from_array
 from rhumbline.search import STRATEGIES
 from rhumbline.search.run import Budget, Progress, search
 from rhumbline.search.solution import Solution
-from rhumbline.search.strategy import usual_step
+from rhumbline.search.strategy import rehearsal_of
 from rhumbline.search.task import Task
 from rhumbline.tables import build
 
@@ -212,7 +212,8 @@ class Searching:
         fresh = [i for i in instances if i.size not in self.warm]
         one = list({i.size: i for i in fresh}.values())
         for _, task in self.tasks(one if self.device.type == "cpu" else fresh, seed):
-            if search(self.strategy, task, warm_up_budget(task))[1]:
+            strategy, attempts = rehearsal_of(self.strategy, task)
+            if search(strategy, task, Budget(attempts=attempts))[1]:
                 raise KeyboardInterrupt
         self.warm |= {i.size for i in fresh}
 
@@ -246,11 +247,6 @@ def spent_of(progress: Progress, budget: Budget) -> tuple[float, str]:
         shares.append((progress.seconds / budget.seconds, f"{progress.seconds:.0f} of {budget.seconds:.0f} s"))
     share, words = max(shares)
     return min(1.0, share), words
-
-
-def warm_up_budget(task: Task) -> Budget:
-    """Attempts after which all kernels are compiled: those of scoring too, on a GPU."""
-    return Budget(attempts=1 if task.device.type == "cpu" else 2 * usual_step(task) * task.copies)
 
 
 def outcome(found: Solution, seconds: float, together: int, trace: tuple[tuple[float, ...], ...]) -> Found:

@@ -19,7 +19,7 @@ from rhumbline.search.crafts import Polisher, craft_of, likeness, padded, plan_l
 from rhumbline.search.pool import APART, Pool
 from rhumbline.search.run import Budget, Progress, search, stream
 from rhumbline.search.solution import Candidate, Change, Solution
-from rhumbline.search.strategy import Strategy, usual_step
+from rhumbline.search.strategy import Strategy, rehearsal_of
 from rhumbline.search.task import Task, warm_up
 
 SEARCH_SHARE = 0.5  # of the seconds, where a classical solver follows
@@ -141,11 +141,12 @@ def complete(
 
 
 def rehearse(strategy: Strategy[Any], task: Task) -> None:
-    """The attempts of a usual step, which do not count, before the clock runs.
+    """A few attempts, which do not count, before the clock runs.
 
     A GPU that has not seen this size compiles kernels for them, which takes ten seconds to half a minute.
     """
-    for _ in stream(strategy, task, Budget(attempts=usual_step(task) * task.copies)):
+    short, attempts = rehearsal_of(strategy, task)
+    for _ in stream(short, task, Budget(attempts=attempts)):
         pass
     task.forget()
 

@@ -5,6 +5,7 @@ better still are single decisions, which the next generation hardly ever gets ri
 decisions of the best plans one by one, and rebuilding plans some neighbourhood of the best one again (docs/search.md).
 """
 
+import math
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -62,6 +63,11 @@ class CMAESRefine:
         return CMAESElite(
             self.elite, self.rate, self.components, self.population, self.sigma, self.temperature, self.starts
         )
+
+    @property
+    def rehearsal(self) -> "tuple[CMAESRefine, int]":
+        """With a beam after the first generation, and as many steps as these and its parts take."""
+        return replace(self, beam=min(self.beam, 1)), 2 + math.ceil(self.rebuilt)
 
     def init(self, task: Task) -> Refined:
         """Nothing learnt yet, and no beam."""

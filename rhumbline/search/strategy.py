@@ -20,7 +20,8 @@ X = TypeVar("X")
 class Strategy(Protocol[X]):
     """A way to search: a frozen dataclass of settings. `init` makes its state, `step` tries some latents.
 
-    A strategy that no kernel can serve has a class variable `plain` with the reason.
+    A strategy that no kernel can serve has a class variable `plain` with the reason; one that does not use all kernels
+    in its first step has a property `rehearsal` (see `rehearsal_of`).
     """
 
     def init(self, task: Task) -> X:
@@ -40,6 +41,15 @@ def usual_step(task: Task) -> int:
     if task.starts.shape[1] > 1:
         return 16
     return 64 if task.device.type == "cuda" else 256
+
+
+def rehearsal_of(strategy: Any, task: Task) -> tuple[Any, int]:
+    """A search of few attempts, and how many, that uses every kernel of the strategy: what a GPU has to compile first.
+
+    All of them are used in the first steps, unless the strategy's `rehearsal` names another one and its steps.
+    """
+    other, steps = getattr(strategy, "rehearsal", (strategy, 2))
+    return other, 1 if task.device.type == "cpu" else steps * usual_step(task) * task.copies
 
 
 def engine_for(strategy: Any, engine: Engine) -> Engine:

@@ -16,7 +16,8 @@ from rhumbline.search.rebuild import LEAST, MOST, kept_routes, kept_stretch
 from rhumbline.search.refine import CMAESRefine, best_latent
 from rhumbline.search.run import Budget, search
 from rhumbline.search.sgbs import Beam
-from rhumbline.search.task import PIECE, make_task, warm_up
+from rhumbline.search.strategy import usual_step
+from rhumbline.search.task import PIECE, Task, make_task, warm_up
 
 # A depot in the middle, two customers in each corner and two more on the way to the first.
 XY = [
@@ -205,3 +206,14 @@ def test_impossible_settings_are_refused(settings) -> None:
 def test_sizes_of_neighbourhoods() -> None:
     """Enough to change something, and few beside a hundred nodes."""
     assert 4 < LEAST < MOST < 100
+
+
+def test_a_rehearsal_uses_every_kernel(driver: CVRPPolicy) -> None:
+    """Parts are sampled and a beam is completed greedily within its few attempts, long before the first usual beam."""
+    task, used = make_task(CVRP(), driver, vehicles(1, 12)), []
+    strategy, steps = CMAESRefine().rehearsal
+    task.complete = lambda latents, given, memory, temperature=0.0, *more: (
+        used.append(temperature > 0) or Task.complete(task, latents, given, memory, temperature, *more)
+    )
+    search(strategy, task, Budget(steps * usual_step(task)))
+    assert used[:2] == [True, False]
