@@ -22,6 +22,7 @@ from rhumbline.search.sgbs import Beam, begun, deepened
 from rhumbline.search.strategy import chosen_temperature
 from rhumbline.search.task import Task
 
+BEAM = 8
 SAMPLES = 16  # of each neighbourhood; on a CPU they are a tile, which lists the same few nodes
 APART = 0x9E3779B9  # from the noise of decisions
 
@@ -40,7 +41,7 @@ class CMAESRefine:
     """`CMAESElite`, and after each generation some neighbourhoods of the best plan are planned again."""
 
     rebuilt: float = 2.0  # plans of which a part is new, for each whole one of a generation
-    beam: int = 8  # generations between two beams; 0 is never
+    beam: int | None = None  # generations between two beams; 0 is never. None: `BEAM` on a CPU, never on a GPU
     width: int = 4  # nodes in the beam
     branch: int = 4  # actions of each node, the one already known included
     elite: int = 8  # from here on as in `CMAESElite`
@@ -52,7 +53,7 @@ class CMAESRefine:
     starts: float | None = None
 
     def __post_init__(self) -> None:
-        if not self.rebuilt >= 0.0 or self.beam < 0 or self.width < 1 or self.branch < 2:
+        if not self.rebuilt >= 0.0 or (self.beam or 0) < 0 or self.width < 1 or self.branch < 2:
             least = "rebuilt and beam of at least 0, a width of at least 1 and a branch of at least 2"
             raise InputError(f"cmaes-refine needs {least}")
         _ = self.learner  # which refuses other wrong settings
@@ -66,8 +67,15 @@ class CMAESRefine:
 
     @property
     def rehearsal(self) -> "tuple[CMAESRefine, int]":
-        """With a beam after the first generation, and as many steps as these and its parts take."""
-        return replace(self, beam=min(self.beam, 1)), 2 + math.ceil(self.rebuilt)
+        """With a beam after the first generation if there are any, and as many steps as these and its parts take."""
+        return replace(self, beam=self.beam and 1), 2 + math.ceil(self.rebuilt)
+
+    def usual_beam(self, task: Task) -> int:
+        """Generations between two beams.
+
+        A beam is a long row of small steps: what a GPU does in the meantime finds as much (docs/search.md).
+        """
+        return self.beam if self.beam is not None else 0 if task.device.type == "cuda" else BEAM
 
     def init(self, task: Task) -> Refined:
         """Nothing learnt yet, and no beam."""
@@ -81,8 +89,8 @@ class CMAESRefine:
         guided, latents, rolled = self.learner.step(task, state.guided)
         memory, latent = self.learner.memory(task, guided), best_latent(latents, rolled)
         self.rebuild(task, latent, rolled.cost[0].numel(), memory)
-        since = 0 if state.beam else state.since
-        if not self.beam or since + 1 < self.beam:
+        every, since = self.usual_beam(task), 0 if state.beam else state.since
+        if not every or since + 1 < every:
             return Refined(guided, None, since + 1), latents, rolled
         beam = begun(task, rolled.map(task.spread), task.spread(latent), memory, self.width)
         return Refined(guided, beam), latents, rolled

@@ -1,6 +1,7 @@
 """The driver of a GPU node: what a plan means, and that nothing in it can stop the rest."""
 
 import os
+import re
 import runpy
 import subprocess
 import sys
@@ -141,7 +142,8 @@ def option(words: tuple[str, ...], name: str) -> list[str]:
 
 def check_strategies(words: tuple[str, ...]) -> None:
     """Sets and strategies of a line are known."""
-    assert set(option(words, "--set")) <= {*TSP_SETS, *CVRP_SETS, *JSSP_SETS}
+    drawn = {name for name in option(words, "--set") if "--varied" in words and re.fullmatch(r"vrp\d+", name)}
+    assert set(option(words, "--set")) <= {*TSP_SETS, *CVRP_SETS, *JSSP_SETS, *drawn}
     for text in option(words, "--strategies")[0].split(","):
         named(*((parts := text.split("+"))[0], parts[1:]))
 

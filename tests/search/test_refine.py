@@ -211,9 +211,18 @@ def test_sizes_of_neighbourhoods() -> None:
 def test_a_rehearsal_uses_every_kernel(driver: CVRPPolicy) -> None:
     """Parts are sampled and a beam is completed greedily within its few attempts, long before the first usual beam."""
     task, used = make_task(CVRP(), driver, vehicles(1, 12)), []
-    strategy, steps = CMAESRefine().rehearsal
+    strategy, steps = CMAESRefine(beam=8).rehearsal
     task.complete = lambda latents, given, memory, temperature=0.0, *more: (
         used.append(temperature > 0) or Task.complete(task, latents, given, memory, temperature, *more)
     )
     search(strategy, task, Budget(steps * usual_step(task)))
     assert used[:2] == [True, False]
+
+
+def test_beams_are_for_cpus(driver: CVRPPolicy, monkeypatch) -> None:
+    """Unless they are asked for."""
+    task = make_task(CVRP(), driver, vehicles(1, 4))
+    assert [CMAESRefine(beam=beam).usual_beam(task) for beam in (None, 0, 3)] == [8, 0, 3]
+    monkeypatch.setattr(Task, "device", property(lambda task: torch.device("cuda")))
+    assert [CMAESRefine(beam=beam).usual_beam(task) for beam in (None, 0, 3)] == [0, 0, 3]
+    assert CMAESRefine().rehearsal[0].usual_beam(task) == 0
