@@ -14,6 +14,7 @@ from rhumbline.bench.report import put_into
 
 METHODS = {
     "greedy": "greedy, all starts", "sampling": "sampling", "cmaes": "CMA-ES", "cmaes-elite": "CMA-ES that learns",
+    "cmaes-refine": "CMA-ES that refines",
 }  # fmt: skip
 SETS = {"tsp": "TSP", "vrp": "CVRP", "jssp": "job shop "}
 
@@ -32,7 +33,7 @@ def newest(lines: list[dict[str, Any]]) -> list[dict[str, Any]]:
 def published(name: str, method: str) -> str:
     """The paper's gap of a single agent by this method, and of its COMPASS with as many attempts."""
     known = PAPER.get(name, {})
-    names = {method: "", method.replace("sampling", "cmaes").replace("-elite", ""): " (COMPASS)"}
+    names = {method: "", method.replace("sampling", "cmaes").replace("-elite", "").replace("-refine", ""): " (COMPASS)"}
     names |= {} if method.startswith("cmaes") else {method: " (single agent)"}
     return ", ".join(f"{known[x]:.{digits(known[x])}f} %{who}" for x, who in names.items() if x in known) or "-"
 

@@ -68,8 +68,8 @@ Search = Annotated[
     typer.Option(
         metavar="NAME",
         help="cmaes, sampling, greedy, uniform, fixed, population, eas-emb, eas-lay, sgbs, sgbs-eas, cmaes-eas, "
-        "cmaes-elite or cmaes-refine. [cmaes-refine; on a GPU cmaes, and cmaes-elite for vehicles and for 126 to 256 "
-        "cities; sampling for job shops and without a latent space]",
+        "cmaes-elite or cmaes-refine. [cmaes-refine; on a GPU cmaes for tours of up to 125 cities and beyond 256; "
+        "sampling for job shops and without a latent space]",
     ),
 ]
 Augment = Annotated[

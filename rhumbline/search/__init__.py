@@ -34,7 +34,7 @@ STRATEGIES: dict[str, type[Any]] = {
 # Where something else than CMA-ES was measured to be better (docs/search.md).
 BETTER = {"cvrp": "cmaes-elite", "jssp": "sampling"}
 ROUTING = ("cmaes", "cmaes-elite", "cmaes-refine")  # that may take one another's place
-LONG = 125  # cities, above which CMA-ES that learns finds more on a GPU
+LONG = 125  # cities, above which a GPU finds more by learning and refining
 
 
 def usual(policy: Policy[Any, Any, Any]) -> str:
@@ -55,12 +55,11 @@ def possible(policy: Policy[Any, Any, Any]) -> tuple[str, ...]:
 def usual_for(task: Task) -> str:
     """The same for a task.
 
-    Plans are refined by the CPU's kernels only: those of a GPU cannot carry on what has begun. There it pays to learn
-    on long tours, too.
+    Plans are refined where kernels carry on what has begun. On a GPU that gains nothing on tours of up to `LONG`
+    cities, and has not been measured on those beyond the largest tile.
     """
     name = usual(task.policy)
     if task.taken_engine != "fused" or name not in ROUTING:
         return name
-    if task.device.type == "cpu":
-        return "cmaes-refine"
-    return "cmaes-elite" if LONG < task.problem.width(task.batch) <= LARGEST_TILE else name
+    short_or_huge = not LONG < task.problem.width(task.batch) <= LARGEST_TILE
+    return name if task.device.type == "cuda" and name == "cmaes" and short_or_huge else "cmaes-refine"

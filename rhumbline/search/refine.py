@@ -22,7 +22,7 @@ from rhumbline.search.sgbs import Beam, begun, deepened
 from rhumbline.search.strategy import chosen_temperature
 from rhumbline.search.task import Task
 
-BEAM = 8
+ABREAST, BEAM = 5, 8
 SAMPLES = 16  # of each neighbourhood; on a CPU they are a tile, which lists the same few nodes
 APART = 0x9E3779B9  # from the noise of decisions
 
@@ -41,7 +41,8 @@ class CMAESRefine:
     """`CMAESElite`, and after each generation some neighbourhoods of the best plan are planned again."""
 
     rebuilt: float = 2.0  # plans of which a part is new, for each whole one of a generation
-    beam: int | None = None  # generations between two beams; 0 is never. None: `BEAM` on a CPU, never on a GPU
+    abreast: int | None = None  # neighbourhoods of the same plan, before the best one is taken. None: 5, all on a GPU
+    beam: int | None = None  # generations between two beams; 0 is never. None: 8, never on a GPU
     width: int = 4  # nodes in the beam
     branch: int = 4  # actions of each node, the one already known included
     elite: int = 8  # from here on as in `CMAESElite`
@@ -53,8 +54,9 @@ class CMAESRefine:
     starts: float | None = None
 
     def __post_init__(self) -> None:
-        if not self.rebuilt >= 0.0 or (self.beam or 0) < 0 or self.width < 1 or self.branch < 2:
-            least = "rebuilt and beam of at least 0, a width of at least 1 and a branch of at least 2"
+        abreast, beam = (1 if x is None else x for x in (self.abreast, self.beam))
+        if not self.rebuilt >= 0.0 or abreast < 1 or beam < 0 or self.width < 1 or self.branch < 2:
+            least = "rebuilt and beam of at least 0, width and abreast of at least 1 and a branch of at least 2"
             raise InputError(f"cmaes-refine needs {least}")
         _ = self.learner  # which refuses other wrong settings
 
@@ -96,18 +98,22 @@ class CMAESRefine:
         return Refined(guided, beam), latents, rolled
 
     def rebuild(self, task: Task, latent: Float[Tensor, "B 1 Z"], made: int, memory: Any) -> None:
-        """Neighbourhoods of the best plans, several times each."""
+        """Neighbourhoods of the best plans, several times each; what some have improved the next ones build upon."""
         ways = round(made * self.rebuilt / SAMPLES)
         if not ways:
             return
         tried = torch.tensor([task.tried], device=task.device)
         luck = noise.decoding(task.seed ^ APART, task.batch.key, tried, ways, 2)[:, 0]
-        luck = luck.gather(
-            1, luck[..., 1:].argsort(stable=True, dim=1).expand_as(luck)
-        )  # alike ones share a GPU's tile
-        given = beginnings(task.problem.name, task.batch, task.spread(task.incumbents).long(), luck)
         temperature = chosen_temperature(task, self.learner.search_of(task).temperature)
-        task.complete(task.spread(latent), given, memory, temperature, SAMPLES if temperature else 1)
+        for some in luck.split(self.usual_abreast(task, ways), dim=1):
+            order = some[..., 1:].argsort(stable=True, dim=1)  # those of about one size share a GPU's tile
+            plans = task.spread(task.incumbents).long()
+            given = beginnings(task.problem.name, task.batch, plans, some.gather(1, order.expand_as(some)))
+            task.complete(task.spread(latent), given, memory, temperature, SAMPLES if temperature else 1)
+
+    def usual_abreast(self, task: Task, ways: int) -> int:
+        """Neighbourhoods of one plan at a time: few find what others have made of it, many fill a GPU."""
+        return self.abreast or (ways if task.device.type == "cuda" else ABREAST)
 
 
 def best_latent(latents: Float[Tensor, "B K Z"], rolled: Rollouts) -> Float[Tensor, "B 1 Z"]:

@@ -32,24 +32,24 @@ def test_the_policy_decides(policy) -> None:
     assert usual(JSSPPolicy(JSSPArchitecture(width=16, heads=2, layers=1, hidden=16, latent=2))) == "sampling"
 
 
-def test_long_tours_are_learnt(policy, make_instances, monkeypatch) -> None:
+def test_long_tours_are_refined(policy, make_instances, monkeypatch) -> None:
     """On a GPU that has kernels; whoever gives settings gets a strategy that has them."""
     from rhumbline.cli.solving import Request
 
-    tasks = [make_task(TSP(), policy, make_instances(1, cities)) for cities in (125, 126)]
-    assert [usual_for(task) for task in tasks] == ["cmaes"] * 2  # a policy that no kernel serves
+    tasks = [make_task(TSP(), policy, make_instances(1, cities)) for cities in (125, 126, 256, 257)]
+    assert [usual_for(task) for task in tasks] == ["cmaes"] * 4  # a policy that no kernel serves
     monkeypatch.setattr(Task, "device", property(lambda task: torch.device("cuda")))
     monkeypatch.setattr(Task, "taken_engine", "torch")
-    assert [usual_for(task) for task in tasks] == ["cmaes"] * 2
+    assert [usual_for(task) for task in tasks] == ["cmaes"] * 4
     monkeypatch.setattr(Task, "taken_engine", "fused")
-    assert [usual_for(task) for task in tasks] == ["cmaes", "cmaes-elite"]
+    assert [usual_for(task) for task in tasks] == ["cmaes", "cmaes-refine", "cmaes-refine", "cmaes"]
     plain, given = (Request(None, None, None, 1, None, 0, "cpu", "auto", settings=s) for s in ((), ("top=4",)))
-    assert plain.chosen(tasks[1])[0] == "cmaes-elite"
+    assert plain.chosen(tasks[1])[0] == "cmaes-refine"
     assert given.chosen(tasks[1]) == ("cmaes", CMAES(top=4))
 
 
-def test_plans_are_refined_on_a_cpu(policy, make_instances, monkeypatch) -> None:
-    """Where kernels can carry on what has begun; on a GPU the search that learns is the usual one."""
+def test_plans_are_refined_by_kernels(policy, make_instances, monkeypatch) -> None:
+    """On a CPU whatever is routed, on a GPU vehicles and long tours."""
     driver = CVRPPolicy(replace(SMALL, latent=2))
     instance = CVRPInstance("two", "EXACT_2D", (0, 1, 1), 1, xy=np.eye(3, 2))
     task, tour = make_task(CVRP(), driver, [instance]), make_task(TSP(), policy, make_instances(1, 5))
@@ -57,7 +57,7 @@ def test_plans_are_refined_on_a_cpu(policy, make_instances, monkeypatch) -> None
     monkeypatch.setattr(Task, "taken_engine", "fused")
     assert (usual_for(task), usual_for(tour)) == ("cmaes-refine", "cmaes-refine")
     monkeypatch.setattr(Task, "device", property(lambda task: torch.device("cuda")))
-    assert (usual_for(task), usual_for(tour)) == ("cmaes-elite", "cmaes")
+    assert (usual_for(task), usual_for(tour)) == ("cmaes-refine", "cmaes")
     assert set(possible(driver)) == set(possible(policy)) == {"cmaes", "cmaes-elite", "cmaes-refine"}
     assert possible(TSPPolicy(SMALL)) == ("sampling",)
 
