@@ -69,7 +69,7 @@ Search = Annotated[
         metavar="NAME",
         help="cmaes, sampling, greedy, uniform, fixed, population, eas-emb, eas-lay, sgbs, sgbs-eas, cmaes-eas, "
         "cmaes-elite or cmaes-refine. [cmaes-refine; on a GPU cmaes for tours of up to 125 cities and beyond 256; "
-        "sampling for job shops and without a latent space]",
+        "without kernels cmaes, and cmaes-elite for vehicles; sampling for job shops and without a latent space]",
     ),
 ]
 Augment = Annotated[

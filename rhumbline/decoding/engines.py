@@ -89,8 +89,10 @@ def complete(
     The noise is that of one attempt, or of one for each group of so many `samples`.
     """
     engine = kernels.settled(engine, NO_BEGINNINGS) if problem.name in kernels.GRAPHED else engine
-    build, each = engine_of(engine, problem, policy, batch, memory), samples or given.length.shape[1]
-    latents, starts = latents.expand(-1, given.length.shape[1] // each, -1), given.actions[:, :each, 0]
+    build, rollouts = engine_of(engine, problem, policy, batch, memory), given.length.shape[1]
+    each = samples or rollouts
+    assert rollouts % each == 0, f"{rollouts} rollouts are no groups of {each}"
+    latents, starts = latents.expand(-1, rollouts // each, -1), given.actions[:, :each, 0]
     rolled = build(Work(problem, policy, batch, memory, latents, starts, seed, attempt, temperature, given))
     return rolled.map(lambda x: x.flatten(1, 2)[:, None])
 

@@ -81,6 +81,7 @@ class Work:
 
     def part(self, rows: slice, tried: slice) -> "Work":
         """The same for some instances and some latents; the latents keep their numbers."""
+        assert self.given is None, "beginnings are carried on in one part"
         return replace(
             self,
             batch=self.batch[rows],

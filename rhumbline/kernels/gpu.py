@@ -51,18 +51,21 @@ _compiled: set[tuple[Any, ...]] = set()
 Given = tuple[Tensor, Tensor]  # sequences [B, R, T] of which only the beginning counts, and its length [B, R]
 
 
-def buffers(count: int, steps: int, rollouts: int, given: Given | None, place: Tensor) -> tuple[Tensor, ...]:
+def buffers(
+    count: int, steps: int, rollouts: int, given: Given | None, device: torch.device
+) -> tuple[Tensor, Tensor, Tensor]:
     """Where actions go, where costs go, and how many actions of each rollout are imposed: these stand there already.
 
-    Without any the last is something that no kernel looks at.
+    Of each rollout one action at least and `steps` at most; to look would make the host wait. Without any imposed
+    actions the last is something that no kernel looks at.
     """
-    actions = torch.zeros(count, steps, rollouts, dtype=torch.int16, device=place.device)
-    cost = torch.empty(count, rollouts, device=place.device)
+    actions = torch.zeros(count, steps, rollouts, dtype=torch.int16, device=device)
+    cost = torch.empty(count, rollouts, device=device)
     if given is None:
         return actions, cost, actions
     sequence, length = given[0].transpose(1, 2), given[1].to(torch.int32).contiguous()
-    begun = torch.arange(steps, device=place.device)[:, None] < length[:, None]
-    return actions.copy_(sequence).mul_(begun), cost, length
+    imposed = torch.arange(steps, device=device)[:, None] < length[:, None]
+    return actions.copy_(sequence).mul_(imposed), cost, length
 
 
 @dataclass(frozen=True)
@@ -111,7 +114,8 @@ def launch(
     """Tiles, buffers and common arguments of a rollout of `steps` actions."""
     (count, size, _), per, tried, nodes = xy.shape, starts.shape[1], tables.query_shift.shape[1], tables.nodes
     rows, warps = shape
-    actions, cost, length = buffers(count, steps, tried * per, given, xy)
+    assert given is None or not mark, "imposed actions have no probability to be marked by"
+    actions, cost, length = buffers(count, steps, tried * per, given, xy.device)
     inputs = (
         nodes.key, nodes.value, nodes.pointer, nodes.query_last, query.to(nodes.key.dtype).contiguous(),
         tables.glimpse_shift, nodes.bias, safe, xy.contiguous(), starts.to(torch.int32).contiguous(), key, counters,
@@ -143,7 +147,7 @@ def streamed(
     (rows, warps), rollouts, padded = shape, tried * per, nodes.key.shape[1]
     seen = torch.zeros(count, rollouts, padded, dtype=torch.int8, device=xy.device)
     seen[..., size:] = 1  # nodes that do not exist
-    actions, cost, length = buffers(count, steps, rollouts, given, xy)
+    actions, cost, length = buffers(count, steps, rollouts, given, xy.device)
     kernel[count, -(-rollouts // rows)](
         nodes.key, nodes.value, nodes.pointer, nodes.query_last, query.to(nodes.key.dtype).contiguous(),
         tables.glimpse_shift, nodes.bias, seen, xy.contiguous(), starts.to(torch.int32).contiguous(), key, counters,

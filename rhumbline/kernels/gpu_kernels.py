@@ -275,7 +275,10 @@ def marked(node, share, certain, MARK: tl.constexpr):
 
 @triton.jit
 def imposed(ACTION, LENGTH, t, R, row, node):
-    """The action of a step: the one that was given, which stands where actions go, or `node` where none was."""
+    """The action of a step: the one that was given, which stands where actions go, or `node` where none was.
+
+    Other threads may have stored there what this one reads: the same action, or one that does not count.
+    """
     given = tl.load(ACTION + t * R + row).to(tl.int32)
     return tl.where(t < tl.load(LENGTH + row), given, node)
 
@@ -304,6 +307,7 @@ def tsp_rollout_kernel(
     E: tl.constexpr = H * D
     C: tl.constexpr = NP // W
     G: tl.constexpr = NP // 16 if C == 1 else 16
+    WORDS: tl.constexpr = (NP + 31) // 32
     b = tl.program_id(0).to(tl.int64)
     if (tl.load(IS_BOUNDED + b) != 0) != BOUNDED:
         return
@@ -332,13 +336,13 @@ def tsp_rollout_kernel(
     groups, places = counting_tables(C, W, G, DT)
     tl.store(ACTION + r, first.to(tl.int16), mask=valid)
     t = 1
-    if (
-        GIVEN
-    ):  # Steps that are imposed on all need no look at the policy. Their mask is in words: a tile would need room.
+    if GIVEN:
+        # Steps that are imposed on all need no look at the policy. Who was visited before `last`, as in the loop below,
+        # is kept in words: a tile that two loops carry would need room.
         t = imposed_on_all(LENGTH, r)
-        words = first_words(first, N, (NP + 31) // 32)
+        words = first_words(first, N, WORDS)
         for step in range(1, t):
-            words = words_too(words, last, (NP + 31) // 32)
+            words = words_too(words, last, WORDS)
             last = imposed(ACTION, LENGTH, step, R, r, last)
             x, y, cost = gone_to(XY, last, x, y, cost)
         served = served_by(words, C, W)
@@ -379,6 +383,7 @@ def cvrp_rollout_kernel(
     E: tl.constexpr = H * D
     C: tl.constexpr = NP // W
     G: tl.constexpr = NP // 16 if C == 1 else 16
+    WORDS: tl.constexpr = (NP + 31) // 32
     b = tl.program_id(0).to(tl.int64)
     if (tl.load(IS_BOUNDED + b) != 0) != BOUNDED:
         return
@@ -411,13 +416,13 @@ def cvrp_rollout_kernel(
     groups, places = counting_tables(C, W, G, DT)
     tl.store(ACTION + r, last.to(tl.int16), mask=valid)
     t = 1
-    if GIVEN:
+    if GIVEN:  # here `last` is among those who were served, as it is in the loop below
         t = imposed_on_all(LENGTH, r)
-        words = first_words(last, N, (NP + 31) // 32)
+        words = first_words(last, N, WORDS)
         for step in range(1, t):
             last = imposed(ACTION, LENGTH, step, R, r, last)
             left, waiting = driven(DEMAND, last, capacity, left, waiting)
-            words = words_too(words, last, (NP + 31) // 32)
+            words = words_too(words, last, WORDS)
             x, y, cost = gone_to(XY, last, x, y, cost)
         served = served_by(words, C, W)
     while (t < T) & (tl.max(waiting + last, 0) > 0):  # until every vehicle is home and nobody waits

@@ -47,9 +47,9 @@ def usual(policy: Policy[Any, Any, Any]) -> str:
 
 
 def possible(policy: Policy[Any, Any, Any]) -> tuple[str, ...]:
-    """All that `usual_for` may say of a policy, the one of `usual` first."""
+    """All that may be taken where none is named, the one of `usual` first: settings choose one that has them."""
     name = usual(policy)
-    return (name, *ROUTING) if name in ROUTING else (name,)
+    return (name, *(other for other in ROUTING if other != name)) if name in ROUTING else (name,)
 
 
 def usual_for(task: Task) -> str:
@@ -61,5 +61,6 @@ def usual_for(task: Task) -> str:
     name = usual(task.policy)
     if task.taken_engine != "fused" or name not in ROUTING:
         return name
-    short_or_huge = not LONG < task.problem.width(task.batch) <= LARGEST_TILE
-    return name if task.device.type == "cuda" and name == "cmaes" and short_or_huge else "cmaes-refine"
+    tours_on_a_gpu = task.device.type == "cuda" and name == "cmaes"
+    refined = not tours_on_a_gpu or LONG < task.problem.width(task.batch) <= LARGEST_TILE
+    return "cmaes-refine" if refined else name

@@ -120,7 +120,7 @@ def complete(
     finish = finish or Finish()
     finish.check(task.problem.name, budget)
     if budget.seconds and task.device.type == "cuda":
-        rehearse(strategy, task)
+        rehearse(strategy, task, budget)
     if finish.pooled:
         task.ledger.pool = Pool(craft_of(task.problem.name, "a pool of plans"), finish.pooled, task.originals)
     work = Work(task, budget, finish, time.monotonic(), watch)
@@ -140,13 +140,13 @@ def complete(
         return [work.result(s) for s in standings], True
 
 
-def rehearse(strategy: Strategy[Any], task: Task) -> None:
-    """A few attempts, which do not count, before the clock runs.
+def rehearse(strategy: Strategy[Any], task: Task, budget: Budget) -> None:
+    """Some attempts, which do not count, before the clock runs; not more than the budget allows.
 
     A GPU that has not seen this size compiles kernels for them, which takes ten seconds to half a minute.
     """
     short, attempts = rehearsal_of(strategy, task)
-    for _ in stream(short, task, Budget(attempts=attempts)):
+    for _ in stream(short, task, Budget(attempts=min(attempts, budget.attempts or attempts))):
         pass
     task.forget()
 

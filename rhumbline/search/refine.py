@@ -22,7 +22,7 @@ from rhumbline.search.sgbs import Beam, begun, deepened
 from rhumbline.search.strategy import chosen_temperature
 from rhumbline.search.task import Task
 
-ABREAST, BEAM = 5, 8
+ABREAST, BEAM = 5, 8  # on a CPU
 SAMPLES = 16  # of each neighbourhood; on a CPU they are a tile, which lists the same few nodes
 APART = 0x9E3779B9  # from the noise of decisions
 
@@ -69,8 +69,8 @@ class CMAESRefine:
 
     @property
     def rehearsal(self) -> "tuple[CMAESRefine, int]":
-        """With a beam after the first generation if there are any, and as many steps as these and its parts take."""
-        return replace(self, beam=self.beam and 1), 2 + math.ceil(self.rebuilt)
+        """With the first beam, if any, after one generation; attempts for that, its parts and some of the beam."""
+        return replace(self, beam=self.beam and 1), math.ceil(self.population * (2 + self.rebuilt))
 
     def usual_beam(self, task: Task) -> int:
         """Generations between two beams.
@@ -99,17 +99,18 @@ class CMAESRefine:
 
     def rebuild(self, task: Task, latent: Float[Tensor, "B 1 Z"], made: int, memory: Any) -> None:
         """Neighbourhoods of the best plans, several times each; what some have improved the next ones build upon."""
-        ways = round(made * self.rebuilt / SAMPLES)
+        temperature = chosen_temperature(task, self.learner.search_of(task).temperature)
+        samples = SAMPLES if temperature else 1  # without chance they would all be the same
+        ways = round(made * self.rebuilt / samples)
         if not ways:
             return
         tried = torch.tensor([task.tried], device=task.device)
         luck = noise.decoding(task.seed ^ APART, task.batch.key, tried, ways, 2)[:, 0]
-        temperature = chosen_temperature(task, self.learner.search_of(task).temperature)
         for some in luck.split(self.usual_abreast(task, ways), dim=1):
             order = some[..., 1:].argsort(stable=True, dim=1)  # those of about one size share a GPU's tile
             plans = task.spread(task.incumbents).long()
             given = beginnings(task.problem.name, task.batch, plans, some.gather(1, order.expand_as(some)))
-            task.complete(task.spread(latent), given, memory, temperature, SAMPLES if temperature else 1)
+            task.complete(task.spread(latent), given, memory, temperature, samples)
 
     def usual_abreast(self, task: Task, ways: int) -> int:
         """Neighbourhoods of one plan at a time: few find what others have made of it, many fill a GPU."""

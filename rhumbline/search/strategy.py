@@ -44,12 +44,12 @@ def usual_step(task: Task) -> int:
 
 
 def rehearsal_of(strategy: Any, task: Task) -> tuple[Any, int]:
-    """A search of few attempts, and how many, that uses every kernel of the strategy: what a GPU has to compile first.
+    """A search that uses every kernel of the strategy, and its attempts: what a GPU has to compile first.
 
-    All of them are used in the first steps, unless the strategy's `rehearsal` names another one and its steps.
+    All of them are used in two usual steps, unless the strategy's `rehearsal` names another one and its attempts.
     """
-    other, steps = getattr(strategy, "rehearsal", (strategy, 2))
-    return other, 1 if task.device.type == "cpu" else steps * usual_step(task) * task.copies
+    other, attempts = getattr(strategy, "rehearsal", (strategy, 2 * usual_step(task)))
+    return other, 1 if task.device.type == "cpu" else attempts * task.copies
 
 
 def engine_for(strategy: Any, engine: Engine) -> Engine:

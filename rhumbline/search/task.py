@@ -2,7 +2,7 @@
 
 import math
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from typing import Any
@@ -186,31 +186,42 @@ class Task:
         self, latents: Float[Tensor, "R 1 Z"], given: Beginnings, memory: Any = None, temperature: float = 0.0,
         samples: int = 1,
     ) -> tuple[Float[Tensor, "R C"], Int[Tensor, "R C T"]]:  # fmt: skip
-        """Beginnings carried on, several times each. Each counts as one trajectory, however much of it was given.
+        """Beginnings carried on, `samples` times each. Each counts as one trajectory, however much of it was given.
 
-        Where several are sampled of a beginning, these are an attempt to the noise: it does not depend on the pieces.
+        What is sampled of a beginning is an attempt to the noise, which so does not depend on the pieces.
         """
-        memory, usual = self.memory if memory is None else memory, {"seed": self.seed, "engine": self.engine}
-        carry_on = partial(complete, self.problem, self.policy, temperature=temperature, **usual)
         parts, at, (count, ways), number = list[Rollouts](), 0, given.length.shape, self.tried
-        self.tried += ways if samples > 1 else 0
+        carry_on = self._carrier(latents, self.memory if memory is None else memory, temperature)
+        self.tried += ways if temperature else 0
         while at < ways:
             some = min(ways - at, max(-(-FEWEST // samples), self._most(count * samples)))
             made = self._granted(some * samples, self.copies)
             whole, rest = divmod(made, samples)
-            for first, those, each in ((at, whole, samples), (at + whole, 1, rest)):
+            for first, those, each in ((at, whole, samples), (at + whole, 1, rest)):  # the last may be granted in part
                 if those * each:
-                    part = given[:, first : first + those].map(partial(torch.repeat_interleave, repeats=each, dim=1))
-                    noise = {"attempt": number + first, "samples": each if samples > 1 else 0}
-                    parts.append(carry_on(self.batch, latents, part, memory, **noise))
+                    parts.append(carry_on(given[:, first : first + those], each, number + first))
                     self._enter(parts[-1], those * each * self.copies)
             if made < some * samples:
                 rows, copies = self._last_copies(1)
-                last = given[rows, at + whole :][:, :1]
-                self._enter(carry_on(self.batch[rows], latents[rows], last, memory[rows], attempt=self.tried), copies)
+                last = slice(at + whole, at + whole + 1)
+                self._enter(carry_on(given[rows, last], 1, self.tried, rows), copies)
                 raise Spent
             at += some
         return torch.cat([p.cost[:, 0] for p in parts], 1), torch.cat([p.actions[:, 0] for p in parts], 1)
+
+    def _carrier(self, latents: Float[Tensor, "R 1 Z"], memory: Any, temperature: float) -> Callable[..., Rollouts]:
+        """What carries on beginnings, so many times each, with the noise from an attempt on, for all rows or some."""
+
+        def carry_on(given: Beginnings, each: int, attempt: int, rows: Tensor | None = None) -> Rollouts:
+            batch, shifts, tables = self.batch, latents, memory
+            if rows is not None:
+                batch, shifts, tables = batch[rows], latents[rows], memory[rows]
+            several = given.map(partial(torch.repeat_interleave, repeats=each, dim=1))
+            usual: dict[str, Any] = {"seed": self.seed, "engine": self.engine, "temperature": temperature}
+            usual |= {"attempt": attempt, "samples": each if temperature else 0}
+            return complete(self.problem, self.policy, batch, shifts, several, tables, **usual)
+
+        return carry_on
 
     def score(
         self, rows: slice, latents: Float[Tensor, "R K Z"], actions: Int[Tensor, "R V T"], memory: Any

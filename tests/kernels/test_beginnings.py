@@ -61,6 +61,19 @@ def test_the_kernel_carries_on_as_torch_does(case, temperature: float, least: in
     assert torch.allclose(plain.cost[same], fused.cost[same], rtol=1e-5)
 
 
+@pytest.mark.parametrize(("samples", "temperature"), [(7, 1.0), (3, 0.3), (21, 0.0)])
+def test_groups_of_samples_too(case, samples: int, temperature: float) -> None:
+    """Each group has the noise of an attempt of its own; with lanes of other groups in a tile."""
+    problem, policy, batch, latents, plans = case
+    given = beginnings(plans[:, :21], 4, 15)
+    options = {"seed": 9, "attempt": 2, "temperature": temperature, "samples": samples}
+    plain, fused = (
+        complete(problem, policy, batch, latents, given, policy.encode(batch), engine=engine, **options)
+        for engine in ("torch", "fused")
+    )
+    assert (plain.actions == fused.actions).all(-1).float().mean() > 0.9
+
+
 def test_everybody_is_served(case) -> None:
     """After any beginning every city or customer is visited once."""
     problem, policy, batch, latents, plans = case
@@ -96,21 +109,25 @@ def by_gpu(problem, policy, batch, latents, given: Beginnings, temperature: floa
     return build(tables, batch.xy, *load, starts, batch.key, torch.tensor([9, 2]), **more)
 
 
-def carried_on_alike(case, nodes: int, free: tuple[int, int], samples: int, temperature: float) -> None:
+def carried_on_alike(
+    case, nodes: int, free: tuple[int, int], samples: int, temperature: float, starts: int = 6
+) -> None:
     """Imposed actions stay, and the rest is what torch decides with the same noise; these seeds meet no near tie.
 
     Of plans of so many nodes all but the last few actions are imposed: the interpreter is slow.
     """
     problem, policy, _, latents, _ = case
     batch, one = problem.sample(2, nodes, torch.Generator().manual_seed(nodes)), latents[:2]
-    plans = rollout(problem, policy, batch, one, problem.starts(batch)[:, :6], seed=4, engine="torch").actions[:, 0]
+    plans = rollout(problem, policy, batch, one, problem.starts(batch)[:, :starts], seed=4, engine="torch").actions[
+        :, 0
+    ]
     ends = (plans != 0).int().mul(torch.arange(plans.shape[2])).amax(2) + 1  # behind the last city or customer
     length = (ends - torch.randint(free[0], free[1] + 1, ends.shape, generator=RNG)).clamp(min=1)
     given = Beginnings(torch.where(torch.arange(plans.shape[2]) < length[..., None], plans, 7).long(), length)
     options = {"seed": 9, "attempt": 2, "temperature": temperature, "samples": samples}
     plain = complete(problem, policy, batch, one, given, policy.encode(batch), engine="torch", **options)
-    cost, actions = by_gpu(problem, policy, batch, one.expand(-1, 6 // samples, -1), given, temperature)
-    assert cost.shape[1:] == (6 // samples, samples)
+    cost, actions = by_gpu(problem, policy, batch, one.expand(-1, starts // samples, -1), given, temperature)
+    assert cost.shape[1:] == (starts // samples, samples)
     assert torch.equal(actions.flatten(1, 2), plain.actions[:, 0])
     assert torch.allclose(cost.flatten(1), plain.cost[:, 0], rtol=1e-5)
 
@@ -123,6 +140,12 @@ def carried_on_alike(case, nodes: int, free: tuple[int, int], samples: int, temp
 def test_a_gpu_carries_on_as_torch_does(case, nodes: int, free: tuple[int, int], samples: int, temperature) -> None:
     """Where one part has all columns; of a tile's rollouts some may have more imposed actions than others."""
     carried_on_alike(case, nodes, free, samples, temperature)
+
+
+@WARNS
+def test_tiles_begin_by_themselves(case) -> None:
+    """Two tiles, the second of which is not full, each with its own least number of imposed actions."""
+    carried_on_alike(case, 21, (1, 4), 3, 1.0, starts=21)
 
 
 @WARNS

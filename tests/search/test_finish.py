@@ -44,11 +44,21 @@ def likeness(one: Tour, other: Tour) -> float:
 def test_a_rehearsal_changes_nothing(policy, make_instances) -> None:
     """A search that follows makes the same attempts with the same noise as one that was not rehearsed."""
     fresh, rehearsed = (make_task(TSP(), policy, make_instances(2, 9)) for _ in range(2))
-    finishing.rehearse(CMAES(population=5), rehearsed)
+    finishing.rehearse(CMAES(population=5), rehearsed, Budget(seconds=1.0))
     assert rehearsed.ledger.attempts == 0
     traces = [[p.best.tolist() for p in run.stream(CMAES(population=5), t, Budget(23))] for t in (fresh, rehearsed)]
     assert traces[0] == traces[1]
     assert len(traces[0]) == 5
+
+
+@pytest.mark.parametrize(("budget", "made"), [(Budget(seconds=1.0), 32), (Budget(attempts=10, seconds=1.0), 10)])
+def test_a_rehearsal_is_no_longer_than_the_search(policy, make_instances, monkeypatch, budget: Budget, made) -> None:
+    """Two usual steps, or as many attempts as are wanted at all."""
+    seen, task = [], make_task(TSP(), policy, make_instances(1, 5))
+    monkeypatch.setattr(finishing, "stream", lambda strategy, task, budget: seen.append(budget) or [])
+    monkeypatch.setattr(tasks.Task, "device", torch.device("cuda"))
+    finishing.rehearse(CMAES(), task, budget)
+    assert seen == [Budget(attempts=made)]
 
 
 @pytest.mark.parametrize(("budget", "times"), [(Budget(seconds=0.01), 1), (Budget(attempts=3), 0)])

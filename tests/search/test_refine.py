@@ -11,13 +11,14 @@ from rhumbline.policies.attention import Architecture
 from rhumbline.policies.cvrp import CVRPPolicy
 from rhumbline.problems.cvrp import CVRP, CVRPInstance, Routes
 from rhumbline.problems.tsp import TSP, Tour
+from rhumbline.search import task as tasks
 from rhumbline.search.elite import CMAESElite
 from rhumbline.search.rebuild import LEAST, MOST, kept_routes, kept_stretch
 from rhumbline.search.refine import CMAESRefine, best_latent
 from rhumbline.search.run import Budget, search
 from rhumbline.search.sgbs import Beam
-from rhumbline.search.strategy import usual_step
-from rhumbline.search.task import PIECE, Task, make_task, warm_up
+from rhumbline.search.strategy import rehearsal_of
+from rhumbline.search.task import Task, make_task, warm_up
 
 # A depot in the middle, two customers in each corner and two more on the way to the first.
 XY = [
@@ -145,11 +146,21 @@ def test_without_either_it_is_the_search_that_learns(driver: CVRPPolicy) -> None
 def test_instances_do_not_depend_on_their_company(driver: CVRPPolicy, monkeypatch) -> None:
     """Alone or beside others, in pieces of whatever size, the same neighbourhoods are drawn and planned alike."""
     instances, strategy = vehicles(3, 20), CMAESRefine(population=4, rebuilt=4.0, beam=0, rate=0.001)
+    calls, real = [], tasks.complete
+    monkeypatch.setattr(tasks, "complete", lambda *given, **more: calls.append(1) or real(*given, **more))
+
+    def alone() -> tuple[int, Routes]:
+        calls.clear()
+        found, _ = search(strategy, make_task(CVRP(), driver, instances[1:2]), Budget(96))
+        return len(calls), found[0].plan
+
     together, _ = search(strategy, make_task(CVRP(), driver, instances), Budget(96))
-    for piece in (PIECE, {"cpu": 1}):
-        monkeypatch.setattr("rhumbline.search.task.PIECE", piece)
-        alone, _ = search(strategy, make_task(CVRP(), driver, instances[1:2]), Budget(96))
-        assert together[1].plan == alone[0].plan
+    few, plan = alone()
+    monkeypatch.setitem(tasks.PIECE, "cpu", 1)
+    monkeypatch.setattr(tasks, "PATIENT", 1)
+    many, same = alone()
+    assert many > 2 * few
+    assert together[1].plan == plan == same
 
 
 def test_a_beam_leaves_the_noise_alone(driver: CVRPPolicy) -> None:
@@ -208,16 +219,31 @@ def test_sizes_of_neighbourhoods() -> None:
     assert 4 < LEAST < MOST < 100
 
 
-def test_a_rehearsal_uses_every_kernel(driver: CVRPPolicy) -> None:
+@pytest.mark.parametrize("settings", [{}, {"population": 40}, {"rebuilt": 0.5}, {"population": 5, "rebuilt": 3.0}])
+def test_a_rehearsal_uses_every_kernel(driver: CVRPPolicy, monkeypatch, settings: dict[str, float]) -> None:
     """Parts are sampled and a beam is completed greedily within its few attempts, long before the first usual beam."""
     task, used = make_task(CVRP(), driver, vehicles(1, 12)), []
-    strategy, steps = CMAESRefine(beam=8).rehearsal
+    with monkeypatch.context() as patched:
+        patched.setattr(Task, "device", property(lambda task: torch.device("cuda")))
+        strategy, attempts = rehearsal_of(CMAESRefine(beam=8, **settings), task)
     task.complete = lambda latents, given, memory, temperature=0.0, *more: (
         used.append(temperature > 0) or Task.complete(task, latents, given, memory, temperature, *more)
     )
-    search(strategy, task, Budget(steps * usual_step(task)))
+    search(strategy, task, Budget(attempts))
+    assert attempts < 8 * strategy.population
     assert used[0]
     assert not used[-1]
+
+
+@pytest.mark.parametrize("temperature", [1.0, 0.0])
+def test_as_many_parts_as_were_asked_for(driver: CVRPPolicy, temperature: float) -> None:
+    """For each whole plan three of which a part is new; greedily one of each neighbourhood, since all are the same."""
+    task, made = make_task(CVRP(), driver, vehicles(1, 20)), []
+    task.ledger.limit = 1000
+    task.complete = lambda latents, given, memory, heat, samples: made.append(given.length.shape[1] * samples)
+    strategy = CMAESRefine(population=4, rebuilt=3.0, temperature=temperature, starts=1.0)
+    strategy.step(task, strategy.init(task))
+    assert sum(made) == 3 * 4 * 20
 
 
 def test_beams_are_for_cpus(driver: CVRPPolicy, monkeypatch) -> None:

@@ -19,6 +19,7 @@ from rhumbline.search.eas import EASEmb, EASLay
 from rhumbline.search.elite import CMAESElite
 from rhumbline.search.hybrid import CMAESEAS
 from rhumbline.search.population import Population
+from rhumbline.search.refine import CMAESRefine
 from rhumbline.search.run import Budget, search, stream
 from rhumbline.search.sgbs import SGBS, SGBSEAS
 from rhumbline.search.simple import Fixed, Greedy, Sampling, Uniform
@@ -89,10 +90,9 @@ def trace_of(
 
 
 def one_latent_per_piece(monkeypatch: pytest.MonkeyPatch) -> None:
-    """And one completion."""
+    """And one beginning."""
     monkeypatch.setitem(tasks.PIECE, "cpu", 1)
     monkeypatch.setattr(tasks, "FEWEST", 1)
-    monkeypatch.setattr("rhumbline.search.refine.SAMPLES", 1)
     monkeypatch.setattr(tasks, "PATIENCE", 0.0)
     monkeypatch.setattr(tasks, "PATIENT", 1)
 
@@ -285,8 +285,9 @@ def test_search_stops_within_one_piece_of_its_time(repeating, policy, make_insta
     task = make_task(TSP(), suited(repeating, policy), make_instances(2, 5))
     solutions, _ = search(repeating, task, Budget(seconds=6.1))
     assert clock.pieces == 21  # 20 pieces take 6.0 seconds, so a 21st begins
+    parts = isinstance(repeating, CMAESRefine)  # a beginning is carried on sixteen times, from each start three or four
     less = hasattr(repeating, "branch") or getattr(repeating, "starts", None)  # a completion, a latent from some starts
-    assert solutions[0].attempts == 21 or (less and solutions[0].attempts < 21)
+    assert solutions[0].attempts == 21 or (less and solutions[0].attempts < 21 * (4 if parts else 1))
     assert solutions[0].seconds == pytest.approx(6.3)
 
 
