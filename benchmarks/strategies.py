@@ -9,8 +9,8 @@ Settings follow a strategy's name after `+`. Gaps are per instance against bench
 else against the best cost of the instance in the whole run. `vs first` is the mean difference of cost to the first
 strategy of the same budget, instance by instance. ± are 95 % intervals. Each strategy first makes a few attempts that
 do not count, so that compiling kernels is not timed; encoding is. Instances are solved together, `--alone` one by one,
-and share the seconds. `--validation` draws other instances of the same distribution: choose settings there, never on
-the test set; with `--varied` vehicles of any size and of four kinds. `population` needs --policy with a population.
+and share the seconds. `--validation` draws other instances of the same distribution, of any size: choose settings
+there, never on the test set; with `--varied` vehicles of four kinds. `population` needs --policy with a population.
 `--rehearse` makes only those attempts: several such commands side by side compile what the real ones need. `--profile`
 compares nothing: it says where the time of a few steps goes, on the host and on the device.
 """
@@ -34,7 +34,7 @@ from rhumbline.errors import InputError
 from rhumbline.problems.cvrp import CVRPInstance, usual_capacity
 from rhumbline.problems.jssp import LONGEST_DURATION
 from rhumbline.problems.schedule import from_tables
-from rhumbline.problems.standard import CVRP_SETS, JSSP_SETS, TSP_SETS, find
+from rhumbline.problems.standard import JSSP_SETS, find
 from rhumbline.problems.tsp import TSPInstance
 from rhumbline.search.named import named
 from rhumbline.search.run import Budget, search, stream
@@ -95,10 +95,11 @@ def validation(name: str, count: int) -> list[Any]:
         times = stream.randint(1, LONGEST_DURATION + 1, size=(count, shop.jobs, shop.machines))
         orders = stream.uniform(size=times.shape).argsort(2)
         return [from_tables(d, m, f"{i}") for i, (d, m) in enumerate(zip(times, orders, strict=True))]
+    if name[:3] not in ("tsp", "vrp") or not name[3:].isdecimal():
+        raise SystemExit(f"{name} is no set to draw validation instances of: tsp150, vrp100, jssp10x10 and the like")
+    size = int(name[3:])
     if name.startswith("tsp"):
-        size = find(TSP_SETS, name).size
         return [TSPInstance(f"{i}", "EXACT_2D", xy=x) for i, x in enumerate(stream.uniform(size=(count, size, 2)))]
-    size = find(CVRP_SETS, name).size
     xy, demands = stream.uniform(size=(count, size + 1, 2)), stream.randint(1, 10, size=(count, size))
     pairs = zip(xy, demands.tolist(), strict=True)
     return [CVRPInstance(f"{i}", "EXACT_2D", (0, *q), usual_capacity(size), xy=x) for i, (x, q) in enumerate(pairs)]

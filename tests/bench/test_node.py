@@ -142,7 +142,7 @@ def option(words: tuple[str, ...], name: str) -> list[str]:
 
 def check_strategies(words: tuple[str, ...]) -> None:
     """Sets and strategies of a line are known."""
-    drawn = {name for name in option(words, "--set") if "--varied" in words and re.fullmatch(r"vrp\d+", name)}
+    drawn = {name for name in option(words, "--set") if "--validation" in words and re.fullmatch(r"(tsp|vrp)\d+", name)}
     assert set(option(words, "--set")) <= {*TSP_SETS, *CVRP_SETS, *JSSP_SETS, *drawn}
     for text in option(words, "--strategies")[0].split(","):
         named(*((parts := text.split("+"))[0], parts[1:]))
