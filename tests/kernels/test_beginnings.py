@@ -149,10 +149,12 @@ def test_tiles_begin_by_themselves(case) -> None:
 
 
 @WARNS
-@pytest.mark.usefixtures("small_parts")
-def test_in_parts_too(case) -> None:
-    """Who has been visited is words of bits there."""
-    carried_on_alike(case, 37, (2, 6), 3, 1.0)
+@pytest.mark.parametrize(("nodes", "part"), [(37, 32), (70, 64)])
+def test_in_parts_too(case, monkeypatch, nodes: int, part: int) -> None:
+    """Who has been visited is words of bits there, one for a part of 32 nodes, two for one of 64."""
+    monkeypatch.setattr(gpu_tables, "WHOLE", 32)
+    monkeypatch.setattr(gpu_tables, "PART", part)
+    carried_on_alike(case, nodes, (2, 5), 3, 1.0)
 
 
 @WARNS

@@ -67,7 +67,7 @@ def test_kernel_drives_as_torch_does(policy: CVRPPolicy, customers: int, capacit
 
 @pytest.mark.parametrize(
     ("customers", "part", "temperature", "safe"),
-    [(37, 32, 1.0, gpu_tables.SAFE), (37, 32, 0.0, 0.0), (70, 64, 1.0, gpu_tables.SAFE)],  # two words for a part of 64
+    [(37, 32, 1.0, gpu_tables.SAFE), (33, 32, 0.0, 0.0)],
 )
 @pytest.mark.usefixtures("small_parts")
 def test_parts_drive_as_torch_does(

@@ -45,7 +45,7 @@ def test_tours_are_those_of_torch(wide, nodes: int, count: int, tried: int, star
 
 @pytest.mark.parametrize(
     ("customers", "capacity", "temperature", "tried", "starts"),
-    [(1, 9, 1.0, 2, 1), (6, 9, 0.0, 2, 4), (8, 20, 0.3, 3, 6), (16, 60, 1.0, 1, 3)],
+    [(1, 9, 1.0, 2, 1), (6, 9, 0.0, 2, 4), (6, 20, 0.3, 3, 6)],  # more nodes than a part: test_beginnings.py
 )
 @pytest.mark.usefixtures("small_parts")
 def test_routes_are_those_of_torch(

@@ -151,10 +151,10 @@ def test_instances_do_not_depend_on_their_company(driver: CVRPPolicy, monkeypatc
 
     def alone() -> tuple[int, Routes]:
         calls.clear()
-        found, _ = search(strategy, make_task(CVRP(), driver, instances[1:2]), Budget(96))
+        found, _ = search(strategy, make_task(CVRP(), driver, instances[1:2]), Budget(60))
         return len(calls), found[0].plan
 
-    together, _ = search(strategy, make_task(CVRP(), driver, instances), Budget(96))
+    together, _ = search(strategy, make_task(CVRP(), driver, instances), Budget(60))
     few, plan = alone()
     monkeypatch.setitem(tasks.PIECE, "cpu", 1)
     monkeypatch.setattr(tasks, "PATIENT", 1)
