@@ -8,6 +8,7 @@ scores, masks and logits live in registers. Products run on tensor cores in bflo
 import triton
 import triton.language as tl
 
+from rhumbline.kernels.gpu_choice import counting_tables, pick
 from rhumbline.kernels.gpu_masks import (
     CLOSED,
     closed_now,
@@ -20,39 +21,17 @@ from rhumbline.kernels.gpu_masks import (
     unknown,
     words_too,
 )
-
-BELOW_ONE = tl.constexpr(1.0 - 2.0**-22)  # as in decoding.choose
-
-
-@triton.jit
-def tile_rows(K, S, ID, COUNTERS, b, M: tl.constexpr):
-    """Rollouts of this program: number, whether it exists, latent, start; and the words of its noise counter."""
-    r = tl.program_id(1) * M + tl.arange(0, M)  # rollout r: latent r // S from start r % S
-    valid = r < K * S
-    r = tl.minimum(r, K * S - 1)
-    latent = r // S
-    attempt = (tl.load(COUNTERS + 1) + latent).to(tl.uint32)
-    instance = tl.load(ID + b).to(tl.uint32) + tl.zeros([M], tl.uint32)
-    return r, valid, latent, r % S, attempt, instance
-
-
-@triton.jit
-def place(XY, node):
-    """Coordinates of nodes."""
-    return tl.load(XY + node * 2), tl.load(XY + node * 2 + 1)
-
-
-@triton.jit
-def distance(x, y, to_x, to_y):
-    """Straight lines."""
-    return tl.sqrt((to_x - x) * (to_x - x) + (to_y - y) * (to_y - y))
-
-
-@triton.jit
-def noise(seed, step, attempt, instance):
-    """The uniform of a decision; `noise.py` is its twin."""
-    word, _, _, _ = tl.philox(seed, step.to(tl.uint32), attempt, instance, tl.zeros_like(attempt))
-    return tl.uint_to_uniform_float(word)
+from rhumbline.kernels.gpu_moves import (
+    distance,
+    driven,
+    gone_to,
+    imposed,
+    imposed_on_all,
+    marked,
+    noise,
+    place,
+    tile_rows,
+)
 
 
 @triton.jit
@@ -69,17 +48,6 @@ def head_tables(
             else:
                 heads = heads + (tl.load(TABLE + columns(c, W)[:, None] * (H * D) + e[None, :]),)
     return heads
-
-
-@triton.jit
-def counting_tables(C: tl.constexpr, W: tl.constexpr, G: tl.constexpr, DT: tl.constexpr):
-    """Zeros and ones [W, 16]: products with them are running sums of 16 groups of G, and of the places in a group."""
-    sixteen = tl.arange(0, 16)
-    groups = ()
-    for c in tl.static_range(C):
-        groups = groups + ((columns(c, W)[:, None] // G <= sixteen[None, :]).to(DT),)
-    places = (tl.arange(0, W)[:, None] % G <= sixteen[None, :]).to(DT)
-    return groups, places
 
 
 @triton.jit
@@ -216,84 +184,28 @@ def glimpse_logits(
 
 
 @triton.jit
-def best_column(parts, C: tl.constexpr, W: tl.constexpr):
-    """The largest entry of each row and its column, the first of equal ones."""
-    most = tl.max(parts[0], 1)
-    best = tl.argmax(parts[0], 1)
-    for c in tl.static_range(1, C):
-        other = tl.max(parts[c], 1)
-        best = tl.where(other > most, c * W + tl.argmax(parts[c], 1), best)
-        most = tl.maximum(most, other)
-    return most, best.to(tl.int32)
-
-
-@triton.jit
-def pick(
-    logits, uniform, sharpness, groups, places, C: tl.constexpr, W: tl.constexpr, G: tl.constexpr,
-    GREEDY: tl.constexpr, WARM: tl.constexpr, DT: tl.constexpr, PREC: tl.constexpr,
+def toured(
+    t, served, last, x, y, cost, keys, values, pointers, groups, places, QUERY, QUERY_LAST, GLIMPSE_SHIFT, BIAS, XY,
+    ACTION, LENGTH, r, valid, latent, start, seed, attempt, instance, R, N, sharpness, certain,
+    C: tl.constexpr, W: tl.constexpr, G: tl.constexpr, H: tl.constexpr, D: tl.constexpr, GREEDY: tl.constexpr,
+    WARM: tl.constexpr, BOUNDED: tl.constexpr, MARK: tl.constexpr, GIVEN: tl.constexpr, DT: tl.constexpr,
+    PREC: tl.constexpr,
 ):  # fmt: skip
-    """The chosen column of each row, and its probability: the best, or the one that the uniform hits among the weights.
-
-    Running sums come from tensor cores, in two stages: first which group of columns, then which place in it. Equal
-    terms give equal sums, so a closed column never raises a sum and is never hit, whatever the rounding.
-    """
-    squashed = ()
-    for c in tl.static_range(C):
-        value = -20.0 / (tl.exp2(logits[c]) + 1.0)  # 10 tanh - 10
-        squashed = squashed + (tl.where(logits[c] < 0.5 * CLOSED, CLOSED, value),)
-    if GREEDY:
-        return best_column(squashed, C, W)[1], uniform  # nobody asks for a probability then
-    else:
-        top = tl.zeros_like(uniform)
-        if not WARM:  # cold weights would all vanish
-            top = best_column(squashed, C, W)[0]
-        weight = ()
-        reach = tl.zeros([uniform.shape[0], 16], tl.float32)
-        for c in tl.static_range(C):
-            weight = weight + (tl.exp2((squashed[c] - top[:, None]) * sharpness).to(DT),)
-            reach = tl.dot(weight[c], groups[c], reach, input_precision=PREC)
-        total = tl.max(reach, 1)
-        limit = uniform * (total * BELOW_ONE)
-        passed = reach <= limit[:, None]
-        group = tl.sum(passed.to(tl.int32), 1)
-        # The difference may be contracted to one rounding and fall just below zero.
-        rest = tl.maximum(limit - tl.max(tl.where(passed, reach, 0.0), 1), 0.0)
-        inside = tl.where((columns(0, W) // G)[None, :] == group[:, None], weight[0], 0.0)
-        for c in tl.static_range(1, C):  # no group lies in two parts, and places are the same in all
-            inside = tl.where((columns(c, W) // G)[None, :] == group[:, None], weight[c], inside)
-        reach = tl.dot(inside, places, input_precision=PREC)
-        short = (reach <= rest[:, None]) & (reach < tl.max(reach, 1)[:, None])
-        hit = tl.min(tl.where(short, float("inf"), reach), 1) - tl.max(tl.where(short, reach, 0.0), 1)
-        return group * G + tl.sum(short.to(tl.int32), 1), hit / total
-
-
-@triton.jit
-def marked(node, share, certain, MARK: tl.constexpr):
-    """What is stored for a decision: the node, or its complement where it was all but certain."""
-    return (tl.where(share >= certain, -1 - node, node) if MARK else node).to(tl.int16)
-
-
-@triton.jit
-def imposed(ACTION, LENGTH, t, R, row, node):
-    """The action of a step: the one that was given, which stands where actions go, or `node` where none was.
-
-    Other threads may have stored there what this one reads: the same action, or one that does not count.
-    """
-    given = tl.load(ACTION + t * R + row).to(tl.int32)
-    return tl.where(t < tl.load(LENGTH + row), given, node)
-
-
-@triton.jit
-def imposed_on_all(LENGTH, row):
-    """How many actions of every rollout of the tile are given."""
-    return tl.min(tl.load(LENGTH + row), 0)
-
-
-@triton.jit
-def gone_to(XY, node, x, y, cost):
-    """Where everybody is after the next node, and how far that was in all."""
-    x1, y1 = place(XY, node)
-    return x1, y1, cost + distance(x, y, x1, y1)
+    """Step t of tours: who is visited by then, where everybody is, and what it has cost."""
+    served = served_too(served, last, t, C, W)
+    logits = glimpse_logits(
+        QUERY, QUERY, QUERY_LAST, GLIMPSE_SHIFT, BIAS, keys, values, pointers, served, latent, r, last, cost,
+        N, False, BOUNDED, C, W, H, D, DT, PREC,
+    )  # fmt: skip
+    uniform = noise(seed, start * N + t, attempt, instance)
+    last, share = pick(logits, uniform, sharpness, groups, places, C, W, G, GREEDY, WARM, DT, PREC)
+    if GIVEN:
+        last = imposed(ACTION, LENGTH, t, R, r, last)
+    x, y, cost = gone_to(XY, last, x, y, cost)
+    # [T, R]: neighbours write side by side. This store also keeps the compiler from lifting the loads above out of the
+    # loop, where they would cost registers and spill.
+    tl.store(ACTION + t * R + r, marked(last, share, certain, MARK), mask=valid)
+    return served, last, x, y, cost
 
 
 @triton.jit(do_not_specialize=["K", "S", "N"])  # multiples of 16 would have machine code of their own
@@ -335,7 +247,6 @@ def tsp_rollout_kernel(
     pointers = head_tables(POINTER, True, C, W, H, D)
     groups, places = counting_tables(C, W, G, DT)
     tl.store(ACTION + r, first.to(tl.int16), mask=valid)
-    t = 1
     if GIVEN:
         # Steps that are imposed on all need no look at the policy. Who was visited before `last`, as in the loop below,
         # is kept in words: a tile that two loops carry would need room.
@@ -346,30 +257,22 @@ def tsp_rollout_kernel(
             last = imposed(ACTION, LENGTH, step, R, r, last)
             x, y, cost = gone_to(XY, last, x, y, cost)
         served = served_by(words, C, W)
-    while t < N:  # as a range from t on it would spill four times as much
-        served = served_too(served, last, t, C, W)
-        logits = glimpse_logits(
-            QUERY, QUERY, QUERY_LAST, GLIMPSE_SHIFT, BIAS, keys, values, pointers, served, latent, r, last, cost,
-            N, False, BOUNDED, C, W, H, D, DT, PREC,
-        )  # fmt: skip
-        uniform = noise(seed, start * N + t, attempt, instance)
-        last, share = pick(logits, uniform, sharpness, groups, places, C, W, G, GREEDY, WARM, DT, PREC)
-        if GIVEN:
-            last = imposed(ACTION, LENGTH, t, R, r, last)
-        x, y, cost = gone_to(XY, last, x, y, cost)
-        # [T, R]: neighbours write side by side. This store also keeps the compiler from lifting the loads above out
-        # of the loop, where they would cost registers and spill.
-        tl.store(ACTION + t * R + r, marked(last, share, certain, MARK), mask=valid)
-        t += 1
+        while t < N:  # as a range from t on it would spill four times as much
+            served, last, x, y, cost = toured(
+                t, served, last, x, y, cost, keys, values, pointers, groups, places, QUERY, QUERY_LAST, GLIMPSE_SHIFT,
+                BIAS, XY, ACTION, LENGTH, r, valid, latent, start, seed, attempt, instance, R, N, sharpness, certain,
+                C, W, G, H, D, GREEDY, WARM, BOUNDED, MARK, GIVEN, DT, PREC,
+            )  # fmt: skip
+            t += 1
+    else:
+        for t in range(1, N):  # and this, as a while loop, in tiles of 16 and 32 rows
+            served, last, x, y, cost = toured(
+                t, served, last, x, y, cost, keys, values, pointers, groups, places, QUERY, QUERY_LAST, GLIMPSE_SHIFT,
+                BIAS, XY, ACTION, LENGTH, r, valid, latent, start, seed, attempt, instance, R, N, sharpness, certain,
+                C, W, G, H, D, GREEDY, WARM, BOUNDED, MARK, GIVEN, DT, PREC,
+            )  # fmt: skip
     cost += distance(x, y, x0, y0)
     tl.store(COST + b * R + r, cost, mask=valid)
-
-
-@triton.jit
-def driven(DEMAND, node, capacity, left, waiting):
-    """The load that is left after a node and the customers that wait."""
-    left = tl.where(node == 0, capacity, left - tl.load(DEMAND + node))
-    return left, waiting - (node > 0).to(tl.int32)
 
 
 @triton.jit(do_not_specialize=["K", "S", "N", "T"])

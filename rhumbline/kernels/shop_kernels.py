@@ -8,7 +8,8 @@ at each decision, since they do not fit on the chip; so decisions without a choi
 import triton
 import triton.language as tl
 
-from rhumbline.kernels.gpu_kernels import BELOW_ONE, noise, tile_rows
+from rhumbline.kernels.gpu_choice import BELOW_ONE
+from rhumbline.kernels.gpu_moves import noise, tile_rows
 
 LATE = tl.constexpr(2**31 - 1)
 HIDDEN_FROM = tl.constexpr(-1.0e9)  # added to what attention must not see

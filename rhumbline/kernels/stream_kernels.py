@@ -9,24 +9,10 @@ and for the column that the uniform hits. Who was visited is a byte of each node
 import triton
 import triton.language as tl
 
-from rhumbline.kernels.gpu_kernels import (
-    BELOW_ONE,
-    distance,
-    driven,
-    gone_to,
-    imposed,
-    imposed_on_all,
-    noise,
-    nothing_seen,
-    place,
-    query_of,
-    query_parts,
-    seen_too,
-    shift_of,
-    shifted,
-    tile_rows,
-)
+from rhumbline.kernels.gpu_choice import BELOW_ONE
+from rhumbline.kernels.gpu_kernels import nothing_seen, query_of, query_parts, seen_too, shift_of, shifted
 from rhumbline.kernels.gpu_masks import CLOSED, columns
+from rhumbline.kernels.gpu_moves import distance, driven, gone_to, imposed, imposed_on_all, noise, place, tile_rows
 
 
 @triton.jit
