@@ -151,10 +151,10 @@ def test_instances_do_not_depend_on_their_company(driver: CVRPPolicy, monkeypatc
 
     def alone() -> tuple[int, Routes]:
         calls.clear()
-        found, _ = search(strategy, make_task(CVRP(), driver, instances[1:2]), Budget(60))
+        found, _ = search(strategy, make_task(CVRP(), driver, instances[1:2]), Budget(40))
         return len(calls), found[0].plan
 
-    together, _ = search(strategy, make_task(CVRP(), driver, instances), Budget(60))
+    together, _ = search(strategy, make_task(CVRP(), driver, instances), Budget(40))
     few, plan = alone()
     monkeypatch.setitem(tasks.PIECE, "cpu", 1)
     monkeypatch.setattr(tasks, "PATIENT", 1)
@@ -190,9 +190,9 @@ def test_plans_of_one_or_two_routes_lose_their_ends(corners: CVRPInstance) -> No
 
 def test_tours_too(policy, make_instances) -> None:
     """Stretches of tours: what is found is a tour, no longer than what generations alone find."""
-    instances = make_instances(3, 40)
-    whole, _ = search(CMAESElite(population=2), make_task(TSP(), policy, instances), Budget(64))
-    parts, _ = search(CMAESRefine(population=2, rebuilt=8.0), make_task(TSP(), policy, instances), Budget(64))
+    instances = make_instances(3, 40)  # of three seeds 0.943 to 0.953
+    whole, _ = search(CMAESElite(population=2), make_task(TSP(), policy, instances), Budget(32))
+    parts, _ = search(CMAESRefine(population=2, rebuilt=8.0), make_task(TSP(), policy, instances), Budget(32))
     for solution in parts:
         assert isinstance(solution.plan, Tour)
         solution.plan.check(solution.instance)
