@@ -64,7 +64,7 @@ def main() -> None:
     plans = rollout(problem, policy, batch, latents, starts, seed=SEED, memory=memory).actions[:, 0, 0].long()
     luck = torch.rand(args.instances, args.ways, 2, generator=torch.Generator().manual_seed(SEED))
     luck[..., 1] = luck[..., 1].sort(1).values  # as the search has them: those of about one size side by side
-    given = beginnings(args.problem, batch, plans, luck.to(device))
+    given = beginnings(args.problem, batch.xy, plans, luck.to(device))
     work = partial(complete, problem, policy, batch, latents, seed=SEED, temperature=1.0, samples=SAMPLES)
     few, all_of_them = (
         part.map(partial(torch.repeat_interleave, repeats=SAMPLES, dim=1)) for part in (given[:, :FEW], given)

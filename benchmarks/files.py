@@ -3,7 +3,8 @@
     python benchmarks/files.py ../shared/instances/cvrplib --seconds 10 60 [--policy PATH] [--device cpu]
 
 Best known costs come from the folder's optima.json or best_known.json. Files that cannot be read are listed with the
-reason and count nowhere; every plan is verified. `--attempts` bounds the search by attempts as well.
+reason and count nowhere; every plan is verified. `--attempts` bounds the search by attempts as well. Settings follow a
+strategy's name after `+`, as in `--search cmaes-refine+plans=1`.
 """
 
 import argparse
@@ -16,7 +17,8 @@ from rhumbline import api
 from rhumbline.errors import InputError
 from rhumbline.formats import READERS, read
 from rhumbline.problems import PROBLEMS
-from rhumbline.search import STRATEGIES, usual_for
+from rhumbline.search import usual_for
+from rhumbline.search.named import named, strategy_class
 from rhumbline.search.run import Budget, search
 from rhumbline.search.solution import Solution
 
@@ -40,7 +42,8 @@ def solved(instance: object, policies: dict, name: str | None, budget: Budget, a
     """The verified solution of one instance within the budget, by a strategy or the usual one; encoding is free."""
     device = api.find_device(args.device)
     ((_, task),) = api.tasks([instance], policies, seed=args.seed, device=device, engine="auto")
-    (solution,), interrupted = search(STRATEGIES[name or usual_for(task)](), task, budget)
+    plain, *settings = (name or usual_for(task)).split("+")
+    (solution,), interrupted = search(named(plain, settings), task, budget)
     if interrupted:
         raise KeyboardInterrupt
     return solution
@@ -67,7 +70,7 @@ def main() -> None:
     parser.add_argument("folder", type=Path)
     parser.add_argument("--seconds", type=float, nargs="+", default=[10.0])
     parser.add_argument("--attempts", type=int, default=None)
-    parser.add_argument("--search", default=None, choices=sorted(STRATEGIES), help="[as rhumb solve]")
+    parser.add_argument("--search", default=None, metavar="NAME[+FIELD=VALUE...]", help="[as rhumb solve]")
     parser.add_argument("--policy", default=None)
     parser.add_argument("--device", default="auto")
     parser.add_argument("--threads", type=int, default=None)
@@ -75,6 +78,8 @@ def main() -> None:
     args = parser.parse_args()
     if args.threads:
         torch.set_num_threads(args.threads)
+    if args.search:
+        strategy_class(args.search.split("+")[0])  # refuse before any work
     instances = readable(args.folder)
     policies = api.policies_of(instances, args.policy)
     device = api.find_device(args.device)

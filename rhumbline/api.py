@@ -267,11 +267,11 @@ def solve(
     instances = instances_of(source, vehicles)
     budget = DEFAULT_BUDGET if attempts is None and seconds is None else Budget(attempts, seconds)
     finish, warm = Finish(top, polish, then, improved), plans_for(instances, warm_start)
+    strategy = strategy_of(strategy)  # which refuses before weights are loaded
     policies = policies_of(instances, policy)
     for one in policies.values():
         finish.check(one.problem, budget)
     solutions: dict[int, Solution] = {}
-    strategy = strategy_of(strategy)
     where: dict[str, Any] = {"device": find_device(device), "engine": engine_for(strategy, engine), "augment": augment}
     for group, task in tasks(instances, policies, seed=seed, **where):
         given = [warm[place] for place in group.places]

@@ -85,12 +85,14 @@ def make_decoder(context: Literal["first", "load"], a: Architecture) -> PointerD
 
 
 def populated(policy: RoutingPolicy, members: int) -> RoutingPolicy:
-    """A population whose every member is the decoder of a single policy."""
-    if policy.architecture.members or policy.architecture.latent:
-        raise InputError("a population starts from a single policy: no latent space, one decoder")
-    many = type(policy)(replace(policy.architecture, members=members))
+    """A population whose every member is the decoder of a single policy, or of the centre of a latent space."""
+    a = policy.architecture
+    if a.members:
+        raise InputError(f"this is a population of {a.members} already; start from a policy with one decoder")
+    many = type(policy)(replace(a, members=members, latent=0, amplify=Architecture.amplify))
     state = {name: x for name, x in policy.state_dict().items() if name.startswith("encoder.")}
     for name, x in policy.decoder.state_dict().items():
-        state |= {f"decoder.{member}.{name}": x for member in range(members)}
-    many.load_state_dict(state)
+        if not name.endswith(("_latent", "amplify")):
+            state |= {f"decoder.{member}.{name}": x for member in range(members)}
+    many.load_state_dict(state, strict=False)
     return many.to(next(policy.parameters()).device)

@@ -6,7 +6,6 @@ dozen nodes are planned again among themselves, for a fraction of the work of a 
 """
 
 from collections.abc import Callable
-from typing import Any
 
 import torch
 from jaxtyping import Bool, Float, Int
@@ -17,13 +16,15 @@ from rhumbline.decoding import Beginnings
 LEAST, MOST = 12, 60  # nodes to plan again, about
 
 
-def beginnings(name: str, batch: Any, plan: Int[Tensor, "B T"], luck: Float[Tensor, "B A 2"]) -> Beginnings:
+def beginnings(
+    name: str, xy: Float[Tensor, "B N 2"], plan: Int[Tensor, "B T"], luck: Float[Tensor, "B A 2"]
+) -> Beginnings:
     """Most of each plan, cut in several ways: the luck says where and how much."""
-    return CUTS[name](batch, plan, luck[..., 0], LEAST + (MOST - LEAST) * luck[..., 1])
+    return CUTS[name](xy, plan, luck[..., 0], LEAST + (MOST - LEAST) * luck[..., 1])
 
 
 def kept_stretch(
-    batch: Any, plan: Int[Tensor, "B N"], where: Float[Tensor, "B A"], gone: Float[Tensor, "B A"]
+    xy: Float[Tensor, "B N 2"], plan: Int[Tensor, "B N"], where: Float[Tensor, "B A"], gone: Float[Tensor, "B A"]
 ) -> Beginnings:
     """Tours without a stretch, from either of its ends."""
     size = plan.shape[1]
@@ -37,14 +38,14 @@ def kept_stretch(
 
 
 def kept_routes(
-    batch: Any, plan: Int[Tensor, "B T"], where: Float[Tensor, "B A"], gone: Float[Tensor, "B A"]
+    xy: Float[Tensor, "B N 2"], plan: Int[Tensor, "B T"], where: Float[Tensor, "B A"], gone: Float[Tensor, "B A"]
 ) -> Beginnings:
     """Routes but for those nearest to a customer: two at least, and further ones until enough customers are free."""
-    ends, size = plan == 0, batch.xy.shape[1]
+    ends, size = plan == 0, xy.shape[1]
     at_step = ends.cumsum(1) - ends.long()  # the route of each step, its return included
     of_node = torch.zeros_like(plan[:, :1]).expand(-1, size).scatter(1, plan, at_step)[:, 1:]
     centre = (where * (size - 1)).long().clamp(max=size - 2)  # a customer, counted from 0
-    kept = kept_of(of_node, distances(batch.xy[:, 1:], centre), gone, int(at_step.max()) + 1)
+    kept = kept_of(of_node, distances(xy[:, 1:], centre), gone, int(at_step.max()) + 1)
     apart = packed(plan, kept.gather(2, at_step[:, None].expand(-1, where.shape[1], -1)))
     along, few = kept_way(plan, where, gone), (of_node.amax(1) < 2)[:, None]
     return Beginnings(

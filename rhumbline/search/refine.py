@@ -1,8 +1,10 @@
-"""CMA-ES that learns, and works on the best plan besides: parts of it are built anew, and now and then a beam is sent.
+"""CMA-ES that learns, and works on its best plans: parts of them are built anew, and now and then a beam is sent.
 
-Generations find good plans and teach the tables of the instance what these have in common. What keeps them from being
-better still are single decisions, which the next generation hardly ever gets right all at once. A beam tries other
-decisions of the best plans one by one, and rebuilding plans some neighbourhood of the best one again (docs/search.md).
+Generations find good plans, and the tables of the instance learn what these have in common. What keeps them from being
+better still are single decisions, which the next generation hardly ever gets right all at once. Rebuilding plans some
+neighbourhood of a good one again, and a beam tries other decisions one by one. The best different plans are kept, each
+is improved by itself, and from all of them the tables learn: one alone soon has no neighbourhood that could be better
+(docs/search.md).
 """
 
 import math
@@ -10,42 +12,47 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 import torch
-from jaxtyping import Float
+from jaxtyping import Float, Shaped
 from torch import Tensor
 
 from rhumbline import noise
-from rhumbline.decoding import Rollouts
+from rhumbline.decoding import Beginnings, Rollouts
 from rhumbline.errors import InputError
-from rhumbline.search.elite import CMAESElite, Guided
+from rhumbline.search.eas import Lesson
+from rhumbline.search.elite import CMAESElite, Guided, without_waiting
+from rhumbline.search.herd import Herd, cheapest_of, incumbents
 from rhumbline.search.rebuild import beginnings
 from rhumbline.search.sgbs import Beam, begun, deepened
 from rhumbline.search.strategy import chosen_temperature
 from rhumbline.search.task import Task
 
 ABREAST, BEAM = 5, 8  # on a CPU
+DESCENT = 150  # attempts of a whole search for each plan that is worked on: with fewer, the best alone gets further
 SAMPLES = 16  # of each neighbourhood; on a CPU they are a tile, which lists the same few nodes
 APART = 0x9E3779B9  # from the noise of decisions
 
 
 @dataclass(frozen=True)
 class Refined:
-    """State: what has been learnt, the beam under way, and generations since the last."""
+    """State: what has been learnt, the best plans, the beam under way, and generations since the last."""
 
     guided: Guided
+    herd: Herd | None = None
     beam: Beam | None = None
     since: int = 0
 
 
 @dataclass(frozen=True)
 class CMAESRefine:
-    """`CMAESElite`, and after each generation some neighbourhoods of the best plan are planned again."""
+    """`CMAESElite`, and after each generation some neighbourhoods of the best plans are planned again."""
 
     rebuilt: float = 2.0  # plans of which a part is new, for each whole one of a generation
-    abreast: int | None = None  # neighbourhoods of the same plan, before the best one is taken. None: 5, all on a GPU
+    plans: int | None = None  # that are worked on, of the elite. None: as many as the budget has room for
+    abreast: int | None = None  # neighbourhoods at a time; the next are of what they found. None: 5, all on a GPU
     beam: int | None = None  # generations between two beams; 0 is never. None: 8, never on a GPU
     width: int = 4  # nodes in the beam
     branch: int = 4  # actions of each node, the one already known included
-    elite: int = 8  # from here on as in `CMAESElite`
+    elite: int = 8  # plans that are learnt from, the best of all so far; from here on as in `CMAESElite`
     rate: float | None = None
     components: int = 3
     population: int = 16
@@ -54,9 +61,9 @@ class CMAESRefine:
     starts: float | None = None
 
     def __post_init__(self) -> None:
-        abreast, beam = (1 if x is None else x for x in (self.abreast, self.beam))
-        if not self.rebuilt >= 0.0 or abreast < 1 or beam < 0 or self.width < 1 or self.branch < 2:
-            least = "rebuilt and beam of at least 0, width and abreast of at least 1 and a branch of at least 2"
+        plans, abreast, beam = (1 if x is None else x for x in (self.plans, self.abreast, self.beam))
+        if not self.rebuilt >= 0.0 or min(plans, abreast, self.width) < 1 or beam < 0 or self.branch < 2:
+            least = "rebuilt and beam of at least 0, plans, width and abreast of at least 1 and a branch of at least 2"
             raise InputError(f"cmaes-refine needs {least}")
         _ = self.learner  # which refuses other wrong settings
 
@@ -88,32 +95,49 @@ class CMAESRefine:
         deeper = deepened(task, state.beam, self.branch) if state.beam else None
         if deeper:
             return replace(state, beam=deeper[0]), deeper[1], deeper[2]
-        guided, latents, rolled = self.learner.step(task, state.guided)
-        memory, latent = self.learner.memory(task, guided), best_latent(latents, rolled)
-        self.rebuild(task, latent, rolled.cost[0].numel(), memory)
+        learner, memory = self.learner, self.learner.memory(task, state.guided)
+        search, latents, rolled = learner.search_of(task).step(task, state.guided.search, memory)
+        guided, latent = replace(state.guided, search=search), best_latent(latents, rolled)
+        herd = self.rebuild(task, latent, rolled.cost[0].numel(), memory, self.gathered(task, state.herd, rolled))
+        if learner.learns(task):
+            guided = learner.taught(task, guided, lesson_of(task, latent, herd))
         every, since = self.usual_beam(task), 0 if state.beam else state.since
         if not every or since + 1 < every:
-            return Refined(guided, None, since + 1), latents, rolled
-        beam = begun(task, rolled.map(task.spread), task.spread(latent), memory, self.width)
-        return Refined(guided, beam), latents, rolled
+            return Refined(guided, herd, None, since + 1), latents, rolled
+        beam = begun(task, rolled.map(task.spread), task.spread(latent), learner.memory(task, guided), self.width)
+        return Refined(guided, herd, beam), latents, rolled
 
-    def rebuild(self, task: Task, latent: Float[Tensor, "B 1 Z"], made: int, memory: Any) -> None:
-        """Neighbourhoods of the best plans, several times each; what some have improved the next ones build upon."""
+    def gathered(self, task: Task, herd: Herd | None, rolled: Rollouts) -> Herd:
+        """The best different plans so far: a generation's, what a beam has found and what was given among them."""
+        found = cheapest_of(rolled, self.elite).joined(incumbents(task), self.elite)
+        return found if herd is None else herd.joined(found, self.elite)
+
+    def rebuild(self, task: Task, latent: Float[Tensor, "B 1 Z"], made: int, memory: Any, herd: Herd) -> Herd:
+        """Neighbourhoods of the plans, several times each; what some have improved the next ones build upon."""
         temperature = chosen_temperature(task, self.learner.search_of(task).temperature)
         samples = SAMPLES if temperature else 1  # without chance they would all be the same
         ways = round(made * self.rebuilt / samples)
         if not ways:
-            return
+            return herd
+        plans = min(ways, herd.cost.shape[1], self.usual_plans(task))
+        rest, herd, each = herd[:, plans:], herd[:, :plans], ways // plans  # the rest waits for the next generation
         tried = torch.tensor([task.tried], device=task.device)
-        luck = noise.decoding(task.seed ^ APART, task.batch.key, tried, ways, 2)[:, 0]
-        for some in luck.split(self.usual_abreast(task, ways), dim=1):
-            order = some[..., 1:].argsort(stable=True, dim=1)  # those of about one size share a GPU's tile
-            plans = task.spread(task.incumbents).long()
-            given = beginnings(task.problem.name, task.batch, plans, some.gather(1, order.expand_as(some)))
-            task.complete(task.spread(latent), given, memory, temperature, samples)
+        luck = noise.decoding(task.seed ^ APART, task.batch.key, tried, each * plans, 2)[:, 0]
+        for some in luck.unflatten(1, (each, plans)).split(-(-self.usual_abreast(task, ways) // plans), dim=1):
+            cost, actions = task.complete(task.spread(latent), cut(task, herd, some), memory, temperature, samples)
+            herd = herd.followed(*(of_plans(task, x, *some.shape[1:3]) for x in (cost, actions)))
+        return Herd(torch.cat([herd.cost, rest.cost], 1), torch.cat([herd.actions, rest.actions], 1))
+
+    def usual_plans(self, task: Task) -> int:
+        """How many plans are worked on, as far as the budget spent so far tells what there will be.
+
+        Each plan needs its share until no neighbourhood of it can be bettered any more; only then others pay.
+        """
+        foreseen = task.ledger.attempts / (task.spent or 1.0)
+        return self.plans or max(1, round(foreseen / DESCENT))
 
     def usual_abreast(self, task: Task, ways: int) -> int:
-        """Neighbourhoods of one plan at a time: few find what others have made of it, many fill a GPU."""
+        """Neighbourhoods at a time: few find what others have made of a plan, many fill a GPU."""
         return self.abreast or (ways if task.device.type == "cuda" else ABREAST)
 
 
@@ -121,3 +145,27 @@ def best_latent(latents: Float[Tensor, "B K Z"], rolled: Rollouts) -> Float[Tens
     """The latent of the cheapest rollout."""
     best = rolled.cost.amin(2).argmin(1)
     return latents.gather(1, best[:, None, None].expand(-1, -1, latents.shape[2]))
+
+
+def cut(task: Task, herd: Herd, luck: Float[Tensor, "R A M 2"]) -> Beginnings:
+    """Each plan cut in A ways, the first way of all plans first; those of about one size share a GPU's tile."""
+    rows, plans = luck.shape[0], luck.shape[2]
+    order = luck[..., 1:].argsort(stable=True, dim=1)
+    luck = luck.gather(1, order.expand_as(luck)).transpose(1, 2).flatten(0, 1)
+    xy, actions = task.batch.xy.repeat_interleave(plans, 0), task.spread(herd.actions).flatten(0, 1).long()
+    given = beginnings(task.problem.name, xy, actions, luck)
+    return given.map(lambda x: x.unflatten(0, (rows, plans)).transpose(1, 2).flatten(1, 2))
+
+
+def of_plans(task: Task, x: Shaped[Tensor, "R C *rest"], ways: int, plans: int) -> Shaped[Tensor, "B M c *rest"]:
+    """What was made of each plan, by all copies and in all ways, several times each."""
+    apart = x.unflatten(1, (ways, plans, -1)).unflatten(0, (task.count, task.copies))  # [B, copies, A, M, samples]
+    return apart.movedim(3, 1).flatten(2, 4)
+
+
+def lesson_of(task: Task, latent: Float[Tensor, "B 1 Z"], herd: Herd) -> Lesson:
+    """All plans with equal weights, but for gaps, under one latent: a lesson for every copy of an instance."""
+    real = herd.cost.isfinite()
+    weight = -real.float() / real.sum(1, keepdim=True)
+    source = latent.expand(-1, real.shape[1], -1)
+    return task.spread(source), task.spread(without_waiting(herd.actions))[:, :, None], task.spread(weight)[..., None]

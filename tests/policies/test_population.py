@@ -80,6 +80,20 @@ def test_a_population_of_clones_is_the_single_policy(make_batch, make_policy) ->
     assert torch.equal(one.actions, all_of_them.actions)
 
 
+def test_a_population_of_a_latent_space_is_its_centre(make_batch, make_policy) -> None:
+    """What a latent adds is left behind."""
+    wide, batch = make_policy(3), make_batch(2, 7)
+    with torch.no_grad():
+        for x in (wide.decoder.query_latent, wide.decoder.value_latent):
+            x.normal_()
+    many, starts = populated(wide, 2), TSP().starts(batch)
+    centre = rollout(TSP(), wide, batch, torch.zeros(2, 2, 3), starts, seed=1)
+    members = rollout(TSP(), many, batch, Members(2).sample((2, 2), torch.Generator()), starts, seed=1)
+    away = rollout(TSP(), wide, batch, torch.ones(2, 2, 3), starts, seed=1)
+    assert torch.equal(centre.actions, members.actions)
+    assert not torch.equal(centre.actions, away.actions)
+
+
 def test_members_run_fused(make_batch, make_policy) -> None:
     """A member's tables are those of a single policy, so the kernels of a CPU make the choices of torch."""
     policy, batch = make_policy(latent=0, members=2, width=128, heads=8), make_batch(2, 9)
@@ -121,10 +135,10 @@ def test_checkpoints_keep_all_members(make_batch, tmp_path, population) -> None:
 
 
 def test_what_a_population_is_not(make_policy, population) -> None:
-    """It has no latent space, is not made of one, and cannot be widened."""
+    """It has no latent space, is not made of another population, and cannot be widened."""
     with pytest.raises(InputError, match="no latent space"):
         Architecture(latent=4, members=2)
-    with pytest.raises(InputError, match="starts from a single policy"):
-        populated(make_policy(), 2)
+    with pytest.raises(InputError, match="population of 3 already; start from"):
+        populated(population, 2)
     with pytest.raises(InputError, match="no latent space"):
         population.widened(4)
