@@ -82,18 +82,14 @@ class CMAESElite:
 
     def step(self, task: Task, state: Guided) -> tuple[Guided, Float[Tensor, "B K Z"], Rollouts]:
         """One generation with what has been learnt so far, and one update from its elite."""
+        if not self.learns(task):
+            search, latents, rolled = self.search_of(task).step(task, state.search)
+            return replace(state, search=search), latents, rolled
+        learning, adaptation, updates = self.learning, state.adaptation, state.updates + 1
         search, latents, rolled = self.search_of(task).step(task, state.search, self.memory(task, state))
-        state = replace(state, search=search)
-        if self.learns(task):
-            state = self.taught(task, state, elite_of(task, latents, rolled, self.elite))
-        return state, latents, rolled
-
-    def taught(self, task: Task, state: Guided, lesson: Lesson) -> Guided:
-        """After one update from a lesson."""
-        adaptation, updates = state.adaptation, state.updates + 1
         adaptation.optimiser.rate = usual_rate(task, updates) if self.rate is None else self.rate
-        self.learning.update(task, adaptation, [lesson])
-        return replace(state, updates=updates)
+        learning.update(task, adaptation, [elite_of(task, latents, rolled, self.elite)])
+        return replace(state, search=search, updates=updates), latents, rolled
 
     def memory(self, task: Task, state: Guided) -> Any:
         """The tables with what has been learnt."""

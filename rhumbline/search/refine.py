@@ -3,8 +3,8 @@
 Generations find good plans, and the tables of the instance learn what these have in common. What keeps them from being
 better still are single decisions, which the next generation hardly ever gets right all at once. Rebuilding plans some
 neighbourhood of a good one again, and a beam tries other decisions one by one. The best different plans are kept, each
-is improved by itself, and from all of them the tables learn: one alone soon has no neighbourhood that could be better
-(docs/search.md).
+is improved by itself, and the tables learn from all of them besides: one alone soon has no neighbourhood that could be
+better (docs/search.md).
 """
 
 import math
@@ -52,7 +52,7 @@ class CMAESRefine:
     beam: int | None = None  # generations between two beams; 0 is never. None: 8, never on a GPU
     width: int = 4  # nodes in the beam
     branch: int = 4  # actions of each node, the one already known included
-    elite: int = 8  # plans that are learnt from, the best of all so far; from here on as in `CMAESElite`
+    elite: int = 8  # the best of all so far, which are learnt from too; from here on as in `CMAESElite`
     rate: float | None = None
     components: int = 3
     population: int = 16
@@ -95,16 +95,15 @@ class CMAESRefine:
         deeper = deepened(task, state.beam, self.branch) if state.beam else None
         if deeper:
             return replace(state, beam=deeper[0]), deeper[1], deeper[2]
-        learner, memory = self.learner, self.learner.memory(task, state.guided)
-        search, latents, rolled = learner.search_of(task).step(task, state.guided.search, memory)
-        guided, latent = replace(state.guided, search=search), best_latent(latents, rolled)
+        guided, latents, rolled = self.learner.step(task, state.guided)
+        memory, latent = self.learner.memory(task, guided), best_latent(latents, rolled)
         herd = self.rebuild(task, latent, rolled.cost[0].numel(), memory, self.gathered(task, state.herd, rolled))
-        if learner.learns(task):
-            guided = learner.taught(task, guided, lesson_of(task, latent, herd))
+        if self.learner.learns(task):  # at the rate of the generation's own lesson
+            self.learner.learning.update(task, guided.adaptation, [lesson_of(task, latent, herd)])
         every, since = self.usual_beam(task), 0 if state.beam else state.since
         if not every or since + 1 < every:
             return Refined(guided, herd, None, since + 1), latents, rolled
-        beam = begun(task, rolled.map(task.spread), task.spread(latent), learner.memory(task, guided), self.width)
+        beam = begun(task, rolled.map(task.spread), task.spread(latent), self.learner.memory(task, guided), self.width)
         return Refined(guided, herd, beam), latents, rolled
 
     def gathered(self, task: Task, herd: Herd | None, rolled: Rollouts) -> Herd:

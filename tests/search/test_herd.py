@@ -11,7 +11,7 @@ from rhumbline.decoding import Rollouts
 from rhumbline.policies.attention import Architecture
 from rhumbline.policies.cvrp import CVRPPolicy
 from rhumbline.problems.cvrp import CVRP, CVRPInstance
-from rhumbline.search.elite import CMAESElite
+from rhumbline.search.eas import Adaptation, EASEmb, Lesson
 from rhumbline.search.herd import Herd, cheapest, cheapest_of, incumbents
 from rhumbline.search.refine import CMAESRefine, lesson_of, of_plans
 from rhumbline.search.task import Task, make_task
@@ -145,17 +145,22 @@ def test_as_many_plans_as_the_budget_has_room_for(driver: CVRPPolicy) -> None:
 
 
 def test_it_learns_from_the_best_of_all_so_far(driver: CVRPPolicy, monkeypatch: pytest.MonkeyPatch) -> None:
-    """All different, none dearer than what was learnt from before, and the incumbent is one of them."""
+    """After each generation's own lesson: all different, none dearer than before, the incumbent is one of them."""
     task, strategy, lessons = task_of(driver), CMAESRefine(population=4, beam=0, elite=5), list[Tensor]()
-    taught = CMAESElite.taught
-    keep = lambda self, task, state, lesson: lessons.append(lesson[1][:, :, 0]) or taught(self, task, state, lesson)  # noqa: E731
-    monkeypatch.setattr(CMAESElite, "taught", keep)
+    update = EASEmb.update
+
+    def keeping(self: EASEmb, task: Task, state: Adaptation, taught: list[Lesson]) -> None:
+        lessons.append(taught[0][1][:, :, 0])
+        update(self, task, state, taught)
+
+    monkeypatch.setattr(EASEmb, "update", keeping)
     state = strategy.init(task)
     for _ in range(3):
         state, _, _ = strategy.step(task, state)
     costs = [task.problem.cost(task.batch, x.long()).sort(dim=1).values for x in lessons]
-    assert [x.shape for x in costs] == [(2, 5)] * 3
-    assert all((later <= before + 1e-6).all() for before, later in pairwise(costs))
+    assert [x.shape for x in costs] == [(2, 5)] * 6
+    assert all((best <= generation + 1e-6).all() for generation, best in zip(costs[::2], costs[1::2], strict=True))
+    assert all((later <= before + 1e-6).all() for before, later in pairwise(costs[1::2]))
     assert (costs[-1].diff(dim=1) > 1e-6).all()
     assert torch.allclose(costs[-1][:, 0], incumbents(task).cost[:, 0])
 
