@@ -18,7 +18,7 @@ demo: $(READY)
 	$(BIN)/rhumb solve examples/harbour100.tsp --seconds 10 --device cpu --output out --plot
 
 test: $(READY)
-	$(BIN)/python -m pytest -n 2
+	$(BIN)/python -m pytest -n 2 --dist worksteal
 
 check: $(READY)
 	$(BIN)/ruff check .

@@ -18,7 +18,7 @@ from rhumbline.errors import InputError
 from rhumbline.formats import READERS, read
 from rhumbline.problems import PROBLEMS
 from rhumbline.search import usual_for
-from rhumbline.search.named import named, strategy_class
+from rhumbline.search.named import named
 from rhumbline.search.run import Budget, search
 from rhumbline.search.solution import Solution
 
@@ -38,12 +38,16 @@ def readable(folder: Path) -> list[object]:
     return sorted(instances, key=lambda i: (i.problem, i.size, i.name))
 
 
+def split(search: str) -> tuple[str, list[str]]:
+    name, *settings = search.split("+")
+    return name, settings
+
+
 def solved(instance: object, policies: dict, name: str | None, budget: Budget, args: argparse.Namespace) -> Solution:
     """The verified solution of one instance within the budget, by a strategy or the usual one; encoding is free."""
     device = api.find_device(args.device)
-    ((_, task),) = api.tasks([instance], policies, seed=args.seed, device=device, engine="auto")
-    plain, *settings = (name or usual_for(task)).split("+")
-    (solution,), interrupted = search(named(plain, settings), task, budget)
+    ((_, task),) = api.tasks([instance], policies, seed=args.seed, device=device, engine="auto", augment=args.augment)
+    (solution,), interrupted = search(named(*split(name or usual_for(task))), task, budget)
     if interrupted:
         raise KeyboardInterrupt
     return solution
@@ -71,6 +75,7 @@ def main() -> None:
     parser.add_argument("--seconds", type=float, nargs="+", default=[10.0])
     parser.add_argument("--attempts", type=int, default=None)
     parser.add_argument("--search", default=None, metavar="NAME[+FIELD=VALUE...]", help="[as rhumb solve]")
+    parser.add_argument("--augment", type=int, default=1, choices=(1, 2, 4, 8))
     parser.add_argument("--policy", default=None)
     parser.add_argument("--device", default="auto")
     parser.add_argument("--threads", type=int, default=None)
@@ -78,8 +83,10 @@ def main() -> None:
     args = parser.parse_args()
     if args.threads:
         torch.set_num_threads(args.threads)
-    if args.search:
-        strategy_class(args.search.split("+")[0])  # refuse before any work
+    try:  # refuse before any work
+        named(*split(args.search or "greedy"))
+    except InputError as error:
+        parser.error(str(error))
     instances = readable(args.folder)
     policies = api.policies_of(instances, args.policy)
     device = api.find_device(args.device)

@@ -94,5 +94,6 @@ def populated(policy: RoutingPolicy, members: int) -> RoutingPolicy:
     for name, x in policy.decoder.state_dict().items():
         if not name.endswith(("_latent", "amplify")):
             state |= {f"decoder.{member}.{name}": x for member in range(members)}
-    many.load_state_dict(state, strict=False)
+    own = {name: x for name, x in many.state_dict().items() if name.endswith(("_latent", "amplify"))}  # empty, or fixed
+    many.load_state_dict(own | state)
     return many.to(next(policy.parameters()).device)

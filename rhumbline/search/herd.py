@@ -10,7 +10,7 @@ from rhumbline.decoding import Rollouts
 from rhumbline.record import Record
 from rhumbline.search.task import Task
 
-SAME = 1e-6  # relative: a tour the other way round may differ in the last bit; plans of one cost are taken for one
+SAME = 3e-6  # relative: a tour from elsewhere or the other way round differs by half of it; one cost is one plan
 
 
 @dataclass(frozen=True)

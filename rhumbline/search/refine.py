@@ -46,9 +46,9 @@ class Refined:
 class CMAESRefine:
     """`CMAESElite`, and after each generation some neighbourhoods of the best plans are planned again."""
 
-    rebuilt: float = 2.0  # plans of which a part is new, for each whole one of a generation
+    rebuilt: float = 2.0  # plans of which a part is new, for each whole one of a generation, about
     plans: int | None = None  # that are worked on, of the elite. None: as many as the budget has room for
-    abreast: int | None = None  # neighbourhoods at a time; the next are of what they found. None: 5, all on a GPU
+    abreast: int | None = None  # neighbourhoods at a time, one of each plan at least. None: 5, all on a GPU
     beam: int | None = None  # generations between two beams; 0 is never. None: 8, never on a GPU
     width: int = 4  # nodes in the beam
     branch: int = 4  # actions of each node, the one already known included
@@ -65,6 +65,8 @@ class CMAESRefine:
         if not self.rebuilt >= 0.0 or min(plans, abreast, self.width) < 1 or beam < 0 or self.branch < 2:
             least = "rebuilt and beam of at least 0, plans, width and abreast of at least 1 and a branch of at least 2"
             raise InputError(f"cmaes-refine needs {least}")
+        if plans > self.elite:
+            raise InputError(f"cmaes-refine works on plans of its elite, at least {plans} for plans={plans}")
         _ = self.learner  # which refuses other wrong settings
 
     @property
@@ -98,7 +100,7 @@ class CMAESRefine:
         guided, latents, rolled = self.learner.step(task, state.guided)
         memory, latent = self.learner.memory(task, guided), best_latent(latents, rolled)
         herd = self.rebuild(task, latent, rolled.cost[0].numel(), memory, self.gathered(task, state.herd, rolled))
-        if self.learner.learns(task):  # at the rate of the generation's own lesson
+        if self.learner.learns(task):  # at the rate of the generation's own lesson, which alone is counted
             self.learner.learning.update(task, guided.adaptation, [lesson_of(task, latent, herd)])
         every, since = self.usual_beam(task), 0 if state.beam else state.since
         if not every or since + 1 < every:
@@ -119,13 +121,13 @@ class CMAESRefine:
         if not ways:
             return herd
         plans = min(ways, herd.cost.shape[1], self.usual_plans(task))
-        rest, herd, each = herd[:, plans:], herd[:, :plans], ways // plans  # the rest waits for the next generation
+        rest, herd, each = herd[:, plans:], herd[:, :plans], round(ways / plans)  # the rest waits
         tried = torch.tensor([task.tried], device=task.device)
         luck = noise.decoding(task.seed ^ APART, task.batch.key, tried, each * plans, 2)[:, 0]
         for some in luck.unflatten(1, (each, plans)).split(-(-self.usual_abreast(task, ways) // plans), dim=1):
             cost, actions = task.complete(task.spread(latent), cut(task, herd, some), memory, temperature, samples)
             herd = herd.followed(*(of_plans(task, x, *some.shape[1:3]) for x in (cost, actions)))
-        return Herd(torch.cat([herd.cost, rest.cost], 1), torch.cat([herd.actions, rest.actions], 1))
+        return herd.joined(rest, self.elite)  # some may have become the same
 
     def usual_plans(self, task: Task) -> int:
         """How many plans are worked on, as far as the budget spent so far tells what there will be.

@@ -1,6 +1,8 @@
 """The best different plans: which are kept, what follows each, how many are worked on and what is learnt from them."""
 
+from collections.abc import Callable
 from itertools import pairwise
+from typing import Any
 
 import numpy as np
 import pytest
@@ -8,9 +10,12 @@ import torch
 from torch import Tensor
 
 from rhumbline.decoding import Rollouts
+from rhumbline.errors import InputError
 from rhumbline.policies.attention import Architecture
 from rhumbline.policies.cvrp import CVRPPolicy
+from rhumbline.policies.tsp import TSPPolicy
 from rhumbline.problems.cvrp import CVRP, CVRPInstance
+from rhumbline.problems.tsp import TSP
 from rhumbline.search.eas import Adaptation, EASEmb, Lesson
 from rhumbline.search.herd import Herd, cheapest, cheapest_of, incumbents
 from rhumbline.search.refine import CMAESRefine, lesson_of, of_plans
@@ -61,9 +66,7 @@ def driver() -> CVRPPolicy:
         return CVRPPolicy(Architecture(width=16, heads=2, layers=1, hidden=16, latent=4)).eval()
 
 
-def task_of(
-    driver: CVRPPolicy, count: int = 2, customers: int = 24, augment: int = 1, some: slice = slice(None)
-) -> Task:
+def task_of(driver: CVRPPolicy, count: int = 2, augment: int = 1, some: slice = slice(None)) -> Task:
     xy = np.random.default_rng(3).random((count, 25, 2))
     instances = [CVRPInstance(f"{i}", "EXACT_2D", (0, *[3] * 24), 15, xy=x) for i, x in enumerate(xy)]
     task = make_task(CVRP(), driver, instances[some], augment=augment)
@@ -189,3 +192,31 @@ def test_neighbourhoods_do_not_depend_on_the_company(driver: CVRPPolicy) -> None
     for (given, length), (own, same) in zip(together, alone, strict=True):
         assert torch.equal(given[1], own[0])
         assert torch.equal(length[1], same[0])
+
+
+def test_plans_that_are_not_worked_on_wait(driver: CVRPPolicy) -> None:
+    """Of four the best alone is rebuilt; the others are still there, in their order."""
+    task, strategy = task_of(driver), CMAESRefine(population=4, plans=1, elite=4, beam=0, starts=1.0)
+    had = strategy.gathered(task, None, task.rollout(torch.zeros(2, 2, 4), 1.0))
+    found = strategy.rebuild(task, torch.zeros(2, 1, 4), 96, task.memory, had)
+    assert (found.cost[:, 0] < had.cost[:, 0]).all()
+    assert torch.equal(found.cost[:, 1:], had.cost[:, 1:])
+    assert torch.equal(found.actions[:, 1:], had.actions[:, 1:])
+
+
+def test_lines_that_have_met_teach_once(policy: TSPPolicy, make_instances: Callable[..., list[Any]]) -> None:
+    """Tours of five cities: most lines soon lead to the shortest one, which counts once."""
+    task, strategy = make_task(TSP(), policy, make_instances(2, 5)), CMAESRefine(population=4, rebuilt=8.0, beam=0)
+    task.ledger.limit, state = 10_000, strategy.init(task)
+    for _ in range(3):
+        state, _, _ = strategy.step(task, state)
+    assert state.herd is not None
+    for cost in state.herd.cost:
+        real = cost[cost.isfinite()]
+        assert (real.diff() > 1e-5).all()
+    assert state.herd.cost.isinf().any()  # of five cities there are twelve tours, and few that a search comes upon
+
+
+def test_no_more_plans_than_the_elite() -> None:
+    with pytest.raises(InputError, match="plans=9"):
+        CMAESRefine(plans=9)
