@@ -12,13 +12,13 @@ from pathlib import Path
 
 import numpy as np
 import torch
+from strategies import strategy_of
 
 from rhumbline import api
 from rhumbline.errors import InputError
 from rhumbline.formats import READERS, read
 from rhumbline.problems import PROBLEMS
 from rhumbline.search import usual_for
-from rhumbline.search.named import named
 from rhumbline.search.run import Budget, search
 from rhumbline.search.solution import Solution
 
@@ -38,16 +38,11 @@ def readable(folder: Path) -> list[object]:
     return sorted(instances, key=lambda i: (i.problem, i.size, i.name))
 
 
-def split(search: str) -> tuple[str, list[str]]:
-    name, *settings = search.split("+")
-    return name, settings
-
-
 def solved(instance: object, policies: dict, name: str | None, budget: Budget, args: argparse.Namespace) -> Solution:
     """The verified solution of one instance within the budget, by a strategy or the usual one; encoding is free."""
     device = api.find_device(args.device)
     ((_, task),) = api.tasks([instance], policies, seed=args.seed, device=device, engine="auto", augment=args.augment)
-    (solution,), interrupted = search(named(*split(name or usual_for(task))), task, budget)
+    (solution,), interrupted = search(strategy_of(name or usual_for(task)), task, budget)
     if interrupted:
         raise KeyboardInterrupt
     return solution
@@ -83,10 +78,8 @@ def main() -> None:
     args = parser.parse_args()
     if args.threads:
         torch.set_num_threads(args.threads)
-    try:  # refuse before any work
-        named(*split(args.search or "greedy"))
-    except InputError as error:
-        parser.error(str(error))
+    if args.search:
+        strategy_of(args.search)  # refuse before any work
     instances = readable(args.folder)
     policies = api.policies_of(instances, args.policy)
     device = api.find_device(args.device)

@@ -1,4 +1,7 @@
-"""The best different plans of each instance, for searches that work on more than the very best one."""
+"""The best different plans of each instance, for searches that work on more than the very best one.
+
+Not a `Pool`, whose plans differ in many links, for a user to choose from: here the next best may differ in two.
+"""
 
 from dataclasses import dataclass
 
@@ -8,6 +11,7 @@ from torch import Tensor
 
 from rhumbline.decoding import Rollouts
 from rhumbline.record import Record
+from rhumbline.search.pool import pick
 from rhumbline.search.task import Task
 
 SAME = 3e-6  # relative: a tour from elsewhere or the other way round differs by half of it; one cost is one plan
@@ -39,8 +43,7 @@ def cheapest(cost: Float[Tensor, "B C"], actions: Int[Tensor, "B C T"], most: in
     again = cost[:, 1:] <= cost[:, :-1] * (1.0 + SAME)
     cost = torch.cat([cost[:, :1], cost[:, 1:].masked_fill(again, torch.inf)], 1)
     cost, place = (x[:, :most] for x in cost.sort(dim=1, stable=True))
-    order = order.gather(1, place)
-    return Herd(cost, actions.gather(1, order[..., None].expand(-1, -1, actions.shape[2])))
+    return Herd(cost, pick(actions, order.gather(1, place)))
 
 
 def cheapest_of(rolled: Rollouts, most: int) -> Herd:

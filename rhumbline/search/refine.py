@@ -66,7 +66,7 @@ class CMAESRefine:
             least = "rebuilt and beam of at least 0, plans, width and abreast of at least 1 and a branch of at least 2"
             raise InputError(f"cmaes-refine needs {least}")
         if plans > self.elite:
-            raise InputError(f"cmaes-refine works on plans of its elite, at least {plans} for plans={plans}")
+            raise InputError(f"cmaes-refine works on plans of its elite: plans={plans} needs elite={plans} or more")
         _ = self.learner  # which refuses other wrong settings
 
     @property
