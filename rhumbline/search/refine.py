@@ -65,7 +65,7 @@ class CMAESRefine:
         if not self.rebuilt >= 0.0 or min(plans, abreast, self.width) < 1 or beam < 0 or self.branch < 2:
             least = "rebuilt and beam of at least 0, plans, width and abreast of at least 1 and a branch of at least 2"
             raise InputError(f"cmaes-refine needs {least}")
-        if plans > self.elite:
+        if self.elite and plans > self.elite:
             raise InputError(f"cmaes-refine works on plans of its elite: plans={plans} needs elite={plans} or more")
         _ = self.learner  # which refuses other wrong settings
 
