@@ -14,7 +14,7 @@ from rhumbline.bench.report import put_into
 
 METHODS = {
     "greedy": "greedy, all starts", "sampling": "sampling", "cmaes": "CMA-ES", "cmaes-elite": "CMA-ES that learns",
-    "cmaes-refine": "CMA-ES that refines",
+    "cmaes-refine": "CMA-ES that refines", "sampling-elite": "sampling that learns",
 }  # fmt: skip
 SETS = {"tsp": "TSP", "vrp": "CVRP", "jssp": "job shop "}
 

@@ -68,8 +68,9 @@ Search = Annotated[
     typer.Option(
         metavar="NAME",
         help="cmaes, sampling, greedy, uniform, fixed, population, eas-emb, eas-lay, sgbs, sgbs-eas, cmaes-eas, "
-        "cmaes-elite or cmaes-refine. [cmaes-refine; on a GPU cmaes for tours of up to 125 cities and beyond 256; "
-        "without kernels cmaes, and cmaes-elite for vehicles; sampling for job shops and without a latent space]",
+        "cmaes-elite, cmaes-refine or sampling-elite. [cmaes-refine; on a GPU cmaes for tours of up to 125 cities and "
+        "beyond 256; without kernels cmaes, and cmaes-elite for vehicles; sampling-elite for job shops; sampling "
+        "without a latent space]",
     ),
 ]
 Augment = Annotated[

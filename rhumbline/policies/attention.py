@@ -313,7 +313,11 @@ class RoutingPolicy(nn.Module):
         """What each latent changes."""
         return self.decoder.condition(memory, latents)
 
-    def pointed(self, memory: Memory, embedding: Float[Tensor, "B N D"]) -> Memory:
+    def adjustable(self, memory: Memory) -> Float[Tensor, "B N D"]:
+        """What a search may adjust to an instance: the embeddings in the final product."""
+        return memory.embedding
+
+    def adjusted(self, memory: Memory, embedding: Float[Tensor, "B N D"]) -> Memory:
         """The same tables with other embeddings in the final product only."""
         return self.decoder.pointed(memory, embedding)
 

@@ -340,6 +340,14 @@ class JSSPPolicy(nn.Module):
         """What each latent changes."""
         return self.decoder.condition(latents)
 
+    def adjustable(self, memory: JSSPMemory) -> Float[Tensor, "B JC H"]:
+        """What a search may adjust to an instance: what each operation contributes to the first hidden layer."""
+        return memory.table
+
+    def adjusted(self, memory: JSSPMemory, table: Float[Tensor, "B JC H"]) -> JSSPMemory:
+        """The same with another table."""
+        return replace(memory, table=table)
+
     def logits(
         self, memory: JSSPMemory, shift: JSSPShift, state: JSSPState, allowed: Bool[Tensor, "B R J"]
     ) -> Float[Tensor, "B R J"]:

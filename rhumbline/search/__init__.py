@@ -11,6 +11,7 @@ from rhumbline.search.elite import CMAESElite
 from rhumbline.search.hybrid import CMAESEAS
 from rhumbline.search.population import Population
 from rhumbline.search.refine import CMAESRefine
+from rhumbline.search.sampling_elite import SamplingElite
 from rhumbline.search.sgbs import SGBS, SGBSEAS
 from rhumbline.search.simple import Fixed, Greedy, Sampling, Uniform
 from rhumbline.search.task import Task
@@ -28,11 +29,12 @@ STRATEGIES: dict[str, type[Any]] = {
     "sgbs-eas": SGBSEAS,
     "cmaes-eas": CMAESEAS,
     "cmaes-elite": CMAESElite,
+    "sampling-elite": SamplingElite,
     "cmaes-refine": CMAESRefine,
 }
 
 # Where something else than CMA-ES was measured to be better (docs/search.md).
-BETTER = {"cvrp": "cmaes-elite", "jssp": "sampling"}
+BETTER = {"cvrp": "cmaes-elite", "jssp": "sampling-elite"}
 ROUTING = ("cmaes", "cmaes-elite", "cmaes-refine")  # that may take one another's place
 LONG = 125  # cities, above which a GPU finds more by learning and refining
 

@@ -97,17 +97,22 @@ class Learning:
         """What will be learnt, for every row; at first it changes nothing."""
         raise NotImplementedError
 
-    def tables(self, task: Task, memory: Memory, parameters: tuple[Tensor, ...]) -> Memory:
+    def tables(self, task: Task, memory: Any, parameters: tuple[Tensor, ...]) -> Any:
         """The tables of some rows with their parameters in place."""
         raise NotImplementedError
 
     def init(self, task: Task) -> Adaptation:
         """Begin at the centre of the latent space."""
+        comparable(task)
+        return self.at_centre(task)
+
+    def at_centre(self, task: Task) -> Adaptation:
+        """Nothing learnt yet, under the latent in the middle."""
         return self.from_latents(task, task.policy.space.centre((task.count, 1), task.device))
 
     def from_latents(self, task: Task, latents: Float[Tensor, "B L Z"]) -> Adaptation:
         """Begin with given latents, which take turns."""
-        adaptable(task)
+        adjustable(task)
         parameters = tuple(p.requires_grad_(True) for p in self.parameters(task))
         return Adaptation(task.spread(latents), parameters, Adam(parameters, self.rates(task).rate))
 
@@ -186,13 +191,20 @@ class Learning:
         return torch.autograd.grad(loss, own)
 
 
-def adaptable(task: Task) -> None:
-    """Refuse what has no tables of a single decoder, which could be changed for an instance."""
+def adjustable(task: Task) -> None:
+    """Refuse what has no tables of a single decoder, which could be adjusted to an instance."""
+    one_decoder(task)
+    if not hasattr(task.policy, "adjusted"):
+        others = "use --search cmaes, sgbs or sampling"
+        raise InputError(f"this search adjusts tables that the policy for {task.problem.name} has not; {others}")
+
+
+def comparable(task: Task) -> None:
+    """Refuse what has no starts whose costs active search could compare."""
     one_decoder(task)
     if not isinstance(task.memory, Memory):
-        name = task.problem.name
-        others = "use --search cmaes, sgbs or sampling"
-        raise InputError(f"active search changes tables that the policy for {name} has not; {others}")
+        why = f"active search compares the starts of an instance, and {task.problem.name} has none"
+        raise InputError(f"{why}; use --search sampling-elite, cmaes-elite, sgbs or sampling")
 
 
 def advantages(task: Task, rolled: Rollouts) -> Float[Tensor, "R K S"]:
@@ -258,7 +270,8 @@ class Chunk:
 def chunks(task: Task, actions: Int[Tensor, "R K S T"]) -> Iterator[Chunk]:
     """Sequences whose scores should fit into memory together: of several rows, or part of one latent's starts."""
     rows, tried, starts, steps = actions.shape
-    room = max(1, CHUNK_ELEMENTS[task.device.type] * (4 if task.device.type == "cpu" else 1) // steps**2)
+    each = steps * task.policy.footprint(task.problem.width(task.batch), steps)
+    room = max(1, CHUNK_ELEMENTS[task.device.type] * (4 if task.device.type == "cpu" else 1) // each)
     if room >= tried * starts:
         most = room // (tried * starts)
         return (Chunk(slice(at, at + most), slice(None), slice(None)) for at in range(0, rows, most))
@@ -276,13 +289,14 @@ class EASEmb(Learning):
     USUAL: ClassVar[dict[str, Rates]] = {"tsp": Rates(0.0032, 0.0058), "cvrp": Rates(0.0049, 0.0063)}
 
     def parameters(self, task: Task) -> tuple[Tensor, ...]:
-        """A copy of the embeddings."""
-        return (task.memory.embedding.detach().clone(),)
-
-    def tables(self, task: Task, memory: Memory, parameters: tuple[Tensor, ...]) -> Memory:
-        """Pointers made of the copy."""
+        """A copy of what the policy lets a search adjust."""
         policy: Any = task.policy
-        return policy.pointed(memory, parameters[0])
+        return (policy.adjustable(task.memory).detach().clone(),)
+
+    def tables(self, task: Task, memory: Any, parameters: tuple[Tensor, ...]) -> Any:
+        """Tables made of the copy."""
+        policy: Any = task.policy
+        return policy.adjusted(memory, parameters[0])
 
 
 @dataclass(frozen=True)

@@ -15,13 +15,15 @@ from torch import Tensor
 
 from rhumbline.decoding import Rollouts
 from rhumbline.errors import InputError
+from rhumbline.policies.attention import Memory
 from rhumbline.search.cmaes import CMAES, Search
 from rhumbline.search.eas import Adaptation, EASEmb, Lesson
+from rhumbline.search.herd import Herd
 from rhumbline.search.strategy import chosen_temperature
 from rhumbline.search.task import Task
 
 PACE = 0.025  # of the usual rate, for which it is divided by the root of the number of updates
-FASTEST = 0.005
+FASTEST = {"tsp": 0.005, "cvrp": 0.005, "jssp": 0.02}
 # Up to so many nodes. Higher than those of a search that does not learn: what has been learnt narrows the choices too.
 TEMPERATURES = ((200.0, 1.0), (250.0, 0.7), (math.inf, 0.5))
 LARGEST = 300  # nodes: of larger instances the usual seconds make too few generations to learn from
@@ -78,7 +80,7 @@ class CMAESElite:
 
     def init(self, task: Task) -> Guided:
         """Nothing learnt yet."""
-        return Guided(self.search.init(task), self.learning.init(task))
+        return Guided(self.search.init(task), self.learning.at_centre(task))
 
     def step(self, task: Task, state: Guided) -> tuple[Guided, Float[Tensor, "B K Z"], Rollouts]:
         """One generation with what has been learnt so far, and one update from its elite."""
@@ -102,7 +104,7 @@ class CMAESElite:
 def usual_rate(task: Task, updates: int) -> float:
     """Slower, the more updates there will be, as far as the budget spent so far tells: haste narrows the search."""
     foreseen = updates / (task.spent or 1.0)
-    return min(FASTEST, PACE / max(foreseen, 1.0) ** 0.5)
+    return min(FASTEST[task.problem.name], PACE / max(foreseen, 1.0) ** 0.5)
 
 
 def elite_of(task: Task, latents: Float[Tensor, "B K Z"], rolled: Rollouts, count: int) -> Lesson:
@@ -117,12 +119,21 @@ def elite_of(task: Task, latents: Float[Tensor, "B K Z"], rolled: Rollouts, coun
     return task.spread(source), task.spread(sequences)[:, :, None], task.spread(weight)[..., None]
 
 
+def lesson_of(task: Task, latent: Float[Tensor, "B 1 Z"], herd: Herd) -> Lesson:
+    """All plans with equal weights, but for gaps, under one latent: a lesson for every copy of an instance."""
+    real = herd.cost.isfinite()
+    weight = -real.float() / real.sum(1, keepdim=True)
+    source = latent.expand(-1, real.shape[1], -1)
+    return task.spread(source), task.spread(without_waiting(herd.actions))[:, :, None], task.spread(weight)[..., None]
+
+
 def led(task: Task, sequences: Int[Tensor, "B M T"], least: Float[Tensor, "B"]) -> Int[Tensor, "B M T"]:
     """Sequences of which the last makes room for a plan that was given, where nothing as good was found since.
 
-    Other instances of the batch keep theirs: what one learns does not depend on its company.
+    Other instances of the batch keep theirs: what one learns does not depend on its company. A schedule that was given
+    need not be one that the rules of the policy for job shops could spell, and is not learnt from.
     """
-    if not any(task.ledger.warm):
+    if not any(task.ledger.warm) or not isinstance(task.memory, Memory):
         return sequences
     given = torch.tensor([plan is not None for plan in task.ledger.warm], device=task.device)
     assert task.ledger.best is not None

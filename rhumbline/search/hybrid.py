@@ -9,7 +9,7 @@ from torch import Tensor
 from rhumbline.decoding import Rollouts
 from rhumbline.errors import InputError
 from rhumbline.search.cmaes import CMAES, Search
-from rhumbline.search.eas import Adaptation, EASEmb, adaptable
+from rhumbline.search.eas import Adaptation, EASEmb, comparable
 from rhumbline.search.task import Task
 
 
@@ -55,7 +55,7 @@ class CMAESEAS:
     def init(self, task: Task) -> Phases:
         """Nothing seen yet; without any search the adaptation would begin at the centre."""
         search = self.search.init(task)
-        adaptable(task)  # else half of the budget would pass before anybody was told
+        comparable(task)  # else half of the budget would pass before anybody was told
         centre = task.policy.space.centre((task.count, 1), task.device)
         return Phases(search, torch.full(centre.shape[:2], torch.inf, device=task.device), centre)
 

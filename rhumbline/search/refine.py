@@ -18,10 +18,9 @@ from torch import Tensor
 from rhumbline import noise
 from rhumbline.decoding import Beginnings, Rollouts
 from rhumbline.errors import InputError
-from rhumbline.search.eas import Lesson
-from rhumbline.search.elite import CMAESElite, Guided, without_waiting
+from rhumbline.search.elite import CMAESElite, Guided, lesson_of
 from rhumbline.search.herd import Herd, cheapest_of, incumbents
-from rhumbline.search.rebuild import beginnings
+from rhumbline.search.rebuild import CUTS, beginnings
 from rhumbline.search.sgbs import Beam, begun, deepened
 from rhumbline.search.strategy import chosen_temperature
 from rhumbline.search.task import Task
@@ -90,6 +89,9 @@ class CMAESRefine:
 
     def init(self, task: Task) -> Refined:
         """Nothing learnt yet, and no beam."""
+        if task.problem.name not in CUTS:
+            why = f"there are no neighbourhoods in plans of {task.problem.name} that could be built anew"
+            raise InputError(f"{why}; use --search sampling-elite, cmaes-elite, sgbs or sampling")
         return Refined(self.learner.init(task))
 
     def step(self, task: Task, state: Refined) -> tuple[Refined, Float[Tensor, "B K Z"], Rollouts]:
@@ -162,11 +164,3 @@ def of_plans(task: Task, x: Shaped[Tensor, "R C *rest"], ways: int, plans: int) 
     """What was made of each plan, by all copies and in all ways, several times each."""
     apart = x.unflatten(1, (ways, plans, -1)).unflatten(0, (task.count, task.copies))  # [B, copies, A, M, samples]
     return apart.movedim(3, 1).flatten(2, 4)
-
-
-def lesson_of(task: Task, latent: Float[Tensor, "B 1 Z"], herd: Herd) -> Lesson:
-    """All plans with equal weights, but for gaps, under one latent: a lesson for every copy of an instance."""
-    real = herd.cost.isfinite()
-    weight = -real.float() / real.sum(1, keepdim=True)
-    source = latent.expand(-1, real.shape[1], -1)
-    return task.spread(source), task.spread(without_waiting(herd.actions))[:, :, None], task.spread(weight)[..., None]

@@ -24,7 +24,7 @@ from rhumbline.search.pool import Pool
 PIECE = {"cpu": 16_000_000, "cuda": 20_000_000_000}
 FEWEST = 16  # completions of a piece: a tile of the CPU's kernel
 PATIENT = 8  # pieces in one, where there is no time limit
-PATIENCE = 2.0  # seconds between two looks, at most, where time allows and larger pieces are faster: in torch on a CPU
+PATIENCE = 3.0  # seconds between two looks, at most, where time allows and larger pieces are faster: in torch on a CPU
 
 
 class Spent(Exception):
@@ -175,7 +175,7 @@ class Task:
             began, at = time.monotonic(), some.stop
             parts.append(self._piece(latents[:, some], temperature, each, Changes(memory, of_latents(starts, some))))
             self.pace = (time.monotonic() - began) / self._work(len(latents) * each * (some.stop - some.start))
-        return Rollouts(torch.cat([p.cost for p in parts], 1), torch.cat([p.actions for p in parts], 1))
+        return joined(parts, 1)
 
     def look_at_clock(self) -> None:
         """Raise `Spent` if time is up: between parts of long work that makes no solutions."""
@@ -196,18 +196,20 @@ class Task:
         while at < ways:
             some = min(ways - at, max(-(-FEWEST // samples), self._most(count * samples)))
             made = self._granted(some * samples, self.copies)
-            whole, rest = divmod(made, samples)
-            for first, those, each in ((at, whole, samples), (at + whole, 1, rest)):  # the last may be granted in part
-                if those * each:
-                    parts.append(carry_on(given[:, first : first + those], each, number + first))
-                    self._enter(parts[-1], those * each * self.copies)
+            if made:
+                whole, rest = divmod(self._filled(made, some * samples), samples)
+                ranges = ((at, whole, samples), (at + whole, 1, rest))  # the last may be granted in part
+                built = [carry_on(given[:, i : i + n], each, number + i) for i, n, each in ranges if n * each]
+                parts.append(joined(built, 2).map(partial(torch.narrow, dim=2, start=0, length=made)))
+                self._enter(parts[-1], made * self.copies)
             if made < some * samples:
                 rows, copies = self._last_copies(1)
-                last = slice(at + whole, at + whole + 1)
+                last = slice(at + made // samples, at + made // samples + 1)
                 self._enter(carry_on(given[rows, last], 1, self.tried, rows), copies)
                 raise Spent
             at += some
-        return torch.cat([p.cost[:, 0] for p in parts], 1), torch.cat([p.actions[:, 0] for p in parts], 1)
+        found = joined(parts, 2)
+        return found.cost[:, 0], found.actions[:, 0]
 
     def _carrier(self, latents: Float[Tensor, "R 1 Z"], memory: Any, temperature: float) -> Callable[..., Rollouts]:
         """What carries on beginnings, so many times each, with the noise from an attempt on, for all rows or some."""
@@ -228,7 +230,8 @@ class Task:
     ) -> Float[Tensor, "R V"]:
         """Log-probabilities of sequences for some rows, with gradients; it makes no solutions and costs no attempts."""
         engine = self.engine if self.device.type == "cuda" else "torch"  # the CPU's kernels are for rollouts only
-        if engine == "fused" and self.problem.width(self.batch) > kernels.LARGEST_TILE:
+        unscored = self.problem.name in kernels.GRAPHED or self.problem.width(self.batch) > kernels.LARGEST_TILE
+        if engine == "fused" and unscored:
             engine = "auto"  # rollouts of such instances have kernels, scores have none
         return log_prob(self.problem, self.policy, self.batch[rows], latents, actions, memory=memory, engine=engine)
 
@@ -262,6 +265,13 @@ class Task:
         allowed = self.ledger.room(short) if short > 0 else 0
         return min(wanted, (self.spare + allowed * per) // size)
 
+    def _filled(self, made: int, wanted: int) -> int:
+        """How many to build where `made` are paid for, and the others thrown away: on a GPU as many as usual.
+
+        A smaller batch may have a kernel of its own, for which the very end of a search would wait half a minute.
+        """
+        return wanted if self.device.type == "cuda" else made
+
     def _enter(self, rolled: Rollouts, trajectories: int) -> None:
         """Keep what is good and pay, in whole attempts; what an attempt has left over is used up next."""
         per = self.starts.shape[1]
@@ -275,7 +285,9 @@ class Task:
         wanted = latents.shape[1]
         made = self._granted(wanted, each * self.copies)
         if made:
-            rolled = self._try(latents[:, :made], temperature, *changes.part(slice(made)))
+            tried = slice(self._filled(made, wanted))
+            rolled = self._try(latents[:, tried], temperature, *changes.part(tried))
+            rolled = rolled.map(partial(torch.narrow, dim=1, start=0, length=made))
             self._enter(rolled, made * each * self.copies)
             self.tried += made
             if made == wanted:
@@ -305,8 +317,7 @@ class Task:
         if starts.ndim == 2:
             return roll(latents, starts, attempt=number)
         each = range(latents.shape[1])
-        parts = [roll(latents[:, k : k + 1], starts[:, k], attempt=number + k) for k in each]
-        return Rollouts(torch.cat([p.cost for p in parts], 1), torch.cat([p.actions for p in parts], 1))
+        return joined([roll(latents[:, k : k + 1], starts[:, k], attempt=number + k) for k in each], 1)
 
 
 @dataclass(frozen=True)
@@ -322,6 +333,11 @@ class Changes:
         if self.memory is None and self.starts is None and rows is None:
             return ()
         return (Changes(self.memory, of_latents(self.starts, some), rows),)
+
+
+def joined(parts: Sequence[Rollouts], axis: int) -> Rollouts:
+    """Several batches of the same instances as one: latents (1) or starts (2) side by side."""
+    return Rollouts(torch.cat([p.cost for p in parts], axis), torch.cat([p.actions for p in parts], axis))
 
 
 def of_latents(starts: Int[Tensor, "R *K C"] | None, some: slice) -> Int[Tensor, "R *k C"] | None:

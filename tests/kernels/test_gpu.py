@@ -148,7 +148,7 @@ def test_other_tables_are_read(make_policy, members: int) -> None:
         usual, changed = usual.members
     else:
         noisy = usual.embedding + 0.5 * torch.randn(usual.embedding.shape, generator=torch.Generator().manual_seed(1))
-        changed = policy.pointed(usual, noisy)
+        changed = policy.adjusted(usual, noisy)
     found = []
     for memory in (usual, changed):
         tables = gpu_tables.tables(memory, policy.condition(memory, latents), torch.float32)

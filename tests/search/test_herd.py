@@ -17,8 +17,9 @@ from rhumbline.policies.tsp import TSPPolicy
 from rhumbline.problems.cvrp import CVRP, CVRPInstance
 from rhumbline.problems.tsp import TSP
 from rhumbline.search.eas import Adaptation, EASEmb, Lesson
+from rhumbline.search.elite import lesson_of
 from rhumbline.search.herd import Herd, cheapest, cheapest_of, incumbents
-from rhumbline.search.refine import CMAESRefine, lesson_of, of_plans
+from rhumbline.search.refine import CMAESRefine, of_plans
 from rhumbline.search.task import Task, make_task
 
 

@@ -10,7 +10,9 @@ import rhumbline
 from rhumbline.api import tasks
 from rhumbline.errors import InputError
 from rhumbline.policies.jssp import JSSPArchitecture, JSSPPolicy
+from rhumbline.policies.jssp_machines import JSSPMachinesPolicy, MachinesArchitecture
 from rhumbline.problems.jssp import JSSP
+from rhumbline.problems.jssp_machines import JSSPMachines
 from rhumbline.problems.schedule import JSSPInstance, from_arrays
 from rhumbline.problems.tsp import from_array
 from rhumbline.search import STRATEGIES
@@ -18,10 +20,8 @@ from rhumbline.search.run import Budget, search
 from rhumbline.search.sgbs import SGBS
 from rhumbline.search.task import make_task
 
-ADAPTING = {
-    name for name in STRATEGIES if "eas" in name or "elite" in name or "refine" in name
-}  # they change tables that only routing policies have
-SERVED = sorted(set(STRATEGIES) - ADAPTING - {"population"})
+COMPARING = {name for name in STRATEGIES if "eas" in name}  # they compare the starts of an instance
+SERVED = sorted(set(STRATEGIES) - COMPARING - {"population", "cmaes-refine"})
 
 
 @pytest.fixture(scope="module")
@@ -65,12 +65,29 @@ def test_a_few_attempts_find_the_optimum_of_tiny_instances(name: str, policy: JS
     assert [s.cost for s in solutions] == [optimum(i) for i in given]
 
 
-@pytest.mark.parametrize("name", sorted(ADAPTING))
-def test_active_search_is_refused_before_any_attempt(name: str, policy: JSSPPolicy) -> None:
-    """There is nothing to adapt, and this is said at once."""
+REFUSED = dict.fromkeys(COMPARING, "compares the starts of an instance, and jssp has none") | {
+    "cmaes-refine": "no neighbourhoods in plans of jssp"
+}
+
+
+@pytest.mark.parametrize("name", sorted(REFUSED))
+def test_what_needs_starts_or_neighbourhoods_is_refused_before_any_attempt(name: str, policy: JSSPPolicy) -> None:
+    """A schedule has one start and no positions; this is said at once, with what can be used instead."""
     task = make_task(JSSP(), policy, instances(1, 3, 3))
-    with pytest.raises(InputError, match="tables that the policy for jssp has not; use --search cmaes"):
+    with pytest.raises(InputError, match=f"{REFUSED[name]}.*; use --search sampling-elite"):
         search(STRATEGIES[name](), task, Budget(40))
+    assert task.ledger.attempts == 0
+
+
+@pytest.mark.parametrize("name", ["sampling-elite", "cmaes-elite"])
+def test_the_published_network_has_no_tables_to_adjust(name: str) -> None:
+    """It reads the shop anew at each tick."""
+    policy = JSSPMachinesPolicy(MachinesArchitecture(width=16, heads=2, hidden=16, latent=2))
+    task = make_task(JSSPMachines(), policy.requires_grad_(False), instances(1, 3, 3))
+    with pytest.raises(
+        InputError, match="adjusts tables that the policy for jssp-machines has not; use --search cmaes"
+    ):
+        search(STRATEGIES[name](), task, Budget(8))
     assert task.ledger.attempts == 0
 
 

@@ -29,7 +29,7 @@ def test_the_policy_decides(policy) -> None:
     assert usual(policy) == "cmaes"
     assert usual(CVRPPolicy(replace(SMALL, latent=2))) == "cmaes-elite"
     assert usual(TSPPolicy(SMALL)) == "sampling"
-    assert usual(JSSPPolicy(JSSPArchitecture(width=16, heads=2, layers=1, hidden=16, latent=2))) == "sampling"
+    assert usual(JSSPPolicy(JSSPArchitecture(width=16, heads=2, layers=1, hidden=16, latent=2))) == "sampling-elite"
 
 
 def test_long_tours_are_refined(policy, make_instances, monkeypatch) -> None:

@@ -1,0 +1,69 @@
+"""Sampling whose policy learns from the best plans so far: `CMAESElite` without a search among latents.
+
+For policies whose latents differ little, such as those for job shops, and for policies that have none. A generation is
+larger than one of CMA-ES where an attempt is a single rollout, so that an elite is worth its name.
+"""
+
+from dataclasses import dataclass, replace
+
+import torch
+from jaxtyping import Float
+from torch import Tensor
+
+from rhumbline.decoding import Rollouts
+from rhumbline.errors import InputError
+from rhumbline.search.eas import Adaptation, EASEmb
+from rhumbline.search.elite import TEMPERATURES, lesson_of, usual_rate
+from rhumbline.search.herd import Herd, cheapest_of
+from rhumbline.search.strategy import check_settings, chosen_temperature
+from rhumbline.search.task import Task
+
+GENERATION = 64  # schedules: more in a batch are faster on a CPU, fewer leave more to learn
+LARGE = 256  # the same on a GPU that counts seconds, where learning takes longer than sampling (docs/search.md)
+
+
+@dataclass(frozen=True)
+class Studied:
+    """State: what has been learnt, the plans that taught it, and how many updates that took."""
+
+    adaptation: Adaptation
+    herd: Herd | None = None
+    updates: int = 0
+
+
+@dataclass(frozen=True)
+class SamplingElite:
+    """Samples of one policy, whose tables learn from the best different plans of all generations so far."""
+
+    elite: int = 8  # plans to learn from
+    rate: float | None = None  # of Adam; None: the more updates the budget has room for, the slower (`usual_rate`)
+    population: int | None = None  # of a generation; None: 16, where an attempt is one rollout 64 or 256
+    temperature: float | None = None  # None: that of `CMAESElite`
+
+    def __post_init__(self) -> None:
+        check_settings(1 if self.population is None else self.population, self.temperature)
+        if self.elite < 1 or not (self.rate is None or self.rate >= 0):
+            raise InputError("sampling-elite needs an elite of at least 1 and a rate of at least 0")
+
+    def init(self, task: Task) -> Studied:
+        """Nothing learnt yet."""
+        return Studied(EASEmb(rate=0.0).at_centre(task))
+
+    def step(self, task: Task, state: Studied) -> tuple[Studied, Float[Tensor, "B K Z"], Rollouts]:
+        """One generation with what has been learnt so far, and one update from the best plans."""
+        learning, adaptation, updates = EASEmb(rate=0.0), state.adaptation, state.updates + 1
+        latents = task.policy.space.centre((task.count, self.generation(task)), task.device)
+        with torch.no_grad():
+            memory = learning.tables(task, task.memory, adaptation.parameters)
+        rolled = task.rollout(latents, chosen_temperature(task, self.temperature, TEMPERATURES), memory=memory)
+        found = cheapest_of(rolled, self.elite)
+        herd = found if state.herd is None else state.herd.joined(found, self.elite)
+        adaptation.optimiser.rate = usual_rate(task, updates) if self.rate is None else self.rate
+        learning.update(task, adaptation, [lesson_of(task, latents[:, :1], herd)])
+        return replace(state, herd=herd, updates=updates), latents, rolled
+
+    def generation(self, task: Task) -> int:
+        """Latents of a generation, all of them the same one."""
+        if self.population or task.starts.shape[1] > 1:
+            return self.population or 16
+        return LARGE if task.device.type == "cuda" and task.ledger.limit is None else GENERATION

@@ -1,0 +1,146 @@
+"""Sampling that learns from its best plans: what it learns, that it helps, and that given schedules do no harm."""
+
+from functools import partial
+
+import numpy as np
+import pytest
+import torch
+
+from rhumbline.checkpoint import find, load
+from rhumbline.decoding import log_prob
+from rhumbline.errors import InputError
+from rhumbline.policies.jssp import JSSPArchitecture, JSSPPolicy
+from rhumbline.policies.tsp import TSPPolicy
+from rhumbline.problems.dispatch import dispatch
+from rhumbline.problems.jssp import JSSP
+from rhumbline.problems.schedule import JSSPInstance, from_arrays
+from rhumbline.problems.tsp import TSP
+from rhumbline.search.cmaes import CMAES
+from rhumbline.search.eas import chunks
+from rhumbline.search.elite import CMAESElite
+from rhumbline.search.run import Budget, search
+from rhumbline.search.sampling_elite import SamplingElite
+from rhumbline.search.simple import Sampling
+from rhumbline.search.task import Task, make_task, warm_up
+
+
+def shops(count: int, jobs: int, machines: int) -> list[JSSPInstance]:
+    rng = np.random.default_rng(5)
+    shape = (jobs, machines)
+    return [from_arrays(rng.integers(1, 99, shape), rng.random(shape).argsort(1), f"{i}") for i in range(count)]
+
+
+@pytest.fixture(scope="module")
+def dispatcher() -> JSSPPolicy:
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(2)
+        return JSSPPolicy(JSSPArchitecture(width=32, heads=2, layers=1, hidden=16, latent=3)).requires_grad_(False)
+
+
+def costs(strategy: object, task: Task, attempts: int) -> list[float]:
+    return [s.cost for s in search(strategy, task, Budget(attempts))[0]]
+
+
+def test_the_best_schedules_become_likelier(dispatcher: JSSPPolicy) -> None:
+    """One update raises the probability of what it learns from, in every shop."""
+    task, strategy = make_task(JSSP(), dispatcher, shops(3, 5, 4)), SamplingElite(elite=4, rate=1e-3, population=16)
+    task.ledger.limit = 100
+    tables = task.memory.map(torch.clone)
+    state, latents, _ = strategy.step(task, strategy.init(task))
+    score = partial(log_prob, JSSP(), dispatcher, task.batch, latents[:, :1], state.herd.actions.long())
+    real = state.herd.cost.isfinite()
+    with torch.no_grad():
+        learnt = dispatcher.adjusted(task.memory, state.adaptation.parameters[0])
+        gained = (score(memory=learnt) - score(memory=tables)).masked_fill(~real, 0.0)
+    assert (gained.sum(1) > 0.0).all()
+
+
+def test_the_best_of_earlier_generations_are_kept(dispatcher: JSSPPolicy) -> None:
+    """The elite is that of all generations: its costs are the lowest different ones seen so far, in order."""
+    task, strategy = make_task(JSSP(), dispatcher, shops(1, 6, 5)), SamplingElite(elite=5, rate=0.0, population=8)
+    task.ledger.limit = 100
+    state, seen = strategy.init(task), set[float]()
+    for _ in range(3):
+        state, _, rolled = strategy.step(task, state)
+        seen |= set(rolled.cost.flatten().tolist())
+    assert state.herd.cost[0].tolist() == sorted(seen)[:5]
+
+
+def test_the_samples_of_the_shipped_dispatcher_get_shorter() -> None:
+    """Within four generations their mean falls by a percent, and not because of luck: without learning it stays."""
+    policy = load(find("jssp", "jssp"), torch.device("cpu"))
+    assert fall_of_means(policy, 0.02) > 0.01
+    assert abs(fall_of_means(policy, 0.0)) < 0.005
+
+
+def fall_of_means(policy: JSSPPolicy, rate: float) -> float:
+    """By what part the mean of all samples of three shops falls from the first to the fourth generation."""
+    task, strategy = make_task(JSSP(), policy, shops(3, 10, 10)), SamplingElite(rate=rate, population=48)
+    task.ledger.limit = 1000
+    state, means = strategy.init(task), list[float]()
+    for _ in range(4):
+        state, _, rolled = strategy.step(task, state)
+        means.append(rolled.cost.mean().item())
+    return 1.0 - means[-1] / means[0]
+
+
+def test_a_policy_without_a_latent_space_learns_too(make_instances, make_policy) -> None:
+    """Tours of a single, untrained policy: clearly shorter than its samples."""
+    single, given = make_policy(seed=1, latent=0), make_instances(3, 24)
+    assert isinstance(single, TSPPolicy)
+    learns = costs(SamplingElite(rate=0.01, population=4), make_task(TSP(), single, given), 320)
+    samples = costs(Sampling(population=4), make_task(TSP(), single, given), 320)
+    assert np.mean(learns) < 0.92 * np.mean(samples)
+
+
+def test_without_a_rate_it_is_sampling(dispatcher: JSSPPolicy) -> None:
+    """What does not learn finds what sampling finds."""
+    given = shops(2, 5, 4)
+    still = costs(SamplingElite(rate=0.0, population=8), make_task(JSSP(), dispatcher, given), 60)
+    assert still == costs(Sampling(population=8), make_task(JSSP(), dispatcher, given), 60)
+
+
+@pytest.mark.parametrize("strategy", [SamplingElite(population=16), CMAESElite()], ids=["sampling", "cmaes"])
+def test_a_schedule_that_was_given_does_not_confuse_it(dispatcher: JSSPPolicy, strategy: object) -> None:
+    """It need not be an active one, which the policy could spell; nothing worse is returned, and all stays finite."""
+    (shop,) = shops(1, 6, 5)
+    idle = dispatch(shop, "spt", "non-delay")
+    late = type(idle)(tuple(tuple(start + 7 for start in row) for row in idle.starts))  # everything waits at first
+    task = make_task(JSSP(), dispatcher, [shop])
+    warm_up(task, [late])
+    (solution,), _ = search(strategy, task, Budget(64))
+    assert solution.cost <= late.cost(shop)
+    state = strategy.init(task)
+    task.forget()
+    warm_up(task, [late])
+    task.ledger.limit = 64
+    state, *_ = strategy.step(task, state)
+    assert all(p.isfinite().all() for p in state.adaptation.parameters)
+
+
+def test_scores_of_shops_come_in_small_chunks(dispatcher: JSSPPolicy) -> None:
+    """A decision keeps numbers for every job, so that fewer sequences fit together than of tours as long."""
+    task = make_task(JSSP(), dispatcher, shops(1, 20, 15))
+    actions = torch.zeros(1, 64, 1, 301, dtype=torch.int16)
+    sizes = [chunk.count(actions) for chunk in chunks(task, actions)]
+    most = 4 * 2**21 / (301 * dispatcher.footprint(20, 301))
+    assert sum(sizes) == 64
+    assert max(sizes) <= most
+
+
+def test_what_does_not_pay_a_gpu_builds_is_thrown_away(make_instances, make_policy, monkeypatch) -> None:
+    """Whole batches at the end of a budget, as a GPU builds them, give the plans and attempts of partial ones."""
+    policy, given = make_policy(seed=1), make_instances(2, 9)
+    for strategy in (CMAES(), CMAESElite()):
+        for attempts in (5, 21):
+            usual, _ = search(strategy, make_task(TSP(), policy, given), Budget(attempts))
+            with monkeypatch.context() as patch:
+                patch.setattr(Task, "_filled", lambda self, made, wanted: wanted)
+                whole, _ = search(strategy, make_task(TSP(), policy, given), Budget(attempts))
+            assert [(s.plan, s.attempts) for s in whole] == [(s.plan, s.attempts) for s in usual]
+
+
+@pytest.mark.parametrize("settings", [{"elite": 0}, {"rate": -1.0}, {"population": 0}, {"temperature": -1.0}])
+def test_wrong_settings_are_refused(settings: dict[str, float]) -> None:
+    with pytest.raises(InputError):
+        SamplingElite(**settings)
