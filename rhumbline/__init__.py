@@ -37,9 +37,11 @@ if TYPE_CHECKING:
     from rhumbline.search.finish import Improvement as Improvement
     from rhumbline.search.hybrid import CMAESEAS as CMAESEAS
     from rhumbline.search.population import Population as Population
+    from rhumbline.search.refine import CMAESRefine as CMAESRefine
     from rhumbline.search.run import Budget as Budget
     from rhumbline.search.run import Progress as Progress
     from rhumbline.search.run import stream as stream
+    from rhumbline.search.sampling_elite import SamplingElite as SamplingElite
     from rhumbline.search.sgbs import SGBS as SGBS
     from rhumbline.search.sgbs import SGBSEAS as SGBSEAS
     from rhumbline.search.simple import Fixed as Fixed
@@ -70,6 +72,8 @@ _HOMES = {
     "rhumbline.search.eas": ("EASEmb", "EASLay"),
     "rhumbline.search.hybrid": ("CMAESEAS",),
     "rhumbline.search.population": ("Population",),
+    "rhumbline.search.refine": ("CMAESRefine",),
+    "rhumbline.search.sampling_elite": ("SamplingElite",),
     "rhumbline.search.sgbs": ("SGBS", "SGBSEAS"),
     "rhumbline.search.simple": ("Fixed", "Greedy", "Sampling", "Uniform"),
     "rhumbline.training.config": ("TrainConfig",),

@@ -22,7 +22,11 @@ M_ = TypeVar("M_")  # memory
 
 @runtime_checkable
 class Policy(Protocol[I_, S_, M_]):
-    """What rollouts, training and search need of a network; an `nn.Module` besides."""
+    """What rollouts, training and search need of a network; an `nn.Module` besides.
+
+    One whose decoding reads tables may have `adjustable(memory)`, the numbers of them that a search may change for an
+    instance, and `adjusted(memory, numbers)`, the tables with others in their place: searches that learn need both.
+    """
 
     problem: str
     architecture: Any

@@ -200,7 +200,7 @@ def adjustable(task: Task) -> None:
 
 
 def comparable(task: Task) -> None:
-    """Refuse what has no starts whose costs active search could compare."""
+    """Refuse what has no starts whose costs active search could compare: all but routing, whatever the size."""
     one_decoder(task)
     if not isinstance(task.memory, Memory):
         why = f"active search compares the starts of an instance, and {task.problem.name} has none"
@@ -268,22 +268,29 @@ class Chunk:
 
 
 def chunks(task: Task, actions: Int[Tensor, "R K S T"]) -> Iterator[Chunk]:
-    """Sequences whose scores should fit into memory together: of several rows, or part of one latent's starts."""
+    """Sequences whose scores should fit into memory together.
+
+    Those of several rows, part of one latent's starts, or of a row's latents if each has a single sequence.
+    """
     rows, tried, starts, steps = actions.shape
     each = steps * task.policy.footprint(task.problem.width(task.batch), steps)
     room = max(1, CHUNK_ELEMENTS[task.device.type] * (4 if task.device.type == "cpu" else 1) // each)
     if room >= tried * starts:
         most = room // (tried * starts)
         return (Chunk(slice(at, at + most), slice(None), slice(None)) for at in range(0, rows, most))
+    if starts == 1:
+        pairs = ((row, at) for row in range(rows) for at in range(0, tried, room))
+        return (Chunk(slice(row, row + 1), slice(at, at + room), slice(None)) for row, at in pairs)
     parts = ((row, k, at) for row in range(rows) for k in range(tried) for at in range(0, starts, room))
     return (Chunk(slice(row, row + 1), slice(k, k + 1), slice(at, at + room)) for row, k, at in parts)
 
 
 @dataclass(frozen=True)
 class EASEmb(Learning):
-    """Learns the embeddings in the final product, a table of nodes x width; glimpse and context keep theirs.
+    """Learns what the policy lets a search adjust, which is nothing but tables, so the fused engines serve it.
 
-    It changes nothing but the tables of the final product (`PointerDecoder.pointers`), so the fused engines serve it.
+    For routing these are the embeddings in the final product (`PointerDecoder.pointers`), nodes x width; glimpse and
+    context keep theirs. For job shops it is the first hidden layer's share of each operation.
     """
 
     USUAL: ClassVar[dict[str, Rates]] = {"tsp": Rates(0.0032, 0.0058), "cvrp": Rates(0.0049, 0.0063)}

@@ -23,7 +23,7 @@ from rhumbline.search.strategy import chosen_temperature
 from rhumbline.search.task import Task
 
 PACE = 0.025  # of the usual rate, for which it is divided by the root of the number of updates
-FASTEST = {"tsp": 0.005, "cvrp": 0.005, "jssp": 0.02}
+FASTEST = {"routing": 0.005, "jssp": 0.02}
 # Up to so many nodes. Higher than those of a search that does not learn: what has been learnt narrows the choices too.
 TEMPERATURES = ((200.0, 1.0), (250.0, 0.7), (math.inf, 0.5))
 LARGEST = 300  # nodes: of larger instances the usual seconds make too few generations to learn from
@@ -104,7 +104,7 @@ class CMAESElite:
 def usual_rate(task: Task, updates: int) -> float:
     """Slower, the more updates there will be, as far as the budget spent so far tells: haste narrows the search."""
     foreseen = updates / (task.spent or 1.0)
-    return min(FASTEST[task.problem.name], PACE / max(foreseen, 1.0) ** 0.5)
+    return min(FASTEST.get(task.problem.name, FASTEST["routing"]), PACE / max(foreseen, 1.0) ** 0.5)
 
 
 def elite_of(task: Task, latents: Float[Tensor, "B K Z"], rolled: Rollouts, count: int) -> Lesson:
@@ -123,17 +123,15 @@ def lesson_of(task: Task, latent: Float[Tensor, "B 1 Z"], herd: Herd) -> Lesson:
     """All plans with equal weights, but for gaps, under one latent: a lesson for every copy of an instance."""
     real = herd.cost.isfinite()
     weight = -real.float() / real.sum(1, keepdim=True)
-    source = latent.expand(-1, real.shape[1], -1)
-    return task.spread(source), task.spread(without_waiting(herd.actions))[:, :, None], task.spread(weight)[..., None]
+    return task.spread(latent), task.spread(without_waiting(herd.actions))[:, None], task.spread(weight)[:, None]
 
 
 def led(task: Task, sequences: Int[Tensor, "B M T"], least: Float[Tensor, "B"]) -> Int[Tensor, "B M T"]:
     """Sequences of which the last makes room for a plan that was given, where nothing as good was found since.
 
-    Other instances of the batch keep theirs: what one learns does not depend on its company. A schedule that was given
-    need not be one that the rules of the policy for job shops could spell, and is not learnt from.
+    Other instances of the batch keep theirs: what one learns does not depend on its company.
     """
-    if not any(task.ledger.warm) or not isinstance(task.memory, Memory):
+    if not learnable(task):
         return sequences
     given = torch.tensor([plan is not None for plan in task.ledger.warm], device=task.device)
     assert task.ledger.best is not None
@@ -141,10 +139,19 @@ def led(task: Task, sequences: Int[Tensor, "B M T"], least: Float[Tensor, "B"]) 
     return torch.cat([sequences[:, :-1], torch.where(leads[:, None], task.incumbents, sequences[:, -1])[:, None]], 1)
 
 
+def learnable(task: Task) -> bool:
+    """Whether plans were given that could be learnt from.
+
+    A schedule need not be active, and others the policy for job shops cannot spell.
+    """
+    return any(task.ledger.warm) and isinstance(task.memory, Memory)
+
+
 def without_waiting(sequences: Int[Tensor, "B M T"]) -> Int[Tensor, "B M t"]:
     """Sequences without the steps at the depot after all of them have ended, which are certain and teach nothing.
 
-    Only on a CPU: to know where that is would make a GPU wait.
+    In shops these are steps for which only the first job is left. Only on a CPU: to know where that is would make a
+    GPU wait.
     """
     if sequences.device.type != "cpu":
         return sequences

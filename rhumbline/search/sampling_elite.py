@@ -13,13 +13,14 @@ from torch import Tensor
 from rhumbline.decoding import Rollouts
 from rhumbline.errors import InputError
 from rhumbline.search.eas import Adaptation, EASEmb
-from rhumbline.search.elite import TEMPERATURES, lesson_of, usual_rate
-from rhumbline.search.herd import Herd, cheapest_of
+from rhumbline.search.elite import TEMPERATURES, learnable, lesson_of, usual_rate
+from rhumbline.search.herd import Herd, cheapest_of, incumbents
 from rhumbline.search.strategy import check_settings, chosen_temperature
 from rhumbline.search.task import Task
 
 GENERATION = 64  # schedules: more in a batch are faster on a CPU, fewer leave more to learn
-LARGE = 256  # the same on a GPU that counts seconds, where learning takes longer than sampling (docs/search.md)
+LARGE = 256  # the same on a GPU with attempts for many of them: lessons take longer there (docs/search.md)
+MANY = 16
 
 
 @dataclass(frozen=True)
@@ -56,14 +57,43 @@ class SamplingElite:
         with torch.no_grad():
             memory = learning.tables(task, task.memory, adaptation.parameters)
         rolled = task.rollout(latents, chosen_temperature(task, self.temperature, TEMPERATURES), memory=memory)
-        found = cheapest_of(rolled, self.elite)
-        herd = found if state.herd is None else state.herd.joined(found, self.elite)
+        herd = self.gathered(task, state.herd, rolled)
         adaptation.optimiser.rate = usual_rate(task, updates) if self.rate is None else self.rate
         learning.update(task, adaptation, [lesson_of(task, latents[:, :1], herd)])
         return replace(state, herd=herd, updates=updates), latents, rolled
+
+    def gathered(self, task: Task, herd: Herd | None, rolled: Rollouts) -> Herd:
+        """The best different plans so far, among them one that was given, if the policy could spell it (`led`)."""
+        found = cheapest_of(rolled, self.elite)
+        found = found if herd is None else herd.joined(found, self.elite)
+        return found.joined(incumbents(task), self.elite) if learnable(task) else found
 
     def generation(self, task: Task) -> int:
         """Latents of a generation, all of them the same one."""
         if self.population or task.starts.shape[1] > 1:
             return self.population or 16
-        return LARGE if task.device.type == "cuda" and task.ledger.limit is None else GENERATION
+        limit = task.ledger.limit
+        many = task.device.type == "cuda" and (limit is None or limit >= MANY * LARGE)
+        return LARGE if many else GENERATION
+
+    @property
+    def rehearsal(self) -> "tuple[BothSizes, int]":
+        """A generation of either size, since kernels differ by it, and attempts for that."""
+        return BothSizes(self), GENERATION + LARGE
+
+
+@dataclass(frozen=True)
+class BothSizes:
+    """A rehearsal: the search with small and large generations in turns, where an attempt is one rollout."""
+
+    search: SamplingElite
+
+    def init(self, task: Task) -> Studied:
+        """As the search itself."""
+        return self.search.init(task)
+
+    def step(self, task: Task, state: Studied) -> tuple[Studied, Float[Tensor, "B K Z"], Rollouts]:
+        """The next size."""
+        size = self.search.population or (GENERATION, LARGE)[state.updates % 2]
+        one = self.search if task.starts.shape[1] > 1 else replace(self.search, population=size)
+        return one.step(task, state)

@@ -62,9 +62,9 @@ def test_settings_that_the_chosen_strategy_refuses(rhumb: Run, tmp_path: Path) -
 def test_settings_are_those_of_the_problem(rhumb: Run, square: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """What only the usual search for routing takes is refused for job shops, before any search; others take it."""
     monkeypatch.setattr(solving, "complete", never)
-    done = rhumb("solve", "examples/workshop12.jsp", "--set", "elite=4", "--device", "cpu")
+    done = rhumb("solve", "examples/workshop12.jsp", "--set", "plans=4", "--device", "cpu")
     assert done.exit_code == 2
-    assert "sampling: unknown key 'elite'" in " ".join(done.stderr.replace("│", " ").split())
+    assert "sampling-elite: unknown key 'plans'" in " ".join(done.stderr.replace("│", " ").split())
     done = rhumb("solve", str(square), "examples/workshop12.jsp", "--set", "components=2", "--device", "cpu")
     assert (done.exit_code, done.stdout) == (2, "")  # before the tour is searched
     for file in (square, "examples/bakery80.vrp"):

@@ -142,7 +142,7 @@ def test_the_more_updates_the_slower(policy, make_instances) -> None:
     assert usual_rate(task, 100) == pytest.approx(PACE / 10)  # no budget: as if it ended now
     task.ledger.limit, task.ledger.attempts = 1600, 400
     assert usual_rate(task, 100) == pytest.approx(PACE / 20)
-    assert usual_rate(task, 1) == FASTEST["tsp"]
+    assert usual_rate(task, 1) == FASTEST["routing"]
 
 
 def test_temperatures_of_its_own(policy, make_instances) -> None:

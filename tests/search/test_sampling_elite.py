@@ -11,16 +11,18 @@ from rhumbline.decoding import log_prob
 from rhumbline.errors import InputError
 from rhumbline.policies.jssp import JSSPArchitecture, JSSPPolicy
 from rhumbline.policies.tsp import TSPPolicy
-from rhumbline.problems.dispatch import dispatch
 from rhumbline.problems.jssp import JSSP
 from rhumbline.problems.schedule import JSSPInstance, from_arrays
 from rhumbline.problems.tsp import TSP
 from rhumbline.search.cmaes import CMAES
 from rhumbline.search.eas import chunks
 from rhumbline.search.elite import CMAESElite
+from rhumbline.search.refine import CMAESRefine
 from rhumbline.search.run import Budget, search
 from rhumbline.search.sampling_elite import SamplingElite
+from rhumbline.search.sgbs import SGBS
 from rhumbline.search.simple import Sampling
+from rhumbline.search.strategy import rehearsal_of
 from rhumbline.search.task import Task, make_task, warm_up
 
 
@@ -101,43 +103,84 @@ def test_without_a_rate_it_is_sampling(dispatcher: JSSPPolicy) -> None:
 
 
 @pytest.mark.parametrize("strategy", [SamplingElite(population=16), CMAESElite()], ids=["sampling", "cmaes"])
-def test_a_schedule_that_was_given_does_not_confuse_it(dispatcher: JSSPPolicy, strategy: object) -> None:
-    """It need not be an active one, which the policy could spell; nothing worse is returned, and all stays finite."""
+def test_a_schedule_that_was_given_is_not_learnt_from(dispatcher: JSSPPolicy, strategy: object) -> None:
+    """It may be none that the policy could spell: with the best one there is, every lesson is what it is without."""
     (shop,) = shops(1, 6, 5)
-    idle = dispatch(shop, "spt", "non-delay")
-    late = type(idle)(tuple(tuple(start + 7 for start in row) for row in idle.starts))  # everything waits at first
-    task = make_task(JSSP(), dispatcher, [shop])
-    warm_up(task, [late])
-    (solution,), _ = search(strategy, task, Budget(64))
-    assert solution.cost <= late.cost(shop)
-    state = strategy.init(task)
-    task.forget()
-    warm_up(task, [late])
-    task.ledger.limit = 64
-    state, *_ = strategy.step(task, state)
-    assert all(p.isfinite().all() for p in state.adaptation.parameters)
+    best = search(Sampling(), make_task(JSSP(), dispatcher, [shop]), Budget(512))[0][0].plan
+    learnt = list[torch.Tensor]()
+    for given in (None, best):
+        task = make_task(JSSP(), dispatcher, [shop])
+        warm_up(task, [given])
+        task.ledger.limit = 64
+        state = strategy.init(task)
+        for _ in range(2):
+            state, *_ = strategy.step(task, state)
+        learnt.append(state.adaptation.parameters[0].detach())
+    assert torch.equal(*learnt)
+
+
+def test_a_tour_that_was_given_is_learnt_from(make_instances, make_policy) -> None:
+    """The best tour there is becomes likelier than it would have without being given."""
+    policy, (city,) = make_policy(seed=1), make_instances(1, 16)
+    best = search(SamplingElite(rate=0.01), make_task(TSP(), policy, [city]), Budget(640))[0][0].plan
+    likely = list[float]()
+    for given in (None, best):
+        task, strategy = make_task(TSP(), policy, [city]), SamplingElite(rate=0.01, population=1, elite=2)
+        warm_up(task, [given])
+        task.ledger.limit = 64
+        state, latents, _ = strategy.step(task, strategy.init(task))
+        with torch.no_grad():
+            learnt = policy.adjusted(task.memory, state.adaptation.parameters[0])
+            tour = torch.tensor([[best.order]])
+            likely.append(log_prob(TSP(), policy, task.batch, latents[:, :1], tour, memory=learnt).item())
+    assert likely[1] > likely[0]
 
 
 def test_scores_of_shops_come_in_small_chunks(dispatcher: JSSPPolicy) -> None:
-    """A decision keeps numbers for every job, so that fewer sequences fit together than of tours as long."""
+    """A decision keeps numbers for every job, so that fewer sequences fit together than of tours as long, but no fewer.
+
+    Whether they are of one latent or of as many: each chunk walks through all steps once.
+    """
     task = make_task(JSSP(), dispatcher, shops(1, 20, 15))
-    actions = torch.zeros(1, 64, 1, 301, dtype=torch.int16)
-    sizes = [chunk.count(actions) for chunk in chunks(task, actions)]
-    most = 4 * 2**21 / (301 * dispatcher.footprint(20, 301))
-    assert sum(sizes) == 64
-    assert max(sizes) <= most
+    room = 4 * 2**21 // (301 * dispatcher.footprint(20, 301))
+    assert 1 < room < 64
+    for shape in ((1, 64, 1, 301), (1, 1, 64, 301)):
+        actions = torch.zeros(shape, dtype=torch.int16)
+        sizes = [chunk.count(actions) for chunk in chunks(task, actions)]
+        assert sizes == [room] * (64 // room) + [64 % room] * (64 % room > 0)
 
 
-def test_what_does_not_pay_a_gpu_builds_is_thrown_away(make_instances, make_policy, monkeypatch) -> None:
+def test_a_rehearsal_has_generations_of_both_sizes(dispatcher: JSSPPolicy, monkeypatch) -> None:
+    """Kernels of a GPU differ by the size of a batch: whichever a budget leads to has been compiled."""
+    task, sizes = make_task(JSSP(), dispatcher, shops(1, 3, 2)), set[int]()
+    with monkeypatch.context() as patch:
+        patch.setattr(Task, "device", property(lambda task: torch.device("cuda")))
+        for limit in (1600, 100_000, None):
+            task.ledger.limit = limit
+            sizes.add(SamplingElite().generation(task))
+        short, attempts = rehearsal_of(SamplingElite(), task)
+    task.ledger.limit = attempts
+    state, *first = short.step(task, short.init(task))
+    _, *second = short.step(task, state)
+    assert {first[0].shape[1], second[0].shape[1]} == sizes == {64, 256}
+    assert task.ledger.attempts == attempts
+
+
+@pytest.mark.parametrize("copies", [1, 8])
+@pytest.mark.parametrize(
+    "strategy", [CMAES(), CMAESElite(), CMAESRefine(plans=2), SGBS(), SamplingElite()], ids=lambda s: type(s).__name__
+)
+def test_what_a_gpu_builds_beyond_the_budget_is_thrown_away(
+    strategy: object, copies: int, make_instances, make_policy, monkeypatch
+) -> None:
     """Whole batches at the end of a budget, as a GPU builds them, give the plans and attempts of partial ones."""
     policy, given = make_policy(seed=1), make_instances(2, 9)
-    for strategy in (CMAES(), CMAESElite()):
-        for attempts in (5, 21):
-            usual, _ = search(strategy, make_task(TSP(), policy, given), Budget(attempts))
-            with monkeypatch.context() as patch:
-                patch.setattr(Task, "_filled", lambda self, made, wanted: wanted)
-                whole, _ = search(strategy, make_task(TSP(), policy, given), Budget(attempts))
-            assert [(s.plan, s.attempts) for s in whole] == [(s.plan, s.attempts) for s in usual]
+    for attempts in (5, 21, 30):
+        usual, _ = search(strategy, make_task(TSP(), policy, given, augment=copies), Budget(attempts))
+        with monkeypatch.context() as patch:
+            patch.setattr(Task, "_filled", lambda self, made, wanted: wanted)
+            whole, _ = search(strategy, make_task(TSP(), policy, given, augment=copies), Budget(attempts))
+        assert [(s.plan, s.attempts) for s in whole] == [(s.plan, s.attempts) for s in usual]
 
 
 @pytest.mark.parametrize("settings", [{"elite": 0}, {"rate": -1.0}, {"population": 0}, {"temperature": -1.0}])
