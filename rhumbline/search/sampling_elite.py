@@ -21,6 +21,7 @@ from rhumbline.search.task import Task
 GENERATION = 64  # schedules: more in a batch are faster on a CPU, fewer leave more to learn
 LARGE = 256  # the same on a GPU with attempts for many of them: lessons take longer there (docs/search.md)
 MANY = 16
+ELITE = {"cpu": 4, "cuda": 8}  # a lesson of 8 is no better, and on a CPU its scores take the time of more samples
 
 
 @dataclass(frozen=True)
@@ -36,14 +37,14 @@ class Studied:
 class SamplingElite:
     """Samples of one policy, whose tables learn from the best different plans of all generations so far."""
 
-    elite: int = 8  # plans to learn from
+    elite: int | None = None  # plans to learn from; None: 8, on a CPU 4
     rate: float | None = None  # of Adam; None: the more updates the budget has room for, the slower (`usual_rate`)
     population: int | None = None  # of a generation; None: 16, where an attempt is one rollout 64 or 256
     temperature: float | None = None  # None: that of `CMAESElite`
 
     def __post_init__(self) -> None:
         check_settings(1 if self.population is None else self.population, self.temperature)
-        if self.elite < 1 or not (self.rate is None or self.rate >= 0):
+        if (self.elite is not None and self.elite < 1) or not (self.rate is None or self.rate >= 0):
             raise InputError("sampling-elite needs an elite of at least 1 and a rate of at least 0")
 
     def init(self, task: Task) -> Studied:
@@ -64,9 +65,10 @@ class SamplingElite:
 
     def gathered(self, task: Task, herd: Herd | None, rolled: Rollouts) -> Herd:
         """The best different plans so far, among them one that was given, if the policy could spell it (`led`)."""
-        found = cheapest_of(rolled, self.elite)
-        found = found if herd is None else herd.joined(found, self.elite)
-        return found.joined(incumbents(task), self.elite) if learnable(task) else found
+        most = self.elite or ELITE[task.device.type]
+        found = cheapest_of(rolled, most)
+        found = found if herd is None else herd.joined(found, most)
+        return found.joined(incumbents(task), most) if learnable(task) else found
 
     def generation(self, task: Task) -> int:
         """Latents of a generation, all of them the same one."""
