@@ -28,7 +28,7 @@ class Nodes:
     query_last: Tensor  # [B, NP, E]
     query_context: Tensor  # float32: [B, N, E] of the first node (TSP), or [B, E] per unit of capacity left (CVRP)
     bias: Tensor  # [B, NP] float32
-    reach: Tensor  # [B, heads] float32: what `query_last` scores at most with any key
+    reach: Tensor  # [B, heads, 2, keys] float32: how far above and below 0 `query_last` scores with each key
 
 
 @dataclass(frozen=True)
@@ -112,19 +112,20 @@ def by_head(x: Tensor) -> Tensor:
 
 
 def reach(query: Tensor, key: Tensor) -> Tensor:
-    """What any row of a part of the query scores at most with any key, up to its sign: [B, heads]."""
+    """How far above and below 0 any row of a part of the query scores with each key: [B, heads, 2, keys]."""
     products = by_head(query.to(key.dtype)) @ by_head(key).transpose(2, 3)
-    return torch.linalg.vector_norm(products, ord=torch.inf, dim=(2, 3), dtype=torch.float32)
+    return torch.stack([products.amax(2), -products.amin(2)], dim=2).float()
 
 
 def bounded(nodes: Nodes, *parts: Tensor) -> Tensor:
     """Instances whose attention scores provably stay below SAFE, so that no maximum need be subtracted: [B] int32.
 
     A query is the sum of a row of `query_last` and one of each part [B, rows, E], so what each of them scores at most
-    with any key adds up to a bound. For trained policies a bound by lengths would be two to four times as large.
+    with a key adds up to a bound for it, and so does what it scores at least. Whatever the key and the sign, the bound
+    would be a fifth larger for trained policies, and one by lengths two to four times as large.
     """
     most = nodes.reach + sum(reach(part, nodes.key) for part in parts)
-    return (most < SAFE).all(1).to(torch.int32)
+    return (most < SAFE).flatten(1).all(1).to(torch.int32)
 
 
 def empty_and_full(query: Tensor, load: Tensor, capacity: Tensor) -> Tensor:
