@@ -141,7 +141,9 @@ def rollouts(problem: str, nodes: int, latents: int, *, begun: bool = False, **o
     rows = {name: torch.zeros(1, padded, WIDTH).bfloat16() for name in ("key", "value", "pointer", "query_last")}
     context = torch.zeros(1, nodes, WIDTH) if problem == "tsp" else torch.zeros(1, WIDTH)
     shift = torch.zeros(1, latents, WIDTH)
-    fixed = gpu_tables.Nodes(**rows, query_context=context, bias=torch.zeros(1, padded), reach=torch.zeros(1, HEADS))
+    fixed = gpu_tables.Nodes(
+        **rows, query_context=context, bias=torch.zeros(1, padded), reach=torch.zeros(1, HEADS, 2, padded)
+    )
     tables = gpu_tables.Tables(fixed, shift, shift.bfloat16())
     demands = () if problem == "tsp" else (whole(1, nodes), whole(1))
     launch = gpu.tsp_rollout if problem == "tsp" else gpu.cvrp_rollout
