@@ -28,7 +28,7 @@ from rhumbline.search.task import Task
 ABREAST, BEAM = 5, 8  # on a CPU
 DESCENT = 150  # attempts of a whole search for each plan that is worked on: with fewer, the best alone gets further
 SAMPLES = 16  # of each neighbourhood; on a CPU they are a tile, which lists the same few nodes
-APART = 0x9E3779B9  # from the noise of decisions
+APART, TURNS = 0x9E3779B9, 0x85EBCA6B  # from the noise of decisions, and from one another
 
 
 @dataclass(frozen=True)
@@ -103,7 +103,7 @@ class CMAESRefine:
         memory, latent = self.learner.memory(task, guided), best_latent(latents, rolled)
         herd = self.rebuild(task, latent, rolled.cost[0].numel(), memory, self.gathered(task, state.herd, rolled))
         if self.learner.learns(task):  # at the rate of the generation's own lesson, which alone is counted
-            self.learner.learning.update(task, guided.adaptation, [lesson_of(task, latent, herd)])
+            self.learner.learning.update(task, guided.adaptation, [lesson_of(task, latent, turned(task, herd))])
         every, since = self.usual_beam(task), 0 if state.beam else state.since
         if not every or since + 1 < every:
             return Refined(guided, herd, None, since + 1), latents, rolled
@@ -148,6 +148,19 @@ def best_latent(latents: Float[Tensor, "B K Z"], rolled: Rollouts) -> Float[Tens
     """The latent of the cheapest rollout."""
     best = rolled.cost.amin(2).argmin(1)
     return latents.gather(1, best[:, None, None].expand(-1, -1, latents.shape[2]))
+
+
+def turned(task: Task, herd: Herd) -> Herd:
+    """Tours from other cities and in either direction: learnt from anew each time, they teach what holds anywhere.
+
+    Routes stay in the order in which they were built: that order is something a policy for vehicles knows.
+    """
+    if task.problem.name != "tsp":
+        return herd
+    tried = torch.tensor([task.tried], device=task.device)
+    luck = noise.decoding(task.seed ^ TURNS, task.batch.key[:: task.copies], tried, herd.cost.shape[1], 2)[:, 0]
+    views = task.problem.views(herd.actions.flatten(0, 1).long(), luck.flatten(0, 1)[:, None])
+    return Herd(herd.cost, views.view_as(herd.actions))
 
 
 def cut(task: Task, herd: Herd, luck: Float[Tensor, "R A M 2"]) -> Beginnings:

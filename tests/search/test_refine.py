@@ -13,8 +13,9 @@ from rhumbline.problems.cvrp import CVRP, CVRPInstance, Routes
 from rhumbline.problems.tsp import TSP, Tour
 from rhumbline.search import task as tasks
 from rhumbline.search.elite import CMAESElite
+from rhumbline.search.herd import Herd
 from rhumbline.search.rebuild import LEAST, MOST, kept_routes, kept_stretch
-from rhumbline.search.refine import CMAESRefine, best_latent
+from rhumbline.search.refine import CMAESRefine, best_latent, turned
 from rhumbline.search.run import Budget, search
 from rhumbline.search.sgbs import Beam
 from rhumbline.search.strategy import rehearsal_of
@@ -188,6 +189,38 @@ def test_tours_too(policy, make_instances) -> None:
         assert isinstance(solution.plan, Tour)
         solution.plan.check(solution.instance)
     assert sum(s.cost for s in parts) < sum(s.cost for s in whole)
+
+
+def cycle(order: list[int]) -> tuple[int, ...]:
+    """A tour whatever its beginning and direction: from its least number on, towards the lesser neighbour."""
+    at = order.index(min(order))
+    way = (*order[at:], *order[:at])
+    return min(way, (way[0], *way[:0:-1]))
+
+
+def test_a_tour_is_learnt_from_wherever_it_begins(policy, make_instances) -> None:
+    """The same tours, from other cities and either way round, differently each time; alone as in company."""
+    torch.manual_seed(0)
+    size, instances = 12, make_instances(2, 12)
+    task, alone = (make_task(TSP(), policy, some, seed=5) for some in (instances, instances[:1]))
+    herd = Herd(torch.rand(2, 40), torch.stack([torch.randperm(size) for _ in range(80)]).view(2, 40, size))
+    seen = turned(task, herd)
+    tours, views = (x.actions.flatten(0, 1).tolist() for x in (herd, seen))
+    assert [cycle(view) for view in views] == [cycle(tour) for tour in tours]
+    assert torch.equal(seen.cost, herd.cost)
+    assert torch.equal(turned(alone, herd[:1]).actions, seen.actions[:1])
+    places = [tour.index(view[0]) for tour, view in zip(tours, views, strict=True)]
+    ahead = [tour[(at + 1) % size] == view[1] for tour, at, view in zip(tours, places, views, strict=True)]
+    assert len(set(places)) == size
+    assert 24 < sum(ahead) < 56  # of 80; half of them, give or take three deviations
+    task.tried += 1
+    assert not torch.equal(turned(task, herd).actions, seen.actions)
+
+
+def test_routes_are_learnt_in_the_order_they_were_built_in(driver: CVRPPolicy, corners: CVRPInstance) -> None:
+    """That order is something a policy for vehicles knows."""
+    herd = Herd(torch.ones(1, 1), torch.arange(8).view(1, 1, 8))
+    assert turned(make_task(CVRP(), driver, [corners]), herd) is herd
 
 
 def test_the_latent_of_the_cheapest_rollout(policy) -> None:
