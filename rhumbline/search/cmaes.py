@@ -12,7 +12,7 @@ from rhumbline.errors import InputError
 from rhumbline.noise import normal
 from rhumbline.search import cma
 from rhumbline.search.arms import Arms
-from rhumbline.search.strategy import box_size, check_settings, chosen_temperature, usual_starts
+from rhumbline.search.strategy import box_size, check_settings, chosen_temperature, hurried, usual_starts
 from rhumbline.search.task import Task
 
 SPARES = 16  # centroids at which converged components start anew
@@ -75,7 +75,7 @@ class CMAES:
         temperature, count = chosen_temperature(task, self.temperature), arms.times.shape[1]
         share = usual_starts(task) if self.starts is None else self.starts
         kept = max(1, round(share * count))
-        if kept == count or not arms.times.any():
+        if kept == count or not (hurried(task) or arms.times.any()):
             rolled = task.rollout(latents, temperature, memory=memory)
             return (arms.seen(None, rolled.cost.amin(1)) if kept < count else arms), rolled
         index = arms.best(kept)

@@ -19,14 +19,13 @@ from rhumbline.policies.attention import Memory
 from rhumbline.search.cmaes import CMAES, Search
 from rhumbline.search.eas import Adaptation, EASEmb, Lesson
 from rhumbline.search.herd import Herd
-from rhumbline.search.strategy import chosen_temperature
+from rhumbline.search.strategy import LARGE, chosen_temperature
 from rhumbline.search.task import Task
 
 PACE = 0.025  # of the usual rate, for which it is divided by the root of the number of updates
 FASTEST = {"routing": 0.005, "jssp": 0.02}
 # Up to so many nodes. Higher than those of a search that does not learn: what has been learnt narrows the choices too.
 TEMPERATURES = ((200.0, 1.0), (250.0, 0.7), (math.inf, 0.5))
-LARGEST = 300  # nodes: of larger instances the usual seconds make too few generations to learn from
 
 
 @dataclass(frozen=True)
@@ -42,7 +41,7 @@ class Guided:
 class CMAESElite:
     """CMA-ES in the latent space, while the embeddings of the instance learn from its best plans.
 
-    Beyond `LARGEST` nodes nothing is learnt unless a rate is given: there it is CMA-ES as it is.
+    Beyond `LARGE` nodes nothing is learnt unless a rate is given: there it is CMA-ES as it is.
     """
 
     elite: int = 8  # sequences of a generation to learn from
@@ -65,7 +64,7 @@ class CMAESElite:
 
     def learns(self, task: Task) -> bool:
         """Whether instances of this size are worth it."""
-        return self.rate is not None or task.problem.width(task.batch) <= LARGEST + 1  # a depot does not count
+        return self.rate is not None or task.problem.width(task.batch) <= LARGE + 1  # a depot does not count
 
     def search_of(self, task: Task) -> CMAES:
         """The same at the temperature for the task."""

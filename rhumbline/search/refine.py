@@ -18,14 +18,16 @@ from torch import Tensor
 from rhumbline import noise
 from rhumbline.decoding import Beginnings, Rollouts
 from rhumbline.errors import InputError
-from rhumbline.search.elite import CMAESElite, Guided, lesson_of
+from rhumbline.search.elite import TEMPERATURES, CMAESElite, Guided, lesson_of
 from rhumbline.search.herd import Herd, cheapest_of, incumbents
 from rhumbline.search.rebuild import CUTS, beginnings
 from rhumbline.search.sgbs import Beam, begun, deepened
-from rhumbline.search.strategy import chosen_temperature
+from rhumbline.search.strategy import chosen_temperature, hurried
 from rhumbline.search.task import Task
 
 ABREAST, BEAM = 5, 8  # on a CPU
+REBUILT, HURRIED = 2.0, 0.1  # parts for each whole rollout, and for each of it and each node
+USUAL = 200  # nodes
 DESCENT = 150  # attempts of a whole search for each plan that is worked on: with fewer, the best alone gets further
 SAMPLES = 16  # of each neighbourhood; on a CPU they are a tile, which lists the same few nodes
 APART, TURNS = 0x9E3779B9, 0x85EBCA6B  # from the noise of decisions, and from one another
@@ -45,7 +47,7 @@ class Refined:
 class CMAESRefine:
     """`CMAESElite`, and after each generation some neighbourhoods of the best plans are planned again."""
 
-    rebuilt: float = 2.0  # plans of which a part is new, for each whole one of a generation, about
+    rebuilt: float | None = None  # plans of which a part is new, for each whole one, about. None: `usual_rebuilt`
     plans: int | None = None  # that are worked on, of the elite. None: as many as the budget has room for
     abreast: int | None = None  # neighbourhoods at a time, one of each plan at least. None: 5, all on a GPU
     beam: int | None = None  # generations between two beams; 0 is never. None: 8, never on a GPU
@@ -60,8 +62,10 @@ class CMAESRefine:
     starts: float | None = None
 
     def __post_init__(self) -> None:
-        plans, abreast, beam = (1 if x is None else x for x in (self.plans, self.abreast, self.beam))
-        if not self.rebuilt >= 0.0 or min(plans, abreast, self.width) < 1 or beam < 0 or self.branch < 2:
+        rebuilt, plans, abreast, beam = (
+            1 if x is None else x for x in (self.rebuilt, self.plans, self.abreast, self.beam)
+        )
+        if not rebuilt >= 0.0 or min(plans, abreast, self.width) < 1 or beam < 0 or self.branch < 2:
             least = "rebuilt and beam of at least 0, plans, width and abreast of at least 1 and a branch of at least 2"
             raise InputError(f"cmaes-refine needs {least}")
         if self.elite and plans > self.elite:
@@ -78,7 +82,8 @@ class CMAESRefine:
     @property
     def rehearsal(self) -> "tuple[CMAESRefine, int]":
         """With the first beam, if any, after one generation; attempts for that, its parts and some of the beam."""
-        return replace(self, beam=self.beam and 1), math.ceil(self.population * (2 + self.rebuilt))
+        rebuilt = REBUILT if self.rebuilt is None else self.rebuilt
+        return replace(self, beam=self.beam and 1), math.ceil(self.population * (2 + rebuilt))
 
     def usual_beam(self, task: Task) -> int:
         """Generations between two beams.
@@ -117,9 +122,9 @@ class CMAESRefine:
 
     def rebuild(self, task: Task, latent: Float[Tensor, "B 1 Z"], made: int, memory: Any, herd: Herd) -> Herd:
         """Neighbourhoods of the plans, several times each; what some have improved the next ones build upon."""
-        temperature = chosen_temperature(task, self.learner.search_of(task).temperature)
+        temperature = chosen_temperature(task, self.temperature, TEMPERATURES)  # a part is no long way, however large
         samples = SAMPLES if temperature else 1  # without chance they would all be the same
-        ways = round(made * self.rebuilt / samples)
+        ways = round(made * self.usual_rebuilt(task) / samples)
         if not ways:
             return herd
         plans = min(ways, herd.cost.shape[1], self.usual_plans(task))
@@ -131,17 +136,29 @@ class CMAESRefine:
             herd = herd.followed(*(of_plans(task, x, *some.shape[1:3]) for x in (cost, actions)))
         return herd.joined(rest, self.elite)  # some may have become the same
 
+    def usual_rebuilt(self, task: Task) -> float:
+        """Parts for each whole rollout: many where nothing is learnt from wholes, and these take long."""
+        if self.rebuilt is not None:
+            return self.rebuilt
+        return HURRIED * task.problem.width(task.batch) if hurried(task) else REBUILT
+
     def usual_plans(self, task: Task) -> int:
         """How many plans are worked on, as far as the budget spent so far tells what there will be.
 
-        Each plan needs its share until no neighbourhood of it can be bettered any more; only then others pay.
+        Each plan needs its share until no neighbourhood of it can be bettered any more; only then others pay. A larger
+        one has more of them.
         """
         foreseen = task.ledger.attempts / (task.spent or 1.0)
-        return self.plans or max(1, round(foreseen / DESCENT))
+        return self.plans or max(1, round(foreseen / (DESCENT * times_usual(task))))
 
     def usual_abreast(self, task: Task, ways: int) -> int:
         """Neighbourhoods at a time: few find what others have made of a plan, many fill a GPU."""
         return self.abreast or (ways if task.device.type == "cuda" else ABREAST)
+
+
+def times_usual(task: Task) -> float:
+    """How many times larger than usual the instances are; 1 for smaller ones."""
+    return max(1.0, task.problem.width(task.batch) / USUAL)
 
 
 def best_latent(latents: Float[Tensor, "B K Z"], rolled: Rollouts) -> Float[Tensor, "B 1 Z"]:

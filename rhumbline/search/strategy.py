@@ -106,6 +106,14 @@ def usual_starts(task: Task) -> float:
     return 1.0 if task.device.type == "cuda" else min(1.0, STARTS_ON_A_CPU / task.starts.shape[1])
 
 
+LARGE = 300  # nodes: of larger instances the usual seconds of a CPU make few generations, too few to learn from
+
+
+def hurried(task: Task) -> bool:
+    """Whether a generation from all starts would take many seconds: large instances on a CPU."""
+    return task.device.type == "cpu" and task.problem.width(task.batch) > LARGE + 1  # a depot does not count
+
+
 def chosen_temperature(task: Task, wanted: float | None, table: Sequence[tuple[float, float]] = TEMPERATURES) -> float:
     """The temperature a user wants, or the usual one."""
     return usual_temperature(task, table) if wanted is None else wanted

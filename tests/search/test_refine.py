@@ -275,6 +275,25 @@ def test_as_many_parts_as_were_asked_for(driver: CVRPPolicy, temperature: float)
     assert sum(made) == (16 * 4 * 4 if temperature else 60 * 4)
 
 
+def test_large_instances_are_mostly_refined(policy, make_instances, monkeypatch) -> None:
+    """Beyond 300 cities a CPU builds a part for every tenth of a city and whole tour; up to there and on a GPU two."""
+    small, large = (make_task(TSP(), policy, make_instances(1, nodes)) for nodes in (300, 400))
+    assert [CMAESRefine().usual_rebuilt(task) for task in (small, large)] == pytest.approx([2.0, 40.0])
+    assert CMAESRefine(rebuilt=3.0).usual_rebuilt(large) == 3.0
+    monkeypatch.setattr(Task, "device", torch.device("cuda"))
+    assert CMAESRefine().usual_rebuilt(large) == 2.0
+
+
+def test_larger_plans_need_more_attempts_each(policy, make_instances) -> None:
+    """One plan for every 150 attempts up to 200 cities, for every 300 at 400."""
+    found = list[int]()
+    for nodes in (100, 200, 400):
+        task = make_task(TSP(), policy, make_instances(1, nodes))
+        task.ledger.limit, task.ledger.attempts = 900, 90
+        found.append(CMAESRefine().usual_plans(task))
+    assert found == [6, 6, 3]
+
+
 def test_beams_are_for_cpus(driver: CVRPPolicy, monkeypatch) -> None:
     """Unless they are asked for."""
     task = make_task(CVRP(), driver, vehicles(1, 4))

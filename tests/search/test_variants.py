@@ -82,6 +82,23 @@ def test_25_starts_are_usual_on_a_cpu(policy, make_instances) -> None:
     assert told == {(50,): [4, 6, 8], (50, "starts"): [4, 8], (20,): [4, 8]}
 
 
+def test_large_instances_begin_with_a_few_starts(policy, make_instances) -> None:
+    """From all 100 starts a first generation of 1,000 cities takes 20 s. Others have their turn before any comes again.
+
+    At 300 cities all of them come first, as in smaller instances.
+    """
+    told, firsts = dict[int, list[int]](), list[int]()
+    for nodes in (300, 302):
+        task, strategy = make_task(TSP(), policy, make_instances(1, nodes)), CMAES(population=2)
+        task.ledger.limit, state, told[nodes] = 100, strategy.init(task), []
+        for _ in range(4):
+            state, _, rolled = strategy.step(task, state)
+            told[nodes].append(rolled.cost.shape[2])
+            firsts += rolled.actions[0, 0, :, 0].tolist() if nodes > 300 else []
+    assert told == {300: [100, 25, 25, 25], 302: [25, 25, 25, 25]}
+    assert len(set(firsts)) == 100
+
+
 @pytest.mark.parametrize("settings", [{"starts": 0.0}, {"starts": 1.1}, {"top": 0}, {"restart": -1.0}])
 def test_impossible_variants_are_refused(settings) -> None:
     """What cannot work is refused when it is written down."""
