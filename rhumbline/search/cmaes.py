@@ -15,6 +15,7 @@ from rhumbline.search.arms import Arms
 from rhumbline.search.strategy import box_size, check_settings, chosen_temperature, hurried, usual_starts
 from rhumbline.search.task import Task
 
+HASTE = 1 / 8  # of the time left, for a generation of large instances on a CPU
 SPARES = 16  # centroids at which converged components start anew
 
 
@@ -73,14 +74,20 @@ class CMAES:
     def tried(self, task: Task, arms: Arms, latents: Float[Tensor, "B K Z"], memory: Any) -> tuple[Arms, Rollouts]:
         """The latents from all starts, or from those with the best prospects."""
         temperature, count = chosen_temperature(task, self.temperature), arms.times.shape[1]
-        share = usual_starts(task) if self.starts is None else self.starts
-        kept = max(1, round(share * count))
+        kept = self.usual_kept(task, len(latents[0])) if self.starts is None else max(1, round(self.starts * count))
         if kept == count or not (hurried(task) or arms.times.any()):
             rolled = task.rollout(latents, temperature, memory=memory)
             return (arms.seen(None, rolled.cost.amin(1)) if kept < count else arms), rolled
         index = arms.best(kept)
         rolled = task.rollout(latents, temperature, task.starts[:: task.copies].gather(1, index), memory)
         return arms.seen(index, rolled.cost.amin(1)), rolled
+
+    def usual_kept(self, task: Task, latents: int) -> int:
+        """How many starts are worth trying; in a hurry no more than a small part of the time left is enough for."""
+        kept = max(1, round(usual_starts(task) * task.starts.shape[1]))
+        if not hurried(task):
+            return kept
+        return max(1, int(min(kept * latents, task.rollouts_within(HASTE)) // latents))
 
     def fitness(self, rolled: Rollouts) -> Float[Tensor, "B K"]:
         """The cost a latent is ranked by."""

@@ -251,6 +251,16 @@ class Task:
         left = min(PATIENCE, 0.5 * (deadline - time.monotonic()))
         return max(usual, int(left / (self.pace * work))) if self.pace else usual
 
+    def rollouts_within(self, share: float) -> float:
+        """How many rollouts of each copy a share of the time left is enough for; none before the first told the pace.
+
+        Without a time limit any number.
+        """
+        if self.ledger.deadline is None:
+            return math.inf
+        seconds = self.pace * self._work(len(self.starts))
+        return share * max(0.0, self.ledger.deadline - time.monotonic()) / seconds if seconds else 0.0
+
     def _work(self, rollouts: int) -> int:
         """Numbers of so many rollouts x their steps."""
         steps = self.problem.horizon(self.batch)

@@ -7,6 +7,7 @@ from rhumbline.decoding import Rollouts
 from rhumbline.errors import InputError
 from rhumbline.problems.tsp import TSP
 from rhumbline.search import cma
+from rhumbline.search import task as tasks
 from rhumbline.search.arms import Arms
 from rhumbline.search.cmaes import CMAES
 from rhumbline.search.eas import EASEmb, EASLay
@@ -97,6 +98,27 @@ def test_large_instances_begin_with_a_few_starts(policy, make_instances) -> None
             firsts += rolled.actions[0, 0, :, 0].tolist() if nodes > 300 else []
     assert told == {300: [100, 25, 25, 25], 302: [25, 25, 25, 25]}
     assert len(set(firsts)) == 100
+
+
+def test_a_generation_takes_no_more_than_an_eighth_of_the_time_left(policy, make_instances, monkeypatch) -> None:
+    """Of large instances on a CPU: one start before the pace is known, and never more than 25."""
+    task = make_task(TSP(), policy, make_instances(3, 302))
+    monkeypatch.setattr(tasks.time, "monotonic", lambda: 100.0)
+    assert CMAES().usual_kept(task, 16) == 25  # there is no time limit
+    task.ledger.deadline = 180.0
+    assert task.rollouts_within(1 / 8) == 0
+    assert CMAES().usual_kept(task, 16) == 1
+    kept = list[int]()
+    for each in (0.01, 0.1, 1.0, 100.0):  # seconds of one rollout of each of the three
+        task.pace = each / task._work(3)
+        assert task.rollouts_within(1 / 8) == pytest.approx(10.0 / each)
+        kept.append(CMAES().usual_kept(task, 16))
+    assert kept == [25, 6, 1, 1]
+    task.ledger.deadline = 99.0
+    assert CMAES().usual_kept(task, 16) == 1
+    small = make_task(TSP(), policy, make_instances(3, 50))
+    small.ledger.deadline = 101.0
+    assert CMAES().usual_kept(small, 16) == 25
 
 
 @pytest.mark.parametrize("settings", [{"starts": 0.0}, {"starts": 1.1}, {"top": 0}, {"restart": -1.0}])
