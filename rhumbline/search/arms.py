@@ -25,8 +25,8 @@ class Arms(Record):
         """After one more trial of some starts, or of all."""
         if index is None:
             return Arms(self.times + 1, self.total + cost)
-        once = torch.ones_like(cost, dtype=self.times.dtype)  # costs may be in double precision
-        return Arms(self.times.scatter_add(1, index, once), self.total.scatter_add(1, index, cost))
+        once, total = torch.ones_like(cost, dtype=self.times.dtype), self.total.to(cost.dtype)  # which may be double
+        return Arms(self.times.scatter_add(1, index, once), total.scatter_add(1, index, cost))
 
     def best(self, count: int) -> Int[Tensor, "B C"]:
         """The starts with the lowest mean minus a bonus for those seldom tried, in their usual order."""

@@ -1,11 +1,12 @@
 """Settings of CMA-ES beyond the published search, and the search with a population."""
 
+import numpy as np
 import pytest
 import torch
 
 from rhumbline.decoding import Rollouts
 from rhumbline.errors import InputError
-from rhumbline.problems.tsp import TSP
+from rhumbline.problems.tsp import TSP, TSPInstance
 from rhumbline.search import cma
 from rhumbline.search import task as tasks
 from rhumbline.search.arms import Arms
@@ -98,6 +99,16 @@ def test_large_instances_begin_with_a_few_starts(policy, make_instances) -> None
             firsts += rolled.actions[0, 0, :, 0].tolist() if nodes > 300 else []
     assert told == {300: [100, 25, 25, 25], 302: [25, 25, 25, 25]}
     assert len(set(firsts)) == 100
+
+
+def test_large_files_in_a_metric_of_their_own(policy) -> None:
+    """Whole distances are summed in double precision from the first start on."""
+    xy = np.random.default_rng(0).integers(0, 1000, (310, 2)).astype(float)
+    task = make_task(TSP(), policy, [TSPInstance("large", "EUC_2D", xy=xy)])
+    (found,), _ = search(CMAES(population=2), task, Budget(3))
+    found.plan.check(found.instance)
+    assert found.cost == found.plan.cost(found.instance)
+    assert isinstance(found.cost, int)
 
 
 def test_a_generation_takes_no_more_than_an_eighth_of_the_time_left(policy, make_instances, monkeypatch) -> None:
