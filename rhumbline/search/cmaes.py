@@ -15,7 +15,7 @@ from rhumbline.search.arms import Arms
 from rhumbline.search.strategy import box_size, check_settings, chosen_temperature, hurried, usual_starts
 from rhumbline.search.task import Task
 
-HASTE = 1 / 8  # of the time left, for a generation of large instances on a CPU
+HASTE = 1 / 8  # of the time left, for the rollouts of a generation of large instances on a CPU
 SPARES = 16  # centroids at which converged components start anew
 
 
@@ -43,7 +43,7 @@ class CMAES:
     parallel: bool = False  # a generation of all components at every step: larger batches
     restart: float = 0.0  # a component narrower than this starts anew at another centroid; 0 is never
     top: int = 1  # latents are ranked by the mean over so many of their best starts
-    starts: float | None = None  # share tried after the first step, the best (`arms`); None: `usual_starts`
+    starts: float | None = None  # share of the best tried once all were (`tried`, `arms`); None: `usual_kept`
 
     def __post_init__(self) -> None:
         check_settings(self.population, self.temperature)
@@ -72,7 +72,7 @@ class CMAES:
         return Search(put(state.components, turn, told), arms, state.generation + 1), latents.flatten(1, 2), rolled
 
     def tried(self, task: Task, arms: Arms, latents: Float[Tensor, "B K Z"], memory: Any) -> tuple[Arms, Rollouts]:
-        """The latents from all starts, or from those with the best prospects."""
+        """The latents from those starts with the best prospects, once all were tried: in a hurry, share by share."""
         temperature, count = chosen_temperature(task, self.temperature), arms.times.shape[1]
         kept = self.usual_kept(task, len(latents[0])) if self.starts is None else max(1, round(self.starts * count))
         if kept == count or not (hurried(task) or arms.times.any()):
@@ -83,7 +83,7 @@ class CMAES:
         return arms.seen(index, rolled.cost.amin(1)), rolled
 
     def usual_kept(self, task: Task, latents: int) -> int:
-        """How many starts are worth trying; in a hurry no more than a small part of the time left is enough for."""
+        """How many starts are worth trying; in a hurry what a part of the time left is enough for, but one at least."""
         kept = max(1, round(usual_starts(task) * task.starts.shape[1]))
         if not hurried(task):
             return kept

@@ -12,7 +12,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 import torch
-from jaxtyping import Float, Shaped
+from jaxtyping import Float, Int, Shaped
 from torch import Tensor
 
 from rhumbline import noise
@@ -22,6 +22,7 @@ from rhumbline.search.elite import TEMPERATURES, CMAESElite, Guided, lesson_of
 from rhumbline.search.herd import Herd, cheapest_of, incumbents
 from rhumbline.search.rebuild import CUTS, beginnings
 from rhumbline.search.sgbs import Beam, begun, deepened
+from rhumbline.search.strategy import TEMPERATURES as ALONE
 from rhumbline.search.strategy import chosen_temperature, hurried
 from rhumbline.search.task import Task
 
@@ -50,7 +51,7 @@ class CMAESRefine:
     rebuilt: float | None = None  # plans of which a part is new, for each whole one, about. None: `usual_rebuilt`
     plans: int | None = None  # that are worked on, of the elite. None: as many as the budget has room for
     abreast: int | None = None  # neighbourhoods at a time, one of each plan at least. None: 5, all on a GPU
-    beam: int | None = None  # generations between two beams; 0 is never. None: 8, never on a GPU
+    beam: int | None = None  # generations between two beams; 0 is never. None: `usual_beam`
     width: int = 4  # nodes in the beam
     branch: int = 4  # actions of each node, the one already known included
     elite: int = 8  # the best of all so far, which are learnt from too; from here on as in `CMAESElite`
@@ -88,9 +89,12 @@ class CMAESRefine:
     def usual_beam(self, task: Task) -> int:
         """Generations between two beams.
 
-        A beam is a long row of small steps: what a GPU does in the meantime finds as much (docs/search.md).
+        A beam is a long row of small steps: what a GPU does in the meantime finds as much (docs/search.md), and in a
+        large instance it would never come to its end.
         """
-        return self.beam if self.beam is not None else 0 if task.device.type == "cuda" else BEAM
+        if self.beam is not None:
+            return self.beam
+        return 0 if task.device.type == "cuda" or hurried(task) else BEAM
 
     def init(self, task: Task) -> Refined:
         """Nothing learnt yet, and no beam."""
@@ -122,22 +126,22 @@ class CMAESRefine:
 
     def rebuild(self, task: Task, latent: Float[Tensor, "B 1 Z"], made: int, memory: Any, herd: Herd) -> Herd:
         """Neighbourhoods of the plans, several times each; what some have improved the next ones build upon."""
-        temperature = chosen_temperature(task, self.temperature, TEMPERATURES)  # a part is no long way, however large
+        table = TEMPERATURES if hurried(task) else ALONE  # unless it learns, and so has chosen already
+        temperature = chosen_temperature(task, self.learner.search_of(task).temperature, table)
         samples = SAMPLES if temperature else 1  # without chance they would all be the same
         ways = round(made * self.usual_rebuilt(task) / samples)
         if not ways:
             return herd
         plans = min(ways, herd.cost.shape[1], self.usual_plans(task))
         rest, herd, each = herd[:, plans:], herd[:, :plans], round(ways / plans)  # the rest waits
-        tried = torch.tensor([task.tried], device=task.device)
-        luck = noise.decoding(task.seed ^ APART, task.batch.key, tried, each * plans, 2)[:, 0]
+        luck = noise.decoding(task.seed ^ APART, task.batch.key, number(task), each * plans, 2)[:, 0]
         for some in luck.unflatten(1, (each, plans)).split(-(-self.usual_abreast(task, ways) // plans), dim=1):
             cost, actions = task.complete(task.spread(latent), cut(task, herd, some), memory, temperature, samples)
             herd = herd.followed(*(of_plans(task, x, *some.shape[1:3]) for x in (cost, actions)))
         return herd.joined(rest, self.elite)  # some may have become the same
 
     def usual_rebuilt(self, task: Task) -> float:
-        """Parts for each whole rollout: many where nothing is learnt from wholes, and these take long."""
+        """Parts for each whole rollout: many where it is wholes that take the time."""
         if self.rebuilt is not None:
             return self.rebuilt
         return HURRIED * task.problem.width(task.batch) if hurried(task) else REBUILT
@@ -145,20 +149,21 @@ class CMAESRefine:
     def usual_plans(self, task: Task) -> int:
         """How many plans are worked on, as far as the budget spent so far tells what there will be.
 
-        Each plan needs its share until no neighbourhood of it can be bettered any more; only then others pay. A larger
-        one has more of them.
+        Each plan needs its share until no neighbourhood of it can be bettered any more; only then others pay. A large
+        one has more of them, and where many parts are built, these are most of the attempts.
         """
         foreseen = task.ledger.attempts / (task.spent or 1.0)
-        return self.plans or max(1, round(foreseen / (DESCENT * times_usual(task))))
+        descent = DESCENT * task.problem.width(task.batch) / USUAL if hurried(task) else DESCENT
+        return self.plans or max(1, round(foreseen / descent))
 
     def usual_abreast(self, task: Task, ways: int) -> int:
         """Neighbourhoods at a time: few find what others have made of a plan, many fill a GPU."""
         return self.abreast or (ways if task.device.type == "cuda" else ABREAST)
 
 
-def times_usual(task: Task) -> float:
-    """How many times larger than usual the instances are; 1 for smaller ones."""
-    return max(1.0, task.problem.width(task.batch) / USUAL)
+def number(task: Task) -> Int[Tensor, "1"]:
+    """Of latents tried so far, for noise; filled on the device: to copy it there would make the host wait."""
+    return torch.full((1,), task.tried, device=task.device)
 
 
 def best_latent(latents: Float[Tensor, "B K Z"], rolled: Rollouts) -> Float[Tensor, "B 1 Z"]:
@@ -174,9 +179,8 @@ def turned(task: Task, herd: Herd) -> Herd:
     """
     if task.problem.name != "tsp":
         return herd
-    tried = torch.tensor([task.tried], device=task.device)
-    luck = noise.decoding(task.seed ^ TURNS, task.batch.key[:: task.copies], tried, herd.cost.shape[1], 2)[:, 0]
-    views = task.problem.views(herd.actions.flatten(0, 1).long(), luck.flatten(0, 1)[:, None])
+    luck = noise.decoding(task.seed ^ TURNS, task.batch.key[:: task.copies], number(task), herd.cost.shape[1], 2)[:, 0]
+    views = task.problem.views(herd.actions.flatten(0, 1), luck.flatten(0, 1)[:, None])
     return Herd(herd.cost, views.view_as(herd.actions))
 
 

@@ -106,7 +106,7 @@ def usual_starts(task: Task) -> float:
     return 1.0 if task.device.type == "cuda" else min(1.0, STARTS_ON_A_CPU / task.starts.shape[1])
 
 
-LARGE = 300  # nodes: of larger instances the usual seconds of a CPU make few generations, too few to learn from
+LARGE = 300  # nodes: of larger instances the usual seconds make few generations, too few to learn from
 
 
 def hurried(task: Task) -> bool:

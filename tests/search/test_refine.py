@@ -19,7 +19,7 @@ from rhumbline.search.refine import CMAESRefine, best_latent, turned
 from rhumbline.search.run import Budget, search
 from rhumbline.search.sgbs import Beam
 from rhumbline.search.strategy import rehearsal_of
-from rhumbline.search.task import Task, make_task, warm_up
+from rhumbline.search.task import Spent, Task, make_task, warm_up
 
 # A depot in the middle, two customers in each corner and two more on the way to the first.
 XY = [
@@ -203,10 +203,11 @@ def test_a_tour_is_learnt_from_wherever_it_begins(policy, make_instances) -> Non
     torch.manual_seed(0)
     size, instances = 12, make_instances(2, 12)
     task, alone = (make_task(TSP(), policy, some, seed=5) for some in (instances, instances[:1]))
-    herd = Herd(torch.rand(2, 40), torch.stack([torch.randperm(size) for _ in range(80)]).view(2, 40, size))
+    herd = Herd(torch.rand(2, 40), torch.stack([torch.randperm(size) for _ in range(80)]).view(2, 40, size).short())
     seen = turned(task, herd)
     tours, views = (x.actions.flatten(0, 1).tolist() for x in (herd, seen))
     assert [cycle(view) for view in views] == [cycle(tour) for tour in tours]
+    assert seen.actions.dtype == herd.actions.dtype  # else a GPU's kernels for scores would be compiled once more
     assert torch.equal(seen.cost, herd.cost)
     assert torch.equal(turned(alone, herd[:1]).actions, seen.actions[:1])
     places = [tour.index(view[0]) for tour, view in zip(tours, views, strict=True)]
@@ -284,10 +285,34 @@ def test_large_instances_are_mostly_refined(policy, make_instances, monkeypatch)
     assert CMAESRefine().usual_rebuilt(large) == 2.0
 
 
+def test_parts_of_large_instances_are_sampled_at_a_temperature_of_their_own(
+    policy, make_instances, monkeypatch
+) -> None:
+    """Whole tours of 302 cities at 0.2, parts, which are a few dozen decisions, at 0.5; or as a user says."""
+    told = dict[str, list[float]](whole=[], part=[])
+
+    def stop(kind: str, temperature: float) -> None:
+        told[kind].append(temperature)
+        raise Spent
+
+    whole = Task.rollout
+    task = make_task(TSP(), policy, make_instances(1, 302))
+    for settings in ({}, {"temperature": 0.9}):
+        monkeypatch.setattr(Task, "rollout", lambda self, latents, t, *rest, **more: stop("whole", t))
+        strategy = CMAESRefine(population=2, **settings)
+        with pytest.raises(Spent):
+            strategy.step(task, strategy.init(task))
+        monkeypatch.setattr(Task, "rollout", whole)
+        monkeypatch.setattr(Task, "complete", lambda self, latents, given, memory, t, samples: stop("part", t))
+        with pytest.raises(Spent):
+            strategy.step(task, strategy.init(task))
+    assert told == {"whole": [0.2, 0.9], "part": [0.5, 0.9]}
+
+
 def test_larger_plans_need_more_attempts_each(policy, make_instances) -> None:
-    """One plan for every 150 attempts up to 200 cities, for every 300 at 400."""
+    """One plan for every 150 attempts up to 300 cities, for every 300 at 400."""
     found = list[int]()
-    for nodes in (100, 200, 400):
+    for nodes in (100, 300, 400):
         task = make_task(TSP(), policy, make_instances(1, nodes))
         task.ledger.limit, task.ledger.attempts = 900, 90
         found.append(CMAESRefine().usual_plans(task))
@@ -298,6 +323,8 @@ def test_beams_are_for_cpus(driver: CVRPPolicy, monkeypatch) -> None:
     """Unless they are asked for."""
     task = make_task(CVRP(), driver, vehicles(1, 4))
     assert [CMAESRefine(beam=beam).usual_beam(task) for beam in (None, 0, 3)] == [8, 0, 3]
+    large = make_task(CVRP(), driver, vehicles(1, 301))
+    assert [CMAESRefine(beam=beam).usual_beam(large) for beam in (None, 3)] == [0, 3]
     monkeypatch.setattr(Task, "device", property(lambda task: torch.device("cuda")))
     assert [CMAESRefine(beam=beam).usual_beam(task) for beam in (None, 0, 3)] == [0, 0, 3]
     assert CMAESRefine().rehearsal[0].usual_beam(task) == 0

@@ -99,6 +99,8 @@ def test_large_instances_begin_with_a_few_starts(policy, make_instances) -> None
             firsts += rolled.actions[0, 0, :, 0].tolist() if nodes > 300 else []
     assert told == {300: [100, 25, 25, 25], 302: [25, 25, 25, 25]}
     assert len(set(firsts)) == 100
+    task, asked = make_task(TSP(), policy, make_instances(1, 302)), CMAES(population=2, starts=0.4)
+    assert asked.step(task, asked.init(task))[2].cost.shape[2] == 40
 
 
 def test_large_files_in_a_metric_of_their_own(policy) -> None:
@@ -111,7 +113,7 @@ def test_large_files_in_a_metric_of_their_own(policy) -> None:
     assert isinstance(found.cost, int)
 
 
-def test_a_generation_takes_no_more_than_an_eighth_of_the_time_left(policy, make_instances, monkeypatch) -> None:
+def test_a_generation_has_starts_for_an_eighth_of_the_time_left(policy, make_instances, monkeypatch) -> None:
     """Of large instances on a CPU: one start before the pace is known, and never more than 25."""
     task = make_task(TSP(), policy, make_instances(3, 302))
     monkeypatch.setattr(tasks.time, "monotonic", lambda: 100.0)
