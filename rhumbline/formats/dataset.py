@@ -122,7 +122,7 @@ def check(path: Path, xy: np.ndarray) -> Float[np.ndarray, "B N 2"]:
         message = f"'xy' is {xy.dtype} {list(xy.shape)}, expected floating-point coordinates [instances, cities, 2]"
         raise InputError.at(path, None, message)
     if not 1 <= xy.shape[1] <= TSP.largest:
-        raise InputError.at(path, None, f"'xy' has {xy.shape[1]} cities, expected 1 to {TSP.largest}, the limit here")
+        raise InputError.at(path, None, f"'xy' has {xy.shape[1]} nodes, expected 1 to {TSP.largest}, the limit here")
     if not np.isfinite(xy).all():
         raise InputError.at(path, None, "'xy' has NaN or infinite coordinates, expected finite ones; make it anew")
     return xy
