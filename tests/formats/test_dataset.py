@@ -57,8 +57,8 @@ def test_the_note_is_kept(tmp_path: Path) -> None:
         ({"xy": np.zeros((2, 7, 3))}, "'xy' is float64 [2, 7, 3], expected"),
         ({"xy": np.zeros((0, 7, 2))}, "'xy' is float64 [0, 7, 2], expected"),
         ({"xy": np.zeros((2, 7, 2), dtype=np.int64)}, "'xy' is int64 [2, 7, 2], expected floating-point"),
-        ({"xy": np.zeros((1, 0, 2))}, "'xy' has 0 cities, expected 1 to 1000"),
-        ({"xy": np.zeros((1, 1001, 2))}, "'xy' has 1001 cities, expected 1 to 1000"),
+        ({"xy": np.zeros((1, 0, 2))}, "'xy' has 0 nodes, expected 1 to 1000"),
+        ({"xy": np.zeros((1, 1001, 2))}, "'xy' has 1001 nodes, expected 1 to 1000"),
         ({"xy": np.full((1, 3, 2), np.nan)}, "'xy' has NaN or infinite coordinates"),
     ],
 )
