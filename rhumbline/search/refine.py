@@ -22,7 +22,6 @@ from rhumbline.search.elite import TEMPERATURES, CMAESElite, Guided, lesson_of
 from rhumbline.search.herd import Herd, cheapest_of, incumbents
 from rhumbline.search.rebuild import CUTS, beginnings
 from rhumbline.search.sgbs import Beam, begun, deepened
-from rhumbline.search.strategy import TEMPERATURES as ALONE
 from rhumbline.search.strategy import chosen_temperature, hurried
 from rhumbline.search.task import Task
 
@@ -126,8 +125,7 @@ class CMAESRefine:
 
     def rebuild(self, task: Task, latent: Float[Tensor, "B 1 Z"], made: int, memory: Any, herd: Herd) -> Herd:
         """Neighbourhoods of the plans, several times each; what some have improved the next ones build upon."""
-        table = TEMPERATURES if hurried(task) else ALONE  # unless it learns, and so has chosen already
-        temperature = chosen_temperature(task, self.learner.search_of(task).temperature, table)
+        temperature = self.warmth(task)
         samples = SAMPLES if temperature else 1  # without chance they would all be the same
         ways = round(made * self.usual_rebuilt(task) / samples)
         if not ways:
@@ -139,6 +137,14 @@ class CMAESRefine:
             cost, actions = task.complete(task.spread(latent), cut(task, herd, some), memory, temperature, samples)
             herd = herd.followed(*(of_plans(task, x, *some.shape[1:3]) for x in (cost, actions)))
         return herd.joined(rest, self.elite)  # some may have become the same
+
+    def warmth(self, task: Task) -> float:
+        """The temperature of parts: that of wholes or, where nothing is learnt on a CPU, higher, as for less to decide.
+
+        A part is a few dozen decisions, however large the instance.
+        """
+        wanted = self.learner.search_of(task).temperature
+        return chosen_temperature(task, wanted, TEMPERATURES) if hurried(task) else chosen_temperature(task, wanted)
 
     def usual_rebuilt(self, task: Task) -> float:
         """Parts for each whole rollout: many where it is wholes that take the time."""
