@@ -19,7 +19,7 @@ from rhumbline.policies.attention import Memory
 from rhumbline.search.cmaes import CMAES, Search
 from rhumbline.search.eas import Adaptation, EASEmb, Lesson
 from rhumbline.search.herd import Herd
-from rhumbline.search.strategy import LARGE, chosen_temperature
+from rhumbline.search.strategy import chosen_temperature, large
 from rhumbline.search.task import Task
 
 PACE = 0.025  # of the usual rate, for which it is divided by the root of the number of updates
@@ -41,7 +41,7 @@ class Guided:
 class CMAESElite:
     """CMA-ES in the latent space, while the embeddings of the instance learn from its best plans.
 
-    Beyond `LARGE` nodes nothing is learnt unless a rate is given: there it is CMA-ES as it is.
+    Of `large` instances nothing is learnt unless a rate is given: there it is CMA-ES as it is.
     """
 
     elite: int = 8  # sequences of a generation to learn from
@@ -64,7 +64,7 @@ class CMAESElite:
 
     def learns(self, task: Task) -> bool:
         """Whether instances of this size are worth it."""
-        return self.rate is not None or task.problem.width(task.batch) <= LARGE + 1  # a depot does not count
+        return self.rate is not None or not large(task)
 
     def search_of(self, task: Task) -> CMAES:
         """The same at the temperature for the task."""

@@ -109,9 +109,14 @@ def usual_starts(task: Task) -> float:
 LARGE = 300  # nodes: of larger instances the usual seconds make few generations, too few to learn from
 
 
+def large(task: Task) -> bool:
+    """Whether instances have more nodes than that."""
+    return task.problem.width(task.batch) > LARGE + 1  # a depot does not count
+
+
 def hurried(task: Task) -> bool:
     """Whether a generation from all starts would take many seconds: large instances on a CPU."""
-    return task.device.type == "cpu" and task.problem.width(task.batch) > LARGE + 1  # a depot does not count
+    return task.device.type == "cpu" and large(task)
 
 
 def chosen_temperature(task: Task, wanted: float | None, table: Sequence[tuple[float, float]] = TEMPERATURES) -> float:
