@@ -34,6 +34,7 @@ class Objective:
     top: int = 1  # imitate: candidates per instance that are improved before the best is chosen
     improve: int = 0  # imitate: rounds of local improvement of the candidates
     samples: int = 1  # prefer: rollouts of each (latent, start), which are compared; 1: those of all starts are
+    trial: Literal["all", "sample", "greedy"] = "all"  # prefer: by what latents compete for a start, `targets.rivals`
     sharpness: float = 0.05  # prefer: how much a lead in log-probability settles a pair
     certain: float = (
         1.0  # decisions at least so probable give no gradient: next to nothing is lost, and much work saved
@@ -66,7 +67,11 @@ class Objective:
         if self.loss != "prefer":
             if self.samples > 1:
                 raise InputError(f"objective.samples is for loss 'prefer', which compares them, not '{self.loss}'")
+            if self.trial != "all":
+                raise InputError(f"objective.trial is for loss 'prefer', not '{self.loss}'")
             return
+        if self.trial != "all" and self.latents < 2:
+            raise InputError(f"objective.trial '{self.trial}' is a competition among latents; set latents to 2 or more")
         if self.samples == 1 and (self.latents > 1 or self.starts == 1):
             raise InputError(
                 "objective.samples is 1, but loss 'prefer' compares several rollouts of a latent and start"

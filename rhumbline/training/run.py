@@ -8,6 +8,7 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -28,7 +29,18 @@ from rhumbline.training.instances import Drawn, Size, Source
 from rhumbline.training.optimiser import make_optimiser
 from rhumbline.training.own import Own
 from rhumbline.training.start import initial_policy
-from rhumbline.training.targets import Targets, all_starts, best_latents, cheapest, rivals, shortened, winners
+from rhumbline.training.targets import (
+    Targets,
+    all_starts,
+    best_latents,
+    cheapest,
+    own_starts,
+    rivals,
+    rivals_of_winners,
+    shortened,
+    tried_first,
+    winners,
+)
 
 LIMIT_EVERY = 100  # updates between looks at the spread of attention scores
 CHECK_EVERY = 50  # updates between looks at the device's finite flags: a look waits for the device
@@ -113,7 +125,7 @@ class Trainer:
         # Where there is one start only, it is sampled as often as others are started elsewhere.
         distinct = single and allowed.shape[1] > 1
         starts = random_subset(allowed, o.starts, self.rng) if distinct else allowed.gather(1, pick)
-        starts = starts[..., None].expand(-1, -1, o.samples).flatten(1)
+        starts = repeated(starts, o.samples if o.trial == "all" else 1)
         return parallel.share(batch), parallel.share(latents), parallel.share(starts)
 
     def half(self, wanted: bool = True) -> AbstractContextManager[Any]:
@@ -129,17 +141,15 @@ class Trainer:
         """Add one mini-step's gradient; return what was rolled out, what it learnt from, and flags of finiteness."""
         c, o = self.config, self.config.objective
         batch, latents, starts = self.sample(mini)
-        steps = self.policy.half_steps
         with self.half():
             memory = self.policy.encode(batch)
-        seed = self.noise + mini if self.recorded else self.seed + mini
-        with self.half(steps):
-            rolled = rollout(
-                self.problem, self.policy, batch, latents, starts, seed=seed, temperature=o.temperature, memory=memory,
-                engine=c.engine, mark=o.certain if o.certain < 1.0 and o.loss != "imitate" else 0.0,
-            )  # fmt: skip
-        targets = self.targets(batch, rolled, latents)
-        with self.half(steps):
+        roll = partial(self.rolled, batch, memory, mini)
+        rolled = roll(latents, starts, temperature=0.0 if o.trial == "greedy" else o.temperature)
+        if o.trial == "all":
+            targets = self.targets(batch, rolled, latents)
+        else:
+            targets = self.cut(batch, self.contested(roll, rolled, latents, starts))
+        with self.half(self.policy.half_steps):
             scores = log_prob(
                 self.problem, self.policy, batch, targets.latents, targets.actions, memory=memory, certain=o.certain
             )
@@ -147,6 +157,33 @@ class Trainer:
         loss = (targets.weights(scores, o.sharpness) * scores).sum() / count
         loss.backward()
         return rolled, targets, {"cost": rolled.cost, "log-probability": scores.detach(), "loss": loss.detach()}
+
+    def rolled(self, batch: Any, memory: Any, mini: int, latents: Tensor, starts: Tensor, **options: Any) -> Rollouts:
+        """Rollouts of a mini-step, whose actions that were all but certain are marked where that saves work."""
+        c, o = self.config, self.config.objective
+        seed = self.noise + mini if self.recorded else self.seed + mini
+        mark = o.certain if o.certain < 1.0 and o.loss != "imitate" else 0.0
+        with self.half(self.policy.half_steps):
+            return rollout(
+                self.problem, self.policy, batch, latents, starts, seed=seed, memory=memory, engine=c.engine, mark=mark,
+                **options,
+            )  # fmt: skip
+
+    @torch.no_grad()
+    def contested(
+        self, roll: Callable[..., Rollouts], rolled: Rollouts, latents: Float[Tensor, "B K Z"], starts: Tensor
+    ) -> Targets:
+        """Of many latents that were tried once, the winner of each start is sampled again, and learns from that."""
+        o = self.config.objective
+        first, chosen, alone = tried_first(rolled, latents)
+        more = o.samples - (o.trial == "sample")
+        again = roll(chosen, repeated(starts, more), temperature=o.temperature, attempt=o.latents)
+        found = own_starts(again, more)
+        if o.trial == "greedy":  # equal solutions are common, and which of their latents comes first is chance
+            alone = torch.ones_like(alone)
+        else:
+            found = Rollouts(*(torch.cat(x, 2) for x in ((first.cost, found.cost), (first.actions, found.actions))))
+        return rivals_of_winners(chosen, alone, found)
 
     @property
     def seed(self) -> int:
@@ -165,7 +202,11 @@ class Trainer:
             found = all_starts(rolled, latents)
         else:
             found = best_latents(rolled, latents, o.baseline)
-        if not o.longest:
+        return self.cut(batch, found)
+
+    def cut(self, batch: Any, found: Targets) -> Targets:
+        """Without what is beyond the recipe's longest sequence, if it has one."""
+        if not self.config.objective.longest:
             return found
         return shortened(found, self.config.longest_for(self.problem.width(batch) - 1))
 
@@ -292,6 +333,11 @@ def random_subset(starts: Int[Tensor, "B S"], count: int, rng: torch.Generator) 
     """`count` different starts of each instance, all of them if there are no more."""
     order = torch.rand(starts.shape, generator=rng, device=starts.device).argsort(1)[:, :count]
     return starts.gather(1, order)
+
+
+def repeated(starts: Int[Tensor, "B S"], times: int) -> Int[Tensor, "B R"]:
+    """Each start so many times after one another."""
+    return starts[..., None].expand(-1, -1, times).flatten(1)
 
 
 def learning_rate(config: TrainConfig, update: int, done: float) -> float:

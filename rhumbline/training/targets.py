@@ -112,7 +112,7 @@ def rivals(rolled: Rollouts, latents: Float[Tensor, "B K Z"], samples: int) -> T
     published form for a single policy. It gives up on starts that lose to others (docs/training.md).
     """
     count, width, total = rolled.cost.shape
-    if samples == 1:
+    if samples == 1:  # nobody competes
         actions, cost = rolled.actions.flatten(1, 2), rolled.cost.flatten(1)
         return Targets(latents, actions, cost, torch.full((), float(cost.numel()), device=cost.device), total)
     cost = rolled.cost.view(count, width, -1, samples)
@@ -124,6 +124,33 @@ def rivals(rolled: Rollouts, latents: Float[Tensor, "B K Z"], samples: int) -> T
     actions = actions.gather(1, at[..., None].expand(-1, 1, -1, *actions.shape[3:])).view(count, total, -1)
     chosen = latents.gather(1, winner[..., None].expand(-1, -1, latents.shape[2])) if width > 1 else latents
     return Targets(chosen, actions, cost, alone.sum() * float(samples), samples)
+
+
+def tried_first(
+    rolled: Rollouts, latents: Float[Tensor, "B K Z"]
+) -> tuple[Rollouts, Float[Tensor, "B S Z"], Bool[Tensor, "B S"]]:
+    """Of one rollout for each (latent, start): the cheapest of each start, its latent, and whether no other ties."""
+    winner, alone = winners(rolled.cost)
+    at = winner[:, None, :]
+    cost = rolled.cost.gather(1, at)[:, 0, :, None]
+    actions = rolled.actions.gather(1, at[..., None].expand(-1, -1, -1, rolled.actions.shape[3]))[:, 0, :, None]
+    return Rollouts(cost, actions), latents.gather(1, winner[..., None].expand(-1, -1, latents.shape[2])), alone
+
+
+def own_starts(again: Rollouts, samples: int) -> Rollouts:
+    """Of the winners of S starts, tried again from all of them, `samples` times each: those of their own start."""
+    starts = again.cost.shape[1]
+    cost, actions = (x.unflatten(2, (starts, samples)).diagonal(0, 1, 2) for x in (again.cost, again.actions))
+    return Rollouts(cost.movedim(-1, 1), actions.movedim(-1, 1))
+
+
+def rivals_of_winners(
+    latents: Float[Tensor, "B S Z"], alone: Bool[Tensor, "B S"], rolled: Rollouts
+) -> Targets:
+    """Rollouts of the winner of each start, [B, S, samples], which are compared; those of a tie are not."""
+    cost = rolled.cost.masked_fill(~alone[..., None], torch.nan)
+    samples = cost.shape[2]
+    return Targets(latents, rolled.actions.flatten(1, 2), cost.flatten(1), alone.sum() * float(samples), samples)
 
 
 def shortened(targets: Targets, longest: int) -> Targets:
