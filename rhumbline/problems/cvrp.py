@@ -254,13 +254,17 @@ class CVRP:
 
     def length(self, batch: CVRPBatch, actions: Int[Tensor, "B R T"]) -> Float[Tensor, "B R"]:
         """The walk alone."""
+        return self.legs(batch, actions).sum(-1)
+
+    def legs(self, batch: CVRPBatch, actions: Int[Tensor, "B R T"]) -> Float[Tensor, "B R T1"]:
+        """The way to each action, from the depot or the action before, and at last the way back."""
         walk = torch.nn.functional.pad(actions, (1, 1))
         here, there = walk[..., :-1], walk[..., 1:]
         if batch.distance is None:
-            return (take_nodes(batch.xy, here) - take_nodes(batch.xy, there)).norm(dim=-1).sum(-1)
+            return (take_nodes(batch.xy, here) - take_nodes(batch.xy, there)).norm(dim=-1)
         size = batch.distance.shape[1]
         edges = batch.distance.flatten(1).gather(1, (here * size + there).flatten(1))
-        return edges.view(here.shape).sum(-1)
+        return edges.view(here.shape)
 
     def outcome(self, batch: CVRPBatch, state: CVRPState, actions: Int[Tensor, "B R T"]) -> Float[Tensor, "B R"]:
         """The same; the last state does not know it."""

@@ -3,6 +3,7 @@
 Not a `Pool`, whose plans differ in many links, for a user to choose from: here the next best may differ in two.
 """
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import torch
@@ -26,7 +27,7 @@ class Herd(Record):
 
     def joined(self, other: "Herd", most: int) -> "Herd":
         """The cheapest different plans of both, the very cheapest first."""
-        both = Herd(torch.cat([self.cost, other.cost], 1), torch.cat([self.actions, other.actions], 1))
+        both = together([self, other])
         return cheapest(both.cost, both.actions, most)
 
     def followed(self, cost: Float[Tensor, "B M C"], actions: Int[Tensor, "B M C T"]) -> "Herd":
@@ -35,6 +36,11 @@ class Herd(Record):
         child = actions.gather(2, best[..., None, None].expand(-1, -1, 1, actions.shape[3]))[:, :, 0]
         better = least < self.cost
         return Herd(torch.where(better, least, self.cost), torch.where(better[..., None], child, self.actions))
+
+
+def together(herds: Sequence[Herd]) -> Herd:
+    """All plans of several, whether they differ or not."""
+    return Herd(torch.cat([herd.cost for herd in herds], 1), torch.cat([herd.actions for herd in herds], 1))
 
 
 def cheapest(cost: Float[Tensor, "B C"], actions: Int[Tensor, "B C T"], most: int) -> Herd:

@@ -4,10 +4,11 @@ Generations find good plans, and the tables of the instance learn what these hav
 better still are single decisions, which the next generation hardly ever gets right all at once. Rebuilding plans some
 neighbourhood of a good one again, and a beam tries other decisions one by one. The best different plans are kept, each
 is improved by itself, and the tables learn from all of them besides: one alone soon has no neighbourhood that could be
-better (docs/search.md).
+better (docs/search.md). Routes of vehicles that were built for different plans are put together to others (`merge`).
 """
 
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -18,8 +19,10 @@ from torch import Tensor
 from rhumbline import noise
 from rhumbline.decoding import Beginnings, Rollouts
 from rhumbline.errors import InputError
+from rhumbline.policies.attention import USUAL_NODES
 from rhumbline.search.elite import TEMPERATURES, CMAESElite, Guided, lesson_of
-from rhumbline.search.herd import Herd, cheapest_of, incumbents
+from rhumbline.search.herd import Herd, cheapest, cheapest_of, incumbents, together
+from rhumbline.search.merge import Stock, merged, routes_of
 from rhumbline.search.rebuild import CUTS, beginnings
 from rhumbline.search.sgbs import Beam, begun, deepened
 from rhumbline.search.strategy import chosen_temperature, hurried
@@ -29,18 +32,23 @@ ABREAST, BEAM = 5, 8  # on a CPU
 REBUILT, HURRIED = 2.0, 0.1  # parts for each whole rollout, and for each of it and each node
 USUAL = 200  # nodes
 DESCENT = 150  # attempts of a whole search for each plan that is worked on: with fewer, the best alone gets further
+MERGES, APIECE = 8, 100  # in the course of a search, and one more at its end; attempts for each at least
+SEEN = 256  # plans of a generation, and as many of its parts, whose routes are looked at
+BREADTH, NARROWEST = 256, 16  # of the beam that merges: up to 100 customers, and at least
 SAMPLES = 16  # of each neighbourhood; on a CPU they are a tile, which lists the same few nodes
 APART, TURNS = 0x9E3779B9, 0x85EBCA6B  # from the noise of decisions, and from one another
 
 
 @dataclass(frozen=True)
 class Refined:
-    """State: what has been learnt, the best plans, the beam under way, and generations since the last."""
+    """State: what has been learnt, the best plans, the beam under way, generations since the last, and the routes."""
 
     guided: Guided
     herd: Herd | None = None
     beam: Beam | None = None
     since: int = 0
+    stock: Stock | None = None
+    merges: int = 0  # that were due so far
 
 
 @dataclass(frozen=True)
@@ -51,6 +59,7 @@ class CMAESRefine:
     plans: int | None = None  # that are worked on, of the elite. None: as many as the budget has room for
     abreast: int | None = None  # neighbourhoods at a time, one of each plan at least. None: 5, all on a GPU
     beam: int | None = None  # generations between two beams; 0 is never. None: `usual_beam`
+    stock: int = 512  # vehicles: routes of good plans that are kept, to be put together to others; 0 is never
     width: int = 4  # nodes in the beam
     branch: int = 4  # actions of each node, the one already known included
     elite: int = 8  # the best of all so far, which are learnt from too; from here on as in `CMAESElite`
@@ -65,9 +74,9 @@ class CMAESRefine:
         rebuilt, plans, abreast, beam = (
             1 if x is None else x for x in (self.rebuilt, self.plans, self.abreast, self.beam)
         )
-        if not rebuilt >= 0.0 or min(plans, abreast, self.width) < 1 or beam < 0 or self.branch < 2:
-            least = "rebuilt and beam of at least 0, plans, width and abreast of at least 1 and a branch of at least 2"
-            raise InputError(f"cmaes-refine needs {least}")
+        if not rebuilt >= 0.0 or min(plans, abreast, self.width) < 1 or min(beam, self.stock) < 0 or self.branch < 2:
+            least = "rebuilt, beam and stock of at least 0, plans, width and abreast of at least 1"
+            raise InputError(f"cmaes-refine needs {least} and a branch of at least 2")
         if self.elite and plans > self.elite:
             raise InputError(f"cmaes-refine works on plans of its elite: plans={plans} needs elite={plans} or more")
         _ = self.learner  # which refuses other wrong settings
@@ -109,34 +118,76 @@ class CMAESRefine:
             return replace(state, beam=deeper[0]), deeper[1], deeper[2]
         guided, latents, rolled = self.learner.step(task, state.guided)
         memory, latent = self.learner.memory(task, guided), best_latent(latents, rolled)
-        herd = self.rebuild(task, latent, rolled.cost[0].numel(), memory, self.gathered(task, state.herd, rolled))
+        gathered = self.gathered(task, state.herd, rolled)
+        herd, parts = self.rebuild(task, latent, rolled.cost[0].numel(), memory, gathered)
+        stock, herd, merges = self.merge(task, state, herd, [cheapest_of(rolled, SEEN), *parts])
         if self.learner.learns(task):  # at the rate of the generation's own lesson, which alone is counted
             self.learner.learning.update(task, guided.adaptation, [lesson_of(task, latent, turned(task, herd))])
         every, since = self.usual_beam(task), 0 if state.beam else state.since
         if not every or since + 1 < every:
-            return Refined(guided, herd, None, since + 1), latents, rolled
+            return Refined(guided, herd, None, since + 1, stock, merges), latents, rolled
         beam = begun(task, rolled.map(task.spread), task.spread(latent), self.learner.memory(task, guided), self.width)
-        return Refined(guided, herd, beam), latents, rolled
+        return Refined(guided, herd, beam, 0, stock, merges), latents, rolled
+
+    def conclude(self, task: Task, state: Refined) -> None:
+        """When the budget is spent: what the routes of all good plans make together."""
+        if state.stock is not None:
+            self.merged(task, state.stock.joined(routes_of(task.originals, incumbents(task), self.stock), self.stock))
+
+    def merges(self, task: Task) -> bool:
+        """Whether plans consist of routes that could serve in others."""
+        return self.stock > 0 and task.problem.name == "cvrp"
+
+    def merge(self, task: Task, state: Refined, herd: Herd, found: Sequence[Herd]) -> tuple[Stock | None, Herd, int]:
+        """The routes of new plans come to the others, and now and then they are put together; how often that was due.
+
+        The stock, and the best plans, among which may be one that was put together.
+        """
+        if not self.merges(task):
+            return None, herd, 0
+        stock = routes_of(task.originals, together([herd, *found]), self.stock)
+        stock = stock if state.stock is None else state.stock.joined(stock, self.stock)
+        due = min(int(task.spent * MERGES), task.ledger.attempts // APIECE)
+        return stock, herd.joined(self.merged(task, stock), self.elite) if due > state.merges else herd, due
+
+    def merged(self, task: Task, stock: Stock) -> Herd:
+        """A plan of the routes in stock, which costs no attempt."""
+        breadth = BREADTH * USUAL_NODES // (task.problem.width(task.batch) - 1)
+        child = merged(task.originals, stock, max(NARROWEST, min(BREADTH, breadth)))
+        known = incumbents(task)
+        child = Herd(child.cost.to(known.cost.dtype), child.actions.to(known.actions.dtype))
+        task.ledger.enter(Rollouts(child.cost[:, None], child.actions[:, None]), 0)
+        return child
 
     def gathered(self, task: Task, herd: Herd | None, rolled: Rollouts) -> Herd:
         """The best different plans so far: a generation's, what a beam has found and what was given among them."""
         found = cheapest_of(rolled, self.elite).joined(incumbents(task), self.elite)
         return found if herd is None else herd.joined(found, self.elite)
 
-    def rebuild(self, task: Task, latent: Float[Tensor, "B 1 Z"], made: int, memory: Any, herd: Herd) -> Herd:
-        """Neighbourhoods of the plans, several times each; what some have improved the next ones build upon."""
+    def rebuild(
+        self, task: Task, latent: Float[Tensor, "B 1 Z"], made: int, memory: Any, herd: Herd
+    ) -> tuple[Herd, list[Herd]]:
+        """Neighbourhoods of the plans, several times each; what some have improved the next ones build upon.
+
+        The plans and, where routes are merged, the best of all that were built on the way.
+        """
         temperature = self.warmth(task)
         samples = SAMPLES if temperature else 1  # without chance they would all be the same
         ways = round(made * self.usual_rebuilt(task) / samples)
+        parts = list[Herd]()
         if not ways:
-            return herd
+            return herd, parts
         plans = min(ways, herd.cost.shape[1], self.usual_plans(task))
         rest, herd, each = herd[:, plans:], herd[:, :plans], round(ways / plans)  # the rest waits
         luck = noise.decoding(task.seed ^ APART, task.batch.key, number(task), each * plans, 2)[:, 0]
-        for some in luck.unflatten(1, (each, plans)).split(-(-self.usual_abreast(task, ways) // plans), dim=1):
+        turns = luck.unflatten(1, (each, plans)).split(-(-self.usual_abreast(task, ways) // plans), dim=1)
+        for some in turns:
             cost, actions = task.complete(task.spread(latent), cut(task, herd, some), memory, temperature, samples)
-            herd = herd.followed(*(of_plans(task, x, *some.shape[1:3]) for x in (cost, actions)))
-        return herd.joined(rest, self.elite)  # some may have become the same
+            cost, actions = (of_plans(task, x, *some.shape[1:3]) for x in (cost, actions))
+            herd = herd.followed(cost, actions)
+            if self.merges(task):
+                parts.append(cheapest(cost.flatten(1), actions.flatten(1, 2), max(1, SEEN // len(turns))))
+        return herd.joined(rest, self.elite), parts  # some may have become the same
 
     def warmth(self, task: Task) -> float:
         """The temperature of parts: that of wholes or, where nothing is learnt on a CPU, higher, as for less to decide.

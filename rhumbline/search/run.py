@@ -78,16 +78,21 @@ def stream(strategy: Strategy[Any], task: Task, budget: Budget) -> Iterator[Prog
     task.began, task.engine = began, engine_for(strategy, task.engine)
     state = strategy.init(task)
     while state is not None:
-        before, tried, latest = task.ledger.attempts, None, None
+        known, tried, latest, reached = task.ledger.best, None, None, state
         try:
             state, tried, rolled = strategy.step(task, state)
             latest = rolled.cost.flatten(1).amin(1)
         except Spent:
             state = None
+            getattr(strategy, "conclude", nothing)(task, reached)
         best = task.ledger.best
-        if best is not None and task.ledger.attempts > before:
+        if best is not None and best is not known:  # something was entered
             best, latest = shown(task.originals, best), shown(task.originals, best if latest is None else latest)
             yield Progress(task.ledger.attempts, time.monotonic() - began, best, latest, tried)
+
+
+def nothing(task: Task, state: Any) -> None:
+    """How most strategies conclude."""
 
 
 def shown(batch: Any, cost: Float[Tensor, "B"]) -> Float[Tensor, "B"]:

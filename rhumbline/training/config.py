@@ -34,7 +34,12 @@ class Objective:
     top: int = 1  # imitate: candidates per instance that are improved before the best is chosen
     improve: int = 0  # imitate: rounds of local improvement of the candidates
     samples: int = 1  # prefer: rollouts of each (latent, start), which are compared; 1: those of all starts are
-    trial: Literal["all", "sample", "greedy"] = "all"  # prefer: by what latents compete for a start, `targets.rivals`
+    trial: Literal["all", "sample", "greedy", "apart"] = (
+        "all"  # prefer: by what latents compete for a start, `targets.rivals`
+    )
+    drawn: int = (
+        0  # prefer: rollouts of a winner, of which `samples` are compared, the cheapest among them. 0: just those
+    )
     sharpness: float = 0.05  # prefer: how much a lead in log-probability settles a pair
     certain: float = (
         1.0  # decisions at least so probable give no gradient: next to nothing is lost, and much work saved

@@ -38,6 +38,7 @@ from rhumbline.training.targets import (
     rivals,
     rivals_of_winners,
     shortened,
+    some_of,
     tried_first,
     winners,
 )
@@ -144,7 +145,7 @@ class Trainer:
         with self.half():
             memory = self.policy.encode(batch)
         roll = partial(self.rolled, batch, memory, mini)
-        rolled = roll(latents, starts, temperature=0.0 if o.trial == "greedy" else o.temperature)
+        rolled = roll(latents, starts, temperature=0.0 if o.trial in ("greedy", "apart") else o.temperature)
         if o.trial == "all":
             targets = self.targets(batch, rolled, latents)
         else:
@@ -176,14 +177,14 @@ class Trainer:
         """Of many latents that were tried once, the winner of each start is sampled again, and learns from that."""
         o = self.config.objective
         first, chosen, alone = tried_first(rolled, latents)
-        more = o.samples - (o.trial == "sample")
+        more = (o.drawn or o.samples) - (o.trial != "apart")
         again = roll(chosen, repeated(starts, more), temperature=o.temperature, attempt=o.latents)
         found = own_starts(again, more)
-        if o.trial == "greedy":  # equal solutions are common, and which of their latents comes first is chance
+        if o.trial != "sample":  # equal solutions are common, and which of their latents comes first is chance
             alone = torch.ones_like(alone)
-        else:
+        if o.trial != "apart":
             found = Rollouts(*(torch.cat(x, 2) for x in ((first.cost, found.cost), (first.actions, found.actions))))
-        return rivals_of_winners(chosen, alone, found)
+        return rivals_of_winners(chosen, alone, some_of(found, o.samples))
 
     @property
     def seed(self) -> int:

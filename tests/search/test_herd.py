@@ -199,7 +199,7 @@ def test_plans_that_are_not_worked_on_wait(driver: CVRPPolicy) -> None:
     """Of four the best alone is rebuilt; the others are still there, in their order."""
     task, strategy = task_of(driver), CMAESRefine(population=4, plans=1, elite=4, beam=0, starts=1.0)
     had = strategy.gathered(task, None, task.rollout(torch.zeros(2, 2, 4), 1.0))
-    found = strategy.rebuild(task, torch.zeros(2, 1, 4), 96, task.memory, had)
+    found, _ = strategy.rebuild(task, torch.zeros(2, 1, 4), 96, task.memory, had)
     assert (found.cost[:, 0] < had.cost[:, 0]).all()
     assert torch.equal(found.cost[:, 1:], had.cost[:, 1:])
     assert torch.equal(found.actions[:, 1:], had.actions[:, 1:])

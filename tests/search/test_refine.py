@@ -233,7 +233,8 @@ def test_the_latent_of_the_cheapest_rollout(policy) -> None:
 
 
 @pytest.mark.parametrize(
-    "settings", [{"rebuilt": -1.0}, {"beam": -1}, {"width": 0}, {"branch": 1}, {"elite": 0}, {"plans": 0}]
+    "settings",
+    [{"rebuilt": -1.0}, {"beam": -1}, {"width": 0}, {"branch": 1}, {"elite": 0}, {"plans": 0}, {"stock": -1}],
 )
 def test_impossible_settings_are_refused(settings) -> None:
     """When they are written down."""

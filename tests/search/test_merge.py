@@ -1,0 +1,262 @@
+"""Plans made of routes of others: by hand, against brute force, and in a search."""
+
+from dataclasses import replace
+from itertools import combinations, pairwise
+
+import numpy as np
+import pytest
+import torch
+
+from rhumbline.policies.attention import Architecture
+from rhumbline.policies.cvrp import CVRPPolicy
+from rhumbline.problems.cvrp import CVRP, CVRPBatch, CVRPInstance
+from rhumbline.problems.tsp import TSP
+from rhumbline.search import merge
+from rhumbline.search.herd import Herd
+from rhumbline.search.merge import Stock, merged, partition, prices, routes_of, spelt
+from rhumbline.search.refine import CMAESRefine
+from rhumbline.search.run import Budget, stream
+from rhumbline.search.task import make_task, warm_up
+
+# A depot in the middle and two customers in each corner.
+XY = [(0.5, 0.5), (0.1, 0.1), (0.1, 0.2), (0.9, 0.1), (0.9, 0.2), (0.1, 0.9), (0.1, 0.8), (0.9, 0.9), (0.9, 0.8)]
+NORTH = [1, 3, 0, 2, 4, 0, 5, 6, 0, 8, 7, 0, 0, 0, 0, 0]  # is right in the corners above
+SOUTH = [1, 2, 0, 4, 3, 0, 5, 7, 0, 6, 8, 0, 0, 0, 0, 0]  # and below
+RIGHT = {(1, 2), (4, 3), (5, 6), (8, 7)}
+
+
+@pytest.fixture
+def corners() -> CVRPInstance:
+    return CVRPInstance("corners", "EXACT_2D", (0, *[1] * 8), 2, xy=np.array(XY))
+
+
+def herd_of(batch: CVRPBatch, *plans: list[int]) -> Herd:
+    actions = torch.tensor(plans)[None].expand(len(batch.xy), -1, -1)
+    return Herd(CVRP().cost(batch, actions), actions.short())
+
+
+def routes(instance: CVRPInstance, herd: Herd) -> set[tuple[int, ...]]:
+    plan = CVRP().decode(instance, herd.actions[0, 0].tolist())
+    plan.check(instance)
+    assert plan.cost(instance) == pytest.approx((herd.cost[0, 0] * CVRP().collate([instance]).scale[0]).item())
+    return set(plan.routes)
+
+
+def test_the_better_halves_of_two_plans(corners: CVRPInstance) -> None:
+    """Each is right where the other is wrong: neither has the plan that both make."""
+    batch = CVRP().collate([corners])
+    herd = herd_of(batch, NORTH, SOUTH)
+    stock = routes_of(batch, herd, 16)
+    assert stock.rank.isfinite().sum() == 8
+    found = merged(batch, stock, 4)
+    assert routes(corners, found) == RIGHT
+    assert found.cost < herd.cost.min() - 0.5
+
+
+@pytest.mark.parametrize("vehicles", [None, 4, 5])
+def test_costs_are_those_of_the_file(corners: CVRPInstance, vehicles: int | None) -> None:
+    """In whole units of the file, in double precision, and with what routes too many cost."""
+    file = replace(corners, metric="EUC_2D", xy=np.array(XY) * 1000, vehicles=vehicles)
+    batch = CVRP().collate([file])
+    herd = herd_of(batch, NORTH, SOUTH)
+    found = merged(batch, routes_of(batch, herd, 16), 4)
+    assert found.cost.dtype == herd.cost.dtype == torch.float64
+    assert found.cost[0, 0] == CVRP().cost(batch, found.actions)[0, 0] < herd.cost.min()
+    assert set(CVRP().decode(file, found.actions[0, 0].tolist()).routes) == RIGHT
+
+
+def test_a_plan_is_spelt_by_its_own_routes(corners: CVRPInstance) -> None:
+    """In the order in which they were driven."""
+    batch = CVRP().collate([corners])
+    stock = routes_of(batch, herd_of(batch, SOUTH), 9)
+    assert spelt(stock, torch.tensor([[2, 0, -1, 3, 1]]), 16).tolist() == [SOUTH]
+    assert stock.begins[0, :4].sort().values.tolist() == [0, 3, 6, 9]
+    assert stock.length[0, :4].sum() == pytest.approx(CVRP().cost(batch, torch.tensor([[SOUTH]])).item())
+
+
+def test_a_last_customer_at_the_horizon_is_driven_home_from() -> None:
+    """Where a sequence ends without a depot, the way back is there all the same."""
+    batch = CVRP().collate([CVRPInstance("one", "EXACT_2D", (0, 1, 1), 2, xy=np.array([(0.0, 0), (1, 0), (1, 1)]))])
+    stock = routes_of(batch, herd_of(batch, [1, 2]), 4)
+    assert stock.length[0, 0] == pytest.approx(2 + 2**0.5)
+    assert stock.turn[0, 0].tolist() == [0, 1, 2]
+
+
+def test_the_same_customers_count_once(corners: CVRPInstance) -> None:
+    """The shorter way round them stays, with the rank of the better plan, whichever that was; ranks go by plans."""
+    batch = CVRP().collate([replace(corners, capacity=4)])
+    long, short = [1, 7, 2, 0, 3, 4, 5, 6, 0, 8], [1, 2, 7, 0, 3, 4, 5, 6, 0, 8]
+    herd = herd_of(batch, [*long, *[0] * 6], [*short, *[0] * 6])
+    for ranks in ([3.0, 5.0], [5.0, 3.0]):
+        stock = routes_of(batch, replace(herd, cost=torch.tensor([ranks])), 9)
+        mine = (stock.turn[0] > 0)[:, 7] & stock.rank[0].isfinite()
+        assert mine.sum() == 1
+        assert stock.turn[0, mine].tolist() == [[0, 1, 2, 0, 0, 0, 0, 3, 0]]
+        assert stock.rank[0, mine].tolist() == [3.0]
+    fewer = routes_of(batch, herd_of(batch, NORTH, SOUTH, [*short, *[0] * 6]), 3)
+    assert fewer.rank.tolist() == [[herd.cost.min()] * 3]  # of the best plan alone
+
+
+def test_stocks_are_joined(corners: CVRPInstance) -> None:
+    """As if all plans had come at once."""
+    batch = CVRP().collate([corners])
+    apart = [routes_of(batch, herd_of(batch, plan), 16) for plan in (NORTH, SOUTH)]
+    both, at_once = apart[0].joined(apart[1], 16), routes_of(batch, herd_of(batch, NORTH, SOUTH), 16)
+    assert merged(batch, both, 4).actions.tolist() == merged(batch, at_once, 4).actions.tolist()
+    assert both.rank.sort().values[0, :8].tolist() == at_once.rank.sort().values[0, :8].tolist()
+
+
+def random_pool(seed: int) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
+    """30 routes of eight customers, among them one partition and a gap: costs, customers and codes."""
+    rng = torch.Generator().manual_seed(seed)
+    served = (torch.rand(30, 8, generator=rng) < 0.3).float()
+    served[:3] = torch.nn.functional.one_hot(torch.randint(3, (8,), generator=rng), 3).T.float()
+    cost = torch.rand(30, generator=rng) + 0.2
+    cost[(served.sum(1) == 0) | (torch.arange(30) == 29)] = torch.inf
+    cost[:3] += 0.5
+    code = (served.long() * merge.weights(9, torch.device("cpu"))).sum(1)
+    return cost[None], served[None], code[None]
+
+
+def cheapest_partition(cost: torch.Tensor, served: torch.Tensor, most: int) -> float:
+    """Every choice of routes, one by one."""
+    sums = [float("inf")]
+    rows = [i for i in range(len(cost)) if cost[i].isfinite() and served[i].any()]
+    for count in range(1, most + 1):
+        for some in combinations(rows, count):
+            if (served[list(some)].sum(0) == 1).all():
+                sums.append(cost[list(some)].sum().item())
+    return min(sums)
+
+
+@pytest.mark.parametrize("seed", range(6))
+def test_a_wide_beam_finds_the_cheapest_of_all(seed: int) -> None:
+    """With prices or without, and prices never promise less than what can be had."""
+    cost, served, code = random_pool(seed)
+    best = torch.arange(30)[None] < 3
+    known = cost[best].nan_to_num(posinf=0.0).sum()
+    wanted = cheapest_partition(cost[0], served[0], 4)
+    price = prices(cost / known, served, best) * known
+    bound = price.sum() + (cost - (served @ price[..., None])[..., 0]).clamp(max=0).sum()
+    assert bound <= wanted + 1e-4
+    depth = torch.tensor([4])
+    for worth in (torch.zeros_like(price), price):
+        value = cost - (served @ worth[..., None])[..., 0]
+        total, chosen = partition(value, served, code, torch.tensor([torch.inf]), depth, 1000)
+        rows = chosen[chosen >= 0]
+        assert (served[0, rows].sum(0) == 1).all()
+        assert total + worth.sum() == pytest.approx(wanted, abs=1e-5)
+        assert cost[0, rows].sum() == pytest.approx(wanted, abs=1e-5)
+
+
+def test_what_cannot_be_served_is_said() -> None:
+    """By an infinite sum: a customer whom no route serves, too few routes allowed, or all too dear."""
+    cost, served, code = random_pool(0)
+    everything, enough = torch.tensor([torch.inf]), torch.tensor([4])
+    lonely = served.clone()
+    lonely[..., 5] = 0.0
+    for pool, most, depth in (
+        (lonely, everything, enough),
+        (served, everything, torch.tensor([1])),
+        (served, torch.tensor([0.1]), enough),
+    ):
+        total, chosen = partition(cost, pool, code, most, depth, 64)
+        assert total.isinf().all()
+        assert (chosen == -1).all()
+
+
+def test_an_unserved_customer_makes_no_plan(corners: CVRPInstance) -> None:
+    """Of infinite cost, so that nobody takes it for one."""
+    batch = CVRP().collate([corners])
+    stock = routes_of(batch, herd_of(batch, NORTH, SOUTH), 16)
+    stock = replace(stock, rank=stock.rank.masked_fill(stock.turn[..., 5] > 0, torch.inf))
+    assert merged(batch, stock, 4).cost.isinf().all()
+
+
+def vehicles(count: int, customers: int) -> list[CVRPInstance]:
+    """Random instances whose vehicles hold about five customers."""
+    xy = np.random.default_rng(3).random((count, customers + 1, 2))
+    return [CVRPInstance(f"{i}", "EXACT_2D", (0, *[3] * customers), 15, xy=x) for i, x in enumerate(xy)]
+
+
+@pytest.fixture(scope="module")
+def driver() -> CVRPPolicy:
+    """A policy that has learnt nothing."""
+    with torch.random.fork_rng(devices=[]):
+        torch.random.default_generator.manual_seed(3)
+        return CVRPPolicy(Architecture(width=16, heads=2, layers=1, hidden=16, latent=4)).eval()
+
+
+def stocked(driver: CVRPPolicy, instances: list[CVRPInstance]) -> tuple[CVRPBatch, Stock]:
+    """What a policy's samples leave behind."""
+    task, strategy = make_task(CVRP(), driver, instances), CMAESRefine(population=4, beam=0, starts=1.0)
+    task.ledger.limit = 1000
+    state, _, _ = strategy.step(task, strategy.init(task))
+    assert state.stock is not None
+    return task.batch, state.stock
+
+
+def test_instances_do_not_depend_on_their_company(driver: CVRPPolicy, monkeypatch) -> None:
+    """Beside others whose plans have more routes, and however many are worked on at once."""
+    instances = vehicles(3, 20)
+    instances[2] = replace(instances[2], capacity=6)  # twice as many routes
+    (batch, stock), (lone, alone) = stocked(driver, instances), stocked(driver, instances[1:2])
+    together = merged(batch, stock, 32)
+    single = merged(lone, alone, 32)
+    assert together.actions[1].tolist() == single.actions[0].tolist()
+    monkeypatch.setattr(merge, "TOGETHER", 1)
+    assert merged(batch, stock, 32).actions.tolist() == together.actions.tolist()
+
+
+def test_a_search_ends_with_what_its_routes_make(driver: CVRPPolicy, corners: CVRPInstance) -> None:
+    """Without another attempt, as the last step of its trace; also when nothing is merged on the way."""
+    task, strategy = make_task(CVRP(), driver, [corners]), CMAESRefine(population=2, beam=0)
+    warm_up(task, [CVRP().decode(corners, NORTH)])
+    task.ledger.limit = 1000
+    state, _, _ = strategy.step(task, strategy.init(task))
+    south, attempts = routes_of(task.batch, herd_of(task.batch, SOUTH), 512), task.ledger.attempts
+    north = routes_of(task.batch, herd_of(task.batch, NORTH), 512)
+    task.ledger.best, task.ledger.actions = herd_of(task.batch, NORTH).cost[:, 0], torch.tensor([NORTH])
+    strategy.conclude(task, replace(state, stock=north.joined(south, 512)))
+    assert set(CVRP().decode(corners, task.incumbents[0].tolist()).routes) == RIGHT
+    assert task.ledger.attempts == attempts
+
+
+def test_the_trace_shows_the_end(driver: CVRPPolicy, monkeypatch) -> None:
+    """The last line has what concluding found, at the attempts of the line before it."""
+    task, strategy = make_task(CVRP(), driver, vehicles(1, 20)), CMAESRefine(population=4, beam=0, rebuilt=1.0)
+    real = CMAESRefine.merged
+
+    def halved(self, task, stock):
+        found = real(self, task, stock)
+        task.ledger.best = task.ledger.best * 0.5
+        return found
+
+    monkeypatch.setattr(CMAESRefine, "merged", halved)
+    trace = list(stream(strategy, task, Budget(8)))  # one generation of 4, and its parts
+    assert trace[-1].attempts == trace[-2].attempts == 8
+    assert trace[-1].best <= 0.5 * trace[-2].best
+
+
+def test_merges_come_with_the_budget(driver: CVRPPolicy, monkeypatch) -> None:
+    """An eighth of the budget after another, but not within a hundred attempts; none where the stock is 0."""
+    seen, real = list[int](), CMAESRefine.merged
+    monkeypatch.setattr(
+        CMAESRefine, "merged", lambda self, task, s: seen.append(task.ledger.attempts) or real(self, task, s)
+    )
+    instances = vehicles(1, 10)
+    for limit, settings in ((1000, {}), (240, {}), (240, {"stock": 0})):
+        seen.clear()
+        strategy = CMAESRefine(population=5, rebuilt=1.0, beam=0, starts=1.0, **settings)
+        list(stream(strategy, make_task(CVRP(), driver, instances), Budget(limit)))
+        expected = {1000: 9, 240: 3, 0: 0}[limit if not settings else 0]
+        assert len(seen) == expected
+        assert all(later - earlier >= 100 for earlier, later in pairwise(seen[:-1]))  # the last is the end
+
+
+def test_tours_have_no_routes(policy, make_instances) -> None:
+    task, strategy = make_task(TSP(), policy, make_instances(1, 8)), CMAESRefine(population=2)
+    task.ledger.limit = 1000
+    state, _, _ = strategy.step(task, strategy.init(task))
+    assert state.stock is None
+    strategy.conclude(task, state)
