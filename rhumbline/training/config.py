@@ -25,7 +25,11 @@ def at_least(lowest: float, **values: float) -> None:
 
 @dataclass(frozen=True)
 class Objective:
-    """What is learnt from the rollouts of a step."""
+    """What is learnt from the rollouts of a step.
+
+    Latents compete for a start by the best of all their samples ("all"), or by one rollout, sampled or greedy, and then
+    only the winner makes the rest of the `samples` that are compared: many more latents compete for the same work.
+    """
 
     loss: Literal["reinforce", "prefer", "imitate"] = "reinforce"
     latents: int = 1  # K per instance; 1 trains a single policy at the centre of its space; a population: its members
@@ -34,12 +38,7 @@ class Objective:
     top: int = 1  # imitate: candidates per instance that are improved before the best is chosen
     improve: int = 0  # imitate: rounds of local improvement of the candidates
     samples: int = 1  # prefer: rollouts of each (latent, start), which are compared; 1: those of all starts are
-    trial: Literal["all", "sample", "greedy", "apart"] = (
-        "all"  # prefer: by what latents compete for a start, `targets.rivals`
-    )
-    drawn: int = (
-        0  # prefer: rollouts of a winner, of which `samples` are compared, the cheapest among them. 0: just those
-    )
+    trial: Literal["all", "sample", "greedy"] = "all"  # prefer: what latents compete for a start by: see above
     sharpness: float = 0.05  # prefer: how much a lead in log-probability settles a pair
     certain: float = (
         1.0  # decisions at least so probable give no gradient: next to nothing is lost, and much work saved

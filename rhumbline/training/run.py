@@ -38,7 +38,6 @@ from rhumbline.training.targets import (
     rivals,
     rivals_of_winners,
     shortened,
-    some_of,
     tried_first,
     winners,
 )
@@ -145,7 +144,7 @@ class Trainer:
         with self.half():
             memory = self.policy.encode(batch)
         roll = partial(self.rolled, batch, memory, mini)
-        rolled = roll(latents, starts, temperature=0.0 if o.trial in ("greedy", "apart") else o.temperature)
+        rolled = roll(latents, starts, temperature=0.0 if o.trial == "greedy" else o.temperature)
         if o.trial == "all":
             targets = self.targets(batch, rolled, latents)
         else:
@@ -174,17 +173,20 @@ class Trainer:
     def contested(
         self, roll: Callable[..., Rollouts], rolled: Rollouts, latents: Float[Tensor, "B K Z"], starts: Tensor
     ) -> Targets:
-        """Of many latents that were tried once, the winner of each start is sampled again, and learns from that."""
-        o = self.config.objective
+        """Of many latents that were tried once, the winner of each start is sampled again, and learns from that.
+
+        Its winning rollout counts among them, unless it was greedy; then ties do no harm either: which of the latents
+        with one and the same solution comes first is chance.
+        """
+        o, greedy = self.config.objective, self.config.objective.trial == "greedy"
         first, chosen, alone = tried_first(rolled, latents)
-        more = (o.drawn or o.samples) - (o.trial != "apart")
+        more = o.samples if greedy else o.samples - 1
         again = roll(chosen, repeated(starts, more), temperature=o.temperature, attempt=o.latents)
         found = own_starts(again, more)
-        if o.trial != "sample":  # equal solutions are common, and which of their latents comes first is chance
-            alone = torch.ones_like(alone)
-        if o.trial != "apart":
-            found = Rollouts(*(torch.cat(x, 2) for x in ((first.cost, found.cost), (first.actions, found.actions))))
-        return rivals_of_winners(chosen, alone, some_of(found, o.samples))
+        if greedy:
+            return rivals_of_winners(chosen, torch.ones_like(alone), found)
+        both = (torch.cat(x, 2) for x in ((first.cost, found.cost), (first.actions, found.actions)))
+        return rivals_of_winners(chosen, alone, Rollouts(*both))
 
     @property
     def seed(self) -> int:

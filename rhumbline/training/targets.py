@@ -144,14 +144,6 @@ def own_starts(again: Rollouts, samples: int) -> Rollouts:
     return Rollouts(cost.movedim(-1, 1), actions.movedim(-1, 1))
 
 
-def some_of(rolled: Rollouts, samples: int) -> Rollouts:
-    """Of the rollouts of each winner and start the cheapest, and the first of the others."""
-    place = torch.arange(rolled.cost.shape[2], device=rolled.cost.device).expand_as(rolled.cost)
-    kept = place.scatter(2, rolled.cost.argmin(2, keepdim=True), -1).argsort(2)[..., :samples]
-    steps = rolled.actions.shape[3]
-    return Rollouts(rolled.cost.gather(2, kept), rolled.actions.gather(2, kept[..., None].expand(-1, -1, -1, steps)))
-
-
 def rivals_of_winners(latents: Float[Tensor, "B S Z"], alone: Bool[Tensor, "B S"], rolled: Rollouts) -> Targets:
     """Rollouts of the winner of each start, [B, S, samples], which are compared; those of a tie are not."""
     cost = rolled.cost.masked_fill(~alone[..., None], torch.nan)

@@ -99,6 +99,8 @@ def test_changes_from_the_command_line(recipe) -> None:
         ("", ["objective.latent=3"], "unknown key 'latent'"),
         ("[objective]\ntemperature = 0.5", [], "temperature must be 1 with loss 'reinforce'"),
         ("[objective]\nsamples = 2", [], "samples is for loss 'prefer'"),
+        ("[objective]\ntrial = 'greedy'", [], "trial is for loss 'prefer', not 'reinforce'"),
+        ("[objective]\nloss = 'prefer'\nsamples = 2\ntrial = 'sample'", [], "'sample' is a competition among latents"),
         ("[objective]\nloss = 'prefer'\nbaseline = 'second'", [], "'second' is for loss 'reinforce', not 'prefer'"),
         ("[objective]\nloss = 'prefer'\nlatents = 4", [], "samples is 1, but loss 'prefer' compares"),
         ("[objective]\nloss = 'imitate'\ntop = 9\nstarts = 4\nlatents = 2", [], "top is 9, but a step samples 8"),

@@ -12,6 +12,7 @@ from rhumbline.policies.cvrp import CVRPPolicy
 from rhumbline.problems.cvrp import CVRP
 from rhumbline.problems.tsp import TSP
 from rhumbline.training import run
+from rhumbline.training.config import Objective, TrainConfig
 from rhumbline.training.run import Trainer
 from rhumbline.training.targets import (
     Targets,
@@ -19,10 +20,13 @@ from rhumbline.training.targets import (
     best_latents,
     cheapest,
     lead_weight,
+    own_starts,
     pomo_weight,
     preference_weight,
     rivals,
+    rivals_of_winners,
     shortened,
+    tried_first,
     winner_weight,
     winners,
 )
@@ -163,6 +167,58 @@ def test_rivals_of_a_single_policy() -> None:
     torch.testing.assert_close(across.weights(torch.zeros(1, 4), 1.0), torch.tensor([[-0.5, -1 / 6, 1 / 6, 0.5]]))
     torch.testing.assert_close(within.weights(torch.zeros(1, 4), 1.0), torch.tensor([[-0.5, 0.5, -0.5, 0.5]]))
     assert across.count == within.count == 4
+
+
+def test_the_winner_of_one_rollout_each() -> None:
+    """Three latents, two starts: the cheapest rollout of each start, the latent it belongs to, and who is alone."""
+    cost = torch.tensor([[[5.0, 2.0], [3.0, 2.0], [4.0, 9.0]]])
+    first, chosen, alone = tried_first(
+        Rollouts(cost, torch.arange(6).view(1, 3, 2, 1)), torch.tensor([[[0.1], [0.2], [0.3]]])
+    )
+    assert (first.cost.tolist(), first.actions.tolist()) == ([[[3.0], [2.0]]], [[[[2]], [[1]]]])
+    assert chosen[0, :, 0].tolist() == pytest.approx([0.2, 0.1])
+    assert alone.tolist() == [[True, False]]
+
+
+def test_winners_keep_what_they_made_of_their_own_start() -> None:
+    """Each of two was tried again from both starts, three times each."""
+    place = torch.arange(12).view(1, 2, 6)
+    own = own_starts(Rollouts(place.float(), place[..., None]), 3)
+    assert own.cost.tolist() == [[[0, 1, 2], [9, 10, 11]]]
+    assert own.actions[..., 0].tolist() == own.cost.tolist()
+    targets = rivals_of_winners(torch.zeros(1, 2, 1), torch.tensor([[True, False]]), own)
+    assert targets.actions[0, :, 0].tolist() == [0, 1, 2, 9, 10, 11]
+    assert targets.weight[0, :3].tolist() == [0, 1, 2]
+    assert targets.weight[0, 3:].isnan().all()
+    assert (targets.count, targets.compared) == (3, 3)
+
+
+@pytest.mark.parametrize("trial", ["sample", "greedy"])
+def test_latents_compete_by_one_rollout_each(trial: str) -> None:
+    """The targets of a step: samples of the latent that won the start, under that latent, and from that start."""
+    objective = Objective(loss="prefer", latents=6, starts=2, samples=3, trial=trial)  # pyright: ignore[reportArgumentType]
+    policy = {"width": 16, "heads": 2, "layers": 1, "hidden": 16, "latent": 4}
+    trainer, rolls = Trainer(TrainConfig(size=9, batch=4, policy=policy, objective=objective), CPU), []
+    for p in (trainer.policy.decoder.query_latent, trainer.policy.decoder.value_latent):
+        torch.nn.init.normal_(p, std=0.05, generator=torch.Generator().manual_seed(1))
+    real = trainer.rolled
+    trainer.rolled = lambda *given, **more: rolls.append((given[3:], more, real(*given, **more))) or rolls[-1][2]
+    _, targets, _ = trainer.gradient(0)
+    ((latents, starts), asked, first), ((chosen, more), again, second) = rolls
+    assert (starts.shape, asked["temperature"], again["attempt"]) == ((4, 2), 0.0 if trial == "greedy" else 1.0, 6)
+    assert more.tolist() == [[s for s in row for _ in range(3 if trial == "greedy" else 2)] for row in starts.tolist()]
+    best, winner = first.cost.min(1)
+    assert torch.equal(chosen, latents.gather(1, winner[..., None].expand(-1, -1, 4)))
+    assert torch.equal(targets.latents, chosen)
+    assert torch.equal(targets.actions[..., 0], starts.repeat_interleave(3, 1))
+    cost = targets.weight.unflatten(1, (2, 3))
+    if trial == "sample":
+        kept = ~cost[..., 0].isnan()
+        assert torch.equal(cost[..., 0][kept], best[kept])
+        assert kept.any()
+    else:
+        assert torch.equal(cost[:, 1], second.cost[:, 1, 3:])
+    assert not torch.equal(cost[..., 1], cost[..., 2])  # samples, with noise of their own
 
 
 def test_cheapest_by_hand() -> None:
