@@ -7,7 +7,9 @@ always for the customer with the fewest left to choose from. It builds nothing n
 is batched tensor operations.
 """
 
+from collections.abc import Callable
 from dataclasses import dataclass, replace
+from functools import cache
 
 import torch
 from jaxtyping import Bool, Float, Int
@@ -19,9 +21,10 @@ from rhumbline.search.herd import SAME, Herd
 from rhumbline.search.pool import pick
 
 ROUNDS, PACE, MOMENTUM, PATIENCE = 200, 0.7, 0.7, 20  # of prices; the pace is halved after so many rounds in vain
-SPARE = 3  # routes that a merged plan may have more than the best one
+SPARE = 3  # routes that a merged plan may have more than the best one, or than the best ones together
 CONSIDERED = 4  # candidates for each place in the beam: many serve the same customers
 TOGETHER = 1 << 26  # numbers of a beam's step that are worked on at once
+FEW = 4  # instances between two looks at the clock, on a CPU
 
 
 @dataclass(frozen=True)
@@ -70,9 +73,9 @@ def routes_of(batch: CVRPBatch, herd: Herd, most: int) -> Stock:
     return Stock(*(torch.cat(part) for part in zip(*(vars(stock).values() for stock in found), strict=True)))
 
 
-def by_instances(count: int, numbers: int) -> list[slice]:
+def by_instances(count: int, numbers: int, most: int | None = None) -> list[slice]:
     """Instances that are worked on at once, where each takes so many numbers."""
-    some = max(1, TOGETHER // numbers)
+    some = min(max(1, TOGETHER // numbers), most or count)
     return [slice(at, at + some) for at in range(0, count, some)]
 
 
@@ -87,7 +90,7 @@ def cut_apart(batch: CVRPBatch, herd: Herd, many: int, most: int) -> Stock:
         2, owner[..., 1:], weights(size, batch.xy.device).expand(count, plans, -1)
     )
     rank = herd.cost[..., None].masked_fill(begins == steps, torch.inf)
-    length = lengths(batch, actions, route, many).to(rank.dtype)
+    length = lengths(batch, actions, route, many).masked_fill(rank.isinf(), torch.inf)  # gaps are no plans
     rank, kept = distinct(*(x.flatten(1) for x in (rank, length, code)), most)
     length, code, begins = (x.flatten(1).gather(1, kept) for x in (length, code, begins))
     mine = pick(owner, kept // many) == (kept % many)[..., None]
@@ -99,32 +102,48 @@ def cut_apart(batch: CVRPBatch, herd: Herd, many: int, most: int) -> Stock:
 def lengths(
     batch: CVRPBatch, actions: Int[Tensor, "B M T"], route: Int[Tensor, "B M T"], many: int
 ) -> Float[Tensor, "B M q"]:
-    """Of each route, in double precision: a GPU adds in any order, which must not be seen in the sum."""
+    """Of each route, summed in double precision and rounded: a GPU adds in any order, which must not be seen."""
     legs = CVRP().legs(batch, actions).double()
-    return legs.new_zeros(*actions.shape[:2], many).scatter_add(2, torch.cat([route, route[..., -1:]], 2), legs)
+    sums = legs.new_zeros(*actions.shape[:2], many).scatter_add(2, torch.cat([route, route[..., -1:]], 2), legs)
+    return sums.float()
 
 
+@cache
 def weights(size: int, device: torch.device) -> Int[Tensor, "n"]:
-    """What each customer adds to a code."""
+    """What each customer adds to a code; kept, since a GPU would wait for it."""
     return torch.randint(1, 2**62, (size - 1,), generator=torch.Generator().manual_seed(0)).to(device)
 
 
-def merged(batch: CVRPBatch, stock: Stock, width: int) -> Herd:
-    """The best plan that a beam makes of the routes; of infinite cost where it makes none."""
-    parts = by_instances(len(stock.rank), width * stock.rank.shape[1])
-    found = [merged_together(batch[rows], stock[rows], width) for rows in parts]
-    return Herd(torch.cat([plan.cost for plan in found]), torch.cat([plan.actions for plan in found]))
+def merged(batch: CVRPBatch, stock: Stock, width: int, late: Callable[[], bool] = lambda: False) -> Herd:
+    """The best plan that a beam makes of the routes, which may be one that is known; of infinite cost if it makes none.
+
+    Instances that nobody has come to when it is late have none either.
+    """
+    count, routes, size = stock.turn.shape
+    most = FEW if stock.rank.device.type == "cpu" else count
+    parts = by_instances(count, max(width, size) * routes, most)
+    actions = stock.turn.new_zeros(count, 1, 2 * (size - 1), dtype=torch.int64)
+    found = Herd(torch.full_like(stock.rank[:, :1], torch.inf), actions)
+    for rows in parts:
+        if late():
+            break
+        part = merged_together(batch[rows], stock[rows], width)
+        found.cost[rows], found.actions[rows] = part.cost.to(found.cost.dtype), part.actions
+    return found
 
 
 def merged_together(batch: CVRPBatch, stock: Stock, width: int) -> Herd:
     """The same for as many instances as there is memory for."""
     least, served = stock.rank.amin(1, keepdim=True), stock.served
-    cost = (stock.length / least).float().masked_fill(stock.rank.isinf(), torch.inf)
+    cost = (stock.length / batch.plain(least).float()).masked_fill(stock.rank.isinf(), torch.inf)
     best = stock.rank <= least * (1.0 + SAME)
+    depth = best.sum(1) + SPARE
+    depth = depth if batch.vehicles is None else torch.minimum(depth, batch.vehicles)
     price = prices(cost, served, best)
     value = cost - worth(served, price)
     most = 1.0 + SAME - price.sum(1) - value.clamp(max=0.0).sum(1)  # what is to come may be worth so much
-    total, chosen = partition(value, served, stock.code, most, best.sum(1) + SPARE, width)
+    most = most.masked_fill(least[:, 0] > batch.plain(least)[:, 0], torch.inf)  # any plan for the fleet is welcome
+    total, chosen = partition(value, served, stock.code, most, depth, width)
     actions = spelt(stock, chosen, 2 * served.shape[2])[:, None]
     return Herd(CVRP().cost(batch, actions).masked_fill(total.isinf()[:, None], torch.inf), actions)
 
@@ -174,6 +193,8 @@ def partition(
     total, last = value.new_full((count,), torch.inf), torch.zeros(2, count, dtype=torch.int64, device=value.device)
     steps = list[tuple[Tensor, Tensor]]()
     for deep in range(int(depth.amax())):
+        if served.device.type == "cpu" and not state.score.isfinite().any():
+            break  # a GPU would wait for the answer
         state, parent, route = extended(state, value, served, code, most, width)
         steps.append((parent, route))
         whole = state.cover.sum(2) == n
@@ -203,7 +224,7 @@ def extended(
     """The best places with one route more, no two for the same customers; where they come from, and by which route."""
     across, routes = served.transpose(1, 2), value.shape[1]
     sums = (state.score[..., None] + value[:, None]).masked_fill(state.cover @ across > 0, torch.inf)
-    free = sums <= most[:, None, None]
+    free = (sums <= most[:, None, None]) & sums.isfinite()
     choices = (free.float() @ served).masked_fill(state.cover > 0, torch.inf)
     needed = across.gather(1, choices.argmin(2)[..., None].expand(-1, -1, routes)) > 0
     sums = sums.masked_fill(~(free & needed), torch.inf).flatten(1)

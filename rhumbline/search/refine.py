@@ -8,6 +8,7 @@ better (docs/search.md). Routes of vehicles that were built for different plans 
 """
 
 import math
+import time
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Any
@@ -33,6 +34,7 @@ REBUILT, HURRIED = 2.0, 0.1  # parts for each whole rollout, and for each of it 
 USUAL = 200  # nodes
 DESCENT = 150  # attempts of a whole search for each plan that is worked on: with fewer, the best alone gets further
 MERGES, APIECE = 8, 100  # in the course of a search, and one more at its end; attempts for each at least
+BRIEFLY = 0.05  # seconds
 SEEN = 256  # plans of a generation, and as many of its parts, whose routes are looked at
 BREADTH, NARROWEST = 256, 16  # of the beam that merges: up to 100 customers, and at least
 SAMPLES = 16  # of each neighbourhood; on a CPU they are a tile, which lists the same few nodes
@@ -120,7 +122,7 @@ class CMAESRefine:
         memory, latent = self.learner.memory(task, guided), best_latent(latents, rolled)
         gathered = self.gathered(task, state.herd, rolled)
         herd, parts = self.rebuild(task, latent, rolled.cost[0].numel(), memory, gathered)
-        stock, herd, merges = self.merge(task, state, herd, [cheapest_of(rolled, SEEN), *parts])
+        stock, herd, merges = self.restock(task, state, herd, [cheapest_of(rolled, SEEN), *parts])
         if self.learner.learns(task):  # at the rate of the generation's own lesson, which alone is counted
             self.learner.learning.update(task, guided.adaptation, [lesson_of(task, latent, turned(task, herd))])
         every, since = self.usual_beam(task), 0 if state.beam else state.since
@@ -130,31 +132,39 @@ class CMAESRefine:
         return Refined(guided, herd, beam, 0, stock, merges), latents, rolled
 
     def conclude(self, task: Task, state: Refined) -> None:
-        """When the budget is spent: what the routes of all good plans make together."""
+        """When the budget is spent: what the routes of all good plans make together, but for those of a broken step."""
         if state.stock is not None:
-            self.merged(task, state.stock.joined(routes_of(task.originals, incumbents(task), self.stock), self.stock))
+            stock = state.stock.joined(routes_of(task.originals, incumbents(task), self.stock), self.stock)
+            self.put_together(task, stock, allowance(task))
 
-    def merges(self, task: Task) -> bool:
+    def keeps_routes(self, task: Task) -> bool:
         """Whether plans consist of routes that could serve in others."""
         return self.stock > 0 and task.problem.name == "cvrp"
 
-    def merge(self, task: Task, state: Refined, herd: Herd, found: Sequence[Herd]) -> tuple[Stock | None, Herd, int]:
+    def restock(self, task: Task, state: Refined, herd: Herd, found: Sequence[Herd]) -> tuple[Stock | None, Herd, int]:
         """The routes of new plans come to the others, and now and then they are put together; how often that was due.
 
-        The stock, and the best plans, among which may be one that was put together.
+        The stock, and the best plans, among which may be one that was put together. What is due at the very end is left
+        to `conclude`.
         """
-        if not self.merges(task):
+        if not self.keeps_routes(task):
             return None, herd, 0
         stock = routes_of(task.originals, together([herd, *found]), self.stock)
         stock = stock if state.stock is None else state.stock.joined(stock, self.stock)
-        due = min(int(task.spent * MERGES), task.ledger.attempts // APIECE)
-        return stock, herd.joined(self.merged(task, stock), self.elite) if due > state.merges else herd, due
+        due = min(int(task.spent * MERGES), MERGES - 1, task.ledger.attempts // APIECE)
+        if due > state.merges:
+            herd = herd.joined(self.put_together(task, stock, 0.0), self.elite)
+        return stock, herd, due
 
-    def merged(self, task: Task, stock: Stock) -> Herd:
-        """A plan of the routes in stock, which costs no attempt."""
-        breadth = BREADTH * USUAL_NODES // (task.problem.width(task.batch) - 1)
-        child = merged(task.originals, stock, max(NARROWEST, min(BREADTH, breadth)))
-        known = incumbents(task)
+    def put_together(self, task: Task, stock: Stock, allowance: float) -> Herd:
+        """A plan of the routes in stock, which costs no attempt; for as many instances as there is time for.
+
+        The allowance is in seconds beyond the time limit.
+        """
+        breadth, deadline = BREADTH * USUAL_NODES // (task.problem.width(task.batch) - 1), task.ledger.deadline
+        limit = math.inf if deadline is None else deadline + allowance
+        breadth = max(NARROWEST, min(BREADTH, breadth))
+        child, known = merged(task.originals, stock, breadth, lambda: time.monotonic() > limit), incumbents(task)
         child = Herd(child.cost.to(known.cost.dtype), child.actions.to(known.actions.dtype))
         task.ledger.enter(Rollouts(child.cost[:, None], child.actions[:, None]), 0)
         return child
@@ -185,7 +195,7 @@ class CMAESRefine:
             cost, actions = task.complete(task.spread(latent), cut(task, herd, some), memory, temperature, samples)
             cost, actions = (of_plans(task, x, *some.shape[1:3]) for x in (cost, actions))
             herd = herd.followed(cost, actions)
-            if self.merges(task):
+            if self.keeps_routes(task):
                 parts.append(cheapest(cost.flatten(1), actions.flatten(1, 2), max(1, SEEN // len(turns))))
         return herd.joined(rest, self.elite), parts  # some may have become the same
 
@@ -216,6 +226,11 @@ class CMAESRefine:
     def usual_abreast(self, task: Task, ways: int) -> int:
         """Neighbourhoods at a time: few find what others have made of a plan, many fill a GPU."""
         return self.abreast or (ways if task.device.type == "cuda" else ABREAST)
+
+
+def allowance(task: Task) -> float:
+    """Seconds that concluding may take beyond the time limit: a hundredth of it, or enough for one instance."""
+    return max(BRIEFLY, 0.01 * ((task.ledger.deadline or task.began) - task.began))
 
 
 def number(task: Task) -> Int[Tensor, "1"]:

@@ -22,7 +22,7 @@ class Strategy(Protocol[X]):
 
     A strategy that no kernel can serve has a class variable `plain` with the reason; one that does not use all kernels
     in its first step has a property `rehearsal` (see `rehearsal_of`); one that can make a plan of others, without an
-    attempt, has a method `conclude` that gets the task and the last state when the budget is spent.
+    attempt, has a method `conclude`, which gets the task and the state of its last whole step when the budget is spent.
     """
 
     def init(self, task: Task) -> X:

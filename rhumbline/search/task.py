@@ -33,7 +33,7 @@ class Spent(Exception):
 
 @dataclass
 class Ledger:
-    """What has been spent and found. Only `Task.rollout` and `stream` write here."""
+    """What has been spent and found. Only `Task` and `stream` write here, and who makes plans without an attempt."""
 
     attempts: int = 0
     limit: int | None = None

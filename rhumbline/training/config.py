@@ -28,7 +28,8 @@ class Objective:
     """What is learnt from the rollouts of a step.
 
     Latents compete for a start by the best of all their samples ("all"), or by one rollout, sampled or greedy, and then
-    only the winner makes the rest of the `samples` that are compared: many more latents compete for the same work.
+    only the winner makes the rest of the `samples` that are compared: many more latents compete for the same work, as
+    long as starts are few (winners are sampled from all of them, and what is not from their own is thrown away).
     """
 
     loss: Literal["reinforce", "prefer", "imitate"] = "reinforce"

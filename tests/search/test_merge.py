@@ -65,6 +65,66 @@ def test_costs_are_those_of_the_file(corners: CVRPInstance, vehicles: int | None
     assert set(CVRP().decode(file, found.actions[0, 0].tolist()).routes) == RIGHT
 
 
+def compass() -> tuple[list[list[int]], list[list[int]]]:
+    """Three customers in each of four directions: plans of three routes, one of which is short; and four short ones."""
+    north, east, south = (1, 2, 3, 12), (4, 5, 6, 11), (7, 8, 9, 10)
+
+    def mixed(one: tuple[int, ...], other: tuple[int, ...]) -> list[tuple[int, ...]]:
+        return [(one[0], other[1], one[2], other[3]), (other[0], one[1], other[2], one[3])]
+
+    def spelt_out(routes: list[tuple[int, ...]]) -> list[int]:
+        actions = [node for route in routes for node in (*route, 0)]
+        return actions + [0] * (24 - len(actions))
+
+    three = [[north, *mixed(east, south)], [east, *mixed(north, south)], [south, *mixed(north, east)]]
+    four = [(1, 2, 3), (4, 5, 6), (7, 8, 9), (10, 11, 12)]
+    return [spelt_out(plan) for plan in (*three, four)], [list(north), list(east), list(south)]
+
+
+@pytest.mark.parametrize(("vehicles", "known"), [(3, 4), (3, 3), (None, 4)])
+def test_no_more_routes_than_vehicles(vehicles: int | None, known: int) -> None:
+    """Four short routes are too many for three vehicles: the short ones of three plans are found all the same."""
+    ways = [(0, 400), (400, 0), (0, -400), (-400, 0)]
+    xy = [(500, 500)] + [(500 + x + (y and k), 500 + y + (x and k)) for x, y in ways for k in (-20, 0, 20)]
+    file = CVRPInstance("compass", "EUC_2D", (0, *[1] * 12), 4, xy=np.array(xy, dtype=float), vehicles=vehicles)
+    (plans, short), batch = compass(), CVRP().collate([file])
+    herd = herd_of(batch, *plans[:known])
+    found = merged(batch, routes_of(batch, herd, 64), 64)
+    routes = CVRP().decode(file, found.actions[0, 0].tolist()).routes
+    assert found.cost[0, 0] == CVRP().length(batch, found.actions)[0, 0] <= herd.cost.min()
+    assert len(routes) == (vehicles or 4)
+    assert not vehicles or sorted(map(list, routes)) == short
+
+
+def test_a_plan_for_the_fleet_out_of_plans_that_are_none() -> None:
+    """Where all plans have too many routes, any that has not is welcome, however long."""
+    xy = np.array([(0.5, 0.5), (0.1, 0.1), (0.9, 0.9), (0.1, 0.2), (0.9, 0.8)])
+    instance = CVRPInstance("few", "EXACT_2D", (0, 1, 1, 1, 1), 2, xy=xy, vehicles=2)
+    batch = CVRP().collate([instance])
+    herd = herd_of(batch, [1, 2, 0, 3, 0, 4, 0, 0], [3, 4, 0, 1, 0, 2, 0, 0])
+    found = merged(batch, routes_of(batch, herd, 16), 16)
+    assert set(CVRP().decode(instance, found.actions[0, 0].tolist()).routes) == {(1, 2), (3, 4)}
+    assert found.cost < herd.cost.min()
+
+
+def test_gaps_are_no_plans(corners: CVRPInstance) -> None:
+    """Whatever their actions say: here that everybody is served by a route to one customer."""
+    batch = CVRP().collate([replace(corners, capacity=8)])
+    round_trip = [*range(1, 9), *[0] * 8]
+    herd = herd_of(batch, round_trip, [4, *[0] * 15])
+    herd = replace(herd, cost=torch.tensor([[herd.cost[0, 0], torch.inf]]))
+    assert merged(batch, routes_of(batch, herd, 8), 8).actions[0, 0].tolist() == round_trip
+
+
+def test_nobody_is_merged_when_it_is_late(corners: CVRPInstance, monkeypatch) -> None:
+    """Those for whom there is time are, the others have no plan."""
+    batch = CVRP().collate([corners] * 3)
+    stock, looks = routes_of(batch, herd_of(batch, NORTH, SOUTH), 16), iter([False, True])
+    monkeypatch.setattr(merge, "FEW", 2)
+    found = merged(batch, stock, 4, lambda: next(looks))
+    assert found.cost.isfinite()[:, 0].tolist() == [True, True, False]
+
+
 def test_a_plan_is_spelt_by_its_own_routes(corners: CVRPInstance) -> None:
     """In the order in which they were driven."""
     batch = CVRP().collate([corners])
@@ -225,14 +285,14 @@ def test_a_search_ends_with_what_its_routes_make(driver: CVRPPolicy, corners: CV
 def test_the_trace_shows_the_end(driver: CVRPPolicy, monkeypatch) -> None:
     """The last line has what concluding found, at the attempts of the line before it."""
     task, strategy = make_task(CVRP(), driver, vehicles(1, 20)), CMAESRefine(population=4, beam=0, rebuilt=1.0)
-    real = CMAESRefine.merged
+    real = CMAESRefine.put_together
 
-    def halved(self, task, stock):
-        found = real(self, task, stock)
+    def halved(self, task, stock, allowance):
+        found = real(self, task, stock, allowance)
         task.ledger.best = task.ledger.best * 0.5
         return found
 
-    monkeypatch.setattr(CMAESRefine, "merged", halved)
+    monkeypatch.setattr(CMAESRefine, "put_together", halved)
     trace = list(stream(strategy, task, Budget(8)))  # one generation of 4, and its parts
     assert trace[-1].attempts == trace[-2].attempts == 8
     assert trace[-1].best <= 0.5 * trace[-2].best
@@ -240,16 +300,16 @@ def test_the_trace_shows_the_end(driver: CVRPPolicy, monkeypatch) -> None:
 
 def test_merges_come_with_the_budget(driver: CVRPPolicy, monkeypatch) -> None:
     """An eighth of the budget after another, but not within a hundred attempts; none where the stock is 0."""
-    seen, real = list[int](), CMAESRefine.merged
+    seen, real = list[int](), CMAESRefine.put_together
     monkeypatch.setattr(
-        CMAESRefine, "merged", lambda self, task, s: seen.append(task.ledger.attempts) or real(self, task, s)
+        CMAESRefine, "put_together", lambda self, task, *s: seen.append(task.ledger.attempts) or real(self, task, *s)
     )
     instances = vehicles(1, 10)
     for limit, settings in ((1000, {}), (240, {}), (240, {"stock": 0})):
         seen.clear()
         strategy = CMAESRefine(population=5, rebuilt=1.0, beam=0, starts=1.0, **settings)
         list(stream(strategy, make_task(CVRP(), driver, instances), Budget(limit)))
-        expected = {1000: 9, 240: 3, 0: 0}[limit if not settings else 0]
+        expected = {1000: 8, 240: 3, 0: 0}[limit if not settings else 0]
         assert len(seen) == expected
         assert all(later - earlier >= 100 for earlier, later in pairwise(seen[:-1]))  # the last is the end
 
