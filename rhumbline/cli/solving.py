@@ -4,7 +4,7 @@ import json
 import time
 from collections.abc import Generator, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, fields, replace
 from pathlib import Path
 from typing import Any, TextIO, cast
 
@@ -164,14 +164,18 @@ def choose_strategy(name: str, settings: Sequence[str]) -> Any:
 
 
 def first_taking(settings: Sequence[str], names: Sequence[str]) -> tuple[str, Any]:
-    """The first strategy that takes the settings, and its name; if none does, the first one's reason is told."""
-    refused = list[typer.BadParameter]()
+    """The first strategy that takes the settings, and its name.
+
+    If none does, the reason is told of the first one that has such fields, or else of the very first.
+    """
+    refused, wanted = dict[str, typer.BadParameter](), {text.partition("=")[0].strip() for text in settings}
     for name in names:
         try:
             return name, choose_strategy(name, settings)
         except typer.BadParameter as error:
-            refused.append(error)
-    raise refused[0]
+            refused[name] = error
+    able = (name for name in names if wanted <= {field.name for field in fields(strategy_class(name))})
+    raise refused[next(able, names[0])]
 
 
 def check_settings(settings: Sequence[str]) -> None:

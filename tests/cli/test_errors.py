@@ -32,6 +32,7 @@ def never(*_: object, **__: object) -> None:
         (["x.tsp", "--set", "sigma=1", "--set", "sigma=2"], "'sigma' is given twice: 1 and 2"),
         (["x.tsp", "--set", "sigm=1"], "unknown key 'sigm' (did you mean 'sigma'?); known here: components,"),
         (["x.tsp", "--search", "cmaes-elit"], "'cmaes-elit' is not known (did you mean 'cmaes-elite'?); known: cmaes,"),
+        (["x.tsp", "--set", "stock=-1"], "cmaes-refine needs rebuilt, beam and stock of at least 0"),
         (["x.tsp", "--set", "size=3"], "unknown key 'size'; known here: components, population, sigma, temperature"),
         (["x.tsp", "--search", "eas-emb", "--set", "lr=1"], "unknown key 'lr'; known here: passes, rate, imitation"),
         (["x.tsp", "--search", "sgbs", "--set", "width=0"], "a width of at least 1"),
