@@ -18,7 +18,7 @@ from torch import Tensor
 from rhumbline.problems.cvrp import CVRP, CVRPBatch
 from rhumbline.record import Record
 from rhumbline.search.herd import SAME, Herd
-from rhumbline.search.pool import pick
+from rhumbline.search.pool import pick, repeated
 
 ROUNDS, PACE, MOMENTUM, PATIENCE = 200, 0.7, 0.7, 20  # of prices; the pace is halved after so many rounds in vain
 SPARE = 3  # routes that a merged plan may have more than the best one, or than the best ones together
@@ -234,13 +234,6 @@ def extended(
     score, kept = (x[:, :width] for x in score.masked_fill(repeated(codes), torch.inf).sort(dim=1, stable=True))
     parent, route, codes = (x.gather(1, kept) for x in (parent, route, codes))
     return Partial(pick(state.cover, parent) + pick(served, route), score, codes), parent, route
-
-
-def repeated(codes: Int[Tensor, "B C"]) -> Bool[Tensor, "B C"]:
-    """Which are the same as one before them."""
-    ordered, order = codes.sort(dim=1, stable=True)
-    again = torch.nn.functional.pad(ordered[:, 1:] == ordered[:, :-1], (1, 0))
-    return torch.empty_like(again).scatter_(1, order, again)
 
 
 def retraced(

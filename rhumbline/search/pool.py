@@ -75,9 +75,14 @@ def copies(links: Int[Tensor, "B M N 2"]) -> Bool[Tensor, "B M"]:
     one, other = links.long().unbind(-1)
     rng = torch.Generator().manual_seed(0)
     weight = torch.randint(1, 2**62, links.shape[2:3], generator=rng).to(links.device)
-    code = ((torch.minimum(one, other) * 65_537 + torch.maximum(one, other) + 1) * weight).sum(-1)  # wraps round
-    code, order = code.sort(dim=1, stable=True)  # the first of equal ones stays in front
-    again = torch.nn.functional.pad(code[:, 1:] == code[:, :-1], (1, 0))
+    links = torch.minimum(one, other) * 65_537 + torch.maximum(one, other) + 1
+    return repeated((links * weight).sum(-1))  # wraps round
+
+
+def repeated(codes: Int[Tensor, "B C"]) -> Bool[Tensor, "B C"]:
+    """Which are the same as one before them."""
+    ordered, order = codes.sort(dim=1, stable=True)  # the first of equal ones stays in front
+    again = torch.nn.functional.pad(ordered[:, 1:] == ordered[:, :-1], (1, 0))
     return torch.empty_like(again).scatter_(1, order, again)
 
 

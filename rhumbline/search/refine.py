@@ -156,13 +156,13 @@ class CMAESRefine:
             herd = herd.joined(self.put_together(task, stock, 0.0), self.elite)
         return stock, herd, due
 
-    def put_together(self, task: Task, stock: Stock, allowance: float) -> Herd:
+    def put_together(self, task: Task, stock: Stock, beyond: float) -> Herd:
         """A plan of the routes in stock, which costs no attempt; for as many instances as there is time for.
 
-        The allowance is in seconds beyond the time limit.
+        It may go on so many seconds beyond the time limit.
         """
         breadth, deadline = BREADTH * USUAL_NODES // (task.problem.width(task.batch) - 1), task.ledger.deadline
-        limit = math.inf if deadline is None else deadline + allowance
+        limit = math.inf if deadline is None else deadline + beyond
         breadth = max(NARROWEST, min(BREADTH, breadth))
         child, known = merged(task.originals, stock, breadth, lambda: time.monotonic() > limit), incumbents(task)
         child = Herd(child.cost.to(known.cost.dtype), child.actions.to(known.actions.dtype))

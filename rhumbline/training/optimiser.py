@@ -109,3 +109,11 @@ def orthogonal(matrices: Float[Tensor, "P R C"]) -> Float[Tensor, "P R C"]:
         gram = x @ x.mT
         x = torch.baddbmm(x, torch.baddbmm(gram, gram, gram, beta=cubic, alpha=quintic), x, beta=linear)
     return x.to(matrices.dtype)
+
+
+def learning_rate(config: TrainConfig, update: int, done: float) -> float:
+    """Warm-up by updates; then constant; then a linear fall over the last part of the run."""
+    o = config.optimiser
+    rate = o.lr * min(1.0, (update + 1) / max(1, o.warmup))
+    fall = max(0.0, (done - (1.0 - o.decay)) / o.decay) if o.decay else 0.0
+    return rate * (1.0 - (1.0 - o.floor) * min(1.0, fall))

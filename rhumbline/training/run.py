@@ -26,7 +26,7 @@ from rhumbline.training import parallel, state
 from rhumbline.training.config import BEST, POLICY, TrainConfig
 from rhumbline.training.graph import Recorded
 from rhumbline.training.instances import Drawn, Size, Source
-from rhumbline.training.optimiser import make_optimiser
+from rhumbline.training.optimiser import learning_rate, make_optimiser
 from rhumbline.training.own import Own
 from rhumbline.training.start import initial_policy
 from rhumbline.training.targets import (
@@ -34,13 +34,12 @@ from rhumbline.training.targets import (
     all_starts,
     best_latents,
     cheapest,
-    own_starts,
+    contested,
+    repeated,
     rivals,
-    rivals_of_winners,
     shortened,
-    tried_first,
     winners,
-)
+)  # fmt: skip
 
 LIMIT_EVERY = 100  # updates between looks at the spread of attention scores
 CHECK_EVERY = 50  # updates between looks at the device's finite flags: a look waits for the device
@@ -148,7 +147,7 @@ class Trainer:
         if o.trial == "all":
             targets = self.targets(batch, rolled, latents)
         else:
-            targets = self.cut(batch, self.contested(roll, rolled, latents, starts))
+            targets = self.cut(batch, contested(roll, rolled, latents, starts, o))
         with self.half(self.policy.half_steps):
             scores = log_prob(
                 self.problem, self.policy, batch, targets.latents, targets.actions, memory=memory, certain=o.certain
@@ -168,25 +167,6 @@ class Trainer:
                 self.problem, self.policy, batch, latents, starts, seed=seed, memory=memory, engine=c.engine, mark=mark,
                 **options,
             )  # fmt: skip
-
-    @torch.no_grad()
-    def contested(
-        self, roll: Callable[..., Rollouts], rolled: Rollouts, latents: Float[Tensor, "B K Z"], starts: Tensor
-    ) -> Targets:
-        """Of many latents that were tried once, the winner of each start is sampled again, and learns from that.
-
-        Its winning rollout counts among them, unless it was greedy; then ties do no harm either: which of the latents
-        with one and the same solution comes first is chance.
-        """
-        o, greedy = self.config.objective, self.config.objective.trial == "greedy"
-        first, chosen, alone = tried_first(rolled, latents)
-        more = o.samples if greedy else o.samples - 1
-        again = roll(chosen, repeated(starts, more), temperature=o.temperature, attempt=o.latents)
-        found = own_starts(again, more)
-        if greedy:
-            return rivals_of_winners(chosen, torch.ones_like(alone), found)
-        both = (torch.cat(x, 2) for x in ((first.cost, found.cost), (first.actions, found.actions)))
-        return rivals_of_winners(chosen, alone, Rollouts(*both))
 
     @property
     def seed(self) -> int:
@@ -336,19 +316,6 @@ def random_subset(starts: Int[Tensor, "B S"], count: int, rng: torch.Generator) 
     """`count` different starts of each instance, all of them if there are no more."""
     order = torch.rand(starts.shape, generator=rng, device=starts.device).argsort(1)[:, :count]
     return starts.gather(1, order)
-
-
-def repeated(starts: Int[Tensor, "B S"], times: int) -> Int[Tensor, "B R"]:
-    """Each start so many times after one another."""
-    return starts[..., None].expand(-1, -1, times).flatten(1)
-
-
-def learning_rate(config: TrainConfig, update: int, done: float) -> float:
-    """Warm-up by updates; then constant; then a linear fall over the last part of the run."""
-    o = config.optimiser
-    rate = o.lr * min(1.0, (update + 1) / max(1, o.warmup))
-    fall = max(0.0, (done - (1.0 - o.decay)) / o.decay) if o.decay else 0.0
-    return rate * (1.0 - (1.0 - o.floor) * min(1.0, fall))
 
 
 def train(

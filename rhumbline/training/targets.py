@@ -5,6 +5,7 @@ The weights carry no gradient; a positive one makes a sequence less likely. Most
 preferences (`compared`) also from the present log-probabilities, so such targets carry costs until they are scored.
 """
 
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import Literal
 
@@ -14,6 +15,7 @@ from torch import Tensor
 
 from rhumbline.decoding import Rollouts, unmarked
 from rhumbline.record import Record
+from rhumbline.training.config import Objective
 
 TIE = 1e-6  # relative; the same tour the other way round may differ in the last bit (spec 9.2)
 
@@ -111,30 +113,51 @@ def rivals(rolled: Rollouts, latents: Float[Tensor, "B K Z"], samples: int) -> T
     Rollouts `samples` after one another share their start. With one sample of each start, all starts are compared: the
     published form for a single policy. It gives up on starts that lose to others (docs/training.md).
     """
-    count, width, total = rolled.cost.shape
+    _, width, total = rolled.cost.shape
     if samples == 1:  # nobody competes
         actions, cost = rolled.actions.flatten(1, 2), rolled.cost.flatten(1)
         return Targets(latents, actions, cost, torch.full((), float(cost.numel()), device=cost.device), total)
-    cost = rolled.cost.view(count, width, -1, samples)
+    own, chosen, alone = of_winners(rolled, latents, samples)
+    return rivals_of_winners(chosen if width > 1 else latents, alone, own)
+
+
+def of_winners(
+    rolled: Rollouts, latents: Float[Tensor, "B K Z"], samples: int
+) -> tuple[Rollouts, Float[Tensor, "B S Z"], Bool[Tensor, "B S"]]:
+    """For each start the rollouts [B, S, samples] of the latent that found the best, it, and whether no other ties."""
+    # Actions are a strided view on a GPU: cut, not viewed anew.
+    cost, actions = (x.unflatten(2, (-1, samples)) for x in (rolled.cost, rolled.actions))
     winner, alone = winners(cost.amin(3))
     at = winner[:, None, :, None]
-    cost = cost.gather(1, at.expand(-1, 1, -1, samples))[:, 0]
-    cost = cost.masked_fill(~alone[..., None], torch.nan).flatten(1)
-    actions = rolled.actions.unflatten(2, (-1, samples))  # a strided view on a GPU: cut, not viewed anew
-    actions = actions.gather(1, at[..., None].expand(-1, 1, -1, *actions.shape[3:])).view(count, total, -1)
-    chosen = latents.gather(1, winner[..., None].expand(-1, -1, latents.shape[2])) if width > 1 else latents
-    return Targets(chosen, actions, cost, alone.sum() * float(samples), samples)
+    own = cost.gather(1, at.expand(-1, 1, -1, samples))[:, 0]
+    plans = actions.gather(1, at[..., None].expand(-1, 1, -1, *actions.shape[3:]))[:, 0]
+    return Rollouts(own, plans), latents.gather(1, winner[..., None].expand(-1, -1, latents.shape[2])), alone
 
 
-def tried_first(
-    rolled: Rollouts, latents: Float[Tensor, "B K Z"]
-) -> tuple[Rollouts, Float[Tensor, "B S Z"], Bool[Tensor, "B S"]]:
-    """Of one rollout for each (latent, start): the cheapest of each start, its latent, and whether no other ties."""
-    winner, alone = winners(rolled.cost)
-    at = winner[:, None, :]
-    cost = rolled.cost.gather(1, at)[:, 0, :, None]
-    actions = rolled.actions.gather(1, at[..., None].expand(-1, -1, -1, rolled.actions.shape[3]))[:, 0, :, None]
-    return Rollouts(cost, actions), latents.gather(1, winner[..., None].expand(-1, -1, latents.shape[2])), alone
+def repeated(starts: Int[Tensor, "B S"], times: int) -> Int[Tensor, "B R"]:
+    """Each start so many times after one another."""
+    return starts[..., None].expand(-1, -1, times).flatten(1)
+
+
+def contested(
+    roll: Callable[..., Rollouts],
+    rolled: Rollouts,
+    latents: Float[Tensor, "B K Z"],
+    starts: Int[Tensor, "B S"],
+    o: Objective,
+) -> Targets:
+    """Of many latents that were tried once, the winner of each start is sampled again, and learns from that.
+
+    Its winning rollout counts among them, unless it was greedy; then ties do no harm either: which of the latents with
+    one and the same solution comes first is chance.
+    """
+    first, chosen, alone = of_winners(rolled, latents, 1)
+    more = o.samples if o.trial == "greedy" else o.samples - 1
+    found = own_starts(roll(chosen, repeated(starts, more), temperature=o.temperature, attempt=o.latents), more)
+    if o.trial == "greedy":
+        return rivals_of_winners(chosen, torch.ones_like(alone), found)
+    both = (torch.cat(x, 2) for x in ((first.cost, found.cost), (first.actions, found.actions)))
+    return rivals_of_winners(chosen, alone, Rollouts(*both))
 
 
 def own_starts(again: Rollouts, samples: int) -> Rollouts:
@@ -144,8 +167,8 @@ def own_starts(again: Rollouts, samples: int) -> Rollouts:
     return Rollouts(cost.movedim(-1, 1), actions.movedim(-1, 1))
 
 
-def rivals_of_winners(latents: Float[Tensor, "B S Z"], alone: Bool[Tensor, "B S"], rolled: Rollouts) -> Targets:
-    """Rollouts of the winner of each start, [B, S, samples], which are compared; those of a tie are not."""
+def rivals_of_winners(latents: Float[Tensor, "B K Z"], alone: Bool[Tensor, "B S"], rolled: Rollouts) -> Targets:
+    """Rollouts [B, S, samples] of the winner of each start, or of the only latent; they are compared but for ties."""
     cost = rolled.cost.masked_fill(~alone[..., None], torch.nan)
     samples = cost.shape[2]
     return Targets(latents, rolled.actions.flatten(1, 2), cost.flatten(1), alone.sum() * float(samples), samples)

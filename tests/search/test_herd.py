@@ -4,17 +4,16 @@ from collections.abc import Callable
 from itertools import pairwise
 from typing import Any
 
-import numpy as np
 import pytest
 import torch
+from fleets import vehicles
 from torch import Tensor
 
 from rhumbline.decoding import Rollouts
 from rhumbline.errors import InputError
-from rhumbline.policies.attention import Architecture
 from rhumbline.policies.cvrp import CVRPPolicy
 from rhumbline.policies.tsp import TSPPolicy
-from rhumbline.problems.cvrp import CVRP, CVRPInstance
+from rhumbline.problems.cvrp import CVRP
 from rhumbline.problems.tsp import TSP
 from rhumbline.search.eas import Adaptation, EASEmb, Lesson
 from rhumbline.search.elite import lesson_of
@@ -60,17 +59,8 @@ def test_every_plan_has_a_line_of_its_own() -> None:
     assert told(found) == ([1.0, 2.0, 5.0], [1, 2, 5])
 
 
-@pytest.fixture(scope="module")
-def driver() -> CVRPPolicy:
-    with torch.random.fork_rng(devices=[]):
-        torch.random.default_generator.manual_seed(3)
-        return CVRPPolicy(Architecture(width=16, heads=2, layers=1, hidden=16, latent=4)).eval()
-
-
 def task_of(driver: CVRPPolicy, count: int = 2, augment: int = 1, some: slice = slice(None)) -> Task:
-    xy = np.random.default_rng(3).random((count, 25, 2))
-    instances = [CVRPInstance(f"{i}", "EXACT_2D", (0, *[3] * 24), 15, xy=x) for i, x in enumerate(xy)]
-    task = make_task(CVRP(), driver, instances[some], augment=augment)
+    task = make_task(CVRP(), driver, vehicles(count, 24)[some], augment=augment)
     task.ledger.limit = 10_000
     return task
 

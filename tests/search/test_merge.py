@@ -6,8 +6,8 @@ from itertools import combinations, pairwise
 import numpy as np
 import pytest
 import torch
+from fleets import vehicles
 
-from rhumbline.policies.attention import Architecture
 from rhumbline.policies.cvrp import CVRPPolicy
 from rhumbline.problems.cvrp import CVRP, CVRPBatch, CVRPInstance
 from rhumbline.problems.tsp import TSP
@@ -231,20 +231,6 @@ def test_an_unserved_customer_makes_no_plan(corners: CVRPInstance) -> None:
     stock = routes_of(batch, herd_of(batch, NORTH, SOUTH), 16)
     stock = replace(stock, rank=stock.rank.masked_fill(stock.turn[..., 5] > 0, torch.inf))
     assert merged(batch, stock, 4).cost.isinf().all()
-
-
-def vehicles(count: int, customers: int) -> list[CVRPInstance]:
-    """Random instances whose vehicles hold about five customers."""
-    xy = np.random.default_rng(3).random((count, customers + 1, 2))
-    return [CVRPInstance(f"{i}", "EXACT_2D", (0, *[3] * customers), 15, xy=x) for i, x in enumerate(xy)]
-
-
-@pytest.fixture(scope="module")
-def driver() -> CVRPPolicy:
-    """A policy that has learnt nothing."""
-    with torch.random.fork_rng(devices=[]):
-        torch.random.default_generator.manual_seed(3)
-        return CVRPPolicy(Architecture(width=16, heads=2, layers=1, hidden=16, latent=4)).eval()
 
 
 def stocked(driver: CVRPPolicy, instances: list[CVRPInstance]) -> tuple[CVRPBatch, Stock]:

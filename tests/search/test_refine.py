@@ -5,9 +5,9 @@ from dataclasses import replace
 import numpy as np
 import pytest
 import torch
+from fleets import vehicles
 
 from rhumbline.errors import InputError
-from rhumbline.policies.attention import Architecture
 from rhumbline.policies.cvrp import CVRPPolicy
 from rhumbline.problems.cvrp import CVRP, CVRPInstance, Routes
 from rhumbline.problems.tsp import TSP, Tour
@@ -69,20 +69,6 @@ def test_a_stretch_of_a_tour_is_left_out() -> None:
     given = kept_stretch(torch.zeros(1, 5, 2), plan, where, torch.tensor([[2.0, 2.9, 3.0, 9.0]]))
     assert given.actions[0].tolist() == [[4, 2, 0, 1, 3], [2, 0, 1, 3, 4], [4, 3, 1, 0, 2], [2, 4, 3, 1, 0]]
     assert given.length.tolist() == [[3, 3, 2, 1]]
-
-
-def vehicles(count: int, customers: int) -> list[CVRPInstance]:
-    """Random instances whose vehicles hold about five customers."""
-    xy = np.random.default_rng(3).random((count, customers + 1, 2))
-    return [CVRPInstance(f"{i}", "EXACT_2D", (0, *[3] * customers), 15, xy=x) for i, x in enumerate(xy)]
-
-
-@pytest.fixture(scope="module")
-def driver() -> CVRPPolicy:
-    """A policy that has learnt nothing."""
-    with torch.random.fork_rng(devices=[]):
-        torch.random.default_generator.manual_seed(3)
-        return CVRPPolicy(Architecture(width=16, heads=2, layers=1, hidden=16, latent=4)).eval()
 
 
 def test_rebuilding_improves_a_poor_plan(driver: CVRPPolicy) -> None:

@@ -16,7 +16,8 @@ from rhumbline.policies.attention import attention_ranges
 from rhumbline.problems.tsp import TSP
 from rhumbline.training import run
 from rhumbline.training.config import Objective, Optimiser, TrainConfig, Validation
-from rhumbline.training.run import Diverged, Trainer, learning_rate, random_subset, train
+from rhumbline.training.optimiser import learning_rate
+from rhumbline.training.run import Diverged, Trainer, random_subset, train
 from rhumbline.training.start import initial_policy
 
 CPU = torch.device("cpu")

@@ -20,13 +20,13 @@ from rhumbline.training.targets import (
     best_latents,
     cheapest,
     lead_weight,
+    of_winners,
     own_starts,
     pomo_weight,
     preference_weight,
     rivals,
     rivals_of_winners,
     shortened,
-    tried_first,
     winner_weight,
     winners,
 )
@@ -172,8 +172,8 @@ def test_rivals_of_a_single_policy() -> None:
 def test_the_winner_of_one_rollout_each() -> None:
     """Three latents, two starts: the cheapest rollout of each start, the latent it belongs to, and who is alone."""
     cost = torch.tensor([[[5.0, 2.0], [3.0, 2.0], [4.0, 9.0]]])
-    first, chosen, alone = tried_first(
-        Rollouts(cost, torch.arange(6).view(1, 3, 2, 1)), torch.tensor([[[0.1], [0.2], [0.3]]])
+    first, chosen, alone = of_winners(
+        Rollouts(cost, torch.arange(6).view(1, 3, 2, 1)), torch.tensor([[[0.1], [0.2], [0.3]]]), 1
     )
     assert (first.cost.tolist(), first.actions.tolist()) == ([[[3.0], [2.0]]], [[[[2]], [[1]]]])
     assert chosen[0, :, 0].tolist() == pytest.approx([0.2, 0.1])
