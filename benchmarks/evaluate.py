@@ -9,6 +9,7 @@ gaps.py makes the README's table. Never tune on a test set: temperature.py has v
 """
 
 import argparse
+import hashlib
 import json
 import time
 from datetime import UTC, datetime
@@ -19,7 +20,7 @@ import numpy as np
 import torch
 
 from rhumbline.api import find_device, policy_for, tasks
-from rhumbline.checkpoint import shipped
+from rhumbline.checkpoint import find, read_tensors, shipped
 from rhumbline.problems.cvrp import from_arrays
 from rhumbline.problems.schedule import from_tables
 from rhumbline.problems.standard import cvrp_set, jssp_set, tsp_set
@@ -77,6 +78,14 @@ def of_the_paper(problem: str) -> str | None:
     return f"{problem}100" if f"{problem}100" in shipped() else None
 
 
+def fingerprint(policy: str | None, problem: str) -> str:
+    """Of weights alone, whatever their header says: tells which ones a row was measured with."""
+    digest, tensors = hashlib.sha256(), read_tensors(find(policy, problem))[0]
+    for name in sorted(tensors):
+        digest.update(name.encode() + tensors[name].numpy().tobytes())
+    return digest.hexdigest()[:8]
+
+
 def costs(
     instances: list[Any], policy: Any, strategy: Strategy, attempts: int, device: torch.device
 ) -> tuple[np.ndarray, float]:
@@ -101,7 +110,8 @@ def main() -> None:
     parser.add_argument("--ledger", type=Path, default=None)
     args = parser.parse_args()
     problem = {"tsp": "tsp", "vrp": "cvrp", "jss": "jssp"}[args.set[:3]]
-    device, policy = find_device(args.device), policy_for(args.policy or of_the_paper(problem), problem)
+    weights = args.policy or of_the_paper(problem)
+    device, policy = find_device(args.device), policy_for(weights, problem)
     instances = instances_of(args.set, args.first)
     settings = {"starts": 1.0}  # as published, on every device
     settings |= {} if args.temperature is None else {"temperature": args.temperature}
@@ -114,7 +124,8 @@ def main() -> None:
     print(f"{args.set}, first {len(instances)}, {where}, cmaes settings {settings}")
     for name, strategy, attempts in (row for row in rows if row[0].split()[0] in args.methods):
         cost, seconds = costs(instances, policy, strategy, attempts, device)
-        row = summary(args.set, name, cost, known) | {"where": where, "seconds": round(seconds, 1)}
+        facts = {"where": where, "seconds": round(seconds, 1), "weights": fingerprint(weights, problem)}
+        row = summary(args.set, name, cost, known) | facts
         say(row)
         if args.ledger:
             keep(row, args.ledger)

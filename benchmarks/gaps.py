@@ -1,14 +1,19 @@
-"""The README's table of gaps, from the lines that evaluate.py keeps: the newest of each set and method.
+"""Tables of gaps, from the lines that evaluate.py and strategies.py keep: the newest of each set and method.
 
-python benchmarks/gaps.py [docs/gaps.jsonl] [README.md]
+    python benchmarks/gaps.py [docs/gaps.jsonl] [README.md] [docs/search.md]
+
+The README has what compares with the paper, docs/search.md all strategies at equal attempts and at equal time. A row that
+was measured with other weights than those that are shipped is marked.
 """
 
 import argparse
 import json
+from collections.abc import Sequence
+from functools import cache
 from pathlib import Path
 from typing import Any
 
-from evaluate import PAPER
+from evaluate import PAPER, fingerprint, of_the_paper
 
 from rhumbline.bench.report import put_into
 
@@ -17,17 +22,51 @@ METHODS = {
     "cmaes-refine": "CMA-ES that refines", "sampling-elite": "sampling that learns",
 }  # fmt: skip
 SETS = {"tsp": "TSP", "vrp": "CVRP", "jssp": "job shop "}
+PROBLEMS = {"tsp": "tsp", "vrp": "cvrp", "jss": "jssp"}
+COMPARED = ("tsp100", "tsp150", "vrp100", "vrp200", "jssp10x10", "jssp15x15")  # by all strategies
+STRATEGIES = (
+    "sampling", "fixed", "uniform", "cmaes", "eas-emb", "eas-lay", "sgbs", "sgbs-eas", "cmaes-eas",
+    "cmaes-elite", "sampling-elite", "cmaes-refine",
+)  # fmt: skip
+Line = dict[str, Any]
 
 
-def newest(lines: list[dict[str, Any]]) -> list[dict[str, Any]]:
-    """One line for each set and method of the table: sets in the paper's order, methods by attempts, then by name."""
-    found = {(x["set"], x["method"]): x for x in lines if x["method"].split()[0] in METHODS}
+def newest(lines: Sequence[Line]) -> dict[tuple[str, str], Line]:
+    """The last line of each set and method."""
+    return {(x["set"], x["method"]): x for x in lines}
 
-    def place(x: dict[str, Any]) -> tuple[int, int, int]:
+
+def beside_the_paper(lines: Sequence[Line]) -> list[Line]:
+    """One line for each set and method of the README: sets in the paper's order, methods by attempts, then by name."""
+    found = [x for x in newest(lines).values() if x["method"].split()[0] in METHODS and timed(x) is None]
+
+    def place(x: Line) -> tuple[int, int, int]:
         kind, *attempts = x["method"].split()
         return list(PAPER).index(x["set"]), int(attempts[0]) if attempts else 0, list(METHODS).index(kind)
 
-    return sorted(found.values(), key=place)
+    return sorted(found, key=place)
+
+
+def timed(line: Line) -> str | None:
+    """The seconds that a method had, if its budget was one of time."""
+    words = line["method"].split()
+    return words[1] if words[-1] == "s" else None
+
+
+@cache
+def shipped_weights(problem: str) -> str:
+    """The fingerprint of those that tables are about."""
+    return fingerprint(of_the_paper(problem), problem)
+
+
+def is_older(line: Line) -> bool:
+    """Whether a row is of weights that are no longer shipped."""
+    return line.get("weights") != shipped_weights(PROBLEMS[line["set"][:3]])
+
+
+def titled(name: str) -> str:
+    """A set as readers know it."""
+    return next(name.replace(short, long) for short, long in SETS.items() if name.startswith(short))
 
 
 def published(name: str, method: str) -> str:
@@ -43,32 +82,85 @@ def digits(gap: float) -> int:
     return 2 if gap >= 0.1 else 3
 
 
-def table(lines: list[dict[str, Any]]) -> str:
-    """Markdown; a set is named once for all rows of as many instances."""
+def measured(line: Line) -> str:
+    """A gap and its interval."""
+    places = digits(line["gap"])
+    return f"{line['gap']:.{places}f} ± {line['error']:.{places}f}"
+
+
+def table(lines: Sequence[Line]) -> str:
+    """The README's, in Markdown; a set is named once for all rows of as many instances."""
     rows, last = ["| set | method | our gap | paper's gap | on |", "| --- | --- | --- | --- | --- |"], ""
-    for x in newest(lines):
-        name = next(x["set"].replace(short, long) for short, long in SETS.items() if x["set"].startswith(short))
+    for x in beside_the_paper(lines):
         kind, *attempts = x["method"].split()
         method = METHODS[kind] + (f", {int(attempts[0]):,} attempts" if attempts else "")
-        where = x["where"].removeprefix("NVIDIA ")
-        title = f"{name}, first {x['first']:,}"
-        places = digits(x["gap"])
-        gap = f"{x['gap']:.{places}f} ± {x['error']:.{places}f} %"
+        where = x["where"].removeprefix("NVIDIA ") + (", older weights" if is_older(x) else "")
+        title = f"{titled(x['set'])}, first {x['first']:,}"
         shown, last = "" if title == last else title, title
-        rows.append(f"| {shown} | {method} | {gap} | {published(x['set'], x['method'])} | {where} |")
+        rows.append(f"| {shown} | {method} | {measured(x)} % | {published(x['set'], x['method'])} | {where} |")
     return "\n".join(rows)
+
+
+def matrix(lines: Sequence[Line], columns: Sequence[tuple[str, str]]) -> str:
+    """Strategies by sets, of which each has a budget, in Markdown: gaps, and seconds or attempts."""
+    found = newest(lines)
+    cells = {name: [found.get((place, f"{name} {limit}")) for place, limit in columns] for name in STRATEGIES}
+    sizes = [max((row[i]["first"] for row in cells.values() if row[i]), default=0) for i in range(len(columns))]
+    best = [least([row[i] for row in cells.values()], size) for i, size in enumerate(sizes)]
+    titles = [
+        f"{titled(place)}, {size:,}" + (f", {limit}" if limit.endswith("s") else "")
+        for (place, limit), size in zip(columns, sizes, strict=True)
+    ]
+    rows = ["| gap in % | " + " | ".join(titles) + " |", "| --- |" + " ---: |" * len(columns)]
+    for name, row in cells.items():
+        if any(row):
+            texts = [cell(x, size, x is top) for x, size, top in zip(row, sizes, best, strict=True)]
+            rows.append(f"| `{name}` | " + " | ".join(texts) + " |")
+    return "\n".join(rows)
+
+
+def least(column: Sequence[Line | None], size: int) -> Line | None:
+    """The best of those that had all instances."""
+    return min((x for x in column if x and x["first"] == size), key=lambda x: x["gap"], default=None)
+
+
+def cell(line: Line | None, size: int, best: bool) -> str:
+    """A gap with its interval, what it took, and what keeps it from being compared with its column."""
+    if line is None:
+        return ""
+    text = f"**{measured(line)}**" if best else measured(line)
+    took = f"{line['attempts']:,}" if timed(line) else f"{line['seconds']:g} s" if "seconds" in line else ""
+    notes = [took, f"first {line['first']}" if line["first"] < size else "", "older weights" if is_older(line) else ""]
+    return f"{text} ({'; '.join(x for x in notes if x)})" if any(notes) else text
+
+
+def in_time(lines: Sequence[Line]) -> list[tuple[str, str]]:
+    """The sets and the seconds of each that were measured last."""
+    last = {x["set"]: timed(x) for x in lines if timed(x)}
+    return [(name, f"{last[name]} s") for name in COMPARED if name in last]
 
 
 def main() -> None:
     root, parser = Path(__file__).parent.parent, argparse.ArgumentParser(description=__doc__)
     parser.add_argument("ledger", type=Path, nargs="?", default=root / "docs/gaps.jsonl")
     parser.add_argument("page", type=Path, nargs="?", default=root / "README.md")
+    parser.add_argument("search", type=Path, nargs="?", default=root / "docs/search.md")
     args = parser.parse_args()
     lines = [json.loads(line) for line in args.ledger.read_text(encoding="utf-8").splitlines()]
-    changed = put_into(args.page.read_text(encoding="utf-8"), "gaps", table(lines))
-    if changed is None:
-        raise SystemExit(f"{args.page}: has no marks <!-- suite: gaps --> and <!-- end: gaps -->")
-    args.page.write_text(changed, encoding="utf-8")
+    write(args.page, {"gaps": table(lines)})
+    attempts = {f"attempts-{n}": matrix(lines, [(name, str(n)) for name in COMPARED]) for n in (160, 1600)}
+    write(args.search, attempts | {"seconds": matrix(lines, in_time(lines))})
+
+
+def write(page: Path, tables: dict[str, str]) -> None:
+    """Put tables where their marks are."""
+    text = page.read_text(encoding="utf-8")
+    for name, found in tables.items():
+        changed = put_into(text, name, found)
+        if changed is None:
+            raise SystemExit(f"{page}: has no marks <!-- suite: {name} --> and <!-- end: {name} -->")
+        text = changed
+    page.write_text(text, encoding="utf-8")
 
 
 if __name__ == "__main__":

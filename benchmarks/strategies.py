@@ -26,7 +26,7 @@ from typing import Any
 
 import numpy as np
 import torch
-from evaluate import instances_of, keep, of_the_paper, references, summary
+from evaluate import fingerprint, instances_of, keep, of_the_paper, references, summary
 from torch.profiler import ProfilerActivity, profile
 
 from rhumbline.api import Group, find_device, grouped, policy_for, tasks
@@ -253,8 +253,10 @@ def compared(bench: Bench, args: argparse.Namespace) -> None:
 def keep_plain(row: Row, args: argparse.Namespace, known: np.ndarray | None, where: str) -> None:
     """In the ledger, if there is one: a row without settings, as `evaluate.py` keeps them."""
     if args.ledger and known is not None and "+" not in row.name:
-        method = row.name if row.name == "greedy" else f"{row.name} {row.budget.attempts}"
-        facts = {"where": where, "seconds": round(row.seconds, 1)}
+        limit = f"{row.budget.seconds:g} s" if row.budget.seconds else f"{row.budget.attempts}"
+        method = row.name if row.name == "greedy" else f"{row.name} {limit}"
+        weights = fingerprint(args.policy, args.problem)
+        facts = {"where": where, "seconds": round(row.seconds, 1), "attempts": row.attempts, "weights": weights}
         keep(summary(args.set, method, row.cost, known) | facts, args.ledger)
 
 
@@ -273,11 +275,12 @@ def main() -> None:
     if args.threads:
         torch.set_num_threads(args.threads)
     instances = instances_for(args)
-    problem = instances[0].problem
-    policy = policy_for(args.policy or of_the_paper(problem), problem)
+    args.problem = instances[0].problem
+    args.policy = args.policy or of_the_paper(args.problem)
+    policy = policy_for(args.policy, args.problem)
     bench = Bench(instances, policy, find_device(args.device), args.augment, args.alone)
-    if args.ledger and (args.validation or args.seconds or args.augment > 1 or bench.device.type == "cpu"):
-        raise SystemExit("--ledger is for test sets, attempts, no copies and a GPU, where searches are as published")
+    if args.ledger and (args.validation or args.augment > 1 or bench.device.type == "cpu"):
+        raise SystemExit("--ledger is for test sets, no copies and a GPU, where searches are as published")
     if args.rehearse:
         for text in args.strategies.split(","):
             bench.warm_up(strategy_of(text))
