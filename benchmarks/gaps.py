@@ -2,8 +2,8 @@
 
     python benchmarks/gaps.py [docs/gaps.jsonl] [README.md] [docs/search.md]
 
-The README has what compares with the paper, docs/search.md all strategies at equal attempts and at equal time. A row that
-was measured with other weights than those that are shipped is marked.
+The README has what compares with the paper, docs/search.md all strategies at equal attempts and at equal time. A row
+that was measured with other weights than those that are shipped is marked.
 """
 
 import argparse
@@ -130,7 +130,12 @@ def cell(line: Line | None, size: int, best: bool) -> str:
         return ""
     text = f"**{measured(line)}**" if best else measured(line)
     took = f"{line['attempts']:,}" if timed(line) else f"{line['seconds']:g} s" if "seconds" in line else ""
-    notes = [took, f"first {line['first']}" if line["first"] < size else "", "older weights" if is_older(line) else ""]
+    facts = {
+        "CPU": line["where"] == "CPU",
+        f"first {line['first']}": line["first"] < size,
+        "older weights": is_older(line),
+    }
+    notes = [took, *(fact for fact, true in facts.items() if true)]
     return f"{text} ({'; '.join(x for x in notes if x)})" if any(notes) else text
 
 

@@ -22,6 +22,7 @@ KERNELS = {  # module, function and its signature
     "tsp kicks": ("tours", "kick_tour", "KICK_SIGNATURE"),
     "cvrp": ("routes", "improve_routes", "SIGNATURE"),
     "jssp": ("shops", "improve_shop", "SIGNATURE"),
+    "partition": ("partition", "cheapest_partition", "SIGNATURE"),
 }
 
 
@@ -141,3 +142,31 @@ def shorter_schedule(
     head, trial, due, stack = (np.zeros(size, kind) for kind in (np.int64, np.int64, np.int32, np.int32))
     made = kernel("jssp")(duration, before, behind, sequence, opening, place, head, trial, due, stack, most)
     return [row.tolist() for row in np.split(head, np.cumsum([len(row) for row in durations])[:-1])], made
+
+
+def cheapest_partition(
+    routes: Sequence[np.ndarray], best: np.ndarray, customers: int, ceiling: float,
+    descent: tuple[int, float, float, int], depth: int, width: int, spare: int,
+) -> list[int]:  # fmt: skip
+    """Which routes, `depth` at most, make the cheapest plan that is found below `ceiling`; none if there is none.
+
+    `routes` are where each begins among the members of all, these members, counted from 0, costs relative to the best
+    plan, and codes that tell sets of customers apart; `best` marks those of the best plan. `descent` are rounds, pace,
+    momentum and patience of the search for prices. The beam has `width` places, with `spare` candidates for each.
+    """
+    count, words, room = len(best), -(-customers // 64), spare * width
+    prices = tuple(np.empty(customers) for _ in range(4))
+    beam, onward = (
+        (np.zeros((width, words), np.uint64), np.zeros(width), np.zeros(width, np.int64), np.full(width, customers))
+        for _ in range(2)
+    )
+    listed = np.empty(room), np.empty(room, np.int32), np.empty(room, np.int32)
+    scratch = [np.empty(size, np.int32) for size in (count, customers, 2)]
+    noted = np.empty(4 << (width - 1).bit_length(), np.int64)  # a power of two
+    tracks = [np.empty((depth, width), np.int32) for _ in range(2)]
+    chosen = np.empty(depth, np.int32)
+    value, bits = np.empty(count), np.zeros((count, words), np.uint64)
+    made = kernel("partition")(
+        *routes, best, ceiling, *descent, prices, value, bits, beam, onward, listed, *scratch, noted, *tracks, chosen
+    )  # fmt: skip
+    return chosen[:made].tolist()

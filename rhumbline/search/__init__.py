@@ -33,7 +33,7 @@ STRATEGIES: dict[str, type[Any]] = {
     "cmaes-refine": CMAESRefine,
 }
 
-# Where something else than CMA-ES was measured to be better (docs/search.md).
+# Where something else than CMA-ES was measured to be better (docs/experiments.md).
 BETTER = {"cvrp": "cmaes-elite", "jssp": "sampling-elite"}
 ROUTING = ("cmaes", "cmaes-elite", "cmaes-refine")  # that may take one another's place
 LONG = 125  # cities, above which a GPU finds more by learning and refining

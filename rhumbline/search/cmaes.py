@@ -32,8 +32,8 @@ class Search:
 class CMAES:
     """Components take turns; each generation tries `population` latents of one of them.
 
-    The last four settings are not part of the published search, which has `starts=1` everywhere; docs/search.md has
-    what each of them is worth.
+    The last four settings are not part of the published search, which has `starts=1` everywhere; docs/experiments.md
+    has what each of them is worth.
     """
 
     components: int = 3

@@ -311,7 +311,7 @@ class EASLay(Learning):
     """Learns a residual layer on the glimpse, before its output projection.
 
     The policy folds the value biases out of the glimpse, so the layer sees it without them: a layer with another bias.
-    Rates are a tenth of the published ones, whose first update throws the shipped policy off (docs/search.md).
+    Rates are a tenth of the published ones, whose first update throws the shipped policy off (docs/experiments.md).
     """
 
     USUAL: ClassVar[dict[str, Rates]] = {"tsp": Rates(0.00032, 0.012), "cvrp": Rates(0.00041, 0.013)}

@@ -2,7 +2,7 @@
 
 Active search scores every sample to learn from it, which takes many times what sampling took. Here only the elite of a
 generation is scored, a few of hundreds of sequences, so learning costs little more than the search alone
-(docs/search.md).
+(docs/experiments.md).
 """
 
 import math

@@ -17,7 +17,7 @@ from rhumbline.errors import Infeasible, InputError
 from rhumbline.problems import Plan
 from rhumbline.search.crafts import Polisher, craft_of, likeness, padded, plan_links
 from rhumbline.search.pool import APART, Pool
-from rhumbline.search.run import Budget, Progress, search, stream
+from rhumbline.search.run import Budget, Progress, prepare, search, stream
 from rhumbline.search.solution import Candidate, Change, Solution
 from rhumbline.search.strategy import Strategy, rehearsal_of
 from rhumbline.search.task import Task, warm_up
@@ -119,6 +119,7 @@ def complete(
     """A search and all that is wanted after it, within one budget; and whether Ctrl-C ended it early."""
     finish = finish or Finish()
     finish.check(task.problem.name, budget)
+    prepare(strategy, task)
     if budget.seconds and task.device.type == "cuda":
         rehearse(strategy, task, budget)
     if finish.pooled:

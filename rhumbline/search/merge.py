@@ -7,7 +7,9 @@ always for the customer with the fewest left to choose from. It builds nothing n
 is batched tensor operations.
 """
 
-from collections.abc import Callable
+from collections import deque
+from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
 from functools import cache
 
@@ -73,6 +75,17 @@ def routes_of(batch: CVRPBatch, herd: Herd, most: int) -> Stock:
     return Stock(*(torch.cat(part) for part in zip(*(vars(stock).values() for stock in found), strict=True)))
 
 
+def promising(herd: Herd, stock: Stock) -> Herd:
+    """Plans that are better than the worst one in stock; as many of each instance as one of them has.
+
+    The others would leave no route there. A GPU would have to wait to know how many they are.
+    """
+    worst = stock.rank.amax(1, keepdim=True)
+    most = max(1, int((herd.cost < worst).sum(1).amax()))
+    best = herd.cost.argsort(dim=1, stable=True)[:, :most]
+    return Herd(herd.cost.gather(1, best), pick(herd.actions, best))
+
+
 def by_instances(count: int, numbers: int, most: int | None = None) -> list[slice]:
     """Instances that are worked on at once, where each takes so many numbers."""
     some = min(max(1, TOGETHER // numbers), most or count)
@@ -114,38 +127,99 @@ def weights(size: int, device: torch.device) -> Int[Tensor, "n"]:
     return torch.randint(1, 2**62, (size - 1,), generator=torch.Generator().manual_seed(0)).to(device)
 
 
-def merged(batch: CVRPBatch, stock: Stock, width: int, late: Callable[[], bool] = lambda: False) -> Herd:
+def merged(
+    batch: CVRPBatch, stock: Stock, width: int, late: Callable[[], bool] = lambda: False, compiled: bool = False
+) -> Herd:
     """The best plan that a beam makes of the routes, which may be one that is known; of infinite cost if it makes none.
 
-    Instances that nobody has come to when it is late have none either.
+    Instances that nobody has come to when it is late have none either. By tensor operations or, on a CPU, compiled.
     """
     count, routes, size = stock.turn.shape
-    most = FEW if stock.rank.device.type == "cpu" else count
-    parts = by_instances(count, max(width, size) * routes, most)
+    most = 1 if compiled else FEW if stock.rank.device.type == "cpu" else count
     actions = stock.turn.new_zeros(count, 1, 2 * (size - 1), dtype=torch.int64)
     found = Herd(torch.full_like(stock.rank[:, :1], torch.inf), actions)
-    for rows in parts:
-        if late():
-            break
-        part = merged_together(batch[rows], stock[rows], width)
-        found.cost[rows], found.actions[rows] = part.cost.to(found.cost.dtype), part.actions
+
+    def work_on(rows: slice) -> None:
+        if not late():
+            part = merged_together(batch[rows], stock[rows], width, partition_alone if compiled else partition_together)
+            found.cost[rows], found.actions[rows] = part.cost.to(found.cost.dtype), part.actions
+
+    side_by_side(work_on, by_instances(count, size * routes, most), torch.get_num_threads() if compiled else 1)
     return found
 
 
-def merged_together(batch: CVRPBatch, stock: Stock, width: int) -> Herd:
+def side_by_side(work_on: Callable[[slice], None], parts: Sequence[slice], threads: int) -> None:
+    """Work on all parts, by several threads if that is of use; whoever interrupts waits for those under way only."""
+    if min(threads, len(parts)) < 2:
+        deque(map(work_on, parts), maxlen=0)
+        return
+    pool = ThreadPoolExecutor(threads)
+    try:
+        deque(pool.map(work_on, parts), maxlen=0)
+    finally:
+        pool.shutdown(cancel_futures=True)
+
+
+def merged_together(batch: CVRPBatch, stock: Stock, width: int, find: "Finder") -> Herd:
     """The same for as many instances as there is memory for."""
-    least, served = stock.rank.amin(1, keepdim=True), stock.served
+    least = stock.rank.amin(1, keepdim=True)
     cost = (stock.length / batch.plain(least).float()).masked_fill(stock.rank.isinf(), torch.inf)
     best = stock.rank <= least * (1.0 + SAME)
     depth = best.sum(1) + SPARE
     depth = depth if batch.vehicles is None else torch.minimum(depth, batch.vehicles)
+    any_welcome = least[:, 0] > batch.plain(least)[:, 0]  # plan for the fleet
+    ceiling = torch.full_like(cost[:, 0], 1.0 + SAME).masked_fill(any_welcome, torch.inf)
+    chosen = find(stock, cost, best, depth, ceiling, width)
+    actions = spelt(stock, chosen, 2 * (stock.turn.shape[2] - 1))[:, None]
+    return Herd(CVRP().cost(batch, actions).masked_fill(chosen[:, :1] < 0, torch.inf), actions)
+
+
+Finder = Callable[
+    [Stock, Float[Tensor, "B R"], Bool[Tensor, "B R"], Int[Tensor, "B"], Float[Tensor, "B"], int], Int[Tensor, "B q"]
+]  # of a stock, costs relative to the best plan, its routes, their most, a ceiling and a width: the routes of a plan
+
+
+def partition_alone(
+    stock: Stock,
+    cost: Float[Tensor, "1 R"],
+    best: Bool[Tensor, "1 R"],
+    depth: Int[Tensor, "1"],
+    ceiling: Float[Tensor, "1"],
+    width: int,
+) -> Int[Tensor, "1 q"]:
+    """The routes of the best plan that is found for a single instance, -1 behind the last; compiled."""
+    from rhumbline.kernels import local
+
+    real = cost[0].isfinite().nonzero()[:, 0]
+    owner, members = stock.turn[0, real, 1:].nonzero(as_tuple=True)
+    begins = torch.nn.functional.pad(owner.bincount(minlength=len(real)).cumsum(0), (1, 0))
+    routes = [begins, members.int(), cost[0, real].double(), stock.code[0, real]]
+    descent, customers = (ROUNDS, PACE, MOMENTUM, PATIENCE), stock.turn.shape[2] - 1
+    arrays, marked = [x.numpy() for x in routes], best[0, real].numpy()
+    chosen = local.cheapest_partition(
+        arrays, marked, customers, ceiling.item(), descent, int(depth), width, CONSIDERED
+    )  # fmt: skip
+    return torch.tensor([[*real[chosen].tolist(), -1]])
+
+
+def partition_together(
+    stock: Stock,
+    cost: Float[Tensor, "B R"],
+    best: Bool[Tensor, "B R"],
+    depth: Int[Tensor, "B"],
+    ceiling: Float[Tensor, "B"],
+    width: int,
+) -> Int[Tensor, "B q"]:
+    """The same for many instances, by tensor operations; the beams of as many at once as there is memory for."""
+    served = stock.served
     price = prices(cost, served, best)
     value = cost - worth(served, price)
-    most = 1.0 + SAME - price.sum(1) - value.clamp(max=0.0).sum(1)  # what is to come may be worth so much
-    most = most.masked_fill(least[:, 0] > batch.plain(least)[:, 0], torch.inf)  # any plan for the fleet is welcome
-    total, chosen = partition(value, served, stock.code, most, depth, width)
-    actions = spelt(stock, chosen, 2 * served.shape[2])[:, None]
-    return Herd(CVRP().cost(batch, actions).masked_fill(total.isinf()[:, None], torch.inf), actions)
+    most = ceiling - price.sum(1) - value.clamp(max=0.0).sum(1)  # what is to come may be worth so much
+    parts = by_instances(len(cost), width * cost.shape[1])
+    offers = [Offer(value[rows], served[rows], stock.code[rows], most[rows]) for rows in parts]
+    chosen = [partition(offer, depth[rows], width)[1] for offer, rows in zip(offers, parts, strict=True)]
+    longest = max(x.shape[1] for x in chosen)
+    return torch.cat([torch.nn.functional.pad(x, (0, longest - x.shape[1]), value=-1) for x in chosen])
 
 
 def prices(
@@ -175,33 +249,18 @@ def worth(served: Float[Tensor, "B R n"], price: Float[Tensor, "B n"]) -> Float[
     return (served * price[:, None]).sum(2)
 
 
-def partition(
-    value: Float[Tensor, "B R"],
-    served: Float[Tensor, "B R n"],
-    code: Int[Tensor, "B R"],
-    most: Float[Tensor, "B"],
-    depth: Int[Tensor, "B"],
-    width: int,
-) -> tuple[Float[Tensor, "B"], Int[Tensor, "B q"]]:
-    """The least sum of values of up to `depth` routes that serve everybody once, and these routes, -1 behind the last.
+@dataclass(frozen=True)
+class Offer(Record):
+    """Routes to choose from."""
 
-    Sums beyond `most` make no better plan. A route is always added for a customer who has the fewest to choose from, so
-    that dead ends are seen early. Where nothing is found the sum is infinite.
-    """
-    count, _, n = served.shape
-    state = Partial(served.new_zeros(count, 1, n), value.new_zeros(count, 1), code.new_zeros(count, 1))
-    total, last = value.new_full((count,), torch.inf), torch.zeros(2, count, dtype=torch.int64, device=value.device)
-    steps = list[tuple[Tensor, Tensor]]()
-    for deep in range(int(depth.amax())):
-        if served.device.type == "cpu" and not state.score.isfinite().any():
-            break  # a GPU would wait for the answer
-        state, parent, route = extended(state, value, served, code, most, width)
-        steps.append((parent, route))
-        whole = state.cover.sum(2) == n
-        least, at = state.score.masked_fill(~whole | (deep >= depth)[:, None], torch.inf).min(1)
-        last = torch.where(least < total, torch.stack([torch.full_like(at, deep), at]), last)
-        total, state = torch.minimum(total, least), replace(state, score=state.score.masked_fill(whole, torch.inf))
-    return total, retraced(steps, last, total)
+    value: Float[Tensor, "B R"]
+    served: Float[Tensor, "B R n"]  # 1 for the customers of each
+    code: Int[Tensor, "B R"]
+    most: Float[Tensor, "B"]  # sums of values from here on make no better plan
+
+    def narrowed(self) -> "Offer":
+        """Counted in numbers of half the size where that is faster; zeros and ones are as exact."""
+        return replace(self, served=self.served.bfloat16()) if self.served.is_cuda else self
 
 
 @dataclass(frozen=True)
@@ -213,24 +272,43 @@ class Partial(Record):
     code: Int[Tensor, "B W"]  # of these customers
 
 
+def partition(offer: Offer, depth: Int[Tensor, "B"], width: int) -> tuple[Float[Tensor, "B"], Int[Tensor, "B q"]]:
+    """The least sum of values of up to `depth` routes that serve everybody once, and these routes, -1 behind the last.
+
+    A route is always added for a customer who has the fewest to choose from, so that dead ends are seen early. Where
+    nothing is found the sum is infinite.
+    """
+    offer = offer.narrowed()
+    (count, _, n), device = offer.served.shape, offer.served.device
+    across, none = offer.served.mT.contiguous(), offer.value.new_zeros(count, 1)
+    state = Partial(offer.served.new_zeros(count, 1, n), none, offer.code.new_zeros(count, 1))
+    total, last = none[:, 0] + torch.inf, torch.zeros(2, count, dtype=torch.int64, device=device)
+    steps = list[tuple[Tensor, Tensor]]()
+    for deep in range(int(depth.amax())):
+        if device.type == "cpu" and not state.score.isfinite().any():
+            break  # a GPU would wait for the answer
+        state, parent, route = extended(state, offer, across, width)
+        steps.append((parent, route))
+        whole = state.cover.sum(2, dtype=torch.float32) == n
+        least, at = state.score.masked_fill(~whole | (deep >= depth)[:, None], torch.inf).min(1)
+        last = torch.where(least < total, torch.stack([torch.full_like(at, deep), at]), last)
+        total, state = torch.minimum(total, least), replace(state, score=state.score.masked_fill(whole, torch.inf))
+    return total, retraced(steps, last, total)
+
+
 def extended(
-    state: Partial,
-    value: Float[Tensor, "B R"],
-    served: Float[Tensor, "B R n"],
-    code: Int[Tensor, "B R"],
-    most: Float[Tensor, "B"],
-    width: int,
+    state: Partial, offer: Offer, across: Float[Tensor, "B n R"], width: int
 ) -> tuple[Partial, Int[Tensor, "B W"], Int[Tensor, "B W"]]:
     """The best places with one route more, no two for the same customers; where they come from, and by which route."""
-    across, routes = served.transpose(1, 2), value.shape[1]
-    sums = (state.score[..., None] + value[:, None]).masked_fill(state.cover @ across > 0, torch.inf)
-    free = (sums <= most[:, None, None]) & sums.isfinite()
-    choices = (free.float() @ served).masked_fill(state.cover > 0, torch.inf)
-    needed = across.gather(1, choices.argmin(2)[..., None].expand(-1, -1, routes)) > 0
-    sums = sums.masked_fill(~(free & needed), torch.inf).flatten(1)
+    served, routes = offer.served, across.shape[2]
+    sums = state.score[..., None] + offer.value[:, None]
+    free = (state.cover @ across == 0).logical_and_(sums < offer.most[:, None, None])
+    choices = (free.to(served.dtype) @ served).masked_fill_(state.cover > 0, torch.inf)
+    free &= pick(across, choices.argmin(2)) > 0  # routes for whoever has the fewest to choose from
+    sums = sums.masked_fill_(free.logical_not_(), torch.inf).flatten(1)
     score, where = sums.topk(min(CONSIDERED * width, sums.shape[1]), dim=1, largest=False)
     parent, route = where // routes, where % routes
-    codes = state.code.gather(1, parent) + code.gather(1, route)
+    codes = state.code.gather(1, parent) + offer.code.gather(1, route)
     score, kept = (x[:, :width] for x in score.masked_fill(repeated(codes), torch.inf).sort(dim=1, stable=True))
     parent, route, codes = (x.gather(1, kept) for x in (parent, route, codes))
     return Partial(pick(state.cover, parent) + pick(served, route), score, codes), parent, route

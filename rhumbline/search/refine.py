@@ -4,7 +4,7 @@ Generations find good plans, and the tables of the instance learn what these hav
 better still are single decisions, which the next generation hardly ever gets right all at once. Rebuilding plans some
 neighbourhood of a good one again, and a beam tries other decisions one by one. The best different plans are kept, each
 is improved by itself, and the tables learn from all of them besides: one alone soon has no neighbourhood that could be
-better (docs/search.md). Routes of vehicles that were built for different plans are put together to others (`merge`).
+better (docs/experiments.md). Routes of vehicles that were built for different plans are put together (`merge`).
 """
 
 import math
@@ -17,13 +17,13 @@ import torch
 from jaxtyping import Float, Int, Shaped
 from torch import Tensor
 
-from rhumbline import noise
+from rhumbline import kernels, noise
 from rhumbline.decoding import Beginnings, Rollouts
 from rhumbline.errors import InputError
 from rhumbline.policies.attention import USUAL_NODES
 from rhumbline.search.elite import TEMPERATURES, CMAESElite, Guided, lesson_of
 from rhumbline.search.herd import Herd, cheapest, cheapest_of, incumbents, together
-from rhumbline.search.merge import Stock, merged, routes_of
+from rhumbline.search.merge import Stock, merged, promising, routes_of
 from rhumbline.search.rebuild import CUTS, beginnings
 from rhumbline.search.sgbs import Beam, begun, deepened
 from rhumbline.search.strategy import chosen_temperature, hurried
@@ -35,8 +35,11 @@ USUAL = 200  # nodes
 DESCENT = 150  # attempts of a whole search for each plan that is worked on: with fewer, the best alone gets further
 MERGES, APIECE = 8, 100  # in the course of a search, and one more at its end; attempts for each at least
 BRIEFLY = 0.05  # seconds
-SEEN = 256  # plans of a generation, and as many of its parts, whose routes are looked at
-BREADTH, NARROWEST = 256, 16  # of the beam that merges: up to 100 customers, and at least
+STOCK, SMALLER = 2048, 512  # routes, and where no compiled beam puts them together
+ROOM = 1 << 26  # numbers of all routes of all instances
+SEEN = 2  # routes in stock for each plan of a generation, and each of its parts, that is looked at
+BREADTH, NARROWER = 2, 4  # routes in stock for each place of the beam that merges, up to 100 customers; if compiled
+NARROWEST = 16  # places
 SAMPLES = 16  # of each neighbourhood; on a CPU they are a tile, which lists the same few nodes
 APART, TURNS = 0x9E3779B9, 0x85EBCA6B  # from the noise of decisions, and from one another
 
@@ -61,7 +64,7 @@ class CMAESRefine:
     plans: int | None = None  # that are worked on, of the elite. None: as many as the budget has room for
     abreast: int | None = None  # neighbourhoods at a time, one of each plan at least. None: 5, all on a GPU
     beam: int | None = None  # generations between two beams; 0 is never. None: `usual_beam`
-    stock: int = 512  # vehicles: routes of good plans that are kept, to be put together to others; 0 is never
+    stock: int | None = None  # vehicles: routes of good plans kept, to be put together; 0: never. None: `usual_stock`
     width: int = 4  # nodes in the beam
     branch: int = 4  # actions of each node, the one already known included
     elite: int = 8  # the best of all so far, which are learnt from too; from here on as in `CMAESElite`
@@ -73,10 +76,10 @@ class CMAESRefine:
     starts: float | None = None
 
     def __post_init__(self) -> None:
-        rebuilt, plans, abreast, beam = (
-            1 if x is None else x for x in (self.rebuilt, self.plans, self.abreast, self.beam)
+        rebuilt, plans, abreast, beam, stock = (
+            1 if x is None else x for x in (self.rebuilt, self.plans, self.abreast, self.beam, self.stock)
         )
-        if not rebuilt >= 0.0 or min(plans, abreast, self.width) < 1 or min(beam, self.stock) < 0 or self.branch < 2:
+        if not rebuilt >= 0.0 or min(plans, abreast, self.width) < 1 or min(beam, stock) < 0 or self.branch < 2:
             least = "rebuilt, beam and stock of at least 0, plans, width and abreast of at least 1"
             raise InputError(f"cmaes-refine needs {least} and a branch of at least 2")
         if self.elite and plans > self.elite:
@@ -99,8 +102,8 @@ class CMAESRefine:
     def usual_beam(self, task: Task) -> int:
         """Generations between two beams.
 
-        A beam is a long row of small steps: what a GPU does in the meantime finds as much (docs/search.md), and in a
-        large instance it would never come to its end.
+        A beam is a long row of small steps: what a GPU does in the meantime finds as much (docs/experiments.md), and in
+        a large instance it would never come to its end.
         """
         if self.beam is not None:
             return self.beam
@@ -122,7 +125,7 @@ class CMAESRefine:
         memory, latent = self.learner.memory(task, guided), best_latent(latents, rolled)
         gathered = self.gathered(task, state.herd, rolled)
         herd, parts = self.rebuild(task, latent, rolled.cost[0].numel(), memory, gathered)
-        stock, herd, merges = self.restock(task, state, herd, [cheapest_of(rolled, SEEN), *parts])
+        stock, herd, merges = self.restock(task, state, herd, [cheapest_of(rolled, self.seen(task)), *parts])
         if self.learner.learns(task):  # at the rate of the generation's own lesson, which alone is counted
             self.learner.learning.update(task, guided.adaptation, [lesson_of(task, latent, turned(task, herd))])
         every, since = self.usual_beam(task), 0 if state.beam else state.since
@@ -131,15 +134,34 @@ class CMAESRefine:
         beam = begun(task, rolled.map(task.spread), task.spread(latent), self.learner.memory(task, guided), self.width)
         return Refined(guided, herd, beam, 0, stock, merges), latents, rolled
 
+    def prepare(self, task: Task) -> None:
+        """Before the clock runs: what merges routes is compiled, once on a machine."""
+        if self.keeps_routes(task) and is_compiled(task):
+            from rhumbline.kernels import local
+
+            local.kernel("partition")
+
     def conclude(self, task: Task, state: Refined) -> None:
         """When the budget is spent: what the routes of all good plans make together, but for those of a broken step."""
         if state.stock is not None:
-            stock = state.stock.joined(routes_of(task.originals, incumbents(task), self.stock), self.stock)
+            most = self.usual_stock(task)
+            stock = state.stock.joined(routes_of(task.originals, incumbents(task), most), most)
             self.put_together(task, stock, allowance(task))
 
     def keeps_routes(self, task: Task) -> bool:
         """Whether plans consist of routes that could serve in others."""
-        return self.stock > 0 and task.problem.name == "cvrp"
+        return self.stock != 0 and task.problem.name == "cvrp"
+
+    def usual_stock(self, task: Task) -> int:
+        """How many routes are kept: as many as the beam makes use of, within reason if there are many instances."""
+        if self.stock is not None:
+            return self.stock
+        room = ROOM // (task.count * task.problem.width(task.batch))
+        return max(SMALLER, min(STOCK, room)) if is_compiled(task) else SMALLER
+
+    def seen(self, task: Task) -> int:
+        """Plans of a generation, and as many of its parts, whose routes are looked at."""
+        return -(-self.usual_stock(task) // SEEN)
 
     def restock(self, task: Task, state: Refined, herd: Herd, found: Sequence[Herd]) -> tuple[Stock | None, Herd, int]:
         """The routes of new plans come to the others, and now and then they are put together; how often that was due.
@@ -149,8 +171,11 @@ class CMAESRefine:
         """
         if not self.keeps_routes(task):
             return None, herd, 0
-        stock = routes_of(task.originals, together([herd, *found]), self.stock)
-        stock = stock if state.stock is None else state.stock.joined(stock, self.stock)
+        most = self.usual_stock(task)
+        plans = together([herd, *found])
+        plans = plans if state.stock is None or task.device.type == "cuda" else promising(plans, state.stock)
+        stock = routes_of(task.originals, plans, most)
+        stock = stock if state.stock is None else state.stock.joined(stock, most)
         due = min(int(task.spent * MERGES), MERGES - 1, task.ledger.attempts // APIECE)
         if due > state.merges:
             herd = herd.joined(self.put_together(task, stock, 0.0), self.elite)
@@ -161,10 +186,11 @@ class CMAESRefine:
 
         It may go on so many seconds beyond the time limit.
         """
-        breadth, deadline = BREADTH * USUAL_NODES // (task.problem.width(task.batch) - 1), task.ledger.deadline
+        most, deadline = self.usual_stock(task) // (NARROWER if is_compiled(task) else BREADTH), task.ledger.deadline
         limit = math.inf if deadline is None else deadline + beyond
-        breadth = max(NARROWEST, min(BREADTH, breadth))
-        child, known = merged(task.originals, stock, breadth, lambda: time.monotonic() > limit), incumbents(task)
+        breadth = max(NARROWEST, min(most, most * USUAL_NODES // (task.problem.width(task.batch) - 1)))
+        child = merged(task.originals, stock, breadth, lambda: time.monotonic() > limit, is_compiled(task))
+        known = incumbents(task)
         child = Herd(child.cost.to(known.cost.dtype), child.actions.to(known.actions.dtype))
         task.ledger.enter(Rollouts(child.cost[:, None], child.actions[:, None]), 0)
         return child
@@ -196,7 +222,7 @@ class CMAESRefine:
             cost, actions = (of_plans(task, x, *some.shape[1:3]) for x in (cost, actions))
             herd = herd.followed(cost, actions)
             if self.keeps_routes(task):
-                parts.append(cheapest(cost.flatten(1), actions.flatten(1, 2), max(1, SEEN // len(turns))))
+                parts.append(cheapest(cost.flatten(1), actions.flatten(1, 2), max(1, self.seen(task) // len(turns))))
         return herd.joined(rest, self.elite), parts  # some may have become the same
 
     def warmth(self, task: Task) -> float:
@@ -226,6 +252,11 @@ class CMAESRefine:
     def usual_abreast(self, task: Task, ways: int) -> int:
         """Neighbourhoods at a time: few find what others have made of a plan, many fill a GPU."""
         return self.abreast or (ways if task.device.type == "cuda" else ABREAST)
+
+
+def is_compiled(task: Task) -> bool:
+    """Whether routes are put together by a compiled beam, to which many more of them are no trouble."""
+    return task.device.type == "cpu" and task.engine != "torch" and kernels.why_not_numba() is None
 
 
 def allowance(task: Task) -> float:

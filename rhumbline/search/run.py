@@ -72,10 +72,11 @@ def search(
 
 def stream(strategy: Strategy[Any], task: Task, budget: Budget) -> Iterator[Progress]:
     """Search until the budget is spent, yielding after every step; `task.ledger` holds the incumbents."""
-    began = time.monotonic()
+    task.engine = engine_for(strategy, task.engine)
+    prepare(strategy, task)
+    began = task.began = time.monotonic()
     task.ledger.limit = budget.attempts
     task.ledger.deadline = began + budget.seconds if budget.seconds else None
-    task.began, task.engine = began, engine_for(strategy, task.engine)
     state = strategy.init(task)
     while state is not None:
         known, tried, latest, reached = task.ledger.best, None, None, state
@@ -91,8 +92,13 @@ def stream(strategy: Strategy[Any], task: Task, budget: Budget) -> Iterator[Prog
             yield Progress(task.ledger.attempts, time.monotonic() - began, best, latest, tried)
 
 
-def nothing(task: Task, state: Any) -> None:
-    """How most strategies conclude."""
+def prepare(strategy: Strategy[Any], task: Task) -> None:
+    """What a strategy has to do before the clock runs; most have nothing."""
+    getattr(strategy, "prepare", nothing)(task)
+
+
+def nothing(task: Task, state: Any = None) -> None:
+    """How most strategies prepare and conclude."""
 
 
 def shown(batch: Any, cost: Float[Tensor, "B"]) -> Float[Tensor, "B"]:

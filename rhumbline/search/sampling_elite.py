@@ -19,7 +19,7 @@ from rhumbline.search.strategy import check_settings, chosen_temperature
 from rhumbline.search.task import Task
 
 GENERATION = 64  # schedules: more in a batch are faster on a CPU, fewer leave more to learn
-LARGE = 256  # the same on a GPU with attempts for many of them: lessons take longer there (docs/search.md)
+LARGE = 256  # the same on a GPU with attempts for many of them: lessons take longer there (docs/experiments.md)
 MANY = 16
 ELITE = {"cpu": 4, "cuda": 8}  # a lesson of 8 is no better, and on a CPU its scores take the time of more samples
 

@@ -22,7 +22,8 @@ class Strategy(Protocol[X]):
 
     A strategy that no kernel can serve has a class variable `plain` with the reason; one that does not use all kernels
     in its first step has a property `rehearsal` (see `rehearsal_of`); one that can make a plan of others, without an
-    attempt, has a method `conclude`, which gets the task and the state of its last whole step when the budget is spent.
+    attempt, has a method `conclude`, which gets the task and the state of its last whole step when the budget is spent;
+    one that needs a kernel of its own has a method `prepare`, called before the clock runs.
     """
 
     def init(self, task: Task) -> X:
@@ -95,11 +96,11 @@ def usual_temperature(task: Task, table: Sequence[tuple[float, float]] = TEMPERA
     return next(t for most, t in table if nodes <= most + 1)  # a depot does not count
 
 
-STARTS_ON_A_CPU = 25  # by validation instances of 100 and 200 nodes (docs/search.md)
+STARTS_ON_A_CPU = 25  # by validation instances of 100 and 200 nodes (docs/experiments.md)
 
 
 def usual_starts(task: Task) -> float:
-    """The share of an instance's starts that is worth trying once all were tried (docs/search.md).
+    """The share of an instance's starts that is worth trying once all were tried (docs/experiments.md).
 
     On a CPU every rollout costs its time, and more latents from fewer starts find more. A GPU has all rollouts of one
     instance at work at once, and a quarter of them takes as long.

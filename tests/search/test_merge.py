@@ -1,19 +1,24 @@
 """Plans made of routes of others: by hand, against brute force, and in a search."""
 
+import time
+from collections.abc import Callable
 from dataclasses import replace
+from functools import partial
 from itertools import combinations, pairwise
+from threading import Barrier, get_ident
 
 import numpy as np
 import pytest
 import torch
 from fleets import vehicles
 
+from rhumbline.kernels import local
 from rhumbline.policies.cvrp import CVRPPolicy
 from rhumbline.problems.cvrp import CVRP, CVRPBatch, CVRPInstance
 from rhumbline.problems.tsp import TSP
-from rhumbline.search import merge
+from rhumbline.search import merge, refine
 from rhumbline.search.herd import Herd
-from rhumbline.search.merge import Stock, merged, partition, prices, routes_of, spelt
+from rhumbline.search.merge import Offer, Stock, partition, prices, routes_of, spelt
 from rhumbline.search.refine import CMAESRefine
 from rhumbline.search.run import Budget, stream
 from rhumbline.search.task import make_task, warm_up
@@ -23,6 +28,12 @@ XY = [(0.5, 0.5), (0.1, 0.1), (0.1, 0.2), (0.9, 0.1), (0.9, 0.2), (0.1, 0.9), (0
 NORTH = [1, 3, 0, 2, 4, 0, 5, 6, 0, 8, 7, 0, 0, 0, 0, 0]  # is right in the corners above
 SOUTH = [1, 2, 0, 4, 3, 0, 5, 7, 0, 6, 8, 0, 0, 0, 0, 0]  # and below
 RIGHT = {(1, 2), (4, 3), (5, 6), (8, 7)}
+
+
+@pytest.fixture(params=[False, True], ids=["tensors", "compiled"])
+def merged(request: pytest.FixtureRequest) -> Callable[..., Herd]:
+    """The best plan of a stock, either way."""
+    return partial(merge.merged, compiled=request.param)
 
 
 @pytest.fixture
@@ -42,7 +53,7 @@ def routes(instance: CVRPInstance, herd: Herd) -> set[tuple[int, ...]]:
     return set(plan.routes)
 
 
-def test_the_better_halves_of_two_plans(corners: CVRPInstance) -> None:
+def test_the_better_halves_of_two_plans(corners: CVRPInstance, merged: Callable[..., Herd]) -> None:
     """Each is right where the other is wrong: neither has the plan that both make."""
     batch = CVRP().collate([corners])
     herd = herd_of(batch, NORTH, SOUTH)
@@ -54,7 +65,7 @@ def test_the_better_halves_of_two_plans(corners: CVRPInstance) -> None:
 
 
 @pytest.mark.parametrize("vehicles", [None, 4, 5])
-def test_costs_are_those_of_the_file(corners: CVRPInstance, vehicles: int | None) -> None:
+def test_costs_are_those_of_the_file(corners: CVRPInstance, merged: Callable[..., Herd], vehicles: int | None) -> None:
     """In whole units of the file, in double precision, and with what routes too many cost."""
     file = replace(corners, metric="EUC_2D", xy=np.array(XY) * 1000, vehicles=vehicles)
     batch = CVRP().collate([file])
@@ -82,7 +93,7 @@ def compass() -> tuple[list[list[int]], list[list[int]]]:
 
 
 @pytest.mark.parametrize(("vehicles", "known"), [(3, 4), (3, 3), (None, 4)])
-def test_no_more_routes_than_vehicles(vehicles: int | None, known: int) -> None:
+def test_no_more_routes_than_vehicles(merged: Callable[..., Herd], vehicles: int | None, known: int) -> None:
     """Four short routes are too many for three vehicles: the short ones of three plans are found all the same."""
     ways = [(0, 400), (400, 0), (0, -400), (-400, 0)]
     xy = [(500, 500)] + [(500 + x + (y and k), 500 + y + (x and k)) for x, y in ways for k in (-20, 0, 20)]
@@ -96,7 +107,7 @@ def test_no_more_routes_than_vehicles(vehicles: int | None, known: int) -> None:
     assert not vehicles or sorted(map(list, routes)) == short
 
 
-def test_a_plan_for_the_fleet_out_of_plans_that_are_none() -> None:
+def test_a_plan_for_the_fleet_out_of_plans_that_are_none(merged: Callable[..., Herd]) -> None:
     """Where all plans have too many routes, any that has not is welcome, however long."""
     xy = np.array([(0.5, 0.5), (0.1, 0.1), (0.9, 0.9), (0.1, 0.2), (0.9, 0.8)])
     instance = CVRPInstance("few", "EXACT_2D", (0, 1, 1, 1, 1), 2, xy=xy, vehicles=2)
@@ -107,7 +118,7 @@ def test_a_plan_for_the_fleet_out_of_plans_that_are_none() -> None:
     assert found.cost < herd.cost.min()
 
 
-def test_gaps_are_no_plans(corners: CVRPInstance) -> None:
+def test_gaps_are_no_plans(corners: CVRPInstance, merged: Callable[..., Herd]) -> None:
     """Whatever their actions say: here that everybody is served by a route to one customer."""
     batch = CVRP().collate([replace(corners, capacity=8)])
     round_trip = [*range(1, 9), *[0] * 8]
@@ -121,8 +132,28 @@ def test_nobody_is_merged_when_it_is_late(corners: CVRPInstance, monkeypatch) ->
     batch = CVRP().collate([corners] * 3)
     stock, looks = routes_of(batch, herd_of(batch, NORTH, SOUTH), 16), iter([False, True])
     monkeypatch.setattr(merge, "FEW", 2)
-    found = merged(batch, stock, 4, lambda: next(looks))
+    found = merge.merged(batch, stock, 4, lambda: next(looks))
     assert found.cost.isfinite()[:, 0].tolist() == [True, True, False]
+
+
+@pytest.mark.parametrize("threads", [1, 2])
+def test_a_thread_that_fails_is_heard(corners: CVRPInstance, monkeypatch, threads: int) -> None:
+    """And what is compiled is worked on by as many threads as torch has, each instance by itself."""
+    monkeypatch.setattr(torch, "get_num_threads", lambda: threads)
+    batch, seen = CVRP().collate([corners] * 4), set[int]()
+    stock = routes_of(batch, herd_of(batch, NORTH, SOUTH), 16)
+    both = Barrier(threads)
+
+    def late() -> bool:
+        seen.add(get_ident())
+        both.wait(10)  # nobody goes on alone
+        return False
+
+    found = merge.merged(batch, stock, 4, late, compiled=True)
+    assert found.cost.isfinite().all()
+    assert len(seen) == threads
+    with pytest.raises(ZeroDivisionError):
+        merge.merged(batch, stock, 4, lambda: bool(1 / 0), compiled=True)
 
 
 def test_a_plan_is_spelt_by_its_own_routes(corners: CVRPInstance) -> None:
@@ -157,7 +188,7 @@ def test_the_same_customers_count_once(corners: CVRPInstance) -> None:
     assert fewer.rank.tolist() == [[herd.cost.min()] * 3]  # of the best plan alone
 
 
-def test_stocks_are_joined(corners: CVRPInstance) -> None:
+def test_stocks_are_joined(corners: CVRPInstance, merged: Callable[..., Herd]) -> None:
     """As if all plans had come at once."""
     batch = CVRP().collate([corners])
     apart = [routes_of(batch, herd_of(batch, plan), 16) for plan in (NORTH, SOUTH)]
@@ -202,11 +233,52 @@ def test_a_wide_beam_finds_the_cheapest_of_all(seed: int) -> None:
     depth = torch.tensor([4])
     for worth in (torch.zeros_like(price), price):
         value = cost - (served @ worth[..., None])[..., 0]
-        total, chosen = partition(value, served, code, torch.tensor([torch.inf]), depth, 1000)
-        rows = chosen[chosen >= 0]
-        assert (served[0, rows].sum(0) == 1).all()
-        assert total + worth.sum() == pytest.approx(wanted, abs=1e-5)
-        assert cost[0, rows].sum() == pytest.approx(wanted, abs=1e-5)
+        offer = Offer(value, served, code, torch.tensor([torch.inf]))
+        for some in (offer, replace(offer, served=served.bfloat16())):  # as a GPU counts
+            total, chosen = partition(some, depth, 1000)
+            rows = chosen[chosen >= 0]
+            assert (served[0, rows].sum(0) == 1).all()
+            assert total + worth.sum() == pytest.approx(wanted, abs=1e-5)
+            assert cost[0, rows].sum() == pytest.approx(wanted, abs=1e-5)
+
+
+def compiled(
+    cost: torch.Tensor, served: torch.Tensor, code: torch.Tensor, ceiling: float, depth: int, width: int
+) -> list[int]:
+    """What the compiled beam makes of a pool, whose first three routes are a plan of cost 1."""
+    real = cost[0].isfinite().nonzero()[:, 0]
+    members, begins = served[0, real].nonzero()[:, 1].int(), served[0, real].sum(1).long().cumsum(0)
+    routes = [torch.nn.functional.pad(begins, (1, 0)), members, cost[0, real].double(), code[0, real]]
+    descent = (merge.ROUNDS, merge.PACE, merge.MOMENTUM, merge.PATIENCE)
+    arrays, best = [x.numpy() for x in routes], (real < 3).numpy()
+    return real[local.cheapest_partition(arrays, best, 8, ceiling, descent, depth, width, 4)].tolist()
+
+
+@pytest.mark.parametrize("seed", range(12))
+def test_the_compiled_beam_finds_it_too(seed: int) -> None:
+    """The cheapest of all if it is wide, never a wrong one, and none that is too dear or has too many routes."""
+    cost, served, code = random_pool(seed)
+    cost = cost / cost[0, :3].nan_to_num(posinf=0.0).sum()
+    wanted = cheapest_partition(cost[0], served[0], 4)
+    for width in (1, 3, 64, 1000):
+        rows = compiled(cost, served, code, 1.01, 4, width)
+        assert not rows or (served[0, rows].sum(0) == 1).all()
+        if width == 1000:
+            assert cost[0, rows].sum().item() == pytest.approx(wanted, abs=1e-5)
+    assert not compiled(cost, served, code, wanted - 1e-4, 4, 1000)
+    fewer = compiled(cost, served, code, 1.01, 2, 1000)
+    assert (cost[0, fewer].sum().item() if fewer else 1.01) == pytest.approx(
+        min(cheapest_partition(cost[0], served[0], 2), 1.01), abs=1e-5
+    )
+
+
+def test_it_is_the_same_either_way(driver: CVRPPolicy) -> None:
+    """If beams are wide enough that ties and rounding do not matter, and better than the best plan that is known."""
+    batch, stock = stocked(driver, vehicles(6, 20))
+    one, other = (merge.merged(batch, stock, 2000, compiled=x).cost[:, 0] for x in (False, True))
+    assert other.tolist() == pytest.approx(one.tolist(), rel=1e-5)
+    assert (other <= stock.rank.amin(1) * (1 + 1e-5)).all()
+    assert (other < stock.rank.amin(1) * (1 - 1e-3)).any()
 
 
 def test_what_cannot_be_served_is_said() -> None:
@@ -220,12 +292,12 @@ def test_what_cannot_be_served_is_said() -> None:
         (served, everything, torch.tensor([1])),
         (served, torch.tensor([0.1]), enough),
     ):
-        total, chosen = partition(cost, pool, code, most, depth, 64)
+        total, chosen = partition(Offer(cost, pool, code, most), depth, 64)
         assert total.isinf().all()
         assert (chosen == -1).all()
 
 
-def test_an_unserved_customer_makes_no_plan(corners: CVRPInstance) -> None:
+def test_an_unserved_customer_makes_no_plan(corners: CVRPInstance, merged: Callable[..., Herd]) -> None:
     """Of infinite cost, so that nobody takes it for one."""
     batch = CVRP().collate([corners])
     stock = routes_of(batch, herd_of(batch, NORTH, SOUTH), 16)
@@ -242,7 +314,7 @@ def stocked(driver: CVRPPolicy, instances: list[CVRPInstance]) -> tuple[CVRPBatc
     return task.batch, state.stock
 
 
-def test_instances_do_not_depend_on_their_company(driver: CVRPPolicy, monkeypatch) -> None:
+def test_instances_do_not_depend_on_their_company(driver: CVRPPolicy, merged: Callable[..., Herd], monkeypatch) -> None:
     """Beside others whose plans have more routes, and however many are worked on at once."""
     instances = vehicles(3, 20)
     instances[2] = replace(instances[2], capacity=6)  # twice as many routes
@@ -298,6 +370,30 @@ def test_merges_come_with_the_budget(driver: CVRPPolicy, monkeypatch) -> None:
         expected = {1000: 8, 240: 3, 0: 0}[limit if not settings else 0]
         assert len(seen) == expected
         assert all(later - earlier >= 100 for earlier, later in pairwise(seen[:-1]))  # the last is the end
+
+
+def test_many_instances_have_smaller_stocks(driver: CVRPPolicy, monkeypatch) -> None:
+    """What is asked for is kept; else as many as a compiled beam makes use of, and fewer where they fill the memory."""
+    task = make_task(CVRP(), driver, vehicles(2, 20))
+    assert CMAESRefine(stock=7).usual_stock(task) == 7
+    assert CMAESRefine().usual_stock(task) == refine.STOCK
+    monkeypatch.setattr(refine, "ROOM", 2 * 21 * 1000)
+    assert CMAESRefine().usual_stock(task) == 1000
+    monkeypatch.setattr(refine, "ROOM", 1)
+    assert CMAESRefine().usual_stock(task) == refine.SMALLER
+    task.engine = "torch"
+    monkeypatch.setattr(refine, "ROOM", 1 << 40)
+    assert CMAESRefine().usual_stock(task) == refine.SMALLER
+
+
+def test_the_clock_waits_for_the_compiler(driver: CVRPPolicy, monkeypatch) -> None:
+    """What has to be made first takes none of the time there is."""
+    made = list[float]()
+    real = local.kernel
+    monkeypatch.setattr(local, "kernel", lambda name: made.append(time.monotonic()) or real(name))
+    task = make_task(CVRP(), driver, vehicles(1, 10))
+    list(stream(CMAESRefine(population=2, beam=0), task, Budget(4)))
+    assert made[0] <= task.began
 
 
 def test_tours_have_no_routes(policy, make_instances) -> None:
