@@ -73,6 +73,11 @@ def references(name: str, count: int) -> np.ndarray | None:
     return known if known is None else known[:count]
 
 
+def problem_of(name: str) -> str:
+    """What the instances of a set are."""
+    return {"tsp": "tsp", "vrp": "cvrp", "jss": "jssp"}[name[:3]]
+
+
 def of_the_paper(problem: str) -> str | None:
     """Weights for the paper's protocol, trained at 100 nodes; where none are shipped, None: the default ones."""
     return f"{problem}100" if f"{problem}100" in shipped() else None
@@ -109,9 +114,11 @@ def main() -> None:
     parser.add_argument("--device", default="auto")
     parser.add_argument("--ledger", type=Path, default=None)
     args = parser.parse_args()
-    problem = {"tsp": "tsp", "vrp": "cvrp", "jss": "jssp"}[args.set[:3]]
-    weights = args.policy or of_the_paper(problem)
-    device, policy = find_device(args.device), policy_for(weights, problem)
+    if args.ledger and args.policy:
+        raise SystemExit("--ledger is for the weights of the paper's protocol, not for those of --policy")
+    problem = problem_of(args.set)
+    name = args.policy or of_the_paper(problem)
+    device, policy, weights = find_device(args.device), policy_for(name, problem), fingerprint(name, problem)
     instances = instances_of(args.set, args.first)
     settings = {"starts": 1.0}  # as published, on every device
     settings |= {} if args.temperature is None else {"temperature": args.temperature}
@@ -124,7 +131,7 @@ def main() -> None:
     print(f"{args.set}, first {len(instances)}, {where}, cmaes settings {settings}")
     for name, strategy, attempts in (row for row in rows if row[0].split()[0] in args.methods):
         cost, seconds = costs(instances, policy, strategy, attempts, device)
-        facts = {"where": where, "seconds": round(seconds, 1), "weights": fingerprint(weights, problem)}
+        facts = {"where": where, "seconds": round(seconds, 1), "weights": weights}
         row = summary(args.set, name, cost, known) | facts
         say(row)
         if args.ledger:

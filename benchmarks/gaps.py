@@ -8,12 +8,13 @@ that was measured with other weights than those that are shipped is marked.
 
 import argparse
 import json
+from collections import Counter
 from collections.abc import Sequence
 from functools import cache
 from pathlib import Path
 from typing import Any
 
-from evaluate import PAPER, fingerprint, of_the_paper
+from evaluate import PAPER, fingerprint, of_the_paper, problem_of
 
 from rhumbline.bench.report import put_into
 
@@ -22,7 +23,6 @@ METHODS = {
     "cmaes-refine": "CMA-ES that refines", "sampling-elite": "sampling that learns",
 }  # fmt: skip
 SETS = {"tsp": "TSP", "vrp": "CVRP", "jssp": "job shop "}
-PROBLEMS = {"tsp": "tsp", "vrp": "cvrp", "jss": "jssp"}
 COMPARED = ("tsp100", "tsp150", "vrp100", "vrp200", "jssp10x10", "jssp15x15")  # by all strategies
 STRATEGIES = (
     "sampling", "fixed", "uniform", "cmaes", "eas-emb", "eas-lay", "sgbs", "sgbs-eas", "cmaes-eas",
@@ -61,7 +61,7 @@ def shipped_weights(problem: str) -> str:
 
 def is_older(line: Line) -> bool:
     """Whether a row is of weights that are no longer shipped."""
-    return line.get("weights") != shipped_weights(PROBLEMS[line["set"][:3]])
+    return line.get("weights") != shipped_weights(problem_of(line["set"]))
 
 
 def titled(name: str) -> str:
@@ -103,6 +103,8 @@ def table(lines: Sequence[Line]) -> str:
 
 def matrix(lines: Sequence[Line], columns: Sequence[tuple[str, str]]) -> str:
     """Strategies by sets, of which each has a budget, in Markdown: gaps, and seconds or attempts."""
+    if not columns:
+        return ""
     found = newest(lines)
     cells = {name: [found.get((place, f"{name} {limit}")) for place, limit in columns] for name in STRATEGIES}
     sizes = [max((row[i]["first"] for row in cells.values() if row[i]), default=0) for i in range(len(columns))]
@@ -120,8 +122,9 @@ def matrix(lines: Sequence[Line], columns: Sequence[tuple[str, str]]) -> str:
 
 
 def least(column: Sequence[Line | None], size: int) -> Line | None:
-    """The best of those that had all instances."""
-    return min((x for x in column if x and x["first"] == size), key=lambda x: x["gap"], default=None)
+    """The best of those that compare with one another."""
+    compare = (x for x in column if x and x["first"] == size and not is_older(x) and x["where"] != "CPU")
+    return min(compare, key=lambda x: x["gap"], default=None)
 
 
 def cell(line: Line | None, size: int, best: bool) -> str:
@@ -140,9 +143,10 @@ def cell(line: Line | None, size: int, best: bool) -> str:
 
 
 def in_time(lines: Sequence[Line]) -> list[tuple[str, str]]:
-    """The sets and the seconds of each that were measured last."""
-    last = {x["set"]: timed(x) for x in lines if timed(x)}
-    return [(name, f"{last[name]} s") for name in COMPARED if name in last]
+    """The sets, and of each the seconds that most strategies had."""
+    rows = [(x["set"], x["method"].split(maxsplit=1)[1]) for x in newest(lines).values() if timed(x)]
+    usual = {name: Counter(limit for place, limit in rows if place == name).most_common(1) for name in COMPARED}
+    return [(name, found[0][0]) for name, found in usual.items() if found]
 
 
 def main() -> None:
@@ -152,20 +156,22 @@ def main() -> None:
     parser.add_argument("search", type=Path, nargs="?", default=root / "docs/search.md")
     args = parser.parse_args()
     lines = [json.loads(line) for line in args.ledger.read_text(encoding="utf-8").splitlines()]
-    write(args.page, {"gaps": table(lines)})
     attempts = {f"attempts-{n}": matrix(lines, [(name, str(n)) for name in COMPARED]) for n in (160, 1600)}
-    write(args.search, attempts | {"seconds": matrix(lines, in_time(lines))})
+    pages = {args.page: {"gaps": table(lines)}, args.search: attempts | {"seconds": matrix(lines, in_time(lines))}}
+    texts = {page: filled(page, tables) for page, tables in pages.items()}  # before anything is written
+    for page, text in texts.items():
+        page.write_text(text, encoding="utf-8")
 
 
-def write(page: Path, tables: dict[str, str]) -> None:
-    """Put tables where their marks are."""
+def filled(page: Path, tables: dict[str, str]) -> str:
+    """A page with tables where their marks are."""
     text = page.read_text(encoding="utf-8")
     for name, found in tables.items():
         changed = put_into(text, name, found)
         if changed is None:
             raise SystemExit(f"{page}: has no marks <!-- suite: {name} --> and <!-- end: {name} -->")
         text = changed
-    page.write_text(text, encoding="utf-8")
+    return text
 
 
 if __name__ == "__main__":

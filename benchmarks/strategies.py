@@ -255,8 +255,7 @@ def keep_plain(row: Row, args: argparse.Namespace, known: np.ndarray | None, whe
     if args.ledger and known is not None and "+" not in row.name:
         limit = f"{row.budget.seconds:g} s" if row.budget.seconds else f"{row.budget.attempts}"
         method = row.name if row.name == "greedy" else f"{row.name} {limit}"
-        weights = fingerprint(args.policy, args.problem)
-        facts = {"where": where, "seconds": round(row.seconds, 1), "attempts": row.attempts, "weights": weights}
+        facts = {"where": where, "seconds": round(row.seconds, 1), "attempts": row.attempts, "weights": args.weights}
         keep(summary(args.set, method, row.cost, known) | facts, args.ledger)
 
 
@@ -275,12 +274,13 @@ def main() -> None:
     if args.threads:
         torch.set_num_threads(args.threads)
     instances = instances_for(args)
-    args.problem = instances[0].problem
-    args.policy = args.policy or of_the_paper(args.problem)
-    policy = policy_for(args.policy, args.problem)
+    problem = instances[0].problem
+    name = args.policy or of_the_paper(problem)
+    policy, args.weights = policy_for(name, problem), fingerprint(name, problem)
     bench = Bench(instances, policy, find_device(args.device), args.augment, args.alone)
-    if args.ledger and (args.validation or args.augment > 1 or bench.device.type == "cpu"):
-        raise SystemExit("--ledger is for test sets, no copies and a GPU, where searches are as published")
+    if args.ledger and (args.policy or args.validation or args.augment > 1 or bench.device.type == "cpu"):
+        why = "the weights of the paper's protocol, test sets, no copies and a GPU, where searches are as published"
+        raise SystemExit(f"--ledger is for {why}")
     if args.rehearse:
         for text in args.strategies.split(","):
             bench.warm_up(strategy_of(text))

@@ -1,4 +1,4 @@
-"""Local improvement of single plans on the CPU: what calls the compiled moves of `tours`, `routes` and `shops`.
+"""Improvement of plans on the CPU: what calls the compiled moves of `tours`, `routes` and `shops`, and `partition`.
 
 Each kernel is compiled when it is first asked for, and stored on disk if that is possible.
 """
@@ -28,7 +28,7 @@ KERNELS = {  # module, function and its signature
 
 @cache
 def kernel(problem: str) -> Callable[..., int]:
-    """The compiled moves of a problem: from the cache on disk, or made now and stored there if that is possible."""
+    """What is compiled of a problem: from the cache on disk, or made now and stored there if that is possible."""
     place, name, types = KERNELS[problem]
     module: Any = import_module(f"rhumbline.kernels.{place}")
     signature = getattr(module, types)
@@ -157,7 +157,12 @@ def cheapest_partition(
     count, words, room = len(best), -(-customers // 64), spare * width
     prices = tuple(np.empty(customers) for _ in range(4))
     beam, onward = (
-        (np.zeros((width, words), np.uint64), np.zeros(width), np.zeros(width, np.int64), np.full(width, customers))
+        (
+            np.zeros((width, words), np.uint64),
+            np.zeros(width),
+            np.zeros(width, np.int64),
+            np.full(width, customers, np.int64),
+        )
         for _ in range(2)
     )
     listed = np.empty(room), np.empty(room, np.int32), np.empty(room, np.int32)

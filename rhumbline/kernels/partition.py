@@ -11,6 +11,7 @@ from numba import njit, types
 
 BITS = 6  # a word has 2 ** 6 of them
 NOBODY = -1
+TINY = 1e-6
 
 step = njit(nogil=True, error_model="numpy", no_cpython_wrapper=True, no_cfunc_wrapper=True)
 
@@ -90,7 +91,7 @@ def raise_prices(begin, members, cost, rounds, pace, momentum, patience, price, 
             copy(price, kept)
         elif vain > patience:
             pace, vain = 0.5 * pace, 0
-        norm = 1e-6
+        norm = TINY
         for c in range(len(price)):
             way[c] = momentum * way[c] + lack[c]
             norm += way[c] * way[c]
@@ -280,8 +281,8 @@ def cheapest_partition(
     """The routes of the cheapest plan that the beam finds, written to `chosen`; how many, 0 if it finds none.
 
     Route r serves `members[begin[r]:begin[r + 1]]`. Costs are relative to the best plan, whose routes are marked; plans
-    of `ceiling` or more are not looked for. The last two lines are room to work in: arrays that the compiler does not
-    have to make cost it no time.
+    of `ceiling` or more are not looked for. What is between `patience` and `chosen` is room to work in: arrays that the
+    compiled code does not make take the compiler no time.
     """
     price, way, lack, kept = prices
     first_prices(begin, members, cost, best, price, lack)

@@ -3,16 +3,16 @@
 A good plan has routes that could be better, and for most of them a better one was built: in another plan, which is
 worse elsewhere. Which routes of all good plans serve every customer once, at the least cost, is a problem of its own
 (set partitioning). Here prices of customers say what a route is worth (Lagrange multipliers), and a beam picks routes,
-always for the customer with the fewest left to choose from. It builds nothing new, so it costs no attempt; all of it
-is batched tensor operations.
+always for the customer with the fewest left to choose from. It builds nothing new, so it costs no attempt. All of it is
+batched tensor operations but, where there is a compiled one, the beam.
 """
 
-from collections import deque
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
 from functools import cache
 
+import numpy as np
 import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor
@@ -24,9 +24,10 @@ from rhumbline.search.pool import pick, repeated
 
 ROUNDS, PACE, MOMENTUM, PATIENCE = 200, 0.7, 0.7, 20  # of prices; the pace is halved after so many rounds in vain
 SPARE = 3  # routes that a merged plan may have more than the best one, or than the best ones together
+TINY = 1e-6
 CONSIDERED = 4  # candidates for each place in the beam: many serve the same customers
 TOGETHER = 1 << 26  # numbers of a beam's step that are worked on at once
-FEW = 4  # instances between two looks at the clock, on a CPU
+FEW = 4  # instances between two looks at the clock, on a CPU without the compiled beam
 
 
 @dataclass(frozen=True)
@@ -76,14 +77,15 @@ def routes_of(batch: CVRPBatch, herd: Herd, most: int) -> Stock:
 
 
 def promising(herd: Herd, stock: Stock) -> Herd:
-    """Plans that are better than the worst one in stock; as many of each instance as one of them has.
+    """Plans that are better than the worst one in stock; gaps where another instance has more of them.
 
-    The others would leave no route there. A GPU would have to wait to know how many they are.
+    The others would leave no new route there, at most a shorter way round customers of a known one. A GPU would have to
+    wait to know how many they are.
     """
     worst = stock.rank.amax(1, keepdim=True)
     most = max(1, int((herd.cost < worst).sum(1).amax()))
-    best = herd.cost.argsort(dim=1, stable=True)[:, :most]
-    return Herd(herd.cost.gather(1, best), pick(herd.actions, best))
+    cost, best = (x[:, :most] for x in herd.cost.sort(dim=1, stable=True))
+    return Herd(cost.masked_fill(cost >= worst, torch.inf), pick(herd.actions, best))
 
 
 def by_instances(count: int, numbers: int, most: int | None = None) -> list[slice]:
@@ -135,29 +137,16 @@ def merged(
     Instances that nobody has come to when it is late have none either. By tensor operations or, on a CPU, compiled.
     """
     count, routes, size = stock.turn.shape
-    most = 1 if compiled else FEW if stock.rank.device.type == "cpu" else count
+    few = torch.get_num_threads() if compiled else FEW
+    parts = by_instances(count, size * routes, few if stock.rank.device.type == "cpu" else count)
     actions = stock.turn.new_zeros(count, 1, 2 * (size - 1), dtype=torch.int64)
     found = Herd(torch.full_like(stock.rank[:, :1], torch.inf), actions)
-
-    def work_on(rows: slice) -> None:
-        if not late():
-            part = merged_together(batch[rows], stock[rows], width, partition_alone if compiled else partition_together)
-            found.cost[rows], found.actions[rows] = part.cost.to(found.cost.dtype), part.actions
-
-    side_by_side(work_on, by_instances(count, size * routes, most), torch.get_num_threads() if compiled else 1)
+    for rows in parts:
+        if late():
+            break
+        part = merged_together(batch[rows], stock[rows], width, partition_compiled if compiled else partition_together)
+        found.cost[rows], found.actions[rows] = part.cost.to(found.cost.dtype), part.actions
     return found
-
-
-def side_by_side(work_on: Callable[[slice], None], parts: Sequence[slice], threads: int) -> None:
-    """Work on all parts, by several threads if that is of use; whoever interrupts waits for those under way only."""
-    if min(threads, len(parts)) < 2:
-        deque(map(work_on, parts), maxlen=0)
-        return
-    pool = ThreadPoolExecutor(threads)
-    try:
-        deque(pool.map(work_on, parts), maxlen=0)
-    finally:
-        pool.shutdown(cancel_futures=True)
 
 
 def merged_together(batch: CVRPBatch, stock: Stock, width: int, find: "Finder") -> Herd:
@@ -179,27 +168,36 @@ Finder = Callable[
 ]  # of a stock, costs relative to the best plan, its routes, their most, a ceiling and a width: the routes of a plan
 
 
-def partition_alone(
+def partition_compiled(
     stock: Stock,
-    cost: Float[Tensor, "1 R"],
-    best: Bool[Tensor, "1 R"],
-    depth: Int[Tensor, "1"],
-    ceiling: Float[Tensor, "1"],
+    cost: Float[Tensor, "B R"],
+    best: Bool[Tensor, "B R"],
+    depth: Int[Tensor, "B"],
+    ceiling: Float[Tensor, "B"],
     width: int,
-) -> Int[Tensor, "1 q"]:
-    """The routes of the best plan that is found for a single instance, -1 behind the last; compiled."""
+) -> Int[Tensor, "B q"]:
+    """The routes of the best plan that is found below the ceiling, -1 behind the last; a thread for each instance."""
     from rhumbline.kernels import local
 
-    real = cost[0].isfinite().nonzero()[:, 0]
-    owner, members = stock.turn[0, real, 1:].nonzero(as_tuple=True)
-    begins = torch.nn.functional.pad(owner.bincount(minlength=len(real)).cumsum(0), (1, 0))
-    routes = [begins, members.int(), cost[0, real].double(), stock.code[0, real]]
     descent, customers = (ROUNDS, PACE, MOMENTUM, PATIENCE), stock.turn.shape[2] - 1
-    arrays, marked = [x.numpy() for x in routes], best[0, real].numpy()
-    chosen = local.cheapest_partition(
-        arrays, marked, customers, ceiling.item(), descent, int(depth), width, CONSIDERED
-    )  # fmt: skip
-    return torch.tensor([[*real[chosen].tolist(), -1]])
+    offers = [offered(stock[row : row + 1], cost[row], best[row]) for row in range(len(cost))]
+
+    def find(offer: tuple[list[np.ndarray], np.ndarray], ceiling: float, depth: int) -> list[int]:
+        return local.cheapest_partition(*offer, customers, ceiling, descent, depth, width, CONSIDERED)
+
+    with ThreadPoolExecutor(len(offers)) as pool:  # no tensors there: each thread would have threads of its own
+        found = list(pool.map(find, offers, ceiling.tolist(), depth.tolist()))
+    longest = max(map(len, found)) + 1
+    return torch.tensor([[*chosen, *[-1] * (longest - len(chosen))] for chosen in found])
+
+
+def offered(stock: Stock, cost: Float[Tensor, "R"], best: Bool[Tensor, "R"]) -> tuple[list[np.ndarray], np.ndarray]:
+    """What `local.cheapest_partition` wants to know of the routes of one instance; a gap serves nobody."""
+    real = cost.isfinite()
+    owner, members = (stock.turn[0, :, 1:] * real[:, None]).nonzero(as_tuple=True)
+    begins = torch.nn.functional.pad(owner.bincount(minlength=len(cost)).cumsum(0), (1, 0))
+    price = cost.double().masked_fill(~real, 1.0)
+    return [x.numpy() for x in (begins, members.int(), price, stock.code[0])], (best & real).numpy()
 
 
 def partition_together(
@@ -210,16 +208,17 @@ def partition_together(
     ceiling: Float[Tensor, "B"],
     width: int,
 ) -> Int[Tensor, "B q"]:
-    """The same for many instances, by tensor operations; the beams of as many at once as there is memory for."""
+    """The same by tensor operations; the beams of as many instances at once as there is memory for."""
     served = stock.served
     price = prices(cost, served, best)
-    value = cost - worth(served, price)
-    most = ceiling - price.sum(1) - value.clamp(max=0.0).sum(1)  # what is to come may be worth so much
+    value, paid = cost - worth(served, price), price.sum(1)
+    most = ceiling - paid - value.clamp(max=0.0).sum(1)  # what is to come may be worth so much
     parts = by_instances(len(cost), width * cost.shape[1])
     offers = [Offer(value[rows], served[rows], stock.code[rows], most[rows]) for rows in parts]
-    chosen = [partition(offer, depth[rows], width)[1] for offer, rows in zip(offers, parts, strict=True)]
-    longest = max(x.shape[1] for x in chosen)
-    return torch.cat([torch.nn.functional.pad(x, (0, longest - x.shape[1]), value=-1) for x in chosen])
+    found = [partition(offer, depth[rows], width) for offer, rows in zip(offers, parts, strict=True)]
+    longest, dear = max(x.shape[1] for _, x in found), torch.cat([total for total, _ in found]) >= ceiling - paid
+    chosen = torch.cat([torch.nn.functional.pad(x, (0, longest - x.shape[1]), value=-1) for _, x in found])
+    return chosen.masked_fill(dear[:, None], -1)
 
 
 def prices(
@@ -240,7 +239,7 @@ def prices(
         pace = torch.where((vain == 0) & ~higher, 0.5 * pace, pace)
         lack = 1.0 - ((value < 0).float()[:, None] @ served)[:, 0]
         way = MOMENTUM * way + lack
-        price = price + pace * (1.0 - low).clamp(min=0.0) / way.square().sum(1, keepdim=True).clamp(min=1e-6) * way
+        price = price + pace * (1.0 - low).clamp(min=0.0) / (way.square().sum(1, keepdim=True) + TINY) * way
     return kept
 
 
@@ -259,7 +258,7 @@ class Offer(Record):
     most: Float[Tensor, "B"]  # sums of values from here on make no better plan
 
     def narrowed(self) -> "Offer":
-        """Counted in numbers of half the size where that is faster; zeros and ones are as exact."""
+        """In numbers of half the size where that is faster: exact up to 256, and it is the least count that matters."""
         return replace(self, served=self.served.bfloat16()) if self.served.is_cuda else self
 
 

@@ -36,9 +36,9 @@ DESCENT = 150  # attempts of a whole search for each plan that is worked on: wit
 MERGES, APIECE = 8, 100  # in the course of a search, and one more at its end; attempts for each at least
 BRIEFLY = 0.05  # seconds
 STOCK, SMALLER = 2048, 512  # routes, and where no compiled beam puts them together
-ROOM = 1 << 26  # numbers of all routes of all instances
+ROOM = 1 << 24  # numbers of all routes of all instances
 SEEN = 2  # routes in stock for each plan of a generation, and each of its parts, that is looked at
-BREADTH, NARROWER = 2, 4  # routes in stock for each place of the beam that merges, up to 100 customers; if compiled
+APLACE, IF_COMPILED = 2, 4  # routes in stock for each place of the beam that merges, up to 100 customers
 NARROWEST = 16  # places
 SAMPLES = 16  # of each neighbourhood; on a CPU they are a tile, which lists the same few nodes
 APART, TURNS = 0x9E3779B9, 0x85EBCA6B  # from the noise of decisions, and from one another
@@ -136,14 +136,15 @@ class CMAESRefine:
 
     def prepare(self, task: Task) -> None:
         """Before the clock runs: what merges routes is compiled, once on a machine."""
-        if self.keeps_routes(task) and is_compiled(task):
+        if self.keeps_routes(task) and has_compiled_beam(task):
             from rhumbline.kernels import local
 
             local.kernel("partition")
 
     def conclude(self, task: Task, state: Refined) -> None:
         """When the budget is spent: what the routes of all good plans make together, but for those of a broken step."""
-        if state.stock is not None:
+        late = task.ledger.deadline is not None and time.monotonic() > task.ledger.deadline + allowance(task)
+        if state.stock is not None and not late:
             most = self.usual_stock(task)
             stock = state.stock.joined(routes_of(task.originals, incumbents(task), most), most)
             self.put_together(task, stock, allowance(task))
@@ -157,7 +158,7 @@ class CMAESRefine:
         if self.stock is not None:
             return self.stock
         room = ROOM // (task.count * task.problem.width(task.batch))
-        return max(SMALLER, min(STOCK, room)) if is_compiled(task) else SMALLER
+        return max(SMALLER, min(STOCK, room)) if has_compiled_beam(task) else SMALLER
 
     def seen(self, task: Task) -> int:
         """Plans of a generation, and as many of its parts, whose routes are looked at."""
@@ -186,10 +187,13 @@ class CMAESRefine:
 
         It may go on so many seconds beyond the time limit.
         """
-        most, deadline = self.usual_stock(task) // (NARROWER if is_compiled(task) else BREADTH), task.ledger.deadline
+        most, deadline = (
+            self.usual_stock(task) // (IF_COMPILED if has_compiled_beam(task) else APLACE),
+            task.ledger.deadline,
+        )
         limit = math.inf if deadline is None else deadline + beyond
         breadth = max(NARROWEST, min(most, most * USUAL_NODES // (task.problem.width(task.batch) - 1)))
-        child = merged(task.originals, stock, breadth, lambda: time.monotonic() > limit, is_compiled(task))
+        child = merged(task.originals, stock, breadth, lambda: time.monotonic() > limit, has_compiled_beam(task))
         known = incumbents(task)
         child = Herd(child.cost.to(known.cost.dtype), child.actions.to(known.actions.dtype))
         task.ledger.enter(Rollouts(child.cost[:, None], child.actions[:, None]), 0)
@@ -254,7 +258,7 @@ class CMAESRefine:
         return self.abreast or (ways if task.device.type == "cuda" else ABREAST)
 
 
-def is_compiled(task: Task) -> bool:
+def has_compiled_beam(task: Task) -> bool:
     """Whether routes are put together by a compiled beam, to which many more of them are no trouble."""
     return task.device.type == "cpu" and task.engine != "torch" and kernels.why_not_numba() is None
 

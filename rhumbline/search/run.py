@@ -59,6 +59,7 @@ def search(
     strategy: Strategy[Any], task: Task, budget: Budget, watch: Callable[[Progress], None] | None = None
 ) -> tuple[list[Solution], bool]:
     """Run a search to its end, or until Ctrl-C; the incumbents either way, and whether it was interrupted."""
+    prepare(strategy, task)
     trace, began, interrupted = list[Progress](), time.monotonic(), False
     try:
         for progress in stream(strategy, task, budget):

@@ -11,16 +11,19 @@ import numpy as np
 import pytest
 import torch
 from fleets import vehicles
+from numba import njit
 
 from rhumbline.kernels import local
+from rhumbline.kernels import partition as partition_kernel
 from rhumbline.policies.cvrp import CVRPPolicy
 from rhumbline.problems.cvrp import CVRP, CVRPBatch, CVRPInstance
 from rhumbline.problems.tsp import TSP
 from rhumbline.search import merge, refine
+from rhumbline.search.finish import complete
 from rhumbline.search.herd import Herd
 from rhumbline.search.merge import Offer, Stock, partition, prices, routes_of, spelt
 from rhumbline.search.refine import CMAESRefine
-from rhumbline.search.run import Budget, stream
+from rhumbline.search.run import Budget, search, stream
 from rhumbline.search.task import make_task, warm_up
 
 # A depot in the middle and two customers in each corner.
@@ -137,23 +140,57 @@ def test_nobody_is_merged_when_it_is_late(corners: CVRPInstance, monkeypatch) ->
 
 
 @pytest.mark.parametrize("threads", [1, 2])
-def test_a_thread_that_fails_is_heard(corners: CVRPInstance, monkeypatch, threads: int) -> None:
-    """And what is compiled is worked on by as many threads as torch has, each instance by itself."""
+def test_what_is_compiled_has_threads(corners: CVRPInstance, monkeypatch, threads: int) -> None:
+    """As many as torch has, each with an instance of its own; whoever fails is heard."""
     monkeypatch.setattr(torch, "get_num_threads", lambda: threads)
-    batch, seen = CVRP().collate([corners] * 4), set[int]()
+    batch, seen, both, real = CVRP().collate([corners] * 4), set[int](), Barrier(threads), local.cheapest_partition
     stock = routes_of(batch, herd_of(batch, NORTH, SOUTH), 16)
-    both = Barrier(threads)
 
-    def late() -> bool:
+    def watched(*given):
         seen.add(get_ident())
         both.wait(10)  # nobody goes on alone
-        return False
+        return real(*given)
 
-    found = merge.merged(batch, stock, 4, late, compiled=True)
-    assert found.cost.isfinite().all()
-    assert len(seen) == threads
+    monkeypatch.setattr(local, "cheapest_partition", watched)
+    assert merge.merged(batch, stock, 4, compiled=True).cost.isfinite().all()
+    assert len(seen) >= threads
+    monkeypatch.setattr(local, "cheapest_partition", lambda *given: 1 / 0)
     with pytest.raises(ZeroDivisionError):
-        merge.merged(batch, stock, 4, lambda: bool(1 / 0), compiled=True)
+        merge.merged(batch, stock, 4, compiled=True)
+
+
+@pytest.mark.parametrize("size", [63, 64, 65, 130])
+def test_customers_of_several_words(merged: Callable[..., Herd], size: int) -> None:
+    """Plans whose routes are shuffled among halves of the customers: the better half of each, and sound."""
+    rng, half = np.random.default_rng(size), size // 2
+    instance = CVRPInstance("many", "EXACT_2D", (0, *[1] * size), 5, xy=rng.random((size + 1, 2)))
+    batch, plans = CVRP().collate([instance]), []
+    for _ in range(6):
+        order = [*rng.permutation(half) + 1, *rng.permutation(np.arange(half, size)) + 1]
+        ends = [*range(0, half, 5), *range(half, size, 5), size]
+        actions = [int(node) for low, high in pairwise(ends) for node in (*order[low:high], 0)]
+        plans.append(actions + [0] * (2 * size - len(actions)))
+    herd = herd_of(batch, *plans)
+    legs = CVRP().legs(batch, herd.actions.long())[0].double()
+    seam = [plan.index(0, half + -(-half // 5) - 1) + 1 for plan in plans]  # legs of the first half
+    best = min(x[:k].sum() for x, k in zip(legs, seam, strict=True)) + min(
+        x[k:].sum() for x, k in zip(legs, seam, strict=True)
+    )
+    found = merged(batch, routes_of(batch, herd, 512), 64)
+    CVRP().decode(instance, found.actions[0, 0].tolist()).check(instance)
+    assert found.cost[0, 0].item() == pytest.approx(best.item(), rel=1e-5)
+
+
+def test_plans_worse_than_the_stock_are_not_looked_at(corners: CVRPInstance) -> None:
+    """Nor those that only another instance has a use for: company does not matter."""
+    batch = CVRP().collate([corners] * 2)
+    herd = herd_of(batch, NORTH, SOUTH)
+    stock = replace(routes_of(batch, herd, 8), rank=torch.tensor([[0.5], [9.0]]).expand(2, 8))
+    some = merge.promising(replace(herd, cost=torch.tensor([[2.0, 1.0], [3.0, 2.0]])), stock)
+    assert some.cost.tolist() == [[torch.inf, torch.inf], [2.0, 3.0]]
+    assert some.actions[1].tolist() == [SOUTH, NORTH]
+    alone = merge.promising(replace(herd, cost=torch.tensor([[2.0, 1.0], [3.0, 2.0]]))[:1], stock[:1])
+    assert alone.cost.isinf().all()
 
 
 def test_a_plan_is_spelt_by_its_own_routes(corners: CVRPInstance) -> None:
@@ -252,6 +289,49 @@ def compiled(
     descent = (merge.ROUNDS, merge.PACE, merge.MOMENTUM, merge.PATIENCE)
     arrays, best = [x.numpy() for x in routes], (real < 3).numpy()
     return real[local.cheapest_partition(arrays, best, 8, ceiling, descent, depth, width, 4)].tolist()
+
+
+def test_codes_are_noted_once() -> None:
+    """Those with the same last bits, too, at the end of the table and below 0."""
+
+    @njit
+    def noted(codes, table):
+        return [partition_kernel.is_new(table, code) for code in codes]
+
+    codes = np.array([7, 15, 7, -1, 23, 15, -1, 8, 23])  # in a table of eight all but 8 belong to its last place
+    assert noted(codes, np.zeros(8, np.int64)) == [True, True, False, True, True, False, False, True, False]
+
+
+def test_compiled_prices_are_those_of_tensors(monkeypatch) -> None:
+    """To begin with: then signs of values near 0 part their ways. After more rounds the bound is never lower."""
+
+    @njit
+    def priced(begin, members, cost, best, rounds, pace, momentum, patience, price, value, way, lack, kept) -> None:
+        partition_kernel.first_prices(begin, members, cost, best, price, lack)
+        partition_kernel.raise_prices(
+            begin, members, cost, rounds, pace, momentum, patience, price, value, way, lack, kept
+        )
+
+    descent, best = (merge.PACE, merge.MOMENTUM, merge.PATIENCE), torch.arange(30)[None] < 3
+    for seed in range(6):
+        cost, served, _ = random_pool(seed)
+        cost = cost / cost[best].nan_to_num(posinf=0.0).sum()
+        real = cost[0].isfinite().nonzero()[:, 0]
+        pool, costs = served[0, real].double().numpy(), cost[0, real].double().numpy()
+        price, value = np.empty(8), np.empty(len(real))
+        begins, members = np.concatenate([[0], pool.sum(1).cumsum()]).astype(int), pool.nonzero()[1].astype(np.int32)
+        bounds = list[float]()
+        for rounds in (*range(1, 40), merge.ROUNDS):
+            room = [np.empty(8) for _ in range(3)]
+            priced(begins, members, costs, (real < 3).numpy(), rounds, *descent, price, value, *room)
+            assert value == pytest.approx(costs - pool @ price)
+            bounds.append(price.sum() + np.minimum(value, 0.0).sum())
+        assert all(later >= earlier for earlier, later in pairwise(bounds))
+        assert bounds[-1] <= cheapest_partition(cost[0], served[0], 4) + 1e-6
+        monkeypatch.setattr(merge, "ROUNDS", 1)
+        wanted = prices(cost, served, best)[0].double().numpy()
+        monkeypatch.undo()
+        assert bounds[0] == pytest.approx(wanted.sum() + np.minimum(costs - pool @ wanted, 0.0).sum(), abs=1e-5)
 
 
 @pytest.mark.parametrize("seed", range(12))
@@ -386,14 +466,31 @@ def test_many_instances_have_smaller_stocks(driver: CVRPPolicy, monkeypatch) -> 
     assert CMAESRefine().usual_stock(task) == refine.SMALLER
 
 
-def test_the_clock_waits_for_the_compiler(driver: CVRPPolicy, monkeypatch) -> None:
-    """What has to be made first takes none of the time there is."""
-    made = list[float]()
-    real = local.kernel
-    monkeypatch.setattr(local, "kernel", lambda name: made.append(time.monotonic()) or real(name))
+@pytest.mark.parametrize("engine", ["auto", "torch"])
+def test_a_cpu_merges_by_the_compiled_beam(driver: CVRPPolicy, monkeypatch, engine) -> None:
+    """Unless plain torch is asked for."""
+    seen, real = list[bool](), refine.merged
+    monkeypatch.setattr(refine, "merged", lambda *given: seen.append(given[4]) or real(*given))
+    task = make_task(CVRP(), driver, vehicles(1, 10), engine=engine)
+    list(stream(CMAESRefine(population=4, beam=0, rebuilt=1.0), task, Budget(8)))
+    assert seen == [engine == "auto"]
+
+
+@pytest.mark.parametrize("run", [search, complete])
+def test_the_clock_waits_for_the_compiler(driver: CVRPPolicy, monkeypatch, run) -> None:
+    """What has to be made first takes none of the time there is, and none of what is reported."""
+    ready, real = list[float](), local.kernel
+
+    def slow(name: str):
+        time.sleep(0.0 if ready else 0.05)
+        ready.append(time.monotonic())
+        return real(name)
+
+    monkeypatch.setattr(local, "kernel", slow)
     task = make_task(CVRP(), driver, vehicles(1, 10))
-    list(stream(CMAESRefine(population=2, beam=0), task, Budget(4)))
-    assert made[0] <= task.began
+    found, _ = run(CMAESRefine(population=2, beam=0), task, Budget(4))
+    assert ready[0] <= task.began
+    assert found[0].seconds <= time.monotonic() - ready[0]
 
 
 def test_tours_have_no_routes(policy, make_instances) -> None:
