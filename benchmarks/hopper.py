@@ -5,7 +5,8 @@
 Triton's wheel brings assembler and disassembler, so this runs anywhere, CI included. The package's own launchers are
 called with small tensors on the CPU, and what they would start is compiled instead: tiles, types and flags are those of
 a launch. Rollouts are asked for as large, middling and small pieces of work, which may have tiles of their own, and as
-large ones that have begun; scores of one policy, and of latents with rows left out; the encoder's attention once. Ends
+large ones that have begun; scores of one policy, and of latents with rows left out; the encoder's attention and what
+beams add to their places once. Ends
 with 1 if a kernel asks for more shared memory than a processor has, or if the assembler gave up on registers; kernels
 that merely spill are slow, not wrong. These are the compiler's figures: nothing is timed on a GPU, instructions are
 those of the whole code, and `seconds` is the time to compile.
@@ -35,7 +36,7 @@ from triton.backends.compiler import GPUTarget
 from triton.runtime import driver
 from triton.runtime.jit import JITFunction
 
-from rhumbline.kernels import HEAD_WIDTH, HEADS, LARGEST_TILE, attention, gpu, gpu_shop, gpu_tables
+from rhumbline.kernels import HEAD_WIDTH, HEADS, LARGEST_TILE, attention, gpu, gpu_partition, gpu_shop, gpu_tables
 from rhumbline.kernels import log_prob as scoring
 from rhumbline.policies.jssp import JSSPPolicy
 from rhumbline.problems import PROBLEMS
@@ -174,6 +175,14 @@ def attends(nodes: int) -> None:
     attention.attend_backward(qkv, attention.attend(qkv, HEADS), HEADS)
 
 
+def additions(customers: int) -> None:
+    """What a wide beam adds to its places when routes are put together."""
+    padded = 1 << (customers - 1).bit_length()
+    cover, words = (torch.zeros(1, 64, size, dtype=torch.int32) for size in (padded // 32, 64))
+    served, each = torch.zeros(1, 64, padded).bfloat16(), torch.zeros(1, 64)
+    gpu_partition.additions(cover, each, words, served, each, torch.zeros(1), customers, 128)
+
+
 def schedules(jobs: int, latents: int, *, temperature: float, mark: float, shape: tuple[int, int] | None) -> None:
     """Rollouts of one job shop under each latent; no action of theirs is ever marked."""
     problem, policy = PROBLEMS["jssp"], JSSPPolicy()
@@ -200,6 +209,8 @@ def ways(problem: str, nodes: int, options: dict[str, Any]) -> Iterator[Callable
     yield from (partial(scores, problem, nodes, latents) for latents in (1, 4))
     if problem == "tsp":  # the same for both
         yield partial(attends, nodes)
+    else:
+        yield partial(additions, nodes - 1)
 
 
 def all_launches(**options: Any) -> Iterator[Launch]:

@@ -75,6 +75,14 @@ def test_kernels_for_large_instances_fit_a_hopper():
     assert all(100 <= number(use["registers"]) <= 255 for use in rows)
 
 
+def test_the_kernel_of_wide_beams_fits_a_hopper():
+    """For 100 customers three programs share a processor, and nothing is spilled."""
+    (use,) = compiled(101, 101, "--only", "places")
+    assert 3 * number(use["shared bytes"]) <= SHARED_BYTES
+    assert 100 <= number(use["registers"]) <= 255
+    assert use["spilled loads"] == use["spilled stores"] == "0"
+
+
 def test_both_kernels_of_a_kind_are_compiled_side_by_side():
     """Before either is started, and once: other latents and temperatures need no others, greedy tours do."""
     environment = os.environ | {"PYTHONPATH": str(ROOT), "TRITON_INTERPRET": "0"}

@@ -4,24 +4,22 @@ import time
 from collections.abc import Callable
 from dataclasses import replace
 from functools import partial
-from itertools import combinations, pairwise
+from itertools import pairwise
 from threading import Barrier, get_ident
 
 import numpy as np
 import pytest
 import torch
 from fleets import vehicles
-from numba import njit
 
 from rhumbline.kernels import local
-from rhumbline.kernels import partition as partition_kernel
 from rhumbline.policies.cvrp import CVRPPolicy
 from rhumbline.problems.cvrp import CVRP, CVRPBatch, CVRPInstance
 from rhumbline.problems.tsp import TSP
-from rhumbline.search import merge, refine
+from rhumbline.search import merge, partition, refine
 from rhumbline.search.finish import complete
 from rhumbline.search.herd import Herd
-from rhumbline.search.merge import Offer, Stock, partition, prices, routes_of, spelt
+from rhumbline.search.merge import Stock, routes_of, spelt
 from rhumbline.search.refine import CMAESRefine
 from rhumbline.search.run import Budget, search, stream
 from rhumbline.search.task import make_task, warm_up
@@ -234,149 +232,6 @@ def test_stocks_are_joined(corners: CVRPInstance, merged: Callable[..., Herd]) -
     assert both.rank.sort().values[0, :8].tolist() == at_once.rank.sort().values[0, :8].tolist()
 
 
-def random_pool(seed: int) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
-    """30 routes of eight customers, among them one partition and a gap: costs, customers and codes."""
-    rng = torch.Generator().manual_seed(seed)
-    served = (torch.rand(30, 8, generator=rng) < 0.3).float()
-    served[:3] = torch.nn.functional.one_hot(torch.randint(3, (8,), generator=rng), 3).T.float()
-    cost = torch.rand(30, generator=rng) + 0.2
-    cost[(served.sum(1) == 0) | (torch.arange(30) == 29)] = torch.inf
-    cost[:3] += 0.5
-    code = (served.long() * merge.weights(9, torch.device("cpu"))).sum(1)
-    return cost[None], served[None], code[None]
-
-
-def cheapest_partition(cost: torch.Tensor, served: torch.Tensor, most: int) -> float:
-    """Every choice of routes, one by one."""
-    sums = [float("inf")]
-    rows = [i for i in range(len(cost)) if cost[i].isfinite() and served[i].any()]
-    for count in range(1, most + 1):
-        for some in combinations(rows, count):
-            if (served[list(some)].sum(0) == 1).all():
-                sums.append(cost[list(some)].sum().item())
-    return min(sums)
-
-
-@pytest.mark.parametrize("seed", range(6))
-def test_a_wide_beam_finds_the_cheapest_of_all(seed: int) -> None:
-    """With prices or without, and prices never promise less than what can be had."""
-    cost, served, code = random_pool(seed)
-    best = torch.arange(30)[None] < 3
-    known = cost[best].nan_to_num(posinf=0.0).sum()
-    wanted = cheapest_partition(cost[0], served[0], 4)
-    price = prices(cost / known, served, best) * known
-    bound = price.sum() + (cost - (served @ price[..., None])[..., 0]).clamp(max=0).sum()
-    assert bound <= wanted + 1e-4
-    depth = torch.tensor([4])
-    for worth in (torch.zeros_like(price), price):
-        value = cost - (served @ worth[..., None])[..., 0]
-        offer = Offer(value, served, code, torch.tensor([torch.inf]))
-        for some in (offer, replace(offer, served=served.bfloat16())):  # as a GPU counts
-            total, chosen = partition(some, depth, 1000)
-            rows = chosen[chosen >= 0]
-            assert (served[0, rows].sum(0) == 1).all()
-            assert total + worth.sum() == pytest.approx(wanted, abs=1e-5)
-            assert cost[0, rows].sum() == pytest.approx(wanted, abs=1e-5)
-
-
-def compiled(
-    cost: torch.Tensor, served: torch.Tensor, code: torch.Tensor, ceiling: float, depth: int, width: int
-) -> list[int]:
-    """What the compiled beam makes of a pool, whose first three routes are a plan of cost 1."""
-    real = cost[0].isfinite().nonzero()[:, 0]
-    members, begins = served[0, real].nonzero()[:, 1].int(), served[0, real].sum(1).long().cumsum(0)
-    routes = [torch.nn.functional.pad(begins, (1, 0)), members, cost[0, real].double(), code[0, real]]
-    descent = (merge.ROUNDS, merge.PACE, merge.MOMENTUM, merge.PATIENCE)
-    arrays, best = [x.numpy() for x in routes], (real < 3).numpy()
-    return real[local.cheapest_partition(arrays, best, 8, ceiling, descent, depth, width, 4)].tolist()
-
-
-def test_codes_are_noted_once() -> None:
-    """Those with the same last bits, too, at the end of the table and below 0."""
-
-    @njit
-    def noted(codes, table):
-        return [partition_kernel.is_new(table, code) for code in codes]
-
-    codes = np.array([7, 15, 7, -1, 23, 15, -1, 8, 23])  # in a table of eight all but 8 belong to its last place
-    assert noted(codes, np.zeros(8, np.int64)) == [True, True, False, True, True, False, False, True, False]
-
-
-def test_compiled_prices_are_those_of_tensors(monkeypatch) -> None:
-    """To begin with: then signs of values near 0 part their ways. After more rounds the bound is never lower."""
-
-    @njit
-    def priced(begin, members, cost, best, rounds, pace, momentum, patience, price, value, way, lack, kept) -> None:
-        partition_kernel.first_prices(begin, members, cost, best, price, lack)
-        partition_kernel.raise_prices(
-            begin, members, cost, rounds, pace, momentum, patience, price, value, way, lack, kept
-        )
-
-    descent, best = (merge.PACE, merge.MOMENTUM, merge.PATIENCE), torch.arange(30)[None] < 3
-    for seed in range(6):
-        cost, served, _ = random_pool(seed)
-        cost = cost / cost[best].nan_to_num(posinf=0.0).sum()
-        real = cost[0].isfinite().nonzero()[:, 0]
-        pool, costs = served[0, real].double().numpy(), cost[0, real].double().numpy()
-        price, value = np.empty(8), np.empty(len(real))
-        begins, members = np.concatenate([[0], pool.sum(1).cumsum()]).astype(int), pool.nonzero()[1].astype(np.int32)
-        bounds = list[float]()
-        for rounds in (*range(1, 40), merge.ROUNDS):
-            room = [np.empty(8) for _ in range(3)]
-            priced(begins, members, costs, (real < 3).numpy(), rounds, *descent, price, value, *room)
-            assert value == pytest.approx(costs - pool @ price)
-            bounds.append(price.sum() + np.minimum(value, 0.0).sum())
-        assert all(later >= earlier for earlier, later in pairwise(bounds))
-        assert bounds[-1] <= cheapest_partition(cost[0], served[0], 4) + 1e-6
-        monkeypatch.setattr(merge, "ROUNDS", 1)
-        wanted = prices(cost, served, best)[0].double().numpy()
-        monkeypatch.undo()
-        assert bounds[0] == pytest.approx(wanted.sum() + np.minimum(costs - pool @ wanted, 0.0).sum(), abs=1e-5)
-
-
-@pytest.mark.parametrize("seed", range(12))
-def test_the_compiled_beam_finds_it_too(seed: int) -> None:
-    """The cheapest of all if it is wide, never a wrong one, and none that is too dear or has too many routes."""
-    cost, served, code = random_pool(seed)
-    cost = cost / cost[0, :3].nan_to_num(posinf=0.0).sum()
-    wanted = cheapest_partition(cost[0], served[0], 4)
-    for width in (1, 3, 64, 1000):
-        rows = compiled(cost, served, code, 1.01, 4, width)
-        assert not rows or (served[0, rows].sum(0) == 1).all()
-        if width == 1000:
-            assert cost[0, rows].sum().item() == pytest.approx(wanted, abs=1e-5)
-    assert not compiled(cost, served, code, wanted - 1e-4, 4, 1000)
-    fewer = compiled(cost, served, code, 1.01, 2, 1000)
-    assert (cost[0, fewer].sum().item() if fewer else 1.01) == pytest.approx(
-        min(cheapest_partition(cost[0], served[0], 2), 1.01), abs=1e-5
-    )
-
-
-def test_it_is_the_same_either_way(driver: CVRPPolicy) -> None:
-    """If beams are wide enough that ties and rounding do not matter, and better than the best plan that is known."""
-    batch, stock = stocked(driver, vehicles(6, 20))
-    one, other = (merge.merged(batch, stock, 2000, compiled=x).cost[:, 0] for x in (False, True))
-    assert other.tolist() == pytest.approx(one.tolist(), rel=1e-5)
-    assert (other <= stock.rank.amin(1) * (1 + 1e-5)).all()
-    assert (other < stock.rank.amin(1) * (1 - 1e-3)).any()
-
-
-def test_what_cannot_be_served_is_said() -> None:
-    """By an infinite sum: a customer whom no route serves, too few routes allowed, or all too dear."""
-    cost, served, code = random_pool(0)
-    everything, enough = torch.tensor([torch.inf]), torch.tensor([4])
-    lonely = served.clone()
-    lonely[..., 5] = 0.0
-    for pool, most, depth in (
-        (lonely, everything, enough),
-        (served, everything, torch.tensor([1])),
-        (served, torch.tensor([0.1]), enough),
-    ):
-        total, chosen = partition(Offer(cost, pool, code, most), depth, 64)
-        assert total.isinf().all()
-        assert (chosen == -1).all()
-
-
 def test_an_unserved_customer_makes_no_plan(corners: CVRPInstance, merged: Callable[..., Herd]) -> None:
     """Of infinite cost, so that nobody takes it for one."""
     batch = CVRP().collate([corners])
@@ -394,6 +249,15 @@ def stocked(driver: CVRPPolicy, instances: list[CVRPInstance]) -> tuple[CVRPBatc
     return task.batch, state.stock
 
 
+def test_it_is_the_same_either_way(driver: CVRPPolicy) -> None:
+    """If beams are wide enough that ties and rounding do not matter, and better than the best plan that is known."""
+    batch, stock = stocked(driver, vehicles(6, 20))
+    one, other = (merge.merged(batch, stock, 2000, compiled=x).cost[:, 0] for x in (False, True))
+    assert other.tolist() == pytest.approx(one.tolist(), rel=1e-5)
+    assert (other <= stock.rank.amin(1) * (1 + 1e-5)).all()
+    assert (other < stock.rank.amin(1) * (1 - 1e-3)).any()
+
+
 def test_instances_do_not_depend_on_their_company(driver: CVRPPolicy, merged: Callable[..., Herd], monkeypatch) -> None:
     """Beside others whose plans have more routes, and however many are worked on at once."""
     instances = vehicles(3, 20)
@@ -402,7 +266,7 @@ def test_instances_do_not_depend_on_their_company(driver: CVRPPolicy, merged: Ca
     together = merged(batch, stock, 32)
     single = merged(lone, alone, 32)
     assert together.actions[1].tolist() == single.actions[0].tolist()
-    monkeypatch.setattr(merge, "TOGETHER", 1)
+    monkeypatch.setattr(partition, "TOGETHER", 1)
     assert merged(batch, stock, 32).actions.tolist() == together.actions.tolist()
 
 

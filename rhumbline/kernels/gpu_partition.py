@@ -1,0 +1,78 @@
+"""Triton: which routes can be added to the places of a beam that puts routes together (`search/merge.py`).
+
+A program has some places of one instance. Customers are bits of words of 32, so that two sets are compared by a few
+instructions, and how many routes each customer can choose from is one product of matrices for all places. Routes come
+in order of their values, so the first ones that are found for a place are its best. Who is found is never written as a
+table of places by routes, which is what takes the time in plain tensor operations.
+"""
+
+import torch
+import triton
+import triton.language as tl
+from torch import Tensor
+
+PLACES, ROUTES = 32, 64  # of a tile
+WARPS = 4
+
+
+@triton.jit
+def free_routes(COVER, WORDS, VALUE, place, there, score, most, route, WN: tl.constexpr, R):
+    """Whether each route can be added to each place: it serves nobody who is served, and its sum is not too large."""
+    real = route < R
+    clash = tl.zeros((place.shape[0], route.shape[0]), dtype=tl.int32)
+    for m in tl.static_range(WN):
+        cover = tl.load(COVER + place * WN + m, mask=there, other=-1)
+        clash |= cover[:, None] & tl.load(WORDS + m * R + route, mask=real, other=-1)[None, :]
+    sums = score[:, None] + tl.load(VALUE + route, mask=real, other=float("inf"))[None, :]
+    return (clash == 0) & (sums < most) & real[None, :] & there[:, None], sums
+
+
+@triton.jit(do_not_specialize=["W"])  # a beam begins with one place
+def places_kernel(
+    COVER, SCORE, WORDS, SERVED, VALUE, MOST, SUMS, ADDED, W, R, N,
+    WN: tl.constexpr, NP: tl.constexpr, K: tl.constexpr, M: tl.constexpr, T: tl.constexpr,
+):  # fmt: skip
+    """The first K routes for whoever has the fewest to choose from, at each of M places."""
+    b = tl.program_id(0).to(tl.int64)
+    place, column = tl.program_id(1) * M + tl.arange(0, M), tl.arange(0, NP)
+    there = place < W
+    score, most = tl.load(SCORE + b * W + place, mask=there, other=float("inf")), tl.load(MOST + b)
+    cover, words, value = COVER + b * W * WN, WORDS + b * WN * R, VALUE + b * R
+    choices = tl.zeros((M, NP), dtype=tl.float32)
+    for start in range(0, R, T):
+        route = start + tl.arange(0, T)
+        free, _ = free_routes(cover, words, value, place, there, score, most, route, WN, R)
+        served = tl.load(SERVED + (b * R + route[:, None]) * NP + column[None, :], mask=(route < R)[:, None], other=0.0)
+        choices += tl.dot(free.to(served.dtype), served)
+    real = there[:, None] & (column < N)[None, :]
+    word = tl.load(cover + place[:, None] * WN + (column >> 5)[None, :], mask=real, other=-1)
+    who = tl.argmin(tl.where((word >> (column & 31)[None, :]) & 1 == 1, float("inf"), choices), axis=1)
+    count = tl.zeros((M,), dtype=tl.int32)
+    for start in range(0, R, T):
+        route = start + tl.arange(0, T)
+        free, sums = free_routes(cover, words, value, place, there, score, most, route, WN, R)
+        his = tl.load(words + (who >> 5)[:, None] * R + route[None, :], mask=(route < R)[None, :], other=0)
+        wanted = (free & ((his >> (who & 31)[:, None]) & 1 == 1)).to(tl.int32)
+        at = count[:, None] + tl.cumsum(wanted, axis=1) - wanted
+        kept, index = (wanted == 1) & (at < K), (b * W + place[:, None]) * K + at
+        tl.store(SUMS + index, sums, mask=kept)
+        tl.store(ADDED + index, route[None, :] + tl.zeros_like(at), mask=kept)
+        count += tl.sum(wanted, axis=1)
+
+
+def additions(
+    cover: Tensor, score: Tensor, words: Tensor, served: Tensor, value: Tensor, most: Tensor, customers: int, kept: int
+) -> tuple[Tensor, Tensor]:
+    """For each place [B, W] the best `kept` additions: sums, infinite where there are no more, and routes.
+
+    `cover` are words of the customers served at each place [B, W, WN], `words` those of each route [B, WN, R], in order
+    of their values [B, R]; `served` has a column for each customer [B, R, NP], in all a power of two, 32 for each word.
+    """
+    (count, width, size), (_, routes, columns) = cover.shape, served.shape
+    sums = torch.full((count, width, kept), torch.inf, device=score.device)
+    added = torch.zeros((count, width, kept), dtype=torch.int32, device=score.device)
+    places_kernel[(count, triton.cdiv(width, PLACES))](
+        cover, score, words, served, value, most, sums, added, width, routes, customers,
+        WN=size, NP=columns, K=kept, M=PLACES, T=ROUTES, num_warps=WARPS,
+    )  # fmt: skip
+    return sums, added

@@ -1,0 +1,198 @@
+"""Routes that serve everybody once: against every choice of them, and one engine against another."""
+
+from itertools import combinations, pairwise
+
+import numpy as np
+import pytest
+import torch
+from numba import njit
+from triton.runtime.interpreter import InterpretedFunction
+
+from rhumbline.kernels import gpu_partition, local
+from rhumbline.kernels import partition as partition_kernel
+from rhumbline.search import partition as sets
+from rhumbline.search.merge import weights
+from rhumbline.search.partition import Dense, Packed, Partial, extended, partition, prices
+
+assert isinstance(gpu_partition.places_kernel, InterpretedFunction), "imported before conftest.py was read"
+
+pytestmark = [
+    # Triton 3.6 turns arrays of one element into scalars, which numpy 2.3 only announces to refuse.
+    pytest.mark.filterwarnings("ignore:Conversion of an array with ndim > 0 to a scalar:DeprecationWarning:triton.*"),
+]
+
+
+def random_pool(seed: int) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
+    """30 routes of eight customers, among them one partition and a gap: costs, customers and codes."""
+    rng = torch.Generator().manual_seed(seed)
+    served = (torch.rand(30, 8, generator=rng) < 0.3).float()
+    served[:3] = torch.nn.functional.one_hot(torch.randint(3, (8,), generator=rng), 3).T.float()
+    cost = torch.rand(30, generator=rng) + 0.2
+    cost[(served.sum(1) == 0) | (torch.arange(30) == 29)] = torch.inf
+    cost[:3] += 0.5
+    code = (served.long() * weights(9, torch.device("cpu"))).sum(1)
+    return cost[None], served[None], code[None]
+
+
+def cheapest_partition(cost: torch.Tensor, served: torch.Tensor, most: int) -> float:
+    """Every choice of routes, one by one."""
+    sums = [float("inf")]
+    rows = [i for i in range(len(cost)) if cost[i].isfinite() and served[i].any()]
+    for count in range(1, most + 1):
+        for some in combinations(rows, count):
+            if (served[list(some)].sum(0) == 1).all():
+                sums.append(cost[list(some)].sum().item())
+    return min(sums)
+
+
+@pytest.mark.parametrize("seed", range(6))
+def test_a_wide_beam_finds_the_cheapest_of_all(seed: int) -> None:
+    """With prices or without, and prices never promise less than what can be had."""
+    cost, served, code = random_pool(seed)
+    best = torch.arange(30)[None] < 3
+    known = cost[best].nan_to_num(posinf=0.0).sum()
+    wanted = cheapest_partition(cost[0], served[0], 4)
+    price = prices(cost / known, served, best) * known
+    bound = price.sum() + (cost - (served @ price[..., None])[..., 0]).clamp(max=0).sum()
+    assert bound <= wanted + 1e-4
+    depth = torch.tensor([4])
+    for worth in (torch.zeros_like(price), price):
+        value = cost - (served @ worth[..., None])[..., 0]
+        everything = torch.tensor([torch.inf])
+        for some in (
+            Dense.of(value, served, code, everything),
+            Dense.of(value, served.bfloat16(), code, everything),  # as a GPU counts
+            Packed.of(value, served, code, everything),
+        ):
+            total, chosen = partition(some, depth, 1000)
+            rows = chosen[chosen >= 0]
+            assert (served[0, rows].sum(0) == 1).all()
+            assert total + worth.sum() == pytest.approx(wanted, abs=1e-5)
+            assert cost[0, rows].sum() == pytest.approx(wanted, abs=1e-5)
+
+
+def compiled(
+    cost: torch.Tensor, served: torch.Tensor, code: torch.Tensor, ceiling: float, depth: int, width: int
+) -> list[int]:
+    """What the compiled beam makes of a pool, whose first three routes are a plan of cost 1."""
+    real = cost[0].isfinite().nonzero()[:, 0]
+    members, begins = served[0, real].nonzero()[:, 1].int(), served[0, real].sum(1).long().cumsum(0)
+    routes = [torch.nn.functional.pad(begins, (1, 0)), members, cost[0, real].double(), code[0, real]]
+    descent = (sets.ROUNDS, sets.PACE, sets.MOMENTUM, sets.PATIENCE)
+    arrays, best = [x.numpy() for x in routes], (real < 3).numpy()
+    return real[local.cheapest_partition(arrays, best, 8, ceiling, descent, depth, width, 4)].tolist()
+
+
+def test_codes_are_noted_once() -> None:
+    """Those with the same last bits, too, at the end of the table and below 0."""
+
+    @njit
+    def noted(codes, table):
+        return [partition_kernel.is_new(table, code) for code in codes]
+
+    codes = np.array([7, 15, 7, -1, 23, 15, -1, 8, 23])  # in a table of eight all but 8 belong to its last place
+    assert noted(codes, np.zeros(8, np.int64)) == [True, True, False, True, True, False, False, True, False]
+
+
+def test_compiled_prices_are_those_of_tensors(monkeypatch) -> None:
+    """To begin with: then signs of values near 0 part their ways. After more rounds the bound is never lower."""
+
+    @njit
+    def priced(begin, members, cost, best, rounds, pace, momentum, patience, price, value, way, lack, kept) -> None:
+        partition_kernel.first_prices(begin, members, cost, best, price, lack)
+        partition_kernel.raise_prices(
+            begin, members, cost, rounds, pace, momentum, patience, price, value, way, lack, kept
+        )
+
+    descent, best = (sets.PACE, sets.MOMENTUM, sets.PATIENCE), torch.arange(30)[None] < 3
+    for seed in range(6):
+        cost, served, _ = random_pool(seed)
+        cost = cost / cost[best].nan_to_num(posinf=0.0).sum()
+        real = cost[0].isfinite().nonzero()[:, 0]
+        pool, costs = served[0, real].double().numpy(), cost[0, real].double().numpy()
+        price, value = np.empty(8), np.empty(len(real))
+        begins, members = np.concatenate([[0], pool.sum(1).cumsum()]).astype(int), pool.nonzero()[1].astype(np.int32)
+        bounds = list[float]()
+        for rounds in (*range(1, 40), sets.ROUNDS):
+            room = [np.empty(8) for _ in range(3)]
+            priced(begins, members, costs, (real < 3).numpy(), rounds, *descent, price, value, *room)
+            assert value == pytest.approx(costs - pool @ price)
+            bounds.append(price.sum() + np.minimum(value, 0.0).sum())
+        assert all(later >= earlier for earlier, later in pairwise(bounds))
+        assert bounds[-1] <= cheapest_partition(cost[0], served[0], 4) + 1e-6
+        monkeypatch.setattr(sets, "ROUNDS", 1)
+        wanted = prices(cost, served, best)[0].double().numpy()
+        monkeypatch.undo()
+        assert bounds[0] == pytest.approx(wanted.sum() + np.minimum(costs - pool @ wanted, 0.0).sum(), abs=1e-5)
+
+
+@pytest.mark.parametrize("seed", range(12))
+def test_the_compiled_beam_finds_it_too(seed: int) -> None:
+    """The cheapest of all if it is wide, never a wrong one, and none that is too dear or has too many routes."""
+    cost, served, code = random_pool(seed)
+    cost = cost / cost[0, :3].nan_to_num(posinf=0.0).sum()
+    wanted = cheapest_partition(cost[0], served[0], 4)
+    for width in (1, 3, 64, 1000):
+        rows = compiled(cost, served, code, 1.01, 4, width)
+        assert not rows or (served[0, rows].sum(0) == 1).all()
+        if width == 1000:
+            assert cost[0, rows].sum().item() == pytest.approx(wanted, abs=1e-5)
+    assert not compiled(cost, served, code, wanted - 1e-4, 4, 1000)
+    fewer = compiled(cost, served, code, 1.01, 2, 1000)
+    assert (cost[0, fewer].sum().item() if fewer else 1.01) == pytest.approx(
+        min(cheapest_partition(cost[0], served[0], 2), 1.01), abs=1e-5
+    )
+
+
+def test_what_cannot_be_served_is_said() -> None:
+    """By an infinite sum: a customer whom no route serves, too few routes allowed, or all too dear."""
+    cost, served, code = random_pool(0)
+    everything, enough = torch.tensor([torch.inf]), torch.tensor([4])
+    lonely = served.clone()
+    lonely[..., 5] = 0.0
+    for pool, most, depth in (
+        (lonely, everything, enough),
+        (served, everything, torch.tensor([1])),
+        (served, torch.tensor([0.1]), enough),
+    ):
+        for kind in (Dense, Packed):
+            total, chosen = partition(kind.of(cost, pool, code, most), depth, 64)
+            assert total.isinf().all()
+            assert (chosen == -1).all()
+
+
+@pytest.mark.parametrize(("customers", "plans"), [(8, 4), (32, 3), (33, 4), (64, 3), (100, 3)])
+def test_the_kernel_adds_the_same_routes(monkeypatch, customers: int, plans: int) -> None:
+    """At every place, for the same customer; as many as are kept of them, the best ones first."""
+    rng = torch.Generator().manual_seed(customers)
+    orders = torch.stack([torch.randperm(customers, generator=rng) for _ in range(2 * plans)]).view(2, plans, -1)
+    served = torch.nn.functional.one_hot(orders // 3).mT.flatten(1, 2).float()  # routes of three
+    routes = served.shape[1]
+    value = torch.rand(2, routes, generator=rng) - 0.1
+    value[:, -2:] = torch.inf
+    code, most = (served.long() * weights(customers + 1, torch.device("cpu"))).sum(2), torch.tensor([3.0, torch.inf])
+    dense, packed = (kind.of(value, served, code, most) for kind in (Dense, Packed))
+    states = [Partial(x.nobody(), torch.zeros(2, 1), code[:, :1] * 0) for x in (dense, packed)]
+    for _ in range(3):
+        sums, none = dense.additions(states[0].cover, states[0].score)
+        assert none is None
+        assert sums.isfinite().any()
+        monkeypatch.setattr(sets, "KEPT", routes)
+        more, added = packed.additions(states[1].cover, states[1].score)
+        monkeypatch.setattr(sets, "KEPT", 2)
+        two, few = packed.additions(states[1].cover, states[1].score)
+        monkeypatch.undo()
+        assert two.tolist() == more[..., :2].tolist()
+        assert few[two.isfinite()].tolist() == added[..., :2][two.isfinite()].tolist()
+        named = packed.named(added.flatten(1).long()).view_as(added)
+        again = torch.full((2, more.shape[1], routes), torch.inf).scatter_reduce(2, named, more, "amin")
+        width = min(sums.shape[1], more.shape[1])
+        torch.testing.assert_close(again[:, :width], sums[:, :width])
+        assert again[:, width:].isinf().all()
+        assert sums[:, width:].isinf().all()
+        states = [extended(state, offer, 40)[0] for state, offer in zip(states, (dense, packed), strict=True)]
+
+
+def test_the_kernel_serves_wide_beams_only() -> None:
+    """On a GPU, of many routes, for customers that fit into its tiles; here there is none."""
+    assert not sets.is_packed(torch.zeros(1, sets.PACKED + 1, 100))
