@@ -36,7 +36,7 @@ DESCENT = 150  # attempts of a whole search for each plan that is worked on: wit
 MERGES, APIECE = 8, 100  # in the course of a search, and one more at its end; attempts for each at least
 BRIEFLY = 0.05  # seconds
 STOCK, SMALLER = 2048, 512  # routes, and where no compiled beam puts them together
-ROOM = 1 << 24  # numbers of all routes of all instances
+ROOM, AN_ATTEMPT = 1 << 24, 4  # numbers of all routes of all instances; routes for each attempt of a whole search
 SEEN = 2  # routes in stock for each plan of a generation, and each of its parts, that is looked at
 APLACE, IF_COMPILED = 2, 4  # routes in stock for each place of the beam that merges, up to 100 customers
 NARROWEST = 16  # places
@@ -154,10 +154,10 @@ class CMAESRefine:
         return self.stock != 0 and task.problem.name == "cvrp"
 
     def usual_stock(self, task: Task) -> int:
-        """How many routes are kept: as many as the beam makes use of, within reason if there are many instances."""
+        """How many routes are kept: as many as a beam makes use of, as far as budget and memory have room for them."""
         if self.stock is not None:
             return self.stock
-        room = ROOM // (task.count * task.problem.width(task.batch))
+        room = min(ROOM // (task.count * task.problem.width(task.batch)), round(AN_ATTEMPT * foreseen(task)))
         return max(SMALLER, min(STOCK, room)) if has_compiled_beam(task) else SMALLER
 
     def seen(self, task: Task) -> int:
@@ -249,13 +249,17 @@ class CMAESRefine:
         Each plan needs its share until no neighbourhood of it can be bettered any more; only then others pay. A large
         one has more of them, and where many parts are built, these are most of the attempts.
         """
-        foreseen = task.ledger.attempts / (task.spent or 1.0)
         descent = DESCENT * task.problem.width(task.batch) / USUAL if hurried(task) else DESCENT
-        return self.plans or max(1, round(foreseen / descent))
+        return self.plans or max(1, round(foreseen(task) / descent))
 
     def usual_abreast(self, task: Task, ways: int) -> int:
         """Neighbourhoods at a time: few find what others have made of a plan, many fill a GPU."""
         return self.abreast or (ways if task.device.type == "cuda" else ABREAST)
+
+
+def foreseen(task: Task) -> float:
+    """Attempts of the whole search, as far as the budget spent so far tells."""
+    return task.ledger.attempts / (task.spent or 1.0)
 
 
 def has_compiled_beam(task: Task) -> bool:

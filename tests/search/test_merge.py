@@ -317,10 +317,12 @@ def test_merges_come_with_the_budget(driver: CVRPPolicy, monkeypatch) -> None:
 
 
 def test_many_instances_have_smaller_stocks(driver: CVRPPolicy, monkeypatch) -> None:
-    """What is asked for is kept; else as many as a compiled beam makes use of, and fewer where they fill the memory."""
+    """What is asked for is kept; else as many as a compiled beam makes use of in the budget and the memory there is."""
     task = make_task(CVRP(), driver, vehicles(2, 20))
     assert CMAESRefine(stock=7).usual_stock(task) == 7
-    assert CMAESRefine().usual_stock(task) == refine.STOCK
+    for limit, routes in ((100, refine.SMALLER), (200, 800), (1000, refine.STOCK)):
+        task.ledger.limit, task.ledger.attempts = limit, 20
+        assert CMAESRefine().usual_stock(task) == routes
     monkeypatch.setattr(refine, "ROOM", 2 * 21 * 1000)
     assert CMAESRefine().usual_stock(task) == 1000
     monkeypatch.setattr(refine, "ROOM", 1)
