@@ -16,7 +16,7 @@ from torch import Tensor
 from rhumbline.problems.cvrp import CVRP, CVRPBatch
 from rhumbline.record import Record
 from rhumbline.search.herd import SAME, Herd
-from rhumbline.search.partition import Finder, by_instances, partition_compiled, partition_together
+from rhumbline.search.partition import Choice, Finder, by_instances, partition_compiled, partition_together
 from rhumbline.search.pool import pick
 
 SPARE = 3  # routes that a merged plan may have more than the best one, or than the best ones together
@@ -145,7 +145,7 @@ def merged_together(batch: CVRPBatch, stock: Stock, width: int, find: Finder) ->
     depth = depth if batch.vehicles is None else torch.minimum(depth, batch.vehicles)
     any_welcome = least[:, 0] > batch.plain(least)[:, 0]  # plan for the fleet
     ceiling = torch.full_like(cost[:, 0], 1.0 + SAME).masked_fill(any_welcome, torch.inf)
-    chosen = find(stock.served, stock.code, cost, best, depth, ceiling, width)
+    chosen = find(Choice(stock.served, stock.code, cost, best, depth, ceiling), width)
     actions = spelt(stock, chosen, 2 * (stock.turn.shape[2] - 1))[:, None]
     return Herd(CVRP().cost(batch, actions).masked_fill(chosen[:, :1] < 0, torch.inf), actions)
 

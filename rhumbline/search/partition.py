@@ -25,10 +25,22 @@ CONSIDERED = 4  # candidates for each place in the beam: many serve the same cus
 TOGETHER = 1 << 26  # numbers of a beam's step that are worked on at once
 PACKED, KEPT = 512, 128  # routes beyond which a GPU's kernel serves, and of them for each place
 
+
+@dataclass(frozen=True)
+class Choice(Record):
+    """Routes, and what is wanted of them."""
+
+    served: Float[Tensor, "B R n"]  # 1 for the customers of each
+    code: Int[Tensor, "B R"]  # of these customers
+    cost: Float[Tensor, "B R"]  # relative to the best plan; infinite for a gap
+    best: Bool[Tensor, "B R"]  # those of the best plan
+    depth: Int[Tensor, "B"]  # routes of a plan, at most
+    ceiling: Float[Tensor, "B"]  # that a plan must cost less than
+
+
 Finder = Callable[
-    [Tensor, Tensor, Float[Tensor, "B R"], Bool[Tensor, "B R"], Int[Tensor, "B"], Float[Tensor, "B"], int],
-    Int[Tensor, "B q"],
-]  # of who is served, codes, costs relative to the best plan, its routes, their most, a ceiling and a width: a plan
+    [Choice, int], Int[Tensor, "B q"]
+]  # of a choice and a width: the routes of a plan, -1 behind the last
 
 
 def by_instances(count: int, numbers: int, most: int | None = None) -> list[slice]:
@@ -37,26 +49,18 @@ def by_instances(count: int, numbers: int, most: int | None = None) -> list[slic
     return [slice(at, at + some) for at in range(0, count, some)]
 
 
-def partition_compiled(
-    served: Float[Tensor, "B R n"],
-    code: Int[Tensor, "B R"],
-    cost: Float[Tensor, "B R"],
-    best: Bool[Tensor, "B R"],
-    depth: Int[Tensor, "B"],
-    ceiling: Float[Tensor, "B"],
-    width: int,
-) -> Int[Tensor, "B q"]:
-    """The routes of the best plan that is found below the ceiling, -1 behind the last; a thread for each instance."""
+def partition_compiled(choice: Choice, width: int) -> Int[Tensor, "B q"]:
+    """The routes of the best plan that is found, -1 behind the last; a thread for each instance."""
     from rhumbline.kernels import local
 
-    descent, customers = (ROUNDS, PACE, MOMENTUM, PATIENCE), served.shape[2]
-    offers = [offered(*rows) for rows in zip(served, code, cost, best, strict=True)]
+    descent, customers = (ROUNDS, PACE, MOMENTUM, PATIENCE), choice.served.shape[2]
+    offers = [offered(*rows) for rows in zip(choice.served, choice.code, choice.cost, choice.best, strict=True)]
 
     def find(offer: tuple[list[np.ndarray], np.ndarray], ceiling: float, depth: int) -> list[int]:
         return local.cheapest_partition(*offer, customers, ceiling, descent, depth, width, CONSIDERED)
 
     with ThreadPoolExecutor(len(offers)) as pool:  # no tensors there: each thread would have threads of its own
-        found = list(pool.map(find, offers, ceiling.tolist(), depth.tolist()))
+        found = list(pool.map(find, offers, choice.ceiling.tolist(), choice.depth.tolist()))
     longest = max(map(len, found)) + 1
     return torch.tensor([[*chosen, *[-1] * (longest - len(chosen))] for chosen in found])
 
@@ -72,33 +76,26 @@ def offered(
     return [x.numpy() for x in (begins, members.int(), price, code.contiguous())], (best & real).numpy()
 
 
-def partition_together(
-    served: Float[Tensor, "B R n"],
-    code: Int[Tensor, "B R"],
-    cost: Float[Tensor, "B R"],
-    best: Bool[Tensor, "B R"],
-    depth: Int[Tensor, "B"],
-    ceiling: Float[Tensor, "B"],
-    width: int,
-) -> Int[Tensor, "B q"]:
+def partition_together(choice: Choice, width: int) -> Int[Tensor, "B q"]:
     """The same by tensor operations or a kernel; the beams of as many instances at once as there is memory for."""
-    price, routes = prices(cost, served, best), cost.shape[1]
-    value, paid = cost - worth(served, price), price.sum(1)
-    most = ceiling - paid - value.clamp(max=0.0).sum(1)  # what is to come may be worth so much
+    served, (count, routes) = choice.served, choice.cost.shape
+    price = prices(choice.cost, served, choice.best)
+    value, goal = choice.cost - worth(served, price), choice.ceiling - price.sum(1)
+    most = goal - value.clamp(max=0.0).sum(1)  # what is to come may be worth so much
     kind = Packed if is_packed(served) else Dense
-    parts = by_instances(len(cost), width * (KEPT if kind is Packed else routes))
-    offers = [kind.of(value[rows], served[rows], code[rows], most[rows]) for rows in parts]
-    found = [partition(offer, depth[rows], width) for offer, rows in zip(offers, parts, strict=True)]
-    longest, dear = max(x.shape[1] for _, x in found), torch.cat([total for total, _ in found]) >= ceiling - paid
+    parts = by_instances(count, width * (KEPT if kind is Packed else routes))
+    offers = [kind.of(value[rows], served[rows], choice.code[rows], most[rows]) for rows in parts]
+    found = [partition(offer, choice.depth[rows], width) for offer, rows in zip(offers, parts, strict=True)]
+    longest, dear = max(x.shape[1] for _, x in found), torch.cat([total for total, _ in found]) >= goal
     chosen = torch.cat([torch.nn.functional.pad(x, (0, longest - x.shape[1]), value=-1) for _, x in found])
     return chosen.masked_fill(dear[:, None], -1)
 
 
 def is_packed(served: Float[Tensor, "B R n"]) -> bool:
-    """Whether the kernel serves: where there are many routes, and few enough customers for its tiles."""
+    """Whether the kernel serves: on a GPU, many routes, and few enough customers for its tiles."""
     _, routes, customers = served.shape
-    fits = routes > PACKED and customers <= kernels.LARGEST_TILE
-    return fits and kernels.why_not("cvrp", served.device, customers + 1) is None and served.is_cuda
+    fits = served.is_cuda and routes > PACKED and customers <= kernels.LARGEST_TILE
+    return fits and kernels.why_not("cvrp", served.device, customers + 1) is None
 
 
 def prices(

@@ -125,7 +125,7 @@ class CMAESRefine:
         memory, latent = self.learner.memory(task, guided), best_latent(latents, rolled)
         gathered = self.gathered(task, state.herd, rolled)
         herd, parts = self.rebuild(task, latent, rolled.cost[0].numel(), memory, gathered)
-        stock, herd, merges = self.restock(task, state, herd, [cheapest_of(rolled, self.seen(task)), *parts])
+        stock, herd, merges = self.restock(task, state, herd, rolled, parts)
         if self.learner.learns(task):  # at the rate of the generation's own lesson, which alone is counted
             self.learner.learning.update(task, guided.adaptation, [lesson_of(task, latent, turned(task, herd))])
         every, since = self.usual_beam(task), 0 if state.beam else state.since
@@ -164,7 +164,9 @@ class CMAESRefine:
         """Plans of a generation, and as many of its parts, whose routes are looked at."""
         return -(-self.usual_stock(task) // SEEN)
 
-    def restock(self, task: Task, state: Refined, herd: Herd, found: Sequence[Herd]) -> tuple[Stock | None, Herd, int]:
+    def restock(
+        self, task: Task, state: Refined, herd: Herd, rolled: Rollouts, parts: Sequence[Herd]
+    ) -> tuple[Stock | None, Herd, int]:
         """The routes of new plans come to the others, and now and then they are put together; how often that was due.
 
         The stock, and the best plans, among which may be one that was put together. What is due at the very end is left
@@ -173,7 +175,7 @@ class CMAESRefine:
         if not self.keeps_routes(task):
             return None, herd, 0
         most = self.usual_stock(task)
-        plans = together([herd, *found])
+        plans = together([herd, cheapest_of(rolled, self.seen(task)), *parts])
         plans = plans if state.stock is None or task.device.type == "cuda" else promising(plans, state.stock)
         stock = routes_of(task.originals, plans, most)
         stock = stock if state.stock is None else state.stock.joined(stock, most)
@@ -187,13 +189,11 @@ class CMAESRefine:
 
         It may go on so many seconds beyond the time limit.
         """
-        most, deadline = (
-            self.usual_stock(task) // (IF_COMPILED if has_compiled_beam(task) else APLACE),
-            task.ledger.deadline,
-        )
+        compiled, deadline = has_compiled_beam(task), task.ledger.deadline
         limit = math.inf if deadline is None else deadline + beyond
+        most = self.usual_stock(task) // (IF_COMPILED if compiled else APLACE)
         breadth = max(NARROWEST, min(most, most * USUAL_NODES // (task.problem.width(task.batch) - 1)))
-        child = merged(task.originals, stock, breadth, lambda: time.monotonic() > limit, has_compiled_beam(task))
+        child = merged(task.originals, stock, breadth, lambda: time.monotonic() > limit, compiled)
         known = incumbents(task)
         child = Herd(child.cost.to(known.cost.dtype), child.actions.to(known.actions.dtype))
         task.ledger.enter(Rollouts(child.cost[:, None], child.actions[:, None]), 0)
