@@ -6,10 +6,9 @@ Triton's wheel brings assembler and disassembler, so this runs anywhere, CI incl
 called with small tensors on the CPU, and what they would start is compiled instead: tiles, types and flags are those of
 a launch. Rollouts are asked for as large, middling and small pieces of work, which may have tiles of their own, and as
 large ones that have begun; scores of one policy, and of latents with rows left out; the encoder's attention and what
-beams add to their places once. Ends
-with 1 if a kernel asks for more shared memory than a processor has, or if the assembler gave up on registers; kernels
-that merely spill are slow, not wrong. These are the compiler's figures: nothing is timed on a GPU, instructions are
-those of the whole code, and `seconds` is the time to compile.
+puts routes together once. Ends with 1 if a kernel asks for more shared memory than a processor has, or if the assembler
+gave up on registers; kernels that merely spill are slow, not wrong. These are the compiler's figures: nothing is timed
+on a GPU, instructions are those of the whole code, and `seconds` is the time to compile.
 """
 
 import os
@@ -175,8 +174,10 @@ def attends(nodes: int) -> None:
     attention.attend_backward(qkv, attention.attend(qkv, HEADS), HEADS)
 
 
-def additions(customers: int) -> None:
-    """What a wide beam adds to its places when routes are put together."""
+def merges(customers: int) -> None:
+    """Prices of customers, and what a beam adds to its places, when routes are put together."""
+    members, sizes = torch.zeros(1, 4, 64, dtype=torch.int16), torch.zeros(1, 64, dtype=torch.int32)
+    gpu_partition.prices(members, sizes, torch.zeros(1, 64), torch.zeros(1, customers), 200, 0.7, 0.7, 20, 1e-6)
     padded = 1 << (customers - 1).bit_length()
     cover, words = (torch.zeros(1, 64, size, dtype=torch.int32) for size in (padded // 32, 64))
     served, each = torch.zeros(1, 64, padded).bfloat16(), torch.zeros(1, 64)
@@ -210,7 +211,7 @@ def ways(problem: str, nodes: int, options: dict[str, Any]) -> Iterator[Callable
     if problem == "tsp":  # the same for both
         yield partial(attends, nodes)
     else:
-        yield partial(additions, nodes - 1)
+        yield partial(merges, nodes - 1)
 
 
 def all_launches(**options: Any) -> Iterator[Launch]:

@@ -1,9 +1,12 @@
-"""Triton: which routes can be added to the places of a beam that puts routes together (`search/merge.py`).
+"""Triton: prices of customers, and a beam that puts routes together by them (`search/partition.py`).
 
-A program has some places of one instance. Customers are bits of words of 32, so that two sets are compared by a few
-instructions, and how many routes each customer can choose from is one product of matrices for all places. Routes come
-in order of their values, so the first ones that are found for a place are its best. Who is found is never written as a
-table of places by routes, which is what takes the time in plain tensor operations.
+Prices: a program has one instance and makes all rounds, so that nothing but its lists of customers is read again and
+again, where tensor operations go through a table of routes by customers two times in each round.
+
+The beam: a program has some places of one instance. Customers are bits of words of 32, so that two sets are compared by
+a few instructions, and how many routes each customer can choose from is one product of matrices for all places. Routes
+come in order of their values, so the first ones that are found for a place are its best. Who is found is never written
+as a table of places by routes, which is what takes the time in plain tensor operations.
 """
 
 import torch
@@ -13,6 +16,71 @@ from torch import Tensor
 
 PLACES, ROUTES = 32, 64  # of a tile
 WARPS = 4
+PRICED, PRICED_WARPS = 1024, 8  # routes at a time, when there are prices to be found
+
+
+@triton.jit
+def priced(MEMBERS, SIZE, COST, PRICE, route, R):
+    """Values of some routes at these prices, summed customer by customer, and how many each serves."""
+    there = route < R
+    size = tl.load(SIZE + route, mask=there, other=0)
+    value = tl.load(COST + route, mask=there, other=float("inf"))
+    for k in range(0, tl.max(size)):
+        who = tl.load(MEMBERS + k * R + route, mask=k < size, other=0).to(tl.int32)
+        value -= tl.load(PRICE + who, mask=k < size, other=0.0)
+    return value, size
+
+
+@triton.jit(do_not_specialize=["rounds"])
+def prices_kernel(
+    MEMBERS, SIZE, COST, PRICE, COUNT, KEPT, L, R, N, rounds, pace, momentum, patience, tiny,
+    NP: tl.constexpr, M: tl.constexpr,
+):  # fmt: skip
+    """Rounds of subgradients from the prices given, which are scratch from then on; the best are kept."""
+    b, column = tl.program_id(0).to(tl.int64), tl.arange(0, NP)
+    real = column < N
+    members, size, cost, mine, count = MEMBERS + b * L * R, SIZE + b * R, COST + b * R, PRICE + b * N, COUNT + b * N
+    price, way = tl.load(mine + column, mask=real, other=0.0), tl.zeros((NP,), dtype=tl.float32)
+    kept, bound, vain = price, tl.sum(way) - float("inf"), 0 * rounds
+    for _ in range(rounds):
+        tl.store(mine + column, price, mask=real)
+        tl.store(count + column, 0, mask=real)
+        tl.debug_barrier()  # what is written here is read by other threads of the program
+        low = tl.sum(price)
+        for start in range(0, R, M):
+            route = start + tl.arange(0, M)
+            value, long = priced(members, size, cost, mine, route, R)
+            pays = value < 0.0
+            low += tl.sum(tl.where(pays, value, 0.0))
+            for k in range(0, tl.max(tl.where(pays, long, 0))):  # few pay
+                who = tl.load(members + k * R + route, mask=pays & (k < long), other=0).to(tl.int32)
+                tl.atomic_add(count + who, 1, mask=pays & (k < long), sem="relaxed")
+        tl.debug_barrier()
+        lack = 1.0 - tl.load(count + column, mask=real, other=1, cache_modifier=".cg").to(tl.float32)
+        tl.debug_barrier()
+        higher, tired = low > bound, (low <= bound) & (vain >= patience)
+        kept, bound = tl.where(higher, price, kept), tl.maximum(low, bound)
+        vain, pace = tl.where(higher | tired, 0, vain + 1), tl.where(tired, 0.5 * pace, pace)
+        way = momentum * way + lack
+        price += pace * tl.maximum(1.0 - low, 0.0) / (tl.sum(way * way) + tiny) * way
+    tl.store(KEPT + b * N + column, kept, mask=real)
+
+
+def prices(
+    members: Tensor, size: Tensor, cost: Tensor, price: Tensor,
+    rounds: int, pace: float, momentum: float, patience: int, tiny: float,
+) -> Tensor:  # fmt: skip
+    """Prices [B, n] that make the bound high, from those given; `members` are the customers of each route [B, L, R].
+
+    The first `size` of the L count [B, R].
+    """
+    (count, most, routes), (_, customers) = members.shape, price.shape
+    served, kept = torch.zeros_like(price, dtype=torch.int32), torch.empty_like(price)
+    prices_kernel[(count,)](
+        members, size, cost, price.clone(), served, kept, most, routes, customers, rounds, pace, momentum, patience,
+        tiny, NP=triton.next_power_of_2(customers), M=PRICED, num_warps=PRICED_WARPS, num_stages=1,
+    )  # fmt: skip
+    return kept
 
 
 @triton.jit

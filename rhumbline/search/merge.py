@@ -16,11 +16,36 @@ from torch import Tensor
 from rhumbline.problems.cvrp import CVRP, CVRPBatch
 from rhumbline.record import Record
 from rhumbline.search.herd import SAME, Herd
-from rhumbline.search.partition import Choice, Finder, by_instances, partition_compiled, partition_together
+from rhumbline.search.partition import Choice, Engine, best_engine, by_instances, routes_found
 from rhumbline.search.pool import pick
+from rhumbline.search.task import Task
 
 SPARE = 3  # routes that a merged plan may have more than the best one, or than the best ones together
 FEW = 4  # instances between two looks at the clock, on a CPU without the compiled beam
+
+
+@dataclass(frozen=True)
+class Means:
+    """How much is made of routes: what an engine has time for beside the rollouts of its device."""
+
+    stock: int  # routes
+    aplace: int  # of them for each place of the beam, up to 100 customers
+    merges: int = 8  # in the course of a search, and one more at its end
+    apiece: int = 100  # attempts for each of these at least
+    an_attempt: int = 4  # routes for each attempt of a whole search
+    room: int = 1 << 24  # numbers of all routes of all instances
+
+
+MEANS: dict[Engine, Means] = {
+    "tensors": Means(512, 2),
+    "compiled": Means(2048, 4),
+    "kernels": Means(4096, 2, merges=16, apiece=25, an_attempt=32, room=1 << 28),
+}
+
+
+def engine_of(task: Task) -> Engine:
+    """What puts the routes of a task together."""
+    return best_engine(task.device, task.problem.width(task.batch) - 1, task.engine)
 
 
 @dataclass(frozen=True)
@@ -117,26 +142,26 @@ def weights(size: int, device: torch.device) -> Int[Tensor, "n"]:
 
 
 def merged(
-    batch: CVRPBatch, stock: Stock, width: int, late: Callable[[], bool] = lambda: False, compiled: bool = False
+    batch: CVRPBatch, stock: Stock, width: int, late: Callable[[], bool] = lambda: False, engine: Engine = "tensors"
 ) -> Herd:
     """The best plan that a beam makes of the routes, which may be one that is known; of infinite cost if it makes none.
 
-    Instances that nobody has come to when it is late have none either. By tensor operations or, on a CPU, compiled.
+    Instances that nobody has come to when it is late have none either.
     """
     count, routes, size = stock.turn.shape
-    few = torch.get_num_threads() if compiled else FEW
+    few = torch.get_num_threads() if engine == "compiled" else FEW
     parts = by_instances(count, size * routes, few if stock.rank.device.type == "cpu" else count)
     actions = stock.turn.new_zeros(count, 1, 2 * (size - 1), dtype=torch.int64)
     found = Herd(torch.full_like(stock.rank[:, :1], torch.inf), actions)
     for rows in parts:
         if late():
             break
-        part = merged_together(batch[rows], stock[rows], width, partition_compiled if compiled else partition_together)
+        part = merged_together(batch[rows], stock[rows], width, engine)
         found.cost[rows], found.actions[rows] = part.cost.to(found.cost.dtype), part.actions
     return found
 
 
-def merged_together(batch: CVRPBatch, stock: Stock, width: int, find: Finder) -> Herd:
+def merged_together(batch: CVRPBatch, stock: Stock, width: int, engine: Engine) -> Herd:
     """The same for as many instances as there is memory for."""
     least = stock.rank.amin(1, keepdim=True)
     cost = (stock.length / batch.plain(least).float()).masked_fill(stock.rank.isinf(), torch.inf)
@@ -145,7 +170,7 @@ def merged_together(batch: CVRPBatch, stock: Stock, width: int, find: Finder) ->
     depth = depth if batch.vehicles is None else torch.minimum(depth, batch.vehicles)
     any_welcome = least[:, 0] > batch.plain(least)[:, 0]  # plan for the fleet
     ceiling = torch.full_like(cost[:, 0], 1.0 + SAME).masked_fill(any_welcome, torch.inf)
-    chosen = find(Choice(stock.served, stock.code, cost, best, depth, ceiling), width)
+    chosen = routes_found(Choice(stock.served, stock.code, cost, best, depth, ceiling), width, engine)
     actions = spelt(stock, chosen, 2 * (stock.turn.shape[2] - 1))[:, None]
     return Herd(CVRP().cost(batch, actions).masked_fill(chosen[:, :1] < 0, torch.inf), actions)
 

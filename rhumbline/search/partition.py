@@ -1,14 +1,13 @@
 """Set partitioning: which of some routes serve every customer once, at the least cost.
 
 Prices of customers say what a route is worth (Lagrange multipliers), and a beam picks routes, always for the customer
-with the fewest left to choose from. Three engines: batched tensor operations, a kernel for wide beams on a GPU, and on
-a CPU a compiled beam for each instance, which has prices of its own.
+with the fewest left to choose from. Three engines: batched tensor operations, kernels for both on a GPU, and on a CPU a
+compiled beam for each instance, which has prices of its own.
 """
 
-from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
-from typing import Protocol, Self
+from typing import Literal, Protocol, Self
 
 import numpy as np
 import torch
@@ -23,7 +22,7 @@ ROUNDS, PACE, MOMENTUM, PATIENCE = 200, 0.7, 0.7, 20  # of prices; the pace is h
 TINY = 1e-6
 CONSIDERED = 4  # candidates for each place in the beam: many serve the same customers
 TOGETHER = 1 << 26  # numbers of a beam's step that are worked on at once
-PACKED, KEPT = 512, 128  # routes beyond which a GPU's kernel serves, and of them for each place
+KEPT = 128  # routes for each place of the beam that a GPU's kernel lists
 
 
 @dataclass(frozen=True)
@@ -38,9 +37,7 @@ class Choice(Record):
     ceiling: Float[Tensor, "B"]  # that a plan must cost less than
 
 
-Finder = Callable[
-    [Choice, int], Int[Tensor, "B q"]
-]  # of a choice and a width: the routes of a plan, -1 behind the last
+Engine = Literal["tensors", "kernels", "compiled"]
 
 
 def by_instances(count: int, numbers: int, most: int | None = None) -> list[slice]:
@@ -49,8 +46,22 @@ def by_instances(count: int, numbers: int, most: int | None = None) -> list[slic
     return [slice(at, at + some) for at in range(0, count, some)]
 
 
+def routes_found(choice: Choice, width: int, engine: Engine) -> Int[Tensor, "B q"]:
+    """The routes of the best plan that a beam of this width finds, -1 behind the last."""
+    if engine == "compiled":
+        return partition_compiled(choice, width)
+    return partition_together(choice, width, engine == "kernels")
+
+
+def best_engine(device: torch.device, customers: int, wanted: str) -> Engine:
+    """What serves there, unless plain torch is wanted; kernels hold as many customers as one of their tiles."""
+    if wanted == "torch" or kernels.why_not("cvrp", device, customers + 1, largest=kernels.LARGEST_TILE + 1):
+        return "tensors"
+    return "kernels" if device.type == "cuda" else "compiled"
+
+
 def partition_compiled(choice: Choice, width: int) -> Int[Tensor, "B q"]:
-    """The routes of the best plan that is found, -1 behind the last; a thread for each instance."""
+    """A thread for each instance."""
     from rhumbline.kernels import local
 
     descent, customers = (ROUNDS, PACE, MOMENTUM, PATIENCE), choice.served.shape[2]
@@ -76,14 +87,14 @@ def offered(
     return [x.numpy() for x in (begins, members.int(), price, code.contiguous())], (best & real).numpy()
 
 
-def partition_together(choice: Choice, width: int) -> Int[Tensor, "B q"]:
-    """The same by tensor operations or a kernel; the beams of as many instances at once as there is memory for."""
+def partition_together(choice: Choice, width: int, packed: bool) -> Int[Tensor, "B q"]:
+    """By tensor operations or kernels; the beams of as many instances at once as there is memory for."""
     served, (count, routes) = choice.served, choice.cost.shape
-    price = prices(choice.cost, served, choice.best)
+    price = (prices_by_kernel if packed else prices)(choice.cost, served, choice.best)
     value, goal = choice.cost - worth(served, price), choice.ceiling - price.sum(1)
     most = goal - value.clamp(max=0.0).sum(1)  # what is to come may be worth so much
-    kind = Packed if is_packed(served) else Dense
-    parts = by_instances(count, width * (KEPT if kind is Packed else routes))
+    kind = Packed if packed else Dense
+    parts = by_instances(count, width * (KEPT if packed else routes))
     offers = [kind.of(value[rows], served[rows], choice.code[rows], most[rows]) for rows in parts]
     found = [partition(offer, choice.depth[rows], width) for offer, rows in zip(offers, parts, strict=True)]
     longest, dear = max(x.shape[1] for _, x in found), torch.cat([total for total, _ in found]) >= goal
@@ -91,20 +102,11 @@ def partition_together(choice: Choice, width: int) -> Int[Tensor, "B q"]:
     return chosen.masked_fill(dear[:, None], -1)
 
 
-def is_packed(served: Float[Tensor, "B R n"]) -> bool:
-    """Whether the kernel serves: on a GPU, many routes, and few enough customers for its tiles."""
-    _, routes, customers = served.shape
-    fits = served.is_cuda and routes > PACKED and customers <= kernels.LARGEST_TILE
-    return fits and kernels.why_not("cvrp", served.device, customers + 1) is None
-
-
 def prices(
     cost: Float[Tensor, "B R"], served: Float[Tensor, "B R n"], best: Bool[Tensor, "B R"]
 ) -> Float[Tensor, "B n"]:
     """Prices of customers that make a lower bound of all plans high, where the best one costs 1. By subgradients."""
-    share = cost.masked_fill(~best, 0.0) / served.sum(2).clamp(min=1.0)
-    sums = (torch.stack([share, best.float()], 1).double() @ served.double()).float()  # there may be several best plans
-    price, way = sums[:, 0] / sums[:, 1].clamp(min=1.0), torch.zeros_like(served[:, 0])
+    price, way = first_prices(cost, served, best), torch.zeros_like(served[:, 0])
     kept, bound = price, torch.full_like(cost[:, :1], -torch.inf)
     pace, vain = torch.full_like(bound, PACE), torch.zeros_like(bound)
     for _ in range(ROUNDS):
@@ -118,6 +120,36 @@ def prices(
         way = MOMENTUM * way + lack
         price = price + pace * (1.0 - low).clamp(min=0.0) / (way.square().sum(1, keepdim=True) + TINY) * way
     return kept
+
+
+def first_prices(
+    cost: Float[Tensor, "B R"], served: Float[Tensor, "B R n"], best: Bool[Tensor, "B R"]
+) -> Float[Tensor, "B n"]:
+    """Customers of a route in the best plan share its cost; there may be several best plans."""
+    share = cost.masked_fill(~best, 0.0) / served.sum(2).clamp(min=1.0)
+    sums = (torch.stack([share, best.float()], 1).double() @ served.double()).float()
+    return sums[:, 0] / sums[:, 1].clamp(min=1.0)
+
+
+def prices_by_kernel(
+    cost: Float[Tensor, "B R"], served: Float[Tensor, "B R n"], best: Bool[Tensor, "B R"]
+) -> Float[Tensor, "B n"]:
+    """The same in one launch; sums of other order, so that after some rounds they are others."""
+    from rhumbline.kernels import gpu_partition
+
+    descent = (ROUNDS, PACE, MOMENTUM, PATIENCE, TINY)
+    return gpu_partition.prices(*listed(served), cost.contiguous(), first_prices(cost, served, best), *descent)
+
+
+def listed(served: Float[Tensor, "B R n"]) -> tuple[Int[Tensor, "B L R"], Int[Tensor, "B R"]]:
+    """The customers of each route, one below the other, and how many they are."""
+    (count, routes, _), size = served.shape, served.sum(2).int()
+    b, r, who = served.nonzero(as_tuple=True)
+    before = (size.flatten().cumsum(0) - size.flatten())[b * routes + r]  # customers of the routes that come before
+    place = torch.arange(len(who), device=served.device) - before
+    members = size.new_zeros(count, int(size.amax()), routes, dtype=torch.int16)
+    members[b, place, r] = who.short()
+    return members, size
 
 
 def worth(served: Float[Tensor, "B R n"], price: Float[Tensor, "B n"]) -> Float[Tensor, "B R"]:

@@ -17,13 +17,13 @@ import torch
 from jaxtyping import Float, Int, Shaped
 from torch import Tensor
 
-from rhumbline import kernels, noise
+from rhumbline import noise
 from rhumbline.decoding import Beginnings, Rollouts
 from rhumbline.errors import InputError
 from rhumbline.policies.attention import USUAL_NODES
 from rhumbline.search.elite import TEMPERATURES, CMAESElite, Guided, lesson_of
 from rhumbline.search.herd import Herd, cheapest, cheapest_of, incumbents, together
-from rhumbline.search.merge import Stock, merged, promising, routes_of
+from rhumbline.search.merge import MEANS, Stock, engine_of, merged, promising, routes_of
 from rhumbline.search.rebuild import CUTS, beginnings
 from rhumbline.search.sgbs import Beam, begun, deepened
 from rhumbline.search.strategy import chosen_temperature, hurried
@@ -33,13 +33,9 @@ ABREAST, BEAM = 5, 8  # on a CPU
 REBUILT, HURRIED = 2.0, 0.1  # parts for each whole rollout, and for each of it and each node
 USUAL = 200  # nodes
 DESCENT = 150  # attempts of a whole search for each plan that is worked on: with fewer, the best alone gets further
-MERGES, APIECE = 8, 100  # in the course of a search, and one more at its end; attempts for each at least
 BRIEFLY = 0.05  # seconds
-STOCK, SMALLER = 2048, 512  # routes, and where no compiled beam puts them together
-ROOM, AN_ATTEMPT = 1 << 24, 4  # numbers of all routes of all instances; routes for each attempt of a whole search
 SEEN = 2  # routes in stock for each plan of a generation, and each of its parts, that is looked at
-APLACE, IF_COMPILED = 2, 4  # routes in stock for each place of the beam that merges, up to 100 customers
-NARROWEST = 16  # places
+FEWEST, NARROWEST = 512, 16  # routes in stock, and places of the beam that merges them
 SAMPLES = 16  # of each neighbourhood; on a CPU they are a tile, which lists the same few nodes
 APART, TURNS = 0x9E3779B9, 0x85EBCA6B  # from the noise of decisions, and from one another
 
@@ -136,7 +132,7 @@ class CMAESRefine:
 
     def prepare(self, task: Task) -> None:
         """Before the clock runs: what merges routes is compiled, once on a machine."""
-        if self.keeps_routes(task) and has_compiled_beam(task):
+        if self.keeps_routes(task) and engine_of(task) == "compiled":
             from rhumbline.kernels import local
 
             local.kernel("partition")
@@ -157,8 +153,9 @@ class CMAESRefine:
         """How many routes are kept: as many as a beam makes use of, as far as budget and memory have room for them."""
         if self.stock is not None:
             return self.stock
-        room = min(ROOM // (task.count * task.problem.width(task.batch)), round(AN_ATTEMPT * foreseen(task)))
-        return max(SMALLER, min(STOCK, room)) if has_compiled_beam(task) else SMALLER
+        means = MEANS[engine_of(task)]
+        room = means.room // (task.count * task.problem.width(task.batch))
+        return max(FEWEST, min(means.stock, room, round(means.an_attempt * foreseen(task))))
 
     def seen(self, task: Task) -> int:
         """Plans of a generation, and as many of its parts, whose routes are looked at."""
@@ -174,12 +171,12 @@ class CMAESRefine:
         """
         if not self.keeps_routes(task):
             return None, herd, 0
-        most = self.usual_stock(task)
+        most, means = self.usual_stock(task), MEANS[engine_of(task)]
         plans = together([herd, cheapest_of(rolled, self.seen(task)), *parts])
         plans = plans if state.stock is None or task.device.type == "cuda" else promising(plans, state.stock)
         stock = routes_of(task.originals, plans, most)
         stock = stock if state.stock is None else state.stock.joined(stock, most)
-        due = min(int(task.spent * MERGES), MERGES - 1, task.ledger.attempts // APIECE)
+        due = min(int(task.spent * means.merges), means.merges - 1, task.ledger.attempts // means.apiece)
         if due > state.merges:
             herd = herd.joined(self.put_together(task, stock, 0.0), self.elite)
         return stock, herd, due
@@ -189,11 +186,11 @@ class CMAESRefine:
 
         It may go on so many seconds beyond the time limit.
         """
-        compiled, deadline = has_compiled_beam(task), task.ledger.deadline
+        engine, deadline = engine_of(task), task.ledger.deadline
         limit = math.inf if deadline is None else deadline + beyond
-        most = self.usual_stock(task) // (IF_COMPILED if compiled else APLACE)
+        most = self.usual_stock(task) // MEANS[engine].aplace
         breadth = max(NARROWEST, min(most, most * USUAL_NODES // (task.problem.width(task.batch) - 1)))
-        child = merged(task.originals, stock, breadth, lambda: time.monotonic() > limit, compiled)
+        child = merged(task.originals, stock, breadth, lambda: time.monotonic() > limit, engine)
         known = incumbents(task)
         child = Herd(child.cost.to(known.cost.dtype), child.actions.to(known.actions.dtype))
         task.ledger.enter(Rollouts(child.cost[:, None], child.actions[:, None]), 0)
@@ -260,11 +257,6 @@ class CMAESRefine:
 def foreseen(task: Task) -> float:
     """Attempts of the whole search, as far as the budget spent so far tells."""
     return task.ledger.attempts / (task.spent or 1.0)
-
-
-def has_compiled_beam(task: Task) -> bool:
-    """Whether routes are put together by a compiled beam, to which many more of them are no trouble."""
-    return task.device.type == "cpu" and task.engine != "torch" and kernels.why_not_numba() is None
 
 
 def allowance(task: Task) -> float:

@@ -8,6 +8,7 @@ import torch
 from numba import njit
 from triton.runtime.interpreter import InterpretedFunction
 
+from rhumbline import kernels
 from rhumbline.kernels import gpu_partition, local
 from rhumbline.kernels import partition as partition_kernel
 from rhumbline.search import partition as sets
@@ -193,6 +194,54 @@ def test_the_kernel_adds_the_same_routes(monkeypatch, customers: int, plans: int
         states = [extended(state, offer, 40)[0] for state, offer in zip(states, (dense, packed), strict=True)]
 
 
-def test_the_kernel_serves_wide_beams_only() -> None:
-    """On a GPU, of many routes, for customers that fit into its tiles; here there is none."""
-    assert not sets.is_packed(torch.zeros(1, sets.PACKED + 1, 100))
+def test_who_serves_where(monkeypatch) -> None:
+    """Kernels on a GPU, for customers that fit into a tile; on a CPU the compiled beam, if there is numba."""
+    cpu, gpu = torch.device("cpu"), torch.device("cuda")
+    assert [sets.best_engine(gpu, n, "auto") for n in (100, 256, 257)] == ["kernels", "kernels", "tensors"]
+    assert [sets.best_engine(cpu, n, "auto") for n in (100, 257, 5000)] == ["compiled"] * 3
+    assert {sets.best_engine(where, 100, "torch") for where in (cpu, gpu)} == {"tensors"}
+    monkeypatch.setattr(kernels, "why_not_numba", lambda: "there is none")
+    assert sets.best_engine(cpu, 100, "auto") == "tensors"
+
+
+def test_customers_are_listed_route_by_route() -> None:
+    """In order, one below the other, up to as many as the longest route has; of gaps there are none."""
+    served = torch.tensor([[[1, 0, 1, 1], [0, 0, 0, 0], [0, 1, 0, 0]], [[0, 0, 0, 1], [1, 1, 0, 0], [0, 0, 0, 0]]])
+    members, size = sets.listed(served.float())
+    assert size.tolist() == [[3, 0, 1], [1, 2, 0]]
+    assert members[0].tolist() == [[0, 0, 1], [2, 0, 0], [3, 0, 0]]
+    assert members[1].tolist() == [[3, 0, 0], [0, 1, 0], [0, 0, 0]]
+
+
+def price_bound(cost: torch.Tensor, served: torch.Tensor, price: torch.Tensor) -> torch.Tensor:
+    """What no choice of routes can cost less than, at these prices."""
+    value = cost.double() - (served.double() @ price.double()[..., None])[..., 0]
+    return price.double().sum(1) + value.clamp(max=0.0).sum(1)
+
+
+def test_prices_of_the_kernel_are_those_of_tensors(monkeypatch) -> None:
+    """From others to begin with, at which no value is near 0: their signs would be a matter of rounding.
+
+    After many rounds the bound is as high, and never lower than before. Each instance has its own in any company.
+    """
+    monkeypatch.setattr(gpu_partition, "PRICED", 16)  # several tiles, the last one not full
+    best, pools = torch.arange(30)[None] < 3, [random_pool(seed) for seed in range(6)]
+    cost, served = (torch.cat([pool[i] for pool in pools]) for i in range(2))
+    best = best.expand(6, -1)
+    cost = cost / cost.masked_fill(~best | cost.isinf(), 0.0).sum(1, keepdim=True)
+    known = torch.tensor([cheapest_partition(c, s, 4) for c, s in zip(cost, served, strict=True)])
+    first = sets.first_prices(cost, served, best) * (0.7 + 0.6 * torch.rand(6, 8, generator=torch.manual_seed(0)))
+    monkeypatch.setattr(sets, "first_prices", lambda cost, *_: first if len(cost) == 6 else first[2:3])
+    lowest = price_bound(cost, served, first)
+    for rounds in (1, 2, 5, 30, 60):  # the last with a pace that was halved
+        monkeypatch.setattr(sets, "ROUNDS", rounds)
+        found, wanted = sets.prices_by_kernel(cost, served, best), prices(cost, served, best)
+        if rounds <= 5:
+            torch.testing.assert_close(found, wanted, atol=1e-5, rtol=0)
+        bound = price_bound(cost, served, found)
+        assert (bound >= lowest - 1e-6).all()
+        assert (bound <= known + 1e-5).all()
+        torch.testing.assert_close(bound, price_bound(cost, served, wanted), atol=0.02, rtol=0)
+        lowest = bound
+        alone = sets.prices_by_kernel(cost[2:3], served[2:3], best[2:3])
+        assert alone.tolist() == found[2:3].tolist()
