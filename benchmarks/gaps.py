@@ -3,7 +3,8 @@
     python benchmarks/gaps.py [docs/gaps.jsonl] [README.md] [docs/search.md]
 
 The README has what compares with the paper, docs/search.md all strategies at equal attempts and at equal time. A row
-that was measured with other weights than those that are shipped is marked.
+that was measured with other weights than those that are shipped is marked, and so is one with a `note` in its line: how
+the search was another one then.
 """
 
 import argparse
@@ -94,7 +95,8 @@ def table(lines: Sequence[Line]) -> str:
     for x in beside_the_paper(lines):
         kind, *attempts = x["method"].split()
         method = METHODS[kind] + (f", {int(attempts[0]):,} attempts" if attempts else "")
-        where = x["where"].removeprefix("NVIDIA ") + (", older weights" if is_older(x) else "")
+        marks = [x["where"].removeprefix("NVIDIA "), "older weights" if is_older(x) else "", x.get("note", "")]
+        where = ", ".join(filter(None, marks))
         title = f"{titled(x['set'])}, first {x['first']:,}"
         shown, last = "" if title == last else title, title
         rows.append(f"| {shown} | {method} | {measured(x)} % | {published(x['set'], x['method'])} | {where} |")
@@ -138,7 +140,7 @@ def cell(line: Line | None, size: int, best: bool) -> str:
         f"first {line['first']}": line["first"] < size,
         "older weights": is_older(line),
     }
-    notes = [took, *(fact for fact, true in facts.items() if true)]
+    notes = [took, *(fact for fact, true in facts.items() if true), line.get("note", "")]
     return f"{text} ({'; '.join(x for x in notes if x)})" if any(notes) else text
 
 

@@ -15,6 +15,10 @@ comes, with the clock and the exit code of each command; a command that fails or
 is cut off is interrupted as by Ctrl-C, so that it can keep its results, and killed three seconds later. $OUT in a
 command is DIR, for files of theirs. Try a plan with --dry first: it looks whether all programs and files are there.
 
+With --kernels FILE what an earlier call has compiled is not compiled again: Triton's kernels are unpacked from there,
+if there is such a file, and those of the whole plan packed into DIR/kernels.tgz, a few megabytes to bring along next
+time. They hold until their code changes, on machines of the same make.
+
 A plan that is longer than a call goes on in the next with --done FILE: what ended well, or had all the seconds that its
 line gives it, is written there and left out when it is found there. What is side by side is run every time.
 """
@@ -26,6 +30,7 @@ import shutil
 import signal
 import subprocess
 import sys
+import tarfile
 import time
 from collections.abc import Sequence
 from contextlib import closing, suppress
@@ -207,6 +212,26 @@ class Node:
             self.say(f"{ending}: {one.line.text}")
 
 
+def compiled_kernels() -> Path:
+    """Where Triton keeps them; it notes whole paths, so they can only be brought back to the same place."""
+    return Path(os.environ.get("TRITON_CACHE_DIR") or Path.home() / ".triton" / "cache")
+
+
+def unpack(kernels: Path) -> None:
+    """Put those of an earlier call where Triton looks for them."""
+    compiled_kernels().mkdir(parents=True, exist_ok=True)
+    with tarfile.open(kernels) as archive:
+        archive.extractall(compiled_kernels(), filter="data")
+
+
+def pack(kernels: Path) -> None:
+    """Machine code, what launches it and what is known about it; stages on the way there are large, and not needed."""
+    place = compiled_kernels()
+    with tarfile.open(kernels, "w:gz") as archive:
+        for file in sorted(path for path in place.rglob("*") if path.suffix in (".cubin", ".json", ".so")):
+            archive.add(file, file.relative_to(place))
+
+
 def stopped(*_: object) -> None:
     """What ends us, ends what we have started."""
     raise KeyboardInterrupt
@@ -218,6 +243,7 @@ def main() -> None:
     parser.add_argument("--limit", type=float, default=560.0, help="seconds")
     parser.add_argument("--out", type=Path, default=Path("runs/node"))
     parser.add_argument("--done", type=Path, default=None, help="what earlier calls have done")
+    parser.add_argument("--kernels", type=Path, default=None, help="compiled by earlier calls")
     parser.add_argument("--dry", action="store_true")
     args = parser.parse_args()
     lines = read_plan(args.plan)
@@ -229,8 +255,12 @@ def main() -> None:
         return
     for kind in (signal.SIGTERM, signal.SIGINT):  # what is not ignored here is not ignored by what we start
         signal.signal(kind, stopped)
+    if args.kernels and args.kernels.exists():
+        unpack(args.kernels)
     with closing(Node(args.out, args.limit, args.done)) as node:
         node.run(lines)
+    if args.kernels:
+        pack(args.out / "kernels.tgz")
 
 
 if __name__ == "__main__":

@@ -5,12 +5,12 @@
 For each engine: milliseconds for all instances together and for each, the mean cost of the best plan that is known or
 was put together, and for how many instances that is new. On a GPU tensor operations and the kernels, on a CPU tensor
 operations and the compiled beam. Validation instances, weights of the paper's protocol. `--profile` also says where the
-time of the latter goes.
+time of the latter goes, `--shapes 32,64,4 64,32,8` tries the kernels with other tiles: places, routes and warps.
 """
 
 import argparse
 import time
-from dataclasses import dataclass, replace
+from functools import partial
 from typing import Any
 
 import torch
@@ -22,24 +22,23 @@ from rhumbline.search.merge import Stock, merged
 from rhumbline.search.refine import CMAESRefine
 from rhumbline.search.run import Budget, search
 
+SEEN: list[Stock] = []
 
-@dataclass(frozen=True)
+
 class Recorder(CMAESRefine):
-    """`cmaes-refine` that also keeps the routes it last had."""
-
-    last: tuple[list[Any], ...] = ([],)
+    """`cmaes-refine`, whose routes can be seen."""
 
     def put_together(self, task: Any, stock: Stock, beyond: float) -> Any:
-        self.last[0][:] = [task.originals, stock]
+        SEEN.append(stock)
         return super().put_together(task, stock, beyond)
 
 
 def routes_at_the_end(args: argparse.Namespace, device: torch.device) -> tuple[Any, Stock]:
     recorder = Recorder(stock=args.stock)
     bench = Bench(validation(args.set, args.first), policy_for("cvrp100", "cvrp"), device, 1)
-    _, task = next(bench.tasks(replace(recorder)))
+    _, task = next(bench.tasks(recorder))
     search(recorder, task, Budget(args.attempts))
-    return recorder.last[0][0], recorder.last[0][1]
+    return task.originals, SEEN[-1]
 
 
 def timed(batch: Any, stock: Stock, places: int, engine: Any) -> tuple[float, Any]:
@@ -62,6 +61,13 @@ def profiled(batch: Any, stock: Stock, places: int, engine: Any) -> None:
     print(found.key_averages().table(key, 20, max_name_column_width=60))
 
 
+def compared(batch: Any, stock: Stock, places: int, engine: Any, shape: str = "") -> None:
+    known, (spent, found) = stock.rank.amin(1, keepdim=True), timed(batch, stock, places, engine)
+    better = torch.minimum(found.cost.to(known.dtype), known)
+    new, each = int((better < known * (1.0 - 1e-6)).sum()), 1e3 * spent / len(known)
+    print(f"{engine:8} {shape:8} {better.mean():.5f}  {new} better  {1e3 * spent:.1f} ms, {each:.2f} each", flush=True)
+
+
 def main() -> None:
     parser = argparse.ArgumentParser()
     parser.add_argument("--set", default="vrp100")
@@ -71,20 +77,22 @@ def main() -> None:
     parser.add_argument("--places", type=int, default=1024)
     parser.add_argument("--device", default="auto")
     parser.add_argument("--profile", action="store_true")
+    parser.add_argument("--shapes", nargs="*", default=[], metavar="M,T,WARPS")
     args = parser.parse_args()
     device = find_device(args.device)
     batch, stock = routes_at_the_end(args, device)
-    known = stock.rank.amin(1, keepdim=True)
     print(f"{args.set}, {args.first} instances, {args.stock} routes, {args.places} places, {device.type}")
-    print(f"{'known':8} {known.mean():.5f}")
-    for engine in ("tensors", "kernels" if device.type == "cuda" else "compiled"):
-        spent, found = timed(batch, stock, args.places, engine)
-        better = torch.minimum(found.cost.to(known.dtype), known)
-        new = int((better < known * (1.0 - 1e-6)).sum())
-        each = 1e3 * spent / args.first
-        print(f"{engine:8} {better.mean():.5f}  {new} better  {1e3 * spent:.1f} ms, {each:.2f} each", flush=True)
-        if args.profile and engine != "tensors":
-            profiled(batch, stock, args.places, engine)
+    print(f"{'known':8} {'':8} {stock.rank.amin(1).mean():.5f}")
+    compare = partial(compared, batch, stock, args.places)
+    compare("tensors")
+    compare("kernels" if device.type == "cuda" else "compiled")
+    for shape in args.shapes:
+        from rhumbline.kernels import gpu_partition
+
+        gpu_partition.PLACES, gpu_partition.ROUTES, gpu_partition.WARPS = map(int, shape.split(","))
+        compare("kernels", shape)
+    if args.profile:
+        profiled(batch, stock, args.places, "kernels" if device.type == "cuda" else "compiled")
 
 
 if __name__ == "__main__":

@@ -5,8 +5,9 @@ again, where tensor operations go through a table of routes by customers two tim
 
 The beam: a program has some places of one instance. Customers are bits of words of 32, so that two sets are compared by
 a few instructions, and how many routes each customer can choose from is one product of matrices for all places. Routes
-come in order of their values, so the first ones that are found for a place are its best. Who is found is never written
-as a table of places by routes, which is what takes the time in plain tensor operations.
+come in order of their values, so the first ones that are found for a place are its best, and from some route on all are
+too dear for all places. Who is found is never written as a table of places by routes, which is what takes the
+time in plain tensor operations.
 """
 
 import torch
@@ -15,7 +16,7 @@ import triton.language as tl
 from torch import Tensor
 
 PLACES, ROUTES = 32, 64  # of a tile
-WARPS = 4
+WARPS, LOOK = 4, 1024  # routes at a time that are only looked at for their values
 PRICED, PRICED_WARPS = 1024, 8  # routes at a time, when there are prices to be found
 
 
@@ -95,10 +96,21 @@ def free_routes(COVER, WORDS, VALUE, place, there, score, most, route, WN: tl.co
     return (clash == 0) & (sums < most) & real[None, :] & there[:, None], sums
 
 
+@triton.jit
+def cheap_routes(VALUE, least, most, R, T: tl.constexpr):
+    """How many routes are cheap enough for the best of some places: they come in order, so the others need no look."""
+    count = 0 * R
+    for start in range(0, R, T):
+        route = start + tl.arange(0, T)
+        value = tl.load(VALUE + route, mask=route < R, other=float("inf"))
+        count += tl.sum((least + value < most).to(tl.int32))
+    return count
+
+
 @triton.jit(do_not_specialize=["W"])  # a beam begins with one place
 def places_kernel(
     COVER, SCORE, WORDS, SERVED, VALUE, MOST, SUMS, ADDED, W, R, N,
-    WN: tl.constexpr, NP: tl.constexpr, K: tl.constexpr, M: tl.constexpr, T: tl.constexpr,
+    WN: tl.constexpr, NP: tl.constexpr, K: tl.constexpr, M: tl.constexpr, T: tl.constexpr, LOOK: tl.constexpr,
 ):  # fmt: skip
     """The first K routes for whoever has the fewest to choose from, at each of M places."""
     b = tl.program_id(0).to(tl.int64)
@@ -106,8 +118,8 @@ def places_kernel(
     there = place < W
     score, most = tl.load(SCORE + b * W + place, mask=there, other=float("inf")), tl.load(MOST + b)
     cover, words, value = COVER + b * W * WN, WORDS + b * WN * R, VALUE + b * R
-    choices = tl.zeros((M, NP), dtype=tl.float32)
-    for start in range(0, R, T):
+    choices, cheap = tl.zeros((M, NP), dtype=tl.float32), cheap_routes(value, tl.min(score), most, R, LOOK)
+    for start in range(0, cheap, T):
         route = start + tl.arange(0, T)
         free, _ = free_routes(cover, words, value, place, there, score, most, route, WN, R)
         served = tl.load(SERVED + (b * R + route[:, None]) * NP + column[None, :], mask=(route < R)[:, None], other=0.0)
@@ -116,7 +128,7 @@ def places_kernel(
     word = tl.load(cover + place[:, None] * WN + (column >> 5)[None, :], mask=real, other=-1)
     who = tl.argmin(tl.where((word >> (column & 31)[None, :]) & 1 == 1, float("inf"), choices), axis=1)
     count = tl.zeros((M,), dtype=tl.int32)
-    for start in range(0, R, T):
+    for start in range(0, cheap, T):
         route = start + tl.arange(0, T)
         free, sums = free_routes(cover, words, value, place, there, score, most, route, WN, R)
         his = tl.load(words + (who >> 5)[:, None] * R + route[None, :], mask=(route < R)[None, :], other=0)
@@ -141,6 +153,6 @@ def additions(
     added = torch.zeros((count, width, kept), dtype=torch.int32, device=score.device)
     places_kernel[(count, triton.cdiv(width, PLACES))](
         cover, score, words, served, value, most, sums, added, width, routes, customers,
-        WN=size, NP=columns, K=kept, M=PLACES, T=ROUTES, num_warps=WARPS,
+        WN=size, NP=columns, K=kept, M=PLACES, T=ROUTES, LOOK=LOOK, num_warps=WARPS,
     )  # fmt: skip
     return sums, added

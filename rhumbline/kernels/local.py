@@ -22,6 +22,7 @@ KERNELS = {  # module, function and its signature
     "tsp kicks": ("tours", "kick_tour", "KICK_SIGNATURE"),
     "cvrp": ("routes", "improve_routes", "SIGNATURE"),
     "jssp": ("shops", "improve_shop", "SIGNATURE"),
+    "prices": ("partition", "values_at_prices", "PRICES_SIGNATURE"),
     "partition": ("partition", "cheapest_partition", "SIGNATURE"),
 }
 
@@ -154,8 +155,11 @@ def cheapest_partition(
     plan, and codes that tell sets of customers apart; `best` marks those of the best plan. `descent` are rounds, pace,
     momentum and patience of the search for prices. The beam has `width` places, with `spare` candidates for each.
     """
+    begin, members, cost, code = routes
     count, words, room = len(best), -(-customers // 64), spare * width
-    prices = tuple(np.empty(customers) for _ in range(4))
+    prices, value = tuple(np.empty(customers) for _ in range(4)), np.empty(count)
+    paid = kernel("prices")(begin, members, cost, best, *descent, prices, value)
+    order = np.argsort(value, kind="stable")
     beam, onward = (
         (
             np.zeros((width, words), np.uint64),
@@ -169,9 +173,16 @@ def cheapest_partition(
     scratch = [np.empty(size, np.int32) for size in (count, customers, 2)]
     noted = np.empty(4 << (width - 1).bit_length(), np.int64)  # a power of two
     tracks = [np.empty((depth, width), np.int32) for _ in range(2)]
-    chosen = np.empty(depth, np.int32)
-    value, bits = np.empty(count), np.zeros((count, words), np.uint64)
+    bits, chosen = np.zeros((count, words), np.uint64), np.empty(depth, np.int32)
     made = kernel("partition")(
-        *routes, best, ceiling, *descent, prices, value, bits, beam, onward, listed, *scratch, noted, *tracks, chosen
+        *in_order(begin, members, order), value[order], code[order], ceiling - paid,
+        bits, beam, onward, listed, *scratch, noted, *tracks, chosen,
     )  # fmt: skip
-    return chosen[:made].tolist()
+    return order[chosen[:made]].tolist()
+
+
+def in_order(begin: np.ndarray, members: np.ndarray, order: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """The same routes in another order: where each begins, and the members."""
+    size = np.diff(begin)[order]
+    begins = np.concatenate([np.zeros(1, begin.dtype), size.cumsum()])
+    return begins, members[np.repeat(begin[order] - begins[:-1], size) + np.arange(len(members))]

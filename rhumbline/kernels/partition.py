@@ -3,7 +3,8 @@
 Which of some routes these are is a set partitioning problem. Prices of customers come first (Lagrange multipliers): a
 route is worth what its customers pay, and its value is its cost less that. Then a beam adds routes one by one, always
 for the customer who has the fewest left to choose from, so that dead ends are seen early. Who is served is kept in the
-bits of words, so that two routes are compared by a few instructions.
+bits of words, so that two routes are compared by a few instructions; and the cheapest routes come first, so that those
+which are too dear for a place need no look.
 """
 
 import numpy as np
@@ -117,26 +118,30 @@ def written(begin, members, words):
 
 
 @step
-def apart(words, r, cover, p):
-    """Whether a route serves nobody who is served at a place of the beam."""
-    w = 0
-    while w < words.shape[1] and not words[r, w] & cover[p, w]:
-        w += 1
-    return w == words.shape[1]
+def list_free(words, count, cover, p, free):
+    """Which of the first routes serve nobody who is served at a place of the beam: how many there are.
+
+    Each is written, and counts if it is one of them: a processor guesses wrong too often which way a branch would go.
+    """
+    several = 0
+    for r in range(count):
+        common = np.uint64(0)
+        for w in range(words.shape[1]):
+            common |= words[r, w] & cover[p, w]
+        free[several] = r
+        several += common == 0
+    return several
 
 
 @step
 def next_customer(routes, value, cover, p, room, free, choices):
     """Who has the fewest routes to choose from, nobody if somebody has none; how many are `free` to be added."""
     begin, members, words = routes
-    count, who = 0, NOBODY
+    who, count = NOBODY, list_free(words, np.searchsorted(value, room), cover, p, free)
     fill(choices, 0)
-    for r in range(len(value)):
-        if value[r] < room and apart(words, r, cover, p):
-            free[count] = r
-            count += 1
-            for k in range(begin[r], begin[r + 1]):
-                choices[members[k]] += 1
+    for i in range(count):
+        for k in range(begin[free[i]], begin[free[i] + 1]):
+            choices[members[k]] += 1
     for c in range(len(choices)):
         if not holds(cover, p, c) and (who == NOBODY or choices[c] < choices[who]):
             who = c
@@ -274,31 +279,40 @@ def search(routes, value, code, goal, beam, onward, listed, free, choices, whole
     return found
 
 
-def cheapest_partition(
-    begin, members, cost, code, best, ceiling, rounds, pace, momentum, patience,
-    prices, value, words, beam, onward, listed, free, choices, whole, noted, parent, added, chosen,
-):  # fmt: skip
-    """The routes of the cheapest plan that the beam finds, written to `chosen`; how many, 0 if it finds none.
+def values_at_prices(begin, members, cost, best, rounds, pace, momentum, patience, prices, value):
+    """What all customers pay together at the best prices that are found; the values of routes are written to `value`.
 
-    Route r serves `members[begin[r]:begin[r + 1]]`. Costs are relative to the best plan, whose routes are marked; plans
-    of `ceiling` or more are not looked for. What is between `patience` and `chosen` is room to work in: arrays that the
-    compiled code does not make take the compiler no time.
+    Route r serves `members[begin[r]:begin[r + 1]]`. Costs are relative to the best plan, whose routes are marked.
+    Here and below, arrays that the compiled code does not make take the compiler no time: they are given, as room.
     """
     price, way, lack, kept = prices
     first_prices(begin, members, cost, best, price, lack)
     raise_prices(begin, members, cost, rounds, pace, momentum, patience, price, value, way, lack, kept)
+    return paid(price)
+
+
+def cheapest_partition(
+    begin, members, value, code, goal,
+    words, beam, onward, listed, free, choices, whole, noted, parent, added, chosen,
+):  # fmt: skip
+    """The routes of the cheapest plan that the beam finds, written to `chosen`; how many, 0 if it finds none.
+
+    Routes come in order of their values. Plans whose values sum up to `goal` or more are not looked for.
+    """
     written(begin, members, words)
     return search(
-        (begin, members, words), value, code, ceiling - paid(price), beam, onward, listed, free, choices, whole, noted,
-        parent, added, chosen,
+        (begin, members, words), value, code, goal, beam, onward, listed, free, choices, whole, noted, parent, added,
+        chosen,
     )  # fmt: skip
 
 
 INTS, LONGS, FLOATS, WORDS = types.int32[::1], types.int64[::1], types.float64[::1], types.uint64[:, ::1]
 PLACES, ROWS = types.Tuple((WORDS, FLOATS, LONGS, LONGS)), types.int32[:, ::1]
+PRICES_SIGNATURE = types.float64(
+    LONGS, INTS, FLOATS, types.boolean[::1], types.int64, types.float64, types.float64, types.int64,
+    types.UniTuple(FLOATS, 4), FLOATS,
+)  # fmt: skip
 SIGNATURE = types.int64(
-    LONGS, INTS, FLOATS, LONGS, types.boolean[::1], types.float64,
-    types.int64, types.float64, types.float64, types.int64,
-    types.UniTuple(FLOATS, 4), FLOATS, WORDS, PLACES, PLACES, types.Tuple((FLOATS, INTS, INTS)),
-    INTS, INTS, INTS, LONGS, ROWS, ROWS, INTS,
+    LONGS, INTS, FLOATS, LONGS, types.float64,
+    WORDS, PLACES, PLACES, types.Tuple((FLOATS, INTS, INTS)), INTS, INTS, INTS, LONGS, ROWS, ROWS, INTS,
 )  # fmt: skip

@@ -31,7 +31,6 @@ class Means:
     stock: int  # routes
     aplace: int  # of them for each place of the beam, up to 100 customers
     merges: int = 8  # in the course of a search, and one more at its end
-    apiece: int = 100  # attempts for each of these at least
     an_attempt: int = 4  # routes for each attempt of a whole search
     room: int = 1 << 24  # numbers of all routes of all instances
 
@@ -39,7 +38,7 @@ class Means:
 MEANS: dict[Engine, Means] = {
     "tensors": Means(512, 2),
     "compiled": Means(2048, 4),
-    "kernels": Means(4096, 2, merges=16, apiece=25, an_attempt=32, room=1 << 28),
+    "kernels": Means(4096, 2, merges=16, an_attempt=32, room=1 << 28),
 }
 
 

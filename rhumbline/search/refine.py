@@ -33,6 +33,7 @@ ABREAST, BEAM = 5, 8  # on a CPU
 REBUILT, HURRIED = 2.0, 0.1  # parts for each whole rollout, and for each of it and each node
 USUAL = 200  # nodes
 DESCENT = 150  # attempts of a whole search for each plan that is worked on: with fewer, the best alone gets further
+APIECE = 25  # attempts for each merge in the course of a search, at least
 BRIEFLY = 0.05  # seconds
 SEEN = 2  # routes in stock for each plan of a generation, and each of its parts, that is looked at
 FEWEST, NARROWEST = 512, 16  # routes in stock, and places of the beam that merges them
@@ -135,7 +136,8 @@ class CMAESRefine:
         if self.keeps_routes(task) and engine_of(task) == "compiled":
             from rhumbline.kernels import local
 
-            local.kernel("partition")
+            for name in ("prices", "partition"):
+                local.kernel(name)
 
     def conclude(self, task: Task, state: Refined) -> None:
         """When the budget is spent: what the routes of all good plans make together, but for those of a broken step."""
@@ -171,12 +173,12 @@ class CMAESRefine:
         """
         if not self.keeps_routes(task):
             return None, herd, 0
-        most, means = self.usual_stock(task), MEANS[engine_of(task)]
+        most, merges = self.usual_stock(task), MEANS[engine_of(task)].merges
         plans = together([herd, cheapest_of(rolled, self.seen(task)), *parts])
         plans = plans if state.stock is None or task.device.type == "cuda" else promising(plans, state.stock)
         stock = routes_of(task.originals, plans, most)
         stock = stock if state.stock is None else state.stock.joined(stock, most)
-        due = min(int(task.spent * means.merges), means.merges - 1, task.ledger.attempts // means.apiece)
+        due = min(int(task.spent * merges), merges - 1, task.ledger.attempts // APIECE)
         if due > state.merges:
             herd = herd.joined(self.put_together(task, stock, 0.0), self.elite)
         return stock, herd, due

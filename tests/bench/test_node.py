@@ -129,6 +129,18 @@ def test_what_is_beside_is_interrupted_at_the_end(tmp_path: Path, written) -> No
     assert "no time for echo never" in text
 
 
+def test_kernels_are_brought_along(tmp_path: Path, written) -> None:
+    """To the next call: what a machine runs, not the stages on the way there. The first call has none."""
+    make = "mkdir -p $TRITON_CACHE_DIR/A && echo code > $TRITON_CACHE_DIR/A/k.cubin && touch $TRITON_CACHE_DIR/A/k.ptx"
+    for number, line in enumerate((f"sh -c '{make}'", "sh -c 'cat $TRITON_CACHE_DIR/A/k.cubin'")):
+        out, cache = tmp_path / f"out{number}", tmp_path / f"cache{number}"
+        command = [sys.executable, str(NODE), str(written(line)), "--limit", "20", "--out", str(out)]
+        command += ["--kernels", str(tmp_path / "out0" / "kernels.tgz")]
+        subprocess.run(command, check=True, capture_output=True, env=os.environ | {"TRITON_CACHE_DIR": str(cache)})
+    assert "\ncode\n" in (out / "log.txt").read_text(encoding="utf-8")
+    assert [path.name for path in (cache / "A").iterdir()] == ["k.cubin"]
+
+
 def test_files_that_are_not_there_are_named(written) -> None:
     """Before anything is run: a plan that is wrong costs nothing."""
     plan = written("python benchmarks/node.py $OUT/new.toml", "& nothing benchmarks/nowhere.py suites/quick.toml")
