@@ -30,6 +30,9 @@ class Objective:
     Latents compete for a start by the best of all their samples ("all"), or by one rollout, sampled or greedy, and then
     only the winner makes the rest of the `samples` that are compared: many more latents compete for the same work, as
     long as starts are few (winners are sampled from all of them, and what is not from their own is thrown away).
+
+    A policy sees the copies of an instance as different ones, and finds different plans: what one of them has found the
+    others learn. `batch` counts copies.
     """
 
     loss: Literal["reinforce", "prefer", "imitate"] = "reinforce"
@@ -40,6 +43,9 @@ class Objective:
     improve: int = 0  # imitate: rounds of local improvement of the candidates
     samples: int = 1  # prefer: rollouts of each (latent, start), which are compared; 1: those of all starts are
     trial: Literal["all", "sample", "greedy"] = "all"  # prefer: what latents compete for a start by: see above
+    copies: int = (
+        1  # prefer: of each instance, mirrored and turned; the best plan of all is compared with each one's own
+    )
     sharpness: float = 0.05  # prefer: how much a lead in log-probability settles a pair
     certain: float = (
         1.0  # decisions at least so probable give no gradient: next to nothing is lost, and much work saved
@@ -69,6 +75,12 @@ class Objective:
 
     def check_samples(self) -> None:
         """Refuse comparisons with nobody."""
+        if self.copies not in (1, 2, 4, 8):
+            raise InputError(
+                f"objective.copies is {self.copies}; expected 1, 2, 4 or 8 sides to look at an instance from"
+            )
+        if self.copies > 1 and (self.loss != "prefer" or self.samples == 1):
+            raise InputError("objective.copies is for loss 'prefer' with samples of 2 or more, which are compared")
         if self.loss != "prefer":
             if self.samples > 1:
                 raise InputError(f"objective.samples is for loss 'prefer', which compares them, not '{self.loss}'")
@@ -157,6 +169,8 @@ class TrainConfig:
             raise InputError(f"{words}: tsp or cvrp, not loss 'imitate', not engine 'torch'")
         if o.longest and (self.problem != "cvrp" or o.loss == "imitate"):
             raise InputError("objective.longest cuts vehicle routes after their end: for cvrp, and not loss 'imitate'")
+        if o.copies > 1 and (self.problem.startswith("jssp") or self.batch % o.copies):
+            raise InputError(f"objective.copies is for tsp and cvrp, and has to divide the batch of {self.batch}")
         if self.optimiser.spread and self.problem.startswith("jssp"):
             raise InputError("optimiser.spread limits attention among the nodes of tsp and cvrp; job shop has none")
 

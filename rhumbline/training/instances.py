@@ -1,6 +1,7 @@
 """Where the instances of a training come from: they are drawn at random, or are one's own (`own`)."""
 
 from collections.abc import Hashable
+from dataclasses import replace
 from typing import Any, Protocol
 
 import torch
@@ -8,6 +9,7 @@ from jaxtyping import Float
 from torch import Tensor
 
 from rhumbline.problems import Problem
+from rhumbline.problems.symmetry import augmented
 from rhumbline.problems.varied import VARY
 from rhumbline.training.config import TrainConfig
 
@@ -61,3 +63,11 @@ class Drawn:
         """One batch, of the recipe's `size`."""
         batch = self.sample(self.config.validation.count, self.config.size, rng)
         return [(batch, batch.scale)]
+
+
+def copied(batch: Any, copies: int) -> Any:
+    """Instances of a routing problem seen from several sides, each next to its copies; rollouts of all differ."""
+    if copies == 1:
+        return batch
+    own = torch.arange(copies, device=batch.key.device)
+    return replace(augmented(batch, copies), key=(batch.key[:, None] * copies + own).flatten())

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from jaxtyping import Float, Int
+from jaxtyping import Float
 from torch import Tensor, nn
 
 from rhumbline import kernels
@@ -25,7 +25,7 @@ from rhumbline.problems import PROBLEMS
 from rhumbline.training import parallel, state
 from rhumbline.training.config import BEST, POLICY, TrainConfig
 from rhumbline.training.graph import Recorded
-from rhumbline.training.instances import Drawn, Size, Source
+from rhumbline.training.instances import Drawn, Size, Source, copied
 from rhumbline.training.optimiser import learning_rate, make_optimiser
 from rhumbline.training.own import Own
 from rhumbline.training.start import initial_policy
@@ -35,6 +35,8 @@ from rhumbline.training.targets import (
     best_latents,
     cheapest,
     contested,
+    lesson_of_copies,
+    random_subset,
     repeated,
     rivals,
     shortened,
@@ -114,18 +116,19 @@ class Trainer:
         o, size = self.config.objective, self.size(mini)
         count = self.config.batch_for(size)
         if count != self.config.batch:  # nobody can choose the others so that processes can share them
-            count = -(-count // parallel.world()) * parallel.world()
-        batch = self.source.sample(count, size, self.rng)
+            count = -(-count // (o.copies * parallel.world())) * o.copies * parallel.world()
+        batch = self.source.sample(count // o.copies, size, self.rng)
         space = self.policy.space
         single = o.latents == 1
         latents = space.centre((count, 1), self.device) if single else space.sample((count, o.latents), self.rng)
         allowed = self.problem.starts(batch)
-        pick = torch.randint(allowed.shape[1], (count, o.starts), generator=self.rng, device=self.device)
+        pick = torch.randint(allowed.shape[1], (len(allowed), o.starts), generator=self.rng, device=self.device)
         # Where there is one start only, it is sampled as often as others are started elsewhere.
         distinct = single and allowed.shape[1] > 1
         starts = random_subset(allowed, o.starts, self.rng) if distinct else allowed.gather(1, pick)
-        starts = repeated(starts, o.samples if o.trial == "all" else 1)
-        return parallel.share(batch), parallel.share(latents), parallel.share(starts)
+        starts = repeated(parallel.share(starts), o.samples if o.trial == "all" else 1)
+        batch = copied(parallel.share(batch), o.copies)
+        return batch, parallel.share(latents), starts.repeat_interleave(o.copies, 0)
 
     def half(self, wanted: bool = True) -> AbstractContextManager[Any]:
         """Products in bfloat16, if the recipe and the device have it.
@@ -144,10 +147,11 @@ class Trainer:
             memory = self.policy.encode(batch)
         roll = partial(self.rolled, batch, memory, mini)
         rolled = roll(latents, starts, temperature=0.0 if o.trial == "greedy" else o.temperature)
+        lesson = lesson_of_copies(rolled, starts, o, self.problem.name == "tsp")
         if o.trial == "all":
-            targets = self.targets(batch, rolled, latents)
+            targets = self.targets(batch, rolled, latents, lesson)
         else:
-            targets = self.cut(batch, contested(roll, rolled, latents, starts, o))
+            targets = self.cut(batch, contested(roll, rolled, latents, starts, o, lesson))
         with self.half(self.policy.half_steps):
             scores = log_prob(
                 self.problem, self.policy, batch, targets.latents, targets.actions, memory=memory, certain=o.certain
@@ -174,13 +178,15 @@ class Trainer:
         return (self.config.seed << 32) + self.update * self.config.accumulate
 
     @torch.no_grad()
-    def targets(self, batch: Any, rolled: Rollouts, latents: Float[Tensor, "B K Z"]) -> Targets:
+    def targets(
+        self, batch: Any, rolled: Rollouts, latents: Float[Tensor, "B K Z"], lesson: Rollouts | None = None
+    ) -> Targets:
         """The sequences this step learns from."""
         o = self.config.objective
         if o.loss == "imitate":
             return self.imitated(batch, rolled, latents)
         if o.loss == "prefer":
-            found = rivals(rolled, latents, o.samples)
+            found = rivals(rolled, latents, o.samples, lesson)
         elif o.latents == 1:
             found = all_starts(rolled, latents)
         else:
@@ -310,12 +316,6 @@ class Trainer:
             rolled = rollout(self.problem, self.average, some, tried, starts, seed=0, temperature=temperature)
             best.append(rolled.cost.flatten(1).amin(1))
         return torch.cat(best)
-
-
-def random_subset(starts: Int[Tensor, "B S"], count: int, rng: torch.Generator) -> Int[Tensor, "B C"]:
-    """`count` different starts of each instance, all of them if there are no more."""
-    order = torch.rand(starts.shape, generator=rng, device=starts.device).argsort(1)[:, :count]
-    return starts.gather(1, order)
 
 
 def train(

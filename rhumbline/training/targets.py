@@ -107,18 +107,19 @@ def best_latents(
     return Targets(chosen, actions, winner_weight(rolled.cost, winner, alone), alone.sum().float())
 
 
-def rivals(rolled: Rollouts, latents: Float[Tensor, "B K Z"], samples: int) -> Targets:
+def rivals(rolled: Rollouts, latents: Float[Tensor, "B K Z"], samples: int, lesson: Rollouts | None = None) -> Targets:
     """Sequences that are compared: for each start, the rollouts of the latent that found the best of them.
 
     Rollouts `samples` after one another share their start. With one sample of each start, all starts are compared: the
-    published form for a single policy. It gives up on starts that lose to others (docs/training.md).
+    published form for a single policy. It gives up on starts that lose to others (docs/training.md). A `lesson` is one
+    more rollout of each start.
     """
     _, width, total = rolled.cost.shape
     if samples == 1:  # nobody competes
         actions, cost = rolled.actions.flatten(1, 2), rolled.cost.flatten(1)
         return Targets(latents, actions, cost, torch.full((), float(cost.numel()), device=cost.device), total)
     own, chosen, alone = of_winners(rolled, latents, samples)
-    return rivals_of_winners(chosen if width > 1 else latents, alone, own)
+    return rivals_of_winners(chosen if width > 1 else latents, *taught(alone, own, lesson))
 
 
 def of_winners(
@@ -134,6 +135,12 @@ def of_winners(
     return Rollouts(own, plans), latents.gather(1, winner[..., None].expand(-1, -1, latents.shape[2])), alone
 
 
+def random_subset(starts: Int[Tensor, "B S"], count: int, rng: torch.Generator) -> Int[Tensor, "B C"]:
+    """`count` different starts of each instance, all of them if there are no more."""
+    order = torch.rand(starts.shape, generator=rng, device=starts.device).argsort(1)[:, :count]
+    return starts.gather(1, order)
+
+
 def repeated(starts: Int[Tensor, "B S"], times: int) -> Int[Tensor, "B R"]:
     """Each start so many times after one another."""
     return starts[..., None].expand(-1, -1, times).flatten(1)
@@ -145,6 +152,7 @@ def contested(
     latents: Float[Tensor, "B K Z"],
     starts: Int[Tensor, "B S"],
     o: Objective,
+    lesson: Rollouts | None = None,
 ) -> Targets:
     """Of many latents that were tried once, the winner of each start is sampled again, and learns from that.
 
@@ -155,9 +163,9 @@ def contested(
     more = o.samples if o.trial == "greedy" else o.samples - 1
     found = own_starts(roll(chosen, repeated(starts, more), temperature=o.temperature, attempt=o.latents), more)
     if o.trial == "greedy":
-        return rivals_of_winners(chosen, torch.ones_like(alone), found)
+        return rivals_of_winners(chosen, *taught(torch.ones_like(alone), found, lesson))
     both = (torch.cat(x, 2) for x in ((first.cost, found.cost), (first.actions, found.actions)))
-    return rivals_of_winners(chosen, alone, Rollouts(*both))
+    return rivals_of_winners(chosen, *taught(alone, Rollouts(*both), lesson))
 
 
 def own_starts(again: Rollouts, samples: int) -> Rollouts:
@@ -172,6 +180,46 @@ def rivals_of_winners(latents: Float[Tensor, "B K Z"], alone: Bool[Tensor, "B S"
     cost = rolled.cost.masked_fill(~alone[..., None], torch.nan)
     samples = cost.shape[2]
     return Targets(latents, rolled.actions.flatten(1, 2), cost.flatten(1), alone.sum() * float(samples), samples)
+
+
+@torch.no_grad()
+def lesson_of_copies(rolled: Rollouts, starts: Int[Tensor, "B R"], o: Objective, anywhere: bool) -> Rollouts | None:
+    """The best plan of all copies of an instance, which lie next to one another, for each start of each: [B, S, 1].
+
+    A tour can be begun `anywhere`, so it is the best from any start; routes cannot, so for each start it is the best of
+    those that begin with it.
+    """
+    if o.copies == 1:
+        return None
+    samples, latents = o.samples if o.trial == "all" else 1, rolled.cost.shape[1]
+    cost = rolled.cost.unflatten(0, (-1, o.copies)).unflatten(3, (-1, samples)).movedim(3, 1)  # [I, S, C, K, samples]
+    least, at = (cost.flatten(1)[:, None] if anywhere else cost.flatten(2)).min(2)
+    each = o.copies * latents * samples  # of one start
+    start = at // each if anywhere else torch.arange(at.shape[1], device=at.device).expand_as(at)
+    row = torch.arange(len(at), device=at.device)[:, None] * o.copies + at % each // (latents * samples)
+    plan, _ = unmarked(rolled.actions[row, at // samples % latents, start * samples + at % samples])
+    least, plan = least.repeat_interleave(o.copies, 0), plan.repeat_interleave(o.copies, 0)
+    if anywhere:
+        first = starts[:, ::samples]
+        least, plan = least.expand_as(first), begun_at(plan[:, 0], first)
+    return Rollouts(least[..., None], plan[:, :, None])
+
+
+def begun_at(tour: Int[Tensor, "B T"], starts: Int[Tensor, "B S"]) -> Int[Tensor, "B S T"]:
+    """The same tour from other cities on."""
+    where = (tour[:, None] == starts[..., None]).int().argmax(2, keepdim=True)
+    place = (where + torch.arange(tour.shape[1], device=tour.device)) % tour.shape[1]
+    return tour[:, None].expand(-1, starts.shape[1], -1).gather(2, place)
+
+
+def taught(alone: Bool[Tensor, "B S"], own: Rollouts, lesson: Rollouts | None) -> tuple[Bool[Tensor, "B S"], Rollouts]:
+    """A winner's rollouts and the lesson, where that is better than them; who ties with others learns it, too."""
+    if lesson is None:
+        return alone, own
+    better = lesson.cost < own.cost.amin(2, keepdim=True) * (1.0 - TIE)
+    cost = lesson.cost.masked_fill(~better, torch.nan)
+    both = (torch.cat(x, 2) for x in ((own.cost, cost), (own.actions, lesson.actions)))
+    return alone | better[..., 0], Rollouts(*both)
 
 
 def shortened(targets: Targets, longest: int) -> Targets:

@@ -17,8 +17,9 @@ from rhumbline.problems.tsp import TSP
 from rhumbline.training import run
 from rhumbline.training.config import Objective, Optimiser, TrainConfig, Validation
 from rhumbline.training.optimiser import learning_rate
-from rhumbline.training.run import Diverged, Trainer, random_subset, train
+from rhumbline.training.run import Diverged, Trainer, train
 from rhumbline.training.start import initial_policy
+from rhumbline.training.targets import random_subset
 
 CPU = torch.device("cpu")
 

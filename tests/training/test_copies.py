@@ -1,0 +1,132 @@
+"""Copies of an instance that teach one another: what a lesson is, against loops; who learns it; and a whole step."""
+
+from dataclasses import replace
+
+import pytest
+import torch
+from small import small_config
+
+from rhumbline.decoding import Rollouts, log_prob
+from rhumbline.problems import PROBLEMS
+from rhumbline.problems.tsp import TSP
+from rhumbline.training.config import Objective
+from rhumbline.training.instances import copied
+from rhumbline.training.run import Trainer
+from rhumbline.training.targets import TIE, lesson_of_copies, preference_weight, rivals, taught
+
+CPU = torch.device("cpu")
+PREFER = Objective(loss="prefer", latents=3, starts=2, samples=2, copies=4)
+
+
+def made_up(o: Objective, seed: int) -> tuple[Rollouts, torch.Tensor]:
+    """Tours of seven cities under any costs, two instances in their copies; and where they start, sample by sample."""
+    rng = torch.Generator().manual_seed(seed)
+    samples = o.samples if o.trial == "all" else 1
+    starts = torch.randint(7, (2, o.starts), generator=rng).repeat_interleave(samples, 1).repeat_interleave(o.copies, 0)
+    shape = (2 * o.copies, o.latents, o.starts * samples)
+    actions = torch.rand(*shape, 7, generator=rng).argsort(3)
+    first = starts[:, None, :, None].expand(*shape, 1)
+    order = torch.where(actions == first, -1.0, torch.rand(*shape, 7, generator=rng)).argsort(3)
+    actions = actions.gather(3, order)
+    assert torch.equal(actions[..., :1], first)
+    marked = torch.where(torch.rand(actions.shape, generator=rng) < 0.5, ~actions, actions)
+    return Rollouts(torch.rand(shape, generator=rng) + 1.0, marked), starts
+
+
+@pytest.mark.parametrize("trial", ["all", "sample"])
+@pytest.mark.parametrize("anywhere", [True, False])
+def test_a_lesson_is_the_best_of_all_copies(trial: str, anywhere: bool) -> None:
+    """From the same start, or of a tour from any, turned so that it begins there; marks of rollouts are gone."""
+    o = replace(PREFER, trial=trial)  # pyright: ignore[reportArgumentType]
+    rolled, starts = made_up(o, 0)
+    lesson, samples = lesson_of_copies(rolled, starts, o, anywhere), 2 if trial == "all" else 1
+    assert lesson is not None
+    for row in range(8):
+        mates = range(row // 4 * 4, row // 4 * 4 + 4)
+        for s in range(2):
+            places = [
+                (rolled.cost[b, k, r].item(), b, k, r)
+                for b in mates
+                for k in range(3)
+                for r in (range(2 * samples) if anywhere else range(s * samples, (s + 1) * samples))
+            ]
+            cost, *place = min(places)
+            plan = [a if a >= 0 else ~a for a in rolled.actions[tuple(place)].tolist()]
+            at = plan.index(starts[row, s * samples].item())
+            assert lesson.cost[row, s].tolist() == [cost]
+            assert lesson.actions[row, s, 0].tolist() == (plan[at:] + plan[:at] if anywhere else plan)
+            assert lesson.actions[row, s, 0, 0] == starts[row, s * samples]
+
+
+def test_without_copies_there_is_no_lesson() -> None:
+    """And targets are what they were."""
+    o = replace(PREFER, copies=1)
+    rolled, starts = made_up(o, 1)
+    assert lesson_of_copies(rolled, starts, o, True) is None
+    own = Rollouts(rolled.cost[:, 0].unflatten(1, (2, 2)), rolled.actions[:, 0].unflatten(1, (2, 2)))
+    alone = torch.tensor([[True, False], [False, True]])
+    assert taught(alone, own, None) == (alone, own)
+
+
+def test_only_what_is_better_is_taught() -> None:
+    """Whoever has it already, but for rounding, learns nothing from it; whoever ties with others does."""
+    own = Rollouts(torch.tensor([[[3.0, 2.0], [3.0, 2.0], [3.0, 2.0]]]), torch.zeros(1, 3, 2, 4, dtype=torch.long))
+    costs = torch.tensor([[[1.9], [2.0 * (1 - TIE / 2)], [2.5]]])
+    lesson = Rollouts(costs, torch.ones(1, 3, 1, 4, dtype=torch.long))
+    alone, both = taught(torch.tensor([[False, False, True]]), own, lesson)
+    assert alone.tolist() == [[True, False, True]]
+    assert both.cost[0, 0].tolist() == pytest.approx([3.0, 2.0, 1.9])
+    assert both.cost[0, :, 2].isnan().tolist() == [False, True, True]
+    assert both.actions[0, 0].tolist() == [[0] * 4, [0] * 4, [1] * 4]
+    weight = preference_weight(both.cost, torch.zeros_like(both.cost), 1.0)  # half a pull for each pair, of two others
+    assert weight[0, 0].tolist() == pytest.approx([0.5, 0.0, -0.5])
+    assert weight[0, 2].tolist() == pytest.approx([0.25, -0.25, 0.0])
+
+
+def test_rivals_and_their_lesson_are_counted() -> None:
+    """One more sequence for each start of the winner."""
+    rolled, starts = made_up(PREFER, 2)
+    latents = torch.rand(8, 3, 4)
+    lesson = lesson_of_copies(rolled, starts, PREFER, True)
+    targets, plain = rivals(rolled, latents, 2, lesson), rivals(rolled, latents, 2)
+    assert (targets.compared, plain.compared) == (3, 2)
+    assert targets.actions.shape == (8, 6, 7)
+    assert targets.count == 8 * 2 * 3
+    assert torch.equal(targets.latents, plain.latents)
+    assert targets.weight.view(8, 2, 3)[..., :2].flatten(1).tolist() == plain.weight.tolist()
+
+
+def test_copies_are_the_same_instance_with_other_noise() -> None:
+    """A tour is as long in each, and no two have the same key."""
+    batch = TSP().sample(2, 7, torch.Generator().manual_seed(0))
+    many = copied(batch, 8)
+    tour = torch.randperm(7).expand(16, 1, 7)
+    cost = TSP().cost(many, tour).view(2, 8)
+    torch.testing.assert_close(cost, cost[:, :1].expand(2, 8))
+    assert many.key.unique().numel() == 16
+    assert many.xy.flatten(1).unique(dim=0).shape[0] == 16
+    assert copied(batch, 1) is batch
+
+
+@pytest.mark.parametrize("problem", ["tsp", "cvrp"])
+@pytest.mark.parametrize("trial", ["all", "sample", "greedy"])
+def test_a_step_learns_lessons(problem: str, trial: str) -> None:
+    """Copies have the same starts; what is taught costs what it says, can be driven, and is to become likelier."""
+    objective = replace(PREFER, trial=trial)  # pyright: ignore[reportArgumentType]
+    config = replace(small_config(), problem=problem, batch=8, objective=objective)
+    _, targets, _ = Trainer(config, CPU).gradient(0)
+    assert targets.compared == 3
+    taught_here = ~targets.weight.view(8, -1, 3)[..., 2].isnan()
+    assert taught_here.any()
+    trainer = Trainer(config, CPU)
+    batch, latents, starts = trainer.sample()  # the same as the gradient was of
+    assert torch.equal(starts[::4].repeat_interleave(4, 0), starts)
+    assert len(batch.key) == len(latents) == 8
+    scores = log_prob(PROBLEMS[problem], trainer.policy, batch, targets.latents, targets.actions)
+    assert scores.isfinite().all()  # plans of a copy can be driven in all of them
+    weight = targets.weights(scores, objective.sharpness).view(8, -1, 3)[..., 2]
+    assert (weight[taught_here] < 0).all()
+    assert (weight[~taught_here] == 0).all()
+    plans = targets.actions.view(8, -1, 3, targets.actions.shape[2])[:, :, 2]
+    cost = PROBLEMS[problem].cost(batch, plans.long())
+    torch.testing.assert_close(targets.weight.view(8, -1, 3)[..., 2][taught_here], cost[taught_here])
