@@ -43,9 +43,8 @@ class Objective:
     improve: int = 0  # imitate: rounds of local improvement of the candidates
     samples: int = 1  # prefer: rollouts of each (latent, start), which are compared; 1: those of all starts are
     trial: Literal["all", "sample", "greedy"] = "all"  # prefer: what latents compete for a start by: see above
-    copies: int = (
-        1  # prefer: of each instance, mirrored and turned; the best plan of all is compared with each one's own
-    )
+    copies: int = 1  # prefer: of each instance, mirrored and turned; the best plan of all is a lesson for each
+    lesson: float = 0.5  # its weight; of compared samples the best and the worst have about half
     sharpness: float = 0.05  # prefer: how much a lead in log-probability settles a pair
     certain: float = (
         1.0  # decisions at least so probable give no gradient: next to nothing is lost, and much work saved
@@ -59,6 +58,7 @@ class Objective:
     def __post_init__(self) -> None:
         at_least(1, latents=self.latents, starts=self.starts, top=self.top, views=self.views, samples=self.samples)
         at_least(0, temperature=self.temperature, improve=self.improve, longest=self.longest, sharpness=self.sharpness)
+        at_least(1e-6, lesson=self.lesson)
         if self.loss != "imitate" and self.temperature != 1.0:
             raise InputError(f"objective.temperature must be 1 with loss '{self.loss}': the gradient is on-policy")
         if not 0.0 < self.certain <= 1.0:

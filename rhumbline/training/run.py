@@ -30,6 +30,7 @@ from rhumbline.training.optimiser import learning_rate, make_optimiser
 from rhumbline.training.own import Own
 from rhumbline.training.start import initial_policy
 from rhumbline.training.targets import (
+    Lesson,
     Targets,
     all_starts,
     best_latents,
@@ -73,8 +74,7 @@ class Trainer:
         if config.problem not in PROBLEMS:
             raise InputError(f"problem '{config.problem}' is not known; known: {', '.join(PROBLEMS)}")
         self.config, self.device, self.update, self.best = config, device, 0, float("inf")
-        self.rate = 0.0
-        self.problem = PROBLEMS[config.problem]
+        self.rate, self.problem = 0.0, PROBLEMS[config.problem]
         self.source: Source = Own(config, self.problem, device) if config.data else Drawn(config, self.problem)
         self.policy = initial_policy(config, device)
         self.average = initial_policy(config, device).requires_grad_(False)
@@ -179,7 +179,7 @@ class Trainer:
 
     @torch.no_grad()
     def targets(
-        self, batch: Any, rolled: Rollouts, latents: Float[Tensor, "B K Z"], lesson: Rollouts | None = None
+        self, batch: Any, rolled: Rollouts, latents: Float[Tensor, "B K Z"], lesson: Lesson | None = None
     ) -> Targets:
         """The sequences this step learns from."""
         o = self.config.objective

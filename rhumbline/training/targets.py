@@ -29,13 +29,29 @@ class Targets(Record):
     weight: Float[Tensor, "B V"]  # or costs to be compared; nan is compared with nobody
     count: Float[Tensor, ""]
     compared: int = 0  # this many sequences after one another are compared, and get their weights by that
+    lesson: float = 0.0  # above 0: after them comes a lesson, which is to become likelier by so much
 
     def weights(self, scores: Float[Tensor, "B V"], sharpness: float) -> Float[Tensor, "B V"]:
         """The weight of each sequence in the loss, given their log-probabilities."""
         if not self.compared:
             return self.weight
-        groups = (len(scores), -1, self.compared)
-        return preference_weight(self.weight.view(groups), scores.detach().view(groups), sharpness).flatten(1)
+        groups = (len(scores), -1, self.compared + (self.lesson > 0.0))
+        cost, scores = self.weight.view(groups), scores.detach().view(groups)
+        own = preference_weight(cost[..., : self.compared], scores[..., : self.compared], sharpness)
+        return torch.cat([own, -self.lesson * (~cost[..., self.compared :].isnan()).float()], 2).flatten(1)
+
+
+@dataclass(frozen=True)
+class Lesson(Record):
+    """A plan for each start that is worth learning, wherever it comes from.
+
+    It is made likelier by itself, not compared: the policy would hardly ever have drawn it, and to put it before its
+    own samples would first of all make these unlikely, and nothing else likelier.
+    """
+
+    cost: Float[Tensor, "B S 1"]
+    actions: Int[Tensor, "B S 1 T"]
+    weight: float
 
 
 def pomo_weight(cost: Float[Tensor, "B S"]) -> Float[Tensor, "B S"]:
@@ -107,19 +123,18 @@ def best_latents(
     return Targets(chosen, actions, winner_weight(rolled.cost, winner, alone), alone.sum().float())
 
 
-def rivals(rolled: Rollouts, latents: Float[Tensor, "B K Z"], samples: int, lesson: Rollouts | None = None) -> Targets:
+def rivals(rolled: Rollouts, latents: Float[Tensor, "B K Z"], samples: int, lesson: Lesson | None = None) -> Targets:
     """Sequences that are compared: for each start, the rollouts of the latent that found the best of them.
 
     Rollouts `samples` after one another share their start. With one sample of each start, all starts are compared: the
-    published form for a single policy. It gives up on starts that lose to others (docs/training.md). A `lesson` is one
-    more rollout of each start.
+    published form for a single policy. It gives up on starts that lose to others (docs/training.md).
     """
     _, width, total = rolled.cost.shape
     if samples == 1:  # nobody competes
         actions, cost = rolled.actions.flatten(1, 2), rolled.cost.flatten(1)
         return Targets(latents, actions, cost, torch.full((), float(cost.numel()), device=cost.device), total)
     own, chosen, alone = of_winners(rolled, latents, samples)
-    return rivals_of_winners(chosen if width > 1 else latents, *taught(alone, own, lesson))
+    return rivals_of_winners(chosen if width > 1 else latents, alone, own, lesson)
 
 
 def of_winners(
@@ -152,7 +167,7 @@ def contested(
     latents: Float[Tensor, "B K Z"],
     starts: Int[Tensor, "B S"],
     o: Objective,
-    lesson: Rollouts | None = None,
+    lesson: Lesson | None = None,
 ) -> Targets:
     """Of many latents that were tried once, the winner of each start is sampled again, and learns from that.
 
@@ -163,9 +178,9 @@ def contested(
     more = o.samples if o.trial == "greedy" else o.samples - 1
     found = own_starts(roll(chosen, repeated(starts, more), temperature=o.temperature, attempt=o.latents), more)
     if o.trial == "greedy":
-        return rivals_of_winners(chosen, *taught(torch.ones_like(alone), found, lesson))
+        return rivals_of_winners(chosen, torch.ones_like(alone), found, lesson)
     both = (torch.cat(x, 2) for x in ((first.cost, found.cost), (first.actions, found.actions)))
-    return rivals_of_winners(chosen, *taught(alone, Rollouts(*both), lesson))
+    return rivals_of_winners(chosen, alone, Rollouts(*both), lesson)
 
 
 def own_starts(again: Rollouts, samples: int) -> Rollouts:
@@ -175,15 +190,25 @@ def own_starts(again: Rollouts, samples: int) -> Rollouts:
     return Rollouts(cost.movedim(-1, 1), actions.movedim(-1, 1))
 
 
-def rivals_of_winners(latents: Float[Tensor, "B K Z"], alone: Bool[Tensor, "B S"], rolled: Rollouts) -> Targets:
-    """Rollouts [B, S, samples] of the winner of each start, or of the only latent; they are compared but for ties."""
-    cost = rolled.cost.masked_fill(~alone[..., None], torch.nan)
-    samples = cost.shape[2]
-    return Targets(latents, rolled.actions.flatten(1, 2), cost.flatten(1), alone.sum() * float(samples), samples)
+def rivals_of_winners(
+    latents: Float[Tensor, "B K Z"], alone: Bool[Tensor, "B S"], rolled: Rollouts, lesson: Lesson | None = None
+) -> Targets:
+    """Rollouts [B, S, samples] of the winner of each start, or of the only latent; they are compared but for ties.
+
+    A lesson is learnt where it is better than all of them, ties or not.
+    """
+    cost, samples = rolled.cost.masked_fill(~alone[..., None], torch.nan), rolled.cost.shape[2]
+    count = alone.sum() * float(samples)
+    if lesson is None:
+        return Targets(latents, rolled.actions.flatten(1, 2), cost.flatten(1), count, samples)
+    better = lesson.cost < rolled.cost.amin(2, keepdim=True) * (1.0 - TIE)
+    cost = torch.cat([cost, lesson.cost.masked_fill(~better, torch.nan)], 2)
+    actions = torch.cat([rolled.actions, lesson.actions], 2)
+    return Targets(latents, actions.flatten(1, 2), cost.flatten(1), count + better.sum(), samples, lesson.weight)
 
 
 @torch.no_grad()
-def lesson_of_copies(rolled: Rollouts, starts: Int[Tensor, "B R"], o: Objective, anywhere: bool) -> Rollouts | None:
+def lesson_of_copies(rolled: Rollouts, starts: Int[Tensor, "B R"], o: Objective, anywhere: bool) -> Lesson | None:
     """The best plan of all copies of an instance, which lie next to one another, for each start of each: [B, S, 1].
 
     A tour can be begun `anywhere`, so it is the best from any start; routes cannot, so for each start it is the best of
@@ -202,7 +227,7 @@ def lesson_of_copies(rolled: Rollouts, starts: Int[Tensor, "B R"], o: Objective,
     if anywhere:
         first = starts[:, ::samples]
         least, plan = least.expand_as(first), begun_at(plan[:, 0], first)
-    return Rollouts(least[..., None], plan[:, :, None])
+    return Lesson(least[..., None], plan[:, :, None], o.lesson)
 
 
 def begun_at(tour: Int[Tensor, "B T"], starts: Int[Tensor, "B S"]) -> Int[Tensor, "B S T"]:
@@ -210,16 +235,6 @@ def begun_at(tour: Int[Tensor, "B T"], starts: Int[Tensor, "B S"]) -> Int[Tensor
     where = (tour[:, None] == starts[..., None]).int().argmax(2, keepdim=True)
     place = (where + torch.arange(tour.shape[1], device=tour.device)) % tour.shape[1]
     return tour[:, None].expand(-1, starts.shape[1], -1).gather(2, place)
-
-
-def taught(alone: Bool[Tensor, "B S"], own: Rollouts, lesson: Rollouts | None) -> tuple[Bool[Tensor, "B S"], Rollouts]:
-    """A winner's rollouts and the lesson, where that is better than them; who ties with others learns it, too."""
-    if lesson is None:
-        return alone, own
-    better = lesson.cost < own.cost.amin(2, keepdim=True) * (1.0 - TIE)
-    cost = lesson.cost.masked_fill(~better, torch.nan)
-    both = (torch.cat(x, 2) for x in ((own.cost, cost), (own.actions, lesson.actions)))
-    return alone | better[..., 0], Rollouts(*both)
 
 
 def shortened(targets: Targets, longest: int) -> Targets:

@@ -12,7 +12,7 @@ from rhumbline.problems.tsp import TSP
 from rhumbline.training.config import Objective
 from rhumbline.training.instances import copied
 from rhumbline.training.run import Trainer
-from rhumbline.training.targets import TIE, lesson_of_copies, preference_weight, rivals, taught
+from rhumbline.training.targets import TIE, Lesson, lesson_of_copies, rivals, rivals_of_winners
 
 CPU = torch.device("cpu")
 PREFER = Objective(loss="prefer", latents=3, starts=2, samples=2, copies=4)
@@ -59,39 +59,37 @@ def test_a_lesson_is_the_best_of_all_copies(trial: str, anywhere: bool) -> None:
 
 
 def test_without_copies_there_is_no_lesson() -> None:
-    """And targets are what they were."""
     o = replace(PREFER, copies=1)
-    rolled, starts = made_up(o, 1)
-    assert lesson_of_copies(rolled, starts, o, True) is None
-    own = Rollouts(rolled.cost[:, 0].unflatten(1, (2, 2)), rolled.actions[:, 0].unflatten(1, (2, 2)))
-    alone = torch.tensor([[True, False], [False, True]])
-    assert taught(alone, own, None) == (alone, own)
+    assert lesson_of_copies(*made_up(o, 1), o, True) is None
 
 
 def test_only_what_is_better_is_taught() -> None:
-    """Whoever has it already, but for rounding, learns nothing from it; whoever ties with others does."""
+    """Whoever has it already, but for rounding, learns nothing from it; whoever ties with others learns nothing else.
+
+    And it changes nothing about what samples learn from one another.
+    """
     own = Rollouts(torch.tensor([[[3.0, 2.0], [3.0, 2.0], [3.0, 2.0]]]), torch.zeros(1, 3, 2, 4, dtype=torch.long))
     costs = torch.tensor([[[1.9], [2.0 * (1 - TIE / 2)], [2.5]]])
-    lesson = Rollouts(costs, torch.ones(1, 3, 1, 4, dtype=torch.long))
-    alone, both = taught(torch.tensor([[False, False, True]]), own, lesson)
-    assert alone.tolist() == [[True, False, True]]
-    assert both.cost[0, 0].tolist() == pytest.approx([3.0, 2.0, 1.9])
-    assert both.cost[0, :, 2].isnan().tolist() == [False, True, True]
-    assert both.actions[0, 0].tolist() == [[0] * 4, [0] * 4, [1] * 4]
-    weight = preference_weight(both.cost, torch.zeros_like(both.cost), 1.0)  # half a pull for each pair, of two others
-    assert weight[0, 0].tolist() == pytest.approx([0.5, 0.0, -0.5])
-    assert weight[0, 2].tolist() == pytest.approx([0.25, -0.25, 0.0])
+    lesson = Lesson(costs, torch.ones(1, 3, 1, 4, dtype=torch.long), 0.3)
+    targets = rivals_of_winners(torch.zeros(1, 3, 0), torch.tensor([[False, False, True]]), own, lesson)
+    assert targets.compared == 2
+    assert targets.count == 2 + 1
+    assert targets.actions[0].sum(1).tolist() == [0, 0, 4] * 3
+    weight = targets.weights(torch.zeros(1, 9), 1.0)[0]
+    assert weight.tolist() == pytest.approx([0, 0, -0.3, 0, 0, 0, 0.5, -0.5, 0])
+    plain = rivals_of_winners(torch.zeros(1, 3, 0), torch.tensor([[False, False, True]]), own)
+    assert plain.weights(torch.zeros(1, 6), 1.0)[0].tolist() == pytest.approx([0, 0, 0, 0, 0.5, -0.5])
 
 
-def test_rivals_and_their_lesson_are_counted() -> None:
+def test_rivals_and_their_lesson() -> None:
     """One more sequence for each start of the winner."""
     rolled, starts = made_up(PREFER, 2)
     latents = torch.rand(8, 3, 4)
-    lesson = lesson_of_copies(rolled, starts, PREFER, True)
-    targets, plain = rivals(rolled, latents, 2, lesson), rivals(rolled, latents, 2)
-    assert (targets.compared, plain.compared) == (3, 2)
+    targets, plain = (
+        rivals(rolled, latents, 2, lesson_of_copies(rolled, starts, PREFER, True)),
+        rivals(rolled, latents, 2),
+    )
     assert targets.actions.shape == (8, 6, 7)
-    assert targets.count == 8 * 2 * 3
     assert torch.equal(targets.latents, plain.latents)
     assert targets.weight.view(8, 2, 3)[..., :2].flatten(1).tolist() == plain.weight.tolist()
 
@@ -115,7 +113,7 @@ def test_a_step_learns_lessons(problem: str, trial: str) -> None:
     objective = replace(PREFER, trial=trial)  # pyright: ignore[reportArgumentType]
     config = replace(small_config(), problem=problem, batch=8, objective=objective)
     _, targets, _ = Trainer(config, CPU).gradient(0)
-    assert targets.compared == 3
+    assert (targets.compared, targets.lesson) == (2, 0.5)
     taught_here = ~targets.weight.view(8, -1, 3)[..., 2].isnan()
     assert taught_here.any()
     trainer = Trainer(config, CPU)
@@ -125,7 +123,7 @@ def test_a_step_learns_lessons(problem: str, trial: str) -> None:
     scores = log_prob(PROBLEMS[problem], trainer.policy, batch, targets.latents, targets.actions)
     assert scores.isfinite().all()  # plans of a copy can be driven in all of them
     weight = targets.weights(scores, objective.sharpness).view(8, -1, 3)[..., 2]
-    assert (weight[taught_here] < 0).all()
+    assert (weight[taught_here] == -0.5).all()
     assert (weight[~taught_here] == 0).all()
     plans = targets.actions.view(8, -1, 3, targets.actions.shape[2])[:, :, 2]
     cost = PROBLEMS[problem].cost(batch, plans.long())

@@ -22,6 +22,8 @@ CASES = [
     ("tsp", Objective("prefer", starts=5, certain=LIKELY)),
     ("tsp", Objective("prefer", latents=3, starts=2, samples=2, certain=LIKELY)),
     ("cvrp", Objective("prefer", starts=2, samples=2, certain=LIKELY, longest=11)),
+    ("tsp", Objective("prefer", latents=3, starts=2, samples=2, copies=2, certain=LIKELY)),
+    ("cvrp", Objective("prefer", latents=3, starts=2, samples=2, trial="sample", copies=2, certain=LIKELY)),
     ("cvrp", Objective("reinforce", latents=2, starts=3, certain=LIKELY)),
 ]
 
