@@ -15,7 +15,7 @@ from rhumbline.training.run import Trainer
 from rhumbline.training.targets import TIE, Lesson, lesson_of_copies, rivals, rivals_of_winners
 
 CPU = torch.device("cpu")
-PREFER = Objective(loss="prefer", latents=3, starts=2, samples=2, copies=4)
+PREFER = Objective(loss="prefer", latents=3, starts=2, samples=2, copies=4, lesson=0.5)
 
 
 def made_up(o: Objective, seed: int) -> tuple[Rollouts, torch.Tensor]:
