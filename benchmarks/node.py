@@ -257,10 +257,12 @@ def main() -> None:
         signal.signal(kind, stopped)
     if args.kernels and args.kernels.exists():
         unpack(args.kernels)
-    with closing(Node(args.out, args.limit, args.done)) as node:
-        node.run(lines)
-    if args.kernels:
-        pack(args.out / "kernels.tgz")
+    try:
+        with closing(Node(args.out, args.limit, args.done)) as node:
+            node.run(lines)
+    finally:
+        if args.kernels:
+            pack(args.out / "kernels.tgz")
 
 
 if __name__ == "__main__":

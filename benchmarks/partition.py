@@ -19,6 +19,7 @@ from torch.profiler import ProfilerActivity, profile
 
 from rhumbline.api import find_device, policy_for
 from rhumbline.search.merge import Stock, merged
+from rhumbline.search.partition import best_engine
 from rhumbline.search.refine import CMAESRefine
 from rhumbline.search.run import Budget, search
 
@@ -84,15 +85,17 @@ def main() -> None:
     print(f"{args.set}, {args.first} instances, {args.stock} routes, {args.places} places, {device.type}")
     print(f"{'known':8} {'':8} {stock.rank.amin(1).mean():.5f}")
     compare = partial(compared, batch, stock, args.places)
+    engine = best_engine(device, batch.xy.shape[1] - 1, "auto")
     compare("tensors")
-    compare("kernels" if device.type == "cuda" else "compiled")
-    for shape in args.shapes:
+    if engine != "tensors":
+        compare(engine)
+    for shape in args.shapes if engine == "kernels" else []:
         from rhumbline.kernels import gpu_partition
 
         gpu_partition.PLACES, gpu_partition.ROUTES, gpu_partition.WARPS = map(int, shape.split(","))
         compare("kernels", shape)
     if args.profile:
-        profiled(batch, stock, args.places, "kernels" if device.type == "cuda" else "compiled")
+        profiled(batch, stock, args.places, engine)
 
 
 if __name__ == "__main__":

@@ -32,7 +32,7 @@ def priced(MEMBERS, SIZE, COST, PRICE, route, R):
     return value, size
 
 
-@triton.jit(do_not_specialize=["rounds"])
+@triton.jit(do_not_specialize=["rounds", "L"])  # the longest route is any number
 def prices_kernel(
     MEMBERS, SIZE, COST, PRICE, COUNT, KEPT, L, R, N, rounds, pace, momentum, patience, tiny,
     NP: tl.constexpr, M: tl.constexpr,

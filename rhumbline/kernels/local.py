@@ -28,7 +28,7 @@ KERNELS = {  # module, function and its signature
 
 
 @cache
-def kernel(problem: str) -> Callable[..., int]:
+def kernel(problem: str) -> Callable[..., Any]:
     """What is compiled of a problem: from the cache on disk, or made now and stored there if that is possible."""
     place, name, types = KERNELS[problem]
     module: Any = import_module(f"rhumbline.kernels.{place}")

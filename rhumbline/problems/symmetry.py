@@ -10,6 +10,7 @@ from torch import Tensor
 from rhumbline.errors import InputError
 
 ALL = 8
+TURNS = (0, 3, 5, 6)  # those among them that mirror nothing: by 0, 180, 90 and 270 degrees
 
 
 def symmetries(xy: Float[Tensor, "B N 2"], copies: int = ALL) -> Float[Tensor, "B C N 2"]:
@@ -30,5 +31,15 @@ def augmented(batch: Any, copies: int) -> Any:
         return batch
     if getattr(batch, "xy", None) is None:
         raise InputError("augment needs positions in the plane; this problem has none")
-    many = batch.map(lambda x: x.repeat_interleave(copies, dim=0))
-    return replace(many, xy=symmetries(batch.xy, copies).flatten(0, 1))
+    return seen_from(batch, symmetries(batch.xy, copies))
+
+
+def turned(batch: Any, copies: int) -> Any:
+    """The same in up to four copies that are turned, not mirrored."""
+    return seen_from(batch, symmetries(batch.xy)[:, list(TURNS[:copies])])
+
+
+def seen_from(batch: Any, views: Float[Tensor, "B C N 2"]) -> Any:
+    """Instances with the coordinates of all their views, next to one another; all else is repeated."""
+    many = batch.map(lambda x: x.repeat_interleave(views.shape[1], dim=0))
+    return replace(many, xy=views.flatten(0, 1))

@@ -21,7 +21,7 @@ from rhumbline.search.pool import pick
 from rhumbline.search.task import Task
 
 SPARE = 3  # routes that a merged plan may have more than the best one, or than the best ones together
-FEW = 4  # instances between two looks at the clock, on a CPU without the compiled beam
+FEW, SOME = 4, 128  # instances between two looks at the clock, on a CPU without the compiled beam, and on a GPU
 
 
 @dataclass(frozen=True)
@@ -30,7 +30,7 @@ class Means:
 
     stock: int  # routes
     aplace: int  # of them for each place of the beam, up to 100 customers
-    merges: int = 8  # in the course of a search, and one more at its end
+    merges: int = 8  # in the course of a search, the last one at its end
     an_attempt: int = 4  # routes for each attempt of a whole search
     room: int = 1 << 24  # numbers of all routes of all instances
 
@@ -86,11 +86,16 @@ def distinct(
 
 def routes_of(batch: CVRPBatch, herd: Herd, most: int) -> Stock:
     """The routes of some plans."""
-    ends = herd.actions == 0
-    many = int((ends.cumsum(2) - ends.long()).masked_fill(ends, 0).amax()) + 1
-    parts = by_instances(len(ends), 8 * ends[0].numel())
+    parts = by_instances(len(herd.actions), 8 * herd.actions[0].numel())
+    many = max(most_routes(herd.actions[rows]) for rows in parts)
     found = [cut_apart(batch[rows], herd[rows], many, most) for rows in parts]
     return Stock(*(torch.cat(part) for part in zip(*(vars(stock).values() for stock in found), strict=True)))
+
+
+def most_routes(actions: Int[Tensor, "B M T"]) -> int:
+    """Of any of some plans."""
+    ends = actions == 0
+    return int((ends.cumsum(2) - ends.long()).masked_fill(ends, 0).amax()) + 1
 
 
 def promising(herd: Herd, stock: Stock) -> Herd:
@@ -148,8 +153,8 @@ def merged(
     Instances that nobody has come to when it is late have none either.
     """
     count, routes, size = stock.turn.shape
-    few = torch.get_num_threads() if engine == "compiled" else FEW
-    parts = by_instances(count, size * routes, few if stock.rank.device.type == "cpu" else count)
+    few = torch.get_num_threads() if engine == "compiled" else SOME if stock.rank.is_cuda else FEW
+    parts = by_instances(count, size * routes, few)
     actions = stock.turn.new_zeros(count, 1, 2 * (size - 1), dtype=torch.int64)
     found = Herd(torch.full_like(stock.rank[:, :1], torch.inf), actions)
     for rows in parts:

@@ -33,10 +33,11 @@ ABREAST, BEAM = 5, 8  # on a CPU
 REBUILT, HURRIED = 2.0, 0.1  # parts for each whole rollout, and for each of it and each node
 USUAL = 200  # nodes
 DESCENT = 150  # attempts of a whole search for each plan that is worked on: with fewer, the best alone gets further
-APIECE = 25  # attempts for each merge in the course of a search, at least
+APIECE = 25  # attempts for each merge, on average at least
 BRIEFLY = 0.05  # seconds
 SEEN = 2  # routes in stock for each plan of a generation, and each of its parts, that is looked at
 FEWEST, NARROWEST = 512, 16  # routes in stock, and places of the beam that merges them
+ROUND = 64  # routes: a GPU's kernels are compiled anew for odd numbers
 SAMPLES = 16  # of each neighbourhood; on a CPU they are a tile, which lists the same few nodes
 APART, TURNS = 0x9E3779B9, 0x85EBCA6B  # from the noise of decisions, and from one another
 
@@ -157,7 +158,7 @@ class CMAESRefine:
             return self.stock
         means = MEANS[engine_of(task)]
         room = means.room // (task.count * task.problem.width(task.batch))
-        return max(FEWEST, min(means.stock, room, round(means.an_attempt * foreseen(task))))
+        return max(FEWEST, min(means.stock, room, round(means.an_attempt * foreseen(task))) // ROUND * ROUND)
 
     def seen(self, task: Task) -> int:
         """Plans of a generation, and as many of its parts, whose routes are looked at."""

@@ -31,8 +31,9 @@ class Objective:
     only the winner makes the rest of the `samples` that are compared: many more latents compete for the same work, as
     long as starts are few (winners are sampled from all of them, and what is not from their own is thrown away).
 
-    A policy sees the copies of an instance as different ones, and finds different plans: what one of them has found the
-    others learn. `batch` counts copies.
+    A policy sees the copies of an instance as different ones, and finds different plans: what one of them has found at
+    first the others learn. They are turned, not mirrored: policies go round one way only, and for a mirrored copy every
+    plan goes round the other way. `batch` counts copies.
     """
 
     loss: Literal["reinforce", "prefer", "imitate"] = "reinforce"
@@ -43,7 +44,7 @@ class Objective:
     improve: int = 0  # imitate: rounds of local improvement of the candidates
     samples: int = 1  # prefer: rollouts of each (latent, start), which are compared; 1: those of all starts are
     trial: Literal["all", "sample", "greedy"] = "all"  # prefer: what latents compete for a start by: see above
-    copies: int = 1  # prefer: of each instance, mirrored and turned; the best plan of all is a lesson for each
+    copies: int = 1  # prefer: of each instance, turned; the best plan of all is a lesson for each
     lesson: float = 0.02  # its weight; of compared samples the best and the worst have about a half
     sharpness: float = 0.05  # prefer: how much a lead in log-probability settles a pair
     certain: float = (
@@ -63,6 +64,7 @@ class Objective:
             raise InputError(f"objective.temperature must be 1 with loss '{self.loss}': the gradient is on-policy")
         if not 0.0 < self.certain <= 1.0:
             raise InputError(f"objective.certain is {self.certain}; expected a probability above 0, at most 1")
+        self.check_copies()
         self.check_samples()
         if self.baseline == "second" and self.loss != "reinforce":
             raise InputError(f"objective.baseline 'second' is for loss 'reinforce', not '{self.loss}'")
@@ -72,6 +74,13 @@ class Objective:
             raise InputError(
                 f"objective.top is {self.top}, but a step samples {self.latents * self.starts} per instance"
             )
+
+    def check_copies(self) -> None:
+        """Refuse lessons for nobody."""
+        if self.copies not in (1, 2, 4):
+            raise InputError(f"objective.copies is {self.copies}; expected 1, 2 or 4 sides to look from")
+        if self.copies > 1 and (self.loss != "prefer" or self.samples == 1):
+            raise InputError("objective.copies is for loss 'prefer' with samples of 2 or more, which are compared")
 
     def check_samples(self) -> None:
         """Refuse comparisons with nobody."""

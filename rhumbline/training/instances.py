@@ -9,7 +9,7 @@ from jaxtyping import Float
 from torch import Tensor
 
 from rhumbline.problems import Problem
-from rhumbline.problems.symmetry import augmented
+from rhumbline.problems.symmetry import turned
 from rhumbline.problems.varied import VARY
 from rhumbline.training.config import TrainConfig
 
@@ -66,8 +66,8 @@ class Drawn:
 
 
 def copied(batch: Any, copies: int) -> Any:
-    """Instances of a routing problem seen from several sides, each next to its copies; rollouts of all differ."""
+    """Instances of a routing problem turned by 90 degrees, each next to its copies; rollouts of all differ."""
     if copies == 1:
         return batch
     own = torch.arange(copies, device=batch.key.device)
-    return replace(augmented(batch, copies), key=(batch.key[:, None] * copies + own).flatten())
+    return replace(turned(batch, copies), key=(batch.key[:, None] * copies + own).flatten())

@@ -6,6 +6,7 @@ from dataclasses import replace
 from functools import partial
 from itertools import pairwise
 from threading import Barrier, get_ident
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -332,14 +333,22 @@ def test_many_instances_have_smaller_stocks(driver: CVRPPolicy, monkeypatch) -> 
     task = make_task(CVRP(), driver, vehicles(2, 20))
     assert CMAESRefine(stock=7).usual_stock(task) == 7
     means = merge.MEANS["compiled"]
-    for limit, routes in ((100, refine.FEWEST), (200, 800), (1000, means.stock)):
+    for limit, routes in ((100, refine.FEWEST), (200, 768), (1000, means.stock)):  # of 800 a multiple of 64
         task.ledger.limit, task.ledger.attempts = limit, 20
         assert CMAESRefine().usual_stock(task) == routes
-    for room, routes in ((2 * 21 * 1000, 1000), (1, refine.FEWEST)):
+    for room, routes in ((2 * 21 * 1000, 960), (1, refine.FEWEST)):
         monkeypatch.setitem(merge.MEANS, "compiled", replace(means, room=room))
         assert CMAESRefine().usual_stock(task) == routes
     task.engine = "torch"
     assert CMAESRefine().usual_stock(task) == merge.MEANS["tensors"].stock
+
+
+def test_a_tile_of_customers_has_kernels() -> None:
+    """The depot is none of them."""
+    for customers, engine in ((256, "kernels"), (257, "tensors")):
+        batch = CVRP().sample(1, customers, torch.Generator())
+        task = SimpleNamespace(device=torch.device("cuda"), problem=CVRP(), batch=batch, engine="auto")
+        assert merge.engine_of(task) == engine  # pyright: ignore[reportArgumentType]
 
 
 @pytest.mark.parametrize("engine", ["auto", "torch"])
@@ -355,18 +364,20 @@ def test_a_cpu_merges_by_the_compiled_beam(driver: CVRPPolicy, monkeypatch, engi
 @pytest.mark.parametrize("run", [search, complete])
 def test_the_clock_waits_for_the_compiler(driver: CVRPPolicy, monkeypatch, run) -> None:
     """What has to be made first takes none of the time there is, and none of what is reported."""
-    ready, real = list[float](), local.kernel
+    ready, names, real = list[float](), list[str](), local.kernel
 
     def slow(name: str):
-        time.sleep(0.0 if ready else 0.05)
+        names.append(name)
+        time.sleep(0.05 if len(ready) < 2 else 0.0)
         ready.append(time.monotonic())
         return real(name)
 
     monkeypatch.setattr(local, "kernel", slow)
     task = make_task(CVRP(), driver, vehicles(1, 10))
     found, _ = run(CMAESRefine(population=2, beam=0), task, Budget(4))
-    assert ready[0] <= task.began
-    assert found[0].seconds <= time.monotonic() - ready[0]
+    assert set(names) == {"prices", "partition"}
+    assert ready[1] <= task.began
+    assert found[0].seconds <= time.monotonic() - ready[1]
 
 
 def test_tours_have_no_routes(policy, make_instances) -> None:

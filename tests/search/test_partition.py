@@ -95,6 +95,24 @@ def test_codes_are_noted_once() -> None:
     assert noted(codes, np.zeros(8, np.int64)) == [True, True, False, True, True, False, False, True, False]
 
 
+def test_only_routes_that_are_cheap_enough_are_free() -> None:
+    """Nobody is counted for the others, nor for those that serve somebody twice."""
+
+    @njit
+    def chosen(begin, members, words, value, cover, room, free, choices):
+        return partition_kernel.next_customer((begin, members, words), value, cover, 0, room, free, choices)
+
+    begin, members = np.array([0, 2, 3, 5, 6]), np.array([0, 1, 2, 1, 2, 3], np.int32)  # 01, 2, 12, 3
+    words = np.array([[0b0011], [0b0100], [0b0110], [0b1000]], np.uint64)
+    value, cover = np.array([0.1, 0.2, 0.3, 0.4]), np.array([[0b1000]], np.uint64)
+    free, choices = np.zeros(4, np.int32), np.zeros(4, np.int32)
+    assert chosen(begin, members, words, value, cover, 0.9, free, choices) == (0, 3)
+    assert (free[:3].tolist(), choices.tolist()) == ([0, 1, 2], [1, 2, 2, 0])
+    assert chosen(begin, members, words, value, cover, 0.3, free, choices) == (0, 2)
+    assert choices.tolist() == [1, 1, 1, 0]
+    assert chosen(begin, members, words, value, cover, 0.2, free, choices) == (-1, 1)  # nobody is left for the third
+
+
 def test_compiled_prices_are_those_of_tensors(monkeypatch) -> None:
     """To begin with: then signs of values near 0 part their ways. After more rounds the bound is never lower."""
 
@@ -165,6 +183,7 @@ def test_what_cannot_be_served_is_said() -> None:
 @pytest.mark.parametrize(("customers", "plans"), [(8, 4), (32, 3), (33, 4), (64, 3), (100, 3)])
 def test_the_kernel_adds_the_same_routes(monkeypatch, customers: int, plans: int) -> None:
     """At every place, for the same customer; as many as are kept of them, the best ones first."""
+    monkeypatch.setattr(gpu_partition, "LOOK", 16)  # several looks at values, the last one not full
     rng = torch.Generator().manual_seed(customers)
     orders = torch.stack([torch.randperm(customers, generator=rng) for _ in range(2 * plans)]).view(2, plans, -1)
     served = torch.nn.functional.one_hot(orders // 3).mT.flatten(1, 2).float()  # routes of three
@@ -182,7 +201,7 @@ def test_the_kernel_adds_the_same_routes(monkeypatch, customers: int, plans: int
         more, added = packed.additions(states[1].cover, states[1].score)
         monkeypatch.setattr(sets, "KEPT", 2)
         two, few = packed.additions(states[1].cover, states[1].score)
-        monkeypatch.undo()
+        monkeypatch.setattr(sets, "KEPT", 128)
         assert two.tolist() == more[..., :2].tolist()
         assert few[two.isfinite()].tolist() == added[..., :2][two.isfinite()].tolist()
         named = packed.named(added.flatten(1).long()).view_as(added)

@@ -1,12 +1,14 @@
 """Copies of an instance that teach one another: what a lesson is, against loops; who learns it; and a whole step."""
 
 from dataclasses import replace
+from functools import partial
 
 import pytest
 import torch
 from small import small_config
 
-from rhumbline.decoding import Rollouts, log_prob
+from rhumbline.api import policy_for
+from rhumbline.decoding import Rollouts, log_prob, rollout
 from rhumbline.problems import PROBLEMS
 from rhumbline.problems.tsp import TSP
 from rhumbline.training.config import Objective
@@ -94,16 +96,49 @@ def test_rivals_and_their_lesson() -> None:
     assert targets.weight.view(8, 2, 3)[..., :2].flatten(1).tolist() == plain.weight.tolist()
 
 
-def test_copies_are_the_same_instance_with_other_noise() -> None:
-    """A tour is as long in each, and no two have the same key."""
+@pytest.mark.parametrize("copies", [2, 4])
+def test_copies_are_the_same_instance_with_other_noise(copies: int) -> None:
+    """A tour is as long in each and goes round the same way; no two look alike or have the same key."""
     batch = TSP().sample(2, 7, torch.Generator().manual_seed(0))
-    many = copied(batch, 8)
-    tour = torch.randperm(7).expand(16, 1, 7)
-    cost = TSP().cost(many, tour).view(2, 8)
-    torch.testing.assert_close(cost, cost[:, :1].expand(2, 8))
-    assert many.key.unique().numel() == 16
-    assert many.xy.flatten(1).unique(dim=0).shape[0] == 16
+    many, tour = copied(batch, copies), torch.randperm(7)
+    cost = TSP().cost(many, tour.expand(2 * copies, 1, 7)).view(2, copies)
+    torch.testing.assert_close(cost, cost[:, :1].expand(2, copies))
+    (x, y), (u, v) = many.xy[:, tour].unbind(-1), many.xy[:, tour.roll(-1)].unbind(-1)
+    area = (x * v - u * y).sum(1).view(2, copies)  # its sign is the direction
+    torch.testing.assert_close(area, area[:, :1].expand(2, copies), atol=1e-5, rtol=0)
+    assert many.key.unique().numel() == 2 * copies
+    assert many.xy.flatten(1).unique(dim=0).shape[0] == 2 * copies
     assert copied(batch, 1) is batch
+
+
+def test_a_lesson_is_about_as_likely_as_samples() -> None:
+    """For a policy that goes round one way only, as those that are shipped: backwards it would never be drawn."""
+    o, policy = replace(PREFER, latents=4, starts=3), policy_for("tsp100", "tsp")
+    batch = copied(TSP().sample(2, 30, torch.Generator().manual_seed(1)), 4)
+    starts = torch.tensor([3, 3, 9, 9, 20, 20]).expand(8, -1)
+    latents = policy.space.sample((8, 4), torch.Generator().manual_seed(2))
+    rolled = rollout(TSP(), policy, batch, latents, starts, seed=0, engine="torch")
+    lesson = lesson_of_copies(rolled, starts, o, True)
+    assert lesson is not None
+    centre = policy.space.centre((8, 1), CPU)
+    score = partial(log_prob, TSP(), policy, batch, centre, engine="torch")
+    plans = lesson.actions.flatten(1, 2)
+    ahead, back = score(plans), score(torch.cat([plans[..., :1], plans[..., 1:].flip(-1)], 2))
+    assert ahead.median() > rolled_scores(score, rolled).median() - 15
+    assert back.median() < ahead.median() - 20
+
+
+def rolled_scores(score, rolled: Rollouts) -> torch.Tensor:
+    """Log-probabilities of what was sampled."""
+    return score(rolled.actions.flatten(1, 2))
+
+
+def test_mini_steps_of_other_sizes_have_whole_copies() -> None:
+    """Of larger instances there are fewer, but no part of one."""
+    config = replace(small_config(), size=7, sizes=(7, 19), batch=8, objective=replace(PREFER, starts=2))
+    trainer = Trainer(config, CPU)
+    assert [config.batch_for(size) for size in (7, 19)] == [8, 1]
+    assert [len(trainer.sample(mini)[0].key) for mini in range(2)] == [8, 4]
 
 
 @pytest.mark.parametrize("problem", ["tsp", "cvrp"])
