@@ -45,7 +45,7 @@ class Objective:
     samples: int = 1  # prefer: rollouts of each (latent, start), which are compared; 1: those of all starts are
     trial: Literal["all", "sample", "greedy"] = "all"  # prefer: what latents compete for a start by: see above
     copies: int = 1  # prefer: of each instance, turned; the best plan of all is a lesson for each
-    lesson: float = 0.02  # its weight; of compared samples the best and the worst have about a half
+    lesson: float = 0.5  # its weight; of compared samples the best and the worst have about a half
     sharpness: float = 0.05  # prefer: how much a lead in log-probability settles a pair
     certain: float = (
         1.0  # decisions at least so probable give no gradient: next to nothing is lost, and much work saved
