@@ -50,7 +50,8 @@ def share(whole: X) -> X:
         len(next(x for x in vars(whole).values() if isinstance(x, Tensor))) if isinstance(whole, Record) else len(whole)
     )
     if length % world():
-        raise InputError(f"a batch of {length} cannot be shared by {world()} processes; make it a multiple (copies count once)")
+        why = f"a batch of {length} cannot be shared by {world()} processes"
+        raise InputError(f"{why}; make it a multiple (copies of an instance count once)")
     part = length // world()
     return whole[rank() * part : (rank() + 1) * part]
 
