@@ -4,13 +4,13 @@ from dataclasses import replace
 from typing import Any
 
 import torch
-from jaxtyping import Float
+from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
 from rhumbline.errors import InputError
 
 ALL = 8
-TURNS = (0, 3, 5, 6)  # those among them that mirror nothing: by 0, 180, 90 and 270 degrees
+TURNS = (0, 3, 5, 6)  # those among them that mirror nothing: by 0, 180, 90 and 270 degrees (see `is_mirrored`)
 
 
 def symmetries(xy: Float[Tensor, "B N 2"], copies: int = ALL) -> Float[Tensor, "B C N 2"]:
@@ -32,6 +32,11 @@ def augmented(batch: Any, copies: int) -> Any:
     if getattr(batch, "xy", None) is None:
         raise InputError("augment needs positions in the plane; this problem has none")
     return seen_from(batch, symmetries(batch.xy, copies))
+
+
+def is_mirrored(symmetry: Int[Tensor, "*s"]) -> Bool[Tensor, "*s"]:
+    """Whether what goes round clockwise goes round the other way there: each bit of its number is one reflection."""
+    return ((symmetry ^ symmetry >> 1 ^ symmetry >> 2) & 1).bool()
 
 
 def turned(batch: Any, copies: int) -> Any:

@@ -32,8 +32,8 @@ class Objective:
     long as starts are few (winners are sampled from all of them, and what is not from their own is thrown away).
 
     A policy sees the copies of an instance as different ones, and finds different plans: what one of them has found at
-    first the others learn. They are turned, not mirrored: policies go round one way only, and for a mirrored copy every
-    plan goes round the other way. `batch` counts copies.
+    first the others learn. Policies go round one way only, so a mirrored copy finds tours that are easier to find the
+    other way round; vehicles' instances are only turned, since their plans cannot be reversed. `batch` counts copies.
     """
 
     loss: Literal["reinforce", "prefer", "imitate"] = "reinforce"
@@ -44,7 +44,7 @@ class Objective:
     improve: int = 0  # imitate: rounds of local improvement of the candidates
     samples: int = 1  # prefer: rollouts of each (latent, start), which are compared; 1: those of all starts are
     trial: Literal["all", "sample", "greedy"] = "all"  # prefer: what latents compete for a start by: see above
-    copies: int = 1  # prefer: of each instance, turned; the best plan of all is a lesson for each
+    copies: int = 1  # prefer: of each instance, other sides; the best plan of all is a lesson for each
     lesson: float = 0.5  # its weight; of compared samples the best and the worst have about a half
     sharpness: float = 0.05  # prefer: how much a lead in log-probability settles a pair
     certain: float = (
@@ -77,8 +77,8 @@ class Objective:
 
     def check_copies(self) -> None:
         """Refuse lessons for nobody."""
-        if self.copies not in (1, 2, 4):
-            raise InputError(f"objective.copies is {self.copies}; expected 1, 2 or 4 sides to look from")
+        if self.copies not in (1, 2, 4, 8):
+            raise InputError(f"objective.copies is {self.copies}; expected 1, 2, 4 or 8 sides to look from")
         if self.copies > 1 and (self.loss != "prefer" or self.samples == 1):
             raise InputError("objective.copies is for loss 'prefer' with samples of 2 or more, which are compared")
 
@@ -178,8 +178,10 @@ class TrainConfig:
             raise InputError(f"{words}: tsp or cvrp, not loss 'imitate', not engine 'torch'")
         if o.longest and (self.problem != "cvrp" or o.loss == "imitate"):
             raise InputError("objective.longest cuts vehicle routes after their end: for cvrp, and not loss 'imitate'")
-        if o.copies > 1 and (self.problem.startswith("jssp") or self.batch % o.copies):
-            raise InputError(f"objective.copies is for tsp and cvrp, and has to divide the batch of {self.batch}")
+        if o.copies > {"tsp": 8, "cvrp": 4}.get(self.problem, 1):
+            raise InputError("objective.copies is for tsp and, up to 4, for cvrp, whose plans cannot be reversed")
+        if self.batch % o.copies:
+            raise InputError(f"objective.copies has to divide the batch of {self.batch}")
         if self.optimiser.spread and self.problem.startswith("jssp"):
             raise InputError("optimiser.spread limits attention among the nodes of tsp and cvrp; job shop has none")
 

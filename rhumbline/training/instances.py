@@ -9,7 +9,7 @@ from jaxtyping import Float
 from torch import Tensor
 
 from rhumbline.problems import Problem
-from rhumbline.problems.symmetry import turned
+from rhumbline.problems.symmetry import augmented, turned
 from rhumbline.problems.varied import VARY
 from rhumbline.training.config import TrainConfig
 
@@ -65,9 +65,14 @@ class Drawn:
         return [(batch, batch.scale)]
 
 
-def copied(batch: Any, copies: int) -> Any:
-    """Instances of a routing problem turned by 90 degrees, each next to its copies; rollouts of all differ."""
+def copied(batch: Any, copies: int, anywhere: bool) -> Any:
+    """Instances of a routing problem seen from several sides, each next to its copies; rollouts of all differ.
+
+    They are mirrored only if plans can be begun `anywhere`: a policy goes round one way, so that plans of a mirrored
+    copy have to be reversed, which a tour can be and routes from a given customer on cannot.
+    """
     if copies == 1:
         return batch
     own = torch.arange(copies, device=batch.key.device)
-    return replace(turned(batch, copies), key=(batch.key[:, None] * copies + own).flatten())
+    views = augmented(batch, copies) if anywhere else turned(batch, copies)
+    return replace(views, key=(batch.key[:, None] * copies + own).flatten())

@@ -127,7 +127,7 @@ class Trainer:
         distinct = single and allowed.shape[1] > 1
         starts = random_subset(allowed, o.starts, self.rng) if distinct else allowed.gather(1, pick)
         starts = repeated(parallel.share(starts), o.samples if o.trial == "all" else 1)
-        batch = copied(parallel.share(batch), o.copies)
+        batch = copied(parallel.share(batch), o.copies, self.problem.name == "tsp")
         return batch, parallel.share(latents), starts.repeat_interleave(o.copies, 0)
 
     def half(self, wanted: bool = True) -> AbstractContextManager[Any]:

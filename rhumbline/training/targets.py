@@ -14,6 +14,7 @@ from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
 from rhumbline.decoding import Rollouts, unmarked
+from rhumbline.problems.symmetry import is_mirrored
 from rhumbline.record import Record
 from rhumbline.training.config import Objective
 
@@ -211,8 +212,8 @@ def rivals_of_winners(
 def lesson_of_copies(rolled: Rollouts, starts: Int[Tensor, "B R"], o: Objective, anywhere: bool) -> Lesson | None:
     """The best plan of all copies of an instance, which lie next to one another, for each start of each: [B, S, 1].
 
-    A tour can be begun `anywhere`, so it is the best from any start; routes cannot, so for each start it is the best of
-    those that begin with it.
+    A tour can be begun `anywhere`, so it is the best from any start, the way round that the policy goes; routes cannot,
+    so for each start it is the best of those that begin with it.
     """
     if o.copies == 1:
         return None
@@ -221,13 +222,21 @@ def lesson_of_copies(rolled: Rollouts, starts: Int[Tensor, "B R"], o: Objective,
     least, at = (cost.flatten(1)[:, None] if anywhere else cost.flatten(2)).min(2)
     each = o.copies * latents * samples  # of one start
     start = at // each if anywhere else torch.arange(at.shape[1], device=at.device).expand_as(at)
-    row = torch.arange(len(at), device=at.device)[:, None] * o.copies + at % each // (latents * samples)
+    finder = at % each // (latents * samples)
+    row = torch.arange(len(at), device=at.device)[:, None] * o.copies + finder
     plan, _ = unmarked(rolled.actions[row, at // samples % latents, start * samples + at % samples])
     least, plan = least.repeat_interleave(o.copies, 0), plan.repeat_interleave(o.copies, 0)
     if anywhere:
         first = starts[:, ::samples]
-        least, plan = least.expand_as(first), begun_at(plan[:, 0], first)
+        least, plan = least.expand_as(first), begun_at(reversed_for(plan[:, 0], finder, o.copies), first)
     return Lesson(least[..., None], plan[:, :, None], o.lesson)
+
+
+def reversed_for(tour: Int[Tensor, "B T"], finder: Int[Tensor, "I 1"], copies: int) -> Int[Tensor, "B T"]:
+    """Tours that another copy has found, the other way round where one of both is mirrored."""
+    own = torch.arange(copies, device=tour.device)
+    other_hand = (is_mirrored(finder) != is_mirrored(own)).flatten()[:, None]
+    return torch.where(other_hand, tour.flip(1), tour)
 
 
 def begun_at(tour: Int[Tensor, "B T"], starts: Int[Tensor, "B S"]) -> Int[Tensor, "B S T"]:

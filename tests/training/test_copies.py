@@ -10,6 +10,7 @@ from small import small_config
 from rhumbline.api import policy_for
 from rhumbline.decoding import Rollouts, log_prob, rollout
 from rhumbline.problems import PROBLEMS
+from rhumbline.problems.symmetry import is_mirrored
 from rhumbline.problems.tsp import TSP
 from rhumbline.training.config import Objective
 from rhumbline.training.instances import copied
@@ -38,10 +39,11 @@ def made_up(o: Objective, seed: int) -> tuple[Rollouts, torch.Tensor]:
 @pytest.mark.parametrize("trial", ["all", "sample"])
 @pytest.mark.parametrize("anywhere", [True, False])
 def test_a_lesson_is_the_best_of_all_copies(trial: str, anywhere: bool) -> None:
-    """From the same start, or of a tour from any, turned so that it begins there; marks of rollouts are gone."""
+    """From the same start, or of a tour from any, that begins there and goes round as ours do; without any marks."""
     o = replace(PREFER, trial=trial)  # pyright: ignore[reportArgumentType]
     rolled, starts = made_up(o, 0)
     lesson, samples = lesson_of_copies(rolled, starts, o, anywhere), 2 if trial == "all" else 1
+    hands = [False, True, True, False]  # mirrored
     assert lesson is not None
     for row in range(8):
         mates = range(row // 4 * 4, row // 4 * 4 + 4)
@@ -54,6 +56,8 @@ def test_a_lesson_is_the_best_of_all_copies(trial: str, anywhere: bool) -> None:
             ]
             cost, *place = min(places)
             plan = [a if a >= 0 else ~a for a in rolled.actions[tuple(place)].tolist()]
+            if anywhere and hands[row % 4] != hands[place[0] % 4]:
+                plan = plan[::-1]
             at = plan.index(starts[row, s * samples].item())
             assert lesson.cost[row, s].tolist() == [cost]
             assert lesson.actions[row, s, 0].tolist() == (plan[at:] + plan[:at] if anywhere else plan)
@@ -96,36 +100,37 @@ def test_rivals_and_their_lesson() -> None:
     assert targets.weight.view(8, 2, 3)[..., :2].flatten(1).tolist() == plain.weight.tolist()
 
 
-@pytest.mark.parametrize("copies", [2, 4])
-def test_copies_are_the_same_instance_with_other_noise(copies: int) -> None:
-    """A tour is as long in each and goes round the same way; no two look alike or have the same key."""
+@pytest.mark.parametrize(("copies", "anywhere"), [(2, True), (8, True), (2, False), (4, False)])
+def test_copies_are_the_same_instance_with_other_noise(copies: int, anywhere: bool) -> None:
+    """A tour is as long in each, and goes round the other way where it is mirrored; no two are alike or have one key."""
     batch = TSP().sample(2, 7, torch.Generator().manual_seed(0))
-    many, tour = copied(batch, copies), torch.randperm(7)
+    many, tour = copied(batch, copies, anywhere), torch.randperm(7)
     cost = TSP().cost(many, tour.expand(2 * copies, 1, 7)).view(2, copies)
     torch.testing.assert_close(cost, cost[:, :1].expand(2, copies))
     (x, y), (u, v) = many.xy[:, tour].unbind(-1), many.xy[:, tour.roll(-1)].unbind(-1)
     area = (x * v - u * y).sum(1).view(2, copies)  # its sign is the direction
-    torch.testing.assert_close(area, area[:, :1].expand(2, copies), atol=1e-5, rtol=0)
+    hand = 1.0 - 2.0 * is_mirrored(torch.arange(copies)) if anywhere else torch.ones(copies)
+    torch.testing.assert_close(area, area[:, :1] * hand, atol=1e-5, rtol=0)
     assert many.key.unique().numel() == 2 * copies
     assert many.xy.flatten(1).unique(dim=0).shape[0] == 2 * copies
-    assert copied(batch, 1) is batch
+    assert copied(batch, 1, anywhere) is batch
 
 
 def test_a_lesson_is_about_as_likely_as_samples() -> None:
     """For a policy that goes round one way only, as those that are shipped: backwards it would never be drawn."""
-    o, policy = replace(PREFER, latents=4, starts=3), policy_for("tsp100", "tsp")
-    batch = copied(TSP().sample(2, 30, torch.Generator().manual_seed(1)), 4)
-    starts = torch.tensor([3, 3, 9, 9, 20, 20]).expand(8, -1)
-    latents = policy.space.sample((8, 4), torch.Generator().manual_seed(2))
+    o, policy = replace(PREFER, latents=4, starts=3, copies=8), policy_for("tsp100", "tsp")
+    batch = copied(TSP().sample(2, 30, torch.Generator().manual_seed(1)), 8, True)
+    starts = torch.tensor([3, 3, 9, 9, 20, 20]).expand(16, -1)
+    latents = policy.space.sample((16, 4), torch.Generator().manual_seed(2))
     rolled = rollout(TSP(), policy, batch, latents, starts, seed=0, engine="torch")
     lesson = lesson_of_copies(rolled, starts, o, True)
     assert lesson is not None
-    centre = policy.space.centre((8, 1), CPU)
+    centre = policy.space.centre((16, 1), CPU)
     score = partial(log_prob, TSP(), policy, batch, centre, engine="torch")
     plans = lesson.actions.flatten(1, 2)
     ahead, back = score(plans), score(torch.cat([plans[..., :1], plans[..., 1:].flip(-1)], 2))
-    assert ahead.median() > rolled_scores(score, rolled).median() - 15
-    assert back.median() < ahead.median() - 20
+    assert ahead.quantile(0.2) > rolled_scores(score, rolled).median() - 15
+    assert back.quantile(0.8) < ahead.median() - 20
 
 
 def rolled_scores(score, rolled: Rollouts) -> torch.Tensor:
