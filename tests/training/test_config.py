@@ -105,7 +105,7 @@ def test_changes_from_the_command_line(recipe) -> None:
         (
             "problem = 'jssp'\nsize = '6x6'\n[objective]\nloss = 'prefer'\nsamples = 2\ncopies = 4",
             [],
-            "for tsp and cvrp",
+            "for tsp and, up to 4,",
         ),
         ("problem = 'cvrp'\n[objective]\nloss = 'prefer'\nsamples = 2\ncopies = 8", [], "up to 4, for cvrp"),
         ("[objective]\nlesson = 0", [], "lesson is 0"),

@@ -102,7 +102,7 @@ def test_rivals_and_their_lesson() -> None:
 
 @pytest.mark.parametrize(("copies", "anywhere"), [(2, True), (8, True), (2, False), (4, False)])
 def test_copies_are_the_same_instance_with_other_noise(copies: int, anywhere: bool) -> None:
-    """A tour is as long in each, and goes round the other way where it is mirrored; no two are alike or have one key."""
+    """A tour is as long in each, and goes round the other way where it is mirrored; no two are alike."""
     batch = TSP().sample(2, 7, torch.Generator().manual_seed(0))
     many, tour = copied(batch, copies, anywhere), torch.randperm(7)
     cost = TSP().cost(many, tour.expand(2 * copies, 1, 7)).view(2, copies)
