@@ -220,8 +220,11 @@ def compiled_kernels() -> Path:
 def unpack(kernels: Path) -> None:
     """Put those of an earlier call where Triton looks for them."""
     compiled_kernels().mkdir(parents=True, exist_ok=True)
-    with tarfile.open(kernels) as archive:
-        archive.extractall(compiled_kernels(), filter="data")
+    try:
+        with tarfile.open(kernels) as archive:
+            archive.extractall(compiled_kernels(), filter="data")
+    except (tarfile.TarError, EOFError, OSError) as error:
+        raise SystemExit(f"{kernels}: is no archive of kernels ({error}); leave out --kernels, or delete it") from error
 
 
 def pack(kernels: Path) -> None:

@@ -80,6 +80,8 @@ def main() -> None:
     parser.add_argument("--profile", action="store_true")
     parser.add_argument("--shapes", nargs="*", default=[], metavar="M,T,WARPS")
     args = parser.parse_args()
+    if not args.set.startswith("vrp") or not args.stock:
+        raise SystemExit("only vehicles have routes: give --set vrp100 or the like, and a stock above 0")
     device = find_device(args.device)
     batch, stock = routes_at_the_end(args, device)
     print(f"{args.set}, {args.first} instances, {args.stock} routes, {args.places} places, {device.type}")

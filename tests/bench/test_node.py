@@ -141,6 +141,20 @@ def test_kernels_are_brought_along(tmp_path: Path, written) -> None:
     assert [path.name for path in (cache / "A").iterdir()] == ["k.cubin"]
 
 
+def test_kernels_that_are_none_are_refused(tmp_path: Path, written) -> None:
+    """In words, before anything is run."""
+    (tmp_path / "half.tgz").write_bytes(b"not an archive")
+    command = [sys.executable, str(NODE), str(written("echo never")), "--out", str(tmp_path / "out")]
+    command += ["--kernels", str(tmp_path / "half.tgz")]
+    ended = subprocess.run(
+        command, check=False, capture_output=True, text=True, env=os.environ | {"TRITON_CACHE_DIR": str(tmp_path / "c")}
+    )
+    assert ended.returncode == 1
+    assert "half.tgz: is no archive of kernels" in ended.stderr
+    assert "Traceback" not in ended.stderr
+    assert not (tmp_path / "out").exists()
+
+
 def test_files_that_are_not_there_are_named(written) -> None:
     """Before anything is run: a plan that is wrong costs nothing."""
     plan = written("python benchmarks/node.py $OUT/new.toml", "& nothing benchmarks/nowhere.py suites/quick.toml")
