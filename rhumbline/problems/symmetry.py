@@ -41,7 +41,8 @@ def is_mirrored(symmetry: Int[Tensor, "*s"]) -> Bool[Tensor, "*s"]:
 
 def turned(batch: Any, copies: int) -> Any:
     """The same in up to four copies that are turned, not mirrored."""
-    return seen_from(batch, symmetries(batch.xy)[:, list(TURNS[:copies])])
+    sides = symmetries(batch.xy).unbind(1)  # not by an index, which a recorded graph cannot bring along
+    return seen_from(batch, torch.stack([sides[turn] for turn in TURNS[:copies]], dim=1))
 
 
 def seen_from(batch: Any, views: Float[Tensor, "B C N 2"]) -> Any:

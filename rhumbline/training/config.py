@@ -84,12 +84,6 @@ class Objective:
 
     def check_samples(self) -> None:
         """Refuse comparisons with nobody."""
-        if self.copies not in (1, 2, 4, 8):
-            raise InputError(
-                f"objective.copies is {self.copies}; expected 1, 2, 4 or 8 sides to look at an instance from"
-            )
-        if self.copies > 1 and (self.loss != "prefer" or self.samples == 1):
-            raise InputError("objective.copies is for loss 'prefer' with samples of 2 or more, which are compared")
         if self.loss != "prefer":
             if self.samples > 1:
                 raise InputError(f"objective.samples is for loss 'prefer', which compares them, not '{self.loss}'")
