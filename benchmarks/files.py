@@ -4,7 +4,8 @@
 
 Best known costs come from the folder's optima.json or best_known.json. Files that cannot be read are listed with the
 reason and count nowhere; every plan is verified. `--attempts` bounds the search by attempts as well. Settings follow a
-strategy's name after `+`, as in `--search cmaes-refine+plans=1`.
+strategy's name after `+`, as in `--search cmaes-refine+plans=1`. With `--then SOLVER` the search has half of the time
+and a classical solver the rest, with `--polish` the best plans are polished, both as in `rhumb solve`.
 """
 
 import argparse
@@ -19,7 +20,8 @@ from rhumbline.errors import InputError
 from rhumbline.formats import READERS, read
 from rhumbline.problems import PROBLEMS
 from rhumbline.search import usual_for
-from rhumbline.search.run import Budget, search
+from rhumbline.search.finish import Finish, complete
+from rhumbline.search.run import Budget
 from rhumbline.search.solution import Solution
 
 ENDINGS = {*READERS, ".txt", ""}  # job shops come with any ending or none
@@ -42,7 +44,8 @@ def solved(instance: object, policies: dict, name: str | None, budget: Budget, a
     """The verified solution of one instance within the budget, by a strategy or the usual one; encoding is free."""
     device = api.find_device(args.device)
     ((_, task),) = api.tasks([instance], policies, seed=args.seed, device=device, engine="auto", augment=args.augment)
-    (solution,), interrupted = search(strategy_of(name or usual_for(task)), task, budget)
+    finish = Finish(polish=args.polish, then=None if budget.seconds is None else args.then)
+    (solution,), interrupted = complete(strategy_of(name or usual_for(task)), task, budget, finish=finish)
     if interrupted:
         raise KeyboardInterrupt
     return solution
@@ -71,6 +74,8 @@ def main() -> None:
     parser.add_argument("--attempts", type=int, default=None)
     parser.add_argument("--search", default=None, metavar="NAME[+FIELD=VALUE...]", help="[as rhumb solve]")
     parser.add_argument("--augment", type=int, default=1, choices=(1, 2, 4, 8))
+    parser.add_argument("--polish", action="store_true")
+    parser.add_argument("--then", default=None, metavar="SOLVER")
     parser.add_argument("--policy", default=None)
     parser.add_argument("--device", default="auto")
     parser.add_argument("--threads", type=int, default=None)
@@ -86,7 +91,8 @@ def main() -> None:
     where = torch.cuda.get_device_name() if device.type == "cuda" else f"CPU, {torch.get_num_threads()} threads"
     for one in {i.problem: i for i in instances}.values():  # kernels are compiled before any clock runs
         solved(one, policies, "greedy", Budget(attempts=1), args)
-    how = f"{args.search or 'usual search'}, policy {args.policy or 'as shipped'}"
+    extras = (", polished" if args.polish else "") + (f", then {args.then}" if args.then else "")
+    how = f"{args.search or 'usual search'}{extras}, policy {args.policy or 'as shipped'}"
     print(f"{args.folder.name}: {len(instances)} files, {how}, {where}")
     for seconds in args.seconds:
         budget = Budget(args.attempts, seconds)

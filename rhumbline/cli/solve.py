@@ -100,7 +100,9 @@ WarmStart = Annotated[
 ]
 Then = Annotated[
     str | None,
-    typer.Option(metavar="SOLVER", help="ils, lkh, pyvrp or cpsat: carries on for the second half of the --seconds."),
+    typer.Option(
+        metavar="SOLVER", help="ils, lkh, pyvrp, tabu or cpsat: carries on for the second half of the --seconds."
+    ),
 ]
 Top = Annotated[int, typer.Option(min=1, max=100, metavar="K", help="The K best different plans; see --json.")]
 Trace = Annotated[Path | None, typer.Option(metavar="FILE", help="Write every improvement as a line of JSON.")]

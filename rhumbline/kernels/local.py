@@ -22,6 +22,7 @@ KERNELS = {  # module, function and its signature
     "tsp kicks": ("tours", "kick_tour", "KICK_SIGNATURE"),
     "cvrp": ("routes", "improve_routes", "SIGNATURE"),
     "jssp": ("shops", "improve_shop", "SIGNATURE"),
+    "jssp tabu": ("tabu", "search_shop", "SIGNATURE"),
     "prices": ("partition", "values_at_prices", "PRICES_SIGNATURE"),
     "partition": ("partition", "cheapest_partition", "SIGNATURE"),
 }
@@ -131,18 +132,31 @@ def shorter_schedule(
     most: int = UNLIMITED,
 ) -> tuple[list[list[int]], int]:  # fmt: skip
     """Starts after moves in critical blocks up to an optimum, or after `most` moves; and how many were made."""
-    job = np.repeat(np.arange(len(durations)), [len(row) for row in durations])
-    duration, machine, start = (np.concatenate(rows).astype(np.int64) for rows in (durations, machines, starts))
-    size = len(duration)
-    before, behind = np.arange(-1, size - 1, dtype=np.int32), np.arange(1, size + 1, dtype=np.int32)
-    before[np.flatnonzero(np.diff(job, prepend=-1))] = -1
-    behind[np.flatnonzero(np.diff(job, append=-1))] = -1
-    # What takes no time comes first where starts are equal; then all orders agree, also those within the jobs.
-    sequence = np.lexsort((np.arange(size), start + duration, start, machine)).astype(np.int32)
+    duration, before, behind = shop_of(durations)
+    machine, start = (np.concatenate(rows).astype(np.int64) for rows in (machines, starts))
+    sequence, size = machine_orders(machine, start, start + duration), len(duration)
     opening, place = np.diff(machine[sequence], prepend=-1) != 0, np.argsort(sequence).astype(np.int32)
     head, trial, due, stack = (np.zeros(size, kind) for kind in (np.int64, np.int64, np.int32, np.int32))
     made = kernel("jssp")(duration, before, behind, sequence, opening, place, head, trial, due, stack, most)
     return [row.tolist() for row in np.split(head, np.cumsum([len(row) for row in durations])[:-1])], made
+
+
+def shop_of(durations: Sequence[Sequence[int]]) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """Durations of all operations, one job behind the other, and each one's neighbours in its job, or -1."""
+    job = np.repeat(np.arange(len(durations)), [len(row) for row in durations])
+    size = len(job)
+    before, behind = np.arange(-1, size - 1, dtype=np.int32), np.arange(1, size + 1, dtype=np.int32)
+    before[np.flatnonzero(np.diff(job, prepend=-1))] = -1
+    behind[np.flatnonzero(np.diff(job, append=-1))] = -1
+    return np.concatenate(durations).astype(np.int64), before, behind
+
+
+def machine_orders(machine: np.ndarray, start: np.ndarray, end: np.ndarray) -> np.ndarray:
+    """The operations of one machine behind those of another, each in order of its start.
+
+    What takes no time comes first where starts are equal; then all orders agree, also those within the jobs.
+    """
+    return np.lexsort((np.arange(len(machine)), end, start, machine)).astype(np.int32)
 
 
 def cheapest_partition(

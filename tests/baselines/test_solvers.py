@@ -89,12 +89,14 @@ def test_the_start_is_used() -> None:
     assert again is None or again.cost(DELIVERY) < best.cost(DELIVERY)
 
 
-def test_schedules() -> None:
-    """CP-SAT finds the best makespan of a shop of 3 jobs that is known by its lower bound."""
+@pytest.mark.parametrize("name", ["tabu", "cpsat"])
+def test_schedules(name: str) -> None:
+    """Both find the best makespan of a shop of 3 jobs that is known by its lower bound."""
     instance = shop([[3, 2, 2], [2, 1, 4], [4, 3, 1]], [[0, 1, 2], [0, 2, 1], [1, 2, 0]])
     one_after_the_other = Schedule(((0, 3, 5), (7, 9, 10), (14, 18, 21)))
     one_after_the_other.check(instance)
-    schedule = improved("cpsat", instance, [one_after_the_other], 60.0, 0)  # ends when it is proved
+    seconds = 60.0 if name == "cpsat" else 0.3  # which ends when it is proved
+    schedule = improved(name, instance, [one_after_the_other], seconds, 0)
     schedule.check(instance)
     assert instance.lower_bound <= schedule.cost(instance) == 11
 

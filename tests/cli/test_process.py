@@ -74,12 +74,12 @@ def shop(tmp_path: Path) -> Path:
     return path
 
 
-@pytest.mark.parametrize("solver", ["cpsat", "pyvrp"])
+@pytest.mark.parametrize("solver", ["cpsat", "tabu", "pyvrp"])
 def test_ctrl_c_keeps_what_a_solver_has_found(
     start: Start, solver: str, policy: Path, shop: Path, tsp: Callable[..., Path]
 ) -> None:
     """SIGINT after an improvement by the solver: exit 130, and nothing worse than that is printed, as the solver's."""
-    words = (shop,) if solver == "cpsat" else (tsp("a", 60), "--policy", policy)
+    words = (shop,) if solver != "pyvrp" else (tsp("a", 60), "--policy", policy)
     budget = ("--search", "greedy", "--seconds", 600, "--device", "cpu")
     process = start("solve", *words, *budget, "--then", solver, *TRACE, "--json", "--quiet")
     traced = json.loads(seen(process, lambda line: json.loads(line)["phase"] == solver))
