@@ -15,7 +15,7 @@ KEPT = 12  # of the best different schedules
 LIKE = 0.9  # schedules that share so much of what comes next to what are one
 PATIENCE = 2_500  # moves of a round without a shorter schedule
 IN_VAIN = 10  # rounds after one another that brought nothing new, and then a round from farther away
-AT_ONCE = 100_000  # operations that are looked at between two looks at the clock, about two milliseconds
+AT_ONCE = 100_000  # operations that are looked at between two looks at the clock, a few milliseconds
 BETWEEN = 0.3, 0.7  # what the first of two schedules weighs
 
 
@@ -50,6 +50,8 @@ class Shop:
         self.slot = np.empty(self.size, np.uint32)  # the place of each operation among those of its machine
         for machine in np.unique(self.machine):
             self.slot[self.machine == machine] = np.arange((self.machine == machine).sum())
+        # A move looks at all operations, and at each of a block, which may be all of a machine, once for each other.
+        self.effort = self.size + int(self.slot.max()) ** 2
 
     def with_nobody(self, neighbour: np.ndarray) -> np.ndarray:
         """Who has no neighbour has nobody."""
@@ -84,6 +86,8 @@ class Walk:
             shop.tables, self.links, self.times, self.scratch, self.until, shop.slot, self.best, self.random,
             self.state, shop.ban, moves,
         )  # fmt: skip
+        if made < 0:
+            raise RuntimeError("a move has made orders that contradict each other")  # `is_safe` rules that out
         return made == moves
 
     @property
@@ -120,7 +124,8 @@ class Rounds:
 
     def __init__(self, instance: JSSPInstance, seed: int, stopped: Event, tell: Tell) -> None:
         self.instance, self.stopped, self.tell, self.shop = instance, stopped, tell, Shop(instance)
-        self.rng, self.random = np.random.default_rng(seed), np.array([2 * seed + 1], dtype=np.uint64)
+        self.rng = np.random.default_rng(seed)
+        self.random = self.rng.integers(1, 2**63, 1, dtype=np.uint64)
         self.kept, self.in_vain = list[Kept](), 0
         self.end, self.shortest = 0.0, instance.horizon + 1
 
@@ -128,6 +133,8 @@ class Rounds:
         """From each plan, then from between two schedules."""
         self.end = time.monotonic() + seconds
         for plan in plans:
+            if self.kept and self.over:
+                return
             self.keep(self.round(np.concatenate(plan.starts).astype(np.int64)))
         while not self.over:
             self.keep(self.round(self.between()))
@@ -140,7 +147,7 @@ class Rounds:
 
     def round(self, start: np.ndarray) -> Kept:
         """The best schedule of a walk that begins with the orders of these times."""
-        walk, moves = Walk(self.shop, start, self.random), max(10, AT_ONCE // self.shop.size)
+        walk, moves = Walk(self.shop, start, self.random), max(10, AT_ONCE // self.shop.effort)
         going = True
         while going and walk.idle < PATIENCE:
             going = walk.go(moves) and not self.over
@@ -168,7 +175,8 @@ class Rounds:
         self.in_vain = (self.in_vain + 1) % (IN_VAIN + 1)
         if all(found.makespan < other.makespan for other in alike):
             others = [other for other in self.kept if not other.is_like(found)]
-            self.kept, self.in_vain = sorted([*others, found], key=lambda x: x.makespan)[:KEPT], 0
+            self.kept = sorted([found, *others], key=lambda x: x.makespan)[:KEPT]  # of equals the newest first
+            self.in_vain = 0 if any(one is found for one in self.kept) else self.in_vain
 
     def note(self, makespan: int, starts: np.ndarray) -> None:
         """Tell of a schedule, if it is shorter than all before."""

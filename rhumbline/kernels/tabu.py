@@ -4,7 +4,8 @@ A schedule is the order of the operations on each machine, here each operation's
 begins as early as that allows. A move takes an operation of a critical block to the block's ends, or one of these into
 the block (N7 of Zhang et al. 2007). It is judged by the heads and tails of what it touches (Balas and Vazacopoulos
 1998), the best that is not forbidden is made even if it makes the schedule longer, and its way back is forbidden for a
-while. Where nothing takes time, or a job comes to a machine twice, moves that might contradict a job are left out.
+while. Moves that might contradict a job are left out, by a condition that holds for times of 0 and for jobs that come
+to a machine twice, too.
 
 Behind the last operation arrays have one more: nobody, the neighbour of whoever has none, who takes no time.
 """
@@ -15,7 +16,7 @@ from numba import njit, types
 from rhumbline.kernels.tours import draw
 
 ENDLESS, NEVER = 2**62, 2**30
-LEAST_BAN = 10  # moves; two fifths more at most, and more where there are many more jobs than machines
+LEAST_BAN = 10  # moves; one more for each time that all machines go into the jobs, and two fifths more at most
 BEST, NOW, IDLE = range(3)  # in `state`: the best makespan, moves made, moves since it was found
 
 step = njit(nogil=True, error_model="numpy", no_cpython_wrapper=True, no_cfunc_wrapper=True)
@@ -169,8 +170,10 @@ def move_of(kind, one, start, stop):
 
 @step
 def is_double(kind, one, start, stop):
-    """Whether another place has the same move: at the ends of a block, and in one of two operations."""
-    return (kind > 1 and not start < one < stop) or (kind == 1 and stop == start + 1)
+    """Whether another move does the same: at the ends of a block, and where neighbours change places."""
+    if kind < 2:
+        return kind == 1 and one == start + 1  # as the first to the second place does, or in a block of two to its end
+    return not start < one < stop or (kind == 3 and one == stop - 1)
 
 
 @step
@@ -220,7 +223,7 @@ def perform(previous, following, path, source, target, segment, size):
 
 
 def search_shop(shop, links, times, scratch, until, slot, best, random, state, ban, most):
-    """Up to so many moves from the present orders; those made, fewer only if no move is left.
+    """Up to so many moves from the present orders; those made, fewer if no move is left, -1 if orders contradict.
 
     `shop` are durations and neighbours in the jobs; `links` those on the machines; `times` heads and tails;
     `until` says to when one operation may not come before another, that with a `slot` on its machine. `best` gets the
@@ -231,6 +234,8 @@ def search_shop(shop, links, times, scratch, until, slot, best, random, state, b
     move = np.empty(2, np.int64)
     makespan = measure(duration, before, behind, previous, following, head, tail, due, order)
     for made in range(most):
+        if makespan < 0:
+            return -1
         if makespan < state[BEST]:
             state[BEST], state[IDLE] = makespan, 0
             best[:] = head
@@ -244,6 +249,8 @@ def search_shop(shop, links, times, scratch, until, slot, best, random, state, b
         forbid(until, slot, segment, size, move[0] < move[1], state[NOW] + ban + draw(random, 2 * ban // 5 + 1))
         perform(previous, following, path, move[0], move[1], segment, size)
         makespan = measure(duration, before, behind, previous, following, head, tail, due, order)
+    if makespan < 0:
+        return -1
     if makespan < state[BEST]:
         state[BEST], state[IDLE] = makespan, 0
         best[:] = head

@@ -95,7 +95,8 @@ def test_every_solver_can_be_interrupted(name: str) -> None:
     """A signal at the first plan: the solver ends long before its time, and its last plan is no worse."""
     if name == "lkh" and find_spec("elkai") is None:
         pytest.skip("elkai is not installed")
-    instance, plan = (LARGE, one_by_one(LARGE)) if "jssp" in baselines.SOLVERS[name].problems else (CITIES, Tour(tuple(range(300))))
+    shops = "jssp" in baselines.SOLVERS[name].problems
+    instance, plan = (LARGE, one_by_one(LARGE)) if shops else (CITIES, Tour(tuple(range(300))))
     plan.check(instance)
     costs: list[float] = []
 

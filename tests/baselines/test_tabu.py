@@ -1,5 +1,6 @@
 """The tabu search: every move gives a schedule, small shops are solved, and what is kept differs."""
 
+import time
 from threading import Event
 from typing import Any
 
@@ -8,6 +9,7 @@ import pytest
 
 from rhumbline import baselines
 from rhumbline.baselines import cpsat, tabu
+from rhumbline.kernels import tabu as tabu_kernel
 from rhumbline.problems.schedule import JSSPInstance, Schedule
 from rhumbline.problems.schedule import from_arrays as shop
 
@@ -47,7 +49,9 @@ def scheduled(instance: JSSPInstance, starts: np.ndarray) -> Schedule:
 def test_every_move_leaves_a_schedule(seed: int, shortest: int) -> None:
     """After each of a hundred moves starts are feasible; the best so far is the least makespan that there was."""
     instance = uneven(seed, shortest)
-    walk, least = begun(instance), instance.horizon + 1
+    walk = begun(instance)
+    walk.go(0)
+    least = walk.makespan
     for _ in range(100):
         going = walk.go(1)
         now = scheduled(instance, walk.times[0][:-1])
@@ -83,20 +87,102 @@ def test_a_move_and_its_ban() -> None:
 
 def test_nothing_to_move() -> None:
     """One job, and jobs that take no time at all, are over at once."""
+    began = time.monotonic()
     for instance in (shop([[3, 2, 1]], [[0, 1, 0]]), shop([[0, 0], [0, 0]], [[0, 1], [1, 0]])):
         told: list[Schedule] = []
-        baselines.improve("tabu", instance, [one_after_the_other(instance)], 60.0, 0, told.append)
+        baselines.improve("tabu", instance, [one_after_the_other(instance)], 600.0, 0, told.append)
         assert told[-1].cost(instance) == instance.lower_bound
+    assert time.monotonic() - began < 300
 
 
 def test_moves_repeat_under_a_seed() -> None:
-    """The same random numbers give the same schedules, others give others."""
+    """The same random numbers give the same schedules one after another, others give others."""
     rng = np.random.default_rng(0)
     instance = shop(rng.integers(1, 30, (8, 6)), rng.random((8, 6)).argsort(1))
-    ends = [begun(instance, np.array([seed], np.uint64)) for seed in (1, 1, 7)]
-    for walk in ends:
-        assert walk.go(500)
-    assert ends[0].times[0].tolist() == ends[1].times[0].tolist() != ends[2].times[0].tolist()
+    one, same, other = (trace(instance, seed) for seed in (2**40, 2**40, 2**41))
+    assert one == same != other
+
+
+def trace(instance: JSSPInstance, seed: int) -> list[list[int]]:
+    """The starts after each of two hundred moves."""
+    walk, passed = begun(instance, np.array([seed], np.uint64)), list[list[int]]()
+    for _ in range(200):
+        assert walk.go(1)
+        passed.append(walk.times[0].tolist())
+    return passed
+
+
+def test_all_moves_of_a_block() -> None:
+    """With everything forbidden any move is made: each operation to an end of the block, and an end to each place."""
+    instance = shop([[1], [2], [3], [4], [5]], [[0]] * 5)
+    found = set[tuple[int, ...]]()
+    for seed in range(1, 400):
+        walk = begun(instance, np.array([seed * 2**40], np.uint64))
+        walk.go(0)
+        walk.until[:], walk.state[tabu_kernel.BEST] = 2**60, 0
+        assert walk.go(1)
+        found.add(tuple(np.argsort(walk.times[0][:-1]).tolist()))
+    block, wanted = list(range(5)), set[tuple[int, ...]]()
+    for one in block:
+        rest = block[:one] + block[one + 1 :]
+        wanted |= {(one, *rest), (*rest, one)}
+        wanted |= {(*block[1 : one + 1], 0, *block[one + 1 :]), (*block[:one], 4, *block[one:-1])}
+    assert found == wanted - {tuple(block)}
+
+
+@pytest.mark.parametrize("size", range(2, 7))
+def test_no_move_comes_twice(size: int) -> None:
+    """Of all kinds at all places of a block, those that are not left out give different orders."""
+    made = []
+    for one in range(size):
+        for kind in range(4):
+            source, target = tabu_kernel.move_of.py_func(kind, one, 0, size - 1)
+            if source != target and not tabu_kernel.is_double.py_func(kind, one, 0, size - 1):
+                order = list(range(size))
+                order.insert(target, order.pop(source))
+                made.append(tuple(order))
+    assert len(made) == len(set(made))
+
+
+@pytest.mark.parametrize("forward", [True, False])
+def test_a_ban_is_for_the_way_back(forward: bool) -> None:
+    """Operation 0 has passed 1 and 2, or they it: the move back is forbidden until then, that of others is not."""
+    until, slot = np.zeros((4, 4), np.int64), np.arange(4)
+    now, back = (np.array([1, 2, 0]), np.array([0, 1, 2])) if forward else (np.array([0, 1, 2]), np.array([1, 2, 0]))
+    tabu_kernel.forbid.py_func(until, slot, now, 3, forward, 20)
+    cells = {(0, 1), (0, 2)} if forward else {(1, 0), (2, 0)}
+    assert {tuple(cell) for cell in np.argwhere(until).tolist()} == cells
+    forbidden = tabu_kernel.is_forbidden.py_func
+    assert forbidden(until, slot, back, 3, not forward, 19)
+    assert not forbidden(until, slot, back, 3, not forward, 20)
+    assert not forbidden(until, slot, now, 3, forward, 19)
+    assert not forbidden(until, slot, np.array([3, 1]), 2, not forward, 19)
+
+
+def test_what_beats_the_best_is_never_forbidden() -> None:
+    """With everything forbidden the same move is made as without, since it is better than all before."""
+    rng = np.random.default_rng(5)
+    instance = shop(rng.integers(1, 30, (6, 5)), rng.random((6, 5)).argsort(1))
+    for seed in range(1, 20):
+        free, bound = (begun(instance, np.array([seed * 2**40], np.uint64)) for _ in range(2))
+        bound.until[:] = 2**60
+        assert free.go(1)
+        assert bound.go(1)
+        assert free.makespan == bound.makespan
+        assert free.times[0].tolist() == bound.times[0].tolist()
+
+
+def test_critical_paths_are_taken_at_random() -> None:
+    """After the first operation its job and its machine go on for equally long; only the machine has a move."""
+    instance = shop([[3, 3], [3]], [[0, 1], [0]])
+    start = np.array([0, 3, 3])
+    walks = [tabu.Walk(tabu.Shop(instance), start, np.array([seed * 2**40], np.uint64)) for seed in range(1, 20)]
+    assert {walk.go(1) for walk in walks} == {True, False}
+
+
+def test_a_ban_grows_with_the_jobs_of_a_machine() -> None:
+    """Ten moves, and one more for each time that the machines go into the jobs."""
+    assert [tabu.Shop(shop(np.ones((jobs, 4), int), [[0, 1, 2, 3]] * jobs)).ban for jobs in (3, 4, 12)] == [10, 11, 13]
 
 
 @pytest.mark.parametrize("seed", range(4))
@@ -128,30 +214,68 @@ def test_what_is_kept_differs(monkeypatch: pytest.MonkeyPatch) -> None:
     for found in (long, short, long, other, worse):
         rounds.keep(found)
         states.append(([one.makespan for one in rounds.kept], rounds.in_vain))
-    assert states == [([9], 0), ([8], 0), ([8], 1), ([7, 8], 0), ([7, 8], 0)]
+    assert states == [([9], 0), ([8], 0), ([8], 1), ([7, 8], 0), ([7, 8], 1)]
+    rounds.keep(kept(8, [3] * 10))
+    assert ([one.following[0] for one in rounds.kept], rounds.in_vain) == ([1, 3], 0)  # the newest of equals
+    for _ in range(tabu.IN_VAIN):
+        rounds.keep(worse)
+    assert rounds.in_vain == tabu.IN_VAIN
+    rounds.keep(worse)  # that was the round from farther away
+    assert rounds.in_vain == 0
 
 
-def test_from_farther_away(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_from_farther_away() -> None:
     """Two schedules are mixed; one by itself, or two after rounds in vain, is mixed with random times."""
     rounds = tabu.Rounds(uneven(1, 1), 0, Event(), lambda _: None)
     size = rounds.shop.size
     one, two = (tabu.Kept(9, np.full(size, x), np.full(size, x)) for x in (0, 1))
     rounds.kept = [one, two]
-    assert np.ptp(rounds.between()) == 0
+    for _ in range(20):
+        mixed = rounds.between()
+        assert np.ptp(mixed) == 0
+        assert 0.3 <= mixed[0] <= 0.7
     rounds.in_vain = tabu.IN_VAIN
     assert np.ptp(rounds.between()) > 0
     rounds.kept, rounds.in_vain = [one], 0
     assert np.ptp(rounds.between()) > 0
 
 
-def test_it_stops_when_it_is_told() -> None:
-    """Without time, or after Ctrl-C, each plan gets a few moves and no round follows."""
-    instance = uneven(2, 1)
-    for seconds, stopped in ((0.0, False), (60.0, True)):
-        event, told = Event(), list[Schedule]()
-        if stopped:
+@pytest.mark.parametrize(("seconds", "stopped"), [(0.0, False), (600.0, True)])
+def test_it_stops_when_it_is_told(seconds: float, stopped: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Without time, or after Ctrl-C, the first plan gets a few moves and nothing follows."""
+    monkeypatch.setattr(tabu, "AT_ONCE", 1)
+    instance, event, told = uneven(2, 1), Event(), list[Schedule]()
+    if stopped:
+        event.set()
+    rounds = tabu.Rounds(instance, 0, event, told.append)
+    calls, go = list[int](), tabu.Walk.go
+    monkeypatch.setattr(tabu.Walk, "go", lambda walk, moves: calls.append(moves) or go(walk, moves))
+    rounds.run([one_after_the_other(instance)] * 3, seconds)
+    assert calls == [10]
+    assert told[-1].cost(instance) == rounds.kept[0].makespan
+
+
+def test_rounds_begin_with_each_plan(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Then, and only then, between two schedules."""
+    instance, event = uneven(3, 1), Event()
+    rounds, begun_with = tabu.Rounds(instance, 0, event, lambda _: None), list[list[float]]()
+
+    def round(start: np.ndarray) -> tabu.Kept:
+        begun_with.append(start.tolist())
+        if len(begun_with) == 3:
             event.set()
-        rounds = tabu.Rounds(instance, 0, event, told.append)
-        rounds.run([one_after_the_other(instance)], seconds)
-        assert len(rounds.kept) == 1
-        assert told[-1].cost(instance) == rounds.kept[0].makespan
+        return tabu.Kept(9, start, start)
+
+    monkeypatch.setattr(rounds, "round", round)
+    one = one_after_the_other(instance)
+    two = Schedule(tuple(tuple(t + 1 for t in row) for row in one.starts))
+    rounds.run([one, two], 600.0)
+    assert begun_with[:2] == [np.concatenate(plan.starts).tolist() for plan in (one, two)]
+    assert len(begun_with) == 3
+    assert np.ptp(np.array(begun_with[2]) - begun_with[0]) < 1e-9  # one and two differ by a constant
+
+
+def test_looks_at_the_clock() -> None:
+    """Where all operations share a machine, a move takes the square of their number, and fewer are made at once."""
+    crowded, usual = shop(np.ones((30, 4), int), [[0] * 4] * 30), shop(np.ones((30, 4), int), [[0, 1, 2, 3]] * 30)
+    assert tabu.Shop(crowded).effort > 10 * tabu.Shop(usual).effort > 120
