@@ -16,7 +16,7 @@ import torch
 from strategies import strategy_of
 
 from rhumbline import api
-from rhumbline.errors import InputError
+from rhumbline.errors import InputError, MissingExtra
 from rhumbline.formats import READERS, read
 from rhumbline.problems import PROBLEMS
 from rhumbline.search import usual_for
@@ -86,6 +86,11 @@ def main() -> None:
     if args.search:
         strategy_of(args.search)  # refuse before any work
     instances = readable(args.folder)
+    try:
+        for problem in api.problems_of(instances):
+            Finish(polish=args.polish, then=args.then).check(problem, Budget(seconds=1.0))
+    except (InputError, MissingExtra) as error:
+        raise SystemExit(str(error)) from error
     policies = api.policies_of(instances, args.policy)
     device = api.find_device(args.device)
     where = torch.cuda.get_device_name() if device.type == "cuda" else f"CPU, {torch.get_num_threads()} threads"

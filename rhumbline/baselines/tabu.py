@@ -180,7 +180,8 @@ class Rounds:
 
     def note(self, makespan: int, starts: np.ndarray) -> None:
         """Tell of a schedule, if it is shorter than all before."""
+        from rhumbline.kernels import local
+
         if makespan < self.shortest:
             self.shortest = makespan
-            rows = np.split(starts, np.cumsum([len(row) for row in self.instance.durations])[:-1])
-            self.tell(Schedule(tuple(tuple(row.tolist()) for row in rows)))
+            self.tell(Schedule(tuple(map(tuple, local.by_job(starts, self.instance.durations)))))

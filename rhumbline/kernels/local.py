@@ -138,7 +138,12 @@ def shorter_schedule(
     opening, place = np.diff(machine[sequence], prepend=-1) != 0, np.argsort(sequence).astype(np.int32)
     head, trial, due, stack = (np.zeros(size, kind) for kind in (np.int64, np.int64, np.int32, np.int32))
     made = kernel("jssp")(duration, before, behind, sequence, opening, place, head, trial, due, stack, most)
-    return [row.tolist() for row in np.split(head, np.cumsum([len(row) for row in durations])[:-1])], made
+    return by_job(head, durations), made
+
+
+def by_job(times: np.ndarray, durations: Sequence[Sequence[int]]) -> list[list[int]]:
+    """Times of all operations, one job behind the other, as a row for each job."""
+    return [row.tolist() for row in np.split(times, np.cumsum([len(row) for row in durations])[:-1])]
 
 
 def shop_of(durations: Sequence[Sequence[int]]) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
