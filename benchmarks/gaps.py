@@ -71,16 +71,16 @@ def titled(name: str) -> str:
 
 
 def published(name: str, method: str) -> str:
-    """The paper's gap of a single agent by this method, and of its COMPASS with as many attempts."""
+    """The paper's gap of a single agent by this method, and of its COMPASS with as many attempts: three digits."""
     known = PAPER.get(name, {})
     names = {method: "", method.replace("sampling", "cmaes").replace("-elite", "").replace("-refine", ""): " (COMPASS)"}
     names |= {} if method.startswith("cmaes") else {method: " (single agent)"}
-    return ", ".join(f"{known[x]:.{digits(known[x])}f} %{who}" for x, who in names.items() if x in known) or "-"
+    return ", ".join(f"{known[x]:.{min(digits(known[x]), 3)}f} %{who}" for x, who in names.items() if x in known) or "-"
 
 
 def digits(gap: float) -> int:
     """How many say anything."""
-    return 2 if gap >= 0.1 else 3
+    return 2 if gap >= 0.1 else 3 if gap >= 0.01 else 4
 
 
 def measured(line: Line) -> str:

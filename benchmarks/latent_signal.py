@@ -1,6 +1,6 @@
 """How much of what a latent costs is its own doing, and how much is luck: what CMA-ES has to go by.
 
-    python benchmarks/latent_signal.py tsp100 cvrp100 [--instances 8] [--latents 48] [--temperature 1] [--scale 3]
+    python benchmarks/latent_signal.py tsp100 cvrp100 [--instances 8] [--latents 48] [--scale 3] [--size 100]
 
 Random latents are tried twice on the same random instances, with other noise. Printed are the correlations of both
 trials over an instance's latents, for the cheapest of all starts, the mean of the cheapest ten and the mean of all
@@ -36,7 +36,7 @@ def measured(name: str, args: argparse.Namespace, device: torch.device) -> str:
     """The line of one policy."""
     policy = checkpoint.load(checkpoint.find(name, ""), device)
     problem, rng = PROBLEMS[policy.problem], torch.Generator().manual_seed(77)
-    batch = problem.sample(args.instances, 100, rng).to(device)
+    batch = problem.sample(args.instances, args.size, rng).to(device)
     latents = args.scale * policy.space.sample((args.instances, args.latents), rng).to(device)
     work = partial(rollout, problem, policy, batch, starts=problem.starts(batch), temperature=args.temperature)
     one, other = (work(latents, seed=seed).cost for seed in (1, 2))
@@ -54,6 +54,7 @@ def main() -> None:
     parser.add_argument("--latents", type=int, default=48)
     parser.add_argument("--temperature", type=float, default=1.0)
     parser.add_argument("--scale", type=float, default=1.0)
+    parser.add_argument("--size", type=int, default=100, help="cities or customers")
     args = parser.parse_args()
     device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
     for name in args.policies:

@@ -10,9 +10,10 @@ else against the best cost of the instance in the whole run. `vs first` is the m
 strategy of the same budget, instance by instance. ± are 95 % intervals. Each strategy first makes a few attempts that
 do not count, so that compiling kernels is not timed; encoding is. Instances are solved together, `--alone` one by one,
 and share the seconds. `--validation` draws other instances of the same distribution, of any size: choose settings
-there, never on the test set; with `--varied` vehicles of four kinds. `population` needs --policy with a population.
-`--rehearse` makes only those attempts: several such commands side by side compile what the real ones need. `--profile`
-compares nothing: it says where the time of a few steps goes, on the host and on the device.
+there, never on the test set; with `--varied` vehicles of four kinds, and tours of the layouts of mixed training.
+`population` needs --policy with a population. `--rehearse` makes only those attempts: several such commands side by
+side compile what the real ones need. `--profile` compares nothing: it says where the time of a few steps goes, on the
+host and on the device.
 """
 
 import argparse
@@ -35,7 +36,8 @@ from rhumbline.problems.cvrp import CVRPInstance, usual_capacity
 from rhumbline.problems.jssp import LONGEST_DURATION
 from rhumbline.problems.schedule import from_tables
 from rhumbline.problems.standard import JSSP_SETS, find
-from rhumbline.problems.tsp import TSPInstance
+from rhumbline.problems.tsp import TSP, TSPInstance
+from rhumbline.problems.varied import vary_tsp
 from rhumbline.search.named import named
 from rhumbline.search.run import Budget, search, stream
 from rhumbline.search.strategy import engine_for, rehearsal_of
@@ -103,6 +105,13 @@ def validation(name: str, count: int) -> list[Any]:
     xy, demands = stream.uniform(size=(count, size + 1, 2)), stream.randint(1, 10, size=(count, size))
     pairs = zip(xy, demands.tolist(), strict=True)
     return [CVRPInstance(f"{i}", "EXACT_2D", (0, *q), usual_capacity(size), xy=x) for i, (x, q) in enumerate(pairs)]
+
+
+def varied_tours(size: int, count: int) -> list[Any]:
+    """Layouts as in mixed training, seven in ten of them not uniform."""
+    rng = torch.Generator().manual_seed(VALIDATION_SEED + size)
+    xy = vary_tsp(TSP().sample(count, size, rng), 0.7, rng).xy.double().numpy()
+    return [TSPInstance(f"{i}", "EXACT_2D", xy=x) for i, x in enumerate(xy)]
 
 
 def varied_vehicles(size: int, count: int) -> list[Any]:
@@ -205,7 +214,7 @@ def options() -> argparse.Namespace:
     parser.add_argument("--set", default="tsp100")
     parser.add_argument("--first", type=int, default=100)
     parser.add_argument("--validation", action="store_true")
-    parser.add_argument("--varied", action="store_true", help="vehicles of any size, such as vrp300, of four kinds")
+    parser.add_argument("--varied", action="store_true", help="other layouts: vrp300, tsp200")
     parser.add_argument("--attempts", default="")
     parser.add_argument("--seconds", default="")
     parser.add_argument("--strategies", default="sampling,fixed,uniform,cmaes,eas-emb,cmaes-eas")
@@ -260,13 +269,13 @@ def keep_plain(row: Row, args: argparse.Namespace, known: np.ndarray | None, whe
 
 
 def instances_for(args: argparse.Namespace) -> list[Any]:
-    """What is to be solved; also says that varied instances are for validation, and vehicles."""
+    """What is to be solved; also says that varied instances are for validation, and for routing."""
     if not args.varied:
         return (validation if args.validation else instances_of)(args.set, args.first)
     kind, size = args.set[:3], args.set[3:]
-    if not args.validation or kind != "vrp" or not size.isdecimal():
-        raise SystemExit("--varied is for --validation and a set such as vrp300")
-    return varied_vehicles(int(size), args.first)
+    if not args.validation or kind not in ("tsp", "vrp") or not size.isdecimal():
+        raise SystemExit("--varied is for --validation and a set such as vrp300 or tsp200")
+    return (varied_tours if kind == "tsp" else varied_vehicles)(int(size), args.first)
 
 
 def main() -> None:

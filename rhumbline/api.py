@@ -253,8 +253,8 @@ def solve(
 ) -> list[Solution]:
     """Verified solutions, in the order given. Instances of one size are solved together and share the seconds.
 
-    Without a strategy: CMA-ES where the policy has a latent space, with learning for vehicles and, on a GPU, for tours
-    of 126 to 256 cities; for job shops sampling that learns; plain sampling for policies without a latent space.
+    Without a strategy: CMA-ES that learns and refines plans where the policy has a latent space and there are kernels
+    for it; for job shops sampling that learns; plain sampling for policies without a latent space.
     Without a budget: 1600 attempts or 30 seconds, whichever comes first. Ctrl-C ends the search early and returns what
     was found; instances not reached by then are left out. `augment` 8 shares the attempts among the symmetries of the
     square (routing only). `vehicles` limits the fleet of vehicle routing, whatever the files say; `Infeasible` is

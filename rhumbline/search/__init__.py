@@ -2,7 +2,6 @@
 
 from typing import Any
 
-from rhumbline.kernels import LARGEST_TILE
 from rhumbline.policies import Policy
 from rhumbline.policies.space import Members
 from rhumbline.search.cmaes import CMAES
@@ -36,7 +35,6 @@ STRATEGIES: dict[str, type[Any]] = {
 # Where something else than CMA-ES was measured to be better (docs/experiments.md).
 BETTER = {"cvrp": "cmaes-elite", "jssp": "sampling-elite"}
 ROUTING = ("cmaes", "cmaes-elite", "cmaes-refine")  # that may take one another's place
-LONG = 125  # cities, above which a GPU finds more by learning and refining
 
 
 def usual(policy: Policy[Any, Any, Any]) -> str:
@@ -55,14 +53,6 @@ def possible(policy: Policy[Any, Any, Any]) -> tuple[str, ...]:
 
 
 def usual_for(task: Task) -> str:
-    """The same for a task.
-
-    Plans are refined where kernels carry on what has begun. On a GPU that gains nothing on tours of up to `LONG`
-    cities, and has not been measured on those beyond the largest tile.
-    """
+    """The same for a task: plans are refined where kernels carry on what has begun (docs/experiments.md)."""
     name = usual(task.policy)
-    if task.taken_engine != "fused" or name not in ROUTING:
-        return name
-    tours_on_a_gpu = task.device.type == "cuda" and name == "cmaes"
-    refined = not tours_on_a_gpu or LONG < task.problem.width(task.batch) <= LARGEST_TILE
-    return "cmaes-refine" if refined else name
+    return "cmaes-refine" if name in ROUTING and task.taken_engine == "fused" else name

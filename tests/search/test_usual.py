@@ -32,32 +32,30 @@ def test_the_policy_decides(policy) -> None:
     assert usual(JSSPPolicy(JSSPArchitecture(width=16, heads=2, layers=1, hidden=16, latent=2))) == "sampling-elite"
 
 
-def test_long_tours_are_refined(policy, make_instances, monkeypatch) -> None:
-    """On a GPU that has kernels; whoever gives settings gets a strategy that has them."""
-    from rhumbline.cli.solving import Request
-
-    tasks = [make_task(TSP(), policy, make_instances(1, cities)) for cities in (125, 126, 256, 257)]
-    assert [usual_for(task) for task in tasks] == ["cmaes"] * 4  # a policy that no kernel serves
-    monkeypatch.setattr(Task, "device", property(lambda task: torch.device("cuda")))
-    monkeypatch.setattr(Task, "taken_engine", "torch")
-    assert [usual_for(task) for task in tasks] == ["cmaes"] * 4
-    monkeypatch.setattr(Task, "taken_engine", "fused")
-    assert [usual_for(task) for task in tasks] == ["cmaes", "cmaes-refine", "cmaes-refine", "cmaes"]
-    plain, given = (Request(None, None, None, 1, None, 0, "cpu", "auto", settings=s) for s in ((), ("top=4",)))
-    assert plain.chosen(tasks[1])[0] == "cmaes-refine"
-    assert given.chosen(tasks[1]) == ("cmaes", CMAES(top=4))
-
-
 def test_plans_are_refined_by_kernels(policy, make_instances, monkeypatch) -> None:
-    """On a CPU whatever is routed, on a GPU vehicles and long tours."""
+    """Whatever is routed, of any size, on a CPU and on a GPU."""
     driver = CVRPPolicy(replace(SMALL, latent=2))
     instance = CVRPInstance("two", "EXACT_2D", (0, 1, 1), 1, xy=np.eye(3, 2))
-    task, tour = make_task(CVRP(), driver, [instance]), make_task(TSP(), policy, make_instances(1, 5))
-    assert (usual_for(task), usual_for(tour)) == ("cmaes-elite", "cmaes")  # plain torch: not measured
+    tours = [make_task(TSP(), policy, make_instances(1, cities)) for cities in (5, 126, 257)]
+    tasks = [make_task(CVRP(), driver, [instance]), *tours]
+    assert [usual_for(task) for task in tasks] == ["cmaes-elite", *["cmaes"] * 3]  # policies that no kernel serves
+    for device in ("cpu", "cuda"):
+        monkeypatch.setattr(Task, "device", property(lambda task, device=device: torch.device(device)))
+        monkeypatch.setattr(Task, "taken_engine", "torch")
+        assert [usual_for(task) for task in tasks] == ["cmaes-elite", *["cmaes"] * 3]
+        monkeypatch.setattr(Task, "taken_engine", "fused")
+        assert [usual_for(task) for task in tasks] == ["cmaes-refine"] * 4
+
+
+def test_settings_choose_a_strategy_that_has_them(policy, make_instances, monkeypatch) -> None:
+    from rhumbline.cli.solving import Request
+
+    task = make_task(TSP(), policy, make_instances(1, 126))
     monkeypatch.setattr(Task, "taken_engine", "fused")
-    assert (usual_for(task), usual_for(tour)) == ("cmaes-refine", "cmaes-refine")
-    monkeypatch.setattr(Task, "device", property(lambda task: torch.device("cuda")))
-    assert (usual_for(task), usual_for(tour)) == ("cmaes-refine", "cmaes")
+    plain, given = (Request(None, None, None, 1, None, 0, "cpu", "auto", settings=s) for s in ((), ("top=4",)))
+    assert plain.chosen(task)[0] == "cmaes-refine"
+    assert given.chosen(task) == ("cmaes", CMAES(top=4))
+    driver = CVRPPolicy(replace(SMALL, latent=2))
     assert set(possible(driver)) == set(possible(policy)) == {"cmaes", "cmaes-elite", "cmaes-refine"}
     assert possible(TSPPolicy(SMALL)) == ("sampling",)
 
