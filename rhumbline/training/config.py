@@ -34,6 +34,8 @@ class Objective:
     A policy sees the copies of an instance as different ones, and finds different plans: what one of them has found at
     first the others learn. Policies go round one way only, so a mirrored copy finds tours that are easier to find the
     other way round; vehicles' instances are only turned, since their plans cannot be reversed. `batch` counts copies.
+    Copies with latents of their own teach all latents the same, and soon these differ no more. If latents are `shared`,
+    the one that found the best plan of all copies learns it in each of them, and what it is good at remains its own.
     """
 
     loss: Literal["reinforce", "prefer", "imitate"] = "reinforce"
@@ -45,6 +47,7 @@ class Objective:
     samples: int = 1  # prefer: rollouts of each (latent, start), which are compared; 1: those of all starts are
     trial: Literal["all", "sample", "greedy"] = "all"  # prefer: what latents compete for a start by: see above
     copies: int = 1  # prefer: of each instance, other sides; the best plan of all is a lesson for each
+    shared: bool = False  # copies: they have the same latents, of which one learns, see above
     lesson: float = 0.5  # its weight; of compared samples the best and the worst have about a half
     sharpness: float = 0.05  # prefer: how much a lead in log-probability settles a pair
     certain: float = (
@@ -81,6 +84,8 @@ class Objective:
             raise InputError(f"objective.copies is {self.copies}; expected 1, 2, 4 or 8 sides to look from")
         if self.copies > 1 and (self.loss != "prefer" or self.samples == 1):
             raise InputError("objective.copies is for loss 'prefer' with samples of 2 or more, which are compared")
+        if self.shared and (self.copies == 1 or self.latents == 1):
+            raise InputError("objective.shared is for several latents and several copies: set latents and copies")
 
     def check_samples(self) -> None:
         """Refuse comparisons with nobody."""

@@ -118,17 +118,17 @@ class Trainer:
         if count != self.config.batch:  # nobody can choose the others so that processes can share them
             count = -(-count // (o.copies * parallel.world())) * o.copies * parallel.world()
         batch = self.source.sample(count // o.copies, size, self.rng)
-        space = self.policy.space
-        single = o.latents == 1
-        latents = space.centre((count, 1), self.device) if single else space.sample((count, o.latents), self.rng)
+        space, single = self.policy.space, o.latents == 1
+        own = (count // o.copies if o.shared else count, o.latents)
+        latents = space.centre(own, self.device) if single else space.sample(own, self.rng)
         allowed = self.problem.starts(batch)
         pick = torch.randint(allowed.shape[1], (len(allowed), o.starts), generator=self.rng, device=self.device)
         # Where there is one start only, it is sampled as often as others are started elsewhere.
         distinct = single and allowed.shape[1] > 1
         starts = random_subset(allowed, o.starts, self.rng) if distinct else allowed.gather(1, pick)
-        starts = repeated(parallel.share(starts), o.samples if o.trial == "all" else 1)
+        starts = repeated(parallel.share(starts), o.samples if o.trial == "all" else 1).repeat_interleave(o.copies, 0)
         batch = copied(parallel.share(batch), o.copies, self.problem.name == "tsp")
-        return batch, parallel.share(latents), starts.repeat_interleave(o.copies, 0)
+        return batch, parallel.share(latents.repeat_interleave(count // own[0], 0)), starts
 
     def half(self, wanted: bool = True) -> AbstractContextManager[Any]:
         """Products in bfloat16, if the recipe and the device have it.

@@ -53,6 +53,7 @@ class Lesson(Record):
     cost: Float[Tensor, "B S 1"]
     actions: Int[Tensor, "B S 1 T"]
     weight: float
+    learner: Int[Tensor, "B S"] | None = None  # the latent that found it, if that is to learn; else whoever wins
 
 
 def pomo_weight(cost: Float[Tensor, "B S"]) -> Float[Tensor, "B S"]:
@@ -134,17 +135,23 @@ def rivals(rolled: Rollouts, latents: Float[Tensor, "B K Z"], samples: int, less
     if samples == 1:  # nobody competes
         actions, cost = rolled.actions.flatten(1, 2), rolled.cost.flatten(1)
         return Targets(latents, actions, cost, torch.full((), float(cost.numel()), device=cost.device), total)
-    own, chosen, alone = of_winners(rolled, latents, samples)
+    own, chosen, alone = of_winners(rolled, latents, samples, lesson)
     return rivals_of_winners(chosen if width > 1 else latents, alone, own, lesson)
 
 
 def of_winners(
-    rolled: Rollouts, latents: Float[Tensor, "B K Z"], samples: int
+    rolled: Rollouts, latents: Float[Tensor, "B K Z"], samples: int, lesson: Lesson | None = None
 ) -> tuple[Rollouts, Float[Tensor, "B S Z"], Bool[Tensor, "B S"]]:
-    """For each start the rollouts [B, S, samples] of the latent that found the best, it, and whether no other ties."""
+    """For each start the rollouts [B, S, samples] of the latent that found the best, it, and whether no other ties.
+
+    If a lesson has learners, these have won. Of all copies together the best is often found by several; which of them
+    comes first is chance, and does no harm.
+    """
     # Actions are a strided view on a GPU: cut, not viewed anew.
     cost, actions = (x.unflatten(2, (-1, samples)) for x in (rolled.cost, rolled.actions))
     winner, alone = winners(cost.amin(3))
+    if lesson is not None and lesson.learner is not None:
+        winner, alone = lesson.learner, torch.ones_like(alone)
     at = winner[:, None, :, None]
     own = cost.gather(1, at.expand(-1, 1, -1, samples))[:, 0]
     plans = actions.gather(1, at[..., None].expand(-1, 1, -1, *actions.shape[3:]))[:, 0]
@@ -175,7 +182,7 @@ def contested(
     Its winning rollout counts among them, unless it was greedy; then ties do no harm either: which of the latents with
     one and the same solution comes first is chance.
     """
-    first, chosen, alone = of_winners(rolled, latents, 1)
+    first, chosen, alone = of_winners(rolled, latents, 1, lesson)
     more = o.samples if o.trial == "greedy" else o.samples - 1
     found = own_starts(roll(chosen, repeated(starts, more), temperature=o.temperature, attempt=o.latents), more)
     if o.trial == "greedy":
@@ -224,12 +231,14 @@ def lesson_of_copies(rolled: Rollouts, starts: Int[Tensor, "B R"], o: Objective,
     start = at // each if anywhere else torch.arange(at.shape[1], device=at.device).expand_as(at)
     finder = at % each // (latents * samples)
     row = torch.arange(len(at), device=at.device)[:, None] * o.copies + finder
-    plan, _ = unmarked(rolled.actions[row, at // samples % latents, start * samples + at % samples])
-    least, plan = least.repeat_interleave(o.copies, 0), plan.repeat_interleave(o.copies, 0)
+    latent = at // samples % latents
+    plan, _ = unmarked(rolled.actions[row, latent, start * samples + at % samples])
+    least, plan, latent = (x.repeat_interleave(o.copies, 0) for x in (least, plan, latent))
     if anywhere:
         first = starts[:, ::samples]
-        least, plan = least.expand_as(first), begun_at(reversed_for(plan[:, 0], finder, o.copies), first)
-    return Lesson(least[..., None], plan[:, :, None], o.lesson)
+        plan = begun_at(reversed_for(plan[:, 0], finder, o.copies), first)
+        least, latent = least.expand_as(first), latent.expand_as(first)
+    return Lesson(least[..., None], plan[:, :, None], o.lesson, latent if o.shared else None)
 
 
 def reversed_for(tour: Int[Tensor, "B T"], finder: Int[Tensor, "I 1"], copies: int) -> Int[Tensor, "B T"]:

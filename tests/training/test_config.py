@@ -102,6 +102,8 @@ def test_changes_from_the_command_line(recipe) -> None:
         ("[objective]\ncopies = 2", [], "copies is for loss 'prefer' with samples of 2 or more"),
         ("[objective]\nloss = 'prefer'\nsamples = 2\ncopies = 3", [], "expected 1, 2, 4 or 8 sides"),
         ("batch = 6\n[objective]\nloss = 'prefer'\nsamples = 2\ncopies = 4", [], "to divide the batch of 6"),
+        ("[objective]\nloss = 'prefer'\nlatents = 2\nsamples = 2\nshared = true", [], "several latents and"),
+        ("[objective]\nloss = 'prefer'\nsamples = 2\ncopies = 2\nshared = true", [], "several latents and"),
         (
             "problem = 'jssp'\nsize = '6x6'\n[objective]\nloss = 'prefer'\nsamples = 2\ncopies = 4",
             [],

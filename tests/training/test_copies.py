@@ -62,6 +62,11 @@ def test_a_lesson_is_the_best_of_all_copies(trial: str, anywhere: bool) -> None:
             assert lesson.cost[row, s].tolist() == [cost]
             assert lesson.actions[row, s, 0].tolist() == (plan[at:] + plan[:at] if anywhere else plan)
             assert lesson.actions[row, s, 0, 0] == starts[row, s * samples]
+            assert lesson.learner is None
+            shared = lesson_of_copies(rolled, starts, replace(o, shared=True), anywhere)
+            assert shared is not None
+            assert shared.learner is not None
+            assert shared.learner[row, s] == place[1]
 
 
 def test_without_copies_there_is_no_lesson() -> None:
@@ -98,6 +103,27 @@ def test_rivals_and_their_lesson() -> None:
     assert targets.actions.shape == (8, 6, 7)
     assert torch.equal(targets.latents, plain.latents)
     assert targets.weight.view(8, 2, 3)[..., :2].flatten(1).tolist() == plain.weight.tolist()
+
+
+@pytest.mark.parametrize("trial", ["all", "sample", "greedy"])
+@pytest.mark.parametrize("problem", ["tsp", "cvrp"])
+def test_who_has_found_a_lesson_learns_it(problem: str, trial: str) -> None:
+    """Copies share their latents; the one that found the best plan of all copies is compared and taught in each."""
+    objective = replace(PREFER, trial=trial, shared=True)  # pyright: ignore[reportArgumentType]
+    config = replace(small_config(), problem=problem, batch=8, objective=objective)
+    trainer = Trainer(config, CPU)
+    rolled, targets, _ = trainer.gradient(0)
+    latents = Trainer(config, CPU).sample()[1]
+    assert torch.equal(latents[::4].repeat_interleave(4, 0), latents)
+    assert not torch.equal(latents[0], latents[4])
+    samples = 2 if trial == "all" else 1
+    for instance in range(2):
+        mates = slice(4 * instance, 4 * instance + 4)
+        cost = rolled.cost[mates].unflatten(2, (2, samples)).movedim(1, 0)  # latents first
+        for s in range(2):
+            finder = (cost if problem == "tsp" else cost[:, :, s : s + 1]).flatten(1).amin(1).argmin()
+            assert torch.equal(targets.latents[mates, s], latents[mates, finder])
+    assert not targets.weight.view(8, 2, 3)[..., :2].isnan().any()  # ties or not
 
 
 @pytest.mark.parametrize(("copies", "anywhere"), [(2, True), (8, True), (2, False), (4, False)])

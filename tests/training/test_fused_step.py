@@ -24,6 +24,7 @@ CASES = [
     ("cvrp", Objective("prefer", starts=2, samples=2, certain=LIKELY, longest=11)),
     ("tsp", Objective("prefer", latents=3, starts=2, samples=2, copies=2, certain=LIKELY)),
     ("cvrp", Objective("prefer", latents=3, starts=2, samples=2, trial="sample", copies=2, certain=LIKELY)),
+    ("tsp", Objective("prefer", latents=3, starts=2, samples=2, trial="sample", copies=2, shared=True, certain=LIKELY)),
     ("cvrp", Objective("reinforce", latents=2, starts=3, certain=LIKELY)),
 ]
 
