@@ -30,6 +30,7 @@ SOLVERS = {
     "ils": Solver("ils", "numba", "cpu", ("tsp",)),
     "lkh": Solver("lkh", "elkai", "lkh", ("tsp",)),
     "pyvrp": Solver("vrp", "pyvrp", "solvers", ("tsp", "cvrp")),
+    "ruin": Solver("ruin", "numba", "cpu", ("cvrp",)),
     "tabu": Solver("tabu", "numba", "cpu", ("jssp",)),
     "cpsat": Solver("cpsat", "ortools", "solvers", ("jssp",)),
 }

@@ -68,9 +68,8 @@ Search = Annotated[
     typer.Option(
         metavar="NAME",
         help="cmaes, sampling, greedy, uniform, fixed, population, eas-emb, eas-lay, sgbs, sgbs-eas, cmaes-eas, "
-        "cmaes-elite, cmaes-refine or sampling-elite. [cmaes-refine; on a GPU cmaes for tours of up to 125 cities and "
-        "beyond 256; without kernels cmaes, and cmaes-elite for vehicles; sampling-elite for job shops; sampling "
-        "without a latent space]",
+        "cmaes-elite, cmaes-refine or sampling-elite. [cmaes-refine; without kernels cmaes, and cmaes-elite for "
+        "vehicles; sampling-elite for job shops; sampling without a latent space]",
     ),
 ]
 Augment = Annotated[
@@ -101,7 +100,7 @@ WarmStart = Annotated[
 Then = Annotated[
     str | None,
     typer.Option(
-        metavar="SOLVER", help="ils, lkh, pyvrp, tabu or cpsat: carries on for the second half of the --seconds."
+        metavar="SOLVER", help="ils, lkh, pyvrp, ruin, tabu or cpsat: carries on for the second half of the --seconds."
     ),
 ]
 Top = Annotated[int, typer.Option(min=1, max=100, metavar="K", help="The K best different plans; see --json.")]

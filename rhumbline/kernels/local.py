@@ -21,6 +21,7 @@ KERNELS = {  # module, function and its signature
     "tsp": ("tours", "improve_tour", "SIGNATURE"),
     "tsp kicks": ("tours", "kick_tour", "KICK_SIGNATURE"),
     "cvrp": ("routes", "improve_routes", "SIGNATURE"),
+    "cvrp ruin": ("ruin", "search_routes", "SIGNATURE"),
     "jssp": ("shops", "improve_shop", "SIGNATURE"),
     "jssp tabu": ("tabu", "search_shop", "SIGNATURE"),
     "prices": ("partition", "values_at_prices", "PRICES_SIGNATURE"),

@@ -10,6 +10,7 @@ import pytest
 
 from rhumbline import baselines
 from rhumbline.baselines.aside import aside
+from rhumbline.problems.cvrp import CVRPInstance, Routes
 from rhumbline.problems.schedule import Schedule
 from rhumbline.problems.schedule import from_arrays as shop
 from rhumbline.problems.tsp import Tour, from_array
@@ -81,6 +82,7 @@ def test_a_second_ctrl_c_does_not_wait_for_plans() -> None:
 
 RNG = np.random.default_rng(0)
 CITIES = from_array(RNG.random((300, 2)))
+ROUND_TRIPS = CVRPInstance("many", "EXACT_2D", (0, *[1] * 299), 20, xy=CITIES.xy)
 LARGE = shop(RNG.integers(1, 100, (20, 15)), np.stack([RNG.permutation(15) for _ in range(20)]))
 
 
@@ -95,8 +97,11 @@ def test_every_solver_can_be_interrupted(name: str) -> None:
     """A signal at the first plan: the solver ends long before its time, and its last plan is no worse."""
     if name == "lkh" and find_spec("elkai") is None:
         pytest.skip("elkai is not installed")
-    shops = "jssp" in baselines.SOLVERS[name].problems
-    instance, plan = (LARGE, one_by_one(LARGE)) if shops else (CITIES, Tour(tuple(range(300))))
+    instance, plan = {
+        "tsp": (CITIES, Tour(tuple(range(300)))),
+        "cvrp": (ROUND_TRIPS, Routes(tuple((c,) for c in range(1, 300)))),
+        "jssp": (LARGE, one_by_one(LARGE)),
+    }[baselines.SOLVERS[name].problems[0]]
     plan.check(instance)
     costs: list[float] = []
 

@@ -66,26 +66,29 @@ def test_kicks_repeat_under_a_seed_and_never_lengthen() -> None:
     assert local.kicked_tour(distance[:7, :7], near[:7], range(7), 10, np.array([1], np.uint64)) == (list(range(7)), 0)
 
 
-def test_routes() -> None:
-    """From one route for each customer PyVRP gets to few: three customers of 3 fit into 10."""
-    routes = improved("pyvrp", DELIVERY, [SINGLE], 0.5, 0)
+@pytest.mark.parametrize("name", ["pyvrp", "ruin"])
+def test_routes(name: str) -> None:
+    """From one route for each customer they get to few: three customers of 3 fit into 10."""
+    routes = improved(name, DELIVERY, [SINGLE], 0.5, 0)
     routes.check(DELIVERY)
     assert routes.cost(DELIVERY) < 0.7 * SINGLE.cost(DELIVERY)
 
 
-def test_a_fleet() -> None:
-    """Where the file limits the vehicles, so does PyVRP's plan."""
+@pytest.mark.parametrize("name", ["pyvrp", "ruin"])
+def test_a_fleet(name: str) -> None:
+    """Where the file limits the vehicles, so does the plan."""
     limited = CVRPInstance("fleet", "EXACT_2D", DELIVERY.demands, 10, xy=XY, vehicles=4)
     start = Routes(((1, 2, 3), (4, 5, 6), (7, 8, 9), (10, 11)))
-    routes = improved("pyvrp", limited, [start], 0.5, 0)
+    routes = improved(name, limited, [start], 0.5, 0)
     routes.check(limited)
     assert routes.cost(limited) <= start.cost(limited)
 
 
-def test_the_start_is_used() -> None:
-    """In next to no time PyVRP finds nothing that is worse than the plan it was given."""
-    best = improved("pyvrp", DELIVERY, [SINGLE], 0.5, 0)
-    again = improved("pyvrp", DELIVERY, [best, SINGLE], 0.01, 1)
+@pytest.mark.parametrize("name", ["pyvrp", "ruin"])
+def test_the_start_is_used(name: str) -> None:
+    """In next to no time they find nothing that is worse than the plan they were given."""
+    best = improved(name, DELIVERY, [SINGLE], 0.5, 0)
+    again = improved(name, DELIVERY, [best, SINGLE], 0.01, 1)
     assert again is None or again.cost(DELIVERY) < best.cost(DELIVERY)
 
 

@@ -134,7 +134,7 @@ def test_then_reports_its_phase(solve: Run, tsp: Run, monkeypatch: pytest.Monkey
 def test_wrong_usage(solve: Run, square: Path) -> None:
     """Unknown solvers, solvers without seconds, and impossible numbers are wrong usage: exit code 2."""
     for words, message in (
-        (("--then", "gurobi", "--seconds", 1), "'gurobi' is not known; known: ils, lkh, pyvrp, tabu, cpsat"),
+        (("--then", "gurobi", "--seconds", 1), "'gurobi' is not known; known: ils, lkh, pyvrp, ruin, tabu, cpsat"),
         (("--then", "lkh"), "it takes the second half of the --seconds"),
         (("--top", 0), "Invalid value for '--top'"),
     ):
