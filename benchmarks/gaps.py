@@ -71,7 +71,7 @@ def titled(name: str) -> str:
 
 
 def published(name: str, method: str) -> str:
-    """The paper's gap of a single agent by this method, and of its COMPASS with as many attempts: three digits."""
+    """The paper's gap of a single agent by this method, and of its COMPASS with as many attempts."""
     known = PAPER.get(name, {})
     names = {method: "", method.replace("sampling", "cmaes").replace("-elite", "").replace("-refine", ""): " (COMPASS)"}
     names |= {} if method.startswith("cmaes") else {method: " (single agent)"}

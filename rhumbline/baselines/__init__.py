@@ -2,7 +2,7 @@
 
 A solver is a module with `improve(instance, plans, seconds, seed, found)`. It calls `found` with better and better
 plans, if there are any; also after Ctrl-C with its last, before it passes `KeyboardInterrupt` on (`aside.py`). Given
-plans come cheapest first. Solvers work on whole numbers; the caller checks and prices what they find.
+plans come cheapest first. Most solvers work on whole numbers; the caller checks and prices what they find.
 """
 
 from collections.abc import Callable, Sequence

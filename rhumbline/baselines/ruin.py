@@ -10,7 +10,7 @@ from rhumbline import kernels
 from rhumbline.baselines.aside import aside
 from rhumbline.problems.cvrp import CVRPInstance, Routes
 
-HOT, COLD = 0.1, 0.001  # first and last temperature, in mean legs of the plan
+HOT, COLD = 0.1, 0.001  # first and last temperature of a round, in mean legs of the given plan
 AT_ONCE = 500  # times between two looks at the clock
 NEAR = 100  # customers round whom routes are ruined
 MORE_VEHICLES = 10  # than the plan has, as far as the fleet allows
@@ -46,7 +46,7 @@ class Annealing:
         routes, size = [route for route in plan.routes if route], instance.size
         self.distance = np.ascontiguousarray(instance.distances, dtype=np.float64)
         self.demand = np.asarray(instance.demands, np.int64)
-        count = min(max(len(routes), instance.vehicles or size), len(routes) + MORE_VEHICLES)
+        count = min(max(len(routes), instance.vehicles or size - 1), len(routes) + MORE_VEHICLES)
         rows, length = local.table(routes, count, size)
         self.plan = (
             rows, length, np.zeros(count, np.int64), np.zeros(size, np.int32), np.zeros(size, np.int32),
@@ -72,10 +72,8 @@ class Annealing:
         for mine, best in zip(self.plan, self.best, strict=False):
             mine[:] = best
         began, done, found = time.monotonic(), 0, False
-        while not self.stopped.is_set():
-            passed = max(done / self.plenty, (time.monotonic() - began) / (end - began))
-            if passed >= 1.0:
-                break
+        while done < self.plenty and not self.stopped.is_set() and (now := time.monotonic()) < end:
+            passed = max(done / self.plenty, (now - began) / (end - began))
             found |= self.go(HOT * (COLD / HOT) ** passed)
             done += AT_ONCE
         return found

@@ -4,6 +4,10 @@ Strings of neighbouring customers are taken out of a few neighbouring routes and
 least (SISR of Christiaens and Vanden Berghe 2020). What comes of it is kept if it is cheaper, or not much dearer, as
 simulated annealing has it.
 
+Otherwise than published, a route is opened also where that is cheaper than any place in the others; fleets are not made
+smaller (a plan is given, and what finds no room is undone); routes are ruined round the nearest customers only; and
+temperatures are in legs of the plan.
+
 A route is a row of customers; there may be as many as there are rows. Rows that are changed are written down first, so
 that they can be had back.
 """
@@ -24,7 +28,7 @@ NOW, BEST = range(2)  # in `costs`
 NOWHERE = -1
 
 step = njit(nogil=True, error_model="numpy", no_cpython_wrapper=True, no_cfunc_wrapper=True)
-part = njit(inline="always", error_model="numpy")  # of what calls it: 1.5 times as fast, and no longer to compile
+part = njit(inline="always", error_model="numpy")  # inlined: 1.5 times as fast, and compiled no slower
 
 
 @step
@@ -102,7 +106,7 @@ def restore(distance, demand, plan, saved, count):
 @step
 def string_of(length, at, longest, random):
     """Where a string begins that holds a place of a row, where it ends, and what in its middle stays: [hole, end)."""
-    size = min(length, int(1.0 + unit(random) * min(float(length), longest)))
+    size = int(1.0 + unit(random) * min(float(length), longest))
     left = 0
     if 1 < size < length and draw(random, SPLITS) == 0:
         left = 1
@@ -149,12 +153,12 @@ def ruin(distance, near, demand, plan, saved, removed, random):
     _, length, _, route, place, _, _ = plan
     customers, count, gone = len(demand) - 1, 0, 0
     longest = min(LONGEST, customers / routes_of(length))
-    most = int(1.0 + unit(random) * (4.0 * REMOVED / (1.0 + longest) - 1.0))
+    strings = int(1.0 + unit(random) * (4.0 * REMOVED / (1.0 + longest) - 1.0))
     seed = 1 + draw(random, customers)
     for k in range(-1, near.shape[1]):
         c = seed if k < 0 else near[seed, k]
         r = route[c]
-        if count == most:
+        if count == strings:
             break
         if r == NOWHERE or is_kept(saved[0], count, r):
             continue
@@ -188,7 +192,7 @@ def sort(distance, demand, removed, gone, key, random):
 def best_place(distance, demand, capacity, plan, c, random):
     """The row and the place in it where a customer costs least; a row of its own if that is less, or nothing else."""
     rows, length, load, _, _, ahead, home = plan
-    away, room = distance[c], capacity - demand[c]
+    away, room = distance[c], capacity - demand[c]  # as far there as back
     least, row, at, empty = math.inf, NOWHERE, 0, NOWHERE
     for r in range(len(length)):
         if length[r] == 0:
@@ -243,7 +247,7 @@ def change_of(plan, saved, count):
 
 
 @step
-def copy(plan, best):
+def note_best(plan, best):
     """Take a plan for the best."""
     rows, length = best
     length[:] = plan[1]
@@ -255,7 +259,7 @@ def copy(plan, best):
 def search_routes(
     distance, near, demand, capacity, plan, saved, best, scratch, random, costs, temperature, tolerance, most
 ):  # fmt: skip
-    """So many times ruin and recreate at a temperature; whether the best plan has changed.
+    """Ruin and recreate so many times (`most`) at a temperature; whether the best plan has changed.
 
     `plan` are rows and their lengths, and what `link` notes of them. `saved` is room for rows, `best` the best plan so
     far, `costs` those of both, `near` the customers nearest to each. Less than `tolerance` below the best is no better.
@@ -273,7 +277,7 @@ def search_routes(
         costs[NOW] += change
         if costs[NOW] < costs[BEST] - tolerance:
             costs[BEST], better = costs[NOW], True
-            copy(plan, best)
+            note_best(plan, best)
     return better
 
 

@@ -21,7 +21,7 @@ from rhumbline import noise
 from rhumbline.decoding import Beginnings, Rollouts
 from rhumbline.errors import InputError
 from rhumbline.policies.attention import USUAL_NODES
-from rhumbline.search.elite import TEMPERATURES, CMAESElite, Guided, lesson_of
+from rhumbline.search.elite import CMAESElite, Guided, lesson_of
 from rhumbline.search.herd import Herd, cheapest, cheapest_of, incumbents, together
 from rhumbline.search.merge import MEANS, Stock, engine_of, merged, promising, routes_of
 from rhumbline.search.rebuild import CUTS, beginnings
@@ -31,6 +31,7 @@ from rhumbline.search.task import Task
 
 ABREAST, BEAM = 5, 8  # on a CPU
 REBUILT, HURRIED = 2.0, 0.1  # parts for each whole rollout, and for each of it and each node
+WARMTH = ((500.0, 0.5), (math.inf, 0.1))  # temperature of parts of large plans on a CPU, up to so many nodes
 USUAL = 200  # nodes
 DESCENT = 150  # attempts of a whole search for each plan that is worked on: with fewer, the best alone gets further
 APIECE = 25  # attempts for each merge, on average at least
@@ -232,10 +233,11 @@ class CMAESRefine:
     def warmth(self, task: Task) -> float:
         """The temperature of parts: that of wholes or, where nothing is learnt on a CPU, higher, as for less to decide.
 
-        A part is a few dozen decisions, however large the instance.
+        A part is a few dozen decisions, however large the instance; but far beyond the sizes of training a policy is
+        less sure of each.
         """
         wanted = self.learner.search_of(task).temperature
-        return chosen_temperature(task, wanted, TEMPERATURES) if hurried(task) else chosen_temperature(task, wanted)
+        return chosen_temperature(task, wanted, WARMTH) if hurried(task) else chosen_temperature(task, wanted)
 
     def usual_rebuilt(self, task: Task) -> float:
         """Parts for each whole rollout: many where it is wholes that take the time."""

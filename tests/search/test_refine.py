@@ -294,6 +294,8 @@ def test_parts_of_large_instances_are_sampled_at_a_temperature_of_their_own(
         with pytest.raises(Spent):
             strategy.step(task, strategy.init(task))
     assert told == {"whole": [0.2, 0.9], "part": [0.5, 0.9]}
+    warmths = [CMAESRefine().warmth(make_task(TSP(), policy, make_instances(1, nodes))) for nodes in (300, 501, 502)]
+    assert warmths == [0.5, 0.5, 0.1]  # up to 300 that of what learns
 
 
 def test_larger_plans_need_more_attempts_each(policy, make_instances) -> None:

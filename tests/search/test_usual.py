@@ -48,6 +48,7 @@ def test_plans_are_refined_by_kernels(policy, make_instances, monkeypatch) -> No
 
 
 def test_settings_choose_a_strategy_that_has_them(policy, make_instances, monkeypatch) -> None:
+    """Without any it is the usual one for the task."""
     from rhumbline.cli.solving import Request
 
     task = make_task(TSP(), policy, make_instances(1, 126))
@@ -55,6 +56,10 @@ def test_settings_choose_a_strategy_that_has_them(policy, make_instances, monkey
     plain, given = (Request(None, None, None, 1, None, 0, "cpu", "auto", settings=s) for s in ((), ("top=4",)))
     assert plain.chosen(task)[0] == "cmaes-refine"
     assert given.chosen(task) == ("cmaes", CMAES(top=4))
+
+
+def test_what_settings_choose_among(policy) -> None:
+    """Of routing all that search a latent space by CMA-ES."""
     driver = CVRPPolicy(replace(SMALL, latent=2))
     assert set(possible(driver)) == set(possible(policy)) == {"cmaes", "cmaes-elite", "cmaes-refine"}
     assert possible(TSPPolicy(SMALL)) == ("sampling",)

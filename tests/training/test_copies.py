@@ -123,7 +123,19 @@ def test_who_has_found_a_lesson_learns_it(problem: str, trial: str) -> None:
         for s in range(2):
             finder = (cost if problem == "tsp" else cost[:, :, s : s + 1]).flatten(1).amin(1).argmin()
             assert torch.equal(targets.latents[mates, s], latents[mates, finder])
-    assert not targets.weight.view(8, 2, 3)[..., :2].isnan().any()  # ties or not
+    assert not targets.weight.view(8, 2, 3)[..., :2].isnan().any()
+
+
+def test_several_may_have_found_a_lesson() -> None:
+    """All latents find plans of one cost from all starts of all copies: where they share latents, somebody learns."""
+    rolled, starts = made_up(PREFER, 3)
+    rolled = replace(rolled, cost=torch.tensor([1.0, 2.0]).repeat(8, 3, 2))  # the second sample is worse
+    latents = torch.rand(2, 3, 4).repeat_interleave(4, 0)
+    for shared in (False, True):
+        lesson = lesson_of_copies(rolled, starts, replace(PREFER, shared=shared), False)
+        targets = rivals(rolled, latents, 2, lesson)
+        assert targets.weight.view(8, 2, 3)[..., :2].isnan().all() == (not shared)
+        assert targets.count == (32 if shared else 0)
 
 
 @pytest.mark.parametrize(("copies", "anywhere"), [(2, True), (8, True), (2, False), (4, False)])
