@@ -4,9 +4,9 @@ Strings of neighbouring customers are taken out of a few neighbouring routes and
 least (SISR of Christiaens and Vanden Berghe 2020). What comes of it is kept if it is cheaper, or not much dearer, as
 simulated annealing has it.
 
-Otherwise than published, a route is opened also where that is cheaper than any place in the others; fleets are not made
-smaller (a plan is given, and what finds no room is undone); routes are ruined round the nearest customers only; and
-temperatures are in legs of the plan.
+Otherwise than published, a route is opened also where that is cheaper than any place in the others (distances of a file
+need not be those of a plane); fleets are not made smaller (a plan is given, and what finds no room is undone); routes
+are ruined round the nearest customers only; and temperatures are in legs of the plan.
 
 A route is a row of customers; there may be as many as there are rows. Rows that are changed are written down first, so
 that they can be had back.

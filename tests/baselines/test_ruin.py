@@ -337,6 +337,16 @@ def test_the_best_place(fixed, seed: int) -> None:
     assert costs[found] == pytest.approx(min(costs.values()))
 
 
+def test_a_route_of_its_own_may_be_cheaper(fixed) -> None:
+    """Where a file's distances are no plane's: from customer 1 to 2 it is farther than by way of the depot."""
+    matrix = np.array([[0, 1, 1], [1, 0, 9], [1, 9, 0]])
+    apart = CVRPInstance("apart", "EXPLICIT", (0, 1, 1), 2, matrix=matrix)
+    search = ruin.Annealing(apart, Routes(((1,),)), 0, Event(), print)
+    search.go(0.0, 0)
+    fixed()
+    assert kernel.best_place.py_func(search.distance, search.demand, 2, search.plan, 2, None) == (1, 0)
+
+
 def test_one_better_place_in_a_hundred_is_overlooked(fixed) -> None:
     """Also behind the last customer; and where nobody has room there is no place."""
     xy = np.array([[0.0, 0], [1, 0], [2, 0], [3, 0]])
@@ -491,7 +501,9 @@ def test_costs_are_those_of_the_plan_that_a_round_begins_with() -> None:
     """After a round that ended elsewhere."""
     instance = delivery(20, 1)
     search = begun(instance)
+    search.go(0.0, 2000)
     search.go(MOLTEN, 50)
+    assert search.costs[kernel.NOW] > 1.05 * search.costs[kernel.BEST]
     for mine, best in zip(search.plan, search.best, strict=False):
         mine[:] = best
     search.go(0.0, 0)
