@@ -8,12 +8,12 @@ import numpy as np
 
 from rhumbline import kernels
 from rhumbline.baselines.aside import aside
+from rhumbline.baselines.vrp import MORE_VEHICLES
 from rhumbline.problems.cvrp import CVRPInstance, Routes
 
 HOT, COLD = 0.1, 0.001  # first and last temperature of a round, in mean legs of the given plan
 AT_ONCE = 500  # times between two looks at the clock
 NEAR = 100  # customers round whom routes are ruined
-MORE_VEHICLES = 10  # than the plan has, as far as the fleet allows
 PLENTY = 100_000  # times for each customer, in which a round is cold at the latest
 IN_VAIN = 3  # rounds after one another, and then the search ends
 

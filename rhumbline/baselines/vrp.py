@@ -16,7 +16,7 @@ from rhumbline.problems.tsp import Tour
 
 LARGEST = 10_000  # distance; PyVRP's penalties for overload end at 1e5, and with 1e6 it preferred overloaded vehicles
 LARGEST_IN_TOURS = 1_000_000
-MORE_VEHICLES = 10  # than the plans have, where the fleet is free
+MORE_VEHICLES = 10  # than the plans have, as far as the fleet allows
 
 
 def improve(instance: Any, plans: Sequence[Any], seconds: float, seed: int, found: Callable[[Any], None]) -> None:

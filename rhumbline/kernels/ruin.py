@@ -16,7 +16,7 @@ import math
 
 from numba import njit, types
 
-from rhumbline.kernels.tours import draw
+from rhumbline.kernels.tours import draw, step
 
 REMOVED = 10.0  # customers at a time, on average
 LONGEST = 10.0  # string of them
@@ -27,7 +27,6 @@ ORDERS = 11  # of these four are random, four by demand, two the farthest first 
 NOW, BEST = range(2)  # in `costs`
 NOWHERE = -1
 
-step = njit(nogil=True, error_model="numpy", no_cpython_wrapper=True, no_cfunc_wrapper=True)
 part = njit(inline="always", error_model="numpy")  # inlined: 1.5 times as fast, and compiled no slower
 
 

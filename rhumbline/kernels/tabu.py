@@ -11,15 +11,13 @@ Behind the last operation arrays have one more: nobody, the neighbour of whoever
 """
 
 import numpy as np
-from numba import njit, types
+from numba import types
 
-from rhumbline.kernels.tours import draw
+from rhumbline.kernels.tours import draw, step
 
 ENDLESS, NEVER = 2**62, 2**30
 LEAST_BAN = 10  # moves; one more for each time that all machines go into the jobs, and two fifths more at most
 BEST, NOW, IDLE = range(3)  # in `state`: the best makespan, moves made, moves since it was found
-
-step = njit(nogil=True, error_model="numpy", no_cpython_wrapper=True, no_cfunc_wrapper=True)
 
 
 @step

@@ -430,7 +430,11 @@ def test_solvers_need_seconds_a_problem_and_a_package(policy, monkeypatch) -> No
     """What cannot work is refused before the search, with what to do."""
     for options, error, words in (
         ({"then": "ils", "attempts": 5}, InputError, "so say how many there are: seconds"),
-        ({"then": "gurobi", "seconds": 5.0}, InputError, "known: ils, lkh, pyvrp, ruin, tabu, cpsat"),
+        (
+            {"then": "gurobi", "seconds": 5.0},
+            InputError,
+            "'gurobi' is no solver; known: ils, lkh, pyvrp, ruin, tabu, cpsat",
+        ),
         ({"then": "cpsat", "seconds": 5.0}, InputError, "cpsat solves jssp, not tsp; use ils or lkh or pyvrp"),
     ):
         with pytest.raises(error, match=words):
