@@ -1,12 +1,17 @@
-"""Iterated local search for tours, by our own kernels: kicks of a local optimum, improved again by 2-opt and Or-opt."""
+"""Iterated local search for tours, by our own kernels: kicks of a local optimum, improved again by 2-opt and Or-opt.
+
+The best of the plans is kicked on each thread.
+"""
 
 import time
 from collections.abc import Callable, Sequence
-from threading import Event
+from functools import partial
+from threading import Event, Lock
 
 import numpy as np
 
 from rhumbline import kernels
+from rhumbline.baselines import crew
 from rhumbline.baselines.aside import aside
 from rhumbline.problems.tsp import Tour, TSPInstance
 
@@ -29,49 +34,56 @@ Tell = Callable[[Tour], None]
 
 def improve(instance: TSPInstance, plans: Sequence[Tour], seconds: float, seed: int, found: Tell) -> None:
     """Each plan is kicked for a while, then the best of them."""
-    stopped = Event()
-    aside(lambda tell: Kicks(instance, seed, stopped, tell).run(plans, seconds), stopped.set, found)
+    stopped, walkers = Event(), crew.size()
+    aside(lambda tell: Kicks(instance, seed, stopped, tell, walkers).run(plans, seconds), stopped.set, found)
 
 
 class Kicks:
     """A search that tells of each tour that is shorter than all before."""
 
-    def __init__(self, instance: TSPInstance, seed: int, stopped: Event, tell: Tell) -> None:
+    def __init__(self, instance: TSPInstance, seed: int, stopped: Event, tell: Tell, walkers: int = 1) -> None:
         from rhumbline.kernels import local
 
-        self.instance, self.stopped, self.tell = instance, stopped, tell
+        self.instance, self.stopped, self.tell, self.lock = instance, stopped, tell, Lock()
         self.distance = np.ascontiguousarray(instance.distances)
-        self.near, self.random = local.nearest(self.distance), np.array([2 * seed + 1], dtype=np.uint64)
-        self.shortest = float("inf")
+        self.near = local.nearest(self.distance)
+        self.noise = [crew.noise(seed, number) for number in range(walkers)]
+        self.shortest, self.best = float("inf"), list[int]()
 
     def run(self, plans: Sequence[Tour], seconds: float) -> None:
-        """From the local optimum of each plan, then from the best tour that came of it."""
+        """From the local optimum of each plan, as many at a time as there are walkers, then from the best of all."""
         from rhumbline.kernels import local
 
-        began = time.monotonic()
+        began, walkers = time.monotonic(), len(self.noise)
         tours = [local.shorter_tour(self.distance, self.near, plan.order)[0] for plan in plans]
-        for number, tour in enumerate(tours):
-            tours[number] = self.kicked(tour, began + TRIED * seconds * (number + 1))
-        self.kicked(min(tours, key=self.cost), began + seconds)
+        for number, at in enumerate(range(0, len(tours), walkers)):
+            self.kick(tours[at : at + walkers], began + TRIED * seconds * (number + 1))
+        self.kick([self.best] * walkers, began + seconds)
 
-    def kicked(self, order: list[int], end: float) -> list[int]:
-        """A tour after kicks until a time, or until they have long been in vain."""
+    def kick(self, tours: Sequence[list[int]], end: float) -> None:
+        """Some tours side by side."""
+        pairs = zip(tours, self.noise, strict=False)  # noise may be left
+        crew.side_by_side([partial(self.kicked, tour, noise, end) for tour, noise in pairs], self.stopped)
+
+    def kicked(self, order: list[int], random: np.ndarray, end: float) -> None:
+        """A tour gets kicks until a time, or until they have long been in vain."""
         from rhumbline.kernels import local
 
         idle, better = 0, True
         while not self.stopped.is_set() and time.monotonic() < end and idle < IDLE * len(order):
             if better:
                 self.note(order)
-            order, better = local.kicked_tour(self.distance, self.near, order, AT_ONCE, self.random)
+            order, better = local.kicked_tour(self.distance, self.near, order, AT_ONCE, random)
             idle = 0 if better else idle + AT_ONCE
         self.note(order)
-        return order
 
     def note(self, order: list[int]) -> None:
         """Tell of a tour, if it is shorter than all before."""
-        if self.cost(order) < self.shortest:
-            self.shortest = self.cost(order)
-            self.tell(Tour(tuple(order)))
+        cost = self.cost(order)
+        with self.lock:
+            if cost < self.shortest:
+                self.shortest, self.best = cost, order
+                self.tell(Tour(tuple(order)))
 
     def cost(self, order: list[int]) -> float:
         """In the file's own metric."""

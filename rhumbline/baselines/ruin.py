@@ -1,12 +1,19 @@
-"""Ruin and recreate for vehicle routes, by our own kernel: rounds of simulated annealing from the best plan."""
+"""Ruin and recreate for vehicle routes, by our own kernel: rounds of simulated annealing from the best plan.
+
+On each thread another one goes its own way. Let them take over one another's plans on the way, and eight of them end no
+better, or worse (docs/polish.md).
+"""
 
 import time
 from collections.abc import Callable, Sequence
+from copy import copy
+from functools import partial
 from threading import Event
 
 import numpy as np
 
 from rhumbline import kernels
+from rhumbline.baselines import crew
 from rhumbline.baselines.aside import aside
 from rhumbline.baselines.vrp import MORE_VEHICLES
 from rhumbline.problems.cvrp import CVRPInstance, Routes
@@ -30,10 +37,16 @@ Tell = Callable[[Routes], None]
 
 
 def improve(instance: CVRPInstance, plans: Sequence[Routes], seconds: float, seed: int, found: Tell) -> None:
-    """From the first plan, the cheapest."""
+    """From the first plan, the cheapest, on each thread."""
     if instance.size > 2:
-        stopped = Event()
-        aside(lambda tell: Annealing(instance, plans[0], seed, stopped, tell).run(seconds), stopped.set, found)
+        stopped, walkers = Event(), crew.size()
+
+        def work(tell: Tell) -> None:
+            first = Annealing(instance, plans[0], seed, stopped, crew.Cheapest(instance, tell))
+            others = (first.twin(seed, number) for number in range(1, walkers))
+            crew.side_by_side([partial(walker.run, seconds) for walker in (first, *others)], stopped)
+
+        aside(work, stopped.set, found)
 
 
 class Annealing:
@@ -55,11 +68,19 @@ class Annealing:
         self.saved = np.zeros(count, np.int32), rows.copy(), length.copy(), np.zeros(count)
         self.best, self.scratch = (rows.copy(), length.copy()), (np.zeros(size, np.int32), np.zeros(size))
         self.near = local.nearest_customers(self.distance, NEAR)
-        self.random = np.random.default_rng(seed).integers(1, 2**63, 1, dtype=np.uint64)
+        self.random = crew.noise(seed)
         cost = float(plan.cost(instance))
         self.costs, self.leg = np.array([cost, cost]), cost / (size - 1 + len(routes))
         self.capacity, self.plenty = int(instance.capacity), PLENTY * (size - 1)
         self.tolerance = local.tolerance(self.distance)
+
+    def twin(self, seed: int, number: int) -> "Annealing":
+        """Another one that begins with the same plan, and shares only what nobody writes to."""
+        other = copy(self)
+        for name in ("plan", "saved", "best", "scratch"):
+            setattr(other, name, tuple(array.copy() for array in getattr(self, name)))
+        other.costs, other.random = self.costs.copy(), crew.noise(seed, number)
+        return other
 
     def run(self, seconds: float) -> None:
         """Rounds from the best plan, until the time is up or they have been in vain."""

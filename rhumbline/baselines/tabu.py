@@ -1,13 +1,20 @@
-"""Tabu search for schedules, by our own kernel: rounds from each plan, then from between two of the best so far."""
+"""Tabu search for schedules, by our own kernel: rounds from each plan, then from between two of the best so far.
+
+Each thread has its own round; what comes of it goes to the schedules that all of them begin with.
+"""
 
 import time
+from collections import deque
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from threading import Event
+from functools import partial
+from itertools import cycle, islice
+from threading import Event, Lock
 
 import numpy as np
 
 from rhumbline import kernels
+from rhumbline.baselines import crew
 from rhumbline.baselines.aside import aside
 from rhumbline.problems.schedule import JSSPInstance, Schedule
 
@@ -32,8 +39,8 @@ Tell = Callable[[Schedule], None]
 
 def improve(instance: JSSPInstance, plans: Sequence[Schedule], seconds: float, seed: int, found: Tell) -> None:
     """Rounds until the time is up, or a bound is met that no schedule is below."""
-    stopped = Event()
-    aside(lambda tell: Rounds(instance, seed, stopped, tell).run(plans, seconds), stopped.set, found)
+    stopped, walkers = Event(), crew.size()
+    aside(lambda tell: Rounds(instance, seed, stopped, tell).run(plans, seconds, walkers), stopped.set, found)
 
 
 class Shop:
@@ -124,20 +131,31 @@ class Rounds:
 
     def __init__(self, instance: JSSPInstance, seed: int, stopped: Event, tell: Tell) -> None:
         self.instance, self.stopped, self.tell, self.shop = instance, stopped, tell, Shop(instance)
-        self.rng = np.random.default_rng(seed)
-        self.random = self.rng.integers(1, 2**63, 1, dtype=np.uint64)
+        self.seed, self.rng, self.lock = seed, np.random.default_rng(seed), Lock()
         self.kept, self.in_vain = list[Kept](), 0
         self.end, self.shortest = 0.0, instance.horizon + 1
 
-    def run(self, plans: Sequence[Schedule], seconds: float) -> None:
-        """From each plan, then from between two schedules."""
+    def run(self, plans: Sequence[Schedule], seconds: float, walkers: int = 1) -> None:
+        """From each plan, from some of them again if there are more walkers, then from between two schedules."""
         self.end = time.monotonic() + seconds
-        for plan in plans:
-            if self.kept and self.over:
-                return
-            self.keep(self.round(np.concatenate(plan.starts).astype(np.int64)))
-        while not self.over:
-            self.keep(self.round(self.between()))
+        starts = deque(np.concatenate(plan.starts).astype(np.int64) for plan in plans)
+        starts = deque(islice(cycle(starts), max(walkers, len(plans))))
+        walks = [partial(self.walk, starts, crew.noise(self.seed, number)) for number in range(walkers)]
+        crew.side_by_side(walks, self.stopped)
+
+    def walk(self, starts: deque[np.ndarray], random: np.ndarray) -> None:
+        """One round after the other."""
+        while (start := self.next_start(starts)) is not None:
+            found = self.round(start, random)
+            with self.lock:
+                self.keep(found)
+
+    def next_start(self, starts: deque[np.ndarray]) -> np.ndarray | None:
+        """What the next round begins with; nothing if it is over, but somebody has to begin."""
+        with self.lock:
+            if self.over and (self.kept or not starts):
+                return None
+            return starts.popleft() if starts else self.between()
 
     @property
     def over(self) -> bool:
@@ -145,9 +163,9 @@ class Rounds:
         late = self.stopped.is_set() or time.monotonic() >= self.end
         return late or self.shortest <= self.instance.lower_bound
 
-    def round(self, start: np.ndarray) -> Kept:
+    def round(self, start: np.ndarray, random: np.ndarray) -> Kept:
         """The best schedule of a walk that begins with the orders of these times."""
-        walk, moves = Walk(self.shop, start, self.random), max(10, AT_ONCE // self.shop.effort)
+        walk, moves = Walk(self.shop, start, random), max(10, AT_ONCE // self.shop.effort)
         going = True
         while going and walk.idle < PATIENCE:
             going = walk.go(moves) and not self.over
@@ -182,6 +200,8 @@ class Rounds:
         """Tell of a schedule, if it is shorter than all before."""
         from rhumbline.kernels import local
 
-        if makespan < self.shortest:
+        with self.lock:
+            if makespan >= self.shortest:
+                return
             self.shortest = makespan
             self.tell(Schedule(tuple(map(tuple, local.by_job(starts, self.instance.durations)))))

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from rhumbline import baselines
-from rhumbline.baselines import cpsat, tabu
+from rhumbline.baselines import cpsat, crew, tabu
 from rhumbline.kernels import tabu as tabu_kernel
 from rhumbline.problems.schedule import JSSPInstance, Schedule
 from rhumbline.problems.schedule import from_arrays as shop
@@ -193,10 +193,10 @@ def test_small_shops_are_solved(seed: int) -> None:
     assert best.cost(instance) == bound
     told: list[Schedule] = []
     rounds = tabu.Rounds(instance, seed, Event(), told.append)
-    rounds.end = float("inf")
-    rounds.keep(rounds.round(np.concatenate(one_after_the_other(instance).starts)))
+    rounds.end, noise = float("inf"), crew.noise(seed)
+    rounds.keep(rounds.round(np.concatenate(one_after_the_other(instance).starts), noise))
     for _ in range(20):
-        rounds.keep(rounds.round(rounds.between()))
+        rounds.keep(rounds.round(rounds.between(), noise))
     told[-1].check(instance)
     assert told[-1].cost(instance) == rounds.shortest == bound
 
@@ -260,7 +260,7 @@ def test_rounds_begin_with_each_plan(monkeypatch: pytest.MonkeyPatch) -> None:
     instance, event = uneven(3, 1), Event()
     rounds, begun_with = tabu.Rounds(instance, 0, event, lambda _: None), list[list[float]]()
 
-    def round(start: np.ndarray) -> tabu.Kept:
+    def round(start: np.ndarray, random: np.ndarray) -> tabu.Kept:
         begun_with.append(start.tolist())
         if len(begun_with) == 3:
             event.set()

@@ -1,0 +1,49 @@
+"""Walkers of one search side by side, each in a thread of its own: our kernels let go of Python's lock at work."""
+
+from collections.abc import Callable, Sequence
+from concurrent.futures import FIRST_EXCEPTION, ThreadPoolExecutor, wait
+from threading import Event, Lock
+from typing import Any, Generic, TypeVar
+
+import numpy as np
+import torch
+
+from rhumbline.problems import Plan
+
+P = TypeVar("P", bound=Plan)
+
+
+def size() -> int:
+    """How many walk: as many as the fused engine has threads (`--threads`)."""
+    return torch.get_num_threads()
+
+
+def noise(seed: int, number: int = 0) -> np.ndarray:
+    """A walker's own state of a generator, as kernels have it: 64 bits, not 0."""
+    return np.random.default_rng((seed, number)).integers(1, 2**63, 1, dtype=np.uint64)
+
+
+def side_by_side(walks: Sequence[Callable[[], None]], stopped: Event) -> None:
+    """All of them at once, until each has ended. The error of one stops the others, and is raised."""
+    with ThreadPoolExecutor(len(walks)) as pool:
+        futures = [pool.submit(walk) for walk in walks]
+        wait(futures, return_when=FIRST_EXCEPTION)
+        if any(future.done() and future.exception() for future in futures):
+            stopped.set()
+    for future in futures:
+        future.result()
+
+
+class Cheapest(Generic[P]):
+    """Tells of each plan that costs less than all before, whoever has found it."""
+
+    def __init__(self, instance: Any, tell: Callable[[P], None]) -> None:
+        self.instance, self.tell, self.least, self.lock = instance, tell, float("inf"), Lock()
+
+    def __call__(self, plan: P) -> None:
+        """Tell of it, unless another one was as cheap."""
+        cost = plan.cost(self.instance)
+        with self.lock:
+            if cost < self.least:
+                self.least = cost
+                self.tell(plan)
