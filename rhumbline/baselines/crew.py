@@ -1,7 +1,7 @@
 """Walkers of one search side by side, each in a thread of its own: our kernels let go of Python's lock at work."""
 
 from collections.abc import Callable, Sequence
-from concurrent.futures import FIRST_EXCEPTION, ThreadPoolExecutor, wait
+from concurrent.futures import FIRST_EXCEPTION, Future, ThreadPoolExecutor, wait
 from threading import Event, Lock
 from typing import Any, Generic, TypeVar
 
@@ -20,18 +20,21 @@ def size() -> int:
 
 def noise(seed: int, number: int = 0) -> np.ndarray:
     """A walker's own state of a generator, as kernels have it: 64 bits, not 0."""
-    return np.random.default_rng((seed, number)).integers(1, 2**63, 1, dtype=np.uint64)
+    return np.random.default_rng((number, seed)).integers(1, 2**63, 1, dtype=np.uint64)
 
 
 def side_by_side(walks: Sequence[Callable[[], None]], stopped: Event) -> None:
     """All of them at once, until each has ended. The error of one stops the others, and is raised."""
+    futures = list[Future[None]]()
     with ThreadPoolExecutor(len(walks)) as pool:
-        futures = [pool.submit(walk) for walk in walks]
-        wait(futures, return_when=FIRST_EXCEPTION)
-        if any(future.done() and future.exception() for future in futures):
+        try:
+            futures.extend(pool.submit(walk) for walk in walks)
+            for future in wait(futures, return_when=FIRST_EXCEPTION).done:
+                future.result()
+        except BaseException:  # also where the system starts no more threads: nobody shall begin after the others
+            pool.shutdown(wait=False, cancel_futures=True)
             stopped.set()
-    for future in futures:
-        future.result()
+            raise
 
 
 class Cheapest(Generic[P]):

@@ -6,6 +6,7 @@ The best of the plans is kicked on each thread.
 import time
 from collections.abc import Callable, Sequence
 from functools import partial
+from itertools import cycle, islice
 from threading import Event, Lock
 
 import numpy as np
@@ -51,18 +52,18 @@ class Kicks:
         self.shortest, self.best = float("inf"), list[int]()
 
     def run(self, plans: Sequence[Tour], seconds: float) -> None:
-        """From the local optimum of each plan, as many at a time as there are walkers, then from the best of all."""
+        """From the local optimum of each plan, and again of some lest a walker be idle; then from the best of all."""
         from rhumbline.kernels import local
 
         began, walkers = time.monotonic(), len(self.noise)
-        tours = [local.shorter_tour(self.distance, self.near, plan.order)[0] for plan in plans]
-        for number, at in enumerate(range(0, len(tours), walkers)):
-            self.kick(tours[at : at + walkers], began + TRIED * seconds * (number + 1))
+        tours = cycle([local.shorter_tour(self.distance, self.near, plan.order)[0] for plan in plans])
+        for number in range(-(-len(plans) // walkers)):
+            self.kick(list(islice(tours, walkers)), began + TRIED * seconds * (number + 1))
         self.kick([self.best] * walkers, began + seconds)
 
     def kick(self, tours: Sequence[list[int]], end: float) -> None:
         """Some tours side by side."""
-        pairs = zip(tours, self.noise, strict=False)  # noise may be left
+        pairs = zip(tours, self.noise, strict=True)
         crew.side_by_side([partial(self.kicked, tour, noise, end) for tour, noise in pairs], self.stopped)
 
     def kicked(self, order: list[int], random: np.ndarray, end: float) -> None:

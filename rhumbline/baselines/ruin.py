@@ -39,12 +39,12 @@ Tell = Callable[[Routes], None]
 def improve(instance: CVRPInstance, plans: Sequence[Routes], seconds: float, seed: int, found: Tell) -> None:
     """From the first plan, the cheapest, on each thread."""
     if instance.size > 2:
-        stopped, walkers = Event(), crew.size()
+        stopped, walkers, end = Event(), crew.size(), time.monotonic() + seconds
 
         def work(tell: Tell) -> None:
             first = Annealing(instance, plans[0], seed, stopped, crew.Cheapest(instance, tell))
             others = (first.twin(seed, number) for number in range(1, walkers))
-            crew.side_by_side([partial(walker.run, seconds) for walker in (first, *others)], stopped)
+            crew.side_by_side([partial(walker.run, end) for walker in (first, *others)], stopped)
 
         aside(work, stopped.set, found)
 
@@ -82,9 +82,9 @@ class Annealing:
         other.costs, other.random = self.costs.copy(), crew.noise(seed, number)
         return other
 
-    def run(self, seconds: float) -> None:
+    def run(self, end: float) -> None:
         """Rounds from the best plan, until the time is up or they have been in vain."""
-        end, in_vain = time.monotonic() + seconds, 0
+        in_vain = 0
         while in_vain < IN_VAIN and not self.stopped.is_set() and time.monotonic() < end:
             in_vain = 0 if self.cooled(end) else in_vain + 1
 

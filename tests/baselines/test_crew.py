@@ -3,7 +3,7 @@
 from collections.abc import Callable
 from functools import partial
 from itertools import count
-from threading import Barrier, BrokenBarrierError, Event, get_ident
+from threading import Barrier, BrokenBarrierError, Event, Thread, get_ident
 from typing import Any
 
 import numpy as np
@@ -19,7 +19,7 @@ from rhumbline.problems.schedule import Schedule
 from rhumbline.problems.schedule import from_arrays as shop
 from rhumbline.problems.tsp import Tour, from_array
 
-PATIENCE = 60.0  # seconds that one waits for another who never comes
+PATIENCE = 20.0  # seconds that one waits for another who never comes
 RNG = np.random.default_rng(5)
 CITIES = from_array(RNG.random((40, 2)))
 DELIVERY = cvrp(RNG.random(2), RNG.random((30, 2)), RNG.integers(1, 10, 30), 20)
@@ -69,6 +69,26 @@ def test_an_error_stops_the_others() -> None:
     assert heard == [True]
 
 
+def test_nobody_begins_after_the_others(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Where the system starts no third thread, those who walk are stopped, and nobody walks in the third's place."""
+    stopped, begun, started, start = Event(), list[int](), list[Thread](), Thread.start
+
+    def limited(thread: Thread) -> None:
+        started.append(thread)
+        if len(started) > 2:
+            raise RuntimeError("can't start new thread")
+        start(thread)
+
+    def walk(number: int) -> None:
+        begun.append(number)
+        assert stopped.wait(PATIENCE)
+
+    monkeypatch.setattr(Thread, "start", limited)
+    with pytest.raises(RuntimeError, match="can't start new thread"):
+        crew.side_by_side([partial(walk, number) for number in range(4)], stopped)
+    assert sorted(begun) == [0, 1]
+
+
 def test_only_what_is_cheaper_is_told() -> None:
     """Whoever finds it, in the metric of the instance."""
     line, told = from_array(np.array([[0.0, 0], [1, 0], [2, 0], [3, 0]])), list[Tour]()
@@ -109,6 +129,49 @@ def test_a_twin_goes_its_own_way() -> None:
     assert told[0].cost(DELIVERY) < ALONE.cost(DELIVERY)
 
 
+def heard_at_once(work: Callable[[Any], None], stop: Any, found: Any) -> None:
+    """All plans, where `aside` passes on the newest of a tenth of a second."""
+    work(found)
+
+
+def test_ruin_ends_in_time(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each walker knows the same end, whenever it begins: making the first took three of the ten seconds."""
+    now, ends, make = [100.0], list[float](), ruin.Annealing.__init__
+
+    def slow(search: ruin.Annealing, *arguments: Any) -> None:
+        now[0] += 3.0
+        make(search, *arguments)
+
+    monkeypatch.setattr(ruin, "aside", heard_at_once)
+    monkeypatch.setattr(ruin.time, "monotonic", lambda: now[0])
+    monkeypatch.setattr(crew, "size", lambda: 3)
+    monkeypatch.setattr(ruin.Annealing, "__init__", slow)
+    monkeypatch.setattr(ruin.Annealing, "run", lambda search, end: ends.append(end))
+    baselines.improve("ruin", DELIVERY, [ALONE], 10.0, 0, print)
+    assert ends == [110.0] * 3
+
+
+@pytest.mark.parametrize("name", ["ils", "tabu"])
+def test_the_others_are_told_how_many_walk(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """They are as many as there are threads, and their time is what is given."""
+    seen: list[Any] = []
+
+    class Kicks(ils.Kicks):
+        def run(self, plans: Any, seconds: float) -> None:
+            seen.append((len(self.noise), len(plans), seconds))
+
+    class Rounds(tabu.Rounds):
+        def run(self, plans: Any, seconds: float, walkers: int = 1) -> None:
+            seen.append((walkers, len(plans), seconds))
+
+    monkeypatch.setattr(crew, "size", lambda: 5)
+    monkeypatch.setattr(ils, "Kicks", Kicks)
+    monkeypatch.setattr(tabu, "Rounds", Rounds)
+    instance, plans = {"ils": (CITIES, random_tours(2)), "tabu": (SHOP, [in_turn(SHOP)] * 2)}[name]
+    baselines.improve(name, instance, plans, 7.0, 0, print)
+    assert seen == [(5, 2, 7.0)]
+
+
 @pytest.mark.parametrize("walkers", [1, 3])
 def test_ruin_on_each_thread(walkers: int, monkeypatch: pytest.MonkeyPatch) -> None:
     """All begin with the cheapest plan, each with its noise, and are there at the same time."""
@@ -121,6 +184,7 @@ def test_ruin_on_each_thread(walkers: int, monkeypatch: pytest.MonkeyPatch) -> N
         return cooled(search, end)
 
     monkeypatch.setattr(ruin, "PLENTY", 20)
+    monkeypatch.setattr(ruin, "aside", heard_at_once)
     monkeypatch.setattr(crew, "size", lambda: walkers)
     monkeypatch.setattr(ruin.Annealing, "cooled", watched)
     told = list[Routes]()
@@ -149,7 +213,9 @@ def test_tabu_on_each_thread(walkers: int, plans: int, monkeypatch: pytest.Monke
             stopped.set()
         return tabu.Kept(100 - number, start, np.full(24, number))
 
+    keep = rounds.keep
     monkeypatch.setattr(rounds, "round", round)
+    monkeypatch.setattr(rounds, "keep", lambda found: keep(found) if rounds.lock.locked() else pytest.fail("at once"))
     rounds.run(given, 600.0, walkers)
     wanted = [np.concatenate(given[k % plans].starts).tolist() for k in range(first)]
     plain = [start.tolist() for _, start in begun if start.dtype == np.int64]  # what is between two is not whole
@@ -174,16 +240,16 @@ def random_tours(count: int) -> list[Tour]:
     return [Tour(tuple(np.random.default_rng(k).permutation(40).tolist())) for k in range(count)]
 
 
-@pytest.mark.parametrize(("walkers", "groups"), [(1, [1, 1, 1, 1]), (2, [2, 1, 2]), (5, [3, 5])])
+@pytest.mark.parametrize(("walkers", "groups"), [(1, [1, 1, 1, 1]), (2, [2, 2, 2]), (5, [5, 5])])
 def test_kicks_on_each_thread(walkers: int, groups: list[int], monkeypatch: pytest.MonkeyPatch) -> None:
-    """Plans are tried as many at a time as there are walkers, for a tenth of the time; then all kick the best."""
+    """As many plans are tried at a time as there are walkers, each for a tenth of the time; then all kick the best."""
     search = ils.Kicks(CITIES, 2, Event(), lambda _: None, walkers)
     kicked, seen = search.kicked, list[tuple[list[list[int]], float]]()
     monkeypatch.setattr(ils.time, "monotonic", lambda: 100.0)
 
     def kick(tours: list[list[int]], end: float) -> None:
         seen.append((list(tours), end))
-        for tour, noise in zip(tours, search.noise, strict=False):
+        for tour, noise in zip(tours, search.noise, strict=True):
             kicked(tour, noise, 0.0)  # noted, not kicked
 
     monkeypatch.setattr(search, "kick", kick)
@@ -192,14 +258,20 @@ def test_kicks_on_each_thread(walkers: int, groups: list[int], monkeypatch: pyte
     assert [len(tours) for tours, _ in seen] == groups
     assert [end for _, end in seen] == pytest.approx([*(100 + 5 * (k + 1) for k in range(len(groups) - 1)), 150])
     optima = [local.shorter_tour(search.distance, search.near, plan.order)[0] for plan in plans]
-    assert [tour for tours, _ in seen[:-1] for tour in tours] == optima
+    tried = [tour for tours, _ in seen[:-1] for tour in tours]
+    assert tried == [optima[k % 3] for k in range(len(tried))]  # some again, lest a walker be idle
     assert seen[-1][0] == [min(optima, key=search.cost)] * walkers
 
 
 def test_kicks_at_once() -> None:
     """Each walker has noise of its own, and all are there at the same time; the best tour of all is the last told."""
     told = list[Tour]()
-    search, meet, states = ils.Kicks(CITIES, 0, Event(), told.append, 3), meeting(3), set[int]()
+
+    def tell(tour: Tour) -> None:
+        assert search.lock.locked()
+        told.append(tour)
+
+    search, meet, states = ils.Kicks(CITIES, 0, Event(), tell, 3), meeting(3), set[int]()
     kicked = search.kicked
 
     def watched(order: list[int], random: np.ndarray, end: float) -> None:
@@ -214,6 +286,23 @@ def test_kicks_at_once() -> None:
     assert costs == sorted(set(costs), reverse=True)
     assert told[-1] == Tour(tuple(search.best))
     assert search.shortest == costs[-1]
+
+
+def test_kicks_end_when_they_are_told(monkeypatch: pytest.MonkeyPatch) -> None:
+    """After the first better tour there is one more look at the event, and nothing after it."""
+    stopped, calls, kicked = Event(), list[int](), local.kicked_tour
+    search = ils.Kicks(CITIES, 0, stopped, lambda _: stopped.set() if calls else None)
+
+    def counted(*arguments: Any) -> tuple[list[int], int]:
+        calls.append(1)
+        assert len(calls) < 5
+        order, _ = kicked(*arguments)
+        return order[::-1], 1  # as good as better
+
+    monkeypatch.setattr(local, "kicked_tour", counted)
+    monkeypatch.setattr(search, "cost", lambda order: -len(calls))
+    search.run(random_tours(2), 600.0)
+    assert len(calls) == 2
 
 
 def test_instances_that_are_too_small() -> None:
