@@ -42,11 +42,12 @@ class Cheapest(Generic[P]):
 
     def __init__(self, instance: Any, tell: Callable[[P], None]) -> None:
         self.instance, self.tell, self.least, self.lock = instance, tell, float("inf"), Lock()
+        self.plan: P | None = None
 
     def __call__(self, plan: P) -> None:
         """Tell of it, unless another one was as cheap."""
         cost = plan.cost(self.instance)
         with self.lock:
             if cost < self.least:
-                self.least = cost
+                self.least, self.plan = cost, plan
                 self.tell(plan)

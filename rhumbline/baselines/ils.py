@@ -7,7 +7,7 @@ import time
 from collections.abc import Callable, Sequence
 from functools import partial
 from itertools import cycle, islice
-from threading import Event, Lock
+from threading import Event
 
 import numpy as np
 
@@ -45,11 +45,10 @@ class Kicks:
     def __init__(self, instance: TSPInstance, seed: int, stopped: Event, tell: Tell, walkers: int = 1) -> None:
         from rhumbline.kernels import local
 
-        self.instance, self.stopped, self.tell, self.lock = instance, stopped, tell, Lock()
+        self.stopped, self.best = stopped, crew.Cheapest(instance, tell)
         self.distance = np.ascontiguousarray(instance.distances)
         self.near = local.nearest(self.distance)
         self.noise = [crew.noise(seed, number) for number in range(walkers)]
-        self.shortest, self.best = float("inf"), list[int]()
 
     def run(self, plans: Sequence[Tour], seconds: float) -> None:
         """From the local optimum of each plan, and again of some lest a walker be idle; then from the best of all."""
@@ -59,7 +58,8 @@ class Kicks:
         tours = cycle([local.shorter_tour(self.distance, self.near, plan.order)[0] for plan in plans])
         for number in range(-(-len(plans) // walkers)):
             self.kick(list(islice(tours, walkers)), began + TRIED * seconds * (number + 1))
-        self.kick([self.best] * walkers, began + seconds)
+        assert self.best.plan, "every plan was noted"
+        self.kick([list(self.best.plan.order)] * walkers, began + seconds)
 
     def kick(self, tours: Sequence[list[int]], end: float) -> None:
         """Some tours side by side."""
@@ -73,19 +73,7 @@ class Kicks:
         idle, better = 0, True
         while not self.stopped.is_set() and time.monotonic() < end and idle < IDLE * len(order):
             if better:
-                self.note(order)
+                self.best(Tour(tuple(order)))
             order, better = local.kicked_tour(self.distance, self.near, order, AT_ONCE, random)
             idle = 0 if better else idle + AT_ONCE
-        self.note(order)
-
-    def note(self, order: list[int]) -> None:
-        """Tell of a tour, if it is shorter than all before."""
-        cost = self.cost(order)
-        with self.lock:
-            if cost < self.shortest:
-                self.shortest, self.best = cost, order
-                self.tell(Tour(tuple(order)))
-
-    def cost(self, order: list[int]) -> float:
-        """In the file's own metric."""
-        return Tour(tuple(order)).cost(self.instance)
+        self.best(Tour(tuple(order)))

@@ -13,7 +13,7 @@ import torch
 from rhumbline import baselines
 from rhumbline.baselines import crew, ils, ruin, tabu
 from rhumbline.kernels import local
-from rhumbline.problems.cvrp import CVRPInstance, Routes
+from rhumbline.problems.cvrp import Routes
 from rhumbline.problems.cvrp import from_arrays as cvrp
 from rhumbline.problems.schedule import Schedule
 from rhumbline.problems.schedule import from_arrays as shop
@@ -97,6 +97,7 @@ def test_only_what_is_cheaper_is_told() -> None:
     for plan in (zigzag, zigzag, better, zigzag, best):
         cheapest(plan)
     assert told == [zigzag, better]
+    assert (cheapest.plan, cheapest.least) == (better, better.cost(line))
 
 
 def test_everybody_has_noise_of_his_own() -> None:
@@ -260,7 +261,7 @@ def test_kicks_on_each_thread(walkers: int, groups: list[int], monkeypatch: pyte
     optima = [local.shorter_tour(search.distance, search.near, plan.order)[0] for plan in plans]
     tried = [tour for tours, _ in seen[:-1] for tour in tours]
     assert tried == [optima[k % 3] for k in range(len(tried))]  # some again, lest a walker be idle
-    assert seen[-1][0] == [min(optima, key=search.cost)] * walkers
+    assert seen[-1][0] == [min(optima, key=lambda order: Tour(tuple(order)).cost(CITIES))] * walkers
 
 
 def test_kicks_at_once() -> None:
@@ -268,7 +269,7 @@ def test_kicks_at_once() -> None:
     told = list[Tour]()
 
     def tell(tour: Tour) -> None:
-        assert search.lock.locked()
+        assert search.best.lock.locked()
         told.append(tour)
 
     search, meet, states = ils.Kicks(CITIES, 0, Event(), tell, 3), meeting(3), set[int]()
@@ -284,8 +285,8 @@ def test_kicks_at_once() -> None:
     assert states >= {int(crew.noise(0, k)[0]) for k in range(3)}
     costs = [tour.cost(CITIES) for tour in told]
     assert costs == sorted(set(costs), reverse=True)
-    assert told[-1] == Tour(tuple(search.best))
-    assert search.shortest == costs[-1]
+    assert told[-1] == search.best.plan
+    assert search.best.least == costs[-1]
 
 
 def test_kicks_end_when_they_are_told(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -300,13 +301,6 @@ def test_kicks_end_when_they_are_told(monkeypatch: pytest.MonkeyPatch) -> None:
         return order[::-1], 1  # as good as better
 
     monkeypatch.setattr(local, "kicked_tour", counted)
-    monkeypatch.setattr(search, "cost", lambda order: -len(calls))
+    monkeypatch.setattr(Tour, "cost", lambda tour, instance: -len(calls))
     search.run(random_tours(2), 600.0)
     assert len(calls) == 2
-
-
-def test_instances_that_are_too_small() -> None:
-    """Nobody walks where there is nothing to decide."""
-    one = cvrp((0.0, 0.0), [(1.0, 0.0)], (1,), 2)
-    assert isinstance(one, CVRPInstance)
-    baselines.improve("ruin", one, [Routes(((1,),))], 600.0, 0, lambda _: pytest.fail("nothing to find"))
