@@ -1,0 +1,59 @@
+"""What several walkers of `ruin` are worth: one, the best of some, and one that walks as far as all of them together.
+
+    python benchmarks/walkers.py [--walkers 8] [--times 600000] [--sizes 200,300] [--first 4] [--seconds 5]
+
+Vehicles of four kinds (those of `strategies.py --varied`), from plans of so many seconds of search on one core; then
+steps are counted, not timed, so that it takes one core of whatever machine and repeats under the plans it begins with.
+Gaps are to the cheapest plan of each instance in this run, in %.
+"""
+
+import argparse
+from threading import Event
+
+import numpy as np
+import torch
+from strategies import varied_vehicles
+
+import rhumbline
+from rhumbline import baselines
+from rhumbline.baselines.ruin import AT_ONCE, COLD, HOT, Annealing
+from rhumbline.kernels.ruin import BEST
+
+
+def cooled(walker: Annealing, times: int) -> float:
+    """The least cost of a round of so many times, from hot to cold."""
+    steps = times // AT_ONCE
+    for step in range(steps):
+        walker.go(HOT * (COLD / HOT) ** (step / steps))
+    return float(walker.costs[BEST])
+
+
+def compared(instance: rhumbline.CVRPInstance, walkers: int, times: int, seconds: float) -> list[float]:
+    """Costs of the plan it begins with, of the first walker, of the best, and of one that walks as far as all."""
+    found = rhumbline.solve(instance, seconds=seconds, device="cpu")[0]
+    first = Annealing(instance, found.plan, 0, Event(), lambda plan: None)
+    crew = [first.twin(0, number) for number in range(walkers)]
+    costs = [cooled(walker, times) for walker in crew]
+    return [float(found.cost), costs[0], min(costs), cooled(first, walkers * times)]
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser()
+    parser.add_argument("--walkers", type=int, default=8)
+    parser.add_argument("--times", type=int, default=600_000)
+    parser.add_argument("--sizes", default="200,300")
+    parser.add_argument("--first", type=int, default=4)
+    parser.add_argument("--seconds", type=float, default=5.0)
+    args = parser.parse_args()
+    torch.set_num_threads(1)
+    baselines.prepare("ruin")
+    instances = [one for size in args.sizes.split(",") for one in varied_vehicles(int(size), args.first)]
+    costs = np.array([compared(one, args.walkers, args.times, args.seconds) for one in instances])
+    gaps = 100 * (costs / costs.min(1, keepdims=True) - 1)
+    names = ("given", "one", f"best of {args.walkers}", f"one, {args.walkers} times as far")
+    for name, gap in zip(names, gaps.T, strict=True):
+        print(f"{name:24s} {gap.mean():.3f} ± {1.96 * gap.std(ddof=1) / len(gap) ** 0.5:.3f} %")
+
+
+if __name__ == "__main__":
+    main()
