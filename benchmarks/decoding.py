@@ -2,6 +2,7 @@
 
     python benchmarks/decoding.py [--problem tsp] [--instances 64] [--latents 16] [--size 100] [--tune | --only speed]
     python benchmarks/decoding.py --against FILE    # former and present kernels in turns
+    python benchmarks/decoding.py --layer           # with a layer on the glimpse, as `eas-lay` has it
 
 Times are means over 20 calls queued one after another, as a search makes them, the median of three such rounds after a
 warm-up, by device events; encoding is not included in either engine.
@@ -11,6 +12,7 @@ import argparse
 import math
 import statistics
 from collections.abc import Callable
+from dataclasses import replace
 from functools import partial
 from importlib.util import module_from_spec, spec_from_file_location
 from pathlib import Path
@@ -24,7 +26,7 @@ from rhumbline import checkpoint
 from rhumbline.decoding import rollout
 from rhumbline.kernels import gpu, gpu_tables
 from rhumbline.policies import POLICIES
-from rhumbline.policies.attention import RoutingPolicy
+from rhumbline.policies.attention import Layer, RoutingPolicy
 from rhumbline.problems import PROBLEMS
 
 
@@ -57,6 +59,15 @@ def policy_for(problem: str, seed: int) -> RoutingPolicy:
     return policy.to("cuda").requires_grad_(False)
 
 
+def encoded(policy: RoutingPolicy, batch: Any, layer: bool) -> Any:
+    """A policy's tables, if wanted with a layer on the glimpse that changes most plans a little."""
+    memory, width = policy.encode(batch), policy.architecture.width
+    rng = torch.Generator("cuda").manual_seed(4)
+    parts = (torch.randn(1, rows, width, generator=rng, device="cuda") for rows in (width, 1, width, 1))
+    parts = (0.1 / width**0.5 * part.expand(len(batch.key), -1, -1) for part in parts)
+    return replace(memory, layer=Layer(*parts)) if layer else memory
+
+
 def kernel(
     problem: str, tables: gpu_tables.Tables, batch: Any, starts: Tensor, counters: Tensor, **options: Any
 ) -> Any:
@@ -74,12 +85,12 @@ def check(problem: Any, batch: Any, actions: Tensor) -> None:
 
 
 @torch.no_grad()
-def agreement(policy: RoutingPolicy, size: int) -> None:
+def agreement(policy: RoutingPolicy, size: int, layer: bool) -> None:
     """Share of whole plans that both engines chose alike, for the same noise, and costs on equal plans."""
     problem, rng = PROBLEMS[policy.problem], torch.Generator("cuda").manual_seed(1)
     batch = problem.sample(8, size, rng)
     latents, starts = policy.space.sample((8, 4), rng), problem.starts(batch)
-    memory = policy.encode(batch)
+    memory = encoded(policy, batch, layer)
     for temperature in (1.0, 0.0):
         plain = rollout(
             problem, policy, batch, latents, starts, seed=3, temperature=temperature, memory=memory, engine="torch"
@@ -102,11 +113,11 @@ def agreement(policy: RoutingPolicy, size: int) -> None:
 
 
 @torch.no_grad()
-def speed(policy: RoutingPolicy, instances: int, latents: int, size: int, plain: bool) -> None:
+def speed(policy: RoutingPolicy, instances: int, latents: int, size: int, plain: bool, layer: bool = False) -> None:
     problem, rng = PROBLEMS[policy.problem], torch.Generator("cuda").manual_seed(2)
     batch = problem.sample(instances, size, rng)
     z, starts = policy.space.sample((instances, latents), rng), problem.starts(batch)
-    memory = policy.encode(batch)
+    memory = encoded(policy, batch, layer)
     total = instances * latents * starts.shape[1]
 
     def run(engine: str, repeats: int = 20) -> float:
@@ -181,6 +192,7 @@ def main() -> None:
     parser.add_argument(
         "--only", choices=["agreement", "speed"], help="agreement compiles float32 kernels for a minute"
     )
+    parser.add_argument("--layer", action="store_true", help="a layer on the glimpse, in both engines")
     parser.add_argument("--against", type=Path, help="a file with other kernels, timed beside ours instead")
     parser.add_argument("--former-tile", type=int, nargs=2, help="rows and warps of those, instead of the launcher's")
     args = parser.parse_args()
@@ -190,10 +202,10 @@ def main() -> None:
         against(policy, args.against, args.former_tile, args.instances, args.latents, args.size)
         return
     if not args.tune and args.only != "speed":
-        agreement(policy, args.size)
+        agreement(policy, args.size, args.layer)
     if args.only == "agreement":
         return
-    speed(policy, args.instances, args.latents, args.size, plain=not args.tune)
+    speed(policy, args.instances, args.latents, args.size, plain=not args.tune, layer=args.layer)
     if args.tune:
         tune(policy, args.instances, args.latents, args.size, 100)
         tune(policy, 256, 1, args.size, 64)

@@ -5,10 +5,11 @@
 Triton's wheel brings assembler and disassembler, so this runs anywhere, CI included. The package's own launchers are
 called with small tensors on the CPU, and what they would start is compiled instead: tiles, types and flags are those of
 a launch. Rollouts are asked for as large, middling and small pieces of work, which may have tiles of their own, and as
-large ones that have begun; scores of one policy, and of latents with rows left out; the encoder's attention and what
-puts routes together once. Ends with 1 if a kernel asks for more shared memory than a processor has, or if the assembler
-gave up on registers; kernels that merely spill are slow, not wrong. These are the compiler's figures: nothing is timed
-on a GPU, instructions are those of the whole code, and `seconds` is the time to compile.
+large ones that have begun, and with a layer on the glimpse; scores of one policy, and of latents with rows left out;
+the encoder's attention and what puts routes together once. Ends with 1 if a kernel asks for more shared memory than a
+processor has, or if the assembler gave up on registers; kernels that merely spill are slow, not wrong. These are the
+compiler's figures: nothing is timed on a GPU, instructions are those of the whole code, and `seconds` is the time to
+compile.
 """
 
 import os
@@ -135,7 +136,9 @@ def launches(problem: str, work: Callable[[], object]) -> list[Launch]:
     return seen
 
 
-def rollouts(problem: str, nodes: int, latents: int, *, begun: bool = False, **options: Any) -> None:
+def rollouts(
+    problem: str, nodes: int, latents: int, *, begun: bool = False, layered: bool = False, **options: Any
+) -> None:
     """Rollouts of one instance from 100 starts under each latent; what the tensors hold does not matter."""
     padded, whole = gpu_tables.padded(nodes), partial(torch.ones, dtype=torch.int64)
     rows = {name: torch.zeros(1, padded, WIDTH).bfloat16() for name in ("key", "value", "pointer", "query_last")}
@@ -144,7 +147,9 @@ def rollouts(problem: str, nodes: int, latents: int, *, begun: bool = False, **o
     fixed = gpu_tables.Nodes(
         **rows, query_context=context, bias=torch.zeros(1, padded), reach=torch.zeros(1, HEADS, 2, padded)
     )
-    tables = gpu_tables.Tables(fixed, shift, shift.bfloat16())
+    square = torch.zeros(1, WIDTH, WIDTH).bfloat16()
+    layer = gpu_tables.LayerTables(square, shift, rows["key"]) if layered else None
+    tables = gpu_tables.Tables(fixed, shift, shift.bfloat16(), layer)
     demands = () if problem == "tsp" else (whole(1, nodes), whole(1))
     launch = gpu.tsp_rollout if problem == "tsp" else gpu.cvrp_rollout
     inputs = (torch.zeros(1, nodes, 2), *demands, whole(1, 100), whole(1), whole(2))
@@ -207,6 +212,8 @@ def ways(problem: str, nodes: int, options: dict[str, Any]) -> Iterator[Callable
         yield partial(rollouts, problem, nodes, LATENTS[0], **options)
         return
     yield from (partial(rollouts, problem, nodes, latents, **options) for latents in LATENTS)
+    for begun in (False, True):
+        yield partial(rollouts, problem, nodes, LATENTS[0], begun=begun, layered=True, **options)
     yield from (partial(scores, problem, nodes, latents) for latents in (1, 4))
     if problem == "tsp":  # the same for both
         yield partial(attends, nodes)

@@ -69,7 +69,7 @@ class Bench:
 
     def tasks(self, strategy: Any, instances: list[Any] | None = None) -> Iterator[tuple[Group, Task]]:
         """All instances or some, group by group, or each by itself."""
-        where = {"device": self.device, "engine": engine_for(strategy, "auto"), "augment": self.augment}
+        where = {"device": self.device, "engine": engine_for(strategy, "auto", self.device), "augment": self.augment}
         some = instances or self.instances
         for first, group in enumerate([[i] for i in some] if self.alone else [some]):
             for found, task in tasks(group, {self.policy.problem: self.policy}, seed=0, **where):

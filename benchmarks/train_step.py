@@ -57,6 +57,7 @@ def main() -> None:
     parser = argparse.ArgumentParser()
     parser.add_argument("--updates", type=int, default=100)
     parser.add_argument("--profile", action="store_true")
+    parser.add_argument("--rows", type=int, default=14, help="of a profile")
     parser.add_argument("--only", default="")
     parser.add_argument("--attention", default="auto", choices=["auto", "torch"], help="the encoder's: ours or torch's")
     args = parser.parse_args()
@@ -79,16 +80,16 @@ def main() -> None:
         peak = torch.cuda.max_memory_allocated() / 2**30 if device.type == "cuda" else float("nan")
         print(f"{name:54s} {pace:7.1f} updates/s   peak {peak:.2f} GiB", flush=True)
         if args.profile:
-            profile(trainer)
+            profile(trainer, args.rows)
 
 
-def profile(trainer: Trainer) -> None:
+def profile(trainer: Trainer, rows: int) -> None:
     kinds = [torch.profiler.ProfilerActivity.CPU, torch.profiler.ProfilerActivity.CUDA]
     with torch.profiler.profile(activities=kinds) as seen:
         for _ in range(5):
             trainer.step(0.0)
         torch.cuda.synchronize()
-    print(seen.key_averages().table(sort_by="device_time_total", row_limit=14, max_name_column_width=60))
+    print(seen.key_averages().table(sort_by="self_device_time_total", row_limit=rows, max_name_column_width=60))
 
 
 if __name__ == "__main__":

@@ -272,7 +272,8 @@ def solve(
     for one in policies.values():
         finish.check(one.problem, budget)
     solutions: dict[int, Solution] = {}
-    where: dict[str, Any] = {"device": find_device(device), "engine": engine_for(strategy, engine), "augment": augment}
+    there = find_device(device)
+    where: dict[str, Any] = {"device": there, "engine": engine_for(strategy, engine, there), "augment": augment}
     for group, task in tasks(instances, policies, seed=seed, **where):
         given = [warm[place] for place in group.places]
         chosen = strategy or STRATEGIES[usual_for(task)]()

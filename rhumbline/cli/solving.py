@@ -256,9 +256,10 @@ def solved(instances: Sequence[Any], context: Context) -> Iterator[list[Solution
     if request.threads:
         torch.set_num_threads(request.threads)  # the fused engine goes by it too
     policies = {problem: policy for problem, (policy, _) in context.policies.items()}
-    engine = engine_for(request.strategy, request.engine)
+    engine = engine_for(request.strategy, request.engine, device)
     where: dict[str, Any] = {"device": device, "engine": engine, "augment": request.augment}
     for group, task in api.tasks(instances, policies, seed=request.seed, **where):
+        task.engine = engine_for(request.strategy, engine, device, task.problem.width(task.batch))
         context.talk.note(header(task, context))
         for remark in remarks(task, context):
             context.talk.note(remark)

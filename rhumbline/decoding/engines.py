@@ -20,8 +20,9 @@ def engine_of(
     engine: Engine, problem: Problem[Any, Any], policy: Policy[Any, Any, Any], batch: Any, memory: Any
 ) -> Callable[..., Rollouts]:
     """The function behind an engine's name; raises if it was asked for by name and cannot run."""
-    device, engine = batch.key.device, with_layer(engine, memory)
-    if kernels.resolve(engine, problem.name, device, problem.width(batch), policy.architecture) == "torch":
+    device, nodes = batch.key.device, problem.width(batch)
+    engine = with_layer(engine, memory, device, nodes)
+    if kernels.resolve(engine, problem.name, device, nodes, policy.architecture) == "torch":
         return construct
     if problem.name in kernels.GRAPHED:
         return engine_of_shops(problem, policy)
@@ -38,12 +39,10 @@ def engine_of_shops(problem: Problem[Any, Any], policy: Policy[Any, Any, Any]) -
     return graphed if reason else fused_shop
 
 
-def with_layer(engine: Engine, memory: Any) -> Engine:
-    """The engine, or plain torch where the tables come with a layer that no kernel knows."""
-    if getattr(memory, "layer", None) is None:
-        return engine
-    kernels.settled(engine, "the fused engine reads tables only, and a layer on the glimpse is not linear")
-    return "torch"
+def with_layer(engine: Engine, memory: Any, device: torch.device, nodes: int) -> Engine:
+    """The engine, or plain torch where the tables come with a layer that no kernel there knows."""
+    reason = None if getattr(memory, "layer", None) is None else kernels.why_not_layer(device, nodes)
+    return kernels.settled(engine, reason) if reason else engine
 
 
 def construct(work: Work) -> Rollouts:

@@ -37,19 +37,30 @@ def log_prob(
     if isinstance(memory, Crowd):
         return score_by_member(problem, policy, batch, latents, actions, memory, engine, certain)
     actions, skip = unmarked(actions) if certain < 1.0 else (actions, None)
-    engine, width, architecture = with_layer(engine, memory), problem.width(batch), policy.architecture
-    if kernels.resolve_log_prob(engine, problem.name, actions.device, width, architecture) == "fused":
+    width, layered = problem.width(batch), getattr(memory, "layer", None) is not None
+    engine = with_layer(engine, memory, actions.device, width)
+    fused = kernels.resolve_log_prob(engine, problem.name, actions.device, width, policy.architecture) == "fused"
+    if fused and not layered:
         return fused_log_prob(batch, memory, policy.condition(memory, latents), actions, certain, skip)
+    if fused:
+        assert skip is None, "only training leaves out what is certain, and it has no layers"
+        return layered_log_prob(problem, policy, batch, memory, policy.condition(memory, latents), actions)
     state, steps = problem.replay(batch, actions.long()), actions.shape[2] - 1
     rows = steps * (actions.shape[1] // latents.shape[1])
     shift = policy.condition(memory, latents).map(lambda x: x.repeat_interleave(rows, dim=1))
     allowed = problem.mask(state)
-    logits = policy.logits(memory, shift, state, allowed).masked_fill(~allowed, -torch.inf)
-    chosen = logits.log_softmax(-1).gather(-1, actions[:, :, 1:].long().flatten(1)[..., None])
-    chosen = chosen.view(*actions.shape[:2], steps)
+    chosen = of_chosen(policy.logits(memory, shift, state, allowed), allowed, actions)
     if skip is not None:
         chosen = torch.where(chosen >= math.log(certain), chosen.detach(), chosen).masked_fill(skip[..., 1:], 0.0)
     return chosen.sum(-1)
+
+
+def of_chosen(
+    logits: Float[Tensor, "B V N"], allowed: Bool[Tensor, "B V N"], actions: Int[Tensor, "B R T"]
+) -> Float[Tensor, "B R t"]:
+    """Log-probability of each action but the first."""
+    scores = logits.masked_fill(~allowed, -torch.inf).log_softmax(-1)
+    return scores.gather(-1, actions[:, :, 1:].long().flatten(1)[..., None]).view(*actions.shape[:2], -1)
 
 
 def unmarked(actions: Int[Tensor, "*S T"]) -> tuple[Int[Tensor, "*S T"], Bool[Tensor, "*S T"]]:
@@ -81,7 +92,36 @@ def fused_log_prob(
     """The same by Triton kernels, without any tensor of rows x nodes in memory."""
     from rhumbline.kernels import log_prob as fused
 
-    tables = fused.Tables(
+    tables, mask = tables_of(memory, shift), mask_of(batch, memory, actions)
+    return fused.log_prob(tables, actions, mask, clip=CLIP, certain=certain, skip=skip)
+
+
+def layered_log_prob(
+    problem: Problem[Any, Any], policy: Any, batch: Any, memory: Any, shift: Any, actions: Int[Tensor, "B R T"]
+) -> Float[Tensor, "B R"]:
+    """The same with a layer on the glimpse, and with gradients to the layer alone.
+
+    So glimpses have none: a kernel makes them, and plain torch does the rest, in 16 bits on a GPU.
+    """
+    from rhumbline.kernels import log_prob as fused
+
+    actions = actions[:, :, : last_decision(actions) + 1] if memory.query_load is not None else actions
+    glimpse = fused.glimpses(tables_of(memory, shift), actions, mask_of(batch, memory, actions))
+    with torch.autocast(actions.device.type, torch.bfloat16, enabled=actions.is_cuda):
+        logits = policy.decoder.layered(memory, shift, glimpse.flatten(1, 2))
+    return of_chosen(logits, problem.mask(problem.replay(batch, actions.long())), actions).sum(-1)
+
+
+def last_decision(actions: Int[Tensor, "B R T"]) -> int:
+    """The last step at which any vehicle goes to a customer: behind it all is certain. The first is imposed."""
+    return max(1, int(actions.flatten(0, 1).ne(0).any(0).nonzero().amax()))
+
+
+def tables_of(memory: Any, shift: Any) -> Any:
+    """What the kernels for scores read of a policy's tables."""
+    from rhumbline.kernels import log_prob as fused
+
+    return fused.Tables(
         key=memory.key,
         value=memory.value,
         pointer=memory.pointer,
@@ -91,7 +131,12 @@ def fused_log_prob(
         query_constant=shift.query,
         pointer_constant=shift.pointer,
     )
+
+
+def mask_of(batch: Any, memory: Any, actions: Int[Tensor, "B R T"]) -> Any:
+    """And of the rules; None for tours, whose actions say it all."""
+    from rhumbline.kernels import log_prob as fused
+
     if memory.query_load is None:
-        return fused.log_prob(tables, actions, clip=CLIP, certain=certain, skip=skip)
-    mask = fused.cvrp_mask(actions, batch.demand, batch.capacity[:, None, None])
-    return fused.log_prob(tables, actions, mask, clip=CLIP, certain=certain, skip=skip)
+        return None
+    return fused.cvrp_mask(actions, batch.demand, batch.capacity[:, None, None])

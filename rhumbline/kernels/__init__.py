@@ -65,6 +65,15 @@ def why_not_shop(architecture: Any) -> str | None:
     return None
 
 
+def why_not_layer(device: "torch.device", nodes: int = 0) -> str | None:
+    """Why no fused engine can serve tables that come with a layer on the glimpse, or None if one can."""
+    if device.type != "cuda":
+        return "a layer on the glimpse is not linear, so no table of the fused engine of a CPU can hold it"
+    if nodes > LARGEST_TILE:
+        return f"the fused engine takes a layer on the glimpse up to {LARGEST_TILE} nodes, and there are {nodes}"
+    return None
+
+
 @contextmanager
 def no_collection() -> Generator[None]:
     """Without Python's search for cyclic garbage, which goes through everything that torch has loaded again and again.

@@ -116,10 +116,11 @@ def launch(
     rows, warps = shape
     assert given is None or not mark, "imposed actions have no probability to be marked by"
     actions, cost, length = buffers(count, steps, tried * per, given, xy.device)
+    layer = tables.layer or (nodes.key,) * 3  # which nobody reads
     inputs = (
         nodes.key, nodes.value, nodes.pointer, nodes.query_last, query.to(nodes.key.dtype).contiguous(),
         tables.glimpse_shift, nodes.bias, safe, xy.contiguous(), starts.to(torch.int32).contiguous(), key, counters,
-        actions, cost, length,
+        actions, cost, length, *layer,
     )  # fmt: skip
     half = nodes.key.dtype == torch.bfloat16
     options = {
@@ -127,7 +128,7 @@ def launch(
         "GREEDY": temperature == 0.0, "WARM": temperature >= WARM, "DT": tl.bfloat16 if half else tl.float32,
         "PREC": "ieee", "num_warps": warps,
         "num_stages": 1, "sharpness": LOG2E / (temperature or 1.0), "MARK": mark > 0.0 and temperature > 0.0,
-        "certain": mark, "GIVEN": given is not None,
+        "certain": mark, "GIVEN": given is not None, "LAYER": tables.layer is not None,
     }  # fmt: skip
     return Launch((count, -(-tried * per // rows)), inputs, actions, cost, (tried, per, size), options)
 
@@ -145,6 +146,7 @@ def streamed(
     """The same results as of `Launch.start`, from tables that come part by part; nothing is marked."""
     (count, size, _), per, tried, nodes = xy.shape, starts.shape[1], tables.query_shift.shape[1], tables.nodes
     (rows, warps), rollouts, padded = shape, tried * per, nodes.key.shape[1]
+    assert tables.layer is None, "no kernel whose tables come part by part knows of layers"
     seen = torch.zeros(count, rollouts, padded, dtype=torch.int8, device=xy.device)
     seen[..., size:] = 1  # nodes that do not exist
     actions, cost, length = buffers(count, steps, rollouts, given, xy.device)
@@ -200,7 +202,8 @@ def tsp_rollout(
     if streams(tables):
         return streamed(tsp_stream_kernel, tables, query, *place, shape or STREAM_TILE, given)
     safe = bounded(tables.nodes, tables.query_shift, context if given else first[:, 0])
-    go = launch(tables, query, safe, *place, mark, shape or tile(*work_of(tables, starts)), given)
+    choose = vehicle_tile if tables.layer else tile  # with a layer, too, smaller ones spill
+    go = launch(tables, query, safe, *place, mark, shape or choose(*work_of(tables, starts)), given)
     return go.start(tsp_rollout_kernel, *go.sizes)
 
 

@@ -9,6 +9,7 @@ import triton
 import triton.language as tl
 
 from rhumbline.kernels.gpu_choice import counting_tables, pick
+from rhumbline.kernels.gpu_layer import hidden_of, layered
 from rhumbline.kernels.gpu_masks import (
     CLOSED,
     closed_now,
@@ -84,12 +85,17 @@ def shifted(glimpse, total, shift, DT: tl.constexpr):
 
 @triton.jit
 def whole_logits(
-    QUERY, QUERY_LOAD, QUERY_LAST, GLIMPSE_SHIFT, BIAS, keys, values, pointers, mask, latent, row, last, left,
-    LOAD: tl.constexpr, BOUNDED: tl.constexpr, W: tl.constexpr, H: tl.constexpr, D: tl.constexpr, DT: tl.constexpr,
-    PREC: tl.constexpr,
+    QUERY, QUERY_LOAD, QUERY_LAST, GLIMPSE_SHIFT, BIAS, layer, keys, values, pointers, mask, latent, row, last, left,
+    LOAD: tl.constexpr, LAYER: tl.constexpr, BOUNDED: tl.constexpr, W: tl.constexpr, H: tl.constexpr, D: tl.constexpr,
+    DT: tl.constexpr, PREC: tl.constexpr,
 ):  # fmt: skip
-    """`glimpse_logits` where one part has all columns: each head adds to the logits at once."""
-    logits = mask + tl.load(BIAS + columns(0, W))[None, :]
+    """`glimpse_logits` where one part has all columns: each head adds to the logits at once.
+
+    A layer needs all heads, and attention has no registers to spare for logits that wait for it.
+    """
+    heads = ()
+    if not LAYER:
+        logits = mask + tl.load(BIAS + columns(0, W))[None, :]
     parts = query_parts(QUERY, QUERY_LAST, 0, row, last, H * D, D)
     for h in tl.static_range(H):
         q = query_of(parts, QUERY_LOAD, h, left, LOAD, D, DT)
@@ -102,7 +108,14 @@ def whole_logits(
         weight = tl.exp2(scores)
         glimpse = tl.dot(weight.to(DT), values[h], input_precision=PREC)
         head = shifted(glimpse, tl.sum(weight, 1), shift, DT)
-        logits = tl.dot(head, pointers[h], logits, input_precision=PREC)
+        if LAYER:
+            heads = heads + (head,)
+        else:
+            logits = tl.dot(head, pointers[h], logits, input_precision=PREC)
+    if LAYER:
+        logits = mask + tl.load(BIAS + columns(0, W))[None, :]
+        hidden = hidden_of(heads, layer, latent, H, D, DT, PREC)
+        logits = layered(logits, heads, hidden, pointers[0], layer, 0, W, H, D, PREC)
     return (logits,)
 
 
@@ -136,9 +149,9 @@ def seen_too(scores, value, glimpse, total, top, BOUNDED: tl.constexpr, DT: tl.c
 
 @triton.jit
 def glimpse_logits(
-    QUERY, QUERY_LOAD, QUERY_LAST, GLIMPSE_SHIFT, BIAS, keys, values, pointers, closed, latent, row, last, left,
-    N, LOAD: tl.constexpr, BOUNDED: tl.constexpr, C: tl.constexpr, W: tl.constexpr, H: tl.constexpr,
-    D: tl.constexpr, DT: tl.constexpr, PREC: tl.constexpr,
+    QUERY, QUERY_LOAD, QUERY_LAST, GLIMPSE_SHIFT, BIAS, layer, keys, values, pointers, closed, latent, row, last, left,
+    N, LOAD: tl.constexpr, LAYER: tl.constexpr, BOUNDED: tl.constexpr, C: tl.constexpr, W: tl.constexpr,
+    H: tl.constexpr, D: tl.constexpr, DT: tl.constexpr, PREC: tl.constexpr,
 ):  # fmt: skip
     """Pointer scores [M, W] of each part, times 2 log2(e); closed nodes are far below any other.
 
@@ -149,8 +162,8 @@ def glimpse_logits(
     """
     if C == 1:
         return whole_logits(
-            QUERY, QUERY_LOAD, QUERY_LAST, GLIMPSE_SHIFT, BIAS, keys, values, pointers, closed[0], latent, row, last,
-            left, LOAD, BOUNDED, W, H, D, DT, PREC,
+            QUERY, QUERY_LOAD, QUERY_LAST, GLIMPSE_SHIFT, BIAS, layer, keys, values, pointers, closed[0], latent, row,
+            last, left, LOAD, LAYER, BOUNDED, W, H, D, DT, PREC,
         )  # fmt: skip
     else:
         queries = ()
@@ -173,29 +186,33 @@ def glimpse_logits(
         heads = ()
         for h in tl.static_range(H):
             heads = heads + (shifted(glimpses[h], totals[h], shift_of(GLIMPSE_SHIFT, h, latent, H * D, D), DT),)
+        hidden = hidden_of(heads, layer, latent, H, D, DT, PREC) if LAYER else 0.0
         again = unknown(closed, N // (N + 1), C * W // 32)  # that is 0
         logits = ()
         for c in tl.static_range(C):
             score = mask_of(again, c, W) + tl.load(BIAS + columns(c, W))[None, :]  # now: registers are scarce above
-            for h in tl.static_range(H):
-                score = tl.dot(heads[h], pointers[h * C + c], score, input_precision=PREC)
+            if LAYER:
+                score = layered(score, heads, hidden, pointers[0], layer, c, W, H, D, PREC)
+            else:
+                for h in tl.static_range(H):
+                    score = tl.dot(heads[h], pointers[h * C + c], score, input_precision=PREC)
             logits = logits + (score,)
         return logits
 
 
 @triton.jit
 def toured(
-    t, served, last, x, y, cost, keys, values, pointers, groups, places, QUERY, QUERY_LAST, GLIMPSE_SHIFT, BIAS, XY,
-    ACTION, LENGTH, r, valid, latent, start, seed, attempt, instance, R, N, sharpness, certain,
+    t, served, last, x, y, cost, keys, values, pointers, groups, places, layer, QUERY, QUERY_LAST, GLIMPSE_SHIFT, BIAS,
+    XY, ACTION, LENGTH, r, valid, latent, start, seed, attempt, instance, R, N, sharpness, certain,
     C: tl.constexpr, W: tl.constexpr, G: tl.constexpr, H: tl.constexpr, D: tl.constexpr, GREEDY: tl.constexpr,
-    WARM: tl.constexpr, BOUNDED: tl.constexpr, MARK: tl.constexpr, GIVEN: tl.constexpr, DT: tl.constexpr,
-    PREC: tl.constexpr,
+    WARM: tl.constexpr, BOUNDED: tl.constexpr, MARK: tl.constexpr, GIVEN: tl.constexpr, LAYER: tl.constexpr,
+    DT: tl.constexpr, PREC: tl.constexpr,
 ):  # fmt: skip
     """Step t of tours: who is visited by then, where everybody is, and what it has cost."""
     served = served_too(served, last, t, C, W)
     logits = glimpse_logits(
-        QUERY, QUERY, QUERY_LAST, GLIMPSE_SHIFT, BIAS, keys, values, pointers, served, latent, r, last, cost,
-        N, False, BOUNDED, C, W, H, D, DT, PREC,
+        QUERY, QUERY, QUERY_LAST, GLIMPSE_SHIFT, BIAS, layer, keys, values, pointers, served, latent, r, last, cost,
+        N, False, LAYER, BOUNDED, C, W, H, D, DT, PREC,
     )  # fmt: skip
     uniform = noise(seed, start * N + t, attempt, instance)
     last, share = pick(logits, uniform, sharpness, groups, places, C, W, G, GREEDY, WARM, DT, PREC)
@@ -211,10 +228,10 @@ def toured(
 @triton.jit(do_not_specialize=["K", "S", "N"])  # multiples of 16 would have machine code of their own
 def tsp_rollout_kernel(
     KEY, VALUE, POINTER, QUERY_LAST, QUERY, GLIMPSE_SHIFT, BIAS, IS_BOUNDED, XY, START, ID, COUNTERS, ACTION, COST,
-    LENGTH, K, S, N, sharpness, certain,
+    LENGTH, INTO, INTO_BIAS, OUT, K, S, N, sharpness, certain,
     NP: tl.constexpr, W: tl.constexpr, M: tl.constexpr, H: tl.constexpr, D: tl.constexpr,
     GREEDY: tl.constexpr, WARM: tl.constexpr, BOUNDED: tl.constexpr, MARK: tl.constexpr, GIVEN: tl.constexpr,
-    DT: tl.constexpr, PREC: tl.constexpr,
+    LAYER: tl.constexpr, DT: tl.constexpr, PREC: tl.constexpr,
 ):  # fmt: skip
     E: tl.constexpr = H * D
     C: tl.constexpr = NP // W
@@ -235,6 +252,7 @@ def tsp_rollout_kernel(
     XY += b * N * 2
     ACTION += b * N * R
     LENGTH += b * R
+    layer = (INTO + b * E * E, INTO_BIAS + b * K * E, OUT + b * NP * E)
     seed = tl.load(COUNTERS)
     first = tl.load(ACTION + r).to(tl.int32) if GIVEN else tl.load(START + b * S + start)
     last = first
@@ -244,7 +262,7 @@ def tsp_rollout_kernel(
     cost = tl.zeros([M], tl.float32)
     keys = head_tables(KEY, True, C, W, H, D)
     values = head_tables(VALUE, False, C, W, H, D)
-    pointers = head_tables(POINTER, True, C, W, H, D)
+    pointers = (POINTER,) if LAYER else head_tables(POINTER, True, C, W, H, D)
     groups, places = counting_tables(C, W, G, DT)
     tl.store(ACTION + r, first.to(tl.int16), mask=valid)
     if GIVEN:
@@ -259,17 +277,17 @@ def tsp_rollout_kernel(
         served = served_by(words, C, W)
         while t < N:  # as a range from t on it would spill four times as much
             served, last, x, y, cost = toured(
-                t, served, last, x, y, cost, keys, values, pointers, groups, places, QUERY, QUERY_LAST, GLIMPSE_SHIFT,
-                BIAS, XY, ACTION, LENGTH, r, valid, latent, start, seed, attempt, instance, R, N, sharpness, certain,
-                C, W, G, H, D, GREEDY, WARM, BOUNDED, MARK, GIVEN, DT, PREC,
+                t, served, last, x, y, cost, keys, values, pointers, groups, places, layer, QUERY, QUERY_LAST,
+                GLIMPSE_SHIFT, BIAS, XY, ACTION, LENGTH, r, valid, latent, start, seed, attempt, instance, R, N,
+                sharpness, certain, C, W, G, H, D, GREEDY, WARM, BOUNDED, MARK, GIVEN, LAYER, DT, PREC,
             )  # fmt: skip
             t += 1
     else:
         for t in range(1, N):  # and this, as a while loop, in tiles of 16 and 32 rows
             served, last, x, y, cost = toured(
-                t, served, last, x, y, cost, keys, values, pointers, groups, places, QUERY, QUERY_LAST, GLIMPSE_SHIFT,
-                BIAS, XY, ACTION, LENGTH, r, valid, latent, start, seed, attempt, instance, R, N, sharpness, certain,
-                C, W, G, H, D, GREEDY, WARM, BOUNDED, MARK, GIVEN, DT, PREC,
+                t, served, last, x, y, cost, keys, values, pointers, groups, places, layer, QUERY, QUERY_LAST,
+                GLIMPSE_SHIFT, BIAS, XY, ACTION, LENGTH, r, valid, latent, start, seed, attempt, instance, R, N,
+                sharpness, certain, C, W, G, H, D, GREEDY, WARM, BOUNDED, MARK, GIVEN, LAYER, DT, PREC,
             )  # fmt: skip
     cost += distance(x, y, x0, y0)
     tl.store(COST + b * R + r, cost, mask=valid)
@@ -278,10 +296,10 @@ def tsp_rollout_kernel(
 @triton.jit(do_not_specialize=["K", "S", "N", "T"])
 def cvrp_rollout_kernel(
     KEY, VALUE, POINTER, QUERY_LAST, QUERY, GLIMPSE_SHIFT, BIAS, IS_BOUNDED, XY, START, ID, COUNTERS, ACTION, COST,
-    LENGTH, QUERY_LOAD, DEMAND, CAPACITY, K, S, N, T, sharpness, certain,
+    LENGTH, INTO, INTO_BIAS, OUT, QUERY_LOAD, DEMAND, CAPACITY, K, S, N, T, sharpness, certain,
     NP: tl.constexpr, W: tl.constexpr, M: tl.constexpr, H: tl.constexpr, D: tl.constexpr,
     GREEDY: tl.constexpr, WARM: tl.constexpr, BOUNDED: tl.constexpr, MARK: tl.constexpr, GIVEN: tl.constexpr,
-    DT: tl.constexpr, PREC: tl.constexpr,
+    LAYER: tl.constexpr, DT: tl.constexpr, PREC: tl.constexpr,
 ):  # fmt: skip
     E: tl.constexpr = H * D
     C: tl.constexpr = NP // W
@@ -304,6 +322,7 @@ def cvrp_rollout_kernel(
     DEMAND += b * N
     ACTION += b * T * R
     LENGTH += b * R
+    layer = (INTO + b * E * E, INTO_BIAS + b * K * E, OUT + b * NP * E)
     seed = tl.load(COUNTERS)
     capacity = tl.load(CAPACITY + b)
     last = tl.load(ACTION + r).to(tl.int32) if GIVEN else tl.load(START + b * S + start)
@@ -315,7 +334,7 @@ def cvrp_rollout_kernel(
     cost = distance(home_x, home_y, x, y)
     keys = head_tables(KEY, True, C, W, H, D)
     values = head_tables(VALUE, False, C, W, H, D)
-    pointers = head_tables(POINTER, True, C, W, H, D)
+    pointers = (POINTER,) if LAYER else head_tables(POINTER, True, C, W, H, D)
     groups, places = counting_tables(C, W, G, DT)
     tl.store(ACTION + r, last.to(tl.int16), mask=valid)
     t = 1
@@ -333,8 +352,8 @@ def cvrp_rollout_kernel(
         depot = tl.where((last == 0) & (waiting > 0), CLOSED, 0.0)
         served, closed = closed_now(served, DEMAND, left, depot, N, C, W)
         logits = glimpse_logits(
-            QUERY, QUERY_LOAD, QUERY_LAST, GLIMPSE_SHIFT, BIAS, keys, values, pointers, closed, latent, latent, last,
-            left, N, True, BOUNDED, C, W, H, D, DT, PREC,
+            QUERY, QUERY_LOAD, QUERY_LAST, GLIMPSE_SHIFT, BIAS, layer, keys, values, pointers, closed, latent, latent,
+            last, left, N, True, LAYER, BOUNDED, C, W, H, D, DT, PREC,
         )  # fmt: skip
         uniform = noise(seed, start * T + t, attempt, instance)
         last, share = pick(logits, uniform, sharpness, groups, places, C, W, G, GREEDY, WARM, DT, PREC)

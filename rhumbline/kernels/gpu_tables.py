@@ -3,7 +3,7 @@
 import math
 import weakref
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
@@ -31,6 +31,14 @@ class Nodes:
     reach: Tensor  # [B, heads, 2, keys] float32: how far above and below 0 `query_last` scores with each key
 
 
+class LayerTables(NamedTuple):
+    """A residual layer on the glimpse, as `gpu_layer` reads it; the bias behind it is in that of the nodes."""
+
+    into: Tensor  # [B, E, E]
+    bias: Tensor  # [B, K, E] float32, less what the latent adds to the glimpse: the layer does not see that
+    out: Tensor  # [B, NP, E]: its second half times the pointers
+
+
 @dataclass(frozen=True)
 class Tables:
     """The same and what latents add."""
@@ -38,13 +46,31 @@ class Tables:
     nodes: Nodes
     query_shift: Tensor  # [B, K, E] float32
     glimpse_shift: Tensor  # [B, K, E]
+    layer: LayerTables | None = None
 
 
 @torch.no_grad()
 def tables(memory: Any, shift: Any, dtype: torch.dtype = torch.bfloat16) -> Tables:
     """Kernel tables from a policy's memory and the shifts of its latents."""
-    query = (shift.query * QUERY_SCALE).float()
-    return Tables(KEPT.nodes(memory, dtype), query, shift.glimpse.to(dtype).contiguous())
+    query, nodes = (shift.query * QUERY_SCALE).float(), KEPT.nodes(memory, dtype)
+    layer = None if memory.layer is None else layer_of(memory.layer, memory.pointer, shift.glimpse, dtype)
+    return Tables(nodes, query, shift.glimpse.to(dtype).contiguous(), layer)
+
+
+def layer_of(layer: Any, pointer: Tensor, glimpse: Tensor, dtype: torch.dtype) -> LayerTables:
+    """Tables of a layer, given the pointers [B, N, E] and what latents add to the glimpse, [B, K, E].
+
+    Kernels add the latter first. It is rounded there, so what is taken back is made of the rounded one.
+    """
+    into = layer.into.to(dtype).contiguous()
+    back = glimpse.to(dtype).float() @ into.float()
+    out = filled(pointer.float() @ layer.out.transpose(1, 2) * POINTER_SCALE).to(dtype)
+    return LayerTables(into, (layer.into_bias - back).float().contiguous(), out)
+
+
+def filled(rows: Tensor) -> Tensor:
+    """A table [B, N, E] with zeros for the columns of a tile that no node has."""
+    return torch.nn.functional.pad(rows, (0, 0, 0, padded(rows.shape[1]) - rows.shape[1]))
 
 
 def padded(nodes: int) -> int:
@@ -59,12 +85,13 @@ def part_width(columns: int) -> int:
 
 def nodes_of(memory: Any, dtype: torch.dtype) -> Nodes:
     """Tables of a policy's memory."""
-    nodes = memory.key.shape[1]
-    padding = padded(nodes) - nodes
 
     def rows(x: Tensor, factor: float = 1.0) -> Tensor:
-        return torch.nn.functional.pad(x * factor, (0, 0, 0, padding)).to(dtype)
+        return filled(x * factor).to(dtype)
 
+    bias = memory.bias
+    if memory.layer is not None:
+        bias = bias + memory.layer.out_bias @ memory.pointer.float().transpose(1, 2)
     key, last = rows(memory.key), rows(memory.query_last, QUERY_SCALE)
     context = memory.query_first if memory.query_load is None else memory.query_load[:, 0]
     return Nodes(
@@ -73,7 +100,7 @@ def nodes_of(memory: Any, dtype: torch.dtype) -> Nodes:
         pointer=rows(memory.pointer, POINTER_SCALE),
         query_last=last,
         query_context=(context * QUERY_SCALE).float(),
-        bias=torch.nn.functional.pad(memory.bias[:, 0] * POINTER_SCALE, (0, padding)).float().contiguous(),
+        bias=filled(bias.transpose(1, 2) * POINTER_SCALE)[..., 0].float().contiguous(),
         reach=reach(last, key),
     )
 

@@ -145,6 +145,26 @@ def log_prob(
     training step can be captured in a CUDA graph.
     """
     mask = tsp_mask(actions) if mask is None else mask
+    call, inputs, rules = _prepared(tables, actions, mask, scale, clip, heads, certain, dtype, config)
+    save = torch.is_grad_enabled() and any(x is not None and x.requires_grad for x in inputs)
+    rows = None if skip is None else _listed(~skip[:, :, mask.first_step :].flatten(1))
+    score = _Scores.apply(call, save, rows, *inputs, *rules)
+    return score if per_step else score.sum(2)
+
+
+@torch.no_grad()
+def glimpses(tables: Tables, actions: Tensor, mask: Mask | None = None, dtype: torch.dtype | None = None) -> Tensor:
+    """What attention sees before each decision of given actions, [B, R, T, E], without gradient; else as `log_prob`."""
+    mask = tsp_mask(actions) if mask is None else mask
+    call, inputs, rules = _prepared(tables, actions, mask, 0.25, 10.0, 8, 1.0, dtype, None)
+    return _scored(call, True, None, (*inputs, *rules))[1]
+
+
+def _prepared(
+    tables: Tables, actions: Tensor, mask: Mask, scale: float, clip: float, heads: int, certain: float,
+    dtype: torch.dtype | None, config: Config | None,
+) -> tuple[_Call, tuple[Tensor | None, ...], tuple[Tensor | None, ...]]:  # fmt: skip
+    """What a launch is, and its tensors: the tables, and what the rules read."""
     assert 0 < clip <= 40, "the pointer's softmax subtracts the bound `clip`, not the maximum"
     assert (mask.problem == CVRP.value) == (tables.query_load is not None), "CVRP, and only CVRP, has a load query"
     dtype = dtype or (torch.bfloat16 if tables.key.is_cuda else torch.float32)
@@ -155,17 +175,13 @@ def log_prob(
     load = None if tables.query_load is None else tables.query_load.float().contiguous()
     large = (tables.key, tables.value, tables.pointer, tables.query_last)
     key, value, pointer, last = (x.to(dtype).contiguous() for x in large)
-    inputs = (key, value, pointer, constant, last, query, load)
-    rules = (actions.contiguous(), mask.position, mask.room, mask.demand)
     groups = None if constant is None else constant.shape[1]
     call = _Call(key.shape, actions.shape, groups, mask.problem, mask.first_step, scale, clip, heads, certain, config)
     assert 0 < call.steps < actions.shape[2] < NEVER.value, "at least one step to score; steps are 16-bit"
     assert actions.shape[1] * call.steps * key.shape[2] < 2**31, "offsets within an instance are 32-bit"
     assert actions.shape[1] % (groups or 1) == 0, "trajectories share pointer constants in equal groups"
-    save = torch.is_grad_enabled() and any(x is not None and x.requires_grad for x in inputs)
-    rows = None if skip is None else _listed(~skip[:, :, mask.first_step :].flatten(1))
-    score = _Scores.apply(call, save, rows, *inputs, *rules)
-    return score if per_step else score.sum(2)
+    rules = (actions.contiguous(), mask.position, mask.room, mask.demand)
+    return call, (key, value, pointer, constant, last, query, load), rules
 
 
 def _pointer_constant(tables: Tables) -> Tensor | None:
@@ -255,23 +271,32 @@ def _present(key: Tensor, tensors: tuple[Tensor | None, ...]) -> list[Tensor]:
     return [key if x is None else x for x in tensors]
 
 
+def _scored(
+    call: _Call, save: bool, rows: tuple[Tensor, Tensor] | None, tensors: tuple[Tensor | None, ...]
+) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+    """Scores [B, R, T] and, if they are to be saved, glimpses, the heads' log-sums and log z of each row."""
+    key, tile = tensors[0], call.config.forward
+    assert key is not None
+    b, rollouts, _ = call.actions
+    score = key.new_zeros((b, rollouts, call.steps), dtype=torch.float32)
+    glimpse = key.new_empty((*score.shape, key.shape[2]) if save else 1)
+    stat = score.new_empty((b, call.heads, rollouts, call.steps, 2) if save else 1)
+    log_z = score.new_empty(score.shape if save else 1)
+    arguments = (*(rows or (key, key)), *_present(key, tensors), score, glimpse, stat, log_z)
+    numbers = (*call.sizes(grouped=True), call.scale * LOG2E.value, call.clip)
+    flags = {"HAS_PC": call.groups is not None, "SAVE": save, "LISTED": rows is not None}
+    forward_kernel[(b * call.tiles(tile),)](*arguments, *numbers, **flags, **call.options(tile))
+    return score, glimpse, stat, log_z
+
+
 class _Scores(torch.autograd.Function):
     """Per-step log-probabilities [B, R, T]; tensors as `forward_kernel` takes them, contiguous, tables of one type."""
 
     @staticmethod
     def forward(ctx, call, save, rows, *tensors):
-        key, tile = tensors[0], call.config.forward
-        b, rollouts, _ = call.actions
-        score = key.new_zeros((b, rollouts, call.steps), dtype=torch.float32)
-        glimpse = key.new_empty((*score.shape, key.shape[2]) if save else 1)
-        stat = score.new_empty((b, call.heads, rollouts, call.steps, 2) if save else 1)
-        log_z = score.new_empty(score.shape if save else 1)
-        arguments = (*(rows or (key, key)), *_present(key, tensors), score, glimpse, stat, log_z)
-        numbers = (*call.sizes(grouped=True), call.scale * LOG2E.value, call.clip)
-        flags = {"HAS_PC": call.groups is not None, "SAVE": save, "LISTED": rows is not None}
-        forward_kernel[(b * call.tiles(tile),)](*arguments, *numbers, **flags, **call.options(tile))
+        score, *saved = _scored(call, save, rows, tensors)
         ctx.call = call
-        ctx.save_for_backward(*tensors, glimpse, stat, log_z, score)
+        ctx.save_for_backward(*tensors, *saved, score)
         return score
 
     @staticmethod

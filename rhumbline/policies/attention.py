@@ -81,7 +81,7 @@ class Memory(Record):
     query_load: Float[Tensor, "B 1 D"] | None = None  # per unit of capacity left, where vehicles have one
     glimpse: Float[Tensor, "B 1 D"] | None = None  # of a population's member: its `Shift.glimpse`
     preference: Float[Tensor, "B 1 N"] | None = None  # and its `Shift.pointer`
-    layer: Layer | None = None  # not linear, so no table can hold it: plain torch only
+    layer: Layer | None = None  # not linear, so no table can hold it
 
 
 @dataclass(frozen=True)
@@ -269,6 +269,16 @@ class PointerDecoder(nn.Module):
         glimpse = glimpse.transpose(1, 2).reshape(query.shape)
         glimpse = glimpse if memory.layer is None else memory.layer(glimpse)
         return CLIP * torch.tanh(torch.baddbmm(shift.pointer, glimpse, memory.pointer.transpose(1, 2)))
+
+    def layered(self, memory: Memory, shift: Shift, glimpse: Float[Tensor, "B R D"]) -> Float[Tensor, "B R N"]:
+        """The same from glimpses that somebody else has made, before the layer; row r belongs to latent r // (R / K).
+
+        Products may be in 16 bits; what follows is not.
+        """
+        assert memory.layer is not None
+        points = (memory.layer(glimpse) @ memory.pointer.transpose(1, 2)).float()
+        points = points.unflatten(1, (shift.pointer.shape[1], -1)) + shift.pointer[:, :, None]
+        return CLIP * torch.tanh(points).flatten(1, 2)
 
     def split_heads(self, x: Float[Tensor, "B N D"]) -> Float[Tensor, "B H N C"]:
         """Channels cut into heads."""

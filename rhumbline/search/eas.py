@@ -315,7 +315,7 @@ class EASLay(Learning):
     """
 
     USUAL: ClassVar[dict[str, Rates]] = {"tsp": Rates(0.00032, 0.012), "cvrp": Rates(0.00041, 0.013)}
-    plain: ClassVar[str] = "a layer on the glimpse is not linear, so no table of the fused engine can hold it"
+    layered: ClassVar[bool] = True
 
     def parameters(self, task: Task) -> tuple[Tensor, ...]:
         """Random weights into the layer (Xavier, from the seed), zeros out of it."""

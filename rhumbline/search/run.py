@@ -73,7 +73,7 @@ def search(
 
 def stream(strategy: Strategy[Any], task: Task, budget: Budget) -> Iterator[Progress]:
     """Search until the budget is spent, yielding after every step; `task.ledger` holds the incumbents."""
-    task.engine = engine_for(strategy, task.engine)
+    task.engine = engine_for(strategy, task.engine, task.device, task.problem.width(task.batch))
     prepare(strategy, task)
     began = task.began = time.monotonic()
     task.ledger.limit = budget.attempts

@@ -89,7 +89,7 @@ class Alternation:
 class SGBSEAS(BeamSizes):
     """In turns: one update of active search with a layer, then a beam from the best starts of what it sampled."""
 
-    plain: ClassVar[str] = EASLay.plain
+    layered: ClassVar[bool] = EASLay.layered
 
     rate: float | None = None  # None: 0.000815 (tsp) or 0.00041 (cvrp)
     imitation: float | None = None  # None: 0.006 (tsp) or 0.01 (cvrp)

@@ -4,6 +4,7 @@ import math
 from collections.abc import Sequence
 from typing import Any, Protocol, TypeVar, runtime_checkable
 
+import torch
 from jaxtyping import Float
 from torch import Tensor
 
@@ -20,10 +21,10 @@ X = TypeVar("X")
 class Strategy(Protocol[X]):
     """A way to search: a frozen dataclass of settings. `init` makes its state, `step` tries some latents.
 
-    A strategy that no kernel can serve has a class variable `plain` with the reason; one that does not use all kernels
-    in its first step has a property `rehearsal` (see `rehearsal_of`); one that can make a plan of others, without an
-    attempt, has a method `conclude`, which gets the task and the state of its last whole step when the budget is spent;
-    one that needs a kernel of its own has a method `prepare`, called before the clock runs.
+    A strategy that puts a layer on the glimpse, which not all kernels know, has a class variable `layered`; one that
+    does not use all kernels in its first step has a property `rehearsal` (see `rehearsal_of`); one that can make a plan
+    of others, without an attempt, has a method `conclude`, which gets the task and the state of its last whole step
+    when the budget is spent; one that needs a kernel of its own has a method `prepare`, called before the clock runs.
     """
 
     def init(self, task: Task) -> X:
@@ -54,9 +55,12 @@ def rehearsal_of(strategy: Any, task: Task) -> tuple[Any, int]:
     return other, 1 if task.device.type == "cpu" else attempts * task.copies
 
 
-def engine_for(strategy: Any, engine: Engine) -> Engine:
-    """The engine a strategy can run on: plain torch for one that says in `plain` why; an error if fused is a must."""
-    reason: str = getattr(strategy, "plain", "")
+def engine_for(strategy: Any, engine: Engine, device: torch.device, nodes: int = 0) -> Engine:
+    """The engine a strategy can run on: plain torch for a `layered` one where no kernel knows layers.
+
+    An error if fused is a must. Without a number of nodes, what can be said before there are instances.
+    """
+    reason = kernels.why_not_layer(device, nodes) if getattr(strategy, "layered", False) else None
     return kernels.settled(engine, reason) if reason else engine
 
 

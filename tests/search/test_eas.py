@@ -231,12 +231,16 @@ def test_copies_share_the_passes(policy, make_instances) -> None:
         assert (latents.shape[1], task.ledger.attempts) == (passes, 8)
 
 
-def test_a_layer_needs_plain_torch() -> None:
-    """`auto` takes torch for it; asking for the fused engine is an error with the reason."""
-    assert engine_for(EASLay(), "auto") == "torch"
-    assert engine_for(EASEmb(), "auto") == "auto"
+def test_a_layer_needs_plain_torch_on_a_cpu() -> None:
+    """There `auto` takes torch for it, and asking for the fused engine is an error with the reason; a GPU knows it."""
+    cpu, gpu = torch.device("cpu"), torch.device("cuda")
+    assert engine_for(EASLay(), "auto", cpu) == "torch"
+    assert engine_for(EASEmb(), "auto", cpu) == "auto"
     with pytest.raises(MissingExtra, match="not linear"):
-        engine_for(EASLay(), "fused")
+        engine_for(EASLay(), "fused", cpu)
+    assert engine_for(EASLay(), "fused", gpu, 256) == "fused"
+    assert engine_for(EASLay(), "auto", gpu, 257) == "torch"
+    assert engine_for(EASEmb(), "auto", gpu, 257) == "auto"
 
 
 @pytest.mark.parametrize("copies", [1, 3])

@@ -121,9 +121,11 @@ def test_impossible_settings_are_refused(kind, settings) -> None:
 
 
 def test_kernels_carry_on_what_has_begun() -> None:
-    """But not with a layer: asking for them is an error with the reason."""
-    assert engine_for(SGBS(), "auto") == "auto"
-    assert engine_for(SGBS(), "fused") == "fused"
-    assert engine_for(SGBSEAS(), "auto") == "torch"
+    """But on a CPU not with a layer: asking for them is an error with the reason."""
+    cpu, gpu = torch.device("cpu"), torch.device("cuda")
+    assert engine_for(SGBS(), "auto", cpu) == "auto"
+    assert engine_for(SGBS(), "fused", cpu) == "fused"
+    assert engine_for(SGBSEAS(), "fused", gpu) == "fused"
+    assert engine_for(SGBSEAS(), "auto", cpu) == "torch"
     with pytest.raises(MissingExtra, match="a layer on the glimpse is not linear"):
-        engine_for(SGBSEAS(), "fused")
+        engine_for(SGBSEAS(), "fused", cpu)
