@@ -36,7 +36,17 @@ from triton.backends.compiler import GPUTarget
 from triton.runtime import driver
 from triton.runtime.jit import JITFunction
 
-from rhumbline.kernels import HEAD_WIDTH, HEADS, LARGEST_TILE, attention, gpu, gpu_partition, gpu_shop, gpu_tables
+from rhumbline.kernels import (
+    HEAD_WIDTH,
+    HEADS,
+    LARGEST_TILE,
+    attention,
+    gpu,
+    gpu_partition,
+    gpu_reach,
+    gpu_shop,
+    gpu_tables,
+)
 from rhumbline.kernels import log_prob as scoring
 from rhumbline.policies.jssp import JSSPPolicy
 from rhumbline.problems import PROBLEMS
@@ -173,6 +183,16 @@ def scores(problem: str, nodes: int, latents: int) -> None:
     scoring.log_prob(tables, plans, mask, skip=skip, dtype=torch.bfloat16).sum().backward()
 
 
+def small_ones(nodes: int) -> None:
+    """What lists the rows of scores, by name and by gradient, and what tells how far attention scores reach."""
+    each = torch.zeros(1, 20 * nodes)
+    scoring._list(each.to(torch.uint8))
+    scoring._list(each, each)
+    key = torch.zeros(1, gpu_tables.padded(nodes), WIDTH).bfloat16()
+    for query in (key, key.float()):
+        gpu_reach.reach(query, key, HEADS, gpu_tables.part_width(key.shape[1]))
+
+
 def attends(nodes: int) -> None:
     """The encoder's attention and its gradient, as training has them."""
     qkv = torch.zeros(1, nodes, 3 * WIDTH).bfloat16()
@@ -217,6 +237,7 @@ def ways(problem: str, nodes: int, options: dict[str, Any]) -> Iterator[Callable
     yield from (partial(scores, problem, nodes, latents) for latents in (1, 4))
     if problem == "tsp":  # the same for both
         yield partial(attends, nodes)
+        yield partial(small_ones, nodes)
     else:
         yield partial(merges, nodes - 1)
 

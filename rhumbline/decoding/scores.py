@@ -65,6 +65,7 @@ def of_chosen(
 
 def unmarked(actions: Int[Tensor, "*S T"]) -> tuple[Int[Tensor, "*S T"], Bool[Tensor, "*S T"]]:
     """The actions themselves, and which were marked as certain."""
+    actions = actions.contiguous()  # kernels make strided views, through which every pass takes four times as long
     marks = actions < 0
     return torch.where(marks, ~actions, actions), marks
 

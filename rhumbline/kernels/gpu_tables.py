@@ -2,13 +2,14 @@
 
 import math
 import weakref
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
 
-from rhumbline.kernels import HEAD_WIDTH, HEADS
+from rhumbline.kernels import HEAD_WIDTH, HEADS, gpu_reach
 
 LOG2E = math.log2(math.e)
 PROCESSORS = 132  # of an H100 or H200
@@ -85,24 +86,30 @@ def part_width(columns: int) -> int:
 
 def nodes_of(memory: Any, dtype: torch.dtype) -> Nodes:
     """Tables of a policy's memory."""
-
-    def rows(x: Tensor, factor: float = 1.0) -> Tensor:
-        return filled(x * factor).to(dtype)
-
     bias = memory.bias
     if memory.layer is not None:
         bias = bias + memory.layer.out_bias @ memory.pointer.float().transpose(1, 2)
-    key, last = rows(memory.key), rows(memory.query_last, QUERY_SCALE)
     context = memory.query_first if memory.query_load is None else memory.query_load[:, 0]
+    scaled = ((memory.key, 1.0), (memory.value, 1.0), (memory.pointer, POINTER_SCALE), (memory.query_last, QUERY_SCALE))
+    key, value, pointer, last = together(scaled, dtype)
     return Nodes(
         key=key,
-        value=rows(memory.value),
-        pointer=rows(memory.pointer, POINTER_SCALE),
+        value=value,
+        pointer=pointer,
         query_last=last,
         query_context=(context * QUERY_SCALE).float(),
         bias=filled(bias.transpose(1, 2) * POINTER_SCALE)[..., 0].float().contiguous(),
         reach=reach(last, key),
     )
+
+
+def together(scaled: Sequence[tuple[Tensor, float]], dtype: torch.dtype) -> Tensor:
+    """Tables [B, N, E], each times its factor and `filled`, in one buffer: that is one launch each, and one for all."""
+    count, nodes, width = scaled[0][0].shape
+    buffer = torch.zeros(len(scaled), count, padded(nodes), width, dtype=dtype, device=scaled[0][0].device)
+    for place, (table, factor) in zip(buffer, scaled, strict=True):
+        torch.mul(table, factor, out=place[:, :nodes])
+    return buffer
 
 
 class Kept:
@@ -140,6 +147,8 @@ def by_head(x: Tensor) -> Tensor:
 
 def reach(query: Tensor, key: Tensor) -> Tensor:
     """How far above and below 0 any row of a part of the query scores with each key: [B, heads, 2, keys]."""
+    if key.is_cuda:
+        return gpu_reach.reach(query, key, HEADS, part_width(key.shape[1]))
     products = by_head(query.to(key.dtype)) @ by_head(key).transpose(2, 3)
     return torch.stack([products.amax(2), -products.amin(2)], dim=2).float()
 

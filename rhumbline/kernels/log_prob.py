@@ -21,12 +21,14 @@ from rhumbline.kernels.log_prob_kernels import (
     TSP,
     forward_kernel,
     heads_backward_kernel,
+    list_kernel,
     pointer_backward_kernel,
     query_backward_kernel,
     trajectory_backward_kernel,
 )
 
 ROUNDING = 1e-6  # of a score
+LISTED = 1024  # rows that are listed at a time
 
 
 @dataclass(frozen=True)
@@ -252,17 +254,39 @@ class _Call(NamedTuple):
         launch = {"num_warps": tile.warps, "num_stages": tile.stages}
         return {**shape, "E": width, "PROBLEM": self.problem, **launch}
 
-    def worth_it(self, score: Tensor, grad: Tensor) -> Tensor:
-        """Rows that have a gradient, [B, rows]. Forced moves score 0 up to rounding; what is not a number stays."""
-        return ((grad != 0) & ~(score >= math.log(self.certain) - ROUNDING)).flatten(1)
+    @property
+    def open(self) -> float:
+        """Scores below it are of decisions that were not certain. Forced moves score 0 up to rounding."""
+        return math.log(self.certain) - ROUNDING
 
 
 def _listed(kept: Tensor) -> tuple[Tensor, Tensor]:
     """The rows kept, [B, rows + 1] in rising order, then junk; and how many are kept up to each row, [B, rows]."""
+    if kept.is_cuda:
+        return _list(kept.contiguous().view(torch.uint8))
     place = kept.cumsum(1, dtype=torch.int32)
     every = torch.arange(kept.shape[1], dtype=torch.int32, device=kept.device).expand_as(place)
     index = torch.zeros(len(kept), kept.shape[1] + 1, dtype=torch.int32, device=kept.device)
     index.scatter_(1, torch.where(kept, place - 1, kept.shape[1]).long(), every)
+    return index, place
+
+
+def _worth_it(score: Tensor, grad: Tensor, most: float) -> tuple[Tensor, Tensor]:
+    """The rows that have a gradient, as `_listed`: scored below `most`, and weighed. What is not a number stays."""
+    score, grad = score.flatten(1), grad.flatten(1)
+    if score.is_cuda:
+        return _list(score, grad, most)
+    return _listed((grad != 0) & ~(score >= most))
+
+
+def _list(what: Tensor, grad: Tensor | None = None, most: float = 0.0) -> tuple[Tensor, Tensor]:
+    """Both of them by a kernel, instead of a dozen passes over all rows; `what` are scores if there is a gradient."""
+    (count, rows), like = what.shape, {"dtype": torch.int32, "device": what.device}
+    index, place = torch.empty(count, rows + 1, **like), torch.empty(count, rows, **like)
+    weighed = grad is not None
+    list_kernel[(count,)](
+        what, grad if weighed else what, index, place, rows, most, M=LISTED, BY_GRADIENT=weighed, num_warps=4
+    )
     return index, place
 
 
@@ -307,7 +331,7 @@ class _Scores(torch.autograd.Function):
         key, value, pointer, constant, last, query, load, *rules = _present(tensors[0], tensors)
         deep = any(ctx.needs_input_grad[i] for i in (3, 4, 7, 8, 9))  # active search moves the pointers only
         grad, grad_rows = grad.float().contiguous(), torch.empty_like(glimpse) if deep else None
-        rows = _listed(call.worth_it(score, grad))
+        rows = _worth_it(score, grad, call.open)
         grad_pointer, grad_constant = _pointer_pass(
             call, rows, pointer, constant, rules, grad, glimpse, log_z, grad_rows
         )

@@ -332,3 +332,29 @@ def trajectory_backward_kernel(INDEX, PLACE, DQ, DQB, R, T, M: tl.constexpr, E: 
         dq = tl.load(DQ + row[:, None] * E + e[None, :], mask=(at < hi)[:, None], other=0.0)
         total += tl.sum(dq.to(tl.float32), 0)
     tl.store(DQB + pid.to(tl.int64) * E + e, total)
+
+
+@triton.jit(do_not_specialize=["rows"])
+def list_kernel(WHAT, GRAD, INDEX, PLACE, rows, most, M: tl.constexpr, BY_GRADIENT: tl.constexpr):
+    """Which rows of an instance are kept, in rising order, and how many up to each; M rows at a time.
+
+    WHAT says it, or it has scores, and those are kept that have a gradient: not certain, and weighed at all.
+    """
+    b = tl.program_id(0).to(tl.int64)
+    INDEX, PLACE = INDEX + b * (rows + 1), PLACE + b * rows
+    before = 0
+    for first in range(0, rows, M):
+        row = first + tl.arange(0, M)
+        real = row < rows
+        if BY_GRADIENT:
+            grad = tl.load(GRAD + b * rows + row, mask=real, other=0.0)
+            score = tl.load(WHAT + b * rows + row, mask=real, other=0.0)
+            kept = (grad != 0.0) & ~(score >= most)                  # what is not a number stays
+        else:
+            kept = tl.load(WHAT + b * rows + row, mask=real, other=0) != 0
+        kept = (kept & real).to(tl.int32)
+        place = before + tl.cumsum(kept, 0)
+        tl.store(PLACE + row, place, mask=real)
+        tl.store(INDEX + place - 1, row, mask=kept != 0)
+        before += tl.sum(kept, 0)
+    tl.store(INDEX, 0, mask=before == 0)                             # of an empty list the first is fetched, too

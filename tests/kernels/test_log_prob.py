@@ -325,3 +325,23 @@ def test_pointers_alone_have_the_same_gradients() -> None:
         assert (tables.key.grad is not None) == everything
     assert all(torch.equal(one, other) for one, other in zip(*found, strict=True))
     assert found[0][0].abs().max() > 1e-3
+
+
+@pytest.mark.parametrize("rows", [1, 700, 2500])
+def test_a_kernel_lists_as_torch_does(rows: int) -> None:
+    """The rows kept, in rising order, and how many up to each; by name, and by score and gradient, of any kind."""
+    rng = torch.Generator().manual_seed(rows)
+    kept = torch.rand(3, rows, generator=rng) < torch.tensor([[0.4], [0.0], [1.0]])
+    score, grad = -torch.rand(3, rows, generator=rng), torch.randn(3, rows, generator=rng)
+    grad[torch.rand(3, rows, generator=rng) < 0.3] = 0.0
+    score[0, rows // 2], grad[0, rows // 2] = torch.nan, 1.0
+    pairs = (
+        (kernels._listed(kept), kernels._list(kept.view(torch.uint8))),
+        (kernels._worth_it(score, grad, -0.3), kernels._list(score, grad, -0.3)),
+    )
+    for (index, place), (by_kernel, place_by_kernel) in pairs:
+        assert torch.equal(place, place_by_kernel)
+        for own, other, count in zip(index, by_kernel, place[:, -1].tolist(), strict=True):
+            assert torch.equal(own[:count], other[:count])
+            assert other[0] == 0 or count  # an empty list begins with a row that exists
+    assert bool(kernels._worth_it(score, grad, -0.3)[1][0, -1])  # what is not a number is kept

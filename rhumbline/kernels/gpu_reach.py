@@ -1,0 +1,48 @@
+"""Triton: how far the scores of queries reach, without a table of them all in memory.
+
+A training step asks at every update, for new tables; by tensor operations that would be a tenth of its launches.
+"""
+
+import torch
+import triton
+import triton.language as tl
+from torch import Tensor
+
+ROWS = 64  # of a tile of queries
+
+
+@triton.jit(do_not_specialize=["rows"])
+def reach_kernel(
+    QUERY, KEY, REACH, rows,
+    NP: tl.constexpr, W: tl.constexpr, M: tl.constexpr, H: tl.constexpr, D: tl.constexpr,
+):  # fmt: skip
+    """The largest score of a head's queries with each of W keys, and the least with another sign."""
+    DT: tl.constexpr = KEY.dtype.element_ty
+    b, h = tl.program_id(0).to(tl.int64) // H, tl.program_id(0) % H
+    node = tl.program_id(1) * W + tl.arange(0, W)
+    e = h * D + tl.arange(0, D)
+    key = tl.load(KEY + (b * NP + node[None, :]) * (H * D) + e[:, None])
+    most = tl.full([W], float("-inf"), tl.float32)
+    least = tl.full([W], float("inf"), tl.float32)
+    for first in range(0, rows, M):
+        row = tl.minimum(first + tl.arange(0, M), rows - 1)  # the last one again, where there are no more
+        query = tl.load(QUERY + (b * rows + row[:, None]) * (H * D) + e[None, :]).to(DT)
+        score = tl.dot(query, key, input_precision="ieee")
+        most = tl.maximum(most, tl.max(score, 0))
+        least = tl.minimum(least, tl.min(score, 0))
+    REACH += tl.program_id(0).to(tl.int64) * 2 * NP
+    tl.store(REACH + node, most)
+    tl.store(REACH + NP + node, -least)
+
+
+def reach(query: Tensor, key: Tensor, heads: int, part: int) -> Tensor:
+    """How far above and below 0 any of [B, rows, E] queries scores with each key [B, NP, E]: [B, heads, 2, NP].
+
+    Keys are worked on in parts of a power of two.
+    """
+    (count, columns, width), rows = key.shape, query.shape[1]
+    found = torch.empty(count, heads, 2, columns, device=key.device)
+    reach_kernel[count * heads, columns // part](
+        query.contiguous(), key, found, rows, NP=columns, W=part, M=ROWS, H=heads, D=width // heads, num_warps=4
+    )
+    return found

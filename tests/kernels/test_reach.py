@@ -1,0 +1,28 @@
+"""How far scores reach, by a kernel in Triton's interpreter, against plain torch."""
+
+import pytest
+import torch
+
+from rhumbline.kernels import HEADS, gpu_reach, gpu_tables
+
+pytestmark = pytest.mark.filterwarnings("ignore:Conversion of an array with ndim > 0:DeprecationWarning")
+
+
+@pytest.mark.parametrize(("rows", "nodes"), [(1, 10), (70, 30), (128, 140)])
+def test_the_kernel_reaches_as_far_as_torch(rows: int, nodes: int) -> None:
+    """For one row, for a tile that is not full, and for keys in several parts; padding has scores of 0."""
+    rng = torch.Generator().manual_seed(rows)
+    query, key = torch.randn(2, rows, 128, generator=rng), torch.randn(2, nodes, 128, generator=rng)
+    key = gpu_tables.filled(key)
+    found = gpu_reach.reach(query, key, HEADS, gpu_tables.part_width(key.shape[1]))
+    assert found.shape == (2, HEADS, 2, key.shape[1])
+    assert torch.allclose(found, gpu_tables.reach(query, key), atol=1e-5)
+
+
+def test_a_single_score_reaches_to_both_sides() -> None:
+    """Worked by hand: one query of ones in head 2, one key of 0.5 there: 8 above 0, and -8 below."""
+    query, key = torch.zeros(1, 1, 128), torch.zeros(1, 16, 128)
+    query[..., 32:48], key[:, 3, 32:48] = 1.0, 0.5
+    found = gpu_reach.reach(query, key, HEADS, 16)
+    assert found[0, 2, :, 3].tolist() == [8.0, -8.0]
+    assert found.abs().sum() == 16.0
