@@ -59,7 +59,6 @@ def main() -> None:
     parser.add_argument("--profile", action="store_true")
     parser.add_argument("--rows", type=int, default=14, help="of a profile")
     parser.add_argument("--only", default="")
-    parser.add_argument("--tables", action="store_true")
     parser.add_argument("--attention", default="auto", choices=["auto", "torch"], help="the encoder's: ours or torch's")
     args = parser.parse_args()
     device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
@@ -67,8 +66,6 @@ def main() -> None:
         if args.only not in name:
             continue
         trainer = Trainer(replace(config, attention=args.attention), device)
-        if args.tables:
-            trainer.policy.decoder.tables = torch.compile(trainer.policy.decoder.tables, dynamic=False)
         for _ in range(10):
             trainer.step(0.0)
         if device.type == "cuda":

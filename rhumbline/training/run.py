@@ -20,7 +20,7 @@ from rhumbline import kernels
 from rhumbline.checkpoint import About, load_with_facts, save, versions
 from rhumbline.decoding import Rollouts, log_prob, rollout
 from rhumbline.errors import InputError, RhumbError
-from rhumbline.policies.attention import limit_spreads
+from rhumbline.policies.attention import PointerDecoder, limit_spreads
 from rhumbline.problems import PROBLEMS
 from rhumbline.training import parallel, state
 from rhumbline.training.config import BEST, POLICY, TrainConfig
@@ -92,7 +92,13 @@ class Trainer:
 
             self.policy.encoder.attend_by(attend)
         if config.compile and device.type == "cuda":
-            self.policy.encoder.compile(dynamic=False)
+            self.compile()
+
+    def compile(self) -> None:
+        """Fuse what lies between the kernels of the encoder, and between those of the tables of a single decoder."""
+        self.policy.encoder.compile(dynamic=False)
+        if isinstance(self.policy.decoder, PointerDecoder):
+            self.policy.decoder.tables = torch.compile(self.policy.decoder.tables, dynamic=False)
 
     def require_kernels(self) -> None:
         """Refuse to record a step that plain torch would run: it reads back from the device."""
