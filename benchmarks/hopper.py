@@ -158,7 +158,7 @@ def rollouts(
         **rows, query_context=context, bias=torch.zeros(1, padded), reach=torch.zeros(1, HEADS, 2, padded)
     )
     square = torch.zeros(1, WIDTH, WIDTH).bfloat16()
-    layer = gpu_tables.LayerTables(square, shift, rows["key"]) if layered else None
+    layer = gpu_tables.LayerTables(square, shift, rows["key"], fixed.bias) if layered else None
     tables = gpu_tables.Tables(fixed, shift, shift.bfloat16(), layer)
     demands = () if problem == "tsp" else (whole(1, nodes), whole(1))
     launch = gpu.tsp_rollout if problem == "tsp" else gpu.cvrp_rollout
@@ -186,8 +186,8 @@ def scores(problem: str, nodes: int, latents: int) -> None:
 def small_ones(nodes: int) -> None:
     """What lists the rows of scores, by name and by gradient, and what tells how far attention scores reach."""
     each = torch.zeros(1, 20 * nodes)
-    scoring._list(each.to(torch.uint8))
-    scoring._list(each, each)
+    scoring._listed_by_kernel(each.to(torch.uint8))
+    scoring._listed_by_kernel(each, each)
     key = torch.zeros(1, gpu_tables.padded(nodes), WIDTH).bfloat16()
     for query in (key, key.float()):
         gpu_reach.reach(query, key, HEADS, gpu_tables.part_width(key.shape[1]))

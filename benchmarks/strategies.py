@@ -40,7 +40,7 @@ from rhumbline.problems.tsp import TSP, TSPInstance
 from rhumbline.problems.varied import vary_tsp
 from rhumbline.search.named import named
 from rhumbline.search.run import Budget, search, stream
-from rhumbline.search.strategy import engine_for, rehearsal_of
+from rhumbline.search.strategy import rehearsal_of
 from rhumbline.search.task import Task
 
 VALIDATION_SEED = 4321
@@ -69,7 +69,7 @@ class Bench:
 
     def tasks(self, strategy: Any, instances: list[Any] | None = None) -> Iterator[tuple[Group, Task]]:
         """All instances or some, group by group, or each by itself."""
-        where = {"device": self.device, "engine": engine_for(strategy, "auto", self.device), "augment": self.augment}
+        where = {"device": self.device, "engine": "auto", "augment": self.augment, "strategy": strategy}
         some = instances or self.instances
         for first, group in enumerate([[i] for i in some] if self.alone else [some]):
             for found, task in tasks(group, {self.policy.problem: self.policy}, seed=0, **where):

@@ -202,14 +202,17 @@ def tasks(
     device: torch.device,
     engine: Engine,
     augment: int = 1,
+    strategy: Any = None,
 ) -> Iterator[tuple[Group, Task]]:
-    """Each group with its task, encoded only when its turn comes."""
+    """Each group with its task, on the engine that the strategy can run on; encoded only when its turn comes."""
     for instance in {i.problem: i for i in instances}.values():
-        augmented(PROBLEMS[instance.problem].collate([instance]), augment)  # refuse before any work
-    options: dict[str, Any] = {"seed": seed, "device": device, "engine": engine, "augment": augment}
+        augmented(PROBLEMS[instance.problem].collate([instance]), augment)  # refuse before any work, and so below
+    engine_for(strategy, engine, device, max((i.size for i in instances), default=0))
+    options: dict[str, Any] = {"seed": seed, "device": device, "augment": augment}
     for group in grouped(instances, augment):
         policy = policies[group.instances[0].problem]
-        yield group, make_task(PROBLEMS[policy.problem], policy, group.instances, **options)
+        settled = engine_for(strategy, engine, device, group.instances[0].size)
+        yield group, make_task(PROBLEMS[policy.problem], policy, group.instances, engine=settled, **options)
 
 
 def prepare(
@@ -272,8 +275,7 @@ def solve(
     for one in policies.values():
         finish.check(one.problem, budget)
     solutions: dict[int, Solution] = {}
-    there = find_device(device)
-    where: dict[str, Any] = {"device": there, "engine": engine_for(strategy, engine, there), "augment": augment}
+    where: dict[str, Any] = {"device": find_device(device), "engine": engine, "augment": augment, "strategy": strategy}
     for group, task in tasks(instances, policies, seed=seed, **where):
         given = [warm[place] for place in group.places]
         chosen = strategy or STRATEGIES[usual_for(task)]()

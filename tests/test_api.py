@@ -9,13 +9,14 @@ import numpy as np
 import pytest
 import torch
 
-from rhumbline import api, checkpoint
+from rhumbline import api, checkpoint, kernels
 from rhumbline.api import grouped, instances_of, solve
 from rhumbline.errors import CheckpointError, InputError, MissingExtra
 from rhumbline.formats.tsplib import read_tsp
 from rhumbline.problems.tsp import Tour, TSPInstance
 from rhumbline.search import run
 from rhumbline.search import task as tasks
+from rhumbline.search.eas import EASLay
 from rhumbline.search.run import Budget
 from rhumbline.search.simple import Greedy, Sampling
 
@@ -248,3 +249,14 @@ def test_what_is_no_instance_is_refused(source, words: str) -> None:
     """Whatever is given by mistake gives an error that says what is expected."""
     with pytest.raises(InputError, match=words):
         instances_of(source)
+
+
+def test_an_engine_that_one_of_the_instances_cannot_have_is_refused_before_any_work(policy, monkeypatch) -> None:
+    """Of two sizes one is too large for kernels with a layer: nothing is solved; `auto` settles each by itself."""
+    monkeypatch.setattr(kernels, "why_not_layer", lambda _, nodes=0: "too many nodes" if nodes > 5 else None)
+    instances = [TSPInstance(str(n), "EUC_2D", xy=np.random.default_rng(n).random((n, 2))) for n in (5, 6)]
+    device, some = torch.device("cpu"), {"tsp": policy}
+    with pytest.raises(MissingExtra, match="too many nodes"):
+        next(api.tasks(instances, some, seed=0, device=device, engine="fused", strategy=EASLay()))
+    found = api.tasks(instances, some, seed=0, device=device, engine="auto", strategy=EASLay())
+    assert {task.instances[0].size: task.engine for _, task in found} == {5: "auto", 6: "torch"}

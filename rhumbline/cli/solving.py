@@ -30,7 +30,6 @@ from rhumbline.search.finish import Finish, Improvement, complete
 from rhumbline.search.named import named, strategy_class
 from rhumbline.search.run import Budget, harvest
 from rhumbline.search.solution import Solution
-from rhumbline.search.strategy import engine_for
 from rhumbline.search.task import Task
 
 FAR = 1.5  # times the largest instance of training; from there on local moves find much that the policy misses
@@ -256,10 +255,8 @@ def solved(instances: Sequence[Any], context: Context) -> Iterator[list[Solution
     if request.threads:
         torch.set_num_threads(request.threads)  # the fused engine goes by it too
     policies = {problem: policy for problem, (policy, _) in context.policies.items()}
-    engine = engine_for(request.strategy, request.engine, device)
-    where: dict[str, Any] = {"device": device, "engine": engine, "augment": request.augment}
-    for group, task in api.tasks(instances, policies, seed=request.seed, **where):
-        task.engine = engine_for(request.strategy, engine, device, task.problem.width(task.batch))
+    how: dict[str, Any] = {"engine": request.engine, "augment": request.augment, "strategy": request.strategy}
+    for group, task in api.tasks(instances, policies, seed=request.seed, device=device, **how):
         context.talk.note(header(task, context))
         for remark in remarks(task, context):
             context.talk.note(remark)

@@ -80,8 +80,8 @@ def next_logits(
 @torch.no_grad()
 def complete(
     problem: Problem[Any, Any], policy: Policy[Any, Any, Any], batch: Any, latents: Float[Tensor, "B 1 Z"],
-    given: Beginnings, memory: Any, *, seed: int = 0, attempt: int = 0, temperature: float = 0.0, samples: int = 0,
-    engine: Engine = "torch",
+    given: Beginnings, memory: Any, *, seed: int | Tensor = 0, attempt: int = 0, temperature: float = 0.0,
+    samples: int = 0, engine: Engine = "torch",
 ) -> Rollouts:  # fmt: skip
     """Given beginnings carried on, greedily unless told otherwise; results as of one latent and R starts.
 

@@ -1,6 +1,7 @@
 """Log-probabilities of given actions, with gradients: plain torch, which is the definition, or kernels."""
 
 import math
+from dataclasses import replace
 from typing import Any
 
 import torch
@@ -42,8 +43,7 @@ def log_prob(
     fused = kernels.resolve_log_prob(engine, problem.name, actions.device, width, policy.architecture) == "fused"
     if fused and not layered:
         return fused_log_prob(batch, memory, policy.condition(memory, latents), actions, certain, skip)
-    if fused:
-        assert skip is None, "only training leaves out what is certain, and it has no layers"
+    if fused and kernels.settled(engine, why_not_layer_alone(memory, latents, certain)) == "fused":
         return layered_log_prob(problem, policy, batch, memory, policy.condition(memory, latents), actions)
     state, steps = problem.replay(batch, actions.long()), actions.shape[2] - 1
     rows = steps * (actions.shape[1] // latents.shape[1])
@@ -93,7 +93,7 @@ def fused_log_prob(
     """The same by Triton kernels, without any tensor of rows x nodes in memory."""
     from rhumbline.kernels import log_prob as fused
 
-    tables, mask = tables_of(memory, shift), mask_of(batch, memory, actions)
+    tables, mask = tables_of(memory, shift), rules_of(batch, memory, actions)
     return fused.log_prob(tables, actions, mask, clip=CLIP, certain=certain, skip=skip)
 
 
@@ -106,11 +106,23 @@ def layered_log_prob(
     """
     from rhumbline.kernels import log_prob as fused
 
+    memory, shift = replace(memory, pointer=memory.pointer.detach()), shift.map(Tensor.detach)
+
     actions = actions[:, :, : last_decision(actions) + 1] if memory.query_load is not None else actions
-    glimpse = fused.glimpses(tables_of(memory, shift), actions, mask_of(batch, memory, actions))
+    glimpse = fused.glimpses(tables_of(memory, shift), actions, rules_of(batch, memory, actions))
     with torch.autocast(actions.device.type, torch.bfloat16, enabled=actions.is_cuda):
         logits = policy.decoder.layered(memory, shift, glimpse.flatten(1, 2))
     return of_chosen(logits, problem.mask(problem.replay(batch, actions.long())), actions).sum(-1)
+
+
+def why_not_layer_alone(memory: Any, latents: Tensor, certain: float) -> str | None:
+    """Why scores with a layer on the glimpse are not for `layered_log_prob`, or None if they are."""
+    if certain < 1.0:
+        return "with a layer on the glimpse the fused engine scores every decision, also those that are certain"
+    tables = (memory.key, memory.value, memory.pointer, memory.query_last, memory.query_fixed, latents)
+    if torch.is_grad_enabled() and any(x.requires_grad for x in tables):
+        return "with a layer on the glimpse the fused engine has gradients to that layer alone"
+    return None
 
 
 def last_decision(actions: Int[Tensor, "B R T"]) -> int:
@@ -134,8 +146,8 @@ def tables_of(memory: Any, shift: Any) -> Any:
     )
 
 
-def mask_of(batch: Any, memory: Any, actions: Int[Tensor, "B R T"]) -> Any:
-    """And of the rules; None for tours, whose actions say it all."""
+def rules_of(batch: Any, memory: Any, actions: Int[Tensor, "B R T"]) -> Any:
+    """What the kernels for scores read of the rules, given the actions; None for tours, whose actions say it all."""
     from rhumbline.kernels import log_prob as fused
 
     if memory.query_load is None:

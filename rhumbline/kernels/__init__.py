@@ -65,6 +65,11 @@ def why_not_shop(architecture: Any) -> str | None:
     return None
 
 
+def on_gpu(x: "torch.Tensor") -> bool:
+    """Whether small work on a tensor is for a kernel of its own; elsewhere tensor operations do the same."""
+    return x.is_cuda
+
+
 def why_not_layer(device: "torch.device", nodes: int = 0) -> str | None:
     """Why no fused engine can serve tables that come with a layer on the glimpse, or None if one can."""
     if device.type != "cuda":

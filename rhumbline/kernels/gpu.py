@@ -14,7 +14,7 @@ from rhumbline.kernels.gpu_kernels import cvrp_rollout_kernel, tsp_rollout_kerne
 from rhumbline.kernels.gpu_tables import LOG2E, PROCESSORS, WHOLE, Tables, bounded, empty_and_full, part_width
 from rhumbline.kernels.stream_kernels import cvrp_stream_kernel, tsp_stream_kernel
 
-LARGE_TILE = 64, 4  # rows and warps; the least above 128 nodes, and for CVRP, where smaller ones spill more
+LARGE_TILE = 64, 4  # rows and warps; the least above 128 nodes, and for CVRP and layers, where smaller ones spill more
 DOUBLE_TILE = 128, 8  # above 128 nodes one program fills a processor: two groups of warps share its tables
 BOUNDED = True, False  # two kernels of everything: for instances whose scores are known to stay small, and for others
 STREAM_TILE, STREAM_PART, STREAM_STAGES = (64, 4), 32, 2  # where tables come part by part, the next while one is used
@@ -39,8 +39,8 @@ def wide_tile(instances: int, rollouts: int) -> tuple[int, int]:
     return DOUBLE_TILE if programs >= PROCESSORS and rollouts > LARGE_TILE[0] else LARGE_TILE
 
 
-def vehicle_tile(instances: int, rollouts: int, padded: int) -> tuple[int, int]:
-    """The same for CVRP."""
+def roomy_tile(instances: int, rollouts: int, padded: int) -> tuple[int, int]:
+    """The same for CVRP, and for whatever has a layer on the glimpse."""
     return wide_tile(instances, rollouts) if padded > WHOLE else LARGE_TILE
 
 
@@ -116,10 +116,11 @@ def launch(
     rows, warps = shape
     assert given is None or not mark, "imposed actions have no probability to be marked by"
     actions, cost, length = buffers(count, steps, tried * per, given, xy.device)
-    layer = tables.layer or (nodes.key,) * 3  # which nobody reads
+    layer = tables.layer[:3] if tables.layer else (nodes.key,) * 3  # which nobody reads
+    bias = nodes.bias + tables.layer.out_bias if tables.layer else nodes.bias
     inputs = (
         nodes.key, nodes.value, nodes.pointer, nodes.query_last, query.to(nodes.key.dtype).contiguous(),
-        tables.glimpse_shift, nodes.bias, safe, xy.contiguous(), starts.to(torch.int32).contiguous(), key, counters,
+        tables.glimpse_shift, bias, safe, xy.contiguous(), starts.to(torch.int32).contiguous(), key, counters,
         actions, cost, length, *layer,
     )  # fmt: skip
     half = nodes.key.dtype == torch.bfloat16
@@ -202,7 +203,7 @@ def tsp_rollout(
     if streams(tables):
         return streamed(tsp_stream_kernel, tables, query, *place, shape or STREAM_TILE, given)
     safe = bounded(tables.nodes, tables.query_shift, context if given else first[:, 0])
-    choose = vehicle_tile if tables.layer else tile  # with a layer, too, smaller ones spill
+    choose = roomy_tile if tables.layer else tile
     go = launch(tables, query, safe, *place, mark, shape or choose(*work_of(tables, starts)), given)
     return go.start(tsp_rollout_kernel, *go.sizes)
 
@@ -219,5 +220,5 @@ def cvrp_rollout(
         shape = shape or STREAM_TILE
         return streamed(cvrp_stream_kernel, tables, query, *place, shape, given, more=more, last=(steps,))
     safe = bounded(tables.nodes, empty_and_full(query, load, capacity))
-    go = launch(tables, query, safe, *place, mark, shape or vehicle_tile(*work_of(tables, starts)), given)
+    go = launch(tables, query, safe, *place, mark, shape or roomy_tile(*work_of(tables, starts)), given)
     return go.start(cvrp_rollout_kernel, *more, *go.sizes, steps)

@@ -1,8 +1,9 @@
 """Triton: a whole rollout in one launch. A program carries a tile of rollouts of one instance through every step.
 
-Nothing but the actions and the cost leaves the chip. Keys, values and pointers of the instance stay in shared memory;
-scores, masks and logits live in registers. Products run on tensor cores in bfloat16, everything else is float32.
-`glimpse_logits` and `pick` are the core that every routing problem shares; a problem adds its mask, query and cost.
+Nothing but the actions and the cost leaves the chip. Keys, values and, without a layer on the glimpse, pointers of the
+instance stay in shared memory; scores, masks and logits live in registers. Products run on tensor cores in bfloat16,
+everything else is float32. `glimpse_logits` and `pick` are the core that every routing problem shares; a problem adds
+its mask, query and cost.
 """
 
 import triton

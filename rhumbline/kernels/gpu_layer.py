@@ -1,8 +1,9 @@
 """Triton: a residual layer on the glimpse, each instance its own (`eas-lay`), inside the rollout kernels.
 
 What the layer adds to the glimpse is multiplied with the pointers, so its second half and the pointers are one table:
-logits grow by relu(glimpse @ into + bias) @ out. A layer is a tuple (INTO, BIAS, OUT): [E, E], [K, E] in float32 and
-[NP, E]. Its tables, and the pointers beside them, come from the cache at every step: shared memory has no room for all.
+logits grow by relu(glimpse @ into + bias) @ out. A layer is a tuple (INTO, INTO_BIAS, OUT): [E, E], [K, E] in float32
+and [NP, E]. Its tables, and the pointers beside them, come from the cache at every step: there is no shared memory for
+all of them.
 """
 
 import triton

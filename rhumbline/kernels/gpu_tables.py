@@ -9,6 +9,7 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor
 
+from rhumbline import kernels
 from rhumbline.kernels import HEAD_WIDTH, HEADS, gpu_reach
 
 LOG2E = math.log2(math.e)
@@ -33,11 +34,12 @@ class Nodes:
 
 
 class LayerTables(NamedTuple):
-    """A residual layer on the glimpse, as `gpu_layer` reads it; the bias behind it is in that of the nodes."""
+    """A residual layer on the glimpse, as `gpu_layer` reads it."""
 
     into: Tensor  # [B, E, E]
-    bias: Tensor  # [B, K, E] float32, less what the latent adds to the glimpse: the layer does not see that
+    into_bias: Tensor  # [B, K, E] float32, less what the latent adds to the glimpse: the layer does not see that
     out: Tensor  # [B, NP, E]: its second half times the pointers
+    out_bias: Tensor  # [B, NP] float32, likewise
 
 
 @dataclass(frozen=True)
@@ -63,10 +65,10 @@ def layer_of(layer: Any, pointer: Tensor, glimpse: Tensor, dtype: torch.dtype) -
 
     Kernels add the latter first. It is rounded there, so what is taken back is made of the rounded one.
     """
-    into = layer.into.to(dtype).contiguous()
+    into, pointer = layer.into.to(dtype).contiguous(), pointer.float() * POINTER_SCALE
     back = glimpse.to(dtype).float() @ into.float()
-    out = filled(pointer.float() @ layer.out.transpose(1, 2) * POINTER_SCALE).to(dtype)
-    return LayerTables(into, (layer.into_bias - back).float().contiguous(), out)
+    out, bias = (filled(pointer @ x.transpose(1, 2)) for x in (layer.out, layer.out_bias))
+    return LayerTables(into, (layer.into_bias - back).float().contiguous(), out.to(dtype), bias[..., 0].contiguous())
 
 
 def filled(rows: Tensor) -> Tensor:
@@ -86,9 +88,6 @@ def part_width(columns: int) -> int:
 
 def nodes_of(memory: Any, dtype: torch.dtype) -> Nodes:
     """Tables of a policy's memory."""
-    bias = memory.bias
-    if memory.layer is not None:
-        bias = bias + memory.layer.out_bias @ memory.pointer.float().transpose(1, 2)
     context = memory.query_first if memory.query_load is None else memory.query_load[:, 0]
     scaled = ((memory.key, 1.0), (memory.value, 1.0), (memory.pointer, POINTER_SCALE), (memory.query_last, QUERY_SCALE))
     key, value, pointer, last = together(scaled, dtype)
@@ -98,7 +97,7 @@ def nodes_of(memory: Any, dtype: torch.dtype) -> Nodes:
         pointer=pointer,
         query_last=last,
         query_context=(context * QUERY_SCALE).float(),
-        bias=filled(bias.transpose(1, 2) * POINTER_SCALE)[..., 0].float().contiguous(),
+        bias=filled(memory.bias.transpose(1, 2) * POINTER_SCALE)[..., 0].float().contiguous(),
         reach=reach(last, key),
     )
 
@@ -147,7 +146,7 @@ def by_head(x: Tensor) -> Tensor:
 
 def reach(query: Tensor, key: Tensor) -> Tensor:
     """How far above and below 0 any row of a part of the query scores with each key: [B, heads, 2, keys]."""
-    if key.is_cuda:
+    if kernels.on_gpu(key):
         return gpu_reach.reach(query, key, HEADS, part_width(key.shape[1]))
     products = by_head(query.to(key.dtype)) @ by_head(key).transpose(2, 3)
     return torch.stack([products.amax(2), -products.amin(2)], dim=2).float()

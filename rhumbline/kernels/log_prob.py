@@ -14,6 +14,7 @@ import triton
 from torch import Tensor
 from torch.autograd.function import once_differentiable
 
+from rhumbline import kernels
 from rhumbline.kernels.log_prob_kernels import (
     CVRP,
     LOG2E,
@@ -28,7 +29,7 @@ from rhumbline.kernels.log_prob_kernels import (
 )
 
 ROUNDING = 1e-6  # of a score
-LISTED = 1024  # rows that are listed at a time
+LIST_TILE = 1024  # rows that are listed at a time
 
 
 @dataclass(frozen=True)
@@ -147,7 +148,8 @@ def log_prob(
     training step can be captured in a CUDA graph.
     """
     mask = tsp_mask(actions) if mask is None else mask
-    call, inputs, rules = _prepared(tables, actions, mask, scale, clip, heads, certain, dtype, config)
+    how = {"scale": scale, "clip": clip, "heads": heads, "certain": certain, "dtype": dtype, "config": config}
+    call, inputs, rules = _prepared(tables, actions, mask, **how)
     save = torch.is_grad_enabled() and any(x is not None and x.requires_grad for x in inputs)
     rows = None if skip is None else _listed(~skip[:, :, mask.first_step :].flatten(1))
     score = _Scores.apply(call, save, rows, *inputs, *rules)
@@ -158,13 +160,13 @@ def log_prob(
 def glimpses(tables: Tables, actions: Tensor, mask: Mask | None = None, dtype: torch.dtype | None = None) -> Tensor:
     """What attention sees before each decision of given actions, [B, R, T, E], without gradient; else as `log_prob`."""
     mask = tsp_mask(actions) if mask is None else mask
-    call, inputs, rules = _prepared(tables, actions, mask, 0.25, 10.0, 8, 1.0, dtype, None)
+    call, inputs, rules = _prepared(tables, actions, mask, dtype=dtype)
     return _scored(call, True, None, (*inputs, *rules))[1]
 
 
 def _prepared(
-    tables: Tables, actions: Tensor, mask: Mask, scale: float, clip: float, heads: int, certain: float,
-    dtype: torch.dtype | None, config: Config | None,
+    tables: Tables, actions: Tensor, mask: Mask, *, scale: float = 0.25, clip: float = 10.0, heads: int = 8,
+    certain: float = 1.0, dtype: torch.dtype | None = None, config: Config | None = None,
 ) -> tuple[_Call, tuple[Tensor | None, ...], tuple[Tensor | None, ...]]:  # fmt: skip
     """What a launch is, and its tensors: the tables, and what the rules read."""
     assert 0 < clip <= 40, "the pointer's softmax subtracts the bound `clip`, not the maximum"
@@ -255,15 +257,15 @@ class _Call(NamedTuple):
         return {**shape, "E": width, "PROBLEM": self.problem, **launch}
 
     @property
-    def open(self) -> float:
-        """Scores below it are of decisions that were not certain. Forced moves score 0 up to rounding."""
+    def certain_from(self) -> float:
+        """The least score of a decision that was certain. Forced moves score 0 up to rounding."""
         return math.log(self.certain) - ROUNDING
 
 
 def _listed(kept: Tensor) -> tuple[Tensor, Tensor]:
     """The rows kept, [B, rows + 1] in rising order, then junk; and how many are kept up to each row, [B, rows]."""
-    if kept.is_cuda:
-        return _list(kept.contiguous().view(torch.uint8))
+    if kernels.on_gpu(kept):
+        return _listed_by_kernel(kept.contiguous().view(torch.uint8))
     place = kept.cumsum(1, dtype=torch.int32)
     every = torch.arange(kept.shape[1], dtype=torch.int32, device=kept.device).expand_as(place)
     index = torch.zeros(len(kept), kept.shape[1] + 1, dtype=torch.int32, device=kept.device)
@@ -271,21 +273,21 @@ def _listed(kept: Tensor) -> tuple[Tensor, Tensor]:
     return index, place
 
 
-def _worth_it(score: Tensor, grad: Tensor, most: float) -> tuple[Tensor, Tensor]:
-    """The rows that have a gradient, as `_listed`: scored below `most`, and weighed. What is not a number stays."""
+def _worth_it(score: Tensor, grad: Tensor, certain_from: float) -> tuple[Tensor, Tensor]:
+    """The rows that have a gradient, as `_listed`: not certain, and weighed at all. What is not a number stays."""
     score, grad = score.flatten(1), grad.flatten(1)
-    if score.is_cuda:
-        return _list(score, grad, most)
-    return _listed((grad != 0) & ~(score >= most))
+    if kernels.on_gpu(score):
+        return _listed_by_kernel(score, grad, certain_from)
+    return _listed((grad != 0) & ~(score >= certain_from))
 
 
-def _list(what: Tensor, grad: Tensor | None = None, most: float = 0.0) -> tuple[Tensor, Tensor]:
+def _listed_by_kernel(what: Tensor, grad: Tensor | None = None, certain_from: float = 0.0) -> tuple[Tensor, Tensor]:
     """Both of them by a kernel, instead of a dozen passes over all rows; `what` are scores if there is a gradient."""
     (count, rows), like = what.shape, {"dtype": torch.int32, "device": what.device}
     index, place = torch.empty(count, rows + 1, **like), torch.empty(count, rows, **like)
     weighed = grad is not None
     list_kernel[(count,)](
-        what, grad if weighed else what, index, place, rows, most, M=LISTED, BY_GRADIENT=weighed, num_warps=4
+        what, grad if weighed else what, index, place, rows, certain_from, M=LIST_TILE, BY_GRADIENT=weighed, num_warps=4
     )
     return index, place
 
@@ -331,7 +333,7 @@ class _Scores(torch.autograd.Function):
         key, value, pointer, constant, last, query, load, *rules = _present(tensors[0], tensors)
         deep = any(ctx.needs_input_grad[i] for i in (3, 4, 7, 8, 9))  # active search moves the pointers only
         grad, grad_rows = grad.float().contiguous(), torch.empty_like(glimpse) if deep else None
-        rows = _worth_it(score, grad, call.open)
+        rows = _worth_it(score, grad, call.certain_from)
         grad_pointer, grad_constant = _pointer_pass(
             call, rows, pointer, constant, rules, grad, glimpse, log_z, grad_rows
         )

@@ -335,7 +335,7 @@ def trajectory_backward_kernel(INDEX, PLACE, DQ, DQB, R, T, M: tl.constexpr, E: 
 
 
 @triton.jit(do_not_specialize=["rows"])
-def list_kernel(WHAT, GRAD, INDEX, PLACE, rows, most, M: tl.constexpr, BY_GRADIENT: tl.constexpr):
+def list_kernel(WHAT, GRAD, INDEX, PLACE, rows, certain_from, M: tl.constexpr, BY_GRADIENT: tl.constexpr):
     """Which rows of an instance are kept, in rising order, and how many up to each; M rows at a time.
 
     WHAT says it, or it has scores, and those are kept that have a gradient: not certain, and weighed at all.
@@ -349,10 +349,10 @@ def list_kernel(WHAT, GRAD, INDEX, PLACE, rows, most, M: tl.constexpr, BY_GRADIE
         if BY_GRADIENT:
             grad = tl.load(GRAD + b * rows + row, mask=real, other=0.0)
             score = tl.load(WHAT + b * rows + row, mask=real, other=0.0)
-            kept = (grad != 0.0) & ~(score >= most)                  # what is not a number stays
+            kept = (grad != 0.0) & ~(score >= certain_from)            # what is not a number stays
         else:
             kept = tl.load(WHAT + b * rows + row, mask=real, other=0) != 0
-        kept = (kept & real).to(tl.int32)
+        kept = kept.to(tl.int32)
         place = before + tl.cumsum(kept, 0)
         tl.store(PLACE + row, place, mask=real)
         tl.store(INDEX + place - 1, row, mask=kept != 0)

@@ -19,12 +19,12 @@ from torch import Tensor
 
 from rhumbline import noise
 from rhumbline.decoding import Beginnings, Rollouts
+from rhumbline.decoding.rebuild import CUTS, beginnings
 from rhumbline.errors import InputError
 from rhumbline.policies.attention import USUAL_NODES
 from rhumbline.search.elite import CMAESElite, Guided, lesson_of
 from rhumbline.search.herd import Herd, cheapest, cheapest_of, incumbents, together
 from rhumbline.search.merge import MEANS, Stock, engine_of, merged, promising, routes_of
-from rhumbline.search.rebuild import CUTS, beginnings
 from rhumbline.search.sgbs import Beam, begun, deepened
 from rhumbline.search.strategy import chosen_temperature, hurried
 from rhumbline.search.task import Task

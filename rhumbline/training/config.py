@@ -36,6 +36,9 @@ class Objective:
     other way round; vehicles' instances are only turned, since their plans cannot be reversed. `batch` counts copies.
     Copies with latents of their own teach all latents the same, and soon these differ no more. If latents are `shared`,
     the one that found the best plan of all copies learns it in each of them, and what it is good at remains its own.
+
+    Searches plan neighbourhoods of good plans again (`cmaes-refine`), from where no rollout of a whole plan comes by.
+    Of each instance so many `parts` of its best plan are built `samples` times each, and these are compared.
     """
 
     loss: Literal["reinforce", "prefer", "imitate"] = "reinforce"
@@ -48,6 +51,7 @@ class Objective:
     trial: Literal["all", "sample", "greedy"] = "all"  # prefer: what latents compete for a start by: see above
     copies: int = 1  # prefer: of each instance, other sides; the best plan of all is a lesson for each
     shared: bool = False  # copies: they have the same latents, of which one learns, see above
+    parts: int = 0  # prefer: of each instance, neighbourhoods of its best plan that are planned again: see above
     lesson: float = 0.5  # its weight; of compared samples the best and the worst have about a half
     sharpness: float = 0.05  # prefer: how much a lead in log-probability settles a pair
     certain: float = (
@@ -68,6 +72,7 @@ class Objective:
         if not 0.0 < self.certain <= 1.0:
             raise InputError(f"objective.certain is {self.certain}; expected a probability above 0, at most 1")
         self.check_copies()
+        self.check_parts()
         self.check_samples()
         if self.baseline == "second" and self.loss != "reinforce":
             raise InputError(f"objective.baseline 'second' is for loss 'reinforce', not '{self.loss}'")
@@ -86,6 +91,14 @@ class Objective:
             raise InputError("objective.copies is for loss 'prefer' with samples of 2 or more, which are compared")
         if self.shared and (self.copies == 1 or self.latents == 1):
             raise InputError("objective.shared is for several latents and several copies: set latents and copies")
+
+    def check_parts(self) -> None:
+        """Refuse parts that nobody would be compared with, or whose given actions would be scored."""
+        at_least(0, parts=self.parts)
+        if self.parts and (self.loss != "prefer" or self.samples == 1):
+            raise InputError("objective.parts is for loss 'prefer' with samples of 2 or more, which are compared")
+        if self.parts and self.certain == 1.0:
+            raise InputError("objective.parts needs objective.certain below 1: what is given counts as certain")
 
     def check_samples(self) -> None:
         """Refuse comparisons with nobody."""
@@ -154,7 +167,7 @@ class TrainConfig:
     updates: int = 0  # stop after this many; 0 means until --minutes
     seed: int = 0
     report: float = 30.0  # seconds between reports and checkpoints; 0 reports after every update
-    compile: bool = False  # on a GPU, torch.compile the encoder: some seconds of waiting, then faster steps
+    compile: bool = False  # on a GPU, torch.compile encoder and tables: some seconds of waiting, then faster steps
     autocast: bool = True  # bfloat16 products in the encoder (job shop: everywhere), on a GPU
     engine: Literal["auto", "torch", "fused"] = "auto"  # of the rollouts
     attention: Literal["auto", "torch"] = "auto"  # of the encoder: a kernel of ours where it serves, or torch's own
@@ -179,6 +192,8 @@ class TrainConfig:
             raise InputError("objective.longest cuts vehicle routes after their end: for cvrp, and not loss 'imitate'")
         if o.copies > {"tsp": 8, "cvrp": 4}.get(self.problem, 1):
             raise InputError("objective.copies is for tsp and, up to 4, for cvrp, whose plans cannot be reversed")
+        if o.parts and self.problem not in ("tsp", "cvrp"):
+            raise InputError("objective.parts is for tsp and cvrp, whose plans have neighbourhoods")
         if self.batch % o.copies:
             raise InputError(f"objective.copies has to divide the batch of {self.batch}")
         if self.optimiser.spread and self.problem.startswith("jssp"):

@@ -18,7 +18,8 @@ from torch import Tensor, nn
 
 from rhumbline import kernels
 from rhumbline.checkpoint import About, load_with_facts, save, versions
-from rhumbline.decoding import Rollouts, log_prob, rollout
+from rhumbline.decoding import Rollouts, complete, log_prob, rollout
+from rhumbline.decoding.rebuild import beginnings
 from rhumbline.errors import InputError, RhumbError
 from rhumbline.policies.attention import PointerDecoder, limit_spreads
 from rhumbline.problems import PROBLEMS
@@ -34,6 +35,7 @@ from rhumbline.training.targets import (
     Targets,
     all_starts,
     best_latents,
+    best_plans,
     cheapest,
     contested,
     lesson_of_copies,
@@ -42,9 +44,11 @@ from rhumbline.training.targets import (
     rivals,
     shortened,
     winners,
+    with_parts,
 )  # fmt: skip
 
 LIMIT_EVERY = 100  # updates between looks at the spread of attention scores
+PARTS = 1 << 20  # the first attempt of parts, for noise: far from those of latents
 CHECK_EVERY = 50  # updates between looks at the device's finite flags: a look waits for the device
 
 
@@ -155,9 +159,10 @@ class Trainer:
         rolled = roll(latents, starts, temperature=0.0 if o.trial == "greedy" else o.temperature)
         lesson = lesson_of_copies(rolled, starts, o, self.problem.name == "tsp")
         if o.trial == "all":
-            targets = self.targets(batch, rolled, latents, lesson)
+            found = self.targets(batch, rolled, latents, lesson)
         else:
-            targets = self.cut(batch, contested(roll, rolled, latents, starts, o, lesson))
+            found = contested(roll, rolled, latents, starts, o, lesson)
+        targets = self.cut(batch, self.and_parts(batch, memory, mini, rolled, latents, found) if o.parts else found)
         with self.half(self.policy.half_steps):
             scores = log_prob(
                 self.problem, self.policy, batch, targets.latents, targets.actions, memory=memory, certain=o.certain
@@ -170,18 +175,21 @@ class Trainer:
     def rolled(self, batch: Any, memory: Any, mini: int, latents: Tensor, starts: Tensor, **options: Any) -> Rollouts:
         """Rollouts of a mini-step, whose actions that were all but certain are marked where that saves work."""
         c, o = self.config, self.config.objective
-        seed = self.noise + mini if self.recorded else self.seed + mini
         mark = o.certain if o.certain < 1.0 and o.loss != "imitate" else 0.0
         with self.half(self.policy.half_steps):
             return rollout(
-                self.problem, self.policy, batch, latents, starts, seed=seed, memory=memory, engine=c.engine, mark=mark,
-                **options,
+                self.problem, self.policy, batch, latents, starts, seed=self.seed_of(mini), memory=memory,
+                engine=c.engine, mark=mark, **options,
             )  # fmt: skip
 
     @property
     def seed(self) -> int:
         """Of the noise of this update's first mini-step."""
         return (self.config.seed << 32) + self.update * self.config.accumulate
+
+    def seed_of(self, mini: int) -> int | Tensor:
+        """Of the noise of a mini-step, where whoever needs it can read it."""
+        return (self.noise if self.recorded else self.seed) + mini
 
     @torch.no_grad()
     def targets(
@@ -192,12 +200,25 @@ class Trainer:
         if o.loss == "imitate":
             return self.imitated(batch, rolled, latents)
         if o.loss == "prefer":
-            found = rivals(rolled, latents, o.samples, lesson)
-        elif o.latents == 1:
-            found = all_starts(rolled, latents)
-        else:
-            found = best_latents(rolled, latents, o.baseline)
-        return self.cut(batch, found)
+            return rivals(rolled, latents, o.samples, lesson)
+        return all_starts(rolled, latents) if o.latents == 1 else best_latents(rolled, latents, o.baseline)
+
+    @torch.no_grad()
+    def and_parts(
+        self, batch: Any, memory: Any, mini: int, rolled: Rollouts, latents: Float[Tensor, "B K Z"], found: Targets
+    ) -> Targets:
+        """What was found, and neighbourhoods of the best plans, planned again under the latents that found these."""
+        o, (plan, latent) = self.config.objective, best_plans(rolled, latents)
+        joint = len(plan) * parallel.world()  # as in `imitated`
+        luck = parallel.share(torch.rand(joint, o.parts, 2, generator=self.rng, device=self.device))
+        given = beginnings(self.problem.name, batch.xy, plan.long(), luck)
+        again = given.map(lambda x: x.repeat_interleave(o.samples, 1))
+        with self.half(self.policy.half_steps):
+            built = complete(
+                self.problem, self.policy, batch, latent, again, memory, seed=self.seed_of(mini), attempt=PARTS,
+                temperature=o.temperature, samples=o.samples, engine=self.config.engine,
+            )  # fmt: skip
+        return with_parts(found, latent, given.length, built.map(lambda x: x[:, 0].unflatten(1, (-1, o.samples))))
 
     def cut(self, batch: Any, found: Targets) -> Targets:
         """Without what is beyond the recipe's longest sequence, if it has one."""

@@ -255,6 +255,37 @@ def begun_at(tour: Int[Tensor, "B T"], starts: Int[Tensor, "B S"]) -> Int[Tensor
     return tour[:, None].expand(-1, starts.shape[1], -1).gather(2, place)
 
 
+def best_plans(rolled: Rollouts, latents: Float[Tensor, "B K Z"]) -> tuple[Int[Tensor, "B T"], Float[Tensor, "B 1 Z"]]:
+    """The cheapest rollout of each instance, and the latent that found it."""
+    row, at = torch.arange(len(latents), device=latents.device), rolled.cost.flatten(1).argmin(1)
+    latent, start = at // rolled.cost.shape[2], at % rolled.cost.shape[2]
+    return unmarked(rolled.actions[row, latent, start])[0], latents[row, latent][:, None]
+
+
+def with_parts(
+    targets: Targets, latent: Float[Tensor, "B 1 Z"], length: Int[Tensor, "B A"], built: Rollouts
+) -> Targets:
+    """Targets that are compared, and beside them parts of plans, [B, A, samples], of which a `length` was given.
+
+    What was given is marked like what is certain: nobody decided it. Where others have lessons, parts have none: a
+    sequence of nothing but marks takes the place.
+    """
+    cost, steps = built.cost, torch.arange(built.actions.shape[3], device=length.device)
+    actions = torch.where(steps < length[..., None, None], ~built.actions, built.actions)
+    if targets.lesson:
+        cost = torch.nn.functional.pad(cost, (0, 1), value=torch.nan)
+        actions = torch.cat([actions, ~built.actions[:, :, :1]], 2)
+    groups = targets.actions.shape[1] // actions.shape[2]
+    own = targets.latents.repeat_interleave(groups // targets.latents.shape[1], 1)
+    return replace(
+        targets,
+        latents=torch.cat([own, latent.expand(-1, length.shape[1], -1)], 1),
+        actions=torch.cat([targets.actions, actions.flatten(1, 2).to(targets.actions.dtype)], 1),
+        weight=torch.cat([targets.weight, cost.flatten(1)], 1),
+        count=targets.count + float(built.cost.numel()),
+    )
+
+
 def shortened(targets: Targets, longest: int) -> Targets:
     """Sequences cut to some length, which is less to score; one that goes on beyond it teaches nothing.
 

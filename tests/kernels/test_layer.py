@@ -126,6 +126,90 @@ def test_scores_and_gradients_of_the_layer_agree(case) -> None:
         assert other.abs().max() > 1e-3
 
 
+def test_log_prob_takes_the_layer_along(case, monkeypatch) -> None:
+    """By whatever name it is asked for, the fused engine scores with the layer, as plain torch does."""
+    problem, policy, latents, size = case
+    batch, starts, memory, _ = layered(case, size)
+    actions = rollout(problem, policy, batch, latents, starts, seed=SEED, engine="torch").actions.flatten(1, 2)
+    expected = log_prob(problem, policy, batch, latents, actions, memory=memory, engine="torch")
+    monkeypatch.setattr(kernels, "why_not_layer", lambda *_: None)
+    monkeypatch.setattr(kernels, "resolve_log_prob", lambda *_: "fused")
+    assert torch.allclose(
+        log_prob(problem, policy, batch, latents, actions, memory=memory, engine="fused"), expected, atol=1e-4
+    )
+
+
+@pytest.mark.parametrize("asked", ["gradient", "certain"])
+def test_what_the_layer_alone_cannot_answer_is_plain_torch(case, monkeypatch, asked: str) -> None:
+    """Gradients of latents, and leaving out what is certain: right with `auto`, refused with the reason if fused."""
+    problem, policy, latents, size = case
+    batch, starts, memory, _ = layered(case, size)
+    actions = rollout(problem, policy, batch, latents, starts, seed=SEED, engine="torch").actions.flatten(1, 2)
+    options = {"memory": memory, "certain": 0.9 if asked == "certain" else 1.0}
+    wanted = latents.clone().requires_grad_(asked == "gradient")
+    expected = log_prob(problem, policy, batch, wanted, actions, engine="torch", **options)
+    monkeypatch.setattr(kernels, "why_not_layer", lambda *_: None)
+    monkeypatch.setattr(kernels, "resolve_log_prob", lambda *_: "fused")
+    assert torch.equal(log_prob(problem, policy, batch, wanted, actions, engine="auto", **options), expected)
+    with pytest.raises(MissingExtra, match="with a layer on the glimpse the fused engine"):
+        log_prob(problem, policy, batch, wanted, actions, engine="fused", **options)
+
+
+def test_what_a_latent_adds_is_taken_back_as_it_was_rounded() -> None:
+    """In bfloat16 the kernel adds a rounded number to the glimpse, and the layer sees nothing of it."""
+    rng = torch.Generator().manual_seed(2)
+    one, shift = layer(1), torch.randn(1, 2, 128, generator=rng)
+    tables = gpu_tables.layer_of(one, torch.randn(1, 5, 128, generator=rng), shift, torch.bfloat16)
+    seen = shift.bfloat16().float() @ tables.into.float() + tables.into_bias
+    assert torch.allclose(seen, one.into_bias.expand_as(seen), atol=1e-5)
+    assert not torch.allclose(shift @ tables.into.float() + tables.into_bias, one.into_bias.expand_as(seen), atol=1e-3)
+
+
+@torch.no_grad()
+def test_products_may_be_in_16_bits(case) -> None:
+    """What follows them is not: logits are float32, and near those of float32."""
+    _, policy, latents, size = case
+    _, _, memory, _ = layered(case, size)
+    glimpse = torch.randn(2, 6, 128, generator=torch.Generator().manual_seed(8))
+    shift = policy.condition(memory, latents)
+    exact = policy.decoder.layered(memory, shift, glimpse)
+    with torch.autocast("cpu", torch.bfloat16):
+        half = policy.decoder.layered(memory, shift, glimpse.bfloat16())
+    assert half.dtype == torch.float32
+    assert not torch.equal(half, exact)
+    assert (half - exact).abs().max() < 0.3
+
+
+def test_tiles_with_a_layer_are_roomy(case, monkeypatch) -> None:
+    """Whatever the work: smaller ones of tours would spill, and ptxas gives up on some."""
+    batch, starts, memory, bare = layered(case, case[3])
+    shapes: list[tuple[int, int]] = []
+    real = gpu.launch
+
+    def spy(*arguments):
+        shapes.append(arguments[-2])
+        return real(*arguments[:-2], (16, 4), arguments[-1])
+
+    monkeypatch.setattr(gpu, "launch", spy)
+    problem, policy, latents, _ = case
+    for tables in (memory, bare):
+        with torch.no_grad():
+            made = gpu_tables.tables(tables, policy.condition(tables, latents), torch.float32)
+        load = () if problem.name == "tsp" else (batch.demand, batch.capacity)
+        build = gpu.tsp_rollout if problem.name == "tsp" else gpu.cvrp_rollout
+        build(made, batch.xy, *load, starts, batch.key, torch.tensor([SEED, ATTEMPT]))
+    assert shapes == [gpu.LARGE_TILE, (16, 1) if problem.name == "tsp" else gpu.LARGE_TILE]
+
+
+def test_tables_that_come_part_by_part_have_no_layer(case, monkeypatch) -> None:
+    """It would be ignored there."""
+    _, _, latents, size = case
+    batch, starts, memory, _ = layered(case, size)
+    monkeypatch.setattr(gpu, "LARGEST_TILE", 0)
+    with pytest.raises(AssertionError, match="knows of layers"):
+        by_kernel(case, batch, starts, memory, latents, 0.0)
+
+
 def test_depots_behind_the_end_are_not_scored() -> None:
     """Of plans that end early only what was decided is looked at, and one decision at least."""
     plans = torch.tensor([[[2, 1, 0, 0, 0, 0], [1, 0, 2, 0, 0, 0]]])

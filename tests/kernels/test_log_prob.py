@@ -8,6 +8,7 @@ import triton
 import triton.language as tl
 from triton.runtime.interpreter import InterpretedFunction
 
+from rhumbline import kernels as shared
 from rhumbline.decoding import unmarked
 from rhumbline.kernels import log_prob as kernels
 from rhumbline.kernels.log_prob import Config, Tables, Tile, cvrp_mask, log_prob, tsp_mask
@@ -336,8 +337,8 @@ def test_a_kernel_lists_as_torch_does(rows: int) -> None:
     grad[torch.rand(3, rows, generator=rng) < 0.3] = 0.0
     score[0, rows // 2], grad[0, rows // 2] = torch.nan, 1.0
     pairs = (
-        (kernels._listed(kept), kernels._list(kept.view(torch.uint8))),
-        (kernels._worth_it(score, grad, -0.3), kernels._list(score, grad, -0.3)),
+        (kernels._listed(kept), kernels._listed_by_kernel(kept.view(torch.uint8))),
+        (kernels._worth_it(score, grad, -0.3), kernels._listed_by_kernel(score, grad, -0.3)),
     )
     for (index, place), (by_kernel, place_by_kernel) in pairs:
         assert torch.equal(place, place_by_kernel)
@@ -345,3 +346,23 @@ def test_a_kernel_lists_as_torch_does(rows: int) -> None:
             assert torch.equal(own[:count], other[:count])
             assert other[0] == 0 or count  # an empty list begins with a row that exists
     assert bool(kernels._worth_it(score, grad, -0.3)[1][0, -1])  # what is not a number is kept
+
+
+def test_scores_whose_rows_a_kernel_lists(monkeypatch) -> None:
+    """As on a GPU, where lists are a kernel's: scores and gradients stay what they were, with rows left out."""
+    rng = torch.Generator().manual_seed(3)
+    actions = torch.stack([torch.randperm(9, generator=rng) for _ in range(6)]).view(2, 3, 9)
+    skip = torch.rand(2, 3, 9, generator=rng) < 0.3
+    found = []
+    for listed in (False, True):
+        monkeypatch.setattr(shared, "on_gpu", lambda _, listed=listed: listed)
+        draw = torch.Generator().manual_seed(4)
+        names = ("key", "value", "pointer", "query_last", "query_first")
+        rows = {name: torch.randn(2, 9, 32, generator=draw).requires_grad_() for name in names}
+        tables = Tables(**rows, query_constant=torch.zeros(2, 1, 32))
+        scores = log_prob(tables, actions, heads=2, skip=skip, certain=0.6)
+        scores.square().sum().backward()
+        found.append([scores.detach(), *(x.grad for x in rows.values())])
+    for one, other in zip(*found, strict=True):
+        assert torch.equal(one, other)
+        assert one.abs().max() > 1e-3

@@ -3,6 +3,7 @@
 import pytest
 import torch
 
+from rhumbline import kernels
 from rhumbline.kernels import HEADS, gpu_reach, gpu_tables
 
 pytestmark = pytest.mark.filterwarnings("ignore:Conversion of an array with ndim > 0:DeprecationWarning")
@@ -17,6 +18,15 @@ def test_the_kernel_reaches_as_far_as_torch(rows: int, nodes: int) -> None:
     found = gpu_reach.reach(query, key, HEADS, gpu_tables.part_width(key.shape[1]))
     assert found.shape == (2, HEADS, 2, key.shape[1])
     assert torch.allclose(found, gpu_tables.reach(query, key), atol=1e-5)
+
+
+def test_tables_ask_the_kernel_on_a_gpu(monkeypatch) -> None:
+    """With the heads and parts that these keys have: the answer is that of tensor operations."""
+    rng = torch.Generator().manual_seed(9)
+    query, key = torch.randn(1, 5, 128, generator=rng), torch.randn(1, 192, 128, generator=rng)
+    expected = gpu_tables.reach(query, key)
+    monkeypatch.setattr(kernels, "on_gpu", lambda _: True)
+    assert torch.allclose(gpu_tables.reach(query, key), expected, atol=1e-5)
 
 
 def test_a_single_score_reaches_to_both_sides() -> None:

@@ -298,3 +298,12 @@ def test_impossible_settings_are_refused(kind, settings, words: str) -> None:
     """What cannot work is refused when it is written down."""
     with pytest.raises(InputError, match=words):
         kind(**settings)
+
+
+def test_a_search_settles_its_engine_by_the_size_of_the_task(monkeypatch, policy, make_instances) -> None:
+    """Also where nobody asked before: kernels that know layers know them up to some number of nodes."""
+    monkeypatch.setattr(kernels, "why_not_layer", lambda _, nodes=0: "too many" if nodes > 5 else None)
+    for nodes, engine in ((5, "auto"), (6, "torch")):
+        task = make_task(TSP(), policy, make_instances(1, nodes))
+        list(stream(EASLay(), task, Budget(1)))
+        assert task.engine == engine

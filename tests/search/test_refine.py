@@ -7,6 +7,7 @@ import pytest
 import torch
 from fleets import vehicles
 
+from rhumbline.decoding.rebuild import LEAST, MOST, kept_routes, kept_stretch
 from rhumbline.errors import InputError
 from rhumbline.policies.cvrp import CVRPPolicy
 from rhumbline.problems.cvrp import CVRP, CVRPInstance, Routes
@@ -14,7 +15,6 @@ from rhumbline.problems.tsp import TSP, Tour
 from rhumbline.search import task as tasks
 from rhumbline.search.elite import CMAESElite
 from rhumbline.search.herd import Herd
-from rhumbline.search.rebuild import LEAST, MOST, kept_routes, kept_stretch
 from rhumbline.search.refine import CMAESRefine, best_latent, turned
 from rhumbline.search.run import Budget, search
 from rhumbline.search.sgbs import Beam

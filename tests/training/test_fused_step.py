@@ -26,6 +26,8 @@ CASES = [
     ("cvrp", Objective("prefer", latents=3, starts=2, samples=2, trial="sample", copies=2, certain=LIKELY)),
     ("tsp", Objective("prefer", latents=3, starts=2, samples=2, trial="sample", copies=2, shared=True, certain=LIKELY)),
     ("cvrp", Objective("reinforce", latents=2, starts=3, certain=LIKELY)),
+    ("cvrp", Objective("prefer", latents=3, starts=2, samples=2, certain=LIKELY, parts=2)),
+    ("tsp", Objective("prefer", latents=3, starts=2, samples=2, copies=2, certain=LIKELY, parts=1)),
 ]
 
 
@@ -42,7 +44,8 @@ def gradient(config: TrainConfig, fused: bool) -> tuple[torch.Tensor, torch.Tens
 @pytest.mark.parametrize(("problem", "objective"), CASES)
 def test_fused_and_plain_kernels_give_the_same_step(monkeypatch, problem: str, objective: Objective) -> None:
     """From the same marked rollouts both give the gradient of the same loss in every weight."""
-    monkeypatch.setattr(rollouts, "engine_of", lambda *_: engines.fused_gpu)
+    for module in (rollouts, engines):
+        monkeypatch.setattr(module, "engine_of", lambda *_: engines.fused_gpu)
     monkeypatch.setattr(gpu_tables, "tables", partial(gpu_tables.tables, dtype=torch.float32))
     policy = {"layers": 1, "hidden": 32, "latent": 2}
     config = TrainConfig(problem=problem, size=7, batch=2, policy=policy, objective=objective)

@@ -381,3 +381,21 @@ def test_learning_happens(tmp_path: Path, loss: str) -> None:
     (report,) = train(config, device=CPU, out=tmp_path)
     assert report.greedy < before - 0.15
     assert load(tmp_path / "policy.safetensors").space.size == 0
+
+
+def test_compiling_reaches_the_encoder_and_the_tables(monkeypatch) -> None:
+    """Both of a single decoder, for shapes as they are; of a population the encoder alone."""
+    seen: list[str] = []
+
+    def note(what, **options):
+        assert options == {"dynamic": False}
+        seen.append(what.__name__)
+        return what
+
+    monkeypatch.setattr(torch, "compile", note)
+    monkeypatch.setattr(torch.nn.Module, "compile", lambda module, **options: note(type(module), **options))
+    Trainer(small_config(), torch.device("cpu")).compile()
+    assert seen == ["Encoder", "tables"]
+    many = {"width": 32, "heads": 2, "layers": 1, "hidden": 32, "latent": 0, "members": 3}
+    Trainer(small_config("poppy", policy=many), torch.device("cpu")).compile()
+    assert seen == ["Encoder", "tables", "Encoder"]

@@ -11,7 +11,7 @@ import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
-from rhumbline.decoding import Beginnings
+from rhumbline.decoding.work import Beginnings
 
 LEAST, MOST = 12, 60  # nodes to plan again, about
 
@@ -45,7 +45,7 @@ def kept_routes(
     at_step = ends.cumsum(1) - ends.long()  # the route of each step, its return included
     of_node = torch.zeros_like(plan[:, :1]).expand(-1, size).scatter(1, plan, at_step)[:, 1:]
     centre = (where * (size - 1)).long().clamp(max=size - 2)  # a customer, counted from 0
-    kept = kept_of(of_node, distances(xy[:, 1:], centre), gone, int(at_step.max()) + 1)
+    kept = kept_of(of_node, distances(xy[:, 1:], centre), gone, size)  # no plan has more routes, empty ones and all
     apart = packed(plan, kept.gather(2, at_step[:, None].expand(-1, where.shape[1], -1)))
     along, few = kept_way(plan, where, gone), (of_node.amax(1) < 2)[:, None]
     return Beginnings(

@@ -1,0 +1,127 @@
+"""Neighbourhoods of good plans that are planned again in training: what is given, what is compared, what is learnt."""
+
+from dataclasses import replace
+
+import pytest
+import torch
+
+from rhumbline.decoding import Rollouts, log_prob, unmarked
+from rhumbline.problems import PROBLEMS
+from rhumbline.training.config import Objective, TrainConfig
+from rhumbline.training.run import Trainer
+from rhumbline.training.targets import Targets, best_plans, with_parts
+from tests.training.small import POLICY
+
+CPU = torch.device("cpu")
+SIZE = 40  # fewer than 60, so that some parts are whole plans from a start on
+OBJECTIVES = {
+    "one latent": Objective("prefer", starts=2, samples=3, certain=0.99, parts=2),
+    "latents": Objective("prefer", latents=3, starts=2, samples=3, certain=0.99, parts=2),
+    "tried once": Objective("prefer", latents=3, starts=2, samples=3, trial="sample", certain=0.99, parts=2),
+    "copies": Objective("prefer", latents=3, starts=2, samples=3, copies=2, certain=0.99, parts=2),
+}
+
+
+def test_the_best_plan_and_its_latent_by_hand() -> None:
+    """Of two latents and two starts the second latent's first rollout is cheapest; marks are taken off its plan."""
+    cost = torch.tensor([[[3.0, 2.0], [1.0, 4.0]]])
+    actions = torch.arange(12).view(1, 2, 2, 3)
+    actions[0, 1, 0, 2] = ~actions[0, 1, 0, 2]
+    plan, latent = best_plans(Rollouts(cost, actions), torch.tensor([[[0.1], [0.2]]]))
+    assert plan.tolist() == [[6, 7, 8]]
+    assert latent.tolist() == [[[pytest.approx(0.2)]]]
+
+
+@pytest.mark.parametrize("lesson", [0.0, 0.5])
+def test_parts_are_groups_of_their_own(lesson: float) -> None:
+    """One part, given two actions, stands behind the start; these are marked, and a lesson there teaches nobody."""
+    each = 2 + bool(lesson)
+    whole = Targets(
+        torch.tensor([[[1.0]]]), torch.zeros(1, each, 3, dtype=torch.int16), torch.full((1, each), 5.0),
+        torch.tensor(2.0), 2, lesson,
+    )  # fmt: skip
+    built = Rollouts(torch.tensor([[[7.0, 6.0]]]), torch.tensor([[[[4, 5, 6], [4, 5, 7]]]]))
+    found = with_parts(whole, torch.tensor([[[2.0]]]), torch.tensor([[2]]), built)
+    assert found.latents.tolist() == [[[1.0], [2.0]]]
+    assert found.actions[0, each : each + 2].tolist() == [[~4, ~5, 6], [~4, ~5, 7]]
+    assert found.weight[0, each : each + 2].tolist() == [7.0, 6.0]
+    assert found.count == 4
+    scores = torch.zeros(1, 2 * each)
+    weights = found.weights(scores, 0.05)[0]
+    assert weights[each + 1] < 0.0 < weights[each]  # the cheaper is to become likelier
+    if lesson:
+        assert found.actions[0, -1].tolist() == [~4, ~5, ~6]
+        assert weights[-1] == 0.0
+
+
+def trained(problem: str, objective: Objective) -> tuple[Trainer, Targets]:
+    config = TrainConfig(problem=problem, size=SIZE, batch=4, policy=POLICY, objective=objective)
+    trainer = Trainer(config, CPU)
+    return trainer, trainer.gradient(0)[1]
+
+
+@pytest.mark.parametrize("problem", ["tsp", "cvrp"])
+@pytest.mark.parametrize("objective", OBJECTIVES)
+def test_parts_of_a_step_begin_alike_and_end_as_plans(problem: str, objective: str) -> None:
+    """Samples of a part have one beginning, which is marked, and every one visits everybody once."""
+    o = OBJECTIVES[objective]
+    _, targets = trained(problem, o)
+    each = o.samples + (o.copies > 1)
+    parts = targets.actions.unflatten(1, (-1, each))[:, -o.parts :, : o.samples]
+    costs = targets.weight.unflatten(1, (-1, each))[:, -o.parts :, : o.samples]
+    plans, marks = unmarked(parts)
+    assert marks[..., 0].all()
+    assert torch.equal(marks.int(), marks.int().cummin(-1).values)  # a beginning, and nothing behind it
+    given = marks.all(2)[:, :, None].expand_as(plans)
+    assert torch.equal(plans.masked_fill(~given, -1)[:, :, :1].expand_as(plans)[given], plans[given])
+    assert (plans[:, :, :1] != plans).any()  # they end in several ways
+    first = 0 if problem == "tsp" else 1
+    for plan in plans.flatten(0, 2).tolist():
+        assert sorted(node for node in plan if node >= first) == list(range(first, SIZE + first))
+    assert costs.isfinite().all()
+    assert targets.latents.shape[1] * each == targets.actions.shape[1]
+
+
+@pytest.mark.parametrize("problem", ["tsp", "cvrp"])
+def test_only_what_was_decided_is_scored(problem: str) -> None:
+    """The score of a part is that of the whole plan less what the policy would have given to its beginning."""
+    trainer, targets = trained(problem, OBJECTIVES["latents"])
+    rules = PROBLEMS[problem]
+    batch = rules.sample(4, SIZE, torch.Generator().manual_seed(0))
+    actions, latents = targets.actions[:, -6:], targets.latents[:, -2:]
+    if problem == "cvrp":
+        batch = replace(batch, capacity=torch.full_like(batch.capacity, 10**6))  # whatever was driven is allowed
+    plans, marks = unmarked(actions)
+    others = torch.where(marks, plans, ~plans)
+    with torch.no_grad():
+        part, whole, beginning = (
+            log_prob(rules, trainer.policy, batch, latents, x, engine="torch", certain=0.99999)
+            for x in (actions, plans, others)
+        )
+    assert torch.allclose(part + beginning, whole, atol=1e-4)
+    assert (part > whole).any()
+
+
+def test_learning_from_parts_makes_the_better_ones_likelier() -> None:
+    """After some updates on the same parts, cheaper ends have gained on dearer ones."""
+    trainer, _ = trained("cvrp", OBJECTIVES["one latent"])
+    batch, latents, starts = trainer.sample()
+    memory = trainer.policy.encode(batch)
+    rolled = trainer.rolled(batch, memory, 0, latents, starts)
+    found = trainer.targets(batch, rolled, latents)
+    targets = trainer.and_parts(batch, memory, 0, rolled, latents, found)
+    actions, cost = targets.actions[:, -6:], targets.weight[:, -6:].unflatten(1, (2, 3))
+
+    def leads() -> torch.Tensor:
+        scores = log_prob(trainer.problem, trainer.policy, batch, latents, actions, engine="torch", certain=0.99)
+        scores = scores.unflatten(1, (2, 3))
+        better = cost[..., :, None] < cost[..., None, :]
+        return ((scores[..., :, None] - scores[..., None, :]) * better).sum()
+
+    before, optimiser = leads().item(), torch.optim.SGD(trainer.policy.parameters(), lr=0.01)
+    for _ in range(5):
+        optimiser.zero_grad()
+        scores = log_prob(trainer.problem, trainer.policy, batch, targets.latents, targets.actions, certain=0.99)
+        (targets.weights(scores, 0.05) * scores).sum().backward()
+        optimiser.step()
+    assert leads().item() > before + 0.01
