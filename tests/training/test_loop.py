@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 import torch
-from small import POLICY
+from small import POLICY, small_config
 
 from rhumbline import checkpoint
 from rhumbline.checkpoint import load, load_with_facts

@@ -4,13 +4,13 @@ from dataclasses import replace
 
 import pytest
 import torch
+from small import POLICY
 
 from rhumbline.decoding import Rollouts, log_prob, unmarked
 from rhumbline.problems import PROBLEMS
 from rhumbline.training.config import Objective, TrainConfig
 from rhumbline.training.run import Trainer
 from rhumbline.training.targets import Targets, best_plans, with_parts
-from tests.training.small import POLICY
 
 CPU = torch.device("cpu")
 SIZE = 40  # fewer than 60, so that some parts are whole plans from a start on

@@ -1,0 +1,86 @@
+"""How well policies plan neighbourhoods of good plans again, which is what `cmaes-refine` does most of the time.
+
+    python benchmarks/parts.py cvrp cvrp100 runs/cvrp100/policy.safetensors [--size 100] [--count 48] [--cuts 30]
+
+Validation instances are solved by the first policy with a few attempts of `cmaes-refine`. Each plan is cut in several
+ways, and each policy carries on each cut 16 times at the temperature of training, at the centre of its latent space.
+`excess` is how much dearer than the plan these are on average, `better` the share of cuts of which one is cheaper, and
+`gain` what that is worth on average; ± is a 95 % interval over instances. `whole` is the mean cost of whole plans and
+`greedy` the best greedy one: what training on parts may cost.
+"""
+
+import argparse
+
+import numpy as np
+import torch
+from strategies import validation
+
+from rhumbline.api import find_device, policy_for, tasks
+from rhumbline.decoding import complete, rollout
+from rhumbline.decoding.rebuild import beginnings
+from rhumbline.search.named import named
+from rhumbline.search.run import Budget, search
+from rhumbline.search.task import Task
+
+SAMPLES, SEED = 16, 5
+
+
+def solved(policy: object, size: int, count: int, attempts: int, device: torch.device) -> Task:
+    """A task whose incumbents are good plans."""
+    short = {"tsp": "tsp", "cvrp": "vrp"}[policy.problem]
+    instances = validation(f"{short}{size}", count)
+    ((_, task),) = tasks(instances, {policy.problem: policy}, seed=0, device=device, engine="auto")
+    search(named("cmaes-refine"), task, Budget(attempts))
+    return task
+
+
+def interval(values: torch.Tensor) -> str:
+    """Mean and 95 % interval over the first axis."""
+    each = values.flatten(1).mean(1).double().cpu().numpy()
+    return f"{each.mean():.4f} ± {1.96 * each.std(ddof=1) / np.sqrt(len(each)):.4f}"
+
+
+@torch.no_grad()
+def row(policy: object, task: Task, cuts: int) -> str:
+    """What a policy makes of the plans of a task."""
+    problem, batch, count = task.problem, task.batch, task.count
+    memory, centre = policy.encode(batch), policy.space.centre((count, 1), task.device)
+    luck = torch.rand(count, cuts, 2, generator=torch.Generator().manual_seed(SEED)).to(task.device)
+    plans = task.incumbents.long()
+    given = beginnings(problem.name, batch.xy, plans, luck).map(lambda x: x.repeat_interleave(SAMPLES, 1))
+    options = {"seed": SEED, "temperature": 1.0, "engine": "auto"}
+    cost = complete(problem, policy, batch, centre, given, memory, samples=SAMPLES, **options).cost[:, 0]
+    ratio = cost.unflatten(1, (cuts, SAMPLES)) / problem.cost(batch, plans[:, None])[..., None]
+    best = (1.0 - ratio.amin(2)).clamp(min=0.0)
+    whole, greedy = (
+        rollout(problem, policy, batch, centre, problem.starts(batch), seed=SEED, memory=memory, temperature=t).cost
+        for t in (1.0, 0.0)
+    )
+    figures = (100.0 * (ratio - 1.0), 100.0 * (best > 1e-6).float(), 100.0 * best)
+    costs = (whole.mean(), greedy.flatten(1).amin(1).mean())
+    return " | ".join([*map(interval, figures), *(f"{x.item():.4f}" for x in costs)])
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("problem", choices=["tsp", "cvrp"])
+    parser.add_argument("policies", nargs="+", metavar="POLICY", help="a shipped name or a path; the first one solves")
+    parser.add_argument("--size", type=int, default=100)
+    parser.add_argument("--count", type=int, default=48, help="instances")
+    parser.add_argument("--cuts", type=int, default=30, help="of each plan")
+    parser.add_argument("--attempts", type=int, default=48, help="at each instance, for its plan")
+    parser.add_argument("--device", default="auto")
+    parser.add_argument("--threads", type=int, default=None)
+    args = parser.parse_args()
+    if args.threads:
+        torch.set_num_threads(args.threads)
+    device = find_device(args.device)
+    policies = {name: policy_for(name, args.problem).to(device) for name in args.policies}
+    task = solved(policies[args.policies[0]], args.size, args.count, args.attempts, device)
+    print("| policy | excess, % | better, % | gain, % | whole | greedy |\n| --- | ---: | ---: | ---: | ---: | ---: |")
+    for name, policy in policies.items():
+        print(f"| {name} | {row(policy, task, args.cuts)} |", flush=True)
+
+
+if __name__ == "__main__":
+    main()
