@@ -17,10 +17,15 @@ LEAST, MOST = 12, 60  # nodes to plan again, about
 
 
 def beginnings(
-    name: str, xy: Float[Tensor, "B N 2"], plan: Int[Tensor, "B T"], luck: Float[Tensor, "B A 2"]
+    name: str, xy: Float[Tensor, "B N 2"], plan: Int[Tensor, "B T"], luck: Float[Tensor, "B A 2"], *, both: bool = True
 ) -> Beginnings:
-    """Most of each plan, cut in several ways: the luck says where and how much."""
-    return CUTS[name](xy, plan, luck[..., 0], LEAST + (MOST - LEAST) * luck[..., 1])
+    """Most of each plan, cut in several ways: the luck says where and how much.
+
+    Tours are carried on from either end of what is left, or, if not `both`, only the way round that they were built. A
+    policy goes round one way; the tables of a search that learns know both.
+    """
+    where = luck[..., 0] if both or name != "tsp" else 0.5 * luck[..., 0]
+    return CUTS[name](xy, plan, where, LEAST + (MOST - LEAST) * luck[..., 1])
 
 
 def kept_stretch(

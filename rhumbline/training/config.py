@@ -37,8 +37,9 @@ class Objective:
     Copies with latents of their own teach all latents the same, and soon these differ no more. If latents are `shared`,
     the one that found the best plan of all copies learns it in each of them, and what it is good at remains its own.
 
-    Searches plan neighbourhoods of good plans again (`cmaes-refine`), from where no rollout of a whole plan comes by.
-    Of each instance so many `parts` of its best plan are built `samples` times each, and these are compared.
+    Searches plan neighbourhoods of good plans again (`cmaes-refine`); among routes, no rollout of a whole plan comes by
+    such a place. Of each instance so many `parts` of the best plan of its rollouts are built `samples` times each, and
+    these are compared.
     """
 
     loss: Literal["reinforce", "prefer", "imitate"] = "reinforce"

@@ -81,6 +81,8 @@ class Trainer:
         self.rate, self.problem = 0.0, PROBLEMS[config.problem]
         self.source: Source = Own(config, self.problem, device) if config.data else Drawn(config, self.problem)
         self.policy = initial_policy(config, device)
+        if config.objective.parts and self.policy.architecture.members:
+            raise InputError("objective.parts is for a single decoder, and this policy is a population; set parts to 0")
         self.average = initial_policy(config, device).requires_grad_(False)
         self.average.load_state_dict(self.policy.state_dict())
         self.rng = torch.Generator(device).manual_seed(config.seed)
@@ -195,7 +197,7 @@ class Trainer:
     def targets(
         self, batch: Any, rolled: Rollouts, latents: Float[Tensor, "B K Z"], lesson: Lesson | None = None
     ) -> Targets:
-        """The sequences this step learns from."""
+        """The sequences of whole plans that this step learns from, as long as they are."""
         o = self.config.objective
         if o.loss == "imitate":
             return self.imitated(batch, rolled, latents)
@@ -211,7 +213,7 @@ class Trainer:
         o, (plan, latent) = self.config.objective, best_plans(rolled, latents)
         joint = len(plan) * parallel.world()  # as in `imitated`
         luck = parallel.share(torch.rand(joint, o.parts, 2, generator=self.rng, device=self.device))
-        given = beginnings(self.problem.name, batch.xy, plan.long(), luck)
+        given = beginnings(self.problem.name, batch.xy, plan.long(), luck, both=False)
         again = given.map(lambda x: x.repeat_interleave(o.samples, 1))
         with self.half(self.policy.half_steps):
             built = complete(

@@ -267,16 +267,18 @@ def with_parts(
 ) -> Targets:
     """Targets that are compared, and beside them parts of plans, [B, A, samples], of which a `length` was given.
 
-    What was given is marked like what is certain: nobody decided it. Where others have lessons, parts have none: a
-    sequence of nothing but marks takes the place.
+    What was given is marked like what is certain: nobody decided it. So are depots behind the end, which are forced.
+    Where others have lessons, parts have none: a sequence of nothing but marks takes the place.
     """
     cost, steps = built.cost, torch.arange(built.actions.shape[3], device=length.device)
-    actions = torch.where(steps < length[..., None, None], ~built.actions, built.actions)
+    last = torch.where(built.actions != 0, steps, 0).amax(3, keepdim=True)
+    decided = (steps >= length[..., None, None]) & (steps <= last)
+    actions = torch.where(decided, built.actions, ~built.actions)
     if targets.lesson:
         cost = torch.nn.functional.pad(cost, (0, 1), value=torch.nan)
         actions = torch.cat([actions, ~built.actions[:, :, :1]], 2)
     groups = targets.actions.shape[1] // actions.shape[2]
-    own = targets.latents.repeat_interleave(groups // targets.latents.shape[1], 1)
+    own = targets.latents.expand(-1, groups, -1)  # one for each, or one for all
     return replace(
         targets,
         latents=torch.cat([own, latent.expand(-1, length.shape[1], -1)], 1),

@@ -7,7 +7,7 @@ import pytest
 import torch
 from fleets import vehicles
 
-from rhumbline.decoding.rebuild import LEAST, MOST, kept_routes, kept_stretch
+from rhumbline.decoding.rebuild import LEAST, MOST, beginnings, kept_routes, kept_stretch
 from rhumbline.errors import InputError
 from rhumbline.policies.cvrp import CVRPPolicy
 from rhumbline.problems.cvrp import CVRP, CVRPInstance, Routes
@@ -331,3 +331,15 @@ def test_neighbourhoods_build_upon_one_another(driver: CVRPPolicy) -> None:
     assert {count for count, _ in kept} == {2}
     assert len({tuple(plan[0].tolist()) for _, plan in kept}) > 1
     assert [CMAESRefine(abreast=n).usual_abreast(task, 50) for n in (None, 7)] == [5, 7]
+
+
+def test_tours_may_be_cut_the_way_they_were_built_only() -> None:
+    """Then what is left of a tour is a stretch of it as it stands, whatever the luck; vehicles are cut as ever."""
+    plan, luck = torch.tensor([[3, 1, 4, 0, 2]]), torch.tensor([[[0.1, 0.0], [0.6, 0.0], [0.99, 0.0]]])
+    xy = torch.rand(1, 5, 2, generator=torch.Generator().manual_seed(1))
+    one = beginnings("tsp", xy, plan, luck, both=False).actions[0].tolist()
+    assert one == [[3, 1, 4, 0, 2], [0, 2, 3, 1, 4], [2, 3, 1, 4, 0]]
+    assert beginnings("tsp", xy, plan, luck).actions[0].tolist()[2] == [2, 0, 4, 1, 3]
+    routes = torch.tensor([[1, 2, 0, 3, 0, 4, 0, 0]])
+    same = (beginnings("cvrp", xy, routes, luck, both=both) for both in (True, False))
+    assert torch.equal(*(x.actions for x in same))

@@ -10,6 +10,7 @@ OBJECTIVES = {
     "pomo": Objective("reinforce", latents=1, starts=4),
     "winner": Objective("reinforce", latents=5, starts=3),
     "poppy": Objective("reinforce", latents=3, starts=4, baseline="second"),
+    "parts": Objective("prefer", latents=3, starts=2, samples=3, copies=2, certain=0.99, parts=2),
     "imitate": Objective("imitate", latents=4, starts=3, top=3, improve=2, views=2, temperature=0.8),
 }
 

@@ -16,7 +16,7 @@ from rhumbline.training import parallel, run
 from rhumbline.training.run import Trainer, train
 
 CPU = torch.device("cpu")
-JOBS = ("pomo", "winner")
+JOBS = ("pomo", "winner", "parts")
 
 
 def gradients(objective: str) -> dict[str, torch.Tensor]:

@@ -7,7 +7,9 @@ import torch
 from small import POLICY
 
 from rhumbline.decoding import Rollouts, log_prob, unmarked
+from rhumbline.errors import InputError
 from rhumbline.problems import PROBLEMS
+from rhumbline.training import run
 from rhumbline.training.config import Objective, TrainConfig
 from rhumbline.training.run import Trainer
 from rhumbline.training.targets import Targets, best_plans, with_parts
@@ -41,6 +43,7 @@ def test_parts_are_groups_of_their_own(lesson: float) -> None:
         torch.tensor(2.0), 2, lesson,
     )  # fmt: skip
     built = Rollouts(torch.tensor([[[7.0, 6.0]]]), torch.tensor([[[[4, 5, 6], [4, 5, 7]]]]))
+    assert best_plans(built, torch.zeros(1, 1, 1))[0].tolist() == [[4, 5, 7]]
     found = with_parts(whole, torch.tensor([[[2.0]]]), torch.tensor([[2]]), built)
     assert found.latents.tolist() == [[[1.0], [2.0]]]
     assert found.actions[0, each : each + 2].tolist() == [[~4, ~5, 6], [~4, ~5, 7]]
@@ -71,14 +74,16 @@ def test_parts_of_a_step_begin_alike_and_end_as_plans(problem: str, objective: s
     costs = targets.weight.unflatten(1, (-1, each))[:, -o.parts :, : o.samples]
     plans, marks = unmarked(parts)
     assert marks[..., 0].all()
-    assert torch.equal(marks.int(), marks.int().cummin(-1).values)  # a beginning, and nothing behind it
-    given = marks.all(2)[:, :, None].expand_as(plans)
+    begun = marks.int().cummin(-1).values.bool()
+    assert (plans[marks & ~begun] == 0).all()  # marks are a beginning, and depots behind the end
+    given = begun.all(2)[:, :, None].expand_as(plans)
     assert torch.equal(plans.masked_fill(~given, -1)[:, :, :1].expand_as(plans)[given], plans[given])
     assert (plans[:, :, :1] != plans).any()  # they end in several ways
     first = 0 if problem == "tsp" else 1
     for plan in plans.flatten(0, 2).tolist():
         assert sorted(node for node in plan if node >= first) == list(range(first, SIZE + first))
     assert costs.isfinite().all()
+    assert (plans[:, 0] != plans[:, 1]).any()  # parts are cut in several ways
     assert targets.latents.shape[1] * each == targets.actions.shape[1]
 
 
@@ -125,3 +130,44 @@ def test_learning_from_parts_makes_the_better_ones_likelier() -> None:
         (targets.weights(scores, 0.05) * scores).sum().backward()
         optimiser.step()
     assert leads().item() > before + 0.01
+
+
+def test_parts_are_built_under_their_latent_with_noise_of_their_own(monkeypatch) -> None:
+    """The latent that found the plan, an attempt that no latent has, and another seed for another mini-step."""
+    seen: list[tuple[torch.Tensor, dict[str, object]]] = []
+    real = run.complete
+
+    def spy(problem, policy, batch, latents, given, memory, **options):
+        seen.append((latents, options))
+        return real(problem, policy, batch, latents, given, memory, **options)
+
+    monkeypatch.setattr(run, "complete", spy)
+    trainer = Trainer(
+        TrainConfig(problem="cvrp", size=SIZE, batch=4, policy=POLICY, objective=OBJECTIVES["latents"]), CPU
+    )
+    found = [trainer.gradient(mini)[1] for mini in (0, 1)]
+    for (latents, options), targets in zip(seen, found, strict=True):
+        assert torch.equal(latents.expand(-1, 2, -1), targets.latents[:, -2:])
+        assert (options["samples"], options["temperature"]) == (3, 1.0)
+        assert options["attempt"] >= 100
+    assert seen[0][1]["seed"] != seen[1][1]["seed"]
+
+
+def test_what_is_too_long_teaches_nothing() -> None:
+    """Parts are cut like whole plans, to the recipe's longest, and those that go on beyond lose their cost."""
+    o = replace(OBJECTIVES["latents"], longest=45)
+    config = TrainConfig(problem="cvrp", size=SIZE, batch=4, policy=POLICY, objective=o)
+    targets = Trainer(config, CPU).gradient(0)[1]
+    whole = Trainer(replace(config, objective=replace(o, longest=0)), CPU).gradient(0)[1]
+    most = config.longest_for(SIZE)
+    assert targets.actions.shape[2] == most < whole.actions.shape[2]
+    ends = torch.where(unmarked(whole.actions)[0] != 0, torch.arange(whole.actions.shape[2]), 0).amax(2)
+    assert torch.equal(targets.weight.isnan(), (ends >= most) | whole.weight.isnan())
+
+
+def test_a_population_has_no_parts() -> None:
+    """Refused before the first step, with the reason."""
+    many = {"width": 32, "heads": 2, "layers": 1, "hidden": 32, "latent": 0, "members": 3}
+    config = TrainConfig(problem="tsp", size=7, batch=2, policy=many, objective=OBJECTIVES["latents"])
+    with pytest.raises(InputError, match="parts is for a single decoder"):
+        Trainer(config, CPU)
