@@ -82,8 +82,7 @@ def main() -> None:
     policies = {name: policy_for(name, args.problem).to(device) for name in args.policies}
     task = solved(policies[args.policies[0]], args.size, args.count, args.attempts, device)
     titles = ("policy", "excess, %", "better, %", "gain, %", "whole, %", "greedy, %")
-    print(f"| {' | '.join(titles)} |
-| --- |{' ---: |' * (len(titles) - 1)}")
+    print(f"| {' | '.join(titles)} |", f"| --- |{' ---: |' * (len(titles) - 1)}", sep="\n")
     for name, policy in policies.items():
         print(f"| {name} | {row(policy, task, args.cuts)} |", flush=True)
 
