@@ -196,8 +196,8 @@ def test_tiles_fill_the_chip(instances: int, rollouts: int, padded: int, expecte
 @pytest.mark.parametrize(("padded", "expected"), [(64, (64, 4)), (128, (64, 4)), (192, (128, 8))])
 def test_vehicles_have_no_small_tiles(padded: int, expected: tuple[int, int]) -> None:
     """Whatever there is to do: 64 rows, and twice as many above 128 nodes where there is enough of it."""
-    assert gpu.vehicle_tile(64, 2000, padded) == expected
-    assert gpu.vehicle_tile(1, 20, padded) == (64, 4)
+    assert gpu.roomy_tile(64, 2000, padded) == expected
+    assert gpu.roomy_tile(1, 20, padded) == (64, 4)
 
 
 # --- which engine
