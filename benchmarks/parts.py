@@ -19,6 +19,7 @@ from strategies import validation
 from rhumbline.api import find_device, policy_for, tasks
 from rhumbline.decoding import complete, rollout
 from rhumbline.decoding.rebuild import beginnings
+from rhumbline.errors import RhumbError
 from rhumbline.search.named import named
 from rhumbline.search.run import Budget, search
 from rhumbline.search.task import Task
@@ -66,6 +67,14 @@ def row(policy: object, task: Task, cuts: int) -> str:
 
 
 def main() -> None:
+    """Whatever cannot be used ends in words, not in a traceback."""
+    try:
+        compare()
+    except RhumbError as error:
+        raise SystemExit(str(error)) from error
+
+
+def compare() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("problem", choices=["tsp", "cvrp"])
     parser.add_argument("policies", nargs="+", metavar="POLICY", help="a shipped name or a path; the first one solves")

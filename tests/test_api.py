@@ -253,7 +253,7 @@ def test_what_is_no_instance_is_refused(source, words: str) -> None:
 
 def test_an_engine_that_one_of_the_instances_cannot_have_is_refused_before_any_work(policy, monkeypatch) -> None:
     """Of two sizes one is too large for kernels with a layer: nothing is solved; `auto` settles each by itself."""
-    monkeypatch.setattr(kernels, "why_not_layer", lambda _, nodes=0: "too many nodes" if nodes > 5 else None)
+    monkeypatch.setattr(kernels, "why_not_layer", lambda _, nodes: "too many nodes" if nodes > 5 else None)
     instances = [TSPInstance(str(n), "EUC_2D", xy=np.random.default_rng(n).random((n, 2))) for n in (5, 6)]
     device, some = torch.device("cpu"), {"tsp": policy}
     with pytest.raises(MissingExtra, match="too many nodes"):

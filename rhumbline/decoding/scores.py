@@ -1,7 +1,6 @@
 """Log-probabilities of given actions, with gradients: plain torch, which is the definition, or kernels."""
 
 import math
-from dataclasses import replace
 from typing import Any
 
 import torch
@@ -65,7 +64,7 @@ def of_chosen(
 
 def unmarked(actions: Int[Tensor, "*S T"]) -> tuple[Int[Tensor, "*S T"], Bool[Tensor, "*S T"]]:
     """The actions themselves, and which were marked as certain."""
-    actions = actions.contiguous()  # kernels make strided views, through which every pass takes four times as long
+    actions = actions.contiguous()  # a GPU's rollouts are strided views, and several passes follow
     marks = actions < 0
     return torch.where(marks, ~actions, actions), marks
 
@@ -106,8 +105,7 @@ def layered_log_prob(
     """
     from rhumbline.kernels import log_prob as fused
 
-    memory, shift = replace(memory, pointer=memory.pointer.detach()), shift.map(Tensor.detach)
-
+    shift = shift.map(Tensor.detach)
     actions = actions[:, :, : last_decision(actions) + 1] if memory.query_load is not None else actions
     glimpse = fused.glimpses(tables_of(memory, shift), actions, rules_of(batch, memory, actions))
     with torch.autocast(actions.device.type, torch.bfloat16, enabled=actions.is_cuda):
@@ -119,7 +117,7 @@ def why_not_layer_alone(memory: Any, latents: Tensor, certain: float) -> str | N
     """Why scores with a layer on the glimpse are not for `layered_log_prob`, or None if they are."""
     if certain < 1.0:
         return "with a layer on the glimpse the fused engine scores every decision, also those that are certain"
-    tables = (memory.key, memory.value, memory.pointer, memory.query_last, memory.query_fixed, latents)
+    tables = [x for x in (*vars(memory).values(), latents) if isinstance(x, Tensor)]  # of which the layer is none
     if torch.is_grad_enabled() and any(x.requires_grad for x in tables):
         return "with a layer on the glimpse the fused engine has gradients to that layer alone"
     return None

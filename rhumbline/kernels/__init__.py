@@ -70,7 +70,7 @@ def on_gpu(x: "torch.Tensor") -> bool:
     return x.is_cuda
 
 
-def why_not_layer(device: "torch.device", nodes: int = 0) -> str | None:
+def why_not_layer(device: "torch.device", nodes: int) -> str | None:
     """Why no fused engine can serve tables that come with a layer on the glimpse, or None if one can."""
     if device.type != "cuda":
         return "a layer on the glimpse is not linear, so no table of the fused engine of a CPU can hold it"

@@ -90,13 +90,9 @@ def whole_logits(
     LOAD: tl.constexpr, LAYER: tl.constexpr, BOUNDED: tl.constexpr, W: tl.constexpr, H: tl.constexpr, D: tl.constexpr,
     DT: tl.constexpr, PREC: tl.constexpr,
 ):  # fmt: skip
-    """`glimpse_logits` where one part has all columns: each head adds to the logits at once.
-
-    A layer needs all heads, and attention has no registers to spare for logits that wait for it.
-    """
+    """`glimpse_logits` where one part has all columns: each head adds to the logits at once; a layer waits for all."""
     heads = ()
-    if not LAYER:
-        logits = mask + tl.load(BIAS + columns(0, W))[None, :]
+    logits = mask + tl.load(BIAS + columns(0, W))[None, :]
     parts = query_parts(QUERY, QUERY_LAST, 0, row, last, H * D, D)
     for h in tl.static_range(H):
         q = query_of(parts, QUERY_LOAD, h, left, LOAD, D, DT)
@@ -114,7 +110,6 @@ def whole_logits(
         else:
             logits = tl.dot(head, pointers[h], logits, input_precision=PREC)
     if LAYER:
-        logits = mask + tl.load(BIAS + columns(0, W))[None, :]
         hidden = hidden_of(heads, layer, latent, H, D, DT, PREC)
         logits = layered(logits, heads, hidden, pointers[0], layer, 0, W, H, D, PREC)
     return (logits,)

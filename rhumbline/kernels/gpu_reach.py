@@ -1,6 +1,6 @@
 """Triton: how far the scores of queries reach, without a table of them all in memory.
 
-A training step asks at every update, for new tables; by tensor operations that would be a tenth of its launches.
+A training step asks three times at every update: by tensor operations, three tables of all products.
 """
 
 import torch

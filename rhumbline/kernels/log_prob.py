@@ -148,8 +148,9 @@ def log_prob(
     training step can be captured in a CUDA graph.
     """
     mask = tsp_mask(actions) if mask is None else mask
-    how = {"scale": scale, "clip": clip, "heads": heads, "certain": certain, "dtype": dtype, "config": config}
-    call, inputs, rules = _prepared(tables, actions, mask, **how)
+    call, inputs, rules = _prepared(
+        tables, actions, mask, scale=scale, clip=clip, heads=heads, certain=certain, dtype=dtype, config=config
+    )
     save = torch.is_grad_enabled() and any(x is not None and x.requires_grad for x in inputs)
     rows = None if skip is None else _listed(~skip[:, :, mask.first_step :].flatten(1))
     score = _Scores.apply(call, save, rows, *inputs, *rules)

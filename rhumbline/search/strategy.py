@@ -55,10 +55,10 @@ def rehearsal_of(strategy: Any, task: Task) -> tuple[Any, int]:
     return other, 1 if task.device.type == "cpu" else attempts * task.copies
 
 
-def engine_for(strategy: Any, engine: Engine, device: torch.device, nodes: int = 0) -> Engine:
-    """The engine a strategy can run on: plain torch for a `layered` one where no kernel knows layers.
+def engine_for(strategy: Any, engine: Engine, device: torch.device, nodes: int) -> Engine:
+    """The engine a strategy can run on: plain torch for a `layered` one where no kernel knows layers of so many nodes.
 
-    An error if fused is a must. Without a number of nodes, what can be said before there are instances.
+    An error if fused is a must.
     """
     reason = kernels.why_not_layer(device, nodes) if getattr(strategy, "layered", False) else None
     return kernels.settled(engine, reason) if reason else engine

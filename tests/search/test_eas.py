@@ -234,10 +234,10 @@ def test_copies_share_the_passes(policy, make_instances) -> None:
 def test_a_layer_needs_plain_torch_on_a_cpu() -> None:
     """There `auto` takes torch for it, and asking for the fused engine is an error with the reason; a GPU knows it."""
     cpu, gpu = torch.device("cpu"), torch.device("cuda")
-    assert engine_for(EASLay(), "auto", cpu) == "torch"
-    assert engine_for(EASEmb(), "auto", cpu) == "auto"
+    assert engine_for(EASLay(), "auto", cpu, 5) == "torch"
+    assert engine_for(EASEmb(), "auto", cpu, 5) == "auto"
     with pytest.raises(MissingExtra, match="not linear"):
-        engine_for(EASLay(), "fused", cpu)
+        engine_for(EASLay(), "fused", cpu, 5)
     assert engine_for(EASLay(), "fused", gpu, 256) == "fused"
     assert engine_for(EASLay(), "auto", gpu, 257) == "torch"
     assert engine_for(EASEmb(), "auto", gpu, 257) == "auto"
@@ -302,7 +302,7 @@ def test_impossible_settings_are_refused(kind, settings, words: str) -> None:
 
 def test_a_search_settles_its_engine_by_the_size_of_the_task(monkeypatch, policy, make_instances) -> None:
     """Also where nobody asked before: kernels that know layers know them up to some number of nodes."""
-    monkeypatch.setattr(kernels, "why_not_layer", lambda _, nodes=0: "too many" if nodes > 5 else None)
+    monkeypatch.setattr(kernels, "why_not_layer", lambda _, nodes: "too many" if nodes > 5 else None)
     for nodes, engine in ((5, "auto"), (6, "torch")):
         task = make_task(TSP(), policy, make_instances(1, nodes))
         list(stream(EASLay(), task, Budget(1)))

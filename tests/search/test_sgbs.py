@@ -123,9 +123,9 @@ def test_impossible_settings_are_refused(kind, settings) -> None:
 def test_kernels_carry_on_what_has_begun() -> None:
     """But on a CPU not with a layer: asking for them is an error with the reason."""
     cpu, gpu = torch.device("cpu"), torch.device("cuda")
-    assert engine_for(SGBS(), "auto", cpu) == "auto"
-    assert engine_for(SGBS(), "fused", cpu) == "fused"
-    assert engine_for(SGBSEAS(), "fused", gpu) == "fused"
-    assert engine_for(SGBSEAS(), "auto", cpu) == "torch"
+    assert engine_for(SGBS(), "auto", cpu, 5) == "auto"
+    assert engine_for(SGBS(), "fused", cpu, 5) == "fused"
+    assert engine_for(SGBSEAS(), "fused", gpu, 5) == "fused"
+    assert engine_for(SGBSEAS(), "auto", cpu, 5) == "torch"
     with pytest.raises(MissingExtra, match="a layer on the glimpse is not linear"):
-        engine_for(SGBSEAS(), "fused", cpu)
+        engine_for(SGBSEAS(), "fused", cpu, 5)
