@@ -15,7 +15,7 @@ from functools import partial
 import torch
 
 from rhumbline.training.config import Objective, TrainConfig
-from rhumbline.training.run import Trainer
+from rhumbline.training.trainer import Trainer
 
 recorded = partial(TrainConfig, graph=True, compile=True)
 COMPASS, POMO = Objective(latents=128, starts=20), Objective(starts=50)

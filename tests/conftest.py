@@ -19,14 +19,14 @@ from torch.utils._python_dispatch import TorchDispatchMode
 # Shapes in signatures are checked while the tests run. Not in kernels, which are not Python, and not in `record`, whose
 # `Self` beartype cannot check.
 CHECKED = (
-    "api", "checkpoint", "decoding.engines", "decoding.rollouts", "decoding.scores", "decoding.work",
-    "noise", "formats.geometry", "formats.vrplib", "policies.attention",
+    "api", "checkpoint", "decoding.engines", "decoding.rebuild", "decoding.rollouts", "decoding.scores",
+    "decoding.work", "noise", "formats.geometry", "formats.vrplib", "policies.attention",
     "policies.cvrp", "policies.jssp", "policies.jssp_machines", "policies.population", "policies.space", "policies.tsp",
     "problems.cvrp", "problems.dispatch", "problems.jssp", "problems.jssp_machines", "problems.mutate",
     "problems.standard", "problems.symmetry", "problems.tsp", "problems.tsp_local", "problems.varied", "search.arms",
     "search.cma", "search.cmaes", "search.crafts", "search.eas", "search.hybrid", "search.pool", "search.population",
     "search.run", "search.sgbs", "search.simple", "search.solution", "search.strategy", "search.task",
-    "training.parallel", "training.run", "training.targets",
+    "training.parallel", "training.run", "training.targets", "training.trainer",
 )  # fmt: skip
 install_import_hook([f"rhumbline.{name}" for name in CHECKED], "beartype.beartype")
 

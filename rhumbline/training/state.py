@@ -19,7 +19,7 @@ from rhumbline.tables import build
 from rhumbline.training.config import TrainConfig
 
 if TYPE_CHECKING:
-    from rhumbline.training.run import Trainer
+    from rhumbline.training.trainer import Trainer
 
 # What may differ between a run and its continuation; anything else would not be the same training.
 FREE = ("updates", "report", "init", "compile", "graph", "engine", "validation", "data")

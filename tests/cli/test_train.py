@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from rhumbline.cli import train
-from rhumbline.training.run import Diverged
+from rhumbline.training.trainer import Diverged
 
 Words = Callable[..., tuple[int, str, str]]
 

@@ -14,8 +14,8 @@ from rhumbline.problems.symmetry import is_mirrored
 from rhumbline.problems.tsp import TSP
 from rhumbline.training.config import Objective
 from rhumbline.training.instances import copied
-from rhumbline.training.run import Trainer
 from rhumbline.training.targets import TIE, Lesson, lesson_of_copies, rivals, rivals_of_winners
+from rhumbline.training.trainer import Trainer
 
 CPU = torch.device("cpu")
 PREFER = Objective(loss="prefer", latents=3, starts=2, samples=2, copies=4, lesson=0.5)

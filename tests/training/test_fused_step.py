@@ -8,9 +8,9 @@ import torch
 from rhumbline import kernels
 from rhumbline.decoding import engines, rollouts
 from rhumbline.kernels import attention, gpu_tables
-from rhumbline.training import run
+from rhumbline.training import trainer as training
 from rhumbline.training.config import Objective, TrainConfig
-from rhumbline.training.run import Trainer
+from rhumbline.training.trainer import Trainer
 
 pytestmark = [
     # Triton 3.6 turns arrays of one element into scalars, which numpy 2.3 only announces to refuse.
@@ -69,13 +69,13 @@ def test_fused_and_plain_kernels_give_the_same_step(monkeypatch, problem: str, o
 def test_what_is_imitated_is_not_marked(monkeypatch) -> None:
     """Its plans are priced and improved, so actions must be what they are."""
     asked: list[float] = []
-    real = run.rollout
+    real = training.rollout
 
     def spy(*arguments, mark: float, **options):
         asked.append(mark)
         return real(*arguments, **options)
 
-    monkeypatch.setattr(run, "rollout", spy)
+    monkeypatch.setattr(training, "rollout", spy)
     for objective in (Objective("imitate", starts=2, certain=0.9), Objective("prefer", starts=2, certain=0.9)):
         Trainer(TrainConfig(size=5, batch=2, policy={"layers": 1}, objective=objective), torch.device("cpu")).gradient(
             0

@@ -14,12 +14,13 @@ from rhumbline.checkpoint import load, load_with_facts
 from rhumbline.errors import CheckpointError, InputError
 from rhumbline.policies.attention import attention_ranges
 from rhumbline.problems.tsp import TSP
-from rhumbline.training import run
+from rhumbline.training import trainer as training
 from rhumbline.training.config import Objective, Optimiser, TrainConfig, Validation
 from rhumbline.training.optimiser import learning_rate
-from rhumbline.training.run import Diverged, Trainer, train
+from rhumbline.training.run import train
 from rhumbline.training.start import initial_policy
 from rhumbline.training.targets import random_subset
+from rhumbline.training.trainer import Diverged, Trainer
 
 CPU = torch.device("cpu")
 
@@ -224,7 +225,7 @@ def test_minutes_do_not_outlast_updates(make_config, tmp_path: Path) -> None:
 
 def test_divergence_names_its_place_and_spares_the_files(make_config, tmp_path: Path, monkeypatch) -> None:
     """A cost that is not a number in the third update stops the run there; both files are those of the second."""
-    real, trained = run.rollout, []
+    real, trained = training.rollout, []
 
     def poisoned(*arguments, **options):
         rolled = real(*arguments, **options)
@@ -233,7 +234,7 @@ def test_divergence_names_its_place_and_spares_the_files(make_config, tmp_path: 
             rolled.cost[0, 0, 0] = torch.nan
         return rolled
 
-    monkeypatch.setattr(run, "rollout", poisoned)
+    monkeypatch.setattr(training, "rollout", poisoned)
     reports = []
     with pytest.raises(Diverged, match=r"^update 2: the cost is not finite; the last checkpoint is intact$"):
         reports.extend(train(make_config("pomo"), device=CPU, out=tmp_path))

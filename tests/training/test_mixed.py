@@ -14,7 +14,8 @@ from rhumbline.decoding import rollout
 from rhumbline.problems import PROBLEMS
 from rhumbline.training import graph, parallel
 from rhumbline.training.config import Objective, Optimiser, TrainConfig, Validation
-from rhumbline.training.run import Trainer, train
+from rhumbline.training.run import train
+from rhumbline.training.trainer import Trainer
 
 CPU = torch.device("cpu")
 ROUTING = ("tsp", "cvrp")

@@ -14,7 +14,8 @@ from rhumbline.tables import build
 from rhumbline.training import state
 from rhumbline.training.config import Objective, Optimiser, TrainConfig, Validation
 from rhumbline.training.optimiser import Muon, make_optimiser, orthogonal
-from rhumbline.training.run import Trainer, train
+from rhumbline.training.run import train
+from rhumbline.training.trainer import Trainer
 
 CPU = torch.device("cpu")
 MUON = Optimiser(kind="muon", lr=3e-3, warmup=3, clip=1.0, decay=0.5)

@@ -22,7 +22,8 @@ from rhumbline.problems.metrics import unit_square
 from rhumbline.training.config import Optimiser, TrainConfig, Validation
 from rhumbline.training.own import Own, loaded
 from rhumbline.training.own_nodes import KeptNodes, few_of, side_by_side
-from rhumbline.training.run import Trainer, train
+from rhumbline.training.run import train
+from rhumbline.training.trainer import Trainer
 
 CPU = torch.device("cpu")
 

@@ -13,7 +13,8 @@ from small import small_config
 from rhumbline.errors import InputError
 from rhumbline.problems.tsp import TSP
 from rhumbline.training import parallel, run
-from rhumbline.training.run import Trainer, train
+from rhumbline.training.run import train
+from rhumbline.training.trainer import Trainer
 
 CPU = torch.device("cpu")
 JOBS = ("pomo", "winner", "parts")

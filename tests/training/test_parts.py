@@ -9,10 +9,10 @@ from small import POLICY
 from rhumbline.decoding import Rollouts, log_prob, unmarked
 from rhumbline.errors import InputError
 from rhumbline.problems import PROBLEMS
-from rhumbline.training import run
+from rhumbline.training import trainer as training
 from rhumbline.training.config import Objective, TrainConfig
-from rhumbline.training.run import Trainer
 from rhumbline.training.targets import Targets, best_plans, with_parts
+from rhumbline.training.trainer import Trainer
 
 CPU = torch.device("cpu")
 SIZE = 40  # fewer than 60, so that some parts are whole plans from a start on
@@ -135,13 +135,13 @@ def test_learning_from_parts_makes_the_better_ones_likelier() -> None:
 def test_parts_are_built_under_their_latent_with_noise_of_their_own(monkeypatch) -> None:
     """The latent that found the plan, an attempt that no latent has, and another seed for another mini-step."""
     seen: list[tuple[torch.Tensor, dict[str, object]]] = []
-    real = run.complete
+    real = training.complete
 
     def spy(problem, policy, batch, latents, given, memory, **options):
         seen.append((latents, options))
         return real(problem, policy, batch, latents, given, memory, **options)
 
-    monkeypatch.setattr(run, "complete", spy)
+    monkeypatch.setattr(training, "complete", spy)
     trainer = Trainer(
         TrainConfig(problem="cvrp", size=SIZE, batch=4, policy=POLICY, objective=OBJECTIVES["latents"]), CPU
     )

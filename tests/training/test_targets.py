@@ -11,9 +11,8 @@ from rhumbline.policies.attention import Architecture
 from rhumbline.policies.cvrp import CVRPPolicy
 from rhumbline.problems.cvrp import CVRP
 from rhumbline.problems.tsp import TSP
-from rhumbline.training import run
+from rhumbline.training import trainer as training
 from rhumbline.training.config import Objective, TrainConfig
-from rhumbline.training.run import Trainer
 from rhumbline.training.targets import (
     Targets,
     all_starts,
@@ -30,6 +29,7 @@ from rhumbline.training.targets import (
     winner_weight,
     winners,
 )
+from rhumbline.training.trainer import Trainer
 
 CPU = torch.device("cpu")
 
@@ -274,13 +274,13 @@ def test_gradient_is_that_of_the_loss_over_all_rollouts(make_config, objective: 
 @pytest.mark.parametrize("objective", ["pomo", "winner"])
 def test_no_advantage_no_gradient(make_config, monkeypatch, objective: str) -> None:
     """When all rollouts cost the same, every gradient is exactly 0."""
-    real = run.rollout
+    real = training.rollout
 
     def alike(*arguments, **options):
         rolled = real(*arguments, **options)
         return Rollouts(torch.full_like(rolled.cost, 3.0), rolled.actions)
 
-    monkeypatch.setattr(run, "rollout", alike)
+    monkeypatch.setattr(training, "rollout", alike)
     _, gradient = stepped(make_config(objective))
     assert not any(g.any() for g in gradient.values())
 
