@@ -3,12 +3,14 @@
     python benchmarks/strategies.py --set tsp100 --first 1000 --attempts 160,1600 --strategies sampling,cmaes,eas-emb
     python benchmarks/strategies.py --set tsp100 --first 1000 --seconds 60 --strategies sampling,cmaes,eas-emb
     python benchmarks/strategies.py --set tsp100 --validation --first 16 --attempts 160 --strategies cmaes,cmaes+top=4
+    python benchmarks/strategies.py --set vrp200 --validation --varied --first 32 --policy cvrp,runs/new.safetensors
     python benchmarks/strategies.py --set tsp100 --first 25 --augment 8 --strategies eas-emb --profile
 
 Settings follow a strategy's name after `+`. Gaps are per instance against benchmarks/reference where it has the set,
-else against the best cost of the instance in the whole run. `vs first` is the mean difference of cost to the first
-strategy of the same budget, instance by instance. ± are 95 % intervals. Each strategy first makes a few attempts that
-do not count, so that compiling kernels is not timed; encoding is. Instances are solved together, `--alone` one by one,
+else against the best cost of the instance in the whole run. `vs first` is the mean difference to the first row of the
+same budget, instance by instance; of several policies, separated by commas, each is searched by every strategy. ± are
+95 % intervals. Each strategy first makes a few attempts that do not count, so that compiling kernels is not timed;
+encoding is. Instances are solved together, `--alone` one by one,
 and share the seconds. `--validation` draws other instances of the same distribution, of any size: choose settings
 there, never on the test set; with `--varied` vehicles of four kinds, and tours of the layouts of mixed training.
 `population` needs --policy with a population. `--rehearse` makes only those attempts: several such commands side by
@@ -21,7 +23,7 @@ import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
-from itertools import islice
+from itertools import islice, product
 from pathlib import Path
 from typing import Any
 
@@ -196,14 +198,13 @@ def interval(values: np.ndarray) -> str:
 
 
 def table(rows: list[Row], known: np.ndarray, relative_to: str) -> None:
-    print(
-        f"| strategy | budget | attempts | mean cost | gap to {relative_to}, % | vs first | seconds | trajectories/s |"
-    )
-    print("| --- | ---: | ---: | ---: | ---: | ---: | ---: | ---: |")
+    titles = ("budget", "attempts", "mean cost", f"gap to {relative_to}, %", "vs first, %", "seconds", "trajectories/s")
+    print(f"| strategy | {' | '.join(titles)} |", f"| --- |{' ---: |' * len(titles)}", sep="\n")
     for row in rows:
         first = next(r for r in rows if r.budget == row.budget)
         limit = f"{row.budget.attempts:,}" if row.budget.attempts else f"{row.budget.seconds:g} s"
-        gap, behind = interval(100 * (row.cost / known - 1)), "" if row is first else interval(row.cost - first.cost)
+        gap = interval(100 * (row.cost / known - 1))
+        behind = "" if row is first else interval(100 * (row.cost / first.cost - 1))
         cost = f"{row.attempts:,} | {row.cost.mean():.5f}"
         speed = f"{row.seconds:.1f} | {row.trajectories / row.seconds:,.0f}"
         print(f"| {row.name} | {limit} | {cost} | {gap} | {behind} | {speed} |")
@@ -218,7 +219,7 @@ def options() -> argparse.Namespace:
     parser.add_argument("--attempts", default="")
     parser.add_argument("--seconds", default="")
     parser.add_argument("--strategies", default="sampling,fixed,uniform,cmaes,eas-emb,cmaes-eas")
-    parser.add_argument("--policy", default=None)
+    parser.add_argument("--policy", default=None, help="a shipped name or a path, or several with commas between them")
     parser.add_argument("--augment", type=int, default=1)
     parser.add_argument("--alone", action="store_true", help="each instance by itself, one after another")
     parser.add_argument("--device", default="auto")
@@ -235,16 +236,19 @@ def budgets(attempts: str, seconds: str) -> list[Budget]:
     return chosen or [Budget(160)]
 
 
-def compared(bench: Bench, args: argparse.Namespace) -> None:
-    rows, count = list[Row](), len(bench.instances)
+def compared(benches: dict[str, Bench], args: argparse.Namespace) -> None:
+    """All strategies with all policies; a policy is named where there are several."""
+    bench, rows = next(iter(benches.values())), list[Row]()
+    count, work = len(bench.instances), list(product(args.strategies.split(","), benches))
     known = None if args.validation else references(args.set, count)  # first: it may refuse
     what = torch.cuda.get_device_name() if bench.device.type == "cuda" else f"CPU, {torch.get_num_threads()} threads"
     try:
         for budget in budgets(args.attempts, args.seconds):
-            for text in args.strategies.split(","):
-                rows.append(row := measured(text, bench, budget))
+            for text, policy in work:
+                row = measured(text, benches[policy], budget)
+                rows.append(row := replace(row, name=f"{text}, {policy}") if len(benches) > 1 else row)
                 gap = "" if known is None else f", gap {interval(100.0 * (row.cost / known - 1.0))} %"
-                print(f"{text}: {row.cost.mean():.5f}{gap}, {row.seconds:.1f} s", flush=True)
+                print(f"{row.name}: {row.cost.mean():.5f}{gap}, {row.seconds:.1f} s", flush=True)
                 keep_plain(row, args, known, what.split(",")[0])  # at once: a run may be killed
     except KeyboardInterrupt:
         print("\nInterrupted; the table has what was finished.")
@@ -284,20 +288,20 @@ def main() -> None:
         torch.set_num_threads(args.threads)
     instances = instances_for(args)
     problem = instances[0].problem
-    name = args.policy or of_the_paper(problem)
-    policy, args.weights = policy_for(name, problem), fingerprint(name, problem)
-    bench = Bench(instances, policy, find_device(args.device), args.augment, args.alone)
-    if args.ledger and (args.policy or args.validation or args.augment > 1 or bench.device.type == "cpu"):
+    names = args.policy.split(",") if args.policy else [of_the_paper(problem)]
+    device, args.weights = find_device(args.device), fingerprint(names[0], problem)
+    benches = {n: Bench(instances, policy_for(n, problem), device, args.augment, args.alone) for n in names}
+    if args.ledger and (args.policy or args.validation or args.augment > 1 or device.type == "cpu"):
         why = "the weights of the paper's protocol, test sets, no copies and a GPU, where searches are as published"
         raise SystemExit(f"--ledger is for {why}")
-    if args.rehearse:
-        for text in args.strategies.split(","):
+    if not (args.rehearse or args.profile):
+        return compared(benches, args)
+    for text, bench in product(args.strategies.split(","), benches.values()):
+        if args.rehearse:
             bench.warm_up(strategy_of(text))
-    elif args.profile:
-        for text in args.strategies.split(","):
+        else:
             profiled(text, bench, budgets(args.attempts, args.seconds)[0])
-    else:
-        compared(bench, args)
+    return None
 
 
 if __name__ == "__main__":

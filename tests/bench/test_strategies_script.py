@@ -48,3 +48,22 @@ def test_a_profile_of_nothing_is_refused(script, bench) -> None:
     """A budget that ends before the profile begins."""
     with pytest.raises(SystemExit, match="give more --attempts"):
         script.profiled("eas-emb", bench, Budget(16))
+
+
+def test_policies_are_compared_instance_by_instance(script, capsys) -> None:
+    """With two policies each strategy has a row of each; by hand, 10 % dearer on one of two instances is 5 ± 9.8."""
+    budget, ours = Budget(1), script.np.array([10.0, 20.0])
+    rows = [script.Row(name, budget, cost, 1, 2, 1.0) for name, cost in (("a", ours), ("b", ours * [1.1, 1.0]))]
+    script.table(rows, ours, "the reference")
+    *_, first, second = capsys.readouterr().out.splitlines()
+    assert [cell.strip() for cell in first.split("|")[4:7]] == ["15.00000", "+0.0000 ± 0.0000", ""]
+    assert [cell.strip() for cell in second.split("|")[4:7]] == ["15.50000", "+5.0000 ± 9.8000", "+5.0000 ± 9.8000"]
+
+
+def test_rows_of_several_policies_name_them(script, capsys, monkeypatch) -> None:
+    """One strategy by two policies, and what the second one is worth beside the first."""
+    words = "--set tsp8 --validation --first 2 --attempts 1 --strategies greedy --policy tsp,tsp100 --device cpu"
+    monkeypatch.setattr(sys, "argv", ["strategies.py", *words.split()])
+    script.main()
+    rows = [line for line in capsys.readouterr().out.splitlines() if line.startswith("| greedy")]
+    assert [row.split("|")[1].strip() for row in rows] == ["greedy, tsp", "greedy, tsp100"]
