@@ -1,8 +1,9 @@
 """Tables of gaps, from the lines that evaluate.py and strategies.py keep: the newest of each set and method.
 
-    python benchmarks/gaps.py [docs/gaps.jsonl] [README.md] [docs/search.md]
+    python benchmarks/gaps.py [docs/gaps.jsonl] [README.md] [docs/gaps.md] [docs/search.md]
 
-The README has what compares with the paper, docs/search.md all strategies at equal attempts and at equal time. A row
+The README has the published search, what `rhumb solve` does, and the paper's own figures; docs/gaps.md has every method
+that compares with the paper, docs/search.md all strategies at equal attempts and at equal time. A row
 that was measured with other weights than those that are shipped is marked, and so is one with a `note` in its line: how
 the search was another one then.
 """
@@ -29,6 +30,8 @@ STRATEGIES = (
     "sampling", "fixed", "uniform", "cmaes", "eas-emb", "eas-lay", "sgbs", "sgbs-eas", "cmaes-eas",
     "cmaes-elite", "sampling-elite", "cmaes-refine",
 )  # fmt: skip
+DEFAULTS = {"tsp": "cmaes-refine", "cvrp": "cmaes-refine", "jssp": "sampling-elite"}  # of `rhumb solve` on a GPU
+BUDGETS = (160, 1600)  # attempts
 Line = dict[str, Any]
 
 
@@ -38,7 +41,7 @@ def newest(lines: Sequence[Line]) -> dict[tuple[str, str], Line]:
 
 
 def beside_the_paper(lines: Sequence[Line]) -> list[Line]:
-    """One line for each set and method of the README: sets in the paper's order, methods by attempts, then by name."""
+    """A line for each set and method of docs/gaps.md: sets in the paper's order, methods by attempts, then by name."""
     found = [x for x in newest(lines).values() if x["method"].split()[0] in METHODS and timed(x) is None]
 
     def place(x: Line) -> tuple[int, int, int]:
@@ -89,8 +92,39 @@ def measured(line: Line) -> str:
     return f"{line['gap']:.{places}f} ± {line['error']:.{places}f}"
 
 
+def overview(lines: Sequence[Line]) -> str:
+    """The README's, in Markdown: sets by searches, at two budgets."""
+    heads = [f"{who}, {n:,}" for n in BUDGETS for who in ("COMPASS, paper", "COMPASS, ours", "our default")]
+    rows = (row_of(name, newest(lines)) for name in PAPER)
+    return "\n".join([f"| gap in % | {' | '.join(heads)} |", "| --- |" + " ---: |" * len(heads), *rows])
+
+
+def row_of(name: str, found: dict[tuple[str, str], Line]) -> str:
+    """A set at each budget: the paper's COMPASS, the same search of our weights, and what `rhumb solve` does."""
+    searches = ("cmaes", DEFAULTS[problem_of(name)])
+    cells = {n: [found.get((name, f"{search} {n}")) for search in searches] for n in BUDGETS}
+    size = max((x["first"] for row in cells.values() for x in row if x), default=0)
+    texts = [text for n, row in cells.items() for text in (of_compass(name, n), *(plain(x, size) for x in row))]
+    return f"| {titled(name)}, {size:,} | {' | '.join(texts)} |"
+
+
+def of_compass(name: str, attempts: int) -> str:
+    """The paper's gap."""
+    gap = PAPER[name][f"cmaes {attempts}"]
+    return f"{gap:.{min(digits(gap), 3)}f}"
+
+
+def plain(line: Line | None, size: int) -> str:
+    """A gap with its interval, and what keeps it from being compared with its row."""
+    if line is None:
+        return ""
+    notes = [f"first {line['first']}"] if line["first"] < size else []
+    notes += ["older weights"] if is_older(line) else []
+    return measured(line) + (f" ({', '.join(notes)})" if notes else "")
+
+
 def table(lines: Sequence[Line]) -> str:
-    """The README's, in Markdown; a set is named once for all rows of as many instances."""
+    """Every method that compares with the paper, in Markdown; a set is named once for all rows of as many instances."""
     rows, last = ["| set | method | our gap | paper's gap | on |", "| --- | --- | --- | --- | --- |"], ""
     for x in beside_the_paper(lines):
         kind, *attempts = x["method"].split()
@@ -155,11 +189,16 @@ def main() -> None:
     root, parser = Path(__file__).parent.parent, argparse.ArgumentParser(description=__doc__)
     parser.add_argument("ledger", type=Path, nargs="?", default=root / "docs/gaps.jsonl")
     parser.add_argument("page", type=Path, nargs="?", default=root / "README.md")
+    parser.add_argument("all", type=Path, nargs="?", default=root / "docs/gaps.md")
     parser.add_argument("search", type=Path, nargs="?", default=root / "docs/search.md")
     args = parser.parse_args()
     lines = [json.loads(line) for line in args.ledger.read_text(encoding="utf-8").splitlines()]
-    attempts = {f"attempts-{n}": matrix(lines, [(name, str(n)) for name in COMPARED]) for n in (160, 1600)}
-    pages = {args.page: {"gaps": table(lines)}, args.search: attempts | {"seconds": matrix(lines, in_time(lines))}}
+    attempts = {f"attempts-{n}": matrix(lines, [(name, str(n)) for name in COMPARED]) for n in BUDGETS}
+    pages = {
+        args.page: {"gaps": overview(lines)},
+        args.all: {"all-gaps": table(lines)},
+        args.search: attempts | {"seconds": matrix(lines, in_time(lines))},
+    }
     texts = {page: filled(page, tables) for page, tables in pages.items()}  # before anything is written
     for page, text in texts.items():
         page.write_text(text, encoding="utf-8")
