@@ -209,10 +209,19 @@ def tasks(
         augmented(PROBLEMS[instance.problem].collate([instance]), augment)  # refuse before any work, and so below
     engine_for(strategy, engine, device, max((i.size for i in instances), default=0))
     options: dict[str, Any] = {"seed": seed, "device": device, "augment": augment}
-    for group in grouped(instances, augment):
-        policy = policies[group.instances[0].problem]
-        settled = engine_for(strategy, engine, device, group.instances[0].size)
-        yield group, make_task(PROBLEMS[policy.problem], policy, group.instances, engine=settled, **options)
+
+    def task_for(some: Sequence[Any]) -> Task:
+        policy, settled = policies[some[0].problem], engine_for(strategy, engine, device, some[0].size)
+        return make_task(PROBLEMS[policy.problem], policy, some, engine=settled, **options)
+
+    groups = grouped(instances, augment)
+    if len(groups) > 1 and (strategy is not None or engine != "auto"):
+        for largest in {i.problem: i for i in sorted(instances, key=lambda i: i.size)}.values():
+            task = task_for([largest])  # refuses an engine that the last group could not have
+            if strategy is not None:
+                strategy.init(task)  # and so does a strategy
+    for group in groups:
+        yield group, task_for(group.instances)
 
 
 def prepare(

@@ -20,6 +20,11 @@ def cost_text(cost: float, whole: bool) -> str:
     return f"{cost:,.0f}" if whole else f"{cost:,.4f}"
 
 
+def arrow(before: float, after: float, whole: bool) -> str:
+    """What a phase made of a cost."""
+    return f"{cost_text(before, whole)} -> {cost_text(after, whole)}"
+
+
 def counted(count: int, one: str, many: str) -> str:
     """A number with its noun."""
     return f"{count:,} {one if count == 1 else many}"
@@ -37,7 +42,7 @@ def change_text(name: str | None, change: Change | None, whole: bool) -> list[st
     """The cost before and after a phase, and what went wrong there."""
     if change is None:
         return []
-    costs = f"{name} {cost_text(change.before, whole)} -> {cost_text(change.after, whole)}"
+    costs = f"{name} {arrow(change.before, change.after, whole)}"
     return [f"{costs} ({change.trouble})" if change.trouble else costs]
 
 
@@ -83,20 +88,26 @@ def result_json(solution: Solution, problem: str, facts: dict[str, Any]) -> str:
 
 
 def finish_facts(solution: Solution, finish: Finish) -> dict[str, Any]:
-    """What came of the phases besides the search, for JSON; nothing where none was wanted."""
+    """What came of the phases besides the search, for JSON; nothing where none was wanted, null where none began."""
     facts: dict[str, Any] = {}
-    if solution.polish:
-        facts["polish"] = {"before": solution.polish.before, "after": solution.polish.after}
-    if solution.then:
-        facts["then"] = {"solver": finish.then, "before": solution.then.before, "after": solution.then.after}
-        if solution.then.trouble:
-            facts["then"]["trouble"] = solution.then.trouble
+    if finish.polish:
+        facts["polish"] = change_facts(solution.polish)
+    if finish.then:
+        facts["then"] = change_facts(solution.then, solver=finish.then)
     if facts or solution.phase != "search":
         facts["phase"] = solution.phase
     if finish.top > 1:
         plans = [(solution.cost, solution.plan, solution.phase), *((o.cost, o.plan, o.phase) for o in solution.others)]
         facts["plans"] = [{"cost": c, "plan": p.numbered(solution.instance), "phase": f} for c, p, f in plans]
     return facts
+
+
+def change_facts(change: Change | None, **facts: Any) -> dict[str, Any] | None:
+    """The cost before and after a phase; None if Ctrl-C came before it began."""
+    if change is None:
+        return None
+    trouble = {"trouble": change.trouble} if change.trouble else {}
+    return facts | {"before": change.before, "after": change.after} | trouble
 
 
 def summary_line(solutions: Sequence[Solution]) -> str:

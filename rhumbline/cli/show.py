@@ -13,7 +13,7 @@ from rich.progress import Progress as Bar
 from rich.progress import Task as BarTask
 from rich.text import Text
 
-from rhumbline.cli.lines import cost_text
+from rhumbline.cli.lines import arrow, cost_text
 from rhumbline.search.run import Budget, Progress
 
 Watch = Callable[[Progress], None]
@@ -42,14 +42,16 @@ def drawn(instances: Sequence[Any], budget: Budget, quiet: bool) -> Generator[Wa
 
 def watcher(bar: Bar, line: Any, instances: Sequence[Any], budget: Budget) -> Watch:
     """A function that moves the bar, not more often than eyes can see."""
-    due = time.monotonic()
+    due, phase, before = time.monotonic(), "search", 0.0
 
     def watch(progress: Progress) -> None:
-        nonlocal due
+        nonlocal due, phase, before
         if time.monotonic() >= due or progress.phase != "search":
             best, latest = (np.asarray(x.tolist()) for x in (progress.best, progress.latest))
+            if progress.phase != phase:  # a phase tells first that it begins
+                phase, before = progress.phase, float(best.mean())
             text = standing(instances, progress.attempts, best, latest)
-            text = text if progress.phase == "search" else f"{text}   {progress.phase}"
+            text += "" if phase == "search" else f"   {phase} {arrow(before, best.mean(), is_whole(instances))}"
             bar.update(line, completed=fraction(progress, budget), text=text)
             due = time.monotonic() + PAUSE
 
@@ -63,9 +65,14 @@ def fraction(progress: Progress, budget: Budget) -> float:
     return min(1.0, max(by_time, by_attempts))
 
 
+def is_whole(instances: Sequence[Any]) -> bool:
+    """Whether the cost that is shown has no decimals; a mean has."""
+    return len(instances) == 1 and instances[0].whole
+
+
 def standing(instances: Sequence[Any], attempts: int, best: np.ndarray, latest: np.ndarray) -> str:
     """Attempts, costs and gap; means over several instances."""
-    whole = len(instances) == 1 and instances[0].whole
+    whole = is_whole(instances)
     mean = "mean " if len(instances) > 1 else ""
     known = [i.best_known for i in instances]
     gap = f"   gap {np.mean(best / np.asarray(known) - 1.0):.2%}" if all(known) else ""

@@ -69,7 +69,7 @@ Search = Annotated[
         metavar="NAME",
         help="cmaes, sampling, greedy, uniform, fixed, population, eas-emb, eas-lay, sgbs, sgbs-eas, cmaes-eas, "
         "cmaes-elite, cmaes-refine or sampling-elite. [cmaes-refine; without kernels cmaes, and cmaes-elite for "
-        "vehicles; sampling-elite for job shops; sampling without a latent space]",
+        "vehicles; sampling-elite for job shops; population or sampling without a latent space]",
     ),
 ]
 Augment = Annotated[

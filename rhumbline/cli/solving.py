@@ -25,7 +25,7 @@ from rhumbline.formats.atomic import reason
 from rhumbline.formats.folders import instance_files
 from rhumbline.formats.plans import matched
 from rhumbline.policies import Policy
-from rhumbline.search import BETTER, ROUTING, possible, usual, usual_for
+from rhumbline.search import UNNAMED, possible, usual, usual_for
 from rhumbline.search.finish import Finish, Improvement, complete
 from rhumbline.search.named import named, strategy_class
 from rhumbline.search.run import Budget, harvest
@@ -179,7 +179,7 @@ def first_taking(settings: Sequence[str], names: Sequence[str]) -> tuple[str, An
 
 def check_settings(settings: Sequence[str]) -> None:
     """Refuse what no strategy takes that comes without a name; which of them it will be depends on the files."""
-    first_taking(settings, (*ROUTING, *BETTER.values()))
+    first_taking(settings, UNNAMED)
 
 
 def solve_files(files: Sequence[Path], request: Request, places: Places, talk: Talk) -> int:
@@ -298,9 +298,10 @@ def run_search(task: Task, context: Context, warm: Sequence[Any]) -> tuple[list[
             found, interrupted = harvest(task, time.monotonic() - began, ()), True
     if not found and not interrupted:
         raise Infeasible("the search ended without a plan")
-    if not interrupted and found[0].attempts < (request.attempts or 0) and not request.seconds:
+    if not interrupted and getattr(strategy, "ends", False) and found[0].attempts != request.attempts:
         made = lines.counted(found[0].attempts, "attempt", "attempts")
-        context.talk.note(f"{name} ended by itself after {made} of {request.attempts:,}: it repeats nothing")
+        limit = f" of {request.attempts:,}" if request.attempts else ""
+        context.talk.note(f"{name} ended by itself after {made}{limit}: it repeats nothing")
     return found, interrupted
 
 

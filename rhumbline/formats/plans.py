@@ -1,7 +1,7 @@
 """Plans to start from: solution files (.tour, .sol, .sched), results of `rhumb solve --json`, or plans in memory."""
 
 import json
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -42,7 +42,7 @@ def matched(instances: Sequence[Any], paths: Sequence[Path]) -> list[AnyPlan | N
     """For each instance the plan that one of the files has for it, or None; a file that helps nobody is an error.
 
     Files of results say the names of their instances. Any other file belongs to the only instance, or to the one of
-    which it has the name, as `rhumb solve --output` writes them.
+    which it has the name, as `rhumb solve --output` writes them, or with more behind a dot: kroA100.opt.tour.
     """
     plans: list[AnyPlan | None] = [None] * len(instances)
     for path in paths:
@@ -58,14 +58,21 @@ def meant(instances: Sequence[Any], path: Path) -> list[int]:
     """The places of the instances that a file has plans for."""
     if len(instances) == 1:
         return [0]
-    names = {path.stem}
     if path.suffix.lower() in RESULTS:
         names = {name for name, _, _ in results(path)}
+    else:
+        alike = (i.name for i in instances if f"{path.stem}.".startswith(f"{i.name}."))
+        names = {max(alike, key=len, default="")}
     places = [place for place, instance in enumerate(instances) if instance.name in names]
     if not places:
-        known = ", ".join(i.name for i in instances[:3])
-        raise InputError.at(path, None, f"belongs to none of the {len(instances):,} instances ({known}, ...) by name")
+        known = some_of([i.name for i in instances])
+        raise InputError.at(path, None, f"belongs to none of the {len(instances):,} instances ({known}) by name")
     return places
+
+
+def some_of(names: Sequence[str], most: int = 3) -> str:
+    """The first of several names, with dots for the others."""
+    return ", ".join([*names[:most], *(["..."] if len(names) > most else [])])
 
 
 def plan_of(given: Given, instance: Any) -> AnyPlan:
@@ -111,28 +118,45 @@ def check_name(path: Path, name: str) -> None:
 
 
 def read_result(path: Path, instance: Any) -> AnyPlan:
-    """The plan that a result of `rhumb solve --json` has for the instance; there is one result on each line."""
+    """The plan that a result of `rhumb solve --json` has for the instance."""
     found = results(path)
     for name, line, result in found:
         if (name, result.get("problem", instance.problem)) == (instance.name, instance.problem):
             return numbered_plan(path, line, result["plan"], instance)
-    others = ", ".join(f"{result.get('problem', 'instance')} {name}" for name, _, result in found[:3])
+    others = some_of([f"{result.get('problem', 'instance')} {name}" for name, _, result in found])
     raise InputError.at(path, None, f"has no plan for {instance.problem} {instance.name}, only for {others}")
 
 
 def results(path: Path) -> list[tuple[str, int, dict[str, Any]]]:
-    """Name, line and content of each result in a file."""
-    lines = enumerate(read_bytes(path).decode("utf-8", errors="replace").splitlines(), 1)
-    found = [(line, parsed(path, line, text)) for line, text in lines if text.strip()]
-    return [(str(result["name"]), line, result) for line, result in found]
+    """Name, line and content of each result in a file: one on each line, or laid out in any other way, or in a list."""
+    found = values(path, read_bytes(path).decode("utf-8", errors="replace"))
+    each = [(line, one) for line, value in found for one in (value if isinstance(value, list) else [value])]
+    return [(str(result["name"]), line, result) for line, one in each for result in [checked(path, line, one)]]
 
 
-def parsed(path: Path, line: int, text: str) -> dict[str, Any]:
+def values(path: Path, text: str) -> Iterator[tuple[int, Any]]:
+    """The JSON values of a text, one after the other, and the lines where they begin."""
+    decoder, at = json.JSONDecoder(), skip_space(text, 0)
+    while at < len(text):
+        line = text.count("\n", 0, at) + 1
+        try:
+            value, end = decoder.raw_decode(text, at)
+        except (ValueError, RecursionError) as error:
+            line, why = (error.lineno, error.msg) if isinstance(error, json.JSONDecodeError) else (line, error)
+            raise InputError.at(path, line, f"is not JSON ({why}), expected results of `rhumb solve --json`") from error
+        yield line, value
+        at = skip_space(text, end)
+
+
+def skip_space(text: str, at: int) -> int:
+    """The next place that is not white."""
+    while at < len(text) and text[at].isspace():
+        at += 1
+    return at
+
+
+def checked(path: Path, line: int, result: Any) -> dict[str, Any]:
     """One result."""
-    try:
-        result = json.loads(text)
-    except (ValueError, RecursionError) as error:
-        raise InputError.at(path, line, f"is not JSON ({error}), expected a result of `rhumb solve --json`") from error
     if not isinstance(result, dict) or not {"name", "plan"} <= set(result):
         raise InputError.at(path, line, 'expected an object with "name" and "plan", as `rhumb solve --json` prints it')
     return result

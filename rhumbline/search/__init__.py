@@ -34,7 +34,8 @@ STRATEGIES: dict[str, type[Any]] = {
 
 # Where something else than CMA-ES was measured to be better (docs/experiments.md).
 BETTER = {"cvrp": "cmaes-elite", "jssp": "sampling-elite"}
-ROUTING = ("cmaes", "cmaes-elite", "cmaes-refine")  # that may take one another's place
+ROUTING = ("cmaes-refine", "cmaes", "cmaes-elite")  # that may take one another's place; most often it is the first
+UNNAMED = (*ROUTING, "sampling-elite", "population", "sampling")  # all that are taken where none is named
 
 
 def usual(policy: Policy[Any, Any, Any]) -> str:
@@ -47,9 +48,9 @@ def usual(policy: Policy[Any, Any, Any]) -> str:
 
 
 def possible(policy: Policy[Any, Any, Any]) -> tuple[str, ...]:
-    """All that may be taken where none is named, the one of `usual` first: settings choose one that has them."""
+    """All that may be taken where none is named: settings choose one that has them."""
     name = usual(policy)
-    return (name, *(other for other in ROUTING if other != name)) if name in ROUTING else (name,)
+    return ROUTING if name in ROUTING else (name,)
 
 
 def usual_for(task: Task) -> str:

@@ -156,7 +156,8 @@ def gathered(task: Task, found: Sequence[Solution]) -> Iterator[list[Candidate]]
     """Of each instance the incumbent, the plan it was given, and the feasible ones of the pool, cheapest first."""
     if not found:  # interrupted before the first attempt
         return
-    pooled = task.ledger.pool.plans() if task.ledger.pool else [[] for _ in found]
+    kept = task.ledger.pool.plans() if task.ledger.pool else []
+    pooled = kept or [[] for _ in found]  # a pool is empty until the first step has ended
     warm = task.ledger.warm or [None] * len(found)
     for solution, sequences, given in zip(found, pooled, warm, strict=True):
         plans = [Candidate(solution.plan, solution.cost, solution.phase)]
@@ -212,6 +213,7 @@ class Work:
         craft = craft_of(self.task.problem.name, "a polish")
         polishers: dict[int, Polisher] = {}
         given, before = [s.plans[:POLISHED] for s in standings], [s.best.cost for s in standings]
+        self.tell(standings, "polish")  # that it begins
         try:
             for rank in range(POLISHED):
                 for place, standing in enumerate(standings):
@@ -232,6 +234,7 @@ class Work:
         for place, standing in enumerate(standings):
             share = (self.budget.seconds - self.seconds) / (len(standings) - place)
             before, trouble = standing.best.cost, "" if share > 0 else "no time was left for it"
+            self.tell(standings, name)  # that it begins
             try:
                 if share > 0:
                     self.classical(standings, place, name, share)

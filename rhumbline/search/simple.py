@@ -1,6 +1,7 @@
 """Strategies that learn nothing: greedy, sampling, uniform and fixed latents (spec 4.2)."""
 
 from dataclasses import dataclass
+from typing import ClassVar
 
 from jaxtyping import Float
 from torch import Tensor
@@ -18,6 +19,8 @@ class Nothing:
 @dataclass(frozen=True)
 class Greedy:
     """One attempt: the most likely solution from each start, at the centre of the latent space."""
+
+    ends: ClassVar[bool] = True
 
     def init(self, task: Task) -> Nothing:
         """No state."""

@@ -24,7 +24,8 @@ class Strategy(Protocol[X]):
     A strategy that puts a layer on the glimpse, which not all kernels know, has a class variable `layered`; one that
     does not use all kernels in its first step has a property `rehearsal` (see `rehearsal_of`); one that can make a plan
     of others, without an attempt, has a method `conclude`, which gets the task and the state of its last whole step
-    when the budget is spent; one that needs a kernel of its own has a method `prepare`, called before the clock runs.
+    when the budget is spent; one that needs a kernel of its own has a method `prepare`, called before the clock runs;
+    one that ends by itself, whatever the budget, has a class variable `ends`.
     """
 
     def init(self, task: Task) -> X:

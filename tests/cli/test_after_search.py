@@ -11,6 +11,7 @@ from rhumbline import baselines, kernels
 from rhumbline.formats import read
 from rhumbline.formats.tsplib import read_tour
 from rhumbline.problems.tsp import Tour
+from rhumbline.search.task import Task
 
 Run = Callable[..., Any]
 
@@ -107,6 +108,24 @@ def test_trace_that_cannot_be_written(solve: Run, square: Path, tmp_path: Path) 
     done = solve(square, "--trace", tmp_path / "no" / "curve.jsonl")
     assert (done.exit_code, done.stdout) == (3, "")
     assert "cannot be written: No such file or directory; choose another place" in done.stderr
+
+
+def test_phases_that_an_interruption_left_out(
+    solve: Run, tsp: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Ctrl-C before a polish or a solver began: their keys are there all the same, and empty."""
+    file, given = tsp("a", 12), tmp_path / "a.json"
+    given.write_text(solve(file, "--json", "--quiet").stdout)
+
+    def never(*_: Any, **__: Any) -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(Task, "_try", never)
+    words = ("--warm-start", given, "--polish", "--then", "ils", "--top", 2, "--seconds", 20, "--json", "--quiet")
+    done = solve(file, *words)
+    assert done.exit_code == 130, done.stderr
+    found = json.loads(done.stdout)
+    assert (found["polish"], found["then"], found["phase"], found["attempts"]) == (None, None, "warm start", 0)
 
 
 def test_then_reports_its_phase(solve: Run, tsp: Run, monkeypatch: pytest.MonkeyPatch) -> None:

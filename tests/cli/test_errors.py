@@ -30,10 +30,10 @@ def never(*_: object, **__: object) -> None:
         (["x.tsp", "--device", "tpu"], "'tpu' is not one of"),
         (["x.tsp", "--set", "sigma"], "'sigma' is not FIELD=VALUE"),
         (["x.tsp", "--set", "sigma=1", "--set", "sigma=2"], "'sigma' is given twice: 1 and 2"),
-        (["x.tsp", "--set", "sigm=1"], "unknown key 'sigm' (did you mean 'sigma'?); known here: components,"),
+        (["x.tsp", "--set", "sigm=1"], "unknown key 'sigm' (did you mean 'sigma'?); known here: rebuilt, plans,"),
         (["x.tsp", "--search", "cmaes-elit"], "'cmaes-elit' is not known (did you mean 'cmaes-elite'?); known: cmaes,"),
         (["x.tsp", "--set", "stock=-1"], "cmaes-refine needs rebuilt, beam and stock of at least 0"),
-        (["x.tsp", "--set", "size=3"], "unknown key 'size'; known here: components, population, sigma, temperature"),
+        (["x.tsp", "--set", "size=3"], "unknown key 'size'; known here: rebuilt, plans, abreast,"),
         (["x.tsp", "--search", "eas-emb", "--set", "lr=1"], "unknown key 'lr'; known here: passes, rate, imitation"),
         (["x.tsp", "--search", "sgbs", "--set", "width=0"], "a width of at least 1"),
         (["x.tsp", "--set", "components=2.5"], "components is 2.5; expected a value of type int"),
@@ -72,6 +72,34 @@ def test_settings_are_those_of_the_problem(rhumb: Run, square: Path, monkeypatch
         for setting in ("elite=4", "rebuilt=1"):
             with pytest.raises(AssertionError, match="the search began"):
                 raise rhumb("solve", str(file), "--set", setting, "--device", "cpu").exception
+
+
+def test_settings_of_a_population(rhumb: Run, square: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Where a policy decides on the strategy, its settings are known; what nobody knows is told by the usual one."""
+    monkeypatch.setattr(solving, "complete", never)
+    with pytest.raises(AssertionError, match="the search began"):
+        raise rhumb("solve", square, "--policy", "tsp100-poppy", "--set", "pairs=true", "--device", "cpu").exception
+    done = rhumb("solve", square, "--set", "pears=3", "--device", "cpu")
+    assert done.exit_code == 2
+    assert "cmaes-refine: unknown key 'pears'" in " ".join(done.stderr.replace("│", " ").split())
+
+
+@pytest.mark.parametrize(
+    ("words", "code", "message"),
+    [
+        (("--search", "cmaes-refine"), 3, "there are no neighbourhoods in plans of jssp"),
+        (("--search", "eas-emb"), 3, "active search compares the starts of an instance, and jssp has none"),
+        (("--engine", "fused"), 4, "jssp"),
+    ],
+)
+def test_what_one_of_several_files_cannot_have(
+    rhumb: Run, square: Path, monkeypatch: pytest.MonkeyPatch, words: tuple[str, str], code: int, message: str
+) -> None:
+    """A search or an engine that the last file cannot have is refused before the first is searched."""
+    monkeypatch.setattr(solving, "complete", never)
+    done = rhumb("solve", square, "examples/workshop12.jsp", *words, "--attempts", 4, "--device", "cpu")
+    assert (done.exit_code, done.stdout) == (code, "")
+    assert message in " ".join(done.stderr.split())
 
 
 def test_a_bad_file_among_good_ones_stops_everything(

@@ -1,5 +1,7 @@
 """The numbers of the live line, by hand."""
 
+from types import SimpleNamespace
+
 import numpy as np
 import torch
 
@@ -28,6 +30,18 @@ def test_the_line_for_one_instance() -> None:
     """Best, latest and the gap to the best known cost."""
     line = show.standing([WHOLE], 1344, np.array([1010.0]), np.array([1234.0]))
     assert line == "  attempts 1,344   best 1,010   latest 1,234   gap 1.00%"
+
+
+def test_the_line_tells_what_a_phase_has_made_of_the_cost() -> None:
+    """The cost with which a phase began stands beside the one that it has reached; a search has no such thing."""
+    shown = []
+    bar = SimpleNamespace(update=lambda line, completed, text: shown.append(text))
+    watch = show.watcher(bar, 0, [WHOLE], Budget(100, 10.0))
+    for cost, phase in ((1200, "search"), (1100, "polish"), (1050, "polish"), (1050, "ils"), (1010, "ils")):
+        watch(Progress(16, 5.0, torch.tensor([float(cost)]), torch.tensor([float(cost)]), None, phase))
+    assert [text.partition("%   ")[2] for text in shown] == [
+        "", "polish 1,100 -> 1,100", "polish 1,100 -> 1,050", "ils 1,050 -> 1,050", "ils 1,050 -> 1,010",
+    ]  # fmt: skip
 
 
 def test_the_line_for_several_instances() -> None:

@@ -1,6 +1,7 @@
 """Plans to start from: every kind of file, which instance it belongs to, and what is refused."""
 
 import json
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -44,14 +45,28 @@ def test_one_of_many_results(tmp_path: Path) -> None:
     assert matched([i for i, _, _ in ALL], [path]) == [p for _, p, _ in ALL]
 
 
+@pytest.mark.parametrize("indent", [None, 1])
+def test_results_in_any_layout(tmp_path: Path, indent: int | None) -> None:
+    """One after the other or in a list, on one line each or on many, as `jq` and json.tool lay them out."""
+    found = [json.loads(result(instance, plan)) for instance, plan, _ in ALL]
+    texts = [json.dumps(found, indent=indent), "\n\n".join(json.dumps(one, indent=indent) for one in found)]
+    for text in texts:
+        (tmp_path / "all.json").write_text(text)
+        assert matched([i for i, _, _ in ALL], [tmp_path / "all.json"]) == [p for _, p, _ in ALL]
+
+
 def test_files_belong_to_instances_by_name(tmp_path: Path) -> None:
     """Among several instances a file is for the one of its name; for a single instance the name does not matter."""
-    for name in ("cities.tour", "best.tour"):
+    for name in ("cities.tour", "cities.opt.tour", "best.tour"):
         write_plan(tmp_path / name, TOUR, CITIES, "")
-    assert matched([DELIVERY, CITIES], [tmp_path / "cities.tour"]) == [None, TOUR]
+    for name in ("cities.tour", "cities.opt.tour"):
+        assert matched([DELIVERY, CITIES], [tmp_path / name]) == [None, TOUR]
+    assert matched([replace(CITIES, name="cities.opt"), CITIES], [tmp_path / "cities.opt.tour"]) == [TOUR, None]
     assert matched([CITIES], [tmp_path / "best.tour"]) == [TOUR]
-    with pytest.raises(InputError, match=r"best.tour: belongs to none of the 2 instances \(delivery, cities, ...\)"):
+    with pytest.raises(InputError, match=r"best.tour: belongs to none of the 2 instances \(delivery, cities\)"):
         matched([DELIVERY, CITIES], [tmp_path / "best.tour"])
+    with pytest.raises(InputError, match=r"none of the 4 instances \(delivery, delivery, delivery, ...\) by name"):
+        matched([DELIVERY] * 4, [tmp_path / "best.tour"])
     with pytest.raises(InputError, match="is a second plan for cities, expected one"):
         matched([CITIES], [tmp_path / "best.tour", tmp_path / "cities.tour"])
 
@@ -60,6 +75,8 @@ def test_files_belong_to_instances_by_name(tmp_path: Path) -> None:
     ("name", "text", "words"),
     [
         ("a.json", "{", "a.json:1: is not JSON"),
+        ("a.json", '{"name": "cities",\n "plan": [10 20]}', "a.json:2: is not JSON"),
+        ("a.json", "[" * 100_000, "a.json:1: is not JSON"),
         ("a.json", "[1, 2]", 'a.json:1: expected an object with "name" and "plan"'),
         ("a.json", '\n{"name": "cities"}', 'a.json:2: expected an object with "name" and "plan"'),
         ("a.json", '{"name": "other", "plan": [1]}', "has no plan for tsp cities, only for instance other"),

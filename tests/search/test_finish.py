@@ -342,16 +342,17 @@ def test_wrong_warm_starts_are_refused(policy, plan, words: str) -> None:
         solve(ROUNDED, policy=policy, attempts=1, warm_start=plan)
 
 
-def test_interruption_before_the_first_attempt_returns_the_warm_start(policy, monkeypatch) -> None:
-    """Whatever happens, the plan that was given is not lost."""
+@pytest.mark.parametrize("wanted", [{}, {"polish": True}, {"top": 2}], ids=["nothing", "a polish", "several"])
+def test_interruption_before_the_first_attempt_returns_the_warm_start(policy, monkeypatch, wanted) -> None:
+    """Whatever happens, the plan that was given is not lost, also where plans of the search would be kept."""
 
     def never(*_, **__):
         raise KeyboardInterrupt
 
     monkeypatch.setattr(tasks.Task, "_try", never)
     plan = optimal(ROUNDED)
-    (solution,) = solve(ROUNDED, policy=policy, attempts=4, warm_start=plan)
-    assert (solution.plan, solution.attempts) == (plan, 0)
+    (solution,) = solve(ROUNDED, policy=policy, attempts=4, warm_start=plan, **wanted)
+    assert (solution.plan, solution.attempts, solution.others) == (plan, 0, ())
 
 
 # --- classical solvers
@@ -481,11 +482,20 @@ def test_a_warm_start_is_told_first(policy) -> None:
 
 
 def test_phases_are_watched(policy, make_instances) -> None:
-    """The watcher sees the cost before the polish and the one after it."""
+    """The watcher is told when the polish begins, with the cost before it, and when it ends, with the one after it."""
     seen = []
     (solution,) = solve(make_instances(1, 20), policy=policy, attempts=8, polish=True, watch=seen.append)
-    assert [p.phase for p in seen] == ["search", "polish"]
-    assert [p.best.item() for p in seen] == pytest.approx([solution.polish.before, solution.polish.after])
+    assert [p.phase for p in seen] == ["search", "polish", "polish"]
+    before, after = solution.polish.before, solution.polish.after
+    assert [p.best.item() for p in seen] == pytest.approx([before, before, after])
+
+
+def test_a_solver_is_watched_while_it_works(policy, make_instances, solver) -> None:
+    """Who is at work is told before it has found anything, of each instance."""
+    seen, told = [], []
+    solver.work = lambda instance, plans: told.append(seen[-1].phase)
+    solve(make_instances(2, 20), policy=policy, attempts=8, seconds=60, polish=True, then="lkh", watch=seen.append)
+    assert told == ["lkh", "lkh"]
 
 
 def test_solutions_are_short_to_read(policy) -> None:
