@@ -50,8 +50,10 @@ def watcher(bar: Bar, line: Any, instances: Sequence[Any], budget: Budget) -> Wa
             best, latest = (np.asarray(x.tolist()) for x in (progress.best, progress.latest))
             if progress.phase != phase:  # a phase tells first that it begins
                 phase, before = progress.phase, float(best.mean())
-            text = standing(instances, progress.attempts, best, latest)
-            text += "" if phase == "search" else f"   {phase} {arrow(before, best.mean(), is_whole(instances))}"
+            if phase == "search":
+                text = standing(instances, progress.attempts, best, latest)
+            else:
+                text = change(instances, progress.attempts, phase, before, best)
             bar.update(line, completed=fraction(progress, budget), text=text)
             due = time.monotonic() + PAUSE
 
@@ -71,10 +73,24 @@ def is_whole(instances: Sequence[Any]) -> bool:
 
 
 def standing(instances: Sequence[Any], attempts: int, best: np.ndarray, latest: np.ndarray) -> str:
-    """Attempts, costs and gap; means over several instances."""
+    """Attempts, costs and gap of a search; means over several instances."""
     whole = is_whole(instances)
-    mean = "mean " if len(instances) > 1 else ""
+    costs = f"best {cost_text(best.mean(), whole)}   latest {cost_text(latest.mean(), whole)}"
+    return f"  attempts {attempts:,}   {mean_of(instances)}{costs}{gap_text(instances, best)}"
+
+
+def change(instances: Sequence[Any], attempts: int, phase: str, before: float, best: np.ndarray) -> str:
+    """The same of a phase behind the search, and what it has made of the cost so far."""
+    costs = arrow(before, best.mean(), is_whole(instances))
+    return f"  attempts {attempts:,}   {phase} {mean_of(instances)}{costs}{gap_text(instances, best)}"
+
+
+def mean_of(instances: Sequence[Any]) -> str:
+    """What the costs of several instances are."""
+    return "mean " if len(instances) > 1 else ""
+
+
+def gap_text(instances: Sequence[Any], best: np.ndarray) -> str:
+    """The mean gap, if all best known costs are known."""
     known = [i.best_known for i in instances]
-    gap = f"   gap {np.mean(best / np.asarray(known) - 1.0):.2%}" if all(known) else ""
-    costs = f"{mean}best {cost_text(best.mean(), whole)}   latest {cost_text(latest.mean(), whole)}"
-    return f"  attempts {attempts:,}   {costs}{gap}"
+    return f"   gap {np.mean(best / np.asarray(known) - 1.0):.2%}" if all(known) else ""

@@ -39,9 +39,13 @@ def test_the_line_tells_what_a_phase_has_made_of_the_cost() -> None:
     watch = show.watcher(bar, 0, [WHOLE], Budget(100, 10.0))
     for cost, phase in ((1200, "search"), (1100, "polish"), (1050, "polish"), (1050, "ils"), (1010, "ils")):
         watch(Progress(16, 5.0, torch.tensor([float(cost)]), torch.tensor([float(cost)]), None, phase))
-    assert [text.partition("%   ")[2] for text in shown] == [
-        "", "polish 1,100 -> 1,100", "polish 1,100 -> 1,050", "ils 1,050 -> 1,050", "ils 1,050 -> 1,010",
-    ]  # fmt: skip
+    assert shown == [
+        "  attempts 16   best 1,200   latest 1,200   gap 20.00%",
+        "  attempts 16   polish 1,100 -> 1,100   gap 10.00%",
+        "  attempts 16   polish 1,100 -> 1,050   gap 5.00%",
+        "  attempts 16   ils 1,050 -> 1,050   gap 5.00%",
+        "  attempts 16   ils 1,050 -> 1,010   gap 1.00%",
+    ]
 
 
 def test_the_line_for_several_instances() -> None:
