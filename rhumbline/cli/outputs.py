@@ -40,6 +40,16 @@ def stems(names: Sequence[str]) -> list[str]:
     return chosen
 
 
+def ranked(stems: Sequence[str], count: int) -> list[tuple[str, ...]]:
+    """Names for so many plans of each instance: its own, and for the others that with .2, .3 and so on behind it."""
+    taken, chosen = {stem.lower() for stem in stems}, list[tuple[str, ...]]()
+    for stem in stems:
+        others = [unused(f"{stem}.{rank}", taken) for rank in range(2, count + 1)]
+        taken |= {other.lower() for other in others}
+        chosen.append((stem, *others))
+    return chosen
+
+
 def safe(name: str) -> str:
     """A name without separators, spaces, leading dots or dashes."""
     return re.sub(r"[^\w.+-]+", "_", name, flags=re.ASCII).lstrip(".-")[:LONGEST] or "instance"

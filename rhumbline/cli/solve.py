@@ -84,7 +84,10 @@ Vehicles = Annotated[
 ]
 Seed = Annotated[int, typer.Option(min=0, max=LARGEST_SEED, metavar="N", help="Equal seeds give equal attempts.")]
 Threads = Annotated[int | None, typer.Option(min=1, metavar="N", help="Threads on a CPU. [all cores]")]
-Output = Annotated[Path | None, typer.Option(help="Write NAME.tour (.sol, .sched) of each instance to this folder.")]
+Output = Annotated[
+    Path | None,
+    typer.Option(help="Write NAME.tour (.sol, .sched) of each instance to this folder; with --top NAME.2.tour too."),
+]
 AsJson = Annotated[bool, flag("--json", "One JSON object per instance on stdout, and nothing else.")]
 Plot = Annotated[bool, flag("--plot", "Write NAME.png of each plan, to the folder of --output or here.")]
 Quiet = Annotated[bool, flag("--quiet", "Nothing on stderr but notes of importance and errors.")]
@@ -103,7 +106,9 @@ Then = Annotated[
         metavar="SOLVER", help="ils, lkh, pyvrp, ruin, tabu or cpsat: carries on for the second half of the --seconds."
     ),
 ]
-Top = Annotated[int, typer.Option(min=1, max=100, metavar="K", help="The K best different plans; see --json.")]
+Top = Annotated[
+    int, typer.Option(min=1, max=100, metavar="K", help="The K best different plans, by --json and --output.")
+]
 Trace = Annotated[Path | None, typer.Option(metavar="FILE", help="Write every improvement as a line of JSON.")]
 
 

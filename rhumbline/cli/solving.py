@@ -16,7 +16,7 @@ from rhumbline.baselines import SOLVERS
 from rhumbline.checkpoint import DEFAULT, About
 from rhumbline.cli import lines
 from rhumbline.cli.ending import INTERRUPTED, emit, say, undisturbed
-from rhumbline.cli.outputs import free, ready, stems
+from rhumbline.cli.outputs import free, ranked, ready, stems
 from rhumbline.cli.show import drawn
 from rhumbline.decoding import Engine
 from rhumbline.errors import Infeasible, InputError
@@ -105,24 +105,26 @@ class Request:
 
 @dataclass(frozen=True)
 class Places:
-    """Where files go; `stems` has a name for each instance once they are known."""
+    """Where files go; `stems` has names for the plans of each instance once these are known, that of the best first."""
 
     output: Path | None
     plot: bool
-    stems: tuple[str, ...] = ()
+    stems: tuple[tuple[str, ...], ...] = ()
     endings: tuple[str, ...] = ()  # of the plan files: .tour, .sol
 
-    def plan(self, place: int) -> Path | None:
-        """The plan file of an instance, if one is wanted."""
-        return self.output / f"{self.stems[place]}{self.endings[place]}" if self.output else None
+    def plans(self, place: int, count: int) -> list[Path]:
+        """The files for so many plans of an instance, if they are wanted."""
+        if self.output is None:
+            return []
+        return [self.output / f"{stem}{self.endings[place]}" for stem in self.stems[place][:count]]
 
     def picture(self, place: int) -> Path | None:
         """The picture of an instance, if one is wanted."""
-        return (self.output or Path()) / f"{self.stems[place]}.png" if self.plot else None
+        return (self.output or Path()) / f"{self.stems[place][0]}.png" if self.plot else None
 
-    def files(self, place: int) -> list[Path]:
-        """All files of an instance."""
-        return [path for path in (self.plan(place), self.picture(place)) if path]
+    def files(self, place: int, count: int) -> list[Path]:
+        """All files of an instance that has so many plans."""
+        return [*self.plans(place, count), *filter(None, [self.picture(place)])]
 
 
 @dataclass(frozen=True)
@@ -190,7 +192,7 @@ def solve_files(files: Sequence[Path], request: Request, places: Places, talk: T
     warm, finish = matched(instances, request.after.warm), request.after.finish(None)
     for problem in api.problems_of(instances):
         finish.check(problem, request.budget)
-    places = prepare_places(places, instances)
+    places = prepare_places(places, instances, request.after.top)
     policies = {problem: api.policy_with_facts(request.policy, problem) for problem in api.problems_of(instances)}
     for policy, _ in policies.values():
         request.named(*possible(policy))  # refuses wrong settings
@@ -221,17 +223,17 @@ def trace_line(file: TextIO, found: Improvement) -> None:
     file.write(json.dumps(facts | {"cost": found.cost, "phase": found.phase}) + "\n")
 
 
-def prepare_places(places: Places, instances: Sequence[Any]) -> Places:
-    """Places with names, every folder made and tried."""
+def prepare_places(places: Places, instances: Sequence[Any], top: int) -> Places:
+    """Places with names for so many plans of each instance, every folder made and tried."""
     endings = tuple(ending_of(i) for i in instances)
-    named = replace(places, stems=tuple(stems([i.name for i in instances])), endings=endings)
+    named = replace(places, stems=tuple(ranked(stems([i.name for i in instances]), top)), endings=endings)
     if places.plot:
         from rhumbline.plots import require_matplotlib
 
         require_matplotlib()
     if places.output or places.plot:
         ready(places.output or Path())
-        free(path for place in range(len(instances)) for path in named.files(place))
+        free(path for place in range(len(instances)) for path in named.files(place, top))
     return named
 
 
@@ -317,7 +319,8 @@ def deliver(group: api.Group, found: Sequence[Solution], task: Task, context: Co
             facts = context.request.facts(task) | source | lines.finish_facts(solution, context.finish)
             emit(lines.result_json(solution, task.problem.solves, facts))
         else:
-            emit(lines.result_line(solution, width, context.places.files(place), context.finish))
+            written = context.places.files(place, 1 + len(solution.others))
+            emit(lines.result_line(solution, width, written, context.finish))
     if len(kept) > 1:
         context.talk.note(lines.summary_line([s for _, s in kept]))
     for solution in found:
@@ -326,15 +329,15 @@ def deliver(group: api.Group, found: Sequence[Solution], task: Task, context: Co
 
 
 def write_files(place: int, solution: Solution, context: Context) -> None:
-    """The plan and the picture of an instance, as far as wanted."""
-    file, picture, plan = context.places.plan(place), context.places.picture(place), cast(Any, solution.plan)
-    if file:
-        cost = lines.cost_text(solution.cost, solution.instance.whole).replace(",", "")
-        write_plan(file, plan, solution.instance, f"cost {cost}, found by rhumbline")
-    if picture:
+    """The plans and the picture of an instance, as far as wanted."""
+    found = [(solution.plan, solution.cost), *((other.plan, other.cost) for other in solution.others)]
+    for file, (plan, cost) in zip(context.places.plans(place, len(found)), found, strict=False):  # none if not wanted
+        text = lines.cost_text(cost, solution.instance.whole).replace(",", "")
+        write_plan(file, cast(Any, plan), solution.instance, f"cost {text}, found by rhumbline")
+    if picture := context.places.picture(place):
         from rhumbline.plots import save_plan
 
-        save_plan(picture, solution.instance, plan)
+        save_plan(picture, solution.instance, cast(Any, solution.plan))
 
 
 def tell_interruption(finished: int, total: int, talk: Talk) -> None:

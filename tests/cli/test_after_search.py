@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 
 from rhumbline import baselines, kernels
+from rhumbline.cli.outputs import ranked
 from rhumbline.formats import read
 from rhumbline.formats.tsplib import read_tour
 from rhumbline.problems.tsp import Tour
@@ -58,6 +59,24 @@ def test_top_plans(solve: Run, tsp: Run) -> None:
     assert found["plans"][0] == {"cost": found["cost"], "plan": found["plan"], "phase": "search"}
     assert len({tuple(p["plan"]) for p in found["plans"]}) == 3
     assert "2 other plans: " in solve(tsp("a", 20), "--quiet", "--top", 3).stdout
+
+
+def test_top_plans_are_written(solve: Run, tsp: Run, tmp_path: Path) -> None:
+    """Each of them has a file, the best one that of the instance, and the result names them all."""
+    file, folder = tsp("a", 20), tmp_path / "plans"
+    found = one(solve(file, "--json", "--quiet", "--top", 3, "--output", folder))
+    names = ["a.tour", "a.2.tour", "a.3.tour"]
+    assert sorted(path.name for path in folder.iterdir()) == sorted(names)
+    costs = [read_tour(folder / name, read(file)).cost(read(file)) for name in names]
+    assert costs == [plan["cost"] for plan in found["plans"]]
+    told = solve(file, "--quiet", "--top", 3, "--output", folder).stdout
+    assert told.endswith(f"-> {', '.join(str(folder / name) for name in names)}\n")
+
+
+def test_names_of_several_plans_are_nobody_elses() -> None:
+    """An instance that is called like the second plan of another keeps its name."""
+    assert ranked(["a", "A.2", "b"], 3) == [("a", "a.2-2", "a.3"), ("A.2", "A.2.2", "A.2.3"), ("b", "b.2", "b.3")]
+    assert ranked(["a"], 1) == [("a",)]
 
 
 def test_warm_start_from_own_results(solve: Run, tsp: Run, tmp_path: Path) -> None:
