@@ -118,9 +118,17 @@ def plain(line: Line | None, size: int) -> str:
     """A gap with its interval, and what keeps it from being compared with its row."""
     if line is None:
         return ""
-    notes = [f"first {line['first']}"] if line["first"] < size else []
-    notes += ["older weights"] if is_older(line) else []
-    return measured(line) + (f" ({', '.join(notes)})" if notes else "")
+    return measured(line) + (f" ({'; '.join(notes)})" if (notes := marks(line, size)) else "")
+
+
+def marks(line: Line, size: int) -> list[str]:
+    """What keeps a line from being compared with others, of so many instances on a GPU with today's weights."""
+    facts = {
+        "CPU": line["where"] == "CPU",
+        f"first {line['first']}": line["first"] < size,
+        "older weights": is_older(line),
+    }
+    return [*(fact for fact, true in facts.items() if true), *filter(None, [line.get("note")])]
 
 
 def table(lines: Sequence[Line]) -> str:
@@ -129,8 +137,8 @@ def table(lines: Sequence[Line]) -> str:
     for x in beside_the_paper(lines):
         kind, *attempts = x["method"].split()
         method = METHODS[kind] + (f", {int(attempts[0]):,} attempts" if attempts else "")
-        marks = [x["where"].removeprefix("NVIDIA "), "older weights" if is_older(x) else "", x.get("note", "")]
-        where = ", ".join(filter(None, marks))
+        facts = [x["where"].removeprefix("NVIDIA "), "older weights" if is_older(x) else "", x.get("note", "")]
+        where = ", ".join(filter(None, facts))
         title = f"{titled(x['set'])}, first {x['first']:,}"
         shown, last = "" if title == last else title, title
         rows.append(f"| {shown} | {method} | {measured(x)} % | {published(x['set'], x['method'])} | {where} |")
@@ -169,13 +177,8 @@ def cell(line: Line | None, size: int, best: bool) -> str:
         return ""
     text = f"**{measured(line)}**" if best else measured(line)
     took = f"{line['attempts']:,}" if timed(line) else f"{line['seconds']:g} s" if "seconds" in line else ""
-    facts = {
-        "CPU": line["where"] == "CPU",
-        f"first {line['first']}": line["first"] < size,
-        "older weights": is_older(line),
-    }
-    notes = [took, *(fact for fact, true in facts.items() if true), line.get("note", "")]
-    return f"{text} ({'; '.join(x for x in notes if x)})" if any(notes) else text
+    notes = [*filter(None, [took]), *marks(line, size)]
+    return f"{text} ({'; '.join(notes)})" if notes else text
 
 
 def in_time(lines: Sequence[Line]) -> list[tuple[str, str]]:

@@ -214,6 +214,7 @@ def options() -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--set", default="tsp100")
     parser.add_argument("--first", type=int, default=100)
+    parser.add_argument("--skip", type=int, default=0, help="leave out so many of them")
     parser.add_argument("--validation", action="store_true")
     parser.add_argument("--varied", action="store_true", help="other layouts: vrp300, tsp200")
     parser.add_argument("--attempts", default="")
@@ -240,7 +241,7 @@ def compared(benches: dict[str, Bench], args: argparse.Namespace) -> None:
     """All strategies with all policies; a policy is named where there are several."""
     bench, rows = next(iter(benches.values())), list[Row]()
     count, work = len(bench.instances), list(product(args.strategies.split(","), benches))
-    known = None if args.validation else references(args.set, count)  # first: it may refuse
+    known = None if args.validation else references(args.set, args.first)[args.skip :]  # first: it may refuse
     what = torch.cuda.get_device_name() if bench.device.type == "cuda" else f"CPU, {torch.get_num_threads()} threads"
     try:
         for budget in budgets(args.attempts, args.seconds):
@@ -286,13 +287,17 @@ def main() -> None:
     args = options()
     if args.threads:
         torch.set_num_threads(args.threads)
-    instances = instances_for(args)
+    instances = instances_for(args)[args.skip :]
+    if not 0 <= args.skip < args.first or not instances:
+        raise SystemExit(f"--skip {args.skip} of the first {args.first} leaves nothing to solve")
     problem = instances[0].problem
     names = args.policy.split(",") if args.policy else [of_the_paper(problem)]
+    if args.policy and ("" in names or len(set(names)) < len(names)):
+        raise SystemExit(f"--policy {args.policy}: expected different names or paths with commas between them")
     device, args.weights = find_device(args.device), fingerprint(names[0], problem)
     benches = {n: Bench(instances, policy_for(n, problem), device, args.augment, args.alone) for n in names}
-    if args.ledger and (args.policy or args.validation or args.augment > 1 or device.type == "cpu"):
-        why = "the weights of the paper's protocol, test sets, no copies and a GPU, where searches are as published"
+    if args.ledger and (args.policy or args.validation or args.skip or args.augment > 1 or device.type == "cpu"):
+        why = "the weights of the paper's protocol, first of a test set, no copies and a GPU, for published searches"
         raise SystemExit(f"--ledger is for {why}")
     if not (args.rehearse or args.profile):
         return compared(benches, args)

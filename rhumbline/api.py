@@ -204,10 +204,12 @@ def tasks(
     augment: int = 1,
     strategy: Any = None,
 ) -> Iterator[tuple[Group, Task]]:
-    """Each group with its task, on the engine that the strategy can run on; encoded only when its turn comes."""
+    """Each group with its task, on the engine that the strategy can run on; encoded when its turn comes.
+
+    What one of several groups cannot have is refused before the first: of each problem the largest instance is tried.
+    """
     for instance in {i.problem: i for i in instances}.values():
-        augmented(PROBLEMS[instance.problem].collate([instance]), augment)  # refuse before any work, and so below
-    engine_for(strategy, engine, device, max((i.size for i in instances), default=0))
+        augmented(PROBLEMS[instance.problem].collate([instance]), augment)  # refuse before any work
     options: dict[str, Any] = {"seed": seed, "device": device, "augment": augment}
 
     def task_for(some: Sequence[Any]) -> Task:
@@ -217,11 +219,15 @@ def tasks(
     groups = grouped(instances, augment)
     if len(groups) > 1 and (strategy is not None or engine != "auto"):
         for largest in {i.problem: i for i in sorted(instances, key=lambda i: i.size)}.values():
-            task = task_for([largest])  # refuses an engine that the last group could not have
-            if strategy is not None:
-                strategy.init(task)  # and so does a strategy
+            refuse_early(strategy, task_for([largest]))
     for group in groups:
         yield group, task_for(group.instances)
+
+
+def refuse_early(strategy: Any, task: Task) -> None:
+    """Let a strategy of ours refuse a task. Others may want a budget when they begin, and here is none."""
+    if type(strategy) in STRATEGIES.values():
+        strategy.init(task)
 
 
 def prepare(

@@ -101,7 +101,7 @@ def read_tensors(path: Path, device: torch.device | str = "cpu") -> tuple[dict[s
     except (OSError, SafetensorError, ValueError) as error:
         raise CheckpointError(f"{path}: not a readable checkpoint ({error}); it may be truncated") from error
     if not isinstance(header, dict):
-        raise CheckpointError(f"{path}: a safetensors file, but not one that rhumbline wrote (no '{HEADER}' header)")
+        raise CheckpointError(f"{path}: a safetensors file, but no checkpoint of rhumbline (no '{HEADER}' header)")
     return tensors, header
 
 

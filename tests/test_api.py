@@ -3,6 +3,7 @@
 import json
 import subprocess
 import sys
+from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
@@ -260,3 +261,33 @@ def test_an_engine_that_one_of_the_instances_cannot_have_is_refused_before_any_w
         next(api.tasks(instances, some, seed=0, device=device, engine="fused", strategy=EASLay()))
     found = api.tasks(instances, some, seed=0, device=device, engine="auto", strategy=EASLay())
     assert {task.instances[0].size: task.engine for _, task in found} == {5: "auto", 6: "torch"}
+
+
+@dataclass(frozen=True)
+class Halved(Sampling):
+    """Somebody's own strategy, which asks for its budget when it begins."""
+
+    def init(self, task):
+        assert task.ledger.limit
+        return super().init(task)
+
+
+def test_strategies_of_others_begin_once_for_each_group(policy) -> None:
+    """Only ours are asked beforehand whether they refuse a task: others may want a budget when they begin."""
+    instances = [TSPInstance(str(n), "EUC_2D", xy=np.random.default_rng(n).random((n, 2))) for n in (5, 6)]
+    assert [s.attempts for s in solve(instances, policy=policy, strategy=Halved(), attempts=4)] == [4, 4]
+
+
+@pytest.mark.parametrize("sizes", [(5, 6), (6, 5)])
+def test_the_largest_instance_is_tried_first(policy, monkeypatch, sizes) -> None:
+    """In whatever order they come, an engine that the larger one cannot have is refused before the first is encoded."""
+    monkeypatch.setattr(kernels, "resolve", refusing_more_than_5)
+    instances = [TSPInstance(str(n), "EUC_2D", xy=np.random.default_rng(n).random((n, 2))) for n in sizes]
+    with pytest.raises(MissingExtra, match="6 are too many"):
+        next(api.tasks(instances, {"tsp": policy}, seed=0, device=torch.device("cpu"), engine="fused"))
+
+
+def refusing_more_than_5(engine, problem, device, nodes, architecture):
+    if nodes > 5:
+        raise MissingExtra(f"{nodes} are too many")
+    return "torch"

@@ -100,7 +100,7 @@ def test_foreign_files_are_named(tmp_path: Path) -> None:
     path = tmp_path / "foreign.safetensors"
     save_file({"x": torch.zeros(3)}, path)
     with pytest.raises(
-        CheckpointError, match=r"foreign\.safetensors: a safetensors file, but not one that rhumbline wrote"
+        CheckpointError, match=r"foreign\.safetensors: a safetensors file, but no checkpoint of rhumbline"
     ):
         load(path)
     save_file({"x": torch.zeros(3)}, path, metadata={"rhumbline": "not json"})

@@ -42,12 +42,8 @@ def stems(names: Sequence[str]) -> list[str]:
 
 def ranked(stems: Sequence[str], count: int) -> list[tuple[str, ...]]:
     """Names for so many plans of each instance: its own, and for the others that with .2, .3 and so on behind it."""
-    taken, chosen = {stem.lower() for stem in stems}, list[tuple[str, ...]]()
-    for stem in stems:
-        others = [unused(f"{stem}.{rank}", taken) for rank in range(2, count + 1)]
-        taken |= {other.lower() for other in others}
-        chosen.append((stem, *others))
-    return chosen
+    taken = {stem.lower() for stem in stems}  # others than these cannot meet: their stems differ
+    return [(stem, *(unused(f"{stem}.{rank}", taken) for rank in range(2, count + 1))) for stem in stems]
 
 
 def safe(name: str) -> str:

@@ -78,7 +78,7 @@ def run(options: argparse.Namespace) -> int:
         kept = f"; the last checkpoint in {out} is intact" if there else " before the first checkpoint"
         say(f"interrupted{kept}")
         return INTERRUPTED
-    return close(reports, out)
+    return close(reports, out, own=bool(config.data))
 
 
 def fresh(out: Path, resume: Path | None) -> None:
@@ -134,13 +134,16 @@ def show(report: "Report", *, titles: bool) -> None:
     print("".join(row), file=sys.stderr, flush=True)
 
 
-def close(reports: "Sequence[Report]", out: Path) -> int:
-    """Say where the policy is."""
+def close(reports: "Sequence[Report]", out: Path, *, own: bool) -> int:
+    """Say where the policy is; on instances of one's own the best counts, in which a run that goes on is included."""
     if not reports:
         raise InputError(f"{out}: nothing to train, all updates are done; try --set updates=N or --minutes M")
     if os.environ.get("RANK", "0") == "0":
-        began = reports[0] if reports[0].cost is None else None
-        if began and min(report.latent for report in reports) >= began.latent:
-            say(f"no report was better than what the run began with, which is what {out / BEST} holds")
-        emit(str(out / (BEST if began else POLICY)))
+        from rhumbline.checkpoint import load_with_facts
+
+        best = out / BEST
+        own = own and best.is_file()  # what goes on in another folder may have found nothing better there
+        if own and not load_with_facts(best)[1].updates:
+            say(f"no report was better than what the run began with, which is what {best} holds")
+        emit(str(best if own else out / POLICY))
     return 0

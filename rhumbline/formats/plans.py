@@ -16,6 +16,7 @@ from rhumbline.problems.tsp import Tour, TSPInstance
 
 AnyPlan = Tour | Routes | Schedule
 Given = str | Path | AnyPlan
+Results = dict[str, list[tuple[int | None, dict[str, Any]]]]  # by name: lines and what stands there
 
 READERS: dict[str, tuple[str, Callable[[Path, Any], AnyPlan]]] = {
     ".tour": ("tsp", read_tour),
@@ -41,28 +42,26 @@ def plans_for(instances: Sequence[Any], given: Given | Sequence[Given | None] | 
 def matched(instances: Sequence[Any], paths: Sequence[Path]) -> list[AnyPlan | None]:
     """For each instance the plan that one of the files has for it, or None; a file that helps nobody is an error.
 
-    Files of results say the names of their instances. Any other file belongs to the only instance, or to the one of
-    which it has the name, as `rhumb solve --output` writes them, or with more behind a dot: kroA100.opt.tour.
+    Files of results say the names of their instances. Any other file belongs to the only instance, or to the one whose
+    name it has, perhaps with more behind a dot: kroA100.tour, kroA100.opt.tour.
     """
     plans: list[AnyPlan | None] = [None] * len(instances)
     for path in paths:
-        places = meant(instances, path)
-        for place in places:
+        found = results(path) if path.suffix.lower() in RESULTS else None
+        for place in meant(instances, path, found):
             if plans[place] is not None:
                 raise InputError.at(path, None, f"is a second plan for {instances[place].name}, expected one")
-            plans[place] = read_plan(path, instances[place])
+            instance = instances[place]
+            plans[place] = read_plan(path, instance) if found is None else picked(path, found, instance)
     return plans
 
 
-def meant(instances: Sequence[Any], path: Path) -> list[int]:
+def meant(instances: Sequence[Any], path: Path, found: Results | None) -> list[int]:
     """The places of the instances that a file has plans for."""
     if len(instances) == 1:
         return [0]
-    if path.suffix.lower() in RESULTS:
-        names = {name for name, _, _ in results(path)}
-    else:
-        alike = (i.name for i in instances if f"{path.stem}.".startswith(f"{i.name}."))
-        names = {max(alike, key=len, default="")}
+    alike = (i.name for i in instances if f"{path.stem}.".startswith(f"{i.name}."))
+    names = {max(alike, key=len, default="")} if found is None else found.keys()
     places = [place for place, instance in enumerate(instances) if instance.name in names]
     if not places:
         known = some_of([i.name for i in instances])
@@ -92,7 +91,7 @@ def read_plan(path: Path, instance: TSPInstance | CVRPInstance | JSSPInstance) -
     """The plan of a file, which must be feasible for the instance."""
     ending = path.suffix.lower()
     if ending in RESULTS:
-        return read_result(path, instance)
+        return picked(path, results(path), instance)
     if ending not in READERS:
         known = ", ".join([*READERS, *RESULTS])
         raise InputError.at(path, None, f"a plan cannot be read from '{ending}' files, expected one of {known}")
@@ -117,35 +116,42 @@ def check_name(path: Path, name: str) -> None:
             raise InputError.at(path, number, message)
 
 
-def read_result(path: Path, instance: Any) -> AnyPlan:
-    """The plan that a result of `rhumb solve --json` has for the instance."""
-    found = results(path)
-    for name, line, result in found:
-        if (name, result.get("problem", instance.problem)) == (instance.name, instance.problem):
+def picked(path: Path, found: Results, instance: Any) -> AnyPlan:
+    """The plan that a file of results has for an instance."""
+    for line, result in found.get(instance.name, ()):
+        if result.get("problem", instance.problem) == instance.problem:
             return numbered_plan(path, line, result["plan"], instance)
-    others = some_of([f"{result.get('problem', 'instance')} {name}" for name, _, result in found])
-    raise InputError.at(path, None, f"has no plan for {instance.problem} {instance.name}, only for {others}")
+    others = [f"{result.get('problem', 'instance')} {name}" for name, some in found.items() for _, result in some]
+    only = f"only for {some_of(others)}" if others else "nor for any other"
+    raise InputError.at(path, None, f"has no plan for {instance.problem} {instance.name}, {only}")
 
 
-def results(path: Path) -> list[tuple[str, int, dict[str, Any]]]:
-    """Name, line and content of each result in a file: one on each line, or laid out in any other way, or in a list."""
-    found = values(path, read_bytes(path).decode("utf-8", errors="replace"))
-    each = [(line, one) for line, value in found for one in (value if isinstance(value, list) else [value])]
-    return [(str(result["name"]), line, result) for line, one in each for result in [checked(path, line, one)]]
+def results(path: Path) -> Results:
+    """The results in a file by the names of their instances, each with its line, if that is known.
+
+    There is one on each line, as `rhumb solve --json` prints them, or they are laid out in any other way, or in lists.
+    """
+    found: Results = {}
+    for line, value in values(path, read_bytes(path).decode("utf-8", errors="replace")):
+        each = [(None, one) for one in value] if isinstance(value, list) else [(line, value)]
+        for where, one in each:
+            result = checked(path, where, one)
+            found.setdefault(str(result["name"]), []).append((where, result))
+    return found
 
 
 def values(path: Path, text: str) -> Iterator[tuple[int, Any]]:
     """The JSON values of a text, one after the other, and the lines where they begin."""
-    decoder, at = json.JSONDecoder(), skip_space(text, 0)
+    decoder, at, line, end = json.JSONDecoder(), skip_space(text, 0), 1, 0
     while at < len(text):
-        line = text.count("\n", 0, at) + 1
+        line, end = line + text.count("\n", end, at), at
         try:
-            value, end = decoder.raw_decode(text, at)
+            value, at = decoder.raw_decode(text, at)
         except (ValueError, RecursionError) as error:
             line, why = (error.lineno, error.msg) if isinstance(error, json.JSONDecodeError) else (line, error)
             raise InputError.at(path, line, f"is not JSON ({why}), expected results of `rhumb solve --json`") from error
         yield line, value
-        at = skip_space(text, end)
+        at = skip_space(text, at)
 
 
 def skip_space(text: str, at: int) -> int:
@@ -155,14 +161,14 @@ def skip_space(text: str, at: int) -> int:
     return at
 
 
-def checked(path: Path, line: int, result: Any) -> dict[str, Any]:
+def checked(path: Path, line: int | None, result: Any) -> dict[str, Any]:
     """One result."""
     if not isinstance(result, dict) or not {"name", "plan"} <= set(result):
         raise InputError.at(path, line, 'expected an object with "name" and "plan", as `rhumb solve --json` prints it')
     return result
 
 
-def numbered_plan(path: Path, line: int, numbers: Any, instance: Any) -> AnyPlan:
+def numbered_plan(path: Path, line: int | None, numbers: Any, instance: Any) -> AnyPlan:
     """A plan from the numbers that its file uses."""
     try:
         plan = PARSERS[instance.problem](numbers, instance)

@@ -27,6 +27,7 @@ POLISH_SHARE, POLISH_SECONDS = 0.1, 0.5  # whichever is less
 POLISHED = 16  # plans of each instance; from the best one alone the result is worse (docs/polish.md)
 HANDED = 5  # plans that a classical solver gets
 MOST = 100  # plans that can be asked for
+ROUNDING = 1e-12  # of a sum of distances
 
 
 @dataclass(frozen=True)
@@ -93,8 +94,9 @@ class Standing:
 
     @property
     def best(self) -> Candidate:
-        """The cheapest plan; the earlier of equals."""
-        return min(self.plans, key=lambda c: c.cost)
+        """The cheapest plan; the earlier of equals: lengths that are added in another order are no improvement."""
+        least = min(c.cost for c in self.plans)
+        return next(c for c in self.plans if c.cost <= least * (1.0 + ROUNDING))
 
     def add(self, plan: Plan, phase: str) -> None:
         """Check, price and keep a plan."""
@@ -231,10 +233,10 @@ class Work:
     def hand_over(self, standings: Sequence[Standing], name: str) -> None:
         """Let a classical solver carry on with the best different plans of each instance, for its share of the rest."""
         assert self.budget.seconds is not None
+        self.tell(standings, name)  # that it begins
         for place, standing in enumerate(standings):
             share = (self.budget.seconds - self.seconds) / (len(standings) - place)
             before, trouble = standing.best.cost, "" if share > 0 else "no time was left for it"
-            self.tell(standings, name)  # that it begins
             try:
                 if share > 0:
                     self.classical(standings, place, name, share)

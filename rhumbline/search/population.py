@@ -37,7 +37,8 @@ class Population:
         """All members."""
         space = task.policy.space
         if not isinstance(space, Members):
-            raise InputError("this policy is not a population of decoders; docs/search.md says how one is trained")
+            known = "tsp100-poppy is one for tours (--policy), and docs/search.md says how one is trained"
+            raise InputError(f"this policy is not a population of decoders; {known}")
         members = space.centre((task.count, space.count), task.device)
         return Turns(members + members.new_tensor(range(space.count))[:, None])
 

@@ -196,7 +196,7 @@ class TrainConfig:
         if o.parts and self.problem not in ("tsp", "cvrp"):
             raise InputError("objective.parts is for tsp and cvrp, whose plans have neighbourhoods")
         if self.batch % o.copies:
-            raise InputError(f"objective.copies has to divide the batch of {self.batch}")
+            raise InputError(f"objective.copies is {o.copies}, which has to divide the batch of {self.batch}")
         if self.optimiser.spread and self.problem.startswith("jssp"):
             raise InputError("optimiser.spread limits attention among the nodes of tsp and cvrp; job shop has none")
 

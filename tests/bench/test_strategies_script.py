@@ -60,10 +60,33 @@ def test_policies_are_compared_instance_by_instance(script, capsys) -> None:
     assert [cell.strip() for cell in second.split("|")[4:7]] == ["15.50000", "+5.0000 ± 9.8000", "+5.0000 ± 9.8000"]
 
 
-def test_rows_of_several_policies_name_them(script, capsys, monkeypatch) -> None:
-    """One strategy by two policies, and what the second one is worth beside the first."""
-    words = "--set tsp8 --validation --first 2 --attempts 1 --strategies greedy --policy tsp,tsp100 --device cpu"
-    monkeypatch.setattr(sys, "argv", ["strategies.py", *words.split()])
+def test_instances_that_are_left_out_take_their_references_with_them(script, capsys, monkeypatch) -> None:
+    """The third of the first three by itself has the gap to its own reference; to leave out all is refused."""
+    words = "--set tsp100 --first 3 --attempts 1 --strategies greedy --device cpu --skip"
+    monkeypatch.setattr(sys, "argv", ["strategies.py", *words.split(), "2"])
     script.main()
-    rows = [line for line in capsys.readouterr().out.splitlines() if line.startswith("| greedy")]
-    assert [row.split("|")[1].strip() for row in rows] == ["greedy, tsp", "greedy, tsp100"]
+    row = next(line for line in capsys.readouterr().out.splitlines() if line.startswith("| greedy"))
+    cost, gap = (float(row.split("|")[column].split()[0]) for column in (4, 5))
+    assert cost / script.references("tsp100", 3)[2] - 1 == pytest.approx(gap / 100, abs=1e-6)
+    monkeypatch.setattr(sys, "argv", ["strategies.py", *words.split(), "3"])
+    with pytest.raises(SystemExit, match="--skip 3 of the first 3 leaves nothing to solve"):
+        script.main()
+
+
+def test_rows_of_several_policies_name_them(script, capsys, monkeypatch) -> None:
+    """One strategy by two policies: the rows that each has by itself, with names; the same twice is refused."""
+    words = "--set tsp40 --validation --first 4 --attempts 1 --strategies greedy --device cpu --policy"
+
+    def rows(policy: str) -> list[tuple[str, str]]:
+        monkeypatch.setattr(sys, "argv", ["strategies.py", *words.split(), policy])
+        script.main()
+        table = [line.split("|") for line in capsys.readouterr().out.splitlines() if line.startswith("| greedy")]
+        return [(row[1].strip(), row[4].strip()) for row in table]
+
+    (one,), (other,) = rows("tsp"), rows("tsp100-single")
+    assert (one[0], other[0]) == ("greedy", "greedy")
+    assert one[1] != other[1]
+    assert rows("tsp,tsp100-single") == [("greedy, tsp", one[1]), ("greedy, tsp100-single", other[1])]
+    for wrong in ("tsp,tsp", "tsp,"):
+        with pytest.raises(SystemExit, match="expected different names or paths"):
+            rows(wrong)

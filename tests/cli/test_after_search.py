@@ -3,15 +3,19 @@
 import json
 from collections.abc import Callable
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
 from rhumbline import baselines, kernels
+from rhumbline.cli import lines
 from rhumbline.cli.outputs import ranked
 from rhumbline.formats import read
 from rhumbline.formats.tsplib import read_tour
 from rhumbline.problems.tsp import Tour
+from rhumbline.search.finish import Finish
+from rhumbline.search.solution import Candidate, Change, Solution
 from rhumbline.search.task import Task
 
 Run = Callable[..., Any]
@@ -69,8 +73,27 @@ def test_top_plans_are_written(solve: Run, tsp: Run, tmp_path: Path) -> None:
     assert sorted(path.name for path in folder.iterdir()) == sorted(names)
     costs = [read_tour(folder / name, read(file)).cost(read(file)) for name in names]
     assert costs == [plan["cost"] for plan in found["plans"]]
+    assert [f"cost {cost:.0f}," in (folder / name).read_text() for name, cost in zip(names, costs, strict=True)] == [
+        True, True, True,
+    ]  # fmt: skip
     told = solve(file, "--quiet", "--top", 3, "--output", folder).stdout
     assert told.endswith(f"-> {', '.join(str(folder / name) for name in names)}\n")
+
+
+def test_fewer_plans_than_wanted_are_as_many_files(solve: Run, tsp: Run, tmp_path: Path) -> None:
+    """Four cities have three tours: no other file is written, and none is named."""
+    told = solve(tsp("a", 4), "--quiet", "--top", 5, "--output", tmp_path / "plans").stdout
+    written = [str(path) for path in (tmp_path / "plans").iterdir()]
+    assert 1 < len(written) <= 3
+    assert sorted(told.split("-> ")[-1].strip().split(", ")) == sorted(written)
+
+
+def test_a_folder_in_the_way_of_the_second_plan(solve: Run, tsp: Run, tmp_path: Path) -> None:
+    """Is found before the search."""
+    (tmp_path / "a.2.tour").mkdir()
+    done = solve(tsp("a", 6), "--top", 2, "--output", tmp_path)
+    assert (done.exit_code, done.stdout) == (3, "")
+    assert "a.2.tour: cannot be replaced" in done.stderr
 
 
 def test_names_of_several_plans_are_nobody_elses() -> None:
@@ -167,6 +190,14 @@ def test_then_reports_its_phase(solve: Run, tsp: Run, monkeypatch: pytest.Monkey
     assert found["then"] == {"solver": "lkh", "before": found["then"]["before"], "after": found["cost"]}
     assert (found["phase"], found["then"]["after"]) == ("lkh", best[0].cost(read(file)))
     assert f"lkh {found['then']['before']:,} -> {found['cost']:,}   " in solve(file, *words).stdout
+
+
+def test_trouble_is_in_json() -> None:
+    """What went wrong in a phase stands beside its costs."""
+    plan = Candidate(Tour((0, 1, 2)), 12, "search")
+    solution = Solution(SimpleNamespace(), plan.plan, 12, 1, 1.0, (), "search", then=Change(12, 12, "it fell over"))
+    facts = lines.finish_facts(solution, Finish(then="lkh"))
+    assert facts["then"] == {"solver": "lkh", "before": 12, "after": 12, "trouble": "it fell over"}
 
 
 def test_wrong_usage(solve: Run, square: Path) -> None:

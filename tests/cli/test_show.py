@@ -48,6 +48,12 @@ def test_the_line_tells_what_a_phase_has_made_of_the_cost() -> None:
     ]
 
 
+def test_the_line_of_a_phase_for_several_instances() -> None:
+    """Means before and after."""
+    line = show.change([WHOLE, EXACT], 16, "polish", 2.0, np.array([1.0, 2.0]))
+    assert line == "  attempts 16   polish mean 2.0000 -> 1.5000"
+
+
 def test_the_line_for_several_instances() -> None:
     """Means, and no gap unless all best known costs are known."""
     line = show.standing([WHOLE, EXACT], 16, np.array([1.0, 2.0]), np.array([2.0, 4.0]))

@@ -251,6 +251,8 @@ def test_a_search_that_ends_by_itself_says_so(rhumb: Run, policy: Path, square: 
     assert "   1 attempt   " in done.stdout
     assert "greedy ended by itself after 1 attempt of 5: it repeats nothing" in done.stderr
     assert "by itself" not in rhumb(*words, 1).stderr
+    others = ("--search", "sampling", "--attempts", 10_000_000, "--seconds", 0.1)
+    assert "by itself" not in rhumb("solve", square, "--policy", policy, "--device", "cpu", *others).stderr
     assert "greedy ended by itself after 1 attempt: it repeats nothing" in rhumb(*words[:-1], "--seconds", 5).stderr
 
 

@@ -67,6 +67,8 @@ def test_files_belong_to_instances_by_name(tmp_path: Path) -> None:
         matched([DELIVERY, CITIES], [tmp_path / "best.tour"])
     with pytest.raises(InputError, match=r"none of the 4 instances \(delivery, delivery, delivery, ...\) by name"):
         matched([DELIVERY] * 4, [tmp_path / "best.tour"])
+    with pytest.raises(InputError, match=r"tour: belongs to none of the 3 instances \(c, citi, delivery\) by name"):
+        matched([replace(CITIES, name=n) for n in ("c", "citi")] + [DELIVERY], [tmp_path / "cities.opt.tour"])
     with pytest.raises(InputError, match="is a second plan for cities, expected one"):
         matched([CITIES], [tmp_path / "best.tour", tmp_path / "cities.tour"])
 
@@ -77,7 +79,10 @@ def test_files_belong_to_instances_by_name(tmp_path: Path) -> None:
         ("a.json", "{", "a.json:1: is not JSON"),
         ("a.json", '{"name": "cities",\n "plan": [10 20]}', "a.json:2: is not JSON"),
         ("a.json", "[" * 100_000, "a.json:1: is not JSON"),
-        ("a.json", "[1, 2]", 'a.json:1: expected an object with "name" and "plan"'),
+        ("a.json", "[1, 2]", 'a.json: expected an object with "name" and "plan"'),
+        ("a.json", "7", 'a.json:1: expected an object with "name" and "plan"'),
+        ("a.json", "[]", "a.json: has no plan for tsp cities, nor for any other"),
+        ("a.json", '{"name": "a", "plan": []}\n' * 4, "only for instance a, instance a, instance a, ..."),
         ("a.json", '\n{"name": "cities"}', 'a.json:2: expected an object with "name" and "plan"'),
         ("a.json", '{"name": "other", "plan": [1]}', "has no plan for tsp cities, only for instance other"),
         ("a.json", '{"name": "cities", "problem": "cvrp", "plan": []}', "no plan for tsp cities, only for cvrp cities"),

@@ -19,10 +19,10 @@ from rhumbline.search import finish as finishing
 from rhumbline.search import run
 from rhumbline.search import task as tasks
 from rhumbline.search.cmaes import CMAES
-from rhumbline.search.finish import Finish, complete
+from rhumbline.search.finish import Finish, Standing, complete
 from rhumbline.search.run import Budget
 from rhumbline.search.simple import Greedy, Sampling
-from rhumbline.search.solution import Change, incumbent
+from rhumbline.search.solution import Candidate, Change, incumbent
 from rhumbline.search.task import make_task
 
 ROUNDED = TSPInstance("rounded", "EUC_2D", xy=np.random.default_rng(4).random((30, 2)) * 1000)
@@ -89,6 +89,14 @@ def test_a_polish_is_never_worse_and_said_apart(policy, make_instances) -> None:
         assert after.trace[-1][2] == after.cost
         assert before.polish is None
     assert sum(s.cost for s in polished) < 0.8 * sum(s.cost for s in plain)  # the policy has learnt nothing
+
+
+def test_what_rounding_has_made_cheaper_is_no_improvement() -> None:
+    """The last bits of a sum depend on its order: the earlier plan stays; a real improvement counts, however small."""
+    costs = ((7.007936659069464, "search"), (7.007936659069462, "x"))
+    plans = [Candidate(Tour((0, 1, 2)), cost, phase) for cost, phase in costs]
+    assert Standing(None, plans).best.phase == "search"
+    assert Standing(None, [*plans, Candidate(Tour((0, 2, 1)), 7.0079366, "y")]).best.phase == "y"
 
 
 def test_several_plans_are_polished(policy, make_instances) -> None:

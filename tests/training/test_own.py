@@ -393,10 +393,15 @@ def test_what_it_began_with_counts(tmp_path: Path, capsys: pytest.CaptureFixture
     _, facts = load_with_facts(out / "best.safetensors")
     assert facts.updates == 0
     assert facts.validation["latent"] == reports[0].latent
-    assert verb.close(reports, out) == 0
-    said = capsys.readouterr()
-    assert said.out == f"{out / 'best.safetensors'}\n"
-    assert "no report was better than what the run began with" in said.err
+    on = list(train(replace(config, updates=5), device=CPU, out=out, resume=out))
+    assert on[0].cost is not None  # whoever goes on reports no beginning
+    for some in (reports, on):
+        assert verb.close(some, out, own=True) == 0
+        said = capsys.readouterr()
+        assert said.out == f"{out / 'best.safetensors'}\n"
+        assert "no report was better than what the run began with" in said.err
+    assert verb.close(on, out, own=False) == 0
+    assert capsys.readouterr().out == f"{out / 'policy.safetensors'}\n"
 
 
 def test_wrong_data_is_refused(tmp_path: Path) -> None:
