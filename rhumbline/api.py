@@ -280,7 +280,8 @@ def solve(
 
     `warm_start` is a plan, or the path of one, that no result will be worse than; a list for several.
     `top` plans that differ are returned, `polish` takes the best ones to a local optimum, and `then` names a classical
-    solver that carries on with them for the rest of the seconds. `improved` is called at each improvement.
+    solver that carries on with them for the rest of the seconds; "auto" is our own one for each problem. `improved` is
+    called at each improvement.
     """
     instances = instances_of(source, vehicles)
     budget = DEFAULT_BUDGET if attempts is None and seconds is None else Budget(attempts, seconds)

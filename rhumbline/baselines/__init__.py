@@ -35,11 +35,19 @@ SOLVERS = {
     "cpsat": Solver("cpsat", "ortools", "solvers", ("jssp",)),
 }
 
+OWN = {"tsp": "ils", "cvrp": "ruin", "jssp": "tabu"}  # by this project, which "auto" stands for
+NAMES = ("auto", *SOLVERS)
+
+
+def settled(name: str, problem: str) -> str:
+    """The solver that a name stands for."""
+    return OWN.get(problem, name) if name == "auto" else name
+
 
 def require(name: str, problem: str) -> None:
     """Raise unless the solver is known, can solve the problem and is installed."""
     if name not in SOLVERS:
-        raise InputError(f"'{name}' is no solver; known: {', '.join(SOLVERS)}")
+        raise InputError(f"'{name}' is no solver; known: {', '.join(NAMES)}")
     solver = SOLVERS[name]
     if problem not in solver.problems:
         able = [other for other, one in SOLVERS.items() if problem in one.problems]

@@ -103,7 +103,9 @@ WarmStart = Annotated[
 Then = Annotated[
     str | None,
     typer.Option(
-        metavar="SOLVER", help="ils, lkh, pyvrp, ruin, tabu or cpsat: carries on for the second half of the --seconds."
+        metavar="SOLVER",
+        help="auto (our own local search: ils, ruin or tabu), ils, lkh, pyvrp, ruin, tabu or cpsat: carries on for the "
+        "second half of the --seconds.",
     ),
 ]
 Top = Annotated[

@@ -12,7 +12,7 @@ import torch
 import typer
 
 from rhumbline import api
-from rhumbline.baselines import SOLVERS
+from rhumbline.baselines import NAMES
 from rhumbline.checkpoint import DEFAULT, About
 from rhumbline.cli import lines
 from rhumbline.cli.ending import INTERRUPTED, emit, say, undisturbed
@@ -47,8 +47,8 @@ class Afterwards:
 
     def check_usage(self, seconds: float | None) -> None:
         """Refuse what no installation could do."""
-        if self.then is not None and self.then not in SOLVERS:
-            known = ", ".join(SOLVERS)
+        if self.then is not None and self.then not in NAMES:
+            known = ", ".join(NAMES)
             raise typer.BadParameter(f"'{self.then}' is not known; known: {known}", param_hint="--then")
         if self.then is not None and seconds is None:
             raise typer.BadParameter("it takes the second half of the --seconds, so give them", param_hint="--then")
@@ -310,17 +310,18 @@ def run_search(task: Task, context: Context, warm: Sequence[Any]) -> tuple[list[
 def deliver(group: api.Group, found: Sequence[Solution], task: Task, context: Context) -> None:
     """Write all files of a group, then print its results; plans that miss a limit are errors instead."""
     kept = [(place, s) for place, s in zip(group.places, found, strict=False) if not s.unmet]
+    finish = context.finish.settled(task.problem.name)
     for place, solution in kept:
         write_files(place, solution, context)
     width = max((len(s.instance.name) for _, s in kept), default=0)
     for place, solution in kept:
         if context.talk.as_json:
             source = {"file": str(context.files[place])}  # several may have the same name inside
-            facts = context.request.facts(task) | source | lines.finish_facts(solution, context.finish)
+            facts = context.request.facts(task) | source | lines.finish_facts(solution, finish)
             emit(lines.result_json(solution, task.problem.solves, facts))
         else:
             written = context.places.files(place, 1 + len(solution.others))
-            emit(lines.result_line(solution, width, written, context.finish))
+            emit(lines.result_line(solution, width, written, finish))
     if len(kept) > 1:
         context.talk.note(lines.summary_line([s for _, s in kept]))
     for solution in found:

@@ -48,7 +48,7 @@ class Finish:
 
     top: int = 1  # so many different plans
     polish: bool = False
-    then: str | None = None  # a classical solver that carries on
+    then: str | None = None  # a classical solver that carries on; "auto": the one of our own for the problem
     improved: Callable[[Improvement], None] | None = None  # called at each improvement of each instance
 
     def __post_init__(self) -> None:
@@ -62,15 +62,19 @@ class Finish:
             return 0
         return max(2 * self.top if self.top > 1 else 0, POLISHED if self.polish else 0, HANDED if self.then else 0)
 
+    def settled(self, problem: str) -> "Finish":
+        """The same with the solver that is meant for a problem."""
+        return self if self.then is None else replace(self, then=baselines.settled(self.then, problem))
+
     def check(self, problem: str, budget: Budget) -> None:
         """Raise, before any work, if what is wanted cannot be had; kernels are made now, before the clock runs."""
         if self.pooled:
             craft_of(problem, "more than the best plan of a search")
-        if self.then is not None:
-            baselines.require(self.then, problem)
+        if (then := self.settled(problem).then) is not None:
+            baselines.require(then, problem)
             if budget.seconds is None:
-                raise InputError(f"{self.then} works for the rest of the seconds, so say how many there are: seconds")
-            baselines.prepare(self.then)
+                raise InputError(f"{then} works for the rest of the seconds, so say how many there are: seconds")
+            baselines.prepare(then)
         if self.polish:
             kernels.require_numba("a polish")
             from rhumbline.kernels import local
@@ -119,7 +123,7 @@ def complete(
     warm: Sequence[Plan | None] = (),
 ) -> tuple[list[Solution], bool]:
     """A search and all that is wanted after it, within one budget; and whether Ctrl-C ended it early."""
-    finish = finish or Finish()
+    finish = (finish or Finish()).settled(task.problem.name)
     finish.check(task.problem.name, budget)
     prepare(strategy, task)
     if budget.seconds and task.device.type == "cuda":

@@ -192,6 +192,13 @@ def test_then_reports_its_phase(solve: Run, tsp: Run, monkeypatch: pytest.Monkey
     assert f"lkh {found['then']['before']:,} -> {found['cost']:,}   " in solve(file, *words).stdout
 
 
+def test_auto_names_the_solver(solve: Run, tsp: Run) -> None:
+    """In JSON and for people it is the one that worked."""
+    words = ("--search", "greedy", "--seconds", 0.4, "--then", "auto", "--quiet")
+    assert one(solve(tsp("a", 12), *words, "--json"))["then"]["solver"] == "ils"
+    assert "   ils " in solve(tsp("a", 12), *words).stdout
+
+
 def test_trouble_is_in_json() -> None:
     """What went wrong in a phase stands beside its costs."""
     plan = Candidate(Tour((0, 1, 2)), 12, "search")
@@ -203,7 +210,10 @@ def test_trouble_is_in_json() -> None:
 def test_wrong_usage(solve: Run, square: Path) -> None:
     """Unknown solvers, solvers without seconds, and impossible numbers are wrong usage: exit code 2."""
     for words, message in (
-        (("--then", "gurobi", "--seconds", 1), "'gurobi' is not known; known: ils, lkh, pyvrp, ruin, tabu, cpsat"),
+        (
+            ("--then", "gurobi", "--seconds", 1),
+            "'gurobi' is not known; known: auto, ils, lkh, pyvrp, ruin, tabu, cpsat",
+        ),
         (("--then", "lkh"), "it takes the second half of the --seconds"),
         (("--top", 0), "Invalid value for '--top'"),
     ):

@@ -395,6 +395,19 @@ def test_a_solver_carries_on(policy, solver) -> None:
     assert solution.then == Change(costs[0], solution.cost)
 
 
+def test_auto_is_our_own_solver_for_each_problem(policy, solver) -> None:
+    """Tours, routes and schedules in one call; each result says which solver has found it."""
+    sources = ["examples/harbour100.tsp", "examples/bakery80.vrp", "examples/workshop12.jsp"]
+    solver.work = lambda instance, plans: None
+    found = solve(sources, strategy=Greedy(), seconds=50.0, then="auto")
+    assert [call[:2] for call in solver.calls] == [
+        ("ils", "harbour100"),
+        ("ruin", "bakery80"),
+        ("tabu", "workshop12"),
+    ]
+    assert all(solution.then == Change(solution.cost, solution.cost) for solution in found)
+
+
 def test_the_search_gets_half(policy, make_instances, solver, monkeypatch) -> None:
     """Of ten seconds the search has five, and two instances share the rest."""
     Clock(monkeypatch, rollout=1.0, polish=0.0)
@@ -442,7 +455,7 @@ def test_solvers_need_seconds_a_problem_and_a_package(policy, monkeypatch) -> No
         (
             {"then": "gurobi", "seconds": 5.0},
             InputError,
-            "'gurobi' is no solver; known: ils, lkh, pyvrp, ruin, tabu, cpsat",
+            "'gurobi' is no solver; known: auto, ils, lkh, pyvrp, ruin, tabu, cpsat",
         ),
         ({"then": "cpsat", "seconds": 5.0}, InputError, "cpsat solves jssp, not tsp; use ils or lkh or pyvrp"),
     ):
