@@ -7,7 +7,8 @@
     python benchmarks/strategies.py --set tsp100 --first 25 --augment 8 --strategies eas-emb --profile
 
 Settings follow a strategy's name after `+`. Gaps are per instance against benchmarks/reference where it has the set,
-else against the best cost of the instance in the whole run. `vs first` is the mean difference to the first row of the
+else against the best cost of the instance in the whole run. On a CPU searches by CMA-ES choose among starts; as
+published they are with `+starts=1.0`, as on a GPU. `vs first` is the mean difference to the first row of the
 same budget, instance by instance; of several policies, separated by commas, each is searched by every strategy. ± are
 95 % intervals. Each strategy first makes a few attempts that do not count, so that compiling kernels is not timed;
 encoding is. Instances are solved together, `--alone` one by one,
@@ -33,7 +34,7 @@ from evaluate import fingerprint, instances_of, keep, of_the_paper, references, 
 from torch.profiler import ProfilerActivity, profile
 
 from rhumbline.api import Group, find_device, grouped, policy_for, tasks
-from rhumbline.errors import InputError
+from rhumbline.errors import InputError, RhumbError
 from rhumbline.problems.cvrp import CVRPInstance, usual_capacity
 from rhumbline.problems.jssp import LONGEST_DURATION
 from rhumbline.problems.schedule import from_tables
@@ -68,13 +69,14 @@ class Bench:
     device: torch.device
     augment: int
     alone: bool = False
+    seed: int = 0
 
     def tasks(self, strategy: Any, instances: list[Any] | None = None) -> Iterator[tuple[Group, Task]]:
         """All instances or some, group by group, or each by itself."""
         where = {"device": self.device, "engine": "auto", "augment": self.augment, "strategy": strategy}
         some = instances or self.instances
         for first, group in enumerate([[i] for i in some] if self.alone else [some]):
-            for found, task in tasks(group, {self.policy.problem: self.policy}, seed=0, **where):
+            for found, task in tasks(group, {self.policy.problem: self.policy}, seed=self.seed, **where):
                 yield replace(found, places=tuple(place + first for place in found.places)), task
 
     def warm_up(self, strategy: Any) -> None:
@@ -222,6 +224,7 @@ def options() -> argparse.Namespace:
     parser.add_argument("--strategies", default="sampling,fixed,uniform,cmaes,eas-emb,cmaes-eas")
     parser.add_argument("--policy", default=None, help="a shipped name or a path, or several with commas between them")
     parser.add_argument("--augment", type=int, default=1)
+    parser.add_argument("--seed", type=int, default=0, help="of the searches; instances are the same")
     parser.add_argument("--alone", action="store_true", help="each instance by itself, one after another")
     parser.add_argument("--device", default="auto")
     parser.add_argument("--threads", type=int, default=0)
@@ -295,7 +298,8 @@ def main() -> None:
     if args.policy and ("" in names or len(set(names)) < len(names)):
         raise SystemExit(f"--policy {args.policy}: expected different names or paths with commas between them")
     device, args.weights = find_device(args.device), fingerprint(names[0], problem)
-    benches = {n: Bench(instances, policy_for(n, problem), device, args.augment, args.alone) for n in names}
+    how = (device, args.augment, args.alone, args.seed)
+    benches = {n: Bench(instances, policy_for(n, problem), *how) for n in names}
     if args.ledger and (args.policy or args.validation or args.skip or args.augment > 1 or device.type == "cpu"):
         why = "the weights of the paper's protocol, first of a test set, no copies and a GPU, for published searches"
         raise SystemExit(f"--ledger is for {why}")
@@ -314,3 +318,5 @@ if __name__ == "__main__":
         main()
     except KeyboardInterrupt:
         raise SystemExit(130) from None
+    except RhumbError as error:
+        raise SystemExit(str(error)) from error

@@ -35,3 +35,10 @@ def test_dir_is_the_public_interface() -> None:
     assert dir(rhumbline) == sorted(rhumbline.__all__)
     assert "solve" in dir(rhumbline)
     assert "_HOME" not in dir(rhumbline)
+
+
+def test_every_strategy_is_public() -> None:
+    """Whoever wants settings in Python finds the class of each name."""
+    from rhumbline.search import STRATEGIES
+
+    assert {kind.__name__ for kind in STRATEGIES.values()} <= set(rhumbline.__all__)

@@ -15,6 +15,8 @@ from rhumbline.search.solution import Solution, incumbent
 from rhumbline.search.strategy import Strategy, engine_for
 from rhumbline.search.task import Spent, Task
 
+IDLE = 100  # steps without an attempt, after which a search has gone astray: only attempts bring it to its end
+
 
 @dataclass(frozen=True)
 class Budget:
@@ -78,9 +80,12 @@ def stream(strategy: Strategy[Any], task: Task, budget: Budget) -> Iterator[Prog
     began = task.began = time.monotonic()
     task.ledger.limit = budget.attempts
     task.ledger.deadline = began + budget.seconds if budget.seconds else None
-    state = strategy.init(task)
+    state, idle = strategy.init(task), 0
+    if state is None:
+        raise InputError("the strategy's init returned None, which ends a search; return an empty object instead")
     while state is not None:
         known, tried, latest, reached = task.ledger.best, None, None, state
+        paid = task.ledger.attempts, task.spare
         try:
             state, tried, rolled = strategy.step(task, state)
             latest = rolled.cost.flatten(1).amin(1)
@@ -91,6 +96,9 @@ def stream(strategy: Strategy[Any], task: Task, budget: Budget) -> Iterator[Prog
         if best is not None and best is not known:  # something was entered
             best, latest = shown(task.originals, best), shown(task.originals, best if latest is None else latest)
             yield Progress(task.ledger.attempts, time.monotonic() - began, best, latest, tried)
+        idle = idle + 1 if paid == (task.ledger.attempts, task.spare) else 0
+        if idle == IDLE:
+            raise InputError(f"the strategy made {IDLE} steps without trying anything, and would never end")
 
 
 def prepare(strategy: Strategy[Any], task: Task) -> None:

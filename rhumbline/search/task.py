@@ -13,6 +13,7 @@ from torch import Tensor
 
 from rhumbline import kernels, noise
 from rhumbline.decoding import Beginnings, Engine, Rollouts, complete, log_prob, rollout
+from rhumbline.errors import InputError
 from rhumbline.policies import Policy
 from rhumbline.problems import Plan, Problem
 from rhumbline.problems.symmetry import augmented
@@ -134,7 +135,10 @@ class Task:
         self.ledger, self.spare, self.tried = Ledger(), 0, 0
 
     def uniforms(self, count: int) -> Float[Tensor, "B K Z 2"]:
-        """Noise for the next `count` latents of each instance; the same whatever else is in the batch."""
+        """Noise for the next `count` latents of each instance; the same whatever else is in the batch.
+
+        It goes by their numbers, so a second call before the next rollout returns the same.
+        """
         attempt = self.tried + torch.arange(count, device=self.device)
         return noise.latents(self.seed, self.batch.key[:: self.copies], attempt, self.policy.space.size)
 
@@ -160,6 +164,7 @@ class Task:
         `starts` takes the place of the usual ones: the same for all latents, or [B, K, C] with each latent's own.
         `memory` are other tables, of every copy.
         """
+        self.check_latents(latents, self.count)
         own = {} if starts is None else {"starts": self.spread(starts)}
         return self.merged(self.each_copy(self.spread(latents), temperature, memory=memory, **own))
 
@@ -168,6 +173,7 @@ class Task:
         starts: Int[Tensor, "R *K C"] | None = None,
     ) -> Rollouts:  # fmt: skip
         """The same with every copy apart and, if wanted, other tables. Cannot be overspent: raises `Spent` instead."""
+        self.check_latents(latents, len(self.starts))
         each = (self.starts if starts is None else starts).shape[-1]
         parts, at = list[Rollouts](), 0
         while at < latents.shape[1]:
@@ -176,6 +182,14 @@ class Task:
             parts.append(self._piece(latents[:, some], temperature, each, Changes(memory, of_latents(starts, some))))
             self.pace = (time.monotonic() - began) / self._work(len(latents) * each * (some.stop - some.start))
         return joined(parts, 1)
+
+    def check_latents(self, latents: Tensor, rows: int) -> None:
+        """Refuse latents of a strategy that no rollout could be made of; nobody waits for a GPU to see their values."""
+        size, shape = self.policy.space.size, tuple(latents.shape)
+        fits = len(shape) == 3 and shape[::2] == (rows, size) and shape[1] > 0 and latents.dtype == torch.float32
+        if not fits:
+            wanted = f"float32 and of shape [{rows}, 1 or more, {size}]"
+            raise InputError(f"latents of a strategy have to be {wanted}; these are {latents.dtype} {list(shape)}")
 
     def look_at_clock(self) -> None:
         """Raise `Spent` if time is up: between parts of long work that makes no solutions."""

@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 import torch
 
+from rhumbline.decoding import Rollouts, engines, rollouts
 from rhumbline.errors import Infeasible, InputError
 from rhumbline.policies.tsp import TSPPolicy
 from rhumbline.problems.tsp import TSP, Tour, TSPInstance
@@ -33,6 +34,7 @@ ALL: dict[str, Any] = {name: kind() for name, kind in STRATEGIES.items()} | {
     "cmaes-elite+starts=0.5": CMAESElite(starts=0.5),
     "population+pairs": Population(pairs=True),
 }
+ORDER = torch.arange(6).expand(2, 1, 1, 6)  # actions of two rollouts
 REPEATING = sorted(name for name, strategy in ALL.items() if not getattr(strategy, "ends", False))
 SEEDED = sorted(set(REPEATING) - {"sgbs"})  # what follows the likeliest actions needs no noise
 
@@ -56,20 +58,22 @@ def seeded(request: pytest.FixtureRequest) -> Any:
 
 @pytest.fixture
 def counted(monkeypatch: pytest.MonkeyPatch) -> list[int]:
-    """How many trajectories each call of the engine made, over all rows."""
+    """Trajectories that engines build, whoever asks for them."""
     seen: list[int] = []
-    rollout, complete = tasks.rollout, tasks.complete
+    engine_of = engines.engine_of
 
-    def counting(problem, policy, batch, latents, starts, **options):
-        seen.append(latents.shape[1] * starts.numel())
-        return rollout(problem, policy, batch, latents, starts, **options)
+    def counting(*words):
+        build = engine_of(*words)
 
-    def completing(problem, policy, batch, latents, given, memory, **options):
-        seen.append(given.length.numel())
-        return complete(problem, policy, batch, latents, given, memory, **options)
+        def built(work):
+            rolled = build(work)
+            seen.append(rolled.cost.numel())
+            return rolled
 
-    monkeypatch.setattr(tasks, "rollout", counting)
-    monkeypatch.setattr(tasks, "complete", completing)
+        return built
+
+    for module in (engines, rollouts):
+        monkeypatch.setattr(module, "engine_of", counting)
     return seen
 
 
@@ -158,6 +162,46 @@ def test_pieces_change_nothing(strategy, policy, make_instances, monkeypatch) ->
     assert trace_of(strategy, policy, instances, 17) == whole
 
 
+@pytest.mark.parametrize(
+    ("latents", "words"),
+    [
+        (torch.zeros(1, 5, 4), r"float32 and of shape \[2, 1 or more, 4\]; these are torch.float32 \[1, 5, 4\]"),
+        (torch.zeros(2, 0, 4), r"these are torch.float32 \[2, 0, 4\]"),
+        (torch.zeros(2, 5, 3), r"these are torch.float32 \[2, 5, 3\]"),
+        (torch.zeros(2, 5), r"these are torch.float32 \[2, 5\]"),
+        (torch.zeros(2, 5, 4).double(), "these are torch.float64"),
+    ],
+    ids=["instances", "none", "size", "axes", "type"],
+)
+def test_latents_that_no_rollout_is_made_of(policy, make_instances, latents: torch.Tensor, words: str) -> None:
+    """Whoever writes a strategy is told what was expected, not what a product of matrices made of it."""
+    task = make_task(TSP(), policy, make_instances(2, 6))
+    task.check_latents(torch.zeros(2, 5, 4), 2)
+    with pytest.raises(InputError, match=words):
+        task.check_latents(latents, 2)
+
+
+@pytest.mark.parametrize("name", ["rollout", "each_copy"])
+def test_latents_are_looked_at_before_anything_is_tried(policy, make_instances, monkeypatch, name: str) -> None:
+    """Whichever way a strategy takes: those of instances here, those of all their copies there."""
+    asked, task = [], make_task(TSP(), policy, make_instances(2, 6), augment=2)
+    monkeypatch.setattr(tasks.Task, "check_latents", lambda task, latents, rows: asked.append((len(latents), rows)))
+    rows = {"rollout": 2, "each_copy": 4}[name]
+    getattr(task, name)(task.policy.space.centre((rows, 1), task.device), 0.0)
+    assert asked == ([(2, 2), (4, 4)] if name == "rollout" else [(4, 4)])
+
+
+def test_a_search_that_would_never_end(policy, make_instances, monkeypatch) -> None:
+    """Steps that try nothing, and a beginning that is an end."""
+    task, nothing = make_task(TSP(), policy, make_instances(2, 6)), Rollouts(torch.ones(2, 1, 1), ORDER)
+    monkeypatch.setattr(Sampling, "step", lambda self, task, state: (state, None, nothing))
+    with pytest.raises(InputError, match="made 100 steps without trying anything"):
+        search(Sampling(), task, Budget(8))
+    monkeypatch.setattr(Sampling, "init", lambda self, task: None)
+    with pytest.raises(InputError, match="init returned None"):
+        search(Sampling(), task, Budget(8))
+
+
 def test_a_strategy_cannot_overspend(policy, make_instances, counted) -> None:
     """A strategy that asks for a thousand latents gets those that are left."""
     solutions, _ = search(Sampling(population=1000), make_task(TSP(), policy, make_instances(1, 5)), Budget(23))
@@ -233,13 +277,15 @@ def test_greedy_needs_no_seed(policy, make_instances) -> None:
 
 
 def test_a_batch_equals_each_alone(strategy, policy, make_instances) -> None:
-    """Instances solved together get the costs they get alone."""
-    instances = make_instances(2, 9)
-    own = suited(strategy, policy)
-    together, _ = search(strategy, make_task(TSP(), own, instances), Budget(24))
-    for instance, solution in zip(instances, together, strict=True):
-        alone, _ = search(strategy, make_task(TSP(), own, [instance]), Budget(24))
-        assert alone[0].cost == pytest.approx(solution.cost, rel=1e-9)
+    """Instances solved together take the steps they take alone, also when there is much that was learnt."""
+    instances = make_instances(3, 9)
+    together = trace_of(strategy, policy, instances, 64)
+    for place, instance in enumerate(instances):
+        alone = trace_of(strategy, policy, [instance], 64)
+        assert [attempts for attempts, _, _ in alone] == [attempts for attempts, _, _ in together]
+        for kind in (1, 2):  # the best so far, and that of the latest step
+            costs = [step[kind][place] for step in together]
+            assert [step[kind][0] for step in alone] == pytest.approx(costs, rel=1e-6)
 
 
 def test_incumbents_are_priced_in_the_file_metric(policy) -> None:
