@@ -3,9 +3,9 @@
     python benchmarks/gaps.py [docs/gaps.jsonl] [README.md] [docs/gaps.md] [docs/search.md]
 
 The README has the published search, what `rhumb solve` does, and the paper's own figures; docs/gaps.md has every method
-that compares with the paper, docs/search.md all strategies at equal attempts and at equal time. A row
-that was measured with other weights than those that are shipped is marked, and so is one with a `note` in its line: how
-the search was another one then.
+that compares with the paper, docs/search.md all strategies at equal attempts and at equal time. A row that was measured
+with other weights than those that are shipped is marked, and so is one with a `note` in its line: how the search was
+another one then.
 """
 
 import argparse
@@ -78,7 +78,12 @@ def published(name: str, method: str) -> str:
     known = PAPER.get(name, {})
     names = {method: "", method.replace("sampling", "cmaes").replace("-elite", "").replace("-refine", ""): " (COMPASS)"}
     names |= {} if method.startswith("cmaes") else {method: " (single agent)"}
-    return ", ".join(f"{known[x]:.{min(digits(known[x]), 3)}f} %{who}" for x, who in names.items() if x in known) or "-"
+    return ", ".join(f"{shortly(known[x])} %{who}" for x, who in names.items() if x in known) or "-"
+
+
+def shortly(gap: float) -> str:
+    """A gap of the paper, which has three digits at most."""
+    return f"{gap:.{min(digits(gap), 3)}f}"
 
 
 def digits(gap: float) -> int:
@@ -95,7 +100,8 @@ def measured(line: Line) -> str:
 def overview(lines: Sequence[Line]) -> str:
     """The README's, in Markdown: sets by searches, at two budgets."""
     heads = [f"{who}, {n:,}" for n in BUDGETS for who in ("COMPASS, paper", "COMPASS, ours", "our default")]
-    rows = (row_of(name, newest(lines)) for name in PAPER)
+    found = newest(lines)
+    rows = (row_of(name, found) for name in PAPER)
     return "\n".join([f"| gap in % | {' | '.join(heads)} |", "| --- |" + " ---: |" * len(heads), *rows])
 
 
@@ -104,14 +110,9 @@ def row_of(name: str, found: dict[tuple[str, str], Line]) -> str:
     searches = ("cmaes", DEFAULTS[problem_of(name)])
     cells = {n: [found.get((name, f"{search} {n}")) for search in searches] for n in BUDGETS}
     size = max((x["first"] for row in cells.values() for x in row if x), default=0)
-    texts = [text for n, row in cells.items() for text in (of_compass(name, n), *(plain(x, size) for x in row))]
+    paper = {n: shortly(PAPER[name][f"cmaes {n}"]) for n in BUDGETS}
+    texts = [text for n, row in cells.items() for text in (paper[n], *(plain(x, size) for x in row))]
     return f"| {titled(name)}, {size:,} | {' | '.join(texts)} |"
-
-
-def of_compass(name: str, attempts: int) -> str:
-    """The paper's gap."""
-    gap = PAPER[name][f"cmaes {attempts}"]
-    return f"{gap:.{min(digits(gap), 3)}f}"
 
 
 def plain(line: Line | None, size: int) -> str:

@@ -7,16 +7,15 @@
     python benchmarks/strategies.py --set tsp100 --first 25 --augment 8 --strategies eas-emb --profile
 
 Settings follow a strategy's name after `+`. Gaps are per instance against benchmarks/reference where it has the set,
-else against the best cost of the instance in the whole run. On a CPU searches by CMA-ES choose among starts; as
-published they are with `+starts=1.0`, as on a GPU. `vs first` is the mean difference to the first row of the
+else against the best cost of the instance in the whole run. `vs first` is the mean difference to the first row of the
 same budget, instance by instance; of several policies, separated by commas, each is searched by every strategy. ± are
-95 % intervals. Each strategy first makes a few attempts that do not count, so that compiling kernels is not timed;
-encoding is. Instances are solved together, `--alone` one by one,
-and share the seconds. `--validation` draws other instances of the same distribution, of any size: choose settings
-there, never on the test set; with `--varied` vehicles of four kinds, and tours of the layouts of mixed training.
-`population` needs --policy with a population. `--rehearse` makes only those attempts: several such commands side by
-side compile what the real ones need. `--profile` compares nothing: it says where the time of a few steps goes, on the
-host and on the device.
+95 % intervals. On a CPU searches by CMA-ES choose among starts; with `+starts=1.0` they are as published, and as on a
+GPU. Each strategy first makes a few attempts that do not count, so that compiling kernels is not timed; encoding is.
+Instances are solved together, `--alone` one by one, and share the seconds. `--validation` draws other instances of the
+same distribution, of any size: choose settings there, never on the test set; with `--varied` vehicles of four kinds,
+and tours of the layouts of mixed training. `population` needs --policy with a population. `--rehearse` makes only those
+attempts: several such commands side by side compile what the real ones need. `--profile` compares nothing: it says
+where the time of a few steps goes, on the host and on the device.
 """
 
 import argparse
@@ -286,6 +285,14 @@ def instances_for(args: argparse.Namespace) -> list[Any]:
     return (varied_tours if kind == "tsp" else varied_vehicles)(int(size), args.first)
 
 
+def policies_of(text: str) -> list[str]:
+    """Names and paths, each once."""
+    names = text.split(",")
+    if "" in names or len(set(names)) < len(names):
+        raise SystemExit(f"--policy {text}: expected different names or paths with commas between them")
+    return names
+
+
 def main() -> None:
     args = options()
     if args.threads:
@@ -294,23 +301,22 @@ def main() -> None:
     if not 0 <= args.skip < args.first or not instances:
         raise SystemExit(f"--skip {args.skip} of the first {args.first} leaves nothing to solve")
     problem = instances[0].problem
-    names = args.policy.split(",") if args.policy else [of_the_paper(problem)]
-    if args.policy and ("" in names or len(set(names)) < len(names)):
-        raise SystemExit(f"--policy {args.policy}: expected different names or paths with commas between them")
+    names = policies_of(args.policy) if args.policy else [of_the_paper(problem)]
     device, args.weights = find_device(args.device), fingerprint(names[0], problem)
     how = (device, args.augment, args.alone, args.seed)
     benches = {n: Bench(instances, policy_for(n, problem), *how) for n in names}
-    if args.ledger and (args.policy or args.validation or args.skip or args.augment > 1 or device.type == "cpu"):
+    unusual = args.policy or args.validation or args.skip or args.seed or args.augment > 1
+    if args.ledger and (unusual or device.type == "cpu"):
         why = "the weights of the paper's protocol, first of a test set, no copies and a GPU, for published searches"
         raise SystemExit(f"--ledger is for {why}")
-    if not (args.rehearse or args.profile):
-        return compared(benches, args)
-    for text, bench in product(args.strategies.split(","), benches.values()):
-        if args.rehearse:
-            bench.warm_up(strategy_of(text))
-        else:
-            profiled(text, bench, budgets(args.attempts, args.seconds)[0])
-    return None
+    if args.rehearse or args.profile:
+        for text, bench in product(args.strategies.split(","), benches.values()):
+            if args.rehearse:
+                bench.warm_up(strategy_of(text))
+            else:
+                profiled(text, bench, budgets(args.attempts, args.seconds)[0])
+    else:
+        compared(benches, args)
 
 
 if __name__ == "__main__":

@@ -17,6 +17,7 @@ from rhumbline.errors import InputError
 from rhumbline.policies import Policy
 from rhumbline.problems import Plan, Problem
 from rhumbline.problems.symmetry import augmented
+from rhumbline.search.changes import Changes, joined, of_latents
 from rhumbline.search.crafts import craft_of, padded
 from rhumbline.search.pool import Pool
 
@@ -304,7 +305,7 @@ class Task:
         together = rolled.map(lambda x: x.unflatten(0, (self.count, -1)).flatten(1, 2))
         self.ledger.enter(together, attempts)
 
-    def _piece(self, latents: Float[Tensor, "R K Z"], temperature: float, each: int, changes: "Changes") -> Rollouts:
+    def _piece(self, latents: Float[Tensor, "R K Z"], temperature: float, each: int, changes: Changes) -> Rollouts:
         """Rollouts between two looks at the clock; where the budget ends, as many of them as it allows."""
         wanted = latents.shape[1]
         made = self._granted(wanted, each * self.copies)
@@ -328,7 +329,7 @@ class Task:
             raise Spent
         return torch.arange(len(self.starts), device=self.device).view(-1, self.copies)[:, :copies].flatten(), copies
 
-    def _try(self, latents: Float[Tensor, "r K Z"], temperature: float, *changed: "Changes") -> Rollouts:
+    def _try(self, latents: Float[Tensor, "r K Z"], temperature: float, *changed: Changes) -> Rollouts:
         """Rollouts of all rows or of some. Latents with starts of their own are rolled out one after the other."""
         memory, batch, starts, number = self.memory, self.batch, self.starts, self.tried
         for changes in changed:
@@ -342,31 +343,6 @@ class Task:
             return roll(latents, starts, attempt=number)
         each = range(latents.shape[1])
         return joined([roll(latents[:, k : k + 1], starts[:, k], attempt=number + k) for k in each], 1)
-
-
-@dataclass(frozen=True)
-class Changes:
-    """What rollouts read instead of the task's own."""
-
-    memory: Any = None
-    starts: Int[Tensor, "R *K C"] | None = None
-    rows: Int[Tensor, "r"] | None = None  # only these; memory and starts are those of all rows
-
-    def part(self, some: slice, rows: Int[Tensor, "r"] | None = None) -> "tuple[Changes] | tuple[()]":
-        """The changes for some latents and rows; nothing if nothing is changed."""
-        if self.memory is None and self.starts is None and rows is None:
-            return ()
-        return (Changes(self.memory, of_latents(self.starts, some), rows),)
-
-
-def joined(parts: Sequence[Rollouts], axis: int) -> Rollouts:
-    """Several batches of the same instances as one: latents (1) or starts (2) side by side."""
-    return Rollouts(torch.cat([p.cost for p in parts], axis), torch.cat([p.actions for p in parts], axis))
-
-
-def of_latents(starts: Int[Tensor, "R *K C"] | None, some: slice) -> Int[Tensor, "R *k C"] | None:
-    """The starts of some latents, if each latent has its own."""
-    return starts[:, some] if starts is not None and starts.ndim == 3 else starts
 
 
 def make_task(

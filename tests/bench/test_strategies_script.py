@@ -1,27 +1,16 @@
 """benchmarks/strategies.py: what it counts, and that its profile runs without a GPU."""
 
 import sys
-from importlib.util import module_from_spec, spec_from_file_location
-from pathlib import Path
 
 import pytest
 import torch
 
 from rhumbline.search.run import Budget
 
-SCRIPT = Path(__file__).parents[2] / "benchmarks" / "strategies.py"
-
 
 @pytest.fixture(scope="module")
-def script():
-    sys.path.insert(0, str(SCRIPT.parent))  # as `python benchmarks/strategies.py` has it; undone below
-    spec = spec_from_file_location("strategies_script", SCRIPT)
-    assert spec is not None
-    assert spec.loader is not None
-    module = module_from_spec(spec)
-    spec.loader.exec_module(module)
-    sys.path.remove(str(SCRIPT.parent))
-    return module
+def script(load_script):
+    return load_script("strategies")
 
 
 @pytest.fixture
