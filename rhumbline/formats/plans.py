@@ -142,9 +142,9 @@ def results(path: Path) -> Results:
 
 def values(path: Path, text: str) -> Iterator[tuple[int, Any]]:
     """The JSON values of a text, one after the other, and the lines where they begin."""
-    decoder, at, line, end = json.JSONDecoder(), skip_space(text, 0), 1, 0
+    decoder, at, line, counted = json.JSONDecoder(), skip_space(text, 0), 1, 0
     while at < len(text):
-        line, end = line + text.count("\n", end, at), at
+        line, counted = line + text.count("\n", counted, at), at
         try:
             value, at = decoder.raw_decode(text, at)
         except (ValueError, RecursionError) as error:
