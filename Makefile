@@ -4,7 +4,7 @@ PYTHON ?= python3
 BIN := $(VENV)/bin
 READY := $(VENV)/.ready
 
-.PHONY: setup demo test check format bench
+.PHONY: setup demo test check golden format bench
 
 setup: $(READY)
 
@@ -24,6 +24,11 @@ check: $(READY)
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/basedpyright --pythonpath $(BIN)/python
+	$(BIN)/python tools/golden.py compare
+
+# Hashes of what the code computes, as long as the redesign runs: about one minute on two cores.
+golden: $(READY)
+	$(BIN)/python tools/golden.py compare
 
 # Two minutes on two cores; started again it goes on where it stopped.
 bench: $(READY)
