@@ -18,9 +18,9 @@ from decoding import milliseconds
 
 from rhumbline.api import find_device, policy_for
 from rhumbline.decoding import Beginnings, Rollouts, complete, rollout
-from rhumbline.decoding.rebuild import beginnings
+from rhumbline.decoding.neighbourhoods import beginnings
 from rhumbline.problems import PROBLEMS
-from rhumbline.search.refine import SAMPLES
+from rhumbline.search.strategies.cmaes_refine import SAMPLES
 
 SEED, FEW = 7, 20  # plain torch is compared on so many neighbourhoods: it keeps every step's scores of all
 

@@ -24,9 +24,11 @@ from torch import Tensor
 
 from rhumbline import checkpoint
 from rhumbline.decoding import rollout
-from rhumbline.kernels import gpu, gpu_tables
+from rhumbline.kernels.triton.rollout import launch as triton_rollout
+from rhumbline.kernels.triton.rollout import tables as rollout_tables
 from rhumbline.policies import POLICIES
-from rhumbline.policies.attention import Layer, RoutingPolicy
+from rhumbline.policies.attention.memory import Layer
+from rhumbline.policies.attention.pointer import RoutingPolicy
 from rhumbline.problems import PROBLEMS
 
 
@@ -69,12 +71,12 @@ def encoded(policy: RoutingPolicy, batch: Any, layer: bool) -> Any:
 
 
 def kernel(
-    problem: str, tables: gpu_tables.Tables, batch: Any, starts: Tensor, counters: Tensor, **options: Any
+    problem: str, tables: rollout_tables.Tables, batch: Any, starts: Tensor, counters: Tensor, **options: Any
 ) -> Any:
     if problem == "tsp":
-        return gpu.tsp_rollout(tables, batch.xy, starts, batch.key, counters, **options)
+        return triton_rollout.tsp_rollout(tables, batch.xy, starts, batch.key, counters, **options)
     whole = (batch.demand, batch.capacity)
-    return gpu.cvrp_rollout(tables, batch.xy, *whole, starts, batch.key, counters, **options)
+    return triton_rollout.cvrp_rollout(tables, batch.xy, *whole, starts, batch.key, counters, **options)
 
 
 def check(problem: Any, batch: Any, actions: Tensor) -> None:
@@ -96,7 +98,7 @@ def agreement(policy: RoutingPolicy, size: int, layer: bool) -> None:
             problem, policy, batch, latents, starts, seed=3, temperature=temperature, memory=memory, engine="torch"
         )
         for dtype in (torch.float32, torch.bfloat16):
-            tables = gpu_tables.tables(memory, policy.condition(memory, latents), dtype)
+            tables = rollout_tables.tables(memory, policy.condition(memory, latents), dtype)
             counters = torch.tensor([3, 0], device="cuda")
             shape = (16, 4) if dtype == torch.float32 else None
             cost, actions = kernel(
@@ -138,10 +140,10 @@ def tune(policy: RoutingPolicy, instances: int, latents: int, size: int, per: in
     problem, rng = PROBLEMS[policy.problem], torch.Generator("cuda").manual_seed(2)
     batch = problem.sample(instances, size, rng)
     starts, memory = problem.starts(batch)[:, :per], policy.encode(batch)
-    tables = gpu_tables.tables(memory, policy.condition(memory, policy.space.sample((instances, latents), rng)))
+    tables = rollout_tables.tables(memory, policy.condition(memory, policy.space.sample((instances, latents), rng)))
     counters = torch.tensor([3, 0], device="cuda")
     total = instances * latents * starts.shape[1]
-    smaller = ((32, 4), (32, 2), (16, 2)) if memory.key.shape[1] <= gpu_tables.WHOLE else ()
+    smaller = ((32, 4), (32, 2), (16, 2)) if memory.key.shape[1] <= rollout_tables.WHOLE else ()
     for shape in ((128, 8), (64, 4), *smaller):
         work = partial(kernel, policy.problem, tables, batch, starts, counters, shape=shape)
         ms = milliseconds(work, 5)
@@ -161,13 +163,13 @@ def against(
     problem, rng = PROBLEMS[policy.problem], torch.Generator("cuda").manual_seed(2)
     batch = problem.sample(instances, size, rng)
     starts, memory = problem.starts(batch), policy.encode(batch)
-    tables = gpu_tables.tables(memory, policy.condition(memory, policy.space.sample((instances, latents), rng)))
+    tables = rollout_tables.tables(memory, policy.condition(memory, policy.space.sample((instances, latents), rng)))
     counters, name = torch.tensor([3, 0], device="cuda"), f"{policy.problem}_rollout_kernel"
     work = partial(kernel, policy.problem, tables, batch, starts, counters)
-    ways = {"former": (getattr(former, name), former_tile), "present": (getattr(gpu, name), None)}
+    ways = {"former": (getattr(former, name), former_tile), "present": (getattr(triton_rollout, name), None)}
     times: dict[str, float] = {}
     for label, (used, shape) in (*ways.items(), *ways.items()):
-        with patch.object(gpu, name, used):
+        with patch.object(triton_rollout, name, used):
             times[label] = min(times.get(label, math.inf), milliseconds(partial(work, shape=shape), 3))
     plans = [chosen_by(work, name, *way) for way in ways.values()]
     total, same = instances * latents * starts.shape[1], (plans[0] == plans[1]).all(-1).float().mean()
@@ -178,7 +180,7 @@ def against(
 
 def chosen_by(work: Callable[..., Any], name: str, used: Any, shape: tuple[int, int] | None) -> Tensor:
     """The actions that a kernel chooses."""
-    with patch.object(gpu, name, used):
+    with patch.object(triton_rollout, name, used):
         return work(shape=shape)[1]
 
 

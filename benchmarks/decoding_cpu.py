@@ -26,7 +26,7 @@ from torch.nn.attention import SDPBackend, sdpa_kernel
 
 from rhumbline import checkpoint
 from rhumbline.decoding import rollout
-from rhumbline.kernels import cpu
+from rhumbline.kernels.numba.rollout import launch as numba_rollout
 from rhumbline.policies import POLICIES
 from rhumbline.problems import PROBLEMS
 
@@ -97,7 +97,7 @@ def speed(name: str, policy: Any, size: int, latents: int, target: float, args: 
         "torch": partial(run, engine="torch"),
         "fused": partial(run, engine="fused"),
         "encode": partial(policy.encode, batch),
-        "tables": lambda: cpu.tables(memory, policy.condition(memory, z)),
+        "tables": lambda: numba_rollout.tables(memory, policy.condition(memory, z)),
     }
     clock = time.thread_time if args.threads == 1 else time.perf_counter
     times = [{n: seconds(work, clock, args.turn) for n, work in works.items()} for _ in range(args.repeats + 1)][1:]
@@ -121,9 +121,12 @@ def main() -> None:
     parser.add_argument("--turn", type=float, default=0.1)
     args = parser.parse_args()
     torch.set_num_threads(args.threads)
-    print(f"{platform.machine()}, {cpu.LANES} lanes, {args.threads} threads, torch {torch.__version__}", end=", ")
+    print(
+        f"{platform.machine()}, {numba_rollout.LANES} lanes, {args.threads} threads, torch {torch.__version__}",
+        end=", ",
+    )
     print(f"numba {numba.__version__}, load {os.getloadavg()[0]:.1f}", end="; ")
-    ready = (seconds(partial(cpu.kernel, vehicles)) for vehicles in (False, True))
+    ready = (seconds(partial(numba_rollout.kernel, vehicles)) for vehicles in (False, True))
     print("kernels ready in {:.2f} and {:.2f} s".format(*ready))
     policies = {name: policy_for(name) for name in args.problems}
     for name, policy in policies.items():

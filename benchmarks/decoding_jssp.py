@@ -83,9 +83,9 @@ def launched_with(shape: list[int] | None, ahead: int | None) -> AbstractContext
     options |= {} if ahead is None else {"ahead": ahead}
     if not options:
         return nullcontext()
-    from rhumbline.kernels import gpu_shop
+    from rhumbline.kernels.triton.job_shop import launch as triton_job_shop
 
-    return patch.object(gpu_shop, "jssp_rollout", partial(gpu_shop.jssp_rollout, **options))
+    return patch.object(triton_job_shop, "jssp_rollout", partial(triton_job_shop.jssp_rollout, **options))
 
 
 def engines_of(problem: Any, policy: Any, device: torch.device, rollouts: int) -> list[str]:

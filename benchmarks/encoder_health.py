@@ -15,7 +15,8 @@ import torch
 
 from rhumbline import checkpoint
 from rhumbline.decoding import rollout
-from rhumbline.policies.attention import RoutingPolicy, attention_ranges, limit_spreads
+from rhumbline.policies.attention.encoder import attention_ranges, limit_spreads
+from rhumbline.policies.attention.pointer import RoutingPolicy
 from rhumbline.problems import PROBLEMS
 
 

@@ -22,11 +22,11 @@ import torch
 from rhumbline.api import find_device, policy_for, tasks
 from rhumbline.checkpoint import find, read_tensors, shipped
 from rhumbline.problems.cvrp import from_arrays
-from rhumbline.problems.schedule import from_tables
-from rhumbline.problems.standard import cvrp_set, jssp_set, tsp_set
+from rhumbline.problems.jssp import from_tables
+from rhumbline.problems.standard_sets import cvrp_set, jssp_set, tsp_set
 from rhumbline.problems.tsp import TSPInstance
-from rhumbline.search import STRATEGIES
-from rhumbline.search.run import Budget, search
+from rhumbline.search.driver import Budget, search
+from rhumbline.search.strategies import STRATEGIES
 from rhumbline.search.strategy import Strategy
 
 METHODS = ("greedy", "sampling 160", "sampling 1600", "cmaes 160", "cmaes 1600")

@@ -19,10 +19,10 @@ from rhumbline import api
 from rhumbline.errors import InputError, MissingExtra
 from rhumbline.formats import READERS, read
 from rhumbline.problems import PROBLEMS
-from rhumbline.search import usual_for
-from rhumbline.search.finish import Finish, complete
-from rhumbline.search.run import Budget
+from rhumbline.search.after_search import Finish, complete
+from rhumbline.search.driver import Budget
 from rhumbline.search.solution import Solution
+from rhumbline.search.strategies import usual_for
 
 ENDINGS = {*READERS, ".txt", ""}  # job shops come with any ending or none
 TABLES = ("optima.json", "best_known.json")

@@ -10,7 +10,7 @@ import sys
 from safetensors.torch import load_file
 
 from rhumbline.checkpoint import About, save, versions
-from rhumbline.policies.attention import Architecture
+from rhumbline.policies.attention.encoder import Architecture
 from rhumbline.policies.tsp import TSPPolicy
 
 LAYER = {"o": "out", "n1": "norm_attention", "n2": "norm_hidden", "f1": "up", "f2": "down", "qkv": "qkv"}

@@ -16,9 +16,10 @@ from torch import Tensor
 
 from rhumbline import checkpoint
 from rhumbline.decoding import log_prob, rollout
-from rhumbline.policies.attention import attend, heads_of
+from rhumbline.policies.attention.encoder import attend, heads_of
 from rhumbline.problems.tsp import TSP
-from rhumbline.training.targets import pomo_weight, preference_weight
+from rhumbline.training.objectives import preference_weight
+from rhumbline.training.objectives.reinforce import pomo_weight
 
 INSTANCES, STARTS, SAMPLES, SHARPNESS = 12, 3, 4, 0.05
 

@@ -36,18 +36,14 @@ from triton.backends.compiler import GPUTarget
 from triton.runtime import driver
 from triton.runtime.jit import JITFunction
 
-from rhumbline.kernels import (
-    HEAD_WIDTH,
-    HEADS,
-    LARGEST_TILE,
-    attention,
-    gpu,
-    gpu_partition,
-    gpu_reach,
-    gpu_shop,
-    gpu_tables,
-)
-from rhumbline.kernels import log_prob as scoring
+from rhumbline.kernels import HEAD_WIDTH, HEADS, LARGEST_TILE
+from rhumbline.kernels.triton import encoder_attention
+from rhumbline.kernels.triton import set_partitioning as triton_partitioning
+from rhumbline.kernels.triton.job_shop import launch as triton_job_shop
+from rhumbline.kernels.triton.rollout import launch as triton_rollout
+from rhumbline.kernels.triton.rollout import score_bounds
+from rhumbline.kernels.triton.rollout import tables as rollout_tables
+from rhumbline.kernels.triton.scoring import autograd as scoring
 from rhumbline.policies.jssp import JSSPPolicy
 from rhumbline.problems import PROBLEMS
 
@@ -150,18 +146,18 @@ def rollouts(
     problem: str, nodes: int, latents: int, *, begun: bool = False, layered: bool = False, **options: Any
 ) -> None:
     """Rollouts of one instance from 100 starts under each latent; what the tensors hold does not matter."""
-    padded, whole = gpu_tables.padded(nodes), partial(torch.ones, dtype=torch.int64)
+    padded, whole = rollout_tables.padded(nodes), partial(torch.ones, dtype=torch.int64)
     rows = {name: torch.zeros(1, padded, WIDTH).bfloat16() for name in ("key", "value", "pointer", "query_last")}
     context = torch.zeros(1, nodes, WIDTH) if problem == "tsp" else torch.zeros(1, WIDTH)
     shift = torch.zeros(1, latents, WIDTH)
-    fixed = gpu_tables.Nodes(
+    fixed = rollout_tables.Nodes(
         **rows, query_context=context, bias=torch.zeros(1, padded), reach=torch.zeros(1, HEADS, 2, padded)
     )
     square = torch.zeros(1, WIDTH, WIDTH).bfloat16()
-    layer = gpu_tables.LayerTables(square, shift, rows["key"], fixed.bias) if layered else None
-    tables = gpu_tables.Tables(fixed, shift, shift.bfloat16(), layer)
+    layer = rollout_tables.LayerTables(square, shift, rows["key"], fixed.bias) if layered else None
+    tables = rollout_tables.Tables(fixed, shift, shift.bfloat16(), layer)
     demands = () if problem == "tsp" else (whole(1, nodes), whole(1))
-    launch = gpu.tsp_rollout if problem == "tsp" else gpu.cvrp_rollout
+    launch = triton_rollout.tsp_rollout if problem == "tsp" else triton_rollout.cvrp_rollout
     inputs = (torch.zeros(1, nodes, 2), *demands, whole(1, 100), whole(1), whole(2))
     steps = nodes if problem == "tsp" else 2 * (nodes - 1)
     given = (whole(1, latents * 100, steps), whole(1, latents * 100)) if begun else None
@@ -188,25 +184,25 @@ def small_ones(nodes: int) -> None:
     each = torch.zeros(1, 20 * nodes)
     scoring._listed_by_kernel(each.to(torch.uint8))
     scoring._listed_by_kernel(each, each)
-    key = torch.zeros(1, gpu_tables.padded(nodes), WIDTH).bfloat16()
+    key = torch.zeros(1, rollout_tables.padded(nodes), WIDTH).bfloat16()
     for query in (key, key.float()):
-        gpu_reach.reach(query, key, HEADS, gpu_tables.part_width(key.shape[1]))
+        score_bounds.reach(query, key, HEADS, rollout_tables.part_width(key.shape[1]))
 
 
 def attends(nodes: int) -> None:
     """The encoder's attention and its gradient, as training has them."""
     qkv = torch.zeros(1, nodes, 3 * WIDTH).bfloat16()
-    attention.attend_backward(qkv, attention.attend(qkv, HEADS), HEADS)
+    encoder_attention.attend_backward(qkv, encoder_attention.attend(qkv, HEADS), HEADS)
 
 
 def merges(customers: int) -> None:
     """Prices of customers, and what a beam adds to its places, when routes are put together."""
     members, sizes = torch.zeros(1, 4, 64, dtype=torch.int16), torch.zeros(1, 64, dtype=torch.int32)
-    gpu_partition.prices(members, sizes, torch.zeros(1, 64), torch.zeros(1, customers), 200, 0.7, 0.7, 20, 1e-6)
+    triton_partitioning.prices(members, sizes, torch.zeros(1, 64), torch.zeros(1, customers), 200, 0.7, 0.7, 20, 1e-6)
     padded = 1 << (customers - 1).bit_length()
     cover, words = (torch.zeros(1, 64, size, dtype=torch.int32) for size in (padded // 32, 64))
     served, each = torch.zeros(1, 64, padded).bfloat16(), torch.zeros(1, 64)
-    gpu_partition.additions(cover, each, words, served, each, torch.zeros(1), customers, 128)
+    triton_partitioning.additions(cover, each, words, served, each, torch.zeros(1), customers, 128)
 
 
 def schedules(jobs: int, latents: int, *, temperature: float, mark: float, shape: tuple[int, int] | None) -> None:
@@ -218,8 +214,8 @@ def schedules(jobs: int, latents: int, *, temperature: float, mark: float, shape
         shift = policy.condition(memory, torch.zeros(1, latents, policy.space.size))
     more = {"starts": 1, "steps": problem.horizon(batch), "heads": policy.architecture.heads}
     counters = torch.zeros(2, dtype=torch.int64)
-    weights = gpu_shop.weights(policy.decoder)
-    gpu_shop.jssp_rollout(weights, memory, shift, batch, counters, **more, temperature=temperature, shape=shape)
+    weights = triton_job_shop.weights(policy.decoder)
+    triton_job_shop.jssp_rollout(weights, memory, shift, batch, counters, **more, temperature=temperature, shape=shape)
 
 
 def ways(problem: str, nodes: int, options: dict[str, Any]) -> Iterator[Callable[[], object]]:

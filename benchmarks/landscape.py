@@ -12,11 +12,11 @@ import argparse
 from pathlib import Path
 
 from rhumbline.api import find_device, policy_for, tasks
-from rhumbline.bench.landscape import landscapes, read_landscapes, write_landscapes
+from rhumbline.bench.figures.landscape import landscapes, read_landscapes, write_landscapes
 from rhumbline.errors import RhumbError
 from rhumbline.plots.canvas import save
 from rhumbline.plots.latent import Landscape, draw_landscapes
-from rhumbline.problems.standard import tsp_set
+from rhumbline.problems.standard_sets import tsp_set
 from rhumbline.problems.tsp import TSPInstance
 
 TITLE = (

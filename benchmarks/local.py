@@ -15,11 +15,11 @@ from typing import Any
 import numpy as np
 
 from rhumbline.formats import read
-from rhumbline.kernels import local
+from rhumbline.kernels.numba.local_search import launch as local_moves
 from rhumbline.problems.cvrp import Routes
-from rhumbline.problems.schedule import Schedule
+from rhumbline.problems.jssp import Schedule
 from rhumbline.problems.tsp import Tour
-from rhumbline.search.crafts import CRAFTS
+from rhumbline.search.plan_sets.similarity import CRAFTS
 
 ENDINGS = (".tsp", ".vrp", ".txt", ".jsp")
 
@@ -82,7 +82,7 @@ def main() -> None:
     for folder in args.folders:
         instances = [read(path) for path in sorted(folder.iterdir()) if path.suffix in ENDINGS]
         began = time.process_time()
-        local.kernel(instances[0].problem)
+        local_moves.kernel(instances[0].problem)
         ready = time.process_time() - began
         if args.restarts:
             rows = [restarted(i, args.restarts) for i in instances if i.best_known]

@@ -11,10 +11,10 @@ from pathlib import Path
 
 import numpy as np
 
-from rhumbline.baselines.methods import BASELINES, Work
+from rhumbline.bench.baselines import BASELINES, Work
 from rhumbline.plots.canvas import save
 from rhumbline.plots.gallery import draw_mutations
-from rhumbline.problems.mutate import mutated_set
+from rhumbline.problems.distributions.mutations import mutated_set
 from rhumbline.problems.tsp import TSPInstance
 
 SEED = 2023

@@ -18,10 +18,10 @@ from strategies import Bench, validation
 from torch.profiler import ProfilerActivity, profile
 
 from rhumbline.api import find_device, policy_for
-from rhumbline.search.merge import Stock, merged
-from rhumbline.search.partition import best_engine
-from rhumbline.search.refine import CMAESRefine
-from rhumbline.search.run import Budget, search
+from rhumbline.search.driver import Budget, search
+from rhumbline.search.recombine.routes import Stock, merged
+from rhumbline.search.recombine.set_partitioning import best_engine
+from rhumbline.search.strategies.cmaes_refine import CMAESRefine
 
 SEEN: list[Stock] = []
 
@@ -92,9 +92,9 @@ def main() -> None:
     if engine != "tensors":
         compare(engine)
     for shape in args.shapes if engine == "kernels" else []:
-        from rhumbline.kernels import gpu_partition
+        from rhumbline.kernels.triton import set_partitioning as triton_partitioning
 
-        gpu_partition.PLACES, gpu_partition.ROUTES, gpu_partition.WARPS = map(int, shape.split(","))
+        triton_partitioning.PLACES, triton_partitioning.ROUTES, triton_partitioning.WARPS = map(int, shape.split(","))
         compare("kernels", shape)
     if args.profile:
         profiled(batch, stock, args.places, engine)

@@ -18,10 +18,10 @@ from strategies import validation
 
 from rhumbline.api import find_device, policy_for, tasks
 from rhumbline.decoding import complete, rollout
-from rhumbline.decoding.rebuild import beginnings
+from rhumbline.decoding.neighbourhoods import beginnings
 from rhumbline.errors import RhumbError
-from rhumbline.search.named import named
-from rhumbline.search.run import Budget, search
+from rhumbline.search.driver import Budget, search
+from rhumbline.search.strategies import named
 from rhumbline.search.task import Task
 
 SAMPLES, SEED = 16, 5

@@ -16,9 +16,9 @@ import torch
 from rhumbline.api import find_device, policy_for
 from rhumbline.noise import normal
 from rhumbline.problems.tsp import TSP, TSPInstance
-from rhumbline.search import cma
-from rhumbline.search.cmaes import CMAES
-from rhumbline.search.run import harvest
+from rhumbline.search import cma_es
+from rhumbline.search.driver import harvest
+from rhumbline.search.strategies.cmaes import CMAES
 from rhumbline.search.task import make_task
 
 
@@ -47,8 +47,8 @@ def main() -> None:
     xy = np.random.default_rng(1).random((args.instances, args.size, 2))
     task = make_task(TSP(), policy, [TSPInstance(f"{i}", "EXACT_2D", xy=x) for i, x in enumerate(xy)], device=device)
     state = CMAES().init(task).components[:, 0]
-    c = cma.constants(policy.space.size, 8)
-    latents = cma.ask(state, normal(task.uniforms(16)))
+    c = cma_es.constants(policy.space.size, 8)
+    latents = cma_es.ask(state, normal(task.uniforms(16)))
     cost = torch.rand(args.instances, 16, device=device)
 
     def decode() -> None:
@@ -62,8 +62,8 @@ def main() -> None:
     phases = {
         "encoding (once per search)": encode,
         "one attempt: a tour from each city": decode,
-        "CMA-ES ask and tell (a generation of 16)": lambda: cma.tell(
-            state, cma.ask(state, normal(task.uniforms(16))), cost, c, 3
+        "CMA-ES ask and tell (a generation of 16)": lambda: cma_es.tell(
+            state, cma_es.ask(state, normal(task.uniforms(16))), cost, c, 3
         ),
         "decoding, checking and pricing plans on the host": lambda: harvest(task, 0.0, ()),
     }

@@ -15,14 +15,14 @@ import torch
 
 from rhumbline.api import solve
 from rhumbline.formats import read
-from rhumbline.search import finish
+from rhumbline.search import after_search
 
 
 def by_number_of_plans(numbers: list[int], device: str) -> None:
     """Mean lengths of 24 uniform TSP100 instances after 32 attempts, when so many plans of each are polished."""
     instances = list(np.random.RandomState(1234).uniform(size=(24, 100, 2)))
     for number in numbers:
-        finish.POLISHED = max(1, number)
+        after_search.POLISHED = max(1, number)
         found = solve(instances, attempts=32, polish=number > 0, device=device)
         print(f"{number:3} plans polished: mean length {np.mean([s.cost for s in found]):.4f}", flush=True)
 

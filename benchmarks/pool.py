@@ -12,9 +12,9 @@ import torch
 
 from rhumbline.api import find_device, policy_for
 from rhumbline.problems.tsp import TSP, TSPInstance
-from rhumbline.search.crafts import CRAFTS
-from rhumbline.search.finish import POLISHED
-from rhumbline.search.pool import Pool
+from rhumbline.search.after_search import POLISHED
+from rhumbline.search.plan_sets.diverse import Pool
+from rhumbline.search.plan_sets.similarity import CRAFTS
 from rhumbline.search.task import make_task
 
 

@@ -20,8 +20,8 @@ import numpy as np
 
 from rhumbline.bench.reference import REFEREES, Effort, by_cpsat, fill
 from rhumbline.bench.reference_file import read_references
-from rhumbline.problems.schedule import JSSPInstance, Schedule, from_arrays
-from rhumbline.problems.standard import jssp_set
+from rhumbline.problems.jssp import JSSPInstance, Schedule, from_arrays
+from rhumbline.problems.standard_sets import jssp_set
 
 COUNT, SEED = 100, 200  # instances of a set; of the tabu search
 

@@ -15,8 +15,8 @@ from strategies import validation
 from rhumbline.api import find_device, policy_for, tasks
 from rhumbline.noise import normal
 from rhumbline.problems.tsp import TSP, TSPInstance
-from rhumbline.search import cma
-from rhumbline.search.cmaes import CMAES
+from rhumbline.search import cma_es
+from rhumbline.search.strategies.cmaes import CMAES
 from rhumbline.search.task import make_task
 
 
@@ -64,12 +64,12 @@ def main() -> None:
     )
     strategy = CMAES()
     state = strategy.init(task).components[:, 0]
-    c = cma.constants(16, 8)
-    latents = cma.ask(state, normal(task.uniforms(16)))
+    c = cma_es.constants(16, 8)
+    latents = cma_es.ask(state, normal(task.uniforms(16)))
     cost = torch.rand(args.instances, 16, device=device)
 
     def ask_and_tell() -> None:
-        cma.tell(state, cma.ask(state, normal(task.uniforms(16))), cost, c, 3)
+        cma_es.tell(state, cma_es.ask(state, normal(task.uniforms(16))), cost, c, 3)
 
     search = seconds(ask_and_tell, 20, device)
     rollouts = seconds(lambda: task._try(latents, 0.1), 5 if device.type == "cuda" else 1, device)

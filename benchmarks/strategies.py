@@ -35,13 +35,13 @@ from torch.profiler import ProfilerActivity, profile
 from rhumbline.api import Group, find_device, grouped, policy_for, tasks
 from rhumbline.errors import InputError, RhumbError
 from rhumbline.problems.cvrp import CVRPInstance, usual_capacity
-from rhumbline.problems.jssp import LONGEST_DURATION
-from rhumbline.problems.schedule import from_tables
-from rhumbline.problems.standard import JSSP_SETS, find
+from rhumbline.problems.distributions.varied import vary_tsp
+from rhumbline.problems.jssp import from_tables
+from rhumbline.problems.jssp.rules import LONGEST_DURATION
+from rhumbline.problems.standard_sets import JSSP_SETS, find
 from rhumbline.problems.tsp import TSP, TSPInstance
-from rhumbline.problems.varied import vary_tsp
-from rhumbline.search.named import named
-from rhumbline.search.run import Budget, search, stream
+from rhumbline.search.driver import Budget, search, stream
+from rhumbline.search.strategies import named
 from rhumbline.search.strategy import rehearsal_of
 from rhumbline.search.task import Task
 

@@ -9,11 +9,11 @@ be given at once, so that its kernels are compiled. Several such commands side b
 import argparse
 from pathlib import Path
 
-from rhumbline.bench.run import places_of, prepare
-from rhumbline.bench.runners import Options, Searching
+from rhumbline.bench.methods import Options, Searching
+from rhumbline.bench.runner import places_of, prepare
 from rhumbline.bench.suite import read_suite
-from rhumbline.cli.benching import folders_of, run_suite
-from rhumbline.cli.ending import conclude, listen
+from rhumbline.cli.bench_run import folders_of, run_suite
+from rhumbline.cli.process import conclude, listen
 
 
 def rehearse(path: Path, options: Options) -> int:

@@ -13,7 +13,7 @@ from evaluate import costs, of_the_paper
 from rhumbline.api import find_device, policy_for
 from rhumbline.problems.cvrp import from_arrays
 from rhumbline.problems.tsp import TSPInstance
-from rhumbline.search import STRATEGIES
+from rhumbline.search.strategies import STRATEGIES
 
 SEED = 4321
 CAPACITY = {100: 50, 125: 55, 150: 60, 200: 70}  # as in the standard sets

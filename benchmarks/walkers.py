@@ -15,9 +15,9 @@ import torch
 from strategies import varied_vehicles
 
 import rhumbline
-from rhumbline import baselines
-from rhumbline.baselines.ruin import AT_ONCE, COLD, HOT, Annealing
-from rhumbline.kernels.ruin import BEST
+from rhumbline import improvers
+from rhumbline.kernels.numba.local_search.route_ruin_recreate import BEST
+from rhumbline.local_search.route_ruin_recreate import AT_ONCE, COLD, HOT, Annealing
 
 
 def cooled(walker: Annealing, times: int) -> float:
@@ -46,7 +46,7 @@ def main() -> None:
     parser.add_argument("--seconds", type=float, default=5.0)
     args = parser.parse_args()
     torch.set_num_threads(1)
-    baselines.prepare("ruin")
+    improvers.prepare("ruin")
     instances = [one for size in args.sizes.split(",") for one in varied_vehicles(int(size), args.first)]
     costs = np.array([compared(one, args.walkers, args.times, args.seconds) for one in instances])
     gaps = 100 * (costs / costs.min(1, keepdims=True) - 1)

@@ -10,7 +10,7 @@ from pathlib import Path
 import numpy as np
 
 from rhumbline.formats.jsplib import write_jsp
-from rhumbline.problems.schedule import JSSPInstance
+from rhumbline.problems.jssp import JSSPInstance
 
 SEED = 414
 ORDERS = 12

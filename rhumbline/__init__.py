@@ -27,30 +27,30 @@ if TYPE_CHECKING:
     from rhumbline.problems.cvrp import CVRP as CVRP
     from rhumbline.problems.cvrp import CVRPInstance as CVRPInstance
     from rhumbline.problems.jssp import JSSP as JSSP
-    from rhumbline.problems.schedule import JSSPInstance as JSSPInstance
+    from rhumbline.problems.jssp import JSSPInstance as JSSPInstance
     from rhumbline.problems.tsp import TSP as TSP
     from rhumbline.problems.tsp import TSPInstance as TSPInstance
-    from rhumbline.search.cmaes import CMAES as CMAES
-    from rhumbline.search.eas import EASEmb as EASEmb
-    from rhumbline.search.eas import EASLay as EASLay
-    from rhumbline.search.elite import CMAESElite as CMAESElite
-    from rhumbline.search.finish import Improvement as Improvement
-    from rhumbline.search.hybrid import CMAESEAS as CMAESEAS
-    from rhumbline.search.population import Population as Population
-    from rhumbline.search.refine import CMAESRefine as CMAESRefine
-    from rhumbline.search.run import Budget as Budget
-    from rhumbline.search.run import Progress as Progress
-    from rhumbline.search.run import stream as stream
-    from rhumbline.search.sampling_elite import SamplingElite as SamplingElite
-    from rhumbline.search.sgbs import SGBS as SGBS
-    from rhumbline.search.sgbs import SGBSEAS as SGBSEAS
-    from rhumbline.search.simple import Fixed as Fixed
-    from rhumbline.search.simple import Greedy as Greedy
-    from rhumbline.search.simple import Sampling as Sampling
-    from rhumbline.search.simple import Uniform as Uniform
+    from rhumbline.search.after_search import Improvement as Improvement
+    from rhumbline.search.driver import Budget as Budget
+    from rhumbline.search.driver import Progress as Progress
+    from rhumbline.search.driver import stream as stream
     from rhumbline.search.solution import Solution as Solution
+    from rhumbline.search.strategies.cmaes import CMAES as CMAES
+    from rhumbline.search.strategies.cmaes_eas import CMAESEAS as CMAESEAS
+    from rhumbline.search.strategies.cmaes_elite import CMAESElite as CMAESElite
+    from rhumbline.search.strategies.cmaes_refine import CMAESRefine as CMAESRefine
+    from rhumbline.search.strategies.eas import EASEmb as EASEmb
+    from rhumbline.search.strategies.eas import EASLay as EASLay
+    from rhumbline.search.strategies.greedy_sampling import Fixed as Fixed
+    from rhumbline.search.strategies.greedy_sampling import Greedy as Greedy
+    from rhumbline.search.strategies.greedy_sampling import Sampling as Sampling
+    from rhumbline.search.strategies.greedy_sampling import Uniform as Uniform
+    from rhumbline.search.strategies.population import Population as Population
+    from rhumbline.search.strategies.sampling_elite import SamplingElite as SamplingElite
+    from rhumbline.search.strategies.sgbs import SGBS as SGBS
+    from rhumbline.search.strategies.sgbs import SGBSEAS as SGBSEAS
     from rhumbline.training.config import TrainConfig as TrainConfig
-    from rhumbline.training.run import train as train
+    from rhumbline.training.loop import train as train
 
 __version__ = "0.1.0"
 
@@ -60,24 +60,23 @@ _HOMES = {
     "rhumbline.errors": ("CheckpointError", "Infeasible", "InputError", "MissingExtra", "RhumbError"),
     "rhumbline.formats": ("read", "write_plan"),
     "rhumbline.problems.cvrp": ("CVRP", "CVRPInstance"),
-    "rhumbline.problems.jssp": ("JSSP",),
-    "rhumbline.problems.schedule": ("JSSPInstance",),
+    "rhumbline.problems.jssp": ("JSSP", "JSSPInstance"),
     "rhumbline.problems.tsp": ("TSP", "TSPInstance"),
     "rhumbline.decoding": ("log_prob", "rollout"),
-    "rhumbline.search.cmaes": ("CMAES",),
-    "rhumbline.search.elite": ("CMAESElite",),
-    "rhumbline.search.finish": ("Improvement",),
-    "rhumbline.search.run": ("Budget", "Progress", "stream"),
+    "rhumbline.search.strategies.cmaes": ("CMAES",),
+    "rhumbline.search.strategies.cmaes_elite": ("CMAESElite",),
+    "rhumbline.search.after_search": ("Improvement",),
+    "rhumbline.search.driver": ("Budget", "Progress", "stream"),
     "rhumbline.search.solution": ("Solution",),
-    "rhumbline.search.eas": ("EASEmb", "EASLay"),
-    "rhumbline.search.hybrid": ("CMAESEAS",),
-    "rhumbline.search.population": ("Population",),
-    "rhumbline.search.refine": ("CMAESRefine",),
-    "rhumbline.search.sampling_elite": ("SamplingElite",),
-    "rhumbline.search.sgbs": ("SGBS", "SGBSEAS"),
-    "rhumbline.search.simple": ("Fixed", "Greedy", "Sampling", "Uniform"),
+    "rhumbline.search.strategies.eas": ("EASEmb", "EASLay"),
+    "rhumbline.search.strategies.cmaes_eas": ("CMAESEAS",),
+    "rhumbline.search.strategies.population": ("Population",),
+    "rhumbline.search.strategies.cmaes_refine": ("CMAESRefine",),
+    "rhumbline.search.strategies.sampling_elite": ("SamplingElite",),
+    "rhumbline.search.strategies.sgbs": ("SGBS", "SGBSEAS"),
+    "rhumbline.search.strategies.greedy_sampling": ("Fixed", "Greedy", "Sampling", "Uniform"),
     "rhumbline.training.config": ("TrainConfig",),
-    "rhumbline.training.run": ("train",),
+    "rhumbline.training.loop": ("train",),
 }
 _HOME = {name: module for module, names in _HOMES.items() for name in names}
 

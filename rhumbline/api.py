@@ -6,26 +6,20 @@ from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import torch
 
 from rhumbline.checkpoint import About, find, load_with_facts
 from rhumbline.decoding import Engine
 from rhumbline.errors import CheckpointError, Infeasible, InputError, MissingExtra
-from rhumbline.formats import read_many
-from rhumbline.formats.folders import instance_files
 from rhumbline.formats.plans import Given, plans_for
+from rhumbline.inputs import Source, instances_of
 from rhumbline.policies import Policy
-from rhumbline.problems import PROBLEMS, cvrp
-from rhumbline.problems.cvrp import CVRPInstance
-from rhumbline.problems.schedule import JSSPInstance, from_arrays
+from rhumbline.problems import PROBLEMS
 from rhumbline.problems.symmetry import augmented
-from rhumbline.problems.tsp import TSPInstance, from_array
-from rhumbline.search import STRATEGIES, usual_for
-from rhumbline.search.finish import Finish, Improvement, complete
-from rhumbline.search.named import named
-from rhumbline.search.run import Budget, Progress
+from rhumbline.search.after_search import Finish, Improvement, complete
+from rhumbline.search.driver import Budget, Progress
 from rhumbline.search.solution import Solution
+from rhumbline.search.strategies import STRATEGIES, named, usual_for
 from rhumbline.search.strategy import Strategy, engine_for
 from rhumbline.search.task import Task, make_task
 
@@ -34,10 +28,6 @@ DEFAULT_BUDGET = Budget(attempts=1600, seconds=30.0)
 # Numbers in the largest tables of a group (distances, actions of a generation): keeps a group within about a gigabyte.
 GROUP_ELEMENTS = 1 << 26
 
-VEHICLE_ARRAYS = "vehicle routing is a tuple: depot, customers, demands, capacity"
-
-Source = str | Path | np.ndarray | torch.Tensor | Mapping[str, Any] | TSPInstance | CVRPInstance | JSSPInstance
-
 
 @dataclass(frozen=True)
 class Group:
@@ -45,81 +35,6 @@ class Group:
 
     places: tuple[int, ...]
     instances: tuple[Any, ...]
-
-
-def instances_of(source: Source | Sequence[Any], vehicles: int | None = None) -> list[Any]:
-    """Instances behind a path, an array ([N, 2], [N, N] or a batch [B, N, 2]), an instance, or a list of these.
-
-    A path is a file, a folder of files or a pattern of their names.
-
-    Vehicle routing is four arrays: the depot [2], customers [n, 2], demands [n] and the capacity; `vehicles` limits it.
-    A job shop is a mapping with rows of "durations" and "machines", arrays or lists, and perhaps a "name".
-    """
-    found = sourced(plain(source))
-    return found if vehicles is None else [cvrp.with_fleet(instance, vehicles) for instance in found]
-
-
-def plain(source: Any) -> Any:
-    """The same without tensors: these become arrays, also inside lists."""
-    if isinstance(source, torch.Tensor):
-        return source.numpy(force=True)
-    if isinstance(source, list | tuple):
-        return [plain(one) for one in source]  # pyright: ignore[reportUnknownVariableType]
-    return source
-
-
-def sourced(source: Any) -> list[Any]:
-    """The same without the limit."""
-    if isinstance(source, (str, Path)):
-        return [instance for file in instance_files(source) for instance in read_many(file)]
-    if isinstance(source, TSPInstance | CVRPInstance | JSSPInstance):
-        return [source]
-    if isinstance(source, Mapping):
-        return [shop_of(source)]
-    if isinstance(source, np.ndarray):
-        if source.ndim == 3:
-            return [from_array(x, f"array-{i + 1}") for i, x in enumerate(source)]
-        return [from_array(source)]
-    if not isinstance(source, Sequence):
-        raise InputError(f"expected a path, an array, a mapping or a list of these, got {type(source).__name__}")
-    if are_vehicle_arrays(source):
-        return [cvrp.from_arrays(*source)]
-    if all(are_vehicle_arrays(one) for one in source):
-        return [cvrp.from_arrays(*one, name=f"arrays-{i + 1}") for i, one in enumerate(source)]
-    if isinstance(source[0], list | tuple):
-        return sourced(numbers_of(source))
-    return [x for one in source for x in sourced(one)]
-
-
-def are_vehicle_arrays(source: Any) -> bool:
-    """Whether these are a depot, customers, demands and a capacity: three sequences and a number."""
-    if not isinstance(source, list | tuple) or len(source) != 4:
-        return False
-    *sequences, last = source
-    number = isinstance(last, int | float | np.number) or (isinstance(last, np.ndarray) and not last.ndim)
-    return number and all(isinstance(x, list | tuple | np.ndarray) for x in sequences)
-
-
-def shop_of(facts: Mapping[str, Any]) -> JSSPInstance:
-    """The job shop of a mapping."""
-    needed, optional = {"durations", "machines"}, {"name", "machine_count", "first_machine"}
-    if not needed <= set(facts) <= needed | optional:
-        known = "durations, machines and perhaps a name, machine_count and first_machine"
-        has = ", ".join(map(str, facts))
-        raise InputError(f"a mapping must have {known}; it has {has} ({VEHICLE_ARRAYS})")
-    numbers = {key: facts.get(key) for key in ("machine_count", "first_machine")}
-    for key, value in numbers.items():
-        if isinstance(value, bool) or not isinstance(value, int | None):
-            raise InputError(f"{key} is {value!r}, expected a whole number")
-    return from_arrays(facts["durations"], facts["machines"], str(facts.get("name", "arrays")), **numbers)
-
-
-def numbers_of(nested: Sequence[Any]) -> np.ndarray:
-    """Nested lists of numbers as an array."""
-    try:
-        return np.asarray(nested, dtype=np.float64)
-    except (TypeError, ValueError) as error:
-        raise InputError(f"nested lists must hold numbers in rows of equal length; {VEHICLE_ARRAYS}") from error
 
 
 def grouped(instances: Sequence[Any], copies: int = 1) -> list[Group]:

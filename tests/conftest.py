@@ -19,18 +19,19 @@ from torch.utils._python_dispatch import TorchDispatchMode
 # Shapes in signatures are checked while the tests run. Not in kernels, which are not Python, and not in `record`, whose
 # `Self` beartype cannot check.
 CHECKED = (
-    "api", "checkpoint", "decoding.engines", "decoding.rebuild", "decoding.rollouts", "decoding.scores",
-    "decoding.work", "noise", "formats.geometry", "formats.vrplib", "policies.attention",
-    "policies.cvrp", "policies.jssp", "policies.jssp_machines", "policies.population", "policies.space", "policies.tsp",
-    "problems.cvrp", "problems.dispatch", "problems.jssp", "problems.jssp_machines", "problems.mutate",
-    "problems.standard", "problems.symmetry", "problems.tsp", "problems.tsp_local", "problems.varied", "search.arms",
-    "search.cma", "search.cmaes", "search.crafts", "search.eas", "search.hybrid", "search.pool", "search.population",
-    "search.run", "search.sgbs", "search.simple", "search.solution", "search.strategy", "search.task",
-    "training.parallel", "training.run", "training.targets", "training.trainer",
+    "api", "checkpoint", "decoding.engines", "decoding.neighbourhoods", "decoding.rollouts", "decoding.scoring",
+    "decoding.request", "inputs", "noise", "formats.coordinates", "formats.vrplib", "policies.attention",
+    "policies.cvrp", "policies.jssp", "policies.jssp_machines", "policies.population", "policies.latent_space", "policies.tsp",
+    "problems.cvrp", "problems.distributions", "problems.jssp.dispatch_rules", "problems.jssp.machine_rules",
+    "problems.jssp.rules", "problems.standard_sets", "problems.symmetry", "problems.tsp", "search.cma_es",
+    "search.driver", "search.plan_sets.diverse", "search.plan_sets.similarity", "search.solution",
+    "search.start_bandit", "search.strategies.cmaes", "search.strategies.cmaes_eas", "search.strategies.eas",
+    "search.strategies.greedy_sampling", "search.strategies.population", "search.strategies.sgbs", "search.strategy",
+    "search.task", "training.loop", "training.objectives", "training.parallel", "training.trainer",
 )  # fmt: skip
 install_import_hook([f"rhumbline.{name}" for name in CHECKED], "beartype.beartype")
 
-from rhumbline.policies.attention import Architecture
+from rhumbline.policies.attention.encoder import Architecture
 from rhumbline.policies.tsp import TSPPolicy
 from rhumbline.problems.tsp import TSP, TSPBatch, TSPInstance
 

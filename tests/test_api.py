@@ -11,15 +11,16 @@ import pytest
 import torch
 
 from rhumbline import api, checkpoint, kernels
-from rhumbline.api import grouped, instances_of, solve
+from rhumbline.api import grouped, solve
 from rhumbline.errors import CheckpointError, InputError, MissingExtra
 from rhumbline.formats.tsplib import read_tsp
+from rhumbline.inputs import instances_of
 from rhumbline.problems.tsp import Tour, TSPInstance
-from rhumbline.search import run
+from rhumbline.search import driver
 from rhumbline.search import task as tasks
-from rhumbline.search.eas import EASLay
-from rhumbline.search.run import Budget
-from rhumbline.search.simple import Greedy, Sampling
+from rhumbline.search.driver import Budget
+from rhumbline.search.strategies.eas import EASLay
+from rhumbline.search.strategies.greedy_sampling import Greedy, Sampling
 
 RNG = np.random.default_rng(0)
 XY = RNG.random((3, 6, 2))
@@ -112,7 +113,7 @@ def test_budgets(policy, monkeypatch, given, expected: Budget) -> None:
 
     def fake(strategy, task, budget, watch, finish, warm):
         seen.append(budget)
-        return run.search(strategy, task, Budget(1), watch)
+        return driver.search(strategy, task, Budget(1), watch)
 
     monkeypatch.setattr(api, "complete", fake)
     solve(XY[0], policy=policy, **given)

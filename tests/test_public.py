@@ -39,6 +39,6 @@ def test_dir_is_the_public_interface() -> None:
 
 def test_every_strategy_is_public() -> None:
     """Whoever wants settings in Python finds the class of each name."""
-    from rhumbline.search import STRATEGIES
+    from rhumbline.search.strategies import STRATEGIES
 
     assert {kind.__name__ for kind in STRATEGIES.values()} <= set(rhumbline.__all__)

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from rhumbline.problems.metrics import euclidean
-from rhumbline.problems.standard import CVRP_SETS, TSP_SETS, cvrp_set, tsp_set
+from rhumbline.problems.standard_sets import CVRP_SETS, TSP_SETS, cvrp_set, tsp_set
 
 FOLDER = Path(__file__).parents[1] / "benchmarks" / "reference"
 

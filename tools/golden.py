@@ -89,7 +89,7 @@ def small_policy(kind: Any, architecture: Any, seed: int = 3) -> Any:
 
 def small_policies() -> dict[str, Any]:
     """One policy for each kind of network, and populations of three decoders."""
-    from rhumbline.policies.attention import Architecture
+    from rhumbline.policies.attention.encoder import Architecture
     from rhumbline.policies.cvrp import CVRPPolicy
     from rhumbline.policies.jssp import JSSPArchitecture, JSSPPolicy
     from rhumbline.policies.jssp_machines import JSSPMachinesPolicy, MachinesArchitecture
@@ -212,7 +212,7 @@ def search_jssp() -> Values:
 
 def searches(case: str, instances: Any, policy: Any, population: Any = None, **more: Any) -> Values:
     """All strategies with their defaults and all variants, on both engines."""
-    from rhumbline.search import STRATEGIES
+    from rhumbline.search.strategies import STRATEGIES
 
     found: Values = {}
     for engine in ("torch", "fused"):
@@ -247,7 +247,7 @@ def one_search(
 ) -> Values:
     """The hashes of one call of `solve`: costs, plans and all steps, or the type of its refusal."""
     from rhumbline import solve
-    from rhumbline.search.named import named
+    from rhumbline.search.strategies import named
 
     steps = list[Any]()
 
@@ -495,7 +495,7 @@ def triton() -> Values:
     from interpreting import hasten
 
     hasten()
-    from rhumbline.policies.attention import Architecture
+    from rhumbline.policies.attention.encoder import Architecture
     from rhumbline.policies.cvrp import CVRPPolicy
     from rhumbline.policies.tsp import TSPPolicy
     from rhumbline.problems.cvrp import CVRP
@@ -518,18 +518,19 @@ def triton_routing(problem: Any, policy: Any, batch: Any, latents: Any) -> Value
     """Rollouts, completions of prefixes, a residual layer, and gradients of scores."""
     import torch
 
-    from rhumbline.kernels import gpu, gpu_tables
-    from rhumbline.policies.attention import Layer
+    from rhumbline.kernels.triton.rollout import launch as triton_rollout
+    from rhumbline.kernels.triton.rollout import tables as rollout_tables
+    from rhumbline.policies.attention.memory import Layer
 
     starts = problem.starts(batch)[:, :4]
     with torch.no_grad():
         memory = policy.encode(batch)
     load = () if problem.name == "tsp" else (batch.demand, batch.capacity)
-    build = gpu.tsp_rollout if problem.name == "tsp" else gpu.cvrp_rollout
+    build = triton_rollout.tsp_rollout if problem.name == "tsp" else triton_rollout.cvrp_rollout
 
     @torch.no_grad()
     def rolled_out(read: Any, temperature: float, **options: Any) -> tuple[Any, Any]:
-        tables = gpu_tables.tables(read, policy.condition(read, latents), torch.float32)
+        tables = rollout_tables.tables(read, policy.condition(read, latents), torch.float32)
         counters = torch.tensor([SEED, 5])
         first = (tables, batch.xy, *load, starts, batch.key, counters)
         return build(*first, temperature=temperature, shape=(16, 4), **options)
@@ -562,7 +563,7 @@ def scores_and_gradients(
     """Log-probabilities by the fused kernels and the gradient of each weight."""
     import torch
 
-    from rhumbline.decoding.scores import fused_log_prob
+    from rhumbline.decoding.scoring import fused_log_prob
 
     policy.requires_grad_(True)
     policy.zero_grad()
@@ -578,8 +579,8 @@ def triton_shop() -> Values:
     """JSSP rollouts."""
     import torch
 
-    from rhumbline.kernels import gpu_shop
-    from rhumbline.problems.jssp import JSSP
+    from rhumbline.kernels.triton.job_shop import launch as triton_job_shop
+    from rhumbline.problems.jssp.rules import JSSP
 
     problem, policy = JSSP(), small_policies()["jssp"]
     batch = problem.sample(2, "4x3", torch.Generator().manual_seed(4))
@@ -588,8 +589,8 @@ def triton_shop() -> Values:
     for temperature in (1.0, 0.0):
         with torch.no_grad():
             memory = policy.encode(batch)
-            cost, actions = gpu_shop.jssp_rollout(
-                gpu_shop.weights(policy.decoder, torch.float32),
+            cost, actions = triton_job_shop.jssp_rollout(
+                triton_job_shop.weights(policy.decoder, torch.float32),
                 memory,
                 policy.condition(memory, latents),
                 batch,
@@ -625,8 +626,8 @@ def merged_routes(engine: Any) -> str:
 
     from rhumbline import rollout
     from rhumbline.problems.cvrp import CVRP
-    from rhumbline.search.herd import Herd
-    from rhumbline.search.merge import merged, routes_of
+    from rhumbline.search.plan_sets.elite import Herd
+    from rhumbline.search.recombine.routes import merged, routes_of
 
     problem, policy = CVRP(), small_policies()["cvrp"]
     batch = problem.sample(2, 9, torch.Generator().manual_seed(6))
@@ -644,8 +645,8 @@ def local_tsp() -> Values:
     """2-opt and Or-opt from a random tour, then kicks."""
     import numpy as np
 
-    from rhumbline.baselines import crew
-    from rhumbline.kernels.local import kicked_tour, nearest, shorter_tour
+    from rhumbline.kernels.numba.local_search.launch import kicked_tour, nearest, shorter_tour
+    from rhumbline.local_search import threads as crew
     from rhumbline.problems.tsp import TSPInstance
 
     rng = np.random.default_rng(11)
@@ -663,8 +664,8 @@ def local_cvrp() -> Values:
 
     import numpy as np
 
-    from rhumbline.baselines.ruin import Annealing
-    from rhumbline.kernels.local import nearest_customers, shorter_routes
+    from rhumbline.kernels.numba.local_search.launch import nearest_customers, shorter_routes
+    from rhumbline.local_search.route_ruin_recreate import Annealing
     from rhumbline.problems.cvrp import CVRPInstance, Routes
 
     rng = np.random.default_rng(12)
@@ -686,10 +687,10 @@ def local_jssp() -> Values:
     """Moves in critical blocks from one operation after the other, then a tabu search."""
     import numpy as np
 
-    from rhumbline.baselines import crew
-    from rhumbline.baselines.tabu import Shop, Walk
-    from rhumbline.kernels.local import shorter_schedule
-    from rhumbline.problems.schedule import from_arrays
+    from rhumbline.kernels.numba.local_search.launch import shorter_schedule
+    from rhumbline.local_search import threads as crew
+    from rhumbline.local_search.schedule_tabu import Shop, Walk
+    from rhumbline.problems.jssp.instance import from_arrays
 
     (shop,) = jssp_instances(1, 8, 6)
     instance = from_arrays(shop["durations"], shop["machines"])

@@ -12,13 +12,13 @@ from typing import Any
 
 import numpy as np
 
-from rhumbline.baselines import cpsat
-from rhumbline.baselines.methods import BASELINES, Work
-from rhumbline.bench import machine
+from rhumbline.bench import provenance
+from rhumbline.bench.baselines import BASELINES, Work
+from rhumbline.bench.instance_sets import load_set, reference_file
 from rhumbline.bench.reference_file import References, add_references, read_references
-from rhumbline.bench.sets import load_set, reference_file
 from rhumbline.bench.suite import SetSpec, Suite
 from rhumbline.errors import Infeasible, InputError
+from rhumbline.external import cpsat
 
 PAUSE = 20.0  # seconds between two writes
 
@@ -65,7 +65,7 @@ class Effort:
     @property
     def made_on(self) -> str:
         """The day and the machine."""
-        where = self.machine or machine.processor()
+        where = self.machine or provenance.processor()
         return f"{datetime.now(UTC):%Y-%m-%d}, {where}, {self.workers} process{'es' if self.workers > 1 else ''}"
 
 

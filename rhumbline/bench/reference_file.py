@@ -16,7 +16,7 @@ import numpy as np
 from jaxtyping import Float, Shaped
 
 from rhumbline.errors import InputError
-from rhumbline.formats.atomic import read_bytes, write_bytes
+from rhumbline.formats.safe_io import read_bytes, write_bytes
 
 
 @dataclass(frozen=True)

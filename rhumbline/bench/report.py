@@ -10,7 +10,7 @@ from itertools import groupby
 
 import numpy as np
 
-from rhumbline.bench.apart import ORIGIN, differences, named, source_of
+from rhumbline.bench.provenance import ORIGIN, differences, named, source_of
 from rhumbline.bench.results import Result, costs_of, fact, found_among, grouped, kind_of
 
 NOTHING = "-"

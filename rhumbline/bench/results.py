@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from rhumbline.errors import InputError
-from rhumbline.formats.atomic import reason
+from rhumbline.formats.safe_io import reason
 
 Warn = Callable[[str], None]
 Key = tuple[str, str, str, int]  # method, set, instance, seed

@@ -11,8 +11,8 @@ from pathlib import Path
 from typing import Any
 
 from rhumbline.errors import InputError
-from rhumbline.search.run import Budget
-from rhumbline.tables import build, meant, read_tables
+from rhumbline.search.driver import Budget
+from rhumbline.toml_config import build, meant, read_tables
 
 KEYS = ("name", "seeds", "set", "method")
 

@@ -6,7 +6,7 @@
 import sys
 from importlib.util import find_spec
 
-from rhumbline.cli.ending import conclude, listen, say
+from rhumbline.cli.process import conclude, listen, say
 
 MISSING = 4
 
@@ -16,7 +16,7 @@ def main() -> None:
     listen()
     words = sys.argv[1:]
     if words[:1] == ["train"]:
-        from rhumbline.cli import train
+        from rhumbline.cli.commands import train
 
         sys.exit(train.main(words[1:]))
     sys.exit(conclude(run_app))

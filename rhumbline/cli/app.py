@@ -5,12 +5,12 @@ from typing import Annotated
 import typer
 
 from rhumbline import __version__
-from rhumbline.cli.bench import bench
-from rhumbline.cli.info import info
+from rhumbline.cli.commands.bench import bench
+from rhumbline.cli.commands.info import info
+from rhumbline.cli.commands.report import report
+from rhumbline.cli.commands.sample import sample
+from rhumbline.cli.commands.solve import solve
 from rhumbline.cli.options import flag
-from rhumbline.cli.report import report
-from rhumbline.cli.sample import sample
-from rhumbline.cli.solve import solve
 
 
 def show_version(wanted: bool) -> None:
@@ -35,7 +35,7 @@ def train(context: typer.Context) -> None:
 
     Example: rhumb train recipes/tsp100.toml --minutes 30
     """
-    from rhumbline.cli.train import main
+    from rhumbline.cli.commands.train import main
 
     raise typer.Exit(main(context.args))
 

@@ -4,9 +4,9 @@ Plain torch over the Problem and Policy protocols is the definition. The fused k
 """
 
 from rhumbline.decoding.engines import complete, next_logits
+from rhumbline.decoding.request import BELOW_ONE, Beginnings, Engine, Rollouts, Work, choose
 from rhumbline.decoding.rollouts import CHUNK_ELEMENTS, rollout
-from rhumbline.decoding.scores import log_prob, unmarked
-from rhumbline.decoding.work import BELOW_ONE, Beginnings, Engine, Rollouts, Work, choose
+from rhumbline.decoding.scoring import log_prob, unmarked
 
 __all__ = [
     "BELOW_ONE", "CHUNK_ELEMENTS", "Beginnings", "Engine", "Rollouts", "Work", "choose", "complete", "log_prob",

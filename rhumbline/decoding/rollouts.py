@@ -9,7 +9,7 @@ from torch import Tensor
 
 from rhumbline import kernels
 from rhumbline.decoding.engines import engine_of
-from rhumbline.decoding.work import Engine, Rollouts, Work
+from rhumbline.decoding.request import Engine, Rollouts, Work
 from rhumbline.errors import InputError
 from rhumbline.policies import Policy
 from rhumbline.policies.population import Crowd

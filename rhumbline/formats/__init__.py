@@ -7,12 +7,12 @@ from typing import Any
 from rhumbline.errors import InputError
 from rhumbline.formats.dataset import load_dataset
 from rhumbline.formats.jsplib import is_shop, read_jsp, write_schedule
+from rhumbline.formats.jsplib_json import read_json
 from rhumbline.formats.sections import type_of
-from rhumbline.formats.shop_json import read_json
 from rhumbline.formats.tsplib import read_tsp, write_tour
 from rhumbline.formats.vrplib import read_vrp, write_sol
 from rhumbline.problems.cvrp import CVRPInstance, Routes
-from rhumbline.problems.schedule import JSSPInstance, Schedule
+from rhumbline.problems.jssp import JSSPInstance, Schedule
 from rhumbline.problems.tsp import Tour, TSPInstance
 
 __all__ = ["ending_of", "read", "read_many", "suffix_of", "write_plan"]

@@ -14,10 +14,9 @@ from safetensors import SafetensorError
 from safetensors.numpy import load, save
 
 from rhumbline.errors import InputError
-from rhumbline.formats.atomic import read_bytes, write_bytes
+from rhumbline.formats.safe_io import read_bytes, write_bytes
 from rhumbline.problems.cvrp import CVRPBatch, CVRPInstance, from_arrays
-from rhumbline.problems.jssp import JSSPBatch
-from rhumbline.problems.schedule import JSSPInstance
+from rhumbline.problems.jssp import JSSPBatch, JSSPInstance
 from rhumbline.problems.tsp import TSP, TSPBatch, TSPInstance
 
 

@@ -11,10 +11,11 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from rhumbline.errors import Infeasible, InputError
-from rhumbline.formats.atomic import write_text
-from rhumbline.formats.classics import best_makespan
+from rhumbline.formats.best_known import best_makespan
+from rhumbline.formats.safe_io import write_text
 from rhumbline.formats.sections import Row, Sections, text_lines
-from rhumbline.problems.schedule import LONGEST_HORIZON, MOST_JOBS, MOST_MACHINES, JSSPInstance, Schedule, first_machine
+from rhumbline.problems.jssp import JSSPInstance, Schedule
+from rhumbline.problems.jssp.instance import LONGEST_HORIZON, MOST_JOBS, MOST_MACHINES, first_machine
 
 COMMENT = "#"
 FIRST_MACHINE = re.compile(r"first machine\s*[:=]?\s*([01])\b", re.IGNORECASE)  # in a comment; settles what it must

@@ -6,12 +6,12 @@ from pathlib import Path
 from typing import Any
 
 from rhumbline.errors import Infeasible, InputError
-from rhumbline.formats.atomic import read_bytes
 from rhumbline.formats.jsplib import read_schedule
+from rhumbline.formats.safe_io import read_bytes
 from rhumbline.formats.tsplib import read_tour
 from rhumbline.formats.vrplib import read_sol
 from rhumbline.problems.cvrp import CVRPInstance, Routes
-from rhumbline.problems.schedule import JSSPInstance, Schedule
+from rhumbline.problems.jssp import JSSPInstance, Schedule
 from rhumbline.problems.tsp import Tour, TSPInstance
 
 AnyPlan = Tour | Routes | Schedule

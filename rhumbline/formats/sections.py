@@ -9,7 +9,7 @@ from typing import NamedTuple, TypeVar
 import numpy as np
 
 from rhumbline.errors import InputError
-from rhumbline.formats.atomic import read_bytes
+from rhumbline.formats.safe_io import read_bytes
 from rhumbline.problems.metrics import LARGEST_NUMBER
 
 T = TypeVar("T")

@@ -6,9 +6,9 @@ from pathlib import Path
 import numpy as np
 
 from rhumbline.errors import InputError
-from rhumbline.formats.atomic import write_text
-from rhumbline.formats.geometry import coordinates, picture, weights
-from rhumbline.formats.optima import best_known
+from rhumbline.formats.best_known import best_known
+from rhumbline.formats.coordinates import coordinates, picture, weights
+from rhumbline.formats.safe_io import write_text
 from rhumbline.formats.sections import take_apart
 from rhumbline.problems.metrics import Metric
 from rhumbline.problems.tsp import TSP, Tour, TSPInstance

@@ -9,11 +9,12 @@ import numpy as np
 from jaxtyping import Float
 
 from rhumbline.errors import Infeasible, InputError
-from rhumbline.formats.atomic import write_text
-from rhumbline.formats.geometry import coordinates, picture, weights
-from rhumbline.formats.optima import best_known
+from rhumbline.formats.best_known import best_known
+from rhumbline.formats.coordinates import coordinates, picture, weights
+from rhumbline.formats.safe_io import write_text
 from rhumbline.formats.sections import KEYWORD, Sections, take_apart, text_lines
-from rhumbline.problems.cvrp import CVRP, LARGEST_CAPACITY, CVRPInstance, Routes, fewest_vehicles
+from rhumbline.problems.cvrp import CVRP, CVRPInstance, Routes, fewest_vehicles
+from rhumbline.problems.cvrp.instance import LARGEST_CAPACITY
 from rhumbline.problems.metrics import Metric
 
 METRICS: dict[str, Metric] = {

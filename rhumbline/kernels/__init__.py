@@ -101,7 +101,7 @@ def why_not_numba() -> str | None:
         return "the fused engine needs numba on a CPU; get it with: pip install 'rhumbline[cpu]' (or numba alone)"
     try:
         with no_collection():
-            import_module("rhumbline.kernels.cpu")
+            import_module("rhumbline.kernels.numba.rollout.launch")
     except Exception as error:  # such as a numpy that is too new for it
         words = (str(error) or type(error).__name__).splitlines()[0]
         return f"the fused engine needs numba, which fails ({words}); mend it with: pip install --upgrade numba"
@@ -113,7 +113,7 @@ def require_numba(what: str) -> None:
     if find_spec("numba") is None:
         raise MissingExtra(f"{what} needs numba; get it with: pip install 'rhumbline[cpu]'")
     try:
-        import_module("rhumbline.kernels.local")
+        import_module("rhumbline.kernels.numba.local_search.launch")
     except Exception as error:
         reason = str(error).splitlines()[0]
         raise MissingExtra(f"{what} needs numba, which is installed but fails: {reason}") from error

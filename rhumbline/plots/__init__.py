@@ -10,7 +10,7 @@ from rhumbline.plots.gantt import draw_gantt
 from rhumbline.plots.routes import draw_routes
 from rhumbline.plots.tour import draw_tour
 from rhumbline.problems.cvrp import Routes
-from rhumbline.problems.schedule import Schedule
+from rhumbline.problems.jssp import Schedule
 from rhumbline.problems.tsp import Tour
 
 DRAW: dict[type[Any], Callable[..., Any]] = {Tour: draw_tour, Routes: draw_routes, Schedule: draw_gantt}

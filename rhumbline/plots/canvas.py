@@ -9,7 +9,7 @@ import numpy as np
 from jaxtyping import Float
 
 from rhumbline.errors import InputError, MissingExtra
-from rhumbline.formats.atomic import write_bytes
+from rhumbline.formats.safe_io import write_bytes
 from rhumbline.problems import Plan
 
 if TYPE_CHECKING:

@@ -6,7 +6,7 @@ import numpy as np
 from jaxtyping import Float
 
 from rhumbline.plots.canvas import INK, PAPER, START, new_figure
-from rhumbline.problems.mutate import OPERATORS, mutate
+from rhumbline.problems.distributions.mutations import OPERATORS, mutate
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

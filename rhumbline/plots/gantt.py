@@ -4,7 +4,7 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING, NamedTuple
 
 from rhumbline.plots.canvas import HEAD, INK, PAPER, START, caption, new_figure
-from rhumbline.problems.schedule import JSSPInstance, Schedule
+from rhumbline.problems.jssp import JSSPInstance, Schedule
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

@@ -7,12 +7,12 @@ import torch
 from jaxtyping import Bool, Float
 from torch import Tensor, nn
 
-from rhumbline.policies.attention import Architecture
+from rhumbline.policies.attention.encoder import Architecture
 from rhumbline.policies.cvrp import CVRPPolicy
 from rhumbline.policies.jssp import JSSPArchitecture, JSSPPolicy
 from rhumbline.policies.jssp_machines import JSSPMachinesPolicy, MachinesArchitecture
-from rhumbline.policies.space import Box as Box
-from rhumbline.policies.space import Members as Members
+from rhumbline.policies.latent_space import Box as Box
+from rhumbline.policies.latent_space import Members as Members
 from rhumbline.policies.tsp import TSPPolicy
 
 I_ = TypeVar("I_", contravariant=True)  # batch

@@ -4,7 +4,9 @@ import torch
 from jaxtyping import Bool, Float
 from torch import Tensor, nn
 
-from rhumbline.policies.attention import Architecture, Encoder, Memory, RoutingPolicy, Shift
+from rhumbline.policies.attention.encoder import Architecture, Encoder
+from rhumbline.policies.attention.memory import Memory, Shift
+from rhumbline.policies.attention.pointer import RoutingPolicy
 from rhumbline.policies.population import Crowd, make_decoder
 from rhumbline.policies.tsp import TSPPolicy
 from rhumbline.problems.cvrp import CVRPBatch, CVRPState

@@ -13,9 +13,10 @@ import torch.nn.functional as F  # noqa: N812
 from jaxtyping import Bool, Float, Int
 from torch import Tensor, nn
 
-from rhumbline.policies.attention import check_sizes
-from rhumbline.policies.space import Box
-from rhumbline.problems.jssp import LATE, JSSPBatch, JSSPState, View
+from rhumbline.policies.attention.encoder import check_sizes
+from rhumbline.policies.latent_space import Box
+from rhumbline.problems.jssp import JSSPBatch, JSSPState
+from rhumbline.problems.jssp.rules import LATE, View
 from rhumbline.record import Record
 
 CLIP = 10.0  # scores are CLIP * tanh(. / CLIP)

@@ -22,9 +22,9 @@ from torch import Tensor, nn
 
 from rhumbline.errors import InputError
 from rhumbline.policies.jssp import NOT, choices, spread, trusted
-from rhumbline.policies.space import Box
+from rhumbline.policies.latent_space import Box
 from rhumbline.problems.jssp import JSSPBatch
-from rhumbline.problems.jssp_machines import MachinesState
+from rhumbline.problems.jssp.machine_rules import MachinesState
 from rhumbline.record import Record
 
 JOINT_LAYERS = 2

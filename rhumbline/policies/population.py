@@ -9,7 +9,9 @@ from jaxtyping import Bool, Float, Int
 from torch import Tensor, nn
 
 from rhumbline.errors import InputError
-from rhumbline.policies.attention import Architecture, Memory, PointerDecoder, RoutingPolicy, Shift
+from rhumbline.policies.attention.encoder import Architecture
+from rhumbline.policies.attention.memory import Memory, Shift
+from rhumbline.policies.attention.pointer import PointerDecoder, RoutingPolicy
 from rhumbline.record import Record
 
 

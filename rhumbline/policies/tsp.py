@@ -3,7 +3,9 @@
 from jaxtyping import Bool, Float
 from torch import Tensor, nn
 
-from rhumbline.policies.attention import Architecture, Encoder, Memory, RoutingPolicy, Shift
+from rhumbline.policies.attention.encoder import Architecture, Encoder
+from rhumbline.policies.attention.memory import Memory, Shift
+from rhumbline.policies.attention.pointer import RoutingPolicy
 from rhumbline.policies.population import Crowd, make_decoder
 from rhumbline.problems.nodes import take_nodes
 from rhumbline.problems.tsp import TSPBatch, TSPState

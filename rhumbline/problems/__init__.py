@@ -8,8 +8,7 @@ from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
 from rhumbline.problems.cvrp import CVRP
-from rhumbline.problems.jssp import JSSP
-from rhumbline.problems.jssp_machines import JSSPMachines
+from rhumbline.problems.jssp import JSSP, JSSPMachines
 from rhumbline.problems.tsp import TSP
 
 I_ = TypeVar("I_")  # batch of instances

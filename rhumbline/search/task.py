@@ -17,9 +17,9 @@ from rhumbline.errors import InputError
 from rhumbline.policies import Policy
 from rhumbline.problems import Plan, Problem
 from rhumbline.problems.symmetry import augmented
-from rhumbline.search.changes import Changes, joined, of_latents
-from rhumbline.search.crafts import craft_of, padded
-from rhumbline.search.pool import Pool
+from rhumbline.search.overrides import Changes, joined, of_latents
+from rhumbline.search.plan_sets.diverse import Pool
+from rhumbline.search.plan_sets.similarity import craft_of, padded
 
 # Numbers of a rollout x its steps, for all rollouts between two looks at the clock: about half a second of torch on
 # two cores, and a quarter of a second of the fused kernel.

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 from rhumbline.errors import InputError
-from rhumbline.tables import build, read_tables, value_of
+from rhumbline.toml_config import build, read_tables, value_of
 
 POLICY, BEST = "policy.safetensors", "best.safetensors"  # of a run: the last weights, and those that validated best
 LARGEST_SIZE = 1000

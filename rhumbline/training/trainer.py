@@ -14,33 +14,24 @@ from torch import Tensor, nn
 
 from rhumbline import kernels
 from rhumbline.decoding import Rollouts, complete, log_prob, rollout
-from rhumbline.decoding.rebuild import beginnings
+from rhumbline.decoding.neighbourhoods import beginnings
 from rhumbline.errors import InputError, RhumbError
-from rhumbline.policies.attention import PointerDecoder, limit_spreads
+from rhumbline.policies.attention.encoder import limit_spreads
+from rhumbline.policies.attention.pointer import PointerDecoder
 from rhumbline.problems import PROBLEMS
 from rhumbline.training import parallel
 from rhumbline.training.config import TrainConfig
-from rhumbline.training.graph import Recorded
-from rhumbline.training.instances import Drawn, Size, Source, copied
+from rhumbline.training.data.files import Own
+from rhumbline.training.data.random import Drawn, Size, Source
+from rhumbline.training.initial_policy import initial_policy
+from rhumbline.training.objectives import Targets, random_subset, repeated, shortened, winners
+from rhumbline.training.objectives.imitate import cheapest
+from rhumbline.training.objectives.neighbourhoods import best_plans, with_parts
+from rhumbline.training.objectives.prefer import contested, rivals
+from rhumbline.training.objectives.reinforce import all_starts, best_latents
+from rhumbline.training.objectives.symmetric_copies import Lesson, copied, lesson_of_copies  # fmt: skip
 from rhumbline.training.optimiser import learning_rate, make_optimiser
-from rhumbline.training.own import Own
-from rhumbline.training.start import initial_policy
-from rhumbline.training.targets import (
-    Lesson,
-    Targets,
-    all_starts,
-    best_latents,
-    best_plans,
-    cheapest,
-    contested,
-    lesson_of_copies,
-    random_subset,
-    repeated,
-    rivals,
-    shortened,
-    winners,
-    with_parts,
-)  # fmt: skip
+from rhumbline.training.recorded_step import Recorded
 
 LIMIT_EVERY = 100  # updates between looks at the spread of attention scores
 PARTS = 1 << 20  # the first attempt of parts, for noise: far from those of latents
@@ -74,7 +65,7 @@ class Trainer:
         self.recorded = Recorded(self.update_weights, self.rng) if recorded else None
         self.names = dict(self.policy.named_parameters())
         if self.attends_by_kernel():
-            from rhumbline.kernels.attention import attend
+            from rhumbline.kernels.triton.encoder_attention import attend
 
             self.policy.encoder.attend_by(attend)
         if config.compile and device.type == "cuda":

@@ -12,7 +12,7 @@ from tiny_suites import METHODS, SET
 
 from rhumbline.bench.suite import Suite, read_suite
 from rhumbline.checkpoint import About, save
-from rhumbline.policies.attention import Architecture
+from rhumbline.policies.attention.encoder import Architecture
 from rhumbline.policies.tsp import TSPPolicy
 
 BENCHMARKS = Path(__file__).parents[2] / "benchmarks"

@@ -8,7 +8,8 @@ from typing import Any
 import numpy as np
 import pytest
 
-from rhumbline.bench import figures, radar
+from rhumbline.bench import figures
+from rhumbline.bench.figures import radar
 from rhumbline.bench.results import Result, read_results
 
 A = read_results(Path(__file__).parent / "golden" / "results.jsonl", print)[0]

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 import torch
 
-from rhumbline.bench.landscape import grid_costs, landscapes, read_landscapes, walk, write_landscapes
+from rhumbline.bench.figures.landscape import grid_costs, landscapes, read_landscapes, walk, write_landscapes
 from rhumbline.errors import InputError
 from rhumbline.policies.tsp import TSPPolicy
 from rhumbline.problems.tsp import TSP, TSPInstance

@@ -16,8 +16,8 @@ from typing import Any
 import pytest
 
 from rhumbline.bench.suite import read_suite
-from rhumbline.problems.standard import CVRP_SETS, JSSP_SETS, TSP_SETS
-from rhumbline.search.named import named
+from rhumbline.problems.standard_sets import CVRP_SETS, JSSP_SETS, TSP_SETS
+from rhumbline.search.strategies import named
 
 ROOT = Path(__file__).parents[2]
 NODE = ROOT / "benchmarks" / "node.py"

@@ -9,7 +9,7 @@ import pytest
 from rhumbline.bench.reference import Effort, by_cpsat, fill
 from rhumbline.bench.reference_file import References, add_references, read_references
 from rhumbline.errors import Infeasible, InputError
-from rhumbline.problems.schedule import Schedule, from_arrays
+from rhumbline.problems.jssp import Schedule, from_arrays
 
 STORED = sorted((Path(__file__).parents[2] / "benchmarks" / "reference").glob("*.npz"))
 

@@ -5,7 +5,7 @@ import sys
 import pytest
 import torch
 
-from rhumbline.search.run import Budget
+from rhumbline.search.driver import Budget
 
 
 @pytest.fixture(scope="module")

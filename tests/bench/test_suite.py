@@ -7,12 +7,12 @@ import numpy as np
 import pytest
 from tiny_suites import METHODS, SET
 
-from rhumbline.baselines.methods import Baseline
-from rhumbline.bench.runners import Options, can_solve, runner_for
+from rhumbline.bench.baselines import Baseline
+from rhumbline.bench.methods import Options, can_solve, runner_for
 from rhumbline.bench.suite import Suite, read_suite
 from rhumbline.errors import InputError
 from rhumbline.problems.cvrp import from_arrays
-from rhumbline.problems.schedule import JSSPInstance
+from rhumbline.problems.jssp import JSSPInstance
 from rhumbline.problems.tsp import from_array
 
 Write = Callable[..., Path]

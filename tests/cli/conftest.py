@@ -14,7 +14,7 @@ from typer.testing import CliRunner
 
 from rhumbline.checkpoint import About, save
 from rhumbline.cli.app import app
-from rhumbline.policies.attention import Architecture
+from rhumbline.policies.attention.encoder import Architecture
 from rhumbline.policies.tsp import TSPPolicy
 
 ROOT = Path(__file__).parents[2]

@@ -8,13 +8,13 @@ from typing import Any
 
 import pytest
 
-from rhumbline import baselines, kernels
-from rhumbline.cli import lines
-from rhumbline.cli.outputs import ranked
+from rhumbline import improvers, kernels
+from rhumbline.cli import render
+from rhumbline.cli.output_files import ranked
 from rhumbline.formats import read
 from rhumbline.formats.tsplib import read_tour
 from rhumbline.problems.tsp import Tour
-from rhumbline.search.finish import Finish
+from rhumbline.search.after_search import Finish
 from rhumbline.search.solution import Candidate, Change, Solution
 from rhumbline.search.task import Task
 
@@ -175,15 +175,15 @@ def test_then_reports_its_phase(solve: Run, tsp: Run, monkeypatch: pytest.Monkey
     best: list[Tour] = []
 
     def improve(name: str, instance: Any, plans: Any, seconds: float, seed: int, found: Any) -> None:
-        from rhumbline.kernels import local
+        from rhumbline.kernels.numba.local_search import launch as local_moves
 
-        near = local.nearest(instance.distances)
-        best.append(Tour(tuple(local.shorter_tour(instance.distances, near, plans[0].order)[0])))
+        near = local_moves.nearest(instance.distances)
+        best.append(Tour(tuple(local_moves.shorter_tour(instance.distances, near, plans[0].order)[0])))
         found(best[-1])
 
-    monkeypatch.setattr(baselines, "improve", improve)
-    monkeypatch.setattr(baselines, "find_spec", lambda name: True)
-    monkeypatch.setattr(baselines, "prepare", lambda name: None)
+    monkeypatch.setattr(improvers, "improve", improve)
+    monkeypatch.setattr(improvers, "find_spec", lambda name: True)
+    monkeypatch.setattr(improvers, "prepare", lambda name: None)
     file = tsp("a", 20)
     words = ("--search", "greedy", "--seconds", 20, "--then", "lkh", "--quiet")
     found = one(solve(file, *words, "--json"))
@@ -203,7 +203,7 @@ def test_trouble_is_in_json() -> None:
     """What went wrong in a phase stands beside its costs."""
     plan = Candidate(Tour((0, 1, 2)), 12, "search")
     solution = Solution(SimpleNamespace(), plan.plan, 12, 1, 1.0, (), "search", then=Change(12, 12, "it fell over"))
-    facts = lines.finish_facts(solution, Finish(then="lkh"))
+    facts = render.finish_facts(solution, Finish(then="lkh"))
     assert facts["then"] == {"solver": "lkh", "before": 12, "after": 12, "trouble": "it fell over"}
 
 
@@ -224,7 +224,7 @@ def test_wrong_usage(solve: Run, square: Path) -> None:
 
 def test_what_is_missing(solve: Run, square: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """A missing package is exit code 4 and the line that installs it; a solver for other problems is exit code 3."""
-    monkeypatch.setattr(baselines, "find_spec", lambda name: None)
+    monkeypatch.setattr(improvers, "find_spec", lambda name: None)
     monkeypatch.setattr(kernels, "find_spec", lambda name: None)
     done = solve(square, "--then", "pyvrp", "--seconds", 1)
     assert (done.exit_code, "pip install 'rhumbline[solvers]'" in done.stderr) == (4, True)

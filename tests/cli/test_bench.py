@@ -9,13 +9,12 @@ from typing import Any
 import numpy as np
 import pytest
 
-from rhumbline.baselines import methods as baselines
-from rhumbline.bench import machine, reference
+from rhumbline.bench import baselines, provenance, reference
 from rhumbline.bench.reference_file import read_references
 from rhumbline.bench.results import read_results
-from rhumbline.bench.run import Doing, Standing
-from rhumbline.cli import benching
-from rhumbline.cli.benching import progress_text
+from rhumbline.bench.runner import Doing, Standing
+from rhumbline.cli import bench_run
+from rhumbline.cli.bench_run import progress_text
 
 Run = Callable[..., Any]
 QUICK = Path(__file__).parents[2] / "suites" / "quick.toml"
@@ -43,7 +42,7 @@ solver = "nearest"
 
 @pytest.fixture
 def suite(tmp_path: Path, policy: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    monkeypatch.setattr(machine, "commit", lambda: "c0ffee")
+    monkeypatch.setattr(provenance, "commit", lambda: "c0ffee")
     monkeypatch.chdir(tmp_path)
     np.savez(tmp_path / "six.npz", cost=np.ones(3), made_by="me")
     path = tmp_path / "small.toml"
@@ -204,12 +203,12 @@ def test_a_closed_pipe_does_not_skip_figures(
     def gone(line: str) -> None:
         raise BrokenPipeError
 
-    monkeypatch.setattr(benching, "emit", gone)
+    monkeypatch.setattr(bench_run, "emit", gone)
     lines = [json.loads(x) for x in GOLDEN.read_text().splitlines()[:2]]
     steps = [[16, 1.0, 8.5, 8.5], [32, 2.0, 8.0, 8.0]]
     (tmp_path / "r.jsonl").write_text("".join(json.dumps(x | {"trace": steps}) + "\n" for x in lines))
     with pytest.raises(BrokenPipeError):
-        benching.show_report([tmp_path / "r.jsonl"], "md", tmp_path / "figures", None)
+        bench_run.show_report([tmp_path / "r.jsonl"], "md", tmp_path / "figures", None)
     assert [p.name for p in (tmp_path / "figures").iterdir()] == ["search-demo-one.png"]
     assert "-> " in capsys.readouterr().err
 
@@ -233,9 +232,9 @@ def test_a_long_piece_is_told_every_few_seconds(
 ) -> None:
     """Of a note each second every fifth is said, and nothing if nobody wants to read."""
     now = [0.0]
-    monkeypatch.setattr(benching.time, "monotonic", lambda: now[0])
+    monkeypatch.setattr(bench_run.time, "monotonic", lambda: now[0])
     for quiet, lines in ((False, ["0 of 8   s   m   5", "0 of 8   s   m   10", "0 of 8   s   m   15"]), (True, [])):
-        teller = benching.Teller(quiet, due=now[0] + 5.0)
+        teller = bench_run.Teller(quiet, due=now[0] + 5.0)
         for second in range(1, 16):
             now[0] += 1.0
             teller.tell(Standing(0, 8, None, (), Doing("s", "m", str(second))))

@@ -15,7 +15,7 @@ from rhumbline.errors import InputError
 from rhumbline.formats import read, read_many
 from rhumbline.formats.jsplib import read_schedule
 from rhumbline.policies.jssp import JSSPArchitecture, JSSPPolicy
-from rhumbline.problems.schedule import JSSPInstance, Schedule
+from rhumbline.problems.jssp import JSSPInstance, Schedule
 
 Run = Callable[..., Any]
 QUICK = ("--attempts", 4, "--device", "cpu", "--search", "sampling")

@@ -14,9 +14,9 @@ from rhumbline.checkpoint import About, save
 from rhumbline.formats import read
 from rhumbline.formats.dataset import save_dataset
 from rhumbline.formats.tsplib import read_tour
-from rhumbline.policies.attention import Architecture
+from rhumbline.policies.attention.encoder import Architecture
 from rhumbline.policies.tsp import TSPPolicy
-from rhumbline.search import STRATEGIES
+from rhumbline.search.strategies import STRATEGIES
 
 Run = Callable[..., Any]
 KEYS = [

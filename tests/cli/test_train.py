@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from rhumbline.cli import train
+from rhumbline.cli.commands import train
 from rhumbline.training.trainer import Diverged
 
 Words = Callable[..., tuple[int, str, str]]
@@ -115,7 +115,7 @@ def test_divergence_is_exit_1(run: Words, recipe: Path, monkeypatch: pytest.Monk
         raise Diverged("update 3: the loss is not finite; the last checkpoint is intact")
         yield
 
-    monkeypatch.setattr("rhumbline.training.run.train", diverge)
+    monkeypatch.setattr("rhumbline.training.loop.train", diverge)
     message = "error: update 3: the loss is not finite; the last checkpoint is intact\n"
     assert run(recipe) == (1, "", message)
 

@@ -9,7 +9,7 @@ import pytest
 import torch
 
 from rhumbline.checkpoint import About, save
-from rhumbline.policies.attention import Architecture
+from rhumbline.policies.attention.encoder import Architecture
 from rhumbline.policies.cvrp import CVRPPolicy
 
 Run = Callable[..., Any]

@@ -11,8 +11,7 @@ from safetensors.numpy import save_file
 from rhumbline.errors import InputError
 from rhumbline.formats import read_many
 from rhumbline.formats.dataset import load_dataset, save_batch, save_shops
-from rhumbline.problems.jssp import JSSP
-from rhumbline.problems.schedule import JSSPInstance
+from rhumbline.problems.jssp import JSSP, JSSPInstance
 
 DURATION = np.array([[[3, 2], [4, 0]], [[1, 1], [1, 1]]])
 MACHINE = np.array([[[0, 2], [2, 0]], [[0, 1], [1, 0]]])

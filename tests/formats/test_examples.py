@@ -10,8 +10,8 @@ from rhumbline.formats import read
 from rhumbline.formats.jsplib import read_schedule
 from rhumbline.formats.tsplib import read_tour
 from rhumbline.formats.vrplib import read_sol
-from rhumbline.problems.dispatch import RULES, dispatch
-from rhumbline.problems.schedule import JSSPInstance
+from rhumbline.problems.jssp import JSSPInstance
+from rhumbline.problems.jssp.dispatch_rules import RULES, dispatch
 
 EXAMPLES = Path(__file__).parents[2] / "examples"
 

@@ -9,9 +9,9 @@ import pytest
 
 from rhumbline.errors import Infeasible, InputError
 from rhumbline.formats import read, read_many, suffix_of, write_plan
-from rhumbline.formats.classics import CLASSICS, classic
+from rhumbline.formats.best_known import CLASSICS, classic
 from rhumbline.formats.jsplib import read_schedule, write_jsp, write_schedule
-from rhumbline.problems.schedule import JSSPInstance, Schedule
+from rhumbline.problems.jssp import JSSPInstance, Schedule
 
 # Three jobs on three machines, by hand: 0-1-2, 2-0-1 and 1-2-0.
 THREE = JSSPInstance("three", ((3, 2, 1), (4, 1, 2), (2, 2, 2)), ((0, 1, 2), (2, 0, 1), (1, 2, 0)), 3)

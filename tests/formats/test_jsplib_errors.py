@@ -12,8 +12,8 @@ from hypothesis import strategies as st
 from rhumbline.errors import InputError
 from rhumbline.formats import read
 from rhumbline.formats.jsplib import read_jsp, read_schedule
-from rhumbline.formats.shop_json import read_json
-from rhumbline.problems.schedule import JSSPInstance, from_arrays
+from rhumbline.formats.jsplib_json import read_json
+from rhumbline.problems.jssp import JSSPInstance, from_arrays
 
 SHOP = """# a shop
 3 3

@@ -11,8 +11,8 @@ from rhumbline.errors import InputError
 from rhumbline.formats import write_plan
 from rhumbline.formats.plans import matched, plan_of, plans_for
 from rhumbline.problems.cvrp import CVRPInstance, Routes
-from rhumbline.problems.schedule import Schedule
-from rhumbline.problems.schedule import from_arrays as shop
+from rhumbline.problems.jssp import Schedule
+from rhumbline.problems.jssp import from_arrays as shop
 from rhumbline.problems.tsp import Tour, TSPInstance
 
 CITIES = TSPInstance("cities", "EUC_2D", xy=np.array([[0.0, 0], [0, 3], [4, 3], [4, 0]]), numbers=(10, 20, 30, 40))

@@ -11,7 +11,7 @@ import torch
 
 from rhumbline import noise
 from rhumbline.decoding import BELOW_ONE, choose
-from rhumbline.kernels import gpu_tables
+from rhumbline.kernels.triton.rollout import tables as rollout_tables
 
 NEAR_TIE = 1e-5  # of the total weight, or of a logit: float32 sums in another order
 
@@ -47,5 +47,5 @@ def assert_choices() -> Callable[..., None]:
 @pytest.fixture
 def small_parts(monkeypatch) -> None:
     """Columns in parts of 32, so that few nodes make several; a part has two groups of the choice (of 64: four)."""
-    monkeypatch.setattr(gpu_tables, "WHOLE", 32)
-    monkeypatch.setattr(gpu_tables, "PART", 32)
+    monkeypatch.setattr(rollout_tables, "WHOLE", 32)
+    monkeypatch.setattr(rollout_tables, "PART", 32)

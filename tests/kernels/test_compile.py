@@ -5,7 +5,8 @@ import subprocess
 import sys
 from pathlib import Path
 
-from rhumbline.kernels import LARGEST_STREAM, LARGEST_TILE, gpu
+from rhumbline.kernels import LARGEST_STREAM, LARGEST_TILE
+from rhumbline.kernels.triton.rollout import launch as triton_rollout
 
 ROOT = Path(__file__).parents[2]
 SIDE_BY_SIDE = """
@@ -62,7 +63,7 @@ def test_the_largest_rollout_kernel_fits_a_hopper():
     Without a layer on the glimpse three tables of 256 x 128 in 16 bits lie in shared memory, with one two. ptxas gives
     a kernel on which it gives up a few dozen registers, and thousands of spills.
     """
-    tile = map(str, gpu.DOUBLE_TILE)
+    tile = map(str, triton_rollout.DOUBLE_TILE)
     rows = compiled(193, LARGEST_TILE, "--only", "rollout-tsp-256 BOUNDED WARM GIVEN", "--shape", *tile)
     assert [use["flags"] for use in rows] == ["BOUNDED WARM GIVEN", "BOUNDED WARM GIVEN LAYER"]
     for use, tables in zip(rows, (3, 2), strict=True):

@@ -6,13 +6,14 @@ import pytest
 import torch
 
 from rhumbline import kernels
-from rhumbline.decoding import complete, log_prob, rollout
-from rhumbline.decoding import scores as scoring
+from rhumbline.decoding import complete, log_prob, rollout, scoring
 from rhumbline.decoding.engines import with_layer
-from rhumbline.decoding.work import Beginnings
+from rhumbline.decoding.request import Beginnings
 from rhumbline.errors import MissingExtra
-from rhumbline.kernels import gpu, gpu_tables
-from rhumbline.policies.attention import Architecture, Layer
+from rhumbline.kernels.triton.rollout import launch as triton_rollout
+from rhumbline.kernels.triton.rollout import tables as rollout_tables
+from rhumbline.policies.attention.encoder import Architecture
+from rhumbline.policies.attention.memory import Layer
 from rhumbline.policies.cvrp import CVRPPolicy
 from rhumbline.policies.tsp import TSPPolicy
 from rhumbline.problems.cvrp import CVRP
@@ -57,9 +58,9 @@ def layered(case, size: int):
 @torch.no_grad()
 def by_kernel(case, batch, starts, memory, latents, temperature: float, given: Beginnings | None = None):
     problem, policy, _, _ = case
-    tables = gpu_tables.tables(memory, policy.condition(memory, latents), torch.float32)
+    tables = rollout_tables.tables(memory, policy.condition(memory, latents), torch.float32)
     load = () if problem.name == "tsp" else (batch.demand, batch.capacity)
-    build = gpu.tsp_rollout if problem.name == "tsp" else gpu.cvrp_rollout
+    build = triton_rollout.tsp_rollout if problem.name == "tsp" else triton_rollout.cvrp_rollout
     more = {"temperature": temperature, "shape": (16, 4), "given": given and (given.actions, given.length)}
     return build(tables, batch.xy, *load, starts, batch.key, torch.tensor([SEED, ATTEMPT]), **more)
 
@@ -85,7 +86,7 @@ def test_kernels_decide_as_torch_does(case, temperature: float) -> None:
 @pytest.mark.usefixtures("small_parts")
 def test_in_parts_too(case, monkeypatch) -> None:
     """Where columns are worked on in parts, and where maxima are subtracted."""
-    monkeypatch.setattr(gpu_tables, "SAFE", 0.0)
+    monkeypatch.setattr(rollout_tables, "SAFE", 0.0)
     assert_alike(case, 33, 1.0)
 
 
@@ -159,7 +160,7 @@ def test_what_a_latent_adds_is_taken_back_as_it_was_rounded() -> None:
     """In bfloat16 the kernel adds a rounded number to the glimpse, and the layer sees nothing of it."""
     rng = torch.Generator().manual_seed(2)
     one, shift = layer(1), torch.randn(1, 2, 128, generator=rng)
-    tables = gpu_tables.layer_of(one, torch.randn(1, 5, 128, generator=rng), shift, torch.bfloat16)
+    tables = rollout_tables.layer_of(one, torch.randn(1, 5, 128, generator=rng), shift, torch.bfloat16)
     seen = shift.bfloat16().float() @ tables.into.float() + tables.into_bias
     assert torch.allclose(seen, one.into_bias.expand_as(seen), atol=1e-5)
     assert not torch.allclose(shift @ tables.into.float() + tables.into_bias, one.into_bias.expand_as(seen), atol=1e-3)
@@ -184,28 +185,28 @@ def test_tiles_with_a_layer_are_roomy(case, monkeypatch) -> None:
     """Whatever the work: smaller ones of tours would spill, and ptxas gives up on some."""
     batch, starts, memory, bare = layered(case, case[3])
     shapes: list[tuple[int, int]] = []
-    real = gpu.launch
+    real = triton_rollout.launch
 
     def spy(*arguments):
         shapes.append(arguments[-2])
         return real(*arguments[:-2], (16, 4), arguments[-1])
 
-    monkeypatch.setattr(gpu, "launch", spy)
+    monkeypatch.setattr(triton_rollout, "launch", spy)
     problem, policy, latents, _ = case
     for tables in (memory, bare):
         with torch.no_grad():
-            made = gpu_tables.tables(tables, policy.condition(tables, latents), torch.float32)
+            made = rollout_tables.tables(tables, policy.condition(tables, latents), torch.float32)
         load = () if problem.name == "tsp" else (batch.demand, batch.capacity)
-        build = gpu.tsp_rollout if problem.name == "tsp" else gpu.cvrp_rollout
+        build = triton_rollout.tsp_rollout if problem.name == "tsp" else triton_rollout.cvrp_rollout
         build(made, batch.xy, *load, starts, batch.key, torch.tensor([SEED, ATTEMPT]))
-    assert shapes == [gpu.LARGE_TILE, (16, 1) if problem.name == "tsp" else gpu.LARGE_TILE]
+    assert shapes == [triton_rollout.LARGE_TILE, (16, 1) if problem.name == "tsp" else triton_rollout.LARGE_TILE]
 
 
 def test_tables_that_come_part_by_part_have_no_layer(case, monkeypatch) -> None:
     """It would be ignored there."""
     _, _, latents, size = case
     batch, starts, memory, _ = layered(case, size)
-    monkeypatch.setattr(gpu, "LARGEST_TILE", 0)
+    monkeypatch.setattr(triton_rollout, "LARGEST_TILE", 0)
     with pytest.raises(AssertionError, match="knows of layers"):
         by_kernel(case, batch, starts, memory, latents, 0.0)
 

@@ -10,8 +10,8 @@ from triton.runtime.interpreter import InterpretedFunction
 
 from rhumbline import kernels as shared
 from rhumbline.decoding import unmarked
-from rhumbline.kernels import log_prob as kernels
-from rhumbline.kernels.log_prob import Config, Tables, Tile, cvrp_mask, log_prob, tsp_mask
+from rhumbline.kernels.triton.scoring import autograd as kernels
+from rhumbline.kernels.triton.scoring.autograd import Config, Tables, Tile, cvrp_mask, log_prob, tsp_mask
 
 assert isinstance(kernels.forward_kernel, InterpretedFunction), "the kernels were imported before conftest.py was read"
 assert not isinstance(tl.cdiv, triton.JITFunction), "triton was imported before conftest.py was read"

@@ -3,7 +3,7 @@
 import numpy as np
 
 from rhumbline.plots.gallery import draw_mutations
-from rhumbline.problems.mutate import OPERATORS, mutate
+from rhumbline.problems.distributions.mutations import OPERATORS, mutate
 
 POINTS = np.random.default_rng(0).random((40, 2))
 

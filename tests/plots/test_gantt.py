@@ -10,8 +10,8 @@ from matplotlib.patches import Rectangle
 
 from rhumbline.plots import save_plan
 from rhumbline.plots.gantt import BAR, colours, draw_gantt
-from rhumbline.problems.dispatch import dispatch
-from rhumbline.problems.schedule import JSSPInstance, Schedule, from_arrays
+from rhumbline.problems.jssp import JSSPInstance, Schedule, from_arrays
+from rhumbline.problems.jssp.dispatch_rules import dispatch
 
 TWO = JSSPInstance("two", ((3, 2), (4, 1)), ((0, 1), (1, 0)), 2, first_machine=1, best_known=5.0)
 PLAN = Schedule(((0, 4), (0, 4)))

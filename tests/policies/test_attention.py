@@ -5,7 +5,8 @@ import math
 import pytest
 import torch
 
-from rhumbline.policies.attention import CLIP, Architecture, attention_ranges, limit_spreads
+from rhumbline.policies.attention.encoder import Architecture, attention_ranges, limit_spreads
+from rhumbline.policies.attention.pointer import CLIP
 from rhumbline.policies.cvrp import CVRPPolicy
 from rhumbline.policies.tsp import TSPPolicy
 from rhumbline.problems.cvrp import CVRP

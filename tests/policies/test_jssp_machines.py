@@ -9,13 +9,13 @@ import torch
 import rhumbline
 from rhumbline.decoding import Work, log_prob, rollout
 from rhumbline.decoding.engines import construct, graphed
-from rhumbline.kernels import graph
+from rhumbline.kernels import cuda_graph
 from rhumbline.policies import jssp_machines
 from rhumbline.policies.jssp_machines import MOST_ENDINGS, JSSPMachinesPolicy, MachinesArchitecture, by_machine
-from rhumbline.problems.jssp import LATE
-from rhumbline.problems.jssp_machines import JSSPMachines, MachinesState
-from rhumbline.problems.schedule import JSSPInstance, Schedule, from_arrays
-from rhumbline.search.simple import Sampling
+from rhumbline.problems.jssp import JSSPInstance, JSSPMachines, Schedule, from_arrays
+from rhumbline.problems.jssp.machine_rules import MachinesState
+from rhumbline.problems.jssp.rules import LATE
+from rhumbline.search.strategies.greedy_sampling import Sampling
 
 
 def small_policy(latent: int = 3) -> JSSPMachinesPolicy:
@@ -289,7 +289,7 @@ def test_the_recorded_loop_is_the_plain_one(policy: JSSPMachinesPolicy, monkeypa
                 break
             step()
 
-    monkeypatch.setattr(graph, "repeat", run)
+    monkeypatch.setattr(cuda_graph, "repeat", run)
     problem = JSSPMachines()
     batch = problem.sample(2, "3x2", torch.Generator().manual_seed(0))
     z = policy.space.sample((2, 3), torch.Generator().manual_seed(0))

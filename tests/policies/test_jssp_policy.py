@@ -7,10 +7,10 @@ import torch
 
 from rhumbline.decoding import Work, log_prob, rollout
 from rhumbline.decoding.engines import construct, graphed
-from rhumbline.kernels import graph
+from rhumbline.kernels import cuda_graph
 from rhumbline.policies.jssp import NOT, JSSPArchitecture, JSSPPolicy, bent, groups_of, plain_on_cpu, quick_weights
-from rhumbline.problems.jssp import JSSP, JSSPBatch, make_batch
-from rhumbline.problems.schedule import JSSPInstance
+from rhumbline.problems.jssp import JSSP, JSSPBatch, JSSPInstance
+from rhumbline.problems.jssp.rules import make_batch
 
 # Jobs of several lengths, one of which comes to machine 0 three times; nobody comes to machine 2.
 UNEVEN = JSSPInstance("uneven", ((2, 5, 1, 4), (3,), (4, 2), (0, 7, 6)), ((0, 1, 0, 0), (1,), (0, 1), (1, 0, 1)), 3)
@@ -225,7 +225,7 @@ def test_the_recorded_loop_is_the_plain_one(policy: JSSPPolicy, monkeypatch, tem
         for _ in range(times):
             step()
 
-    monkeypatch.setattr(graph, "repeat", run)
+    monkeypatch.setattr(cuda_graph, "repeat", run)
     problem, batch = JSSP(), JSSP().collate([UNEVEN, CROWDED])
     z, starts = latents_for(policy, 2, 5), torch.zeros(2, 3, dtype=torch.int64)
     work = Work(problem, policy, batch, policy.encode(batch), z, starts, 3, 2, temperature)

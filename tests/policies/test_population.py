@@ -8,10 +8,10 @@ import torch
 from rhumbline.checkpoint import About, load, save
 from rhumbline.decoding import log_prob, rollout
 from rhumbline.errors import InputError
-from rhumbline.policies.attention import Architecture
+from rhumbline.policies.attention.encoder import Architecture
 from rhumbline.policies.cvrp import CVRPPolicy
+from rhumbline.policies.latent_space import Members
 from rhumbline.policies.population import populated
-from rhumbline.policies.space import Members
 from rhumbline.policies.tsp import TSPPolicy
 from rhumbline.problems.cvrp import CVRP
 from rhumbline.problems.tsp import TSP

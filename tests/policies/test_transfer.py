@@ -5,7 +5,7 @@ from dataclasses import replace
 import torch
 
 from rhumbline.decoding import log_prob
-from rhumbline.policies.attention import Architecture
+from rhumbline.policies.attention.encoder import Architecture
 from rhumbline.policies.cvrp import CVRPPolicy
 from rhumbline.policies.tsp import TSPPolicy
 from rhumbline.problems.cvrp import CVRP

@@ -12,7 +12,7 @@ import torch
 
 from rhumbline.decoding import log_prob, rollout
 from rhumbline.errors import Infeasible, InputError
-from rhumbline.policies.attention import Architecture
+from rhumbline.policies.attention.encoder import Architecture
 from rhumbline.policies.cvrp import CVRPPolicy
 from rhumbline.problems.cvrp import (
     CVRP,

@@ -8,8 +8,8 @@ import pytest
 import torch
 
 from rhumbline.errors import Infeasible, InputError
-from rhumbline.problems.jssp import JSSP, JSSPBatch, JSSPState, look, make_batch, shape_of
-from rhumbline.problems.schedule import JSSPInstance, Schedule, from_arrays
+from rhumbline.problems.jssp import JSSP, JSSPBatch, JSSPInstance, JSSPState, Schedule, from_arrays
+from rhumbline.problems.jssp.rules import look, make_batch, shape_of
 
 # Job 1 needs machine 0 for 3, then machine 1 for 2; job 2 needs machine 1 for 4, then machine 0 for 1.
 SMALL = JSSPInstance("small", ((3, 2), (4, 1)), ((0, 1), (1, 0)), 2)

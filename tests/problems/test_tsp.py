@@ -13,9 +13,9 @@ from rhumbline.errors import Infeasible, InputError
 from rhumbline.problems import PROBLEMS, Problem
 from rhumbline.problems.cvrp import CVRPInstance
 from rhumbline.problems.cvrp import from_arrays as vehicles_from_arrays
+from rhumbline.problems.jssp import JSSPInstance
+from rhumbline.problems.jssp import from_arrays as jobs_from_arrays
 from rhumbline.problems.metrics import unit_square
-from rhumbline.problems.schedule import JSSPInstance
-from rhumbline.problems.schedule import from_arrays as jobs_from_arrays
 from rhumbline.problems.tsp import TSP, Tour, TSPInstance, from_array
 
 SIZES = [1, 2, 3, 7]

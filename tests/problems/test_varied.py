@@ -10,10 +10,8 @@ from torch import Tensor
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from rhumbline.problems.cvrp import CVRP, CVRPBatch
-from rhumbline.problems.metrics import unit_square
-from rhumbline.problems.mutate import OPERATORS, STEEPEST
-from rhumbline.problems.tsp import TSP
-from rhumbline.problems.varied import (
+from rhumbline.problems.distributions.mutations import OPERATORS, STEEPEST
+from rhumbline.problems.distributions.varied import (
     KINDS,
     Draws,
     between,
@@ -25,6 +23,8 @@ from rhumbline.problems.varied import (
     vary_cvrp,
     vary_tsp,
 )
+from rhumbline.problems.metrics import unit_square
+from rhumbline.problems.tsp import TSP
 
 
 def seeded(seed: int) -> torch.Generator:

@@ -3,7 +3,7 @@
 import pytest
 import torch
 
-from rhumbline.policies.attention import Architecture
+from rhumbline.policies.attention.encoder import Architecture
 from rhumbline.policies.cvrp import CVRPPolicy
 
 

@@ -9,16 +9,16 @@ import torch
 from rhumbline import api
 from rhumbline.decoding import Rollouts
 from rhumbline.errors import InputError
-from rhumbline.kernels import local
-from rhumbline.policies.attention import Architecture
+from rhumbline.kernels.numba.local_search import launch as local_moves
+from rhumbline.policies.attention.encoder import Architecture
 from rhumbline.policies.cvrp import CVRPPolicy
 from rhumbline.problems.cvrp import CVRP, CVRPInstance
 from rhumbline.problems.symmetry import augmented, symmetries
 from rhumbline.problems.tsp import TSP, Tour, TSPInstance
-from rhumbline.search import STRATEGIES
-from rhumbline.search.population import Population
-from rhumbline.search.run import Budget, search
-from rhumbline.search.simple import Greedy, Uniform
+from rhumbline.search.driver import Budget, search
+from rhumbline.search.strategies import STRATEGIES
+from rhumbline.search.strategies.greedy_sampling import Greedy, Uniform
+from rhumbline.search.strategies.population import Population
 from rhumbline.search.task import make_task
 
 
@@ -93,7 +93,9 @@ def test_in_python(policy) -> None:
 def test_what_follows_a_search_is_of_the_instances_themselves(name: str, policy, make_instances) -> None:
     """Pools, warm starts and polishes know nothing of copies: every plan is one of its own instance, and priced so."""
     instances, told = make_instances(3, 20), list[Any]()
-    short = Tour(tuple(local.shorter_tour(d := instances[1].distances, local.nearest(d), tuple(range(20)))[0]))
+    short = Tour(
+        tuple(local_moves.shorter_tour(d := instances[1].distances, local_moves.nearest(d), tuple(range(20)))[0])
+    )
     usual: dict[str, Any] = {"policy": policy, "strategy": name, "attempts": 24, "augment": 4, "device": "cpu"}
     plain = api.solve(instances, **usual)
     found = api.solve(instances, top=4, polish=True, warm_start=[None, short, None], improved=told.append, **usual)

@@ -11,16 +11,16 @@ import torch
 from rhumbline import kernels
 from rhumbline.decoding import Rollouts, log_prob
 from rhumbline.errors import InputError, MissingExtra
-from rhumbline.policies.attention import Architecture
+from rhumbline.policies.attention.encoder import Architecture
 from rhumbline.policies.cvrp import CVRPPolicy
 from rhumbline.problems.cvrp import CVRP, CVRPInstance
 from rhumbline.problems.tsp import TSP
-from rhumbline.search import eas
-from rhumbline.search.cmaes import CMAES
-from rhumbline.search.eas import Adam, EASEmb, EASLay, advantages
-from rhumbline.search.hybrid import CMAESEAS, Phases, best_latents
-from rhumbline.search.run import Budget, search, stream
-from rhumbline.search.simple import Sampling
+from rhumbline.search.driver import Budget, search, stream
+from rhumbline.search.strategies import eas
+from rhumbline.search.strategies.cmaes import CMAES
+from rhumbline.search.strategies.cmaes_eas import CMAESEAS, Phases, best_latents
+from rhumbline.search.strategies.eas import Adam, EASEmb, EASLay, advantages
+from rhumbline.search.strategies.greedy_sampling import Sampling
 from rhumbline.search.strategy import engine_for
 from rhumbline.search.task import make_task
 

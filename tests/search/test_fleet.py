@@ -6,17 +6,18 @@ import numpy as np
 import pytest
 import torch
 
-from rhumbline.api import instances_of, prepare, solve
+from rhumbline.api import prepare, solve
 from rhumbline.decoding import engines
 from rhumbline.errors import Infeasible, InputError
-from rhumbline.policies.attention import Architecture
+from rhumbline.inputs import instances_of
+from rhumbline.policies.attention.encoder import Architecture
 from rhumbline.policies.cvrp import CVRPPolicy
 from rhumbline.problems.cvrp import CVRP, Routes, from_arrays
 from rhumbline.problems.metrics import Metric
 from rhumbline.problems.tsp import TSPInstance
-from rhumbline.search import STRATEGIES
-from rhumbline.search.run import Budget, stream
-from rhumbline.search.simple import Sampling
+from rhumbline.search.driver import Budget, stream
+from rhumbline.search.strategies import STRATEGIES
+from rhumbline.search.strategies.greedy_sampling import Sampling
 
 # Two customers of 6 lie 10 to the left of the depot, two of 4 lie 10 to the right; a vehicle holds 10. With two
 # vehicles each must take one of either side (10 + 20 + 10, twice); with three, the right ones share one: 20 + 20 + 20.

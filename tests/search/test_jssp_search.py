@@ -11,13 +11,11 @@ from rhumbline.api import tasks
 from rhumbline.errors import InputError
 from rhumbline.policies.jssp import JSSPArchitecture, JSSPPolicy
 from rhumbline.policies.jssp_machines import JSSPMachinesPolicy, MachinesArchitecture
-from rhumbline.problems.jssp import JSSP
-from rhumbline.problems.jssp_machines import JSSPMachines
-from rhumbline.problems.schedule import JSSPInstance, from_arrays
+from rhumbline.problems.jssp import JSSP, JSSPInstance, JSSPMachines, from_arrays
 from rhumbline.problems.tsp import from_array
-from rhumbline.search import STRATEGIES
-from rhumbline.search.run import Budget, search
-from rhumbline.search.sgbs import SGBS
+from rhumbline.search.driver import Budget, search
+from rhumbline.search.strategies import STRATEGIES
+from rhumbline.search.strategies.sgbs import SGBS
 from rhumbline.search.task import make_task
 
 COMPARING = {name for name in STRATEGIES if "eas" in name}  # they compare the starts of an instance

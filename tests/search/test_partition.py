@@ -9,13 +9,14 @@ from numba import njit
 from triton.runtime.interpreter import InterpretedFunction
 
 from rhumbline import kernels
-from rhumbline.kernels import gpu_partition, local
-from rhumbline.kernels import partition as partition_kernel
-from rhumbline.search import partition as sets
-from rhumbline.search.merge import weights
-from rhumbline.search.partition import Dense, Packed, Partial, extended, partition, prices
+from rhumbline.kernels.numba import set_partitioning as partition_kernel
+from rhumbline.kernels.numba.local_search import launch as local_moves
+from rhumbline.kernels.triton import set_partitioning as triton_partitioning
+from rhumbline.search.recombine import set_partitioning as sets
+from rhumbline.search.recombine.routes import weights
+from rhumbline.search.recombine.set_partitioning import Dense, Packed, Partial, extended, partition, prices
 
-assert isinstance(gpu_partition.places_kernel, InterpretedFunction), "imported before conftest.py was read"
+assert isinstance(triton_partitioning.places_kernel, InterpretedFunction), "imported before conftest.py was read"
 
 pytestmark = [
     # Triton 3.6 turns arrays of one element into scalars, which numpy 2.3 only announces to refuse.
@@ -81,7 +82,7 @@ def compiled(
     routes = [torch.nn.functional.pad(begins, (1, 0)), members, cost[0, real].double(), code[0, real]]
     descent = (sets.ROUNDS, sets.PACE, sets.MOMENTUM, sets.PATIENCE)
     arrays, best = [x.numpy() for x in routes], (real < 3).numpy()
-    return real[local.cheapest_partition(arrays, best, 8, ceiling, descent, depth, width, 4)].tolist()
+    return real[local_moves.cheapest_partition(arrays, best, 8, ceiling, descent, depth, width, 4)].tolist()
 
 
 def test_codes_are_noted_once() -> None:
@@ -183,7 +184,7 @@ def test_what_cannot_be_served_is_said() -> None:
 @pytest.mark.parametrize(("customers", "plans"), [(8, 4), (32, 3), (33, 4), (64, 3), (100, 3)])
 def test_the_kernel_adds_the_same_routes(monkeypatch, customers: int, plans: int) -> None:
     """At every place, for the same customer; as many as are kept of them, the best ones first."""
-    monkeypatch.setattr(gpu_partition, "LOOK", 16)  # several looks at values, the last one not full
+    monkeypatch.setattr(triton_partitioning, "LOOK", 16)  # several looks at values, the last one not full
     rng = torch.Generator().manual_seed(customers)
     orders = torch.stack([torch.randperm(customers, generator=rng) for _ in range(2 * plans)]).view(2, plans, -1)
     served = torch.nn.functional.one_hot(orders // 3).mT.flatten(1, 2).float()  # routes of three
@@ -243,7 +244,7 @@ def test_prices_of_the_kernel_are_those_of_tensors(monkeypatch) -> None:
 
     After many rounds the bound is as high, and never lower than before. Each instance has its own in any company.
     """
-    monkeypatch.setattr(gpu_partition, "PRICED", 16)  # several tiles, the last one not full
+    monkeypatch.setattr(triton_partitioning, "PRICED", 16)  # several tiles, the last one not full
     best, pools = torch.arange(30)[None] < 3, [random_pool(seed) for seed in range(6)]
     cost, served = (torch.cat([pool[i] for pool in pools]) for i in range(2))
     best = best.expand(6, -1)

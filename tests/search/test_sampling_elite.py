@@ -11,17 +11,16 @@ from rhumbline.decoding import log_prob
 from rhumbline.errors import InputError
 from rhumbline.policies.jssp import JSSPArchitecture, JSSPPolicy
 from rhumbline.policies.tsp import TSPPolicy
-from rhumbline.problems.jssp import JSSP
-from rhumbline.problems.schedule import JSSPInstance, from_arrays
+from rhumbline.problems.jssp import JSSP, JSSPInstance, from_arrays
 from rhumbline.problems.tsp import TSP
-from rhumbline.search.cmaes import CMAES
-from rhumbline.search.eas import chunks
-from rhumbline.search.elite import CMAESElite
-from rhumbline.search.refine import CMAESRefine
-from rhumbline.search.run import Budget, search
-from rhumbline.search.sampling_elite import SamplingElite
-from rhumbline.search.sgbs import SGBS
-from rhumbline.search.simple import Sampling
+from rhumbline.search.driver import Budget, search
+from rhumbline.search.strategies.cmaes import CMAES
+from rhumbline.search.strategies.cmaes_elite import CMAESElite
+from rhumbline.search.strategies.cmaes_refine import CMAESRefine
+from rhumbline.search.strategies.eas import chunks
+from rhumbline.search.strategies.greedy_sampling import Sampling
+from rhumbline.search.strategies.sampling_elite import SamplingElite
+from rhumbline.search.strategies.sgbs import SGBS
 from rhumbline.search.strategy import rehearsal_of
 from rhumbline.search.task import Task, make_task, warm_up
 

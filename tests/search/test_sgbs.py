@@ -9,9 +9,9 @@ from rhumbline.decoding import Beginnings, complete, next_logits, rollout
 from rhumbline.errors import InputError, MissingExtra
 from rhumbline.problems.tsp import TSP, Tour
 from rhumbline.search import task as tasks
-from rhumbline.search.run import Budget, search
-from rhumbline.search.sgbs import SGBS, SGBSEAS, Beam, survivors
-from rhumbline.search.simple import Greedy
+from rhumbline.search.driver import Budget, search
+from rhumbline.search.strategies.greedy_sampling import Greedy
+from rhumbline.search.strategies.sgbs import SGBS, SGBSEAS, Beam, survivors
 from rhumbline.search.strategy import engine_for
 from rhumbline.search.task import make_task
 

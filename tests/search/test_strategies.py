@@ -13,18 +13,19 @@ from rhumbline.decoding import Rollouts, engines, rollouts
 from rhumbline.errors import Infeasible, InputError
 from rhumbline.policies.tsp import TSPPolicy
 from rhumbline.problems.tsp import TSP, Tour, TSPInstance
-from rhumbline.search import STRATEGIES, cma, run
+from rhumbline.search import cma_es, driver
 from rhumbline.search import task as tasks
-from rhumbline.search.cmaes import CMAES
-from rhumbline.search.eas import EASEmb, EASLay
-from rhumbline.search.elite import CMAESElite
-from rhumbline.search.hybrid import CMAESEAS
-from rhumbline.search.population import Population
-from rhumbline.search.refine import CMAESRefine
-from rhumbline.search.run import Budget, search, stream
-from rhumbline.search.sgbs import SGBS, SGBSEAS
-from rhumbline.search.simple import Fixed, Greedy, Sampling, Uniform
+from rhumbline.search.driver import Budget, search, stream
 from rhumbline.search.solution import Solution
+from rhumbline.search.strategies import STRATEGIES
+from rhumbline.search.strategies.cmaes import CMAES
+from rhumbline.search.strategies.cmaes_eas import CMAESEAS
+from rhumbline.search.strategies.cmaes_elite import CMAESElite
+from rhumbline.search.strategies.cmaes_refine import CMAESRefine
+from rhumbline.search.strategies.eas import EASEmb, EASLay
+from rhumbline.search.strategies.greedy_sampling import Fixed, Greedy, Sampling, Uniform
+from rhumbline.search.strategies.population import Population
+from rhumbline.search.strategies.sgbs import SGBS, SGBSEAS
 from rhumbline.search.task import make_task
 
 ALL: dict[str, Any] = {name: kind() for name, kind in STRATEGIES.items()} | {
@@ -118,7 +119,7 @@ def test_pieces_are_as_large_as_time_allows(policy, make_instances, monkeypatch,
         return real(task, latents, *more)
 
     clock = SimpleNamespace(monotonic=lambda: now[0])
-    for module in (tasks, run):
+    for module in (tasks, driver):
         monkeypatch.setattr(module, "time", clock)
     monkeypatch.setattr(tasks.Task, "_try", slow)
     task = make_task(TSP(), policy, make_instances(1, 6), engine="torch")
@@ -319,7 +320,7 @@ class Clock:
 
             return piece
 
-        for module in (run, tasks):
+        for module in (driver, tasks):
             monkeypatch.setattr(module, "time", SimpleNamespace(monotonic=lambda: self.now))
         monkeypatch.setattr(tasks.Task, "_try", slow(tasks.Task._try))
         monkeypatch.setattr(tasks, "complete", slow(tasks.complete))
@@ -397,7 +398,7 @@ def test_interruption_before_anything_was_found(policy, make_instances, monkeypa
 
 def test_watching_sees_every_step(policy, make_instances) -> None:
     """The watcher is called once for each line of the trace, in order, with the latents that were tried."""
-    seen: list[run.Progress] = []
+    seen: list[driver.Progress] = []
     task = make_task(TSP(), policy, make_instances(2, 6))
     solutions, _ = search(Uniform(), task, Budget(40), seen.append)
     assert [p.attempts for p in seen] == [16, 32, 40]
@@ -459,7 +460,7 @@ def test_components_take_turns(policy, make_instances) -> None:
     """Each generation moves exactly one component, in round-robin order, each about its own centroid."""
     task, strategy = make_task(TSP(), policy, make_instances(2, 6)), CMAES(components=3, population=4)
     state = strategy.init(task)
-    centroids = cma.centroids(3, 4).float()
+    centroids = cma_es.centroids(3, 4).float()
     assert torch.equal(state.components.mean, centroids.expand(2, -1, -1))
     for generation in range(7):
         after, latents, _ = strategy.step(task, state)

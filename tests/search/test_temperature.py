@@ -5,7 +5,7 @@ import pytest
 
 from rhumbline.decoding import Rollouts
 from rhumbline.problems.tsp import TSP, TSPInstance
-from rhumbline.search.cmaes import CMAES
+from rhumbline.search.strategies.cmaes import CMAES
 from rhumbline.search.strategy import usual_temperature
 from rhumbline.search.task import Task, make_task
 

@@ -7,16 +7,16 @@ import torch
 from rhumbline.decoding import Rollouts
 from rhumbline.errors import InputError
 from rhumbline.problems.tsp import TSP, TSPInstance
-from rhumbline.search import cma
+from rhumbline.search import cma_es
 from rhumbline.search import task as tasks
-from rhumbline.search.arms import Arms
-from rhumbline.search.cmaes import CMAES
-from rhumbline.search.eas import EASEmb, EASLay
-from rhumbline.search.hybrid import CMAESEAS
-from rhumbline.search.population import Population, best_pairs
-from rhumbline.search.run import Budget, search
-from rhumbline.search.sgbs import SGBS, SGBSEAS
-from rhumbline.search.simple import Fixed, Uniform
+from rhumbline.search.driver import Budget, search
+from rhumbline.search.start_bandit import Arms
+from rhumbline.search.strategies.cmaes import CMAES
+from rhumbline.search.strategies.cmaes_eas import CMAESEAS
+from rhumbline.search.strategies.eas import EASEmb, EASLay
+from rhumbline.search.strategies.greedy_sampling import Fixed, Uniform
+from rhumbline.search.strategies.population import Population, best_pairs
+from rhumbline.search.strategies.sgbs import SGBS, SGBSEAS
 from rhumbline.search.task import make_task
 
 
@@ -41,17 +41,17 @@ def test_parallel_components_all_move(policy, make_instances) -> None:
     after, latents, _ = strategy.step(task, before)
     assert task.ledger.attempts == 12
     assert (after.components.mean != before.components.mean).any(-1).all()
-    centroids = cma.centroids(3, 4).float()
+    centroids = cma_es.centroids(3, 4).float()
     assert (latents.unflatten(1, (3, 4)).mean(2) - centroids).abs().max() < 0.05
 
 
 def test_narrow_components_start_anew(policy, make_instances) -> None:
     """A component below the limit is replaced by a fresh one at a spare centroid; a wide one goes on."""
-    state = cma.start(torch.zeros(1, 2, 4), 1.0)
-    state = cma.State(**vars(state) | {"sigma": torch.tensor([[0.01, 0.5]])})
+    state = cma_es.start(torch.zeros(1, 2, 4), 1.0)
+    state = cma_es.State(**vars(state) | {"sigma": torch.tensor([[0.01, 0.5]])})
     renewed = CMAES(restart=0.1).renewed(state, 18)
     assert renewed.sigma.tolist() == [[1.0, 0.5]]
-    assert torch.equal(renewed.mean[0, 0], cma.centroids(16, 4)[2].float())
+    assert torch.equal(renewed.mean[0, 0], cma_es.centroids(16, 4)[2].float())
     assert not renewed.mean[0, 1].any()
 
 

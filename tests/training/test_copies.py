@@ -13,8 +13,9 @@ from rhumbline.problems import PROBLEMS
 from rhumbline.problems.symmetry import is_mirrored
 from rhumbline.problems.tsp import TSP
 from rhumbline.training.config import Objective
-from rhumbline.training.instances import copied
-from rhumbline.training.targets import TIE, Lesson, lesson_of_copies, rivals, rivals_of_winners
+from rhumbline.training.objectives import TIE
+from rhumbline.training.objectives.prefer import rivals, rivals_of_winners
+from rhumbline.training.objectives.symmetric_copies import Lesson, copied, lesson_of_copies
 from rhumbline.training.trainer import Trainer
 
 CPU = torch.device("cpu")

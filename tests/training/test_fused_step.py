@@ -7,7 +7,8 @@ import torch
 
 from rhumbline import kernels
 from rhumbline.decoding import engines, rollouts
-from rhumbline.kernels import attention, gpu_tables
+from rhumbline.kernels.triton import encoder_attention
+from rhumbline.kernels.triton.rollout import tables as rollout_tables
 from rhumbline.training import trainer as training
 from rhumbline.training.config import Objective, TrainConfig
 from rhumbline.training.trainer import Trainer
@@ -34,7 +35,7 @@ CASES = [
 def gradient(config: TrainConfig, fused: bool) -> tuple[torch.Tensor, torch.Tensor, dict[str, torch.Tensor]]:
     trainer = Trainer(config, torch.device("cpu"))
     if fused:
-        trainer.policy.encoder.attend_by(attention.attend)
+        trainer.policy.encoder.attend_by(encoder_attention.attend)
     for weight in (trainer.policy.decoder.query_latent, trainer.policy.decoder.value_latent):
         weight.data.normal_(0.0, 0.01, generator=torch.Generator().manual_seed(1))
     rolled, targets, _ = trainer.gradient(0)
@@ -46,7 +47,7 @@ def test_fused_and_plain_kernels_give_the_same_step(monkeypatch, problem: str, o
     """From the same marked rollouts both give the gradient of the same loss in every weight."""
     for module in (rollouts, engines):
         monkeypatch.setattr(module, "engine_of", lambda *_: engines.fused_gpu)
-    monkeypatch.setattr(gpu_tables, "tables", partial(gpu_tables.tables, dtype=torch.float32))
+    monkeypatch.setattr(rollout_tables, "tables", partial(rollout_tables.tables, dtype=torch.float32))
     policy = {"layers": 1, "hidden": 32, "latent": 2}
     config = TrainConfig(problem=problem, size=7, batch=2, policy=policy, objective=objective)
     found = {}

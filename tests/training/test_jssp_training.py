@@ -10,7 +10,7 @@ import torch
 from rhumbline.checkpoint import read_tensors
 from rhumbline.problems.jssp import JSSP
 from rhumbline.training.config import Objective, Optimiser, TrainConfig, Validation
-from rhumbline.training.run import train
+from rhumbline.training.loop import train
 from rhumbline.training.trainer import Trainer
 
 CPU = torch.device("cpu")

@@ -12,14 +12,14 @@ from small import POLICY, small_config
 from rhumbline import checkpoint
 from rhumbline.checkpoint import load, load_with_facts
 from rhumbline.errors import CheckpointError, InputError
-from rhumbline.policies.attention import attention_ranges
+from rhumbline.policies.attention.encoder import attention_ranges
 from rhumbline.problems.tsp import TSP
 from rhumbline.training import trainer as training
 from rhumbline.training.config import Objective, Optimiser, TrainConfig, Validation
+from rhumbline.training.initial_policy import initial_policy
+from rhumbline.training.loop import train
+from rhumbline.training.objectives import random_subset
 from rhumbline.training.optimiser import learning_rate
-from rhumbline.training.run import train
-from rhumbline.training.start import initial_policy
-from rhumbline.training.targets import random_subset
 from rhumbline.training.trainer import Diverged, Trainer
 
 CPU = torch.device("cpu")

@@ -12,9 +12,9 @@ from small import small_config
 from rhumbline.checkpoint import read_tensors
 from rhumbline.decoding import rollout
 from rhumbline.problems import PROBLEMS
-from rhumbline.training import graph, parallel
+from rhumbline.training import parallel, recorded_step
 from rhumbline.training.config import Objective, Optimiser, TrainConfig, Validation
-from rhumbline.training.run import train
+from rhumbline.training.loop import train
 from rhumbline.training.trainer import Trainer
 
 CPU = torch.device("cpu")
@@ -213,7 +213,7 @@ def test_each_size_is_warmed_up_and_recorded(fake_cuda) -> None:
         worked.append(size[0])
         return size[0], len(worked)
 
-    recorded = graph.Recorded(work, rng)
+    recorded = recorded_step.Recorded(work, rng)
     results = []
     for number in range(12):
         size[0] = "aab"[number % 3]

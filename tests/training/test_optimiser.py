@@ -10,11 +10,11 @@ from small import POLICY
 
 from rhumbline import checkpoint
 from rhumbline.policies import POLICIES
-from rhumbline.tables import build
-from rhumbline.training import state
+from rhumbline.toml_config import build
+from rhumbline.training import resume as state
 from rhumbline.training.config import Objective, Optimiser, TrainConfig, Validation
+from rhumbline.training.loop import train
 from rhumbline.training.optimiser import Muon, make_optimiser, orthogonal
-from rhumbline.training.run import train
 from rhumbline.training.trainer import Trainer
 
 CPU = torch.device("cpu")

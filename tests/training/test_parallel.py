@@ -12,8 +12,8 @@ from small import small_config
 
 from rhumbline.errors import InputError
 from rhumbline.problems.tsp import TSP
-from rhumbline.training import parallel, run
-from rhumbline.training.run import train
+from rhumbline.training import loop, parallel
+from rhumbline.training.loop import train
 from rhumbline.training.trainer import Trainer
 
 CPU = torch.device("cpu")
@@ -42,7 +42,7 @@ def weights_by_skewed_clock(rank: int, out: Path) -> dict[str, torch.Tensor]:
         now[0] += 0.05 * (1 + 0.3 * rank)
         return now[0]
 
-    run.Trainer = Seen
+    loop.Trainer = Seen
     list(train(small_config("pomo", updates=0, report=1.5), device=CPU, out=out, minutes=0.1, clock=clock))
     return {n: p.detach() for n, p in seen[0].names.items()}
 

@@ -11,7 +11,8 @@ from rhumbline.errors import InputError
 from rhumbline.problems import PROBLEMS
 from rhumbline.training import trainer as training
 from rhumbline.training.config import Objective, TrainConfig
-from rhumbline.training.targets import Targets, best_plans, with_parts
+from rhumbline.training.objectives import Targets
+from rhumbline.training.objectives.neighbourhoods import best_plans, with_parts
 from rhumbline.training.trainer import Trainer
 
 CPU = torch.device("cpu")

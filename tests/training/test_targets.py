@@ -7,28 +7,16 @@ import pytest
 import torch
 
 from rhumbline.decoding import Rollouts, log_prob, rollout
-from rhumbline.policies.attention import Architecture
+from rhumbline.policies.attention.encoder import Architecture
 from rhumbline.policies.cvrp import CVRPPolicy
 from rhumbline.problems.cvrp import CVRP
 from rhumbline.problems.tsp import TSP
 from rhumbline.training import trainer as training
 from rhumbline.training.config import Objective, TrainConfig
-from rhumbline.training.targets import (
-    Targets,
-    all_starts,
-    best_latents,
-    cheapest,
-    lead_weight,
-    of_winners,
-    own_starts,
-    pomo_weight,
-    preference_weight,
-    rivals,
-    rivals_of_winners,
-    shortened,
-    winner_weight,
-    winners,
-)
+from rhumbline.training.objectives import Targets, preference_weight, shortened, winners
+from rhumbline.training.objectives.imitate import cheapest
+from rhumbline.training.objectives.prefer import of_winners, own_starts, rivals, rivals_of_winners
+from rhumbline.training.objectives.reinforce import all_starts, best_latents, lead_weight, pomo_weight, winner_weight
 from rhumbline.training.trainer import Trainer
 
 CPU = torch.device("cpu")

@@ -1,0 +1,1 @@
+"""The commands of rhumb, one module each."""

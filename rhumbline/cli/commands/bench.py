@@ -1,0 +1,104 @@
+"""`rhumb bench`: run a suite, or make its references. The options; the work is in `benching`, which needs torch."""
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from rhumbline.cli.commands.solve import Device, Engine
+from rhumbline.cli.options import flag
+from rhumbline.cli.process import conclude, undisturbed
+
+Words = Annotated[
+    list[str],
+    typer.Argument(metavar="SUITE", help="A suite file; or the word reference and a suite file, to make references."),
+]
+Out = Annotated[Path | None, typer.Option(metavar="FILE", help="Where lines are added. [results/NAME.jsonl]")]
+Only = Annotated[
+    list[str] | None, typer.Option(metavar="NAME", help="Only this set or method; patterns work; repeatable.")
+]
+Limit = Annotated[int | None, typer.Option(min=1, metavar="N", help="Only the first N instances of each set.")]
+Threads = Annotated[int | None, typer.Option(min=1, metavar="N", help="Threads on a CPU. [all cores]")]
+Folders = Annotated[
+    list[str] | None,
+    typer.Option("--folder", metavar="NAME=DIR", help="Where $NAME of a suite's files is; repeatable."),
+]
+Quiet = Annotated[bool, flag("--quiet", "Nothing on stderr but warnings and errors.")]
+PANEL = "With the word reference"
+Seconds = Annotated[
+    float | None,
+    typer.Option(min=0.01, help="Of HGS or CP-SAT per instance. [5 or 60]", rich_help_panel=PANEL),
+]
+Workers = Annotated[int | None, typer.Option(min=1, metavar="N", help="Processes. [1]", rich_help_panel=PANEL)]
+Minutes = Annotated[float | None, typer.Option(min=0.0, help="Stop then and keep what is done.", rich_help_panel=PANEL)]
+Again = Annotated[bool, flag("--again", "Also what has a cost that is not proven.", rich_help_panel=PANEL)]
+Elsewhere = Annotated[
+    Path | None,
+    typer.Option(
+        "--from", metavar="DIR", help="First take over what files of the same names there have.", rich_help_panel=PANEL
+    ),
+]
+Machine = Annotated[
+    str | None,
+    typer.Option(metavar="TEXT", help="The machine in words, for the file. [its processor]", rich_help_panel=PANEL),
+]
+
+
+def refuse_given(options: Mapping[str, object], why: str) -> None:
+    """Refuse options that would change nothing, rather than ignore them."""
+    for name, value in options.items():
+        if value is not None:
+            raise typer.BadParameter(why, param_hint=name)
+
+
+def bench(
+    words: Words,
+    out: Out = None,
+    only: Only = None,
+    limit: Limit = None,
+    device: Annotated[Device, typer.Option(help="auto is a GPU if there is one.")] = Device.auto,
+    engine: Annotated[Engine, typer.Option(help="fused is the quick one; on a CPU it needs numba.")] = Engine.auto,
+    threads: Threads = None,
+    folders: Folders = None,
+    quiet: Quiet = False,
+    seconds: Seconds = None,
+    workers: Workers = None,
+    minutes: Minutes = None,
+    again: Again = False,
+    machine: Machine = None,
+    elsewhere: Elsewhere = None,
+) -> None:
+    """Measure methods on instances as a suite says, one line of JSON for each result.
+
+    Started again with the same file, it goes on where it stopped. `rhumb bench reference SUITE` solves the sets of a
+    suite by LKH, HGS or CP-SAT and writes the reference files that the suite names: it goes on where a file stops, or
+    solves again, and never puts a worse cost in the place of a better one. Its --limit may exceed what the suite uses.
+
+    Example: rhumb bench suites/quick.toml && rhumb report results/quick.jsonl
+    """
+    reference = words[0] == "reference"
+    if len(words) != 1 + reference:
+        raise typer.BadParameter(f"expected one suite, got {' '.join(words)}", param_hint="SUITE")
+    for_references = {"--seconds": seconds, "--workers": workers, "--minutes": minutes, "--again": again or None,
+                      "--machine": machine, "--from": elsewhere}  # fmt: skip
+    for_suites = {"--out": out, "--threads": threads, "--device": None if device is Device.auto else device,
+                  "--engine": None if engine is Engine.auto else engine}  # fmt: skip
+    if reference:
+        refuse_given(
+            for_suites, "means nothing to `rhumb bench reference`, which writes the files that the suite names"
+        )
+    else:
+        refuse_given(for_references, "is for `rhumb bench reference`; a suite has its own budgets")
+
+    def body() -> int:
+        with undisturbed():
+            from rhumbline.bench.methods import Options
+            from rhumbline.cli import bench_run
+        chosen = (tuple(only or ()), limit, device.value, engine.value, threads, bench_run.folders_of(folders or []))
+        if reference:
+            effort = bench_run.effort_of(workers, minutes, again, machine)
+            return bench_run.run_references(Path(words[1]), Options(*chosen), effort, seconds, elsewhere, quiet)
+        return bench_run.run_suite(Path(words[0]), out, Options(*chosen), quiet)
+
+    raise typer.Exit(conclude(body))

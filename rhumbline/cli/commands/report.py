@@ -1,0 +1,41 @@
+"""`rhumb report`: results to tables and figures."""
+
+from enum import StrEnum
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from rhumbline.cli.process import conclude, undisturbed
+
+
+class Format(StrEnum):
+    """How tables are written."""
+
+    md = "md"
+    csv = "csv"
+    latex = "latex"
+
+
+def report(
+    results: Annotated[list[Path], typer.Argument(metavar="RESULTS", help="Files that `rhumb bench` wrote.")],
+    kind: Annotated[Format, typer.Option("--format", help="Of the tables.")] = Format.md,
+    plots: Annotated[Path | None, typer.Option(metavar="DIR", help="Draw figures into this folder.")] = None,
+    into: Annotated[
+        Path | None, typer.Option(metavar="PAGE", help="Put the tables into a Markdown page, between a suite's marks.")
+    ] = None,
+) -> None:
+    """Print tables of results: n, mean cost, gap, 95 % interval, time and hardware; they depend on nothing else.
+
+    Example: rhumb report results/quick.jsonl --format md --plots figures
+    """
+
+    if into is not None and kind is not Format.md:
+        raise typer.BadParameter("is for Markdown; leave --format out", param_hint="--into")
+
+    def body() -> int:
+        with undisturbed():
+            from rhumbline.cli import bench_run
+        return bench_run.show_report(results, kind.value, plots, into)
+
+    raise typer.Exit(conclude(body))

@@ -1,0 +1,166 @@
+"""`rhumb solve`: files to verified tours. The options; the work is in `solving`, which needs torch."""
+
+import math
+from enum import StrEnum
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from rhumbline.cli.options import flag
+from rhumbline.cli.process import conclude, undisturbed
+from rhumbline.kernels.numba.rollout import precompile
+
+LARGEST_SEED = 2**63 - 1
+COMPILED = {".tsp": "tsp", ".vrp": "cvrp"}  # problems with a kernel that may be missing, by the ending of their files
+
+
+class Device(StrEnum):
+    """Where to search."""
+
+    auto = "auto"
+    cpu = "cpu"
+    cuda = "cuda"
+
+
+class Engine(StrEnum):
+    """What decodes."""
+
+    auto = "auto"
+    torch = "torch"
+    fused = "fused"
+
+
+def compiled_for(place: Path) -> str | None:
+    """The problem of a file, or of a file in a folder, if its ending tells that it has a kernel."""
+    try:
+        files = place.iterdir() if place.is_dir() else (place,)
+        return next((COMPILED[file.suffix.lower()] for file in files if file.suffix.lower() in COMPILED), None)
+    except OSError:  # which will be said when it is read
+        return None
+
+
+def positive(value: float | None) -> float | None:
+    """The number, refused unless above 0."""
+    if value is not None and not (value > 0 and math.isfinite(value)):
+        raise typer.BadParameter(f"{value} is not a number of seconds above 0")
+    return value
+
+
+Files = Annotated[
+    list[Path],
+    typer.Argument(
+        metavar="FILE", help="TSPLIB (.tsp), VRPLIB (.vrp), job-shop files, datasets (.safetensors), folders."
+    ),
+]
+Attempts = Annotated[
+    int | None,
+    typer.Option(min=1, metavar="N", help="Stop after so many attempts per instance; one is a tour from each start."),
+]
+Seconds = Annotated[
+    float | None,
+    typer.Option(
+        callback=positive, metavar="S", help="Stop after so many seconds; equally sized instances share them."
+    ),
+]
+Search = Annotated[
+    str | None,
+    typer.Option(
+        metavar="NAME",
+        help="cmaes, sampling, greedy, uniform, fixed, population, eas-emb, eas-lay, sgbs, sgbs-eas, cmaes-eas, "
+        "cmaes-elite, cmaes-refine or sampling-elite. [cmaes-refine; without kernels cmaes, and cmaes-elite for "
+        "vehicles; sampling-elite for job shops; population or sampling without a latent space]",
+    ),
+]
+Augment = Annotated[
+    int,
+    typer.Option(
+        min=1, max=8, metavar="N", help="Share the attempts among N (8) symmetries of the plane; routing only."
+    ),
+]
+PolicyName = Annotated[str | None, typer.Option("--policy", help="A shipped checkpoint's name or a path. [by problem]")]
+Vehicles = Annotated[
+    int | None, typer.Option(min=1, metavar="K", help="At most so many vehicles. [the file's VEHICLES, or any number]")
+]
+Seed = Annotated[int, typer.Option(min=0, max=LARGEST_SEED, metavar="N", help="Equal seeds give equal attempts.")]
+Threads = Annotated[int | None, typer.Option(min=1, metavar="N", help="Threads on a CPU. [all cores]")]
+Output = Annotated[
+    Path | None,
+    typer.Option(help="Write NAME.tour (.sol, .sched) of each instance to this folder; with --top NAME.2.tour too."),
+]
+AsJson = Annotated[bool, flag("--json", "One JSON object per instance on stdout, and nothing else.")]
+Plot = Annotated[bool, flag("--plot", "Write NAME.png of each plan, to the folder of --output or here.")]
+Quiet = Annotated[bool, flag("--quiet", "Nothing on stderr but notes of importance and errors.")]
+Settings = Annotated[
+    list[str] | None,
+    typer.Option("--set", metavar="FIELD=VALUE", help="A setting of the search, such as components=3; repeatable."),
+]
+Polish = Annotated[bool, flag("--polish", "Take the best plans to a local optimum at the end.")]
+WarmStart = Annotated[
+    list[Path] | None,
+    typer.Option(metavar="PLAN", help="A plan (.tour, .sol, .sched, or --json output) to start from; repeatable."),
+]
+Then = Annotated[
+    str | None,
+    typer.Option(
+        metavar="SOLVER",
+        help="auto (our own local search: ils, ruin or tabu), ils, lkh, pyvrp, ruin, tabu or cpsat: carries on for the "
+        "second half of the --seconds.",
+    ),
+]
+Top = Annotated[
+    int, typer.Option(min=1, max=100, metavar="K", help="The K best different plans, by --json and --output.")
+]
+Trace = Annotated[Path | None, typer.Option(metavar="FILE", help="Write every improvement as a line of JSON.")]
+
+
+def solve(
+    files: Files,
+    attempts: Attempts = None,
+    seconds: Seconds = None,
+    search: Search = None,
+    policy: PolicyName = None,
+    settings: Settings = None,
+    augment: Augment = 1,
+    vehicles: Vehicles = None,
+    seed: Seed = 0,
+    device: Annotated[Device, typer.Option(help="auto is a GPU if there is one.")] = Device.auto,
+    engine: Annotated[Engine, typer.Option(help="fused is the quick one; on a CPU it needs numba.")] = Engine.auto,
+    threads: Threads = None,
+    warm_start: WarmStart = None,
+    polish: Polish = False,
+    then: Then = None,
+    top: Top = 1,
+    trace: Trace = None,
+    output: Output = None,
+    as_json: AsJson = False,
+    plot: Plot = False,
+    quiet: Quiet = False,
+) -> None:
+    """Find short tours, vehicle routes or job-shop schedules; each is checked and measured in its file's own metric.
+
+    Instances of equal size are solved together and share the seconds. Without --attempts and --seconds: 1600 attempts
+    or 30 seconds, whichever comes first. Ctrl-C ends the search and keeps the best tours so far.
+
+    Example: rhumb solve examples/harbour100.tsp --seconds 10 --output tours --plot
+    """
+
+    def body() -> int:
+        problem = compiled_for(files[0])
+        if problem and device is not Device.cuda and engine is not Engine.torch:
+            precompile.start(problem)  # meanwhile torch is imported
+        with undisturbed():
+            from rhumbline.cli import solve_run
+        after = solve_run.Afterwards(tuple(warm_start or ()), polish, then, top, trace)
+        after.check_usage(seconds)
+        given = tuple(settings or ())
+        strategy = solve_run.choose_strategy(search, given) if search else None  # refuses before any work
+        if strategy is None:
+            solve_run.check_settings(given)
+        places = solve_run.Places(output, plot)
+        talk = solve_run.Talk(as_json, quiet)
+        facts = (attempts, seconds, seed, device.value, engine.value, threads)
+        request = solve_run.Request(strategy, search, policy, *facts, augment, vehicles, after, given)
+        return solve_run.solve_files(files, request, places, talk)
+
+    raise typer.Exit(conclude(body))

@@ -1,0 +1,1 @@
+"""CPU kernels compiled by numba, with the host code that calls them."""

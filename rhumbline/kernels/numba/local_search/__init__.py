@@ -1,0 +1,1 @@
+"""Compiled moves of the local searches."""

@@ -1,0 +1,1 @@
+"""GPU kernels in Triton, with the host code that launches them."""

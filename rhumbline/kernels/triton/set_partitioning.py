@@ -1,0 +1,158 @@
+"""Triton: prices of customers, and a beam that puts routes together by them (`search/recombine/set_partitioning.py`).
+
+Prices: a program has one instance and makes all rounds, so that nothing but its lists of customers is read again and
+again, where tensor operations go through a table of routes by customers two times in each round.
+
+The beam: a program has some places of one instance. Customers are bits of words of 32, so that two sets are compared by
+a few instructions, and how many routes each customer can choose from is one product of matrices for all places. Routes
+come in order of their values, so the first ones that are found for a place are its best, and from some route on all are
+too dear for all places. Who is found is never written as a table of places by routes, which is what takes the
+time in plain tensor operations.
+"""
+
+import torch
+import triton
+import triton.language as tl
+from torch import Tensor
+
+PLACES, ROUTES = 32, 64  # of a tile
+WARPS, LOOK = 4, 1024  # routes at a time that are only looked at for their values
+PRICED, PRICED_WARPS = 1024, 8  # routes at a time, when there are prices to be found
+
+
+@triton.jit
+def priced(MEMBERS, SIZE, COST, PRICE, route, R):
+    """Values of some routes at these prices, summed customer by customer, and how many each serves."""
+    there = route < R
+    size = tl.load(SIZE + route, mask=there, other=0)
+    value = tl.load(COST + route, mask=there, other=float("inf"))
+    for k in range(0, tl.max(size)):
+        who = tl.load(MEMBERS + k * R + route, mask=k < size, other=0).to(tl.int32)
+        value -= tl.load(PRICE + who, mask=k < size, other=0.0)
+    return value, size
+
+
+@triton.jit(do_not_specialize=["rounds", "L"])  # the longest route is any number
+def prices_kernel(
+    MEMBERS, SIZE, COST, PRICE, COUNT, KEPT, L, R, N, rounds, pace, momentum, patience, tiny,
+    NP: tl.constexpr, M: tl.constexpr,
+):  # fmt: skip
+    """Rounds of subgradients from the prices given, which are scratch from then on; the best are kept."""
+    b, column = tl.program_id(0).to(tl.int64), tl.arange(0, NP)
+    real = column < N
+    members, size, cost, mine, count = MEMBERS + b * L * R, SIZE + b * R, COST + b * R, PRICE + b * N, COUNT + b * N
+    price, way = tl.load(mine + column, mask=real, other=0.0), tl.zeros((NP,), dtype=tl.float32)
+    kept, bound, vain = price, tl.sum(way) - float("inf"), 0 * rounds
+    for _ in range(rounds):
+        tl.store(mine + column, price, mask=real)
+        tl.store(count + column, 0, mask=real)
+        tl.debug_barrier()  # what is written here is read by other threads of the program
+        low = tl.sum(price)
+        for start in range(0, R, M):
+            route = start + tl.arange(0, M)
+            value, long = priced(members, size, cost, mine, route, R)
+            pays = value < 0.0
+            low += tl.sum(tl.where(pays, value, 0.0))
+            for k in range(0, tl.max(tl.where(pays, long, 0))):  # few pay
+                who = tl.load(members + k * R + route, mask=pays & (k < long), other=0).to(tl.int32)
+                tl.atomic_add(count + who, 1, mask=pays & (k < long), sem="relaxed")
+        tl.debug_barrier()
+        lack = 1.0 - tl.load(count + column, mask=real, other=1, cache_modifier=".cg").to(tl.float32)
+        tl.debug_barrier()
+        higher, tired = low > bound, (low <= bound) & (vain >= patience)
+        kept, bound = tl.where(higher, price, kept), tl.maximum(low, bound)
+        vain, pace = tl.where(higher | tired, 0, vain + 1), tl.where(tired, 0.5 * pace, pace)
+        way = momentum * way + lack
+        price += pace * tl.maximum(1.0 - low, 0.0) / (tl.sum(way * way) + tiny) * way
+    tl.store(KEPT + b * N + column, kept, mask=real)
+
+
+def prices(
+    members: Tensor, size: Tensor, cost: Tensor, price: Tensor,
+    rounds: int, pace: float, momentum: float, patience: int, tiny: float,
+) -> Tensor:  # fmt: skip
+    """Prices [B, n] that make the bound high, from those given; `members` are the customers of each route [B, L, R].
+
+    The first `size` of the L count [B, R].
+    """
+    (count, most, routes), (_, customers) = members.shape, price.shape
+    served, kept = torch.zeros_like(price, dtype=torch.int32), torch.empty_like(price)
+    prices_kernel[(count,)](
+        members, size, cost, price.clone(), served, kept, most, routes, customers, rounds, pace, momentum, patience,
+        tiny, NP=triton.next_power_of_2(customers), M=PRICED, num_warps=PRICED_WARPS, num_stages=1,
+    )  # fmt: skip
+    return kept
+
+
+@triton.jit
+def free_routes(COVER, WORDS, VALUE, place, there, score, most, route, WN: tl.constexpr, R):
+    """Whether each route can be added to each place: it serves nobody who is served, and its sum is not too large."""
+    real = route < R
+    clash = tl.zeros((place.shape[0], route.shape[0]), dtype=tl.int32)
+    for m in tl.static_range(WN):
+        cover = tl.load(COVER + place * WN + m, mask=there, other=-1)
+        clash |= cover[:, None] & tl.load(WORDS + m * R + route, mask=real, other=-1)[None, :]
+    sums = score[:, None] + tl.load(VALUE + route, mask=real, other=float("inf"))[None, :]
+    return (clash == 0) & (sums < most) & real[None, :] & there[:, None], sums
+
+
+@triton.jit
+def cheap_routes(VALUE, least, most, R, T: tl.constexpr):
+    """How many routes are cheap enough for the best of some places: they come in order, so the others need no look."""
+    count = 0 * R
+    for start in range(0, R, T):
+        route = start + tl.arange(0, T)
+        value = tl.load(VALUE + route, mask=route < R, other=float("inf"))
+        count += tl.sum((least + value < most).to(tl.int32))
+    return count
+
+
+@triton.jit(do_not_specialize=["W"])  # a beam begins with one place
+def places_kernel(
+    COVER, SCORE, WORDS, SERVED, VALUE, MOST, SUMS, ADDED, W, R, N,
+    WN: tl.constexpr, NP: tl.constexpr, K: tl.constexpr, M: tl.constexpr, T: tl.constexpr, LOOK: tl.constexpr,
+):  # fmt: skip
+    """The first K routes for whoever has the fewest to choose from, at each of M places."""
+    b = tl.program_id(0).to(tl.int64)
+    place, column = tl.program_id(1) * M + tl.arange(0, M), tl.arange(0, NP)
+    there = place < W
+    score, most = tl.load(SCORE + b * W + place, mask=there, other=float("inf")), tl.load(MOST + b)
+    cover, words, value = COVER + b * W * WN, WORDS + b * WN * R, VALUE + b * R
+    choices, cheap = tl.zeros((M, NP), dtype=tl.float32), cheap_routes(value, tl.min(score), most, R, LOOK)
+    for start in range(0, cheap, T):
+        route = start + tl.arange(0, T)
+        free, _ = free_routes(cover, words, value, place, there, score, most, route, WN, R)
+        served = tl.load(SERVED + (b * R + route[:, None]) * NP + column[None, :], mask=(route < R)[:, None], other=0.0)
+        choices += tl.dot(free.to(served.dtype), served)
+    real = there[:, None] & (column < N)[None, :]
+    word = tl.load(cover + place[:, None] * WN + (column >> 5)[None, :], mask=real, other=-1)
+    who = tl.argmin(tl.where((word >> (column & 31)[None, :]) & 1 == 1, float("inf"), choices), axis=1)
+    count = tl.zeros((M,), dtype=tl.int32)
+    for start in range(0, cheap, T):
+        route = start + tl.arange(0, T)
+        free, sums = free_routes(cover, words, value, place, there, score, most, route, WN, R)
+        his = tl.load(words + (who >> 5)[:, None] * R + route[None, :], mask=(route < R)[None, :], other=0)
+        wanted = (free & ((his >> (who & 31)[:, None]) & 1 == 1)).to(tl.int32)
+        at = count[:, None] + tl.cumsum(wanted, axis=1) - wanted
+        kept, index = (wanted == 1) & (at < K), (b * W + place[:, None]) * K + at
+        tl.store(SUMS + index, sums, mask=kept)
+        tl.store(ADDED + index, route[None, :] + tl.zeros_like(at), mask=kept)
+        count += tl.sum(wanted, axis=1)
+
+
+def additions(
+    cover: Tensor, score: Tensor, words: Tensor, served: Tensor, value: Tensor, most: Tensor, customers: int, kept: int
+) -> tuple[Tensor, Tensor]:
+    """For each place [B, W] the best `kept` additions: sums, infinite where there are no more, and routes.
+
+    `cover` are words of the customers served at each place [B, W, WN], `words` those of each route [B, WN, R], in order
+    of their values [B, R]; `served` has a column for each customer [B, R, NP], in all a power of two, 32 for each word.
+    """
+    (count, width, size), (_, routes, columns) = cover.shape, served.shape
+    sums = torch.full((count, width, kept), torch.inf, device=score.device)
+    added = torch.zeros((count, width, kept), dtype=torch.int32, device=score.device)
+    places_kernel[(count, triton.cdiv(width, PLACES))](
+        cover, score, words, served, value, most, sums, added, width, routes, customers,
+        WN=size, NP=columns, K=kept, M=PLACES, T=ROUTES, LOOK=LOOK, num_warps=WARPS,
+    )  # fmt: skip
+    return sums, added

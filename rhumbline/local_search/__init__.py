@@ -1,0 +1,1 @@
+"""Our own local searches, which improve plans on the CPU."""

@@ -1,0 +1,139 @@
+"""The attention encoder of routing policies, and the sizes of its network."""
+
+import math
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+import torch.nn.functional as F  # noqa: N812
+from jaxtyping import Float
+from torch import Tensor, nn
+
+from rhumbline.errors import InputError
+
+Attend = Callable[[Tensor, int], Tensor]  # queries, keys and values [B, N, 3 D] and the number of heads to [B, N, D]
+USUAL_NODES = 100  # that policies are trained with
+
+
+def check_sizes(sizes: Any) -> None:
+    """Refuse a network, of any architecture, that cannot be built."""
+    if min(sizes.width, sizes.heads, sizes.layers, sizes.hidden) < 1 or sizes.latent < 0 or sizes.width % sizes.heads:
+        raise InputError(f"{sizes}: sizes must be positive (latent may be 0), and heads must divide width")
+
+
+@dataclass(frozen=True)
+class Architecture:
+    """Sizes of the network; stored in the checkpoint."""
+
+    width: int = 128
+    heads: int = 8
+    layers: int = 6
+    hidden: int = 512
+    latent: int = 16
+    amplify: float = 100.0
+    members: int = 0  # decoders that share the encoder (a population); 0 is one decoder with a latent space
+    growth: float = 1 / 3  # attention scores grow as (nodes / 100) to this power; 0 as published
+
+    def __post_init__(self) -> None:
+        if self.members < 0 or (self.members and self.latent):
+            raise InputError(f"{self}: a population has no latent space; set latent or members to 0")
+        check_sizes(self)
+
+
+def heads_of(qkv: Float[Tensor, "B N E"], heads: int) -> tuple[Tensor, Tensor, Tensor]:
+    """Queries, keys and values [B, H, N, C].
+
+    The softmax does not see what all keys of an instance have in common, but rounding does: in bfloat16, gradients
+    along that direction are noise. The weights there grew until scores reached 10^6 and a layer was lost, and with it
+    the gradients of all layers below (docs/training.md, "What broke the encoder"). So keys are centred.
+    """
+    q, k, v = qkv.view(len(qkv), qkv.shape[1], 3, heads, -1).permute(2, 0, 3, 1, 4)
+    common = k.mean(2, keepdim=True, dtype=torch.promote_types(k.dtype, torch.float32))
+    return q, (k - common).to(k.dtype), v
+
+
+def attend(qkv: Float[Tensor, "B N E"], heads: int) -> Float[Tensor, "B N D"]:
+    """Attention of all nodes to all nodes; E is three times D."""
+    return F.scaled_dot_product_attention(*heads_of(qkv, heads)).transpose(1, 2).flatten(2)
+
+
+class EncoderLayer(nn.Module):
+    """Post-norm transformer layer without dropout."""
+
+    def __init__(self, width: int, heads: int, hidden: int):
+        super().__init__()
+        self.heads = heads
+        self.attend: Attend = attend
+        self.qkv = nn.Linear(width, 3 * width, bias=False)
+        self.out = nn.Linear(width, width)
+        self.norm_attention, self.norm_hidden = nn.LayerNorm(width), nn.LayerNorm(width)
+        self.up, self.down = nn.Linear(width, hidden), nn.Linear(hidden, width)
+
+    def forward(self, x: Float[Tensor, "B N D"], sharpness: float = 1.0) -> Float[Tensor, "B N D"]:
+        """Attention among all nodes, its scores times `sharpness`, then a hidden layer, each with a residual."""
+        x = self.norm_attention(x + self.out(self.attend(self.projected(x, sharpness), self.heads)))
+        return self.norm_hidden(x + self.down(F.relu(self.up(x))))
+
+    def projected(self, x: Float[Tensor, "B N D"], sharpness: float) -> Float[Tensor, "B N E"]:
+        """Queries, times `sharpness`, keys and values. The weights are multiplied: they are fewer than the nodes."""
+        if sharpness == 1.0:
+            return self.qkv(x)
+        queries, others = self.qkv.weight.split([self.out.in_features, 2 * self.out.in_features])
+        return F.linear(x, torch.cat([queries * sharpness, others]))
+
+
+class Encoder(nn.Module):
+    """Node features to node embeddings."""
+
+    def __init__(self, embed: nn.Module, width: int, heads: int, layers: int, hidden: int):
+        super().__init__()
+        self.embed = embed
+        self.layers = nn.ModuleList(EncoderLayer(width, heads, hidden) for _ in range(layers))
+
+    def attend_by(self, attend: Attend) -> None:
+        """Let all layers attend by another function that does the same."""
+        for layer in self.layers:
+            assert isinstance(layer, EncoderLayer)
+            layer.attend = attend
+
+    def forward(self, features: Float[Tensor, "B N F"], sharpness: float = 1.0) -> Float[Tensor, "B N D"]:
+        """Embeddings of all nodes."""
+        x = self.embed(features)
+        for layer in self.layers:
+            x = layer(x, sharpness)
+        return x
+
+
+def spreads(layer: EncoderLayer, x: Float[Tensor, "B N D"]) -> Float[Tensor, "H"]:
+    """How far a row of attention scores spreads, on average, in each head."""
+    q, k, _ = heads_of(layer.qkv(x), layer.heads)
+    scores = q @ k.transpose(-1, -2) / math.sqrt(q.shape[-1])
+    return (scores.amax(-1) - scores.amin(-1)).mean((0, 2))
+
+
+@torch.no_grad()
+def attention_ranges(encoder: Encoder, features: Float[Tensor, "B N F"]) -> list[list[float]]:
+    """The spreads of all heads, layer by layer: healthy ones are 5 to 100, thousands are one-hot and grow."""
+    x, found = encoder.embed(features), list[list[float]]()
+    for layer in encoder.layers:
+        assert isinstance(layer, EncoderLayer)
+        found.append(spreads(layer, x).tolist())
+        x = layer(x)
+    return found
+
+
+@torch.no_grad()
+def limit_spreads(encoder: Encoder, features: Float[Tensor, "B N F"], most: float) -> None:
+    """Scale down, in place, the queries and keys of heads whose scores spread farther than `most`.
+
+    A head that attends to one node gets next to no gradient, and what it gets is rounding; an optimiser that divides by
+    the gradient's size makes steps of it, and the scores grow without end (docs/training.md). Nothing is lost by this:
+    attention is as good as one-hot long before.
+    """
+    x = encoder.embed(features)
+    for layer in encoder.layers:
+        assert isinstance(layer, EncoderLayer)
+        factor = (most / spreads(layer, x)).clamp(max=1.0).sqrt()  # half of it for queries, half for keys
+        layer.qkv.weight.view(3, layer.heads, -1)[:2] *= factor[:, None]
+        x = layer(x)

@@ -1,0 +1,1 @@
+"""Distributions of random instances beyond the uniform one."""

@@ -1,0 +1,105 @@
+"""TSP instances and tours on the host, exact."""
+
+from dataclasses import dataclass
+from functools import cached_property
+
+import numpy as np
+from jaxtyping import Float, Int
+
+from rhumbline.errors import Infeasible, InputError
+from rhumbline.problems.metrics import LARGEST_NUMBER, Located, Metric
+
+MAX_CITIES = 1000
+
+
+@dataclass(frozen=True, eq=False)
+class TSPInstance(Located):
+    """One instance as its file says it: coordinates or a matrix, a metric, and node numbers.
+
+    `EXACT_2D` is the unrounded Euclidean metric of arrays. `EXPLICIT` needs `matrix`; its `xy` is for pictures.
+    """
+
+    problem = "tsp"
+
+    name: str
+    metric: Metric
+    xy: Float[np.ndarray, "N 2"] | None = None
+    matrix: Float[np.ndarray, "N N"] | Int[np.ndarray, "N N"] | None = None
+    numbers: tuple[int, ...] = ()  # node numbers of the file; empty means 1..N
+    best_known: float | None = None
+
+    @property
+    def size(self) -> int:
+        """Number of cities."""
+        points = self.matrix if self.xy is None else self.xy
+        assert points is not None
+        return len(points)
+
+    @property
+    def shape(self) -> tuple[int, int]:
+        """What instances must share to be solved together: cities, and whether a matrix comes with them."""
+        return self.size, self.metric != "EXACT_2D"
+
+    @cached_property
+    def node_numbers(self) -> tuple[int, ...]:
+        """The number of each city as its file writes it."""
+        return self.numbers or tuple(range(1, self.size + 1))
+
+
+@dataclass(frozen=True)
+class Tour:
+    """Cities in visiting order, as indices 0..N-1."""
+
+    order: tuple[int, ...]
+
+    def check(self, instance: TSPInstance) -> None:
+        """Raise `Infeasible` unless every city is visited exactly once."""
+        order = np.asarray(self.order, dtype=np.int64)
+        strange = order[(order < 0) | (order >= instance.size)]
+        if len(strange):
+            raise Infeasible(f"{instance.name}: the tour visits city index {strange[0]} of {instance.size}")
+        counts = np.bincount(order, minlength=instance.size)
+        wrong = np.flatnonzero(counts != 1)
+        if len(wrong):
+            number = instance.node_numbers[wrong[0]]
+            raise Infeasible(f"{instance.name}: the tour visits city {number} {counts[wrong[0]]} times")
+
+    def cost(self, instance: TSPInstance) -> int | float:
+        """Length of the closed tour in the instance's metric; an int where the metric is whole."""
+        order = np.asarray(self.order)
+        total = float(instance.distances[order, np.roll(order, -1)].sum())
+        return round(total) if instance.whole else total
+
+    def numbered(self, instance: TSPInstance) -> list[int]:
+        """The tour in the file's own node numbers."""
+        return [instance.node_numbers[city] for city in self.order]
+
+
+def from_array(array: np.ndarray, name: str = "array") -> TSPInstance:
+    """An instance from coordinates [N, 2] or a symmetric distance matrix [N, N]."""
+    real = np.issubdtype(array.dtype, np.integer) or np.issubdtype(array.dtype, np.floating)
+    if array.ndim != 2 or not len(array) or not real:
+        kind = f"shape {array.shape} of {array.dtype}"
+        raise InputError(f"{name}: expected coordinates [N, 2] or a distance matrix [N, N] of real numbers, got {kind}")
+    if len(array) > MAX_CITIES:
+        raise InputError(f"{name}: has {len(array)} cities; up to {MAX_CITIES} are supported")
+    if not np.isfinite(array).all():
+        raise InputError(f"{name}: contains NaN or infinite numbers")
+    if np.abs(array).max() > LARGEST_NUMBER:
+        raise InputError(
+            f"{name}: contains numbers beyond {LARGEST_NUMBER:g}, up to which costs are exact; use another unit"
+        )
+    if array.shape[1] == 2:  # two columns always mean coordinates, also for two cities
+        return TSPInstance(name, "EXACT_2D", xy=array.astype(np.float64))
+    return from_matrix(array, name)
+
+
+def from_matrix(array: np.ndarray, name: str) -> TSPInstance:
+    """An instance from a symmetric matrix of distances."""
+    if array.shape[0] != array.shape[1]:
+        raise InputError(f"{name}: a distance matrix must be square, got shape {array.shape}")
+    if not np.array_equal(array, array.T):
+        raise InputError(f"{name}: the distance matrix is not symmetric; only symmetric problems are supported")
+    if (array < 0).any() or np.diagonal(array).any():
+        raise InputError(f"{name}: a distance matrix needs distances of at least 0 and zeros on its diagonal")
+    return TSPInstance(name, "EXPLICIT", matrix=array)

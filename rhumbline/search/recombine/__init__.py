@@ -1,0 +1,1 @@
+"""Recombination of plans: the routes of several plans become one plan by set partitioning."""

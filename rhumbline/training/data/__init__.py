@@ -1,0 +1,1 @@
+"""Instances to train on: random ones, and instances from user files."""

@@ -1,0 +1,43 @@
+"""Targets from neighbourhoods of good plans."""
+
+from dataclasses import replace
+
+import torch
+from jaxtyping import Float, Int
+from torch import Tensor
+
+from rhumbline.decoding import Rollouts, unmarked
+from rhumbline.training.objectives import Targets
+
+
+def best_plans(rolled: Rollouts, latents: Float[Tensor, "B K Z"]) -> tuple[Int[Tensor, "B T"], Float[Tensor, "B 1 Z"]]:
+    """The cheapest rollout of each instance, and the latent that found it."""
+    row, at = torch.arange(len(latents), device=latents.device), rolled.cost.flatten(1).argmin(1)
+    latent, start = at // rolled.cost.shape[2], at % rolled.cost.shape[2]
+    return unmarked(rolled.actions[row, latent, start])[0], latents[row, latent][:, None]
+
+
+def with_parts(
+    targets: Targets, latent: Float[Tensor, "B 1 Z"], length: Int[Tensor, "B A"], built: Rollouts
+) -> Targets:
+    """Targets that are compared, and beside them parts of plans, [B, A, samples], of which a `length` was given.
+
+    What was given is marked like what is certain: nobody decided it. So are depots behind the end, which are forced.
+    Where others have lessons, parts have none: a sequence of nothing but marks takes the place.
+    """
+    cost, steps = built.cost, torch.arange(built.actions.shape[3], device=length.device)
+    last = torch.where(built.actions != 0, steps, 0).amax(3, keepdim=True)
+    decided = (steps >= length[..., None, None]) & (steps <= last)
+    actions = torch.where(decided, built.actions, ~built.actions)
+    if targets.lesson:
+        cost = torch.nn.functional.pad(cost, (0, 1), value=torch.nan)
+        actions = torch.cat([actions, ~built.actions[:, :, :1]], 2)
+    groups = targets.actions.shape[1] // actions.shape[2]
+    own = targets.latents.expand(-1, groups, -1)  # one for each, or one for all
+    return replace(
+        targets,
+        latents=torch.cat([own, latent.expand(-1, length.shape[1], -1)], 1),
+        actions=torch.cat([targets.actions, actions.flatten(1, 2).to(targets.actions.dtype)], 1),
+        weight=torch.cat([targets.weight, cost.flatten(1)], 1),
+        count=targets.count + float(built.cost.numel()),
+    )

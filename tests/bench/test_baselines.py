@@ -1,0 +1,244 @@
+"""Classical solvers: ours against brute force, the others through their adapters."""
+
+import stat
+import sys
+from importlib.util import find_spec
+from itertools import permutations
+from pathlib import Path
+from types import ModuleType, SimpleNamespace
+from typing import Any
+
+import numpy as np
+import pytest
+
+from rhumbline.bench.baselines import BASELINES, LARGEST, Baseline, Work, by_start, nearest_order, two_opt
+from rhumbline.errors import Infeasible, InputError, MissingExtra
+from rhumbline.external import pyvrp as vrp
+from rhumbline.external import whole_distances
+from rhumbline.problems.cvrp import Routes, from_arrays, with_fleet
+from rhumbline.problems.jssp import JSSPInstance
+from rhumbline.problems.metrics import euclidean
+from rhumbline.problems.tsp import Tour, TSPInstance, from_array
+
+LINE = np.array([[0.0, 0.0], [1.0, 0.0], [3.0, 0.0], [7.0, 0.0]])
+
+
+def cities(seed: int, count: int) -> TSPInstance:
+    return TSPInstance("t", "EXACT_2D", xy=np.random.default_rng(seed).random((count, 2)))
+
+
+def customers(seed: int, count: int, capacity: int = 10) -> Any:
+    rng = np.random.default_rng(seed)
+    return from_arrays(rng.random(2), rng.random((count, 2)), rng.integers(1, 6, count), capacity)
+
+
+def work(instance: Any, seconds: float | None = None, **settings: int) -> Work:
+    return Work(instance, seconds, 0, settings)
+
+
+def optimum(instance: TSPInstance) -> float:
+    orders = permutations(range(1, instance.size))
+    return min(Tour((0, *order)).cost(instance) for order in orders)
+
+
+def test_the_nearest_neighbour_is_next() -> None:
+    """On a line somebody at 3 goes to 1 (2 away), to 0, and at last to 7."""
+    assert nearest_order(euclidean(LINE), 2).tolist() == [2, 1, 0, 3]
+
+
+def test_two_opt_uncrosses() -> None:
+    """The corners of a square in crossed order become its outline."""
+    square = euclidean(np.array([[0.0, 0.0], [1.0, 1.0], [1.0, 0.0], [0.0, 1.0]]))
+    tour = two_opt(np.arange(4), square)
+    assert square[tour, np.roll(tour, -1)].sum() == 4.0
+
+
+@pytest.mark.parametrize("seed", range(5))
+def test_two_opt_ends_where_no_reversal_helps(seed: int) -> None:
+    """No tour with one segment reversed is shorter: all are tried."""
+    distances = euclidean(np.random.default_rng(seed).random((12, 2)))
+    tour = two_opt(nearest_order(distances, 0), distances)
+    length = distances[tour, np.roll(tour, -1)].sum()
+    for i in range(12):
+        for j in range(i + 2, 13):
+            other = np.concatenate([tour[:i], tour[i:j][::-1], tour[j:]])
+            assert distances[other, np.roll(other, -1)].sum() >= length - 1e-9
+
+
+def test_more_starts_are_never_worse() -> None:
+    """The best of all starts, which on small instances is the optimum."""
+    instance, solver = cities(1, 7), BASELINES["nearest"]
+    one, all_ = (solver.solve(work(instance, starts=n)).cost(instance) for n in (1, 7))
+    assert optimum(instance) == pytest.approx(all_)
+    assert all_ <= one
+
+
+@pytest.mark.parametrize("count", [1, 2, 3])
+def test_tiny_instances(count: int) -> None:
+    """One, two and three cities have a tour as well."""
+    instance = cities(0, count)
+    assert sorted(BASELINES["nearest"].solve(work(instance)).numbered(instance)) == list(range(1, count + 1))
+
+
+@pytest.mark.parametrize("seed", range(5))
+def test_nearest_routes_obey_the_rules(seed: int) -> None:
+    """Every customer once, no vehicle overloaded (the plan's own checker says so), and vehicles leave none who fits."""
+    instance = customers(seed, 20)
+    plan = BASELINES["nearest"].solve(work(instance))
+    assert isinstance(plan, Routes)
+    loads = [sum(instance.demands[c] for c in route) for route in plan.routes]
+    waiting = [instance.demands[c] for route in plan.routes[1:] for c in route]
+    assert loads[0] + min(waiting) > instance.capacity
+
+
+def test_whole_distances_stay_and_others_are_stretched() -> None:
+    """LKH and OR-Tools need whole numbers: the largest distance becomes a million, exact ones are not touched."""
+    assert whole_distances(from_array(LINE), LARGEST).max() == LARGEST
+    np.testing.assert_array_equal(whole_distances(from_array(LINE), LARGEST)[0], np.rint(LINE[:, 0] / 7 * LARGEST))
+    whole = TSPInstance("w", "EUC_2D", xy=LINE)
+    np.testing.assert_array_equal(whole_distances(whole, LARGEST)[0], [0, 1, 3, 7])
+    assert whole_distances(TSPInstance("w", "EUC_2D", xy=LINE * 1e9), LARGEST).max() == LARGEST
+
+
+class Library(ModuleType):
+    """A stand-in for a solver's library that keeps what it is given."""
+
+    given: Any = None
+
+
+def test_lkh_gets_nested_lists_of_whole_numbers(monkeypatch: pytest.MonkeyPatch) -> None:
+    """elkai cuts floats off without a word and refuses arrays; the first city at its end is taken away again."""
+    library = Library("elkai")
+
+    def matrix(rows: Any) -> Any:
+        library.given = rows
+        return SimpleNamespace(solve_tsp=lambda runs: [0, 2, 1, 3, 4, 0])
+
+    library.DistanceMatrix = matrix  # type: ignore[attr-defined]
+    monkeypatch.setitem(sys.modules, "elkai", library)
+    instance = cities(0, 5)
+    assert BASELINES["lkh"].solvers["tsp"](work(instance, runs=3)) == [0, 2, 1, 3, 4]
+    assert all(type(x) is int for row in library.given for x in row)
+    np.testing.assert_array_equal(library.given, whole_distances(instance, LARGEST))
+
+
+def test_hgs_is_told_not_to_round(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Distances go in as they are, in the metric of the file, with the depot first and no early end."""
+    library, given = Library("hygese"), dict[str, Any]()
+
+    def solve(data: dict[str, Any], rounding: bool) -> Any:
+        given.update(data, rounding=rounding)
+        return SimpleNamespace(routes=[[2, 1], [3]])
+
+    library.AlgorithmParameters = lambda **p: given.update(p)  # type: ignore[attr-defined]
+    library.Solver = lambda parameters, verbose: SimpleNamespace(solve_cvrp=solve)  # type: ignore[attr-defined]
+    monkeypatch.setitem(sys.modules, "hygese", library)
+    instance = from_arrays(np.zeros(2), np.array([[1, 0], [0, 2], [3, 3]]), np.array([1, 2, 3]), 4)
+    assert BASELINES["hgs"].solvers["cvrp"](work(instance, 2.0)) == [2, 1, 0, 3, 0]
+    np.testing.assert_array_equal(given["distance_matrix"], instance.distances)
+    assert (given["demands"], given["vehicle_capacity"], given["rounding"]) == ([0, 1, 2, 3], 4, False)
+    assert (given["timeLimit"], given["nbIter"]) == (2.0, 10**9)
+
+
+REAL = [("lkh", "elkai", "tsp"), ("hgs", "hygese", "cvrp"), ("pyvrp", "pyvrp", "tsp"), ("pyvrp", "pyvrp", "cvrp"),
+        ("ortools", "ortools", "tsp"), ("ortools", "ortools", "cvrp")]  # fmt: skip
+HERE = [case for case in REAL if find_spec(case[1])]  # the adapters above are tested everywhere
+
+
+@pytest.mark.parametrize(("name", "package", "problem"), HERE)
+def test_installed_solvers_find_the_optimum_of_small_instances(name: str, package: str, problem: str) -> None:
+    """On seven cities, or five customers, every solver is as good as trying everything."""
+    solver = BASELINES[name]
+    instance = cities(2, 7) if problem == "tsp" else customers(2, 5, 30)
+    seconds = 0.1 if solver.timed else None
+    cost = solver.solve(work(instance, seconds)).cost(instance)
+    whole_tour = TSPInstance("t", "EXACT_2D", xy=instance.xy)  # one vehicle can carry everything
+    assert cost == pytest.approx(optimum(whole_tour), rel=1e-5)
+
+
+def test_the_order_of_a_schedule_is_that_of_its_starts() -> None:
+    """Jobs by start time; what takes no time comes before what starts with it."""
+    assert by_start([[0, 4], [2, 4]], [[2, 3], [1, 0]]) == [0, 0, 1, 1, 0]
+
+
+SHOP = JSSPInstance("shop", ((3, 2), (2, 4)), ((0, 1), (0, 1)), 2)  # two jobs that share both machines
+
+
+@pytest.mark.parametrize(
+    ("rule", "order"),
+    [
+        ("spt", [1, 0, 1, 0]),  # 2 is shorter than 3; at time 2 both can start, and 3 is shorter than 4
+        ("mwkr", [1, 0, 1, 0]),  # job 1 has 6 left, job 0 has 5; at 2 it is 4 against 5
+        ("mopnr", [0, 1, 0, 1]),  # equal numbers: the first job; at 3 job 1 has two left and job 0 one
+        ("fifo", [0, 1, 0, 1]),  # at 3 job 1 has waited since 0
+    ],
+)
+def test_dispatching_rules_choose_as_they_say(rule: str, order: list[int]) -> None:
+    """Worked by hand; the leading 0 begins a schedule."""
+    assert BASELINES[rule].solvers["jssp"](work(SHOP)) == [0, *order]
+
+
+@pytest.mark.skipif(find_spec("ortools") is None, reason="CP-SAT is an optional solver")
+def test_cp_sat_finds_the_shortest_schedule() -> None:
+    """Job 1 first: machine 1 works from 2 to 6 and then 2 more, 8 in all; the other way round it takes 9."""
+    assert BASELINES["cpsat"].solvers["jssp"](work(SHOP, 5.0))[1] == 1
+
+
+@pytest.mark.skipif(find_spec("pyvrp") is None, reason="PyVRP is an optional solver")
+def test_pyvrp_gets_distances_that_its_penalties_can_match(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Up to 10,000 where vehicles have a capacity: with a million, overload would be cheaper than another route."""
+    seen = list[Any]()
+    monkeypatch.setattr(vrp, "routes_found", lambda data, seconds, seed: seen.append(data) or [[1, 2, 3, 4, 5]])
+    BASELINES["pyvrp"].solve(work(customers(2, 5, 30), 0.1))
+    BASELINES["pyvrp"].solve(work(cities(2, 6), 0.1))
+    assert [data.distance_matrix(0).max() for data in seen] == [vrp.LARGEST, vrp.LARGEST_IN_TOURS]
+
+
+@pytest.mark.skipif(find_spec("pyvrp") is None, reason="PyVRP is an optional solver")
+def test_overloaded_vehicles_of_pyvrp_are_no_plan() -> None:
+    """Three customers of 6 do not fit into two vehicles of 10, whatever PyVRP makes of it."""
+    where = np.random.default_rng(0).random((4, 2))
+    instance = with_fleet(from_arrays(where[0], where[1:], np.array([6, 6, 6]), 10, "tight"), 2)
+    with pytest.raises(Infeasible, match=r"tight: PyVRP found no plan that obeys the rules in 0\.1 s"):
+        BASELINES["pyvrp"].solve(work(instance, 0.1))
+
+
+def test_missing_libraries_and_programs_are_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The message has the line that installs them."""
+    absent = Baseline("X", {}, "no_such_library", "pip install 'rhumbline[x]'")
+    with pytest.raises(MissingExtra, match=r"X needs no_such_library; get it with: pip install 'rhumbline\[x\]'"):
+        absent.require()
+    monkeypatch.setenv("PATH", "")
+    with pytest.raises(MissingExtra, match="Concorde needs the program 'concorde' on the path"):
+        BASELINES["concorde"].require()
+
+
+CONCORDE = """#!/bin/sh
+[ "$1" = "-x" ] && grep -q "DIMENSION: 6" problem.tsp && printf '6\\n0 2 4\\n1 3 5\\n' > tour.sol
+"""
+
+
+def test_concorde_is_called_if_it_is_there(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A program of that name gets a TSPLIB file and its tour is read; if it writes none, its words are shown."""
+    program = tmp_path / "concorde"
+    program.write_text(CONCORDE)
+    program.chmod(program.stat().st_mode | stat.S_IEXEC)
+    monkeypatch.setenv("PATH", f"{tmp_path}:/usr/bin:/bin")
+    BASELINES["concorde"].require()
+    assert BASELINES["concorde"].solve(work(cities(0, 6))) == Tour((0, 2, 4, 1, 3, 5))
+    program.write_text("#!/bin/sh\necho no licence >&2\n")
+    with pytest.raises(Infeasible, match=r"t: concorde wrote no tour \(it said: no licence\)"):
+        BASELINES["concorde"].solve(work(cities(0, 6)))
+
+
+def test_wrong_plans_do_not_pass() -> None:
+    """A solver that leaves a city out is caught by our checker."""
+    liar = Baseline("liar", {"tsp": lambda w: [0, 0, 1]})
+    with pytest.raises(Infeasible, match="visits city 1 2 times"):
+        liar.solve(work(cities(0, 3)))
+
+
+def test_bad_settings_are_refused() -> None:
+    """Numbers that make no sense are named."""
+    with pytest.raises(InputError, match=r"settings\.starts is 0; expected a whole number of at least 1"):
+        BASELINES["nearest"].solve(work(cities(0, 5), starts=0))

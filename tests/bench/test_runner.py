@@ -1,0 +1,405 @@
+"""The runner: every result once, whatever interrupts it, and never results of another origin in one file."""
+
+import json
+import math
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+import torch
+from tiny_suites import METHODS, SET
+
+import rhumbline
+from rhumbline.bench import provenance
+from rhumbline.bench import runner as run_module
+from rhumbline.bench.baselines import BASELINES, Baseline, Work
+from rhumbline.bench.methods import Options, loaded, spent_of, thinned
+from rhumbline.bench.report import rows
+from rhumbline.bench.results import Result, read_results
+from rhumbline.bench.runner import Inside, Job, Pace, Pair, Standing, prepare, run
+from rhumbline.bench.suite import Suite, read_suite
+from rhumbline.checkpoint import About, save
+from rhumbline.errors import InputError
+from rhumbline.policies.jssp_machines import JSSPMachinesPolicy, MachinesArchitecture
+from rhumbline.problems.tsp import from_array
+from rhumbline.search.driver import Budget, Progress
+
+Write = Callable[..., Path]
+CPU = Options(device="cpu", threads=1)
+
+
+@pytest.fixture(autouse=True)
+def one_commit(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The tests do not depend on the state of the checkout."""
+    monkeypatch.setattr(provenance, "commit", lambda: "c0ffee")
+
+
+def complain(text: str) -> None:
+    raise AssertionError(text)
+
+
+def measured(suite: Suite, out: Path, options: Options = CPU) -> list[Standing]:
+    return list(run(suite, out, options, complain))
+
+
+def test_there_is_one_line_for_each_method_instance_and_seed(write: Write, tmp_path: Path) -> None:
+    """All combinations once; costs are those of `rhumbline.solve` on the same instances."""
+    suite, out = read_suite(write("seeds = [0, 5]\n" + SET + METHODS)), tmp_path / "r.jsonl"
+    standings = measured(suite, out)
+    results = read_results(out, complain)
+    assert standings[-1].done == standings[-1].total == len(results) == len({r.key for r in results}) == 2 * 4 * 2
+    for r in results[:8]:
+        assert (r.method, r.attempts, r.together, r.set, r.problem, r.size) == ("search", 20, 2, "ten", "tsp", 10)
+    xy = [i.xy for i in prepare(suite, CPU)[0].bench_set.instances]
+    again = rhumbline.solve(
+        [from_array(x) for x in xy if x is not None], policy=suite.methods[0].policy, attempts=20, seed=5, device="cpu",
+        strategy="cmaes",
+    )  # fmt: skip
+    mine = [r.cost for r in results if r.seed == 5 and r.method == "search"]
+    assert mine == pytest.approx([s.cost for s in again])
+
+
+@pytest.mark.parametrize("strategy", ["eas-emb", "sgbs"])
+def test_symmetric_copies_share_the_attempts(strategy: str, write: Write, tmp_path: Path) -> None:
+    """A method with copies spends what it would without them, on the same instances, and says so."""
+    method = f'[[method]]\nname = "s"\npolicy = "{{policy}}"\nattempts = 20\nstrategy = "{strategy}"\naugment = 4\n'
+    suite, out = read_suite(write(SET + method)), tmp_path / "r.jsonl"
+    measured(suite, out)
+    xy = [i.xy for i in prepare(suite, CPU)[0].bench_set.instances]
+    again = rhumbline.solve(
+        [from_array(x) for x in xy if x is not None], policy=suite.methods[0].policy, attempts=20, device="cpu",
+        strategy=strategy, augment=4,
+    )  # fmt: skip
+    results = read_results(out, complain)
+    assert [r.cost for r in results] == pytest.approx([s.cost for s in again])
+    assert {(r.attempts, "4 copies" in r.solver) for r in results} == {(20, True)}
+
+
+def test_a_line_tells_where_it_comes_from(suite: Suite, tmp_path: Path) -> None:
+    """Device, versions, commit, suite, budget and the way of the search are in every line."""
+    measured(suite, tmp_path / "r.jsonl")
+    first = read_results(tmp_path / "r.jsonl", complain)[0]
+    assert (first.commit, first.suite_hash, first.budget) == ("c0ffee", suite.digest, "20 attempts")
+    assert first.hardware.endswith("1 thread")
+    assert first.versions["torch"] == torch.__version__
+    assert [step[0] for step in first.trace] == [16, 20]
+    assert first.trace[-1][2] == pytest.approx(first.cost, abs=1e-5)
+    assert all(best <= latest for _, _, best, latest in first.trace)
+
+
+def test_an_interrupted_run_goes_on(suite: Suite, tmp_path: Path) -> None:
+    """What is there is not measured again, and the file ends up as if nothing had happened."""
+    whole, cut = tmp_path / "whole.jsonl", tmp_path / "cut.jsonl"
+    measured(suite, whole)
+    for standing in run(suite, cut, CPU, complain):
+        if standing.done == 2:
+            break
+    before = cut.read_text()
+    standings = measured(suite, cut)
+    assert (standings[0].done, standings[-1].done) == (2, 8)
+    assert cut.read_text().startswith(before)
+    facts = [[(r.key, r.cost) for r in read_results(path, complain)] for path in (whole, cut)]
+    assert facts[0] == facts[1]
+    assert measured(suite, cut)[0].done == 8
+
+
+def test_a_half_written_line_is_dropped_with_a_warning(suite: Suite, tmp_path: Path) -> None:
+    """A crash in the middle of a line costs that line only; it is measured again."""
+    out, said = tmp_path / "r.jsonl", list[str]()
+    measured(suite, out)
+    lines = out.read_text().splitlines(keepends=True)
+    out.write_text("".join(lines[:-1]) + lines[-1][:40])
+    assert len(read_results(out, said.append)) == 7
+    list(run(suite, out, CPU, said.append))
+    assert said == [f"{out}:8: the last line was cut off in the middle; it is dropped"] * 2
+    assert len(read_results(out, complain)) == 8
+
+
+def test_a_missing_line_end_is_put_there(suite: Suite, tmp_path: Path) -> None:
+    """A whole last line without its end is kept, and the next one starts on a line of its own."""
+    out = tmp_path / "r.jsonl"
+    measured(suite, out, Options(device="cpu", threads=1, limit=2))
+    out.write_text(out.read_text().rstrip("\n"))
+    measured(suite, out)
+    assert len(read_results(out, complain)) == 8
+
+
+def test_the_limit_takes_first_instances_and_can_be_raised(suite: Suite, tmp_path: Path) -> None:
+    """A run with a limit is the beginning of the run without one."""
+    out = tmp_path / "r.jsonl"
+    assert measured(suite, out, Options(device="cpu", threads=1, limit=1))[-1].total == 2
+    assert [r.instance for r in read_results(out, complain)] == ["ten-00001"] * 2
+    assert [measured(suite, out)[i].done for i in (0, -1)] == [2, 8]
+
+
+def test_only_some_methods(suite: Suite, tmp_path: Path) -> None:
+    """`--only` leaves the others out."""
+    measured(suite, tmp_path / "r.jsonl", Options(only=("nearest",), device="cpu", threads=1))
+    assert {r.method for r in read_results(tmp_path / "r.jsonl", complain)} == {"nearest"}
+
+
+def test_another_suite_is_not_mixed_in(suite: Suite, write: Write, tmp_path: Path) -> None:
+    """A changed suite needs a fresh file; nothing is added to the old one."""
+    out = tmp_path / "r.jsonl"
+    measured(suite, out)
+    before = out.read_bytes()
+    other = read_suite(write(SET + METHODS.replace("20", "21"), "other"))
+    with pytest.raises(InputError, match=r"r\.jsonl:1: is a result of another suite: \w+ \(suite small\), not \w+"):
+        measured(other, out)
+    assert out.read_bytes() == before
+
+
+def test_another_commit_is_not_mixed_in(suite: Suite, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Nor are results of other code, by a run or in a report."""
+    out = tmp_path / "r.jsonl"
+    measured(suite, out, Options(device="cpu", threads=1, limit=1))
+    monkeypatch.setattr(provenance, "commit", lambda: "decaf")
+    with pytest.raises(InputError, match="is a result of another commit: c0ffee, not decaf; results are not mixed"):
+        measured(suite, out)
+    first, *others = out.read_text().splitlines()
+    out.write_text("\n".join([first, *(line.replace("c0ffee", "decaf") for line in others)]) + "\n")
+    with pytest.raises(InputError, match=r"r\.jsonl:2: is a result of another commit: decaf, not c0ffee"):
+        read_results(out, complain)
+
+
+def test_another_machine_is_not_mixed_in(suite: Suite, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Times of two machines are not averaged."""
+    out = tmp_path / "r.jsonl"
+    measured(suite, out, Options(device="cpu", threads=1, limit=1))
+    monkeypatch.setattr(provenance, "hardware", lambda device, threads: "abacus")
+    with pytest.raises(InputError, match=r"is a result of another machine: .*, not abacus"):
+        measured(suite, out)
+
+
+def test_files_that_changed_are_not_mixed_in(write: Write, tmp_path: Path) -> None:
+    """The suite is the same, but its files are not."""
+    text = "NAME : a\nDIMENSION : 3\nEDGE_WEIGHT_TYPE : EUC_2D\nNODE_COORD_SECTION\n1 0 0\n2 3 0\n3 3 4\nEOF\n"
+    (tmp_path / "a.tsp").write_text(text)
+    suite = read_suite(write('[[set]]\nname = "f"\nproblem = "tsp"\nfiles = "*.tsp"\n' + METHODS))
+    measured(suite, tmp_path / "r.jsonl", Options(only=("nearest",), device="cpu", threads=1))
+    (tmp_path / "a.tsp").write_text(text.replace("3 3 4", "3 3 5"))
+    with pytest.raises(InputError, match="set 'f' had other instances or references then"):
+        measured(suite, tmp_path / "r.jsonl", Options(only=("nearest",), device="cpu", threads=1))
+
+
+@pytest.mark.parametrize(
+    ("row", "message"),
+    [
+        ("{", "is not a result line"),
+        ("[1]", "not a JSON object"),
+        ('{"suite": "x"}', "'suite_hash' is missing"),
+    ],
+)
+def test_what_is_no_result_is_refused(suite: Suite, tmp_path: Path, row: str, message: str) -> None:
+    """A bad line that is not the last one was not cut off; nobody knows what it is."""
+    out = tmp_path / "r.jsonl"
+    measured(suite, out, Options(only=("nearest",), device="cpu", threads=1))
+    out.write_text(row + "\n" + out.read_text())
+    with pytest.raises(InputError, match=rf"r\.jsonl:1: .*{message}"):
+        read_results(out, complain)
+
+
+def test_unknown_facts_are_refused(suite: Suite, tmp_path: Path) -> None:
+    """A line with more than we know was made by another version."""
+    out = tmp_path / "r.jsonl"
+    measured(suite, out, Options(only=("nearest",), device="cpu", threads=1))
+    rows = [json.loads(line) for line in out.read_text().splitlines()]
+    out.write_text("\n".join(json.dumps(row | {"mood": 1}) for row in rows) + "\n")
+    with pytest.raises(InputError, match="'mood' is unknown"):
+        read_results(out, complain)
+
+
+@pytest.mark.parametrize(
+    ("method", "message"),
+    [
+        ('solver = "gurobi"', "method 'm': no solver 'gurobi'; known: policy, nearest, lkh"),
+        ('strategy = "luck"\nattempts = 1', "method 'm': no strategy 'luck'; known: cmaes"),
+        ("attempts = 1\nsettings = {colour = 1}", "method 'm': unknown key 'colour'; known here: components"),
+        ('attempts = 1\npolicy = "nobody"', "no checkpoint 'nobody'"),
+        ('solver = "nearest"\nsettings = {colour = 1}', "unknown setting 'colour' of nearest neighbour"),
+        ('solver = "nearest"\nseconds = 1', "takes no seconds"),
+        ('solver = "nearest"\nattempts = 1', "does not count attempts"),
+        ('solver = "hgs"\nseconds = 1', "no method that was asked for solves a set that was asked for"),
+        ('solver = "pyvrp"', "PyVRP needs seconds"),
+        ('attempts = 1\npolicy = "tsp100-single"', "method 'm' on tsp: this policy has no latent space to search"),
+    ],
+)
+def test_methods_that_cannot_work_are_refused_before_any_work(
+    write: Write, tmp_path: Path, method: str, message: str
+) -> None:
+    """Nothing is measured before everything is known to work."""
+    suite = read_suite(write(SET + f'[[method]]\nname = "m"\n{method}\n'))
+    with pytest.raises(InputError, match=message):
+        measured(suite, tmp_path / "r.jsonl")
+    assert not (tmp_path / "r.jsonl").exists()
+
+
+def test_the_time_left_is_that_of_the_work_left(suite: Suite) -> None:
+    """By the pace of the same method and set, else by the mean; before any work nothing is known."""
+    search, nearest = prepare(suite, CPU)
+    pace, job, other = Pace(), Job(search, 0, (0, 1)), Job(nearest, 0, (0, 1, 2))
+    assert pace.left([job, other]) is None
+    pace.note(job, 10.0)
+    assert pace.left([job, job]) == 20.0
+    assert pace.left([other]) == 15.0
+    pace.note(other, 0.3)
+    assert pace.left([job, other]) == pytest.approx(10.3)
+
+
+def test_budgets_in_seconds_tell_the_time_left_at_once(write: Write) -> None:
+    """Four instances of two seconds take eight."""
+    text = SET + '[[method]]\nname = "s"\npolicy = "{policy}"\nseconds = 2\n'
+    (pair,) = prepare(read_suite(write(text)), CPU)
+    assert isinstance(pair, Pair)
+    assert Pace().left([Job(pair, 0, (0, 1, 2, 3))]) == 8.0
+
+
+def test_a_piece_tells_how_far_it_is(suite: Suite, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Between two results: what is running and how much of its budget is spent; results are those of a silent run."""
+    monkeypatch.setattr(run_module, "NOTE_PAUSE", 0.0)
+    said: list[Standing] = []
+    list(run(suite, tmp_path / "told.jsonl", CPU, complain, said.append))
+    doing = [(s.done, s.doing.method, s.doing.spent) for s in said if s.doing]
+    assert doing[:4] == [
+        (0, "search", "warming up"),
+        (0, "search", ""),
+        (0, "search", "16 of 20 attempts"),
+        (0, "search", "20 of 20 attempts"),
+    ]
+    assert doing[4][0] == 2
+    assert doing[-1] == (7, "nearest", "")
+    assert all(s.doing and s.doing.set == "ten" and not s.latest for s in said)
+    measured(suite, tmp_path / "silent.jsonl")
+    told, silent = (read_results(tmp_path / f"{name}.jsonl", complain) for name in ("told", "silent"))
+    assert [(r.key, r.cost) for r in told] == [(r.key, r.cost) for r in silent]
+
+
+def test_a_piece_tells_how_long_it_takes(suite: Suite, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A quarter in 10 s leaves 30 s, and 40 s for another piece of the kind; warming up is no measure of anything."""
+    (search, _), now, said = prepare(suite, CPU), [0.0], list[Standing]()
+    job = Job(search, 0, (0, 1))
+    monkeypatch.setattr(run_module.time, "monotonic", lambda: now[0])
+    inside = Inside(job, [job], Pace(), said.append, 0, 4)
+    for at, share in ((100.0, 0.0), (110.0, 0.25), (110.5, 0.3)):
+        now[0] = at
+        inside.note(share, "")
+    assert [s.left for s in said] == [None, pytest.approx(70.0)]  # the last came too soon to be told
+
+
+def test_budgets_are_spent_by_attempts_or_by_the_clock() -> None:
+    """Whichever is further."""
+    progress = Progress(40, 6.0, torch.zeros(1), torch.zeros(1), None)
+    assert spent_of(progress, Budget(attempts=160)) == (0.25, "40 of 160 attempts")
+    assert spent_of(progress, Budget(attempts=160, seconds=8.0)) == (0.75, "6 of 8 s")
+    assert spent_of(progress, Budget(seconds=3.0)) == (1.0, "6 of 3 s")
+
+
+def test_two_runs_do_not_share_a_file(suite: Suite, tmp_path: Path) -> None:
+    """The second is refused and changes nothing; when the first has ended, however it did, the file is free."""
+    out = tmp_path / "r.jsonl"
+    first = run(suite, out, CPU, complain)
+    for _ in range(2):
+        next(first)
+    before = out.read_bytes()
+    with pytest.raises(InputError, match=r"r\.jsonl: another run is adding to this file; wait for it"):
+        measured(suite, out)
+    assert out.read_bytes() == before != b""
+    first.close()
+    assert measured(suite, out)[-1].done == 8
+
+
+def test_loading_a_library_is_not_measured(suite: Suite, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The first call of a solver takes a second longer by a clock that the test owns; no line shows it."""
+    now, calls = [0.0], list[int]()
+
+    def slow_at_first(work: Work) -> list[int]:
+        calls.append(work.instance.size)
+        now[0] += 1.0 if len(calls) == 1 else 0.25
+        return list(range(work.instance.size))
+
+    monkeypatch.setitem(BASELINES, "nearest", Baseline("slow", {"tsp": slow_at_first}, "numpy", timed=False))
+    monkeypatch.setattr(run_module.time, "monotonic", lambda: now[0])
+    loaded.cache_clear()
+    measured(suite, tmp_path / "r.jsonl", Options(only=("nearest",), device="cpu", threads=1))
+    loaded.cache_clear()
+    assert calls == [6, 10, 10, 10, 10]
+    assert [r.seconds for r in read_results(tmp_path / "r.jsonl", complain)] == [0.25] * 4
+
+
+def test_traces_keep_first_and_last() -> None:
+    """Few steps are all kept; many are thinned evenly in their logarithm."""
+    assert thinned(1) == [0]
+    assert thinned(5) == [0, 1, 2, 3, 4]
+    assert (thinned(100)[0], thinned(100)[-1], len(thinned(100)) <= 24) == (0, 99, True)
+
+
+def test_the_gap_is_a_fraction_of_the_reference(suite: Suite, tmp_path: Path) -> None:
+    """10 % above is 0.1; without a reference there is none."""
+    measured(suite, tmp_path / "r.jsonl", Options(only=("nearest",), device="cpu", threads=1))
+    r = read_results(tmp_path / "r.jsonl", complain)[0]
+    facts = {name: getattr(r, name) for name in Result.__dataclass_fields__}
+    assert r.gap is None
+    gap = Result(**facts | {"cost": 11.0, "reference": 10.0}).gap
+    assert gap is not None
+    assert math.isclose(gap, 0.1)
+
+
+TIGHT = """NAME : {name}
+TYPE : CVRP
+DIMENSION : 4
+CAPACITY : 10
+VEHICLES : {vehicles}
+EDGE_WEIGHT_TYPE : EUC_2D
+NODE_COORD_SECTION
+1 0 0
+2 0 10
+3 10 0
+4 10 10
+DEMAND_SECTION
+1 0
+2 6
+3 6
+4 6
+DEPOT_SECTION
+1
+-1
+EOF
+"""
+ROUTING = """
+[[set]]
+name = "f"
+problem = "cvrp"
+files = "*.vrp"
+[[method]]
+name = "greedy"
+strategy = "greedy"
+policy = "cvrp100-single"
+attempts = 1
+[[method]]
+name = "nearest"
+solver = "nearest"
+"""
+
+
+def test_plans_beyond_a_limit_are_missing_not_costs(write: Write, tmp_path: Path) -> None:
+    """Three loads of 6 need three vehicles of 10, there and back 20, 20 and 28 long; two vehicles cannot do it."""
+    for name, vehicles in (("a", 2), ("b", 3)):
+        (tmp_path / f"{name}.vrp").write_text(TIGHT.format(name=name, vehicles=vehicles))
+    out = tmp_path / "r.jsonl"
+    measured(read_suite(write(ROUTING)), out, Options(device="cpu", threads=1, engine="torch"))
+    results = read_results(out, complain)
+    assert [(r.method, r.instance, r.cost, r.gap) for r in results] == [
+        (method, *of) for method in ("greedy", "nearest") for of in (("a", None, None), ("b", 68, None))
+    ]
+    assert ["vehicles" in r.missing for r in results] == [True, False, True, False]
+    assert [(row.n, row.missing, row.cost) for row in rows(results)] == [(1, 1, 68.0)] * 2
+    assert measured(read_suite(write(ROUTING)), out, Options(device="cpu", threads=1, engine="torch"))[0].done == 4
+
+
+def test_policies_of_another_view_of_a_problem_are_found(write: Write, tmp_path: Path) -> None:
+    """A policy for machines solves job shops: on one machine any order takes 3 + 2."""
+    save(tmp_path / "m.safetensors", JSSPMachinesPolicy(MachinesArchitecture(16, 2, 16, 4)), About("jssp-machines", 2))
+    (tmp_path / "shop.txt").write_text("2 1\n0 3\n0 2\n")
+    text = '[[set]]\nname = "s"\nproblem = "jssp"\nfiles = "*.txt"\n[[method]]\nname = "m"\nattempts = 2\n'
+    measured(read_suite(write(f'{text}policy = "{tmp_path / "m.safetensors"}"\n')), tmp_path / "r.jsonl")
+    assert [r.cost for r in read_results(tmp_path / "r.jsonl", complain)] == [5]

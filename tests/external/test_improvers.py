@@ -1,0 +1,149 @@
+"""Classical solvers as they are installed here: their plans obey the rules and start from what they are given."""
+
+from collections.abc import Sequence
+from importlib.util import find_spec
+from typing import Any
+
+import numpy as np
+import pytest
+
+from rhumbline import improvers
+from rhumbline.external import lkh_process, whole_distances
+from rhumbline.improvers import SOLVERS
+from rhumbline.kernels.numba.local_search import launch as local_moves
+from rhumbline.problems.cvrp import CVRPInstance, Routes
+from rhumbline.problems.cvrp import from_arrays as cvrp
+from rhumbline.problems.jssp import Schedule
+from rhumbline.problems.jssp import from_arrays as shop
+from rhumbline.problems.tsp import Tour, TSPInstance, from_array
+
+RNG = np.random.default_rng(0)
+XY = RNG.random((12, 2))
+CITIES = from_array(XY)
+DELIVERY = cvrp(XY[0], XY[1:], np.full(11, 3), 10)
+SINGLE = Routes(tuple((c,) for c in range(1, 12)))
+
+
+def needs(package: str):
+    """CI has PyVRP and OR-Tools; elkai is for research only, so that it is nobody's duty to install it."""
+    return pytest.mark.skipif(find_spec(package) is None, reason=f"{package} is not installed")
+
+
+def improved(name: str, instance: Any, plans: Sequence[Any], seconds: float, seed: int) -> Any:
+    """The last plan that a solver tells of; each is cheaper than the one before."""
+    told: list[Any] = []
+    improvers.improve(name, instance, plans, seconds, seed, told.append)
+    costs = [plan.cost(instance) for plan in told]
+    assert costs == sorted(costs, reverse=True)
+    return told[-1] if told else None
+
+
+def circle(size: int) -> TSPInstance:
+    """Cities on a circle, numbered at random: the best tour goes round."""
+    angle = np.random.default_rng(1).permutation(size) * 2 * np.pi / size
+    return from_array(np.stack([np.cos(angle), np.sin(angle)], 1))
+
+
+@pytest.mark.parametrize("name", ["ils", pytest.param("lkh", marks=needs("elkai")), "pyvrp"])
+def test_the_best_tour_of_a_circle(name: str) -> None:
+    """From two random tours the outline of a regular polygon is found, whose length is known."""
+    instance = circle(12)
+    plans = [Tour(tuple(np.random.default_rng(k).permutation(12).tolist())) for k in range(2)]
+    tour = improved(name, instance, plans, 1.5 if name == "pyvrp" else 60.0, 0)  # the others end
+    tour.check(instance)
+    assert tour.cost(instance) == pytest.approx(24 * np.sin(np.pi / 12))
+
+
+def test_kicks_repeat_under_a_seed_and_never_lengthen() -> None:
+    """The same kicks give the same tour, other kicks another one; none is longer than the local optimum before them."""
+    distance = from_array(np.random.default_rng(3).random((60, 2))).distances
+    near = local_moves.nearest(distance)
+    start, _ = local_moves.shorter_tour(distance, near, range(60))
+    found = [local_moves.kicked_tour(distance, near, start, 300, np.array([seed], np.uint64))[0] for seed in (1, 1, 2)]
+    lengths = [distance[tour, np.roll(tour, -1)].sum() for tour in [start, *found]]
+    assert found[0] == found[1] != found[2]
+    assert all(sorted(tour) == list(range(60)) for tour in found)
+    assert max(lengths[1:]) < lengths[0]
+    assert local_moves.kicked_tour(distance[:7, :7], near[:7], range(7), 10, np.array([1], np.uint64)) == (
+        list(range(7)),
+        0,
+    )
+
+
+@pytest.mark.parametrize("name", ["pyvrp", "ruin"])
+def test_routes(name: str) -> None:
+    """From one route for each customer they get to few: three customers of 3 fit into 10."""
+    routes = improved(name, DELIVERY, [SINGLE], 0.5, 0)
+    routes.check(DELIVERY)
+    assert routes.cost(DELIVERY) < 0.7 * SINGLE.cost(DELIVERY)
+
+
+@pytest.mark.parametrize("name", ["pyvrp", "ruin"])
+def test_a_fleet(name: str) -> None:
+    """Where the file limits the vehicles, so does the plan."""
+    limited = CVRPInstance("fleet", "EXACT_2D", DELIVERY.demands, 10, xy=XY, vehicles=4)
+    start = Routes(((1, 2, 3), (4, 5, 6), (7, 8, 9), (10, 11)))
+    routes = improved(name, limited, [start], 0.5, 0)
+    routes.check(limited)
+    assert routes.cost(limited) <= start.cost(limited)
+
+
+@pytest.mark.parametrize("name", ["pyvrp", "ruin"])
+def test_the_start_is_used(name: str) -> None:
+    """In next to no time they find nothing that is worse than the plan they were given."""
+    best = improved(name, DELIVERY, [SINGLE], 0.5, 0)
+    again = improved(name, DELIVERY, [best, SINGLE], 0.01, 1)
+    assert again is None or again.cost(DELIVERY) < best.cost(DELIVERY)
+
+
+@pytest.mark.parametrize("name", ["tabu", "cpsat"])
+def test_schedules(name: str) -> None:
+    """Both find the best makespan of a shop of 3 jobs that is known by its lower bound."""
+    instance = shop([[3, 2, 2], [2, 1, 4], [4, 3, 1]], [[0, 1, 2], [0, 2, 1], [1, 2, 0]])
+    one_after_the_other = Schedule(((0, 3, 5), (7, 9, 10), (14, 18, 21)))
+    one_after_the_other.check(instance)
+    seconds = 60.0 if name == "cpsat" else 0.3  # which ends when it is proved
+    schedule = improved(name, instance, [one_after_the_other], seconds, 0)
+    schedule.check(instance)
+    assert instance.lower_bound <= schedule.cost(instance) == 11
+
+
+@pytest.mark.parametrize("name", [pytest.param("lkh", marks=needs("elkai")), "pyvrp"])
+def test_too_small_to_improve(name: str) -> None:
+    """One city and two cities have one tour; nobody is asked."""
+    for size in (1, 2):
+        assert improved(name, from_array(XY[:size]), [Tour(tuple(range(size)))], 0.1, 0) is None
+
+
+@needs("elkai")
+def test_lkh_begins_with_the_tour_it_gets(tmp_path) -> None:
+    """Without any trial LKH returns its first tour, which is the given one; unknown keywords are errors."""
+    distance = whole_distances(CITIES, 10**6)
+    first = lkh_process.write(tmp_path / "first.tour", [*range(0, 12, 2), *range(1, 12, 2)])
+    text = lkh_process.parameters(first, 1.0, 1, False) + "MAX_TRIALS = 0\n"
+    found = lkh_process.solve(distance, text)
+    edges = {frozenset(e) for e in zip(found, found[1:] + found[:1], strict=True)}
+    assert frozenset((0, 2)) in edges
+    assert frozenset((11, 0)) in edges
+    with pytest.raises(TypeError, match="Unknown keyword"):
+        lkh_process.solve(distance, text + "BOGUS = 1\n")
+
+
+def test_whole_distances() -> None:
+    """Whole metrics stay as they are; others are scaled to the largest number allowed; points that coincide are 0."""
+    rounded = TSPInstance("r", "EUC_2D", xy=np.array([[0.0, 0], [3, 4]]))
+    assert whole_distances(rounded, 1000).tolist() == [[0, 5], [5, 0]]
+    assert whole_distances(CITIES, 1000).max() == 1000
+    assert whole_distances(rounded, 3).max() == 3
+    assert whole_distances(from_array(np.zeros((3, 2))), 1000).max() == 0
+
+
+def test_every_solver_has_a_module() -> None:
+    """Each name leads to a module with `improve`, and to an extra that installs its package."""
+    from pathlib import Path
+
+    text = (Path(improvers.__file__).parents[1] / "pyproject.toml").read_text()
+    for solver in SOLVERS.values():
+        assert find_spec(solver.module)
+        assert f"{solver.extra} = [" in text
+        assert f'"{solver.package}>=' in text

@@ -1,0 +1,152 @@
+"""The CPU kernel compiled ahead: by whom, when not, and what is left of it."""
+
+import ast
+import subprocess
+import sys
+import time
+from pathlib import Path
+from threading import Thread
+
+import pytest
+from typer.testing import CliRunner
+
+from rhumbline.cli.app import app
+from rhumbline.kernels.numba.rollout import precompile
+
+pytest.importorskip("numba")
+
+
+@pytest.fixture(autouse=True)
+def nobody_waiting(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """A core to spare, an empty cache and nothing under way."""
+    monkeypatch.setattr(precompile, "_waiting", {})
+    monkeypatch.setattr(precompile, "core_to_spare", lambda: True)
+    monkeypatch.setenv("NUMBA_CACHE_DIR", str(tmp_path))
+
+
+def refuse(*words: object, **options: object) -> None:
+    raise AssertionError("a process was started")
+
+
+def modules(source: Path) -> set[Path]:
+    """Files of our own that a module imports."""
+    found = set[Path]()
+    for node in ast.walk(ast.parse(source.read_text(encoding="utf-8"))):
+        if isinstance(node, ast.ImportFrom) and (node.module or "").startswith("rhumbline"):
+            place = precompile.HERE.parents[3] / str(node.module).replace(".", "/")
+            found |= {place.with_suffix(".py"), place / "__init__.py"}
+            found |= {place / f"{alias.name}.py" for alias in node.names}
+    return {path.resolve() for path in found if path.is_file()}
+
+
+def test_the_name_covers_the_source() -> None:
+    """Whatever the kernel's source imports of ours is in the checksum; only the module that makes it is left out."""
+    covered = {(precompile.HERE / name).resolve() for name in precompile.SOURCES}
+    folders = (precompile.HERE, precompile.HERE.parent, precompile.HERE.parents[1], precompile.HERE.parents[2])
+    package = {precompile.HERE / "precompile.py", *(folder / "__init__.py" for folder in folders)}
+    assert {precompile.HERE / "kernel.py", precompile.HERE / "simd.py"} <= covered
+    for name in ("kernel.py", "simd.py"):
+        assert modules(precompile.HERE / name) <= covered | package
+
+
+def test_another_source_is_another_kernel(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """A changed line in any of the files is a new name, so what was stored before is not found."""
+    monkeypatch.setattr(precompile, "HERE", tmp_path / "kernels" / "numba" / "rollout")
+    precompile.HERE.mkdir(parents=True)
+    files = [precompile.HERE / name for name in precompile.SOURCES]
+    for file in files:
+        file.write_text("x = 1\n")
+    names = [precompile.label.__wrapped__("tsp")]
+    for file in files:
+        file.write_text("x = 2\n")
+        names.append(precompile.label.__wrapped__("tsp"))
+    assert len(set(names)) == len(files) + 1
+
+
+def test_another_process_stores_the_kernel(capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
+    """It is there after the wait and not before; the process has ended in silence, and no second one starts."""
+    assert not precompile.stored("tsp")
+    precompile.start("tsp")
+    precompile.wait("tsp")
+    assert precompile.stored("tsp")
+    assert not precompile.stored("cvrp")
+    assert not precompile._waiting["tsp"].is_alive()
+    assert capfd.readouterr() == ("", "")
+    monkeypatch.setattr(precompile, "_waiting", {})
+    monkeypatch.setattr(precompile, "Popen", refuse)
+    precompile.start("tsp")
+    assert not precompile._waiting
+
+
+@pytest.mark.parametrize("why", ["no core", "no numba"])
+def test_nothing_is_started_in_vain(monkeypatch: pytest.MonkeyPatch, why: str) -> None:
+    """Without a core to spare it would only be slower, and without numba there is nothing to compile with."""
+    monkeypatch.setattr(precompile, "Popen", refuse)
+    if why == "no core":
+        monkeypatch.setattr(precompile, "core_to_spare", lambda: False)
+    else:
+        monkeypatch.setitem(sys.modules, "numba", None)
+    precompile.start("cvrp")
+    assert not precompile._waiting
+
+
+@pytest.mark.parametrize(
+    ("load", "cores", "expected"),
+    [
+        ("0.20 0.18 0.12 1/80 11206", 2, True),
+        ("0.20 0.18 0.12 2/80 11206", 2, False),
+        ("9.00 9.00 9.00 9/80 11206", 16, True),
+        ("", 2, True),
+        ("", 1, False),
+        (None, 2, True),
+        (None, None, False),
+    ],
+)
+def test_a_core_to_spare(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, load: str | None, cores: int | None, expected: bool
+) -> None:
+    """There is one if fewer processes run than there are cores; where they are not counted, this one runs alone."""
+    monkeypatch.undo()
+    if load is not None:
+        (tmp_path / "loadavg").write_text(load)
+    monkeypatch.setattr(precompile, "LOAD", tmp_path / "loadavg")
+    monkeypatch.setattr("os.cpu_count", lambda: cores)
+    assert precompile.core_to_spare() is expected
+
+
+@pytest.mark.parametrize("python", ["/nowhere/python", "/bin/false"])
+def test_a_process_that_fails_is_not_waited_for(monkeypatch: pytest.MonkeyPatch, python: str) -> None:
+    """If it cannot be started, or dies, the wait is over at once and nothing is stored."""
+    monkeypatch.setattr(sys, "executable", python)
+    began = time.monotonic()
+    precompile.start("tsp")
+    precompile.wait("tsp")
+    assert time.monotonic() - began < precompile.PATIENCE / 2
+    assert not precompile.stored("tsp")
+
+
+def test_the_process_does_not_outlive_the_command() -> None:
+    """When a command ends first, the process is killed and waited for."""
+    process = subprocess.Popen([sys.executable, "-c", "import time; time.sleep(60)"])
+    waiting = Thread(target=process.wait, daemon=True)
+    waiting.start()
+    precompile.stop(process, waiting)
+    assert process.returncode == -9
+
+
+@pytest.mark.parametrize(
+    ("words", "expected"),
+    [
+        (["a.tsp"], ["tsp"]),
+        (["a.VRP", "b.tsp"], ["cvrp"]),
+        (["a.tsp", "--engine", "torch"], []),
+        (["a.tsp", "--device", "cuda"], []),
+        (["a.txt"], []),
+    ],
+)
+def test_what_the_command_starts(monkeypatch: pytest.MonkeyPatch, words: list[str], expected: list[str]) -> None:
+    """`rhumb solve` starts the first file's kernel, before it looks into the file, where a CPU may need it."""
+    asked: list[str] = []
+    monkeypatch.setattr(precompile, "start", asked.append)
+    assert CliRunner().invoke(app, ["solve", *words]).exit_code != 0
+    assert asked == expected

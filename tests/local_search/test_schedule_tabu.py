@@ -1,0 +1,289 @@
+"""The tabu search: every move gives a schedule, small shops are solved, and what is kept differs."""
+
+import time
+from threading import Event
+from typing import Any
+
+import numpy as np
+import pytest
+
+from rhumbline import improvers
+from rhumbline.external import cpsat
+from rhumbline.kernels.numba.local_search import schedule_tabu as tabu_kernel
+from rhumbline.local_search import schedule_tabu, threads
+from rhumbline.problems.jssp import JSSPInstance, Schedule
+from rhumbline.problems.jssp import from_arrays as shop
+
+ONES = np.array([1], dtype=np.uint64)
+
+
+def uneven(seed: int, shortest: int) -> JSSPInstance:
+    """Five jobs of 2 to 6 operations that may come to one of three machines again, also at once."""
+    rng = np.random.default_rng(seed)
+    lengths = rng.integers(2, 7, 5)
+    return shop([rng.integers(shortest, 9, n) for n in lengths], [rng.integers(0, 3, n) for n in lengths])
+
+
+def one_after_the_other(instance: JSSPInstance) -> Schedule:
+    """No two operations at a time."""
+    starts, now = [], 0
+    for row in instance.durations:
+        starts.append(tuple(now + sum(row[:k]) for k in range(len(row))))
+        now += sum(row)
+    return Schedule(tuple(starts))
+
+
+def begun(instance: JSSPInstance, random: np.ndarray = ONES) -> schedule_tabu.Walk:
+    """A walk from the worst sensible schedule."""
+    start = np.concatenate(one_after_the_other(instance).starts)
+    return schedule_tabu.Walk(schedule_tabu.Shop(instance), start, random.copy())
+
+
+def scheduled(instance: JSSPInstance, starts: np.ndarray) -> Schedule:
+    """Starts of all operations as a schedule."""
+    rows = np.split(starts, np.cumsum([len(row) for row in instance.durations])[:-1])
+    return Schedule(tuple(tuple(row.tolist()) for row in rows))
+
+
+@pytest.mark.parametrize("shortest", [0, 1])
+@pytest.mark.parametrize("seed", range(8))
+def test_every_move_leaves_a_schedule(seed: int, shortest: int) -> None:
+    """After each of a hundred moves starts are feasible; the best so far is the least makespan that there was."""
+    instance = uneven(seed, shortest)
+    walk = begun(instance)
+    walk.go(0)
+    least = walk.makespan
+    for _ in range(100):
+        going = walk.go(1)
+        now = scheduled(instance, walk.times[0][:-1])
+        now.check(instance)
+        least = min(least, now.cost(instance))
+        best = scheduled(instance, walk.starts)
+        best.check(instance)
+        assert best.cost(instance) == walk.makespan == least
+        if not going:
+            break
+
+
+def test_heads_and_tails() -> None:
+    """Worked by hand: two jobs on two machines, the first job first on both."""
+    instance = shop([[3, 2], [2, 4]], [[0, 1], [1, 0]])
+    walk = begun(instance)
+    walk.go(0)
+    assert walk.times[0].tolist() == [0, 3, 5, 7, 0]
+    assert walk.times[1].tolist() == [8, 6, 4, 0, 0]
+    assert walk.makespan == 11
+
+
+def test_a_move_and_its_ban() -> None:
+    """Job 2's first operation waits for job 1's second on machine 1; the swap is made, and its way back forbidden."""
+    instance = shop([[3, 2], [2, 4]], [[0, 1], [1, 0]])
+    walk = begun(instance)
+    assert walk.go(1)
+    assert (walk.makespan, walk.idle) == (7, 0)
+    # On machine 1 operation 1 has place 0 and operation 2 place 1: that 1 comes before 2 must not come back soon.
+    assert 1 + 10 + 1 <= walk.until[1, 1] <= 1 + 11 + 4
+    assert np.count_nonzero(walk.until) == 1
+
+
+def test_nothing_to_move() -> None:
+    """One job, and jobs that take no time at all, are over at once."""
+    began = time.monotonic()
+    for instance in (shop([[3, 2, 1]], [[0, 1, 0]]), shop([[0, 0], [0, 0]], [[0, 1], [1, 0]])):
+        told: list[Schedule] = []
+        improvers.improve("tabu", instance, [one_after_the_other(instance)], 600.0, 0, told.append)
+        assert told[-1].cost(instance) == instance.lower_bound
+    assert time.monotonic() - began < 300
+
+
+def test_moves_repeat_under_a_seed() -> None:
+    """The same random numbers give the same schedules one after another, others give others."""
+    rng = np.random.default_rng(0)
+    instance = shop(rng.integers(1, 30, (8, 6)), rng.random((8, 6)).argsort(1))
+    one, same, other = (trace(instance, seed) for seed in (2**40, 2**40, 2**41))
+    assert one == same != other
+
+
+def trace(instance: JSSPInstance, seed: int) -> list[list[int]]:
+    """The starts after each of two hundred moves."""
+    walk, passed = begun(instance, np.array([seed], np.uint64)), list[list[int]]()
+    for _ in range(200):
+        assert walk.go(1)
+        passed.append(walk.times[0].tolist())
+    return passed
+
+
+def test_all_moves_of_a_block() -> None:
+    """With everything forbidden any move is made: each operation to an end of the block, and an end to each place."""
+    instance = shop([[1], [2], [3], [4], [5]], [[0]] * 5)
+    found = set[tuple[int, ...]]()
+    for seed in range(1, 400):
+        walk = begun(instance, np.array([seed * 2**40], np.uint64))
+        walk.go(0)
+        walk.until[:], walk.state[tabu_kernel.BEST] = 2**60, 0
+        assert walk.go(1)
+        found.add(tuple(np.argsort(walk.times[0][:-1]).tolist()))
+    block, wanted = list(range(5)), set[tuple[int, ...]]()
+    for one in block:
+        rest = block[:one] + block[one + 1 :]
+        wanted |= {(one, *rest), (*rest, one)}
+        wanted |= {(*block[1 : one + 1], 0, *block[one + 1 :]), (*block[:one], 4, *block[one:-1])}
+    assert found == wanted - {tuple(block)}
+
+
+@pytest.mark.parametrize("size", range(2, 7))
+def test_no_move_comes_twice(size: int) -> None:
+    """Of all kinds at all places of a block, those that are not left out give different orders."""
+    made = []
+    for one in range(size):
+        for kind in range(4):
+            source, target = tabu_kernel.move_of.py_func(kind, one, 0, size - 1)
+            if source != target and not tabu_kernel.is_double.py_func(kind, one, 0, size - 1):
+                order = list(range(size))
+                order.insert(target, order.pop(source))
+                made.append(tuple(order))
+    assert len(made) == len(set(made))
+
+
+@pytest.mark.parametrize("forward", [True, False])
+def test_a_ban_is_for_the_way_back(forward: bool) -> None:
+    """Operation 0 has passed 1 and 2, or they it: the move back is forbidden until then, that of others is not."""
+    until, slot = np.zeros((4, 4), np.int64), np.arange(4)
+    now, back = (np.array([1, 2, 0]), np.array([0, 1, 2])) if forward else (np.array([0, 1, 2]), np.array([1, 2, 0]))
+    tabu_kernel.forbid.py_func(until, slot, now, 3, forward, 20)
+    cells = {(0, 1), (0, 2)} if forward else {(1, 0), (2, 0)}
+    assert {tuple(cell) for cell in np.argwhere(until).tolist()} == cells
+    forbidden = tabu_kernel.is_forbidden.py_func
+    assert forbidden(until, slot, back, 3, not forward, 19)
+    assert not forbidden(until, slot, back, 3, not forward, 20)
+    assert not forbidden(until, slot, now, 3, forward, 19)
+    assert not forbidden(until, slot, np.array([3, 1]), 2, not forward, 19)
+
+
+def test_what_beats_the_best_is_never_forbidden() -> None:
+    """With everything forbidden the same move is made as without, since it is better than all before."""
+    rng = np.random.default_rng(5)
+    instance = shop(rng.integers(1, 30, (6, 5)), rng.random((6, 5)).argsort(1))
+    for seed in range(1, 20):
+        free, bound = (begun(instance, np.array([seed * 2**40], np.uint64)) for _ in range(2))
+        bound.until[:] = 2**60
+        assert free.go(1)
+        assert bound.go(1)
+        assert free.makespan == bound.makespan
+        assert free.times[0].tolist() == bound.times[0].tolist()
+
+
+def test_critical_paths_are_taken_at_random() -> None:
+    """After the first operation its job and its machine go on for equally long; only the machine has a move."""
+    instance = shop([[3, 3], [3]], [[0, 1], [0]])
+    start = np.array([0, 3, 3])
+    walks = [
+        schedule_tabu.Walk(schedule_tabu.Shop(instance), start, np.array([seed * 2**40], np.uint64))
+        for seed in range(1, 20)
+    ]
+    assert {walk.go(1) for walk in walks} == {True, False}
+
+
+def test_a_ban_grows_with_the_jobs_of_a_machine() -> None:
+    """Ten moves, and one more for each time that the machines go into the jobs."""
+    assert [schedule_tabu.Shop(shop(np.ones((jobs, 4), int), [[0, 1, 2, 3]] * jobs)).ban for jobs in (3, 4, 12)] == [
+        10,
+        11,
+        13,
+    ]
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_small_shops_are_solved(seed: int) -> None:
+    """As short as CP-SAT proves them to be, from the worst schedule; also with operations that take no time."""
+    instance = uneven(seed, seed % 2)
+    best, bound = cpsat.bounded(instance, 20.0)
+    assert best.cost(instance) == bound
+    told: list[Schedule] = []
+    rounds = schedule_tabu.Rounds(instance, seed, Event(), told.append)
+    rounds.end, noise = float("inf"), threads.noise(seed)
+    rounds.keep(rounds.round(np.concatenate(one_after_the_other(instance).starts), noise))
+    for _ in range(20):
+        rounds.keep(rounds.round(rounds.between(), noise))
+    told[-1].check(instance)
+    assert told[-1].cost(instance) == rounds.shortest == bound
+
+
+def kept(makespan: int, following: list[int]) -> schedule_tabu.Kept:
+    return schedule_tabu.Kept(makespan, np.array(following), np.array(following))
+
+
+def test_what_is_kept_differs(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Of schedules that are alike the shorter one stays, wherever it comes from; of the others the shortest."""
+    monkeypatch.setattr(schedule_tabu, "KEPT", 2)
+    rounds = schedule_tabu.Rounds(uneven(0, 1), 0, Event(), lambda _: None)
+    long, short, other, worse = kept(9, [0] * 10), kept(8, [0] * 9 + [1]), kept(7, [1] * 10), kept(10, [2] * 10)
+    states: list[Any] = []
+    for found in (long, short, long, other, worse):
+        rounds.keep(found)
+        states.append(([one.makespan for one in rounds.kept], rounds.in_vain))
+    assert states == [([9], 0), ([8], 0), ([8], 1), ([7, 8], 0), ([7, 8], 1)]
+    rounds.keep(kept(8, [3] * 10))
+    assert ([one.following[0] for one in rounds.kept], rounds.in_vain) == ([1, 3], 0)  # the newest of equals
+    for _ in range(schedule_tabu.IN_VAIN):
+        rounds.keep(worse)
+    assert rounds.in_vain == schedule_tabu.IN_VAIN
+    rounds.keep(worse)  # that was the round from farther away
+    assert rounds.in_vain == 0
+
+
+def test_from_farther_away() -> None:
+    """Two schedules are mixed; one by itself, or two after rounds in vain, is mixed with random times."""
+    rounds = schedule_tabu.Rounds(uneven(1, 1), 0, Event(), lambda _: None)
+    size = rounds.shop.size
+    one, two = (schedule_tabu.Kept(9, np.full(size, x), np.full(size, x)) for x in (0, 1))
+    rounds.kept = [one, two]
+    for _ in range(20):
+        mixed = rounds.between()
+        assert np.ptp(mixed) == 0
+        assert 0.3 <= mixed[0] <= 0.7
+    rounds.in_vain = schedule_tabu.IN_VAIN
+    assert np.ptp(rounds.between()) > 0
+    rounds.kept, rounds.in_vain = [one], 0
+    assert np.ptp(rounds.between()) > 0
+
+
+@pytest.mark.parametrize(("seconds", "stopped"), [(0.0, False), (600.0, True)])
+def test_it_stops_when_it_is_told(seconds: float, stopped: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Without time, or after Ctrl-C, the first plan gets a few moves and nothing follows."""
+    monkeypatch.setattr(schedule_tabu, "AT_ONCE", 1)
+    instance, event, told = uneven(2, 1), Event(), list[Schedule]()
+    if stopped:
+        event.set()
+    rounds = schedule_tabu.Rounds(instance, 0, event, told.append)
+    calls, go = list[int](), schedule_tabu.Walk.go
+    monkeypatch.setattr(schedule_tabu.Walk, "go", lambda walk, moves: calls.append(moves) or go(walk, moves))
+    rounds.run([one_after_the_other(instance)] * 3, seconds)
+    assert calls == [10]
+    assert told[-1].cost(instance) == rounds.kept[0].makespan
+
+
+def test_rounds_begin_with_each_plan(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Then, and only then, between two schedules."""
+    instance, event = uneven(3, 1), Event()
+    rounds, begun_with = schedule_tabu.Rounds(instance, 0, event, lambda _: None), list[list[float]]()
+
+    def round(start: np.ndarray, random: np.ndarray) -> schedule_tabu.Kept:
+        begun_with.append(start.tolist())
+        if len(begun_with) == 3:
+            event.set()
+        return schedule_tabu.Kept(9, start, start)
+
+    monkeypatch.setattr(rounds, "round", round)
+    one = one_after_the_other(instance)
+    two = Schedule(tuple(tuple(t + 1 for t in row) for row in one.starts))
+    rounds.run([one, two], 600.0)
+    assert begun_with[:2] == [np.concatenate(plan.starts).tolist() for plan in (one, two)]
+    assert len(begun_with) == 3
+    assert np.ptp(np.array(begun_with[2]) - begun_with[0]) < 1e-9  # one and two differ by a constant
+
+
+def test_looks_at_the_clock() -> None:
+    """Where all operations share a machine, a move takes the square of their number, and fewer are made at once."""
+    crowded, usual = shop(np.ones((30, 4), int), [[0] * 4] * 30), shop(np.ones((30, 4), int), [[0, 1, 2, 3]] * 30)
+    assert schedule_tabu.Shop(crowded).effort > 10 * schedule_tabu.Shop(usual).effort > 120

@@ -1,0 +1,112 @@
+"""Which strategy is taken where none is named."""
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+import torch
+
+from rhumbline import solve
+from rhumbline.errors import InputError
+from rhumbline.policies.attention.encoder import Architecture
+from rhumbline.policies.cvrp import CVRPPolicy
+from rhumbline.policies.jssp import JSSPArchitecture, JSSPPolicy
+from rhumbline.policies.tsp import TSPPolicy
+from rhumbline.problems import PROBLEMS
+from rhumbline.problems.cvrp import CVRP, CVRPInstance
+from rhumbline.problems.jssp import from_arrays
+from rhumbline.problems.tsp import TSP
+from rhumbline.search.strategies import possible, usual, usual_for
+from rhumbline.search.strategies.cmaes import CMAES
+from rhumbline.search.strategies.greedy_sampling import Sampling
+from rhumbline.search.task import Task, make_task
+
+SMALL = Architecture(width=16, heads=2, layers=1, hidden=16, latent=0)
+
+
+def test_the_policy_decides(policy) -> None:
+    """A latent space is searched by CMA-ES, which learns where that helps; other policies are sampled."""
+    assert usual(policy) == "cmaes"
+    assert usual(CVRPPolicy(replace(SMALL, latent=2))) == "cmaes-elite"
+    assert usual(TSPPolicy(SMALL)) == "sampling"
+    assert usual(JSSPPolicy(JSSPArchitecture(width=16, heads=2, layers=1, hidden=16, latent=2))) == "sampling-elite"
+
+
+def test_plans_are_refined_by_kernels(policy, make_instances, monkeypatch) -> None:
+    """Whatever is routed, of any size, on a CPU and on a GPU."""
+    driver = CVRPPolicy(replace(SMALL, latent=2))
+    instance = CVRPInstance("two", "EXACT_2D", (0, 1, 1), 1, xy=np.eye(3, 2))
+    tours = [make_task(TSP(), policy, make_instances(1, cities)) for cities in (5, 126, 257)]
+    tasks = [make_task(CVRP(), driver, [instance]), *tours]
+    assert [usual_for(task) for task in tasks] == ["cmaes-elite", *["cmaes"] * 3]  # policies that no kernel serves
+    for device in ("cpu", "cuda"):
+        monkeypatch.setattr(Task, "device", property(lambda task, device=device: torch.device(device)))
+        monkeypatch.setattr(Task, "taken_engine", "torch")
+        assert [usual_for(task) for task in tasks] == ["cmaes-elite", *["cmaes"] * 3]
+        monkeypatch.setattr(Task, "taken_engine", "fused")
+        assert [usual_for(task) for task in tasks] == ["cmaes-refine"] * 4
+
+
+def test_settings_choose_a_strategy_that_has_them(policy, make_instances, monkeypatch) -> None:
+    """Without any it is the usual one for the task."""
+    from rhumbline.cli.solve_run import Request
+
+    task = make_task(TSP(), policy, make_instances(1, 126))
+    monkeypatch.setattr(Task, "taken_engine", "fused")
+    plain, given = (Request(None, None, None, 1, None, 0, "cpu", "auto", settings=s) for s in ((), ("top=4",)))
+    assert plain.chosen(task)[0] == "cmaes-refine"
+    assert given.chosen(task) == ("cmaes", CMAES(top=4))
+
+
+def test_what_settings_choose_among(policy) -> None:
+    """Of routing all that search a latent space by CMA-ES."""
+    driver = CVRPPolicy(replace(SMALL, latent=2))
+    assert set(possible(driver)) == set(possible(policy)) == {"cmaes", "cmaes-elite", "cmaes-refine"}
+    assert possible(TSPPolicy(SMALL)) == ("sampling",)
+
+
+def test_scores_of_large_instances_have_no_kernel(policy, make_instances, monkeypatch) -> None:
+    """Rollouts of 257 cities have one for whoever asks; what learns from them scores in plain torch all the same."""
+    asked = []
+    monkeypatch.setattr(Task, "device", property(lambda task: torch.device("cuda")))
+    scores = torch.zeros(1, 1)
+    monkeypatch.setattr(
+        "rhumbline.search.task.log_prob", lambda *given, engine, **options: asked.append(engine) or scores
+    )
+    for cities in (256, 257):
+        task = replace(make_task(TSP(), policy, make_instances(1, cities)), engine="fused")
+        task.score(slice(None), torch.zeros(1, 1, 4), torch.zeros(1, 1, cities, dtype=torch.int64), None)
+    assert asked == ["fused", "auto"]
+
+
+def test_a_policy_without_a_latent_space_needs_no_strategy() -> None:
+    """`solve` samples it, and asking for CMA-ES by name is still an error."""
+    xy = np.random.default_rng(0).random((6, 2))
+    (found,) = solve(xy, policy=TSPPolicy(SMALL), attempts=3)
+    assert found.attempts == 3
+    with pytest.raises(InputError, match="no latent space"):
+        solve(xy, policy=TSPPolicy(SMALL), strategy="cmaes", attempts=3)
+
+
+@torch.no_grad()
+def test_single_rollouts_come_in_larger_steps() -> None:
+    """An attempt on a job shop is one schedule: 256 of them make a step, where 16 attempts from all cities would."""
+    shop = from_arrays([[3, 2], [2, 4]], [[0, 1], [0, 1]], "shop")
+    tiny = JSSPArchitecture(width=16, heads=2, layers=1, hidden=16, latent=0)
+    task = make_task(PROBLEMS["jssp"], JSSPPolicy(tiny), [shop])
+    strategy = Sampling()
+    _, latents, rolled = strategy.step(task, strategy.init(task))
+    assert latents.shape[1] == rolled.cost.shape[1] == 256
+    _, latents, _ = Sampling(population=5).step(task, strategy.init(task))
+    assert latents.shape[1] == 5
+
+
+def test_settings_go_to_the_strategy_that_the_policy_gets() -> None:
+    """Without a name, settings are those of the usual strategy, whichever that is."""
+    from rhumbline.cli.solve_run import Request  # the command line's own choice
+
+    shop = from_arrays([[3, 2], [2, 4]], [[0, 1], [0, 1]], "shop")
+    tiny = JSSPArchitecture(width=16, heads=2, layers=1, hidden=16, latent=0)
+    task = make_task(PROBLEMS["jssp"], JSSPPolicy(tiny), [shop])
+    request = Request(None, None, None, 1, None, 0, "cpu", "auto", settings=("temperature=0.5",))
+    assert request.chosen(task) == ("sampling", Sampling(temperature=0.5))

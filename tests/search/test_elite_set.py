@@ -1,0 +1,213 @@
+"""The best different plans: which are kept, what follows each, how many are worked on and what is learnt from them."""
+
+from collections.abc import Callable
+from itertools import pairwise
+from typing import Any
+
+import pytest
+import torch
+from fleets import vehicles
+from torch import Tensor
+
+from rhumbline.decoding import Rollouts
+from rhumbline.errors import InputError
+from rhumbline.policies.cvrp import CVRPPolicy
+from rhumbline.policies.tsp import TSPPolicy
+from rhumbline.problems.cvrp import CVRP
+from rhumbline.problems.tsp import TSP
+from rhumbline.search.plan_sets.elite import Herd, cheapest, cheapest_of, incumbents
+from rhumbline.search.strategies.cmaes_elite import lesson_of
+from rhumbline.search.strategies.cmaes_refine import CMAESRefine, of_plans
+from rhumbline.search.strategies.eas import Adaptation, EASEmb, Lesson
+from rhumbline.search.task import Task, make_task
+
+
+def herd(*costs: float) -> Herd:
+    """Plans of one instance that consist of their cost, in whole numbers."""
+    cost = torch.tensor([costs])
+    return Herd(cost, cost.nan_to_num(posinf=99).to(torch.int16)[..., None])
+
+
+def told(found: Herd) -> tuple[list[float], list[int]]:
+    return found.cost[0].tolist(), found.actions[0, :, 0].tolist()
+
+
+def test_the_cheapest_different_ones() -> None:
+    """Equal costs, up to the last bits, are one plan; where there are too few the rest are gaps."""
+    some = herd(7.0, 3.0, 3.0 * (1 + 5e-7), 5.0, 3.0)
+    assert told(cheapest(some.cost, some.actions, 2)) == ([3.0, 5.0], [3, 5])
+    cost, actions = told(cheapest(some.cost, some.actions, 4))
+    assert (cost, actions[:3]) == ([3.0, 5.0, 7.0, float("inf")], [3, 5, 7])
+
+
+def test_a_generation_gives_its_best_whatever_latent_found_them() -> None:
+    cost = torch.tensor([[[4.0, 2.0], [2.0, 9.0]], [[8.0, 6.0], [5.0, 6.0]]])
+    found = cheapest_of(Rollouts(cost, cost.to(torch.int16)[..., None]), 2)
+    assert found.cost.tolist() == [[2.0, 4.0], [5.0, 6.0]]
+    assert found.actions[..., 0].tolist() == [[2, 4], [5, 6]]
+
+
+def test_plans_are_joined() -> None:
+    """Those that both have count once; gaps of one make room for plans of the other."""
+    assert told(herd(2.0, 6.0, float("inf")).joined(herd(4.0, 2.0), 3)) == ([2.0, 4.0, 6.0], [2, 4, 6])
+
+
+def test_every_plan_has_a_line_of_its_own() -> None:
+    """The best of what was made of it takes its place, if it is better, and nobody else's."""
+    made = torch.tensor([[[9.0, 1.0, 3.0], [2.0, 8.0, 7.0], [5.0, 6.0, 7.0]]])
+    found = herd(4.0, 2.0, float("inf")).followed(made, made.to(torch.int16)[..., None])
+    assert told(found) == ([1.0, 2.0, 5.0], [1, 2, 5])
+
+
+def task_of(driver: CVRPPolicy, count: int = 2, augment: int = 1, some: slice = slice(None)) -> Task:
+    task = make_task(CVRP(), driver, vehicles(count, 24)[some], augment=augment)
+    task.ledger.limit = 10_000
+    return task
+
+
+def watch(task: Task) -> list[tuple[Tensor, Tensor]]:
+    """Beginnings that are carried on from now on: their actions and lengths."""
+    seen, complete = list[tuple[Tensor, Tensor]](), task.complete
+    task.complete = lambda latents, given, *more: (
+        seen.append((given.actions, given.length)) or complete(latents, given, *more)
+    )
+    return seen
+
+
+def routes(actions: list[int]) -> set[frozenset[int]]:
+    """Who is served together."""
+    found, route = set[frozenset[int]](), set[int]()
+    for action in [*actions, 0]:
+        if action:
+            route.add(action)
+        elif route:
+            found.add(frozenset(route))
+            route = set()
+    return found
+
+
+@pytest.mark.parametrize("augment", [1, 2])
+def test_parts_come_back_to_the_plan_they_were_cut_from(driver: CVRPPolicy, augment: int) -> None:
+    """What was kept of a neighbourhood are routes of the plan in whose place the result may go."""
+    task, strategy = task_of(driver, augment=augment), CMAESRefine(population=4, plans=3, beam=0, starts=1.0)
+    seen, plans = watch(task), []
+    original = strategy.gathered(task, None, task.rollout(torch.zeros(2, 2, 4), 1.0))
+    followed = Herd.followed
+    try:
+        Herd.followed = lambda self, cost, actions: plans.append((self, cost, actions)) or followed(self, cost, actions)
+        strategy.rebuild(task, torch.zeros(2, 1, 4), 96, task.memory, original)
+    finally:
+        Herd.followed = followed
+    assert len(seen) == len(plans) == 2  # twelve neighbourhoods, of three plans each, two of each at a time
+    for (given, length), (had, cost, made) in zip(seen, plans, strict=True):
+        rows = len(given)
+        assert (rows, had.cost.shape, cost.shape) == (2 * augment, (2, 3), (2, 3, augment * 2 * 16))
+        for way in range(6):  # of each the first, then of each the second
+            kept = given[0, way, : length[0, way]].tolist()
+            assert routes(kept) <= routes(had.actions[0, way % 3].tolist())
+        for plan in range(3):
+            assert all(routes(x) & routes(had.actions[0, plan].tolist()) for x in made[0, plan].tolist())
+
+
+def test_results_are_sorted_by_plan() -> None:
+    """Of two instances with two copies: way by way of each plan, sample by sample."""
+
+    class Two:
+        count, copies = 2, 2
+
+    numbers = torch.arange(4 * 2 * 3 * 5).view(4, 30)  # rows, ways x plans x samples
+    found = of_plans(Two(), numbers, 2, 3)  # pyright: ignore[reportArgumentType]
+    assert found.shape == (2, 3, 20)
+    assert found[0, 1].tolist() == [*range(5, 10), *range(20, 25), *range(35, 40), *range(50, 55)]
+    assert found[1, 2, 0] == 2 * 30 + 10
+
+
+def test_as_many_plans_as_the_budget_has_room_for(driver: CVRPPolicy) -> None:
+    """One in a short search, and one more for every 150 attempts that there will be; or what was asked for."""
+    task = task_of(driver)
+    task.ledger.attempts = 48
+    found = dict[int, int]()
+    for limit in (60, 160, 600, 1600):
+        task.ledger.limit = limit
+        found[limit] = CMAESRefine().usual_plans(task)
+    assert found == {60: 1, 160: 1, 600: 4, 1600: 11}
+    assert CMAESRefine(plans=2).usual_plans(task) == 2
+    task.ledger.limit, seen = 1600, watch(task)
+    strategy = CMAESRefine(population=4, beam=0, starts=1.0, elite=6, abreast=1)
+    strategy.step(task, strategy.init(task))
+    assert seen[0][1].shape == (2, 6)  # no more than the elite
+
+
+def test_it_learns_from_the_best_of_all_so_far(driver: CVRPPolicy, monkeypatch: pytest.MonkeyPatch) -> None:
+    """After each generation's own lesson: all different, none dearer than before, the incumbent is one of them."""
+    task, strategy, lessons = task_of(driver), CMAESRefine(population=4, beam=0, elite=5), list[Tensor]()
+    update = EASEmb.update
+
+    def keeping(self: EASEmb, task: Task, state: Adaptation, taught: list[Lesson]) -> None:
+        lessons.append(taught[0][1].flatten(1, 2))
+        update(self, task, state, taught)
+
+    monkeypatch.setattr(EASEmb, "update", keeping)
+    state = strategy.init(task)
+    for _ in range(3):
+        state, _, _ = strategy.step(task, state)
+    costs = [task.problem.cost(task.batch, x.long()).sort(dim=1).values for x in lessons]
+    assert [x.shape for x in costs] == [(2, 5)] * 6
+    assert all((best <= generation + 1e-6).all() for generation, best in zip(costs[::2], costs[1::2], strict=True))
+    assert all((later <= before + 1e-6).all() for before, later in pairwise(costs[1::2]))
+    assert (costs[-1].diff(dim=1) > 1e-6).all()
+    assert torch.allclose(costs[-1][:, 0], incumbents(task).cost[:, 0])
+
+
+def test_gaps_teach_nothing(driver: CVRPPolicy) -> None:
+    """Where fewer plans differ than are wanted, those there are share the lesson."""
+    task = task_of(driver, count=1)
+    rolled = task.rollout(torch.zeros(1, 1, 4), 0.0, task.starts[:, :2])
+    plans = cheapest_of(rolled, 2)
+    double = Herd(torch.cat([plans.cost, plans.cost], 1), torch.cat([plans.actions, plans.actions], 1))
+    *_, weight = lesson_of(task, torch.zeros(1, 1, 4), cheapest(double.cost, double.actions, 4))
+    assert weight.flatten().tolist() == [-0.5, -0.5, 0.0, 0.0]
+
+
+def test_neighbourhoods_do_not_depend_on_the_company(driver: CVRPPolicy) -> None:
+    """An instance alone has the plans taken apart that it has beside others, in the same places."""
+    found = list[list[tuple[Tensor, Tensor]]]()
+    for some in (slice(None), slice(1, 2)):
+        task, strategy = task_of(driver, some=some), CMAESRefine(population=4, plans=3, beam=0, rate=0.0)
+        found.append(watch(task))
+        state = strategy.init(task)
+        for _ in range(2):
+            state, _, _ = strategy.step(task, state)
+    together, alone = found
+    assert len(together) == len(alone) > 2
+    for (given, length), (own, same) in zip(together, alone, strict=True):
+        assert torch.equal(given[1], own[0])
+        assert torch.equal(length[1], same[0])
+
+
+def test_plans_that_are_not_worked_on_wait(driver: CVRPPolicy) -> None:
+    """Of four the best alone is rebuilt; the others are still there, in their order."""
+    task, strategy = task_of(driver), CMAESRefine(population=4, plans=1, elite=4, beam=0, starts=1.0)
+    had = strategy.gathered(task, None, task.rollout(torch.zeros(2, 2, 4), 1.0))
+    found, _ = strategy.rebuild(task, torch.zeros(2, 1, 4), 96, task.memory, had)
+    assert (found.cost[:, 0] < had.cost[:, 0]).all()
+    assert torch.equal(found.cost[:, 1:], had.cost[:, 1:])
+    assert torch.equal(found.actions[:, 1:], had.actions[:, 1:])
+
+
+def test_lines_that_have_met_teach_once(policy: TSPPolicy, make_instances: Callable[..., list[Any]]) -> None:
+    """Tours of five cities: most lines soon lead to the shortest one, which counts once."""
+    task, strategy = make_task(TSP(), policy, make_instances(2, 5)), CMAESRefine(population=4, rebuilt=8.0, beam=0)
+    task.ledger.limit, state = 10_000, strategy.init(task)
+    for _ in range(3):
+        state, _, _ = strategy.step(task, state)
+    assert state.herd is not None
+    for cost in state.herd.cost:
+        real = cost[cost.isfinite()]
+        assert (real.diff() > 1e-5).all()
+    assert state.herd.cost.isinf().any()  # of five cities there are twelve tours, and few that a search comes upon
+
+
+def test_no_more_plans_than_the_elite() -> None:
+    with pytest.raises(InputError, match="plans=9"):
+        CMAESRefine(plans=9)

@@ -1,0 +1,566 @@
+"""What follows a search: polish, classical solvers, different plans, warm starts, and who is told."""
+
+import itertools
+from types import SimpleNamespace
+
+import numpy as np
+import pytest
+import torch
+
+from rhumbline import improvers, kernels
+from rhumbline.api import solve
+from rhumbline.errors import InputError, MissingExtra, RhumbError
+from rhumbline.kernels.numba.local_search import launch as local_moves
+from rhumbline.policies.attention.encoder import Architecture
+from rhumbline.policies.cvrp import CVRPPolicy
+from rhumbline.problems.cvrp import CVRPInstance, Routes, from_arrays
+from rhumbline.problems.tsp import TSP, Tour, TSPInstance
+from rhumbline.search import after_search as finishing
+from rhumbline.search import driver
+from rhumbline.search import task as tasks
+from rhumbline.search.after_search import Finish, Standing, complete
+from rhumbline.search.driver import Budget
+from rhumbline.search.solution import Candidate, Change, incumbent
+from rhumbline.search.strategies.cmaes import CMAES
+from rhumbline.search.strategies.greedy_sampling import Greedy, Sampling
+from rhumbline.search.task import make_task
+
+ROUNDED = TSPInstance("rounded", "EUC_2D", xy=np.random.default_rng(4).random((30, 2)) * 1000)
+
+
+def done(policy, instances, finish: Finish, warm=(), budget: Budget | None = None, **more):
+    task = make_task(TSP(), policy, instances)
+    return complete(Sampling(), task, budget or Budget(24), None, finish, warm, **more)
+
+
+def likeness(one: Tour, other: Tour) -> float:
+    edges = [{frozenset(e) for e in zip(t.order, (*t.order[1:], t.order[0]), strict=True)} for t in (one, other)]
+    return len(edges[0] & edges[1]) / len(edges[0])
+
+
+# --- before the clock runs
+
+
+def test_a_rehearsal_changes_nothing(policy, make_instances) -> None:
+    """A search that follows makes the same attempts with the same noise as one that was not rehearsed."""
+    fresh, rehearsed = (make_task(TSP(), policy, make_instances(2, 9)) for _ in range(2))
+    finishing.rehearse(CMAES(population=5), rehearsed, Budget(seconds=1.0))
+    assert rehearsed.ledger.attempts == 0
+    traces = [[p.best.tolist() for p in driver.stream(CMAES(population=5), t, Budget(23))] for t in (fresh, rehearsed)]
+    assert traces[0] == traces[1]
+    assert len(traces[0]) == 5
+
+
+@pytest.mark.parametrize(("budget", "made"), [(Budget(seconds=1.0), 32), (Budget(attempts=10, seconds=1.0), 10)])
+def test_a_rehearsal_is_no_longer_than_the_search(policy, make_instances, monkeypatch, budget: Budget, made) -> None:
+    """Two usual steps, or as many attempts as are wanted at all."""
+    seen, task = [], make_task(TSP(), policy, make_instances(1, 5))
+    monkeypatch.setattr(finishing, "stream", lambda strategy, task, budget: seen.append(budget) or [])
+    monkeypatch.setattr(tasks.Task, "device", torch.device("cuda"))
+    finishing.rehearse(CMAES(), task, budget)
+    assert seen == [Budget(attempts=made)]
+
+
+@pytest.mark.parametrize(("budget", "times"), [(Budget(seconds=0.01), 1), (Budget(attempts=3), 0)])
+def test_a_gpu_rehearses_where_the_clock_counts(monkeypatch, policy, make_instances, budget: Budget, times) -> None:
+    """Compiling is no part of the seconds; without a time limit it would only cost attempts."""
+    called: list[object] = []
+    monkeypatch.setattr(finishing, "rehearse", lambda *given: called.append(given))
+    monkeypatch.setattr(tasks.Task, "device", torch.device("cuda"))
+    monkeypatch.setattr(finishing, "search", lambda *_: ([], False))
+    complete(Sampling(), make_task(TSP(), policy, make_instances(1, 9)), budget)
+    assert len(called) == times
+
+
+# --- polish
+
+
+def test_a_polish_is_never_worse_and_said_apart(policy, make_instances) -> None:
+    """The cost before is that of the search alone, the one after is the plan's; the trace ends with it."""
+    instances = [*make_instances(3, 25), *make_instances(3, 25, seed=1)]
+    plain, _ = done(policy, instances, Finish())
+    polished, interrupted = done(policy, instances, Finish(polish=True))
+    assert not interrupted
+    for before, after in zip(plain, polished, strict=True):
+        after.plan.check(after.instance)
+        assert after.polish == Change(before.cost, after.cost)
+        assert after.cost == after.plan.cost(after.instance) <= before.cost
+        assert (after.phase, after.attempts) == ("polish", before.attempts)
+        assert after.trace[-1][2] == after.cost
+        assert before.polish is None
+    assert sum(s.cost for s in polished) < 0.8 * sum(s.cost for s in plain)  # the policy has learnt nothing
+
+
+def test_what_rounding_has_made_cheaper_is_no_improvement() -> None:
+    """The last bits of a sum depend on its order: the earlier plan stays; a real improvement counts, however small."""
+    costs = ((7.007936659069464, "search"), (7.007936659069462, "x"))
+    plans = [Candidate(Tour((0, 1, 2)), cost, phase) for cost, phase in costs]
+    assert Standing(None, plans).best.phase == "search"
+    assert Standing(None, [*plans, Candidate(Tour((0, 2, 1)), 7.0079366, "y")]).best.phase == "y"
+
+
+def test_several_plans_are_polished(policy, make_instances) -> None:
+    """The result is at most what polishing the incumbent alone gives, and on some instances better."""
+    instances = make_instances(6, 25)
+    plain, _ = done(policy, instances, Finish())
+    polished, _ = done(policy, instances, Finish(polish=True))
+    better = 0
+    for before, after in zip(plain, polished, strict=True):
+        distance = before.instance.distances
+        order, _ = local_moves.shorter_tour(distance, local_moves.nearest(distance), before.plan.order)
+        alone = Tour(tuple(order)).cost(before.instance)
+        assert after.cost <= alone
+        better += after.cost < alone - 1e-9
+    assert better > 0
+
+
+def test_polish_minimises_the_file_metric(policy) -> None:
+    """With a rounded metric costs before and after are whole numbers of it."""
+    (solution,), _ = done(policy, [ROUNDED], Finish(polish=True))
+    assert isinstance(solution.cost, int)
+    assert solution.cost == solution.plan.cost(ROUNDED) == solution.polish.after < solution.polish.before
+
+
+def test_polish_is_deterministic(policy, make_instances) -> None:
+    """The same search is polished to the same plan."""
+    one, two = (done(policy, make_instances(2, 20), Finish(polish=True))[0] for _ in range(2))
+    assert [s.plan for s in one] == [s.plan for s in two]
+
+
+class Clock:
+    """A clock that moves when something is rolled out or polished."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch, rollout: float, polish: float):
+        self.now, self.polished, trying, polisher = 0.0, [], tasks.Task._try, finishing.craft_of("tsp", "").polisher
+
+        def slow_try(task, *arguments, **options):
+            self.now += rollout
+            return trying(task, *arguments, **options)
+
+        def slow_polisher(instance):
+            real = polisher(instance)
+
+            def polish_slowly(plan):
+                self.now += polish
+                self.polished.append(instance.name)
+                return real(plan)
+
+            return polish_slowly
+
+        clock = SimpleNamespace(monotonic=lambda: self.now)
+        monkeypatch.setattr(driver, "time", clock)
+        monkeypatch.setattr(tasks, "time", clock)
+        monkeypatch.setattr(finishing, "time", clock)
+        monkeypatch.setattr(tasks.Task, "_try", slow_try)
+        slow = finishing.replace(finishing.craft_of("tsp", ""), polisher=slow_polisher)
+        monkeypatch.setattr(finishing, "craft_of", lambda *_: slow)
+
+
+def test_polish_stops_at_the_deadline(policy, make_instances, monkeypatch) -> None:
+    """The search leaves half a second of ten; polishing starts no plan after the end, best plans of all come first."""
+    clock = Clock(monkeypatch, rollout=1.0, polish=0.15)
+    monkeypatch.setitem(tasks.PIECE, "cpu", 1)
+    monkeypatch.setattr(tasks, "PATIENCE", 0.0)
+    instances = make_instances(2, 8)
+    solutions, _ = done(policy, instances, Finish(polish=True), budget=Budget(seconds=9.6))
+    assert solutions[0].attempts == 10  # the piece that begins at 9.0 is the last before 9.1
+    assert clock.polished == ["random-0", "random-1"]  # at 10.0 time is up: only what is always done
+    assert solutions[0].seconds == pytest.approx(10.3)
+
+
+def test_time_that_is_left_goes_to_more_plans(policy, make_instances, monkeypatch) -> None:
+    """A search that ends early leaves its time to the polish, which goes through the second plans next."""
+    clock = Clock(monkeypatch, rollout=0.1, polish=1.0)
+    task = make_task(TSP(), policy, make_instances(2, 8))
+    complete(Greedy(), task, Budget(attempts=1, seconds=4.0), None, Finish(polish=True))
+    assert clock.polished == ["random-0", "random-1", "random-0", "random-1"]
+
+
+def test_polish_needs_numba(policy, monkeypatch) -> None:
+    """Without numba the error names the install line, before anything is searched."""
+    monkeypatch.setattr(kernels, "find_spec", lambda name: None)
+    with pytest.raises(MissingExtra, match=r"a polish needs numba; get it with: pip install 'rhumbline\[cpu\]'"):
+        solve(ROUNDED, policy=policy, attempts=1, polish=True)
+
+
+def test_interrupted_polish_keeps_the_plans(policy, make_instances, monkeypatch) -> None:
+    """Ctrl-C in a polish returns what there is, and says so."""
+
+    def interrupted(*_):
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(local_moves, "shorter_tour", interrupted)
+    solutions, stopped = done(policy, make_instances(2, 8), Finish(polish=True))
+    assert stopped
+    assert [s.phase for s in solutions] == ["search", "search"]
+
+
+def test_an_interruption_at_the_very_end_loses_no_phase(policy, make_instances, monkeypatch) -> None:
+    """Ctrl-C while results are put together: they are put together once more, polish included."""
+    real, calls = finishing.Work.result, []
+
+    def result(work, standing):
+        calls.append(standing)
+        if len(calls) == 1:
+            raise KeyboardInterrupt
+        return real(work, standing)
+
+    monkeypatch.setattr(finishing.Work, "result", result)
+    solutions, stopped = done(policy, make_instances(2, 30), Finish(polish=True))
+    assert stopped
+    assert [s.phase for s in solutions] == ["polish", "polish"]
+
+
+# --- different plans
+
+
+def test_top_plans_differ(policy, make_instances) -> None:
+    """The other plans are feasible, cost no less, ascend, and share at most 19 of 20 edges with each other."""
+    (solution,), _ = done(policy, make_instances(1, 30), Finish(top=5))
+    plans = [solution, *solution.others]
+    assert len(plans) == 5
+    for k, candidate in enumerate(plans):
+        candidate.plan.check(solution.instance)
+        assert candidate.cost == candidate.plan.cost(solution.instance)
+        assert k == 0 or candidate.cost >= plans[k - 1].cost
+        assert all(likeness(candidate.plan, other.plan) <= 0.95 for other in plans[:k])
+
+
+def test_few_plans_where_there_are_few(policy) -> None:
+    """Four cities have three tours, and no more are returned."""
+    (solution,) = solve(np.random.default_rng(0).random((4, 2)), policy=policy, strategy=Sampling(), attempts=64, top=9)
+    assert len(solution.others) <= 2
+
+
+def test_the_pool_changes_no_search(policy, make_instances) -> None:
+    """The best plan is the same whether others are kept or not, and nothing is kept unless asked for."""
+    instances = make_instances(2, 12)
+    task = make_task(TSP(), policy, instances)
+    complete(Sampling(), task, Budget(24))
+    assert task.ledger.pool is None
+    plain, _ = done(policy, instances, Finish())
+    several, _ = done(policy, instances, Finish(top=4))
+    assert [s.plan for s in plain] == [s.plan for s in several]
+    assert all(not s.others for s in plain)
+
+
+def test_top_plans_are_those_of_a_plain_list(monkeypatch) -> None:
+    """A trained policy makes the best tour again and again: the next best are found behind hundreds of copies."""
+    made, real = list[torch.Tensor](), tasks.Task._try
+
+    def watched(task, *more):
+        rolled = real(task, *more)
+        made.append(rolled.actions.flatten(0, 2))
+        return rolled
+
+    monkeypatch.setattr(tasks.Task, "_try", watched)
+    (solution,) = solve(ROUNDED, policy="tsp100", strategy=Sampling(), attempts=16, top=6, device="cpu")
+    tours = {Tour(tuple(order)) for order in torch.cat(made).tolist()}
+    kept = list[tuple[int | float, set[frozenset[int]]]]()
+    for cost, order in sorted((tour.cost(ROUNDED), tour.order) for tour in tours):
+        edges = {frozenset((a, b)) for a, b in itertools.pairwise((*order, order[0]))}
+        if all(len(edges & other) <= 0.95 * len(edges) for _, other in kept):
+            kept.append((cost, edges))
+    assert len(kept) >= 6
+    assert [solution.cost, *(other.cost for other in solution.others)] == [cost for cost, _ in kept[:6]]
+
+
+@pytest.mark.parametrize("top", [0, -1, 101])
+def test_impossible_numbers_of_plans(top: int) -> None:
+    """A number of plans outside 1 to 100 is refused."""
+    with pytest.raises(InputError, match=f"top must be 1 to 100, not {top}"):
+        Finish(top=top)
+
+
+# --- warm starts
+
+
+def optimal(instance: TSPInstance) -> Tour:
+    """A tour that an untrained policy does not beat: the local optimum from many orders."""
+    distance = instance.distances
+    rng, near = np.random.default_rng(0), local_moves.nearest(distance)
+    found = [local_moves.shorter_tour(distance, near, rng.permutation(instance.size))[0] for _ in range(20)]
+    return min((Tour(tuple(order)) for order in found), key=lambda tour: tour.cost(instance))
+
+
+def test_nothing_worse_than_the_warm_start(policy) -> None:
+    """A plan that the search cannot beat is returned as it is, with the phase it came from."""
+    plan = optimal(ROUNDED)
+    (solution,) = solve(ROUNDED, policy=policy, strategy=Sampling(), attempts=8, warm_start=plan)
+    assert (solution.plan, solution.phase, solution.attempts) == (plan, "warm start", 8)
+    assert {cost for _, _, cost in solution.trace} == {float(plan.cost(ROUNDED))}
+
+
+def test_a_bad_warm_start_is_left_behind(policy) -> None:
+    """A plan that is easily beaten changes nothing but the beginning."""
+    worst = Tour(tuple(range(30)))
+    (warm,) = solve(ROUNDED, policy=policy, strategy=Sampling(), attempts=64, warm_start=[worst])
+    (cold,) = solve(ROUNDED, policy=policy, strategy=Sampling(), attempts=64)
+    assert (warm.plan, warm.phase) == (cold.plan, "search")
+
+
+def test_equal_up_to_rounding_is_not_better(policy, make_instances, monkeypatch) -> None:
+    """Costs on the device are rounded; a plan that is worse by less than that does not replace the given one."""
+    (instance,) = make_instances(1, 8)
+    plan = optimal(instance)
+    real = tasks.rollout
+
+    def flattered(*arguments, **options):
+        rolled = real(*arguments, **options)
+        return tasks.Rollouts(rolled.cost * 0.0, rolled.actions)
+
+    monkeypatch.setattr(tasks, "rollout", flattered)
+    (solution,) = solve(instance, policy=policy, strategy=Sampling(population=1), attempts=1, warm_start=plan)
+    assert solution.cost == plan.cost(instance)
+
+
+def test_warm_starts_of_some(policy, make_instances) -> None:
+    """In a batch some instances have a plan and others none; each result is as it would be alone."""
+    instances = make_instances(3, 15)
+    given = [None, optimal(instances[1]), None]
+    together = solve(instances, policy=policy, strategy=Sampling(), attempts=8, warm_start=given)
+    alone = [
+        solve(i, policy=policy, strategy=Sampling(), attempts=8, warm_start=g)[0]
+        for i, g in zip(instances, given, strict=True)
+    ]
+    assert [s.plan for s in together] == [s.plan for s in alone]
+    assert together[1].plan == given[1]
+
+
+def test_warm_starts_are_polished(policy) -> None:
+    """A polish takes the given plan as well as what was found."""
+    plan = Tour(tuple(range(30)))
+    (solution,) = solve(ROUNDED, policy=policy, strategy=Greedy(), warm_start=plan, polish=True, attempts=1)
+    distance = ROUNDED.distances
+    order, _ = local_moves.shorter_tour(distance, local_moves.nearest(distance), plan.order)
+    assert solution.cost <= Tour(tuple(order)).cost(ROUNDED)
+
+
+@pytest.mark.parametrize(
+    ("plan", "words"),
+    [
+        (Tour((0, 1, 2)), "the plan to start from is infeasible: rounded: the tour visits city 4 0 times"),
+        (Routes(((1, 2),)), "rounded: a Routes is no plan for a tsp"),
+        ([Tour((0, 1, 2)), None], "2 plans to start from, but 1 instances"),
+    ],
+)
+def test_wrong_warm_starts_are_refused(policy, plan, words: str) -> None:
+    """A plan that breaks the rules or belongs to something else is an error with the reason."""
+    with pytest.raises(InputError, match=words):
+        solve(ROUNDED, policy=policy, attempts=1, warm_start=plan)
+
+
+@pytest.mark.parametrize("wanted", [{}, {"polish": True}, {"top": 2}], ids=["nothing", "a polish", "several"])
+def test_interruption_before_the_first_attempt_returns_the_warm_start(policy, monkeypatch, wanted) -> None:
+    """Whatever happens, the plan that was given is not lost, also where plans of the search would be kept."""
+
+    def never(*_, **__):
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(tasks.Task, "_try", never)
+    plan = optimal(ROUNDED)
+    (solution,) = solve(ROUNDED, policy=policy, attempts=4, warm_start=plan, **wanted)
+    assert (solution.plan, solution.attempts, solution.others) == (plan, 0, ())
+
+
+# --- classical solvers
+
+
+@pytest.fixture
+def solver(monkeypatch: pytest.MonkeyPatch):
+    """A solver that does what its `work` says, and notes how it was called."""
+    fake = SimpleNamespace(calls=[], work=lambda instance, plans: optimal(instance))
+
+    def improve(name, instance, plans, seconds, seed, found):
+        fake.calls.append((name, instance.name, plans, seconds, seed))
+        if (plan := fake.work(instance, plans)) is not None:
+            found(plan)
+
+    monkeypatch.setattr(improvers, "improve", improve)
+    monkeypatch.setattr(improvers, "find_spec", lambda name: True)
+    monkeypatch.setattr(improvers, "prepare", lambda name: None)
+    return fake
+
+
+def test_a_solver_carries_on(policy, solver) -> None:
+    """It gets the best different plans, cheapest first, and the second half of the seconds; its plan is the result."""
+    (solution,) = solve(ROUNDED, policy=policy, strategy=Greedy(), seconds=50.0, then="lkh", seed=3)
+    ((name, instance, plans, seconds, seed),) = solver.calls
+    costs = [plan.cost(ROUNDED) for plan in plans]
+    assert (name, instance, seed) == ("lkh", "rounded", 3)
+    assert 1 < len(plans) <= finishing.HANDED
+    assert costs == sorted(costs)
+    assert 45.0 < seconds < 50.0  # greedy ends at once and leaves its half
+    assert (solution.phase, solution.cost) == ("lkh", optimal(ROUNDED).cost(ROUNDED))
+    assert solution.then == Change(costs[0], solution.cost)
+
+
+def test_auto_is_our_own_solver_for_each_problem(policy, solver) -> None:
+    """Tours, routes and schedules in one call; each result says which solver has found it."""
+    sources = ["examples/harbour100.tsp", "examples/bakery80.vrp", "examples/workshop12.jsp"]
+    solver.work = lambda instance, plans: None
+    found = solve(sources, strategy=Greedy(), seconds=50.0, then="auto")
+    assert [call[:2] for call in solver.calls] == [
+        ("ils", "harbour100"),
+        ("ruin", "bakery80"),
+        ("tabu", "workshop12"),
+    ]
+    assert all(solution.then == Change(solution.cost, solution.cost) for solution in found)
+
+
+def test_the_search_gets_half(policy, make_instances, solver, monkeypatch) -> None:
+    """Of ten seconds the search has five, and two instances share the rest."""
+    Clock(monkeypatch, rollout=1.0, polish=0.0)
+    monkeypatch.setitem(tasks.PIECE, "cpu", 1)
+    monkeypatch.setattr(tasks, "PATIENCE", 0.0)
+    solutions, _ = done(policy, make_instances(2, 8), Finish(then="lkh"), budget=Budget(seconds=10.0))
+    assert solutions[0].attempts == 5
+    assert [call[3] for call in solver.calls] == [2.5, 5.0]  # the clock stands still in the fake solver
+
+
+@pytest.mark.parametrize("nothing", [None, Tour(tuple(range(30)))])
+def test_a_solver_that_finds_nothing_better(policy, solver, nothing) -> None:
+    """The plan of the search stays, and says that it is from there."""
+    solver.work = lambda instance, plans: nothing
+    (solution,) = solve(ROUNDED, policy=policy, strategy=Greedy(), seconds=50.0, then="lkh")
+    assert solution.phase == "search"
+    assert solution.then == Change(solution.cost, solution.cost)
+
+
+def test_a_solver_without_time_is_not_said_to_have_worked(policy, make_instances, solver, monkeypatch) -> None:
+    """Where the search's first attempt took all seconds, the solver is never called, and the result says why."""
+    Clock(monkeypatch, rollout=20.0, polish=0.0)
+    (solution,), _ = done(policy, make_instances(1, 8), Finish(then="lkh"), budget=Budget(seconds=10.0))
+    assert solver.calls == []
+    assert solution.then == Change(solution.cost, solution.cost, "no time was left for it")
+
+
+def test_a_solver_that_fails_loses_nothing(policy, solver) -> None:
+    """The trouble is reported beside the plan of the search; so is a plan that breaks the rules."""
+
+    def crash(instance, plans):
+        raise RhumbError("LKH ended by itself with code 134")
+
+    for work, words in ((crash, "code 134"), (lambda *_: Tour((0, 0, 1)), "visits city")):
+        solver.work = work
+        (solution,) = solve(ROUNDED, policy=policy, strategy=Greedy(), seconds=50.0, then="lkh")
+        assert solution.phase == "search"
+        assert words in solution.then.trouble
+
+
+def test_solvers_need_seconds_a_problem_and_a_package(policy, monkeypatch) -> None:
+    """What cannot work is refused before the search, with what to do."""
+    for options, error, words in (
+        ({"then": "ils", "attempts": 5}, InputError, "so say how many there are: seconds"),
+        (
+            {"then": "gurobi", "seconds": 5.0},
+            InputError,
+            "'gurobi' is no solver; known: auto, ils, lkh, pyvrp, ruin, tabu, cpsat",
+        ),
+        ({"then": "cpsat", "seconds": 5.0}, InputError, "cpsat solves jssp, not tsp; use ils or lkh or pyvrp"),
+    ):
+        with pytest.raises(error, match=words):
+            solve(ROUNDED, policy=policy, **options)
+    monkeypatch.setattr(improvers, "find_spec", lambda name: None)
+    with pytest.raises(MissingExtra, match=r"pyvrp needs pyvrp; get it with: pip install 'rhumbline\[solvers\]'"):
+        solve(ROUNDED, policy=policy, then="pyvrp", seconds=5.0)
+
+
+def test_a_solver_that_cannot_be_loaded_is_known_before_the_search(policy, monkeypatch) -> None:
+    """It is there, but broken: the reason comes before any work."""
+
+    def broken(name: str) -> None:
+        raise ImportError("a library of its own is missing")
+
+    monkeypatch.setattr(improvers, "find_spec", lambda name: True)
+    monkeypatch.setattr(improvers, "import_module", broken)
+    with pytest.raises(MissingExtra, match="pyvrp, which is installed but fails: a library of its own is missing"):
+        solve(ROUNDED, policy=policy, then="pyvrp", seconds=5.0)
+
+
+# --- who is told
+
+
+def test_improvements_are_told(policy, make_instances) -> None:
+    """Each call brings a verified, strictly cheaper plan of its instance; the last is the solution."""
+    told, instances = [], make_instances(2, 20)
+    solutions = solve(instances, policy=policy, strategy=Sampling(), attempts=48, polish=True, improved=told.append)
+    for solution in solutions:
+        mine = [t for t in told if t.instance is solution.instance]
+        assert [t.cost for t in mine] == [t.plan.cost(t.instance) for t in mine]
+        assert all(after.cost < before.cost for before, after in itertools.pairwise(mine))
+        assert (mine[-1].plan, mine[-1].phase) == (solution.plan, "polish")
+        assert mine[0].phase == "search"
+        assert all(after.seconds >= before.seconds for before, after in itertools.pairwise(mine))
+
+
+def test_a_warm_start_is_told_first(policy) -> None:
+    """The curve begins with the plan that was given, at no attempts."""
+    told = []
+    solve(ROUNDED, policy=policy, attempts=4, warm_start=Tour(tuple(range(30))), improved=told.append)
+    assert (told[0].phase, told[0].attempts, told[0].plan) == ("warm start", 0, Tour(tuple(range(30))))
+    assert told[1].phase == "search"
+
+
+def test_phases_are_watched(policy, make_instances) -> None:
+    """The watcher is told when the polish begins, with the cost before it, and when it ends, with the one after it."""
+    seen = []
+    (solution,) = solve(make_instances(1, 20), policy=policy, attempts=8, polish=True, watch=seen.append)
+    assert [p.phase for p in seen] == ["search", "polish", "polish"]
+    before, after = solution.polish.before, solution.polish.after
+    assert [p.best.item() for p in seen] == pytest.approx([before, before, after])
+
+
+def test_a_solver_is_watched_while_it_works(policy, make_instances, solver) -> None:
+    """Who is at work is told before it has found anything, of each instance."""
+    seen, told = [], []
+    solver.work = lambda instance, plans: told.append(seen[-1].phase)
+    solve(make_instances(2, 20), policy=policy, attempts=8, seconds=60, polish=True, then="lkh", watch=seen.append)
+    assert told == ["lkh", "lkh"]
+
+
+def test_solutions_are_short_to_read(policy) -> None:
+    """The text of a solution names instance, cost, gap, attempts and seconds, and no matrix."""
+    known = TSPInstance("square", "EUC_2D", xy=np.array([[0.0, 0], [0, 10], [10, 10], [10, 0]]), best_known=40.0)
+    (solution,) = solve(known, policy=policy, attempts=16)
+    text = repr(solution)
+    assert text.startswith("<Solution of square: cost 40, gap 0.00%, 16 attempts, ")
+    assert len(text) < 80
+
+
+# --- vehicle routes
+
+
+def test_fleet_limits(monkeypatch) -> None:
+    """A warm start within the fleet is returned where all that the search finds needs more vehicles."""
+    xy = np.array([[0.0, 0], [1, 0], [0, 1], [1, 1]])
+    instance = CVRPInstance("fleet", "EXACT_2D", (0, 1, 1, 1), 3, xy=xy, vehicles=1)
+    warm = Routes(((1, 2, 3),))
+    found = Routes(((1,), (2, 3)))
+    best, unmet = incumbent(instance, found, warm, attempts=7)
+    assert (best.plan, best.phase, unmet) == (warm, "warm start", None)
+    best, unmet = incumbent(instance, found, None, attempts=7)
+    assert best.plan == found
+    assert unmet is not None
+    assert "2 vehicles" in unmet
+    assert "7 attempts" in unmet
+
+
+def test_routes_go_through_all_phases(solver) -> None:
+    """Vehicle routes are pooled, polished, handed over and warm starts as tours are."""
+    rng = np.random.default_rng(0)
+    instance = from_arrays(rng.random(2), rng.random((20, 2)), rng.integers(1, 10, 20), 30)
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(0)
+        untrained = CVRPPolicy(Architecture(32, 2, 1, 32, 4)).requires_grad_(False)
+    solver.work = lambda instance, plans: plans[0]
+    options = {"policy": untrained, "strategy": Sampling(population=4), "attempts": 8}
+    (solution,) = solve(instance, seconds=60.0, polish=True, top=3, then="pyvrp", **options)
+    for candidate in (solution, *solution.others):
+        candidate.plan.check(instance)
+        assert candidate.cost == candidate.plan.cost(instance)
+    assert solution.polish.after < solution.polish.before
+    assert (solution.phase, len(solution.others)) == ("polish", 2)
+    assert 1 < len(solver.calls[0][2]) <= finishing.HANDED
+    (warm,) = solve(instance, warm_start=solution.plan, **options)
+    assert (warm.plan, warm.phase) == (solution.plan, "warm start")
