@@ -16,9 +16,9 @@ from functools import partial
 import torch
 from decoding import milliseconds
 
-from rhumbline.api import find_device, policy_for
-from rhumbline.decoding import Beginnings, Rollouts, complete, rollout
-from rhumbline.decoding.neighbourhoods import beginnings
+from rhumbline.api import find_device, load_policy
+from rhumbline.decoding import Prefixes, Rollouts, complete, rollout
+from rhumbline.decoding.neighbourhoods import neighbourhood_prefixes
 from rhumbline.problems import PROBLEMS
 from rhumbline.search.strategies.cmaes_refine import SAMPLES
 
@@ -35,7 +35,7 @@ def took(work: Callable[[], object], device: torch.device) -> float:
     return 1e3 * (time.perf_counter() - began)
 
 
-def agreement(plain: Rollouts, fused: Rollouts, given: Beginnings, price: Callable[..., torch.Tensor]) -> str:
+def agreement(plain: Rollouts, fused: Rollouts, given: Prefixes, price: Callable[..., torch.Tensor]) -> str:
     """What is the same; raises where an imposed action was changed or a plan is priced wrongly."""
     imposed = torch.arange(given.actions.shape[2], device=given.length.device) < given.length[..., None]
     for rolled in (plain, fused):
@@ -56,7 +56,7 @@ def main() -> None:
     parser.add_argument("--device", default="auto")
     args = parser.parse_args()
     device, problem = find_device(args.device), PROBLEMS[args.problem]
-    policy = policy_for(args.problem, args.problem).to(device)
+    policy = load_policy(args.problem, args.problem).to(device)
     batch = problem.sample(args.instances, args.size, torch.Generator().manual_seed(SEED)).to(device)
     with torch.no_grad():
         memory, latents = policy.encode(batch), policy.space.centre((args.instances, 1), device)
@@ -64,7 +64,7 @@ def main() -> None:
     plans = rollout(problem, policy, batch, latents, starts, seed=SEED, memory=memory).actions[:, 0, 0].long()
     luck = torch.rand(args.instances, args.ways, 2, generator=torch.Generator().manual_seed(SEED))
     luck[..., 1] = luck[..., 1].sort(1).values  # as the search has them: those of about one size side by side
-    given = beginnings(args.problem, batch.xy, plans, luck.to(device))
+    given = neighbourhood_prefixes(args.problem, batch.xy, plans, luck.to(device))
     work = partial(complete, problem, policy, batch, latents, seed=SEED, temperature=1.0, samples=SAMPLES)
     few, all_of_them = (
         part.map(partial(torch.repeat_interleave, repeats=SAMPLES, dim=1)) for part in (given[:, :FEW], given)

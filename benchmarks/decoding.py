@@ -27,7 +27,7 @@ from rhumbline.decoding import rollout
 from rhumbline.kernels.triton.rollout import launch as triton_rollout
 from rhumbline.kernels.triton.rollout import tables as rollout_tables
 from rhumbline.policies import POLICIES
-from rhumbline.policies.attention.memory import Layer
+from rhumbline.policies.attention.memory import ResidualLayer
 from rhumbline.policies.attention.pointer import RoutingPolicy
 from rhumbline.problems import PROBLEMS
 
@@ -50,7 +50,7 @@ def milliseconds(work: Callable[[], object], repeats: int = 20) -> float:
 
 def policy_for(problem: str, seed: int) -> RoutingPolicy:
     """The shipped policy; random latent rows if it has none yet, so that latents differ."""
-    known = checkpoint.shipped()
+    known = checkpoint.shipped_checkpoints()
     policy = checkpoint.load(known[f"{problem}100"]) if f"{problem}100" in known else POLICIES[problem][0]()
     if policy.architecture.latent == 0:
         policy = policy.widened(16)
@@ -67,11 +67,11 @@ def encoded(policy: RoutingPolicy, batch: Any, layer: bool) -> Any:
     rng = torch.Generator("cuda").manual_seed(4)
     parts = (torch.randn(1, rows, width, generator=rng, device="cuda") for rows in (width, 1, width, 1))
     parts = (0.1 / width**0.5 * part.expand(len(batch.key), -1, -1) for part in parts)
-    return replace(memory, layer=Layer(*parts)) if layer else memory
+    return replace(memory, layer=ResidualLayer(*parts)) if layer else memory
 
 
 def kernel(
-    problem: str, tables: rollout_tables.Tables, batch: Any, starts: Tensor, counters: Tensor, **options: Any
+    problem: str, tables: rollout_tables.TritonTables, batch: Any, starts: Tensor, counters: Tensor, **options: Any
 ) -> Any:
     if problem == "tsp":
         return triton_rollout.tsp_rollout(tables, batch.xy, starts, batch.key, counters, **options)
@@ -98,7 +98,7 @@ def agreement(policy: RoutingPolicy, size: int, layer: bool) -> None:
             problem, policy, batch, latents, starts, seed=3, temperature=temperature, memory=memory, engine="torch"
         )
         for dtype in (torch.float32, torch.bfloat16):
-            tables = rollout_tables.tables(memory, policy.condition(memory, latents), dtype)
+            tables = rollout_tables.build_triton_tables(memory, policy.condition(memory, latents), dtype)
             counters = torch.tensor([3, 0], device="cuda")
             shape = (16, 4) if dtype == torch.float32 else None
             cost, actions = kernel(
@@ -140,7 +140,9 @@ def tune(policy: RoutingPolicy, instances: int, latents: int, size: int, per: in
     problem, rng = PROBLEMS[policy.problem], torch.Generator("cuda").manual_seed(2)
     batch = problem.sample(instances, size, rng)
     starts, memory = problem.starts(batch)[:, :per], policy.encode(batch)
-    tables = rollout_tables.tables(memory, policy.condition(memory, policy.space.sample((instances, latents), rng)))
+    tables = rollout_tables.build_triton_tables(
+        memory, policy.condition(memory, policy.space.sample((instances, latents), rng))
+    )
     counters = torch.tensor([3, 0], device="cuda")
     total = instances * latents * starts.shape[1]
     smaller = ((32, 4), (32, 2), (16, 2)) if memory.key.shape[1] <= rollout_tables.WHOLE else ()
@@ -163,7 +165,9 @@ def against(
     problem, rng = PROBLEMS[policy.problem], torch.Generator("cuda").manual_seed(2)
     batch = problem.sample(instances, size, rng)
     starts, memory = problem.starts(batch), policy.encode(batch)
-    tables = rollout_tables.tables(memory, policy.condition(memory, policy.space.sample((instances, latents), rng)))
+    tables = rollout_tables.build_triton_tables(
+        memory, policy.condition(memory, policy.space.sample((instances, latents), rng))
+    )
     counters, name = torch.tensor([3, 0], device="cuda"), f"{policy.problem}_rollout_kernel"
     work = partial(kernel, policy.problem, tables, batch, starts, counters)
     ways = {"former": (getattr(former, name), former_tile), "present": (getattr(triton_rollout, name), None)}

@@ -51,7 +51,7 @@ def seconds(work: Callable[[], object], clock: Callable[[], float] = time.perf_c
 
 def policy_for(problem: str) -> Any:
     """The shipped policy, or an untrained one; random latent rows where it has none, so that latents differ."""
-    shipped = checkpoint.shipped().get(f"{problem}100")
+    shipped = checkpoint.shipped_checkpoints().get(f"{problem}100")
     with torch.random.fork_rng():
         torch.random.default_generator.manual_seed(0)
         policy = checkpoint.load(shipped) if shipped else POLICIES[problem][0]()
@@ -97,7 +97,7 @@ def speed(name: str, policy: Any, size: int, latents: int, target: float, args: 
         "torch": partial(run, engine="torch"),
         "fused": partial(run, engine="fused"),
         "encode": partial(policy.encode, batch),
-        "tables": lambda: numba_rollout.tables(memory, policy.condition(memory, z)),
+        "tables": lambda: numba_rollout.build_numba_tables(memory, policy.condition(memory, z)),
     }
     clock = time.thread_time if args.threads == 1 else time.perf_counter
     times = [{n: seconds(work, clock, args.turn) for n, work in works.items()} for _ in range(args.repeats + 1)][1:]

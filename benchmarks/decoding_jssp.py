@@ -52,7 +52,7 @@ def seconds(work: Callable[[], object], device: torch.device, repeats: int = 10,
 def policy_for(path: str | None, machines: bool, device: torch.device) -> Any:
     """The given policy, or a random one with latents that matter."""
     if path:
-        return checkpoint.load(checkpoint.find(path, "jssp"), device)
+        return checkpoint.load(checkpoint.find_checkpoint(path, "jssp"), device)
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(0)
         policy = JSSPMachinesPolicy() if machines else JSSPPolicy()
@@ -93,7 +93,7 @@ def engines_of(problem: Any, policy: Any, device: torch.device, rollouts: int) -
     if device.type != "cuda":
         return ["torch"]
     if problem.name == "jssp":
-        return ["torch", "graph"] + ["fused"] * (kernels.why_not_shop(policy.architecture) is None)
+        return ["torch", "graph"] + ["fused"] * (kernels.why_not_job_shop(policy.architecture) is None)
     return ["torch"] * (rollouts <= PLAIN) + ["graph"]
 
 

@@ -15,7 +15,7 @@ import torch
 
 from rhumbline import checkpoint
 from rhumbline.decoding import rollout
-from rhumbline.policies.attention.encoder import attention_ranges, limit_spreads
+from rhumbline.policies.attention.encoder import attention_ranges, limit_attention_ranges
 from rhumbline.policies.attention.pointer import RoutingPolicy
 from rhumbline.problems import PROBLEMS
 
@@ -43,7 +43,7 @@ def main() -> None:
         print(f"{path.name}: " + "  ".join(f"{sum(s) / len(s):,.0f} ({max(s):,.0f})" for s in spreads))
         for limit in (float("inf"), *args.limits) if args.limits else ():
             cut = deepcopy(policy)
-            limit_spreads(cut.encoder, features, limit)
+            limit_attention_ranges(cut.encoder, features, limit)
             print(f"  limit {limit:g}: greedy {greedy_cost(cut):.4f}", flush=True)
 
 

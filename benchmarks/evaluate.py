@@ -19,10 +19,10 @@ from typing import Any
 import numpy as np
 import torch
 
-from rhumbline.api import find_device, policy_for, tasks
-from rhumbline.checkpoint import find, read_tensors, shipped
-from rhumbline.problems.cvrp import from_arrays
-from rhumbline.problems.jssp import from_tables
+from rhumbline.api import find_device, load_policy, make_tasks
+from rhumbline.checkpoint import find_checkpoint, read_tensor_file, shipped_checkpoints
+from rhumbline.problems.cvrp import cvrp_from_arrays
+from rhumbline.problems.jssp import jssp_from_tables
 from rhumbline.problems.standard_sets import cvrp_set, jssp_set, tsp_set
 from rhumbline.problems.tsp import TSPInstance
 from rhumbline.search.driver import Budget, search
@@ -60,8 +60,8 @@ def instances_of(name: str, first: int) -> list[Any]:
     if name.startswith("vrp"):
         xy, demands, capacity = cvrp_set(name)
         rows = zip(xy[:first], demands[:first], strict=True)
-        return [from_arrays(x[0], x[1:], d[1:], capacity, name=f"{i}") for i, (x, d) in enumerate(rows)]
-    return [from_tables(d, m, f"{i}") for i, (d, m) in enumerate(jssp_set(name)[:first])]
+        return [cvrp_from_arrays(x[0], x[1:], d[1:], capacity, name=f"{i}") for i, (x, d) in enumerate(rows)]
+    return [jssp_from_tables(d, m, f"{i}") for i, (d, m) in enumerate(jssp_set(name)[:first])]
 
 
 def references(name: str, count: int) -> np.ndarray | None:
@@ -80,12 +80,12 @@ def problem_of(name: str) -> str:
 
 def of_the_paper(problem: str) -> str | None:
     """Weights for the paper's protocol, trained at 100 nodes; where none are shipped, None: the default ones."""
-    return f"{problem}100" if f"{problem}100" in shipped() else None
+    return f"{problem}100" if f"{problem}100" in shipped_checkpoints() else None
 
 
 def fingerprint(policy: str | None, problem: str) -> str:
     """Of weights alone, whatever their header says: tells which ones a row was measured with."""
-    digest, tensors = hashlib.sha256(), read_tensors(find(policy, problem))[0]
+    digest, tensors = hashlib.sha256(), read_tensor_file(find_checkpoint(policy, problem))[0]
     for name in sorted(tensors):
         digest.update(name.encode() + tensors[name].numpy().tobytes())
     return digest.hexdigest()[:8]
@@ -96,7 +96,7 @@ def costs(
 ) -> tuple[np.ndarray, float]:
     """Verified cost of each instance, and the seconds it took."""
     found, began = np.full(len(instances), np.nan), time.perf_counter()
-    for group, task in tasks(instances, {policy.problem: policy}, seed=0, device=device, engine="auto"):
+    for group, task in make_tasks(instances, {policy.problem: policy}, seed=0, device=device, engine="auto"):
         solutions, _ = search(strategy, task, Budget(attempts=attempts))
         found[list(group.places)] = [s.cost for s in solutions]
     return found, time.perf_counter() - began
@@ -118,7 +118,7 @@ def main() -> None:
         raise SystemExit("--ledger is for the weights of the paper's protocol, not for those of --policy")
     problem = problem_of(args.set)
     name = args.policy or of_the_paper(problem)
-    device, policy, weights = find_device(args.device), policy_for(name, problem), fingerprint(name, problem)
+    device, policy, weights = find_device(args.device), load_policy(name, problem), fingerprint(name, problem)
     instances = instances_of(args.set, args.first)
     settings = {"starts": 1.0}  # as published, on every device
     settings |= {} if args.temperature is None else {"temperature": args.temperature}

@@ -17,14 +17,14 @@ from strategies import strategy_of
 
 from rhumbline import api
 from rhumbline.errors import InputError, MissingExtra
-from rhumbline.formats import READERS, read
+from rhumbline.formats import INSTANCE_READERS, read
 from rhumbline.problems import PROBLEMS
-from rhumbline.search.after_search import Finish, complete
+from rhumbline.search.after_search import AfterSearch, solve_task
 from rhumbline.search.driver import Budget
 from rhumbline.search.solution import Solution
-from rhumbline.search.strategies import usual_for
+from rhumbline.search.strategies import default_strategy_for_task
 
-ENDINGS = {*READERS, ".txt", ""}  # job shops come with any ending or none
+ENDINGS = {*INSTANCE_READERS, ".txt", ""}  # job shops come with any ending or none
 TABLES = ("optima.json", "best_known.json")
 HEADER = "| file | size | best known | cost | gap | attempts | seconds |"
 
@@ -43,9 +43,13 @@ def readable(folder: Path) -> list[object]:
 def solved(instance: object, policies: dict, name: str | None, budget: Budget, args: argparse.Namespace) -> Solution:
     """The verified solution of one instance within the budget, by a strategy or the usual one; encoding is free."""
     device = api.find_device(args.device)
-    ((_, task),) = api.tasks([instance], policies, seed=args.seed, device=device, engine="auto", augment=args.augment)
-    finish = Finish(polish=args.polish, then=None if budget.seconds is None else args.then)
-    (solution,), interrupted = complete(strategy_of(name or usual_for(task)), task, budget, finish=finish)
+    ((_, task),) = api.make_tasks(
+        [instance], policies, seed=args.seed, device=device, engine="auto", augment=args.augment
+    )
+    finish = AfterSearch(polish=args.polish, then=None if budget.seconds is None else args.then)
+    (solution,), interrupted = solve_task(
+        strategy_of(name or default_strategy_for_task(task)), task, budget, finish=finish
+    )
     if interrupted:
         raise KeyboardInterrupt
     return solution
@@ -53,10 +57,10 @@ def solved(instance: object, policies: dict, name: str | None, budget: Budget, a
 
 def row(solution: Solution) -> str:
     instance, gap = solution.instance, solution.gap
-    size = PROBLEMS[instance.problem].count_of(instance)
+    size = PROBLEMS[instance.problem].item_count(instance)
     known = "" if gap is None else f"{instance.best_known:g}"
     shown = solution.unmet or ("" if gap is None else f"{gap:.2%}")
-    cost = f"{solution.cost:g}" if instance.whole else f"{solution.cost:.4f}"
+    cost = f"{solution.cost:g}" if instance.has_integer_costs else f"{solution.cost:.4f}"
     return f"| {instance.name} | {size} | {known} | {cost} | {shown} | {solution.attempts} | {solution.seconds:.1f} |"
 
 
@@ -87,11 +91,11 @@ def main() -> None:
         strategy_of(args.search)  # refuse before any work
     instances = readable(args.folder)
     try:
-        for problem in api.problems_of(instances):
-            Finish(polish=args.polish, then=args.then).check(problem, Budget(seconds=1.0))
+        for problem in api.problem_names(instances):
+            AfterSearch(polish=args.polish, then=args.then).check(problem, Budget(seconds=1.0))
     except (InputError, MissingExtra) as error:
         raise SystemExit(str(error)) from error
-    policies = api.policies_of(instances, args.policy)
+    policies = api.load_policies(instances, args.policy)
     device = api.find_device(args.device)
     where = torch.cuda.get_device_name() if device.type == "cuda" else f"CPU, {torch.get_num_threads()} threads"
     for one in {i.problem: i for i in instances}.values():  # kernels are compiled before any clock runs

@@ -9,7 +9,7 @@ import sys
 
 from safetensors.torch import load_file
 
-from rhumbline.checkpoint import About, save, versions
+from rhumbline.checkpoint import TrainingFacts, recorded_versions, save
 from rhumbline.policies.attention.encoder import Architecture
 from rhumbline.policies.tsp import TSPPolicy
 
@@ -37,7 +37,7 @@ def main() -> None:
     absent = policy.load_state_dict(tensors, strict=False)
     assert not absent.unexpected_keys
     assert all(n.endswith(("_latent", "amplify")) for n in absent.missing_keys), absent.missing_keys
-    save(target, policy, About("tsp", 100, recipe="prototype", versions=versions()))
+    save(target, policy, TrainingFacts("tsp", 100, recipe="prototype", versions=recorded_versions()))
 
 
 if __name__ == "__main__":

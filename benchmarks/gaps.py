@@ -18,7 +18,7 @@ from typing import Any
 
 from evaluate import PAPER, fingerprint, of_the_paper, problem_of
 
-from rhumbline.bench.report import put_into
+from rhumbline.bench.report import replace_section
 
 METHODS = {
     "greedy": "greedy, all starts", "sampling": "sampling", "cmaes": "CMA-ES", "cmaes-elite": "CMA-ES that learns",
@@ -212,7 +212,7 @@ def filled(page: Path, tables: dict[str, str]) -> str:
     """A page with tables where their marks are."""
     text = page.read_text(encoding="utf-8")
     for name, found in tables.items():
-        changed = put_into(text, name, found)
+        changed = replace_section(text, name, found)
         if changed is None:
             raise SystemExit(f"{page}: has no marks <!-- suite: {name} --> and <!-- end: {name} -->")
         text = changed

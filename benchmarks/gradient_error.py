@@ -16,7 +16,7 @@ from torch import Tensor
 
 from rhumbline import checkpoint
 from rhumbline.decoding import log_prob, rollout
-from rhumbline.policies.attention.encoder import attend, heads_of
+from rhumbline.policies.attention.encoder import split_qkv, torch_attention
 from rhumbline.problems.tsp import TSP
 from rhumbline.training.objectives import preference_weight
 from rhumbline.training.objectives.reinforce import pomo_weight
@@ -37,10 +37,15 @@ def not_centred(qkv: Tensor, heads: int) -> Tensor:
 
 def in_float32(qkv: Tensor, heads: int) -> Tensor:
     """Attention as it is, but for its type."""
-    return attended(*(part.float() for part in heads_of(qkv, heads)))
+    return attended(*(part.float() for part in split_qkv(qkv, heads)))
 
 
-KINDS = {"exact": attend, "not centred": not_centred, "centred": attend, "float32 attention": in_float32}
+KINDS = {
+    "exact": torch_attention,
+    "not centred": not_centred,
+    "centred": torch_attention,
+    "float32 attention": in_float32,
+}
 
 
 def weights(loss: str, cost: Tensor, score: Tensor) -> Tensor:
@@ -59,11 +64,11 @@ def gradients(policy: Any, loss: str, batches: int) -> dict[str, dict[str, Tenso
     for seed in range(batches):
         batch = problem.sample(INSTANCES, 100, rng)
         starts = problem.starts(batch)[:, :STARTS].repeat_interleave(SAMPLES, 1)
-        policy.encoder.attend_by(attend)
+        policy.encoder.set_attention(torch_attention)
         rolled = rollout(problem, policy, batch, latents, starts, seed=seed)
         cost, tours = rolled.cost.flatten(1), rolled.actions.flatten(1, 2)
         for kind, attention in KINDS.items():
-            policy.encoder.attend_by(attention)
+            policy.encoder.set_attention(attention)
             policy.zero_grad()
             with torch.autocast("cpu", torch.bfloat16, enabled=kind != "exact"):
                 memory = policy.encode(batch)

@@ -40,7 +40,7 @@ def main() -> None:
     parser.add_argument("--count", type=int, default=16)
     args = parser.parse_args()
     for name in args.policies:
-        policy = checkpoint.load(checkpoint.shipped()[name])
+        policy = checkpoint.load(checkpoint.shipped_checkpoints()[name])
         for size in args.sizes:
             rng = torch.Generator().manual_seed(SEED + size)
             batch = PROBLEMS[policy.problem].sample(args.count, size, rng)

@@ -36,7 +36,7 @@ from triton.backends.compiler import GPUTarget
 from triton.runtime import driver
 from triton.runtime.jit import JITFunction
 
-from rhumbline.kernels import HEAD_WIDTH, HEADS, LARGEST_TILE
+from rhumbline.kernels import HEAD_WIDTH, HEADS, MAX_TILE_NODES
 from rhumbline.kernels.triton import encoder_attention
 from rhumbline.kernels.triton import set_partitioning as triton_partitioning
 from rhumbline.kernels.triton.job_shop import launch as triton_job_shop
@@ -146,16 +146,16 @@ def rollouts(
     problem: str, nodes: int, latents: int, *, begun: bool = False, layered: bool = False, **options: Any
 ) -> None:
     """Rollouts of one instance from 100 starts under each latent; what the tensors hold does not matter."""
-    padded, whole = rollout_tables.padded(nodes), partial(torch.ones, dtype=torch.int64)
+    padded, whole = rollout_tables.padded_columns(nodes), partial(torch.ones, dtype=torch.int64)
     rows = {name: torch.zeros(1, padded, WIDTH).bfloat16() for name in ("key", "value", "pointer", "query_last")}
     context = torch.zeros(1, nodes, WIDTH) if problem == "tsp" else torch.zeros(1, WIDTH)
     shift = torch.zeros(1, latents, WIDTH)
-    fixed = rollout_tables.Nodes(
+    fixed = rollout_tables.NodeTables(
         **rows, query_context=context, bias=torch.zeros(1, padded), reach=torch.zeros(1, HEADS, 2, padded)
     )
     square = torch.zeros(1, WIDTH, WIDTH).bfloat16()
     layer = rollout_tables.LayerTables(square, shift, rows["key"], fixed.bias) if layered else None
-    tables = rollout_tables.Tables(fixed, shift, shift.bfloat16(), layer)
+    tables = rollout_tables.TritonTables(fixed, shift, shift.bfloat16(), layer)
     demands = () if problem == "tsp" else (whole(1, nodes), whole(1))
     launch = triton_rollout.tsp_rollout if problem == "tsp" else triton_rollout.cvrp_rollout
     inputs = (torch.zeros(1, nodes, 2), *demands, whole(1, 100), whole(1), whole(2))
@@ -165,44 +165,46 @@ def rollouts(
 
 
 def scores(problem: str, nodes: int, latents: int) -> None:
-    """Scores of 20 plans of one instance and their gradients: every kernel of `log_prob`. Plans hold node 0 only."""
+    """Scores of 20 plans of one instance and their gradients: every kernel of `score_actions`. Plans hold node 0 only."""
     plans = torch.zeros(1, 20, nodes if problem == "tsp" else 2 * nodes, dtype=torch.int16)
     names = ("key", "value", "pointer", "query_last")
     rows = {name: torch.zeros(1, nodes, WIDTH, requires_grad=True) for name in names}
     groups = {"query_constant": torch.zeros(1, latents, WIDTH), "pointer_constant": torch.zeros(1, latents, nodes)}
     if problem == "tsp":
-        tables, mask = scoring.Tables(**rows, **groups, query_first=rows["query_last"]), None
+        tables, mask = scoring.ScoringTables(**rows, **groups, query_first=rows["query_last"]), None
     else:
-        tables = scoring.Tables(**rows, **groups, query_load=torch.zeros(1, WIDTH))
+        tables = scoring.ScoringTables(**rows, **groups, query_load=torch.zeros(1, WIDTH))
         mask = scoring.cvrp_mask(plans, torch.ones(1, nodes), 10)
     skip = plans > 0 if latents > 1 else None
-    scoring.log_prob(tables, plans, mask, skip=skip, dtype=torch.bfloat16).sum().backward()
+    scoring.score_actions(tables, plans, mask, skip=skip, dtype=torch.bfloat16).sum().backward()
 
 
 def small_ones(nodes: int) -> None:
     """What lists the rows of scores, by name and by gradient, and what tells how far attention scores reach."""
     each = torch.zeros(1, 20 * nodes)
-    scoring._listed_by_kernel(each.to(torch.uint8))
-    scoring._listed_by_kernel(each, each)
-    key = torch.zeros(1, rollout_tables.padded(nodes), WIDTH).bfloat16()
+    scoring._list_rows_by_kernel(each.to(torch.uint8))
+    scoring._list_rows_by_kernel(each, each)
+    key = torch.zeros(1, rollout_tables.padded_columns(nodes), WIDTH).bfloat16()
     for query in (key, key.float()):
-        score_bounds.reach(query, key, HEADS, rollout_tables.part_width(key.shape[1]))
+        score_bounds.launch_bound_scores(query, key, HEADS, rollout_tables.part_width(key.shape[1]))
 
 
 def attends(nodes: int) -> None:
     """The encoder's attention and its gradient, as training has them."""
     qkv = torch.zeros(1, nodes, 3 * WIDTH).bfloat16()
-    encoder_attention.attend_backward(qkv, encoder_attention.attend(qkv, HEADS), HEADS)
+    encoder_attention.triton_attend_backward(qkv, encoder_attention.triton_attend(qkv, HEADS), HEADS)
 
 
 def merges(customers: int) -> None:
     """Prices of customers, and what a beam adds to its places, when routes are put together."""
     members, sizes = torch.zeros(1, 4, 64, dtype=torch.int16), torch.zeros(1, 64, dtype=torch.int32)
-    triton_partitioning.prices(members, sizes, torch.zeros(1, 64), torch.zeros(1, customers), 200, 0.7, 0.7, 20, 1e-6)
+    triton_partitioning.launch_prices(
+        members, sizes, torch.zeros(1, 64), torch.zeros(1, customers), 200, 0.7, 0.7, 20, 1e-6
+    )
     padded = 1 << (customers - 1).bit_length()
     cover, words = (torch.zeros(1, 64, size, dtype=torch.int32) for size in (padded // 32, 64))
     served, each = torch.zeros(1, 64, padded).bfloat16(), torch.zeros(1, 64)
-    triton_partitioning.additions(cover, each, words, served, each, torch.zeros(1), customers, 128)
+    triton_partitioning.launch_additions(cover, each, words, served, each, torch.zeros(1), customers, 128)
 
 
 def schedules(jobs: int, latents: int, *, temperature: float, mark: float, shape: tuple[int, int] | None) -> None:
@@ -214,7 +216,7 @@ def schedules(jobs: int, latents: int, *, temperature: float, mark: float, shape
         shift = policy.condition(memory, torch.zeros(1, latents, policy.space.size))
     more = {"starts": 1, "steps": problem.horizon(batch), "heads": policy.architecture.heads}
     counters = torch.zeros(2, dtype=torch.int64)
-    weights = triton_job_shop.weights(policy.decoder)
+    weights = triton_job_shop.build_shop_weights(policy.decoder)
     triton_job_shop.jssp_rollout(weights, memory, shift, batch, counters, **more, temperature=temperature, shape=shape)
 
 
@@ -224,7 +226,7 @@ def ways(problem: str, nodes: int, options: dict[str, Any]) -> Iterator[Callable
         yield from (partial(schedules, nodes, latents, **options) for latents in SCHEDULES)
         return
     yield partial(rollouts, problem, nodes, LATENTS[0], begun=True, **options)
-    if nodes > LARGEST_TILE:
+    if nodes > MAX_TILE_NODES:
         yield partial(rollouts, problem, nodes, LATENTS[0], **options)
         return
     yield from (partial(rollouts, problem, nodes, latents, **options) for latents in LATENTS)

@@ -11,10 +11,10 @@ policy the pictures are drawn again. 181 x 181 latents are the paper's 32,000 an
 import argparse
 from pathlib import Path
 
-from rhumbline.api import find_device, policy_for, tasks
-from rhumbline.bench.figures.landscape import landscapes, read_landscapes, write_landscapes
+from rhumbline.api import find_device, load_policy, make_tasks
+from rhumbline.bench.figures.landscape import compute_landscapes, read_landscapes, write_landscapes
 from rhumbline.errors import RhumbError
-from rhumbline.plots.canvas import save
+from rhumbline.plots.canvas import save_figure
 from rhumbline.plots.latent import Landscape, draw_landscapes
 from rhumbline.problems.standard_sets import tsp_set
 from rhumbline.problems.tsp import TSPInstance
@@ -28,10 +28,10 @@ def computed(args: argparse.Namespace) -> list[Landscape]:
     """The landscapes of the first instances of a set."""
     xy = tsp_set(args.set)[: args.instances]
     instances = [TSPInstance(f"{args.set}-{i + 1}", "EXACT_2D", xy=x) for i, x in enumerate(xy)]
-    policy, device = policy_for(args.policy, "tsp"), find_device(args.device)
+    policy, device = load_policy(args.policy, "tsp"), find_device(args.device)
     found = list[Landscape]()
-    for _, task in tasks(instances, {"tsp": policy}, seed=0, device=device, engine="auto"):
-        found += landscapes(task, args.points, args.generations)
+    for _, task in make_tasks(instances, {"tsp": policy}, seed=0, device=device, engine="auto"):
+        found += compute_landscapes(task, args.points, args.generations)
     return found
 
 
@@ -56,7 +56,7 @@ def main() -> None:
         write_landscapes(args.out.with_suffix(".npz"), found)
     for some in (found[:1], found):
         path = args.out.with_name(f"{args.out.name}-{len(some)}.png")
-        save(path, draw_landscapes(some, TITLE))
+        save_figure(path, draw_landscapes(some, TITLE))
         print(path)
 
 

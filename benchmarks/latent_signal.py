@@ -34,7 +34,7 @@ def correlation(one: Tensor, other: Tensor) -> float:
 @torch.no_grad()
 def measured(name: str, args: argparse.Namespace, device: torch.device) -> str:
     """The line of one policy."""
-    policy = checkpoint.load(checkpoint.find(name, ""), device)
+    policy = checkpoint.load(checkpoint.find_checkpoint(name, ""), device)
     problem, rng = PROBLEMS[policy.problem], torch.Generator().manual_seed(77)
     batch = problem.sample(args.instances, args.size, rng).to(device)
     latents = args.scale * policy.space.sample((args.instances, args.latents), rng).to(device)

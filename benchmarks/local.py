@@ -19,7 +19,7 @@ from rhumbline.kernels.numba.local_search import launch as local_moves
 from rhumbline.problems.cvrp import Routes
 from rhumbline.problems.jssp import Schedule
 from rhumbline.problems.tsp import Tour
-from rhumbline.search.plan_sets.similarity import CRAFTS
+from rhumbline.search.plan_sets.similarity import PLAN_TOOLS
 
 ENDINGS = (".tsp", ".vrp", ".txt", ".jsp")
 
@@ -53,7 +53,7 @@ RANDOM = {"tsp": random_tour, "cvrp": random_routes, "jssp": random_schedule}
 
 def gaps(instance: Any, tries: int) -> tuple[float, float, float, float]:
     """Mean before, mean after, best after, and milliseconds of one polish."""
-    polish, rng = CRAFTS[instance.problem].polisher(instance), np.random.default_rng(0)
+    polish, rng = PLAN_TOOLS[instance.problem].polisher(instance), np.random.default_rng(0)
     given = [RANDOM[instance.problem](instance, rng) for _ in range(tries)]
     began = time.process_time()
     found = [polish(plan) for plan in given]
@@ -66,7 +66,7 @@ def gaps(instance: Any, tries: int) -> tuple[float, float, float, float]:
 
 def restarted(instance: Any, seconds: float) -> float:
     """The gap of the best of many polished random plans."""
-    polish, rng = CRAFTS[instance.problem].polisher(instance), np.random.default_rng(0)
+    polish, rng = PLAN_TOOLS[instance.problem].polisher(instance), np.random.default_rng(0)
     end, best = time.monotonic() + seconds, np.inf
     while time.monotonic() < end:
         best = min(best, polish(RANDOM[instance.problem](instance, rng)).cost(instance))
@@ -82,7 +82,7 @@ def main() -> None:
     for folder in args.folders:
         instances = [read(path) for path in sorted(folder.iterdir()) if path.suffix in ENDINGS]
         began = time.process_time()
-        local_moves.kernel(instances[0].problem)
+        local_moves.load_kernel(instances[0].problem)
         ready = time.process_time() - began
         if args.restarts:
             rows = [restarted(i, args.restarts) for i in instances if i.best_known]

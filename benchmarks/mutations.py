@@ -11,10 +11,10 @@ from pathlib import Path
 
 import numpy as np
 
-from rhumbline.bench.baselines import BASELINES, Work
-from rhumbline.plots.canvas import save
+from rhumbline.bench.baselines import BASELINES, SolverTask
+from rhumbline.plots.canvas import save_figure
 from rhumbline.plots.gallery import draw_mutations
-from rhumbline.problems.distributions.mutations import mutated_set
+from rhumbline.problems.distributions.mutations import sample_mutated_set
 from rhumbline.problems.tsp import TSPInstance
 
 SEED = 2023
@@ -24,7 +24,7 @@ PAPER = {0.0: 7.768, 0.1: 7.609, 0.2: 7.562, 0.3: 7.485, 0.4: 7.386, 0.5: 7.308,
 
 def lkh_cost(xy: np.ndarray) -> float:
     instance = TSPInstance("", "EXACT_2D", xy=xy)
-    return BASELINES["lkh"].solve(Work(instance, None, 0, {"runs": 1})).cost(instance)
+    return BASELINES["lkh"].solve(SolverTask(instance, None, 0, {"runs": 1})).cost(instance)
 
 
 def main() -> None:
@@ -34,9 +34,9 @@ def main() -> None:
     parser.add_argument("--count", type=int, default=450)
     args = parser.parse_args()
     if args.picture:
-        save(args.picture, draw_mutations(np.random.default_rng(4).random((150, 2)), 0.5, seed=302))
+        save_figure(args.picture, draw_mutations(np.random.default_rng(4).random((150, 2)), 0.5, seed=302))
     for power in args.powers:
-        costs = np.array([lkh_cost(xy) for xy in mutated_set(args.count, 100, power, SEED)])
+        costs = np.array([lkh_cost(xy) for xy in sample_mutated_set(args.count, 100, power, SEED)])
         error = costs.std(ddof=1) / np.sqrt(len(costs))
         print(f"power {power}: {costs.mean():.3f} ± {error:.3f} (standard error), the paper's LKH {PAPER[power]}")
 

@@ -17,52 +17,52 @@ import torch
 from strategies import Bench, validation
 from torch.profiler import ProfilerActivity, profile
 
-from rhumbline.api import find_device, policy_for
+from rhumbline.api import find_device, load_policy
 from rhumbline.search.driver import Budget, search
-from rhumbline.search.recombine.routes import Stock, merged
-from rhumbline.search.recombine.set_partitioning import best_engine
+from rhumbline.search.recombine.routes import RoutePool, recombine_routes
+from rhumbline.search.recombine.set_partitioning import best_partition_engine
 from rhumbline.search.strategies.cmaes_refine import CMAESRefine
 
-SEEN: list[Stock] = []
+SEEN: list[RoutePool] = []
 
 
 class Recorder(CMAESRefine):
     """`cmaes-refine`, whose routes can be seen."""
 
-    def put_together(self, task: Any, stock: Stock, beyond: float) -> Any:
+    def merge_routes(self, task: Any, stock: RoutePool, beyond: float) -> Any:
         SEEN.append(stock)
-        return super().put_together(task, stock, beyond)
+        return super().merge_routes(task, stock, beyond)
 
 
-def routes_at_the_end(args: argparse.Namespace, device: torch.device) -> tuple[Any, Stock]:
+def routes_at_the_end(args: argparse.Namespace, device: torch.device) -> tuple[Any, RoutePool]:
     recorder = Recorder(stock=args.stock)
-    bench = Bench(validation(args.set, args.first), policy_for("cvrp100", "cvrp"), device, 1)
+    bench = Bench(validation(args.set, args.first), load_policy("cvrp100", "cvrp"), device, 1)
     _, task = next(bench.tasks(recorder))
     search(recorder, task, Budget(args.attempts))
-    return task.originals, SEEN[-1]
+    return task.original_batch, SEEN[-1]
 
 
-def timed(batch: Any, stock: Stock, places: int, engine: Any) -> tuple[float, Any]:
+def timed(batch: Any, stock: RoutePool, places: int, engine: Any) -> tuple[float, Any]:
     """Seconds of the second time, and the plans."""
     for _ in range(2):
         if stock.rank.is_cuda:
             torch.cuda.synchronize()
         began = time.perf_counter()
-        found = merged(batch, stock, places, engine=engine)
+        found = recombine_routes(batch, stock, places, engine=engine)
         found.cost.sum().item()
         spent = time.perf_counter() - began
     return spent, found
 
 
-def profiled(batch: Any, stock: Stock, places: int, engine: Any) -> None:
+def profiled(batch: Any, stock: RoutePool, places: int, engine: Any) -> None:
     on_gpu = stock.rank.is_cuda
     with profile(activities=[ProfilerActivity.CPU, *([ProfilerActivity.CUDA] if on_gpu else [])]) as found:
-        merged(batch, stock, places, engine=engine).cost.sum().item()
+        recombine_routes(batch, stock, places, engine=engine).cost.sum().item()
     key = "self_cuda_time_total" if on_gpu else "self_cpu_time_total"
     print(found.key_averages().table(key, 20, max_name_column_width=60))
 
 
-def compared(batch: Any, stock: Stock, places: int, engine: Any, shape: str = "") -> None:
+def compared(batch: Any, stock: RoutePool, places: int, engine: Any, shape: str = "") -> None:
     known, (spent, found) = stock.rank.amin(1, keepdim=True), timed(batch, stock, places, engine)
     better = torch.minimum(found.cost.to(known.dtype), known)
     new, each = int((better < known * (1.0 - 1e-6)).sum()), 1e3 * spent / len(known)
@@ -87,7 +87,7 @@ def main() -> None:
     print(f"{args.set}, {args.first} instances, {args.stock} routes, {args.places} places, {device.type}")
     print(f"{'known':8} {'':8} {stock.rank.amin(1).mean():.5f}")
     compare = partial(compared, batch, stock, args.places)
-    engine = best_engine(device, batch.xy.shape[1] - 1, "auto")
+    engine = best_partition_engine(device, batch.xy.shape[1] - 1, "auto")
     compare("tensors")
     if engine != "tensors":
         compare(engine)

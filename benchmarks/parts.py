@@ -16,12 +16,12 @@ import numpy as np
 import torch
 from strategies import validation
 
-from rhumbline.api import find_device, policy_for, tasks
+from rhumbline.api import find_device, load_policy, make_tasks
 from rhumbline.decoding import complete, rollout
-from rhumbline.decoding.neighbourhoods import beginnings
+from rhumbline.decoding.neighbourhoods import neighbourhood_prefixes
 from rhumbline.errors import RhumbError
 from rhumbline.search.driver import Budget, search
-from rhumbline.search.strategies import named
+from rhumbline.search.strategies import build_strategy
 from rhumbline.search.task import Task
 
 SAMPLES, SEED = 16, 5
@@ -31,8 +31,8 @@ def solved(policy: object, size: int, count: int, attempts: int, device: torch.d
     """A task whose incumbents are good plans."""
     short = {"tsp": "tsp", "cvrp": "vrp"}[policy.problem]
     instances = validation(f"{short}{size}", count)
-    ((_, task),) = tasks(instances, {policy.problem: policy}, seed=0, device=device, engine="auto")
-    search(named("cmaes-refine"), task, Budget(attempts))
+    ((_, task),) = make_tasks(instances, {policy.problem: policy}, seed=0, device=device, engine="auto")
+    search(build_strategy("cmaes-refine"), task, Budget(attempts))
     return task
 
 
@@ -49,7 +49,7 @@ def row(policy: object, task: Task, cuts: int) -> str:
     memory, centre = policy.encode(batch), policy.space.centre((count, 1), task.device)
     luck = torch.rand(count, cuts, 2, generator=torch.Generator().manual_seed(SEED)).to(task.device)
     plans = task.incumbents.long()
-    given = beginnings(problem.name, batch.xy, plans, luck, both=False)
+    given = neighbourhood_prefixes(problem.name, batch.xy, plans, luck, both=False)
     given = given.map(lambda x: x.repeat_interleave(SAMPLES, 1))
     options = {"seed": SEED, "temperature": 1.0, "engine": "auto"}
     cost = complete(problem, policy, batch, centre, given, memory, samples=SAMPLES, **options).cost[:, 0]
@@ -88,7 +88,7 @@ def compare() -> None:
     if args.threads:
         torch.set_num_threads(args.threads)
     device = find_device(args.device)
-    policies = {name: policy_for(name, args.problem).to(device) for name in args.policies}
+    policies = {name: load_policy(name, args.problem).to(device) for name in args.policies}
     task = solved(policies[args.policies[0]], args.size, args.count, args.attempts, device)
     titles = ("policy", "excess, %", "better, %", "gain, %", "whole, %", "greedy, %")
     print(f"| {' | '.join(titles)} |", f"| --- |{' ---: |' * (len(titles) - 1)}", sep="\n")

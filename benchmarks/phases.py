@@ -13,11 +13,11 @@ from collections.abc import Callable
 import numpy as np
 import torch
 
-from rhumbline.api import find_device, policy_for
-from rhumbline.noise import normal
+from rhumbline.api import find_device, load_policy
+from rhumbline.noise import box_muller
 from rhumbline.problems.tsp import TSP, TSPInstance
 from rhumbline.search import cma_es
-from rhumbline.search.driver import harvest
+from rhumbline.search.driver import collect_solutions
 from rhumbline.search.strategies.cmaes import CMAES
 from rhumbline.search.task import make_task
 
@@ -43,12 +43,12 @@ def main() -> None:
     parser.add_argument("--policy", default=None)
     parser.add_argument("--device", default="auto")
     args = parser.parse_args()
-    device, policy = find_device(args.device), policy_for(args.policy or "tsp100", "tsp")
+    device, policy = find_device(args.device), load_policy(args.policy or "tsp100", "tsp")
     xy = np.random.default_rng(1).random((args.instances, args.size, 2))
     task = make_task(TSP(), policy, [TSPInstance(f"{i}", "EXACT_2D", xy=x) for i, x in enumerate(xy)], device=device)
     state = CMAES().init(task).components[:, 0]
     c = cma_es.constants(policy.space.size, 8)
-    latents = cma_es.ask(state, normal(task.uniforms(16)))
+    latents = cma_es.ask(state, box_muller(task.uniforms(16)))
     cost = torch.rand(args.instances, 16, device=device)
 
     def decode() -> None:
@@ -63,11 +63,11 @@ def main() -> None:
         "encoding (once per search)": encode,
         "one attempt: a tour from each city": decode,
         "CMA-ES ask and tell (a generation of 16)": lambda: cma_es.tell(
-            state, cma_es.ask(state, normal(task.uniforms(16))), cost, c, 3
+            state, cma_es.ask(state, box_muller(task.uniforms(16))), cost, c, 3
         ),
-        "decoding, checking and pricing plans on the host": lambda: harvest(task, 0.0, ()),
+        "decoding, checking and pricing plans on the host": lambda: collect_solutions(task, 0.0, ()),
     }
-    print(f"{args.instances} x TSP{args.size}, {device.type}, engine {task.taken_engine}, mean of {args.repeats}\n")
+    print(f"{args.instances} x TSP{args.size}, {device.type}, engine {task.resolved_engine}, mean of {args.repeats}\n")
     print("| phase | ms |\n| --- | --- |")
     for name, work in phases.items():
         print(f"| {name} | {milliseconds(work, args.repeats, device):.3f} |", flush=True)

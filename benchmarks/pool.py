@@ -10,11 +10,11 @@ from collections.abc import Callable
 import numpy as np
 import torch
 
-from rhumbline.api import find_device, policy_for
+from rhumbline.api import find_device, load_policy
 from rhumbline.problems.tsp import TSP, TSPInstance
 from rhumbline.search.after_search import POLISHED
-from rhumbline.search.plan_sets.diverse import Pool
-from rhumbline.search.plan_sets.similarity import CRAFTS
+from rhumbline.search.plan_sets.diverse import DiverseSet
+from rhumbline.search.plan_sets.similarity import PLAN_TOOLS
 from rhumbline.search.task import make_task
 
 
@@ -43,13 +43,13 @@ def main() -> None:
     device = find_device(args.device)
     xy = np.random.RandomState(1).uniform(size=(args.instances, args.size, 2))
     instances = [TSPInstance("", "EXACT_2D", xy=x) for x in xy]
-    task = make_task(TSP(), policy_for("tsp100", "tsp"), instances, device=device)
+    task = make_task(TSP(), load_policy("tsp100", "tsp"), instances, device=device)
     latents = 2.0 * task.uniforms(16)[..., 0] - 1.0
-    rolled, pool = task._try(latents, 0.1), Pool(CRAFTS["tsp"], args.places, task.batch)
+    rolled, pool = task._try(latents, 0.1), DiverseSet(PLAN_TOOLS["tsp"], args.places, task.batch)
     keeping = seconds(lambda: pool.enter(rolled), 20, device)
     rolling = seconds(lambda: task._try(latents, 0.1), 3, device)
     print(
-        f"{args.instances} x {args.size} on {device.type}, {task.taken_engine}: pool {keeping * 1e3:.2f} ms, "
+        f"{args.instances} x {args.size} on {device.type}, {task.resolved_engine}: pool {keeping * 1e3:.2f} ms, "
         f"rollouts {rolling * 1e3:.1f} ms, share {keeping / rolling:.1%}"
     )
 

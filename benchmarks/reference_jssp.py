@@ -18,9 +18,9 @@ from pathlib import Path
 
 import numpy as np
 
-from rhumbline.bench.reference import REFEREES, Effort, by_cpsat, fill
+from rhumbline.bench.reference import REFERENCE_SOLVERS, ReferenceOptions, fill_references, solve_by_cpsat
 from rhumbline.bench.reference_file import read_references
-from rhumbline.problems.jssp import JSSPInstance, Schedule, from_arrays
+from rhumbline.problems.jssp import JSSPInstance, Schedule, jssp_from_arrays
 from rhumbline.problems.standard_sets import jssp_set
 
 COUNT, SEED = 100, 200  # instances of a set; of the tabu search
@@ -28,7 +28,7 @@ COUNT, SEED = 100, 200  # instances of a set; of the tabu search
 
 def tabu_then_cpsat(instance: JSSPInstance, library: str, iterations: int, seconds: float) -> tuple[float, float]:
     """The makespan of both solvers together, and CP-SAT's bound."""
-    return by_cpsat(instance, seconds, tabu(instance, library, iterations) if iterations else None)
+    return solve_by_cpsat(instance, seconds, tabu(instance, library, iterations) if iterations else None)
 
 
 def tabu(instance: JSSPInstance, library: str, iterations: int) -> Schedule:
@@ -72,13 +72,16 @@ def main() -> None:
     args = arguments()
     if args.resume and args.resume.exists() and not args.out.exists():
         shutil.copy(args.resume, args.out)
-    instances = [from_arrays(*shop) for shop in jssp_set(args.name)[: args.first]]
-    cpsat, effort = REFEREES["jssp"].limited(args.seconds), Effort(args.workers, args.minutes, args.again, args.machine)
+    instances = [jssp_from_arrays(*shop) for shop in jssp_set(args.name)[: args.first]]
+    cpsat, effort = (
+        REFERENCE_SOLVERS["jssp"].with_seconds(args.seconds),
+        ReferenceOptions(args.workers, args.minutes, args.again, args.machine),
+    )
     tabu_first = f"tabu_jssp.c, {args.iterations} iterations, seed {SEED}, then " if args.iterations else ""
     with tempfile.TemporaryDirectory() as folder:
         library = args.library or (compiled(folder) if args.iterations else "")
         judge = partial(tabu_then_cpsat, library=library, iterations=args.iterations, seconds=args.seconds)
-        for filled in fill(args.out, instances, judge, tabu_first + cpsat.sentence, effort):
+        for filled in fill_references(args.out, instances, judge, tabu_first + cpsat.description, effort):
             print(f"{args.name}: {filled.done} of {filled.total}", flush=True)
     known = read_references(args.out)
     print(f"mean cost {np.nanmean(known.cost):.2f}, mean bound {np.nanmean(known.bound):.2f}; {known.makers()}")

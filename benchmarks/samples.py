@@ -55,7 +55,7 @@ def certainty(problem: Any, policy: Any) -> None:
 def main() -> None:
     torch.set_num_threads(1)
     for name in sys.argv[1:]:
-        policy: Any = checkpoint.load(checkpoint.find(name, "tsp"))
+        policy: Any = checkpoint.load(checkpoint.find_checkpoint(name, "tsp"))
         problem = PROBLEMS[policy.problem]
         print(name)
         for temperature in (1.0, 0.0):

@@ -12,8 +12,8 @@ import torch
 from evaluate import of_the_paper
 from strategies import validation
 
-from rhumbline.api import find_device, policy_for, tasks
-from rhumbline.noise import normal
+from rhumbline.api import find_device, load_policy, make_tasks
+from rhumbline.noise import box_muller
 from rhumbline.problems.tsp import TSP, TSPInstance
 from rhumbline.search import cma_es
 from rhumbline.search.strategies.cmaes import CMAES
@@ -35,8 +35,8 @@ def seconds(work: object, repeats: int, device: torch.device) -> float:
 def widths(name: str, count: int, attempts: int, device: torch.device) -> None:
     """Widths of all components and mean distance of their means from the centre, per axis (the box ends at 1)."""
     instances, strategy = validation(name, count), CMAES()
-    policy = policy_for(of_the_paper(instances[0].problem), instances[0].problem)
-    for _, task in tasks(instances, {policy.problem: policy}, seed=0, device=device, engine="auto"):
+    policy = load_policy(of_the_paper(instances[0].problem), instances[0].problem)
+    for _, task in make_tasks(instances, {policy.problem: policy}, seed=0, device=device, engine="auto"):
         state, narrowest = strategy.init(task), float("inf")
         for _ in range(attempts // strategy.population):
             state, _, _ = strategy.step(task, state)
@@ -60,16 +60,16 @@ def main() -> None:
         return
     xy = np.random.RandomState(1).uniform(size=(args.instances, 100, 2))
     task = make_task(
-        TSP(), policy_for(args.policy, "tsp"), [TSPInstance("", "EXACT_2D", xy=x) for x in xy], device=device
+        TSP(), load_policy(args.policy, "tsp"), [TSPInstance("", "EXACT_2D", xy=x) for x in xy], device=device
     )
     strategy = CMAES()
     state = strategy.init(task).components[:, 0]
     c = cma_es.constants(16, 8)
-    latents = cma_es.ask(state, normal(task.uniforms(16)))
+    latents = cma_es.ask(state, box_muller(task.uniforms(16)))
     cost = torch.rand(args.instances, 16, device=device)
 
     def ask_and_tell() -> None:
-        cma_es.tell(state, cma_es.ask(state, normal(task.uniforms(16))), cost, c, 3)
+        cma_es.tell(state, cma_es.ask(state, box_muller(task.uniforms(16))), cost, c, 3)
 
     search = seconds(ask_and_tell, 20, device)
     rollouts = seconds(lambda: task._try(latents, 0.1), 5 if device.type == "cuda" else 1, device)

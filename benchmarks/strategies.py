@@ -32,17 +32,17 @@ import torch
 from evaluate import fingerprint, instances_of, keep, of_the_paper, references, summary
 from torch.profiler import ProfilerActivity, profile
 
-from rhumbline.api import Group, find_device, grouped, policy_for, tasks
+from rhumbline.api import Group, find_device, group_instances, load_policy, make_tasks
 from rhumbline.errors import InputError, RhumbError
-from rhumbline.problems.cvrp import CVRPInstance, usual_capacity
+from rhumbline.problems.cvrp import CVRPInstance, default_capacity
 from rhumbline.problems.distributions.varied import vary_tsp
-from rhumbline.problems.jssp import from_tables
-from rhumbline.problems.jssp.rules import LONGEST_DURATION
-from rhumbline.problems.standard_sets import JSSP_SETS, find
+from rhumbline.problems.jssp import jssp_from_tables
+from rhumbline.problems.jssp.rules import MAX_RANDOM_DURATION
+from rhumbline.problems.standard_sets import JSSP_SETS, find_set
 from rhumbline.problems.tsp import TSP, TSPInstance
 from rhumbline.search.driver import Budget, search, stream
-from rhumbline.search.strategies import named
-from rhumbline.search.strategy import rehearsal_of
+from rhumbline.search.strategies import build_strategy
+from rhumbline.search.strategy import warm_up_run_of
 from rhumbline.search.task import Task
 
 VALIDATION_SEED = 4321
@@ -75,15 +75,15 @@ class Bench:
         where = {"device": self.device, "engine": "auto", "augment": self.augment, "strategy": strategy}
         some = instances or self.instances
         for first, group in enumerate([[i] for i in some] if self.alone else [some]):
-            for found, task in tasks(group, {self.policy.problem: self.policy}, seed=self.seed, **where):
+            for found, task in make_tasks(group, {self.policy.problem: self.policy}, seed=self.seed, **where):
                 yield replace(found, places=tuple(place + first for place in found.places)), task
 
     def warm_up(self, strategy: Any) -> None:
         """A few attempts at a group of each size, on which tiles, and so kernels, depend; on a CPU at one instance."""
         some = self.instances if self.device.type == "cuda" and not self.alone else self.instances[:1]
-        for group in {len(g.places): g for g in grouped(some, self.augment)}.values():
+        for group in {len(g.places): g for g in group_instances(some, self.augment)}.values():
             for _, task in self.tasks(strategy, list(group.instances)):
-                short, attempts = rehearsal_of(strategy, task)
+                short, attempts = warm_up_run_of(strategy, task)
                 if search(short, task, Budget(attempts))[1]:
                     raise KeyboardInterrupt
 
@@ -96,10 +96,10 @@ class Bench:
 def validation(name: str, count: int) -> list[Any]:
     stream = np.random.RandomState(VALIDATION_SEED)
     if name.startswith("jssp"):
-        shop = find(JSSP_SETS, name)
-        times = stream.randint(1, LONGEST_DURATION + 1, size=(count, shop.jobs, shop.machines))
+        shop = find_set(JSSP_SETS, name)
+        times = stream.randint(1, MAX_RANDOM_DURATION + 1, size=(count, shop.jobs, shop.machines))
         orders = stream.uniform(size=times.shape).argsort(2)
-        return [from_tables(d, m, f"{i}") for i, (d, m) in enumerate(zip(times, orders, strict=True))]
+        return [jssp_from_tables(d, m, f"{i}") for i, (d, m) in enumerate(zip(times, orders, strict=True))]
     if name[:3] not in ("tsp", "vrp") or not name[3:].isdecimal():
         raise SystemExit(f"{name} is no set to draw validation instances of: tsp150, vrp100, jssp10x10 and the like")
     size = int(name[3:])
@@ -107,7 +107,7 @@ def validation(name: str, count: int) -> list[Any]:
         return [TSPInstance(f"{i}", "EXACT_2D", xy=x) for i, x in enumerate(stream.uniform(size=(count, size, 2)))]
     xy, demands = stream.uniform(size=(count, size + 1, 2)), stream.randint(1, 10, size=(count, size))
     pairs = zip(xy, demands.tolist(), strict=True)
-    return [CVRPInstance(f"{i}", "EXACT_2D", (0, *q), usual_capacity(size), xy=x) for i, (x, q) in enumerate(pairs)]
+    return [CVRPInstance(f"{i}", "EXACT_2D", (0, *q), default_capacity(size), xy=x) for i, (x, q) in enumerate(pairs)]
 
 
 def varied_tours(size: int, count: int) -> list[Any]:
@@ -136,7 +136,7 @@ def varied_vehicles(size: int, count: int) -> list[Any]:
 def strategy_of(text: str) -> Any:
     name, *settings = text.split("+")
     try:
-        return named(name, settings)
+        return build_strategy(name, settings)
     except InputError as error:
         raise SystemExit(str(error)) from error
 
@@ -152,7 +152,7 @@ def measured(text: str, bench: Bench, budget: Budget) -> Row:
             raise KeyboardInterrupt
         cost[list(group.places)] = [s.cost for s in found]
         starts = task.starts.shape[1]
-        made += (found[0].attempts * starts - task.spare) * task.count
+        made += (found[0].attempts * starts - task.spare_trajectories) * task.count
     return Row(text, budget, cost, round(made / (count * starts)), made, time.perf_counter() - began)
 
 
@@ -304,7 +304,7 @@ def main() -> None:
     names = policies_of(args.policy) if args.policy else [of_the_paper(problem)]
     device, args.weights = find_device(args.device), fingerprint(names[0], problem)
     how = (device, args.augment, args.alone, args.seed)
-    benches = {n: Bench(instances, policy_for(n, problem), *how) for n in names}
+    benches = {n: Bench(instances, load_policy(n, problem), *how) for n in names}
     unusual = args.policy or args.validation or args.skip or args.seed or args.augment > 1
     if args.ledger and (unusual or device.type == "cpu"):
         why = "the weights of the paper's protocol, first of a test set, no copies and a GPU, for published searches"

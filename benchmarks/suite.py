@@ -9,19 +9,19 @@ be given at once, so that its kernels are compiled. Several such commands side b
 import argparse
 from pathlib import Path
 
-from rhumbline.bench.methods import Options, Searching
-from rhumbline.bench.runner import places_of, prepare
+from rhumbline.bench.methods import BenchOptions, SearchRunner
+from rhumbline.bench.runner import prepare_pairs, wanted_places
 from rhumbline.bench.suite import read_suite
-from rhumbline.cli.bench_run import folders_of, run_suite
-from rhumbline.cli.process import conclude, listen
+from rhumbline.cli.bench_run import parse_folders, run_suite
+from rhumbline.cli.process import install_signal_handlers, run_command
 
 
-def rehearse(path: Path, options: Options) -> int:
+def rehearse(path: Path, options: BenchOptions) -> int:
     """Compile what a run would."""
-    for pair in prepare(read_suite(path), options):
-        if isinstance(pair.runner, Searching):
-            places = places_of(pair, options.limit)[: pair.runner.together]
-            pair.runner.warm_up([pair.bench_set.instances[place] for place in places], 0)
+    for pair in prepare_pairs(read_suite(path), options):
+        if isinstance(pair.runner, SearchRunner):
+            places = wanted_places(pair, options.limit)[: pair.runner.together]
+            pair.runner.warm_up([pair.instance_set.instances[place] for place in places], 0)
     return 0
 
 
@@ -40,11 +40,11 @@ def main() -> None:
         parser.error(f"--limit {args.limit}: expected at least 1")
 
     def body() -> int:
-        options = Options(tuple(args.only), args.limit, args.device, folders=folders_of(args.folder))
+        options = BenchOptions(tuple(args.only), args.limit, args.device, folders=parse_folders(args.folder))
         return rehearse(args.suite, options) if args.rehearse else run_suite(args.suite, args.out, options, args.quiet)
 
-    listen()
-    raise SystemExit(conclude(body))
+    install_signal_handlers()
+    raise SystemExit(run_command(body))
 
 
 if __name__ == "__main__":

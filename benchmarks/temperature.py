@@ -10,8 +10,8 @@ import argparse
 import numpy as np
 from evaluate import costs, of_the_paper
 
-from rhumbline.api import find_device, policy_for
-from rhumbline.problems.cvrp import from_arrays
+from rhumbline.api import find_device, load_policy
+from rhumbline.problems.cvrp import cvrp_from_arrays
 from rhumbline.problems.tsp import TSPInstance
 from rhumbline.search.strategies import STRATEGIES
 
@@ -25,7 +25,7 @@ def validation(problem: str, size: int, count: int) -> list[object]:
     if problem == "tsp":
         return [TSPInstance(f"{i}", "EXACT_2D", xy=xy) for i, xy in enumerate(rng.uniform(size=(count, size, 2)))]
     drawn = ((rng.uniform(size=2), rng.uniform(size=(size, 2)), rng.randint(1, 10, size)) for _ in range(count))
-    return [from_arrays(*arrays, CAPACITY[size], name=f"{i}") for i, arrays in enumerate(drawn)]
+    return [cvrp_from_arrays(*arrays, CAPACITY[size], name=f"{i}") for i, arrays in enumerate(drawn)]
 
 
 def main() -> None:
@@ -41,7 +41,7 @@ def main() -> None:
     if args.problem == "cvrp" and args.size not in CAPACITY:
         parser.error(f"capacities are known for {', '.join(map(str, CAPACITY))} customers")
     instances = validation(args.problem, args.size, args.count)
-    policy = policy_for(args.policy or of_the_paper(args.problem), args.problem)
+    policy = load_policy(args.policy or of_the_paper(args.problem), args.problem)
     for temperature in args.temperatures:
         strategy = STRATEGIES["sampling"](temperature=temperature)
         cost, seconds = costs(instances, policy, strategy, args.attempts, find_device(args.device))

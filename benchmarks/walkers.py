@@ -24,7 +24,7 @@ def cooled(walker: Annealing, times: int) -> float:
     """The least cost of a round of so many times, from hot to cold."""
     steps = times // AT_ONCE
     for step in range(steps):
-        walker.go(HOT * (COLD / HOT) ** (step / steps))
+        walker.run_steps(HOT * (COLD / HOT) ** (step / steps))
     return float(walker.costs[BEST])
 
 
@@ -32,7 +32,7 @@ def compared(instance: rhumbline.CVRPInstance, walkers: int, times: int, seconds
     """Costs of the plan it begins with, of the first walker, of the best, and of one that walks as far as all."""
     found = rhumbline.solve(instance, seconds=seconds, device="cpu")[0]
     first = Annealing(instance, found.plan, 0, Event(), lambda plan: None)
-    crew = [first.twin(0, number) for number in range(walkers)]
+    crew = [first.clone(0, number) for number in range(walkers)]
     costs = [cooled(walker, times) for walker in crew]
     return [float(found.cost), costs[0], min(costs), cooled(first, walkers * times)]
 
@@ -46,7 +46,7 @@ def main() -> None:
     parser.add_argument("--seconds", type=float, default=5.0)
     args = parser.parse_args()
     torch.set_num_threads(1)
-    improvers.prepare("ruin")
+    improvers.prepare_solver("ruin")
     instances = [one for size in args.sizes.split(",") for one in varied_vehicles(int(size), args.first)]
     costs = np.array([compared(one, args.walkers, args.times, args.seconds) for one in instances])
     gaps = 100 * (costs / costs.min(1, keepdims=True) - 1)

@@ -8,18 +8,18 @@ from typing import Any
 
 import torch
 
-from rhumbline.checkpoint import About, find, load_with_facts
-from rhumbline.decoding import Engine
+from rhumbline.checkpoint import TrainingFacts, find_checkpoint, load_with_facts
+from rhumbline.decoding import EngineName
 from rhumbline.errors import CheckpointError, Infeasible, InputError, MissingExtra
-from rhumbline.formats.plans import Given, plans_for
-from rhumbline.inputs import Source, instances_of
+from rhumbline.formats.plans import GivenPlan, plans_for
+from rhumbline.inputs import SolveInput, instances_from
 from rhumbline.policies import Policy
 from rhumbline.problems import PROBLEMS
-from rhumbline.problems.symmetry import augmented
-from rhumbline.search.after_search import Finish, Improvement, complete
+from rhumbline.problems.symmetry import symmetric_copies
+from rhumbline.search.after_search import AfterSearch, Improvement, solve_task
 from rhumbline.search.driver import Budget, Progress
 from rhumbline.search.solution import Solution
-from rhumbline.search.strategies import STRATEGIES, named, usual_for
+from rhumbline.search.strategies import STRATEGIES, build_strategy, default_strategy_for_task
 from rhumbline.search.strategy import Strategy, engine_for
 from rhumbline.search.task import Task, make_task
 
@@ -37,7 +37,7 @@ class Group:
     instances: tuple[Any, ...]
 
 
-def grouped(instances: Sequence[Any], copies: int = 1) -> list[Group]:
+def group_instances(instances: Sequence[Any], copies: int = 1) -> list[Group]:
     """Groups of one problem and shape, in order of first appearance, none larger than memory allows for its copies.
 
     Where there must be several they are of about one size: a few that are left over would leave a GPU idle.
@@ -65,14 +65,14 @@ def find_device(name: str) -> torch.device:
     return torch.device("cuda" if name != "cpu" and torch.cuda.is_available() else "cpu")
 
 
-def policy_for(name: str | None, problem: str) -> Policy[Any, Any, Any]:
+def load_policy(name: str | None, problem: str) -> Policy[Any, Any, Any]:
     """The policy a user means, refused if it was trained for another problem."""
-    return policy_with_facts(name, problem)[0]
+    return load_policy_with_facts(name, problem)[0]
 
 
-def policy_with_facts(name: str | None, problem: str) -> tuple[Policy[Any, Any, Any], About]:
+def load_policy_with_facts(name: str | None, problem: str) -> tuple[Policy[Any, Any, Any], TrainingFacts]:
     """The same with its training facts."""
-    path = find(name, problem)
+    path = find_checkpoint(name, problem)
     policy, about = load_with_facts(path)
     if PROBLEMS[about.problem].solves != problem:
         raise CheckpointError(
@@ -81,18 +81,18 @@ def policy_with_facts(name: str | None, problem: str) -> tuple[Policy[Any, Any, 
     return policy, about
 
 
-def problems_of(instances: Sequence[Any]) -> list[str]:
+def problem_names(instances: Sequence[Any]) -> list[str]:
     """Names of the problems among instances, in order of first appearance."""
     return list(dict.fromkeys(i.problem for i in instances))
 
 
-def policies_of(
+def load_policies(
     instances: Sequence[Any], policy: str | Path | Policy[Any, Any, Any] | None
 ) -> dict[str, Policy[Any, Any, Any]]:
     """The policy for each problem among the instances: by name, path or default, or the one given."""
-    wanted = problems_of(instances)
+    wanted = problem_names(instances)
     if isinstance(policy, str | Path | None):
-        return {problem: policy_for(str(policy) if policy else None, problem) for problem in wanted}
+        return {problem: load_policy(str(policy) if policy else None, problem) for problem in wanted}
     solves = PROBLEMS[policy.problem].solves
     strangers = [problem for problem in wanted if problem != solves]
     if strangers:
@@ -100,22 +100,22 @@ def policies_of(
     return {solves: policy}
 
 
-def strategy_of(strategy: Strategy[Any] | str | None) -> Strategy[Any] | None:
+def resolve_strategy(strategy: Strategy[Any] | str | None) -> Strategy[Any] | None:
     """A strategy by name with its usual settings, or the one given, if one is."""
     if isinstance(strategy, str):
-        return named(strategy)
+        return build_strategy(strategy)
     if strategy is not None and (isinstance(strategy, type) or not hasattr(strategy, "step")):
         raise InputError(f"strategy is {strategy!r}; expected a name such as 'cmaes' or an object such as CMAES()")
     return strategy
 
 
-def tasks(
+def make_tasks(
     instances: Sequence[Any],
     policies: Mapping[str, Policy[Any, Any, Any]],
     *,
     seed: int,
     device: torch.device,
-    engine: Engine,
+    engine: EngineName,
     augment: int = 1,
     strategy: Any = None,
 ) -> Iterator[tuple[Group, Task]]:
@@ -124,14 +124,14 @@ def tasks(
     What one of several groups cannot have is refused before the first: of each problem the largest instance is tried.
     """
     for instance in {i.problem: i for i in instances}.values():
-        augmented(PROBLEMS[instance.problem].collate([instance]), augment)  # refuse before any work
+        symmetric_copies(PROBLEMS[instance.problem].collate([instance]), augment)  # refuse before any work
     options: dict[str, Any] = {"seed": seed, "device": device, "augment": augment}
 
     def task_for(some: Sequence[Any]) -> Task:
         policy, settled = policies[some[0].problem], engine_for(strategy, engine, device, some[0].size)
         return make_task(PROBLEMS[policy.problem], policy, some, engine=settled, **options)
 
-    groups = grouped(instances, augment)
+    groups = group_instances(instances, augment)
     if len(groups) > 1 and (strategy is not None or engine != "auto"):
         for largest in {i.problem: i for i in sorted(instances, key=lambda i: i.size)}.values():
             refuse_early(strategy, task_for([largest]))
@@ -146,27 +146,29 @@ def refuse_early(strategy: Any, task: Task) -> None:
 
 
 def prepare(
-    source: Source | Sequence[Any],
+    source: SolveInput | Sequence[Any],
     *,
     policy: str | Path | Policy[Any, Any, Any] | None = None,
     vehicles: int | None = None,
     seed: int = 0,
     device: str = "auto",
-    engine: Engine = "auto",
+    engine: EngineName = "auto",
     augment: int = 1,
 ) -> Task:
     """A task to `stream` over: instances of one problem and size, encoded on the device."""
-    instances = instances_of(source, vehicles)
+    instances = instances_from(source, vehicles)
     shapes = {(i.problem, i.shape): i.size for i in instances}
     if len(shapes) != 1:
         found = ", ".join(sorted({f"{problem} of {size}" for (problem, _), size in shapes.items()})) or "none"
         raise InputError(f"a task needs instances of one problem and size, not {found}; `solve` groups them by itself")
-    policies = policies_of(instances, policy)
-    return next(tasks(instances, policies, seed=seed, device=find_device(device), engine=engine, augment=augment))[1]
+    policies = load_policies(instances, policy)
+    return next(make_tasks(instances, policies, seed=seed, device=find_device(device), engine=engine, augment=augment))[
+        1
+    ]
 
 
 def solve(
-    source: Source | Sequence[Any],
+    source: SolveInput | Sequence[Any],
     *,
     policy: str | Path | Policy[Any, Any, Any] | None = None,
     strategy: Strategy[Any] | str | None = None,
@@ -175,10 +177,10 @@ def solve(
     vehicles: int | None = None,
     seed: int = 0,
     device: str = "auto",
-    engine: Engine = "auto",
+    engine: EngineName = "auto",
     augment: int = 1,
     watch: Callable[[Progress], None] | None = None,
-    warm_start: Given | Sequence[Given | None] | None = None,
+    warm_start: GivenPlan | Sequence[GivenPlan | None] | None = None,
     top: int = 1,
     polish: bool = False,
     then: str | None = None,
@@ -198,19 +200,19 @@ def solve(
     solver that carries on with them for the rest of the seconds; "auto" is our own one for each problem. `improved` is
     called at each improvement.
     """
-    instances = instances_of(source, vehicles)
+    instances = instances_from(source, vehicles)
     budget = DEFAULT_BUDGET if attempts is None and seconds is None else Budget(attempts, seconds)
-    finish, warm = Finish(top, polish, then, improved), plans_for(instances, warm_start)
-    strategy = strategy_of(strategy)  # which refuses before weights are loaded
-    policies = policies_of(instances, policy)
+    finish, warm = AfterSearch(top, polish, then, improved), plans_for(instances, warm_start)
+    strategy = resolve_strategy(strategy)  # which refuses before weights are loaded
+    policies = load_policies(instances, policy)
     for one in policies.values():
         finish.check(one.problem, budget)
     solutions: dict[int, Solution] = {}
     where: dict[str, Any] = {"device": find_device(device), "engine": engine, "augment": augment, "strategy": strategy}
-    for group, task in tasks(instances, policies, seed=seed, **where):
+    for group, task in make_tasks(instances, policies, seed=seed, **where):
         given = [warm[place] for place in group.places]
-        chosen = strategy or STRATEGIES[usual_for(task)]()
-        found, interrupted = complete(chosen, task, budget, watch, finish, given)
+        chosen = strategy or STRATEGIES[default_strategy_for_task(task)]()
+        found, interrupted = solve_task(chosen, task, budget, watch, finish, given)
         solutions |= dict(zip(group.places, found, strict=False))
         if interrupted:
             break

@@ -26,7 +26,7 @@ HEADER = "rhumbline"
 
 
 @dataclass(frozen=True)
-class About:
+class TrainingFacts:
     """Training facts of a checkpoint."""
 
     problem: str
@@ -61,21 +61,21 @@ def _extent(size: int | str) -> int:
     return math.prod(int(x) for x in str(size).split("x"))
 
 
-def versions() -> dict[str, str]:
+def recorded_versions() -> dict[str, str]:
     """Versions that weights or results were made with."""
     from rhumbline import __version__
 
     return {"rhumbline": __version__, "torch": str(torch.__version__), "numpy": np.__version__}
 
 
-def save(path: str | Path, policy: Policy[Any, Any, Any], about: About) -> None:
+def save(path: str | Path, policy: Policy[Any, Any, Any], about: TrainingFacts) -> None:
     """Write a policy's weights with their facts."""
     header = {"architecture": asdict(policy.architecture), "about": asdict(about)}
     state = {n: x.detach().cpu().contiguous() for n, x in policy.state_dict().items()}
-    write_tensors(Path(path), state, header)
+    write_tensor_file(Path(path), state, header)
 
 
-def write_tensors(path: Path, tensors: Mapping[str, Tensor], header: Mapping[str, Any]) -> None:
+def write_tensor_file(path: Path, tensors: Mapping[str, Tensor], header: Mapping[str, Any]) -> None:
     """Write tensors and a JSON header aside, then rename: nothing half-written ever carries the name."""
     aside = path.with_name(f".{path.name}.{os.getpid()}.part")
     try:
@@ -90,7 +90,7 @@ def write_tensors(path: Path, tensors: Mapping[str, Tensor], header: Mapping[str
             aside.unlink()
 
 
-def read_tensors(path: Path, device: torch.device | str = "cpu") -> tuple[dict[str, Tensor], dict[str, Any]]:
+def read_tensor_file(path: Path, device: torch.device | str = "cpu") -> tuple[dict[str, Tensor], dict[str, Any]]:
     """Tensors and header of a file that `write_tensors` wrote."""
     if not path.is_file():
         raise CheckpointError(f"{path}: no such checkpoint; `rhumb info` lists those that come with the package")
@@ -111,11 +111,13 @@ def load(path: str | Path, device: torch.device | str = "cpu") -> Policy[Any, An
     return policy
 
 
-def load_with_facts(path: str | Path, device: torch.device | str = "cpu") -> tuple[Policy[Any, Any, Any], About]:
+def load_with_facts(
+    path: str | Path, device: torch.device | str = "cpu"
+) -> tuple[Policy[Any, Any, Any], TrainingFacts]:
     """The policy in a checkpoint and its training facts."""
-    tensors, header = read_tensors(Path(path), device)
+    tensors, header = read_tensor_file(Path(path), device)
     try:
-        about = About(**header["about"])
+        about = TrainingFacts(**header["about"])
         kind, architecture = POLICIES[about.problem]
         policy = kind(architecture(**header["architecture"])).to(device)
         policy.load_state_dict(tensors)
@@ -124,19 +126,19 @@ def load_with_facts(path: str | Path, device: torch.device | str = "cpu") -> tup
     return policy.requires_grad_(False), about
 
 
-def shipped() -> dict[str, Path]:
+def shipped_checkpoints() -> dict[str, Path]:
     """Checkpoints inside the package, by name."""
     folder = Path(str(resources.files("rhumbline") / "weights"))
     return {p.stem: p for p in sorted(folder.glob("*.safetensors"))}
 
 
-DEFAULT = {"tsp": "tsp", "cvrp": "cvrp", "jssp": "jssp"}
+DEFAULT_CHECKPOINTS = {"tsp": "tsp", "cvrp": "cvrp", "jssp": "jssp"}
 
 
-def find(policy: str | None, problem: str) -> Path:
+def find_checkpoint(policy: str | None, problem: str) -> Path:
     """The checkpoint a user means: a shipped name, a path, or the default for a problem."""
-    known = shipped()
-    name = policy or DEFAULT[problem]
+    known = shipped_checkpoints()
+    name = policy or DEFAULT_CHECKPOINTS[problem]
     if name in known:
         return known[name]
     if policy and Path(policy).exists():

@@ -43,5 +43,5 @@ class Infeasible(RhumbError):
     exit_code = 5
 
 
-class Unreached(Infeasible):
+class LimitExceeded(Infeasible):
     """A plan obeys the rules, but not a limit that the user set on it."""

@@ -33,19 +33,19 @@ SOLVERS = {
     "cpsat": Solver("rhumbline.external.cpsat", "ortools", "solvers", ("jssp",)),
 }
 
-OWN = {"tsp": "ils", "cvrp": "ruin", "jssp": "tabu"}  # by this project, which "auto" stands for
-NAMES = ("auto", *SOLVERS)
+OWN_SOLVERS = {"tsp": "ils", "cvrp": "ruin", "jssp": "tabu"}  # by this project, which "auto" stands for
+SOLVER_NAMES = ("auto", *SOLVERS)
 
 
-def settled(name: str, problem: str) -> str:
+def resolve_solver(name: str, problem: str) -> str:
     """The solver that a name stands for."""
-    return OWN.get(problem, name) if name == "auto" else name
+    return OWN_SOLVERS.get(problem, name) if name == "auto" else name
 
 
-def require(name: str, problem: str) -> None:
+def require_solver(name: str, problem: str) -> None:
     """Raise unless the solver is known, can solve the problem and is installed."""
     if name not in SOLVERS:
-        raise InputError(f"'{name}' is no solver; known: {', '.join(NAMES)}")
+        raise InputError(f"'{name}' is no solver; known: {', '.join(SOLVER_NAMES)}")
     solver = SOLVERS[name]
     if problem not in solver.problems:
         able = [other for other, one in SOLVERS.items() if problem in one.problems]
@@ -54,7 +54,7 @@ def require(name: str, problem: str) -> None:
         raise MissingExtra(f"{name} needs {solver.package}; get it with: pip install 'rhumbline[{solver.extra}]'")
 
 
-def prepare(name: str) -> None:
+def prepare_solver(name: str) -> None:
     """Whatever a solver has to do once, before the clock runs; it is loaded now, so that a broken one is known."""
     solver = SOLVERS[name]
     try:
@@ -65,7 +65,7 @@ def prepare(name: str) -> None:
     getattr(module, "prepare", lambda: None)()
 
 
-def improve(
+def improve_plans(
     name: str, instance: Any, plans: Sequence[Any], seconds: float, seed: int, found: Callable[[Any], None]
 ) -> None:
     """Tell of the plans that a solver finds in these seconds, starting from the given ones; the last is its best."""

@@ -12,7 +12,7 @@ from torch import Tensor
 
 from rhumbline.philox import MULTIPLIERS, ROUNDS, WEYL, WORD
 
-DECODING, LATENTS = 0, 1  # streams
+DECODING_STREAM, LATENT_STREAM = 0, 1  # streams
 
 
 def philox(seed: int, c0: Tensor, c1: Tensor, c2: Tensor, c3: Tensor) -> tuple[Tensor, Tensor]:
@@ -27,31 +27,31 @@ def philox(seed: int, c0: Tensor, c1: Tensor, c2: Tensor, c3: Tensor) -> tuple[T
     return c0, c1
 
 
-def unit_interval(word: Int[Tensor, "*shape"]) -> Float[Tensor, "*shape"]:
+def to_unit_interval(word: Int[Tensor, "*shape"]) -> Float[Tensor, "*shape"]:
     """A word as a float32 in [0, 1), bit for bit as Triton converts it."""
     folded = torch.where(word > WORD >> 1, WORD - word, word)
     return folded.to(torch.float32) * 4.6566127342e-10
 
 
-def decoding(
+def decoding_uniforms(
     seed: int, key: Int[Tensor, "B"], attempt: Int[Tensor, "K"], starts: int, steps: int
 ) -> Float[Tensor, "B K S T"]:
     """The uniform behind each decision of a rollout. `attempt` numbers the latents tried on an instance from 0."""
     position = torch.arange(starts * steps, device=key.device)
     c0, c1, c2 = position[None, None], attempt[None, :, None], key[:, None, None] & WORD
-    words, _ = philox(seed, c0, c1, c2, torch.full_like(c0, DECODING))
-    return unit_interval(words).view(len(key), len(attempt), starts, steps)
+    words, _ = philox(seed, c0, c1, c2, torch.full_like(c0, DECODING_STREAM))
+    return to_unit_interval(words).view(len(key), len(attempt), starts, steps)
 
 
-def latents(seed: int, key: Int[Tensor, "B"], attempt: Int[Tensor, "K"], size: int) -> Float[Tensor, "B K Z 2"]:
+def latent_uniforms(seed: int, key: Int[Tensor, "B"], attempt: Int[Tensor, "K"], size: int) -> Float[Tensor, "B K Z 2"]:
     """Two independent uniforms for each coordinate of each latent."""
     position = torch.arange(size, device=key.device)
     c0, c1, c2 = position[None, None], attempt[None, :, None], key[:, None, None] & WORD
-    words = torch.stack(philox(seed, c0, c1, c2, torch.full_like(c0, LATENTS)), dim=-1)
-    return unit_interval(words)
+    words = torch.stack(philox(seed, c0, c1, c2, torch.full_like(c0, LATENT_STREAM)), dim=-1)
+    return to_unit_interval(words)
 
 
-def normal(uniforms: Float[Tensor, "*shape 2"]) -> Float[Tensor, "*shape"]:
+def box_muller(uniforms: Float[Tensor, "*shape 2"]) -> Float[Tensor, "*shape"]:
     """Standard normals from pairs of uniforms (Box and Muller)."""
     first, second = uniforms.unbind(-1)
     return torch.sqrt(-2.0 * torch.log1p(-first)) * torch.cos(2.0 * math.pi * second)

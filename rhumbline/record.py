@@ -27,7 +27,7 @@ class Record:
         """A copy with every tensor on `device`."""
         return self.map(lambda x: x.to(device))
 
-    def take(self, other: Self) -> None:
+    def copy_(self, other: Self) -> None:
         """Overwrite every tensor, in place, with that of another record; for loops that must keep their memory."""
         pairs = ((getattr(self, f.name), getattr(other, f.name)) for f in fields(self))
         changed = [(own, new) for own, new in pairs if isinstance(own, Tensor) and own is not new]

@@ -14,7 +14,7 @@ from rhumbline.errors import InputError
 T = TypeVar("T")
 
 
-def read_tables(path: str | Path, kind: str, where: str = "") -> dict[str, Any]:
+def read_toml(path: str | Path, kind: str, where: str = "") -> dict[str, Any]:
     """The tables of a TOML file of some kind; `where` says where such files are, if it is not there."""
     try:
         return tomllib.loads(Path(path).read_text(encoding="utf-8"))
@@ -24,7 +24,7 @@ def read_tables(path: str | Path, kind: str, where: str = "") -> dict[str, Any]:
         raise InputError(f"{path}: not a readable TOML {kind} ({error})") from error
 
 
-def value_of(text: str) -> Any:
+def parse_value(text: str) -> Any:
     """A value as a user types it, read as TOML: 3, 0.5, true; anything else is a word."""
     try:
         return tomllib.loads(f"value = {text}")["value"]
@@ -32,19 +32,19 @@ def value_of(text: str) -> Any:
         return text
 
 
-def meant(name: str, known: Iterable[str]) -> str:
+def did_you_mean(name: str, known: Iterable[str]) -> str:
     """A question to whoever mistyped a name, if one of those known is close to it."""
     close = get_close_matches(name, known, n=1)
     return f" (did you mean '{close[0]}'?)" if close else ""
 
 
-def build(kind: type[T], tables: Mapping[str, Any], where: str) -> T:
+def build_dataclass(kind: type[T], tables: Mapping[str, Any], where: str) -> T:
     """A dataclass from a table, each value checked against its field."""
     hints = get_type_hints(kind)
     known = [f.name for f in fields(kind)]  # pyright: ignore[reportArgumentType]
     unknown = sorted(set(tables) - set(known))
     if unknown:
-        hint = meant(unknown[0], known)
+        hint = did_you_mean(unknown[0], known)
         raise InputError(f"{where}: unknown key '{unknown[0]}'{hint}; known here: {', '.join(known) or 'none'}")
     return kind(**{n: _value(hints[n], x, f"{where}: {n}") for n, x in tables.items()})
 
@@ -55,7 +55,7 @@ def _value(hint: Any, value: Any, where: str) -> Any:
         parts = [part for part in get_args(hint) if part is not NoneType]
         hint = type(value) if type(value) in parts else parts[0]
     if hasattr(hint, "__dataclass_fields__") and isinstance(value, Mapping):
-        return build(hint, value, where)
+        return build_dataclass(hint, value, where)
     if get_origin(hint) is Literal:
         if value not in get_args(hint):
             raise InputError(f"{where} is {value!r}; expected one of {', '.join(map(repr, get_args(hint)))}")

@@ -101,5 +101,5 @@ class NoReading(TorchDispatchMode):
 
 
 @pytest.fixture
-def no_reading() -> TorchDispatchMode:
+def forbid_host_sync() -> TorchDispatchMode:
     return NoReading()

@@ -11,10 +11,10 @@ import pytest
 import torch
 
 from rhumbline import api, checkpoint, kernels
-from rhumbline.api import grouped, solve
+from rhumbline.api import group_instances, solve
 from rhumbline.errors import CheckpointError, InputError, MissingExtra
 from rhumbline.formats.tsplib import read_tsp
-from rhumbline.inputs import instances_of
+from rhumbline.inputs import instances_from
 from rhumbline.problems.tsp import Tour, TSPInstance
 from rhumbline.search import driver
 from rhumbline.search import task as tasks
@@ -73,18 +73,18 @@ def test_a_mixed_list_keeps_its_order(policy, tmp_path: Path) -> None:
 
 def test_groups_have_one_shape(monkeypatch) -> None:
     """Instances are grouped by size and by kind of metric, in order of appearance, and groups stay small enough."""
-    exact = instances_of(XY)
+    exact = instances_from(XY)
     rounded = [TSPInstance("r", "EUC_2D", xy=XY[0])]
     small = [TSPInstance("s", "EXACT_2D", xy=np.zeros((2, 2)))]
     mixed = [exact[0], small[0], rounded[0], exact[1], exact[2]]
-    assert [g.places for g in grouped(mixed)] == [(0, 3, 4), (1,), (2,)]
-    assert grouped(mixed)[0].instances == tuple(exact)
+    assert [g.places for g in group_instances(mixed)] == [(0, 3, 4), (1,), (2,)]
+    assert group_instances(mixed)[0].instances == tuple(exact)
     monkeypatch.setattr(api, "GROUP_ELEMENTS", 2 * 16 * 6 * 6)
-    assert [g.places for g in grouped(mixed)] == [(0,), (3, 4), (1,), (2,)]
-    many = [len(g.places) for g in grouped(exact * 7)]  # 21 of them, two at a time
+    assert [g.places for g in group_instances(mixed)] == [(0,), (3, 4), (1,), (2,)]
+    many = [len(g.places) for g in group_instances(exact * 7)]  # 21 of them, two at a time
     assert (sum(many), len(many), set(many)) == (21, 11, {1, 2})
     monkeypatch.setattr(api, "GROUP_ELEMENTS", 10 * 16 * 6 * 6)
-    assert [len(g.places) for g in grouped(exact * 7)] == [7, 7, 7]  # and not 10, 10 and 1
+    assert [len(g.places) for g in group_instances(exact * 7)] == [7, 7, 7]  # and not 10, 10 and 1
 
 
 @pytest.mark.parametrize("strategy", [None, Sampling()], ids=["default", "sampling"])
@@ -151,7 +151,7 @@ def test_devices(policy) -> None:
 def test_policies_from_files(policy, tmp_path: Path) -> None:
     """A path to a checkpoint serves as well as the policy itself; one that is not there is an error."""
     path = tmp_path / "mine.safetensors"
-    checkpoint.save(path, policy, checkpoint.About("tsp", 6))
+    checkpoint.save(path, policy, checkpoint.TrainingFacts("tsp", 6))
     costs = [[s.cost for s in solve(XY, policy=p, attempts=16)] for p in (policy, path, str(path))]
     assert costs[0] == costs[1] == costs[2]
     with pytest.raises(CheckpointError, match="no checkpoint 'nowhere'"):
@@ -232,10 +232,10 @@ def test_tensors_are_arrays() -> None:
     """Coordinates, matrices and the four arrays of vehicle routing may be tensors, alone or in lists."""
     xy = torch.tensor([[0.0, 0.0], [3.0, 4.0], [0.0, 4.0]], requires_grad=True)
     routing = (torch.zeros(2), xy, torch.tensor([1, 2, 3]), torch.tensor(5))
-    tour, one, two = instances_of(xy)[0], *instances_of([routing, routing])
+    tour, one, two = instances_from(xy)[0], *instances_from([routing, routing])
     assert tour.distances[0, 1] == one.distances[0, 2] == 5.0
     assert one.demands == two.demands == (0, 1, 2, 3)
-    assert instances_of(routing)[0].capacity == 5
+    assert instances_from(routing)[0].capacity == 5
 
 
 @pytest.mark.parametrize(
@@ -250,7 +250,7 @@ def test_tensors_are_arrays() -> None:
 def test_what_is_no_instance_is_refused(source, words: str) -> None:
     """Whatever is given by mistake gives an error that says what is expected."""
     with pytest.raises(InputError, match=words):
-        instances_of(source)
+        instances_from(source)
 
 
 def test_an_engine_that_one_of_the_instances_cannot_have_is_refused_before_any_work(policy, monkeypatch) -> None:
@@ -259,8 +259,8 @@ def test_an_engine_that_one_of_the_instances_cannot_have_is_refused_before_any_w
     instances = [TSPInstance(str(n), "EUC_2D", xy=np.random.default_rng(n).random((n, 2))) for n in (5, 6)]
     device, some = torch.device("cpu"), {"tsp": policy}
     with pytest.raises(MissingExtra, match="too many nodes"):
-        next(api.tasks(instances, some, seed=0, device=device, engine="fused", strategy=EASLay()))
-    found = api.tasks(instances, some, seed=0, device=device, engine="auto", strategy=EASLay())
+        next(api.make_tasks(instances, some, seed=0, device=device, engine="fused", strategy=EASLay()))
+    found = api.make_tasks(instances, some, seed=0, device=device, engine="auto", strategy=EASLay())
     assert {task.instances[0].size: task.engine for _, task in found} == {5: "auto", 6: "torch"}
 
 
@@ -269,7 +269,7 @@ class Halved(Sampling):
     """Somebody's own strategy, which asks for its budget when it begins."""
 
     def init(self, task):
-        assert task.ledger.limit
+        assert task.account.limit
         return super().init(task)
 
 
@@ -285,7 +285,7 @@ def test_the_largest_instance_is_tried_first(policy, monkeypatch, sizes) -> None
     monkeypatch.setattr(kernels, "resolve", refusing_more_than_5)
     instances = [TSPInstance(str(n), "EUC_2D", xy=np.random.default_rng(n).random((n, 2))) for n in sizes]
     with pytest.raises(MissingExtra, match="6 are too many"):
-        next(api.tasks(instances, {"tsp": policy}, seed=0, device=torch.device("cpu"), engine="fused"))
+        next(api.make_tasks(instances, {"tsp": policy}, seed=0, device=torch.device("cpu"), engine="fused"))
 
 
 def refusing_more_than_5(engine, problem, device, nodes, architecture):

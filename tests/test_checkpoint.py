@@ -10,11 +10,19 @@ from safetensors import safe_open
 from safetensors.torch import save_file
 
 from rhumbline import checkpoint
-from rhumbline.checkpoint import About, find, load, load_with_facts, read_tensors, save, write_tensors
+from rhumbline.checkpoint import (
+    TrainingFacts,
+    find_checkpoint,
+    load,
+    load_with_facts,
+    read_tensor_file,
+    save,
+    write_tensor_file,
+)
 from rhumbline.errors import CheckpointError, InputError
 from rhumbline.problems.tsp import TSP
 
-ABOUT = About("tsp", 100, 7, recipe="{}", validation={"greedy": 7.8}, versions={"torch": "2"})
+ABOUT = TrainingFacts("tsp", 100, 7, recipe="{}", validation={"greedy": 7.8}, versions={"torch": "2"})
 
 
 @pytest.fixture
@@ -27,16 +35,16 @@ def path(tmp_path: Path, policy) -> Path:
 @pytest.mark.parametrize(
     ("about", "words", "largest"),
     [
-        (About("tsp", 100), "100", 100),
-        (About("cvrp", 100, recipe='{"sizes": [80, 50, 200, 127]}'), "50 to 200", 200),
-        (About("jssp", "10x10", recipe='{"sizes": ["20x15", "6x6", "10x10"]}'), "6x6 to 20x15", 300),
-        (About("tsp", 60, recipe='{"sizes": []}'), "60", 60),
-        (About("tsp", 60, recipe='{"sizes": [80]}'), "80", 80),
-        (About("tsp", 60, recipe="prototype"), "60", 60),
-        (About("tsp", 60, recipe="null"), "60", 60),
+        (TrainingFacts("tsp", 100), "100", 100),
+        (TrainingFacts("cvrp", 100, recipe='{"sizes": [80, 50, 200, 127]}'), "50 to 200", 200),
+        (TrainingFacts("jssp", "10x10", recipe='{"sizes": ["20x15", "6x6", "10x10"]}'), "6x6 to 20x15", 300),
+        (TrainingFacts("tsp", 60, recipe='{"sizes": []}'), "60", 60),
+        (TrainingFacts("tsp", 60, recipe='{"sizes": [80]}'), "80", 80),
+        (TrainingFacts("tsp", 60, recipe="prototype"), "60", 60),
+        (TrainingFacts("tsp", 60, recipe="null"), "60", 60),
     ],
 )
-def test_what_it_was_trained_at(about: About, words: str, largest: int) -> None:
+def test_what_it_was_trained_at(about: TrainingFacts, words: str, largest: int) -> None:
     """One size, or the range of a recipe that has several, whatever their order; and how much the largest has."""
     assert (about.trained_at, about.largest) == (words, largest)
 
@@ -124,9 +132,9 @@ def test_foreign_files_are_named(tmp_path: Path) -> None:
 )
 def test_headers_that_promise_something_else(path: Path, change, words: str) -> None:
     """Weights that are not what the header says are refused by name."""
-    tensors, header = read_tensors(path)
+    tensors, header = read_tensor_file(path)
     change(header, tensors)
-    write_tensors(path, tensors, header)
+    write_tensor_file(path, tensors, header)
     with pytest.raises(
         CheckpointError, match=rf"(?s)mine\.safetensors: does not hold what its header promises.*{words}"
     ):
@@ -156,12 +164,12 @@ def test_a_folder_that_is_a_file(path: Path, policy) -> None:
 def test_find_knows_names_paths_and_defaults(path: Path, monkeypatch) -> None:
     """A shipped name wins, then a path; anything else lists what there is."""
     shipped = {name: Path(f"/shipped/{name}.safetensors") for name in ("tsp", "tsp100")}
-    monkeypatch.setattr(checkpoint, "shipped", lambda: shipped)
-    assert find("tsp100", "tsp") == shipped["tsp100"]
-    assert find(None, "tsp") == shipped["tsp"]
-    assert find(str(path), "tsp") == path
+    monkeypatch.setattr(checkpoint, "shipped_checkpoints", lambda: shipped)
+    assert find_checkpoint("tsp100", "tsp") == shipped["tsp100"]
+    assert find_checkpoint(None, "tsp") == shipped["tsp"]
+    assert find_checkpoint(str(path), "tsp") == path
     with pytest.raises(CheckpointError, match="no checkpoint 'tsp99'; give a path or one of: tsp, tsp100"):
-        find("tsp99", "tsp")
-    monkeypatch.setattr(checkpoint, "shipped", dict)
+        find_checkpoint("tsp99", "tsp")
+    monkeypatch.setattr(checkpoint, "shipped_checkpoints", dict)
     with pytest.raises(CheckpointError, match="no weights for tsp come with this version"):
-        find(None, "tsp")
+        find_checkpoint(None, "tsp")

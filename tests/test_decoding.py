@@ -8,12 +8,12 @@ from itertools import permutations
 import pytest
 import torch
 
-from rhumbline.decoding import choose, log_prob, rollout, unmarked
+from rhumbline.decoding import choose, log_prob, rollout, unmark_actions
 from rhumbline.errors import MissingExtra
-from rhumbline.noise import unit_interval
+from rhumbline.noise import to_unit_interval
 from rhumbline.problems.tsp import TSP
 
-LARGEST = unit_interval(torch.tensor([0x7FFFFFFF])).item()
+LARGEST = to_unit_interval(torch.tensor([0x7FFFFFFF])).item()
 
 
 def latents_for(policy, count: int, tried: int, seed: int = 0) -> torch.Tensor:
@@ -218,7 +218,7 @@ def test_certain_and_marked_decisions(make_policy, make_batch) -> None:
     scores = log_prob(TSP(), policy, batch, latents, marked, certain=0.99)
     assert scores[0, 0] == 0
     assert torch.equal(scores[0, 1], whole[0, 1])
-    assert torch.equal(unmarked(marked)[0], tours)
+    assert torch.equal(unmark_actions(marked)[0], tours)
 
 
 def test_gradient_equals_finite_differences(make_policy, make_batch) -> None:

@@ -57,7 +57,7 @@ def test_words_are_those_of_triton(seed: int) -> None:
     ours = noise.philox(seed, *counter)
     assert torch.equal(ours[0], first)
     assert torch.equal(ours[1], second)
-    assert torch.equal(noise.unit_interval(ours[0]), uniform)
+    assert torch.equal(noise.to_unit_interval(ours[0]), uniform)
 
 
 def test_uniforms_are_those_of_triton() -> None:
@@ -65,7 +65,7 @@ def test_uniforms_are_those_of_triton() -> None:
     words = torch.tensor(WORDS + [5] * (16 - len(WORDS)))
     theirs = torch.empty(16)
     uniform_kernel[(1,)](words, theirs, M=16)
-    ours = noise.unit_interval(words)
+    ours = noise.to_unit_interval(words)
     assert torch.equal(ours, theirs)
     assert ours.min() == 0.0
     assert ours.max() == LARGEST
@@ -74,29 +74,29 @@ def test_uniforms_are_those_of_triton() -> None:
 def test_decoding_noise_depends_on_counters_alone() -> None:
     """Each uniform is that of its (seed, instance, attempt, start, step), wherever it stands in the batch."""
     key, attempt = torch.tensor([5, 0xFFFFFFFF, 9]), torch.tensor([3, 4])
-    whole = noise.decoding(11, key, attempt, starts=4, steps=6)
-    assert torch.equal(noise.decoding(11, key[1:2], attempt[1:], 4, 6), whole[1:2, 1:])
-    one = [torch.tensor([c]) for c in (2 * 6 + 5, 4, 9, noise.DECODING)]  # start 2, step 5
-    assert noise.unit_interval(noise.philox(11, *one)[0]).item() == whole[2, 1, 2, 5].item()
+    whole = noise.decoding_uniforms(11, key, attempt, starts=4, steps=6)
+    assert torch.equal(noise.decoding_uniforms(11, key[1:2], attempt[1:], 4, 6), whole[1:2, 1:])
+    one = [torch.tensor([c]) for c in (2 * 6 + 5, 4, 9, noise.DECODING_STREAM)]  # start 2, step 5
+    assert noise.to_unit_interval(noise.philox(11, *one)[0]).item() == whole[2, 1, 2, 5].item()
 
 
 def test_streams_and_seeds_differ() -> None:
     """Latents, decisions and seeds do not share numbers."""
     key, attempt = torch.tensor([1]), torch.arange(4)
-    decisions = noise.decoding(3, key, attempt, 1, 64)[0, :, 0]
-    latents = noise.latents(3, key, attempt, 64)[0, ..., 0]
+    decisions = noise.decoding_uniforms(3, key, attempt, 1, 64)[0, :, 0]
+    latents = noise.latent_uniforms(3, key, attempt, 64)[0, ..., 0]
     other, high = (
-        noise.decoding(4, key, attempt, 1, 64)[0, :, 0],
-        noise.decoding(3 + (1 << 32), key, attempt, 1, 64)[0, :, 0],
+        noise.decoding_uniforms(4, key, attempt, 1, 64)[0, :, 0],
+        noise.decoding_uniforms(3 + (1 << 32), key, attempt, 1, 64)[0, :, 0],
     )
     for a, b in [(decisions, latents), (decisions, other), (decisions, high)]:
         assert (a != b).float().mean() > 0.99
-    assert (latents != noise.latents(3, key, attempt, 64)[0, ..., 1]).float().mean() > 0.99
+    assert (latents != noise.latent_uniforms(3, key, attempt, 64)[0, ..., 1]).float().mean() > 0.99
 
 
 def test_normals_have_the_right_moments() -> None:
     """Mean 0, variance 1, no skew, kurtosis 3, and no correlation between coordinates, within 4.5 standard errors."""
-    x = noise.normal(noise.latents(0, torch.arange(50), torch.arange(100), 16)).double()
+    x = noise.box_muller(noise.latent_uniforms(0, torch.arange(50), torch.arange(100), 16)).double()
     n, flat = x.numel(), x.flatten()
     assert torch.isfinite(x).all()
     for moment, expected, variance in [(1, 0, 1), (2, 1, 2), (3, 0, 15), (4, 3, 96)]:  # of x^m under N(0, 1)
@@ -108,7 +108,7 @@ def test_normals_have_the_right_moments() -> None:
 def test_normals_of_extreme_uniforms_are_finite() -> None:
     """The ends of the uniform range give finite normals: 0 and about 5.77."""
     ends = torch.tensor([[0.0, 0.3], [LARGEST, 0.0], [LARGEST, LARGEST]])
-    values = noise.normal(ends)
+    values = noise.box_muller(ends)
     assert values[0].abs() == 0.0
     assert values[1].item() == pytest.approx((2 * 24 * np.log(2)) ** 0.5, rel=1e-6)
     assert torch.isfinite(values).all()

@@ -5,7 +5,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from rhumbline.problems.metrics import euclidean
+from rhumbline.problems.metrics import euclidean_distances
 from rhumbline.problems.standard_sets import CVRP_SETS, TSP_SETS, cvrp_set, tsp_set
 
 FOLDER = Path(__file__).parents[1] / "benchmarks" / "reference"
@@ -36,7 +36,7 @@ def test_tours_lie_between_their_bounds(name: str) -> None:
     cost = stored(name)
     assert len(cost) >= 256
     for xy, found in zip(tsp_set(name)[:64], cost, strict=False):  # enough to see a shift, and quick
-        distances = euclidean(xy)
+        distances = euclidean_distances(xy)
         assert np.sort(distances, axis=1)[:, 1:3].sum() / 2 < found < nearest_neighbour(distances)
 
 

@@ -247,7 +247,7 @@ def one_search(
 ) -> Values:
     """The hashes of one call of `solve`: costs, plans and all steps, or the type of its refusal."""
     from rhumbline import solve
-    from rhumbline.search.strategies import named
+    from rhumbline.search.strategies import build_strategy
 
     steps = list[Any]()
 
@@ -255,7 +255,7 @@ def one_search(
         steps.append((progress.attempts, progress.best, progress.latest, progress.latents))
 
     try:
-        strategy = None if name is None else named(name, settings)
+        strategy = None if name is None else build_strategy(name, settings)
         solutions = solve(
             instances,
             policy=policy,
@@ -520,7 +520,7 @@ def triton_routing(problem: Any, policy: Any, batch: Any, latents: Any) -> Value
 
     from rhumbline.kernels.triton.rollout import launch as triton_rollout
     from rhumbline.kernels.triton.rollout import tables as rollout_tables
-    from rhumbline.policies.attention.memory import Layer
+    from rhumbline.policies.attention.memory import ResidualLayer
 
     starts = problem.starts(batch)[:, :4]
     with torch.no_grad():
@@ -530,7 +530,7 @@ def triton_routing(problem: Any, policy: Any, batch: Any, latents: Any) -> Value
 
     @torch.no_grad()
     def rolled_out(read: Any, temperature: float, **options: Any) -> tuple[Any, Any]:
-        tables = rollout_tables.tables(read, policy.condition(read, latents), torch.float32)
+        tables = rollout_tables.build_triton_tables(read, policy.condition(read, latents), torch.float32)
         counters = torch.tensor([SEED, 5])
         first = (tables, batch.xy, *load, starts, batch.key, counters)
         return build(*first, temperature=temperature, shape=(16, 4), **options)
@@ -540,7 +540,7 @@ def triton_routing(problem: Any, policy: Any, batch: Any, latents: Any) -> Value
     prefixes = (plans, torch.arange(1, 9).expand(2, 8).contiguous())
     rng = torch.Generator().manual_seed(8)
     shapes = ((128, 128), (1, 128), (128, 128), (1, 128))
-    layer = Layer(*(0.15 * torch.randn(2, *shape, generator=rng) for shape in shapes))
+    layer = ResidualLayer(*(0.15 * torch.randn(2, *shape, generator=rng) for shape in shapes))
     name = f"{problem.name} "
     return {
         name + "sampled": hash_of(cost, actions),
@@ -563,12 +563,12 @@ def scores_and_gradients(
     """Log-probabilities by the fused kernels and the gradient of each weight."""
     import torch
 
-    from rhumbline.decoding.scoring import fused_log_prob
+    from rhumbline.decoding.scoring import triton_log_prob
 
     policy.requires_grad_(True)
     policy.zero_grad()
     memory = policy.encode(batch)
-    scores = fused_log_prob(batch, memory, policy.condition(memory, latents), plans, certain)
+    scores = triton_log_prob(batch, memory, policy.condition(memory, latents), plans, certain)
     (scores * torch.arange(1.0, 1.0 + scores.numel()).view_as(scores)).sum().backward()
     gradients = [parameter.grad for parameter in policy.parameters() if parameter.grad is not None]
     policy.requires_grad_(False)
@@ -590,7 +590,7 @@ def triton_shop() -> Values:
         with torch.no_grad():
             memory = policy.encode(batch)
             cost, actions = triton_job_shop.jssp_rollout(
-                triton_job_shop.weights(policy.decoder, torch.float32),
+                triton_job_shop.build_shop_weights(policy.decoder, torch.float32),
                 memory,
                 policy.condition(memory, latents),
                 batch,
@@ -626,8 +626,8 @@ def merged_routes(engine: Any) -> str:
 
     from rhumbline import rollout
     from rhumbline.problems.cvrp import CVRP
-    from rhumbline.search.plan_sets.elite import Herd
-    from rhumbline.search.recombine.routes import merged, routes_of
+    from rhumbline.search.plan_sets.elite import EliteSet
+    from rhumbline.search.recombine.routes import extract_routes, recombine_routes
 
     problem, policy = CVRP(), small_policies()["cvrp"]
     batch = problem.sample(2, 9, torch.Generator().manual_seed(6))
@@ -635,9 +635,9 @@ def merged_routes(engine: Any) -> str:
     latents = policy.space.sample((2, 2), torch.Generator().manual_seed(1))
     starts = problem.starts(batch)
     rolled = rollout(problem, policy, batch, latents, starts, seed=SEED, engine="torch")
-    elite = Herd(rolled.cost.flatten(1), rolled.actions.flatten(1, 2))
-    pool = routes_of(batch, elite, 48)
-    best = merged(batch, pool, 16, engine=engine)
+    elite = EliteSet(rolled.cost.flatten(1), rolled.actions.flatten(1, 2))
+    pool = extract_routes(batch, elite, 48)
+    best = recombine_routes(batch, pool, 16, engine=engine)
     return hash_of(list(vars(pool).values()), best.cost, best.actions)
 
 
@@ -645,16 +645,16 @@ def local_tsp() -> Values:
     """2-opt and Or-opt from a random tour, then kicks."""
     import numpy as np
 
-    from rhumbline.kernels.numba.local_search.launch import kicked_tour, nearest, shorter_tour
+    from rhumbline.kernels.numba.local_search.launch import kick_and_shorten_tour, nearest_nodes, shorten_tour
     from rhumbline.local_search import threads as crew
     from rhumbline.problems.tsp import TSPInstance
 
     rng = np.random.default_rng(11)
     instance = TSPInstance("tour", "EUC_2D", xy=1000 * rng.random((60, 2)))
     distance = np.ascontiguousarray(instance.distances)
-    near = nearest(distance)
-    order, moves = shorter_tour(distance, near, rng.permutation(60).tolist())
-    kicked, better = kicked_tour(distance, near, order, 500, crew.noise(SEED))
+    near = nearest_nodes(distance)
+    order, moves = shorten_tour(distance, near, rng.permutation(60).tolist())
+    kicked, better = kick_and_shorten_tour(distance, near, order, 500, crew.generator_state(SEED))
     return {"tsp descent": hash_of(order, moves), "tsp kicks": hash_of(kicked, better)}
 
 
@@ -664,7 +664,7 @@ def local_cvrp() -> Values:
 
     import numpy as np
 
-    from rhumbline.kernels.numba.local_search.launch import nearest_customers, shorter_routes
+    from rhumbline.kernels.numba.local_search.launch import nearest_customers, shorten_routes
     from rhumbline.local_search.route_ruin_recreate import Annealing
     from rhumbline.problems.cvrp import CVRPInstance, Routes
 
@@ -674,12 +674,12 @@ def local_cvrp() -> Values:
     distance = np.ascontiguousarray(instance.distances, dtype=np.float64)
     near = nearest_customers(distance)
     single = [[customer] for customer in range(1, 41)]
-    routes, moves = shorter_routes(distance, near, np.asarray(demands, np.int64), 40, single)
+    routes, moves = shorten_routes(distance, near, np.asarray(demands, np.int64), 40, single)
     told = list[Any]()
     first = Routes(tuple(map(tuple, routes)))
     search = Annealing(instance, first, SEED, Event(), lambda plan: told.append(plan_values(plan)))
     for step in range(8):
-        search.go(0.1 * 0.5**step, 500)
+        search.run_steps(0.1 * 0.5**step, 500)
     return {"cvrp descent": hash_of(routes, moves), "cvrp ruin": hash_of(told)}
 
 
@@ -687,20 +687,20 @@ def local_jssp() -> Values:
     """Moves in critical blocks from one operation after the other, then a tabu search."""
     import numpy as np
 
-    from rhumbline.kernels.numba.local_search.launch import shorter_schedule
+    from rhumbline.kernels.numba.local_search.launch import shorten_schedule
     from rhumbline.local_search import threads as crew
-    from rhumbline.local_search.schedule_tabu import Shop, Walk
-    from rhumbline.problems.jssp.instance import from_arrays
+    from rhumbline.local_search.schedule_tabu import ShopTables, TabuWalk
+    from rhumbline.problems.jssp.instance import jssp_from_arrays
 
     (shop,) = jssp_instances(1, 8, 6)
-    instance = from_arrays(shop["durations"], shop["machines"])
+    instance = jssp_from_arrays(shop["durations"], shop["machines"])
     flat = np.concatenate([np.asarray(row) for row in instance.durations])
     begins = (np.cumsum(flat) - flat).reshape(8, 6)
-    starts, moves = shorter_schedule(instance.durations, instance.machines, begins.tolist())
-    walk = Walk(Shop(instance), begins.flatten().astype(np.int64), crew.noise(SEED))
+    starts, moves = shorten_schedule(instance.durations, instance.machines, begins.tolist())
+    walk = TabuWalk(ShopTables(instance), begins.flatten().astype(np.int64), crew.generator_state(SEED))
     steps = list[Any]()
     for _ in range(5):
-        going = walk.go(200)
+        going = walk.run_moves(200)
         steps.append((going, walk.makespan, walk.starts.copy()))
     return {"jssp descent": hash_of(starts, moves), "jssp tabu": hash_of(steps)}
 

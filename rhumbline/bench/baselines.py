@@ -20,19 +20,19 @@ from jaxtyping import Float, Int
 
 from rhumbline import __version__
 from rhumbline.errors import Infeasible, InputError, MissingExtra
-from rhumbline.external import cpsat, whole_distances
+from rhumbline.external import cpsat, integer_distances
 from rhumbline.external import pyvrp as vrp
 from rhumbline.problems import PROBLEMS, Plan
-from rhumbline.problems.cvrp import fewest_vehicles
+from rhumbline.problems.cvrp import min_vehicles
 from rhumbline.problems.cvrp.instance import MORE_VEHICLES
 from rhumbline.problems.jssp.dispatch_rules import dispatch
 
-Actions = list[int]
-LARGEST = 1_000_000  # scaled distances: LKH multiplies by 100 in 32 bits and aborts the process beyond
+SolverActions = list[int]
+LARGEST_SCALED_DISTANCE = 1_000_000  # scaled distances: LKH multiplies by 100 in 32 bits and aborts the process beyond
 
 
 @dataclass(frozen=True)
-class Work:
+class SolverTask:
     """One instance for a solver, with its budget."""
 
     instance: Any
@@ -59,11 +59,11 @@ class Baseline:
     """A solver: what it solves, what it needs, and how it is called."""
 
     title: str
-    solvers: Mapping[str, Callable[[Work], Actions]]  # by problem
+    solvers: Mapping[str, Callable[[SolverTask], SolverActions]]  # by problem
     package: str = ""  # distribution that must be installed
     install: str = ""  # how to get it
     settings: tuple[str, ...] = ()
-    timed: bool = True  # whether it takes a budget in seconds
+    needs_seconds: bool = True  # whether it takes a budget in seconds
     program: str = ""  # executable that must be on the path
 
     def require(self) -> None:
@@ -74,7 +74,7 @@ class Baseline:
             raise MissingExtra(f"{self.title} needs the program '{self.program}' on the path; {self.install}")
 
     @property
-    def called(self) -> str:
+    def versioned_title(self) -> str:
         """Name and version."""
         try:
             return f"{self.title} {version(self.package)}" if self.package else self.title
@@ -89,10 +89,10 @@ class Baseline:
             raise InputError(f"method '{method}': unknown setting '{strange[0]}' of {self.title}; known: {known}")
         if attempts is not None:
             raise InputError(f"method '{method}': {self.title} does not count attempts; give seconds or its settings")
-        if self.timed != (seconds is not None):
-            raise InputError(f"method '{method}': {self.title} {'needs' if self.timed else 'takes no'} seconds")
+        if self.needs_seconds != (seconds is not None):
+            raise InputError(f"method '{method}': {self.title} {'needs' if self.needs_seconds else 'takes no'} seconds")
 
-    def solve(self, work: Work) -> Plan:
+    def solve(self, work: SolverTask) -> Plan:
         """A plan that has passed the checker."""
         problem = PROBLEMS[work.instance.problem]
         plan = problem.decode(work.instance, self.solvers[work.instance.problem](work))
@@ -100,15 +100,15 @@ class Baseline:
         return plan
 
 
-def nearest_tour(work: Work) -> Actions:
+def nearest_tour(work: SolverTask) -> SolverActions:
     """Nearest neighbour from each of some starts, improved by 2-opt; the best tour."""
     distances = work.instance.distances
     starts = range(min(work.setting("starts", 1), len(distances)))
     tours = [two_opt(nearest_order(distances, start), distances) for start in starts]
-    return min(tours, key=lambda tour: length(tour, distances)).tolist()
+    return min(tours, key=lambda tour: tour_length(tour, distances)).tolist()
 
 
-def nearest_routes(work: Work) -> Actions:
+def nearest_routes(work: SolverTask) -> SolverActions:
     """Vehicles that drive to the nearest customer who fits, each route improved by 2-opt."""
     instance, actions = work.instance, list[int]()
     waiting = set(range(1, instance.size))
@@ -147,22 +147,22 @@ def two_opt(tour: Int[np.ndarray, "M"], distances: Float[np.ndarray, "N N"]) -> 
     return tour
 
 
-def length(tour: Int[np.ndarray, "M"], distances: Float[np.ndarray, "N N"]) -> float:
+def tour_length(tour: Int[np.ndarray, "M"], distances: Float[np.ndarray, "N N"]) -> float:
     """Of the closed tour."""
     return float(distances[tour, np.roll(tour, -1)].sum())
 
 
-def lkh(work: Work) -> Actions:
+def lkh(work: SolverTask) -> SolverActions:
     """LKH as elkai binds it; it has no clock, its budget is the number of runs."""
     import elkai  # pyright: ignore[reportMissingImports]
 
     if work.instance.size <= 3:
         return list(range(work.instance.size))
-    matrix = whole_distances(work.instance, LARGEST).tolist()
+    matrix = integer_distances(work.instance, LARGEST_SCALED_DISTANCE).tolist()
     return [int(city) for city in elkai.DistanceMatrix(matrix).solve_tsp(runs=work.setting("runs", 10))[:-1]]
 
 
-def hgs(work: Work) -> Actions:
+def hgs(work: SolverTask) -> SolverActions:
     """HGS-CVRP as hygese binds it; its clock counts CPU seconds of the process."""
     import hygese  # pyright: ignore[reportMissingImports]
 
@@ -170,56 +170,58 @@ def hgs(work: Work) -> Actions:
     parameters = hygese.AlgorithmParameters(timeLimit=work.limit(), nbIter=10**9, seed=work.seed)
     data = {
         "distance_matrix": instance.distances,
-        "x_coordinates": instance.plane[:, 0] - instance.plane[:, 0].min(),
-        "y_coordinates": instance.plane[:, 1] - instance.plane[:, 1].min(),
+        "x_coordinates": instance.planar_xy[:, 0] - instance.planar_xy[:, 0].min(),
+        "y_coordinates": instance.planar_xy[:, 1] - instance.planar_xy[:, 1].min(),
         "demands": list(instance.demands),
         "vehicle_capacity": instance.capacity,
     } | ({"num_vehicles": instance.vehicles} if instance.vehicles else {})
     found = hygese.Solver(parameters, verbose=False).solve_cvrp(data, rounding=False)
-    return joined(found.routes)
+    return join_routes(found.routes)
 
 
-def pyvrp_tour(work: Work) -> Actions:
+def pyvrp_tour(work: SolverTask) -> SolverActions:
     """PyVRP with one vehicle and no loads; city 0 is its depot."""
     return [0, *(city for route in pyvrp_routes(work, tour=True) for city in route)]
 
 
-def pyvrp_cvrp(work: Work) -> Actions:
+def pyvrp_cvrp(work: SolverTask) -> SolverActions:
     """PyVRP."""
-    return joined(pyvrp_routes(work, tour=False))
+    return join_routes(pyvrp_routes(work, tour=False))
 
 
-def pyvrp_routes(work: Work, *, tour: bool) -> list[list[int]]:
+def pyvrp_routes(work: SolverTask, *, tour: bool) -> list[list[int]]:
     """Routes of clients, from an iterated local search that ends by the clock."""
     instance = work.instance
     if instance.size < 2:
         return []
-    data = vrp.problem(instance, 1 if tour else fleet(instance), tour)
-    routes = vrp.routes_found(data, work.limit(), work.seed)
+    data = vrp.make_data(instance, 1 if tour else vehicles_to_offer(instance), tour)
+    routes = vrp.solve_routes(data, work.limit(), work.seed)
     if routes is None:
         raise Infeasible(f"{instance.name}: PyVRP found no plan that obeys the rules in {work.limit():g} s")
     return routes
 
 
-def ortools_tour(work: Work) -> Actions:
+def ortools_tour(work: SolverTask) -> SolverActions:
     """OR-Tools routing with one vehicle."""
     return [0, *(city for route in ortools_routes(work, None) for city in route)]
 
 
-def ortools_cvrp(work: Work) -> Actions:
+def ortools_cvrp(work: SolverTask) -> SolverActions:
     """OR-Tools routing."""
-    return joined(ortools_routes(work, work.instance.demands))
+    return join_routes(ortools_routes(work, work.instance.demands))
 
 
-def ortools_routes(work: Work, demands: Sequence[int] | None) -> list[list[int]]:
+def ortools_routes(work: SolverTask, demands: Sequence[int] | None) -> list[list[int]]:
     """Routes by guided local search, which ends only by the clock."""
     from ortools.constraint_solver import pywrapcp, routing_enums_pb2  # pyright: ignore[reportMissingImports]
 
     instance = work.instance
-    vehicles = 1 if demands is None else fleet(instance)
+    vehicles = 1 if demands is None else vehicles_to_offer(instance)
     manager = pywrapcp.RoutingIndexManager(instance.size, vehicles, 0)
     model = pywrapcp.RoutingModel(manager)
-    model.SetArcCostEvaluatorOfAllVehicles(model.RegisterTransitMatrix(whole_distances(instance, LARGEST).tolist()))
+    model.SetArcCostEvaluatorOfAllVehicles(
+        model.RegisterTransitMatrix(integer_distances(instance, LARGEST_SCALED_DISTANCE).tolist())
+    )
     if demands is not None:
         load = model.RegisterUnaryTransitVector(list(demands))
         model.AddDimensionWithVehicleCapacity(load, 0, [instance.capacity] * vehicles, True, "load")
@@ -242,34 +244,34 @@ def ortools_route(model: Any, manager: Any, found: Any, vehicle: int) -> list[in
     return route
 
 
-def cpsat_jobs(work: Work) -> Actions:
+def cpsat_jobs(work: SolverTask) -> SolverActions:
     """CP-SAT of OR-Tools with one worker and no plan to start from."""
-    model, starts = cpsat.model_of(work.instance)
-    solver = cpsat.solver_for(work.limit(), work.seed, workers=1)
-    if not cpsat.solved(solver, model):
+    model, starts = cpsat.build_model(work.instance)
+    solver = cpsat.make_solver(work.limit(), work.seed, workers=1)
+    if not cpsat.run_solver(solver, model):
         raise Infeasible(f"{work.instance.name}: CP-SAT found no schedule in {work.limit():g} s")
-    return by_start(cpsat.schedule_of(solver, starts).starts, work.instance.durations)
+    return jobs_by_start(cpsat.solver_schedule(solver, starts).starts, work.instance.durations)
 
 
-def by_start(starts: Sequence[Sequence[int]], durations: Sequence[Sequence[int]]) -> Actions:
+def jobs_by_start(starts: Sequence[Sequence[int]], durations: Sequence[Sequence[int]]) -> SolverActions:
     """Jobs in the order in which their operations start; operations that take no time come first."""
     cells = [(s, s + d, job, step) for job, row in enumerate(starts) for step, (s, d) in enumerate(
         zip(row, durations[job], strict=True))]  # fmt: skip
     return [0, *(job for _, _, job, _ in sorted(cells, key=lambda cell: (cell[0], cell[1], cell[3])))]
 
 
-def dispatching(rule: str) -> Callable[[Work], Actions]:
+def dispatching_solver(rule: str) -> Callable[[SolverTask], SolverActions]:
     """A dispatching rule as a solver."""
-    return lambda work: by_start(dispatch(work.instance, rule).starts, work.instance.durations)
+    return lambda work: jobs_by_start(dispatch(work.instance, rule).starts, work.instance.durations)
 
 
-def concorde(work: Work) -> Actions:
+def concorde(work: SolverTask) -> SolverActions:
     """Concorde's branch and cut, if the user has built it; on whole-number distances it proves the optimum."""
     if work.instance.size < 5:
         return nearest_tour(work)
     with tempfile.TemporaryDirectory() as folder:
         place = Path(folder)
-        (place / "problem.tsp").write_text(tsplib_matrix(whole_distances(work.instance, LARGEST)))
+        (place / "problem.tsp").write_text(tsplib_matrix(integer_distances(work.instance, LARGEST_SCALED_DISTANCE)))
         command = ["concorde", "-x", "-s", str(work.seed), "-o", "tour.sol", "problem.tsp"]
         done = subprocess.run(command, cwd=place, capture_output=True, text=True, check=False)
         if not (place / "tour.sol").exists():
@@ -285,36 +287,36 @@ def tsplib_matrix(matrix: Int[np.ndarray, "N N"]) -> str:
     return "\n".join([*head, *(" ".join(map(str, row)) for row in matrix.tolist()), "EOF", ""])
 
 
-def fleet(instance: Any) -> int:
+def vehicles_to_offer(instance: Any) -> int:
     """Vehicles to offer: those allowed, or more than enough."""
-    return instance.vehicles or fewest_vehicles(instance.demands, instance.capacity) + MORE_VEHICLES
+    return instance.vehicles or min_vehicles(instance.demands, instance.capacity) + MORE_VEHICLES
 
 
-def joined(routes: Sequence[Sequence[int]]) -> Actions:
+def join_routes(routes: Sequence[Sequence[int]]) -> SolverActions:
     """Routes with the depot after each."""
     return [int(node) for route in routes if len(route) for node in (*route, 0)]
 
 
-EXTRA = "pip install 'rhumbline[{}]'"
+INSTALL_COMMAND = "pip install 'rhumbline[{}]'"
 BASELINES: dict[str, Baseline] = {
     "nearest": Baseline(
         f"nearest neighbour + 2-opt (rhumbline {__version__})", {"tsp": nearest_tour, "cvrp": nearest_routes},
-        settings=("starts",), timed=False,
+        settings=("starts",), needs_seconds=False,
     ),
     "lkh": Baseline(
-        "LKH (elkai; research and non-profit use only)", {"tsp": lkh}, "elkai", EXTRA.format("lkh"), ("runs",),
-        timed=False,
+        "LKH (elkai; research and non-profit use only)", {"tsp": lkh}, "elkai", INSTALL_COMMAND.format("lkh"), ("runs",),
+        needs_seconds=False,
     ),
-    "hgs": Baseline("HGS-CVRP (hygese)", {"cvrp": hgs}, "hygese", EXTRA.format("hgs")),
-    "pyvrp": Baseline("PyVRP", {"tsp": pyvrp_tour, "cvrp": pyvrp_cvrp}, "pyvrp", EXTRA.format("solvers")),
+    "hgs": Baseline("HGS-CVRP (hygese)", {"cvrp": hgs}, "hygese", INSTALL_COMMAND.format("hgs")),
+    "pyvrp": Baseline("PyVRP", {"tsp": pyvrp_tour, "cvrp": pyvrp_cvrp}, "pyvrp", INSTALL_COMMAND.format("solvers")),
     "ortools": Baseline(
-        "OR-Tools routing", {"tsp": ortools_tour, "cvrp": ortools_cvrp}, "ortools", EXTRA.format("solvers")
+        "OR-Tools routing", {"tsp": ortools_tour, "cvrp": ortools_cvrp}, "ortools", INSTALL_COMMAND.format("solvers")
     ),
-    "cpsat": Baseline("OR-Tools CP-SAT", {"jssp": cpsat_jobs}, "ortools", EXTRA.format("solvers")),
+    "cpsat": Baseline("OR-Tools CP-SAT", {"jssp": cpsat_jobs}, "ortools", INSTALL_COMMAND.format("solvers")),
     "concorde": Baseline(
-        "Concorde", {"tsp": concorde}, install="build it from its authors' pages (academic use)", timed=False,
+        "Concorde", {"tsp": concorde}, install="build it from its authors' pages (academic use)", needs_seconds=False,
         program="concorde",
     ),
-    **{name: Baseline(f"dispatching rule {name.upper()}", {"jssp": dispatching(name)}, timed=False)
+    **{name: Baseline(f"dispatching rule {name.upper()}", {"jssp": dispatching_solver(name)}, needs_seconds=False)
        for name in ("spt", "mwkr", "mopnr", "fifo")},
 }  # fmt: skip

@@ -18,17 +18,17 @@ from rhumbline.errors import InputError
 from rhumbline.formats import read_many
 from rhumbline.formats.safe_io import read_bytes
 from rhumbline.problems import PROBLEMS
-from rhumbline.problems.cvrp import CVRPInstance, from_arrays, usual_capacity
-from rhumbline.problems.cvrp.rules import LARGEST_DEMAND
-from rhumbline.problems.distributions.mutations import mutated_set
+from rhumbline.problems.cvrp import CVRPInstance, cvrp_from_arrays, default_capacity
+from rhumbline.problems.cvrp.rules import MAX_RANDOM_DEMAND
+from rhumbline.problems.distributions.mutations import sample_mutated_set
 from rhumbline.problems.jssp import JSSPInstance
-from rhumbline.problems.jssp import from_arrays as shop_from_arrays
+from rhumbline.problems.jssp import jssp_from_arrays as shop_from_arrays
 from rhumbline.problems.standard_sets import CVRP_SETS, JSSP_SETS, TSP_SETS, cvrp_set, jssp_set, tsp_set
 from rhumbline.problems.tsp import TSPInstance
 
 
 @dataclass(frozen=True)
-class BenchSet:
+class InstanceSet:
     """Instances ready to be solved. `digest` changes with any of them and with the references."""
 
     spec: SetSpec
@@ -40,7 +40,7 @@ class BenchSet:
 
 def load_set(
     spec: SetSpec, folder: Path, folders: Mapping[str, str] | None = None, *, referenced: bool = True
-) -> BenchSet:
+) -> InstanceSet:
     """A set of a suite that lies in `folder`; `folders` has what $NAMES in file patterns stand for."""
     if spec.problem not in PROBLEMS:
         known = ", ".join(PROBLEMS)
@@ -48,22 +48,22 @@ def load_set(
             f"set '{spec.name}' is of problem '{spec.problem}', which this version does not solve (it solves {known}); "
             "leave the set out, for example with --only"
         )
-    instances, digest = from_files(spec, folder, folders or {}) if spec.files else from_recipe(spec)
+    instances, digest = read_instance_files(spec, folder, folders or {}) if spec.files else draw_instances(spec)
     used = instances[: spec.first]
     if spec.first is not None and len(used) < spec.first:
         raise InputError(f"set '{spec.name}': first is {spec.first}, but there are only {len(used)} instances")
     costs, referee, mark = (
-        references(spec, folder, used, len(instances)) if referenced else ([None] * len(used), "", "")
+        load_references(spec, folder, used, len(instances)) if referenced else ([None] * len(used), "", "")
     )
     whole = sha256(f"{digest} {len(used)} {mark}".encode()).hexdigest()[:16]
-    return BenchSet(spec, tuple(used), tuple(costs), referee, whole)
+    return InstanceSet(spec, tuple(used), tuple(costs), referee, whole)
 
 
-Array = Float[np.ndarray, "count N F"]
-Made = tuple[list[Any], str]
+RecipeArray = Float[np.ndarray, "count N F"]
+InstancesAndDigest = tuple[list[Any], str]
 
 
-def from_recipe(spec: SetSpec) -> Made:
+def draw_instances(spec: SetSpec) -> InstancesAndDigest:
     """The instances of a recipe and their checksum, which must be the suite's."""
     if spec.problem not in RECIPES:
         raise InputError(f"set '{spec.name}': there are no recipes for problem '{spec.problem}'; use files")
@@ -83,25 +83,25 @@ def from_recipe(spec: SetSpec) -> Made:
     return [make(row, f"{spec.name}-{place:05}") for place, row in enumerate(array, 1)], found
 
 
-def draw_tsp(spec: SetSpec) -> Array:
+def draw_tsp(spec: SetSpec) -> RecipeArray:
     """Coordinates [count, N, 2]."""
     if spec.recipe in TSP_SETS:
         return tsp_set(spec.recipe)
-    return points(spec, spec.size, TSP_SETS)
+    return draw_positions(spec, spec.size, TSP_SETS)
 
 
-def draw_cvrp(spec: SetSpec) -> Array:
+def draw_cvrp(spec: SetSpec) -> RecipeArray:
     """Coordinates and demands [count, N, 3], the depot first; the capacity follows from the size."""
     if spec.recipe in CVRP_SETS:
         xy, demands, _ = cvrp_set(spec.recipe)
         return np.concatenate([xy, demands[..., None].astype(np.float64)], axis=2)
-    xy = points(spec, spec.size + 1, CVRP_SETS)
-    demands = np.random.default_rng([spec.seed, 1]).integers(1, LARGEST_DEMAND + 1, xy.shape[:2]).astype(np.float64)
+    xy = draw_positions(spec, spec.size + 1, CVRP_SETS)
+    demands = np.random.default_rng([spec.seed, 1]).integers(1, MAX_RANDOM_DEMAND + 1, xy.shape[:2]).astype(np.float64)
     demands[:, 0] = 0.0
     return np.concatenate([xy, demands[..., None]], axis=2)
 
 
-def points(spec: SetSpec, nodes: int, standard: Mapping[str, Any]) -> Array:
+def draw_positions(spec: SetSpec, nodes: int, standard: Mapping[str, Any]) -> RecipeArray:
     """Positions of the recipes that all routing problems share."""
     if spec.count < 1 or spec.size < 1:
         raise InputError(f"set '{spec.name}': a recipe needs a size and a count of at least 1")
@@ -112,7 +112,7 @@ def points(spec: SetSpec, nodes: int, standard: Mapping[str, Any]) -> Array:
         raise InputError(f"set '{spec.name}': no recipe '{spec.recipe}' for {spec.problem}; known: {known}")
     if spec.power is None:
         raise InputError(f"set '{spec.name}': the recipe 'mutated' needs a power, for example power = 0.5")
-    return mutated_set(spec.count, nodes, spec.power, spec.seed)
+    return sample_mutated_set(spec.count, nodes, spec.power, spec.seed)
 
 
 def make_tsp(row: Float[np.ndarray, "N 2"], name: str) -> TSPInstance:
@@ -122,7 +122,7 @@ def make_tsp(row: Float[np.ndarray, "N 2"], name: str) -> TSPInstance:
 
 def make_cvrp(row: Float[np.ndarray, "N 3"], name: str) -> CVRPInstance:
     """One CVRP instance."""
-    return from_arrays(row[0, :2], row[1:, :2], row[1:, 2], usual_capacity(len(row) - 1), name)
+    return cvrp_from_arrays(row[0, :2], row[1:, :2], row[1:, 2], default_capacity(len(row) - 1), name)
 
 
 def draw_jssp(spec: SetSpec) -> np.ndarray:
@@ -142,9 +142,9 @@ RECIPES: dict[str, Callable[[SetSpec], np.ndarray]] = {"tsp": draw_tsp, "cvrp": 
 MAKERS: dict[str, Callable[[np.ndarray, str], Any]] = {"tsp": make_tsp, "cvrp": make_cvrp, "jssp": make_jssp}
 
 
-def from_files(spec: SetSpec, folder: Path, folders: Mapping[str, str]) -> Made:
+def read_instance_files(spec: SetSpec, folder: Path, folders: Mapping[str, str]) -> InstancesAndDigest:
     """The instances of all files that a pattern names, by name, and a checksum of their bytes."""
-    pattern = folder / filled(spec, folders)
+    pattern = folder / expand_folders(spec, folders)
     paths = [Path(found) for found in sorted(glob(str(pattern)))]
     if not paths:
         raise InputError(f"set '{spec.name}': no file is called {pattern}")
@@ -164,7 +164,7 @@ def from_files(spec: SetSpec, folder: Path, folders: Mapping[str, str]) -> Made:
     return found, digest
 
 
-def filled(spec: SetSpec, folders: Mapping[str, str]) -> str:
+def expand_folders(spec: SetSpec, folders: Mapping[str, str]) -> str:
     """The pattern with folders instead of $NAMES: as given, or from the environment."""
 
     def folder(match: re.Match[str]) -> str:
@@ -179,12 +179,14 @@ def filled(spec: SetSpec, folders: Mapping[str, str]) -> str:
     return re.sub(r"\$(\w+)", folder, spec.files)
 
 
-def references(spec: SetSpec, folder: Path, used: Sequence[Any], drawn: int) -> tuple[list[float | None], str, str]:
+def load_references(
+    spec: SetSpec, folder: Path, used: Sequence[Any], drawn: int
+) -> tuple[list[float | None], str, str]:
     """A cost to compare with for each instance, who made them, and a mark of their values."""
     if not spec.reference:
         known = [i.best_known for i in used]
         return known, "best known" if any(known) else "", repr(known)
-    path = reference_file(spec, folder)
+    path = reference_path(spec, folder)
     stored = read_references(path)
     if not len(used) <= len(stored.cost) <= drawn:
         wanted = f"{len(used)}" if len(used) == drawn else f"{len(used)} to {drawn}"
@@ -200,6 +202,6 @@ def references(spec: SetSpec, folder: Path, used: Sequence[Any], drawn: int) -> 
     return costs.tolist(), stored.makers(), sha256(costs.tobytes()).hexdigest()
 
 
-def reference_file(spec: SetSpec, folder: Path) -> Path:
+def reference_path(spec: SetSpec, folder: Path) -> Path:
     """Where the references of a set are, without detours."""
     return Path(os.path.normpath(folder / spec.reference))

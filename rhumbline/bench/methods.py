@@ -10,46 +10,46 @@ from typing import Any, Protocol
 import numpy as np
 import torch
 
-from rhumbline.api import Group, find_device, policy_for, tasks
+from rhumbline.api import Group, find_device, load_policy, make_tasks
 from rhumbline.bench import provenance
-from rhumbline.bench.baselines import BASELINES, Work
+from rhumbline.bench.baselines import BASELINES, SolverTask
 from rhumbline.bench.suite import Method
-from rhumbline.checkpoint import DEFAULT
-from rhumbline.decoding import Engine
+from rhumbline.checkpoint import DEFAULT_CHECKPOINTS
+from rhumbline.decoding import EngineName
 from rhumbline.errors import Infeasible, InputError
 from rhumbline.policies import Policy
 from rhumbline.problems import PROBLEMS
-from rhumbline.problems.cvrp import from_arrays
-from rhumbline.problems.jssp import from_arrays as shop_from_arrays
-from rhumbline.problems.tsp import from_array
+from rhumbline.problems.cvrp import cvrp_from_arrays
+from rhumbline.problems.jssp import jssp_from_arrays as shop_from_arrays
+from rhumbline.problems.tsp import tsp_from_array
 from rhumbline.search.driver import Budget, Progress, search
 from rhumbline.search.solution import Solution
 from rhumbline.search.strategies import STRATEGIES
-from rhumbline.search.strategy import rehearsal_of
+from rhumbline.search.strategy import warm_up_run_of
 from rhumbline.search.task import Task
-from rhumbline.toml_config import build
+from rhumbline.toml_config import build_dataclass
 
 CPU_TOGETHER = 8  # instances between two results on a CPU
 WARM_UP_SECONDS = 0.05  # of a classical solver on something tiny
 TRACE_POINTS = 24  # kept of each search, evenly on a logarithmic scale
 
-Note = Callable[[float, str], None]  # the share of a piece that is done, and what is spent in words
+ReportShare = Callable[[float, str], None]  # the share of a piece that is done, and what is spent in words
 
 
 @dataclass(frozen=True)
-class Options:
+class BenchOptions:
     """What the user chose beside the suite."""
 
     only: tuple[str, ...] = ()
     limit: int | None = None
     device: str = "auto"
-    engine: Engine = "auto"
+    engine: EngineName = "auto"
     threads: int | None = None
     folders: Mapping[str, str] = field(default_factory=dict[str, str])
 
 
 @dataclass(frozen=True)
-class Found:
+class Outcome:
     """One instance before it becomes a line: solved, or missing for a reason."""
 
     cost: float | None
@@ -60,7 +60,7 @@ class Found:
     missing: str = ""
 
 
-class Runner(Protocol):
+class MethodRunner(Protocol):
     """A method made ready for a problem."""
 
     solver: str
@@ -71,7 +71,7 @@ class Runner(Protocol):
         """Raise unless instances like this one can be begun."""
         ...
 
-    def solve(self, instances: Sequence[Any], seed: int, note: Note) -> Iterator[list[tuple[int, Found]]]:
+    def solve(self, instances: Sequence[Any], seed: int, note: ReportShare) -> Iterator[list[tuple[int, Outcome]]]:
         """Places of instances with what was found, in as many pieces as memory demands."""
         ...
 
@@ -86,23 +86,25 @@ def can_solve(method: Method, problem: str) -> bool:
     return problem in BASELINES[method.solver].solvers
 
 
-def runner_for(method: Method, problem: str, options: Options) -> Runner:
+def make_runner(method: Method, problem: str, options: BenchOptions) -> MethodRunner:
     """A method made ready: weights loaded, settings checked, libraries found."""
     if method.solver == "policy":
-        return searching(method, problem, options)
+        return make_search_runner(method, problem, options)
     baseline = BASELINES[method.solver]
     baseline.check(method.name, method.settings, method.seconds, method.attempts)
     baseline.require()
-    return Classical(method, baseline.called + words(method.settings), f"{provenance.processor()}, 1 thread")
+    return BaselineRunner(
+        method, baseline.versioned_title + settings_text(method.settings), f"{provenance.processor_name()}, 1 thread"
+    )
 
 
-def words(settings: Mapping[str, Any]) -> str:
+def settings_text(settings: Mapping[str, Any]) -> str:
     """Settings behind a name."""
     return "".join(f", {name} {value}" for name, value in settings.items())
 
 
 @dataclass
-class Classical:
+class BaselineRunner:
     """A classical solver, one instance at a time."""
 
     method: Method
@@ -113,61 +115,65 @@ class Classical:
     def start(self, instance: Any) -> None:
         """Settings and libraries have been looked at already."""
 
-    def solve(self, instances: Sequence[Any], seed: int, note: Note) -> Iterator[list[tuple[int, Found]]]:
+    def solve(self, instances: Sequence[Any], seed: int, note: ReportShare) -> Iterator[list[tuple[int, Outcome]]]:
         """Each instance by itself; the clock starts when the library is there."""
         for place, instance in enumerate(instances):
             note(place / len(instances), "")
-            loaded(self.method.solver, instance.problem)
+            warm_up_baseline(self.method.solver, instance.problem)
             cost, missing, began = None, "", time.monotonic()
             try:
-                work = Work(instance, self.method.seconds, seed, self.method.settings)
+                work = SolverTask(instance, self.method.seconds, seed, self.method.settings)
                 cost = BASELINES[self.method.solver].solve(work).cost(instance)
             except Infeasible as error:
                 missing = str(error)
-            yield [(place, Found(cost, None, time.monotonic() - began, 1, missing=missing))]
+            yield [(place, Outcome(cost, None, time.monotonic() - began, 1, missing=missing))]
 
 
 @cache
-def loaded(solver: str, problem: str) -> None:
+def warm_up_baseline(solver: str, problem: str) -> None:
     """Solve something tiny once in a process, so that importing a library, up to a second, is not measured."""
     baseline = BASELINES[solver]
     if baseline.package:
         with suppress(Infeasible):
-            baseline.solve(Work(TINY[problem](), WARM_UP_SECONDS if baseline.timed else None, 0, {}))
+            baseline.solve(
+                SolverTask(TINY_INSTANCES[problem](), WARM_UP_SECONDS if baseline.needs_seconds else None, 0, {})
+            )
 
 
-PLACES = np.array([[0.1, 0.2], [0.9, 0.1], [0.8, 0.7], [0.3, 0.9], [0.5, 0.4], [0.2, 0.6]])
-TINY: dict[str, Callable[[], Any]] = {  # six cities, a depot and five customers, two jobs on two machines
-    "tsp": lambda: from_array(PLACES),
-    "cvrp": lambda: from_arrays(PLACES[0], PLACES[1:], np.arange(1, 6), 10),
+TINY_POSITIONS = np.array([[0.1, 0.2], [0.9, 0.1], [0.8, 0.7], [0.3, 0.9], [0.5, 0.4], [0.2, 0.6]])
+TINY_INSTANCES: dict[str, Callable[[], Any]] = {  # six cities, a depot and five customers, two jobs on two machines
+    "tsp": lambda: tsp_from_array(TINY_POSITIONS),
+    "cvrp": lambda: cvrp_from_arrays(TINY_POSITIONS[0], TINY_POSITIONS[1:], np.arange(1, 6), 10),
     "jssp": lambda: shop_from_arrays(np.array([[3, 2], [2, 4]]), np.array([[0, 1], [0, 1]]), "tiny"),
 }
 
 
-def searching(method: Method, problem: str, options: Options) -> "Searching":
+def make_search_runner(method: Method, problem: str, options: BenchOptions) -> "SearchRunner":
     """A search with its policy."""
     if method.strategy not in STRATEGIES:
         known = ", ".join(STRATEGIES)
         raise InputError(f"method '{method.name}': no strategy '{method.strategy}'; known: {known}")
     device, weights = find_device(options.device), method.policy.replace("{problem}", problem)
-    strategy = build(STRATEGIES[method.strategy], method.settings, f"method '{method.name}'")
-    policy = policy_for(weights or None, problem)
+    strategy = build_dataclass(STRATEGIES[method.strategy], method.settings, f"method '{method.name}'")
+    policy = load_policy(weights or None, problem)
     copies = f", {method.augment} copies" if method.augment > 1 else ""
-    name = f"{method.strategy}{words(method.settings)}{copies}, policy {weights or DEFAULT[problem]}"
-    where = provenance.hardware(device, torch.get_num_threads())
+    name = (
+        f"{method.strategy}{settings_text(method.settings)}{copies}, policy {weights or DEFAULT_CHECKPOINTS[problem]}"
+    )
+    where = provenance.hardware_name(device, torch.get_num_threads())
     together = method.together or (CPU_TOGETHER if device.type == "cpu" else 1 << 30)
-    return Searching(method, strategy, policy, device, options.engine, name, where, together)
+    return SearchRunner(method, strategy, policy, device, options.engine, name, where, together)
 
 
 @dataclass
-class Searching:
+class SearchRunner:
     """A policy and a strategy on many instances at once."""
 
     method: Method
     strategy: Any
     policy: Policy[Any, Any, Any]
     device: torch.device
-    engine: Engine
+    engine: EngineName
     solver: str
     hardware: str
     together: int
@@ -181,7 +187,7 @@ class Searching:
         except InputError as error:
             raise InputError(f"method '{self.method.name}' on {instance.problem}: {error}") from error
 
-    def solve(self, instances: Sequence[Any], seed: int, note: Note) -> Iterator[list[tuple[int, Found]]]:
+    def solve(self, instances: Sequence[Any], seed: int, note: ReportShare) -> Iterator[list[tuple[int, Outcome]]]:
         """Groups of one shape, as large as memory allows; the clock starts before instances are encoded."""
         note(0.0, "warming up")
         self.warm_up(instances, seed)
@@ -190,7 +196,9 @@ class Searching:
         for group, task in self.tasks(instances, seed):
             steps, together = list[Progress](), len(group.places)
             budget = self.method.budget(together)
-            watch = watcher(steps, budget, partial(part_of, note, finished / len(instances), together / len(instances)))
+            watch = make_step_recorder(
+                steps, budget, partial(report_group_share, note, finished / len(instances), together / len(instances))
+            )
             solutions, interrupted = search(self.strategy, task, budget, watch)
             finished += together
             if interrupted:  # the budget was not spent, so these are no results
@@ -199,8 +207,8 @@ class Searching:
                 raise Infeasible(f"method '{self.method.name}': the search ended without a plan")
             seconds = time.monotonic() - began
             yield [
-                (place, outcome(found, seconds, together, trace))
-                for place, found, trace in zip(group.places, solutions, traces_of(steps), strict=True)
+                (place, search_outcome(found, seconds, together, trace))
+                for place, found, trace in zip(group.places, solutions, instance_traces(steps), strict=True)
             ]
             began = time.monotonic()
 
@@ -212,7 +220,7 @@ class Searching:
         fresh = [i for i in instances if i.size not in self.warm]
         one = list({i.size: i for i in fresh}.values())
         for _, task in self.tasks(one if self.device.type == "cpu" else fresh, seed):
-            strategy, attempts = rehearsal_of(self.strategy, task)
+            strategy, attempts = warm_up_run_of(self.strategy, task)
             if search(strategy, task, Budget(attempts=attempts))[1]:
                 raise KeyboardInterrupt
         self.warm |= {i.size for i in fresh}
@@ -220,25 +228,25 @@ class Searching:
     def tasks(self, instances: Sequence[Any], seed: int) -> Iterator[tuple[Group, Task]]:
         """Groups of one shape, each encoded when its turn comes."""
         policies, copies = {PROBLEMS[self.policy.problem].solves: self.policy}, self.method.augment
-        return tasks(instances, policies, seed=seed, device=self.device, engine=self.engine, augment=copies)
+        return make_tasks(instances, policies, seed=seed, device=self.device, engine=self.engine, augment=copies)
 
 
-def part_of(note: Note, before: float, share: float, done: float, spent: str) -> None:
+def report_group_share(note: ReportShare, before: float, share: float, done: float, spent: str) -> None:
     """Note where a part of a piece stands, given the share of the piece that came before it and its own."""
     note(before + share * done, spent)
 
 
-def watcher(steps: list[Progress], budget: Budget, note: Note) -> Callable[[Progress], None]:
+def make_step_recorder(steps: list[Progress], budget: Budget, note: ReportShare) -> Callable[[Progress], None]:
     """Keeps the steps of a search and notes how much of its budget is spent; reads nothing from the device."""
 
     def watch(progress: Progress) -> None:
         steps.append(progress)
-        note(*spent_of(progress, budget))
+        note(*spent_share(progress, budget))
 
     return watch
 
 
-def spent_of(progress: Progress, budget: Budget) -> tuple[float, str]:
+def spent_share(progress: Progress, budget: Budget) -> tuple[float, str]:
     """The share of a budget that is spent, by attempts or by the clock, whichever is more, and that one in words."""
     shares = [(0.0, "")]
     if budget.attempts:
@@ -249,16 +257,16 @@ def spent_of(progress: Progress, budget: Budget) -> tuple[float, str]:
     return min(1.0, share), words
 
 
-def outcome(found: Solution, seconds: float, together: int, trace: tuple[tuple[float, ...], ...]) -> Found:
+def search_outcome(found: Solution, seconds: float, together: int, trace: tuple[tuple[float, ...], ...]) -> Outcome:
     """What a search has found; a plan that does not keep a limit has no cost to compare."""
     if found.unmet:
-        return Found(None, found.attempts, seconds, together, missing=found.unmet)
-    return Found(found.cost, found.attempts, seconds, together, trace)
+        return Outcome(None, found.attempts, seconds, together, missing=found.unmet)
+    return Outcome(found.cost, found.attempts, seconds, together, trace)
 
 
-def traces_of(steps: Sequence[Progress]) -> list[tuple[tuple[float, ...], ...]]:
+def instance_traces(steps: Sequence[Progress]) -> list[tuple[tuple[float, ...], ...]]:
     """The way of each instance: attempts, seconds, best so far and best of the step, at a few of the steps."""
-    kept = [steps[i] for i in thinned(len(steps))]
+    kept = [steps[i] for i in thin_steps(len(steps))]
     best, latest = (np.array([getattr(p, name).tolist() for p in kept]).T for name in ("best", "latest"))
     when = [(p.attempts, round(p.seconds, 4)) for p in kept]
     return [
@@ -267,6 +275,6 @@ def traces_of(steps: Sequence[Progress]) -> list[tuple[tuple[float, ...], ...]]:
     ]
 
 
-def thinned(count: int) -> list[int]:
+def thin_steps(count: int) -> list[int]:
     """Up to `TRACE_POINTS` of so many steps, evenly on a logarithmic scale, the first and the last among them."""
     return np.unique(np.rint(np.geomspace(1, count, TRACE_POINTS)).astype(int) - 1).tolist()

@@ -13,8 +13,8 @@ from typing import Any
 import numpy as np
 
 from rhumbline.bench import provenance
-from rhumbline.bench.baselines import BASELINES, Work
-from rhumbline.bench.instance_sets import load_set, reference_file
+from rhumbline.bench.baselines import BASELINES, SolverTask
+from rhumbline.bench.instance_sets import load_set, reference_path
 from rhumbline.bench.reference_file import References, add_references, read_references
 from rhumbline.bench.suite import SetSpec, Suite
 from rhumbline.errors import Infeasible, InputError
@@ -22,11 +22,13 @@ from rhumbline.external import cpsat
 
 PAUSE = 20.0  # seconds between two writes
 
-Judge = Callable[[Any], tuple[float, float]]  # from an instance to the cost of a checked plan and a bound, NaN if none
+BoundedSolve = Callable[
+    [Any], tuple[float, float]
+]  # from an instance to the cost of a checked plan and a bound, NaN if none
 
 
 @dataclass(frozen=True)
-class Referee:
+class ReferenceSolver:
     """The solver that makes references of a problem, and its budget."""
 
     solver: str
@@ -34,27 +36,27 @@ class Referee:
     settings: Mapping[str, int] = field(default_factory=dict[str, int])
     manner: str = "one thread"
 
-    def limited(self, seconds: float | None) -> "Referee":
+    def with_seconds(self, seconds: float | None) -> "ReferenceSolver":
         """The same with the seconds of a user, if it takes any."""
-        return replace(self, seconds=seconds or self.seconds) if BASELINES[self.solver].timed else self
+        return replace(self, seconds=seconds or self.seconds) if BASELINES[self.solver].needs_seconds else self
 
     @property
-    def sentence(self) -> str:
+    def description(self) -> str:
         """Who makes the costs and with which budget."""
         budget = [f"{name} {value}" for name, value in self.settings.items()]
         budget += [f"{self.seconds:g} s per instance"] if self.seconds else []
-        return ", ".join([BASELINES[self.solver].called, *budget, self.manner])
+        return ", ".join([BASELINES[self.solver].versioned_title, *budget, self.manner])
 
 
-REFEREES = {
-    "tsp": Referee("lkh", settings={"runs": 10}),
-    "cvrp": Referee("hgs", seconds=5.0),
-    "jssp": Referee("cpsat", seconds=60.0, manner="one thread, no linear relaxation"),
+REFERENCE_SOLVERS = {
+    "tsp": ReferenceSolver("lkh", settings={"runs": 10}),
+    "cvrp": ReferenceSolver("hgs", seconds=5.0),
+    "jssp": ReferenceSolver("cpsat", seconds=60.0, manner="one thread, no linear relaxation"),
 }
 
 
 @dataclass(frozen=True)
-class Effort:
+class ReferenceOptions:
     """How to go about it."""
 
     workers: int = 1  # processes, one instance at a time each
@@ -65,12 +67,12 @@ class Effort:
     @property
     def made_on(self) -> str:
         """The day and the machine."""
-        where = self.machine or provenance.processor()
+        where = self.machine or provenance.processor_name()
         return f"{datetime.now(UTC):%Y-%m-%d}, {where}, {self.workers} process{'es' if self.workers > 1 else ''}"
 
 
 @dataclass(frozen=True)
-class Filled:
+class ReferenceProgress:
     """How far a file is."""
 
     file: Path
@@ -79,10 +81,10 @@ class Filled:
 
 
 def make_references(
-    suite: Suite, specs: Sequence[SetSpec], effort: Effort, *,
+    suite: Suite, specs: Sequence[SetSpec], effort: ReferenceOptions, *,
     limit: int | None = None, seconds: float | None = None, folders: Mapping[str, str] | None = None,
     made_elsewhere: Path | None = None,
-) -> Iterator[Filled]:  # fmt: skip
+) -> Iterator[ReferenceProgress]:  # fmt: skip
     """Solve what the files of some sets lack: for as many instances as the suite uses, or for the first `limit`.
 
     What files of the same names in the folder `made_elsewhere` have is taken over first.
@@ -92,68 +94,72 @@ def make_references(
         raise InputError(f"suite '{suite.name}': no set that was asked for names a reference file")
     end, solves = time.monotonic() + 60 * effort.minutes, effort.minutes > 0
     for spec in named:
-        referee = REFEREES[spec.problem].limited(seconds)
+        referee = REFERENCE_SOLVERS[spec.problem].with_seconds(seconds)
         if solves:  # taking files over needs no solver
             BASELINES[referee.solver].require()
         wanted = replace(spec, first=None) if limit else spec
         instances = load_set(wanted, suite.folder, folders, referenced=False).instances[:limit]
         effort = replace(effort, minutes=(end - time.monotonic()) / 60)
-        file = reference_file(spec, suite.folder)
+        file = reference_path(spec, suite.folder)
         if made_elsewhere and (made_elsewhere / file.name).exists():
             add_references(file, read_references(made_elsewhere / file.name))
-        yield from fill(file, instances, judge_of(referee), referee.sentence, effort)
+        yield from fill_references(file, instances, bounded_solve(referee), referee.description, effort)
 
 
-def judge_of(referee: Referee) -> Judge:
+def bounded_solve(referee: ReferenceSolver) -> BoundedSolve:
     """A referee at work."""
     if referee.solver == "cpsat":
-        return partial(by_cpsat, seconds=referee.seconds or 0.0)
-    return partial(by_baseline, referee=referee)
+        return partial(solve_by_cpsat, seconds=referee.seconds or 0.0)
+    return partial(solve_by_baseline, referee=referee)
 
 
-def by_baseline(instance: Any, referee: Referee) -> tuple[float, float]:
+def solve_by_baseline(instance: Any, referee: ReferenceSolver) -> tuple[float, float]:
     """By a solver that proves nothing."""
-    plan = BASELINES[referee.solver].solve(Work(instance, referee.seconds, 0, referee.settings))
+    plan = BASELINES[referee.solver].solve(SolverTask(instance, referee.seconds, 0, referee.settings))
     return plan.cost(instance), np.nan
 
 
-def by_cpsat(instance: Any, seconds: float, hint: Any = None) -> tuple[float, float]:
+def solve_by_cpsat(instance: Any, seconds: float, hint: Any = None) -> tuple[float, float]:
     """By CP-SAT on one thread, which may prove that it is done; from a schedule, if there is one."""
-    schedule, bound = cpsat.bounded(instance, seconds, hint)
+    schedule, bound = cpsat.solve_with_bound(instance, seconds, hint)
     schedule.check(instance)
     return schedule.cost(instance), bound
 
 
-def fill(file: Path, instances: Sequence[Any], judge: Judge, made_by: str, effort: Effort) -> Iterator[Filled]:
+def fill_references(
+    file: Path, instances: Sequence[Any], judge: BoundedSolve, made_by: str, effort: ReferenceOptions
+) -> Iterator[ReferenceProgress]:
     """Solve the instances without a cost, and write now and then, and whatever ends it."""
-    known = (read_references(file) if file.exists() else References.unsolved(0)).first(len(instances))
+    known = (read_references(file) if file.exists() else References.empty(0)).first(len(instances))
     settled = known.proven if effort.again else known.known
     todo = [(place, instances[place]) for place in np.flatnonzero(~settled).tolist()]
-    found, due = References.unsolved(len(instances), made_by, effort.made_on), time.monotonic() + PAUSE
-    yield Filled(file, len(instances) - len(todo), len(instances))
+    found, due = References.empty(len(instances), made_by, effort.made_on), time.monotonic() + PAUSE
+    yield ReferenceProgress(file, len(instances) - len(todo), len(instances))
     try:
-        for number, (place, (cost, bound)) in enumerate(judged(judge, todo, effort), 1):
+        for number, (place, (cost, bound)) in enumerate(solve_all(judge, todo, effort), 1):
             found.cost[place], found.bound[place] = cost, bound
             if time.monotonic() >= due:
                 add_references(file, found)
                 due = time.monotonic() + PAUSE
-            yield Filled(file, len(instances) - len(todo) + number, len(instances))
+            yield ReferenceProgress(file, len(instances) - len(todo) + number, len(instances))
     finally:
         if found.known.any():
             add_references(file, found)
 
 
-def judged(judge: Judge, todo: Sequence[tuple[int, Any]], effort: Effort) -> Iterator[tuple[int, tuple[float, float]]]:
+def solve_all(
+    judge: BoundedSolve, todo: Sequence[tuple[int, Any]], effort: ReferenceOptions
+) -> Iterator[tuple[int, tuple[float, float]]]:
     """Places with cost and bound as they come, until all are there or the minutes have passed."""
     end = time.monotonic() + 60 * effort.minutes
     if effort.workers == 1:
         for work in todo:
             if time.monotonic() >= end:
                 return
-            yield placed(judge, work)
+            yield solve_one(judge, work)
         return
-    with Pool(effort.workers, initializer=leave_signals) as pool:  # solvers hold the interpreter lock and C globals
-        results = pool.imap_unordered(partial(placed, judge), todo)
+    with Pool(effort.workers, initializer=ignore_interrupts) as pool:  # solvers hold the interpreter lock and C globals
+        results = pool.imap_unordered(partial(solve_one, judge), todo)
         for _ in todo:
             try:
                 yield results.next(timeout=max(0.0, min(end - time.monotonic(), 1e6)))
@@ -161,7 +167,7 @@ def judged(judge: Judge, todo: Sequence[tuple[int, Any]], effort: Effort) -> Ite
                 return
 
 
-def placed(judge: Judge, work: tuple[int, Any]) -> tuple[int, tuple[float, float]]:
+def solve_one(judge: BoundedSolve, work: tuple[int, Any]) -> tuple[int, tuple[float, float]]:
     """One instance, in whatever process; without a cost if nothing was found in time."""
     try:
         return work[0], judge(work[1])
@@ -169,7 +175,7 @@ def placed(judge: Judge, work: tuple[int, Any]) -> tuple[int, tuple[float, float
         return work[0], (np.nan, np.nan)
 
 
-def leave_signals() -> None:
+def ignore_interrupts() -> None:
     """Ctrl-C is for the process that keeps the file; it ends the others."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     signal.signal(signal.SIGTERM, signal.SIG_DFL)

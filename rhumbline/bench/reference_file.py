@@ -29,7 +29,7 @@ class References:
     made_on: Shaped[np.ndarray, "R"]
 
     @classmethod
-    def unsolved(cls, count: int, made_by: str = "", made_on: str = "") -> "References":
+    def empty(cls, count: int, made_by: str = "", made_on: str = "") -> "References":
         """Places for costs that one maker is going to find."""
         return cls(*(np.full(count, x) for x in (np.nan, np.nan, made_by, made_on)))
 
@@ -45,7 +45,7 @@ class References:
 
     def first(self, count: int) -> "References":
         """Of so many instances; those that are not there yet have nothing."""
-        more = References.unsolved(max(0, count - len(self.cost)))
+        more = References.empty(max(0, count - len(self.cost)))
         pairs = ((getattr(self, f.name), getattr(more, f.name)) for f in fields(self))
         return References(*(np.concatenate(pair)[:count] for pair in pairs))
 
@@ -87,11 +87,11 @@ def read_references(path: Path) -> References:
 
 def add_references(path: Path, found: References) -> None:
     """Put costs into a file, in one step: what it holds by now stays, unless it is worse."""
-    old = read_references(path) if path.exists() else References.unsolved(0)
+    old = read_references(path) if path.exists() else References.empty(0)
     whole = old.merged(found)
-    refuse_strangers(path, whole)
-    columns: dict[str, Any] = {"cost": whole.cost, "made_by": shared(whole.made_by, whole)}
-    columns |= {"made_on": shared(whole.made_on, whole)} if any(whole.made_on[whole.known]) else {}
+    refuse_broken_bounds(path, whole)
+    columns: dict[str, Any] = {"cost": whole.cost, "made_by": compact_column(whole.made_by, whole)}
+    columns |= {"made_on": compact_column(whole.made_on, whole)} if any(whole.made_on[whole.known]) else {}
     columns |= {} if np.isnan(whole.bound).all() else {"bound": whole.bound}
     content = io.BytesIO()
     np.savez_compressed(content, **columns)
@@ -99,7 +99,7 @@ def add_references(path: Path, found: References) -> None:
     write_bytes(path, content.getvalue())
 
 
-def refuse_strangers(path: Path, whole: References) -> None:
+def refuse_broken_bounds(path: Path, whole: References) -> None:
     """A plan below a bound of the file means that the two are not of the same instance."""
     wrong = np.flatnonzero(whole.cost < whole.bound - 1e-6)
     if len(wrong):
@@ -110,7 +110,7 @@ def refuse_strangers(path: Path, whole: References) -> None:
         )
 
 
-def shared(column: Shaped[np.ndarray, "R"], whole: References) -> Shaped[np.ndarray, "..."]:
+def compact_column(column: Shaped[np.ndarray, "R"], whole: References) -> Shaped[np.ndarray, "..."]:
     """One sentence if all costs have the same, otherwise one for each instance."""
     said = set(column[whole.known].tolist())
     return np.array(said.pop()) if len(said) == 1 else np.where(whole.known, column, "")

@@ -11,10 +11,10 @@ from pathlib import Path
 from typing import Any
 
 from rhumbline.errors import InputError
-from rhumbline.formats.safe_io import reason
+from rhumbline.formats.safe_io import error_reason
 
 Warn = Callable[[str], None]
-Key = tuple[str, str, str, int]  # method, set, instance, seed
+ResultKey = tuple[str, str, str, int]  # method, set, instance, seed
 PACKED = ".xz"  # the ending of files that are only read
 
 
@@ -62,7 +62,7 @@ class Result:
     missing: str = ""  # why there is no cost
 
     @property
-    def key(self) -> Key:
+    def key(self) -> ResultKey:
         """What it is a measurement of."""
         return self.method, self.set, self.instance, self.seed
 
@@ -73,7 +73,7 @@ class Result:
 
 
 @dataclass(frozen=True)
-class Place:
+class FileLine:
     """A line of a file."""
 
     path: Path
@@ -84,32 +84,32 @@ class Place:
 
 
 # Results that differ in any of these are never averaged.
-KIND = (
+GROUP_FIELDS = (
     "suite", "suite_hash", "set", "set_hash", "method", "budget", "solver", "hardware", "commit", "versions",
 )  # fmt: skip
 
 
-def kind_of(result: Result) -> tuple[str, ...]:
+def group_key(result: Result) -> tuple[str, ...]:
     """What a row of a table is of."""
-    return tuple(fact(result, name) for name in KIND)
+    return tuple(field_text(result, name) for name in GROUP_FIELDS)
 
 
-def fact(item: Any, name: str) -> str:
+def field_text(item: Any, name: str) -> str:
     """A fact of a result or of a row as text; versions are listed by name."""
     value = getattr(item, name)
     return value if isinstance(value, str) else ", ".join(f"{n} {v}" for n, v in sorted(value.items()))
 
 
-NAMES = tuple(f.name for f in fields(Result))
-REQUIRED = NAMES[: NAMES.index("trace")]
+RESULT_FIELDS = tuple(f.name for f in fields(Result))
+REQUIRED_FIELDS = RESULT_FIELDS[: RESULT_FIELDS.index("trace")]
 
 
-def found_among(results: Sequence[Result]) -> list[Result]:
+def drop_missing(results: Sequence[Result]) -> list[Result]:
     """The results that have a cost; only these are averaged."""
     return [r for r in results if r.cost is not None]
 
 
-def grouped(results: Sequence[Result], key: Callable[[Result], str]) -> dict[str, list[Result]]:
+def group_results(results: Sequence[Result], key: Callable[[Result], str]) -> dict[str, list[Result]]:
     """Results by a key, in order of first appearance."""
     groups: dict[str, list[Result]] = {}
     for r in results:
@@ -117,7 +117,7 @@ def grouped(results: Sequence[Result], key: Callable[[Result], str]) -> dict[str
     return groups
 
 
-def per_instance(results: Sequence[Result]) -> dict[tuple[str, str], list[Result]]:
+def group_by_instance(results: Sequence[Result]) -> dict[tuple[str, str], list[Result]]:
     """Results of each instance of each set."""
     groups: dict[tuple[str, str], list[Result]] = {}
     for r in results:
@@ -125,10 +125,12 @@ def per_instance(results: Sequence[Result]) -> dict[tuple[str, str], list[Result
     return groups
 
 
-def on_common(groups: Mapping[str, Sequence[Result]]) -> dict[str, list[Result]]:
+def keep_common_instances(groups: Mapping[str, Sequence[Result]]) -> dict[str, list[Result]]:
     """Groups with the instances that all of them have, so that they can be compared; nothing if there is none."""
     common = (
-        set[tuple[str, str]].intersection(*(set(per_instance(some)) for some in groups.values())) if groups else set()
+        set[tuple[str, str]].intersection(*(set(group_by_instance(some)) for some in groups.values()))
+        if groups
+        else set()
     )
     if not common:
         return {}
@@ -142,29 +144,29 @@ def costs_of(results: Sequence[Result]) -> list[float]:
 
 def read_results(path: str | Path, warn: Warn) -> list[Result]:
     """All lines of a file of one origin; a half-written last line is dropped with a warning."""
-    return read_all([path], warn)
+    return read_result_files([path], warn)
 
 
-def read_all(paths: Sequence[str | Path], warn: Warn) -> list[Result]:
+def read_result_files(paths: Sequence[str | Path], warn: Warn) -> list[Result]:
     """The lines of files, each of one origin: what is there twice counts once, what contradicts is refused."""
-    known: dict[tuple[Any, ...], tuple[Place, Result]] = {}
-    sets: dict[tuple[str, str], tuple[Place, str]] = {}
+    known: dict[tuple[Any, ...], tuple[FileLine, Result]] = {}
+    sets: dict[tuple[str, str], tuple[FileLine, str]] = {}
     for path in map(Path, paths):
-        results, again = scan(path, warn)[0], 0
+        results, again = scan_lines(path, warn)[0], 0
         for number, result in enumerate(results, 1):
-            place = Place(path, number)
-            refuse_strangers(path, number, result, results[0])
+            place = FileLine(path, number)
+            refuse_other_origin(path, number, result, results[0])
             refuse_other_instances(place, result, sets)
-            again += is_known(place, result, known)
+            again += is_duplicate(place, result, known)
         if again:
             verb = "is" if again == 1 else "are"
             warn(f"{path}: {again:,} of its {len(results):,} lines {verb} there twice; each is counted once")
     return [result for _, result in known.values()]
 
 
-def is_known(place: Place, result: Result, known: dict[tuple[Any, ...], tuple[Place, Result]]) -> bool:
+def is_duplicate(place: FileLine, result: Result, known: dict[tuple[Any, ...], tuple[FileLine, Result]]) -> bool:
     """Whether a line was there before, letter by letter; another measurement of the same is refused."""
-    key = (*kind_of(result), result.instance, result.seed)
+    key = (*group_key(result), result.instance, result.seed)
     if key not in known:
         known[key] = (place, result)
         return False
@@ -179,7 +181,7 @@ def is_known(place: Place, result: Result, known: dict[tuple[Any, ...], tuple[Pl
     )
 
 
-def refuse_other_instances(place: Place, result: Result, sets: dict[tuple[str, str], tuple[Place, str]]) -> None:
+def refuse_other_instances(place: FileLine, result: Result, sets: dict[tuple[str, str], tuple[FileLine, str]]) -> None:
     """Raise if a set of the same name had other instances or references before: such numbers do not compare."""
     before = sets.setdefault((result.suite, result.set), (place, result.set_hash))
     if before[1] != result.set_hash:
@@ -191,16 +193,16 @@ def refuse_other_instances(place: Place, result: Result, sets: dict[tuple[str, s
         )
 
 
-def scan(path: Path, warn: Warn) -> tuple[list[Result], int]:
+def scan_lines(path: Path, warn: Warn) -> tuple[list[Result], int]:
     """The results of a file, and how many of its bytes hold whole lines."""
-    rows = content_of(path).split(b"\n")
+    rows = read_unpacked(path).split(b"\n")
     results, good = list[Result](), 0
     for number, row in enumerate(rows, 1):
         last = number == len(rows)
         if not row and last:
             break
         try:
-            results.append(parse(row))
+            results.append(parse_result(row))
         except ValueError as error:
             if not (last and isinstance(error, json.JSONDecodeError | UnicodeDecodeError)):
                 raise InputError.at(
@@ -212,27 +214,27 @@ def scan(path: Path, warn: Warn) -> tuple[list[Result], int]:
     return results, good
 
 
-def content_of(path: Path) -> bytes:
+def read_unpacked(path: Path) -> bytes:
     """What is in a file; results that are kept for good are packed (`.xz`), to a twentieth of their size."""
     try:
         content = path.read_bytes()
         return lzma.decompress(content) if path.suffix == PACKED else content
     except OSError as error:
-        raise InputError.at(path, None, f"cannot be read: {reason(error)}") from error
+        raise InputError.at(path, None, f"cannot be read: {error_reason(error)}") from error
     except lzma.LZMAError as error:
         raise InputError.at(path, None, f"cannot be unpacked ({error}); make it with: xz -9 RESULTS.jsonl") from error
 
 
-def parse(row: bytes) -> Result:
+def parse_result(row: bytes) -> Result:
     """The result in a line; `ValueError` says what is wrong."""
     table = json.loads(row)
     if not isinstance(table, dict):
         raise ValueError("not a JSON object")
-    wrong = [n for n in REQUIRED if n not in table] + [n for n in table if n not in NAMES]
+    wrong = [n for n in REQUIRED_FIELDS if n not in table] + [n for n in table if n not in RESULT_FIELDS]
     if wrong:
         raise ValueError(f"'{wrong[0]}' is {'unknown' if wrong[0] in table else 'missing'}")
     for name, value in table.items():
-        fits, expected = EXPECTED.get(name, TEXT)
+        fits, expected = FIELD_CHECKS.get(name, TEXT_CHECK)
         if not fits(value):
             raise ValueError(f"'{name}' is {value!r:.60}; expected {expected}")
     return Result(**table)
@@ -243,7 +245,7 @@ def is_number(value: Any) -> bool:
     return isinstance(value, int | float) and not isinstance(value, bool) and math.isfinite(value)
 
 
-def is_whole(value: Any) -> bool:
+def is_integer(value: Any) -> bool:
     """A whole number."""
     return isinstance(value, int) and not isinstance(value, bool)
 
@@ -260,28 +262,28 @@ def is_table_of_texts(value: Any) -> bool:
     return isinstance(value, dict) and all(isinstance(v, str) for v in value.values())
 
 
-Expected = tuple[Callable[[Any], bool], str]
-TEXT: Expected = (lambda x: isinstance(x, str), "a text")
-AMOUNT: Expected = (lambda x: x is None or (is_number(x) and x >= 0), "a number of at least 0, or null")
-NUMBER: Expected = (lambda x: x is None or is_number(x), "a number, or null")
-WHOLE: Expected = (is_whole, "a whole number")
+FieldCheck = tuple[Callable[[Any], bool], str]
+TEXT_CHECK: FieldCheck = (lambda x: isinstance(x, str), "a text")
+AMOUNT_CHECK: FieldCheck = (lambda x: x is None or (is_number(x) and x >= 0), "a number of at least 0, or null")
+NUMBER_CHECK: FieldCheck = (lambda x: x is None or is_number(x), "a number, or null")
+INTEGER_CHECK: FieldCheck = (is_integer, "a whole number")
 # By name; whatever is not here is a text.
-EXPECTED: dict[str, Expected] = {
-    "seed": WHOLE,
-    "size": WHOLE,
-    "cost": AMOUNT,
-    "reference": AMOUNT,
-    "attempts": (lambda x: x is None or is_whole(x), "a whole number, or null"),
+FIELD_CHECKS: dict[str, FieldCheck] = {
+    "seed": INTEGER_CHECK,
+    "size": INTEGER_CHECK,
+    "cost": AMOUNT_CHECK,
+    "reference": AMOUNT_CHECK,
+    "attempts": (lambda x: x is None or is_integer(x), "a whole number, or null"),
     "seconds": (lambda x: is_number(x) and x >= 0, "a number of at least 0"),
-    "together": (lambda x: is_whole(x) and x >= 1, "a whole number of at least 1"),
+    "together": (lambda x: is_integer(x) and x >= 1, "a whole number of at least 1"),
     "versions": (is_table_of_texts, "a table of texts"),
     "trace": (is_trace, "a list of steps with 4 numbers each"),
-    "paper": NUMBER,
-    "power": NUMBER,
+    "paper": NUMBER_CHECK,
+    "power": NUMBER_CHECK,
 }
 
 
-def refuse_strangers(path: Path, number: int, result: Result, origin: Origin | Result) -> None:
+def refuse_other_origin(path: Path, number: int, result: Result, origin: Origin | Result) -> None:
     """Raise unless a line is of an origin."""
     words = {"suite_hash": "another suite", "commit": "another commit", "machine": "another machine"}
     for name, other in words.items():
@@ -300,13 +302,13 @@ def refuse_packed(path: Path) -> None:
         raise InputError.at(path, None, "is packed; results are added to plain files, such as RESULTS.jsonl")
 
 
-def resume(path: Path, origin: Origin, digests: Mapping[str, str], warn: Warn) -> dict[Key, Result]:
+def resume(path: Path, origin: Origin, digests: Mapping[str, str], warn: Warn) -> dict[ResultKey, Result]:
     """What a file holds already, its half-written end cut off; refused if it is of another origin."""
     if not path.exists():
         return {}
-    results, good = scan(path, warn)
+    results, good = scan_lines(path, warn)
     for number, result in enumerate(results, 1):
-        refuse_strangers(path, number, result, origin)
+        refuse_other_origin(path, number, result, origin)
         if digests.get(result.set, result.set_hash) != result.set_hash:
             message = (
                 f"set '{result.set}' had other instances or references then; results are not mixed, use another file"
@@ -321,19 +323,19 @@ def resume(path: Path, origin: Origin, digests: Mapping[str, str], warn: Warn) -
 
 
 @contextmanager
-def alone(path: Path) -> Generator[None, None, None]:
+def lock_results(path: Path) -> Generator[None, None, None]:
     """Keep other runs away from a file while the context lasts; the lock ends with the process, however that ends."""
     try:
         file = path.open("ab")
     except OSError as error:
-        raise InputError.at(path, None, f"cannot be written: {reason(error)}") from error
+        raise InputError.at(path, None, f"cannot be written: {error_reason(error)}") from error
     with file:
-        if not locked(file.fileno()):
+        if not try_lock(file.fileno()):
             raise InputError.at(path, None, "another run is adding to this file; wait for it, or use another --out")
         yield
 
 
-def locked(number: int) -> bool:
+def try_lock(number: int) -> bool:
     """Lock an open file if no other run has; systems and file systems without locks let everybody through."""
     try:
         import fcntl
@@ -348,7 +350,7 @@ def locked(number: int) -> bool:
     return True
 
 
-def append(path: Path, results: Iterable[Result]) -> None:
+def append_results(path: Path, results: Iterable[Result]) -> None:
     """Add lines and make sure that they are on the disk."""
     text = "".join(json.dumps(asdict(r)) + "\n" for r in results)
     try:
@@ -357,9 +359,9 @@ def append(path: Path, results: Iterable[Result]) -> None:
             file.flush()
             os.fsync(file.fileno())
     except OSError as error:
-        raise InputError.at(path, None, f"cannot be written: {reason(error)}") from error
+        raise InputError.at(path, None, f"cannot be written: {error_reason(error)}") from error
 
 
-def origin_facts(origin: Origin) -> dict[str, Any]:
+def origin_fields(origin: Origin) -> dict[str, Any]:
     """The origin as fields of a result."""
     return asdict(origin)

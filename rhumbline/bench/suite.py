@@ -12,7 +12,7 @@ from typing import Any
 
 from rhumbline.errors import InputError
 from rhumbline.search.driver import Budget
-from rhumbline.toml_config import build, meant, read_tables
+from rhumbline.toml_config import build_dataclass, did_you_mean, read_toml
 
 KEYS = ("name", "seeds", "set", "method")
 
@@ -80,7 +80,7 @@ class Method:
         except InputError as error:
             raise InputError(f"method '{self.name}': {error}") from error
 
-    def wants(self, name: str) -> bool:
+    def applies_to(self, name: str) -> bool:
         """Whether a set is meant for this method."""
         return any(fnmatch(name, pattern) for pattern in self.sets.split())
 
@@ -103,7 +103,7 @@ class Suite:
     digest: str
     folder: Path
 
-    def chosen(self, only: Sequence[str]) -> tuple[tuple[SetSpec, ...], tuple[Method, ...]]:
+    def select(self, only: Sequence[str]) -> tuple[tuple[SetSpec, ...], tuple[Method, ...]]:
         """Sets and methods that patterns name; those of a kind that no pattern names are all meant."""
         for pattern in only:
             if not any(fnmatch(x.name, pattern) for x in (*self.sets, *self.methods)):
@@ -116,22 +116,26 @@ class Suite:
 
 def read_suite(path: str | Path) -> Suite:
     """The suite in a file."""
-    tables = read_tables(path, "suite", "; those of the project are in the folder suites")
-    return suite_of(tables, Path(path))
+    tables = read_toml(path, "suite", "; those of the project are in the folder suites")
+    return parse_suite(tables, Path(path))
 
 
-def suite_of(tables: Mapping[str, Any], path: Path) -> Suite:
+def parse_suite(tables: Mapping[str, Any], path: Path) -> Suite:
     """A suite from its tables, each key checked."""
     unknown = sorted(set(tables) - set(KEYS))
     if unknown:
         raise InputError(f"{path}: unknown key '{unknown[0]}'; known here: {', '.join(KEYS)}")
     suite = Suite(
         name=str(tables.get("name", path.stem)),
-        sets=tuple(build(SetSpec, t, f"{path}: [[set]] {i}") for i, t in enumerate(entries(tables, "set", path), 1)),
-        methods=tuple(
-            build(Method, t, f"{path}: [[method]] {i}") for i, t in enumerate(entries(tables, "method", path), 1)
+        sets=tuple(
+            build_dataclass(SetSpec, t, f"{path}: [[set]] {i}")
+            for i, t in enumerate(tables_of_kind(tables, "set", path), 1)
         ),
-        seeds=seeds_of(tables.get("seeds", [0]), path),
+        methods=tuple(
+            build_dataclass(Method, t, f"{path}: [[method]] {i}")
+            for i, t in enumerate(tables_of_kind(tables, "method", path), 1)
+        ),
+        seeds=parse_seeds(tables.get("seeds", [0]), path),
         digest=sha256(json.dumps(tables, sort_keys=True).encode()).hexdigest()[:16],
         folder=path.parent,
     )
@@ -155,11 +159,11 @@ def refuse_unknown_sets(method: Method, known: Sequence[str], path: Path) -> Non
             raise InputError(f"{path}: method '{method.name}': {wrong}; known: {', '.join(known)}")
     for name in method.paper:
         if name not in known:
-            wrong = f"paper names the set '{name}', which is not there{meant(name, known)}"
+            wrong = f"paper names the set '{name}', which is not there{did_you_mean(name, known)}"
             raise InputError(f"{path}: method '{method.name}': {wrong}; known: {', '.join(known)}")
 
 
-def entries(tables: Mapping[str, Any], kind: str, path: Path) -> list[Mapping[str, Any]]:
+def tables_of_kind(tables: Mapping[str, Any], kind: str, path: Path) -> list[Mapping[str, Any]]:
     """The tables of a kind: some, each with a name of its own."""
     found = tables.get(kind)
     if not isinstance(found, list) or not found or not all(isinstance(t, Mapping) for t in found):
@@ -176,7 +180,7 @@ def entries(tables: Mapping[str, Any], kind: str, path: Path) -> list[Mapping[st
     return found
 
 
-def seeds_of(seeds: Any, path: Path) -> tuple[int, ...]:
+def parse_seeds(seeds: Any, path: Path) -> tuple[int, ...]:
     """Whole numbers, each once."""
     whole = isinstance(seeds, list) and all(isinstance(s, int) and not isinstance(s, bool) and s >= 0 for s in seeds)
     if not whole or not seeds or len(set(seeds)) < len(seeds):

@@ -6,26 +6,26 @@
 import sys
 from importlib.util import find_spec
 
-from rhumbline.cli.process import conclude, listen, say
+from rhumbline.cli.process import install_signal_handlers, print_note, run_command
 
 MISSING = 4
 
 
 def main() -> None:
     """Run the command line of this process and exit with its code."""
-    listen()
+    install_signal_handlers()
     words = sys.argv[1:]
     if words[:1] == ["train"]:
         from rhumbline.cli.commands import train
 
-        sys.exit(train.main(words[1:]))
-    sys.exit(conclude(run_app))
+        sys.exit(train.run_train(words[1:]))
+    sys.exit(run_command(run_app))
 
 
 def run_app() -> int:
     """Every other verb; typer exits by itself."""
     if find_spec("typer") is None or find_spec("rich") is None:
-        say("error: only `train` runs without typer and rich; get them with: pip install rhumbline")
+        print_note("error: only `train` runs without typer and rich; get them with: pip install rhumbline")
         return MISSING
     from rhumbline.cli.app import app
 

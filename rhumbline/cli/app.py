@@ -35,9 +35,9 @@ def train(context: typer.Context) -> None:
 
     Example: rhumb train recipes/tsp100.toml --minutes 30
     """
-    from rhumbline.cli.commands.train import main
+    from rhumbline.cli.commands.train import run_train
 
-    raise typer.Exit(main(context.args))
+    raise typer.Exit(run_train(context.args))
 
 
 OWN_PARSER = {"allow_extra_args": True, "ignore_unknown_options": True}

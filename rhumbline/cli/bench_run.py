@@ -8,14 +8,14 @@ from typing import Any
 
 import numpy as np
 
-from rhumbline.bench.methods import Options
-from rhumbline.bench.reference import Effort, Filled, make_references
-from rhumbline.bench.report import FORMATS, duration, markdown, put_into, rounded
-from rhumbline.bench.results import Result, costs_of, read_all
-from rhumbline.bench.runner import Standing, run
+from rhumbline.bench.methods import BenchOptions
+from rhumbline.bench.reference import ReferenceOptions, ReferenceProgress, make_references
+from rhumbline.bench.report import REPORT_FORMATS, decimal_text, duration_text, markdown_report, replace_section
+from rhumbline.bench.results import Result, costs_of, read_result_files
+from rhumbline.bench.runner import RunProgress, measure_suite
 from rhumbline.bench.suite import read_suite
-from rhumbline.cli.output_files import ready
-from rhumbline.cli.process import emit, say
+from rhumbline.cli.output_files import prepare_folder
+from rhumbline.cli.process import print_note, print_result
 from rhumbline.errors import InputError
 from rhumbline.formats.safe_io import read_bytes, write_text
 
@@ -23,7 +23,7 @@ RESULTS = Path("results")  # not in the repository
 PAUSE = 5.0  # seconds between two lines of progress
 
 
-def folders_of(words: Sequence[str]) -> dict[str, str]:
+def parse_folders(words: Sequence[str]) -> dict[str, str]:
     """Folders by name."""
     for word in words:
         name, _, folder = word.partition("=")
@@ -32,54 +32,54 @@ def folders_of(words: Sequence[str]) -> dict[str, str]:
     return {word.partition("=")[0]: word.partition("=")[2] for word in words}
 
 
-def run_suite(path: Path, out: Path | None, options: Options, quiet: bool) -> int:
+def run_suite(path: Path, out: Path | None, options: BenchOptions, quiet: bool) -> int:
     """Run a suite and print where its results are."""
     suite = read_suite(path)
     file = out or RESULTS / f"{suite.name}.jsonl"
-    ready(file.parent)
-    teller = Teller(quiet)
+    prepare_folder(file.parent)
+    teller = ProgressPrinter(quiet)
     try:
-        for standing in run(suite, file, options, warn, teller.tell):
+        for standing in measure_suite(suite, file, options, print_warning, teller.tell):
             teller.tell(standing)
     except KeyboardInterrupt:
         teller.end(file)
         raise
-    emit(str(file))
+    print_result(str(file))
     return 0
 
 
 @dataclass
-class Teller:
+class ProgressPrinter:
     """Lines of progress on stderr, not more often than anybody reads them."""
 
     quiet: bool
     due: float = 0.0
-    left: float | None = None
-    last: Standing | None = None
+    seconds_left: float | None = None
+    last: RunProgress | None = None
     latest: tuple[Result, ...] = ()
 
-    def tell(self, standing: Standing) -> None:
+    def tell(self, standing: RunProgress) -> None:
         """Say where a run stands if it is time to: what is running, or what was found last."""
-        self.left = standing.left if standing.left is not None else self.left
+        self.seconds_left = standing.seconds_left if standing.seconds_left is not None else self.seconds_left
         self.last, self.latest = standing, standing.latest or self.latest
         finished = standing.done == standing.total
-        news = standing.doing or standing.latest or not self.latest or finished
+        news = standing.current or standing.latest or not self.latest or finished
         if not self.quiet and news and (time.monotonic() >= self.due or finished):
-            say(progress_text(standing, self.latest, self.left))
+            print_note(progress_text(standing, self.latest, self.seconds_left))
             self.due = time.monotonic() + PAUSE
 
     def end(self, file: Path) -> None:
         """Say what an interrupted run leaves."""
         if self.last and not self.quiet:
             kept = f"{self.last.done:,} of {self.last.total:,} results are kept"
-            say(f"{file}: {kept}; the same command goes on from there")
+            print_note(f"{file}: {kept}; the same command goes on from there")
 
 
-def progress_text(standing: Standing, latest: Sequence[Result], left: float | None) -> str:
+def progress_text(standing: RunProgress, latest: Sequence[Result], seconds_left: float | None) -> str:
     """How far it is, what is running or was found last, and how long it will take."""
     parts = [f"{standing.done:,} of {standing.total:,}"]
-    if standing.doing:
-        parts += [x for x in (standing.doing.set, standing.doing.method, standing.doing.spent) if x]
+    if standing.current:
+        parts += [x for x in (standing.current.set, standing.current.method, standing.current.spent) if x]
     elif latest:
         gaps = [r.gap for r in latest if r.gap is not None]
         costs = costs_of(latest)
@@ -87,81 +87,86 @@ def progress_text(standing: Standing, latest: Sequence[Result], left: float | No
         parts += [
             latest[0].set,
             latest[0].method,
-            cost + (f", gap {rounded(100 * float(np.mean(gaps)), 2)}%" if gaps else ""),
+            cost + (f", gap {decimal_text(100 * float(np.mean(gaps)), 2)}%" if gaps else ""),
         ]
-    if left is not None and standing.done < standing.total:
-        parts.append(f"about {duration(left)} left")
+    if seconds_left is not None and standing.done < standing.total:
+        parts.append(f"about {duration_text(seconds_left)} left")
     return "   ".join(parts)
 
 
-def warn(text: str) -> None:
+def print_warning(text: str) -> None:
     """A warning on stderr."""
-    say(f"warning: {text}")
+    print_note(f"warning: {text}")
 
 
-def effort_of(workers: int | None, minutes: float | None, again: bool, machine: str | None) -> Effort:
+def make_effort(workers: int | None, minutes: float | None, again: bool, machine: str | None) -> ReferenceOptions:
     """What the user said, the rest as usual."""
-    return Effort(workers or 1, float("inf") if minutes is None else minutes, again, machine or "")
+    return ReferenceOptions(workers or 1, float("inf") if minutes is None else minutes, again, machine or "")
 
 
 def run_references(
-    path: Path, options: Options, effort: Effort, seconds: float | None, elsewhere: Path | None, quiet: bool
+    path: Path,
+    options: BenchOptions,
+    effort: ReferenceOptions,
+    seconds: float | None,
+    elsewhere: Path | None,
+    quiet: bool,
 ) -> int:
     """Make the references of a suite's sets and print where they are."""
     if elsewhere and not elsewhere.is_dir():
         raise InputError(f"--from {elsewhere}: is no folder")
     suite, due = read_suite(path), time.monotonic() + PAUSE
-    specs, _ = suite.chosen(options.only)
+    specs, _ = suite.select(options.only)
     more: dict[str, Any] = {"limit": options.limit, "seconds": seconds, "folders": options.folders}
     more["made_elsewhere"] = elsewhere
-    last: dict[Path, Filled] = {}
+    last: dict[Path, ReferenceProgress] = {}
     for filled in make_references(suite, specs, effort, **more):
         last[filled.file] = filled
         if not quiet and time.monotonic() >= due:
-            say(f"{filled.file}: {filled.done:,} of {filled.total:,}")
+            print_note(f"{filled.file}: {filled.done:,} of {filled.total:,}")
             due = time.monotonic() + PAUSE
     for filled in last.values():
         if filled.done < filled.total:
-            say(f"{filled.file}: has {filled.done:,} of {filled.total:,}; the same command goes on from there")
-        emit(str(filled.file))
+            print_note(f"{filled.file}: has {filled.done:,} of {filled.total:,}; the same command goes on from there")
+        print_result(str(filled.file))
     return 0
 
 
-def show_report(files: Sequence[Path], kind: str, plots: Path | None, into: Path | None) -> int:
+def print_report(files: Sequence[Path], kind: str, plots: Path | None, into: Path | None) -> int:
     """Print the tables of result files or put them into a page, and draw what can be drawn of them."""
     if plots:
         from rhumbline.plots import require_matplotlib
 
         require_matplotlib()
-        ready(plots)
-    results = read_all(files, warn)
+        prepare_folder(plots)
+    results = read_result_files(files, print_warning)
     if not results:
         raise InputError(f"{files[0]}: holds no results; run `rhumb bench` first")
     closed: BrokenPipeError | None = None
     try:
-        emit(str(renewed(into, results)) if into else FORMATS[kind](results).rstrip("\n"))
+        print_result(str(update_page(into, results)) if into else REPORT_FORMATS[kind](results).rstrip("\n"))
     except BrokenPipeError as error:  # `rhumb report ... | head` wants fewer lines, not fewer figures
         closed = error
     if plots:
-        draw(results, plots)
+        draw_figures(results, plots)
     if closed:
         raise closed
     return 0
 
 
-def draw(results: Sequence[Result], folder: Path) -> None:
+def draw_figures(results: Sequence[Result], folder: Path) -> None:
     """All figures that can be drawn, each told when it is there."""
     from rhumbline.bench.figures import draw_all
 
     for path in draw_all(results, folder):
-        say(f"-> {path}")
+        print_note(f"-> {path}")
 
 
-def renewed(path: Path, results: Sequence[Result]) -> Path:
+def update_page(path: Path, results: Sequence[Result]) -> Path:
     """A page with the tables of each suite between its marks."""
     page = read_bytes(path).decode("utf-8", errors="replace")
     for suite in dict.fromkeys(r.suite for r in results):
-        changed = put_into(page, suite, markdown([r for r in results if r.suite == suite]))
+        changed = replace_section(page, suite, markdown_report([r for r in results if r.suite == suite]))
         if changed is None:
             marks = f"'<!-- suite: {suite} -->' and '<!-- end: {suite} -->'"
             raise InputError.at(path, None, f"has no place for suite '{suite}'; write {marks} where its tables belong")

@@ -8,10 +8,10 @@ from pathlib import Path
 
 from rhumbline.errors import InputError
 
-LONGEST = 100  # characters of a file name before its ending; file systems take 255 bytes
+MAX_STEM_LENGTH = 100  # characters of a file name before its ending; file systems take 255 bytes
 
 
-def ready(folder: Path) -> Path:
+def prepare_folder(folder: Path) -> Path:
     """The folder, created if missing and proved writable, so that no work is lost at the end."""
     try:
         folder.mkdir(parents=True, exist_ok=True)
@@ -22,36 +22,36 @@ def ready(folder: Path) -> Path:
         raise InputError(f"{folder}: nothing can be written there: {reason}; choose another folder") from error
 
 
-def free(paths: Iterable[Path]) -> None:
+def check_replaceable(paths: Iterable[Path]) -> None:
     """Refuse results whose names folders or read-only files have."""
     for path in paths:
         if path.exists() and not (path.is_file() and os.access(path, os.W_OK)):
             raise InputError(f"{path}: cannot be replaced; it is a folder or read-only")
 
 
-def stems(names: Sequence[str]) -> list[str]:
+def unique_stems(names: Sequence[str]) -> list[str]:
     """A file name for each instance: safe anywhere, and unique; the second of a name gets -2."""
     taken: set[str] = set()
     chosen: list[str] = []
     for name in names:
-        stem = unused(safe(name), taken)
+        stem = unused_stem(safe_stem(name), taken)
         taken.add(stem.lower())
         chosen.append(stem)
     return chosen
 
 
-def ranked(stems: Sequence[str], count: int) -> list[tuple[str, ...]]:
+def plan_stems(stems: Sequence[str], count: int) -> list[tuple[str, ...]]:
     """Names for so many plans of each instance: its own, and for the others that with .2, .3 and so on behind it."""
     taken = {stem.lower() for stem in stems}  # others than these cannot meet: their stems differ
-    return [(stem, *(unused(f"{stem}.{rank}", taken) for rank in range(2, count + 1))) for stem in stems]
+    return [(stem, *(unused_stem(f"{stem}.{rank}", taken) for rank in range(2, count + 1))) for stem in stems]
 
 
-def safe(name: str) -> str:
+def safe_stem(name: str) -> str:
     """A name without separators, spaces, leading dots or dashes."""
-    return re.sub(r"[^\w.+-]+", "_", name, flags=re.ASCII).lstrip(".-")[:LONGEST] or "instance"
+    return re.sub(r"[^\w.+-]+", "_", name, flags=re.ASCII).lstrip(".-")[:MAX_STEM_LENGTH] or "instance"
 
 
-def unused(stem: str, taken: set[str]) -> str:
+def unused_stem(stem: str, taken: set[str]) -> str:
     """The stem itself, or with the first number from 2 that nobody has; some file systems do not know cases."""
     number, candidate = 1, stem
     while candidate.lower() in taken:

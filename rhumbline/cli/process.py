@@ -15,12 +15,12 @@ CLOSED_PIPE = 141  # as a shell reports a program that SIGPIPE ended
 SIGNALS = (signal.SIGINT, signal.SIGTERM)
 
 
-def say(line: str) -> None:
+def print_note(line: str) -> None:
     """One line on stderr, whatever breaks the text has."""
     print(" ".join(line.splitlines()), file=sys.stderr, flush=True)
 
 
-def emit(line: str) -> None:
+def print_result(line: str) -> None:
     """One line of results on stdout."""
     try:
         print(line, flush=True)
@@ -31,15 +31,15 @@ def emit(line: str) -> None:
         raise InputError(f"standard output: cannot be written ({error.strerror})") from error
 
 
-def conclude(body: Callable[[], int | None], prefix: str = "") -> int:
+def run_command(body: Callable[[], int | None], prefix: str = "") -> int:
     """The exit code of a command's body; what a user can put right becomes one line, never a traceback."""
     try:
         return body() or 0
     except RhumbError as error:
-        say(f"{prefix}error: {error}")
+        print_note(f"{prefix}error: {error}")
         return error.exit_code
     except KeyboardInterrupt:
-        say(f"{prefix}interrupted")
+        print_note(f"{prefix}interrupted")
         return INTERRUPTED
     except BrokenPipeError:  # `rhumb ... | head`: the reader has seen enough
         discard_stdout()
@@ -51,21 +51,21 @@ def discard_stdout() -> None:
     os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 
 
-def listen() -> None:
+def install_signal_handlers() -> None:
     """Make SIGTERM the same as Ctrl-C, and let names that cannot be encoded be printed escaped."""
     for number in SIGNALS:
-        signal.signal(number, interrupt)
+        signal.signal(number, raise_interrupt)
     if isinstance(sys.stdout, io.TextIOWrapper):
         sys.stdout.reconfigure(errors="backslashreplace")
 
 
-def interrupt(number: int, frame: FrameType | None) -> None:
+def raise_interrupt(number: int, frame: FrameType | None) -> None:
     """The handler of both signals."""
     raise KeyboardInterrupt
 
 
 @contextmanager
-def undisturbed() -> Generator[None, None, None]:
+def defer_signals() -> Generator[None, None, None]:
     """Put off an interruption to the end of a short piece of work; a second one comes through at once."""
     noted: list[int] = []
 

@@ -13,7 +13,7 @@ from rich.progress import Progress as Bar
 from rich.progress import Task as BarTask
 from rich.text import Text
 
-from rhumbline.cli.render import arrow, cost_text
+from rhumbline.cli.render import format_cost, format_cost_change
 from rhumbline.search.driver import Budget, Progress
 
 Watch = Callable[[Progress], None]
@@ -29,7 +29,7 @@ class Clock(ProgressColumn):
 
 
 @contextmanager
-def drawn(instances: Sequence[Any], budget: Budget, quiet: bool) -> Generator[Watch | None, None, None]:
+def show_progress(instances: Sequence[Any], budget: Budget, quiet: bool) -> Generator[Watch | None, None, None]:
     """A watcher that draws while the context lasts, or None where nothing should be drawn."""
     if quiet or not sys.stderr.isatty():
         yield None
@@ -37,10 +37,10 @@ def drawn(instances: Sequence[Any], budget: Budget, quiet: bool) -> Generator[Wa
     columns = (TextColumn("  "), BarColumn(24), Clock(), TextColumn("{task.fields[text]}", markup=False))
     with Bar(*columns, console=Console(stderr=True), transient=True) as bar:
         line = bar.add_task("", total=1.0, text="")
-        yield watcher(bar, line, instances, budget)
+        yield make_bar_updater(bar, line, instances, budget)
 
 
-def watcher(bar: Bar, line: Any, instances: Sequence[Any], budget: Budget) -> Watch:
+def make_bar_updater(bar: Bar, line: Any, instances: Sequence[Any], budget: Budget) -> Watch:
     """A function that moves the bar, not more often than eyes can see."""
     due, phase, before = time.monotonic(), "search", 0.0
 
@@ -51,38 +51,38 @@ def watcher(bar: Bar, line: Any, instances: Sequence[Any], budget: Budget) -> Wa
             if progress.phase != phase:  # a phase tells first that it begins
                 phase, before = progress.phase, float(best.mean())
             if phase == "search":
-                text = standing(instances, progress.attempts, best, latest)
+                text = search_status(instances, progress.attempts, best, latest)
             else:
-                text = change(instances, progress.attempts, phase, before, best)
-            bar.update(line, completed=fraction(progress, budget), text=text)
+                text = phase_status(instances, progress.attempts, phase, before, best)
+            bar.update(line, completed=budget_fraction(progress, budget), text=text)
             due = time.monotonic() + PAUSE
 
     return watch
 
 
-def fraction(progress: Progress, budget: Budget) -> float:
+def budget_fraction(progress: Progress, budget: Budget) -> float:
     """How much of the budget is spent, by the clock or by attempts, whichever is more."""
     by_time = progress.seconds / budget.seconds if budget.seconds else 0.0
     by_attempts = progress.attempts / budget.attempts if budget.attempts else 0.0
     return min(1.0, max(by_time, by_attempts))
 
 
-def is_whole(instances: Sequence[Any]) -> bool:
+def shows_whole_costs(instances: Sequence[Any]) -> bool:
     """Whether the cost that is shown has no decimals; a mean has."""
-    return len(instances) == 1 and instances[0].whole
+    return len(instances) == 1 and instances[0].has_integer_costs
 
 
-def standing(instances: Sequence[Any], attempts: int, best: np.ndarray, latest: np.ndarray) -> str:
+def search_status(instances: Sequence[Any], attempts: int, best: np.ndarray, latest: np.ndarray) -> str:
     """Attempts, costs and gap of a search; means over several instances."""
-    whole = is_whole(instances)
-    costs = f"best {cost_text(best.mean(), whole)}   latest {cost_text(latest.mean(), whole)}"
-    return f"  attempts {attempts:,}   {mean_of(instances)}{costs}{gap_text(instances, best)}"
+    whole = shows_whole_costs(instances)
+    costs = f"best {format_cost(best.mean(), whole)}   latest {format_cost(latest.mean(), whole)}"
+    return f"  attempts {attempts:,}   {mean_of(instances)}{costs}{mean_gap_text(instances, best)}"
 
 
-def change(instances: Sequence[Any], attempts: int, phase: str, before: float, best: np.ndarray) -> str:
+def phase_status(instances: Sequence[Any], attempts: int, phase: str, before: float, best: np.ndarray) -> str:
     """The same of a phase behind the search, and what it has made of the cost so far."""
-    costs = arrow(before, best.mean(), is_whole(instances))
-    return f"  attempts {attempts:,}   {phase} {mean_of(instances)}{costs}{gap_text(instances, best)}"
+    costs = format_cost_change(before, best.mean(), shows_whole_costs(instances))
+    return f"  attempts {attempts:,}   {phase} {mean_of(instances)}{costs}{mean_gap_text(instances, best)}"
 
 
 def mean_of(instances: Sequence[Any]) -> str:
@@ -90,7 +90,7 @@ def mean_of(instances: Sequence[Any]) -> str:
     return "mean " if len(instances) > 1 else ""
 
 
-def gap_text(instances: Sequence[Any], best: np.ndarray) -> str:
+def mean_gap_text(instances: Sequence[Any], best: np.ndarray) -> str:
     """The mean gap, if all best known costs are known."""
     known = [i.best_known for i in instances]
     return f"   gap {np.mean(best / np.asarray(known) - 1.0):.2%}" if all(known) else ""

@@ -12,7 +12,7 @@ from rhumbline.policies import Policy
 from rhumbline.problems import Problem
 from rhumbline.record import Record
 
-Engine = Literal["auto", "torch", "fused"]
+EngineName = Literal["auto", "torch", "fused"]
 
 # A sampled position is compared with u * total; this keeps the product below the total whatever the rounding.
 BELOW_ONE = 1.0 - 2.0**-22
@@ -27,7 +27,7 @@ class Rollouts(Record):
 
 
 @dataclass(frozen=True)
-class Beginnings(Record):
+class Prefixes(Record):
     """How rollouts begin: of each sequence so many actions are imposed, at least the first."""
 
     actions: Int[Tensor, "B R T"]
@@ -35,7 +35,7 @@ class Beginnings(Record):
 
 
 @dataclass(frozen=True)
-class Work:
+class RolloutRequest:
     """Rollouts to build: one per (instance, latent, start)."""
 
     problem: Problem[Any, Any]
@@ -47,7 +47,7 @@ class Work:
     seed: int | Tensor  # a tensor only for fused engines on a GPU, for replays of a graph
     attempt: int  # number of the first latent
     temperature: float
-    given: Beginnings | None = None  # of all rollouts, where more than the first action is imposed
+    given: Prefixes | None = None  # of all rollouts, where more than the first action is imposed
     mark: float = 0.0  # probability from which on drawn actions are complemented; 0: never
 
     @property
@@ -79,7 +79,7 @@ class Work:
         logits = self.policy.logits(self.memory, shift, state, allowed)
         return choose(logits, allowed, uniform, self.temperature)
 
-    def part(self, rows: slice, tried: slice) -> "Work":
+    def part(self, rows: slice, tried: slice) -> "RolloutRequest":
         """The same for some instances and some latents; the latents keep their numbers."""
         assert self.given is None, "beginnings are carried on in one part"
         return replace(
@@ -94,7 +94,9 @@ class Work:
     def uniform(self, horizon: int) -> Float[Tensor, "B R T"]:
         """The noise behind every decision."""
         attempts = self.attempt + torch.arange(self.latents.shape[1], device=self.starts.device)
-        return noise.decoding(self.host_seed, self.batch.key, attempts, self.starts.shape[1], horizon).flatten(1, 2)
+        return noise.decoding_uniforms(self.host_seed, self.batch.key, attempts, self.starts.shape[1], horizon).flatten(
+            1, 2
+        )
 
 
 def choose(

@@ -8,11 +8,11 @@ from jaxtyping import Float, Int
 from torch import Tensor
 
 from rhumbline import kernels
-from rhumbline.decoding.engines import engine_of
-from rhumbline.decoding.request import Engine, Rollouts, Work
+from rhumbline.decoding.engines import choose_constructor
+from rhumbline.decoding.request import EngineName, RolloutRequest, Rollouts
 from rhumbline.errors import InputError
 from rhumbline.policies import Policy
-from rhumbline.policies.population import Crowd
+from rhumbline.policies.population import PopulationMemory
 from rhumbline.problems import Problem
 
 # Numbers of all rollouts worked on at once: a few cache-sized tensors on a CPU, gigabytes on a GPU.
@@ -35,32 +35,32 @@ def rollout(
     temperature: float = 1.0,
     memory: Any = None,
     chunk: int | None = None,
-    engine: Engine = "auto",
+    engine: EngineName = "auto",
     mark: float = 0.0,
 ) -> Rollouts:
     """One solution per (instance, latent, start).
 
     `attempt` numbers the first latent among all that were ever tried on these instances: it continues the noise.
     `chunk` bounds the rollouts worked on at once; it changes memory, never results. With `mark`, an engine that knows
-    complements (~a) the actions that had at least that probability, so that `log_prob` can leave them out.
+    complements (~a) the actions that had at least that probability, so that `score_actions` can leave them out.
     """
     options = {"seed": seed, "temperature": temperature, "chunk": chunk, "engine": engine, "mark": mark}
     most = max(1, ENCODED_STEPS[starts.device.type] // problem.horizon(batch))
     if memory is None and len(starts) > most:
-        return in_groups(problem, policy, batch, latents, starts, most, attempt=attempt, **options)
+        return rollout_in_groups(problem, policy, batch, latents, starts, most, attempt=attempt, **options)
     memory = policy.encode(batch) if memory is None else memory
-    if isinstance(memory, Crowd):
-        return by_member(problem, policy, batch, latents, starts, memory, attempt, **options)
-    construct = engine_of(engine, problem, policy, batch, memory)
-    work = Work(problem, policy, batch, memory, latents, starts, seed, attempt, temperature, mark=mark)
-    each = policy.footprint(problem.width(batch), problem.horizon(batch))
+    if isinstance(memory, PopulationMemory):
+        return rollout_by_member(problem, policy, batch, latents, starts, memory, attempt, **options)
+    construct = choose_constructor(engine, problem, policy, batch, memory)
+    work = RolloutRequest(problem, policy, batch, memory, latents, starts, seed, attempt, temperature, mark=mark)
+    each = policy.footprint(problem.action_count(batch), problem.horizon(batch))
     chunk = chunk or max(1, CHUNK_ELEMENTS[starts.device.type] // each)
-    return gathered(chunks(work, construct, chunk), *latents.shape[:2])
+    return gather_parts(construct_chunks(work, construct, chunk), *latents.shape[:2])
 
 
-def by_member(
+def rollout_by_member(
     problem: Problem[Any, Any], policy: Policy[Any, Any, Any], batch: Any, latents: Float[Tensor, "B K 1"],
-    starts: Int[Tensor, "B S"], crowd: Crowd, attempt: int, **options: Any,
+    starts: Int[Tensor, "B S"], crowd: PopulationMemory, attempt: int, **options: Any,
 ) -> Rollouts:  # fmt: skip
     """A population's rollouts, latent by latent: each instance has one member's tables at a time."""
     parts = (
@@ -70,10 +70,10 @@ def by_member(
         for k, one in enumerate(latents.split(1, dim=1))
     )
     whole = slice(0, len(starts))
-    return gathered(((whole, slice(k, k + 1), part) for k, part in enumerate(parts)), *latents.shape[:2])
+    return gather_parts(((whole, slice(k, k + 1), part) for k, part in enumerate(parts)), *latents.shape[:2])
 
 
-def in_groups(
+def rollout_in_groups(
     problem: Problem[Any, Any],
     policy: Policy[Any, Any, Any],
     batch: Any,
@@ -85,10 +85,12 @@ def in_groups(
     """Rollouts of so many instances that they are encoded in groups, one after the other."""
     (count, tried, _), groups = latents.shape, (slice(at, at + most) for at in range(0, len(starts), most))
     parts = ((g, rollout(problem, policy, batch[g], latents[g], starts[g], **options)) for g in groups)
-    return gathered(((g, slice(0, tried), part) for g, part in parts), count, tried)
+    return gather_parts(((g, slice(0, tried), part) for g, part in parts), count, tried)
 
 
-def chunks(work: Work, construct: Callable[[Work], Rollouts], chunk: int) -> Iterator[tuple[slice, slice, Rollouts]]:
+def construct_chunks(
+    work: RolloutRequest, construct: Callable[[RolloutRequest], Rollouts], chunk: int
+) -> Iterator[tuple[slice, slice, Rollouts]]:
     """All rollouts, at most a chunk at a time, with their instances and latents.
 
     Where a chunk is too large for a GPU's memory, they go on in chunks of half its size.
@@ -96,7 +98,7 @@ def chunks(work: Work, construct: Callable[[Work], Rollouts], chunk: int) -> Ite
     (count, tried, _), per, done = work.latents.shape, work.starts.shape[1], 0
     most = max(1, chunk // per)
     while done < count * tried:
-        rows, some = block(done, count, tried, most)
+        rows, some = next_chunk(done, count, tried, most)
         size, part = (rows.stop - rows.start) * (some.stop - some.start), None
         try:
             part = construct(work.part(rows, some))
@@ -107,13 +109,13 @@ def chunks(work: Work, construct: Callable[[Work], Rollouts], chunk: int) -> Ite
         if part is None:  # only here has the error let go of the tensors that were in the way
             most = size // 2
             torch.cuda.empty_cache()
-            kernels.report("the GPU's memory is too small for the usual chunks of rollouts; they are halved")
+            kernels.note_once("the GPU's memory is too small for the usual chunks of rollouts; they are halved")
             continue
         yield rows, some, part
         done += size
 
 
-def block(done: int, count: int, tried: int, most: int) -> tuple[slice, slice]:
+def next_chunk(done: int, count: int, tried: int, most: int) -> tuple[slice, slice]:
     """Instances and latents of the next chunk: several whole instances, or some latents of one."""
     row, at = divmod(done, tried)
     if at == 0 and most >= tried:
@@ -121,7 +123,7 @@ def block(done: int, count: int, tried: int, most: int) -> tuple[slice, slice]:
     return slice(row, row + 1), slice(at, min(at + most, tried))
 
 
-def gathered(parts: Iterable[tuple[slice, slice, Rollouts]], count: int, tried: int) -> Rollouts:
+def gather_parts(parts: Iterable[tuple[slice, slice, Rollouts]], count: int, tried: int) -> Rollouts:
     """Parts of one result in their places, each let go as soon as it is there; a single one is the result itself."""
     whole = None
     for rows, some, part in parts:

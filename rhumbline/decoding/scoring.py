@@ -8,11 +8,11 @@ from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
 from rhumbline import kernels
-from rhumbline.decoding.engines import with_layer
-from rhumbline.decoding.request import Engine
+from rhumbline.decoding.engines import engine_for_layer
+from rhumbline.decoding.request import EngineName
 from rhumbline.policies import Policy
 from rhumbline.policies.attention.pointer import CLIP
-from rhumbline.policies.population import Crowd
+from rhumbline.policies.population import PopulationMemory
 from rhumbline.problems import Problem
 
 
@@ -24,7 +24,7 @@ def log_prob(
     actions: Int[Tensor, "B R T"],
     *,
     memory: Any = None,
-    engine: Engine = "auto",
+    engine: EngineName = "auto",
     certain: float = 1.0,
 ) -> Float[Tensor, "B R"]:
     """Log-probability at temperature 1 of given action sequences, with gradients; the first action is imposed.
@@ -34,27 +34,27 @@ def log_prob(
     Below 1, actions may be marked by `rollout`: such a decision counts as certain.
     """
     memory = policy.encode(batch) if memory is None else memory
-    if isinstance(memory, Crowd):
+    if isinstance(memory, PopulationMemory):
         return score_by_member(problem, policy, batch, latents, actions, memory, engine, certain)
-    actions, skip = unmarked(actions) if certain < 1.0 else (actions, None)
-    width, layered = problem.width(batch), getattr(memory, "layer", None) is not None
-    engine = with_layer(engine, memory, actions.device, width)
+    actions, skip = unmark_actions(actions) if certain < 1.0 else (actions, None)
+    width, layered = problem.action_count(batch), getattr(memory, "layer", None) is not None
+    engine = engine_for_layer(engine, memory, actions.device, width)
     fused = kernels.resolve_log_prob(engine, problem.name, actions.device, width, policy.architecture) == "fused"
     if fused and not layered:
-        return fused_log_prob(batch, memory, policy.condition(memory, latents), actions, certain, skip)
-    if fused and kernels.settled(engine, why_not_layer_alone(memory, latents, certain)) == "fused":
-        return layered_log_prob(problem, policy, batch, memory, policy.condition(memory, latents), actions)
+        return triton_log_prob(batch, memory, policy.condition(memory, latents), actions, certain, skip)
+    if fused and kernels.fused_unless(engine, why_not_layer_alone(memory, latents, certain)) == "fused":
+        return layer_log_prob(problem, policy, batch, memory, policy.condition(memory, latents), actions)
     state, steps = problem.replay(batch, actions.long()), actions.shape[2] - 1
     rows = steps * (actions.shape[1] // latents.shape[1])
     shift = policy.condition(memory, latents).map(lambda x: x.repeat_interleave(rows, dim=1))
     allowed = problem.mask(state)
-    chosen = of_chosen(policy.logits(memory, shift, state, allowed), allowed, actions)
+    chosen = chosen_log_prob(policy.logits(memory, shift, state, allowed), allowed, actions)
     if skip is not None:
         chosen = torch.where(chosen >= math.log(certain), chosen.detach(), chosen).masked_fill(skip[..., 1:], 0.0)
     return chosen.sum(-1)
 
 
-def of_chosen(
+def chosen_log_prob(
     logits: Float[Tensor, "B V N"], allowed: Bool[Tensor, "B V N"], actions: Int[Tensor, "B R T"]
 ) -> Float[Tensor, "B R t"]:
     """Log-probability of each action but the first."""
@@ -62,7 +62,7 @@ def of_chosen(
     return scores.gather(-1, actions[:, :, 1:].long().flatten(1)[..., None]).view(*actions.shape[:2], -1)
 
 
-def unmarked(actions: Int[Tensor, "*S T"]) -> tuple[Int[Tensor, "*S T"], Bool[Tensor, "*S T"]]:
+def unmark_actions(actions: Int[Tensor, "*S T"]) -> tuple[Int[Tensor, "*S T"], Bool[Tensor, "*S T"]]:
     """The actions themselves, and which were marked as certain."""
     actions = actions.contiguous()  # a GPU's rollouts are strided views, and several passes follow
     marks = actions < 0
@@ -71,7 +71,7 @@ def unmarked(actions: Int[Tensor, "*S T"]) -> tuple[Int[Tensor, "*S T"], Bool[Te
 
 def score_by_member(
     problem: Problem[Any, Any], policy: Policy[Any, Any, Any], batch: Any, latents: Float[Tensor, "B K 1"],
-    actions: Int[Tensor, "B R T"], crowd: Crowd, engine: Engine, certain: float,
+    actions: Int[Tensor, "B R T"], crowd: PopulationMemory, engine: EngineName, certain: float,
 ) -> Float[Tensor, "B R"]:  # fmt: skip
     """Scores under a population: each member takes its own sequences, filled up to the most it has of an instance."""
     owner = latents[..., 0].long().repeat_interleave(actions.shape[1] // latents.shape[1], dim=1)  # [B, R]
@@ -86,17 +86,17 @@ def score_by_member(
     return scores
 
 
-def fused_log_prob(
+def triton_log_prob(
     batch: Any, memory: Any, shift: Any, actions: Int[Tensor, "B R T"], certain: float = 1.0, skip: Tensor | None = None
 ) -> Float[Tensor, "B R"]:
     """The same by Triton kernels, without any tensor of rows x nodes in memory."""
     from rhumbline.kernels.triton.scoring import autograd as fused
 
-    tables, mask = tables_of(memory, shift), rules_of(batch, memory, actions)
-    return fused.log_prob(tables, actions, mask, clip=CLIP, certain=certain, skip=skip)
+    tables, mask = scoring_tables(memory, shift), scoring_mask(batch, memory, actions)
+    return fused.score_actions(tables, actions, mask, clip=CLIP, certain=certain, skip=skip)
 
 
-def layered_log_prob(
+def layer_log_prob(
     problem: Problem[Any, Any], policy: Any, batch: Any, memory: Any, shift: Any, actions: Int[Tensor, "B R T"]
 ) -> Float[Tensor, "B R"]:
     """The same with a layer on the glimpse, and with gradients to the layer alone.
@@ -107,14 +107,14 @@ def layered_log_prob(
 
     shift = shift.map(Tensor.detach)
     actions = actions[:, :, : last_decision(actions) + 1] if memory.query_load is not None else actions
-    glimpse = fused.glimpses(tables_of(memory, shift), actions, rules_of(batch, memory, actions))
+    glimpse = fused.glimpses(scoring_tables(memory, shift), actions, scoring_mask(batch, memory, actions))
     with torch.autocast(actions.device.type, torch.bfloat16, enabled=actions.is_cuda):
         logits = policy.decoder.layered(memory, shift, glimpse.flatten(1, 2))
-    return of_chosen(logits, problem.mask(problem.replay(batch, actions.long())), actions).sum(-1)
+    return chosen_log_prob(logits, problem.mask(problem.replay(batch, actions.long())), actions).sum(-1)
 
 
 def why_not_layer_alone(memory: Any, latents: Tensor, certain: float) -> str | None:
-    """Why scores with a layer on the glimpse are not for `layered_log_prob`, or None if they are."""
+    """Why scores with a layer on the glimpse are not for `layer_log_prob`, or None if they are."""
     if certain < 1.0:
         return "with a layer on the glimpse the fused engine scores every decision, also those that are certain"
     tables = [x for x in (*vars(memory).values(), latents) if isinstance(x, Tensor)]  # of which the layer is none
@@ -128,11 +128,11 @@ def last_decision(actions: Int[Tensor, "B R T"]) -> int:
     return max(1, int(actions.flatten(0, 1).ne(0).any(0).nonzero().amax()))
 
 
-def tables_of(memory: Any, shift: Any) -> Any:
+def scoring_tables(memory: Any, shift: Any) -> Any:
     """What the kernels for scores read of a policy's tables."""
     from rhumbline.kernels.triton.scoring import autograd as fused
 
-    return fused.Tables(
+    return fused.ScoringTables(
         key=memory.key,
         value=memory.value,
         pointer=memory.pointer,
@@ -144,7 +144,7 @@ def tables_of(memory: Any, shift: Any) -> Any:
     )
 
 
-def rules_of(batch: Any, memory: Any, actions: Int[Tensor, "B R T"]) -> Any:
+def scoring_mask(batch: Any, memory: Any, actions: Int[Tensor, "B R T"]) -> Any:
     """What the kernels for scores read of the rules, given the actions; None for tours, whose actions say it all."""
     from rhumbline.kernels.triton.scoring import autograd as fused
 

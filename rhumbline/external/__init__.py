@@ -5,9 +5,9 @@ from typing import Any
 import numpy as np
 
 
-def whole_distances(instance: Any, largest: int) -> np.ndarray:
+def integer_distances(instance: Any, largest: int) -> np.ndarray:
     """Distances as whole numbers: as they are, or scaled so that the largest is `largest`."""
     distances = instance.distances
-    if instance.whole and distances.max(initial=0.0) <= largest:
+    if instance.has_integer_costs and distances.max(initial=0.0) <= largest:
         return distances.astype(np.int64)
     return np.rint(distances * (largest / max(distances.max(initial=0.0), 1e-300))).astype(np.int64)

@@ -19,8 +19,8 @@ from threading import Event
 import numpy as np
 
 from rhumbline.errors import RhumbError
-from rhumbline.external import whole_distances
-from rhumbline.local_search.threads import aside
+from rhumbline.external import integer_distances
+from rhumbline.local_search.threads import run_interruptible
 from rhumbline.problems.tsp import Tour, TSPInstance
 
 LARGEST = 1_000_000  # LKH multiplies by 100 and counts in 32 bits; beyond about 1e7 it aborts
@@ -34,20 +34,20 @@ def improve(
     if instance.size < 4:
         return
     with tempfile.TemporaryDirectory() as folder:
-        np.save(Path(folder, "distance.npy"), whole_distances(instance, LARGEST))
+        np.save(Path(folder, "distance.npy"), integer_distances(instance, LARGEST))
         Path(folder, "tours.json").write_text(json.dumps([p.order for p in plans]))
         best, stopped = Path(folder, "best.json"), Event()
         words = ["-m", "rhumbline.external.lkh_process", folder, str(seconds), str(seed)]
 
         def work(tell: Callable[[Tour], None]) -> int:
-            return watched(words, seconds, stopped, Reader(best, tell).look)
+            return run_watched(words, seconds, stopped, TourFileReader(best, tell).look)
 
-        ended = aside(work, stopped.set, found)
+        ended = run_interruptible(work, stopped.set, found)
         if ended and not best.exists():
             raise RhumbError(f"LKH ended by itself with code {ended}")
 
 
-def watched(words: list[str], seconds: float, stopped: Event, look: Callable[[], None]) -> int:
+def run_watched(words: list[str], seconds: float, stopped: Event, look: Callable[[], None]) -> int:
     """Run Python with these words for so long at most, looking now and then; its exit code, 0 if it had to be ended."""
     command, deadline = [sys.executable, *words], time.monotonic() + seconds
     environment = os.environ | {"PYTHONPATH": os.pathsep.join(p for p in sys.path if p)}
@@ -62,7 +62,7 @@ def watched(words: list[str], seconds: float, stopped: Event, look: Callable[[],
 
 
 @dataclass
-class Reader:
+class TourFileReader:
     """Of a file that another process replaces by better and better tours."""
 
     file: Path

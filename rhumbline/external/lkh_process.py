@@ -21,17 +21,17 @@ def run(folder: str, seconds: float, seed: int) -> None:
     best, runs, latest = tours[0], 0, 0
     while (left := deadline - time.monotonic()) > 0 and runs - latest < IDLE:
         given = runs < len(tours)
-        first = write(Path(folder, "first.tour"), tours[runs] if given else best)
+        first = write_lkh_tour(Path(folder, "first.tour"), tours[runs] if given else best)
         speed = min(1.0, time.process_time() / (time.monotonic() - began))  # LKH counts processor time
-        found = solve(distance, parameters(first, max(0.1, SHARE * speed * left), (seed + runs) % 2**31, given))
+        found = run_lkh(distance, parameters(first, max(0.1, SHARE * speed * left), (seed + runs) % 2**31, given))
         runs += 1
-        if length(distance, found) < length(distance, best):
+        if integer_length(distance, found) < integer_length(distance, best):
             best, latest = found, runs
             Path(folder, "new.json").write_text(json.dumps(best))
             Path(folder, "new.json").replace(Path(folder, "best.json"))  # whole or not at all, whenever we are ended
 
 
-def write(path: Path, tour: Sequence[int]) -> Path:
+def write_lkh_tour(path: Path, tour: Sequence[int]) -> Path:
     """A tour as a file that LKH can read."""
     cities = (str(city + 1) for city in tour)
     path.write_text("\n".join(["TYPE : TOUR", f"DIMENSION : {len(tour)}", "TOUR_SECTION", *cities, "-1", "EOF", ""]))
@@ -44,7 +44,7 @@ def parameters(first: Path, seconds: float, seed: int, short: bool) -> str:
     return "\n".join([*rows, f"INITIAL_TOUR_FILE = {first}", *(["MAX_TRIALS = 1"] if short else []), ""])
 
 
-def solve(distance: np.ndarray, text: str) -> list[int]:
+def run_lkh(distance: np.ndarray, text: str) -> list[int]:
     """One run of LKH."""
     library: Any = import_module("elkai._elkai")
     rows = "\n".join(" ".join(map(str, row)) for row in distance.tolist())
@@ -52,7 +52,7 @@ def solve(distance: np.ndarray, text: str) -> list[int]:
     return [city - 1 for city in library.solve_problem(text, f"{head}EDGE_WEIGHT_SECTION\n{rows}\n")]
 
 
-def length(distance: np.ndarray, tour: Sequence[int]) -> int:
+def integer_length(distance: np.ndarray, tour: Sequence[int]) -> int:
     """In LKH's whole units."""
     return int(distance[np.asarray(tour), np.roll(tour, -1)].sum())
 

@@ -9,8 +9,8 @@ from typing import Any
 
 import numpy as np
 
-from rhumbline.external import whole_distances
-from rhumbline.local_search.threads import aside
+from rhumbline.external import integer_distances
+from rhumbline.local_search.threads import run_interruptible
 from rhumbline.problems.cvrp import Routes
 from rhumbline.problems.cvrp.instance import MORE_VEHICLES
 from rhumbline.problems.tsp import Tour
@@ -27,13 +27,13 @@ def improve(instance: Any, plans: Sequence[Any], seconds: float, seed: int, foun
         return
     tour, stop = instance.problem == "tsp", Stop(seconds)
     given = [[[city - 1 for city in route] for route in routes_of(plan)] for plan in plans]
-    data = problem(instance, 1 if tour else fleet(instance, given), tour)
+    data = make_data(instance, 1 if tour else vehicle_limit(instance, given), tour)
     start = pyvrp.Solution(data, given[0])
 
     def work(tell: Callable[[Any], None]) -> None:
         run(data, stop, seed, params=listening(lambda routes: tell(plan_of(routes, tour))), initial_solution=start)
 
-    aside(work, stop.now, found)
+    run_interruptible(work, stop.now, found)
 
 
 @dataclass
@@ -69,7 +69,7 @@ def listening(tell: Callable[[list[list[int]]], None]) -> Any:
     return pyvrp.SolveParams(pyvrp.IteratedLocalSearchParams(callbacks=Listener()))
 
 
-def routes_found(data: Any, seconds: float, seed: int) -> list[list[int]] | None:
+def solve_routes(data: Any, seconds: float, seed: int) -> list[list[int]] | None:
     """The best routes of one run that ends by the clock; None if even those overload a vehicle."""
     best = run(data, Stop(seconds), seed).best
     return clients(best) if best.is_feasible() else None
@@ -102,17 +102,17 @@ def routes_of(plan: Tour | Routes) -> Sequence[Sequence[int]]:
     return [[*plan.order[start + 1 :], *plan.order[:start]]]
 
 
-def fleet(instance: Any, plans: Sequence[Sequence[Any]]) -> int:
+def vehicle_limit(instance: Any, plans: Sequence[Sequence[Any]]) -> int:
     """How many vehicles PyVRP may use."""
     return instance.vehicles or max(map(len, plans)) + MORE_VEHICLES
 
 
-def problem(instance: Any, vehicles: int, tour: bool) -> Any:
+def make_data(instance: Any, vehicles: int, tour: bool) -> Any:
     """The instance as PyVRP sees it; positions are only for its pictures."""
     pyvrp: Any = import_module("pyvrp")
 
-    distance, nodes = whole_distances(instance, LARGEST_IN_TOURS if tour else LARGEST), range(1, instance.size)
+    distance, nodes = integer_distances(instance, LARGEST_IN_TOURS if tour else LARGEST), range(1, instance.size)
     clients = [pyvrp.Client(i, delivery=[] if tour else [int(instance.demands[i])]) for i in nodes]
     vehicle = pyvrp.VehicleType(vehicles, [] if tour else [int(instance.capacity)])
-    places = [pyvrp.Location(float(x), float(y)) for x, y in instance.plane]
+    places = [pyvrp.Location(float(x), float(y)) for x, y in instance.planar_xy]
     return pyvrp.ProblemData(places, clients, [pyvrp.Depot(0)], [vehicle], [distance], [np.zeros_like(distance)])

@@ -6,22 +6,22 @@ from typing import Any
 
 from rhumbline.errors import InputError
 from rhumbline.formats.dataset import load_dataset
-from rhumbline.formats.jsplib import is_shop, read_jsp, write_schedule
+from rhumbline.formats.jsplib import is_job_shop_file, read_jsp, write_schedule
 from rhumbline.formats.jsplib_json import read_json
-from rhumbline.formats.sections import type_of
+from rhumbline.formats.sections import read_type
 from rhumbline.formats.tsplib import read_tsp, write_tour
 from rhumbline.formats.vrplib import read_vrp, write_sol
 from rhumbline.problems.cvrp import CVRPInstance, Routes
 from rhumbline.problems.jssp import JSSPInstance, Schedule
 from rhumbline.problems.tsp import Tour, TSPInstance
 
-__all__ = ["ending_of", "read", "read_many", "suffix_of", "write_plan"]
+__all__ = ["plan_suffix_for", "read", "read_many", "plan_suffix", "write_plan"]
 
 AnyInstance = TSPInstance | CVRPInstance | JSSPInstance
 AnyPlan = Tour | Routes | Schedule
 
 # By ending of the file name.
-READERS: dict[str, Callable[[Path], AnyInstance]] = {
+INSTANCE_READERS: dict[str, Callable[[Path], AnyInstance]] = {
     ".tsp": read_tsp,
     ".vrp": read_vrp,
     ".jsp": read_jsp,
@@ -38,40 +38,44 @@ WRITERS: dict[type[AnyPlan], tuple[str, Callable[[Path, Any, Any, str], None]]] 
     Routes: (".sol", write_sol),
     Schedule: (".sched", write_schedule),
 }
-PLANS: dict[type[AnyInstance], type[AnyPlan]] = {TSPInstance: Tour, CVRPInstance: Routes, JSSPInstance: Schedule}
-DATASET = ".safetensors"
+PLAN_OF_INSTANCE: dict[type[AnyInstance], type[AnyPlan]] = {
+    TSPInstance: Tour,
+    CVRPInstance: Routes,
+    JSSPInstance: Schedule,
+}
+DATASET_SUFFIX = ".safetensors"
 
 
 def read(path: str | Path) -> AnyInstance:
     """The instance of a file. Files of other endings tell by their beginning what they hold."""
     path = Path(path)
-    if path.suffix.lower() == DATASET:
+    if path.suffix.lower() == DATASET_SUFFIX:
         raise InputError.at(path, None, "is a dataset of many instances, expected one; use read_many")
-    return (READERS.get(path.suffix.lower()) or reader_of(path))(path)
+    return (INSTANCE_READERS.get(path.suffix.lower()) or reader_of(path))(path)
 
 
 def reader_of(path: Path) -> Callable[[Path], AnyInstance]:
     """Job shops begin with numbers; the others have a header, and without TYPE in it they are TSPs."""
     if path.is_fifo():  # it can be read only once
-        known = ", ".join(READERS)
+        known = ", ".join(INSTANCE_READERS)
         raise InputError.at(path, None, f"is a pipe, expected a file; save it under a name that ends in {known}")
-    return read_jsp if is_shop(path) else READERS_BY_TYPE.get(type_of(path), read_tsp)
+    return read_jsp if is_job_shop_file(path) else READERS_BY_TYPE.get(read_type(path), read_tsp)
 
 
 def read_many(path: str | Path) -> list[AnyInstance]:
     """All instances of a file: those of a dataset, or the one of a text file."""
     path = Path(path)
-    return [*load_dataset(path)] if path.suffix.lower() == DATASET else [read(path)]
+    return [*load_dataset(path)] if path.suffix.lower() == DATASET_SUFFIX else [read(path)]
 
 
-def suffix_of(plan: AnyPlan) -> str:
+def plan_suffix(plan: AnyPlan) -> str:
     """The file ending of the format that belongs to a plan's problem."""
     return WRITERS[type(plan)][0]
 
 
-def ending_of(instance: AnyInstance) -> str:
+def plan_suffix_for(instance: AnyInstance) -> str:
     """The same for plans of an instance that is yet to be solved."""
-    return WRITERS[PLANS[type(instance)]][0]
+    return WRITERS[PLAN_OF_INSTANCE[type(instance)]][0]
 
 
 def write_plan(path: str | Path, plan: AnyPlan, instance: AnyInstance, comment: str) -> None:

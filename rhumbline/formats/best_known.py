@@ -12,19 +12,19 @@ from rhumbline.errors import InputError
 from rhumbline.formats.safe_io import read_bytes
 from rhumbline.problems.jssp import JSSPInstance
 
-FILES = ("optima.json", "best_known.json")
+BEST_KNOWN_FILES = ("optima.json", "best_known.json")
 
 
-def best_known(folder: Path, name: str) -> float | None:
+def read_best_known(folder: Path, name: str) -> float | None:
     """The cost that the first file of the folder with this instance has for it; None without file or entry."""
-    for path in (folder / file for file in FILES):
+    for path in (folder / file for file in BEST_KNOWN_FILES):
         costs = load_costs(path) if path.exists() else {}
         if name in costs:
-            return checked(path, name, number_of(costs[name]))
+            return check_known_cost(path, name, cost_of_entry(costs[name]))
     return None
 
 
-def number_of(entry: object) -> object:
+def cost_of_entry(entry: object) -> object:
     """The number of an entry that tells more than that."""
     facts = cast(dict[str, object], entry) if isinstance(entry, dict) else {}
     bounds = facts.get("bounds")
@@ -32,7 +32,7 @@ def number_of(entry: object) -> object:
     return next((x for x in (facts.get("optimum"), upper) if x is not None), entry)
 
 
-def checked(path: Path, name: str, cost: object) -> float:
+def check_known_cost(path: Path, name: str, cost: object) -> float:
     """The same cost, or an error unless it is one."""
     if isinstance(cost, bool) or not isinstance(cost, int | float) or not 0 <= cost < 1e18:
         message = f"{name!r} has {str(cost)[:40]!r}, expected its best known cost: a number of 0 or more"
@@ -53,7 +53,7 @@ def load_costs(path: Path) -> dict[str, object]:
 
 
 # By jobs and machines, so that a stranger's file that happens to be called la01 has to look like it.
-CLASSICS = {
+CLASSIC_MAKESPANS = {
     (6, 6): "ft06 55",
     (10, 5): "la01 666 la02 655 la03 597 la04 590 la05 593",
     (15, 5): "la06 926 la07 890 la08 863 la09 951 la10 958",
@@ -71,15 +71,15 @@ CLASSICS = {
 }
 
 
-def best_makespan(folder: Path, instance: JSSPInstance) -> JSSPInstance:
+def with_best_makespan(folder: Path, instance: JSSPInstance) -> JSSPInstance:
     """The instance with the best known makespan that a JSON file of the folder, or else the table here, has for it."""
-    beside = best_known(folder, instance.name)
-    return replace(instance, best_known=classic(instance) if beside is None else beside)
+    beside = read_best_known(folder, instance.name)
+    return replace(instance, best_known=classic_makespan(instance) if beside is None else beside)
 
 
-def classic(instance: JSSPInstance) -> float | None:
+def classic_makespan(instance: JSSPInstance) -> float | None:
     """What the table has for an instance of this name and size; None too if the instance cannot be that quick."""
-    words = CLASSICS.get((instance.job_count, instance.machine_count), "").split()
+    words = CLASSIC_MAKESPANS.get((instance.job_count, instance.machine_count), "").split()
     costs = dict(zip(words[::2], map(float, words[1::2]), strict=True))
     cost = costs.get(instance.name.lower())
     return cost if cost is not None and cost >= instance.lower_bound else None

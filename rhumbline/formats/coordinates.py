@@ -18,7 +18,7 @@ LAYOUTS: dict[str, Callable[[int], tuple[np.ndarray, ...]]] = {
 PICTURES = ("DISPLAY_DATA_SECTION", "NODE_COORD_SECTION")  # of a matrix
 
 
-def coordinates(file: Sections, key: str, size: int) -> tuple[tuple[int, ...], Float[np.ndarray, "N 2"]]:
+def read_coordinates(file: Sections, key: str, size: int) -> tuple[tuple[int, ...], Float[np.ndarray, "N 2"]]:
     """Node numbers and positions of a section, in the order of its rows."""
     start, rows = file.section(key)
     if len(rows) != size:
@@ -33,16 +33,16 @@ def coordinates(file: Sections, key: str, size: int) -> tuple[tuple[int, ...], F
     return tuple(seen), xy
 
 
-def picture(file: Sections, size: int) -> tuple[tuple[int, ...], Float[np.ndarray, "N 2"]] | None:
+def read_display_positions(file: Sections, size: int) -> tuple[tuple[int, ...], Float[np.ndarray, "N 2"]] | None:
     """Node numbers and positions for drawing an instance given by a matrix, ascending as its rows are."""
     for key in PICTURES:
         if key in file.rows:
-            numbers, xy = coordinates(file, key, size)
+            numbers, xy = read_coordinates(file, key, size)
             return tuple(sorted(numbers)), xy[np.argsort(numbers)]
     return None
 
 
-def weights(file: Sections, size: int) -> Float[np.ndarray, "N N"]:
+def read_weight_matrix(file: Sections, size: int) -> Float[np.ndarray, "N N"]:
     """The matrix of an EXPLICIT file."""
     rows, columns = file.choice("EDGE_WEIGHT_FORMAT", LAYOUTS)(size)
     start, lines = file.section("EDGE_WEIGHT_SECTION")

@@ -15,7 +15,7 @@ from safetensors.numpy import load, save
 
 from rhumbline.errors import InputError
 from rhumbline.formats.safe_io import read_bytes, write_bytes
-from rhumbline.problems.cvrp import CVRPBatch, CVRPInstance, from_arrays
+from rhumbline.problems.cvrp import CVRPBatch, CVRPInstance, cvrp_from_arrays
 from rhumbline.problems.jssp import JSSPBatch, JSSPInstance
 from rhumbline.problems.tsp import TSP, TSPBatch, TSPInstance
 
@@ -29,30 +29,30 @@ def save_dataset(
     capacity: Int[np.ndarray, "B"] | None = None,
 ) -> None:
     """Write arrays in the precision they have; equal input gives equal bytes, so files can be hashed."""
-    check(path, xy)
-    write_tensors(path, {"xy": xy, "demand": demand, "capacity": capacity}, about)
+    check_coordinates(path, xy)
+    write_arrays(path, {"xy": xy, "demand": demand, "capacity": capacity}, about)
 
 
-def save_shops(
+def save_job_shops(
     path: Path, duration: Int[np.ndarray, "B J O"], machine: Int[np.ndarray, "B J O"], about: dict[str, str]
 ) -> None:
     """The same for job shops, in 32 bits, which hold any horizon."""
-    shops_of(path, duration, machine)
+    job_shops_from_tables(path, duration, machine)
     tables = {"duration": duration.astype(np.int32), "machine": machine.astype(np.int32)}
-    write_tensors(path, tables, about)
+    write_arrays(path, tables, about)
 
 
 def save_batch(path: Path, batch: TSPBatch | CVRPBatch | JSSPBatch, about: dict[str, str]) -> None:
     """Write the instances of a batch that was sampled."""
     if isinstance(batch, JSSPBatch):  # behind the last operation its tables have a column of nothing
-        return save_shops(path, batch.duration[..., :-1].numpy(), batch.machine[..., :-1].numpy(), about)
+        return save_job_shops(path, batch.duration[..., :-1].numpy(), batch.machine[..., :-1].numpy(), about)
     if isinstance(batch, TSPBatch):
         return save_dataset(path, batch.xy.numpy(), about)
     loads = {"demand": batch.demand.numpy(), "capacity": batch.capacity.numpy()}
     return save_dataset(path, batch.xy.numpy(), about, **loads)
 
 
-def write_tensors(path: Path, arrays: Mapping[str, np.ndarray | None], about: dict[str, str]) -> None:
+def write_arrays(path: Path, arrays: Mapping[str, np.ndarray | None], about: dict[str, str]) -> None:
     """Write the arrays that are there."""
     tensors = {name: np.ascontiguousarray(x) for name, x in arrays.items() if x is not None}
     # One entry: safetensors writes several in an order that changes from run to run.
@@ -63,14 +63,14 @@ def load_dataset(path: Path) -> list[TSPInstance] | list[CVRPInstance] | list[JS
     """The instances of a file, named after it and counted from 1; distances are in the unrounded Euclidean metric."""
     tensors = load_tensors(path)
     if "xy" not in tensors:
-        return shops_of(path, tensors["duration"], tensors["machine"])
-    xy = check(path, tensors["xy"]).astype(np.float64)
+        return job_shops_from_tables(path, tensors["duration"], tensors["machine"])
+    xy = check_coordinates(path, tensors["xy"]).astype(np.float64)
     names = [f"{path.stem}-{place:04}" for place in range(1, len(xy) + 1)]
     if "demand" not in tensors:
         return [TSPInstance(name, "EXACT_2D", xy=points) for name, points in zip(names, xy, strict=True)]
     demand, capacity = check_loads(path, tensors)
     rows = zip(names, xy, demand, capacity.tolist(), strict=True)
-    return [from_arrays(x[0], x[1:], q[1:], c, name) for name, x, q, c in rows]
+    return [cvrp_from_arrays(x[0], x[1:], q[1:], c, name) for name, x, q, c in rows]
 
 
 def check_loads(path: Path, tensors: dict[str, np.ndarray]) -> tuple[np.ndarray, np.ndarray]:
@@ -84,7 +84,7 @@ def check_loads(path: Path, tensors: dict[str, np.ndarray]) -> tuple[np.ndarray,
     return demand, capacity
 
 
-def shops_of(path: Path, duration: np.ndarray, machine: np.ndarray) -> list[JSSPInstance]:
+def job_shops_from_tables(path: Path, duration: np.ndarray, machine: np.ndarray) -> list[JSSPInstance]:
     """The job shops of two tables, with as many machines as any of them uses."""
     whole = np.issubdtype(duration.dtype, np.integer) and np.issubdtype(machine.dtype, np.integer)
     if not whole or duration.ndim != 3 or duration.shape != machine.shape or not duration.size:
@@ -115,13 +115,13 @@ def load_tensors(path: Path) -> dict[str, np.ndarray]:
     return tensors
 
 
-def check(path: Path, xy: np.ndarray) -> Float[np.ndarray, "B N 2"]:
+def check_coordinates(path: Path, xy: np.ndarray) -> Float[np.ndarray, "B N 2"]:
     """The same array, or an error unless it holds instances that the package solves."""
     if xy.ndim != 3 or xy.shape[2] != 2 or not np.issubdtype(xy.dtype, np.floating) or not len(xy):
         message = f"'xy' is {xy.dtype} {list(xy.shape)}, expected floating-point coordinates [instances, cities, 2]"
         raise InputError.at(path, None, message)
-    if not 1 <= xy.shape[1] <= TSP.largest:
-        raise InputError.at(path, None, f"'xy' has {xy.shape[1]} nodes, expected 1 to {TSP.largest}, the limit here")
+    if not 1 <= xy.shape[1] <= TSP.max_size:
+        raise InputError.at(path, None, f"'xy' has {xy.shape[1]} nodes, expected 1 to {TSP.max_size}, the limit here")
     if not np.isfinite(xy).all():
         raise InputError.at(path, None, "'xy' has NaN or infinite coordinates, expected finite ones; make it anew")
     return xy

@@ -4,26 +4,26 @@ from glob import glob
 from pathlib import Path
 
 from rhumbline.errors import InputError
-from rhumbline.formats import DATASET, READERS
-from rhumbline.formats.best_known import FILES
-from rhumbline.formats.jsplib import is_shop
-from rhumbline.formats.jsplib_json import is_shop_json
-from rhumbline.formats.safe_io import reason
+from rhumbline.formats import DATASET_SUFFIX, INSTANCE_READERS
+from rhumbline.formats.best_known import BEST_KNOWN_FILES
+from rhumbline.formats.jsplib import is_job_shop_file
+from rhumbline.formats.jsplib_json import is_job_shop_json
+from rhumbline.formats.safe_io import error_reason
 
-ENDINGS = (*READERS, DATASET)
+ENDINGS = (*INSTANCE_READERS, DATASET_SUFFIX)
 TEXT, JSON = ".txt", ".json"  # JSPLIB's files are called so and our own; so is much else
 SIGNS = "*?["  # of patterns
 
 
-def instance_files(place: str | Path) -> list[Path]:
+def find_instance_files(place: str | Path) -> list[Path]:
     """The file itself; of a folder all files that hold instances, by name; or those that a pattern names."""
     try:
-        return found_at(place)
+        return find_files_at(place)
     except OSError as error:  # a name that is too long, a folder that may not be read
-        raise InputError.at(Path(place), None, f"cannot be read: {reason(error)}") from error
+        raise InputError.at(Path(place), None, f"cannot be read: {error_reason(error)}") from error
 
 
-def found_at(place: str | Path) -> list[Path]:
+def find_files_at(place: str | Path) -> list[Path]:
     """The same, where nothing keeps one from looking."""
     path = Path(place)
     if path.is_dir():
@@ -50,12 +50,12 @@ def files_of(folder: Path) -> list[Path]:
 
 def holds_instances(file: Path) -> bool:
     """Whether a file of a folder is one to read: by its ending, and not one of best known costs."""
-    if file.name in FILES or file.name.startswith(".") or not file.is_file() or not file.stat().st_size:
+    if file.name in BEST_KNOWN_FILES or file.name.startswith(".") or not file.is_file() or not file.stat().st_size:
         return False
     ending = file.suffix.lower()
     if ending not in (TEXT, JSON):
         return ending in ENDINGS
     try:
-        return is_shop_json(file) if ending == JSON else is_shop(file)
+        return is_job_shop_json(file) if ending == JSON else is_job_shop_file(file)
     except InputError:  # such as a text that is none
         return False

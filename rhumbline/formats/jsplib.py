@@ -11,23 +11,23 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from rhumbline.errors import Infeasible, InputError
-from rhumbline.formats.best_known import best_makespan
+from rhumbline.formats.best_known import with_best_makespan
 from rhumbline.formats.safe_io import write_text
 from rhumbline.formats.sections import Row, Sections, text_lines
 from rhumbline.problems.jssp import JSSPInstance, Schedule
-from rhumbline.problems.jssp.instance import LONGEST_HORIZON, MOST_JOBS, MOST_MACHINES, first_machine
+from rhumbline.problems.jssp.instance import MAX_HORIZON, MAX_JOBS, MAX_MACHINES, first_machine
 
 COMMENT = "#"
 FIRST_MACHINE = re.compile(r"first machine\s*[:=]?\s*([01])\b", re.IGNORECASE)  # in a comment; settles what it must
-NUMBER = re.compile(r"[+-]?\d+(\.\d*)?")  # also such as no shop may have: it is for `read_jsp` to say so
-TITLE = re.compile(r"nb\.? of jobs\b", re.IGNORECASE)  # above the numbers in Taillard's own files
-BLOCKS = ("TIMES", "MACHINES")
-JOB = re.compile(r"job\s*#?\s*(\d+)\s*:(.*)", re.IGNORECASE)
-MAKESPAN = re.compile(r"makespan\s*:?\s+(\S+)", re.IGNORECASE)
+NUMBER_WORD = re.compile(r"[+-]?\d+(\.\d*)?")  # also such as no shop may have: it is for `read_jsp` to say so
+TAILLARD_TITLE = re.compile(r"nb\.? of jobs\b", re.IGNORECASE)  # above the numbers in Taillard's own files
+TAILLARD_BLOCKS = ("TIMES", "MACHINES")
+JOB_LINE = re.compile(r"job\s*#?\s*(\d+)\s*:(.*)", re.IGNORECASE)
+MAKESPAN_LINE = re.compile(r"makespan\s*:?\s+(\S+)", re.IGNORECASE)
 
 
 @dataclass
-class Shop:
+class ShopFile:
     """The numbers of a file in its own order."""
 
     file: Sections  # for messages
@@ -38,7 +38,7 @@ class Shop:
 
 
 @dataclass(frozen=True)
-class Job:
+class JobRows:
     """Machines and durations of one job, and the lines they come from."""
 
     machine_line: int
@@ -49,16 +49,16 @@ class Job:
 
 def read_jsp(path: Path) -> JSSPInstance:
     """The instance of a job-shop file, with its best known makespan if it is a classic or a JSON file has it."""
-    shop = take_apart(path)
+    shop = read_shop_file(path)
     count, machine_count = dimensions(shop)
     jobs = read_jobs(shop, count, machine_count)
     check_horizon(shop.file, jobs)
-    first = numbering(shop, jobs, machine_count)
+    first = resolve_first_machine(shop, jobs, machine_count)
     check_machines(shop.file, jobs, first, machine_count)
     return assemble(path, path.stem, jobs, first, machine_count)
 
 
-def assemble(path: Path, name: str, jobs: Sequence[Job], first: int, machine_count: int) -> JSSPInstance:
+def assemble(path: Path, name: str, jobs: Sequence[JobRows], first: int, machine_count: int) -> JSSPInstance:
     """The instance of jobs that were checked one by one; what is wrong with the whole is said of the file."""
     durations = tuple(job.durations for job in jobs)
     machines = tuple(tuple(m - first for m in job.machines) for job in jobs)
@@ -66,19 +66,21 @@ def assemble(path: Path, name: str, jobs: Sequence[Job], first: int, machine_cou
         instance = JSSPInstance(name, durations, machines, machine_count, first)
     except InputError as error:
         raise InputError.at(path, None, str(error)) from error
-    return best_makespan(path.parent, instance)
+    return with_best_makespan(path.parent, instance)
 
 
-def is_shop(path: Path) -> bool:
+def is_job_shop_file(path: Path) -> bool:
     """Whether a file begins as a job-shop file does: with numbers, behind comments; or with Taillard's title."""
     texts = (text.partition(COMMENT)[0].strip() for _, text in text_lines(path))
     first = next((text for text in texts if text), "")
-    return bool(TITLE.match(first)) or (bool(first) and all(NUMBER.fullmatch(word) for word in first.split()))
+    return bool(TAILLARD_TITLE.match(first)) or (
+        bool(first) and all(NUMBER_WORD.fullmatch(word) for word in first.split())
+    )
 
 
-def take_apart(path: Path) -> Shop:
+def read_shop_file(path: Path) -> ShopFile:
     """The header and the rows of numbers; comments are left out."""
-    shop = Shop(Sections(path, {}, {}, {}))
+    shop = ShopFile(Sections(path, {}, {}, {}))
     block = ""
     for line, text in text_lines(path):
         text, _, comment = text.partition(COMMENT)
@@ -87,9 +89,9 @@ def take_apart(path: Path) -> Shop:
         words = text.split()
         if not words:
             continue
-        if TITLE.match(text):
+        if TAILLARD_TITLE.match(text):
             refuse_second(shop, line)
-        elif text.strip().upper() in BLOCKS and shop.header:
+        elif text.strip().upper() in TAILLARD_BLOCKS and shop.header:
             block = open_block(shop, line, text.strip().upper())
         elif shop.header is None:
             shop.header = Row(line, words)
@@ -98,13 +100,13 @@ def take_apart(path: Path) -> Shop:
     return shop
 
 
-def refuse_second(shop: Shop, line: int) -> None:
+def refuse_second(shop: ShopFile, line: int) -> None:
     """Raise at the title of an instance behind the first."""
     if shop.header:
         raise shop.file.error(line, "a second instance begins here, expected one; give each a file of its own")
 
 
-def open_block(shop: Shop, line: int, block: str) -> str:
+def open_block(shop: ShopFile, line: int, block: str) -> str:
     """Note the title of a matrix, which must be given once and before any row."""
     if block in shop.starts:
         raise shop.file.error(line, f"'{block.title()}' is given twice, expected it once; remove one")
@@ -114,7 +116,7 @@ def open_block(shop: Shop, line: int, block: str) -> str:
     return block
 
 
-def dimensions(shop: Shop) -> tuple[int, int]:
+def dimensions(shop: ShopFile) -> tuple[int, int]:
     """Numbers of jobs and machines, within what the package solves."""
     if shop.header is None:
         raise shop.file.error(None, "has no numbers, expected the numbers of jobs and machines and then a row per job")
@@ -123,11 +125,11 @@ def dimensions(shop: Shop) -> tuple[int, int]:
         more = "; three of them begin files of flexible job shops, which are not supported" if len(words) == 3 else ""
         message = f"read {len(words)} words, expected two: the numbers of jobs and of machines{more}"
         raise shop.file.error(line, message)
-    jobs = limited(shop.file, line, words[0], "jobs", MOST_JOBS)
-    return jobs, limited(shop.file, line, words[1], "machines", MOST_MACHINES)
+    jobs = parse_count(shop.file, line, words[0], "jobs", MAX_JOBS)
+    return jobs, parse_count(shop.file, line, words[1], "machines", MAX_MACHINES)
 
 
-def limited(file: Sections, line: int, word: str, what: str, most: int) -> int:
+def parse_count(file: Sections, line: int, word: str, what: str, most: int) -> int:
     """A number of jobs or machines."""
     value = file.whole(line, word, f"the number of {what}")
     if not 1 <= value <= most:
@@ -135,22 +137,22 @@ def limited(file: Sections, line: int, word: str, what: str, most: int) -> int:
     return value
 
 
-def read_jobs(shop: Shop, count: int, machine_count: int) -> list[Job]:
+def read_jobs(shop: ShopFile, count: int, machine_count: int) -> list[JobRows]:
     """The jobs in whichever form the titles, or else the number and length of the rows, say."""
     assert shop.header is not None
     if shop.starts:
-        times, machines = (block_of(shop, key, count) for key in BLOCKS)
-        return matrices(shop.file, times, machines)
+        times, machines = (matrix_block(shop, key, count) for key in TAILLARD_BLOCKS)
+        return jobs_from_matrices(shop.file, times, machines)
     rows = shop.rows.get("", [])
     if len(rows) == 2 * count and all(len(row.words) == machine_count for row in rows):
-        return matrices(shop.file, rows[:count], rows[count:])
+        return jobs_from_matrices(shop.file, rows[:count], rows[count:])
     if len(rows) != count:
         forms = f"{count} rows of pairs, or {2 * count} of {machine_count} numbers in Taillard's form"
         raise shop.file.error(shop.header.line, f"{len(rows)} rows follow, {count} jobs need {forms}; correct one")
-    return [pairs(shop.file, row) for row in rows]
+    return [job_from_pairs(shop.file, row) for row in rows]
 
 
-def block_of(shop: Shop, key: str, count: int) -> list[Row]:
+def matrix_block(shop: ShopFile, key: str, count: int) -> list[Row]:
     """The rows of one of Taillard's matrices."""
     assert shop.header is not None
     if key not in shop.starts:
@@ -161,42 +163,42 @@ def block_of(shop: Shop, key: str, count: int) -> list[Row]:
     return rows
 
 
-def pairs(file: Sections, row: Row) -> Job:
+def job_from_pairs(file: Sections, row: Row) -> JobRows:
     """The job of a row in the standard form."""
     line, words = row
     if len(words) % 2:
         message = f"read {len(words)} numbers, expected pairs: machine and duration of each operation"
         raise file.error(line, message)
     machines = tuple(file.whole(line, word, "a machine") for word in words[::2])
-    return Job(line, machines, line, tuple(file.whole(line, word, "a duration") for word in words[1::2]))
+    return JobRows(line, machines, line, tuple(file.whole(line, word, "a duration") for word in words[1::2]))
 
 
-def matrices(file: Sections, times: Sequence[Row], machines: Sequence[Row]) -> list[Job]:
+def jobs_from_matrices(file: Sections, times: Sequence[Row], machines: Sequence[Row]) -> list[JobRows]:
     """The jobs of Taillard's form."""
-    return [matrix_rows(file, *rows) for rows in zip(times, machines, strict=True)]
+    return [job_from_rows(file, *rows) for rows in zip(times, machines, strict=True)]
 
 
-def matrix_rows(file: Sections, times: Row, machines: Row) -> Job:
+def job_from_rows(file: Sections, times: Row, machines: Row) -> JobRows:
     """The job of a row of times and a row of machines."""
     if len(times.words) != len(machines.words):
         message = f"read {len(machines.words)} machines, the durations on line {times.line} are {len(times.words)}"
         raise file.error(machines.line, message)
     places = tuple(file.whole(machines.line, word, "a machine") for word in machines.words)
     durations = tuple(file.whole(times.line, word, "a duration") for word in times.words)
-    return Job(machines.line, places, times.line, durations)
+    return JobRows(machines.line, places, times.line, durations)
 
 
-def check_horizon(file: Sections, jobs: Sequence[Job]) -> None:
+def check_horizon(file: Sections, jobs: Sequence[JobRows]) -> None:
     """Raise at the line where all durations together become too long."""
     total = 0
     for job in jobs:
         total += sum(job.durations)
-        if total > LONGEST_HORIZON:
-            message = f"the durations up to here add up to {total:,}, at most {LONGEST_HORIZON:,} are supported"
+        if total > MAX_HORIZON:
+            message = f"the durations up to here add up to {total:,}, at most {MAX_HORIZON:,} are supported"
             raise file.error(job.duration_line, f"{message}; use a coarser unit of time")
 
 
-def numbering(shop: Shop, jobs: Sequence[Job], count: int) -> int:
+def resolve_first_machine(shop: ShopFile, jobs: Sequence[JobRows], count: int) -> int:
     """Whether the file counts its machines from 0 or from 1, refused where both can be meant."""
     numbers = {m for job in jobs for m in job.machines}
     first = first_machine(numbers, count) if shop.first is None else shop.first
@@ -207,7 +209,7 @@ def numbering(shop: Shop, jobs: Sequence[Job], count: int) -> int:
     return first
 
 
-def check_machines(file: Sections, jobs: Sequence[Job], first: int, count: int) -> None:
+def check_machines(file: Sections, jobs: Sequence[JobRows], first: int, count: int) -> None:
     """Raise at the first machine that is not in the shop."""
     for job in jobs:
         for machine in job.machines:
@@ -226,14 +228,14 @@ def read_schedule(path: Path, instance: JSSPInstance) -> Schedule:
     makespan: tuple[int, int] | None = None
     for line, text in text_lines(path):
         text = text.partition(COMMENT)[0].strip()
-        if job := JOB.fullmatch(text):
+        if job := JOB_LINE.fullmatch(text):
             read_job(file, line, job, instance, jobs)
-        elif said := MAKESPAN.fullmatch(text):
+        elif said := MAKESPAN_LINE.fullmatch(text):
             makespan = line, file.whole(line, said[1], "the makespan")
         elif text:
             expected = "'Job 1: ' and start times, or 'Makespan ' and a number"
             raise file.error(line, f"read {text[:40]!r}, expected {expected}")
-    return checked_schedule(file, instance, jobs, makespan)
+    return check_schedule(file, instance, jobs, makespan)
 
 
 def read_job(
@@ -251,7 +253,7 @@ def read_job(
     jobs[number] = starts
 
 
-def checked_schedule(
+def check_schedule(
     file: Sections, instance: JSSPInstance, jobs: dict[int, tuple[int, ...]], makespan: tuple[int, int] | None
 ) -> Schedule:
     """The schedule of these jobs, or an error that names what is wrong with it."""
@@ -274,7 +276,9 @@ def write_schedule(path: Path, schedule: Schedule, instance: JSSPInstance, comme
     schedule.check(instance)
     remarks = (instance.name, comment, "start times of the operations of each job")
     lines = [f"{COMMENT} {' '.join(text.split())}" for text in remarks if text]
-    jobs = [f"Job {number}: {' '.join(map(str, row))}" for number, row in enumerate(schedule.numbered(instance), 1)]
+    jobs = [
+        f"Job {number}: {' '.join(map(str, row))}" for number, row in enumerate(schedule.to_file_numbers(instance), 1)
+    ]
     write_text(path, "\n".join([*lines, f"Makespan {schedule.cost(instance)}", *jobs, ""]))
 
 

@@ -9,9 +9,9 @@ from pathlib import Path
 from typing import Any, cast
 
 from rhumbline.errors import InputError
-from rhumbline.formats.best_known import best_makespan, checked
+from rhumbline.formats.best_known import check_known_cost, with_best_makespan
 from rhumbline.formats.safe_io import read_bytes
-from rhumbline.problems.jssp import JSSPInstance, from_tables
+from rhumbline.problems.jssp import JSSPInstance, jssp_from_tables
 from rhumbline.problems.jssp.instance import Table
 
 REQUIRED, OPTIONAL = ("durations", "machines"), ("name", "best_known", "machine_count", "first_machine")
@@ -19,27 +19,27 @@ REQUIRED, OPTIONAL = ("durations", "machines"), ("name", "best_known", "machine_
 
 def read_json(path: Path) -> JSSPInstance:
     """The instance of a JSON file; its own "best_known" comes before that of other files and of the classics."""
-    facts = load(path)
+    facts = load_object(path)
     durations, machines = (rows(path, key, facts[key]) for key in REQUIRED)
     name = facts.get("name", path.stem)
     if not isinstance(name, str):
         raise InputError.at(path, None, f"'name' is {json.dumps(name)[:40]}, expected a text in quotes")
-    count, first = optional(path, facts, "machine_count"), optional(path, facts, "first_machine")
+    count, first = optional_integer(path, facts, "machine_count"), optional_integer(path, facts, "first_machine")
     try:
-        instance = from_tables(durations, machines, name, machine_count=count, first=first)
+        instance = jssp_from_tables(durations, machines, name, machine_count=count, first=first)
     except InputError as error:
         raise InputError.at(path, None, str(error)) from error
     if facts.get("best_known") is None:
-        return best_makespan(path.parent, instance)
-    return replace(instance, best_known=checked(path, "best_known", facts["best_known"]))
+        return with_best_makespan(path.parent, instance)
+    return replace(instance, best_known=check_known_cost(path, "best_known", facts["best_known"]))
 
 
-def is_shop_json(path: Path) -> bool:
+def is_job_shop_json(path: Path) -> bool:
     """Whether a JSON file means to be a job shop, be it right or wrong."""
     return f'"{REQUIRED[0]}"'.encode() in read_bytes(path)
 
 
-def load(path: Path) -> dict[str, Any]:
+def load_object(path: Path) -> dict[str, Any]:
     """The object of a file, with the keys it must have and none that nobody knows."""
     try:
         facts = json.loads(read_bytes(path))
@@ -61,10 +61,10 @@ def rows(path: Path, key: str, value: object) -> Table:
     """A list of lists of whole numbers."""
     if not isinstance(value, list):
         raise InputError.at(path, None, f"'{key}' must be a list of lists, one for each job")
-    return tuple(row(path, key, job, one) for job, one in enumerate(cast(list[object], value), 1))
+    return tuple(integer_row(path, key, job, one) for job, one in enumerate(cast(list[object], value), 1))
 
 
-def row(path: Path, key: str, job: int, value: object) -> tuple[int, ...]:
+def integer_row(path: Path, key: str, job: int, value: object) -> tuple[int, ...]:
     """The whole numbers of one job."""
     items = cast(list[object], value) if isinstance(value, list) else [value]
     strange = [x for x in items if isinstance(x, bool) or not isinstance(x, int)]
@@ -74,7 +74,7 @@ def row(path: Path, key: str, job: int, value: object) -> tuple[int, ...]:
     return tuple(cast(list[int], value))
 
 
-def optional(path: Path, facts: dict[str, Any], key: str) -> int | None:
+def optional_integer(path: Path, facts: dict[str, Any], key: str) -> int | None:
     """A whole number, or None where it is left out."""
     value = facts.get(key)
     if value is not None and (isinstance(value, bool) or not isinstance(value, int)):

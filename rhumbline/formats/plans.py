@@ -15,18 +15,18 @@ from rhumbline.problems.jssp import JSSPInstance, Schedule
 from rhumbline.problems.tsp import Tour, TSPInstance
 
 AnyPlan = Tour | Routes | Schedule
-Given = str | Path | AnyPlan
+GivenPlan = str | Path | AnyPlan
 Results = dict[str, list[tuple[int | None, dict[str, Any]]]]  # by name: lines and what stands there
 
-READERS: dict[str, tuple[str, Callable[[Path, Any], AnyPlan]]] = {
+PLAN_READERS: dict[str, tuple[str, Callable[[Path, Any], AnyPlan]]] = {
     ".tour": ("tsp", read_tour),
     ".sol": ("cvrp", read_sol),
     ".sched": ("jssp", read_schedule),
 }
-RESULTS = (".json", ".jsonl")
+RESULT_SUFFIXES = (".json", ".jsonl")
 
 
-def plans_for(instances: Sequence[Any], given: Given | Sequence[Given | None] | None) -> list[AnyPlan | None]:
+def plans_for(instances: Sequence[Any], given: GivenPlan | Sequence[GivenPlan | None] | None) -> list[AnyPlan | None]:
     """For each instance the plan that belongs to it, checked, or None. A list has one entry for each instance."""
     if given is None:
         return [None] * len(instances)
@@ -36,10 +36,10 @@ def plans_for(instances: Sequence[Any], given: Given | Sequence[Given | None] | 
     each: list[Any] = list(given) if several else [given]  # pyright: ignore[reportArgumentType]
     if len(each) != len(instances):
         raise InputError(f"{len(each)} plans to start from, but {len(instances):,} instances; use None for no plan")
-    return [None if one is None else plan_of(one, instance) for one, instance in zip(each, instances, strict=True)]
+    return [None if one is None else resolve_plan(one, instance) for one, instance in zip(each, instances, strict=True)]
 
 
-def matched(instances: Sequence[Any], paths: Sequence[Path]) -> list[AnyPlan | None]:
+def match_plan_files(instances: Sequence[Any], paths: Sequence[Path]) -> list[AnyPlan | None]:
     """For each instance the plan that one of the files has for it, or None; a file that helps nobody is an error.
 
     Files of results say the names of their instances. Any other file belongs to the only instance, or to the one whose
@@ -47,16 +47,16 @@ def matched(instances: Sequence[Any], paths: Sequence[Path]) -> list[AnyPlan | N
     """
     plans: list[AnyPlan | None] = [None] * len(instances)
     for path in paths:
-        found = results(path) if path.suffix.lower() in RESULTS else None
-        for place in meant(instances, path, found):
+        found = results(path) if path.suffix.lower() in RESULT_SUFFIXES else None
+        for place in places_for_file(instances, path, found):
             if plans[place] is not None:
                 raise InputError.at(path, None, f"is a second plan for {instances[place].name}, expected one")
             instance = instances[place]
-            plans[place] = read_plan(path, instance) if found is None else picked(path, found, instance)
+            plans[place] = read_plan(path, instance) if found is None else pick_plan(path, found, instance)
     return plans
 
 
-def meant(instances: Sequence[Any], path: Path, found: Results | None) -> list[int]:
+def places_for_file(instances: Sequence[Any], path: Path, found: Results | None) -> list[int]:
     """The places of the instances that a file has plans for."""
     if len(instances) == 1:
         return [0]
@@ -74,11 +74,11 @@ def some_of(names: Sequence[str], most: int = 3) -> str:
     return ", ".join([*names[:most], *(["..."] if len(names) > most else [])])
 
 
-def plan_of(given: Given, instance: Any) -> AnyPlan:
+def resolve_plan(given: GivenPlan, instance: Any) -> AnyPlan:
     """A plan of an instance, read if it is a path; refused, with the reason, unless it is feasible."""
     if isinstance(given, str | Path):
         return read_plan(Path(given), instance)
-    if type(given) is not PLANS[instance.problem]:
+    if type(given) is not PLAN_TYPES[instance.problem]:
         raise InputError(f"{instance.name}: a {type(given).__name__} is no plan for a {instance.problem}")
     try:
         given.check(instance)
@@ -90,12 +90,12 @@ def plan_of(given: Given, instance: Any) -> AnyPlan:
 def read_plan(path: Path, instance: TSPInstance | CVRPInstance | JSSPInstance) -> AnyPlan:
     """The plan of a file, which must be feasible for the instance."""
     ending = path.suffix.lower()
-    if ending in RESULTS:
-        return picked(path, results(path), instance)
-    if ending not in READERS:
-        known = ", ".join([*READERS, *RESULTS])
+    if ending in RESULT_SUFFIXES:
+        return pick_plan(path, results(path), instance)
+    if ending not in PLAN_READERS:
+        known = ", ".join([*PLAN_READERS, *RESULT_SUFFIXES])
         raise InputError.at(path, None, f"a plan cannot be read from '{ending}' files, expected one of {known}")
-    problem, reader = READERS[ending]
+    problem, reader = PLAN_READERS[ending]
     if ending == ".tour":
         check_name(path, instance.name)
     if problem != instance.problem:
@@ -116,11 +116,11 @@ def check_name(path: Path, name: str) -> None:
             raise InputError.at(path, number, message)
 
 
-def picked(path: Path, found: Results, instance: Any) -> AnyPlan:
+def pick_plan(path: Path, found: Results, instance: Any) -> AnyPlan:
     """The plan that a file of results has for an instance."""
     for line, result in found.get(instance.name, ()):
         if result.get("problem", instance.problem) == instance.problem:
-            return numbered_plan(path, line, result["plan"], instance)
+            return parse_plan(path, line, result["plan"], instance)
     others = [f"{result.get('problem', 'instance')} {name}" for name, some in found.items() for _, result in some]
     only = f"only for {some_of(others)}" if others else "nor for any other"
     raise InputError.at(path, None, f"has no plan for {instance.problem} {instance.name}, {only}")
@@ -135,7 +135,7 @@ def results(path: Path) -> Results:
     for line, value in values(path, read_bytes(path).decode("utf-8", errors="replace")):
         each = [(None, one) for one in value] if isinstance(value, list) else [(line, value)]
         for where, one in each:
-            result = checked(path, where, one)
+            result = check_result(path, where, one)
             found.setdefault(str(result["name"]), []).append((where, result))
     return found
 
@@ -161,14 +161,14 @@ def skip_space(text: str, at: int) -> int:
     return at
 
 
-def checked(path: Path, line: int | None, result: Any) -> dict[str, Any]:
+def check_result(path: Path, line: int | None, result: Any) -> dict[str, Any]:
     """One result."""
     if not isinstance(result, dict) or not {"name", "plan"} <= set(result):
         raise InputError.at(path, line, 'expected an object with "name" and "plan", as `rhumb solve --json` prints it')
     return result
 
 
-def numbered_plan(path: Path, line: int | None, numbers: Any, instance: Any) -> AnyPlan:
+def parse_plan(path: Path, line: int | None, numbers: Any, instance: Any) -> AnyPlan:
     """A plan from the numbers that its file uses."""
     try:
         plan = PARSERS[instance.problem](numbers, instance)
@@ -182,13 +182,13 @@ def numbered_plan(path: Path, line: int | None, numbers: Any, instance: Any) -> 
     return plan
 
 
-def tour_of(numbers: Any, instance: TSPInstance) -> Tour:
+def parse_tour(numbers: Any, instance: TSPInstance) -> Tour:
     """A tour in the file's own node numbers."""
     city = {number: index for index, number in enumerate(instance.node_numbers)}
     return Tour(tuple(city[number] for number in numbers))
 
 
-def rows_of(numbers: Any) -> tuple[tuple[int, ...], ...]:
+def integer_lists(numbers: Any) -> tuple[tuple[int, ...], ...]:
     """Lists of whole numbers."""
     rows = tuple(tuple(row) for row in numbers)
     if any(type(x) is not int for row in rows for x in row):
@@ -196,9 +196,9 @@ def rows_of(numbers: Any) -> tuple[tuple[int, ...], ...]:
     return rows
 
 
-PLANS: dict[str, type[AnyPlan]] = {"tsp": Tour, "cvrp": Routes, "jssp": Schedule}
+PLAN_TYPES: dict[str, type[AnyPlan]] = {"tsp": Tour, "cvrp": Routes, "jssp": Schedule}
 PARSERS: dict[str, Callable[[Any, Any], AnyPlan]] = {
-    "tsp": tour_of,
-    "cvrp": lambda numbers, _: Routes(tuple(row for row in rows_of(numbers) if row)),
-    "jssp": lambda numbers, _: Schedule(rows_of(numbers)),
+    "tsp": parse_tour,
+    "cvrp": lambda numbers, _: Routes(tuple(row for row in integer_lists(numbers) if row)),
+    "jssp": lambda numbers, _: Schedule(integer_lists(numbers)),
 }

@@ -16,7 +16,7 @@ def read_bytes(path: Path) -> bytes:
     except IsADirectoryError as error:
         raise InputError.at(path, None, "is a directory, expected a file; name a file in it") from error
     except (OSError, ValueError) as error:  # ValueError: a NUL character in the path
-        raise InputError.at(path, None, f"cannot be read: {reason(error)}") from error
+        raise InputError.at(path, None, f"cannot be read: {error_reason(error)}") from error
     if not content or content.isspace():
         raise InputError.at(path, None, "the file is empty, expected an instance or a plan")
     return content
@@ -31,7 +31,7 @@ def write_bytes(path: Path, content: bytes) -> None:
     """Replace a file by these bytes in one step; whatever fails, nothing half-written stays."""
     try:
         target = Path(os.path.realpath(path))  # a link stays a link
-        refuse(target)
+        check_overwritable(target)
         temporary = target.with_name(f".{secrets.token_hex(8)}.tmp")  # same folder, so that renaming cannot copy
         try:
             temporary.write_bytes(content)
@@ -39,10 +39,10 @@ def write_bytes(path: Path, content: bytes) -> None:
         finally:
             temporary.unlink(missing_ok=True)
     except (OSError, ValueError) as error:
-        raise InputError.at(path, None, f"cannot be written: {reason(error)}; choose another place") from error
+        raise InputError.at(path, None, f"cannot be written: {error_reason(error)}; choose another place") from error
 
 
-def refuse(target: Path) -> None:
+def check_overwritable(target: Path) -> None:
     """Raise `OSError` where renaming would succeed but should not: folders, devices, files marked read-only."""
     if not target.exists():
         return
@@ -52,6 +52,6 @@ def refuse(target: Path) -> None:
         raise PermissionError("it is marked read-only")
 
 
-def reason(error: Exception) -> str:
+def error_reason(error: Exception) -> str:
     """The system's words for what went wrong, without the path, which our message names already."""
     return (error.strerror if isinstance(error, OSError) else None) or str(error)

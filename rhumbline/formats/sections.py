@@ -10,7 +10,7 @@ import numpy as np
 
 from rhumbline.errors import InputError
 from rhumbline.formats.safe_io import read_bytes
-from rhumbline.problems.metrics import LARGEST_NUMBER
+from rhumbline.problems.metrics import MAX_NUMBER
 
 T = TypeVar("T")
 
@@ -67,8 +67,8 @@ class Sections:
             value = float(word.replace("_", "?"))  # Python alone would take 1_000
         except ValueError:
             value = np.nan
-        if not abs(value) <= LARGEST_NUMBER:
-            raise self.error(line, f"read {word[:40]!r}, expected a finite number of size up to {LARGEST_NUMBER:g}")
+        if not abs(value) <= MAX_NUMBER:
+            raise self.error(line, f"read {word[:40]!r}, expected a finite number of size up to {MAX_NUMBER:g}")
         return value
 
     def once(self, seen: dict[int, int], node: int, line: int) -> None:
@@ -111,7 +111,7 @@ class Sections:
         return name.removesuffix(".tsp").removesuffix(".vrp") or self.path.stem
 
 
-def take_apart(path: Path, allowed: tuple[str, ...]) -> Sections:
+def read_sections(path: Path, allowed: tuple[str, ...]) -> Sections:
     """Headers and rows of a file that may have these sections and no others."""
     file = Sections(path, {}, {}, {})
     rows: list[Row] | None = None  # of the section we are in
@@ -142,7 +142,7 @@ def open_keyword(file: Sections, line: int, key: str, value: str | None, allowed
     return file.rows.setdefault(key, [])
 
 
-def type_of(path: Path) -> str:
+def read_type(path: Path) -> str:
     """The first word of a file's TYPE header; empty without one."""
     keywords = (KEYWORD.match(text) for _, text in text_lines(path))
     return next((first_word(k[2]) for k in keywords if k and k[1].upper() == "TYPE"), "")

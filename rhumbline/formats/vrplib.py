@@ -9,35 +9,35 @@ import numpy as np
 from jaxtyping import Float
 
 from rhumbline.errors import Infeasible, InputError
-from rhumbline.formats.best_known import best_known
-from rhumbline.formats.coordinates import coordinates, picture, weights
+from rhumbline.formats.best_known import read_best_known
+from rhumbline.formats.coordinates import read_coordinates, read_display_positions, read_weight_matrix
 from rhumbline.formats.safe_io import write_text
-from rhumbline.formats.sections import KEYWORD, Sections, take_apart, text_lines
-from rhumbline.problems.cvrp import CVRP, CVRPInstance, Routes, fewest_vehicles
-from rhumbline.problems.cvrp.instance import LARGEST_CAPACITY
+from rhumbline.formats.sections import KEYWORD, Sections, read_sections, text_lines
+from rhumbline.problems.cvrp import CVRP, CVRPInstance, Routes, min_vehicles
+from rhumbline.problems.cvrp.instance import MAX_CAPACITY
 from rhumbline.problems.metrics import Metric
 
-METRICS: dict[str, Metric] = {
+VRPLIB_METRICS: dict[str, Metric] = {
     "EUC_2D": "EUC_2D",
     "CEIL_2D": "CEIL_2D",
     "FLOOR_2D": "FLOOR_2D",
     "EXACT_2D": "EXACT_2D",
     "EXPLICIT": "EXPLICIT",
 }
-SECTIONS = (
+VRPLIB_SECTIONS = (
     "NODE_COORD_SECTION",
     "EDGE_WEIGHT_SECTION",
     "DISPLAY_DATA_SECTION",
     "DEMAND_SECTION",
     "DEPOT_SECTION",
 )
-ROUTE = re.compile(r"route\s*#?\s*\d*\s*:(.*)", re.IGNORECASE)
-COST = re.compile(r"cost\s*:?\s+(\S+)", re.IGNORECASE)
+ROUTE_LINE = re.compile(r"route\s*#?\s*\d*\s*:(.*)", re.IGNORECASE)
+COST_LINE = re.compile(r"cost\s*:?\s+(\S+)", re.IGNORECASE)
 ROUNDING = 0.01  # of a cost: what scales and rules of rounding may make of it
 
 
 @dataclass(frozen=True)
-class Nodes:
+class NodeTable:
     """Nodes in the order of the file, the depot somewhere among them."""
 
     numbers: tuple[int, ...]
@@ -51,29 +51,29 @@ def read_vrp(path: Path) -> CVRPInstance:
     The depot becomes node 0 and the others keep the order of the file (of the matrix, if there is one), so that
     customer k is the k-th of them, as in CVRPLIB's solutions.
     """
-    file = take_apart(path, SECTIONS)
+    file = read_sections(path, VRPLIB_SECTIONS)
     file.check_type("CVRP", "rhumb reads files of capacitated vehicle routing here")
     refuse_durations(file)
-    size = file.dimension(2, CVRP.largest, "nodes (the depot and its customers)")
+    size = file.dimension(2, CVRP.max_size, "nodes (the depot and its customers)")
     demand = read_demands(file, size)
     nodes = read_nodes(file, size, demand)
     if missing := set(nodes.numbers) ^ set(demand):
-        raise file.error(*stranger(file, demand, missing))
+        raise file.error(*explain_mismatch(file, demand, missing))
     depot = read_depot(file, set(demand))
     order = [nodes.numbers.index(depot), *(i for i, n in enumerate(nodes.numbers) if n != depot)]
     numbers, name = [nodes.numbers[i] for i in order], file.name()
-    capacity = positive(file, "CAPACITY", "the load of a vehicle")
+    capacity = positive_header(file, "CAPACITY", "the load of a vehicle")
     check_demands(file, [demand[n] for n in numbers], numbers, capacity)
     demands = tuple(demand[n][1] for n in numbers)
     return CVRPInstance(
         name=name,
-        metric=file.choice("EDGE_WEIGHT_TYPE", METRICS),
+        metric=file.choice("EDGE_WEIGHT_TYPE", VRPLIB_METRICS),
         demands=demands,
         capacity=capacity,
         xy=None if nodes.xy is None else nodes.xy[order],
         matrix=None if nodes.matrix is None else nodes.matrix[np.ix_(order, order)],
         vehicles=read_vehicles(file, demands, capacity),
-        best_known=best_known(path.parent, name),
+        best_known=read_best_known(path.parent, name),
     )
 
 
@@ -85,12 +85,12 @@ def refuse_durations(file: Sections) -> None:
             raise file.error(file.headers[key][0], message)
 
 
-def read_nodes(file: Sections, size: int, demand: Collection[int]) -> Nodes:
+def read_nodes(file: Sections, size: int, demand: Collection[int]) -> NodeTable:
     """Numbers of all nodes with their positions or their matrix, which has the nodes in ascending order."""
-    if file.choice("EDGE_WEIGHT_TYPE", METRICS) != "EXPLICIT":
-        return Nodes(*coordinates(file, "NODE_COORD_SECTION", size), matrix=None)
-    numbers, xy = picture(file, size) or (tuple(sorted(demand)), None)
-    return Nodes(numbers, xy, weights(file, size))
+    if file.choice("EDGE_WEIGHT_TYPE", VRPLIB_METRICS) != "EXPLICIT":
+        return NodeTable(*read_coordinates(file, "NODE_COORD_SECTION", size), matrix=None)
+    numbers, xy = read_display_positions(file, size) or (tuple(sorted(demand)), None)
+    return NodeTable(numbers, xy, read_weight_matrix(file, size))
 
 
 def read_demands(file: Sections, size: int) -> dict[int, tuple[int, int]]:
@@ -111,7 +111,7 @@ def read_demands(file: Sections, size: int) -> dict[int, tuple[int, int]]:
     return {node: (line, demand) for (node, line), demand in zip(seen.items(), demands, strict=True)}
 
 
-def stranger(file: Sections, demand: dict[int, tuple[int, int]], missing: set[int]) -> tuple[int | None, str]:
+def explain_mismatch(file: Sections, demand: dict[int, tuple[int, int]], missing: set[int]) -> tuple[int | None, str]:
     """Where and why sections speak of different nodes."""
     node = min(missing)
     if node in demand:
@@ -137,14 +137,14 @@ def read_depot(file: Sections, numbers: set[int]) -> int:
     return depot
 
 
-def positive(file: Sections, key: str, what: str) -> int:
+def positive_header(file: Sections, key: str, what: str) -> int:
     """The value of a header that counts something."""
     if key not in file.headers:
         raise file.error(None, f"{key} is missing, expected '{key} : ' and {what}")
     line, word = file.headers[key]
     value = file.whole(line, word, f"{what} after {key}")
-    if not 1 <= value <= LARGEST_CAPACITY:
-        raise file.error(line, f"{key} is {value}, expected {what}: 1 to {LARGEST_CAPACITY}")
+    if not 1 <= value <= MAX_CAPACITY:
+        raise file.error(line, f"{key} is {value}, expected {what}: 1 to {MAX_CAPACITY}")
     return value
 
 
@@ -163,7 +163,7 @@ def read_vehicles(file: Sections, demands: tuple[int, ...], capacity: int) -> in
     """The most vehicles that the file allows; None without VEHICLES. The k of a name such as A-n32-k5 is no limit."""
     if "VEHICLES" not in file.headers:
         return None
-    vehicles, needed = positive(file, "VEHICLES", "the number of vehicles"), fewest_vehicles(demands, capacity)
+    vehicles, needed = positive_header(file, "VEHICLES", "the number of vehicles"), min_vehicles(demands, capacity)
     if vehicles < needed:
         message = (
             f"VEHICLES is {vehicles}, but the demand of {sum(demands)} needs at least {needed} of CAPACITY {capacity}"
@@ -183,9 +183,9 @@ def read_sol(path: Path, instance: CVRPInstance) -> Routes:
     seen: dict[int, int] = {}
     said: list[tuple[int, float]] = []
     for line, text in text_lines(path):
-        if route := ROUTE.fullmatch(text):
+        if route := ROUTE_LINE.fullmatch(text):
             routes.append(read_route(file, line, route[1].split(), instance, seen))
-        elif cost := COST.fullmatch(text):
+        elif cost := COST_LINE.fullmatch(text):
             said.append((line, file.number(line, cost[1])))
         elif not (KEYWORD.match(text) and ":" in text):
             raise file.error(line, f"read {text[:40]!r}, expected 'Route #1: ' and customers, or 'Cost ' and a number")
@@ -195,14 +195,14 @@ def read_sol(path: Path, instance: CVRPInstance) -> Routes:
     except Infeasible as error:
         raise InputError.at(path, None, f"is no plan for {error}") from error
     for line, cost in said:
-        check_cost(file, line, cost, plan, instance)
+        check_stated_cost(file, line, cost, plan, instance)
     return plan
 
 
-def check_cost(file: Sections, line: int, said: float, plan: Routes, instance: CVRPInstance) -> None:
+def check_stated_cost(file: Sections, line: int, said: float, plan: Routes, instance: CVRPInstance) -> None:
     """Refuse a cost that no rule of rounding makes of the plan's; where distances are rounded, each may be one off."""
     links, cost = sum(len(route) + 1 for route in plan.routes), plan.cost(instance)
-    if abs(said - cost) > ROUNDING * cost + links * instance.whole:
+    if abs(said - cost) > ROUNDING * cost + links * instance.has_integer_costs:
         words = f"the cost is said to be {said:,g}, in {instance.name} these routes cost {cost:,g}"
         raise file.error(line, f"{words}; is this the solution of another instance? If not, take out this line")
 
@@ -228,6 +228,6 @@ def read_route(
 def write_sol(path: Path, routes: Routes, instance: CVRPInstance, comment: str) -> None:
     """Check a plan and write it as CVRPLIB does. The format knows no comments, so that `comment` is left out."""
     routes.check(instance)
-    served = [route for route in routes.numbered(instance) if route]
+    served = [route for route in routes.to_file_numbers(instance) if route]
     lines = [f"Route #{number}: {' '.join(map(str, route))}" for number, route in enumerate(served, 1)]
     write_text(path, "\n".join([*lines, f"Cost {routes.cost(instance)}", ""]))

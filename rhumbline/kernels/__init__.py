@@ -17,32 +17,37 @@ from rhumbline.errors import MissingExtra
 if TYPE_CHECKING:  # `ahead` is for processes that have not imported torch yet
     import torch
 
-Taken = Literal["torch", "fused"]
+ResolvedEngine = Literal["torch", "fused"]
 
-LARGEST_TILE = 256  # nodes that one tile of the GPU kernels holds: scores and the encoder's attention end there
-LARGEST_STREAM = 1024  # nodes of rollouts, whose larger tables come part by part
+MAX_TILE_NODES = 256  # nodes that one tile of the GPU kernels holds: scores and the encoder's attention end there
+MAX_STREAM_NODES = 1024  # nodes of rollouts, whose larger tables come part by part
 HEADS, HEAD_WIDTH = 8, 16  # of the policies that the rollout kernels are made for
 GPU_PROBLEMS = ("tsp", "cvrp")
 CPU_PROBLEMS = ("tsp", "cvrp")
 SHOP_WIDTHS = (32, 64, 128)  # of the policies that the kernel for job shops can hold
-GRAPHED = ("jssp", "jssp-machines")  # fused on a GPU may mean the steps of plain torch in a CUDA graph; for any size
-AUTO_GRAPHED: tuple[str, ...] = ("jssp",)  # those of them that `auto` takes: seen to be equal and faster on a GPU
+CUDA_GRAPH_PROBLEMS = (
+    "jssp",
+    "jssp-machines",
+)  # fused on a GPU may mean the steps of plain torch in a CUDA graph; for any size
+AUTO_CUDA_GRAPH_PROBLEMS: tuple[str, ...] = (
+    "jssp",
+)  # those of them that `auto` takes: seen to be equal and faster on a GPU
 
 
 def why_not(
-    problem: str, device: "torch.device", nodes: int, architecture: Any = None, largest: int = LARGEST_STREAM
+    problem: str, device: "torch.device", nodes: int, architecture: Any = None, largest: int = MAX_STREAM_NODES
 ) -> str | None:
     """The reason why fused rollouts cannot serve, or None if they can; without an architecture, for the usual one."""
-    misfit = why_unfit(problem, device, nodes, architecture, largest)
+    misfit = why_not_supported(problem, device, nodes, architecture, largest)
     return misfit or (None if device.type == "cuda" else why_not_numba())
 
 
-def why_unfit(
-    problem: str, device: "torch.device", nodes: int, architecture: Any, largest: int = LARGEST_STREAM
+def why_not_supported(
+    problem: str, device: "torch.device", nodes: int, architecture: Any, largest: int = MAX_STREAM_NODES
 ) -> str | None:
     """What is wrong with the work or the device; whether numba serves is another question, and slower to answer."""
     on_gpu = device.type == "cuda"
-    if on_gpu and problem in GRAPHED:
+    if on_gpu and problem in CUDA_GRAPH_PROBLEMS:
         return None
     if problem not in (GPU_PROBLEMS if on_gpu else CPU_PROBLEMS):
         return f"there is no fused kernel for {problem}{'' if on_gpu else ' on a CPU'}"
@@ -56,7 +61,7 @@ def why_unfit(
     return None
 
 
-def why_not_shop(architecture: Any) -> str | None:
+def why_not_job_shop(architecture: Any) -> str | None:
     """Why the kernel for job shops cannot serve a policy on a GPU, where the steps of plain torch in a graph can."""
     if find_spec("triton") is None:
         return "Triton is not installed"
@@ -74,13 +79,13 @@ def why_not_layer(device: "torch.device", nodes: int) -> str | None:
     """Why no fused engine can serve tables that come with a layer on the glimpse, or None if one can."""
     if device.type != "cuda":
         return "a layer on the glimpse is not linear, so no table of the fused engine of a CPU can hold it"
-    if nodes > LARGEST_TILE:
-        return f"the fused engine takes a layer on the glimpse up to {LARGEST_TILE} nodes, and there are {nodes}"
+    if nodes > MAX_TILE_NODES:
+        return f"the fused engine takes a layer on the glimpse up to {MAX_TILE_NODES} nodes, and there are {nodes}"
     return None
 
 
 @contextmanager
-def no_collection() -> Generator[None]:
+def pause_garbage_collection() -> Generator[None]:
     """Without Python's search for cyclic garbage, which goes through everything that torch has loaded again and again.
 
     That is half of the time to import numba and a fifth of the time to compile with it.
@@ -100,7 +105,7 @@ def why_not_numba() -> str | None:
     if find_spec("numba") is None:
         return "the fused engine needs numba on a CPU; get it with: pip install 'rhumbline[cpu]' (or numba alone)"
     try:
-        with no_collection():
+        with pause_garbage_collection():
             import_module("rhumbline.kernels.numba.rollout.launch")
     except Exception as error:  # such as a numpy that is too new for it
         words = (str(error) or type(error).__name__).splitlines()[0]
@@ -119,36 +124,40 @@ def require_numba(what: str) -> None:
         raise MissingExtra(f"{what} needs numba, which is installed but fails: {reason}") from error
 
 
-def resolve(engine: str, problem: str, device: "torch.device", nodes: int, architecture: Any = None) -> Taken:
+def resolve(engine: str, problem: str, device: "torch.device", nodes: int, architecture: Any = None) -> ResolvedEngine:
     """The engine that will run; asking for `fused` where it cannot run is an error, never a fallback."""
-    if engine == "torch" or (engine == "auto" and problem in GRAPHED and problem not in AUTO_GRAPHED):
+    if engine == "torch" or (
+        engine == "auto" and problem in CUDA_GRAPH_PROBLEMS and problem not in AUTO_CUDA_GRAPH_PROBLEMS
+    ):
         return "torch"
-    reason = why_unfit(problem, device, nodes, architecture)
+    reason = why_not_supported(problem, device, nodes, architecture)
     if reason is None and device.type != "cuda":
         reason = why_not_numba()
         if reason and engine == "auto":
-            report(f"engine auto takes plain torch, which is several times slower: {reason}")
-    return settled(engine, reason)
+            note_once(f"engine auto takes plain torch, which is several times slower: {reason}")
+    return fused_unless(engine, reason)
 
 
 @cache
-def report(line: str) -> None:
+def note_once(line: str) -> None:
     """Say something once on stderr: what runs otherwise than it might, and why."""
     print(f"note: {line}", file=sys.stderr, flush=True)
 
 
-def resolve_log_prob(engine: str, problem: str, device: "torch.device", nodes: int, architecture: Any = None) -> Taken:
+def resolve_log_prob(
+    engine: str, problem: str, device: "torch.device", nodes: int, architecture: Any = None
+) -> ResolvedEngine:
     """The same for scoring, which has kernels on the GPU only, for what one tile of the rollout kernels holds."""
     if engine == "torch":
         return "torch"
     if device.type != "cuda":
-        return settled(engine, "fused scoring needs an NVIDIA GPU with Triton, and this runs on the CPU")
-    if problem in GRAPHED:
-        return settled(engine, f"there is no fused scoring for {problem}")
-    return settled(engine, why_not(problem, device, nodes, architecture, LARGEST_TILE))
+        return fused_unless(engine, "fused scoring needs an NVIDIA GPU with Triton, and this runs on the CPU")
+    if problem in CUDA_GRAPH_PROBLEMS:
+        return fused_unless(engine, f"there is no fused scoring for {problem}")
+    return fused_unless(engine, why_not(problem, device, nodes, architecture, MAX_TILE_NODES))
 
 
-def settled(engine: str, reason: str | None) -> Taken:
+def fused_unless(engine: str, reason: str | None) -> ResolvedEngine:
     """Fused unless there is a reason against it, which is an error if it was asked for."""
     if reason and engine == "fused":
         raise MissingExtra(f"{reason}. Use engine torch (or auto)")

@@ -14,7 +14,7 @@ _last: dict[torch.device, torch.cuda.CUDAGraph] = {}
 
 
 @cache
-def stream_of(device: torch.device) -> torch.cuda.Stream:
+def recording_stream(device: torch.device) -> torch.cuda.Stream:
     """The stream that records; graphs cannot be recorded on the usual one."""
     return torch.cuda.Stream(device)
 
@@ -27,12 +27,12 @@ def repeat(step: Callable[[], None], times: int, device: torch.device, done: Cal
 
     The first call is an ordinary one, so that libraries set themselves up outside the recording.
     """
-    usual, own = torch.cuda.current_stream(device), stream_of(device)
+    usual, own = torch.cuda.current_stream(device), recording_stream(device)
     own.wait_stream(usual)
     with torch.cuda.device(device), torch.cuda.stream(own):
         step()
         if times > 1:
-            graph = recorded(step, device)
+            graph = record_graph(step, device)
             for number in range(1, times):
                 if number % BLOCK == 0 and done():
                     break
@@ -40,7 +40,7 @@ def repeat(step: Callable[[], None], times: int, device: torch.device, done: Cal
     usual.wait_stream(own)
 
 
-def recorded(step: Callable[[], None], device: torch.device) -> torch.cuda.CUDAGraph:
+def record_graph(step: Callable[[], None], device: torch.device) -> torch.cuda.CUDAGraph:
     """A graph of one step. Recording runs nothing."""
     graph, older = torch.cuda.CUDAGraph(), _last.get(device)
     graph.capture_begin(pool=older.pool() if older else None, capture_error_mode="thread_local")

@@ -14,7 +14,7 @@ import numpy as np
 
 from rhumbline import kernels
 from rhumbline.local_search import threads
-from rhumbline.local_search.threads import aside
+from rhumbline.local_search.threads import run_interruptible
 from rhumbline.problems.cvrp import CVRPInstance, Routes
 from rhumbline.problems.cvrp.instance import MORE_VEHICLES
 
@@ -30,37 +30,37 @@ def prepare() -> None:
     kernels.require_numba("ruin")
     from rhumbline.kernels.numba.local_search import launch as local_moves
 
-    local_moves.kernel("cvrp ruin")
+    local_moves.load_kernel("cvrp ruin")
 
 
-Tell = Callable[[Routes], None]
+RoutesListener = Callable[[Routes], None]
 
 
-def improve(instance: CVRPInstance, plans: Sequence[Routes], seconds: float, seed: int, found: Tell) -> None:
+def improve(instance: CVRPInstance, plans: Sequence[Routes], seconds: float, seed: int, found: RoutesListener) -> None:
     """From the first plan, the cheapest, on each thread."""
     if instance.size > 2:
-        stopped, walkers, end = Event(), threads.size(), time.monotonic() + seconds
+        stopped, walkers, end = Event(), threads.thread_count(), time.monotonic() + seconds
 
-        def work(tell: Tell) -> None:
-            first = Annealing(instance, plans[0], seed, stopped, threads.Cheapest(instance, tell))
-            others = (first.twin(seed, number) for number in range(1, walkers))
-            threads.side_by_side([partial(walker.run, end) for walker in (first, *others)], stopped)
+        def work(tell: RoutesListener) -> None:
+            first = Annealing(instance, plans[0], seed, stopped, threads.CheapestPlan(instance, tell))
+            others = (first.clone(seed, number) for number in range(1, walkers))
+            threads.run_walkers([partial(walker.run, end) for walker in (first, *others)], stopped)
 
-        aside(work, stopped.set, found)
+        run_interruptible(work, stopped.set, found)
 
 
 class Annealing:
     """A search that tells of each plan that is cheaper than all before."""
 
-    def __init__(self, instance: CVRPInstance, plan: Routes, seed: int, stopped: Event, tell: Tell) -> None:
+    def __init__(self, instance: CVRPInstance, plan: Routes, seed: int, stopped: Event, tell: RoutesListener) -> None:
         from rhumbline.kernels.numba.local_search import launch as local_moves
 
-        self.stopped, self.tell, self.kernel = stopped, tell, local_moves.kernel("cvrp ruin")
+        self.stopped, self.tell, self.kernel = stopped, tell, local_moves.load_kernel("cvrp ruin")
         routes, size = [route for route in plan.routes if route], instance.size
         self.distance = np.ascontiguousarray(instance.distances, dtype=np.float64)
         self.demand = np.asarray(instance.demands, np.int64)
         count = min(max(len(routes), instance.vehicles or size - 1), len(routes) + MORE_VEHICLES)
-        rows, length = local_moves.table(routes, count, size)
+        rows, length = local_moves.pack_routes(routes, count, size)
         self.plan = (
             rows, length, np.zeros(count, np.int64), np.zeros(size, np.int32), np.zeros(size, np.int32),
             np.zeros(size), np.zeros(count),
@@ -68,38 +68,38 @@ class Annealing:
         self.saved = np.zeros(count, np.int32), rows.copy(), length.copy(), np.zeros(count)
         self.best, self.scratch = (rows.copy(), length.copy()), (np.zeros(size, np.int32), np.zeros(size))
         self.near = local_moves.nearest_customers(self.distance, NEAR)
-        self.random = threads.noise(seed)
+        self.random = threads.generator_state(seed)
         cost = float(plan.cost(instance))
         self.costs, self.leg = np.array([cost, cost]), cost / (size - 1 + len(routes))
         self.capacity, self.plenty = int(instance.capacity), PLENTY * (size - 1)
-        self.tolerance = local_moves.tolerance(self.distance)
+        self.tolerance = local_moves.improvement_tolerance(self.distance)
 
-    def twin(self, seed: int, number: int) -> "Annealing":
+    def clone(self, seed: int, number: int) -> "Annealing":
         """Another one that begins with the same plan, and shares only what nobody writes to."""
         other = copy(self)
         for name in ("plan", "saved", "best", "scratch"):
             setattr(other, name, tuple(array.copy() for array in getattr(self, name)))
-        other.costs, other.random = self.costs.copy(), threads.noise(seed, number)
+        other.costs, other.random = self.costs.copy(), threads.generator_state(seed, number)
         return other
 
     def run(self, end: float) -> None:
         """Rounds from the best plan, until the time is up or they have been in vain."""
         in_vain = 0
         while in_vain < IN_VAIN and not self.stopped.is_set() and time.monotonic() < end:
-            in_vain = 0 if self.cooled(end) else in_vain + 1
+            in_vain = 0 if self.run_round(end) else in_vain + 1
 
-    def cooled(self, end: float) -> bool:
+    def run_round(self, end: float) -> bool:
         """One round from hot to cold, in the time there is, or less; whether it has brought a cheaper plan."""
         for mine, best in zip(self.plan, self.best, strict=False):
             mine[:] = best
         began, done, found = time.monotonic(), 0, False
         while done < self.plenty and not self.stopped.is_set() and (now := time.monotonic()) < end:
             passed = max(done / self.plenty, (now - began) / (end - began))
-            found |= self.go(HOT * (COLD / HOT) ** passed)
+            found |= self.run_steps(HOT * (COLD / HOT) ** passed)
             done += AT_ONCE
         return found
 
-    def go(self, temperature: float, times: int = AT_ONCE) -> bool:
+    def run_steps(self, temperature: float, times: int = AT_ONCE) -> bool:
         """So many times at a temperature; whether that has brought a cheaper plan, which is told."""
         better = self.kernel(
             self.distance, self.near, self.demand, self.capacity, self.plan, self.saved, self.best,

@@ -15,7 +15,7 @@ import numpy as np
 
 from rhumbline import kernels
 from rhumbline.local_search import threads
-from rhumbline.local_search.threads import aside
+from rhumbline.local_search.threads import run_interruptible
 from rhumbline.problems.jssp import JSSPInstance, Schedule
 
 KEPT = 12  # of the best different schedules
@@ -31,26 +31,30 @@ def prepare() -> None:
     kernels.require_numba("tabu")
     from rhumbline.kernels.numba.local_search import launch as local_moves
 
-    local_moves.kernel("jssp tabu")
+    local_moves.load_kernel("jssp tabu")
 
 
-Tell = Callable[[Schedule], None]
+ScheduleListener = Callable[[Schedule], None]
 
 
-def improve(instance: JSSPInstance, plans: Sequence[Schedule], seconds: float, seed: int, found: Tell) -> None:
+def improve(
+    instance: JSSPInstance, plans: Sequence[Schedule], seconds: float, seed: int, found: ScheduleListener
+) -> None:
     """Rounds until the time is up, or a bound is met that no schedule is below."""
-    stopped, walkers = Event(), threads.size()
-    aside(lambda tell: Rounds(instance, seed, stopped, tell).run(plans, seconds, walkers), stopped.set, found)
+    stopped, walkers = Event(), threads.thread_count()
+    run_interruptible(
+        lambda tell: TabuSearch(instance, seed, stopped, tell).run(plans, seconds, walkers), stopped.set, found
+    )
 
 
-class Shop:
+class ShopTables:
     """An instance as the kernel has it. Operations are numbered job after job; behind them comes nobody."""
 
     def __init__(self, instance: JSSPInstance) -> None:
         from rhumbline.kernels.numba.local_search import launch as local_moves
         from rhumbline.kernels.numba.local_search import schedule_tabu
 
-        duration, *neighbours = local_moves.shop_of(instance.durations)
+        duration, *neighbours = local_moves.flatten_jobs(instance.durations)
         self.orders, self.ban = (
             local_moves.machine_orders,
             schedule_tabu.LEAST_BAN + instance.job_count // instance.machine_count,
@@ -77,21 +81,21 @@ class Shop:
         return previous, following
 
 
-class Walk:
+class TabuWalk:
     """A tabu search that begins with the orders of some times, which rise along each job."""
 
-    def __init__(self, shop: Shop, start: np.ndarray, random: np.ndarray) -> None:
+    def __init__(self, shop: ShopTables, start: np.ndarray, random: np.ndarray) -> None:
         from rhumbline.kernels.numba.local_search import launch as local_moves
         from rhumbline.kernels.numba.local_search import schedule_tabu
 
-        self.shop, self.random, self.kernel = shop, random, local_moves.kernel("jssp tabu")
+        self.shop, self.random, self.kernel = shop, random, local_moves.load_kernel("jssp tabu")
         self.links, long = shop.links(start), np.zeros((4, shop.size + 1), np.int64)
         self.times, self.best = (long[0], long[1]), long[2]
         self.scratch = *np.zeros((4, shop.size + 1), np.uint32), long[3]
         self.until = np.zeros((shop.size, int(shop.slot.max()) + 1), np.int64)
         self.state, self.at = np.array([schedule_tabu.ENDLESS, 0, 0]), schedule_tabu
 
-    def go(self, moves: int) -> bool:
+    def run_moves(self, moves: int) -> bool:
         """So many moves; whether there were as many."""
         shop = self.shop
         made = self.kernel(
@@ -119,25 +123,25 @@ class Walk:
 
 
 @dataclass(frozen=True)
-class Kept:
+class EliteSchedule:
     """A schedule to begin with again."""
 
     makespan: int
     starts: np.ndarray
     following: np.ndarray  # what comes next on each operation's machine
 
-    def is_like(self, other: "Kept") -> bool:
+    def is_like(self, other: "EliteSchedule") -> bool:
         """Whether the machines have nearly the same orders."""
         return float(np.mean(self.following == other.following)) >= LIKE
 
 
-class Rounds:
+class TabuSearch:
     """A search that tells of each schedule that is shorter than all before."""
 
-    def __init__(self, instance: JSSPInstance, seed: int, stopped: Event, tell: Tell) -> None:
-        self.instance, self.stopped, self.tell, self.shop = instance, stopped, tell, Shop(instance)
+    def __init__(self, instance: JSSPInstance, seed: int, stopped: Event, tell: ScheduleListener) -> None:
+        self.instance, self.stopped, self.tell, self.shop = instance, stopped, tell, ShopTables(instance)
         self.seed, self.rng, self.lock = seed, np.random.default_rng(seed), Lock()
-        self.kept, self.in_vain = list[Kept](), 0
+        self.kept, self.in_vain = list[EliteSchedule](), 0
         self.end, self.shortest = 0.0, instance.horizon + 1
 
     def run(self, plans: Sequence[Schedule], seconds: float, walkers: int = 1) -> None:
@@ -145,8 +149,8 @@ class Rounds:
         self.end = time.monotonic() + seconds
         starts = deque(np.concatenate(plan.starts).astype(np.int64) for plan in plans)
         starts = deque(islice(cycle(starts), max(walkers, len(plans))))
-        walks = [partial(self.walk, starts, threads.noise(self.seed, number)) for number in range(walkers)]
-        threads.side_by_side(walks, self.stopped)
+        walks = [partial(self.walk, starts, threads.generator_state(self.seed, number)) for number in range(walkers)]
+        threads.run_walkers(walks, self.stopped)
 
     def walk(self, starts: deque[np.ndarray], random: np.ndarray) -> None:
         """One round after the other."""
@@ -168,14 +172,14 @@ class Rounds:
         late = self.stopped.is_set() or time.monotonic() >= self.end
         return late or self.shortest <= self.instance.lower_bound
 
-    def round(self, start: np.ndarray, random: np.ndarray) -> Kept:
+    def round(self, start: np.ndarray, random: np.ndarray) -> EliteSchedule:
         """The best schedule of a walk that begins with the orders of these times."""
-        walk, moves = Walk(self.shop, start, random), max(10, AT_ONCE // self.shop.effort)
+        walk, moves = TabuWalk(self.shop, start, random), max(10, AT_ONCE // self.shop.effort)
         going = True
         while going and walk.idle < PATIENCE:
-            going = walk.go(moves) and not self.over
+            going = walk.run_moves(moves) and not self.over
             self.note(walk.makespan, walk.starts)
-        return Kept(walk.makespan, walk.starts, self.shop.links(walk.starts)[1])
+        return EliteSchedule(walk.makespan, walk.starts, self.shop.links(walk.starts)[1])
 
     def between(self) -> np.ndarray:
         """Means of the times of two schedules; of one and of random times if the others were long in vain.
@@ -192,7 +196,7 @@ class Rounds:
         rows = [np.sort(self.rng.uniform(0, self.shortest, len(row))) for row in self.instance.durations]
         return np.concatenate(rows)
 
-    def keep(self, found: Kept) -> None:
+    def keep(self, found: EliteSchedule) -> None:
         """Among the best, in the place of those that are like it, unless one of them is as short."""
         alike = [other for other in self.kept if other.is_like(found)]
         self.in_vain = (self.in_vain + 1) % (IN_VAIN + 1)
@@ -209,4 +213,4 @@ class Rounds:
             if makespan >= self.shortest:
                 return
             self.shortest = makespan
-            self.tell(Schedule(tuple(map(tuple, local_moves.by_job(starts, self.instance.durations)))))
+            self.tell(Schedule(tuple(map(tuple, local_moves.split_by_job(starts, self.instance.durations)))))

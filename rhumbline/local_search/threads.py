@@ -14,17 +14,17 @@ from rhumbline.problems import Plan
 P = TypeVar("P", bound=Plan)
 
 
-def size() -> int:
+def thread_count() -> int:
     """How many walk: as many as the fused engine has threads (`--threads`)."""
     return torch.get_num_threads()
 
 
-def noise(seed: int, number: int = 0) -> np.ndarray:
+def generator_state(seed: int, number: int = 0) -> np.ndarray:
     """A walker's own state of a generator, as kernels have it: 64 bits, not 0."""
     return np.random.default_rng((number, seed)).integers(1, 2**63, 1, dtype=np.uint64)
 
 
-def side_by_side(walks: Sequence[Callable[[], None]], stopped: Event) -> None:
+def run_walkers(walks: Sequence[Callable[[], None]], stopped: Event) -> None:
     """All of them at once, until each has ended. The error of one stops the others, and is raised."""
     futures = list[Future[None]]()
     with ThreadPoolExecutor(len(walks)) as pool:
@@ -38,7 +38,7 @@ def side_by_side(walks: Sequence[Callable[[], None]], stopped: Event) -> None:
             raise
 
 
-class Cheapest(Generic[P]):
+class CheapestPlan(Generic[P]):
     """Tells of each plan that costs less than all before, whoever has found it."""
 
     def __init__(self, instance: Any, tell: Callable[[P], None]) -> None:
@@ -60,11 +60,13 @@ T = TypeVar("T")
 R = TypeVar("R")
 
 
-def ignore(plan: object) -> None:
+def ignore_plan(plan: object) -> None:
     """Nobody wants to hear of plans."""
 
 
-def aside(work: Callable[[Callable[[T], None]], R], stop: Callable[[], None], found: Callable[[T], None] = ignore) -> R:
+def run_interruptible(
+    work: Callable[[Callable[[T], None]], R], stop: Callable[[], None], found: Callable[[T], None] = ignore_plan
+) -> R:
     """What `work` returns. The newest plan that it tells its argument of is passed to `found`, in this thread.
 
     After Ctrl-C it is asked to stop until it does; its last plan is passed on, and `KeyboardInterrupt` raised.

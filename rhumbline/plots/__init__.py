@@ -5,7 +5,7 @@ from pathlib import Path
 from typing import Any
 
 from rhumbline.plots.canvas import require_matplotlib as require_matplotlib
-from rhumbline.plots.canvas import save
+from rhumbline.plots.canvas import save_figure
 from rhumbline.plots.gantt import draw_gantt
 from rhumbline.plots.routes import draw_routes
 from rhumbline.plots.tour import draw_tour
@@ -18,4 +18,4 @@ DRAW: dict[type[Any], Callable[..., Any]] = {Tour: draw_tour, Routes: draw_route
 
 def save_plan(path: str | Path, instance: Any, plan: Any, title: str = "") -> None:
     """Write a picture of a plan, drawn as its problem is drawn."""
-    save(path, DRAW[type(plan)](instance, plan, title=title))
+    save_figure(path, DRAW[type(plan)](instance, plan, title=title))

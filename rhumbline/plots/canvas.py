@@ -29,18 +29,22 @@ def require_matplotlib() -> None:
 def positions(instance: Any) -> Float[np.ndarray, "N 2"]:
     """Where nodes are drawn: as the file says, maps with north up; matrices without positions as they embed."""
     drawn = instance.xy if instance.metric == "EXPLICIT" else None
-    return np.asarray(instance.plane if drawn is None else drawn, dtype=np.float64)
+    return np.asarray(instance.planar_xy if drawn is None else drawn, dtype=np.float64)
 
 
-def caption(instance: Any, plan: Plan) -> str:
+def plan_caption(instance: Any, plan: Plan) -> str:
     """Name, cost and gap."""
     cost = plan.cost(instance)
-    text = f"{instance.name}     cost {cost:,.0f}" if instance.whole else f"{instance.name}     cost {cost:,.4f}"
+    text = (
+        f"{instance.name}     cost {cost:,.0f}"
+        if instance.has_integer_costs
+        else f"{instance.name}     cost {cost:,.4f}"
+    )
     known = instance.best_known
     return f"{text}     gap {(cost - known) / known:.2%}" if known else text
 
 
-def dress(axes: "Axes", title: str) -> None:
+def style_plan_axes(axes: "Axes", title: str) -> None:
     """Equal scales, no frame, a quiet title. Dollar signs in names are not mathematics."""
     axes.set_aspect("equal", adjustable="datalim")
     axes.margins(0.03)
@@ -68,7 +72,7 @@ def new_figure(width: float, height: float) -> "Figure":
     return figure
 
 
-def save(path: str | Path, drawn: "Axes | Figure") -> None:
+def save_figure(path: str | Path, drawn: "Axes | Figure") -> None:
     """Write a picture in one step; the ending of the name says the format, png if there is none."""
     kind = Path(path).suffix.lstrip(".").lower() or "png"
     figure: Any = getattr(drawn, "figure", drawn)

@@ -41,7 +41,7 @@ class Curve:
 
 
 @dataclass(frozen=True)
-class Look:
+class LineStyle:
     """How a curve is drawn."""
 
     colour: str
@@ -50,24 +50,24 @@ class Look:
     sign: str  # marks a measurement: points without lines are told apart too
 
 
-def colours(names: Sequence[str]) -> dict[str, str]:
+def assign_colours(names: Sequence[str]) -> dict[str, str]:
     """A colour for each name, the same wherever the names are the same; ours have the first."""
     ours = [x for x in names if x.startswith(OURS)]
     ordered = list(dict.fromkeys([*ours, *names]))
     return {name: COLOURS[place % len(COLOURS)] for place, name in enumerate(ordered)}
 
 
-def looks(curves: Sequence[Curve], palette: Palette | None) -> dict[str, Look]:
+def line_styles(curves: Sequence[Curve], palette: Palette | None) -> dict[str, LineStyle]:
     """How each label is drawn: in the colour of its name, and dashed otherwise than those before it in that colour."""
-    chosen = colours([c.name or c.label for c in curves]) if palette is None else palette
-    found: dict[str, Look] = {}
+    chosen = assign_colours([c.name or c.label for c in curves]) if palette is None else palette
+    found: dict[str, LineStyle] = {}
     for curve in curves:
         if curve.label not in found:
             colour = chosen.get(curve.name or curve.label, INK)
             dashes = LEVEL_DASHES if is_level(curve) else DASHES
             again = sum(look.colour == colour for look in found.values())
             width = 1.2 if is_level(curve) else 2.2 if curve.label.startswith(OURS) else 1.5
-            found[curve.label] = Look(colour, dashes[again % len(dashes)], width, SIGNS[again % len(SIGNS)])
+            found[curve.label] = LineStyle(colour, dashes[again % len(dashes)], width, SIGNS[again % len(SIGNS)])
     return found
 
 
@@ -77,18 +77,18 @@ def draw_search(
     """Two panels over attempts: the best so far as steps, and the best of the latest step, with 95 % intervals."""
     figure, every = new_figure(10.0, 4.4), [*best, *latest]
     left, right = figure.subplots(1, 2, sharey=True)
-    floor, look = floor_of(every), looks(every, palette)
-    left.set(ylim=span(every, floor))
+    floor, look = log_axis_floor(every), line_styles(every, palette)
+    left.set(ylim=panel_limits(every, floor))
     for axes, some, name in ((left, best, "best so far"), (right, latest, "best of the latest step")):
         for curve in some:
             draw_curve(axes, curve, look[curve.label], floor=floor, stepped=some is best)
-        dress_curves(axes, "attempts", name)
-        logarithmic(axes, "x")
+        style_curve_axes(axes, "attempts", name)
+        set_log_scale(axes, "x")
     if floor is not None:
-        logarithmic(left, "y")
-        left.set(ylim=span(every, floor))
-    left.set_ylabel(unit + raised_note(every, floor))
-    finish(figure, left, title)
+        set_log_scale(left, "y")
+        left.set(ylim=panel_limits(every, floor))
+    left.set_ylabel(unit + floor_note(every, floor))
+    add_legend_and_title(figure, left, title)
     return figure
 
 
@@ -97,31 +97,31 @@ def draw_anytime(
 ) -> "Figure":
     """Mean gap in % over seconds per instance, both logarithmic; gaps below the floor are drawn at it."""
     figure = new_figure(7.6, 4.8)
-    axes, look = figure.subplots(), looks(curves, palette)
+    axes, look = figure.subplots(), line_styles(curves, palette)
     for curve in curves:
         draw_curve(axes, curve, look[curve.label], floor=floor, stepped=True)
-    dress_curves(axes, "seconds per instance (wall clock)", "")
-    axes.set_ylabel("mean gap, %" + raised_note(curves, floor))
-    logarithmic(axes, "x")
-    logarithmic(axes, "y")
-    finish(figure, axes, title)
+    style_curve_axes(axes, "seconds per instance (wall clock)", "")
+    axes.set_ylabel("mean gap, %" + floor_note(curves, floor))
+    set_log_scale(axes, "x")
+    set_log_scale(axes, "y")
+    add_legend_and_title(figure, axes, title)
     return figure
 
 
 def draw_shift(curves: Sequence[Curve], base: str, title: str = "", palette: Palette | None = None) -> "Figure":
     """(base - method) / base of the mean costs in % over the power of the mutation: below 0 is worse than the base."""
     figure = new_figure(7.0, 4.4)
-    axes, look = figure.subplots(), looks(curves, palette)
+    axes, look = figure.subplots(), line_styles(curves, palette)
     for place, curve in enumerate(curves):
         draw_bars(axes, curve, look[curve.label], ASIDE * (place - (len(curves) - 1) / 2))
     axes.axhline(0.0, color=INK, linewidth=0.8, linestyle=":")
-    dress_curves(axes, "power of the mutation", "")
+    style_curve_axes(axes, "power of the mutation", "")
     axes.set_ylabel(f"cost relative to {base}, % (below 0: worse)")
-    finish(figure, axes, title)
+    add_legend_and_title(figure, axes, title)
     return figure
 
 
-def draw_bars(axes: "Axes", curve: Curve, look: Look, aside: float) -> None:
+def draw_bars(axes: "Axes", curve: Curve, look: LineStyle, aside: float) -> None:
     """Measurements joined by a line, each with a bar for its interval, a little aside so that no bar hides another."""
     x = curve.x + aside * float(np.ptp(curve.x))
     style: dict[str, Any] = {
@@ -135,7 +135,7 @@ def draw_bars(axes: "Axes", curve: Curve, look: Look, aside: float) -> None:
     axes.vlines(x, curve.mean - curve.spread, curve.mean + curve.spread, color=look.colour, linewidth=1.0)
 
 
-def draw_curve(axes: "Axes", curve: Curve, look: Look, *, floor: float | None, stepped: bool) -> None:
+def draw_curve(axes: "Axes", curve: Curve, look: LineStyle, *, floor: float | None, stepped: bool) -> None:
     """One curve, or a level where there is but one point; the panel's height is settled before."""
     raised = curve.mean if floor is None else np.maximum(curve.mean, floor)
     if is_level(curve):
@@ -145,12 +145,12 @@ def draw_curve(axes: "Axes", curve: Curve, look: Look, *, floor: float | None, s
     steps: Any = "steps-post" if stepped else "default"
     style: dict[str, Any] = {"color": look.colour, "linewidth": look.width, "linestyle": look.dash}
     axes.plot(curve.x, raised, marker=marker, markersize=4.5, drawstyle=steps, label=curve.label, **style)
-    shade(axes, curve, look, floor, stepped=stepped)
+    shade_interval(axes, curve, look, floor, stepped=stepped)
     if floor is not None:
-        draw_raised(axes, curve, look, floor, every=bool(marker))
+        draw_floor_markers(axes, curve, look, floor, every=bool(marker))
 
 
-def draw_level(axes: "Axes", curve: Curve, look: Look, height: float) -> None:
+def draw_level(axes: "Axes", curve: Curve, look: LineStyle, height: float) -> None:
     """A method without a course, with its value in the legend and a word if it is out of sight."""
     low, high = axes.get_ylim()
     beyond = "" if low <= height <= high else ", beyond the panel"
@@ -158,7 +158,7 @@ def draw_level(axes: "Axes", curve: Curve, look: Look, height: float) -> None:
     axes.axhline(height, color=look.colour, linewidth=look.width, linestyle=look.dash, label=label)
 
 
-def shade(axes: "Axes", curve: Curve, look: Look, floor: float | None, *, stepped: bool) -> None:
+def shade_interval(axes: "Axes", curve: Curve, look: LineStyle, floor: float | None, *, stepped: bool) -> None:
     """The 95 % interval as an area, and as a bar at the last point, where steps have none; it ends at the floor."""
     low, high = curve.mean - curve.spread, curve.mean + curve.spread
     if floor is not None:
@@ -169,7 +169,7 @@ def shade(axes: "Axes", curve: Curve, look: Look, floor: float | None, *, steppe
         axes.vlines(curve.x[-1:], low[-1:], high[-1:], color=look.colour, linewidth=1.0, alpha=0.6)
 
 
-def draw_raised(axes: "Axes", curve: Curve, look: Look, floor: float, *, every: bool) -> None:
+def draw_floor_markers(axes: "Axes", curve: Curve, look: LineStyle, floor: float, *, every: bool) -> None:
     """Open markers where a mean is below the floor: at every such point, or at the first of an unmarked curve."""
     below = np.flatnonzero(curve.mean < floor)[: None if every else 1]
     if len(below):
@@ -182,20 +182,20 @@ def is_level(curve: Curve) -> bool:
     return len(curve.x) == 1 and not curve.marked
 
 
-def floor_of(curves: Sequence[Curve]) -> float | None:
+def log_axis_floor(curves: Sequence[Curve]) -> float | None:
     """The floor of a logarithmic axis, or None where a linear one shows more: little range, or means well below 0."""
     means = np.concatenate([c.mean for c in curves])
     low, high = float(means.min()), float(means.max())
     return None if low <= -FLOOR or high <= WIDE * max(low, FLOOR) else FLOOR
 
 
-def raised_note(curves: Sequence[Curve], floor: float | None) -> str:
+def floor_note(curves: Sequence[Curve], floor: float | None) -> str:
     """What to say of an axis with a floor if something is below it."""
     below = floor is not None and any(curve.mean.min() < floor for curve in curves)
     return f" (open at {floor:g}: below it)" if below else ""
 
 
-def span(curves: Sequence[Curve], floor: float | None = None) -> tuple[float, float]:
+def panel_limits(curves: Sequence[Curve], floor: float | None = None) -> tuple[float, float]:
     """Where the curves with a course are, and levels near them, with some margin; a level far off would flatten all.
 
     A logarithmic axis has room for all levels.
@@ -213,7 +213,7 @@ def span(curves: Sequence[Curve], floor: float | None = None) -> tuple[float, fl
     return low - margin, high + margin
 
 
-def logarithmic(axes: "Axes", which: str) -> None:
+def set_log_scale(axes: "Axes", which: str) -> None:
     """A logarithmic axis with plain numbers at 1, 2 and 5, or where it is long, at 1 only."""
     from matplotlib.ticker import FuncFormatter, LogLocator, NullFormatter
 
@@ -221,16 +221,16 @@ def logarithmic(axes: "Axes", which: str) -> None:
     axis = axes.xaxis if which == "x" else axes.yaxis
     low, high = axis.get_view_interval()
     axis.set_major_locator(LogLocator(subs=(1.0, 2.0, 5.0) if high < 200.0 * low else (1.0,)))
-    axis.set_major_formatter(FuncFormatter(lambda value, place: plain(value)))
+    axis.set_major_formatter(FuncFormatter(lambda value, place: plain_number(value)))
     axis.set_minor_formatter(NullFormatter())
 
 
-def plain(value: float) -> str:
+def plain_number(value: float) -> str:
     """A number of an axis without a power of ten."""
     return f"{value:.9f}".rstrip("0").rstrip(".") if 1e-9 <= abs(value) < 1.0 else f"{value:,.10g}"
 
 
-def dress_curves(axes: "Axes", below: str, title: str) -> None:
+def style_curve_axes(axes: "Axes", below: str, title: str) -> None:
     """Quiet axes with a grid."""
     axes.set_facecolor(PAPER)
     axes.set_xlabel(below, color=INK)
@@ -239,7 +239,7 @@ def dress_curves(axes: "Axes", below: str, title: str) -> None:
     axes.spines[["top", "right"]].set_visible(False)
 
 
-def finish(figure: "Figure", axes: "Axes", title: str) -> None:
+def add_legend_and_title(figure: "Figure", axes: "Axes", title: str) -> None:
     """A legend below everything, so that it never hides a curve, in as many columns as fit and with room of its own."""
     handles, labels = axes.get_legend_handles_labels()
     if handles:

@@ -3,7 +3,7 @@
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, NamedTuple
 
-from rhumbline.plots.canvas import HEAD, INK, PAPER, START, caption, new_figure
+from rhumbline.plots.canvas import HEAD, INK, PAPER, START, new_figure, plan_caption
 from rhumbline.problems.jssp import JSSPInstance, Schedule
 
 if TYPE_CHECKING:
@@ -29,9 +29,9 @@ class Bar(NamedTuple):
 
 def draw_gantt(instance: JSSPInstance, plan: Schedule, axes: "Axes | None" = None, title: str = "") -> "Axes":
     """The axes with a bar for each operation and a line at the makespan; very short operations are ticks."""
-    end, width, shades = plan.cost(instance), chart_width(instance), colours(instance.job_count)
-    axes = axes if axes is not None else blank(width, 1.1 + row_height(instance) * instance.machine_count)
-    row, start, duration, job = zip(*bars(instance, plan), strict=True)
+    end, width, shades = plan.cost(instance), chart_width(instance), job_colours(instance.job_count)
+    axes = axes if axes is not None else new_gantt_axes(width, 1.1 + row_height(instance) * instance.machine_count)
+    row, start, duration, job = zip(*operation_bars(instance, plan), strict=True)
     scale = width * POINTS / max(end, 1)
     thin = [d * scale < THIN for d in duration]
     axes.barh(
@@ -45,18 +45,18 @@ def draw_gantt(instance: JSSPInstance, plan: Schedule, axes: "Axes | None" = Non
     )
     write_numbers(axes, instance, plan, scale, shades)
     axes.axvline(end, color=START, linewidth=1.4, zorder=3)
-    dress(axes, instance, end, title or caption(instance, plan))
+    style_gantt_axes(axes, instance, end, title or plan_caption(instance, plan))
     return axes
 
 
-def blank(width: float, height: float) -> "Axes":
+def new_gantt_axes(width: float, height: float) -> "Axes":
     """Axes of a new figure of so many inches, with room for the titles above."""
     figure = new_figure(width, height + HEAD)
     figure.get_layout_engine().set(w_pad=0.25, h_pad=0.2)  # pyright: ignore[reportOptionalMemberAccess, reportCallIssue]
     return figure.add_subplot()
 
 
-def bars(instance: JSSPInstance, plan: Schedule) -> Iterator[Bar]:
+def operation_bars(instance: JSSPInstance, plan: Schedule) -> Iterator[Bar]:
     """All operations, job after job."""
     for job, step, machine, duration in instance.operations:
         yield Bar(machine, plan.starts[job][step], duration, job)
@@ -72,7 +72,7 @@ def row_height(instance: JSSPInstance) -> float:
     return 0.42 if instance.machine_count <= 10 else 0.34
 
 
-def colours(count: int) -> list[Colour]:
+def job_colours(count: int) -> list[Colour]:
     """A colour for each job: hues once round the circle, and neighbours differ in lightness."""
     from colorsys import hls_to_rgb
 
@@ -81,7 +81,7 @@ def colours(count: int) -> list[Colour]:
 
 def write_numbers(axes: "Axes", instance: JSSPInstance, plan: Schedule, scale: float, shades: list[Colour]) -> None:
     """The job's number in each bar that has room for it; `scale` is points per unit of time."""
-    for row, start, duration, job in bars(instance, plan):
+    for row, start, duration, job in operation_bars(instance, plan):
         text = str(job + 1)
         size = min(LARGEST_TEXT, 0.85 * duration * scale / (DIGIT * len(text)))
         if size >= SMALLEST_TEXT:
@@ -96,7 +96,7 @@ def luminance(colour: Colour) -> float:
     return 0.299 * colour[0] + 0.587 * colour[1] + 0.114 * colour[2]
 
 
-def dress(axes: "Axes", instance: JSSPInstance, end: int, title: str) -> None:
+def style_gantt_axes(axes: "Axes", instance: JSSPInstance, end: int, title: str) -> None:
     """Machines by their numbers in the file, the first on top; time from 0; the makespan said at its line."""
     from matplotlib.ticker import MaxNLocator, StrMethodFormatter
 

@@ -52,13 +52,13 @@ def draw_landscapes(landscapes: Sequence[Landscape], title: str = "") -> "Figure
 
 def draw_landscape(axes: "Axes", landscape: Landscape) -> None:
     """Costs as a heat map with its scale, the way of the search, and the box; grey is where nothing was computed."""
-    low, high = edges(landscape)
+    low, high = grid_extent(landscape)
     image = axes.imshow(
         landscape.cost, origin="lower", extent=(low, high, low, high), cmap="viridis_r", interpolation="nearest"
     )
     draw_path(axes, landscape)
     axes.plot(*BOX, color=INK, linewidth=0.8, linestyle="--")
-    dress_landscape(axes, landscape)
+    style_landscape_axes(axes, landscape)
     figure = axes.get_figure()
     if figure is not None:
         bar = figure.colorbar(image, ax=axes, shrink=0.82, pad=0.02)
@@ -66,7 +66,7 @@ def draw_landscape(axes: "Axes", landscape: Landscape) -> None:
         bar.set_label("cost (lower is better)", fontsize=7, color=INK)
 
 
-def edges(landscape: Landscape) -> tuple[float, float]:
+def grid_extent(landscape: Landscape) -> tuple[float, float]:
     """Where the pixels of the grid begin and end; each is centred on its latent."""
     half = 0.5 * (landscape.axis[1] - landscape.axis[0])
     return float(landscape.axis[0] - half), float(landscape.axis[-1] + half)
@@ -83,32 +83,32 @@ def draw_path(axes: "Axes", landscape: Landscape) -> None:
     axes.scatter(*landscape.means.T, marker="x", s=26, color="white", linewidths=1.2, zorder=4)
 
 
-def dress_landscape(axes: "Axes", landscape: Landscape) -> None:
+def style_landscape_axes(axes: "Axes", landscape: Landscape) -> None:
     """Labels, and limits that hold the grid and the whole path."""
-    across, up = view(landscape)
-    axes.set(xlim=across, ylim=up, xticks=whole_numbers(*across), yticks=whole_numbers(*up), facecolor=NOWHERE)
+    across, up = view_limits(landscape)
+    axes.set(xlim=across, ylim=up, xticks=integer_ticks(*across), yticks=integer_ticks(*up), facecolor=NOWHERE)
     axes.tick_params(labelsize=8)
     axes.set_xlabel("latent 1", fontsize=8, color=INK, labelpad=1)
     axes.set_ylabel("latent 2", fontsize=8, color=INK, labelpad=1)
     axes.set_title(landscape.name, fontsize=9, color=INK, parse_math=False)
 
 
-def view(landscape: Landscape) -> list[tuple[float, float]]:
+def view_limits(landscape: Landscape) -> list[tuple[float, float]]:
     """Limits of both axes, equally wide: those of the grid, or as far as the search went and a little more."""
-    low, high = edges(landscape)
-    needed = [reached(way, low, high) for way in landscape.means.T]
+    low, high = grid_extent(landscape)
+    needed = [extend_limits(way, low, high) for way in landscape.means.T]
     widest = max(end - begin for begin, end in needed)
     spare = [0.5 * (widest - (end - begin)) for begin, end in needed]
     return [(begin - more, end + more) for (begin, end), more in zip(needed, spare, strict=True)]
 
 
-def reached(way: Float[np.ndarray, "T"], low: float, high: float) -> tuple[float, float]:
+def extend_limits(way: Float[np.ndarray, "T"], low: float, high: float) -> tuple[float, float]:
     """The limits of the grid, moved outwards on the sides where the search has left it."""
     margin, least, most = MARGIN * (high - low), float(way.min()), float(way.max())
     return (least - margin if least < low else low), (most + margin if most > high else high)
 
 
-def whole_numbers(low: float, high: float) -> list[float]:
+def integer_ticks(low: float, high: float) -> list[float]:
     """Ticks: whole numbers, not too many, 0 among them if it is there."""
     step = max(1.0, np.ceil((high - low) / 8.0))
     return (step * np.arange(np.ceil(low / step), np.floor(high / step) + 1.0)).tolist()

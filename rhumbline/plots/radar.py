@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from rhumbline.plots.canvas import INK, PAPER, new_figure
-from rhumbline.plots.curves import DASHES, Palette, colours, finish
+from rhumbline.plots.curves import DASHES, Palette, add_legend_and_title, assign_colours
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -20,7 +20,7 @@ def draw_radar(
     figure = new_figure(7.4, 5.4)
     axes: PolarAxes = figure.add_subplot(projection="polar")  # pyright: ignore[reportAssignmentType]
     angles = np.linspace(0.0, 2.0 * np.pi, len(categories), endpoint=False)
-    chosen = colours(list(scores)) if palette is None else palette
+    chosen = assign_colours(list(scores)) if palette is None else palette
     before: list[str] = []
     for label, values in scores.items():
         round_, colour = [*values, values[0]], chosen.get(label, INK)
@@ -28,12 +28,12 @@ def draw_radar(
         axes.plot([*angles, angles[0]], round_, color=colour, linestyle=dash, linewidth=1.8, label=label, marker="o")
         before.append(colour)
         axes.fill([*angles, angles[0]], round_, color=colour, alpha=0.08, linewidth=0)
-    dress_radar(axes, angles.tolist(), categories)
-    finish(figure, axes, title)
+    style_radar_axes(axes, angles.tolist(), categories)
+    add_legend_and_title(figure, axes, title)
     return figure
 
 
-def dress_radar(axes: "PolarAxes", angles: Sequence[float], categories: Sequence[str]) -> None:
+def style_radar_axes(axes: "PolarAxes", angles: Sequence[float], categories: Sequence[str]) -> None:
     """The first category on top, the others clockwise; a score of 0 is a small circle, so that it can be seen."""
     axes.set(
         theta_offset=np.pi / 2, theta_direction=-1, ylim=(-0.12, 1.05), yticks=[0.0, 0.25, 0.5, 0.75, 1.0],

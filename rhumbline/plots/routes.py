@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from rhumbline.plots.canvas import INK, PAPER, START, caption, dress, new_axes, positions
+from rhumbline.plots.canvas import INK, PAPER, START, new_axes, plan_caption, positions, style_plan_axes
 from rhumbline.problems.cvrp import CVRPInstance, Routes
 
 if TYPE_CHECKING:
@@ -19,7 +19,7 @@ def draw_routes(instance: CVRPInstance, plan: Routes, axes: "Axes | None" = None
     xy = positions(instance)
     axes = axes if axes is not None else new_axes(*np.ptp(xy, axis=0).tolist())
     thin = float(np.clip(14.0 / np.sqrt(len(xy)), 0.6, 1.4))
-    for route, colour in zip(plan.routes, colours(xy, plan), strict=True):
+    for route, colour in zip(plan.routes, route_colours(xy, plan), strict=True):
         path = xy[list(route)]
         legs = np.stack([path[-1], xy[0], path[0]])
         axes.plot(*legs.T, color=colour, linewidth=0.6 * thin, alpha=0.35, zorder=0)
@@ -28,19 +28,19 @@ def draw_routes(instance: CVRPInstance, plan: Routes, axes: "Axes | None" = None
     axes.scatter(
         *xy[:1].T, s=70, marker="s", facecolors=PAPER, edgecolors=START, linewidths=2.0, zorder=3, label="depot"
     )
-    dress(axes, title or f"{caption(instance, plan)}     {len(plan.routes)} vehicles")
+    style_plan_axes(axes, title or f"{plan_caption(instance, plan)}     {len(plan.routes)} vehicles")
     return axes
 
 
-def colours(xy: np.ndarray, plan: Routes) -> list[tuple[float, float, float]]:
+def route_colours(xy: np.ndarray, plan: Routes) -> list[tuple[float, float, float]]:
     """A colour for each route; routes that are next to each other around the depot have hues far apart."""
     middles = np.asarray([xy[list(route)].mean(axis=0) - xy[0] for route in plan.routes]).reshape(-1, 2)
     rank = np.arctan2(middles[:, 1], middles[:, 0]).argsort().argsort().tolist()
-    count, step = len(rank), stride(len(rank))
-    return [colour(r * step % count / count, 0.36 if r % 2 else 0.5) for r in rank]
+    count, step = len(rank), hue_stride(len(rank))
+    return [readable_colour(r * step % count / count, 0.36 if r % 2 else 0.5) for r in rank]
 
 
-def colour(hue: float, lightness: float) -> tuple[float, float, float]:
+def readable_colour(hue: float, lightness: float) -> tuple[float, float, float]:
     """A hue, darkened where it would be too bright to see on paper, as yellow is."""
     from colorsys import hls_to_rgb
 
@@ -49,7 +49,7 @@ def colour(hue: float, lightness: float) -> tuple[float, float, float]:
     return red * dim, green * dim, blue * dim
 
 
-def stride(count: int) -> int:
+def hue_stride(count: int) -> int:
     """How many of so many hues to go on from a route to the next: far, and not back to a hue too soon."""
 
     def apart(step: int) -> int:

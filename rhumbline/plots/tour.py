@@ -4,7 +4,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from rhumbline.plots.canvas import INK, PAPER, ROUTE, START, caption, dress, new_axes, positions
+from rhumbline.plots.canvas import INK, PAPER, ROUTE, START, new_axes, plan_caption, positions, style_plan_axes
 from rhumbline.problems.tsp import Tour, TSPInstance
 
 if TYPE_CHECKING:
@@ -20,5 +20,5 @@ def draw_tour(instance: TSPInstance, tour: Tour, axes: "Axes | None" = None, tit
     axes.plot(*path.T, color=ROUTE, linewidth=thin, solid_joinstyle="round", zorder=1)
     axes.scatter(*path[:-1].T, s=7.0 * thin**2, color=INK, linewidths=0, zorder=2)
     axes.scatter(*path[:1].T, s=70, facecolors=PAPER, edgecolors=START, linewidths=2.0, zorder=3, label="start")
-    dress(axes, title or caption(instance, tour))
+    style_plan_axes(axes, title or plan_caption(instance, tour))
     return axes

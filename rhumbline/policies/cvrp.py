@@ -5,9 +5,9 @@ from jaxtyping import Bool, Float
 from torch import Tensor, nn
 
 from rhumbline.policies.attention.encoder import Architecture, Encoder
-from rhumbline.policies.attention.memory import Memory, Shift
+from rhumbline.policies.attention.memory import LatentBias, Memory
 from rhumbline.policies.attention.pointer import RoutingPolicy
-from rhumbline.policies.population import Crowd, make_decoder
+from rhumbline.policies.population import PopulationMemory, make_decoder
 from rhumbline.policies.tsp import TSPPolicy
 from rhumbline.problems.cvrp import CVRPBatch, CVRPState
 from rhumbline.problems.nodes import take_nodes
@@ -52,9 +52,9 @@ class CVRPPolicy(RoutingPolicy):
             projection.bias.data.copy_(own.bias.data)
         return policy.to(own.weight.device)
 
-    def encode(self, batch: CVRPBatch) -> Memory | Crowd:
+    def encode(self, batch: CVRPBatch) -> Memory | PopulationMemory:
         """Tables for all later decoding. Demands are fractions of the capacity, so other capacities look familiar."""
-        return self.folded(self.features(batch), batch.xy.shape[1] - 1, batch.capacity)
+        return self.fold_tables(self.features(batch), batch.xy.shape[1] - 1, batch.capacity)
 
     def features(self, batch: CVRPBatch) -> Float[Tensor, "B N 3"]:
         """What the encoder sees of each node."""
@@ -62,7 +62,7 @@ class CVRPPolicy(RoutingPolicy):
         return torch.cat([batch.xy, share[..., None]], dim=-1)
 
     def logits(
-        self, memory: Memory, shift: Shift, state: CVRPState, allowed: Bool[Tensor, "B R N"]
+        self, memory: Memory, shift: LatentBias, state: CVRPState, allowed: Bool[Tensor, "B R N"]
     ) -> Float[Tensor, "B R N"]:
         """Scores of the next node, before masking."""
         assert memory.query_load is not None

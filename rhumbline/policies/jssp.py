@@ -16,11 +16,11 @@ from torch import Tensor, nn
 from rhumbline.policies.attention.encoder import check_sizes
 from rhumbline.policies.latent_space import Box
 from rhumbline.problems.jssp import JSSPBatch, JSSPState
-from rhumbline.problems.jssp.rules import LATE, View
+from rhumbline.problems.jssp.rules import BEYOND_HORIZON, NextOperations
 from rhumbline.record import Record
 
 CLIP = 10.0  # scores are CLIP * tanh(. / CLIP)
-NOT = -1e9  # added to what attention must not see; finite, so that rows with nothing to see stay finite too
+MASK_BIAS = -1e9  # added to what attention must not see; finite, so that rows with nothing to see stay finite too
 LEAST, MOST = 1e-20, 1e20  # sums of powers of e that are far from rounding to nothing or to infinity
 REACH = 3  # operations along a job that are told apart by their distance
 
@@ -50,7 +50,7 @@ class JSSPMemory(Record):
 
 
 @dataclass(frozen=True)
-class JSSPShift(Record):
+class JSSPLatentBias(Record):
     """All that a latent changes: a bias of each hidden layer."""
 
     token: Float[Tensor, "B K H"]
@@ -58,7 +58,7 @@ class JSSPShift(Record):
 
 
 @dataclass(frozen=True)
-class Groups(Record):
+class MachineGroups(Record):
     """Operations by machine: G places on each of M machines, and where each of the N operations is among them."""
 
     member: Int[Tensor, "B MG"]  # the operation in each place
@@ -67,9 +67,9 @@ class Groups(Record):
     in_job: Float[Tensor, "B J 1 1 O"]  # the same for the ends of shorter jobs
 
 
-def groups_of(batch: JSSPBatch) -> Groups:
+def machine_groups(batch: JSSPBatch) -> MachineGroups:
     """How the operations of each instance share machines."""
-    (count, machines), crowd = (batch.load.shape[0], batch.load.shape[1] - 1), batch.crowd
+    (count, machines), crowd = (batch.load.shape[0], batch.load.shape[1] - 1), batch.max_per_machine
     machine = batch.machine[..., :-1].flatten(1)
     ones = torch.ones_like(machine)
     sizes = ones.new_zeros(count, machines + 1).scatter_add(1, machine, ones)
@@ -82,7 +82,9 @@ def groups_of(batch: JSSPBatch) -> Groups:
     member = spread.scatter(1, slot, order)[:, :-1]
     empty = spread.scatter(1, slot, 1)[:, :-1] == 0
     missing = batch.machine[:, :, None, None, :-1] == machines
-    return Groups(member, place, NOT * empty.view(count, machines, 1, 1, crowd).float(), NOT * missing.float())
+    return MachineGroups(
+        member, place, MASK_BIAS * empty.view(count, machines, 1, 1, crowd).float(), MASK_BIAS * missing.float()
+    )
 
 
 def operation_features(batch: JSSPBatch) -> Float[Tensor, "B J O 8"]:
@@ -91,7 +93,7 @@ def operation_features(batch: JSSPBatch) -> Float[Tensor, "B J O 8"]:
     total = tail[:, :, :1]
     length = (batch.machine < batch.load.shape[1] - 1).sum(2, keepdim=True)
     load = batch.load[:, None].expand(-1, work.shape[1], -1).gather(2, batch.machine[..., :-1])
-    unit, bound = (x[..., 0] for x in scales(batch))
+    unit, bound = (x[..., 0] for x in time_scales(batch))
     crowd = batch.duration.shape[1]
     place = torch.arange(work.shape[2], device=work.device) / length
     parts = (
@@ -101,7 +103,7 @@ def operation_features(batch: JSSPBatch) -> Float[Tensor, "B J O 8"]:
     return torch.stack(parts, -1)
 
 
-def scales(batch: JSSPBatch) -> tuple[Float[Tensor, "B 1 1 1"], Float[Tensor, "B 1 1 1"]]:
+def time_scales(batch: JSSPBatch) -> tuple[Float[Tensor, "B 1 1 1"], Float[Tensor, "B 1 1 1"]]:
     """Mean duration, and the longest job or busiest machine; at least 1, for instances in which nothing takes time."""
     operations = (batch.machine < batch.load.shape[1] - 1).sum((1, 2))
     unit = (batch.load.sum(1) / operations).clamp(min=1.0)
@@ -123,31 +125,31 @@ class Attention(nn.Module):
 
     def glimpses(self, x: Float[Tensor, "*X L D"], bias: Tensor) -> Float[Tensor, "*X L D"]:
         """The same before the last product."""
-        q, k, v = trusted(self.qkv(x)).unflatten(-1, (3, self.heads, -1)).transpose(-4, -2).unbind(-3)
-        return mixed(q, k, v, bias)
+        q, k, v = at_least_float32(self.qkv(x)).unflatten(-1, (3, self.heads, -1)).transpose(-4, -2).unbind(-3)
+        return biased_attention(q, k, v, bias)
 
 
-def trusted(x: Float[Tensor, "*X"]) -> Float[Tensor, "*X"]:
+def at_least_float32(x: Float[Tensor, "*X"]) -> Float[Tensor, "*X"]:
     """At least float32 where a gradient is wanted: attention's in bfloat16 drives weights apart (docs/training.md)."""
     return x.to(torch.promote_types(x.dtype, torch.float32)) if torch.is_grad_enabled() else x
 
 
-def mixed(
+def biased_attention(
     q: Float[Tensor, "*X N L C"], k: Float[Tensor, "*X N L C"], v: Float[Tensor, "*X N L C"], bias: Tensor | float
 ) -> Float[Tensor, "*X L D"]:
     """Attention in the precision of its arguments, also under autocast; heads side by side."""
     with torch.autocast(q.device.type, enabled=False):
         score = q @ k.transpose(-1, -2) / math.sqrt(q.shape[-1]) + bias
-        weighted = (quick_weights(score) if plain_on_cpu(score) else score.softmax(-1)).to(v.dtype) @ v
+        weighted = (fast_softmax(score) if is_cpu_inference(score) else score.softmax(-1)).to(v.dtype) @ v
         return weighted.transpose(-2, -3).flatten(-2)
 
 
-def plain_on_cpu(x: Tensor) -> bool:
+def is_cpu_inference(x: Tensor) -> bool:
     """Whether a CPU only looks for numbers, not for gradients: there torch's ways with short rows are slow ones."""
     return x.device.type == "cpu" and not torch.is_grad_enabled()
 
 
-def quick_weights(score: Float[Tensor, "*X L"]) -> Float[Tensor, "*X L"]:
+def fast_softmax(score: Float[Tensor, "*X L"]) -> Float[Tensor, "*X L"]:
     """A softmax without the maximum of each row, if scores allow: a fraction of torch's time with short rows."""
     weight = score.exp()
     total = weight.sum(-1, keepdim=True)
@@ -155,9 +157,9 @@ def quick_weights(score: Float[Tensor, "*X L"]) -> Float[Tensor, "*X L"]:
     return weight.div_(total) if safe else score.softmax(-1)
 
 
-def bent(x: Float[Tensor, "*X"]) -> Float[Tensor, "*X"]:
+def fast_asinh(x: Float[Tensor, "*X"]) -> Float[Tensor, "*X"]:
     """The inverse hyperbolic sine, which torch computes number by number on a CPU."""
-    if not plain_on_cpu(x):
+    if not is_cpu_inference(x):
         return torch.asinh(x)
     size = x.abs()
     return torch.log(size + torch.sqrt(size * size + 1.0)).copysign_(x)
@@ -173,7 +175,7 @@ class OperationLayer(nn.Module):
         self.norm_chain, self.norm_crowd, self.norm_hidden = (nn.LayerNorm(a.width) for _ in range(3))
         self.up, self.down = nn.Linear(a.width, a.hidden), nn.Linear(a.hidden, a.width)
 
-    def forward(self, x: Float[Tensor, "B J O D"], groups: Groups) -> Float[Tensor, "B J O D"]:
+    def forward(self, x: Float[Tensor, "B J O D"], groups: MachineGroups) -> Float[Tensor, "B J O D"]:
         """Three residual steps."""
         x = x + self.chain(self.norm_chain(x), self.distance(x) + groups.in_job)
         x = x + self.on_machines(self.norm_crowd(x), groups)
@@ -184,7 +186,7 @@ class OperationLayer(nn.Module):
         place = torch.arange(x.shape[2], device=x.device)
         return self.offset[:, (place[None] - place[:, None]).clamp(-REACH, REACH) + REACH]
 
-    def on_machines(self, x: Float[Tensor, "B J O D"], groups: Groups) -> Float[Tensor, "B J O D"]:
+    def on_machines(self, x: Float[Tensor, "B J O D"], groups: MachineGroups) -> Float[Tensor, "B J O D"]:
         """Attention among the operations of each machine, whether or not every job comes there just once."""
         count, machines, crowd = len(x), groups.on_machine.shape[1], groups.on_machine.shape[4]
         width = x.shape[3]
@@ -203,7 +205,7 @@ class OperationEncoder(nn.Module):
         self.layers = nn.ModuleList(OperationLayer(a) for _ in range(a.layers))
         self.norm = nn.LayerNorm(a.width)
 
-    def forward(self, features: Float[Tensor, "B J O 8"], groups: Groups) -> Float[Tensor, "B J O D"]:
+    def forward(self, features: Float[Tensor, "B J O 8"], groups: MachineGroups) -> Float[Tensor, "B J O D"]:
         """Embeddings of all operations."""
         x = self.embed(features)
         for layer in self.layers:
@@ -235,15 +237,15 @@ class Dispatcher(nn.Module):
         """The first hidden layer's share of each operation; zeros for jobs that have none left, which nobody sees."""
         return F.pad(self.table(embedding), (0, 0, 0, 1)).flatten(1, 2)
 
-    def condition(self, latents: Float[Tensor, "B K Z"]) -> JSSPShift:
+    def condition(self, latents: Float[Tensor, "B K Z"]) -> JSSPLatentBias:
         """What each latent adds to the hidden layers."""
         z = latents * self.amplify
-        return JSSPShift(z @ self.token_latent, z @ self.hidden_latent)
+        return JSSPLatentBias(z @ self.token_latent, z @ self.hidden_latent)
 
     def forward(
         self,
         tokens: Float[Tensor, "X J H"],
-        shift: JSSPShift,
+        shift: JSSPLatentBias,
         rivals: Bool[Tensor, "X J J"],
         seen: Float[Tensor, "X 2 J"],
         rows: Rows,
@@ -253,7 +255,7 @@ class Dispatcher(nn.Module):
         Where decisions were chosen (`rows`), others than the allowed jobs, which are few, get no score but zero.
         """
         x = self.token(F.relu(tokens + shift.token))
-        bias = rivals[:, None] * self.rival + NOT * (seen[:, None, :1] == 0)
+        bias = rivals[:, None] * self.rival + MASK_BIAS * (seen[:, None, :1] == 0)
         glimpses = self.among.glimpses(self.norm(x), bias)
         # Weights add up to one, so that means may go through the product of attention instead of every job.
         context = seen.to(x.dtype) @ x + self.among.out(seen.to(glimpses.dtype) @ glimpses)  # [X, 2, D]
@@ -269,16 +271,16 @@ class Dispatcher(nn.Module):
         return CLIP * torch.tanh(self.score(F.relu(self.hidden(x) + common))[..., 0].float() / CLIP)
 
 
-def time_features(
-    memory: JSSPMemory, state: JSSPState, view: View, allowed: Bool[Tensor, "B R J"]
+def decision_features(
+    memory: JSSPMemory, state: JSSPState, view: NextOperations, allowed: Bool[Tensor, "B R J"]
 ) -> Float[Tensor, "B R J 13"]:
     """What the moment looks like for each job: times from the frontier, work left, and whether it may go.
 
     The frontier is the earliest start, the earliest finish, and the makespan that the work left implies at least. Near
     times count in mean durations, bent beyond a few of them so that large instances look familiar.
     """
-    start = view.start.masked_fill(view.done, LATE).amin(2, keepdim=True)
-    finish = view.finish.masked_fill(view.done, LATE).amin(2, keepdim=True)
+    start = view.start.masked_fill(view.done, BEYOND_HORIZON).amin(2, keepdim=True)
+    finish = view.finish.masked_fill(view.done, BEYOND_HORIZON).amin(2, keepdim=True)
     through, busy = view.start + view.tail, view.free + view.load
     jobs, machines = through.amax(2, keepdim=True), (state.machine + state.left).amax(2, keepdim=True)
     bound = torch.maximum(jobs, machines)
@@ -292,10 +294,10 @@ def time_features(
     far = torch.stack([view.tail, view.load, (bound - start).expand_as(view.tail)], dim=-1)
     done = state.next / state.durations.shape[3]
     share = torch.stack([done, allowed.to(done.dtype)], dim=-1)
-    return torch.cat([bent(near / memory.unit), far / memory.bound, share], dim=-1)
+    return torch.cat([fast_asinh(near / memory.unit), far / memory.bound, share], dim=-1)
 
 
-def choices(allowed: Bool[Tensor, "B R A"]) -> Rows:
+def rows_with_choice(allowed: Bool[Tensor, "B R A"]) -> Rows:
     """Decisions that have a choice; others need no scores, where telling them apart is cheap.
 
     Not on a GPU step by step, because their number would have to travel to the host; there it is all of them.
@@ -305,7 +307,7 @@ def choices(allowed: Bool[Tensor, "B R A"]) -> Rows:
     return (allowed.sum(2) > 1).flatten().nonzero()[:, 0]
 
 
-def spread(scores: Float[Tensor, "X A"], rows: Rows, allowed: Bool[Tensor, "B R A"]) -> Float[Tensor, "B R A"]:
+def scatter_scores(scores: Float[Tensor, "X A"], rows: Rows, allowed: Bool[Tensor, "B R A"]) -> Float[Tensor, "B R A"]:
     """Scores back in their rows, zeros elsewhere."""
     if isinstance(rows, slice):
         return scores.view(allowed.shape)
@@ -334,10 +336,10 @@ class JSSPPolicy(nn.Module):
 
     def encode(self, batch: JSSPBatch) -> JSSPMemory:
         """Tables for all later decoding."""
-        embedding = self.encoder(operation_features(batch), groups_of(batch))
-        return JSSPMemory(self.decoder.tables(embedding), *scales(batch))
+        embedding = self.encoder(operation_features(batch), machine_groups(batch))
+        return JSSPMemory(self.decoder.tables(embedding), *time_scales(batch))
 
-    def condition(self, memory: JSSPMemory, latents: Float[Tensor, "B K Z"]) -> JSSPShift:
+    def condition(self, memory: JSSPMemory, latents: Float[Tensor, "B K Z"]) -> JSSPLatentBias:
         """What each latent changes."""
         return self.decoder.condition(latents)
 
@@ -350,23 +352,23 @@ class JSSPPolicy(nn.Module):
         return replace(memory, table=table)
 
     def logits(
-        self, memory: JSSPMemory, shift: JSSPShift, state: JSSPState, allowed: Bool[Tensor, "B R J"]
+        self, memory: JSSPMemory, shift: JSSPLatentBias, state: JSSPState, allowed: Bool[Tensor, "B R J"]
     ) -> Float[Tensor, "B R J"]:
         """Scores of the jobs, before masking; zeros without a choice (`choices`), and then where a job may not go."""
-        rows = choices(allowed)
-        return spread(self.scored(memory, shift, state, allowed, rows), rows, allowed)
+        rows = rows_with_choice(allowed)
+        return scatter_scores(self.score_rows(memory, shift, state, allowed, rows), rows, allowed)
 
-    def scored(
+    def score_rows(
         self,
         memory: JSSPMemory,
-        shift: JSSPShift,
+        shift: JSSPLatentBias,
         state: JSSPState,
         allowed: Bool[Tensor, "B R J"],
         rows: Rows,
     ) -> Float[Tensor, "X J"]:
         """Scores of chosen decisions, all instances and rollouts in one row."""
-        view, (count, _, jobs) = state.view, allowed.shape
-        times = time_features(memory, state, view, allowed)
+        view, (count, _, jobs) = state.next_operations, allowed.shape
+        times = decision_features(memory, state, view, allowed)
         cells = torch.arange(count * jobs, device=allowed.device).view(count, 1, jobs) * state.durations.shape[3]
         cell = (cells + state.next).flatten(0, 1)[rows]
         tokens = F.embedding(cell, memory.table.flatten(0, 1)) + self.decoder.times(times.flatten(0, 1)[rows])

@@ -8,7 +8,7 @@ numbers, as published. What need not be done at each decision is not done there:
 - an operation attends to its own machine only, so that this attention is the machine's value, and broadcasts.
 - The last layer is for the machine whose turn it is, waiting and the jobs; other machines are only seen.
 - What the latent and a bias add to all of a machine's scores alike is left out: probabilities have none of it.
-- Products that follow one another are one product (`Folded`).
+- Products that follow one another are one product (`FoldedWeights`).
 """
 
 import math
@@ -21,7 +21,7 @@ from jaxtyping import Bool, Float, Int
 from torch import Tensor, nn
 
 from rhumbline.errors import InputError
-from rhumbline.policies.jssp import NOT, choices, spread, trusted
+from rhumbline.policies.jssp import MASK_BIAS, at_least_float32, rows_with_choice, scatter_scores
 from rhumbline.policies.latent_space import Box
 from rhumbline.problems.jssp import JSSPBatch
 from rhumbline.problems.jssp.machine_rules import MachinesState
@@ -54,7 +54,7 @@ class MachinesArchitecture:
             raise InputError(f"{self}: sizes must be positive (latent may be 0), heads must divide the even width")
 
 
-class Layer(NamedTuple):
+class Affine(NamedTuple):
     """A product and what is added to it."""
 
     weight: Float[Tensor, "I D"]
@@ -64,22 +64,22 @@ class Layer(NamedTuple):
         """The product."""
         return F.linear(x, self.weight, self.bias)
 
-    def after(self, first: "Layer") -> "Layer":
+    def after(self, first: "Affine") -> "Affine":
         """This layer behind another, as one."""
-        return Layer(self.weight @ first.weight, self.weight @ first.bias + self.bias)
+        return Affine(self.weight @ first.weight, self.weight @ first.bias + self.bias)
 
 
-class Folded(NamedTuple):
+class FoldedWeights(NamedTuple):
     """Weights multiplied out. They belong to no instance; a memory's tensors do, so these are apart from them."""
 
-    machine: Layer  # from how long a machine is busy to its token, query, key and value
-    operation: Layer  # from a machine's token to what its operations get to see
+    machine: Affine  # from how long a machine is busy to its token, query, key and value
+    operation: Affine  # from a machine's token to what its operations get to see
     match: Float[Tensor, "D D"]  # from a machine's token to what it looks for in jobs
     waiting: Float[Tensor, "D"]
 
 
 @dataclass(frozen=True)
-class ShopMemory(Record):
+class MachinesMemory(Record):
     """Instances, their operations in S places: G for each machine, as many as some job has operations there."""
 
     duration: Float[Tensor, "B J O"]
@@ -87,11 +87,11 @@ class ShopMemory(Record):
     place: Int[Tensor, "B J S"]  # the operation in each place, -1 for none
     left: Float[Tensor, "B JC S"]  # for each ending of each job, C = O + 1 of them: 1 where there is an operation
     endings: Float[Tensor, "B JC SD"] | None  # what those operations look like; None where it would be too much
-    folded: Folded
+    folded: FoldedWeights
 
 
 @dataclass(frozen=True)
-class MachinesShift(Record):
+class MachinesLatentBias(Record):
     """What a latent changes: what a machine looks for, whatever its token."""
 
     match: Float[Tensor, "B K D"]
@@ -127,18 +127,18 @@ class Block(nn.Module):
         """From queries, keys and values on."""
         query, key, value = parts
         with torch.autocast(x.device.type, enabled=False):  # see `trusted`
-            seen = attention(query, key, value, bias)
+            seen = chunked_attention(query, key, value, bias)
         return self.closed(x + self.out(seen.transpose(1, 2).flatten(2)))
 
-    def part(self, first: int, end: int) -> Layer:
+    def part(self, first: int, end: int) -> Affine:
         """Some of queries (0), keys (1) and values (2)."""
         rows = slice(first * self.out.in_features, end * self.out.in_features)
-        return Layer(self.qkv.weight[rows], self.qkv.bias[rows])
+        return Affine(self.qkv.weight[rows], self.qkv.bias[rows])
 
     def split(self, x: Float[Tensor, "X L E"]) -> tuple[Float[Tensor, "X N L C"], ...]:
         """Queries, keys or values side by side, cut into heads."""
         width = self.out.in_features // self.heads
-        return trusted(x).unflatten(2, (-1, self.heads, width)).transpose(1, 3).unbind(2)
+        return at_least_float32(x).unflatten(2, (-1, self.heads, width)).transpose(1, 3).unbind(2)
 
     def closed(self, x: Float[Tensor, "*X D"]) -> Float[Tensor, "*X D"]:
         """What follows attention and its residual."""
@@ -147,7 +147,7 @@ class Block(nn.Module):
         return self.norm_hidden(x + F.relu(self.down(hidden), inplace=True))
 
 
-def attention(
+def chunked_attention(
     query: Float[Tensor, "X N L C"],
     key: Float[Tensor, "X N T C"],
     value: Float[Tensor, "X N T C"],
@@ -170,12 +170,12 @@ class ShopEncoder(nn.Module):
         self.machines, self.operations, self.places = (Block(a.width, a.heads) for _ in range(3))
         self.joint = nn.ModuleList(Block(a.width, a.heads) for _ in range(JOINT_LAYERS))
 
-    def folded(self, match: Float[Tensor, "D D"]) -> Folded:
+    def folded(self, match: Float[Tensor, "D D"]) -> FoldedWeights:
         """Products of weights, with the decoder's."""
-        token, out = as_layer(self.busy), as_layer(self.places.out)
-        seen = as_layer(self.machines.qkv).after(token)
-        return Folded(
-            machine=Layer(torch.cat([token.weight, seen.weight]), torch.cat([token.bias, seen.bias])),
+        token, out = as_affine(self.busy), as_affine(self.places.out)
+        seen = as_affine(self.machines.qkv).after(token)
+        return FoldedWeights(
+            machine=Affine(torch.cat([token.weight, seen.weight]), torch.cat([token.bias, seen.bias])),
             operation=out.after(self.places.part(2, 3)),  # attention to one token is its value
             match=match,
             waiting=self.waiting.weight[:, 0] + self.waiting.bias,
@@ -186,14 +186,16 @@ class ShopEncoder(nn.Module):
     ) -> Float[Tensor, "Y E O D"]:
         """Operations of jobs that have seen those from the first one left on; for several such endings of each job."""
         (_, count), (_, cases) = duration.shape, first.shape
-        x = self.duration(duration[..., None]) + places(count, self.duration.out_features, duration.device)
+        x = self.duration(duration[..., None]) + sinusoidal_positions(
+            count, self.duration.out_features, duration.device
+        )
         left = (torch.arange(count, device=first.device) >= first[..., None]) & real[:, None]
-        bias = (NOT * (~left).to(duration.dtype)).repeat_interleave(count, dim=1)[:, None]
+        bias = (MASK_BIAS * (~left).to(duration.dtype)).repeat_interleave(count, dim=1)[:, None]
         return self.operations(x.repeat(1, cases, 1), x, bias).unflatten(1, (cases, count))
 
     def forward(
         self,
-        folded: Folded,
+        folded: FoldedWeights,
         busy: Float[Tensor, "X M"],
         turn: Int[Tensor, "X"],
         operations: Float[Tensor, "X J S D"],
@@ -221,19 +223,19 @@ class ShopEncoder(nn.Module):
             return (left[:, :, None] @ x)[:, :, 0]
 
 
-def as_layer(layer: nn.Linear) -> Layer:
+def as_affine(layer: nn.Linear) -> Affine:
     """A module's weights."""
-    return Layer(layer.weight, layer.bias)
+    return Affine(layer.weight, layer.bias)
 
 
-def places(count: int, width: int, device: torch.device) -> Float[Tensor, "O D"]:
+def sinusoidal_positions(count: int, width: int, device: torch.device) -> Float[Tensor, "O D"]:
     """Sines on even and cosines on odd channels, base 10,000."""
     pace = 10000.0 ** (-torch.arange(0, width, 2, device=device) / width)
     angle = torch.arange(count, device=device)[:, None] * pace
     return torch.stack([angle.sin(), angle.cos()], dim=-1).flatten(1)
 
 
-def by_machine(machine: Int[Tensor, "B J O"], count: int) -> Int[Tensor, "B J S"]:
+def operations_by_machine(machine: Int[Tensor, "B J O"], count: int) -> Int[Tensor, "B J S"]:
     """The operations of each job in the order of their machines, G places for each, -1 where there is none."""
     before = (machine[..., None] == machine[..., None, :]).tril(-1).sum(3)  # how often the job was there already
     real = machine < count
@@ -243,7 +245,7 @@ def by_machine(machine: Int[Tensor, "B J O"], count: int) -> Int[Tensor, "B J S"
     return empty.scatter(2, slot, torch.arange(machine.shape[2], device=machine.device).expand_as(slot))[..., :-1]
 
 
-def placed(x: Float[Tensor, "Y E O D"], place: Int[Tensor, "Y S"]) -> Float[Tensor, "Y E S D"]:
+def gather_operations(x: Float[Tensor, "Y E O D"], place: Int[Tensor, "Y S"]) -> Float[Tensor, "Y E S D"]:
     """Operations in their places; in empty ones the first, which nobody sees there."""
     index = place.clamp(min=0)[:, None, :, None]
     return x.gather(2, index.expand(-1, x.shape[1], -1, x.shape[3]))
@@ -264,10 +266,10 @@ class Matcher(nn.Module):
         """From a machine's token to what it looks for: the products of machines with jobs, as one with their tokens."""
         return self.job.weight.T @ self.machine.weight / math.sqrt(self.job.out_features)
 
-    def condition(self, latents: Float[Tensor, "B K Z"]) -> MachinesShift:
+    def condition(self, latents: Float[Tensor, "B K Z"]) -> MachinesLatentBias:
         """What each latent adds to that. What it adds to jobs, it adds to all of them: no choice shows it."""
         shift = latents * self.amplify @ self.machine_latent + self.machine.bias
-        return MachinesShift(shift @ self.job.weight / math.sqrt(self.job.out_features))
+        return MachinesLatentBias(shift @ self.job.weight / math.sqrt(self.job.out_features))
 
     def forward(
         self, match: Float[Tensor, "D D"], tokens: Float[Tensor, "X L D"], shift: Float[Tensor, "X D"]
@@ -297,12 +299,12 @@ class JSSPMachinesPolicy(nn.Module):
         """About how many numbers one rollout keeps at once: as if there were as many machines as jobs."""
         return (width - 1) ** 2 * self.architecture.width + steps
 
-    def encode(self, batch: JSSPBatch) -> ShopMemory:
+    def encode(self, batch: JSSPBatch) -> MachinesMemory:
         """All endings of all jobs, unless there are too many."""
         machine, machines, columns = batch.machine[..., :-1], batch.load.shape[1] - 1, batch.machine.shape[2]
-        place = by_machine(machine, machines)
+        place = operations_by_machine(machine, machines)
         left = place[:, :, None] >= torch.arange(columns, device=place.device)[:, None]
-        memory = ShopMemory(
+        memory = MachinesMemory(
             duration=batch.duration[..., :-1].float(),
             real=machine < machines,
             place=place,
@@ -314,18 +316,18 @@ class JSSPMachinesPolicy(nn.Module):
             return memory
         return replace(memory, endings=self.endings(memory, columns))
 
-    def endings(self, memory: ShopMemory, columns: int) -> Float[Tensor, "B JC SD"]:
+    def endings(self, memory: MachinesMemory, columns: int) -> Float[Tensor, "B JC SD"]:
         """The table, made of some jobs at a time."""
         jobs = [x.flatten(0, 1) for x in (memory.duration, memory.real, memory.place)]
         some = max(1, AT_ONCE // (columns * columns * self.architecture.width))
         first = torch.arange(columns, device=memory.place.device)
         parts = [
-            placed(self.encoder.endings(duration, real, first.expand(len(real), -1)), place)
+            gather_operations(self.encoder.endings(duration, real, first.expand(len(real), -1)), place)
             for duration, real, place in zip(*(x.split(some) for x in jobs), strict=True)
         ]
         return torch.cat(parts).view(len(memory.duration), -1, memory.place.shape[2] * self.architecture.width)
 
-    def operations(self, memory: ShopMemory, cell: Int[Tensor, "X J"]) -> Float[Tensor, "X J S D"]:
+    def operations(self, memory: MachinesMemory, cell: Int[Tensor, "X J"]) -> Float[Tensor, "X J S D"]:
         """What the operations left look like, in their places: from the table, or computed now."""
         sizes = (memory.place.shape[2], self.architecture.width)
         if memory.endings is not None:
@@ -334,24 +336,24 @@ class JSSPMachinesPolicy(nn.Module):
         columns, cells = memory.duration.shape[2] + 1, cell.flatten()
         job = cells // columns
         duration, real, place = (x.flatten(0, 1)[job] for x in (memory.duration, memory.real, memory.place))
-        found = placed(self.encoder.endings(duration, real, (cells % columns)[:, None]), place)
+        found = gather_operations(self.encoder.endings(duration, real, (cells % columns)[:, None]), place)
         return found.view(*cell.shape, *sizes)
 
-    def condition(self, memory: ShopMemory, latents: Float[Tensor, "B K Z"]) -> MachinesShift:
+    def condition(self, memory: MachinesMemory, latents: Float[Tensor, "B K Z"]) -> MachinesLatentBias:
         """What each latent changes."""
         return self.decoder.condition(latents)
 
     def logits(
-        self, memory: ShopMemory, shift: MachinesShift, state: MachinesState, allowed: Bool[Tensor, "B R A"]
+        self, memory: MachinesMemory, shift: MachinesLatentBias, state: MachinesState, allowed: Bool[Tensor, "B R A"]
     ) -> Float[Tensor, "B R A"]:
         """Scores of waiting and of the jobs for the machine whose turn it is, not masked; zeros without a choice."""
-        rows = choices(allowed)
+        rows = rows_with_choice(allowed)
         cell, turn = state.cell[..., 1:].flatten(0, 1)[rows].contiguous(), state.turn.flatten()[rows]
         busy = state.busy.flatten(0, 1)[rows].to(memory.duration.dtype)
         left = F.embedding(cell, memory.left.flatten(0, 1))
         tokens = self.encoder(memory.folded, busy, turn, self.operations(memory, cell), left)
         scores = self.decoder(memory.folded.match, tokens, shift.match.flatten(0, 1)[rows])
-        return spread(scores, rows, allowed)
+        return scatter_scores(scores, rows, allowed)
 
     def widened(self, latent: int, amplify: float = 100.0) -> "JSSPMachinesPolicy":
         """The same policy with a latent space whose every point behaves exactly alike."""

@@ -10,20 +10,20 @@ from torch import Tensor, nn
 
 from rhumbline.errors import InputError
 from rhumbline.policies.attention.encoder import Architecture
-from rhumbline.policies.attention.memory import Memory, Shift
+from rhumbline.policies.attention.memory import LatentBias, Memory
 from rhumbline.policies.attention.pointer import PointerDecoder, RoutingPolicy
 from rhumbline.record import Record
 
 
 @dataclass(frozen=True)
-class Crowd(Record):
+class PopulationMemory(Record):
     """The tables of every member."""
 
     members: tuple[Memory, ...]
 
-    def map(self, change: Callable[[Tensor], Tensor]) -> "Crowd":
+    def map(self, change: Callable[[Tensor], Tensor]) -> "PopulationMemory":
         """A copy in which every tensor of every member went through `change`."""
-        return Crowd(tuple(member.map(change) for member in self.members))
+        return PopulationMemory(tuple(member.map(change) for member in self.members))
 
     def pick(self, which: Int[Tensor, "B"]) -> Memory:
         """The tables of one member for each instance."""
@@ -48,29 +48,29 @@ class Decoders(nn.ModuleList):
 
     def tables(
         self, embedding: Float[Tensor, "B N D"], capacity: Int[Tensor, "B"] | None = None, sharpness: float = 1.0
-    ) -> Crowd:
+    ) -> PopulationMemory:
         """Tables of every member for the embeddings they share."""
-        return Crowd(tuple(own_tables(decoder, embedding, capacity, sharpness) for decoder in self.each))
+        return PopulationMemory(tuple(member_tables(decoder, embedding, capacity, sharpness) for decoder in self.each))
 
-    def condition(self, memory: Memory, latents: Float[Tensor, "B K 1"]) -> Shift:
+    def condition(self, memory: Memory, latents: Float[Tensor, "B K 1"]) -> LatentBias:
         """The constants of the members whose tables these are; `Crowd.pick` has gone by the latents already."""
         assert memory.glimpse is not None
         assert memory.preference is not None
         each = (memory.query_fixed, memory.glimpse, memory.preference)
-        return Shift(*(x.expand(-1, latents.shape[1], -1) for x in each))
+        return LatentBias(*(x.expand(-1, latents.shape[1], -1) for x in each))
 
     def logits(
-        self, memory: Memory, shift: Shift, query: Float[Tensor, "B R D"], allowed: Bool[Tensor, "B R N"]
+        self, memory: Memory, shift: LatentBias, query: Float[Tensor, "B R D"], allowed: Bool[Tensor, "B R N"]
     ) -> Float[Tensor, "B R N"]:
         """Scores of all nodes from the queries."""
         return self.each[0].logits(memory, shift, query, allowed)
 
-    def pointed(self, memory: Memory, embedding: Float[Tensor, "B N D"]) -> Memory:
+    def with_embeddings(self, memory: Memory, embedding: Float[Tensor, "B N D"]) -> Memory:
         """Not for populations: which member should adapt?"""
         raise InputError("a population cannot be adapted to an instance; take a policy with one decoder")
 
 
-def own_tables(
+def member_tables(
     decoder: PointerDecoder, embedding: Float[Tensor, "B N D"], capacity: Int[Tensor, "B"] | None, sharpness: float
 ) -> Memory:
     """A member's tables with its constants; these in float32, as they are for a policy with latents."""
@@ -86,7 +86,7 @@ def make_decoder(context: Literal["first", "load"], a: Architecture) -> PointerD
     return Decoders(context, a) if a.members else PointerDecoder(context, a.width, a.heads, a.latent, a.amplify)
 
 
-def populated(policy: RoutingPolicy, members: int) -> RoutingPolicy:
+def make_population(policy: RoutingPolicy, members: int) -> RoutingPolicy:
     """A population whose every member is the decoder of a single policy, or of the centre of a latent space."""
     a = policy.architecture
     if a.members:

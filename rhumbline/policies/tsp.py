@@ -4,9 +4,9 @@ from jaxtyping import Bool, Float
 from torch import Tensor, nn
 
 from rhumbline.policies.attention.encoder import Architecture, Encoder
-from rhumbline.policies.attention.memory import Memory, Shift
+from rhumbline.policies.attention.memory import LatentBias, Memory
 from rhumbline.policies.attention.pointer import RoutingPolicy
-from rhumbline.policies.population import Crowd, make_decoder
+from rhumbline.policies.population import PopulationMemory, make_decoder
 from rhumbline.problems.nodes import take_nodes
 from rhumbline.problems.tsp import TSPBatch, TSPState
 
@@ -22,16 +22,16 @@ class TSPPolicy(RoutingPolicy):
         self.encoder = Encoder(nn.Linear(2, a.width), a.width, a.heads, a.layers, a.hidden)
         self.decoder = make_decoder("first", a)
 
-    def encode(self, batch: TSPBatch) -> Memory | Crowd:
+    def encode(self, batch: TSPBatch) -> Memory | PopulationMemory:
         """Tables for all later decoding."""
-        return self.folded(self.features(batch), batch.xy.shape[1])
+        return self.fold_tables(self.features(batch), batch.xy.shape[1])
 
     def features(self, batch: TSPBatch) -> Float[Tensor, "B N 2"]:
         """What the encoder sees of each city."""
         return batch.xy
 
     def logits(
-        self, memory: Memory, shift: Shift, state: TSPState, allowed: Bool[Tensor, "B R N"]
+        self, memory: Memory, shift: LatentBias, state: TSPState, allowed: Bool[Tensor, "B R N"]
     ) -> Float[Tensor, "B R N"]:
         """Scores of the next city, before masking."""
         assert memory.query_first is not None

@@ -51,7 +51,7 @@ class Plan(Protocol):
         """Cost in the file's own metric and rounding."""
         ...
 
-    def numbered(self, instance: Any) -> list[Any]:
+    def to_file_numbers(self, instance: Any) -> list[Any]:
         """The plan in the numbers its file uses."""
         ...
 
@@ -62,10 +62,10 @@ class Problem(Protocol[I_, S_]):
 
     name: str
     solves: str  # the problem of the instances it is for: there may be several sets of rules for one
-    largest: int  # biggest instance accepted
+    max_size: int  # biggest instance accepted
     nouns: tuple[str, str]  # what is visited, one and many, for people
-    sizes_count: str  # what sizes are numbers of, for people
-    usual_size: int | str  # of random instances; also shows the form that sizes have
+    size_unit: str  # what sizes are numbers of, for people
+    default_size: int | str  # of random instances; also shows the form that sizes have
 
     def sample(self, count: int, size: Any, rng: torch.Generator) -> I_:
         """Random instances of the training distribution, on the generator's device.
@@ -78,11 +78,11 @@ class Problem(Protocol[I_, S_]):
         """Host instances of one shape as a batch, scaled for the policy."""
         ...
 
-    def count_of(self, instance: Any) -> int:
+    def item_count(self, instance: Any) -> int:
         """How many there are to visit or to place."""
         ...
 
-    def width(self, batch: I_) -> int:
+    def action_count(self, batch: I_) -> int:
         """How many actions a decision chooses among."""
         ...
 

@@ -11,16 +11,16 @@ Metric = Literal["EXACT_2D", "EUC_2D", "CEIL_2D", "FLOOR_2D", "ATT", "GEO", "EXP
 # TSPLIB's own constants for GEO; pi is 3.141592 there, and published optima depend on it.
 GEO_PI, GEO_RADIUS = 3.141592, 6378.388
 
-LARGEST_NUMBER = 1e12  # tours of 1000 cities stay below 2**53, up to where float64 holds every whole number
+MAX_NUMBER = 1e12  # tours of 1000 cities stay below 2**53, up to where float64 holds every whole number
 
 
-def euclidean(xy: Float[np.ndarray, "N 2"]) -> Float[np.ndarray, "N N"]:
+def euclidean_distances(xy: Float[np.ndarray, "N 2"]) -> Float[np.ndarray, "N N"]:
     """Unrounded straight-line distances."""
     difference = xy[:, None] - xy[None]
     return np.sqrt((difference**2).sum(-1))
 
 
-def pseudo_euclidean(xy: Float[np.ndarray, "N 2"]) -> Float[np.ndarray, "N N"]:
+def att_distances(xy: Float[np.ndarray, "N 2"]) -> Float[np.ndarray, "N N"]:
     """TSPLIB's ATT metric: scaled by sqrt(10) and rounded up."""
     exact = np.sqrt(((xy[:, None] - xy[None]) ** 2).sum(-1) / 10.0)
     nearest = np.floor(exact + 0.5)
@@ -33,7 +33,7 @@ def geo_radians(xy: Float[np.ndarray, "N 2"]) -> Float[np.ndarray, "N 2"]:
     return GEO_PI * (degrees + 5.0 * (xy - degrees) / 3.0) / 180.0
 
 
-def geographical(xy: Float[np.ndarray, "N 2"]) -> Float[np.ndarray, "N N"]:
+def geo_distances(xy: Float[np.ndarray, "N 2"]) -> Float[np.ndarray, "N N"]:
     """TSPLIB's GEO metric: kilometres on its idealised sphere, cut to whole numbers."""
     latitude, longitude = geo_radians(xy).T
     q1 = np.cos(longitude[:, None] - longitude)
@@ -47,22 +47,22 @@ def geographical(xy: Float[np.ndarray, "N 2"]) -> Float[np.ndarray, "N N"]:
 
 ROUNDS, SHORTEST, TINY = 100, 0.01, 1e-9  # of an embedding: rounds, a quantile, and a share of it
 
-DISTANCE = {
-    "EXACT_2D": euclidean,
-    "EUC_2D": lambda xy: np.floor(euclidean(xy) + 0.5),
-    "CEIL_2D": lambda xy: np.ceil(euclidean(xy)),
-    "FLOOR_2D": lambda xy: np.floor(euclidean(xy)),
-    "ATT": pseudo_euclidean,
-    "GEO": geographical,
+DISTANCE_FUNCTIONS = {
+    "EXACT_2D": euclidean_distances,
+    "EUC_2D": lambda xy: np.floor(euclidean_distances(xy) + 0.5),
+    "CEIL_2D": lambda xy: np.ceil(euclidean_distances(xy)),
+    "FLOOR_2D": lambda xy: np.floor(euclidean_distances(xy)),
+    "ATT": att_distances,
+    "GEO": geo_distances,
 }
 
 
-def embed(distances: Float[np.ndarray, "N N"]) -> Float[np.ndarray, "N 2"]:
+def embed_in_plane(distances: Float[np.ndarray, "N N"]) -> Float[np.ndarray, "N 2"]:
     """Points in the plane whose distances resemble a matrix, the short ones above all: tours are made of them."""
-    return majorised(distances, classical(distances))
+    return minimise_stress(distances, classical_scaling(distances))
 
 
-def majorised(distances: Float[np.ndarray, "N N"], plane: Float[np.ndarray, "N 2"]) -> Float[np.ndarray, "N 2"]:
+def minimise_stress(distances: Float[np.ndarray, "N N"], plane: Float[np.ndarray, "N 2"]) -> Float[np.ndarray, "N 2"]:
     """Points moved until their distances are as right as they get, relative to their size.
 
     By rounds of SMACOF (de Leeuw 1977): each is the minimum of a bound that touches the weighted stress where we are.
@@ -75,12 +75,12 @@ def majorised(distances: Float[np.ndarray, "N N"], plane: Float[np.ndarray, "N 2
     solve = np.linalg.pinv(np.diag(weight.sum(1)) - weight, hermitian=True)
     wanted = weight * distances
     for _ in range(ROUNDS):
-        pull = wanted / np.maximum(euclidean(plane), TINY * least)
+        pull = wanted / np.maximum(euclidean_distances(plane), TINY * least)
         plane = solve @ (pull.sum(1)[:, None] * plane - pull @ plane)
     return plane
 
 
-def classical(distances: Float[np.ndarray, "N N"]) -> Float[np.ndarray, "N 2"]:
+def classical_scaling(distances: Float[np.ndarray, "N N"]) -> Float[np.ndarray, "N 2"]:
     """Points in the plane whose distances resemble a matrix: classical scaling (Torgerson 1952)."""
     squared = distances**2
     centred = squared - squared.mean(0) - squared.mean(1)[:, None] + squared.mean()
@@ -92,17 +92,17 @@ def classical(distances: Float[np.ndarray, "N N"]) -> Float[np.ndarray, "N 2"]:
     return plane
 
 
-def unit_square(plane: Float[np.ndarray, "N 2"]) -> Float[np.ndarray, "N 2"]:
+def scale_to_unit_square(plane: Float[np.ndarray, "N 2"]) -> Float[np.ndarray, "N 2"]:
     """Points moved and scaled into the unit square, with one factor for both axes so that angles survive."""
-    return (plane - plane.min(axis=0)) / extent(plane)
+    return (plane - plane.min(axis=0)) / longer_side(plane)
 
 
-def extent(plane: Float[np.ndarray, "N 2"]) -> float:
+def longer_side(plane: Float[np.ndarray, "N 2"]) -> float:
     """The longer side of the points' bounding box; 1 if they coincide."""
     return float((plane.max(axis=0) - plane.min(axis=0)).max()) or 1.0
 
 
-class Located:
+class MetricInstance:
     """What instances with a metric share: exact distances, and positions for the policy.
 
     Subclasses are dataclasses with these three fields. `EXPLICIT` needs `matrix`; every other metric needs `xy`.
@@ -118,7 +118,7 @@ class Located:
         if self.matrix is not None:
             return np.asarray(self.matrix, dtype=np.float64)
         assert self.xy is not None
-        return DISTANCE[self.metric](np.asarray(self.xy, dtype=np.float64))
+        return DISTANCE_FUNCTIONS[self.metric](np.asarray(self.xy, dtype=np.float64))
 
     @property
     def details(self) -> str:
@@ -126,15 +126,15 @@ class Located:
         return self.metric
 
     @cached_property
-    def whole(self) -> bool:
+    def has_integer_costs(self) -> bool:
         """Whether costs are whole numbers."""
         return self.metric != "EXACT_2D" and bool(np.all(self.distances == np.rint(self.distances)))
 
     @cached_property
-    def plane(self) -> Float[np.ndarray, "N 2"]:
+    def planar_xy(self) -> Float[np.ndarray, "N 2"]:
         """Positions for the policy, before scaling; nodes that are near in the metric are near in the plane."""
         if self.metric == "EXPLICIT":
-            return embed(self.distances)
+            return embed_in_plane(self.distances)
         assert self.xy is not None
         if self.metric == "GEO":
             latitude, longitude = np.rad2deg(geo_radians(self.xy)).T

@@ -22,7 +22,7 @@ class StandardSet:
 
 
 @dataclass(frozen=True)
-class ShopSet:
+class JobShopSet:
     """The same for job shops."""
 
     jobs: int
@@ -48,49 +48,49 @@ CVRP_SETS = {
 }
 
 JSSP_SETS = {
-    "jssp10x10": ShopSet(10, 10, "fca0b967bf000233bfd98e91bd4518cd"),
-    "jssp15x15": ShopSet(15, 15, "bba266e527cd42208b44246da67444ec"),
-    "jssp20x15": ShopSet(20, 15, "6acbdc4f897a28899c30483a23cb3ef3"),
+    "jssp10x10": JobShopSet(10, 10, "fca0b967bf000233bfd98e91bd4518cd"),
+    "jssp15x15": JobShopSet(15, 15, "bba266e527cd42208b44246da67444ec"),
+    "jssp20x15": JobShopSet(20, 15, "6acbdc4f897a28899c30483a23cb3ef3"),
 }
 
 
 def tsp_set(name: str) -> Float[np.ndarray, "count N 2"]:
     """Coordinates of a standard TSP test set; raises if this NumPy draws other numbers."""
-    s = find(TSP_SETS, name)
-    return verified(name, s.digest, np.random.RandomState(s.seed).uniform(size=(s.count, s.size, 2)))
+    s = find_set(TSP_SETS, name)
+    return check_digest(name, s.digest, np.random.RandomState(s.seed).uniform(size=(s.count, s.size, 2)))
 
 
 def cvrp_set(name: str) -> tuple[Float[np.ndarray, "count N 2"], Int[np.ndarray, "count N"], int]:
     """Positions, demands (the depot's first) and the capacity of a standard CVRP test set; raises as `tsp_set` does."""
-    s = find(CVRP_SETS, name)
+    s = find_set(CVRP_SETS, name)
     stream = np.random.RandomState(s.seed)
     depots, customers = stream.uniform(size=(s.count, 1, 2)), stream.uniform(size=(s.count, s.size, 2))
     nodes = np.zeros((s.count, s.size + 1, 3))
     nodes[..., :2] = np.concatenate([depots, customers], axis=1)
     nodes[:, 1:, 2] = stream.randint(1, 10, size=(s.count, s.size))
-    verified(name, s.digest, nodes)
+    check_digest(name, s.digest, nodes)
     return nodes[..., :2].copy(), nodes[..., 2].astype(np.int64), s.capacity
 
 
 def jssp_set(name: str) -> Int[np.ndarray, "count 2 J M"]:
     """Durations and machines (from 0) of a standard job-shop test set (Zhang et al. 2020); raises as `tsp_set` does."""
-    s = find(JSSP_SETS, name)
+    s = find_set(JSSP_SETS, name)
     stream = np.random.RandomState(s.seed)
     shops = np.empty((s.count, 2, s.jobs, s.machines), dtype=np.int32)
     for shop in shops:
         shop[0] = stream.randint(1, 99, size=(s.jobs, s.machines))
         shop[1] = stream.random_sample((s.jobs, s.machines)).argsort(axis=1)
-    return verified(name, s.digest, shops)
+    return check_digest(name, s.digest, shops)
 
 
-def find(sets: dict[str, R], name: str) -> R:
+def find_set(sets: dict[str, R], name: str) -> R:
     """The recipe of a set."""
     if name not in sets:
         raise InputError(f"no standard set '{name}'; known: {', '.join(sets)}")
     return sets[name]
 
 
-def verified(name: str, digest: str, drawn: np.ndarray) -> np.ndarray:
+def check_digest(name: str, digest: str, drawn: np.ndarray) -> np.ndarray:
     """The same array, or an error unless it has the published hash."""
     if sha256(np.ascontiguousarray(drawn).tobytes()).hexdigest()[:32] != digest:
         raise InputError(

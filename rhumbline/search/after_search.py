@@ -15,12 +15,12 @@ import torch
 from rhumbline import improvers, kernels
 from rhumbline.errors import Infeasible, InputError
 from rhumbline.problems import Plan
-from rhumbline.search.driver import Budget, Progress, prepare, search, stream
-from rhumbline.search.plan_sets.diverse import APART, Pool
-from rhumbline.search.plan_sets.similarity import Polisher, craft_of, likeness, padded, plan_links
-from rhumbline.search.solution import Candidate, Change, Solution
-from rhumbline.search.strategy import Strategy, rehearsal_of
-from rhumbline.search.task import Task, warm_up
+from rhumbline.search.driver import Budget, Progress, prepare_strategy, search, stream
+from rhumbline.search.plan_sets.diverse import APART, DiverseSet
+from rhumbline.search.plan_sets.similarity import Polisher, edge_similarity, pad_actions, plan_edges, plan_tools_for
+from rhumbline.search.solution import Candidate, CostChange, Solution
+from rhumbline.search.strategy import Strategy, warm_up_run_of
+from rhumbline.search.task import Task, set_warm_start
 
 SEARCH_SHARE = 0.5  # of the seconds, where a classical solver follows
 POLISH_SHARE, POLISH_SECONDS = 0.1, 0.5  # whichever is less
@@ -43,7 +43,7 @@ class Improvement:
 
 
 @dataclass(frozen=True)
-class Finish:
+class AfterSearch:
     """What is wanted besides the plan that the search finds."""
 
     top: int = 1  # so many different plans
@@ -62,24 +62,24 @@ class Finish:
             return 0
         return max(2 * self.top if self.top > 1 else 0, POLISHED if self.polish else 0, HANDED if self.then else 0)
 
-    def settled(self, problem: str) -> "Finish":
+    def settled(self, problem: str) -> "AfterSearch":
         """The same with the solver that is meant for a problem."""
-        return self if self.then is None else replace(self, then=improvers.settled(self.then, problem))
+        return self if self.then is None else replace(self, then=improvers.resolve_solver(self.then, problem))
 
     def check(self, problem: str, budget: Budget) -> None:
         """Raise, before any work, if what is wanted cannot be had; kernels are made now, before the clock runs."""
         if self.pooled:
-            craft_of(problem, "more than the best plan of a search")
+            plan_tools_for(problem, "more than the best plan of a search")
         if (then := self.settled(problem).then) is not None:
-            improvers.require(then, problem)
+            improvers.require_solver(then, problem)
             if budget.seconds is None:
                 raise InputError(f"{then} works for the rest of the seconds, so say how many there are: seconds")
-            improvers.prepare(then)
+            improvers.prepare_solver(then)
         if self.polish:
             kernels.require_numba("a polish")
             from rhumbline.kernels.numba.local_search import launch as local_moves
 
-            local_moves.kernel(problem)
+            local_moves.load_kernel(problem)
 
     def ends(self, seconds: float) -> tuple[float, float]:
         """After how many seconds the search and the polish end."""
@@ -88,13 +88,13 @@ class Finish:
 
 
 @dataclass
-class Standing:
+class Candidates:
     """The plans of one instance, as they are found."""
 
     solution: Solution
     plans: list[Candidate]
-    polish: Change | None = None
-    then: Change | None = None
+    polish: CostChange | None = None
+    then: CostChange | None = None
 
     @property
     def best(self) -> Candidate:
@@ -114,28 +114,30 @@ class Standing:
         self.plans = [*(c for c in self.plans if c.phase != phase), best]
 
 
-def complete(
+def solve_task(
     strategy: Strategy[Any],
     task: Task,
     budget: Budget,
     watch: Callable[[Progress], None] | None = None,
-    finish: Finish | None = None,
+    finish: AfterSearch | None = None,
     warm: Sequence[Plan | None] = (),
 ) -> tuple[list[Solution], bool]:
     """A search and all that is wanted after it, within one budget; and whether Ctrl-C ended it early."""
-    finish = (finish or Finish()).settled(task.problem.name)
+    finish = (finish or AfterSearch()).settled(task.problem.name)
     finish.check(task.problem.name, budget)
-    prepare(strategy, task)
+    prepare_strategy(strategy, task)
     if budget.seconds and task.device.type == "cuda":
-        rehearse(strategy, task, budget)
+        run_warm_up(strategy, task, budget)
     if finish.pooled:
-        task.ledger.pool = Pool(craft_of(task.problem.name, "a pool of plans"), finish.pooled, task.originals)
-    work = Work(task, budget, finish, time.monotonic(), watch)
+        task.account.pool = DiverseSet(
+            plan_tools_for(task.problem.name, "a pool of plans"), finish.pooled, task.original_batch
+        )
+    work = AfterSearchRun(task, budget, finish, time.monotonic(), watch)
     if any(warm):
-        warm_up(task, warm)
+        set_warm_start(task, warm)
     work.announce_warm(warm)
     found, interrupted = search(strategy, task, work.search_budget, work.watch_search)
-    standings = [Standing(s, list(plans)) for s, plans in zip(found, gathered(task, found), strict=True)]
+    standings = [Candidates(s, list(plans)) for s, plans in zip(found, candidate_plans(task, found), strict=True)]
     if not interrupted and standings:
         try:
             work.carry_on(standings)
@@ -147,35 +149,35 @@ def complete(
         return [work.result(s) for s in standings], True
 
 
-def rehearse(strategy: Strategy[Any], task: Task, budget: Budget) -> None:
+def run_warm_up(strategy: Strategy[Any], task: Task, budget: Budget) -> None:
     """Some attempts, which do not count, before the clock runs; not more than the budget allows.
 
     A GPU that has not seen this size compiles kernels for them, which takes ten seconds to half a minute.
     """
-    short, attempts = rehearsal_of(strategy, task)
+    short, attempts = warm_up_run_of(strategy, task)
     for _ in stream(short, task, Budget(attempts=min(attempts, budget.attempts or attempts))):
         pass
     task.forget()
 
 
-def gathered(task: Task, found: Sequence[Solution]) -> Iterator[list[Candidate]]:
+def candidate_plans(task: Task, found: Sequence[Solution]) -> Iterator[list[Candidate]]:
     """Of each instance the incumbent, the plan it was given, and the feasible ones of the pool, cheapest first."""
     if not found:  # interrupted before the first attempt
         return
-    kept = task.ledger.pool.plans() if task.ledger.pool else []
+    kept = task.account.pool.plans() if task.account.pool else []
     pooled = kept or [[] for _ in found]  # a pool is empty until the first step has ended
-    warm = task.ledger.warm or [None] * len(found)
+    warm = task.account.warm or [None] * len(found)
     for solution, sequences, given in zip(found, pooled, warm, strict=True):
         plans = [Candidate(solution.plan, solution.cost, solution.phase)]
         if given is not None and solution.phase != "warm start":
             plans.append(Candidate(given, given.cost(solution.instance), "warm start"))
         for plan in (task.problem.decode(solution.instance, actions) for actions in sequences):
-            if feasible(plan, solution.instance) and plan != solution.plan:
+            if is_feasible(plan, solution.instance) and plan != solution.plan:
                 plans.append(Candidate(plan, plan.cost(solution.instance), "search"))
         yield sorted(plans, key=lambda c: c.cost)
 
 
-def feasible(plan: Plan, instance: Any) -> bool:
+def is_feasible(plan: Plan, instance: Any) -> bool:
     """Whether a plan obeys all rules; rollouts do not know the limits of a fleet."""
     try:
         plan.check(instance)
@@ -185,12 +187,12 @@ def feasible(plan: Plan, instance: Any) -> bool:
 
 
 @dataclass
-class Work:
+class AfterSearchRun:
     """One run through all phases: the clock, and who is told what."""
 
     task: Task
     budget: Budget
-    finish: Finish
+    finish: AfterSearch
     began: float
     watch: Callable[[Progress], None] | None
     announced: list[float] | None = None  # the cheapest cost of each instance that was told
@@ -206,17 +208,17 @@ class Work:
         seconds = self.budget.seconds
         return self.budget if seconds is None else replace(self.budget, seconds=self.finish.ends(seconds)[0])
 
-    def carry_on(self, standings: Sequence[Standing]) -> None:
+    def carry_on(self, standings: Sequence[Candidates]) -> None:
         """All phases behind the search."""
         if self.finish.polish:
             self.polish(standings)
         if self.finish.then:
             self.hand_over(standings, self.finish.then)
 
-    def polish(self, standings: Sequence[Standing]) -> None:
+    def polish(self, standings: Sequence[Candidates]) -> None:
         """Improve the plans of all instances: first the best of each, then the second, while there is time."""
         end = None if self.budget.seconds is None else self.finish.ends(self.budget.seconds)[1]
-        craft = craft_of(self.task.problem.name, "a polish")
+        craft = plan_tools_for(self.task.problem.name, "a polish")
         polishers: dict[int, Polisher] = {}
         given, before = [s.plans[:POLISHED] for s in standings], [s.best.cost for s in standings]
         self.tell(standings, "polish")  # that it begins
@@ -231,10 +233,10 @@ class Work:
                         standing.add(polishers[place](given[place][rank].plan), "polish")
         finally:
             for standing, cost in zip(standings, before, strict=True):
-                standing.polish = Change(cost, standing.best.cost)
+                standing.polish = CostChange(cost, standing.best.cost)
             self.tell(standings, "polish")
 
-    def hand_over(self, standings: Sequence[Standing], name: str) -> None:
+    def hand_over(self, standings: Sequence[Candidates], name: str) -> None:
         """Let a classical solver carry on with the best different plans of each instance, for its share of the rest."""
         assert self.budget.seconds is not None
         self.tell(standings, name)  # that it begins
@@ -247,10 +249,10 @@ class Work:
             except Exception as error:  # whatever somebody else's solver does: the plans that are there are worth more
                 trouble = str(error) or type(error).__name__
             finally:
-                standing.then = Change(before, standing.best.cost, trouble)
+                standing.then = CostChange(before, standing.best.cost, trouble)
                 self.tell(standings, name)
 
-    def classical(self, standings: Sequence[Standing], place: int, name: str, seconds: float) -> None:
+    def classical(self, standings: Sequence[Candidates], place: int, name: str, seconds: float) -> None:
         """One run of a classical solver; its plans are kept and told as they come."""
         standing = standings[place]
         if standing.solution.unmet:
@@ -261,24 +263,24 @@ class Work:
             self.tell(standings, name)
 
         plans = [c.plan for c in self.different(standing, HANDED)]
-        improvers.improve(name, standing.solution.instance, plans, seconds, self.task.seed, found)
+        improvers.improve_plans(name, standing.solution.instance, plans, seconds, self.task.seed, found)
 
-    def different(self, standing: Standing, count: int) -> list[Candidate]:
+    def different(self, standing: Candidates, count: int) -> list[Candidate]:
         """The cheapest plans of an instance that are not near to a cheaper one."""
         ranked, instance = sorted(standing.plans, key=lambda c: c.cost), standing.solution.instance
         if count == 1:
             return ranked[:1]
-        craft, batch = craft_of(self.task.problem.name, "different plans"), self.task.problem.collate([instance])
+        craft, batch = plan_tools_for(self.task.problem.name, "different plans"), self.task.problem.collate([instance])
         horizon = self.task.problem.horizon(batch)
         kept, links = list[Candidate](), list[torch.Tensor]()
         for candidate in ranked:
-            own = plan_links(craft, batch, padded(craft.spell(instance, candidate.plan), horizon))
-            if len(kept) < count and all(likeness(own, other) <= 1.0 - APART for other in links):
+            own = plan_edges(craft, batch, pad_actions(craft.encode_plan(instance, candidate.plan), horizon))
+            if len(kept) < count and all(edge_similarity(own, other) <= 1.0 - APART for other in links):
                 kept.append(candidate)
                 links.append(own)
         return kept
 
-    def result(self, standing: Standing) -> Solution:
+    def result(self, standing: Candidates) -> Solution:
         """The solution after all phases."""
         solution, best = standing.solution, standing.best
         attempts, seconds = solution.attempts, solution.seconds
@@ -294,11 +296,11 @@ class Work:
 
     # --- who is told
 
-    def tell(self, standings: Sequence[Standing], phase: str) -> None:
+    def tell(self, standings: Sequence[Candidates], phase: str) -> None:
         """Progress behind the search."""
         best = torch.tensor([float(s.best.cost) for s in standings], dtype=torch.float64)
         if self.watch:
-            self.watch(Progress(self.task.ledger.attempts, self.seconds, best, best, None, phase))
+            self.watch(Progress(self.task.account.attempts, self.seconds, best, best, None, phase))
         for row, standing in enumerate(standings):
             self.announce(row, standing.best.plan, phase)
 
@@ -306,7 +308,7 @@ class Work:
         """Pass progress on, and every improvement that it brings."""
         if self.watch:
             self.watch(progress)
-        actions = self.task.ledger.actions
+        actions = self.task.account.actions
         if self.finish.improved is None or actions is None:
             return
         best, known = progress.best.tolist(), self.announced or [float("inf")] * self.task.count
@@ -324,8 +326,8 @@ class Work:
     def announce(self, row: int, plan: Plan, phase: str) -> None:
         """Tell of a plan, if it is the best of its instance so far in the file's own metric."""
         instance, costs = self.task.instances[row], self.announced or [float("inf")] * self.task.count
-        if self.finish.improved is not None and plan.cost(instance) < costs[row] and feasible(plan, instance):
-            cost, attempts = plan.cost(instance), self.task.ledger.attempts
+        if self.finish.improved is not None and plan.cost(instance) < costs[row] and is_feasible(plan, instance):
+            cost, attempts = plan.cost(instance), self.task.account.attempts
             costs[row] = cost
             self.announced = costs
             self.finish.improved(Improvement(instance, plan, cost, attempts, self.seconds, phase))

@@ -65,7 +65,7 @@ class State(Record):
     path_c: Float[Tensor, "*b Z"]
 
 
-def start(mean: Float[Tensor, "*b Z"], sigma: float) -> State:
+def initial_state(mean: Float[Tensor, "*b Z"], sigma: float) -> State:
     """Round distributions about the means."""
     size = mean.shape[-1]
     eye = torch.eye(size, dtype=mean.dtype, device=mean.device).expand(*mean.shape, size).contiguous()

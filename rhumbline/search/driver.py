@@ -61,8 +61,8 @@ def search(
     strategy: Strategy[Any], task: Task, budget: Budget, watch: Callable[[Progress], None] | None = None
 ) -> tuple[list[Solution], bool]:
     """Run a search to its end, or until Ctrl-C; the incumbents either way, and whether it was interrupted."""
-    prepare(strategy, task)
-    trace, began, interrupted = list[Progress](), time.monotonic(), False
+    prepare_strategy(strategy, task)
+    trace, start_time, interrupted = list[Progress](), time.monotonic(), False
     try:
         for progress in stream(strategy, task, budget):
             trace.append(progress)
@@ -70,38 +70,41 @@ def search(
                 watch(progress)
     except KeyboardInterrupt:
         interrupted = True
-    return harvest(task, time.monotonic() - began, trace), interrupted
+    return collect_solutions(task, time.monotonic() - start_time, trace), interrupted
 
 
 def stream(strategy: Strategy[Any], task: Task, budget: Budget) -> Iterator[Progress]:
     """Search until the budget is spent, yielding after every step; `task.ledger` holds the incumbents."""
-    task.engine = engine_for(strategy, task.engine, task.device, task.problem.width(task.batch))
-    prepare(strategy, task)
-    began = task.began = time.monotonic()
-    task.ledger.limit = budget.attempts
-    task.ledger.deadline = began + budget.seconds if budget.seconds else None
+    task.engine = engine_for(strategy, task.engine, task.device, task.problem.action_count(task.batch))
+    prepare_strategy(strategy, task)
+    start_time = task.start_time = time.monotonic()
+    task.account.limit = budget.attempts
+    task.account.deadline = start_time + budget.seconds if budget.seconds else None
     state, idle = strategy.init(task), 0
     if state is None:
         raise InputError("the strategy's init returned None, which ends a search; return an empty object instead")
     while state is not None:
-        known, tried, latest, reached = task.ledger.best, None, None, state
-        paid = task.ledger.attempts, task.spare
+        known, tried, latest, reached = task.account.best, None, None, state
+        paid = task.account.attempts, task.spare_trajectories
         try:
             state, tried, rolled = strategy.step(task, state)
             latest = rolled.cost.flatten(1).amin(1)
         except Spent:
             state = None
             getattr(strategy, "conclude", nothing)(task, reached)
-        best = task.ledger.best
+        best = task.account.best
         if best is not None and best is not known:  # something was entered
-            best, latest = shown(task.originals, best), shown(task.originals, best if latest is None else latest)
-            yield Progress(task.ledger.attempts, time.monotonic() - began, best, latest, tried)
-        idle = idle + 1 if paid == (task.ledger.attempts, task.spare) else 0
+            best, latest = (
+                displayed_cost(task.original_batch, best),
+                displayed_cost(task.original_batch, best if latest is None else latest),
+            )
+            yield Progress(task.account.attempts, time.monotonic() - start_time, best, latest, tried)
+        idle = idle + 1 if paid == (task.account.attempts, task.spare_trajectories) else 0
         if idle == IDLE:
             raise InputError(f"the strategy made {IDLE} steps without trying anything, and would never end")
 
 
-def prepare(strategy: Strategy[Any], task: Task) -> None:
+def prepare_strategy(strategy: Strategy[Any], task: Task) -> None:
     """What a strategy has to do before the clock runs; most have nothing."""
     getattr(strategy, "prepare", nothing)(task)
 
@@ -110,22 +113,22 @@ def nothing(task: Task, state: Any = None) -> None:
     """How most strategies prepare and conclude."""
 
 
-def shown(batch: Any, cost: Float[Tensor, "B"]) -> Float[Tensor, "B"]:
+def displayed_cost(batch: Any, cost: Float[Tensor, "B"]) -> Float[Tensor, "B"]:
     """Costs of a search as users see them: in the instances' own units, without surcharges for vehicles."""
-    return (batch.plain(cost) if isinstance(batch, CVRPBatch) else cost) * batch.scale
+    return (batch.without_surcharge(cost) if isinstance(batch, CVRPBatch) else cost) * batch.scale
 
 
-def harvest(task: Task, seconds: float, trace: Sequence[Progress]) -> list[Solution]:
+def collect_solutions(task: Task, seconds: float, trace: Sequence[Progress]) -> list[Solution]:
     """The incumbents of a task, decoded, checked and priced on the host."""
-    warm = task.ledger.warm or [None] * len(task.instances)
-    if task.ledger.actions is None or (not task.ledger.attempts and None in warm):
+    warm = task.account.warm or [None] * len(task.instances)
+    if task.account.actions is None or (not task.account.attempts and None in warm):
         return []
     found: list[Solution] = []
     bests = [p.best.tolist() for p in trace]
-    rows = zip(task.instances, task.ledger.actions.tolist(), warm, strict=True)
+    rows = zip(task.instances, task.account.actions.tolist(), warm, strict=True)
     for row, (instance, actions, given) in enumerate(rows):
-        best, unmet = incumbent(instance, task.problem.decode(instance, actions), given, task.ledger.attempts)
+        best, unmet = incumbent(instance, task.problem.decode(instance, actions), given, task.account.attempts)
         steps = tuple((p.attempts, p.seconds, costs[row]) for p, costs in zip(trace, bests, strict=True))
-        facts = (task.ledger.attempts, seconds, steps, best.phase)
+        facts = (task.account.attempts, seconds, steps, best.phase)
         found.append(Solution(instance, best.plan, best.cost, *facts, unmet=unmet))
     return found

@@ -3,12 +3,12 @@
 from dataclasses import dataclass
 from typing import Any
 
-from rhumbline.errors import Unreached
+from rhumbline.errors import LimitExceeded
 from rhumbline.problems import Plan
 
 
 @dataclass(frozen=True)
-class Change:
+class CostChange:
     """The best cost before and after a phase, and what went wrong in it, if anything did."""
 
     before: int | float
@@ -39,8 +39,8 @@ class Solution:
     seconds: float
     trace: tuple[tuple[int, float, float], ...] = ()  # attempts, seconds, best cost after each step
     phase: str = "search"  # what found the plan: "warm start", "search", "polish", or the name of a classical solver
-    polish: Change | None = None
-    then: Change | None = None
+    polish: CostChange | None = None
+    then: CostChange | None = None
     others: tuple[Candidate, ...] = ()  # the next best different plans, cheapest first
     unmet: str | None = None
 
@@ -72,7 +72,7 @@ def unmet_limit(plan: Plan, instance: Any, attempts: int) -> str | None:
     """Check a plan; what to say if it breaks no rule but a limit of its instance."""
     try:
         plan.check(instance)
-    except Unreached as error:
+    except LimitExceeded as error:
         tried = f"{attempts:,} attempt" if attempts == 1 else f"{attempts:,} attempts"
         return f"{error}; {tried} found none within the limit: search longer, or allow more"
     return None

@@ -10,23 +10,23 @@ from rhumbline.record import Record
 
 
 @dataclass(frozen=True)
-class Arms(Record):
+class StartBandit(Record):
     """How often each start was tried and the sum of the best costs it gave."""
 
     times: Float[Tensor, "B S"]
     total: Float[Tensor, "B S"]
 
     @staticmethod
-    def fresh(count: int, starts: int, device: torch.device) -> "Arms":
+    def fresh(count: int, starts: int, device: torch.device) -> "StartBandit":
         """Nothing tried yet."""
-        return Arms(torch.zeros(count, starts, device=device), torch.zeros(count, starts, device=device))
+        return StartBandit(torch.zeros(count, starts, device=device), torch.zeros(count, starts, device=device))
 
-    def seen(self, index: Int[Tensor, "B C"] | None, cost: Float[Tensor, "B C"]) -> "Arms":
+    def seen(self, index: Int[Tensor, "B C"] | None, cost: Float[Tensor, "B C"]) -> "StartBandit":
         """After one more trial of some starts, or of all."""
         if index is None:
-            return Arms(self.times + 1, self.total + cost)
+            return StartBandit(self.times + 1, self.total + cost)
         once, total = torch.ones_like(cost, dtype=self.times.dtype), self.total.to(cost.dtype)  # which may be double
-        return Arms(self.times.scatter_add(1, index, once), total.scatter_add(1, index, cost))
+        return StartBandit(self.times.scatter_add(1, index, once), total.scatter_add(1, index, cost))
 
     def best(self, count: int) -> Int[Tensor, "B C"]:
         """The starts with the lowest mean minus a bonus for those seldom tried, in their usual order."""

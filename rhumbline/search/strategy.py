@@ -9,7 +9,7 @@ from jaxtyping import Float
 from torch import Tensor
 
 from rhumbline import kernels
-from rhumbline.decoding import Engine, Rollouts
+from rhumbline.decoding import EngineName, Rollouts
 from rhumbline.errors import InputError
 from rhumbline.policies import Members
 from rhumbline.search.task import Task
@@ -22,7 +22,7 @@ class Strategy(Protocol[X]):
     """A way to search: a frozen dataclass of settings. `init` makes its state, `step` tries some latents.
 
     A strategy that puts a layer on the glimpse, which not all kernels know, has a class variable `layered`; one that
-    does not use all kernels in its first step has a property `rehearsal` (see `rehearsal_of`); one that can make a plan
+    does not use all kernels in its first step has a property `rehearsal` (see `warm_up_run_of`); one that can make a plan
     of others, without an attempt, has a method `conclude`, which gets the task and the state of its last whole step
     when the budget is spent; one that needs a kernel of its own has a method `prepare`, called before the clock runs;
     one that ends by itself, whatever the budget, has a class variable `ends`.
@@ -37,7 +37,7 @@ class Strategy(Protocol[X]):
         ...
 
 
-def usual_step(task: Task) -> int:
+def default_step_size(task: Task) -> int:
     """Latents of a step on each copy, where a strategy has no number of its own: more if a latent is one rollout.
 
     On a CPU, where job shops are solved by plain torch, large steps make more of them in a second (docs/jobshop.md).
@@ -47,25 +47,25 @@ def usual_step(task: Task) -> int:
     return 64 if task.device.type == "cuda" else 256
 
 
-def rehearsal_of(strategy: Any, task: Task) -> tuple[Any, int]:
+def warm_up_run_of(strategy: Any, task: Task) -> tuple[Any, int]:
     """A search that uses every kernel of the strategy, and its attempts: what a GPU has to compile first.
 
     All of them are used in two usual steps, unless the strategy's `rehearsal` names another one and its attempts.
     """
-    other, attempts = getattr(strategy, "rehearsal", (strategy, 2 * usual_step(task)))
+    other, attempts = getattr(strategy, "rehearsal", (strategy, 2 * default_step_size(task)))
     return other, 1 if task.device.type == "cpu" else attempts * task.copies
 
 
-def engine_for(strategy: Any, engine: Engine, device: torch.device, nodes: int) -> Engine:
+def engine_for(strategy: Any, engine: EngineName, device: torch.device, nodes: int) -> EngineName:
     """The engine a strategy can run on: plain torch for a `layered` one where no kernel knows layers of so many nodes.
 
     An error if fused is a must.
     """
     reason = kernels.why_not_layer(device, nodes) if getattr(strategy, "layered", False) else None
-    return kernels.settled(engine, reason) if reason else engine
+    return kernels.fused_unless(engine, reason) if reason else engine
 
 
-def box_size(task: Task) -> int:
+def latent_dimensions(task: Task) -> int:
     """Dimensions of the latent space; raises where there is none to search."""
     space = task.policy.space
     if isinstance(space, Members):
@@ -75,7 +75,7 @@ def box_size(task: Task) -> int:
     return space.size
 
 
-def one_decoder(task: Task) -> None:
+def require_single_decoder(task: Task) -> None:
     """Refuse populations, for strategies that follow or change a single decoder."""
     if isinstance(task.policy.space, Members):
         raise InputError("this policy is a population, and this search is for one decoder; use --search population")
@@ -92,19 +92,19 @@ def check_settings(population: int, temperature: float | None) -> None:
 TEMPERATURES = ((100.0, 1.0), (150.0, 0.5), (250.0, 0.3), (math.inf, 0.2))  # up to so many nodes
 
 
-def usual_temperature(task: Task, table: Sequence[tuple[float, float]] = TEMPERATURES) -> float:
+def default_temperature(task: Task, table: Sequence[tuple[float, float]] = TEMPERATURES) -> float:
     """1 up to 100 nodes, 0.5 up to 150, 0.3 up to 250, 0.2 beyond: the best of 0.1 to 1 on validation instances.
 
     The longer a tour, the more decisions noise can spoil (the paper: 1 at 100 cities, 0.1 beyond; docs/training.md).
     """
-    nodes = task.problem.width(task.batch)
+    nodes = task.problem.action_count(task.batch)
     return next(t for most, t in table if nodes <= most + 1)  # a depot does not count
 
 
 STARTS_ON_A_CPU = 25  # by validation instances of 100 and 200 nodes (docs/experiments.md)
 
 
-def usual_starts(task: Task) -> float:
+def default_start_share(task: Task) -> float:
     """The share of an instance's starts that is worth trying once all were tried (docs/experiments.md).
 
     On a CPU every rollout costs its time, and more latents from fewer starts find more. A GPU has all rollouts of one
@@ -116,16 +116,18 @@ def usual_starts(task: Task) -> float:
 LARGE = 300  # nodes: of larger instances the usual seconds make few generations, too few to learn from
 
 
-def large(task: Task) -> bool:
+def is_large(task: Task) -> bool:
     """Whether instances have more nodes than that."""
-    return task.problem.width(task.batch) > LARGE + 1  # a depot does not count
+    return task.problem.action_count(task.batch) > LARGE + 1  # a depot does not count
 
 
-def hurried(task: Task) -> bool:
+def is_time_critical(task: Task) -> bool:
     """Whether a generation from all starts would take many seconds: large instances on a CPU."""
-    return task.device.type == "cpu" and large(task)
+    return task.device.type == "cpu" and is_large(task)
 
 
-def chosen_temperature(task: Task, wanted: float | None, table: Sequence[tuple[float, float]] = TEMPERATURES) -> float:
+def temperature_or_default(
+    task: Task, wanted: float | None, table: Sequence[tuple[float, float]] = TEMPERATURES
+) -> float:
     """The temperature a user wants, or the usual one."""
-    return usual_temperature(task, table) if wanted is None else wanted
+    return default_temperature(task, table) if wanted is None else wanted

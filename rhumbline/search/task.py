@@ -12,14 +12,14 @@ from jaxtyping import Float, Int
 from torch import Tensor
 
 from rhumbline import kernels, noise
-from rhumbline.decoding import Beginnings, Engine, Rollouts, complete, log_prob, rollout
+from rhumbline.decoding import EngineName, Prefixes, Rollouts, complete, log_prob, rollout
 from rhumbline.errors import InputError
 from rhumbline.policies import Policy
 from rhumbline.problems import Plan, Problem
-from rhumbline.problems.symmetry import augmented
-from rhumbline.search.overrides import Changes, joined, of_latents
-from rhumbline.search.plan_sets.diverse import Pool
-from rhumbline.search.plan_sets.similarity import craft_of, padded
+from rhumbline.problems.symmetry import symmetric_copies
+from rhumbline.search.overrides import Overrides, concatenate_rollouts, starts_of_latents
+from rhumbline.search.plan_sets.diverse import DiverseSet
+from rhumbline.search.plan_sets.similarity import pad_actions, plan_tools_for
 
 # Numbers of a rollout x its steps, for all rollouts between two looks at the clock: about half a second of torch on
 # two cores, and a quarter of a second of the fused kernel.
@@ -34,15 +34,15 @@ class Spent(Exception):
 
 
 @dataclass
-class Ledger:
-    """What has been spent and found. Only `Task` and `stream` write here, and who makes plans without an attempt."""
+class Account:
+    """What has been spent and found. Only `SetResults` and `stream` write here, and who makes plans without an attempt."""
 
     attempts: int = 0
     limit: int | None = None
     deadline: float | None = None
     best: Tensor | None = None  # [B]
     actions: Tensor | None = None  # [B, T]
-    pool: Pool | None = None  # of the best different plans, if they are wanted
+    pool: DiverseSet | None = None  # of the best different plans, if they are wanted
     warm: Sequence[Plan | None] = ()  # plans to start from, one for each instance or None
 
     @property
@@ -87,14 +87,16 @@ class Task:
     memory: Any
     starts: Int[Tensor, "R S"]
     seed: int
-    engine: Engine
-    ledger: Ledger = field(default_factory=Ledger)
+    engine: EngineName
+    account: Account = field(default_factory=Account)
     copies: int = 1
-    began: float = 0.0
-    spare: int = 0  # trajectories of each instance that are paid for and not made
-    scored_together: float = math.inf  # sequences whose scores the device's memory holds, once it was found too small
+    start_time: float = 0.0
+    spare_trajectories: int = 0  # trajectories of each instance that are paid for and not made
+    max_scored_sequences: float = (
+        math.inf
+    )  # sequences whose scores the device's memory holds, once it was found too small
     pace: float = 0.0  # seconds of the last piece for each unit of `_work`; 0 before the first
-    tried: int = 0  # latents of each instance so far: the noise goes by their numbers, whatever they cost
+    tried_count: int = 0  # latents of each instance so far: the noise goes by their numbers, whatever they cost
 
     @property
     def count(self) -> int:
@@ -102,7 +104,7 @@ class Task:
         return len(self.starts) // self.copies
 
     @property
-    def originals(self) -> Any:
+    def original_batch(self) -> Any:
         """The batch of the instances as they were given: the first copy of each is itself."""
         return self.batch if self.copies == 1 else self.batch[:: self.copies]
 
@@ -112,42 +114,46 @@ class Task:
         return self.starts.device
 
     @property
-    def taken_engine(self) -> str:
+    def resolved_engine(self) -> str:
         """The engine that really runs."""
-        width, architecture = self.problem.width(self.batch), self.policy.architecture
+        width, architecture = self.problem.action_count(self.batch), self.policy.architecture
         return kernels.resolve(self.engine, self.problem.name, self.device, width, architecture)
 
     @property
-    def spent(self) -> float:
+    def spent_share(self) -> float:
         """The part of the budget behind us, by attempts or by the clock, whichever is larger."""
-        ledger = self.ledger
-        tried = ledger.attempts / ledger.limit if ledger.limit else 0.0
-        waited = 0.0 if ledger.deadline is None else (time.monotonic() - self.began) / (ledger.deadline - self.began)
-        return max(tried, waited)
+        account = self.account
+        tried_count = account.attempts / account.limit if account.limit else 0.0
+        waited = (
+            0.0
+            if account.deadline is None
+            else (time.monotonic() - self.start_time) / (account.deadline - self.start_time)
+        )
+        return max(tried_count, waited)
 
     @property
     def incumbents(self) -> Int[Tensor, "B T"]:
         """The cheapest sequence of each instance so far."""
-        assert self.ledger.actions is not None, "nothing has been tried"
-        return self.ledger.actions
+        assert self.account.actions is not None, "nothing has been tried"
+        return self.account.actions
 
     def forget(self) -> None:
         """As if nothing had been tried: a search that follows sees the noise of the first."""
-        self.ledger, self.spare, self.tried = Ledger(), 0, 0
+        self.account, self.spare_trajectories, self.tried_count = Account(), 0, 0
 
     def uniforms(self, count: int) -> Float[Tensor, "B K Z 2"]:
         """Noise for the next `count` latents of each instance; the same whatever else is in the batch.
 
         It goes by their numbers, so a second call before the next rollout returns the same.
         """
-        attempt = self.tried + torch.arange(count, device=self.device)
-        return noise.latents(self.seed, self.batch.key[:: self.copies], attempt, self.policy.space.size)
+        attempt = self.tried_count + torch.arange(count, device=self.device)
+        return noise.latent_uniforms(self.seed, self.batch.key[:: self.copies], attempt, self.policy.space.size)
 
-    def spread(self, each: Tensor) -> Tensor:
+    def repeat_for_copies(self, each: Tensor) -> Tensor:
         """What is given for each instance, for each of its copies."""
         return each.repeat_interleave(self.copies, dim=0)
 
-    def merged(self, rolled: Rollouts) -> Rollouts:
+    def best_of_copies(self, rolled: Rollouts) -> Rollouts:
         """The cheapest copy of each (instance, latent, start)."""
         if self.copies == 1:
             return rolled
@@ -166,10 +172,12 @@ class Task:
         `memory` are other tables, of every copy.
         """
         self.check_latents(latents, self.count)
-        own = {} if starts is None else {"starts": self.spread(starts)}
-        return self.merged(self.each_copy(self.spread(latents), temperature, memory=memory, **own))
+        own = {} if starts is None else {"starts": self.repeat_for_copies(starts)}
+        return self.best_of_copies(
+            self.rollout_each_copy(self.repeat_for_copies(latents), temperature, memory=memory, **own)
+        )
 
-    def each_copy(
+    def rollout_each_copy(
         self, latents: Float[Tensor, "R K Z"], temperature: float, *, memory: Any = None,
         starts: Int[Tensor, "R *K C"] | None = None,
     ) -> Rollouts:  # fmt: skip
@@ -179,10 +187,12 @@ class Task:
         parts, at = list[Rollouts](), 0
         while at < latents.shape[1]:
             some = slice(at, min(at + self._most(len(latents) * each), latents.shape[1]))
-            began, at = time.monotonic(), some.stop
-            parts.append(self._piece(latents[:, some], temperature, each, Changes(memory, of_latents(starts, some))))
-            self.pace = (time.monotonic() - began) / self._work(len(latents) * each * (some.stop - some.start))
-        return joined(parts, 1)
+            start_time, at = time.monotonic(), some.stop
+            parts.append(
+                self._piece(latents[:, some], temperature, each, Overrides(memory, starts_of_latents(starts, some)))
+            )
+            self.pace = (time.monotonic() - start_time) / self._work(len(latents) * each * (some.stop - some.start))
+        return concatenate_rollouts(parts, 1)
 
     def check_latents(self, latents: Tensor, rows: int) -> None:
         """Refuse latents of a strategy that no rollout could be made of; nobody waits for a GPU to see their values."""
@@ -192,22 +202,22 @@ class Task:
             wanted = f"float32 and of shape [{rows}, 1 or more, {size}]"
             raise InputError(f"latents of a strategy have to be {wanted}; these are {latents.dtype} {list(shape)}")
 
-    def look_at_clock(self) -> None:
+    def check_deadline(self) -> None:
         """Raise `Spent` if time is up: between parts of long work that makes no solutions."""
-        if self.ledger.late:
+        if self.account.late:
             raise Spent
 
     def complete(
-        self, latents: Float[Tensor, "R 1 Z"], given: Beginnings, memory: Any = None, temperature: float = 0.0,
+        self, latents: Float[Tensor, "R 1 Z"], given: Prefixes, memory: Any = None, temperature: float = 0.0,
         samples: int = 1,
     ) -> tuple[Float[Tensor, "R C"], Int[Tensor, "R C T"]]:  # fmt: skip
         """Beginnings carried on, `samples` times each. Each counts as one trajectory, however much of it was given.
 
         What is sampled of a beginning is an attempt to the noise, which so does not depend on the pieces.
         """
-        parts, at, (count, ways), number = list[Rollouts](), 0, given.length.shape, self.tried
+        parts, at, (count, ways), number = list[Rollouts](), 0, given.length.shape, self.tried_count
         carry_on = self._carrier(latents, self.memory if memory is None else memory, temperature)
-        self.tried += ways if temperature else 0
+        self.tried_count += ways if temperature else 0
         while at < ways:
             some = min(ways - at, max(-(-FEWEST // samples), self._most(count * samples)))
             made = self._granted(some * samples, self.copies)
@@ -215,21 +225,21 @@ class Task:
                 whole, rest = divmod(self._filled(made, some * samples), samples)
                 ranges = ((at, whole, samples), (at + whole, 1, rest))  # the last may be granted in part
                 built = [carry_on(given[:, i : i + n], each, number + i) for i, n, each in ranges if n * each]
-                parts.append(joined(built, 2).map(partial(torch.narrow, dim=2, start=0, length=made)))
+                parts.append(concatenate_rollouts(built, 2).map(partial(torch.narrow, dim=2, start=0, length=made)))
                 self._enter(parts[-1], made * self.copies)
             if made < some * samples:
                 rows, copies = self._last_copies(1)
                 last = slice(at + made // samples, at + made // samples + 1)
-                self._enter(carry_on(given[rows, last], 1, self.tried, rows), copies)
+                self._enter(carry_on(given[rows, last], 1, self.tried_count, rows), copies)
                 raise Spent
             at += some
-        found = joined(parts, 2)
+        found = concatenate_rollouts(parts, 2)
         return found.cost[:, 0], found.actions[:, 0]
 
     def _carrier(self, latents: Float[Tensor, "R 1 Z"], memory: Any, temperature: float) -> Callable[..., Rollouts]:
         """What carries on beginnings, so many times each, with the noise from an attempt on, for all rows or some."""
 
-        def carry_on(given: Beginnings, each: int, attempt: int, rows: Tensor | None = None) -> Rollouts:
+        def carry_on(given: Prefixes, each: int, attempt: int, rows: Tensor | None = None) -> Rollouts:
             batch, shifts, tables = self.batch, latents, memory
             if rows is not None:
                 batch, shifts, tables = batch[rows], latents[rows], memory[rows]
@@ -245,7 +255,10 @@ class Task:
     ) -> Float[Tensor, "R V"]:
         """Log-probabilities of sequences for some rows, with gradients; it makes no solutions and costs no attempts."""
         engine = self.engine if self.device.type == "cuda" else "torch"  # the CPU's kernels are for rollouts only
-        unscored = self.problem.name in kernels.GRAPHED or self.problem.width(self.batch) > kernels.LARGEST_TILE
+        unscored = (
+            self.problem.name in kernels.CUDA_GRAPH_PROBLEMS
+            or self.problem.action_count(self.batch) > kernels.MAX_TILE_NODES
+        )
         if engine == "fused" and unscored:
             engine = "auto"  # rollouts of such instances have kernels, scores have none
         return log_prob(self.problem, self.policy, self.batch[rows], latents, actions, memory=memory, engine=engine)
@@ -257,9 +270,9 @@ class Task:
         tells how many will be done in half of the time left, since a machine may get busier; without a limit nobody
         looks, and pieces must not depend on the clock.
         """
-        work, deadline = self._work(rollouts), self.ledger.deadline
+        work, deadline = self._work(rollouts), self.account.deadline
         usual = max(1, PIECE[self.device.type] // work)
-        if self.device.type == "cuda" or self.taken_engine != "torch":
+        if self.device.type == "cuda" or self.resolved_engine != "torch":
             return usual
         if deadline is None:
             return PATIENT * usual
@@ -271,24 +284,24 @@ class Task:
 
         Without a time limit any number.
         """
-        if self.ledger.deadline is None:
+        if self.account.deadline is None:
             return math.inf
         seconds = self.pace * self._work(len(self.starts))
-        return share * max(0.0, self.ledger.deadline - time.monotonic()) / seconds if seconds else 0.0
+        return share * max(0.0, self.account.deadline - time.monotonic()) / seconds if seconds else 0.0
 
     def _work(self, rollouts: int) -> int:
         """Numbers of so many rollouts x their steps."""
         steps = self.problem.horizon(self.batch)
-        return rollouts * steps * self.policy.footprint(self.problem.width(self.batch), steps)
+        return rollouts * steps * self.policy.footprint(self.problem.action_count(self.batch), steps)
 
     def _granted(self, wanted: int, size: int) -> int:
         """How many of `wanted` things, of `size` trajectories per instance each, the budget still allows."""
         per = self.starts.shape[1]
-        short = -(-(wanted * size - self.spare) // per)
+        short = -(-(wanted * size - self.spare_trajectories) // per)
         if short <= 0:
-            self.look_at_clock()
-        allowed = self.ledger.room(short) if short > 0 else 0
-        return min(wanted, (self.spare + allowed * per) // size)
+            self.check_deadline()
+        allowed = self.account.room(short) if short > 0 else 0
+        return min(wanted, (self.spare_trajectories + allowed * per) // size)
 
     def _filled(self, made: int, wanted: int) -> int:
         """How many to build where `made` are paid for, and the others thrown away: on a GPU as many as usual.
@@ -300,21 +313,21 @@ class Task:
     def _enter(self, rolled: Rollouts, trajectories: int) -> None:
         """Keep what is good and pay, in whole attempts; what an attempt has left over is used up next."""
         per = self.starts.shape[1]
-        attempts = max(0, -(-(trajectories - self.spare) // per))
-        self.spare += attempts * per - trajectories
+        attempts = max(0, -(-(trajectories - self.spare_trajectories) // per))
+        self.spare_trajectories += attempts * per - trajectories
         together = rolled.map(lambda x: x.unflatten(0, (self.count, -1)).flatten(1, 2))
-        self.ledger.enter(together, attempts)
+        self.account.enter(together, attempts)
 
-    def _piece(self, latents: Float[Tensor, "R K Z"], temperature: float, each: int, changes: Changes) -> Rollouts:
+    def _piece(self, latents: Float[Tensor, "R K Z"], temperature: float, each: int, changes: Overrides) -> Rollouts:
         """Rollouts between two looks at the clock; where the budget ends, as many of them as it allows."""
         wanted = latents.shape[1]
         made = self._granted(wanted, each * self.copies)
         if made:
-            tried = slice(self._filled(made, wanted))
-            rolled = self._try(latents[:, tried], temperature, *changes.part(tried))
+            tried_count = slice(self._filled(made, wanted))
+            rolled = self._try(latents[:, tried_count], temperature, *changes.part(tried_count))
             rolled = rolled.map(partial(torch.narrow, dim=1, start=0, length=made))
             self._enter(rolled, made * each * self.copies)
-            self.tried += made
+            self.tried_count += made
             if made == wanted:
                 return rolled
         rows, copies = self._last_copies(each)
@@ -329,9 +342,9 @@ class Task:
             raise Spent
         return torch.arange(len(self.starts), device=self.device).view(-1, self.copies)[:, :copies].flatten(), copies
 
-    def _try(self, latents: Float[Tensor, "r K Z"], temperature: float, *changed: Changes) -> Rollouts:
+    def _try(self, latents: Float[Tensor, "r K Z"], temperature: float, *changed: Overrides) -> Rollouts:
         """Rollouts of all rows or of some. Latents with starts of their own are rolled out one after the other."""
-        memory, batch, starts, number = self.memory, self.batch, self.starts, self.tried
+        memory, batch, starts, number = self.memory, self.batch, self.starts, self.tried_count
         for changes in changed:
             memory = memory if changes.memory is None else changes.memory
             starts = starts if changes.starts is None else changes.starts
@@ -342,7 +355,7 @@ class Task:
         if starts.ndim == 2:
             return roll(latents, starts, attempt=number)
         each = range(latents.shape[1])
-        return joined([roll(latents[:, k : k + 1], starts[:, k], attempt=number + k) for k in each], 1)
+        return concatenate_rollouts([roll(latents[:, k : k + 1], starts[:, k], attempt=number + k) for k in each], 1)
 
 
 def make_task(
@@ -352,31 +365,36 @@ def make_task(
     *,
     seed: int = 0,
     device: torch.device | None = None,
-    engine: Engine = "auto",
+    engine: EngineName = "auto",
     augment: int = 1,
 ) -> Task:
     """A task for instances of one shape: in so many symmetric copies, moved to the device and encoded."""
     device = device or torch.device("cpu")
-    batch = augmented(problem.collate(instances), augment).to(device)
-    kernels.resolve(engine, problem.name, device, problem.width(batch), policy.architecture)  # refuse before any work
+    batch = symmetric_copies(problem.collate(instances), augment).to(device)
+    kernels.resolve(
+        engine, problem.name, device, problem.action_count(batch), policy.architecture
+    )  # refuse before any work
     policy = policy.to(device)
     with torch.no_grad():
         memory = policy.encode(batch)
     return Task(problem, policy, instances, batch, memory, problem.starts(batch), seed, engine, copies=augment)
 
 
-def warm_up(task: Task, plans: Sequence[Plan | None]) -> None:
+def set_warm_start(task: Task, plans: Sequence[Plan | None]) -> None:
     """Make given plans the incumbents of their instances, before anything is tried; `harvest` returns nothing worse."""
-    spell, horizon = craft_of(task.problem.name, "a warm start").spell, task.problem.horizon(task.batch)
+    encode_plan, horizon = (
+        plan_tools_for(task.problem.name, "a warm start").encode_plan,
+        task.problem.horizon(task.batch),
+    )
     pairs = list(zip(task.instances, plans, strict=True))
-    rows = [padded(spell(instance, plan) if plan else [], horizon) for instance, plan in pairs]
+    rows = [pad_actions(encode_plan(instance, plan) if plan else [], horizon) for instance, plan in pairs]
     actions = torch.tensor(rows, dtype=torch.int64)
     unknown = torch.tensor([plan is None for plan in plans], device=task.device)
-    task.ledger.warm = plans
+    task.account.warm = plans
     cost = [plan.cost(instance) if plan else 0.0 for instance, plan in pairs]
-    best = torch.tensor(cost, dtype=torch.float64, device=task.device) / task.originals.scale
-    task.ledger.best = best.to(cost_type(task)).masked_fill(unknown, torch.inf)
-    task.ledger.actions = actions.to(task.device, torch.int16)
+    best = torch.tensor(cost, dtype=torch.float64, device=task.device) / task.original_batch.scale
+    task.account.best = best.to(cost_type(task)).masked_fill(unknown, torch.inf)
+    task.account.actions = actions.to(task.device, torch.int16)
 
 
 def cost_type(task: Task) -> torch.dtype:

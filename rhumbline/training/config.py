@@ -8,15 +8,18 @@ from pathlib import Path
 from typing import Any, Literal
 
 from rhumbline.errors import InputError
-from rhumbline.toml_config import build, read_tables, value_of
+from rhumbline.toml_config import build_dataclass, parse_value, read_toml
 
-POLICY, BEST = "policy.safetensors", "best.safetensors"  # of a run: the last weights, and those that validated best
+POLICY_FILE, BEST_POLICY_FILE = (
+    "policy.safetensors",
+    "best.safetensors",
+)  # of a run: the last weights, and those that validated best
 LARGEST_SIZE = 1000
-PLACEHOLDER = "YOUR-FOLDER"  # of recipes that want data
+DATA_PLACEHOLDER = "YOUR-FOLDER"  # of recipes that want data
 MOST_MORE = 4  # times `batch` of small instances, at most
 
 
-def at_least(lowest: float, **values: float) -> None:
+def require_at_least(lowest: float, **values: float) -> None:
     """Refuse values below a bound, and what is not finite."""
     for name, value in values.items():
         if not lowest <= value < float("inf"):
@@ -65,9 +68,13 @@ class Objective:
     )
 
     def __post_init__(self) -> None:
-        at_least(1, latents=self.latents, starts=self.starts, top=self.top, views=self.views, samples=self.samples)
-        at_least(0, temperature=self.temperature, improve=self.improve, longest=self.longest, sharpness=self.sharpness)
-        at_least(1e-6, lesson=self.lesson)
+        require_at_least(
+            1, latents=self.latents, starts=self.starts, top=self.top, views=self.views, samples=self.samples
+        )
+        require_at_least(
+            0, temperature=self.temperature, improve=self.improve, longest=self.longest, sharpness=self.sharpness
+        )
+        require_at_least(1e-6, lesson=self.lesson)
         if self.loss != "imitate" and self.temperature != 1.0:
             raise InputError(f"objective.temperature must be 1 with loss '{self.loss}': the gradient is on-policy")
         if not 0.0 < self.certain <= 1.0:
@@ -95,7 +102,7 @@ class Objective:
 
     def check_parts(self) -> None:
         """Refuse parts that nobody would be compared with, or whose given actions would be scored."""
-        at_least(0, parts=self.parts)
+        require_at_least(0, parts=self.parts)
         if self.parts and (self.loss != "prefer" or self.samples == 1):
             raise InputError("objective.parts is for loss 'prefer' with samples of 2 or more, which are compared")
         if self.parts and self.certain == 1.0:
@@ -134,8 +141,10 @@ class Optimiser:
     average: float = 0.999  # moving average of the weights: what is validated and shipped
 
     def __post_init__(self) -> None:
-        at_least(0, lr=self.lr, encoder_decay=self.encoder_decay, warmup=self.warmup, decay=self.decay, clip=self.clip)
-        at_least(0, spread=self.spread)
+        require_at_least(
+            0, lr=self.lr, encoder_decay=self.encoder_decay, warmup=self.warmup, decay=self.decay, clip=self.clip
+        )
+        require_at_least(0, spread=self.spread)
         if not all(0.0 <= x < 1.0 for x in (*self.betas, self.momentum, self.average)) or self.decay > 1.0:
             raise InputError("optimiser: betas, momentum and average must be from 0 to below 1, and decay at most 1")
 
@@ -150,8 +159,8 @@ class Validation:
     temperature: float = 0.0  # of those tries; above 0 a single policy is sampled as often
 
     def __post_init__(self) -> None:
-        at_least(1, count=self.count)
-        at_least(0, seed=self.seed, latents=self.latents, temperature=self.temperature)
+        require_at_least(1, count=self.count)
+        require_at_least(0, seed=self.seed, latents=self.latents, temperature=self.temperature)
 
 
 @dataclass(frozen=True)
@@ -183,8 +192,8 @@ class TrainConfig:
         self.check_sizes()
         self.check_variety()
         self.check_data()
-        at_least(1, batch=self.batch, accumulate=self.accumulate)
-        at_least(0, updates=self.updates, seed=self.seed, report=self.report)
+        require_at_least(1, batch=self.batch, accumulate=self.accumulate)
+        require_at_least(0, updates=self.updates, seed=self.seed, report=self.report)
         o = self.objective
         if self.graph and (o.loss == "imitate" or self.engine == "torch" or self.problem.startswith("jssp")):
             words = "graph = true needs fused kernels and a step that looks at no result on the way"
@@ -210,7 +219,7 @@ class TrainConfig:
         for size in (self.size, *self.sizes):
             if isinstance(size, str):
                 raise InputError(f"size is {size!r}; expected a number of type int for {self.problem}")
-            at_least(2, size=size)
+            require_at_least(2, size=size)
             if size > LARGEST_SIZE:
                 raise InputError(f"size is {size}; up to {LARGEST_SIZE} is supported")
             if self.sizes and size < self.objective.starts:
@@ -255,12 +264,12 @@ class TrainConfig:
 
 def read_recipe(path: str | Path, changes: Sequence[str] = ()) -> TrainConfig:
     """A recipe file with `table.key=value` changes applied."""
-    tables = read_tables(path, "recipe")
+    tables = read_toml(path, "recipe")
     if not tables and not changes:
         raise InputError(f"{path}: is empty; a recipe says at least which problem to train for")
     for change in changes:
         _apply(tables, change)
-    return build(TrainConfig, tables, str(path))
+    return build_dataclass(TrainConfig, tables, str(path))
 
 
 def _apply(tables: dict[str, Any], change: str) -> None:
@@ -274,7 +283,7 @@ def _apply(tables: dict[str, Any], change: str) -> None:
         table = table.setdefault(key, {})
         if not isinstance(table, dict):
             raise InputError(f"--set {change}: '{key}' is a value, not a table")
-    table[last] = value_of(text)
+    table[last] = parse_value(text)
 
 
 def as_tables(config: TrainConfig) -> dict[str, Any]:

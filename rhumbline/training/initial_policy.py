@@ -5,13 +5,13 @@ from typing import Any, cast
 
 import torch
 
-from rhumbline.checkpoint import find, load
+from rhumbline.checkpoint import find_checkpoint, load
 from rhumbline.errors import InputError
 from rhumbline.policies import POLICIES
 from rhumbline.policies.cvrp import CVRPPolicy
-from rhumbline.policies.population import populated
+from rhumbline.policies.population import make_population
 from rhumbline.policies.tsp import TSPPolicy
-from rhumbline.toml_config import build
+from rhumbline.toml_config import build_dataclass
 from rhumbline.training.config import TrainConfig
 
 
@@ -22,7 +22,7 @@ def initial_policy(config: TrainConfig, device: torch.device) -> Any:
     routing may also start from a salesman's policy.
     """
     kind, architecture = POLICIES[config.problem]
-    wanted = build(architecture, config.policy, "policy")
+    wanted = build_dataclass(architecture, config.policy, "policy")
     members = getattr(wanted, "members", 0)
     if members and members != config.objective.latents:
         raise InputError(f"a population of {members} learns with objective.latents = {members}, all members at once")
@@ -32,7 +32,7 @@ def initial_policy(config: TrainConfig, device: torch.device) -> Any:
         with torch.random.fork_rng(devices=[]):
             torch.random.default_generator.manual_seed(config.seed)  # initialisers know no other source
             return kind(wanted).to(device)
-    policy = cast(Any, load(find(config.init, config.problem), device))
+    policy = cast(Any, load(find_checkpoint(config.init, config.problem), device))
     if config.problem == "cvrp" and isinstance(policy, TSPPolicy):
         policy = CVRPPolicy.after(policy)
     if policy.problem != config.problem:
@@ -40,15 +40,15 @@ def initial_policy(config: TrainConfig, device: torch.device) -> Any:
     if policy.architecture.latent == 0 and wanted.latent:
         policy = policy.widened(wanted.latent, wanted.amplify)
     if policy.architecture.latent and "amplify" in config.policy:
-        policy = amplified(policy, wanted.amplify)
+        policy = rescale_latents(policy, wanted.amplify)
     if members and not policy.architecture.members:
-        policy = populated(policy, members)
+        policy = make_population(policy, members)
     if policy.architecture != wanted:
         raise InputError(f"{config.init} has {policy.architecture}; the recipe asks for {wanted}")
     return policy.requires_grad_(True)
 
 
-def amplified(policy: Any, amplify: float) -> Any:
+def rescale_latents(policy: Any, amplify: float) -> Any:
     """The same weights, latents amplified otherwise: unchanged at the centre of the space, nearer or farther around it.
 
     Where latents hardly differ, the winner among them is drawn by lot and none ever specialises; this draws them apart.

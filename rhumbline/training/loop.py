@@ -8,11 +8,11 @@ from pathlib import Path
 import torch
 from torch import Tensor
 
-from rhumbline.checkpoint import About, load_with_facts, save, versions
+from rhumbline.checkpoint import TrainingFacts, load_with_facts, recorded_versions, save
 from rhumbline.errors import InputError
 from rhumbline.training import parallel
 from rhumbline.training import resume as state
-from rhumbline.training.config import BEST, POLICY, TrainConfig
+from rhumbline.training.config import BEST_POLICY_FILE, POLICY_FILE, TrainConfig
 from rhumbline.training.trainer import Trainer
 
 
@@ -49,23 +49,23 @@ def train(
     if not minutes and not config.updates:
         raise InputError("give --minutes, or `updates` in the recipe: training needs an end")
     if resume:
-        state.newest(resume)  # refuses before any work
+        state.newest_update(resume)  # refuses before any work
     trainer = Trainer(config, device)
     if trainer.source.about and parallel.rank() == 0:
         notify(trainer.source.about)
     if resume:
-        state.restore(trainer, resume)
+        state.restore_trainer(trainer, resume)
     began, first_update = clock(), trainer.update
     unjudged = trainer.best == float("inf")
     if resume and unjudged:
-        judge_anew(trainer, resume, out)
+        revalidate_best(trainer, resume, out)
     if config.data and unjudged:  # what it begins with may be better than all that follows
-        yield report(trainer, out, [], 0.0, 0.0)
+        yield make_report(trainer, out, [], 0.0, 0.0)
     last_report = clock()
     recent: list[Tensor] = []
 
     def done() -> float:
-        by_time = parallel.agreed((clock() - began) / (60.0 * minutes)) if minutes else 0.0
+        by_time = parallel.broadcast_from_first((clock() - began) / (60.0 * minutes)) if minutes else 0.0
         by_updates = trainer.update / config.updates if config.updates else 0.0
         return max(by_time, by_updates)
 
@@ -75,16 +75,16 @@ def train(
         behind = done()
         kept = targets.weight.nan_to_num(0.0).ne(0).float().mean()
         recent.append(torch.stack([rolled.cost.mean(), rolled.cost.flatten(1).amin(1).mean(), kept]).detach())
-        if behind >= 1.0 or parallel.agreed(clock() - last_report) >= config.report:
+        if behind >= 1.0 or parallel.broadcast_from_first(clock() - last_report) >= config.report:
             pace = (trainer.update - first_update) / max(1e-9, clock() - began)
-            yield report(trainer, out, recent, (clock() - began) / 60.0, pace)
+            yield make_report(trainer, out, recent, (clock() - began) / 60.0, pace)
             recent, last_report = [], clock()
 
 
-def report(trainer: Trainer, out: Path, recent: list[Tensor], minutes: float, pace: float) -> Report:
+def make_report(trainer: Trainer, out: Path, recent: list[Tensor], minutes: float, pace: float) -> Report:
     """Validate, write both files, and return the metrics."""
     costs = {"recent cost": torch.stack(recent)} if recent else {}
-    trainer.check(costs | {f"weight {n}": p for n, p in trainer.names.items()})
+    trainer.check_finite(costs | {f"weight {n}": p for n, p in trainer.names.items()})
     valid = trainer.validate()
     cost, best, kept = torch.stack(recent).mean(0).tolist() if recent else (None, None, None)
     line = Report(
@@ -92,22 +92,24 @@ def report(trainer: Trainer, out: Path, recent: list[Tensor], minutes: float, pa
     )  # fmt: skip
     if parallel.rank() == 0:
         c, source = trainer.config, trainer.source
-        about = About(c.problem, source.usual, trainer.update, state.recipe_text(c, source.labels), valid, versions())
-        save(out / POLICY, trainer.average, about)
+        about = TrainingFacts(
+            c.problem, source.usual, trainer.update, state.recipe_text(c, source.labels), valid, recorded_versions()
+        )
+        save(out / POLICY_FILE, trainer.average, about)
         if valid["latent"] < trainer.best:
             trainer.best = valid["latent"]
-            save(out / BEST, trainer.average, about)
-        state.keep(trainer, out)
+            save(out / BEST_POLICY_FILE, trainer.average, about)
+        state.save_state(trainer, out)
     return line
 
 
-def judge_anew(trainer: Trainer, folder: Path, out: Path) -> None:
+def revalidate_best(trainer: Trainer, folder: Path, out: Path) -> None:
     """Put the best of a run that goes on with other validation instances to the same test as all that follows."""
-    if not (folder / BEST).is_file():
+    if not (folder / BEST_POLICY_FILE).is_file():
         return
-    policy, about = load_with_facts(folder / BEST, trainer.device)
+    policy, about = load_with_facts(folder / BEST_POLICY_FILE, trainer.device)
     average, trainer.average = trainer.average, policy
     valid = trainer.validate()
     trainer.average, trainer.best = average, valid["latent"]
     if parallel.rank() == 0:
-        save(out / BEST, policy, replace(about, validation=valid))
+        save(out / BEST_POLICY_FILE, policy, replace(about, validation=valid))

@@ -89,19 +89,19 @@ def changes_of(directions: list[Float[Tensor, "_ _ _"]]) -> list[Float[Tensor, "
         shapes.setdefault(x.shape[1:], []).append(i)
     changes = list(directions)
     for shape, places in shapes.items():
-        together = orthogonal(torch.cat([directions[i] for i in places])) * (USUAL * max(shape) ** 0.5)
+        together = orthogonalise(torch.cat([directions[i] for i in places])) * (USUAL * max(shape) ** 0.5)
         for i, x in zip(places, together.split([len(directions[i]) for i in places]), strict=True):
             changes[i] = x
     return changes
 
 
-def orthogonal(matrices: Float[Tensor, "P R C"]) -> Float[Tensor, "P R C"]:
+def orthogonalise(matrices: Float[Tensor, "P R C"]) -> Float[Tensor, "P R C"]:
     """Nearly U V' of each matrix U S V', by a Newton-Schulz iteration (an odd polynomial of the matrix).
 
     Singular values of at least 0.2 % of the norm end at 0.68 to 1.21. In bfloat16 on a GPU: that band is far wider.
     """
     if matrices.shape[1] > matrices.shape[2]:
-        return orthogonal(matrices.mT).mT.contiguous()
+        return orthogonalise(matrices.mT).mT.contiguous()
     x = matrices / matrices.norm(dim=(1, 2), keepdim=True).clamp(min=TINY)
     x = x.bfloat16() if x.is_cuda else x
     linear, cubic, quintic = QUINTIC

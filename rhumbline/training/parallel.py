@@ -18,7 +18,7 @@ from rhumbline.record import Record
 X = TypeVar("X", Record, Tensor)
 
 
-def start(device: torch.device) -> torch.device:
+def join_group(device: torch.device) -> torch.device:
     """Join the group that torchrun made, if any; returns this process's device."""
     if "WORLD_SIZE" not in os.environ or int(os.environ["WORLD_SIZE"]) == 1:
         return device
@@ -26,7 +26,7 @@ def start(device: torch.device) -> torch.device:
     return torch.device("cuda", int(os.environ["LOCAL_RANK"])) if device.type == "cuda" else device
 
 
-def stop() -> None:
+def leave_group() -> None:
     """Leave the group."""
     if dist.is_initialized():
         dist.destroy_process_group()
@@ -37,28 +37,28 @@ def rank() -> int:
     return dist.get_rank() if dist.is_initialized() else 0
 
 
-def world() -> int:
+def world_size() -> int:
     """How many processes train."""
     return dist.get_world_size() if dist.is_initialized() else 1
 
 
 def share(whole: X) -> X:
     """This process's instances of a joint batch."""
-    if world() == 1:
+    if world_size() == 1:
         return whole
     length = (
         len(next(x for x in vars(whole).values() if isinstance(x, Tensor))) if isinstance(whole, Record) else len(whole)
     )
-    if length % world():
-        why = f"a batch of {length} cannot be shared by {world()} processes"
+    if length % world_size():
+        why = f"a batch of {length} cannot be shared by {world_size()} processes"
         raise InputError(f"{why}; make it a multiple (copies of an instance count once)")
-    part = length // world()
+    part = length // world_size()
     return whole[rank() * part : (rank() + 1) * part]
 
 
-def total(count: Tensor) -> Tensor:
+def sum_over_processes(count: Tensor) -> Tensor:
     """A number added up over all processes."""
-    if world() > 1:
+    if world_size() > 1:
         count = count.clone()
         dist.all_reduce(count)
     return count
@@ -66,7 +66,7 @@ def total(count: Tensor) -> Tensor:
 
 def add_gradients(parameters: Iterable[torch.nn.Parameter]) -> None:
     """Replace each gradient by its sum over all processes."""
-    if world() == 1:
+    if world_size() == 1:
         return
     gradients: list[Tensor] = []
     for parameter in parameters:
@@ -79,9 +79,9 @@ def add_gradients(parameters: Iterable[torch.nn.Parameter]) -> None:
         gradient.copy_(part.view_as(gradient))
 
 
-def agreed(value: float) -> float:
+def broadcast_from_first(value: float) -> float:
     """The first process's value, so that clocks cannot make processes part ways."""
-    if world() == 1:
+    if world_size() == 1:
         return value
     answer = torch.tensor(value, dtype=torch.float64)
     if dist.get_backend() == "nccl":

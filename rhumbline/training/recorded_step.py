@@ -11,7 +11,7 @@ X = TypeVar("X")
 WARM_UP = 3  # calls before a recording: kernels get compiled and the optimiser makes its state
 
 
-class Recorded(Generic[X]):
+class CUDAGraphCache(Generic[X]):
     """Work without any reading back, on static shapes for each key it is called with: a graph for each key.
 
     The result of a key is the same tensors each time, with new contents. Graphs never run at the same time and read

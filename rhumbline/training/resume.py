@@ -13,9 +13,9 @@ from typing import TYPE_CHECKING, Any
 
 from torch import Tensor
 
-from rhumbline.checkpoint import read_tensors, write_tensors
+from rhumbline.checkpoint import read_tensor_file, write_tensor_file
 from rhumbline.errors import CheckpointError
-from rhumbline.toml_config import build
+from rhumbline.toml_config import build_dataclass
 from rhumbline.training.config import TrainConfig
 
 if TYPE_CHECKING:
@@ -23,21 +23,21 @@ if TYPE_CHECKING:
 
 # What may differ between a run and its continuation; anything else would not be the same training.
 FREE = ("updates", "report", "init", "compile", "graph", "engine", "validation", "data")
-PARTS = ("weights", "moments")
+STATE_PARTS = ("weights", "moments")
 
 
-def file_of(folder: Path, update: int, part: str) -> Path:
+def state_file(folder: Path, update: int, part: str) -> Path:
     """Where a part of the state after some update lies."""
     return folder / f"resume-{update:08d}-{part}.safetensors"
 
 
-def saved_updates(folder: Path) -> list[int]:
+def complete_updates(folder: Path) -> list[int]:
     """Updates whose state is complete in a folder, oldest first."""
     found = {int(m[1]) for p in folder.glob("resume-*.safetensors") if (m := re.match(r"resume-(\d+)-", p.name))}
-    return sorted(u for u in found if all(file_of(folder, u, part).is_file() for part in PARTS))
+    return sorted(u for u in found if all(state_file(folder, u, part).is_file() for part in STATE_PARTS))
 
 
-def keep(trainer: "Trainer", out: Path) -> None:
+def save_state(trainer: "Trainer", out: Path) -> None:
     """Write everything a later process needs to go on as if nothing had happened."""
     weights: dict[str, Tensor] = {f"raw.{n}": x for n, x in trainer.policy.state_dict().items()}
     weights |= {f"average.{n}": x for n, x in trainer.average.state_dict().items()}
@@ -45,21 +45,21 @@ def keep(trainer: "Trainer", out: Path) -> None:
     moments: dict[str, Tensor] = {}
     for name, parameter in trainer.names.items():
         moments |= {f"{name}.{key}": x for key, x in trainer.optimiser.state[parameter].items()}
-    facts = {"update": trainer.update, "best": trainer.best, "judged": judged(trainer)}
+    facts = {"update": trainer.update, "best": trainer.best, "judged": validation_id(trainer)}
     header = facts | {"config": asdict(trainer.config)}
     older = list(out.glob("resume-*.safetensors"))
-    written = [file_of(out, trainer.update, part) for part in PARTS]
+    written = [state_file(out, trainer.update, part) for part in STATE_PARTS]
     for path, tensors in zip(written, (weights, moments), strict=True):
-        write_tensors(path, {n: x.detach().cpu().contiguous() for n, x in tensors.items()}, header)
+        write_tensor_file(path, {n: x.detach().cpu().contiguous() for n, x in tensors.items()}, header)
     for path in set(older) - set(written):
         path.unlink(missing_ok=True)
 
 
-def restore(trainer: "Trainer", folder: Path) -> None:
+def restore_trainer(trainer: "Trainer", folder: Path) -> None:
     """Put a trainer into the newest complete state of a folder; refuses if the recipe is another one."""
-    update = newest(folder)
-    weights, header = read_tensors(file_of(folder, update, "weights"), trainer.device)
-    moments, _ = read_tensors(file_of(folder, update, "moments"), trainer.device)
+    update = newest_update(folder)
+    weights, header = read_tensor_file(state_file(folder, update, "weights"), trainer.device)
+    moments, _ = read_tensor_file(state_file(folder, update, "moments"), trainer.device)
     _same(header.get("config", {}), trainer.config, folder)
     trainer.policy.load_state_dict(_part(weights, "raw."))
     trainer.average.load_state_dict(_part(weights, "average."))
@@ -67,18 +67,18 @@ def restore(trainer: "Trainer", folder: Path) -> None:
         trainer.optimiser.state[parameter] = _part(moments, f"{name}.")
     trainer.rng.set_state(weights["rng"].cpu())
     trainer.update = header["update"]
-    if header.get("judged", judged(trainer)) == judged(trainer):  # else its best is of other instances
+    if header.get("judged", validation_id(trainer)) == validation_id(trainer):  # else its best is of other instances
         trainer.best = header["best"]
 
 
-def judged(trainer: "Trainer") -> str:
+def validation_id(trainer: "Trainer") -> str:
     """What validation costs depend on besides the weights."""
     return f"{trainer.source.mark}, {trainer.config.validation}"
 
 
-def newest(folder: Path) -> int:
+def newest_update(folder: Path) -> int:
     """The last update whose state is complete in a folder."""
-    updates = saved_updates(folder)
+    updates = complete_updates(folder)
     if not updates:
         raise CheckpointError(f"{folder}: no training to resume (no complete resume-*.safetensors pair)")
     return updates[-1]
@@ -91,7 +91,7 @@ def _part(tensors: dict[str, Tensor], prefix: str) -> dict[str, Tensor]:
 
 def _same(old: dict[str, Any], config: TrainConfig, folder: Path) -> None:
     """Refuse to go on with another recipe: Adam's moments of another loss destroy a policy."""
-    before = asdict(build(TrainConfig, old, str(folder)))  # a setting it did not know yet has its default
+    before = asdict(build_dataclass(TrainConfig, old, str(folder)))  # a setting it did not know yet has its default
     changed = [k for k, x in asdict(config).items() if k not in FREE and before[k] != x]
     if changed:
         raise CheckpointError(

@@ -14,24 +14,28 @@ from torch import Tensor, nn
 
 from rhumbline import kernels
 from rhumbline.decoding import Rollouts, complete, log_prob, rollout
-from rhumbline.decoding.neighbourhoods import beginnings
+from rhumbline.decoding.neighbourhoods import neighbourhood_prefixes
 from rhumbline.errors import InputError, RhumbError
-from rhumbline.policies.attention.encoder import limit_spreads
+from rhumbline.policies.attention.encoder import limit_attention_ranges
 from rhumbline.policies.attention.pointer import PointerDecoder
 from rhumbline.problems import PROBLEMS
 from rhumbline.training import parallel
 from rhumbline.training.config import TrainConfig
-from rhumbline.training.data.files import Own
-from rhumbline.training.data.random import Drawn, Size, Source
+from rhumbline.training.data.files import FileInstances
+from rhumbline.training.data.random import InstanceSource, RandomInstances, Size
 from rhumbline.training.initial_policy import initial_policy
-from rhumbline.training.objectives import Targets, random_subset, repeated, shortened, winners
-from rhumbline.training.objectives.imitate import cheapest
-from rhumbline.training.objectives.neighbourhoods import best_plans, with_parts
-from rhumbline.training.objectives.prefer import contested, rivals
-from rhumbline.training.objectives.reinforce import all_starts, best_latents
-from rhumbline.training.objectives.symmetric_copies import Lesson, copied, lesson_of_copies  # fmt: skip
+from rhumbline.training.objectives import Targets, find_winners, random_subset, repeat_starts, truncate_targets
+from rhumbline.training.objectives.imitate import select_cheapest
+from rhumbline.training.objectives.neighbourhoods import append_neighbourhoods, select_best_plans
+from rhumbline.training.objectives.prefer import preference_targets, resample_winners
+from rhumbline.training.objectives.reinforce import pomo_targets, winner_targets
+from rhumbline.training.objectives.symmetric_copies import (  # fmt: skip
+    SymmetricTarget,
+    find_symmetric_target,
+    make_symmetric_copies,
+)
 from rhumbline.training.optimiser import learning_rate, make_optimiser
-from rhumbline.training.recorded_step import Recorded
+from rhumbline.training.recorded_step import CUDAGraphCache
 
 LIMIT_EVERY = 100  # updates between looks at the spread of attention scores
 PARTS = 1 << 20  # the first attempt of parts, for noise: far from those of latents
@@ -50,24 +54,26 @@ class Trainer:
             raise InputError(f"problem '{config.problem}' is not known; known: {', '.join(PROBLEMS)}")
         self.config, self.device, self.update, self.best = config, device, 0, float("inf")
         self.rate, self.problem = 0.0, PROBLEMS[config.problem]
-        self.source: Source = Own(config, self.problem, device) if config.data else Drawn(config, self.problem)
+        self.source: InstanceSource = (
+            FileInstances(config, self.problem, device) if config.data else RandomInstances(config, self.problem)
+        )
         self.policy = initial_policy(config, device)
         if config.objective.parts and self.policy.architecture.members:
             raise InputError("objective.parts is for a single decoder, and this policy is a population; set parts to 0")
         self.average = initial_policy(config, device).requires_grad_(False)
         self.average.load_state_dict(self.policy.state_dict())
         self.rng = torch.Generator(device).manual_seed(config.seed)
-        recorded = config.graph and device.type == "cuda" and parallel.world() == 1
+        recorded = config.graph and device.type == "cuda" and parallel.world_size() == 1
         if recorded:
             self.require_kernels()
         self.optimiser = make_optimiser(self.policy, config, device, recorded)
         self.noise = torch.zeros((), dtype=torch.int64, device=device)  # seed of the step, where a graph can read it
-        self.recorded = Recorded(self.update_weights, self.rng) if recorded else None
+        self.recorded = CUDAGraphCache(self.update_weights, self.rng) if recorded else None
         self.names = dict(self.policy.named_parameters())
-        if self.attends_by_kernel():
-            from rhumbline.kernels.triton.encoder_attention import attend
+        if self.uses_attention_kernel():
+            from rhumbline.kernels.triton.encoder_attention import triton_attend
 
-            self.policy.encoder.attend_by(attend)
+            self.policy.encoder.set_attention(triton_attend)
         if config.compile and device.type == "cuda":
             self.compile()
 
@@ -81,14 +87,14 @@ class Trainer:
         """Refuse to record a step that plain torch would run: it reads back from the device."""
         kernels.resolve_log_prob("fused", self.config.problem, self.device, self.source.width, self.policy.architecture)
 
-    def attends_by_kernel(self) -> bool:
+    def uses_attention_kernel(self) -> bool:
         """Whether the encoder's attention is one kernel of ours: on a GPU, in bfloat16, for routing."""
         c = self.config
         wanted = c.attention == "auto" and c.autocast and c.problem in kernels.GPU_PROBLEMS
         if not wanted or self.device.type != "cuda":
             return False
         work = (c.problem, self.device, self.source.width, self.policy.architecture)
-        return kernels.why_not(*work, kernels.LARGEST_TILE) is None
+        return kernels.why_not(*work, kernels.MAX_TILE_NODES) is None
 
     def size(self, mini: int = 0) -> Size:
         """Of the instances of one of this update's mini-steps."""
@@ -99,7 +105,7 @@ class Trainer:
         o, size = self.config.objective, self.size(mini)
         count = self.config.batch_for(size)
         if count != self.config.batch:  # nobody can choose the others so that processes can share them
-            count = -(-count // (o.copies * parallel.world())) * o.copies * parallel.world()
+            count = -(-count // (o.copies * parallel.world_size())) * o.copies * parallel.world_size()
         batch = self.source.sample(count // o.copies, size, self.rng)
         space, single = self.policy.space, o.latents == 1
         own = (count // o.copies if o.shared else count, o.latents)
@@ -109,11 +115,13 @@ class Trainer:
         # Where there is one start only, it is sampled as often as others are started elsewhere.
         distinct = single and allowed.shape[1] > 1
         starts = random_subset(allowed, o.starts, self.rng) if distinct else allowed.gather(1, pick)
-        starts = repeated(parallel.share(starts), o.samples if o.trial == "all" else 1).repeat_interleave(o.copies, 0)
-        batch = copied(parallel.share(batch), o.copies, self.problem.name == "tsp")
+        starts = repeat_starts(parallel.share(starts), o.samples if o.trial == "all" else 1).repeat_interleave(
+            o.copies, 0
+        )
+        batch = make_symmetric_copies(parallel.share(batch), o.copies, self.problem.name == "tsp")
         return batch, parallel.share(latents.repeat_interleave(count // own[0], 0)), starts
 
-    def half(self, wanted: bool = True) -> AbstractContextManager[Any]:
+    def autocast(self, wanted: bool = True) -> AbstractContextManager[Any]:
         """Products in bfloat16, if the recipe and the device have it.
 
         Each use has a context of its own: casts of weights that were made without gradient must not serve with it.
@@ -126,21 +134,23 @@ class Trainer:
         """Add one mini-step's gradient; return what was rolled out, what it learnt from, and flags of finiteness."""
         c, o = self.config, self.config.objective
         batch, latents, starts = self.sample(mini)
-        with self.half():
+        with self.autocast():
             memory = self.policy.encode(batch)
         roll = partial(self.rolled, batch, memory, mini)
         rolled = roll(latents, starts, temperature=0.0 if o.trial == "greedy" else o.temperature)
-        lesson = lesson_of_copies(rolled, starts, o, self.problem.name == "tsp")
+        lesson = find_symmetric_target(rolled, starts, o, self.problem.name == "tsp")
         if o.trial == "all":
             found = self.targets(batch, rolled, latents, lesson)
         else:
-            found = contested(roll, rolled, latents, starts, o, lesson)
-        targets = self.cut(batch, self.and_parts(batch, memory, mini, rolled, latents, found) if o.parts else found)
-        with self.half(self.policy.half_steps):
+            found = resample_winners(roll, rolled, latents, starts, o, lesson)
+        targets = self.truncate(
+            batch, self.add_neighbourhoods(batch, memory, mini, rolled, latents, found) if o.parts else found
+        )
+        with self.autocast(self.policy.half_steps):
             scores = log_prob(
                 self.problem, self.policy, batch, targets.latents, targets.actions, memory=memory, certain=o.certain
             )
-        count = parallel.total(targets.count).clamp(min=1.0) * c.accumulate
+        count = parallel.sum_over_processes(targets.count).clamp(min=1.0) * c.accumulate
         loss = (targets.weights(scores, o.sharpness) * scores).sum() / count
         loss.backward()
         return rolled, targets, {"cost": rolled.cost, "log-probability": scores.detach(), "loss": loss.detach()}
@@ -149,9 +159,9 @@ class Trainer:
         """Rollouts of a mini-step, whose actions that were all but certain are marked where that saves work."""
         c, o = self.config, self.config.objective
         mark = o.certain if o.certain < 1.0 and o.loss != "imitate" else 0.0
-        with self.half(self.policy.half_steps):
+        with self.autocast(self.policy.half_steps):
             return rollout(
-                self.problem, self.policy, batch, latents, starts, seed=self.seed_of(mini), memory=memory,
+                self.problem, self.policy, batch, latents, starts, seed=self.noise_seed(mini), memory=memory,
                 engine=c.engine, mark=mark, **options,
             )  # fmt: skip
 
@@ -160,49 +170,51 @@ class Trainer:
         """Of the noise of this update's first mini-step."""
         return (self.config.seed << 32) + self.update * self.config.accumulate
 
-    def seed_of(self, mini: int) -> int | Tensor:
+    def noise_seed(self, mini: int) -> int | Tensor:
         """Of the noise of a mini-step, where whoever needs it can read it."""
         return (self.noise if self.recorded else self.seed) + mini
 
     @torch.no_grad()
     def targets(
-        self, batch: Any, rolled: Rollouts, latents: Float[Tensor, "B K Z"], lesson: Lesson | None = None
+        self, batch: Any, rolled: Rollouts, latents: Float[Tensor, "B K Z"], lesson: SymmetricTarget | None = None
     ) -> Targets:
         """The sequences of whole plans that this step learns from, as long as they are."""
         o = self.config.objective
         if o.loss == "imitate":
-            return self.imitated(batch, rolled, latents)
+            return self.imitation_targets(batch, rolled, latents)
         if o.loss == "prefer":
-            return rivals(rolled, latents, o.samples, lesson)
-        return all_starts(rolled, latents) if o.latents == 1 else best_latents(rolled, latents, o.baseline)
+            return preference_targets(rolled, latents, o.samples, lesson)
+        return pomo_targets(rolled, latents) if o.latents == 1 else winner_targets(rolled, latents, o.baseline)
 
     @torch.no_grad()
-    def and_parts(
+    def add_neighbourhoods(
         self, batch: Any, memory: Any, mini: int, rolled: Rollouts, latents: Float[Tensor, "B K Z"], found: Targets
     ) -> Targets:
         """What was found, and neighbourhoods of the best plans, planned again under the latents that found these."""
-        o, (plan, latent) = self.config.objective, best_plans(rolled, latents)
-        joint = len(plan) * parallel.world()  # as in `imitated`
+        o, (plan, latent) = self.config.objective, select_best_plans(rolled, latents)
+        joint = len(plan) * parallel.world_size()  # as in `imitated`
         luck = parallel.share(torch.rand(joint, o.parts, 2, generator=self.rng, device=self.device))
-        given = beginnings(self.problem.name, batch.xy, plan.long(), luck, both=False)
+        given = neighbourhood_prefixes(self.problem.name, batch.xy, plan.long(), luck, both=False)
         again = given.map(lambda x: x.repeat_interleave(o.samples, 1))
-        with self.half(self.policy.half_steps):
+        with self.autocast(self.policy.half_steps):
             built = complete(
-                self.problem, self.policy, batch, latent, again, memory, seed=self.seed_of(mini), attempt=PARTS,
+                self.problem, self.policy, batch, latent, again, memory, seed=self.noise_seed(mini), attempt=PARTS,
                 temperature=o.temperature, samples=o.samples, engine=self.config.engine,
             )  # fmt: skip
-        return with_parts(found, latent, given.length, built.map(lambda x: x[:, 0].unflatten(1, (-1, o.samples))))
+        return append_neighbourhoods(
+            found, latent, given.length, built.map(lambda x: x[:, 0].unflatten(1, (-1, o.samples)))
+        )
 
-    def cut(self, batch: Any, found: Targets) -> Targets:
+    def truncate(self, batch: Any, found: Targets) -> Targets:
         """Without what is beyond the recipe's longest sequence, if it has one."""
         if not self.config.objective.longest:
             return found
-        return shortened(found, self.config.longest_for(self.problem.width(batch) - 1))
+        return truncate_targets(found, self.config.longest_for(self.problem.action_count(batch) - 1))
 
-    def imitated(self, batch: Any, rolled: Rollouts, latents: Float[Tensor, "B K Z"]) -> Targets:
+    def imitation_targets(self, batch: Any, rolled: Rollouts, latents: Float[Tensor, "B K Z"]) -> Targets:
         """The best plan of each instance, locally improved, in several views, under the latent that found it."""
         o = self.config.objective
-        index, latent, cost = cheapest(rolled.cost, o.top)
+        index, latent, cost = select_cheapest(rolled.cost, o.top)
         steps = rolled.actions.shape[3]
         actions = rolled.actions.flatten(1, 2).gather(1, index[..., None].expand(-1, -1, steps)).long()
         if o.improve:
@@ -212,14 +224,14 @@ class Trainer:
         plan = actions.gather(1, best[..., None].expand(-1, -1, steps))[:, 0]
         chosen = latents.gather(1, latent.gather(1, best)[..., None].expand(-1, -1, latents.shape[2]))
         # Drawn for the joint batch, as in `sample`, so that several processes do what one would have done.
-        joint = len(plan) * parallel.world()
+        joint = len(plan) * parallel.world_size()
         uniforms = torch.rand(joint, o.views, 2, generator=self.rng, device=self.device)
         views = self.problem.views(plan, parallel.share(uniforms))
-        _, alone = winners(rolled.cost.amin(2, keepdim=True))  # a tie between latents teaches nobody
+        _, alone = find_winners(rolled.cost.amin(2, keepdim=True))  # a tie between latents teaches nobody
         weight = -alone.float().expand(-1, o.views) / steps
         return Targets(chosen, views, weight, alone.sum() * float(o.views))
 
-    def whole_gradient(self) -> tuple[Rollouts, Targets, dict[str, Tensor]]:
+    def update_gradient(self) -> tuple[Rollouts, Targets, dict[str, Tensor]]:
         """The gradient of one update, over all mini-steps and processes; returns the last mini-step's findings.
 
         Among them are the gradients: of several recorded graphs each writes its own, whatever the weights point to.
@@ -236,7 +248,7 @@ class Trainer:
 
     def update_weights(self) -> tuple[Rollouts, Targets, dict[str, Tensor]]:
         """Gradient and optimiser in one: what a graph records."""
-        findings = self.whole_gradient()
+        findings = self.update_gradient()
         self.optimiser.step()
         return findings
 
@@ -253,38 +265,38 @@ class Trainer:
         """One update of the weights and of their average. `done` is the fraction of the run behind us."""
         self.set_rate(learning_rate(self.config, self.update, done))
         if self.config.optimiser.spread and self.update % LIMIT_EVERY == 0:
-            self.limit_attention()
+            self.limit_attention_logits()
         look = self.device.type == "cpu" or self.update % CHECK_EVERY == 0
         if self.recorded:
             self.noise.fill_(self.seed)
             sizes = tuple(self.size(mini) for mini in range(self.config.accumulate))
             rolled, targets, seen = self.recorded(sizes)
             if look:
-                self.check(seen)
+                self.check_finite(seen)
         else:
-            rolled, targets, seen = self.whole_gradient()
+            rolled, targets, seen = self.update_gradient()
             if look:
-                self.check(seen)
+                self.check_finite(seen)
             self.optimiser.step()
         self.update += 1
-        self.follow()
+        self.update_average()
         return rolled, targets
 
-    def limit_attention(self) -> None:
+    def limit_attention_logits(self) -> None:
         """Keep heads of the encoder from growing without end; all processes look at the same instances."""
         rng = torch.Generator(self.device).manual_seed(self.config.validation.seed)
         probe = self.problem.sample(16, self.config.size, rng)
-        with self.half():
-            limit_spreads(self.policy.encoder, self.policy.features(probe), self.config.optimiser.spread)
+        with self.autocast():
+            limit_attention_ranges(self.policy.encoder, self.policy.features(probe), self.config.optimiser.spread)
 
-    def follow(self) -> None:
+    def update_average(self) -> None:
         """Move the average towards the weights."""
         pace = min(self.config.optimiser.average, (1 + self.update) / (10 + self.update))
         pairs = zip(self.average.parameters(), self.names.values(), strict=True)
         averages, weights = (list(x) for x in zip(*[(a.data, w.data) for a, w in pairs], strict=True))
         torch._foreach_lerp_(averages, weights, 1.0 - pace)  # pyright: ignore[reportPrivateUsage] (one launch for all)
 
-    def check(self, seen: dict[str, Tensor]) -> None:
+    def check_finite(self, seen: dict[str, Tensor]) -> None:
         """Stop at the first thing that is not finite, and say which it was."""
         finite = torch.stack([torch.isfinite(x).all() for x in seen.values()]).tolist()
         for name, fine in zip(seen, finite, strict=True):
@@ -304,10 +316,14 @@ class Trainer:
         """Greedy costs of instances of one size, and their best over latents."""
         v, space, count = self.config.validation, self.policy.space, len(batch.key)
         many = space.sample((count, v.latents if space.size or v.temperature else 0), rng).to(self.device)
-        greedy = self.validated(batch, space.centre((count, 1), self.device), 0.0)
-        return torch.stack([greedy, self.validated(batch, many, v.temperature) if many.shape[1] else greedy])
+        greedy = self.best_validation_costs(batch, space.centre((count, 1), self.device), 0.0)
+        return torch.stack(
+            [greedy, self.best_validation_costs(batch, many, v.temperature) if many.shape[1] else greedy]
+        )
 
-    def validated(self, batch: Any, latents: Float[Tensor, "B K Z"], temperature: float) -> Float[Tensor, "B"]:
+    def best_validation_costs(
+        self, batch: Any, latents: Float[Tensor, "B K Z"], temperature: float
+    ) -> Float[Tensor, "B"]:
         """The cheapest rollout of each instance with some latents and the averaged weights."""
         best: list[Tensor] = []
         for rows in torch.arange(len(latents), device=self.device).split(250):

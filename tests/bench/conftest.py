@@ -11,7 +11,7 @@ import torch
 from tiny_suites import METHODS, SET
 
 from rhumbline.bench.suite import Suite, read_suite
-from rhumbline.checkpoint import About, save
+from rhumbline.checkpoint import TrainingFacts, save
 from rhumbline.policies.attention.encoder import Architecture
 from rhumbline.policies.tsp import TSPPolicy
 
@@ -41,7 +41,7 @@ def policy(tmp_path_factory: pytest.TempPathFactory) -> Path:
     path = tmp_path_factory.mktemp("policy") / "tiny.safetensors"
     with torch.random.fork_rng(devices=[]):
         torch.random.default_generator.manual_seed(3)
-        save(path, TSPPolicy(Architecture(16, 2, 1, 16, 4)), About("tsp", 20, 7))
+        save(path, TSPPolicy(Architecture(16, 2, 1, 16, 4)), TrainingFacts("tsp", 20, 7))
     return path
 
 

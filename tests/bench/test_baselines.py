@@ -11,14 +11,22 @@ from typing import Any
 import numpy as np
 import pytest
 
-from rhumbline.bench.baselines import BASELINES, LARGEST, Baseline, Work, by_start, nearest_order, two_opt
+from rhumbline.bench.baselines import (
+    BASELINES,
+    LARGEST_SCALED_DISTANCE,
+    Baseline,
+    SolverTask,
+    jobs_by_start,
+    nearest_order,
+    two_opt,
+)
 from rhumbline.errors import Infeasible, InputError, MissingExtra
+from rhumbline.external import integer_distances
 from rhumbline.external import pyvrp as vrp
-from rhumbline.external import whole_distances
-from rhumbline.problems.cvrp import Routes, from_arrays, with_fleet
+from rhumbline.problems.cvrp import Routes, cvrp_from_arrays, with_fleet
 from rhumbline.problems.jssp import JSSPInstance
-from rhumbline.problems.metrics import euclidean
-from rhumbline.problems.tsp import Tour, TSPInstance, from_array
+from rhumbline.problems.metrics import euclidean_distances
+from rhumbline.problems.tsp import Tour, TSPInstance, tsp_from_array
 
 LINE = np.array([[0.0, 0.0], [1.0, 0.0], [3.0, 0.0], [7.0, 0.0]])
 
@@ -29,11 +37,11 @@ def cities(seed: int, count: int) -> TSPInstance:
 
 def customers(seed: int, count: int, capacity: int = 10) -> Any:
     rng = np.random.default_rng(seed)
-    return from_arrays(rng.random(2), rng.random((count, 2)), rng.integers(1, 6, count), capacity)
+    return cvrp_from_arrays(rng.random(2), rng.random((count, 2)), rng.integers(1, 6, count), capacity)
 
 
-def work(instance: Any, seconds: float | None = None, **settings: int) -> Work:
-    return Work(instance, seconds, 0, settings)
+def work(instance: Any, seconds: float | None = None, **settings: int) -> SolverTask:
+    return SolverTask(instance, seconds, 0, settings)
 
 
 def optimum(instance: TSPInstance) -> float:
@@ -43,12 +51,12 @@ def optimum(instance: TSPInstance) -> float:
 
 def test_the_nearest_neighbour_is_next() -> None:
     """On a line somebody at 3 goes to 1 (2 away), to 0, and at last to 7."""
-    assert nearest_order(euclidean(LINE), 2).tolist() == [2, 1, 0, 3]
+    assert nearest_order(euclidean_distances(LINE), 2).tolist() == [2, 1, 0, 3]
 
 
 def test_two_opt_uncrosses() -> None:
     """The corners of a square in crossed order become its outline."""
-    square = euclidean(np.array([[0.0, 0.0], [1.0, 1.0], [1.0, 0.0], [0.0, 1.0]]))
+    square = euclidean_distances(np.array([[0.0, 0.0], [1.0, 1.0], [1.0, 0.0], [0.0, 1.0]]))
     tour = two_opt(np.arange(4), square)
     assert square[tour, np.roll(tour, -1)].sum() == 4.0
 
@@ -56,7 +64,7 @@ def test_two_opt_uncrosses() -> None:
 @pytest.mark.parametrize("seed", range(5))
 def test_two_opt_ends_where_no_reversal_helps(seed: int) -> None:
     """No tour with one segment reversed is shorter: all are tried."""
-    distances = euclidean(np.random.default_rng(seed).random((12, 2)))
+    distances = euclidean_distances(np.random.default_rng(seed).random((12, 2)))
     tour = two_opt(nearest_order(distances, 0), distances)
     length = distances[tour, np.roll(tour, -1)].sum()
     for i in range(12):
@@ -77,7 +85,7 @@ def test_more_starts_are_never_worse() -> None:
 def test_tiny_instances(count: int) -> None:
     """One, two and three cities have a tour as well."""
     instance = cities(0, count)
-    assert sorted(BASELINES["nearest"].solve(work(instance)).numbered(instance)) == list(range(1, count + 1))
+    assert sorted(BASELINES["nearest"].solve(work(instance)).to_file_numbers(instance)) == list(range(1, count + 1))
 
 
 @pytest.mark.parametrize("seed", range(5))
@@ -93,11 +101,17 @@ def test_nearest_routes_obey_the_rules(seed: int) -> None:
 
 def test_whole_distances_stay_and_others_are_stretched() -> None:
     """LKH and OR-Tools need whole numbers: the largest distance becomes a million, exact ones are not touched."""
-    assert whole_distances(from_array(LINE), LARGEST).max() == LARGEST
-    np.testing.assert_array_equal(whole_distances(from_array(LINE), LARGEST)[0], np.rint(LINE[:, 0] / 7 * LARGEST))
+    assert integer_distances(tsp_from_array(LINE), LARGEST_SCALED_DISTANCE).max() == LARGEST_SCALED_DISTANCE
+    np.testing.assert_array_equal(
+        integer_distances(tsp_from_array(LINE), LARGEST_SCALED_DISTANCE)[0],
+        np.rint(LINE[:, 0] / 7 * LARGEST_SCALED_DISTANCE),
+    )
     whole = TSPInstance("w", "EUC_2D", xy=LINE)
-    np.testing.assert_array_equal(whole_distances(whole, LARGEST)[0], [0, 1, 3, 7])
-    assert whole_distances(TSPInstance("w", "EUC_2D", xy=LINE * 1e9), LARGEST).max() == LARGEST
+    np.testing.assert_array_equal(integer_distances(whole, LARGEST_SCALED_DISTANCE)[0], [0, 1, 3, 7])
+    assert (
+        integer_distances(TSPInstance("w", "EUC_2D", xy=LINE * 1e9), LARGEST_SCALED_DISTANCE).max()
+        == LARGEST_SCALED_DISTANCE
+    )
 
 
 class Library(ModuleType):
@@ -119,7 +133,7 @@ def test_lkh_gets_nested_lists_of_whole_numbers(monkeypatch: pytest.MonkeyPatch)
     instance = cities(0, 5)
     assert BASELINES["lkh"].solvers["tsp"](work(instance, runs=3)) == [0, 2, 1, 3, 4]
     assert all(type(x) is int for row in library.given for x in row)
-    np.testing.assert_array_equal(library.given, whole_distances(instance, LARGEST))
+    np.testing.assert_array_equal(library.given, integer_distances(instance, LARGEST_SCALED_DISTANCE))
 
 
 def test_hgs_is_told_not_to_round(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -133,7 +147,7 @@ def test_hgs_is_told_not_to_round(monkeypatch: pytest.MonkeyPatch) -> None:
     library.AlgorithmParameters = lambda **p: given.update(p)  # type: ignore[attr-defined]
     library.Solver = lambda parameters, verbose: SimpleNamespace(solve_cvrp=solve)  # type: ignore[attr-defined]
     monkeypatch.setitem(sys.modules, "hygese", library)
-    instance = from_arrays(np.zeros(2), np.array([[1, 0], [0, 2], [3, 3]]), np.array([1, 2, 3]), 4)
+    instance = cvrp_from_arrays(np.zeros(2), np.array([[1, 0], [0, 2], [3, 3]]), np.array([1, 2, 3]), 4)
     assert BASELINES["hgs"].solvers["cvrp"](work(instance, 2.0)) == [2, 1, 0, 3, 0]
     np.testing.assert_array_equal(given["distance_matrix"], instance.distances)
     assert (given["demands"], given["vehicle_capacity"], given["rounding"]) == ([0, 1, 2, 3], 4, False)
@@ -150,7 +164,7 @@ def test_installed_solvers_find_the_optimum_of_small_instances(name: str, packag
     """On seven cities, or five customers, every solver is as good as trying everything."""
     solver = BASELINES[name]
     instance = cities(2, 7) if problem == "tsp" else customers(2, 5, 30)
-    seconds = 0.1 if solver.timed else None
+    seconds = 0.1 if solver.needs_seconds else None
     cost = solver.solve(work(instance, seconds)).cost(instance)
     whole_tour = TSPInstance("t", "EXACT_2D", xy=instance.xy)  # one vehicle can carry everything
     assert cost == pytest.approx(optimum(whole_tour), rel=1e-5)
@@ -158,7 +172,7 @@ def test_installed_solvers_find_the_optimum_of_small_instances(name: str, packag
 
 def test_the_order_of_a_schedule_is_that_of_its_starts() -> None:
     """Jobs by start time; what takes no time comes before what starts with it."""
-    assert by_start([[0, 4], [2, 4]], [[2, 3], [1, 0]]) == [0, 0, 1, 1, 0]
+    assert jobs_by_start([[0, 4], [2, 4]], [[2, 3], [1, 0]]) == [0, 0, 1, 1, 0]
 
 
 SHOP = JSSPInstance("shop", ((3, 2), (2, 4)), ((0, 1), (0, 1)), 2)  # two jobs that share both machines
@@ -188,7 +202,7 @@ def test_cp_sat_finds_the_shortest_schedule() -> None:
 def test_pyvrp_gets_distances_that_its_penalties_can_match(monkeypatch: pytest.MonkeyPatch) -> None:
     """Up to 10,000 where vehicles have a capacity: with a million, overload would be cheaper than another route."""
     seen = list[Any]()
-    monkeypatch.setattr(vrp, "routes_found", lambda data, seconds, seed: seen.append(data) or [[1, 2, 3, 4, 5]])
+    monkeypatch.setattr(vrp, "solve_routes", lambda data, seconds, seed: seen.append(data) or [[1, 2, 3, 4, 5]])
     BASELINES["pyvrp"].solve(work(customers(2, 5, 30), 0.1))
     BASELINES["pyvrp"].solve(work(cities(2, 6), 0.1))
     assert [data.distance_matrix(0).max() for data in seen] == [vrp.LARGEST, vrp.LARGEST_IN_TOURS]
@@ -198,7 +212,7 @@ def test_pyvrp_gets_distances_that_its_penalties_can_match(monkeypatch: pytest.M
 def test_overloaded_vehicles_of_pyvrp_are_no_plan() -> None:
     """Three customers of 6 do not fit into two vehicles of 10, whatever PyVRP makes of it."""
     where = np.random.default_rng(0).random((4, 2))
-    instance = with_fleet(from_arrays(where[0], where[1:], np.array([6, 6, 6]), 10, "tight"), 2)
+    instance = with_fleet(cvrp_from_arrays(where[0], where[1:], np.array([6, 6, 6]), 10, "tight"), 2)
     with pytest.raises(Infeasible, match=r"tight: PyVRP found no plan that obeys the rules in 0\.1 s"):
         BASELINES["pyvrp"].solve(work(instance, 0.1))
 

@@ -26,24 +26,26 @@ def test_curves_keep_the_last_value_until_the_next_step() -> None:
     """
     one = traced("1", [[10, 1.0, 12.0, 12.0], [30, 3.0, 11.0, 11.5]])
     two = traced("2", [[10, 1.0, 14.0, 14.0], [20, 2.0, 13.0, 13.0]])
-    curve = figures.curve("A", [one, two], figures.ATTEMPTS, figures.BEST)
+    curve = figures.mean_curve("A", [one, two], figures.ATTEMPTS, figures.BEST)
     assert curve.x.tolist() == [10, 20, 30]
     np.testing.assert_allclose(curve.mean, [30.0, 25.0, 20.0])
     np.testing.assert_allclose(curve.spread, [19.6, 9.8, 19.6])
-    again = figures.curve("A", [one, two, replace(one, seed=9), replace(two, seed=9)], figures.ATTEMPTS, figures.BEST)
+    again = figures.mean_curve(
+        "A", [one, two, replace(one, seed=9), replace(two, seed=9)], figures.ATTEMPTS, figures.BEST
+    )
     np.testing.assert_allclose(again.spread, curve.spread)  # seeds are no sample
 
 
 def test_a_curve_starts_when_all_have_begun() -> None:
     """Nothing is said about times at which some instance had no plan yet."""
     one, two = traced("1", [[5, 1.0, 12.0, 12.0], [30, 3.0, 11.0, 11.0]]), traced("2", [[10, 1.0, 14.0, 14.0]])
-    assert figures.curve("A", [one, two], figures.ATTEMPTS, figures.BEST).x.tolist() == [10, 30]
+    assert figures.mean_curve("A", [one, two], figures.ATTEMPTS, figures.BEST).x.tolist() == [10, 30]
 
 
 def test_seconds_are_shared_by_instances_solved_together() -> None:
     """Four instances in 8 seconds took 2 each."""
     some = [traced(str(k), [[16, 8.0, 12.0, 12.0]], together=4, family="ours") for k in range(4)]
-    curve = figures.curve("x", some, figures.SECONDS, figures.BEST)
+    curve = figures.mean_curve("x", some, figures.SECONDS, figures.BEST)
     assert (curve.name, curve.x.tolist()) == ("ours", [2.0])
 
 
@@ -88,8 +90,8 @@ def test_the_bars_of_a_shift_are_those_of_pairs() -> None:
 def test_scores_go_from_the_worst_to_the_best() -> None:
     """Costs of 10, 11 and 12 are scores of 1, 0.5 and 0."""
     some = {m: [replace(A, method=m, cost=c)] for m, c in (("a", 10.0), ("b", 11.0), ("c", 12.0))}
-    assert radar.normalised(some) == {"a": 1.0, "b": pytest.approx(0.5), "c": 0.0}
-    assert radar.normalised({"a": some["a"]}) == {"a": 1.0}
+    assert radar.normalised_scores(some) == {"a": 1.0, "b": pytest.approx(0.5), "c": 0.0}
+    assert radar.normalised_scores({"a": some["a"]}) == {"a": 1.0}
 
 
 def radar_lines() -> list[Result]:

@@ -11,7 +11,7 @@ from tiny_suites import METHODS
 from rhumbline.bench.instance_sets import load_set
 from rhumbline.bench.suite import SetSpec, Suite, read_suite
 from rhumbline.errors import InputError
-from rhumbline.problems.distributions.mutations import mutated_set
+from rhumbline.problems.distributions.mutations import sample_mutated_set
 from rhumbline.problems.standard_sets import cvrp_set, tsp_set
 
 HERE = Path()
@@ -58,13 +58,13 @@ def test_job_shops_have_their_published_checksum() -> None:
 
 
 def test_mutated_sets() -> None:
-    """They are those of `mutated_set`; with vehicles the depot is one of the points."""
+    """They are those of `sample_mutated_set`; with vehicles the depot is one of the points."""
     spec = SetSpec("m", "tsp", "mutated", size=12, count=9, seed=1, power=0.5)
     spec = replace(spec, sha256=checksum(spec))
-    np.testing.assert_array_equal([i.xy for i in load_set(spec, HERE).instances], mutated_set(9, 12, 0.5, 1))
+    np.testing.assert_array_equal([i.xy for i in load_set(spec, HERE).instances], sample_mutated_set(9, 12, 0.5, 1))
     routes = replace(spec, problem="cvrp", sha256="")
     loaded = load_set(replace(routes, sha256=checksum(routes)), HERE)
-    np.testing.assert_array_equal([i.xy for i in loaded.instances], mutated_set(9, 13, 0.5, 1))
+    np.testing.assert_array_equal([i.xy for i in loaded.instances], sample_mutated_set(9, 13, 0.5, 1))
     assert all(i.demands[0] == 0 and min(i.demands[1:]) >= 1 for i in loaded.instances)
 
 

@@ -8,7 +8,13 @@ import numpy as np
 import pytest
 import torch
 
-from rhumbline.bench.figures.landscape import grid_costs, landscapes, read_landscapes, walk, write_landscapes
+from rhumbline.bench.figures.landscape import (
+    compute_landscapes,
+    grid_costs,
+    read_landscapes,
+    search_path,
+    write_landscapes,
+)
 from rhumbline.errors import InputError
 from rhumbline.policies.tsp import TSPPolicy
 from rhumbline.problems.tsp import TSP, TSPInstance
@@ -24,7 +30,7 @@ def task(make_policy: Callable[..., TSPPolicy], make_instances: Maker) -> Task:
 
 def test_each_point_is_the_best_greedy_tour_of_its_latent(task: Task) -> None:
     """A point of the grid equals a greedy rollout with that latent, in the instance's own units; x runs along rows."""
-    first, second = landscapes(task, 5, 3)
+    first, second = compute_landscapes(task, 5, 3)
     assert (first.name, second.name, first.cost.shape) == ("random-0", "random-1", (5, 5))
     np.testing.assert_allclose(first.axis, [-1.5, -0.75, 0.0, 0.75, 1.5])
     task.forget()
@@ -35,7 +41,7 @@ def test_each_point_is_the_best_greedy_tour_of_its_latent(task: Task) -> None:
 
 def test_the_path_begins_in_the_middle_and_moves(task: Task) -> None:
     """The only component starts near the centre with deviation 1; every generation moves it."""
-    means, deviation = walk(task, 4)
+    means, deviation = search_path(task, 4)
     assert (means.shape, deviation.shape) == ((4, 2, 2), (4, 2))
     assert np.abs(means[0]).max() < 0.05
     np.testing.assert_allclose(deviation[0], 1.0)
@@ -44,21 +50,21 @@ def test_the_path_begins_in_the_middle_and_moves(task: Task) -> None:
 
 def test_the_grid_costs_nothing_of_the_search(task: Task) -> None:
     """A walk after a grid is the same as without one: both start with a fresh ledger."""
-    alone, _ = walk(task, 3)
+    alone, _ = search_path(task, 3)
     grid_costs(task, torch.zeros(4, 2))
-    np.testing.assert_array_equal(walk(task, 3)[0], alone)
+    np.testing.assert_array_equal(search_path(task, 3)[0], alone)
 
 
 def test_other_dimensions_are_refused(make_policy: Callable[..., TSPPolicy], make_instances: Maker) -> None:
     """A plane can be drawn, sixteen dimensions cannot."""
     task = make_task(TSP(), make_policy(latent=4), make_instances(1, 6), engine="torch")
     with pytest.raises(InputError, match="needs a policy with 2 latent dimensions, this one has 4"):
-        landscapes(task, 3, 1)
+        compute_landscapes(task, 3, 1)
 
 
 def test_numbers_of_pictures_can_be_kept(task: Task, tmp_path: Path) -> None:
     """What is read is what was written, to the last digit; another file is refused by its name."""
-    found, path = landscapes(task, 4, 2), tmp_path / "plane.npz"
+    found, path = compute_landscapes(task, 4, 2), tmp_path / "plane.npz"
     write_landscapes(path, found)
     for ours, kept in zip(found, read_landscapes(path), strict=True):
         assert all(np.array_equal(a, b) for a, b in zip(astuple(ours), astuple(kept), strict=True))

@@ -17,7 +17,7 @@ import pytest
 
 from rhumbline.bench.suite import read_suite
 from rhumbline.problems.standard_sets import CVRP_SETS, JSSP_SETS, TSP_SETS
-from rhumbline.search.strategies import named
+from rhumbline.search.strategies import build_strategy
 
 ROOT = Path(__file__).parents[2]
 NODE = ROOT / "benchmarks" / "node.py"
@@ -171,7 +171,7 @@ def check_strategies(words: tuple[str, ...]) -> None:
     drawn = {name for name in option(words, "--set") if "--validation" in words and re.fullmatch(r"(tsp|vrp)\d+", name)}
     assert set(option(words, "--set")) <= {*TSP_SETS, *CVRP_SETS, *JSSP_SETS, *drawn}
     for text in option(words, "--strategies")[0].split(","):
-        named(*((parts := text.split("+"))[0], parts[1:]))
+        build_strategy(*((parts := text.split("+"))[0], parts[1:]))
 
 
 def check_suite(words: tuple[str, ...]) -> None:

@@ -10,30 +10,35 @@ from rhumbline.bench import provenance
 
 def test_without_a_checkout_the_sources_speak(monkeypatch: pytest.MonkeyPatch) -> None:
     """An installed package has no commit, but other code has another mark."""
-    monkeypatch.setattr(provenance, "git", lambda *words: None)
-    assert provenance.commit() == f"version {__version__}, sources {provenance.sources(provenance.PACKAGE)}"
+    monkeypatch.setattr(provenance, "run_git", lambda *words: None)
+    assert (
+        provenance.current_commit() == f"version {__version__}, sources {provenance.source_digest(provenance.PACKAGE)}"
+    )
 
 
 def test_a_repository_around_an_installed_package_is_not_ours(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     """The commit of somebody's project that has us in its environment says nothing about us."""
-    monkeypatch.setattr(provenance, "git", lambda *words: str(tmp_path) if "--show-toplevel" in words else "c0ffee")
-    assert provenance.commit().startswith("version")
+    monkeypatch.setattr(provenance, "run_git", lambda *words: str(tmp_path) if "--show-toplevel" in words else "c0ffee")
+    assert provenance.current_commit().startswith("version")
 
 
 @pytest.mark.parametrize(("status", "marked"), [("", False), (" M rhumbline/x.py", True)])
 def test_changes_to_a_checkout_are_marked(monkeypatch: pytest.MonkeyPatch, status: str, marked: bool) -> None:
     """A clean checkout is its commit; a changed one says so."""
     answers = {"--show-toplevel": str(provenance.PACKAGE.parent), "HEAD": "c0ffee", "--porcelain": status}
-    monkeypatch.setattr(provenance, "git", lambda *words: next(a for word, a in answers.items() if word in words))
-    assert provenance.commit() == "c0ffee" + f", changed sources {provenance.sources(provenance.PACKAGE)}" * marked
+    monkeypatch.setattr(provenance, "run_git", lambda *words: next(a for word, a in answers.items() if word in words))
+    assert (
+        provenance.current_commit()
+        == "c0ffee" + f", changed sources {provenance.source_digest(provenance.PACKAGE)}" * marked
+    )
 
 
 def test_every_file_counts(tmp_path: Path) -> None:
     """The mark changes with the text and with the name of any file."""
     (tmp_path / "a.py").write_text("1")
-    marks = {provenance.sources(tmp_path)}
+    marks = {provenance.source_digest(tmp_path)}
     (tmp_path / "a.py").write_text("2")
-    marks.add(provenance.sources(tmp_path))
+    marks.add(provenance.source_digest(tmp_path))
     (tmp_path / "a.py").rename(tmp_path / "b.py")
-    marks.add(provenance.sources(tmp_path))
+    marks.add(provenance.source_digest(tmp_path))
     assert len(marks) == 3

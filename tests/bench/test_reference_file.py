@@ -6,17 +6,17 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from rhumbline.bench.reference import Effort, by_cpsat, fill
+from rhumbline.bench.reference import ReferenceOptions, fill_references, solve_by_cpsat
 from rhumbline.bench.reference_file import References, add_references, read_references
 from rhumbline.errors import Infeasible, InputError
-from rhumbline.problems.jssp import Schedule, from_arrays
+from rhumbline.problems.jssp import Schedule, jssp_from_arrays
 
 STORED = sorted((Path(__file__).parents[2] / "benchmarks" / "reference").glob("*.npz"))
 
 
 def found(costs: list[float], made_by: str, bounds: list[float] | None = None) -> References:
     """Costs by one maker."""
-    made = References.unsolved(len(costs), made_by, "a day")
+    made = References.empty(len(costs), made_by, "a day")
     made.cost[:], made.bound[:] = costs, bounds or [np.nan] * len(costs)
     return made
 
@@ -95,7 +95,7 @@ def test_only_what_is_wanted_is_solved(tmp_path: Path, again: bool, solved: list
     seen: list[float] = []
     add_references(tmp_path / "r.npz", found([9.0, 1.0, np.nan], "a", [0.0, 1.0, np.nan]))
     judge = lambda number: seen.append(number) or doubled(number)  # noqa: E731
-    steps = list(fill(tmp_path / "r.npz", [1.0, 2.0, 3.0], judge, "b", Effort(again=again)))
+    steps = list(fill_references(tmp_path / "r.npz", [1.0, 2.0, 3.0], judge, "b", ReferenceOptions(again=again)))
     assert seen == solved
     assert [x.done for x in steps] == [*range(3 - len(solved), 4)]
     assert read_references(tmp_path / "r.npz").cost.tolist() == [2.0 if again else 9.0, 1.0, 6.0]
@@ -109,7 +109,11 @@ def test_one_without_a_plan_does_not_end_the_rest(tmp_path: Path) -> None:
             raise Infeasible("nothing in time")
         return doubled(number)
 
-    assert [x.done for x in fill(tmp_path / "r.npz", [1.0, 2.0], judge, "b", Effort())] == [0, 1, 2]
+    assert [x.done for x in fill_references(tmp_path / "r.npz", [1.0, 2.0], judge, "b", ReferenceOptions())] == [
+        0,
+        1,
+        2,
+    ]
     assert read_references(tmp_path / "r.npz").known.tolist() == [False, True]
 
 
@@ -122,12 +126,12 @@ def test_an_interruption_keeps_what_is_done(tmp_path: Path) -> None:
         return doubled(number)
 
     with pytest.raises(KeyboardInterrupt):
-        list(fill(tmp_path / "r.npz", [1.0, 2.0], judge, "b", Effort()))
+        list(fill_references(tmp_path / "r.npz", [1.0, 2.0], judge, "b", ReferenceOptions()))
     assert read_references(tmp_path / "r.npz").known.tolist() == [True, False]
 
 
 def test_a_makespan_is_proven() -> None:
     """CP-SAT finds the optimum of a shop of 3 jobs (by hand: 11) and its bound meets it, with a hint and without."""
-    instance = from_arrays([[3, 2, 2], [2, 1, 4], [4, 3, 1]], [[0, 1, 2], [0, 2, 1], [1, 2, 0]])
+    instance = jssp_from_arrays([[3, 2, 2], [2, 1, 4], [4, 3, 1]], [[0, 1, 2], [0, 2, 1], [1, 2, 0]])
     hint = Schedule(((0, 3, 5), (7, 9, 10), (14, 18, 21)))
-    assert by_cpsat(instance, 60.0) == partial(by_cpsat, hint=hint)(instance, 60.0) == (11, 11.0)
+    assert solve_by_cpsat(instance, 60.0) == partial(solve_by_cpsat, hint=hint)(instance, 60.0) == (11, 11.0)

@@ -8,7 +8,16 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from rhumbline.bench.report import FORMATS, about, by_instance, columns, duration, percent, put_into, rows
+from rhumbline.bench.report import (
+    REPORT_FORMATS,
+    describe_set,
+    duration_text,
+    instance_table,
+    percent_text,
+    replace_section,
+    table_cells,
+    table_rows,
+)
 from rhumbline.bench.results import Result, read_results
 
 GOLDEN = Path(__file__).parent / "golden"
@@ -19,13 +28,13 @@ A = next(r for r in RESULTS if r.method == "A")
 @pytest.mark.parametrize(("kind", "ending"), [("md", "md"), ("csv", "csv"), ("latex", "tex")])
 def test_tables_are_what_they_were(kind: str, ending: str) -> None:
     """Ten lines of two sets, three methods, two seeds: the whole text, to the letter."""
-    assert FORMATS[kind](RESULTS) == (GOLDEN / f"table.{ending}").read_text(encoding="utf-8")
+    assert REPORT_FORMATS[kind](RESULTS) == (GOLDEN / f"table.{ending}").read_text(encoding="utf-8")
 
 
 def test_a_row_worked_by_hand() -> None:
     """Gaps of 10 %, 20 % and 30 % have the mean 20 % and, with a deviation of 10 points, ± 1.96 x 10 / sqrt(3)."""
     some = [replace(A, instance=str(k), reference=10.0, cost=10.0 + k, seconds=6.0, together=3) for k in (1, 2, 3)]
-    (row,) = rows(some)
+    (row,) = table_rows(some)
     assert (row.n, row.cost) == (3, 12.0)
     half = 1.96 * 0.1 / 3**0.5
     assert row.gap == pytest.approx(0.2)
@@ -36,15 +45,15 @@ def test_a_row_worked_by_hand() -> None:
 def test_seeds_of_an_instance_are_no_sample() -> None:
     """Repeating every instance with another seed and the same outcome does not narrow the interval."""
     some = [replace(A, instance=str(k), reference=10.0, cost=10.0 + k) for k in (1, 2, 3)]
-    (one,), (two,) = rows(some), rows([*some, *(replace(r, seed=9) for r in some)])
+    (one,), (two,) = table_rows(some), table_rows([*some, *(replace(r, seed=9) for r in some)])
     assert (one.gap, one.low, one.n, one.seeds) == (two.gap, two.low, two.n, two.seeds - 1)
 
 
 def test_without_a_reference_there_is_no_gap() -> None:
     """One instance without a reference spoils the mean gap of its row, and one instance has no interval."""
     some = [replace(A, instance=str(k), reference=10.0 if k else None) for k in (0, 1)]
-    assert (rows(some)[0].gap, rows(some)[0].low) == (None, None)
-    (row,) = rows(some[1:])
+    assert (table_rows(some)[0].gap, table_rows(some)[0].low) == (None, None)
+    (row,) = table_rows(some[1:])
     assert row.gap is not None
     assert row.low is None
 
@@ -52,15 +61,15 @@ def test_without_a_reference_there_is_no_gap() -> None:
 def test_hardware_and_commits_are_not_mixed() -> None:
     """The same method on other hardware, or of other code, is another row."""
     some = [A, replace(A, hardware="abacus"), replace(A, commit="decaf")]
-    assert [(r.hardware, r.commit) for r in rows(some)] == [(x.hardware, x.commit) for x in some]
+    assert [(r.hardware, r.commit) for r in table_rows(some)] == [(x.hardware, x.commit) for x in some]
 
 
 @pytest.mark.parametrize("name", ["suite_hash", "budget", "solver", "hardware", "commit"])
 def test_no_row_is_of_two_kinds(name: str) -> None:
     """Results that differ in a fact are two rows, and every format says in what."""
     both = [A, replace(A, instance="one-2", **{name: "zebra"})]
-    assert [row.n for row in rows(both)] == [1, 1]
-    for text in (write(both) for write in FORMATS.values()):
+    assert [row.n for row in table_rows(both)] == [1, 1]
+    for text in (write(both) for write in REPORT_FORMATS.values()):
         (line,) = [x for x in text.splitlines() if x.startswith(("| A", "A &", "demo,one,A")) and "zebra" in x]
         assert line
 
@@ -68,7 +77,7 @@ def test_no_row_is_of_two_kinds(name: str) -> None:
 def test_versions_tell_rows_apart() -> None:
     """Of two lists of versions the table shows what is not in both."""
     both = [A, replace(A, instance="one-2", versions={**A.versions, "torch": "3.0"})]
-    assert [line[-1] for line in columns(rows(both), hardware=False)] == [
+    assert [line[-1] for line in table_cells(table_rows(both), hardware=False)] == [
         "commit",
         "c0ffee123456; torch 2.13.0",
         "c0ffee123456; torch 3.0",
@@ -77,7 +86,7 @@ def test_versions_tell_rows_apart() -> None:
 
 def test_methods_of_one_set_may_have_other_commits() -> None:
     """Classical solvers that were measured earlier need no column; the facts say what is of which commit."""
-    text = FORMATS["md"]([A, replace(A, method="LKH", commit="decaf")])
+    text = REPORT_FORMATS["md"]([A, replace(A, method="LKH", commit="decaf")])
     assert "| commit |" not in text
     assert "- Suite demo (0123456789abcdef), commit c0ffee123456, rhumbline 0.1.0, torch 2.13.0; of A.\n" in text
     assert "- Suite demo (0123456789abcdef), commit decaf, rhumbline 0.1.0, torch 2.13.0; of LKH.\n" in text
@@ -85,7 +94,7 @@ def test_methods_of_one_set_may_have_other_commits() -> None:
 
 def test_other_hardware_has_other_versions() -> None:
     """Rows that the hardware tells apart need no column of commits; the facts say which was where."""
-    text = FORMATS["md"]([A, replace(A, hardware="abacus", commit="decaf")])
+    text = REPORT_FORMATS["md"]([A, replace(A, hardware="abacus", commit="decaf")])
     assert "| hardware |" in text
     assert "| commit |" not in text
     assert "commit c0ffee123456, rhumbline 0.1.0, torch 2.13.0; of A, on a CPU, 2 threads.\n" in text
@@ -99,7 +108,7 @@ def test_only_rows_of_the_same_instances_are_compared() -> None:
         return [replace(A, method=method, instance=name, reference=10.0, cost=cost) for name in names]
 
     def bold(*some: Result) -> list[str]:
-        return [line.split(" | ")[0][2:] for line in FORMATS["md"](some).splitlines() if "**" in line]
+        return [line.split(" | ")[0][2:] for line in REPORT_FORMATS["md"](some).splitlines() if "**" in line]
 
     few, many, rest = lines("few", 11.0, "1"), lines("many", 13.0, "1", "2"), lines("rest", 12.0, "1", "2")
     assert bold(*few, *many, *rest) == ["rest"]
@@ -110,30 +119,33 @@ def test_only_rows_of_the_same_instances_are_compared() -> None:
 def test_suites_are_named_where_there_are_several() -> None:
     """Sets of two suites may have one name; a single suite needs no mention, as in a page that has marks for it."""
     both = [A, replace(A, suite="other")]
-    assert [x for x in FORMATS["md"](both).splitlines() if x.startswith("#")] == ["### one (demo)", "### one (other)"]
-    assert [x[18:] for x in FORMATS["latex"](both).splitlines() if "multicol" in x] == [
+    assert [x for x in REPORT_FORMATS["md"](both).splitlines() if x.startswith("#")] == [
+        "### one (demo)",
+        "### one (other)",
+    ]
+    assert [x[18:] for x in REPORT_FORMATS["latex"](both).splitlines() if "multicol" in x] == [
         "{one (demo)} \\\\",
         "{one (other)} \\\\",
     ]
-    assert "### one\n" in FORMATS["md"](both[:1])
+    assert "### one\n" in REPORT_FORMATS["md"](both[:1])
 
 
 def test_numbers_of_a_csv_are_not_rounded() -> None:
     """Whoever computes with them gets the means to the last bit."""
-    first = next(csv.DictReader(io.StringIO(FORMATS["csv"](RESULTS))))
+    first = next(csv.DictReader(io.StringIO(REPORT_FORMATS["csv"](RESULTS))))
     mine = [r for r in RESULTS if (r.set, r.method) == (first["set"], first["method"])]
     assert float(first["cost"]) == np.mean([r.cost for r in mine])
 
 
 def test_times_have_their_unit() -> None:
     """Milliseconds up to one second, seconds up to 100, then minutes, then hours."""
-    said = [duration(s) for s in (0.0, 0.000919, 0.04, 0.994, 0.995, 99.0, 150.0, 7200.0)]
+    said = [duration_text(s) for s in (0.0, 0.000919, 0.04, 0.994, 0.995, 99.0, 150.0, 7200.0)]
     assert said == ["0 ms", "0.919 ms", "40 ms", "994 ms", "1.0 s", "99.0 s", "2.5 min", "2.0 h"]
 
 
 def test_columns_that_say_nothing_are_left_out() -> None:
     """No paper, no references and one kind of hardware: neither their columns nor, for one method, anything in bold."""
-    text = FORMATS["md"]([replace(A, reference=None, paper=None)])
+    text = REPORT_FORMATS["md"]([replace(A, reference=None, paper=None)])
     assert "| method | budget | n | mean cost | time / instance | total |" in text
     assert "- Hardware: a CPU, 2 threads." in text
     assert "**" not in text
@@ -142,33 +154,33 @@ def test_columns_that_say_nothing_are_left_out() -> None:
 def test_one_instance_has_no_interval_to_speak_of() -> None:
     """Neither a number nor a word."""
     one = [replace(A, method=m) for m in ("A", "B")]
-    assert "| gap |" in FORMATS["md"](one)
-    assert "interval" not in FORMATS["md"](one) + FORMATS["latex"](one)
-    assert "| gap (95 % interval) |" in FORMATS["md"](RESULTS)
+    assert "| gap |" in REPORT_FORMATS["md"](one)
+    assert "interval" not in REPORT_FORMATS["md"](one) + REPORT_FORMATS["latex"](one)
+    assert "| gap (95 % interval) |" in REPORT_FORMATS["md"](RESULTS)
 
 
 def test_order_of_lines_within_a_row_does_not_matter() -> None:
     """Sorting the lines by seed or instance changes no number of the rows."""
     shuffled = sorted(RESULTS, key=lambda r: (r.set != RESULTS[0].set, r.instance))
-    key = {(r.set, r.method): (r.n, round(r.cost, 9)) for r in rows(RESULTS)}
-    assert {(r.set, r.method): (r.n, round(r.cost, 9)) for r in rows(shuffled)} == key
+    key = {(r.set, r.method): (r.n, round(r.cost, 9)) for r in table_rows(RESULTS)}
+    assert {(r.set, r.method): (r.n, round(r.cost, 9)) for r in table_rows(shuffled)} == key
     assert isinstance(RESULTS[0], Result)
 
 
 def test_a_page_gets_its_tables_between_the_marks() -> None:
     """What stands around them stays; what stood between them goes; a page without marks is not touched."""
     page = "top\n<!-- suite: demo -->\nold\n<!-- end: demo -->\nbottom <!-- suite: other --><!-- end: other -->"
-    once = put_into(page, "demo", "new\n")
+    once = replace_section(page, "demo", "new\n")
     assert once == page.replace("\nold\n", "\n\nnew\n\n")
-    assert put_into(once, "demo", "new") == once
-    assert put_into(page, "third", "new") is None
+    assert replace_section(once, "demo", "new") == once
+    assert replace_section(page, "third", "new") is None
 
 
 def test_instances_of_different_sizes_are_listed() -> None:
     """A line for each file: nodes, best known cost, and each method's cost and gap; what is missing is a dash."""
     some = [replace(A, instance="a280", size=280, cost=2600, reference=2579.0), replace(A, instance="d493", size=493)]
     some = [some[0], replace(some[1], method="B", cost=36000, reference=None)]
-    assert by_instance(some) == [
+    assert instance_table(some) == [
         ["instance", "nodes", "reference", "A", "B"],
         ["a280", "280", "2579", "2,600 (0.81 %)", "-"],
         ["d493", "493", "-", "-", "36,000"],
@@ -178,43 +190,43 @@ def test_instances_of_different_sizes_are_listed() -> None:
 def test_instances_are_listed_for_each_kind() -> None:
     """The same method on two machines has two columns, named by the machines."""
     some = [replace(A, size=280), replace(A, instance="b", size=99, hardware="abacus")]
-    assert by_instance(some)[0][3:] == ["A (a CPU, 2 threads)", "A (abacus)"]
-    assert [line[3:].count("-") for line in by_instance(some)[1:]] == [1, 1]
+    assert instance_table(some)[0][3:] == ["A (a CPU, 2 threads)", "A (abacus)"]
+    assert [line[3:].count("-") for line in instance_table(some)[1:]] == [1, 1]
 
 
 def test_nothing_has_no_sign() -> None:
     """A gap that rounds to nothing is 0.000 %, from whichever side; one that does not keeps its sign."""
-    assert [percent(x) for x in (-4e-6, 4e-6, -6e-6, None)] == ["0.000 %", "0.000 %", "-0.001 %", "-"]
+    assert [percent_text(x) for x in (-4e-6, 4e-6, -6e-6, None)] == ["0.000 %", "0.000 %", "-0.001 %", "-"]
     some = [replace(A, instance=str(k), reference=10.0, cost=10.0 - 1e-7) for k in (1, 2)]
-    assert "-0.0" not in FORMATS["md"](some) + FORMATS["latex"](some)
-    assert by_instance(some)[1][-1].endswith("(0.00 %)")
+    assert "-0.0" not in REPORT_FORMATS["md"](some) + REPORT_FORMATS["latex"](some)
+    assert instance_table(some)[1][-1].endswith("(0.00 %)")
 
 
 def test_job_shops_have_jobs_and_machines() -> None:
     """If the set's name has them and they fit; else operations, which are what the lines count; nodes are others'."""
     shop = replace(A, problem="jssp", set="jssp20x15", size=300)
-    assert about([shop]).startswith("jssp, 20 jobs x 15 machines; ")
-    assert about([replace(shop, size=100)]).startswith("jssp, 100 operations; ")
-    assert about([shop, replace(shop, size=100)]).startswith("jssp, 100 to 300 operations; ")
-    assert about([replace(shop, problem="tsp")]).startswith("tsp, size 300; ")
-    assert by_instance([shop])[0][1] == "operations"
+    assert describe_set([shop]).startswith("jssp, 20 jobs x 15 machines; ")
+    assert describe_set([replace(shop, size=100)]).startswith("jssp, 100 operations; ")
+    assert describe_set([shop, replace(shop, size=100)]).startswith("jssp, 100 to 300 operations; ")
+    assert describe_set([replace(shop, problem="tsp")]).startswith("tsp, size 300; ")
+    assert instance_table([shop])[0][1] == "operations"
 
 
 def test_missing_results_are_counted_and_in_no_mean() -> None:
     """One of three has no plan: the row is that of the other two, says so, and the reason stands below."""
     some = [replace(A, instance=str(k), reference=10.0, cost=10.0 + k) for k in (1, 2)]
     lost = replace(A, instance="3", reference=10.0, cost=None, missing="too many vehicles", seconds=1000.0)
-    (whole,), (row,), (nothing,) = rows(some), rows([*some, lost]), rows([lost])
+    (whole,), (row,), (nothing,) = table_rows(some), table_rows([*some, lost]), table_rows([lost])
     assert replace(row, missing=0) == whole
     assert (row.missing, nothing.missing, nothing.n, nothing.cost, nothing.gap) == (1, 1, 0, None, None)
-    text = FORMATS["md"]([*some, lost])
+    text = REPORT_FORMATS["md"]([*some, lost])
     assert "| 2 (1 missing) |" in text
     assert "A on one: 1 missing, in no other number; the first: too many vehicles." in text
-    assert by_instance([*some, lost])[-1][-1] == "missing"
-    assert all("missing" in write([lost]) for write in FORMATS.values())
+    assert instance_table([*some, lost])[-1][-1] == "missing"
+    assert all("missing" in write([lost]) for write in REPORT_FORMATS.values())
 
 
 def test_a_solver_with_many_budgets_is_named_once() -> None:
     """Methods of one solver share its line, in order of appearance; names may have commas of their own."""
     some = [replace(A, method=m, solver=s) for m, s in (("X, 1 s", "X 2.0"), ("Y", "Y 1.0"), ("X, 9 s", "X 2.0"))]
-    assert "- X, 1 s; X, 9 s: X 2.0.\n- Y: Y 1.0." in FORMATS["md"](some)
+    assert "- X, 1 s; X, 9 s: X 2.0.\n- Y: Y 1.0." in REPORT_FORMATS["md"](some)

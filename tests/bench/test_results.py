@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from rhumbline.bench.results import Result, read_all, read_results, refuse_packed
+from rhumbline.bench.results import Result, read_result_files, read_results, refuse_packed
 from rhumbline.errors import InputError
 
 GOLDEN = Path(__file__).parent / "golden" / "results.jsonl"
@@ -39,7 +39,7 @@ def test_packed_lines_are_the_same_lines(tmp_path: Path) -> None:
 def test_a_line_counts_once(tmp_path: Path) -> None:
     """A file named twice, and a line that was copied within one: the results of one, and a warning for each file."""
     one, said = written(tmp_path / "one.jsonl", A, B, A), list[str]()
-    assert read_all([one, one], said.append) == [A, B]
+    assert read_result_files([one, one], said.append) == [A, B]
     assert said == [
         f"{one}: 1 of its 3 lines is there twice; each is counted once",
         f"{one}: 3 of its 3 lines are there twice; each is counted once",
@@ -52,7 +52,7 @@ def test_two_measurements_of_the_same_are_refused(tmp_path: Path, change: dict[s
     one, two = written(tmp_path / "one.jsonl", B, A), written(tmp_path / "two.jsonl", A, **change)
     said = r"two\.jsonl:1: is another measurement of what .*one\.jsonl:2 measured \(A on one-1, seed 0\)"
     with pytest.raises(InputError, match=said):
-        read_all([one, two], complain)
+        read_result_files([one, two], complain)
     one.write_text(one.read_text() + two.read_text())
     with pytest.raises(InputError, match=r"one\.jsonl:3: is another measurement of what .*one\.jsonl:2"):
         read_results(one, complain)
@@ -62,7 +62,7 @@ def test_two_measurements_of_the_same_are_refused(tmp_path: Path, change: dict[s
 def test_measurements_of_other_kinds_stand_side_by_side(tmp_path: Path, name: str) -> None:
     """Another suite, commit, hardware, budget or solver is another row, not a contradiction."""
     one, two = written(tmp_path / "one.jsonl", A), written(tmp_path / "two.jsonl", A, **{name: "other"})
-    assert read_all([one, two], complain) == [A, replace(A, **{name: "other"})]
+    assert read_result_files([one, two], complain) == [A, replace(A, **{name: "other"})]
 
 
 def test_sets_of_one_name_are_the_same_instances(tmp_path: Path) -> None:
@@ -70,9 +70,9 @@ def test_sets_of_one_name_are_the_same_instances(tmp_path: Path) -> None:
     one, two = written(tmp_path / "one.jsonl", A, B), written(tmp_path / "two.jsonl", B, set_hash="00ff")
     said = r"two\.jsonl:1: set 'one' of suite 'demo' has other instances or references here \(00ff\) than in .*one\.j"
     with pytest.raises(InputError, match=said):
-        read_all([one, two], complain)
+        read_result_files([one, two], complain)
     three = written(tmp_path / "three.jsonl", B, set_hash="00ff", suite="another")
-    assert len(read_all([one, three], complain)) == 3
+    assert len(read_result_files([one, three], complain)) == 3
 
 
 @pytest.mark.parametrize(

@@ -12,34 +12,42 @@ from tiny_suites import METHODS, SET
 import rhumbline
 from rhumbline.bench import provenance
 from rhumbline.bench import runner as run_module
-from rhumbline.bench.baselines import BASELINES, Baseline, Work
-from rhumbline.bench.methods import Options, loaded, spent_of, thinned
-from rhumbline.bench.report import rows
+from rhumbline.bench.baselines import BASELINES, Baseline, SolverTask
+from rhumbline.bench.methods import BenchOptions, spent_share, thin_steps, warm_up_baseline
+from rhumbline.bench.report import table_rows
 from rhumbline.bench.results import Result, read_results
-from rhumbline.bench.runner import Inside, Job, Pace, Pair, Standing, prepare, run
+from rhumbline.bench.runner import (
+    BenchJob,
+    JobProgress,
+    MethodOnSet,
+    RunProgress,
+    TimeEstimate,
+    measure_suite,
+    prepare_pairs,
+)
 from rhumbline.bench.suite import Suite, read_suite
-from rhumbline.checkpoint import About, save
+from rhumbline.checkpoint import TrainingFacts, save
 from rhumbline.errors import InputError
 from rhumbline.policies.jssp_machines import JSSPMachinesPolicy, MachinesArchitecture
-from rhumbline.problems.tsp import from_array
+from rhumbline.problems.tsp import tsp_from_array
 from rhumbline.search.driver import Budget, Progress
 
 Write = Callable[..., Path]
-CPU = Options(device="cpu", threads=1)
+CPU = BenchOptions(device="cpu", threads=1)
 
 
 @pytest.fixture(autouse=True)
 def one_commit(monkeypatch: pytest.MonkeyPatch) -> None:
     """The tests do not depend on the state of the checkout."""
-    monkeypatch.setattr(provenance, "commit", lambda: "c0ffee")
+    monkeypatch.setattr(provenance, "current_commit", lambda: "c0ffee")
 
 
 def complain(text: str) -> None:
     raise AssertionError(text)
 
 
-def measured(suite: Suite, out: Path, options: Options = CPU) -> list[Standing]:
-    return list(run(suite, out, options, complain))
+def measured(suite: Suite, out: Path, options: BenchOptions = CPU) -> list[RunProgress]:
+    return list(measure_suite(suite, out, options, complain))
 
 
 def test_there_is_one_line_for_each_method_instance_and_seed(write: Write, tmp_path: Path) -> None:
@@ -50,9 +58,9 @@ def test_there_is_one_line_for_each_method_instance_and_seed(write: Write, tmp_p
     assert standings[-1].done == standings[-1].total == len(results) == len({r.key for r in results}) == 2 * 4 * 2
     for r in results[:8]:
         assert (r.method, r.attempts, r.together, r.set, r.problem, r.size) == ("search", 20, 2, "ten", "tsp", 10)
-    xy = [i.xy for i in prepare(suite, CPU)[0].bench_set.instances]
+    xy = [i.xy for i in prepare_pairs(suite, CPU)[0].instance_set.instances]
     again = rhumbline.solve(
-        [from_array(x) for x in xy if x is not None], policy=suite.methods[0].policy, attempts=20, seed=5, device="cpu",
+        [tsp_from_array(x) for x in xy if x is not None], policy=suite.methods[0].policy, attempts=20, seed=5, device="cpu",
         strategy="cmaes",
     )  # fmt: skip
     mine = [r.cost for r in results if r.seed == 5 and r.method == "search"]
@@ -65,9 +73,9 @@ def test_symmetric_copies_share_the_attempts(strategy: str, write: Write, tmp_pa
     method = f'[[method]]\nname = "s"\npolicy = "{{policy}}"\nattempts = 20\nstrategy = "{strategy}"\naugment = 4\n'
     suite, out = read_suite(write(SET + method)), tmp_path / "r.jsonl"
     measured(suite, out)
-    xy = [i.xy for i in prepare(suite, CPU)[0].bench_set.instances]
+    xy = [i.xy for i in prepare_pairs(suite, CPU)[0].instance_set.instances]
     again = rhumbline.solve(
-        [from_array(x) for x in xy if x is not None], policy=suite.methods[0].policy, attempts=20, device="cpu",
+        [tsp_from_array(x) for x in xy if x is not None], policy=suite.methods[0].policy, attempts=20, device="cpu",
         strategy=strategy, augment=4,
     )  # fmt: skip
     results = read_results(out, complain)
@@ -91,7 +99,7 @@ def test_an_interrupted_run_goes_on(suite: Suite, tmp_path: Path) -> None:
     """What is there is not measured again, and the file ends up as if nothing had happened."""
     whole, cut = tmp_path / "whole.jsonl", tmp_path / "cut.jsonl"
     measured(suite, whole)
-    for standing in run(suite, cut, CPU, complain):
+    for standing in measure_suite(suite, cut, CPU, complain):
         if standing.done == 2:
             break
     before = cut.read_text()
@@ -110,7 +118,7 @@ def test_a_half_written_line_is_dropped_with_a_warning(suite: Suite, tmp_path: P
     lines = out.read_text().splitlines(keepends=True)
     out.write_text("".join(lines[:-1]) + lines[-1][:40])
     assert len(read_results(out, said.append)) == 7
-    list(run(suite, out, CPU, said.append))
+    list(measure_suite(suite, out, CPU, said.append))
     assert said == [f"{out}:8: the last line was cut off in the middle; it is dropped"] * 2
     assert len(read_results(out, complain)) == 8
 
@@ -118,7 +126,7 @@ def test_a_half_written_line_is_dropped_with_a_warning(suite: Suite, tmp_path: P
 def test_a_missing_line_end_is_put_there(suite: Suite, tmp_path: Path) -> None:
     """A whole last line without its end is kept, and the next one starts on a line of its own."""
     out = tmp_path / "r.jsonl"
-    measured(suite, out, Options(device="cpu", threads=1, limit=2))
+    measured(suite, out, BenchOptions(device="cpu", threads=1, limit=2))
     out.write_text(out.read_text().rstrip("\n"))
     measured(suite, out)
     assert len(read_results(out, complain)) == 8
@@ -127,14 +135,14 @@ def test_a_missing_line_end_is_put_there(suite: Suite, tmp_path: Path) -> None:
 def test_the_limit_takes_first_instances_and_can_be_raised(suite: Suite, tmp_path: Path) -> None:
     """A run with a limit is the beginning of the run without one."""
     out = tmp_path / "r.jsonl"
-    assert measured(suite, out, Options(device="cpu", threads=1, limit=1))[-1].total == 2
+    assert measured(suite, out, BenchOptions(device="cpu", threads=1, limit=1))[-1].total == 2
     assert [r.instance for r in read_results(out, complain)] == ["ten-00001"] * 2
     assert [measured(suite, out)[i].done for i in (0, -1)] == [2, 8]
 
 
 def test_only_some_methods(suite: Suite, tmp_path: Path) -> None:
     """`--only` leaves the others out."""
-    measured(suite, tmp_path / "r.jsonl", Options(only=("nearest",), device="cpu", threads=1))
+    measured(suite, tmp_path / "r.jsonl", BenchOptions(only=("nearest",), device="cpu", threads=1))
     assert {r.method for r in read_results(tmp_path / "r.jsonl", complain)} == {"nearest"}
 
 
@@ -152,8 +160,8 @@ def test_another_suite_is_not_mixed_in(suite: Suite, write: Write, tmp_path: Pat
 def test_another_commit_is_not_mixed_in(suite: Suite, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Nor are results of other code, by a run or in a report."""
     out = tmp_path / "r.jsonl"
-    measured(suite, out, Options(device="cpu", threads=1, limit=1))
-    monkeypatch.setattr(provenance, "commit", lambda: "decaf")
+    measured(suite, out, BenchOptions(device="cpu", threads=1, limit=1))
+    monkeypatch.setattr(provenance, "current_commit", lambda: "decaf")
     with pytest.raises(InputError, match="is a result of another commit: c0ffee, not decaf; results are not mixed"):
         measured(suite, out)
     first, *others = out.read_text().splitlines()
@@ -165,8 +173,8 @@ def test_another_commit_is_not_mixed_in(suite: Suite, tmp_path: Path, monkeypatc
 def test_another_machine_is_not_mixed_in(suite: Suite, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Times of two machines are not averaged."""
     out = tmp_path / "r.jsonl"
-    measured(suite, out, Options(device="cpu", threads=1, limit=1))
-    monkeypatch.setattr(provenance, "hardware", lambda device, threads: "abacus")
+    measured(suite, out, BenchOptions(device="cpu", threads=1, limit=1))
+    monkeypatch.setattr(provenance, "hardware_name", lambda device, threads: "abacus")
     with pytest.raises(InputError, match=r"is a result of another machine: .*, not abacus"):
         measured(suite, out)
 
@@ -176,10 +184,10 @@ def test_files_that_changed_are_not_mixed_in(write: Write, tmp_path: Path) -> No
     text = "NAME : a\nDIMENSION : 3\nEDGE_WEIGHT_TYPE : EUC_2D\nNODE_COORD_SECTION\n1 0 0\n2 3 0\n3 3 4\nEOF\n"
     (tmp_path / "a.tsp").write_text(text)
     suite = read_suite(write('[[set]]\nname = "f"\nproblem = "tsp"\nfiles = "*.tsp"\n' + METHODS))
-    measured(suite, tmp_path / "r.jsonl", Options(only=("nearest",), device="cpu", threads=1))
+    measured(suite, tmp_path / "r.jsonl", BenchOptions(only=("nearest",), device="cpu", threads=1))
     (tmp_path / "a.tsp").write_text(text.replace("3 3 4", "3 3 5"))
     with pytest.raises(InputError, match="set 'f' had other instances or references then"):
-        measured(suite, tmp_path / "r.jsonl", Options(only=("nearest",), device="cpu", threads=1))
+        measured(suite, tmp_path / "r.jsonl", BenchOptions(only=("nearest",), device="cpu", threads=1))
 
 
 @pytest.mark.parametrize(
@@ -193,7 +201,7 @@ def test_files_that_changed_are_not_mixed_in(write: Write, tmp_path: Path) -> No
 def test_what_is_no_result_is_refused(suite: Suite, tmp_path: Path, row: str, message: str) -> None:
     """A bad line that is not the last one was not cut off; nobody knows what it is."""
     out = tmp_path / "r.jsonl"
-    measured(suite, out, Options(only=("nearest",), device="cpu", threads=1))
+    measured(suite, out, BenchOptions(only=("nearest",), device="cpu", threads=1))
     out.write_text(row + "\n" + out.read_text())
     with pytest.raises(InputError, match=rf"r\.jsonl:1: .*{message}"):
         read_results(out, complain)
@@ -202,7 +210,7 @@ def test_what_is_no_result_is_refused(suite: Suite, tmp_path: Path, row: str, me
 def test_unknown_facts_are_refused(suite: Suite, tmp_path: Path) -> None:
     """A line with more than we know was made by another version."""
     out = tmp_path / "r.jsonl"
-    measured(suite, out, Options(only=("nearest",), device="cpu", threads=1))
+    measured(suite, out, BenchOptions(only=("nearest",), device="cpu", threads=1))
     rows = [json.loads(line) for line in out.read_text().splitlines()]
     out.write_text("\n".join(json.dumps(row | {"mood": 1}) for row in rows) + "\n")
     with pytest.raises(InputError, match="'mood' is unknown"):
@@ -236,39 +244,39 @@ def test_methods_that_cannot_work_are_refused_before_any_work(
 
 def test_the_time_left_is_that_of_the_work_left(suite: Suite) -> None:
     """By the pace of the same method and set, else by the mean; before any work nothing is known."""
-    search, nearest = prepare(suite, CPU)
-    pace, job, other = Pace(), Job(search, 0, (0, 1)), Job(nearest, 0, (0, 1, 2))
-    assert pace.left([job, other]) is None
+    search, nearest = prepare_pairs(suite, CPU)
+    pace, job, other = TimeEstimate(), BenchJob(search, 0, (0, 1)), BenchJob(nearest, 0, (0, 1, 2))
+    assert pace.seconds_left([job, other]) is None
     pace.note(job, 10.0)
-    assert pace.left([job, job]) == 20.0
-    assert pace.left([other]) == 15.0
+    assert pace.seconds_left([job, job]) == 20.0
+    assert pace.seconds_left([other]) == 15.0
     pace.note(other, 0.3)
-    assert pace.left([job, other]) == pytest.approx(10.3)
+    assert pace.seconds_left([job, other]) == pytest.approx(10.3)
 
 
 def test_budgets_in_seconds_tell_the_time_left_at_once(write: Write) -> None:
     """Four instances of two seconds take eight."""
     text = SET + '[[method]]\nname = "s"\npolicy = "{policy}"\nseconds = 2\n'
-    (pair,) = prepare(read_suite(write(text)), CPU)
-    assert isinstance(pair, Pair)
-    assert Pace().left([Job(pair, 0, (0, 1, 2, 3))]) == 8.0
+    (pair,) = prepare_pairs(read_suite(write(text)), CPU)
+    assert isinstance(pair, MethodOnSet)
+    assert TimeEstimate().seconds_left([BenchJob(pair, 0, (0, 1, 2, 3))]) == 8.0
 
 
 def test_a_piece_tells_how_far_it_is(suite: Suite, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Between two results: what is running and how much of its budget is spent; results are those of a silent run."""
     monkeypatch.setattr(run_module, "NOTE_PAUSE", 0.0)
-    said: list[Standing] = []
-    list(run(suite, tmp_path / "told.jsonl", CPU, complain, said.append))
-    doing = [(s.done, s.doing.method, s.doing.spent) for s in said if s.doing]
-    assert doing[:4] == [
+    said: list[RunProgress] = []
+    list(measure_suite(suite, tmp_path / "told.jsonl", CPU, complain, said.append))
+    current = [(s.done, s.current.method, s.current.spent) for s in said if s.current]
+    assert current[:4] == [
         (0, "search", "warming up"),
         (0, "search", ""),
         (0, "search", "16 of 20 attempts"),
         (0, "search", "20 of 20 attempts"),
     ]
-    assert doing[4][0] == 2
-    assert doing[-1] == (7, "nearest", "")
-    assert all(s.doing and s.doing.set == "ten" and not s.latest for s in said)
+    assert current[4][0] == 2
+    assert current[-1] == (7, "nearest", "")
+    assert all(s.current and s.current.set == "ten" and not s.latest for s in said)
     measured(suite, tmp_path / "silent.jsonl")
     told, silent = (read_results(tmp_path / f"{name}.jsonl", complain) for name in ("told", "silent"))
     assert [(r.key, r.cost) for r in told] == [(r.key, r.cost) for r in silent]
@@ -276,28 +284,28 @@ def test_a_piece_tells_how_far_it_is(suite: Suite, tmp_path: Path, monkeypatch: 
 
 def test_a_piece_tells_how_long_it_takes(suite: Suite, monkeypatch: pytest.MonkeyPatch) -> None:
     """A quarter in 10 s leaves 30 s, and 40 s for another piece of the kind; warming up is no measure of anything."""
-    (search, _), now, said = prepare(suite, CPU), [0.0], list[Standing]()
-    job = Job(search, 0, (0, 1))
+    (search, _), now, said = prepare_pairs(suite, CPU), [0.0], list[RunProgress]()
+    job = BenchJob(search, 0, (0, 1))
     monkeypatch.setattr(run_module.time, "monotonic", lambda: now[0])
-    inside = Inside(job, [job], Pace(), said.append, 0, 4)
+    inside = JobProgress(job, [job], TimeEstimate(), said.append, 0, 4)
     for at, share in ((100.0, 0.0), (110.0, 0.25), (110.5, 0.3)):
         now[0] = at
         inside.note(share, "")
-    assert [s.left for s in said] == [None, pytest.approx(70.0)]  # the last came too soon to be told
+    assert [s.seconds_left for s in said] == [None, pytest.approx(70.0)]  # the last came too soon to be told
 
 
 def test_budgets_are_spent_by_attempts_or_by_the_clock() -> None:
     """Whichever is further."""
     progress = Progress(40, 6.0, torch.zeros(1), torch.zeros(1), None)
-    assert spent_of(progress, Budget(attempts=160)) == (0.25, "40 of 160 attempts")
-    assert spent_of(progress, Budget(attempts=160, seconds=8.0)) == (0.75, "6 of 8 s")
-    assert spent_of(progress, Budget(seconds=3.0)) == (1.0, "6 of 3 s")
+    assert spent_share(progress, Budget(attempts=160)) == (0.25, "40 of 160 attempts")
+    assert spent_share(progress, Budget(attempts=160, seconds=8.0)) == (0.75, "6 of 8 s")
+    assert spent_share(progress, Budget(seconds=3.0)) == (1.0, "6 of 3 s")
 
 
 def test_two_runs_do_not_share_a_file(suite: Suite, tmp_path: Path) -> None:
     """The second is refused and changes nothing; when the first has ended, however it did, the file is free."""
     out = tmp_path / "r.jsonl"
-    first = run(suite, out, CPU, complain)
+    first = measure_suite(suite, out, CPU, complain)
     for _ in range(2):
         next(first)
     before = out.read_bytes()
@@ -312,30 +320,30 @@ def test_loading_a_library_is_not_measured(suite: Suite, tmp_path: Path, monkeyp
     """The first call of a solver takes a second longer by a clock that the test owns; no line shows it."""
     now, calls = [0.0], list[int]()
 
-    def slow_at_first(work: Work) -> list[int]:
+    def slow_at_first(work: SolverTask) -> list[int]:
         calls.append(work.instance.size)
         now[0] += 1.0 if len(calls) == 1 else 0.25
         return list(range(work.instance.size))
 
-    monkeypatch.setitem(BASELINES, "nearest", Baseline("slow", {"tsp": slow_at_first}, "numpy", timed=False))
+    monkeypatch.setitem(BASELINES, "nearest", Baseline("slow", {"tsp": slow_at_first}, "numpy", needs_seconds=False))
     monkeypatch.setattr(run_module.time, "monotonic", lambda: now[0])
-    loaded.cache_clear()
-    measured(suite, tmp_path / "r.jsonl", Options(only=("nearest",), device="cpu", threads=1))
-    loaded.cache_clear()
+    warm_up_baseline.cache_clear()
+    measured(suite, tmp_path / "r.jsonl", BenchOptions(only=("nearest",), device="cpu", threads=1))
+    warm_up_baseline.cache_clear()
     assert calls == [6, 10, 10, 10, 10]
     assert [r.seconds for r in read_results(tmp_path / "r.jsonl", complain)] == [0.25] * 4
 
 
 def test_traces_keep_first_and_last() -> None:
     """Few steps are all kept; many are thinned evenly in their logarithm."""
-    assert thinned(1) == [0]
-    assert thinned(5) == [0, 1, 2, 3, 4]
-    assert (thinned(100)[0], thinned(100)[-1], len(thinned(100)) <= 24) == (0, 99, True)
+    assert thin_steps(1) == [0]
+    assert thin_steps(5) == [0, 1, 2, 3, 4]
+    assert (thin_steps(100)[0], thin_steps(100)[-1], len(thin_steps(100)) <= 24) == (0, 99, True)
 
 
 def test_the_gap_is_a_fraction_of_the_reference(suite: Suite, tmp_path: Path) -> None:
     """10 % above is 0.1; without a reference there is none."""
-    measured(suite, tmp_path / "r.jsonl", Options(only=("nearest",), device="cpu", threads=1))
+    measured(suite, tmp_path / "r.jsonl", BenchOptions(only=("nearest",), device="cpu", threads=1))
     r = read_results(tmp_path / "r.jsonl", complain)[0]
     facts = {name: getattr(r, name) for name in Result.__dataclass_fields__}
     assert r.gap is None
@@ -386,19 +394,23 @@ def test_plans_beyond_a_limit_are_missing_not_costs(write: Write, tmp_path: Path
     for name, vehicles in (("a", 2), ("b", 3)):
         (tmp_path / f"{name}.vrp").write_text(TIGHT.format(name=name, vehicles=vehicles))
     out = tmp_path / "r.jsonl"
-    measured(read_suite(write(ROUTING)), out, Options(device="cpu", threads=1, engine="torch"))
+    measured(read_suite(write(ROUTING)), out, BenchOptions(device="cpu", threads=1, engine="torch"))
     results = read_results(out, complain)
     assert [(r.method, r.instance, r.cost, r.gap) for r in results] == [
         (method, *of) for method in ("greedy", "nearest") for of in (("a", None, None), ("b", 68, None))
     ]
     assert ["vehicles" in r.missing for r in results] == [True, False, True, False]
-    assert [(row.n, row.missing, row.cost) for row in rows(results)] == [(1, 1, 68.0)] * 2
-    assert measured(read_suite(write(ROUTING)), out, Options(device="cpu", threads=1, engine="torch"))[0].done == 4
+    assert [(row.n, row.missing, row.cost) for row in table_rows(results)] == [(1, 1, 68.0)] * 2
+    assert measured(read_suite(write(ROUTING)), out, BenchOptions(device="cpu", threads=1, engine="torch"))[0].done == 4
 
 
 def test_policies_of_another_view_of_a_problem_are_found(write: Write, tmp_path: Path) -> None:
     """A policy for machines solves job shops: on one machine any order takes 3 + 2."""
-    save(tmp_path / "m.safetensors", JSSPMachinesPolicy(MachinesArchitecture(16, 2, 16, 4)), About("jssp-machines", 2))
+    save(
+        tmp_path / "m.safetensors",
+        JSSPMachinesPolicy(MachinesArchitecture(16, 2, 16, 4)),
+        TrainingFacts("jssp-machines", 2),
+    )
     (tmp_path / "shop.txt").write_text("2 1\n0 3\n0 2\n")
     text = '[[set]]\nname = "s"\nproblem = "jssp"\nfiles = "*.txt"\n[[method]]\nname = "m"\nattempts = 2\n'
     measured(read_suite(write(f'{text}policy = "{tmp_path / "m.safetensors"}"\n')), tmp_path / "r.jsonl")

@@ -8,19 +8,19 @@ import pytest
 from tiny_suites import METHODS, SET
 
 from rhumbline.bench.baselines import Baseline
-from rhumbline.bench.methods import Options, can_solve, runner_for
+from rhumbline.bench.methods import BenchOptions, can_solve, make_runner
 from rhumbline.bench.suite import Suite, read_suite
 from rhumbline.errors import InputError
-from rhumbline.problems.cvrp import from_arrays
+from rhumbline.problems.cvrp import cvrp_from_arrays
 from rhumbline.problems.jssp import JSSPInstance
-from rhumbline.problems.tsp import from_array
+from rhumbline.problems.tsp import tsp_from_array
 
 Write = Callable[..., Path]
 SUITES = Path(__file__).parents[2] / "suites"
 PLACES = np.random.default_rng(0).random((6, 2))
 SMALL = {
-    "tsp": from_array(PLACES),
-    "cvrp": from_arrays(PLACES[0], PLACES[1:], np.array([1, 2, 3, 4, 5]), 10),
+    "tsp": tsp_from_array(PLACES),
+    "cvrp": cvrp_from_arrays(PLACES[0], PLACES[1:], np.array([1, 2, 3, 4, 5]), 10),
     "jssp": JSSPInstance("shop", ((3, 2), (2, 4)), ((0, 1), (0, 1)), 2),
 }
 
@@ -113,13 +113,13 @@ def test_a_missing_suite_is_named() -> None:
 
 def test_parts_of_a_suite_can_be_chosen(suite: Suite) -> None:
     """Patterns choose among methods or sets; a kind that is not named stays whole; strangers are refused."""
-    sets, methods = suite.chosen(["near*"])
+    sets, methods = suite.select(["near*"])
     assert ([s.name for s in sets], [m.name for m in methods]) == (["ten"], ["nearest"])
-    assert suite.chosen([]) == (suite.sets, suite.methods)
+    assert suite.select([]) == (suite.sets, suite.methods)
     with pytest.raises(
         InputError, match="--only far: no such set or method in suite 'small'; known: ten, search, nearest"
     ):
-        suite.chosen(["far"])
+        suite.select(["far"])
 
 
 @pytest.mark.parametrize("path", sorted(SUITES.glob("*.toml")), ids=lambda p: p.stem)
@@ -128,9 +128,9 @@ def test_the_suites_of_the_project_can_be_read(path: Path) -> None:
     suite = read_suite(path)
     assert suite.name == path.stem
     for method in suite.methods:
-        assert any(method.wants(s.name) for s in suite.sets), method.name
+        assert any(method.applies_to(s.name) for s in suite.sets), method.name
     for one in suite.sets:
-        assert any(method.wants(one.name) for method in suite.methods), one.name
+        assert any(method.applies_to(one.name) for method in suite.methods), one.name
 
 
 @pytest.mark.parametrize("path", sorted(SUITES.glob("*.toml")), ids=lambda p: p.stem)
@@ -138,8 +138,8 @@ def test_every_method_of_the_project_can_begin_on_its_sets(path: Path, monkeypat
     """Weights are there, settings are known, and the policy has what the strategy searches; nothing is solved."""
     monkeypatch.setattr(Baseline, "require", lambda self: None)  # other people's solvers need not be installed
     suite = read_suite(path)
-    pairs = {(m.name, s.problem): m for m in suite.methods for s in suite.sets if m.wants(s.name)}
+    pairs = {(m.name, s.problem): m for m in suite.methods for s in suite.sets if m.applies_to(s.name)}
     able = [(m, problem) for (_, problem), m in pairs.items() if can_solve(m, problem)]
     assert {problem for m, problem in able if m.solver == "policy"} == {s.problem for s in suite.sets}
     for method, problem in able:
-        runner_for(method, problem, Options(device="cpu", engine="torch")).start(SMALL[problem])
+        make_runner(method, problem, BenchOptions(device="cpu", engine="torch")).start(SMALL[problem])

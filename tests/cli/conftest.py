@@ -12,7 +12,7 @@ import pytest
 import torch
 from typer.testing import CliRunner
 
-from rhumbline.checkpoint import About, save
+from rhumbline.checkpoint import TrainingFacts, save
 from rhumbline.cli.app import app
 from rhumbline.policies.attention.encoder import Architecture
 from rhumbline.policies.tsp import TSPPolicy
@@ -53,7 +53,7 @@ def policy(tmp_path_factory: pytest.TempPathFactory) -> Path:
     path = tmp_path_factory.mktemp("policy") / "tiny.safetensors"
     with torch.random.fork_rng(devices=[]):
         torch.random.default_generator.manual_seed(3)
-        save(path, TSPPolicy(Architecture(16, 2, 1, 16, 4)), About("tsp", 20, 7, validation={"greedy": 4.5}))
+        save(path, TSPPolicy(Architecture(16, 2, 1, 16, 4)), TrainingFacts("tsp", 20, 7, validation={"greedy": 4.5}))
     return path
 
 

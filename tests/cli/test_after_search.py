@@ -10,12 +10,12 @@ import pytest
 
 from rhumbline import improvers, kernels
 from rhumbline.cli import render
-from rhumbline.cli.output_files import ranked
+from rhumbline.cli.output_files import plan_stems
 from rhumbline.formats import read
 from rhumbline.formats.tsplib import read_tour
 from rhumbline.problems.tsp import Tour
-from rhumbline.search.after_search import Finish
-from rhumbline.search.solution import Candidate, Change, Solution
+from rhumbline.search.after_search import AfterSearch
+from rhumbline.search.solution import Candidate, CostChange, Solution
 from rhumbline.search.task import Task
 
 Run = Callable[..., Any]
@@ -98,8 +98,8 @@ def test_a_folder_in_the_way_of_the_second_plan(solve: Run, tsp: Run, tmp_path: 
 
 def test_names_of_several_plans_are_nobody_elses() -> None:
     """An instance that is called like the second plan of another keeps its name."""
-    assert ranked(["a", "A.2", "b"], 3) == [("a", "a.2-2", "a.3"), ("A.2", "A.2.2", "A.2.3"), ("b", "b.2", "b.3")]
-    assert ranked(["a"], 1) == [("a",)]
+    assert plan_stems(["a", "A.2", "b"], 3) == [("a", "a.2-2", "a.3"), ("A.2", "A.2.2", "A.2.3"), ("b", "b.2", "b.3")]
+    assert plan_stems(["a"], 1) == [("a",)]
 
 
 def test_warm_start_from_own_results(solve: Run, tsp: Run, tmp_path: Path) -> None:
@@ -177,13 +177,13 @@ def test_then_reports_its_phase(solve: Run, tsp: Run, monkeypatch: pytest.Monkey
     def improve(name: str, instance: Any, plans: Any, seconds: float, seed: int, found: Any) -> None:
         from rhumbline.kernels.numba.local_search import launch as local_moves
 
-        near = local_moves.nearest(instance.distances)
-        best.append(Tour(tuple(local_moves.shorter_tour(instance.distances, near, plans[0].order)[0])))
+        near = local_moves.nearest_nodes(instance.distances)
+        best.append(Tour(tuple(local_moves.shorten_tour(instance.distances, near, plans[0].order)[0])))
         found(best[-1])
 
-    monkeypatch.setattr(improvers, "improve", improve)
+    monkeypatch.setattr(improvers, "improve_plans", improve)
     monkeypatch.setattr(improvers, "find_spec", lambda name: True)
-    monkeypatch.setattr(improvers, "prepare", lambda name: None)
+    monkeypatch.setattr(improvers, "prepare_solver", lambda name: None)
     file = tsp("a", 20)
     words = ("--search", "greedy", "--seconds", 20, "--then", "lkh", "--quiet")
     found = one(solve(file, *words, "--json"))
@@ -202,8 +202,8 @@ def test_auto_names_the_solver(solve: Run, tsp: Run) -> None:
 def test_trouble_is_in_json() -> None:
     """What went wrong in a phase stands beside its costs."""
     plan = Candidate(Tour((0, 1, 2)), 12, "search")
-    solution = Solution(SimpleNamespace(), plan.plan, 12, 1, 1.0, (), "search", then=Change(12, 12, "it fell over"))
-    facts = render.finish_facts(solution, Finish(then="lkh"))
+    solution = Solution(SimpleNamespace(), plan.plan, 12, 1, 1.0, (), "search", then=CostChange(12, 12, "it fell over"))
+    facts = render.after_search_facts(solution, AfterSearch(then="lkh"))
     assert facts["then"] == {"solver": "lkh", "before": 12, "after": 12, "trouble": "it fell over"}
 
 

@@ -12,7 +12,7 @@ import pytest
 from rhumbline.bench import baselines, provenance, reference
 from rhumbline.bench.reference_file import read_references
 from rhumbline.bench.results import read_results
-from rhumbline.bench.runner import Doing, Standing
+from rhumbline.bench.runner import CurrentWork, RunProgress
 from rhumbline.cli import bench_run
 from rhumbline.cli.bench_run import progress_text
 
@@ -42,7 +42,7 @@ solver = "nearest"
 
 @pytest.fixture
 def suite(tmp_path: Path, policy: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    monkeypatch.setattr(provenance, "commit", lambda: "c0ffee")
+    monkeypatch.setattr(provenance, "current_commit", lambda: "c0ffee")
     monkeypatch.chdir(tmp_path)
     np.savez(tmp_path / "six.npz", cost=np.ones(3), made_by="me")
     path = tmp_path / "small.toml"
@@ -141,7 +141,7 @@ def test_references_are_made_and_gone_on_with(
     rhumb: Run, suite: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The solver of the problem prices what the file lacks; what is there stays, and gaps are to both."""
-    monkeypatch.setitem(reference.REFEREES, "tsp", reference.Referee("nearest"))
+    monkeypatch.setitem(reference.REFERENCE_SOLVERS, "tsp", reference.ReferenceSolver("nearest"))
     np.savez(tmp_path / "six.npz", cost=np.array([0.5]), made_by="me")
     done = rhumb("bench", "reference", suite, "--limit", 2, "--machine", "a desk")
     assert (done.exit_code, done.stdout) == (0, f"{tmp_path / 'six.npz'}\n")
@@ -160,7 +160,7 @@ def test_references_are_made_and_gone_on_with(
 
 def test_references_stop_in_time_and_say_so(rhumb: Run, suite: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Without any minutes nothing is solved; the command that goes on is the same."""
-    monkeypatch.setitem(reference.REFEREES, "tsp", reference.Referee("nearest"))
+    monkeypatch.setitem(reference.REFERENCE_SOLVERS, "tsp", reference.ReferenceSolver("nearest"))
     Path("six.npz").unlink()
     done = rhumb("bench", "reference", suite, "--minutes", 0)
     assert (done.exit_code, Path("six.npz").exists()) == (0, False)
@@ -208,21 +208,21 @@ def test_a_closed_pipe_does_not_skip_figures(
     steps = [[16, 1.0, 8.5, 8.5], [32, 2.0, 8.0, 8.0]]
     (tmp_path / "r.jsonl").write_text("".join(json.dumps(x | {"trace": steps}) + "\n" for x in lines))
     with pytest.raises(BrokenPipeError):
-        bench_run.show_report([tmp_path / "r.jsonl"], "md", tmp_path / "figures", None)
+        bench_run.print_report([tmp_path / "r.jsonl"], "md", tmp_path / "figures", None)
     assert [p.name for p in (tmp_path / "figures").iterdir()] == ["search-demo-one.png"]
     assert "-> " in capsys.readouterr().err
 
 
 def test_progress_tells_the_time_left() -> None:
     """A number of done, and a guess of the rest while there is one."""
-    assert progress_text(Standing(3, 10, 150.0, ()), (), 150.0) == "3 of 10   about 2.5 min left"
-    assert progress_text(Standing(10, 10, 0.0, ()), (), 0.0) == "10 of 10"
+    assert progress_text(RunProgress(3, 10, 150.0, ()), (), 150.0) == "3 of 10   about 2.5 min left"
+    assert progress_text(RunProgress(10, 10, 0.0, ()), (), 0.0) == "10 of 10"
 
 
 def test_progress_says_what_is_running() -> None:
     """Set, method and what is spent, in the place of what was found last."""
     (found, *_) = read_results(GOLDEN, print)
-    standing = Standing(0, 8, 31.0, (), Doing("tsp200", "COMPASS", "640 of 1,600 attempts"))
+    standing = RunProgress(0, 8, 31.0, (), CurrentWork("tsp200", "COMPASS", "640 of 1,600 attempts"))
     said = "0 of 8   tsp200   COMPASS   640 of 1,600 attempts   about 31.0 s left"
     assert progress_text(standing, (found,), 31.0) == said
 
@@ -234,10 +234,10 @@ def test_a_long_piece_is_told_every_few_seconds(
     now = [0.0]
     monkeypatch.setattr(bench_run.time, "monotonic", lambda: now[0])
     for quiet, lines in ((False, ["0 of 8   s   m   5", "0 of 8   s   m   10", "0 of 8   s   m   15"]), (True, [])):
-        teller = bench_run.Teller(quiet, due=now[0] + 5.0)
+        teller = bench_run.ProgressPrinter(quiet, due=now[0] + 5.0)
         for second in range(1, 16):
             now[0] += 1.0
-            teller.tell(Standing(0, 8, None, (), Doing("s", "m", str(second))))
+            teller.tell(RunProgress(0, 8, None, (), CurrentWork("s", "m", str(second))))
         assert capsys.readouterr().err.splitlines() == lines
 
 
@@ -251,7 +251,9 @@ def test_an_interrupted_run_says_what_is_kept(rhumb: Run, suite: Path, monkeypat
             raise KeyboardInterrupt
         return solve(work)
 
-    monkeypatch.setitem(reference.BASELINES, "nearest", baselines.Baseline("n", {"tsp": interrupted}, timed=False))
+    monkeypatch.setitem(
+        reference.BASELINES, "nearest", baselines.Baseline("n", {"tsp": interrupted}, needs_seconds=False)
+    )
     done = rhumb("bench", suite, "--device", "cpu", "--only", "nearest")
     assert done.exit_code == 130
     assert "results/small.jsonl: 2 of 3 results are kept; the same command goes on from there" in done.stderr
@@ -263,8 +265,8 @@ def test_progress_says_what_is_missing() -> None:
     """A result without a cost has a reason instead; beside others it is in no mean."""
     (found, *_) = read_results(GOLDEN, print)
     lost = replace(found, cost=None, missing="too many vehicles")
-    assert progress_text(Standing(1, 1, 0.0, ()), (lost,), 0.0) == "1 of 1   one   A   missing: too many vehicles"
-    assert "cost 7.7000" in progress_text(Standing(2, 2, 0.0, ()), (lost, found), 0.0)
+    assert progress_text(RunProgress(1, 1, 0.0, ()), (lost,), 0.0) == "1 of 1   one   A   missing: too many vehicles"
+    assert "cost 7.7000" in progress_text(RunProgress(2, 2, 0.0, ()), (lost, found), 0.0)
 
 
 def test_the_quick_suite_runs_with_the_shipped_weights(rhumb: Run, tmp_path: Path) -> None:

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from rhumbline.checkpoint import About, save
+from rhumbline.checkpoint import TrainingFacts, save
 from rhumbline.cli import solve_run
 from rhumbline.policies.attention.encoder import Architecture
 from rhumbline.policies.tsp import TSPPolicy
@@ -156,7 +156,7 @@ def test_an_unknown_or_damaged_checkpoint_is_exit_3(rhumb: Run, policy: Path, sq
 
 def test_a_single_policy_has_no_space_to_search(rhumb: Run, square: Path, tmp_path: Path) -> None:
     """CMA-ES on a policy without latents is refused with what to do instead."""
-    save(tmp_path / "single.safetensors", TSPPolicy(Architecture(16, 2, 1, 16, 0)), About("tsp", 20))
+    save(tmp_path / "single.safetensors", TSPPolicy(Architecture(16, 2, 1, 16, 0)), TrainingFacts("tsp", 20))
     done = rhumb(
         "solve", square, "--policy", tmp_path / "single.safetensors", "--attempts", 1, "--search", "cmaes", "--quiet"
     )
@@ -218,7 +218,7 @@ def test_an_interruption_while_reading_is_exit_130(rhumb: Run, square: Path, mon
     def interrupted(*_: object) -> None:
         raise KeyboardInterrupt
 
-    monkeypatch.setattr("rhumbline.inputs.instances_of", interrupted)
+    monkeypatch.setattr("rhumbline.inputs.instances_from", interrupted)
     done = rhumb("solve", square)
     assert (done.exit_code, done.stdout, done.stderr) == (130, "", "interrupted\n")
 

@@ -20,15 +20,15 @@ def after(attempts: int, seconds: float) -> Progress:
 
 def test_the_bar_follows_the_budget_that_ends_first() -> None:
     """The fraction is the larger of time and attempts, never beyond 1, and needs only one of them."""
-    assert progress.fraction(after(50, 1.0), Budget(100, 10.0)) == 0.5
-    assert progress.fraction(after(50, 9.0), Budget(100, 10.0)) == 0.9
-    assert progress.fraction(after(50, 9.0), Budget(attempts=200)) == 0.25
-    assert progress.fraction(after(50, 11.0), Budget(seconds=10.0)) == 1.0
+    assert progress.budget_fraction(after(50, 1.0), Budget(100, 10.0)) == 0.5
+    assert progress.budget_fraction(after(50, 9.0), Budget(100, 10.0)) == 0.9
+    assert progress.budget_fraction(after(50, 9.0), Budget(attempts=200)) == 0.25
+    assert progress.budget_fraction(after(50, 11.0), Budget(seconds=10.0)) == 1.0
 
 
 def test_the_line_for_one_instance() -> None:
     """Best, latest and the gap to the best known cost."""
-    line = progress.standing([WHOLE], 1344, np.array([1010.0]), np.array([1234.0]))
+    line = progress.search_status([WHOLE], 1344, np.array([1010.0]), np.array([1234.0]))
     assert line == "  attempts 1,344   best 1,010   latest 1,234   gap 1.00%"
 
 
@@ -36,7 +36,7 @@ def test_the_line_tells_what_a_phase_has_made_of_the_cost() -> None:
     """The cost with which a phase began stands beside the one that it has reached; a search has no such thing."""
     shown = []
     bar = SimpleNamespace(update=lambda line, completed, text: shown.append(text))
-    watch = progress.watcher(bar, 0, [WHOLE], Budget(100, 10.0))
+    watch = progress.make_bar_updater(bar, 0, [WHOLE], Budget(100, 10.0))
     for cost, phase in ((1200, "search"), (1100, "polish"), (1050, "polish"), (1050, "ils"), (1010, "ils")):
         watch(Progress(16, 5.0, torch.tensor([float(cost)]), torch.tensor([float(cost)]), None, phase))
     assert shown == [
@@ -50,11 +50,11 @@ def test_the_line_tells_what_a_phase_has_made_of_the_cost() -> None:
 
 def test_the_line_of_a_phase_for_several_instances() -> None:
     """Means before and after."""
-    line = progress.change([WHOLE, EXACT], 16, "polish", 2.0, np.array([1.0, 2.0]))
+    line = progress.phase_status([WHOLE, EXACT], 16, "polish", 2.0, np.array([1.0, 2.0]))
     assert line == "  attempts 16   polish mean 2.0000 -> 1.5000"
 
 
 def test_the_line_for_several_instances() -> None:
     """Means, and no gap unless all best known costs are known."""
-    line = progress.standing([WHOLE, EXACT], 16, np.array([1.0, 2.0]), np.array([2.0, 4.0]))
+    line = progress.search_status([WHOLE, EXACT], 16, np.array([1.0, 2.0]), np.array([2.0, 4.0]))
     assert line == "  attempts 16   mean best 1.5000   latest 3.0000"

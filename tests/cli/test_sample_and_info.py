@@ -11,7 +11,7 @@ import pytest
 import torch
 
 from rhumbline import __version__, kernels
-from rhumbline.checkpoint import shipped
+from rhumbline.checkpoint import shipped_checkpoints
 from rhumbline.formats.dataset import load_dataset
 
 Run = Callable[..., Any]
@@ -25,7 +25,7 @@ def test_samples_are_those_of_their_seed(rhumb: Run, tmp_path: Path) -> None:
     rhumb("sample", "tsp", "--size", 7, "--count", 3, "--seed", 4, "--out", two)
     assert one.read_bytes() == two.read_bytes()
     expected = torch.rand(3, 7, 2, generator=torch.Generator().manual_seed(4)).numpy()
-    np.testing.assert_array_equal(np.stack([i.plane for i in load_dataset(one)]), expected.astype(np.float64))
+    np.testing.assert_array_equal(np.stack([i.planar_xy for i in load_dataset(one)]), expected.astype(np.float64))
 
 
 def test_samples_are_not_written_over(rhumb: Run, tmp_path: Path) -> None:
@@ -55,7 +55,7 @@ def test_samples_can_be_mutated(rhumb: Run, tmp_path: Path, problem: str) -> Non
         out = tmp_path / f"{name}.safetensors"
         assert rhumb("sample", problem, "--size", 9, "--count", 4, *mutation, "--out", out).exit_code == 0
     plain, zero, one = (
-        [i.plane for i in load_dataset(tmp_path / f"{n}.safetensors")] for n in ("plain", "zero", "one")
+        [i.planar_xy for i in load_dataset(tmp_path / f"{n}.safetensors")] for n in ("plain", "zero", "one")
     )
     np.testing.assert_array_equal(plain, zero)
     assert all((points == points[0]).all(axis=0).any() for points in one)
@@ -93,7 +93,7 @@ def test_info_tells_versions_devices_and_engines(rhumb: Run) -> None:
     assert facts["versions"]["rhumbline"] == __version__
     assert facts["versions"]["python"] == platform.python_version()
     assert facts["engines"]["torch"] is None
-    assert [c["name"] for c in facts["checkpoints"]] == list(shipped())
+    assert [c["name"] for c in facts["checkpoints"]] == list(shipped_checkpoints())
     done = rhumb("info")
     assert (done.exit_code, done.stderr) == (0, "")
     assert [line.split()[0] for line in done.stdout.splitlines()][:4] == ["versions", "devices", "engine", "engine"]

@@ -10,7 +10,7 @@ import pytest
 import torch
 
 import rhumbline
-from rhumbline.checkpoint import About, save
+from rhumbline.checkpoint import TrainingFacts, save
 from rhumbline.errors import InputError
 from rhumbline.formats import read, read_many
 from rhumbline.formats.jsplib import read_schedule
@@ -32,7 +32,7 @@ def untrained(tmp_path_factory: pytest.TempPathFactory) -> Path:
         save(
             path,
             JSSPPolicy(JSSPArchitecture(width=32, heads=2, layers=1, hidden=32, latent=4)),
-            About("jssp", "6x6", 7),
+            TrainingFacts("jssp", "6x6", 7),
         )
     return path
 
@@ -74,7 +74,7 @@ def test_schedules_and_charts_are_written(rhumb: Run, shop: Path, untrained: Pat
     done = rhumb("solve", shop, "--policy", untrained, "--output", out, "--plot", "--json", "--quiet", *QUICK)
     instance, result = read(shop), json.loads(done.stdout)
     assert isinstance(instance, JSSPInstance)
-    assert read_schedule(out / "shop.sched", instance).numbered(instance) == result["plan"]
+    assert read_schedule(out / "shop.sched", instance).to_file_numbers(instance) == result["plan"]
     assert f"# cost {result['cost']}, found by rhumbline" in (out / "shop.sched").read_text()
     assert (out / "shop.png").read_bytes().startswith(b"\x89PNG")
     assert sorted(p.name for p in out.iterdir()) == ["shop.png", "shop.sched"]

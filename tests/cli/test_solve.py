@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 import torch
 
-from rhumbline.checkpoint import About, save
+from rhumbline.checkpoint import TrainingFacts, save
 from rhumbline.formats import read
 from rhumbline.formats.dataset import save_dataset
 from rhumbline.formats.tsplib import read_tour
@@ -272,7 +272,7 @@ def test_help_names_every_strategy(rhumb: Run, policy: Path, square: Path, searc
     assert search in rhumb("solve", "--help").stdout
     if search == "population":
         policy = tmp_path / "many.safetensors"
-        save(policy, TSPPolicy(Architecture(16, 2, 1, 16, latent=0, members=2)), About("tsp", 20))
+        save(policy, TSPPolicy(Architecture(16, 2, 1, 16, latent=0, members=2)), TrainingFacts("tsp", 20))
     words = ("--policy", policy, "--attempts", 3, "--device", "cpu", "--json", "--quiet", "--search", search)
     (found,) = records(rhumb("solve", square, *words).stdout)
     assert (found["search"], sorted(found["plan"])) == (search, [10, 20, 30, 40])

@@ -19,7 +19,7 @@ def run(capsys: pytest.CaptureFixture[str], tmp_path: Path, monkeypatch: pytest.
     monkeypatch.chdir(tmp_path)
 
     def call(*words: object) -> tuple[int, str, str]:
-        code = train.main([*map(str, words), "--device", "cpu"])
+        code = train.run_train([*map(str, words), "--device", "cpu"])
         return (code, *capsys.readouterr())
 
     return call
@@ -103,7 +103,7 @@ def test_a_missing_recipe_is_exit_3(run: Words) -> None:
 def test_wrong_usage_is_exit_2(words: list[str], capsys: pytest.CaptureFixture[str]) -> None:
     """argparse's own exit code is the documented one."""
     with pytest.raises(SystemExit) as end:
-        train.main(words)
+        train.run_train(words)
     assert end.value.code == 2
     assert capsys.readouterr().err.startswith("usage: rhumb train")
 

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 import torch
 
-from rhumbline.checkpoint import About, save
+from rhumbline.checkpoint import TrainingFacts, save
 from rhumbline.policies.attention.encoder import Architecture
 from rhumbline.policies.cvrp import CVRPPolicy
 
@@ -24,7 +24,7 @@ def routing(tmp_path_factory: pytest.TempPathFactory) -> Path:
     path = tmp_path_factory.mktemp("policy") / "routing.safetensors"
     with torch.random.fork_rng(devices=[]):
         torch.random.default_generator.manual_seed(3)
-        save(path, CVRPPolicy(Architecture(16, 2, 1, 16, 4)), About("cvrp", 20, 7))
+        save(path, CVRPPolicy(Architecture(16, 2, 1, 16, 4)), TrainingFacts("cvrp", 20, 7))
     return path
 
 

@@ -8,18 +8,18 @@ import numpy as np
 import pytest
 
 from rhumbline import improvers
-from rhumbline.external import lkh_process, whole_distances
+from rhumbline.external import integer_distances, lkh_process
 from rhumbline.improvers import SOLVERS
 from rhumbline.kernels.numba.local_search import launch as local_moves
 from rhumbline.problems.cvrp import CVRPInstance, Routes
-from rhumbline.problems.cvrp import from_arrays as cvrp
+from rhumbline.problems.cvrp import cvrp_from_arrays as cvrp
 from rhumbline.problems.jssp import Schedule
-from rhumbline.problems.jssp import from_arrays as shop
-from rhumbline.problems.tsp import Tour, TSPInstance, from_array
+from rhumbline.problems.jssp import jssp_from_arrays as shop
+from rhumbline.problems.tsp import Tour, TSPInstance, tsp_from_array
 
 RNG = np.random.default_rng(0)
 XY = RNG.random((12, 2))
-CITIES = from_array(XY)
+CITIES = tsp_from_array(XY)
 DELIVERY = cvrp(XY[0], XY[1:], np.full(11, 3), 10)
 SINGLE = Routes(tuple((c,) for c in range(1, 12)))
 
@@ -32,7 +32,7 @@ def needs(package: str):
 def improved(name: str, instance: Any, plans: Sequence[Any], seconds: float, seed: int) -> Any:
     """The last plan that a solver tells of; each is cheaper than the one before."""
     told: list[Any] = []
-    improvers.improve(name, instance, plans, seconds, seed, told.append)
+    improvers.improve_plans(name, instance, plans, seconds, seed, told.append)
     costs = [plan.cost(instance) for plan in told]
     assert costs == sorted(costs, reverse=True)
     return told[-1] if told else None
@@ -41,7 +41,7 @@ def improved(name: str, instance: Any, plans: Sequence[Any], seconds: float, see
 def circle(size: int) -> TSPInstance:
     """Cities on a circle, numbered at random: the best tour goes round."""
     angle = np.random.default_rng(1).permutation(size) * 2 * np.pi / size
-    return from_array(np.stack([np.cos(angle), np.sin(angle)], 1))
+    return tsp_from_array(np.stack([np.cos(angle), np.sin(angle)], 1))
 
 
 @pytest.mark.parametrize("name", ["ils", pytest.param("lkh", marks=needs("elkai")), "pyvrp"])
@@ -56,15 +56,18 @@ def test_the_best_tour_of_a_circle(name: str) -> None:
 
 def test_kicks_repeat_under_a_seed_and_never_lengthen() -> None:
     """The same kicks give the same tour, other kicks another one; none is longer than the local optimum before them."""
-    distance = from_array(np.random.default_rng(3).random((60, 2))).distances
-    near = local_moves.nearest(distance)
-    start, _ = local_moves.shorter_tour(distance, near, range(60))
-    found = [local_moves.kicked_tour(distance, near, start, 300, np.array([seed], np.uint64))[0] for seed in (1, 1, 2)]
+    distance = tsp_from_array(np.random.default_rng(3).random((60, 2))).distances
+    near = local_moves.nearest_nodes(distance)
+    start, _ = local_moves.shorten_tour(distance, near, range(60))
+    found = [
+        local_moves.kick_and_shorten_tour(distance, near, start, 300, np.array([seed], np.uint64))[0]
+        for seed in (1, 1, 2)
+    ]
     lengths = [distance[tour, np.roll(tour, -1)].sum() for tour in [start, *found]]
     assert found[0] == found[1] != found[2]
     assert all(sorted(tour) == list(range(60)) for tour in found)
     assert max(lengths[1:]) < lengths[0]
-    assert local_moves.kicked_tour(distance[:7, :7], near[:7], range(7), 10, np.array([1], np.uint64)) == (
+    assert local_moves.kick_and_shorten_tour(distance[:7, :7], near[:7], range(7), 10, np.array([1], np.uint64)) == (
         list(range(7)),
         0,
     )
@@ -112,30 +115,30 @@ def test_schedules(name: str) -> None:
 def test_too_small_to_improve(name: str) -> None:
     """One city and two cities have one tour; nobody is asked."""
     for size in (1, 2):
-        assert improved(name, from_array(XY[:size]), [Tour(tuple(range(size)))], 0.1, 0) is None
+        assert improved(name, tsp_from_array(XY[:size]), [Tour(tuple(range(size)))], 0.1, 0) is None
 
 
 @needs("elkai")
 def test_lkh_begins_with_the_tour_it_gets(tmp_path) -> None:
     """Without any trial LKH returns its first tour, which is the given one; unknown keywords are errors."""
-    distance = whole_distances(CITIES, 10**6)
-    first = lkh_process.write(tmp_path / "first.tour", [*range(0, 12, 2), *range(1, 12, 2)])
+    distance = integer_distances(CITIES, 10**6)
+    first = lkh_process.write_lkh_tour(tmp_path / "first.tour", [*range(0, 12, 2), *range(1, 12, 2)])
     text = lkh_process.parameters(first, 1.0, 1, False) + "MAX_TRIALS = 0\n"
-    found = lkh_process.solve(distance, text)
+    found = lkh_process.run_lkh(distance, text)
     edges = {frozenset(e) for e in zip(found, found[1:] + found[:1], strict=True)}
     assert frozenset((0, 2)) in edges
     assert frozenset((11, 0)) in edges
     with pytest.raises(TypeError, match="Unknown keyword"):
-        lkh_process.solve(distance, text + "BOGUS = 1\n")
+        lkh_process.run_lkh(distance, text + "BOGUS = 1\n")
 
 
 def test_whole_distances() -> None:
     """Whole metrics stay as they are; others are scaled to the largest number allowed; points that coincide are 0."""
     rounded = TSPInstance("r", "EUC_2D", xy=np.array([[0.0, 0], [3, 4]]))
-    assert whole_distances(rounded, 1000).tolist() == [[0, 5], [5, 0]]
-    assert whole_distances(CITIES, 1000).max() == 1000
-    assert whole_distances(rounded, 3).max() == 3
-    assert whole_distances(from_array(np.zeros((3, 2))), 1000).max() == 0
+    assert integer_distances(rounded, 1000).tolist() == [[0, 5], [5, 0]]
+    assert integer_distances(CITIES, 1000).max() == 1000
+    assert integer_distances(rounded, 3).max() == 3
+    assert integer_distances(tsp_from_array(np.zeros((3, 2))), 1000).max() == 0
 
 
 def test_every_solver_has_a_module() -> None:

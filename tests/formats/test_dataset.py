@@ -31,7 +31,7 @@ def test_a_dataset_survives_writing(tmp_path: Path, dtype: type) -> None:
     instances = load_dataset(tmp_path / "tsp7.safetensors")
     assert [i.name for i in instances][::11] == ["tsp7-0001", "tsp7-0012"]
     assert {i.metric for i in instances} == {"EXACT_2D"}
-    np.testing.assert_array_equal(np.stack([i.plane for i in instances]), xy.astype(np.float64))
+    np.testing.assert_array_equal(np.stack([i.planar_xy for i in instances]), xy.astype(np.float64))
 
 
 def test_equal_datasets_are_equal_bytes(tmp_path: Path) -> None:
@@ -168,4 +168,4 @@ def test_damaged_datasets_give_instances_or_an_input_error(
         content[place] = byte
     path.write_bytes(content[:cut])
     with contextlib.suppress(InputError):
-        assert all(np.isfinite(i.plane).all() for i in load_dataset(path))
+        assert all(np.isfinite(i.planar_xy).all() for i in load_dataset(path))

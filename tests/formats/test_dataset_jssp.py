@@ -10,7 +10,7 @@ from safetensors.numpy import save_file
 
 from rhumbline.errors import InputError
 from rhumbline.formats import read_many
-from rhumbline.formats.dataset import load_dataset, save_batch, save_shops
+from rhumbline.formats.dataset import load_dataset, save_batch, save_job_shops
 from rhumbline.problems.jssp import JSSP, JSSPInstance
 
 DURATION = np.array([[[3, 2], [4, 0]], [[1, 1], [1, 1]]])
@@ -19,7 +19,7 @@ MACHINE = np.array([[[0, 2], [2, 0]], [[0, 1], [1, 0]]])
 
 def test_a_dataset_comes_back_as_it_went(tmp_path: Path) -> None:
     """Named after the file, with as many machines as any of the instances uses."""
-    save_shops(tmp_path / "two.safetensors", DURATION, MACHINE, {})
+    save_job_shops(tmp_path / "two.safetensors", DURATION, MACHINE, {})
     assert read_many(tmp_path / "two.safetensors") == [
         JSSPInstance("two-0001", ((3, 2), (4, 0)), ((0, 2), (2, 0)), 3),
         JSSPInstance("two-0002", ((1, 1), (1, 1)), ((0, 1), (1, 0)), 3),
@@ -33,7 +33,7 @@ def test_a_sampled_batch_is_written_without_its_margin(tmp_path: Path) -> None:
     again = JSSP().collate([i for i in load_dataset(tmp_path / "s.safetensors") if isinstance(i, JSSPInstance)])
     assert torch.equal(again.duration, batch.duration)
     assert torch.equal(again.machine, batch.machine)
-    assert (again.steps, again.crowd) == (batch.steps, batch.crowd)
+    assert (again.steps, again.max_per_machine) == (batch.steps, batch.max_per_machine)
 
 
 @pytest.mark.parametrize(
@@ -63,7 +63,7 @@ def test_tables_that_are_no_shops_are_refused(tmp_path: Path, change: dict[str, 
     assert words in str(caught.value)
     path.unlink()
     with pytest.raises(InputError):
-        save_shops(path, tables["duration"], tables["machine"], {})
+        save_job_shops(path, tables["duration"], tables["machine"], {})
     assert not path.exists()
 
 

@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from rhumbline.errors import InputError
-from rhumbline.formats.discovery import instance_files
+from rhumbline.formats.discovery import find_instance_files
 
 TSP = "NAME: a\nTYPE: TSP\nDIMENSION: 3\nEDGE_WEIGHT_TYPE: EUC_2D\nNODE_COORD_SECTION\n1 0 0\n2 3 0\n3 0 4\nEOF\n"
 
@@ -29,22 +29,22 @@ def folder(tmp_path: Path) -> Path:
 
 def test_a_folder_stands_for_its_instances(folder: Path) -> None:
     """By name; neither plans nor costs nor notes, and not what lies in folders below."""
-    names = [file.name for file in instance_files(folder)]
+    names = [file.name for file in find_instance_files(folder)]
     assert names == ["a.tsp", "b.tsp", "c.VRP", "d.safetensors", "e.jsp", "f.json", "g.txt"]
 
 
 def test_a_file_stands_for_itself(folder: Path) -> None:
     """Whatever it is, and whether it exists: whoever reads it complains."""
-    assert instance_files(folder / "notes.txt") == [folder / "notes.txt"]
-    assert instance_files("nowhere.tsp") == [Path("nowhere.tsp")]
+    assert find_instance_files(folder / "notes.txt") == [folder / "notes.txt"]
+    assert find_instance_files("nowhere.tsp") == [Path("nowhere.tsp")]
 
 
 def test_patterns(folder: Path) -> None:
     """For whoever has no shell at hand, or too many files for it."""
-    assert instance_files(f"{folder}/?.tsp") == [folder / "a.tsp", folder / "b.tsp"]
-    assert [f.name for f in instance_files(f"{folder}/*")][:3] == ["a.tsp", "b.tsp", "c.VRP"]
+    assert find_instance_files(f"{folder}/?.tsp") == [folder / "a.tsp", folder / "b.tsp"]
+    assert [f.name for f in find_instance_files(f"{folder}/*")][:3] == ["a.tsp", "b.tsp", "c.VRP"]
     with pytest.raises(InputError, match=r"x\*\.tsp: no file that holds instances has such a name"):
-        instance_files(f"{folder}/x*.tsp")
+        find_instance_files(f"{folder}/x*.tsp")
 
 
 def test_a_pattern_may_name_folders(folder: Path) -> None:
@@ -53,22 +53,26 @@ def test_a_pattern_may_name_folders(folder: Path) -> None:
     other.mkdir()
     (other / "h.tsp").write_text(TSP)
     (folder / "north-2.24").mkdir()
-    assert [f.name for f in instance_files(f"{folder}/nort*")] == ["h.tsp"]
-    assert [f.name for f in instance_files(f"{folder}/nort*.24")] == ["h.tsp"]
-    assert [f.name for f in instance_files(f"{folder}/*.tsp")] == ["a.tsp", "b.tsp", "i.tsp"]  # the last in more.tsp
+    assert [f.name for f in find_instance_files(f"{folder}/nort*")] == ["h.tsp"]
+    assert [f.name for f in find_instance_files(f"{folder}/nort*.24")] == ["h.tsp"]
+    assert [f.name for f in find_instance_files(f"{folder}/*.tsp")] == [
+        "a.tsp",
+        "b.tsp",
+        "i.tsp",
+    ]  # the last in more.tsp
 
 
 def test_what_cannot_be_looked_at_is_an_error_in_a_line(tmp_path: Path) -> None:
     """Not a traceback."""
     with pytest.raises(InputError, match="cannot be read"):
-        instance_files("x" * 300 + ".tsp")
+        find_instance_files("x" * 300 + ".tsp")
 
 
 def test_a_file_whose_name_looks_like_a_pattern(folder: Path) -> None:
     (folder / "a[1].tsp").write_text(TSP)
-    assert instance_files(folder / "a[1].tsp") == [folder / "a[1].tsp"]
+    assert find_instance_files(folder / "a[1].tsp") == [folder / "a[1].tsp"]
 
 
 def test_an_empty_folder_is_an_error(tmp_path: Path) -> None:
     with pytest.raises(InputError, match="no file in this folder holds instances"):
-        instance_files(tmp_path)
+        find_instance_files(tmp_path)

@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 
 from rhumbline.errors import Infeasible, InputError
-from rhumbline.formats import read, read_many, suffix_of, write_plan
-from rhumbline.formats.best_known import CLASSICS, classic
+from rhumbline.formats import plan_suffix, read, read_many, write_plan
+from rhumbline.formats.best_known import CLASSIC_MAKESPANS, classic_makespan
 from rhumbline.formats.jsplib import read_schedule, write_jsp, write_schedule
 from rhumbline.problems.jssp import JSSPInstance, Schedule
 
@@ -149,15 +149,15 @@ def rotated(name: str, jobs: int, machines: int, duration: int) -> JSSPInstance:
 
 def test_classics_are_known_by_name_size_and_bound() -> None:
     """ft06 has 6 jobs and 6 machines and takes 55; what is larger, or cannot be done in 55, is another instance."""
-    assert classic(rotated("ft06", 6, 6, 5)) == classic(rotated("FT06", 6, 6, 5)) == 55
-    assert classic(rotated("ft06", 6, 5, 5)) is None
-    assert classic(rotated("ft06", 6, 6, 10)) is None
-    assert classic(rotated("workshop", 6, 6, 5)) is None
+    assert classic_makespan(rotated("ft06", 6, 6, 5)) == classic_makespan(rotated("FT06", 6, 6, 5)) == 55
+    assert classic_makespan(rotated("ft06", 6, 5, 5)) is None
+    assert classic_makespan(rotated("ft06", 6, 6, 10)) is None
+    assert classic_makespan(rotated("workshop", 6, 6, 5)) is None
 
 
 def test_the_table_of_classics_is_well_formed() -> None:
     """Pairs of a name, once each, and a whole number."""
-    words = [word for row in CLASSICS.values() for word in row.split()]
+    words = [word for row in CLASSIC_MAKESPANS.values() for word in row.split()]
     names, costs = words[::2], words[1::2]
     assert len(set(names)) == len(names)
     assert all(cost.isdecimal() for cost in costs)
@@ -174,7 +174,7 @@ def test_a_schedule_survives_writing(tmp_path: Path) -> None:
         "Makespan 8\nJob 1: 0 3 6\nJob 2: 0 4 5\nJob 3: 0 4 6\n"
     )
     assert read_schedule(tmp_path / "three.sched", THREE) == PLAN
-    assert suffix_of(PLAN) == ".sched"
+    assert plan_suffix(PLAN) == ".sched"
 
 
 def test_names_with_line_breaks_stay_comments(tmp_path: Path) -> None:

@@ -13,7 +13,7 @@ from rhumbline.errors import InputError
 from rhumbline.formats import read
 from rhumbline.formats.jsplib import read_jsp, read_schedule
 from rhumbline.formats.jsplib_json import read_json
-from rhumbline.problems.jssp import JSSPInstance, from_arrays
+from rhumbline.problems.jssp import JSSPInstance, jssp_from_arrays
 
 SHOP = """# a shop
 3 3
@@ -24,7 +24,7 @@ SHOP = """# a shop
 MATRICES = "3 3\nTimes\n3 2 1\n4 1 2\n2 2 2\nMachines\n1 2 3\n3 1 2\n2 3 1\n"
 BARE = MATRICES.replace("Times\n", "").replace("Machines\n", "")
 JSON = '{"durations": [[3, 2], [4, 1]], "machines": [[0, 1], [1, 0]]}'
-TWO = from_arrays([[3, 2], [4, 1]], [[0, 1], [1, 0]], "two")
+TWO = jssp_from_arrays([[3, 2], [4, 1]], [[0, 1], [1, 0]], "two")
 SCHEDULE = "# two\nMakespan 6\nJob 1: 0 4\nJob 2: 0 4\n"
 
 

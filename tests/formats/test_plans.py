@@ -9,10 +9,10 @@ import pytest
 
 from rhumbline.errors import InputError
 from rhumbline.formats import write_plan
-from rhumbline.formats.plans import matched, plan_of, plans_for
+from rhumbline.formats.plans import match_plan_files, plans_for, resolve_plan
 from rhumbline.problems.cvrp import CVRPInstance, Routes
 from rhumbline.problems.jssp import Schedule
-from rhumbline.problems.jssp import from_arrays as shop
+from rhumbline.problems.jssp import jssp_from_arrays as shop
 from rhumbline.problems.tsp import Tour, TSPInstance
 
 CITIES = TSPInstance("cities", "EUC_2D", xy=np.array([[0.0, 0], [0, 3], [4, 3], [4, 0]]), numbers=(10, 20, 30, 40))
@@ -25,24 +25,26 @@ ALL = [(CITIES, TOUR, ".tour"), (DELIVERY, ROUTES, ".sol"), (SHOP, SCHEDULE, ".s
 
 
 def result(instance, plan, **more) -> str:
-    return json.dumps({"name": instance.name, "problem": instance.problem, "plan": plan.numbered(instance)} | more)
+    return json.dumps(
+        {"name": instance.name, "problem": instance.problem, "plan": plan.to_file_numbers(instance)} | more
+    )
 
 
 @pytest.mark.parametrize(("instance", "plan", "ending"), ALL, ids=["tsp", "cvrp", "jssp"])
 def test_what_is_written_is_read(tmp_path: Path, instance, plan, ending: str) -> None:
     """A plan comes back equal from its own file format and from a result in JSON."""
     write_plan(tmp_path / f"a{ending}", plan, instance, "")
-    assert plan_of(tmp_path / f"a{ending}", instance) == plan
+    assert resolve_plan(tmp_path / f"a{ending}", instance) == plan
     (tmp_path / "a.json").write_text(result(instance, plan, cost=7))
-    assert plan_of(str(tmp_path / "a.json"), instance) == plan
-    assert plan_of(plan, instance) is plan
+    assert resolve_plan(str(tmp_path / "a.json"), instance) == plan
+    assert resolve_plan(plan, instance) is plan
 
 
 def test_one_of_many_results(tmp_path: Path) -> None:
     """A file with the results of several instances serves each by its name."""
     path = tmp_path / "all.jsonl"
     path.write_text("\n".join(result(instance, plan) for instance, plan, _ in ALL) + "\n")
-    assert matched([i for i, _, _ in ALL], [path]) == [p for _, p, _ in ALL]
+    assert match_plan_files([i for i, _, _ in ALL], [path]) == [p for _, p, _ in ALL]
 
 
 @pytest.mark.parametrize("indent", [None, 1])
@@ -52,7 +54,7 @@ def test_results_in_any_layout(tmp_path: Path, indent: int | None) -> None:
     texts = [json.dumps(found, indent=indent), "\n\n".join(json.dumps(one, indent=indent) for one in found)]
     for text in texts:
         (tmp_path / "all.json").write_text(text)
-        assert matched([i for i, _, _ in ALL], [tmp_path / "all.json"]) == [p for _, p, _ in ALL]
+        assert match_plan_files([i for i, _, _ in ALL], [tmp_path / "all.json"]) == [p for _, p, _ in ALL]
 
 
 def test_files_belong_to_instances_by_name(tmp_path: Path) -> None:
@@ -60,17 +62,20 @@ def test_files_belong_to_instances_by_name(tmp_path: Path) -> None:
     for name in ("cities.tour", "cities.opt.tour", "best.tour"):
         write_plan(tmp_path / name, TOUR, CITIES, "")
     for name in ("cities.tour", "cities.opt.tour"):
-        assert matched([DELIVERY, CITIES], [tmp_path / name]) == [None, TOUR]
-    assert matched([replace(CITIES, name="cities.opt"), CITIES], [tmp_path / "cities.opt.tour"]) == [TOUR, None]
-    assert matched([CITIES], [tmp_path / "best.tour"]) == [TOUR]
+        assert match_plan_files([DELIVERY, CITIES], [tmp_path / name]) == [None, TOUR]
+    assert match_plan_files([replace(CITIES, name="cities.opt"), CITIES], [tmp_path / "cities.opt.tour"]) == [
+        TOUR,
+        None,
+    ]
+    assert match_plan_files([CITIES], [tmp_path / "best.tour"]) == [TOUR]
     with pytest.raises(InputError, match=r"best.tour: belongs to none of the 2 instances \(delivery, cities\)"):
-        matched([DELIVERY, CITIES], [tmp_path / "best.tour"])
+        match_plan_files([DELIVERY, CITIES], [tmp_path / "best.tour"])
     with pytest.raises(InputError, match=r"none of the 4 instances \(delivery, delivery, delivery, ...\) by name"):
-        matched([DELIVERY] * 4, [tmp_path / "best.tour"])
+        match_plan_files([DELIVERY] * 4, [tmp_path / "best.tour"])
     with pytest.raises(InputError, match=r"tour: belongs to none of the 3 instances \(c, citi, delivery\) by name"):
-        matched([replace(CITIES, name=n) for n in ("c", "citi")] + [DELIVERY], [tmp_path / "cities.opt.tour"])
+        match_plan_files([replace(CITIES, name=n) for n in ("c", "citi")] + [DELIVERY], [tmp_path / "cities.opt.tour"])
     with pytest.raises(InputError, match="is a second plan for cities, expected one"):
-        matched([CITIES], [tmp_path / "best.tour", tmp_path / "cities.tour"])
+        match_plan_files([CITIES], [tmp_path / "best.tour", tmp_path / "cities.tour"])
 
 
 @pytest.mark.parametrize(
@@ -105,7 +110,7 @@ def test_bad_files_are_refused(tmp_path: Path, name: str, text: str, words: str)
     """Each is an error that names the file, the line where there is one, and what was expected."""
     (tmp_path / name).write_text(text)
     with pytest.raises(InputError) as caught:
-        plan_of(tmp_path / name, CITIES)
+        resolve_plan(tmp_path / name, CITIES)
     assert words in str(caught.value)
 
 
@@ -114,7 +119,7 @@ def test_bad_routes_are_refused(tmp_path: Path, plan: str) -> None:
     """Overloaded, incomplete and meaningless routes are no plans."""
     (tmp_path / "a.json").write_text(f'{{"name": "delivery", "plan": {plan}}}')
     with pytest.raises(InputError, match=r"a.json:1: .*is no plan for delivery"):
-        plan_of(tmp_path / "a.json", DELIVERY)
+        resolve_plan(tmp_path / "a.json", DELIVERY)
 
 
 def test_a_missing_file(tmp_path: Path) -> None:

@@ -159,7 +159,7 @@ def test_node_numbers_are_kept_in_file_order(tmp_path: Path) -> None:
     text = planar("EUC_2D", (0, 0), (3, 0), (3, 4)).replace("\n1 0 0\n2 3 0\n3 3 4", "\n30 0 0\n0 3 0\n7 3 4")
     instance = read_tsp(put(tmp_path, text))
     assert instance.numbers == (30, 0, 7)
-    assert Tour((2, 0, 1)).numbered(instance) == [7, 30, 0]
+    assert Tour((2, 0, 1)).to_file_numbers(instance) == [7, 30, 0]
 
 
 def test_the_name_falls_back_to_that_of_the_file(tmp_path: Path) -> None:
@@ -182,7 +182,7 @@ def test_a_thousand_cities_are_read(tmp_path: Path) -> None:
 
 
 def test_best_known_cost_comes_from_optima_json(tmp_path: Path) -> None:
-    """`best_known` is the entry under the instance's name, None without entry or file."""
+    """`read_best_known` is the entry under the instance's name, None without entry or file."""
     path = put(tmp_path, HOUSE)
     assert read_tsp(path).best_known is None
     put(tmp_path, '{"other": 3}', "optima.json")

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from rhumbline.errors import Infeasible
-from rhumbline.formats import read, read_many, suffix_of, write_plan
+from rhumbline.formats import plan_suffix, read, read_many, write_plan
 from rhumbline.formats.vrplib import read_sol, read_vrp, write_sol
 from rhumbline.problems.cvrp import CVRPInstance, Routes
 from rhumbline.problems.tsp import Tour
@@ -234,7 +234,7 @@ def test_plans_know_their_format(tmp_path: Path) -> None:
     four = read(put(tmp_path, FOUR))
     write_plan(str(tmp_path / "four.sol"), PAIRS, four, "a comment")
     assert (tmp_path / "four.sol").read_text() == "Route #1: 1 2\nRoute #2: 3 4\nCost 39\n"
-    assert [suffix_of(PAIRS), suffix_of(Tour((0,)))] == [".sol", ".tour"]
+    assert [plan_suffix(PAIRS), plan_suffix(Tour((0,)))] == [".sol", ".tour"]
 
 
 # --- solutions

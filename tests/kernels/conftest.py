@@ -26,7 +26,7 @@ def choices_are_those_of_torch(
     shift = policy.condition(memory, latents.repeat_interleave(per * (horizon - 1), 1))
     allowed = problem.mask(state)
     logits = policy.logits(memory, shift, state, allowed)
-    uniform = noise.decoding(seed, batch.key, attempt + torch.arange(tried), per, horizon)[..., 1:].flatten(1)
+    uniform = noise.decoding_uniforms(seed, batch.key, attempt + torch.arange(tried), per, horizon)[..., 1:].flatten(1)
     taken = sequences[:, :, 1:].flatten(1)
     different = taken != choose(logits, allowed, uniform, temperature)
     logits = logits.double().masked_fill(~allowed, -torch.inf)

@@ -5,7 +5,7 @@ import torch
 from triton.runtime.interpreter import InterpretedFunction
 
 from rhumbline.kernels.triton import encoder_attention
-from rhumbline.policies.attention.encoder import attend
+from rhumbline.policies.attention.encoder import torch_attention
 
 assert isinstance(encoder_attention.attend_kernel, InterpretedFunction), "the kernels were imported before conftest.py"
 
@@ -31,8 +31,8 @@ def test_kernels_attend_as_torch_does(nodes: int, heads: int, width: int) -> Non
     rng = torch.Generator().manual_seed(nodes)
     qkv = torch.randn(2, nodes, 3 * heads * width, generator=rng)
     weight = torch.randn(2, nodes, heads * width, generator=rng)
-    out, gradient = with_gradient(encoder_attention.attend, qkv, weight, heads)
-    expected, true = with_gradient(attend, qkv.double(), weight.double(), heads)
+    out, gradient = with_gradient(encoder_attention.triton_attend, qkv, weight, heads)
+    expected, true = with_gradient(torch_attention, qkv.double(), weight.double(), heads)
     assert torch.allclose(out.double(), expected, atol=2e-6)
     assert torch.allclose(gradient.double(), true, atol=5e-6)
 
@@ -43,7 +43,7 @@ def test_what_all_keys_share_changes_nothing() -> None:
     qkv, weight = torch.randn(1, 11, 96, generator=rng), torch.randn(1, 11, 32, generator=rng)
     moved = qkv.clone()
     moved[..., 32:64] += 100.0
-    plain, shifted = (with_gradient(encoder_attention.attend, x, weight, 2) for x in (qkv, moved))
+    plain, shifted = (with_gradient(encoder_attention.triton_attend, x, weight, 2) for x in (qkv, moved))
     assert torch.allclose(plain[0], shifted[0], atol=1e-4)
     assert torch.allclose(plain[1], shifted[1], atol=1e-4)
 
@@ -52,8 +52,8 @@ def test_strides_do_not_matter() -> None:
     """Queries, keys and values and the gradient may be views."""
     rng = torch.Generator().manual_seed(0)
     whole, weight = torch.randn(2, 5, 96, 2, generator=rng), torch.randn(2, 32, 5, generator=rng).transpose(1, 2)
-    out, gradient = with_gradient(encoder_attention.attend, whole[..., 0], weight, 2)
-    again, same = with_gradient(encoder_attention.attend, whole[..., 0].contiguous(), weight.contiguous(), 2)
+    out, gradient = with_gradient(encoder_attention.triton_attend, whole[..., 0], weight, 2)
+    again, same = with_gradient(encoder_attention.triton_attend, whole[..., 0].contiguous(), weight.contiguous(), 2)
     assert torch.equal(out, again)
     assert torch.equal(gradient, same)
 
@@ -61,5 +61,5 @@ def test_strides_do_not_matter() -> None:
 def test_torch_finds_the_operators_well_formed() -> None:
     """Schemas, shapes without data and gradients are as `torch.compile` needs them."""
     qkv = torch.randn(1, 5, 96, requires_grad=True)
-    torch.library.opcheck(encoder_attention.attend, (qkv, 2))
-    torch.library.opcheck(encoder_attention.attend_backward, (qkv.detach(), torch.randn(1, 5, 32), 2))
+    torch.library.opcheck(encoder_attention.triton_attend, (qkv, 2))
+    torch.library.opcheck(encoder_attention.triton_attend_backward, (qkv.detach(), torch.randn(1, 5, 32), 2))

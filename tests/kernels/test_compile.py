@@ -5,7 +5,7 @@ import subprocess
 import sys
 from pathlib import Path
 
-from rhumbline.kernels import LARGEST_STREAM, LARGEST_TILE
+from rhumbline.kernels import MAX_STREAM_NODES, MAX_TILE_NODES
 from rhumbline.kernels.triton.rollout import launch as triton_rollout
 
 ROOT = Path(__file__).parents[2]
@@ -64,7 +64,7 @@ def test_the_largest_rollout_kernel_fits_a_hopper():
     a kernel on which it gives up a few dozen registers, and thousands of spills.
     """
     tile = map(str, triton_rollout.DOUBLE_TILE)
-    rows = compiled(193, LARGEST_TILE, "--only", "rollout-tsp-256 BOUNDED WARM GIVEN", "--shape", *tile)
+    rows = compiled(193, MAX_TILE_NODES, "--only", "rollout-tsp-256 BOUNDED WARM GIVEN", "--shape", *tile)
     assert [use["flags"] for use in rows] == ["BOUNDED WARM GIVEN", "BOUNDED WARM GIVEN LAYER"]
     for use, tables in zip(rows, (3, 2), strict=True):
         assert tables * 65_536 < number(use["shared bytes"]) <= SHARED_BYTES
@@ -73,7 +73,7 @@ def test_the_largest_rollout_kernel_fits_a_hopper():
 
 def test_kernels_for_large_instances_fit_a_hopper():
     """Both of them, for all sizes beyond the largest tile, begun or not; two programs share a processor."""
-    rows = compiled(LARGEST_TILE + 1, LARGEST_STREAM, "--only", "stream")
+    rows = compiled(MAX_TILE_NODES + 1, MAX_STREAM_NODES, "--only", "stream")
     assert [use["kernel"] for use in rows] == ["stream-tsp"] * 2 + ["stream-cvrp"] * 2
     assert all(2 * number(use["shared bytes"]) <= SHARED_BYTES for use in rows)
     assert all(100 <= number(use["registers"]) <= 255 for use in rows)

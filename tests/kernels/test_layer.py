@@ -7,13 +7,13 @@ import torch
 
 from rhumbline import kernels
 from rhumbline.decoding import complete, log_prob, rollout, scoring
-from rhumbline.decoding.engines import with_layer
-from rhumbline.decoding.request import Beginnings
+from rhumbline.decoding.engines import engine_for_layer
+from rhumbline.decoding.request import Prefixes
 from rhumbline.errors import MissingExtra
 from rhumbline.kernels.triton.rollout import launch as triton_rollout
 from rhumbline.kernels.triton.rollout import tables as rollout_tables
 from rhumbline.policies.attention.encoder import Architecture
-from rhumbline.policies.attention.memory import Layer
+from rhumbline.policies.attention.memory import ResidualLayer
 from rhumbline.policies.cvrp import CVRPPolicy
 from rhumbline.policies.tsp import TSPPolicy
 from rhumbline.problems.cvrp import CVRP
@@ -39,11 +39,11 @@ def case(request):
     return problem, policy, policy.space.sample((2, 2), torch.Generator().manual_seed(1)), size
 
 
-def layer(instances: int, scale: float = 0.15) -> Layer:
+def layer(instances: int, scale: float = 0.15) -> ResidualLayer:
     """One that changes what is decided."""
     rng = torch.Generator().manual_seed(7)
     shapes = ((128, 128), (1, 128), (128, 128), (1, 128))
-    return Layer(*(scale * torch.randn(instances, *shape, generator=rng) for shape in shapes))
+    return ResidualLayer(*(scale * torch.randn(instances, *shape, generator=rng) for shape in shapes))
 
 
 @torch.no_grad()
@@ -56,9 +56,9 @@ def layered(case, size: int):
 
 
 @torch.no_grad()
-def by_kernel(case, batch, starts, memory, latents, temperature: float, given: Beginnings | None = None):
+def by_kernel(case, batch, starts, memory, latents, temperature: float, given: Prefixes | None = None):
     problem, policy, _, _ = case
-    tables = rollout_tables.tables(memory, policy.condition(memory, latents), torch.float32)
+    tables = rollout_tables.build_triton_tables(memory, policy.condition(memory, latents), torch.float32)
     load = () if problem.name == "tsp" else (batch.demand, batch.capacity)
     build = triton_rollout.tsp_rollout if problem.name == "tsp" else triton_rollout.cvrp_rollout
     more = {"temperature": temperature, "shape": (16, 4), "given": given and (given.actions, given.length)}
@@ -96,7 +96,7 @@ def test_what_has_begun_is_carried_on(case) -> None:
     batch, starts, memory, _ = layered(case, size)
     one = latents[:, :1]
     plans = rollout(problem, policy, batch, one, starts, seed=4, engine="torch").actions[:, 0].long()
-    given = Beginnings(plans, torch.tensor([[1, 3, 3, 5], [2, 2, 4, 1]]))
+    given = Prefixes(plans, torch.tensor([[1, 3, 3, 5], [2, 2, 4, 1]]))
     options = {"seed": SEED, "attempt": ATTEMPT, "temperature": 0.0, "engine": "torch"}
     plain = complete(problem, policy, batch, one, given, memory, **options)
     _, actions = by_kernel(case, batch, starts, memory, one, 0.0, given)
@@ -112,10 +112,10 @@ def test_scores_and_gradients_of_the_layer_agree(case) -> None:
 
     def scored(fused: bool) -> tuple[torch.Tensor, tuple[torch.Tensor, ...]]:
         parts = [x.clone().requires_grad_() for x in vars(memory.layer).values()]
-        tables = replace(memory, layer=Layer(*parts))
+        tables = replace(memory, layer=ResidualLayer(*parts))
         if fused:
             shift = policy.condition(tables, latents)
-            scores = scoring.layered_log_prob(problem, policy, batch, tables, shift, actions)
+            scores = scoring.layer_log_prob(problem, policy, batch, tables, shift, actions)
         else:
             scores = log_prob(problem, policy, batch, latents, actions, memory=tables, engine="torch")
         return scores.detach(), torch.autograd.grad((weight * scores).sum(), parts)
@@ -160,7 +160,7 @@ def test_what_a_latent_adds_is_taken_back_as_it_was_rounded() -> None:
     """In bfloat16 the kernel adds a rounded number to the glimpse, and the layer sees nothing of it."""
     rng = torch.Generator().manual_seed(2)
     one, shift = layer(1), torch.randn(1, 2, 128, generator=rng)
-    tables = rollout_tables.layer_of(one, torch.randn(1, 5, 128, generator=rng), shift, torch.bfloat16)
+    tables = rollout_tables.build_layer_tables(one, torch.randn(1, 5, 128, generator=rng), shift, torch.bfloat16)
     seen = shift.bfloat16().float() @ tables.into.float() + tables.into_bias
     assert torch.allclose(seen, one.into_bias.expand_as(seen), atol=1e-5)
     assert not torch.allclose(shift @ tables.into.float() + tables.into_bias, one.into_bias.expand_as(seen), atol=1e-3)
@@ -185,17 +185,17 @@ def test_tiles_with_a_layer_are_roomy(case, monkeypatch) -> None:
     """Whatever the work: smaller ones of tours would spill, and ptxas gives up on some."""
     batch, starts, memory, bare = layered(case, case[3])
     shapes: list[tuple[int, int]] = []
-    real = triton_rollout.launch
+    real = triton_rollout.prepare_launch
 
     def spy(*arguments):
         shapes.append(arguments[-2])
         return real(*arguments[:-2], (16, 4), arguments[-1])
 
-    monkeypatch.setattr(triton_rollout, "launch", spy)
+    monkeypatch.setattr(triton_rollout, "prepare_launch", spy)
     problem, policy, latents, _ = case
     for tables in (memory, bare):
         with torch.no_grad():
-            made = rollout_tables.tables(tables, policy.condition(tables, latents), torch.float32)
+            made = rollout_tables.build_triton_tables(tables, policy.condition(tables, latents), torch.float32)
         load = () if problem.name == "tsp" else (batch.demand, batch.capacity)
         build = triton_rollout.tsp_rollout if problem.name == "tsp" else triton_rollout.cvrp_rollout
         build(made, batch.xy, *load, starts, batch.key, torch.tensor([SEED, ATTEMPT]))
@@ -222,10 +222,10 @@ def test_depots_behind_the_end_are_not_scored() -> None:
 def test_which_engines_know_layers(case) -> None:
     """A GPU's up to the largest tile; elsewhere `auto` takes plain torch, and fused is refused with the reason."""
     _, _, memory, bare = layered(case, 4)
-    assert with_layer("auto", bare, CPU, 4) == "auto"
-    assert with_layer("fused", memory, CUDA, kernels.LARGEST_TILE) == "fused"
-    assert with_layer("auto", memory, CUDA, kernels.LARGEST_TILE + 1) == "torch"
+    assert engine_for_layer("auto", bare, CPU, 4) == "auto"
+    assert engine_for_layer("fused", memory, CUDA, kernels.MAX_TILE_NODES) == "fused"
+    assert engine_for_layer("auto", memory, CUDA, kernels.MAX_TILE_NODES + 1) == "torch"
     with pytest.raises(MissingExtra, match="up to 256 nodes, and there are 257"):
-        with_layer("fused", memory, CUDA, kernels.LARGEST_TILE + 1)
+        engine_for_layer("fused", memory, CUDA, kernels.MAX_TILE_NODES + 1)
     with pytest.raises(MissingExtra, match="not linear"):
-        with_layer("fused", memory, CPU, 4)
+        engine_for_layer("fused", memory, CPU, 4)

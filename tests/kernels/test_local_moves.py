@@ -8,10 +8,10 @@ import pytest
 from rhumbline.errors import Infeasible
 from rhumbline.kernels.numba.local_search import launch as local_moves
 from rhumbline.problems.cvrp import Routes
-from rhumbline.problems.cvrp import from_arrays as cvrp
+from rhumbline.problems.cvrp import cvrp_from_arrays as cvrp
 from rhumbline.problems.jssp import Schedule
-from rhumbline.problems.jssp import from_arrays as shop
-from rhumbline.problems.metrics import euclidean
+from rhumbline.problems.jssp import jssp_from_arrays as shop
+from rhumbline.problems.metrics import euclidean_distances
 
 ALL = 10**6  # neighbours
 
@@ -30,11 +30,11 @@ def length(distance: np.ndarray, order: list[int]) -> float:
 @pytest.mark.parametrize("size", [4, 5, 6, 9, 40])
 def test_every_move_of_a_tour_shortens_it(size: int) -> None:
     """One move at a time, each tour visits all cities and is shorter than the one before, down to the end."""
-    distance = euclidean(points(size))
-    near, tour, lengths = local_moves.nearest(distance), list(np.random.default_rng(1).permutation(size)), []
+    distance = euclidean_distances(points(size))
+    near, tour, lengths = local_moves.nearest_nodes(distance), list(np.random.default_rng(1).permutation(size)), []
     while True:
         lengths.append(length(distance, tour))
-        tour, made = local_moves.shorter_tour(distance, near, tour, most=1)
+        tour, made = local_moves.shorten_tour(distance, near, tour, most=1)
         assert sorted(tour) == list(range(size))
         if not made:
             break
@@ -59,23 +59,23 @@ def neighbours_of(tour: list[int]) -> list[list[int]]:
 @pytest.mark.parametrize("seed", range(4))
 def test_no_move_shortens_a_polished_tour(seed: int) -> None:
     """With all cities as neighbours, the end is an optimum among all 2-opt and Or-opt moves made by slicing lists."""
-    distance = euclidean(points(11, seed))
-    tour, _ = local_moves.shorter_tour(distance, local_moves.nearest(distance, ALL), list(range(11)))
+    distance = euclidean_distances(points(11, seed))
+    tour, _ = local_moves.shorten_tour(distance, local_moves.nearest_nodes(distance, ALL), list(range(11)))
     assert min(length(distance, other) for other in neighbours_of(tour)) >= length(distance, tour) - 1e-12
 
 
 def test_a_crossing_is_undone() -> None:
     """The four corners of a square in crossed order become its outline, by one move."""
-    distance = euclidean(np.array([[0.0, 0], [1, 1], [0, 1], [1, 0]]))
-    tour, made = local_moves.shorter_tour(distance, local_moves.nearest(distance), [0, 1, 2, 3])
+    distance = euclidean_distances(np.array([[0.0, 0], [1, 1], [0, 1], [1, 0]]))
+    tour, made = local_moves.shorten_tour(distance, local_moves.nearest_nodes(distance), [0, 1, 2, 3])
     assert (length(distance, tour), made) == (4.0, 1)
 
 
 @pytest.mark.parametrize("size", [1, 2, 3])
 def test_tiny_tours_stay(size: int) -> None:
     """Up to three cities there is one tour."""
-    distance = euclidean(points(size))
-    assert local_moves.shorter_tour(distance, local_moves.nearest(distance), list(range(size))) == (
+    distance = euclidean_distances(points(size))
+    assert local_moves.shorten_tour(distance, local_moves.nearest_nodes(distance), list(range(size))) == (
         list(range(size)),
         0,
     )
@@ -84,17 +84,17 @@ def test_tiny_tours_stay(size: int) -> None:
 def test_equal_distances_end() -> None:
     """Where all tours cost the same nothing moves, whatever rounding says."""
     distance = 0.1 * (1.0 - np.eye(30))
-    assert local_moves.shorter_tour(distance, local_moves.nearest(distance), list(range(30)))[1] == 0
+    assert local_moves.shorten_tour(distance, local_moves.nearest_nodes(distance), list(range(30)))[1] == 0
 
 
 def test_small_optima_are_mostly_found() -> None:
     """On 8 cities the local optimum from a random order is never better than the best of all 5,040 tours, often it."""
     hits = 0
     for seed in range(5):
-        distance = euclidean(points(8, seed))
+        distance = euclidean_distances(points(8, seed))
         best = min(length(distance, [0, *rest]) for rest in permutations(range(1, 8)))
         found = length(
-            distance, local_moves.shorter_tour(distance, local_moves.nearest(distance, ALL), list(range(8)))[0]
+            distance, local_moves.shorten_tour(distance, local_moves.nearest_nodes(distance, ALL), list(range(8)))[0]
         )
         assert found >= best - 1e-12
         hits += found < best + 1e-9
@@ -123,7 +123,7 @@ def packed(instance, seed: int = 0) -> list[list[int]]:
 def polished(instance, routes, count: int = 16, **options):
     near = local_moves.nearest_customers(instance.distances, count)
     demand = np.asarray(instance.demands)
-    return local_moves.shorter_routes(instance.distances, near, demand, instance.capacity, routes, **options)
+    return local_moves.shorten_routes(instance.distances, near, demand, instance.capacity, routes, **options)
 
 
 def plan(routes) -> Routes:
@@ -203,7 +203,7 @@ def test_the_fleet_is_respected() -> None:
     instance = cvrp([0.0, 0.0], np.zeros((3, 2)), np.ones(3), 10)
     near, demand = local_moves.nearest_customers(customers), np.asarray(instance.demands)
     for vehicles, expected in ((None, 3), (3, 3), (2, 2), (1, 1)):
-        routes, _ = local_moves.shorter_routes(customers, near, demand, 10, [[1, 2, 3]], vehicles)
+        routes, _ = local_moves.shorten_routes(customers, near, demand, 10, [[1, 2, 3]], vehicles)
         assert len(routes) == expected
 
 
@@ -247,7 +247,7 @@ def test_every_move_of_a_schedule_shortens_it(jobs: int, machines: int, shortest
     schedule = dispatched(instance, random_jobs(instance, 5))
     while True:
         schedule.check(instance)
-        starts, made = local_moves.shorter_schedule(instance.durations, instance.machines, schedule.starts, most=1)
+        starts, made = local_moves.shorten_schedule(instance.durations, instance.machines, schedule.starts, most=1)
         after = Schedule(tuple(map(tuple, starts)))
         after.check(instance)
         assert after.cost(instance) < schedule.cost(instance) or not made
@@ -260,14 +260,14 @@ def test_every_move_of_a_schedule_shortens_it(jobs: int, machines: int, shortest
 def test_idle_time_is_closed() -> None:
     """A schedule that waits for nothing is moved to the left even where no order changes."""
     instance = shop([[2, 3], [4, 1]], [[0, 1], [1, 0]])
-    starts, made = local_moves.shorter_schedule(instance.durations, instance.machines, [[7, 20], [9, 15]])
+    starts, made = local_moves.shorten_schedule(instance.durations, instance.machines, [[7, 20], [9, 15]])
     assert (starts, made) == ([[0, 4], [0, 4]], 0)
 
 
 def test_a_wrong_order_is_turned() -> None:
     """Of two jobs on one machine before a long second operation, the long one goes first: 1 + 9 + ... by hand."""
     instance = shop([[5, 1], [1, 9]], [[0, 1], [0, 2]])
-    starts, made = local_moves.shorter_schedule(instance.durations, instance.machines, [[0, 5], [5, 6]])
+    starts, made = local_moves.shorten_schedule(instance.durations, instance.machines, [[0, 5], [5, 6]])
     assert made == 1
     assert Schedule(tuple(map(tuple, starts))).cost(instance) == 10  # before: 15
 
@@ -277,7 +277,7 @@ def test_no_swap_of_neighbours_shortens_a_polished_schedule(seed: int) -> None:
     """At the end of N6 no swap of any two neighbours on a machine helps: by theory, only swaps at block ends could."""
     instance = random_shop(4, 4, seed)
     given = dispatched(instance, random_jobs(instance, seed))
-    starts, _ = local_moves.shorter_schedule(instance.durations, instance.machines, given.starts)
+    starts, _ = local_moves.shorten_schedule(instance.durations, instance.machines, given.starts)
     end = Schedule(tuple(map(tuple, starts)))
     for other in swapped_schedules(instance, end):
         assert other.cost(instance) >= end.cost(instance)
@@ -311,6 +311,6 @@ def merged(instance, orders) -> list[int] | None:
 
 def test_kernels_are_kept_on_disk() -> None:
     """A kernel comes with a place for it in numba's cache, and is one object however often it is asked for."""
-    made = local_moves.kernel("tsp")
-    assert made is local_moves.kernel("tsp")
+    made = local_moves.load_kernel("tsp")
+    assert made is local_moves.load_kernel("tsp")
     assert made._cache.cache_path

@@ -9,9 +9,16 @@ import triton.language as tl
 from triton.runtime.interpreter import InterpretedFunction
 
 from rhumbline import kernels as shared
-from rhumbline.decoding import unmarked
+from rhumbline.decoding import unmark_actions
 from rhumbline.kernels.triton.scoring import autograd as kernels
-from rhumbline.kernels.triton.scoring.autograd import Config, Tables, Tile, cvrp_mask, log_prob, tsp_mask
+from rhumbline.kernels.triton.scoring.autograd import (
+    ScoringTables,
+    Tile,
+    TileConfig,
+    cvrp_mask,
+    score_actions,
+    tsp_mask,
+)
 
 assert isinstance(kernels.forward_kernel, InterpretedFunction), "the kernels were imported before conftest.py was read"
 assert not isinstance(tl.cdiv, triton.JITFunction), "triton was imported before conftest.py was read"
@@ -22,8 +29,8 @@ pytestmark = [
 ]
 
 CAPACITY = 20
-SMALL = Config(*[Tile(16, 4, 1)] * 4, programs=24)  # tiles that trajectories cut at odd places, several chunks
-WIDE = Config(*[Tile(32, 4, 1)] * 4, programs=1)  # tiles that span several trajectories, one chunk
+SMALL = TileConfig(*[Tile(16, 4, 1)] * 4, programs=24)  # tiles that trajectories cut at odd places, several chunks
+WIDE = TileConfig(*[Tile(32, 4, 1)] * 4, programs=1)  # tiles that span several trajectories, one chunk
 TIGHT = 1e-5  # float32 sums in another order and exp2 of scaled scores; at most 3.4e-6 was seen
 HALF = 4e-3  # float16: two or three roundings of 2^-11 in sequence; 1.2e-3 was seen
 
@@ -45,7 +52,7 @@ def random_tables(nodes, rollouts, *, groups=None, load=False, width=64, instanc
     if load:
         tables["query_load"] = torch.randn(instances, width, generator=rng) * 0.05
         tables["query_first"] = None
-    return Tables(**tables)
+    return ScoringTables(**tables)
 
 
 def random_tours(nodes, rollouts, *, instances=1, seed=0):
@@ -138,7 +145,7 @@ def assert_agrees(tables, actions, demand=None, *, tolerance=TIGHT, config=WIDE,
     """
     mask = None if demand is None else cvrp_mask(actions, demand, CAPACITY)
     ours, exact = leaves(tables), leaves(tables, torch.float64)
-    score = log_prob(ours, actions, mask, per_step=True, heads=heads(tables), config=config, **options)
+    score = score_actions(ours, actions, mask, per_step=True, heads=heads(tables), config=config, **options)
     expected = reference(exact, actions, demand)
     weight = torch.randn(expected.shape, generator=torch.Generator().manual_seed(7))
     score.backward(weight)
@@ -209,7 +216,7 @@ def test_autocast_around_the_call_changes_nothing():
     """Scores and gradients stay those of float32 where the caller's encoder runs under autocast."""
     with torch.autocast("cpu", dtype=torch.bfloat16):
         ours, exact = leaves(random_tables(10, 2, seed=8)), leaves(random_tables(10, 2, seed=8), torch.float64)
-        score = log_prob(ours, random_tours(10, 2, seed=8), heads=4, config=WIDE)
+        score = score_actions(ours, random_tours(10, 2, seed=8), heads=4, config=WIDE)
     torch.testing.assert_close(score.double(), reference(exact, random_tours(10, 2, seed=8)).sum(2), rtol=TIGHT, atol=0)
 
 
@@ -218,12 +225,12 @@ def test_gradients_equal_finite_differences():
     tables, actions = random_tables(7, 2, seed=3), random_tours(7, 2, seed=3)
     rng = torch.Generator().manual_seed(11)
     live, h = leaves(tables), 0.05
-    log_prob(live, actions, heads=4, config=WIDE).sum().backward()
+    score_actions(live, actions, heads=4, config=WIDE).sum().backward()
     for name, x in present(tables).items():
         way = torch.randn(x.shape, generator=rng)
         way /= way.norm()
         f = [
-            log_prob(replace(tables, **{name: x + s * h * way}), actions, heads=4, config=WIDE).sum().item()
+            score_actions(replace(tables, **{name: x + s * h * way}), actions, heads=4, config=WIDE).sum().item()
             for s in (-2, -1, 1, 2)
         ]
         slope = (8 * (f[2] - f[1]) - (f[3] - f[0])) / (12 * h)  # fourth order
@@ -236,8 +243,8 @@ def test_gradients_equal_finite_differences():
 def test_log_prob_is_the_sum_of_its_steps():
     """Without per_step the steps are added, and no tensor is kept for gradients that nobody asked for."""
     tables, actions = random_tables(10, 3), random_tours(10, 3)
-    steps = log_prob(tables, actions, tsp_mask(actions), heads=4, per_step=True)
-    total = log_prob(tables, actions, heads=4)
+    steps = score_actions(tables, actions, tsp_mask(actions), heads=4, per_step=True)
+    total = score_actions(tables, actions, heads=4)
     assert steps.shape == (1, 3, 9)
     assert not total.requires_grad
     torch.testing.assert_close(total, steps.sum(2))
@@ -249,12 +256,12 @@ def test_padding_with_depots_costs_nothing():
     actions, demand = random_routes(11, 2, seed=9)
     actions = torch.nn.functional.pad(actions, (0, 3))
     mask = cvrp_mask(actions, demand, CAPACITY)
-    steps = log_prob(random_tables(11, 2, load=True), actions, mask, heads=4, per_step=True)
+    steps = score_actions(random_tables(11, 2, load=True), actions, mask, heads=4, per_step=True)
     assert steps[:, :, -3:].abs().max() < 1e-6  # log z of one term, rounded
 
 
 @pytest.mark.parametrize("problem", ["tsp", "cvrp"])
-def test_nothing_is_read_back_from_the_device(problem, monkeypatch, no_reading):
+def test_nothing_is_read_back_from_the_device(problem, monkeypatch, forbid_host_sync):
     """Masks, scores and gradients need no synchronisation, so that a training step can be a CUDA graph."""
     for name in (x for x in vars(kernels) if x.endswith("_kernel")):
         monkeypatch.setattr(
@@ -264,11 +271,11 @@ def test_nothing_is_read_back_from_the_device(problem, monkeypatch, no_reading):
     actions = random_tours(11, 2)
     if problem == "cvrp":
         actions, demand = random_routes(11, 2)
-    with no_reading:
+    with forbid_host_sync:
         mask = tsp_mask(actions) if demand is None else cvrp_mask(actions, demand, CAPACITY)
         marks = torch.rand(actions.shape) < 0.5
-        seen, skip = unmarked(torch.where(marks, ~actions, actions))
-        log_prob(tables, seen, mask, heads=4, certain=0.9, skip=skip).sum().backward()
+        seen, skip = unmark_actions(torch.where(marks, ~actions, actions))
+        score_actions(tables, seen, mask, heads=4, certain=0.9, skip=skip).sum().backward()
     assert all(x.grad is not None for x in present(tables).values())
 
 
@@ -280,7 +287,7 @@ def test_certain_decisions_count_but_give_no_gradient(problem: str, certain: flo
     actions, demand = random_routes(11, 5, instances=2) if vehicles else (random_tours(11, 5, instances=2), None)
     mask = None if demand is None else cvrp_mask(actions, demand, CAPACITY)
     ours, exact = leaves(tables), leaves(tables, torch.float64)
-    score = log_prob(ours, actions, mask, heads=4, certain=certain, config=SMALL)
+    score = score_actions(ours, actions, mask, heads=4, certain=certain, config=SMALL)
     expected = reference(exact, actions, demand)
     sure = expected.exp() >= certain
     torch.testing.assert_close(score.double(), expected.sum(2), rtol=TIGHT, atol=TIGHT)
@@ -303,7 +310,7 @@ def test_what_is_skipped_counts_as_certain(problem: str) -> None:
     skip = torch.rand(actions.shape, generator=torch.Generator().manual_seed(1)) < 0.7
     skip[1] = True
     ours, exact = leaves(tables), leaves(tables, torch.float64)
-    score = log_prob(ours, actions, mask, heads=4, skip=skip, per_step=True, config=SMALL)
+    score = score_actions(ours, actions, mask, heads=4, skip=skip, per_step=True, config=SMALL)
     expected = reference(exact, actions, demand).masked_fill(skip[..., 1:], 0.0)
     torch.testing.assert_close(score.double(), expected, rtol=TIGHT, atol=TIGHT)
     score.sum().backward()
@@ -321,7 +328,7 @@ def test_pointers_alone_have_the_same_gradients() -> None:
             value = getattr(tables, field.name)
             if value is not None:
                 value.requires_grad_(everything or field.name in ("pointer", "pointer_constant"))
-        log_prob(replace(tables, pointer_shift=None), actions, heads=4, config=SMALL).sum().backward()
+        score_actions(replace(tables, pointer_shift=None), actions, heads=4, config=SMALL).sum().backward()
         found.append((tables.pointer.grad, tables.pointer_constant.grad))
         assert (tables.key.grad is not None) == everything
     assert all(torch.equal(one, other) for one, other in zip(*found, strict=True))
@@ -337,15 +344,15 @@ def test_a_kernel_lists_as_torch_does(rows: int) -> None:
     grad[torch.rand(3, rows, generator=rng) < 0.3] = 0.0
     score[0, rows // 2], grad[0, rows // 2] = torch.nan, 1.0
     pairs = (
-        (kernels._listed(kept), kernels._listed_by_kernel(kept.view(torch.uint8))),
-        (kernels._worth_it(score, grad, -0.3), kernels._listed_by_kernel(score, grad, -0.3)),
+        (kernels._list_rows(kept), kernels._list_rows_by_kernel(kept.view(torch.uint8))),
+        (kernels._list_rows_with_gradient(score, grad, -0.3), kernels._list_rows_by_kernel(score, grad, -0.3)),
     )
     for (index, place), (by_kernel, place_by_kernel) in pairs:
         assert torch.equal(place, place_by_kernel)
         for own, other, count in zip(index, by_kernel, place[:, -1].tolist(), strict=True):
             assert torch.equal(own[:count], other[:count])
             assert other[0] == 0 or count  # an empty list begins with a row that exists
-    assert bool(kernels._worth_it(score, grad, -0.3)[1][0, -1])  # what is not a number is kept
+    assert bool(kernels._list_rows_with_gradient(score, grad, -0.3)[1][0, -1])  # what is not a number is kept
 
 
 def test_scores_whose_rows_a_kernel_lists(monkeypatch) -> None:
@@ -359,8 +366,8 @@ def test_scores_whose_rows_a_kernel_lists(monkeypatch) -> None:
         draw = torch.Generator().manual_seed(4)
         names = ("key", "value", "pointer", "query_last", "query_first")
         rows = {name: torch.randn(2, 9, 32, generator=draw).requires_grad_() for name in names}
-        tables = Tables(**rows, query_constant=torch.zeros(2, 1, 32))
-        scores = log_prob(tables, actions, heads=2, skip=skip, certain=0.6)
+        tables = ScoringTables(**rows, query_constant=torch.zeros(2, 1, 32))
+        scores = score_actions(tables, actions, heads=2, skip=skip, certain=0.6)
         scores.square().sum().backward()
         found.append([scores.detach(), *(x.grad for x in rows.values())])
     for one, other in zip(*found, strict=True):

@@ -53,9 +53,9 @@ def latents_for(policy: CVRPPolicy, batch: CVRPBatch, tried: int) -> torch.Tenso
 
 def by_kernel(policy: CVRPPolicy, batch: CVRPBatch, latents, starts, temperature: float, threads: int | None = None):
     memory = policy.encode(batch)
-    tables = numba_rollout.tables(memory, policy.condition(memory, latents))
+    tables = numba_rollout.build_numba_tables(memory, policy.condition(memory, latents))
     whole = (batch.demand, batch.capacity)
-    return numba_rollout.rollout(
+    return numba_rollout.run_rollouts(
         tables, batch.xy, starts, batch.key, SEED, ATTEMPT, vehicles=whole, temperature=temperature, threads=threads
     )
 
@@ -180,10 +180,13 @@ def test_a_policy_of_nan_harms_nobody(policy) -> None:
     batch = random_batch(36, [20, 45])
     latents, starts = latents_for(policy, batch, 2), PROBLEM.starts(batch)
     memory = policy.encode(batch).map(lambda x: x * torch.nan)
-    tables, whole = numba_rollout.tables(memory, policy.condition(memory, latents)), (batch.demand, batch.capacity)
+    tables, whole = (
+        numba_rollout.build_numba_tables(memory, policy.condition(memory, latents)),
+        (batch.demand, batch.capacity),
+    )
     for temperature in (0.0, 1.0):
         options = {"temperature": temperature, "threads": 2, "vehicles": whole}
-        _, actions = numba_rollout.rollout(tables, batch.xy, starts, batch.key, SEED, ATTEMPT, **options)
+        _, actions = numba_rollout.run_rollouts(tables, batch.xy, starts, batch.key, SEED, ATTEMPT, **options)
         assert ((actions >= 0) & (actions <= 36)).all()
 
 

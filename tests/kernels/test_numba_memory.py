@@ -4,7 +4,7 @@ import pytest
 import torch
 
 from rhumbline import kernels
-from rhumbline.decoding import Rollouts, Work, engines, rollout, rollouts
+from rhumbline.decoding import RolloutRequest, Rollouts, engines, rollout, rollouts
 from rhumbline.errors import InputError
 from rhumbline.problems.tsp import TSP
 
@@ -12,15 +12,15 @@ from rhumbline.problems.tsp import TSP
 @pytest.fixture(autouse=True)
 def reported_afresh():
     """Let what is said once be said again, in the test and after it."""
-    kernels.report.cache_clear()
+    kernels.note_once.cache_clear()
     yield
-    kernels.report.cache_clear()
+    kernels.note_once.cache_clear()
 
 
-def work_of(make_batch, policy, count: int, tried: int) -> Work:
+def work_of(make_batch, policy, count: int, tried: int) -> RolloutRequest:
     batch = make_batch(count, 5)
     latents = policy.space.sample((count, tried), torch.Generator().manual_seed(3))
-    return Work(TSP(), policy, batch, policy.encode(batch), latents, TSP().starts(batch), 1, 0, 1.0)
+    return RolloutRequest(TSP(), policy, batch, policy.encode(batch), latents, TSP().starts(batch), 1, 0, 1.0)
 
 
 @pytest.mark.parametrize("most", [1, 2, 3, 4, 7, 8, 100])
@@ -28,7 +28,7 @@ def test_blocks_cover_everything_once(most: int) -> None:
     """Blocks of 5 instances x 3 latents follow one another, leave nothing out and are never larger than allowed."""
     seen, done = torch.zeros(5, 3), 0
     while done < 15:
-        rows, some = rollouts.block(done, 5, 3, most)
+        rows, some = rollouts.next_chunk(done, 5, 3, most)
         assert 1 <= seen[rows, some].numel() <= most
         seen[rows, some] += 1
         done += seen[rows, some].numel()
@@ -37,10 +37,10 @@ def test_blocks_cover_everything_once(most: int) -> None:
 
 def test_a_block_is_as_large_as_it_may_be() -> None:
     """8 of 15 allowed: two instances of 3 latents; 2 allowed: two latents of an instance, then the third."""
-    assert rollouts.block(0, 5, 3, 8) == (slice(0, 2), slice(0, 3))
-    assert rollouts.block(12, 5, 3, 8) == (slice(4, 5), slice(0, 3))
-    assert rollouts.block(6, 5, 3, 2) == (slice(2, 3), slice(0, 2))
-    assert rollouts.block(8, 5, 3, 2) == (slice(2, 3), slice(2, 3))
+    assert rollouts.next_chunk(0, 5, 3, 8) == (slice(0, 2), slice(0, 3))
+    assert rollouts.next_chunk(12, 5, 3, 8) == (slice(4, 5), slice(0, 3))
+    assert rollouts.next_chunk(6, 5, 3, 2) == (slice(2, 3), slice(0, 2))
+    assert rollouts.next_chunk(8, 5, 3, 2) == (slice(2, 3), slice(2, 3))
 
 
 @pytest.mark.parametrize("encoded", [5, 10, 15])
@@ -72,7 +72,7 @@ def test_usual_chunks_are_small() -> None:
 def limited(construct, most: int, asked: list[int]):
     """An engine on a device whose memory holds so many rollouts."""
 
-    def run(work: Work) -> Rollouts:
+    def run(work: RolloutRequest) -> Rollouts:
         asked.append(work.latents.shape[0] * work.latents.shape[1] * work.starts.shape[1])
         if asked[-1] > most:
             raise torch.OutOfMemoryError("CUDA out of memory. Tried to allocate 2.00 GiB")
@@ -86,7 +86,7 @@ def test_a_full_gpu_halves_the_chunk(make_batch, policy, monkeypatch, capsys) ->
     work, asked = work_of(make_batch, policy, 6, 4), []
     arguments = (TSP(), policy, work.batch, work.latents, work.starts)
     expected = rollout(*arguments, seed=1, memory=work.memory, engine="torch")
-    engine = limited(engines.construct, 25, asked)
+    engine = limited(engines.construct_torch, 25, asked)
     monkeypatch.setattr(rollouts, "engine_of", lambda *_: engine)
     found = rollout(*arguments, seed=1, memory=work.memory)
     # 6 instances x 4 latents x 5 starts; half of them; of a quarter, the whole instances: one
@@ -100,9 +100,9 @@ def test_a_full_gpu_halves_the_chunk(make_batch, policy, monkeypatch, capsys) ->
 def test_chunks_go_below_an_instance(make_batch, policy) -> None:
     """Where not even one instance's latents fit together, they are tried in turn with their own noise."""
     work, asked = work_of(make_batch, policy, 2, 4), []
-    expected = engines.construct(work)
-    parts = rollouts.chunks(work, limited(engines.construct, 9, asked), 1000)
-    found = rollouts.gathered(parts, 2, 4)
+    expected = engines.construct_torch(work)
+    parts = rollouts.construct_chunks(work, limited(engines.construct_torch, 9, asked), 1000)
+    found = rollouts.gather_parts(parts, 2, 4)
     assert asked == [40, 20, 10, *[5] * 8]
     assert torch.equal(found.actions, expected.actions)
 
@@ -111,4 +111,4 @@ def test_a_gpu_that_is_far_too_small(make_batch, policy) -> None:
     """If one latent of one instance does not fit, the error says so and what to do."""
     work = work_of(make_batch, policy, 1, 2)
     with pytest.raises(InputError, match="5 rollouts of one instance need more memory than the GPU has left; use --de"):
-        list(rollouts.chunks(work, limited(engines.construct, 4, []), 1000))
+        list(rollouts.construct_chunks(work, limited(engines.construct_torch, 4, []), 1000))

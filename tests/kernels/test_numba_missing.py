@@ -26,10 +26,10 @@ NOTE = "note: engine auto takes plain torch, which is several times slower: "
 @pytest.fixture(autouse=True)
 def afresh() -> Iterator[None]:
     """Let the question for numba be asked again and its answer be told again, in the test and after it."""
-    for remembered in (kernels.why_not_numba, kernels.report):
+    for remembered in (kernels.why_not_numba, kernels.note_once):
         remembered.cache_clear()
     yield
-    for remembered in (kernels.why_not_numba, kernels.report):
+    for remembered in (kernels.why_not_numba, kernels.note_once):
         remembered.cache_clear()
 
 

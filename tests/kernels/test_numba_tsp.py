@@ -41,8 +41,10 @@ def problem_of(nodes: int, count: int, tried: int, starts: int, policy) -> tuple
 
 def by_kernel(policy, batch, latents, first, temperature: float, **options) -> tuple[torch.Tensor, torch.Tensor]:
     memory = policy.encode(batch)
-    tables = numba_rollout.tables(memory, policy.condition(memory, latents))
-    return numba_rollout.rollout(tables, batch.xy, first, batch.key, SEED, ATTEMPT, temperature=temperature, **options)
+    tables = numba_rollout.build_numba_tables(memory, policy.condition(memory, latents))
+    return numba_rollout.run_rollouts(
+        tables, batch.xy, first, batch.key, SEED, ATTEMPT, temperature=temperature, **options
+    )
 
 
 def assert_tours(actions: torch.Tensor) -> None:
@@ -112,11 +114,11 @@ def test_threads_are_helpers_only() -> None:
         done.append("helper")
 
     with pytest.raises(ZeroDivisionError):
-        numba_rollout.in_threads(2, fail_here)
+        numba_rollout.run_in_threads(2, fail_here)
     assert done == ["helper"]
     release = threading.Event()
     numba_rollout.pool(1).submit(release.wait)  # keeps the only helper busy
-    numba_rollout.in_threads(2, lambda: done.append(threading.current_thread().name))
+    numba_rollout.run_in_threads(2, lambda: done.append(threading.current_thread().name))
     release.set()
     assert done == ["helper", "MainThread"]
 
@@ -125,11 +127,11 @@ def test_threads_are_helpers_only() -> None:
 @pytest.mark.filterwarnings("ignore:.*fork:DeprecationWarning")
 def test_threads_of_a_forked_process() -> None:
     """Helpers stay behind in the parent, so a forked process has its own."""
-    numba_rollout.in_threads(2, threading.Barrier(2, timeout=10).wait)
+    numba_rollout.run_in_threads(2, threading.Barrier(2, timeout=10).wait)
     child = os.fork()
     if not child:
         try:
-            numba_rollout.in_threads(2, threading.Barrier(2, timeout=10).wait)
+            numba_rollout.run_in_threads(2, threading.Barrier(2, timeout=10).wait)
         except threading.BrokenBarrierError:
             os._exit(1)
         os._exit(0)
@@ -141,7 +143,7 @@ def test_torch_keeps_its_threads() -> None:
     before, seen = torch.get_num_threads(), []
 
     def fail() -> None:
-        with numba_rollout.one_torch_thread():
+        with numba_rollout.limit_torch_to_one_thread():
             seen.append(torch.get_num_threads())
             raise ZeroDivisionError
 
@@ -178,12 +180,12 @@ def test_saturated_scores(wide) -> None:
     """Scores far beyond the range of tanh and of exp2 still give tours."""
     batch, latents, first = problem_of(37, 1, 4, 37, wide)
     memory = wide.encode(batch)
-    tables = numba_rollout.tables(
+    tables = numba_rollout.build_numba_tables(
         memory.map(lambda x: x * 30.0), wide.condition(memory, latents).map(lambda x: x * 30.0)
     )
     for temperature in (0.0, 1.0):
         options = {"temperature": temperature}
-        _, actions = numba_rollout.rollout(tables, batch.xy, first, batch.key, SEED, ATTEMPT, **options)
+        _, actions = numba_rollout.run_rollouts(tables, batch.xy, first, batch.key, SEED, ATTEMPT, **options)
         assert_tours(actions)
 
 
@@ -191,10 +193,10 @@ def test_a_policy_of_nan_harms_nobody(wide) -> None:
     """Without numbers there is no tour, but every action is a city and memory stays whole."""
     batch, latents, first = problem_of(37, 2, 2, 37, wide)
     memory = wide.encode(batch).map(lambda x: x * torch.nan)
-    tables = numba_rollout.tables(memory, wide.condition(memory, latents))
+    tables = numba_rollout.build_numba_tables(memory, wide.condition(memory, latents))
     for temperature in (0.0, 1.0):
         options = {"temperature": temperature, "threads": 2}
-        _, actions = numba_rollout.rollout(tables, batch.xy, first, batch.key, SEED, ATTEMPT, **options)
+        _, actions = numba_rollout.run_rollouts(tables, batch.xy, first, batch.key, SEED, ATTEMPT, **options)
         assert ((actions >= 0) & (actions < 37)).all()
 
 
@@ -279,7 +281,7 @@ def test_a_cache_that_cannot_be_used_costs_time_only(monkeypatch) -> None:
         return lambda function: "compiled"
 
     monkeypatch.setattr(kernel_cache, "cfunc", compile_)
-    assert kernel_cache.kernel.__wrapped__(vehicles=False) == "compiled"
+    assert kernel_cache.load_rollout_kernel.__wrapped__(vehicles=False) == "compiled"
     assert asked == [True, False]
 
 
@@ -291,4 +293,4 @@ def test_a_kernel_that_cannot_be_compiled_is_named(monkeypatch) -> None:
 
     monkeypatch.setattr(kernel_cache, "cfunc", compile_)
     with pytest.raises(MissingExtra, match=r"cannot compile the fused engine \(no such intrinsic\)\. Use engine torch"):
-        kernel_cache.kernel.__wrapped__(vehicles=False)
+        kernel_cache.load_rollout_kernel.__wrapped__(vehicles=False)

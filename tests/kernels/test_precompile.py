@@ -20,7 +20,7 @@ pytest.importorskip("numba")
 def nobody_waiting(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     """A core to spare, an empty cache and nothing under way."""
     monkeypatch.setattr(precompile, "_waiting", {})
-    monkeypatch.setattr(precompile, "core_to_spare", lambda: True)
+    monkeypatch.setattr(precompile, "has_spare_core", lambda: True)
     monkeypatch.setenv("NUMBA_CACHE_DIR", str(tmp_path))
 
 
@@ -56,25 +56,25 @@ def test_another_source_is_another_kernel(monkeypatch: pytest.MonkeyPatch, tmp_p
     files = [precompile.HERE / name for name in precompile.SOURCES]
     for file in files:
         file.write_text("x = 1\n")
-    names = [precompile.label.__wrapped__("tsp")]
+    names = [precompile.cache_name.__wrapped__("tsp")]
     for file in files:
         file.write_text("x = 2\n")
-        names.append(precompile.label.__wrapped__("tsp"))
+        names.append(precompile.cache_name.__wrapped__("tsp"))
     assert len(set(names)) == len(files) + 1
 
 
 def test_another_process_stores_the_kernel(capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
     """It is there after the wait and not before; the process has ended in silence, and no second one starts."""
-    assert not precompile.stored("tsp")
-    precompile.start("tsp")
-    precompile.wait("tsp")
-    assert precompile.stored("tsp")
-    assert not precompile.stored("cvrp")
+    assert not precompile.is_stored("tsp")
+    precompile.start_compiling("tsp")
+    precompile.wait_for_kernel("tsp")
+    assert precompile.is_stored("tsp")
+    assert not precompile.is_stored("cvrp")
     assert not precompile._waiting["tsp"].is_alive()
     assert capfd.readouterr() == ("", "")
     monkeypatch.setattr(precompile, "_waiting", {})
     monkeypatch.setattr(precompile, "Popen", refuse)
-    precompile.start("tsp")
+    precompile.start_compiling("tsp")
     assert not precompile._waiting
 
 
@@ -83,10 +83,10 @@ def test_nothing_is_started_in_vain(monkeypatch: pytest.MonkeyPatch, why: str) -
     """Without a core to spare it would only be slower, and without numba there is nothing to compile with."""
     monkeypatch.setattr(precompile, "Popen", refuse)
     if why == "no core":
-        monkeypatch.setattr(precompile, "core_to_spare", lambda: False)
+        monkeypatch.setattr(precompile, "has_spare_core", lambda: False)
     else:
         monkeypatch.setitem(sys.modules, "numba", None)
-    precompile.start("cvrp")
+    precompile.start_compiling("cvrp")
     assert not precompile._waiting
 
 
@@ -111,7 +111,7 @@ def test_a_core_to_spare(
         (tmp_path / "loadavg").write_text(load)
     monkeypatch.setattr(precompile, "LOAD", tmp_path / "loadavg")
     monkeypatch.setattr("os.cpu_count", lambda: cores)
-    assert precompile.core_to_spare() is expected
+    assert precompile.has_spare_core() is expected
 
 
 @pytest.mark.parametrize("python", ["/nowhere/python", "/bin/false"])
@@ -119,10 +119,10 @@ def test_a_process_that_fails_is_not_waited_for(monkeypatch: pytest.MonkeyPatch,
     """If it cannot be started, or dies, the wait is over at once and nothing is stored."""
     monkeypatch.setattr(sys, "executable", python)
     began = time.monotonic()
-    precompile.start("tsp")
-    precompile.wait("tsp")
+    precompile.start_compiling("tsp")
+    precompile.wait_for_kernel("tsp")
     assert time.monotonic() - began < precompile.PATIENCE / 2
-    assert not precompile.stored("tsp")
+    assert not precompile.is_stored("tsp")
 
 
 def test_the_process_does_not_outlive_the_command() -> None:
@@ -130,7 +130,7 @@ def test_the_process_does_not_outlive_the_command() -> None:
     process = subprocess.Popen([sys.executable, "-c", "import time; time.sleep(60)"])
     waiting = Thread(target=process.wait, daemon=True)
     waiting.start()
-    precompile.stop(process, waiting)
+    precompile.stop_compiling(process, waiting)
     assert process.returncode == -9
 
 
@@ -147,6 +147,6 @@ def test_the_process_does_not_outlive_the_command() -> None:
 def test_what_the_command_starts(monkeypatch: pytest.MonkeyPatch, words: list[str], expected: list[str]) -> None:
     """`rhumb solve` starts the first file's kernel, before it looks into the file, where a CPU may need it."""
     asked: list[str] = []
-    monkeypatch.setattr(precompile, "start", asked.append)
+    monkeypatch.setattr(precompile, "start_compiling", asked.append)
     assert CliRunner().invoke(app, ["solve", *words]).exit_code != 0
     assert asked == expected

@@ -3,7 +3,7 @@
 import pytest
 import torch
 
-from rhumbline.decoding import Beginnings, complete, rollout
+from rhumbline.decoding import Prefixes, complete, rollout
 from rhumbline.errors import MissingExtra
 from rhumbline.kernels.triton.rollout import launch as triton_rollout
 from rhumbline.kernels.triton.rollout import tables as rollout_tables
@@ -34,10 +34,10 @@ def case(request):
     return problem, policy, batch, latents, plans.actions[:, 0].long()
 
 
-def beginnings(plans: torch.Tensor, least: int, most: int) -> Beginnings:
+def beginnings(plans: torch.Tensor, least: int, most: int) -> Prefixes:
     """Plans of which so many actions are imposed; what follows is nonsense, and must not be read."""
     length = torch.randint(least, most + 1, plans.shape[:2], generator=RNG)
-    return Beginnings(torch.where(torch.arange(plans.shape[2]) < length[..., None], plans, 7), length)
+    return Prefixes(torch.where(torch.arange(plans.shape[2]) < length[..., None], plans, 7), length)
 
 
 @pytest.mark.parametrize("temperature", [0.0, 1.0])
@@ -90,7 +90,7 @@ def test_with_one_imposed_action_it_is_a_rollout(case) -> None:
     problem, policy, batch, latents, plans = case
     starts = plans[..., 0]
     whole = rollout(problem, policy, batch, latents, starts, seed=9, attempt=2, engine="fused")
-    given = Beginnings(plans, torch.ones_like(starts))
+    given = Prefixes(plans, torch.ones_like(starts))
     same = complete(
         problem, policy, batch, latents, given, policy.encode(batch), seed=9, attempt=2, temperature=1.0, engine="fused"
     )
@@ -98,12 +98,12 @@ def test_with_one_imposed_action_it_is_a_rollout(case) -> None:
     assert torch.equal(whole.cost, same.cost)
 
 
-def by_gpu(problem, policy, batch, latents, given: Beginnings, temperature: float) -> tuple[torch.Tensor, torch.Tensor]:
+def by_gpu(problem, policy, batch, latents, given: Prefixes, temperature: float) -> tuple[torch.Tensor, torch.Tensor]:
     """The GPU's kernel in Triton's interpreter, in float32 and tiles of 16."""
     starts = torch.zeros(len(batch.xy), given.length.shape[1] // latents.shape[1], dtype=torch.int64)  # only counted
     with torch.no_grad():
         memory = policy.encode(batch)
-        tables = rollout_tables.tables(memory, policy.condition(memory, latents), torch.float32)
+        tables = rollout_tables.build_triton_tables(memory, policy.condition(memory, latents), torch.float32)
     load = () if problem.name == "tsp" else (batch.demand, batch.capacity)
     build = triton_rollout.tsp_rollout if problem.name == "tsp" else triton_rollout.cvrp_rollout
     more = {"temperature": temperature, "shape": (16, 4), "given": (given.actions, given.length)}
@@ -124,7 +124,7 @@ def carried_on_alike(
     ]
     ends = (plans != 0).int().mul(torch.arange(plans.shape[2])).amax(2) + 1  # behind the last city or customer
     length = (ends - torch.randint(free[0], free[1] + 1, ends.shape, generator=RNG)).clamp(min=1)
-    given = Beginnings(torch.where(torch.arange(plans.shape[2]) < length[..., None], plans, 7).long(), length)
+    given = Prefixes(torch.where(torch.arange(plans.shape[2]) < length[..., None], plans, 7).long(), length)
     options = {"seed": 9, "attempt": 2, "temperature": temperature, "samples": samples}
     plain = complete(problem, policy, batch, one, given, policy.encode(batch), engine="torch", **options)
     cost, actions = by_gpu(problem, policy, batch, one.expand(-1, starts // samples, -1), given, temperature)

@@ -16,25 +16,25 @@ def test_the_kernel_reaches_as_far_as_torch(rows: int, nodes: int) -> None:
     """For one row, for a tile that is not full, and for keys in several parts; padding has scores of 0."""
     rng = torch.Generator().manual_seed(rows)
     query, key = torch.randn(2, rows, 128, generator=rng), torch.randn(2, nodes, 128, generator=rng)
-    key = rollout_tables.filled(key)
-    found = score_bounds.reach(query, key, HEADS, rollout_tables.part_width(key.shape[1]))
+    key = rollout_tables.pad_rows(key)
+    found = score_bounds.launch_bound_scores(query, key, HEADS, rollout_tables.part_width(key.shape[1]))
     assert found.shape == (2, HEADS, 2, key.shape[1])
-    assert torch.allclose(found, rollout_tables.reach(query, key), atol=1e-5)
+    assert torch.allclose(found, rollout_tables.bound_scores(query, key), atol=1e-5)
 
 
 def test_tables_ask_the_kernel_on_a_gpu(monkeypatch) -> None:
     """With the heads and parts that these keys have: the answer is that of tensor operations."""
     rng = torch.Generator().manual_seed(9)
     query, key = torch.randn(1, 5, 128, generator=rng), torch.randn(1, 192, 128, generator=rng)
-    expected = rollout_tables.reach(query, key)
+    expected = rollout_tables.bound_scores(query, key)
     monkeypatch.setattr(kernels, "on_gpu", lambda _: True)
-    assert torch.allclose(rollout_tables.reach(query, key), expected, atol=1e-5)
+    assert torch.allclose(rollout_tables.bound_scores(query, key), expected, atol=1e-5)
 
 
 def test_a_single_score_reaches_to_both_sides() -> None:
     """Worked by hand: one query of ones in head 2, one key of 0.5 there: 8 above 0, and -8 below."""
     query, key = torch.zeros(1, 1, 128), torch.zeros(1, 16, 128)
     query[..., 32:48], key[:, 3, 32:48] = 1.0, 0.5
-    found = score_bounds.reach(query, key, HEADS, 16)
+    found = score_bounds.launch_bound_scores(query, key, HEADS, 16)
     assert found[0, 2, :, 3].tolist() == [8.0, -8.0]
     assert found.abs().sum() == 16.0

@@ -42,7 +42,7 @@ def tight(customers: int, capacity: int) -> CVRPBatch:
 @torch.no_grad()
 def by_kernel(policy: CVRPPolicy, batch: CVRPBatch, latents: torch.Tensor, starts: torch.Tensor, temperature: float):
     memory = policy.encode(batch)
-    tables = rollout_tables.tables(memory, policy.condition(memory, latents), torch.float32)
+    tables = rollout_tables.build_triton_tables(memory, policy.condition(memory, latents), torch.float32)
     whole, counters = (batch.demand, batch.capacity), torch.tensor([SEED, ATTEMPT])
     return triton_rollout.cvrp_rollout(
         tables, batch.xy, *whole, starts, batch.key, counters, temperature=temperature, shape=(16, 4)
@@ -103,7 +103,7 @@ def test_scores_and_gradients_agree(policy: CVRPPolicy, strided: bool, certain: 
         policy.zero_grad()
         memory = policy.encode(batch)
         if fused:
-            scores = scoring.fused_log_prob(batch, memory, policy.condition(memory, latents), actions, certain)
+            scores = scoring.triton_log_prob(batch, memory, policy.condition(memory, latents), actions, certain)
         else:
             scores = log_prob(PROBLEM, policy, batch, latents, actions, memory=memory, engine="torch", certain=certain)
         (scores * torch.arange(1.0, 13.0).view(2, 6)).sum().backward()

@@ -8,7 +8,7 @@ from rhumbline import kernels
 from rhumbline.decoding import engines, rollout
 from rhumbline.kernels.triton.job_shop import launch as triton_job_shop
 from rhumbline.policies.jssp import JSSPArchitecture, JSSPPolicy
-from rhumbline.problems.jssp import JSSP, JSSPInstance, from_arrays
+from rhumbline.problems.jssp import JSSP, JSSPInstance, jssp_from_arrays
 
 assert isinstance(triton_job_shop.jssp_rollout_kernel, InterpretedFunction), "imported before conftest.py was read"
 
@@ -38,13 +38,13 @@ def shops() -> list[JSSPInstance]:
     """Jobs of unequal lengths, operations without duration, machines left out and come back to."""
     ragged = {"durations": [[3, 0, 4], [2, 5], [0], [4, 4, 0]], "machines": [[0, 1, 0], [1, 1], [1], [2, 0, 2]]}
     full = {"durations": [[7, 2, 2], [1, 1, 9], [5, 5, 5], [2, 2, 3]], "machines": [[0, 1, 2], [2, 1, 0]] * 2}
-    return [from_arrays(**ragged, machine_count=3), from_arrays(**full, machine_count=3)]
+    return [jssp_from_arrays(**ragged, machine_count=3), jssp_from_arrays(**full, machine_count=3)]
 
 
 def by_kernel(problem: JSSP, policy: JSSPPolicy, batch, latents, starts: int, temperature: float, **options):
     memory = policy.encode(batch)
     return triton_job_shop.jssp_rollout(
-        triton_job_shop.weights(policy.decoder, torch.float32), memory, policy.condition(memory, latents), batch,
+        triton_job_shop.build_shop_weights(policy.decoder, torch.float32), memory, policy.condition(memory, latents), batch,
         torch.tensor([SEED, ATTEMPT]), starts=starts, steps=problem.horizon(batch), heads=2, active=problem.active,
         temperature=temperature, **options,
     )  # fmt: skip
@@ -104,34 +104,34 @@ def test_decisions_made_ahead_change_nothing(policy: JSSPPolicy) -> None:
 
 def test_tiles_fill_the_processors() -> None:
     """Large work has 64 tokens in a program; little work is spread out; no tile has half a job shop."""
-    assert triton_job_shop.tile(256, 64, 16) == (4, 4)
-    assert triton_job_shop.tile(128, 128, 32) == (2, 4)
-    assert triton_job_shop.tile(4, 64, 16) == (1, 4)
-    assert triton_job_shop.tile(100, 16, 64) == (1, 4)
-    assert triton_job_shop.tile(1, 1, 128) == (1, 8)
+    assert triton_job_shop.choose_shop_tile(256, 64, 16) == (4, 4)
+    assert triton_job_shop.choose_shop_tile(128, 128, 32) == (2, 4)
+    assert triton_job_shop.choose_shop_tile(4, 64, 16) == (1, 4)
+    assert triton_job_shop.choose_shop_tile(100, 16, 64) == (1, 4)
+    assert triton_job_shop.choose_shop_tile(1, 1, 128) == (1, 8)
 
 
 def test_which_policies_the_kernel_serves() -> None:
     """Others are served by plain torch in a graph."""
-    assert kernels.why_not_shop(JSSPArchitecture()) is None
+    assert kernels.why_not_job_shop(JSSPArchitecture()) is None
     for width, heads in ((96, 4), (256, 4), (64, 8), (16, 1)):
         assert "widths of 32, 64 or 128, and heads of 16 or more" in (
-            kernels.why_not_shop(JSSPArchitecture(width=width, heads=heads)) or ""
+            kernels.why_not_job_shop(JSSPArchitecture(width=width, heads=heads)) or ""
         )
 
 
 def test_engines_on_a_gpu(policy: JSSPPolicy, monkeypatch, capsys) -> None:
     """The kernel, called with what it needs; for a policy that it cannot hold the graph, which is said once."""
     problem = JSSP()
-    batch, kept = problem.sample(1, "3x2", torch.Generator().manual_seed(1)), triton_job_shop.weights
+    batch, kept = problem.sample(1, "3x2", torch.Generator().manual_seed(1)), triton_job_shop.build_shop_weights
     monkeypatch.setattr(kernels, "resolve", lambda *_: "fused")
-    monkeypatch.setattr(triton_job_shop, "weights", lambda decoder: kept(decoder, torch.float32))
+    monkeypatch.setattr(triton_job_shop, "build_shop_weights", lambda decoder: kept(decoder, torch.float32))
     latents, starts = policy.space.sample((1, 1), torch.Generator().manual_seed(2)), torch.zeros(1, 2, dtype=torch.long)
     found = rollout(problem, policy, batch, latents, starts, seed=SEED, attempt=ATTEMPT)
     plain = rollout(problem, policy, batch, latents, starts, seed=SEED, attempt=ATTEMPT, engine="torch")
-    kernels.report.cache_clear()
+    kernels.note_once.cache_clear()
     unfit = JSSPPolicy(JSSPArchitecture(width=16, heads=1, layers=1, hidden=16))
-    assert engines.engine_of("fused", problem, unfit, batch, None) is engines.graphed
+    assert engines.choose_constructor("fused", problem, unfit, batch, None) is engines.construct_with_cuda_graph
     assert "plain torch in a CUDA graph, several times slower: the kernel takes widths" in capsys.readouterr().err
     assert torch.equal(found.actions, by_torch(problem, policy, batch, latents, 2, 1.0).actions)
     assert torch.equal(found.cost, plain.cost)
@@ -140,7 +140,7 @@ def test_engines_on_a_gpu(policy: JSSPPolicy, monkeypatch, capsys) -> None:
 def test_scores_that_are_no_numbers_stay_inside(policy: JSSPPolicy) -> None:
     """A broken policy makes schedules all the same: everything is placed once, and no address is invalid."""
     problem, rng = JSSP(), torch.Generator().manual_seed(3)
-    broken = triton_job_shop.weights(policy.decoder, torch.float32)
+    broken = triton_job_shop.build_shop_weights(policy.decoder, torch.float32)
     broken.score.fill_(torch.nan)
     batch, latents = problem.sample(1, "3x3", rng), policy.space.sample((1, 2), rng)
     memory = policy.encode(batch)

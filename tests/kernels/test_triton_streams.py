@@ -30,7 +30,7 @@ wide, vehicles = (
 def small_parts(monkeypatch: pytest.MonkeyPatch) -> None:
     """Parts of 16 nodes for everybody, and one more than needed."""
     monkeypatch.setattr(triton_rollout, "LARGEST_TILE", 0)
-    monkeypatch.setattr(rollout_tables, "padded", lambda nodes: -(-nodes // 16) * 16 + 16)
+    monkeypatch.setattr(rollout_tables, "padded_columns", lambda nodes: -(-nodes // 16) * 16 + 16)
     monkeypatch.setattr(triton_rollout, "STREAM_PART", 16)
 
 

@@ -8,7 +8,7 @@ import torch
 from triton.runtime.interpreter import InterpretedFunction
 
 from rhumbline import checkpoint, kernels, noise
-from rhumbline.decoding import BELOW_ONE, choose, log_prob, rollout, unmarked
+from rhumbline.decoding import BELOW_ONE, choose, log_prob, rollout, unmark_actions
 from rhumbline.errors import MissingExtra
 from rhumbline.kernels.triton.rollout import launch as triton_rollout
 from rhumbline.kernels.triton.rollout import tables as rollout_tables
@@ -47,7 +47,7 @@ def problem_of(nodes: int, count: int, tried: int, starts: int, policy) -> tuple
 
 def by_kernel(policy, batch, latents, first, temperature, **options) -> tuple[torch.Tensor, torch.Tensor]:
     memory = policy.encode(batch)
-    tables = rollout_tables.tables(memory, policy.condition(memory, latents), torch.float32)
+    tables = rollout_tables.build_triton_tables(memory, policy.condition(memory, latents), torch.float32)
     counters = torch.tensor([SEED, ATTEMPT])
     return triton_rollout.tsp_rollout(tables, batch.xy, first, batch.key, counters, temperature=temperature, **options)
 
@@ -62,7 +62,7 @@ def assert_choices_are_those_of_torch(policy, batch, latents, actions, temperatu
     allowed = problem.mask(state)
     logits = policy.logits(memory, shift, state, allowed)
     attempts = ATTEMPT + torch.arange(tried)
-    uniform = noise.decoding(SEED, batch.key, attempts, per, nodes)[..., 1:].flatten(1)
+    uniform = noise.decoding_uniforms(SEED, batch.key, attempts, per, nodes)[..., 1:].flatten(1)
     expected, taken = choose(logits, allowed, uniform, temperature), tours[:, :, 1:].flatten(1)
     logits = logits.double().masked_fill(~allowed, -torch.inf)
     if temperature == 0:
@@ -111,7 +111,7 @@ def test_marks_are_where_torch_is_certain(wide) -> None:
     batch, latents, first = problem_of(13, 2, 2, 5, wide)
     cost, plain = by_kernel(wide, batch, latents, first, 1.0, shape=SMALL_TILE)
     priced, actions = by_kernel(wide, batch, latents, first, 1.0, shape=SMALL_TILE, mark=0.3)
-    tours, marks = unmarked(actions.flatten(1, 2).long())
+    tours, marks = unmark_actions(actions.flatten(1, 2).long())
     assert torch.equal(tours, plain.flatten(1, 2).long())
     assert torch.equal(priced, cost)
     memory, state = wide.encode(batch), TSP().replay(batch, tours)
@@ -154,7 +154,7 @@ def test_other_tables_are_read(make_policy, members: int) -> None:
         changed = policy.adjusted(usual, noisy)
     found = []
     for memory in (usual, changed):
-        tables = rollout_tables.tables(memory, policy.condition(memory, latents), torch.float32)
+        tables = rollout_tables.build_triton_tables(memory, policy.condition(memory, latents), torch.float32)
         _, actions = triton_rollout.tsp_rollout(
             tables, batch.xy, first, batch.key, torch.tensor([SEED, 0]), temperature=0.0
         )
@@ -168,12 +168,12 @@ def test_tables_are_padded_and_scaled(wide) -> None:
     """Nodes are padded with zeros to a power of two of at least 16, queries carry log2(e)/4."""
     batch, latents, _ = problem_of(37, 1, 2, 1, wide)
     memory = wide.encode(batch)
-    nodes = rollout_tables.tables(memory, wide.condition(memory, latents), torch.float32).nodes
+    nodes = rollout_tables.build_triton_tables(memory, wide.condition(memory, latents), torch.float32).nodes
     assert nodes.key.shape == (1, 64, 128)
     assert torch.equal(nodes.key[:, :37], memory.key)
     assert not nodes.key[:, 37:].any()
     assert torch.allclose(nodes.query_last[:, :37], memory.query_last * 1.4426950408889634 / 4)
-    assert rollout_tables.tables(memory, wide.condition(memory, latents)).nodes.key.dtype == torch.bfloat16
+    assert rollout_tables.build_triton_tables(memory, wide.condition(memory, latents)).nodes.key.dtype == torch.bfloat16
 
 
 @pytest.mark.parametrize(
@@ -193,7 +193,7 @@ def test_tables_are_padded_and_scaled(wide) -> None:
 )
 def test_tiles_fill_the_chip(instances: int, rollouts: int, padded: int, expected: int) -> None:
     """Tiles are as large as registers allow while each of the 132 processors has a program, and not mostly empty."""
-    rows, warps = triton_rollout.tile(instances, rollouts, padded)
+    rows, warps = triton_rollout.choose_tile(instances, rollouts, padded)
     assert rows == expected
     assert 1 <= warps <= 8
 
@@ -201,8 +201,8 @@ def test_tiles_fill_the_chip(instances: int, rollouts: int, padded: int, expecte
 @pytest.mark.parametrize(("padded", "expected"), [(64, (64, 4)), (128, (64, 4)), (192, (128, 8))])
 def test_vehicles_have_no_small_tiles(padded: int, expected: tuple[int, int]) -> None:
     """Whatever there is to do: 64 rows, and twice as many above 128 nodes where there is enough of it."""
-    assert triton_rollout.roomy_tile(64, 2000, padded) == expected
-    assert triton_rollout.roomy_tile(1, 20, padded) == (64, 4)
+    assert triton_rollout.choose_roomy_tile(64, 2000, padded) == expected
+    assert triton_rollout.choose_roomy_tile(1, 20, padded) == (64, 4)
 
 
 # --- which engine
@@ -265,30 +265,32 @@ def test_bounded_scores_stay_below_the_bound(wide) -> None:
     """Keys are stretched until the largest score of any query passes the limit: it must be seen before that."""
     batch, latents, first = problem_of(13, 3, 3, 5, wide)
     memory = wide.encode(batch)
-    tables = rollout_tables.tables(memory, wide.condition(memory, latents), torch.float32)
+    tables = rollout_tables.build_triton_tables(memory, wide.condition(memory, latents), torch.float32)
     nodes = tables.nodes
     begun = nodes.query_context.gather(1, first[..., None].expand(-1, -1, 128))
     query = tables.query_shift[:, :, None, None] + begun[:, None, :, None] + nodes.query_last[:, None, None, :13]
     heads = (query.unflatten(-1, (8, 16)), nodes.key[:, :13].unflatten(-1, (8, 16)))
     largest = torch.einsum("bkslhd,bnhd->bkslhn", *heads).abs().amax()
     for factor, expected in ((1e-3, 1), (1.001 * rollout_tables.SAFE / largest, 0)):
-        stretched = rollout_tables.nodes_of(replace(memory, key=memory.key * factor), torch.float32)
-        flags = rollout_tables.bounded(stretched, tables.query_shift, begun)
+        stretched = rollout_tables.build_node_tables(replace(memory, key=memory.key * factor), torch.float32)
+        flags = rollout_tables.find_bounded_instances(stretched, tables.query_shift, begun)
         assert flags.amin() == expected
-    assert rollout_tables.bounded(nodes, tables.query_shift, begun).all()  # not so careful that it never holds
+    assert rollout_tables.find_bounded_instances(
+        nodes, tables.query_shift, begun
+    ).all()  # not so careful that it never holds
 
 
 @pytest.mark.parametrize("name", ["tsp100", "cvrp100", "cvrp"])
 def test_the_shipped_policies_are_bounded(name: str) -> None:
     """The faster kernel serves them: a bound by lengths of vectors failed for one and then for the other."""
-    policy = checkpoint.load(checkpoint.shipped()[name]).requires_grad_(False)
+    policy = checkpoint.load(checkpoint.shipped_checkpoints()[name]).requires_grad_(False)
     problem, rng = PROBLEMS[policy.problem], torch.Generator().manual_seed(1)
     batch = problem.sample(4, 100, rng)
     memory = policy.encode(batch)
-    tables = rollout_tables.tables(memory, policy.condition(memory, policy.space.sample((4, 16), rng)))
+    tables = rollout_tables.build_triton_tables(memory, policy.condition(memory, policy.space.sample((4, 16), rng)))
     parts = (tables.query_shift, tables.nodes.query_context)
-    parts = (rollout_tables.empty_and_full(*parts, batch.capacity),) if policy.problem == "cvrp" else parts
-    assert rollout_tables.bounded(tables.nodes, *parts).all()
+    parts = (rollout_tables.empty_and_full_queries(*parts, batch.capacity),) if policy.problem == "cvrp" else parts
+    assert rollout_tables.find_bounded_instances(tables.nodes, *parts).all()
 
 
 def test_no_load_scores_more_than_none_or_a_full_one() -> None:
@@ -296,9 +298,9 @@ def test_no_load_scores_more_than_none_or_a_full_one() -> None:
     rng = torch.Generator().manual_seed(3)
     query, load, key = (torch.randn(*shape, 128, generator=rng) for shape in ((2, 5), (2,), (2, 16)))
     capacity = torch.tensor([7, 40])
-    most = rollout_tables.reach(rollout_tables.empty_and_full(query, load, capacity), key)
+    most = rollout_tables.bound_scores(rollout_tables.empty_and_full_queries(query, load, capacity), key)
     for share in (0.1, 0.35, 0.8):
-        part = rollout_tables.reach(query + share * (load * capacity[:, None])[:, None], key)
+        part = rollout_tables.bound_scores(query + share * (load * capacity[:, None])[:, None], key)
         assert (part <= most).all()
 
 
@@ -307,16 +309,16 @@ def test_tables_are_made_once_for_a_memory(wide) -> None:
     batch, latents, _ = problem_of(9, 2, 2, 3, wide)
     memory, other = wide.encode(batch), wide.encode(replace(batch, xy=batch.xy.flip(-1)))
     shift = wide.condition(memory, latents)
-    once = rollout_tables.tables(memory, shift, torch.float32)
-    assert rollout_tables.tables(memory, shift, torch.float32).nodes is once.nodes
-    half = rollout_tables.tables(memory, shift).nodes
+    once = rollout_tables.build_triton_tables(memory, shift, torch.float32)
+    assert rollout_tables.build_triton_tables(memory, shift, torch.float32).nodes is once.nodes
+    half = rollout_tables.build_triton_tables(memory, shift).nodes
     assert half.key.dtype == torch.bfloat16
-    moved = rollout_tables.tables(other, shift, torch.float32).nodes
+    moved = rollout_tables.build_triton_tables(other, shift, torch.float32).nodes
     assert torch.equal(moved.key[:, :9], other.key)
-    assert torch.equal(rollout_tables.tables(memory, shift, torch.float32).nodes.key, once.nodes.key)
+    assert torch.equal(rollout_tables.build_triton_tables(memory, shift, torch.float32).nodes.key, once.nodes.key)
     del memory, half
     gc.collect()
-    assert rollout_tables.KEPT.last is None  # nothing is held longer than its memory
+    assert rollout_tables.TABLE_CACHE.last is None  # nothing is held longer than its memory
 
 
 @pytest.mark.parametrize(
@@ -336,7 +338,7 @@ def test_parts_choose_as_torch_does(
     """Two parts and three, filled or nearly empty, also where maxima are subtracted because nothing is safe."""
     monkeypatch.setattr(rollout_tables, "SAFE", safe)
     monkeypatch.setattr(rollout_tables, "PART", part)
-    assert rollout_tables.padded(nodes) == columns
+    assert rollout_tables.padded_columns(nodes) == columns
     batch, latents, first = problem_of(nodes, 1, 2, 3, wide)
     cost, actions = by_kernel(wide, batch, latents, first, temperature, shape=SMALL_TILE)
     assert_choices_are_those_of_torch(wide, batch, latents, actions, temperature)
@@ -347,5 +349,5 @@ def test_parts_choose_as_torch_does(
 @pytest.mark.parametrize(("nodes", "columns"), [(3, 16), (16, 16), (100, 128), (128, 128), (129, 192), (193, 256)])
 def test_columns_of_a_tile(nodes: int, columns: int) -> None:
     """A power of two up to 128, then a multiple of the part of 64; parts divide tiles."""
-    assert rollout_tables.padded(nodes) == columns
+    assert rollout_tables.padded_columns(nodes) == columns
     assert columns % rollout_tables.part_width(columns) == 0

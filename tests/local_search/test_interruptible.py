@@ -9,11 +9,11 @@ import numpy as np
 import pytest
 
 from rhumbline import improvers
-from rhumbline.local_search.threads import aside
+from rhumbline.local_search.threads import run_interruptible
 from rhumbline.problems.cvrp import CVRPInstance, Routes
 from rhumbline.problems.jssp import Schedule
-from rhumbline.problems.jssp import from_arrays as shop
-from rhumbline.problems.tsp import Tour, from_array
+from rhumbline.problems.jssp import jssp_from_arrays as shop
+from rhumbline.problems.tsp import Tour, tsp_from_array
 
 FOREVER = 600.0  # seconds that a solver would take
 
@@ -27,7 +27,7 @@ def test_what_is_told_is_passed_on_in_order_and_the_result_comes_back() -> None:
             tell(plan)
         return "done"
 
-    assert aside(work, lambda: None, told.append) == "done"
+    assert run_interruptible(work, lambda: None, told.append) == "done"
     assert told == sorted(set(told))
     assert told[-1] == 4
 
@@ -35,7 +35,7 @@ def test_what_is_told_is_passed_on_in_order_and_the_result_comes_back() -> None:
 def test_errors_come_back() -> None:
     """An error of the solver is raised here; one of the listener too, and it ends the solver."""
     with pytest.raises(ZeroDivisionError):
-        aside(lambda tell: 1 // 0, lambda: None)
+        run_interruptible(lambda tell: 1 // 0, lambda: None)
     stopped = Event()
 
     def work(tell: Any) -> None:
@@ -43,7 +43,7 @@ def test_errors_come_back() -> None:
         assert stopped.wait(FOREVER)
 
     with pytest.raises(ZeroDivisionError):
-        aside(work, stopped.set, lambda plan: plan // 0)
+        run_interruptible(work, stopped.set, lambda plan: plan // 0)
 
 
 def test_the_last_words_are_heard() -> None:
@@ -61,7 +61,7 @@ def test_the_last_words_are_heard() -> None:
             signal.raise_signal(signal.SIGINT)
 
     with pytest.raises(KeyboardInterrupt):
-        aside(work, stopped.set, found)
+        run_interruptible(work, stopped.set, found)
     assert (told[0], told[-1]) == ("first", "last")
 
 
@@ -77,11 +77,11 @@ def test_a_second_ctrl_c_does_not_wait_for_plans() -> None:
         signal.raise_signal(signal.SIGINT)
 
     with pytest.raises(KeyboardInterrupt):
-        aside(work, stopped.set, found)
+        run_interruptible(work, stopped.set, found)
 
 
 RNG = np.random.default_rng(0)
-CITIES = from_array(RNG.random((300, 2)))
+CITIES = tsp_from_array(RNG.random((300, 2)))
 ROUND_TRIPS = CVRPInstance("many", "EXACT_2D", (0, *[1] * 299), 20, xy=CITIES.xy)
 LARGE = shop(RNG.integers(1, 100, (20, 15)), np.stack([RNG.permutation(15) for _ in range(20)]))
 
@@ -111,7 +111,7 @@ def test_every_solver_can_be_interrupted(name: str) -> None:
         if len(costs) == 1:
             signal.raise_signal(signal.SIGINT)
 
-    improvers.prepare(name)
+    improvers.prepare_solver(name)
     with pytest.raises(KeyboardInterrupt):
-        improvers.improve(name, instance, [plan], FOREVER, 0, found)
+        improvers.improve_plans(name, instance, [plan], FOREVER, 0, found)
     assert plan.cost(instance) >= costs[0] >= costs[-1]

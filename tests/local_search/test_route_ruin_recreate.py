@@ -12,7 +12,7 @@ from rhumbline import improvers
 from rhumbline.kernels.numba.local_search import route_ruin_recreate as kernel
 from rhumbline.local_search import route_ruin_recreate
 from rhumbline.problems.cvrp import CVRPInstance, Routes
-from rhumbline.problems.cvrp import from_arrays as cvrp
+from rhumbline.problems.cvrp import cvrp_from_arrays as cvrp
 
 MOLTEN = 1.0  # mean legs: next to everything is accepted
 
@@ -66,7 +66,7 @@ def test_every_time_leaves_a_plan(seed: int, temperature: float) -> None:
     search = begun(instance, seed, told)
     least = alone(instance).cost(instance)
     for _ in range(150):
-        better = search.go(temperature, 1)
+        better = search.run_steps(temperature, 1)
         now = present(search)
         now.check(instance)
         check_notes(search)
@@ -82,10 +82,10 @@ def test_every_time_leaves_a_plan(seed: int, temperature: float) -> None:
 def test_what_was_in_vain_is_undone() -> None:
     """When it is cold, a plan changes only if it gets cheaper, or by rounding; else all is as it was, in its place."""
     search, changes, undone = begun(delivery(30, 3)), 0, 0
-    search.go(0.0, 0)
+    search.run_steps(0.0, 0)
     for _ in range(2000):
         before, cost = [x.copy() for x in search.plan], float(search.costs[kernel.NOW])
-        search.go(0.0, 1)
+        search.run_steps(0.0, 1)
         if search.costs[kernel.NOW] == cost and routes_in(*before[:2]) == present(search).routes:
             undone += 1
             assert all(np.array_equal(was, now) for was, now in zip(before[1:], search.plan[1:], strict=True))
@@ -132,7 +132,7 @@ def test_small_instances_are_solved(seed: int) -> None:
 def cool(search: route_ruin_recreate.Annealing) -> None:
     """Forty steps from molten to cold."""
     for share in np.linspace(0, 1, 40):
-        search.go(MOLTEN * 0.001**share)
+        search.run_steps(MOLTEN * 0.001**share)
 
 
 SHORT_OF_ROOM = Routes(((1, 2), (3, 4), (5, 6)))
@@ -154,7 +154,7 @@ def test_a_fleet_is_never_exceeded() -> None:
         limited, told = crowded(vehicles), list[Routes]()
         search = route_ruin_recreate.Annealing(limited, SHORT_OF_ROOM, 0, Event(), told.append)
         for _ in range(300):
-            search.go(MOLTEN, 1)
+            search.run_steps(MOLTEN, 1)
             present(search).check(limited)
             check_notes(search)
         cool(search)
@@ -183,10 +183,10 @@ def test_how_much_dearer_a_plan_may_get(temperature: float) -> None:
     Of those that made a plan dearer, the mean is about the temperature at most, and hardly any is eight times that.
     """
     search, changes = begun(delivery(60, 2)), list[float]()
-    search.go(temperature, 2000)
+    search.run_steps(temperature, 2000)
     for _ in range(3000):
         before = float(search.costs[kernel.NOW])
-        search.go(temperature, 1)
+        search.run_steps(temperature, 1)
         changes.append((float(search.costs[kernel.NOW]) - before) / search.leg)
     dearer = [change for change in changes if change > 1e-9]
     assert len(dearer) > 100
@@ -201,7 +201,7 @@ def test_temperatures_are_in_legs() -> None:
     scaled = CVRPInstance("large", "EXACT_2D", instance.demands, instance.capacity, xy=1024.0 * instance.xy)
     one, other = begun(instance), begun(scaled)
     for search in (one, other):
-        search.go(0.1, 3000)
+        search.run_steps(0.1, 3000)
     assert present(one) == present(other)
     assert route_ruin_recreate.COLD < route_ruin_recreate.HOT < 1.0
 
@@ -250,7 +250,7 @@ def test_strings(fixed, length: int, place: int, longest: float) -> None:
 def ruined(fixed, instance: CVRPInstance, plan: Routes, *numbers: int) -> tuple[list[int], list[int]]:
     """Rows that are written down and customers that are removed, with given random numbers."""
     search = route_ruin_recreate.Annealing(instance, plan, 0, Event(), print)
-    search.go(0.0, 0)
+    search.run_steps(0.0, 0)
     removed = np.zeros(instance.size, np.int32)
     fixed(*numbers)
     with pytest.MonkeyPatch.context() as patch:
@@ -298,7 +298,7 @@ def test_a_string_is_taken_out() -> None:
     """Customers 1 to 5 in a row; of 2, 3 and 4 the middle one stays."""
     instance = delivery(6, 0, 60)
     search = route_ruin_recreate.Annealing(instance, Routes(((1, 2, 3, 4, 5), (6,))), 0, Event(), print)
-    search.go(0.0, 0)
+    search.run_steps(0.0, 0)
     removed = np.zeros(6, np.int32)
     link = kernel.link.py_func
     with pytest.MonkeyPatch.context() as patch:
@@ -327,7 +327,7 @@ def test_the_best_place(fixed, seed: int) -> None:
     instance = delivery(9, seed, 15)
     routes = [[1, 2], [3, 4], [5, 6, 7], [8]]
     search = route_ruin_recreate.Annealing(instance, Routes(tuple(map(tuple, routes))), 0, Event(), print)
-    search.go(0.0, 0)
+    search.run_steps(0.0, 0)
     fixed()  # the largest number: nothing is overlooked
     found = kernel.best_place.py_func(search.distance, search.demand, 15, search.plan, 9, None)
     costs = {}
@@ -344,7 +344,7 @@ def test_a_route_of_its_own_may_be_cheaper(fixed) -> None:
     matrix = np.array([[0, 1, 1], [1, 0, 9], [1, 9, 0]])
     apart = CVRPInstance("apart", "EXPLICIT", (0, 1, 1), 2, matrix=matrix)
     search = route_ruin_recreate.Annealing(apart, Routes(((1,),)), 0, Event(), print)
-    search.go(0.0, 0)
+    search.run_steps(0.0, 0)
     fixed()
     assert kernel.best_place.py_func(search.distance, search.demand, 2, search.plan, 2, None) == (1, 0)
 
@@ -354,7 +354,7 @@ def test_one_better_place_in_a_hundred_is_overlooked(fixed) -> None:
     xy = np.array([[0.0, 0], [1, 0], [2, 0], [3, 0]])
     line = CVRPInstance("line", "EXACT_2D", (0, 1, 1, 1), 3, xy=xy, vehicles=1)
     search = route_ruin_recreate.Annealing(line, Routes(((1, 2),)), 0, Event(), print)
-    search.go(0.0, 0)
+    search.run_steps(0.0, 0)
     place = kernel.best_place.py_func
     fixed()
     assert place(search.distance, search.demand, 3, search.plan, 3, None) == (0, 1)  # as good as behind both
@@ -370,17 +370,17 @@ def test_customers_go_back_in_order(monkeypatch: pytest.MonkeyPatch) -> None:
     """What is removed goes back in the order of `sort`: without it another plan comes of the same random numbers."""
     instance = delivery(40, 5)
     usual = begun(instance)
-    usual.go(0.1, 300)
+    usual.run_steps(0.1, 300)
     plain = begun(instance)
     with monkeypatch.context() as patch:
         as_written(patch)
         plain.kernel = kernel.search_routes
-        plain.go(0.1, 300)
+        plain.run_steps(0.1, 300)
         assert present(plain) == present(usual)  # the compiled kernel does what is written
         patch.setattr(kernel, "sort", lambda *_: None)
         other = begun(instance)
         other.kernel = kernel.search_routes
-        other.go(0.1, 300)
+        other.run_steps(0.1, 300)
     assert present(other) != present(usual)
 
 
@@ -406,13 +406,18 @@ def test_plans_repeat_under_a_seed() -> None:
     instance = delivery(40, 5)
     one, same, other = (begun(instance, seed) for seed in (1, 1, 2))
     for search in (one, same, other):
-        search.go(0.1, 300)
+        search.run_steps(0.1, 300)
     assert present(one) == present(same) != present(other)
     given, seeds = list[Routes](), list[int]()
 
     class Watched(route_ruin_recreate.Annealing):
         def __init__(
-            self, instance: CVRPInstance, plan: Routes, seed: int, stopped: Event, tell: route_ruin_recreate.Tell
+            self,
+            instance: CVRPInstance,
+            plan: Routes,
+            seed: int,
+            stopped: Event,
+            tell: route_ruin_recreate.RoutesListener,
         ) -> None:
             super().__init__(instance, plan, seed, stopped, tell)
             given.append(plan)
@@ -420,7 +425,7 @@ def test_plans_repeat_under_a_seed() -> None:
 
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(route_ruin_recreate, "Annealing", Watched)
-        improvers.improve("ruin", instance, [present(one), alone(instance)], 0.0, 7, print)
+        improvers.improve_plans("ruin", instance, [present(one), alone(instance)], 0.0, 7, print)
     assert (given, seeds) == ([present(one)], [7])
 
 
@@ -437,7 +442,9 @@ def test_it_stops_when_it_is_told(seconds: float, stopped: bool) -> None:
 def test_it_stops_within_a_round(monkeypatch: pytest.MonkeyPatch) -> None:
     """Ctrl-C after the first of many steps."""
     search, steps = begun(delivery(10, 0)), list[float]()
-    monkeypatch.setattr(search, "go", lambda temperature: bool(steps.append(temperature) or search.stopped.set()))
+    monkeypatch.setattr(
+        search, "run_steps", lambda temperature: bool(steps.append(temperature) or search.stopped.set())
+    )
     search.run(time.monotonic() + 600.0)
     assert len(steps) == 1
 
@@ -447,7 +454,7 @@ def test_time_may_be_up_before_a_round_begins(monkeypatch: pytest.MonkeyPatch) -
     for late in (10.0, 11.0):
         search, times = begun(delivery(10, 0)), iter([9.9, late, late, late])
         monkeypatch.setattr(route_ruin_recreate.time, "monotonic", lambda times=times: next(times))
-        monkeypatch.setattr(search, "go", lambda temperature: pytest.fail("it is too late"))
+        monkeypatch.setattr(search, "run_steps", lambda temperature: pytest.fail("it is too late"))
         search.run(10.0)
 
 
@@ -456,10 +463,10 @@ def test_it_ends_when_nothing_is_left_to_find() -> None:
     began = time.monotonic()
     two = cvrp((0.0, 0.0), [(1.0, 0.0), (1.0, 1.0)], (1, 1), 2)
     told = list[Routes]()
-    improvers.improve("ruin", two, [alone(two)], 600.0, 0, told.append)
+    improvers.improve_plans("ruin", two, [alone(two)], 600.0, 0, told.append)
     assert sorted(told[-1].routes[0]) == [1, 2]
     one = cvrp((0.0, 0.0), [(1.0, 0.0)], (1,), 2)
-    improvers.improve("ruin", one, [alone(one)], 600.0, 0, told.append)
+    improvers.improve_plans("ruin", one, [alone(one)], 600.0, 0, told.append)
     assert len(told) == 1
     assert time.monotonic() - began < 300
 
@@ -469,12 +476,12 @@ def timed(search: route_ruin_recreate.Annealing, monkeypatch: pytest.MonkeyPatch
     now, passed = [0.0], list[float]()
     monkeypatch.setattr(route_ruin_recreate.time, "monotonic", lambda: now[0])
 
-    def go(temperature: float) -> bool:
+    def run_steps(temperature: float) -> bool:
         passed.append(temperature)
         now[0] += 2.5
         return better[len(passed) - 1]
 
-    monkeypatch.setattr(search, "go", go)
+    monkeypatch.setattr(search, "run_steps", run_steps)
     return passed
 
 
@@ -505,12 +512,12 @@ def test_costs_are_those_of_the_plan_that_a_round_begins_with() -> None:
     """After a round that ended elsewhere."""
     instance = delivery(20, 1)
     search = begun(instance)
-    search.go(0.0, 2000)
-    search.go(MOLTEN, 50)
+    search.run_steps(0.0, 2000)
+    search.run_steps(MOLTEN, 50)
     assert search.costs[kernel.NOW] > 1.05 * search.costs[kernel.BEST]
     for mine, best in zip(search.plan, search.best, strict=False):
         mine[:] = best
-    search.go(0.0, 0)
+    search.run_steps(0.0, 0)
     assert search.costs[kernel.NOW] == pytest.approx(search.costs[kernel.BEST], rel=1e-12)
     check_notes(search)
 

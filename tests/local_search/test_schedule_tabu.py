@@ -12,7 +12,7 @@ from rhumbline.external import cpsat
 from rhumbline.kernels.numba.local_search import schedule_tabu as tabu_kernel
 from rhumbline.local_search import schedule_tabu, threads
 from rhumbline.problems.jssp import JSSPInstance, Schedule
-from rhumbline.problems.jssp import from_arrays as shop
+from rhumbline.problems.jssp import jssp_from_arrays as shop
 
 ONES = np.array([1], dtype=np.uint64)
 
@@ -33,10 +33,10 @@ def one_after_the_other(instance: JSSPInstance) -> Schedule:
     return Schedule(tuple(starts))
 
 
-def begun(instance: JSSPInstance, random: np.ndarray = ONES) -> schedule_tabu.Walk:
+def begun(instance: JSSPInstance, random: np.ndarray = ONES) -> schedule_tabu.TabuWalk:
     """A walk from the worst sensible schedule."""
     start = np.concatenate(one_after_the_other(instance).starts)
-    return schedule_tabu.Walk(schedule_tabu.Shop(instance), start, random.copy())
+    return schedule_tabu.TabuWalk(schedule_tabu.ShopTables(instance), start, random.copy())
 
 
 def scheduled(instance: JSSPInstance, starts: np.ndarray) -> Schedule:
@@ -51,10 +51,10 @@ def test_every_move_leaves_a_schedule(seed: int, shortest: int) -> None:
     """After each of a hundred moves starts are feasible; the best so far is the least makespan that there was."""
     instance = uneven(seed, shortest)
     walk = begun(instance)
-    walk.go(0)
+    walk.run_moves(0)
     least = walk.makespan
     for _ in range(100):
-        going = walk.go(1)
+        going = walk.run_moves(1)
         now = scheduled(instance, walk.times[0][:-1])
         now.check(instance)
         least = min(least, now.cost(instance))
@@ -69,7 +69,7 @@ def test_heads_and_tails() -> None:
     """Worked by hand: two jobs on two machines, the first job first on both."""
     instance = shop([[3, 2], [2, 4]], [[0, 1], [1, 0]])
     walk = begun(instance)
-    walk.go(0)
+    walk.run_moves(0)
     assert walk.times[0].tolist() == [0, 3, 5, 7, 0]
     assert walk.times[1].tolist() == [8, 6, 4, 0, 0]
     assert walk.makespan == 11
@@ -79,7 +79,7 @@ def test_a_move_and_its_ban() -> None:
     """Job 2's first operation waits for job 1's second on machine 1; the swap is made, and its way back forbidden."""
     instance = shop([[3, 2], [2, 4]], [[0, 1], [1, 0]])
     walk = begun(instance)
-    assert walk.go(1)
+    assert walk.run_moves(1)
     assert (walk.makespan, walk.idle) == (7, 0)
     # On machine 1 operation 1 has place 0 and operation 2 place 1: that 1 comes before 2 must not come back soon.
     assert 1 + 10 + 1 <= walk.until[1, 1] <= 1 + 11 + 4
@@ -91,7 +91,7 @@ def test_nothing_to_move() -> None:
     began = time.monotonic()
     for instance in (shop([[3, 2, 1]], [[0, 1, 0]]), shop([[0, 0], [0, 0]], [[0, 1], [1, 0]])):
         told: list[Schedule] = []
-        improvers.improve("tabu", instance, [one_after_the_other(instance)], 600.0, 0, told.append)
+        improvers.improve_plans("tabu", instance, [one_after_the_other(instance)], 600.0, 0, told.append)
         assert told[-1].cost(instance) == instance.lower_bound
     assert time.monotonic() - began < 300
 
@@ -108,7 +108,7 @@ def trace(instance: JSSPInstance, seed: int) -> list[list[int]]:
     """The starts after each of two hundred moves."""
     walk, passed = begun(instance, np.array([seed], np.uint64)), list[list[int]]()
     for _ in range(200):
-        assert walk.go(1)
+        assert walk.run_moves(1)
         passed.append(walk.times[0].tolist())
     return passed
 
@@ -119,9 +119,9 @@ def test_all_moves_of_a_block() -> None:
     found = set[tuple[int, ...]]()
     for seed in range(1, 400):
         walk = begun(instance, np.array([seed * 2**40], np.uint64))
-        walk.go(0)
+        walk.run_moves(0)
         walk.until[:], walk.state[tabu_kernel.BEST] = 2**60, 0
-        assert walk.go(1)
+        assert walk.run_moves(1)
         found.add(tuple(np.argsort(walk.times[0][:-1]).tolist()))
     block, wanted = list(range(5)), set[tuple[int, ...]]()
     for one in block:
@@ -167,8 +167,8 @@ def test_what_beats_the_best_is_never_forbidden() -> None:
     for seed in range(1, 20):
         free, bound = (begun(instance, np.array([seed * 2**40], np.uint64)) for _ in range(2))
         bound.until[:] = 2**60
-        assert free.go(1)
-        assert bound.go(1)
+        assert free.run_moves(1)
+        assert bound.run_moves(1)
         assert free.makespan == bound.makespan
         assert free.times[0].tolist() == bound.times[0].tolist()
 
@@ -178,15 +178,17 @@ def test_critical_paths_are_taken_at_random() -> None:
     instance = shop([[3, 3], [3]], [[0, 1], [0]])
     start = np.array([0, 3, 3])
     walks = [
-        schedule_tabu.Walk(schedule_tabu.Shop(instance), start, np.array([seed * 2**40], np.uint64))
+        schedule_tabu.TabuWalk(schedule_tabu.ShopTables(instance), start, np.array([seed * 2**40], np.uint64))
         for seed in range(1, 20)
     ]
-    assert {walk.go(1) for walk in walks} == {True, False}
+    assert {walk.run_moves(1) for walk in walks} == {True, False}
 
 
 def test_a_ban_grows_with_the_jobs_of_a_machine() -> None:
     """Ten moves, and one more for each time that the machines go into the jobs."""
-    assert [schedule_tabu.Shop(shop(np.ones((jobs, 4), int), [[0, 1, 2, 3]] * jobs)).ban for jobs in (3, 4, 12)] == [
+    assert [
+        schedule_tabu.ShopTables(shop(np.ones((jobs, 4), int), [[0, 1, 2, 3]] * jobs)).ban for jobs in (3, 4, 12)
+    ] == [
         10,
         11,
         13,
@@ -197,11 +199,11 @@ def test_a_ban_grows_with_the_jobs_of_a_machine() -> None:
 def test_small_shops_are_solved(seed: int) -> None:
     """As short as CP-SAT proves them to be, from the worst schedule; also with operations that take no time."""
     instance = uneven(seed, seed % 2)
-    best, bound = cpsat.bounded(instance, 20.0)
+    best, bound = cpsat.solve_with_bound(instance, 20.0)
     assert best.cost(instance) == bound
     told: list[Schedule] = []
-    rounds = schedule_tabu.Rounds(instance, seed, Event(), told.append)
-    rounds.end, noise = float("inf"), threads.noise(seed)
+    rounds = schedule_tabu.TabuSearch(instance, seed, Event(), told.append)
+    rounds.end, noise = float("inf"), threads.generator_state(seed)
     rounds.keep(rounds.round(np.concatenate(one_after_the_other(instance).starts), noise))
     for _ in range(20):
         rounds.keep(rounds.round(rounds.between(), noise))
@@ -209,14 +211,14 @@ def test_small_shops_are_solved(seed: int) -> None:
     assert told[-1].cost(instance) == rounds.shortest == bound
 
 
-def kept(makespan: int, following: list[int]) -> schedule_tabu.Kept:
-    return schedule_tabu.Kept(makespan, np.array(following), np.array(following))
+def kept(makespan: int, following: list[int]) -> schedule_tabu.EliteSchedule:
+    return schedule_tabu.EliteSchedule(makespan, np.array(following), np.array(following))
 
 
 def test_what_is_kept_differs(monkeypatch: pytest.MonkeyPatch) -> None:
     """Of schedules that are alike the shorter one stays, wherever it comes from; of the others the shortest."""
     monkeypatch.setattr(schedule_tabu, "KEPT", 2)
-    rounds = schedule_tabu.Rounds(uneven(0, 1), 0, Event(), lambda _: None)
+    rounds = schedule_tabu.TabuSearch(uneven(0, 1), 0, Event(), lambda _: None)
     long, short, other, worse = kept(9, [0] * 10), kept(8, [0] * 9 + [1]), kept(7, [1] * 10), kept(10, [2] * 10)
     states: list[Any] = []
     for found in (long, short, long, other, worse):
@@ -234,9 +236,9 @@ def test_what_is_kept_differs(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def test_from_farther_away() -> None:
     """Two schedules are mixed; one by itself, or two after rounds in vain, is mixed with random times."""
-    rounds = schedule_tabu.Rounds(uneven(1, 1), 0, Event(), lambda _: None)
+    rounds = schedule_tabu.TabuSearch(uneven(1, 1), 0, Event(), lambda _: None)
     size = rounds.shop.size
-    one, two = (schedule_tabu.Kept(9, np.full(size, x), np.full(size, x)) for x in (0, 1))
+    one, two = (schedule_tabu.EliteSchedule(9, np.full(size, x), np.full(size, x)) for x in (0, 1))
     rounds.kept = [one, two]
     for _ in range(20):
         mixed = rounds.between()
@@ -255,9 +257,11 @@ def test_it_stops_when_it_is_told(seconds: float, stopped: bool, monkeypatch: py
     instance, event, told = uneven(2, 1), Event(), list[Schedule]()
     if stopped:
         event.set()
-    rounds = schedule_tabu.Rounds(instance, 0, event, told.append)
-    calls, go = list[int](), schedule_tabu.Walk.go
-    monkeypatch.setattr(schedule_tabu.Walk, "go", lambda walk, moves: calls.append(moves) or go(walk, moves))
+    rounds = schedule_tabu.TabuSearch(instance, 0, event, told.append)
+    calls, run_moves = list[int](), schedule_tabu.TabuWalk.run_moves
+    monkeypatch.setattr(
+        schedule_tabu.TabuWalk, "run_moves", lambda walk, moves: calls.append(moves) or run_moves(walk, moves)
+    )
     rounds.run([one_after_the_other(instance)] * 3, seconds)
     assert calls == [10]
     assert told[-1].cost(instance) == rounds.kept[0].makespan
@@ -266,13 +270,13 @@ def test_it_stops_when_it_is_told(seconds: float, stopped: bool, monkeypatch: py
 def test_rounds_begin_with_each_plan(monkeypatch: pytest.MonkeyPatch) -> None:
     """Then, and only then, between two schedules."""
     instance, event = uneven(3, 1), Event()
-    rounds, begun_with = schedule_tabu.Rounds(instance, 0, event, lambda _: None), list[list[float]]()
+    rounds, begun_with = schedule_tabu.TabuSearch(instance, 0, event, lambda _: None), list[list[float]]()
 
-    def round(start: np.ndarray, random: np.ndarray) -> schedule_tabu.Kept:
+    def round(start: np.ndarray, random: np.ndarray) -> schedule_tabu.EliteSchedule:
         begun_with.append(start.tolist())
         if len(begun_with) == 3:
             event.set()
-        return schedule_tabu.Kept(9, start, start)
+        return schedule_tabu.EliteSchedule(9, start, start)
 
     monkeypatch.setattr(rounds, "round", round)
     one = one_after_the_other(instance)
@@ -286,4 +290,4 @@ def test_rounds_begin_with_each_plan(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_looks_at_the_clock() -> None:
     """Where all operations share a machine, a move takes the square of their number, and fewer are made at once."""
     crowded, usual = shop(np.ones((30, 4), int), [[0] * 4] * 30), shop(np.ones((30, 4), int), [[0, 1, 2, 3]] * 30)
-    assert schedule_tabu.Shop(crowded).effort > 10 * schedule_tabu.Shop(usual).effort > 120
+    assert schedule_tabu.ShopTables(crowded).effort > 10 * schedule_tabu.ShopTables(usual).effort > 120

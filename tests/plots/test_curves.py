@@ -6,7 +6,16 @@ from typing import Any
 import numpy as np
 import pytest
 
-from rhumbline.plots.curves import Curve, colours, draw_anytime, draw_search, draw_shift, looks, plain, span
+from rhumbline.plots.curves import (
+    Curve,
+    assign_colours,
+    draw_anytime,
+    draw_search,
+    draw_shift,
+    line_styles,
+    panel_limits,
+    plain_number,
+)
 from rhumbline.plots.radar import draw_radar
 
 X = np.array([16.0, 32.0, 64.0])
@@ -28,13 +37,13 @@ def test_searches_are_drawn_over_attempts() -> None:
 
 def test_a_level_far_off_does_not_flatten_the_curves() -> None:
     """The panels show 0.5 to 5, where the curves are, with a margin; the level at 40 is beyond."""
-    low, high = span([OURS, OTHER, LEVEL])
+    low, high = panel_limits([OURS, OTHER, LEVEL])
     assert (low, high) == (pytest.approx(0.5 - 0.27), pytest.approx(5.0 + 0.27))
 
 
 def test_a_level_near_by_is_shown() -> None:
     """At 8 it is less than the height of the curves above them: the panel ends a margin above it."""
-    low, high = span([OURS, OTHER, replace(LEVEL, mean=np.array([8.0]))])
+    low, high = panel_limits([OURS, OTHER, replace(LEVEL, mean=np.array([8.0]))])
     assert (low, high) == (pytest.approx(0.5 - 0.45), pytest.approx(8.0 + 0.45))
 
 
@@ -93,14 +102,14 @@ def test_intervals_are_shaded_over_seconds() -> None:
 
 def test_curves_of_one_colour_have_other_dashes() -> None:
     """Two machines of one method are told apart without a colour of their own."""
-    look = looks([replace(OURS, label="a", name="x"), replace(OURS, label="b", name="x")], {"x": "#123456"})
+    look = line_styles([replace(OURS, label="a", name="x"), replace(OURS, label="b", name="x")], {"x": "#123456"})
     assert {one.colour for one in look.values()} == {"#123456"}
     assert look["a"].dash != look["b"].dash
 
 
 def test_numbers_of_an_axis_are_plain() -> None:
     """No powers of ten."""
-    assert [plain(x) for x in (1e-5, 0.0002, 0.5, 1.0, 20.0, 1000.0)] == [
+    assert [plain_number(x) for x in (1e-5, 0.0002, 0.5, 1.0, 20.0, 1000.0)] == [
         "0.00001",
         "0.0002",
         "0.5",
@@ -119,7 +128,7 @@ def test_only_few_points_are_marked() -> None:
 
 def test_colours_are_of_methods_and_ours_is_the_first() -> None:
     """The same method has the same colour in both panels, whatever its place."""
-    chosen = colours(["sampling", "COMPASS", "sampling", "EAS"])
+    chosen = assign_colours(["sampling", "COMPASS", "sampling", "EAS"])
     assert chosen == {"COMPASS": "#e4572e", "sampling": "#1f6f8b", "EAS": "#8a6fb0"}
 
 

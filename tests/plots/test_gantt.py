@@ -9,8 +9,8 @@ from matplotlib.figure import Figure
 from matplotlib.patches import Rectangle
 
 from rhumbline.plots import save_plan
-from rhumbline.plots.gantt import BAR, colours, draw_gantt
-from rhumbline.problems.jssp import JSSPInstance, Schedule, from_arrays
+from rhumbline.plots.gantt import BAR, draw_gantt, job_colours
+from rhumbline.problems.jssp import JSSPInstance, Schedule, jssp_from_arrays
 from rhumbline.problems.jssp.dispatch_rules import dispatch
 
 TWO = JSSPInstance("two", ((3, 2), (4, 1)), ((0, 1), (1, 0)), 2, first_machine=1, best_known=5.0)
@@ -31,7 +31,7 @@ def test_jobs_have_colours_of_their_own() -> None:
     """The bars of a job share a colour, and a hundred jobs have a hundred."""
     first, second, third, fourth = (r.get_facecolor() for r in rectangles(TWO, PLAN))
     assert first == second != third == fourth
-    assert len(set(colours(100))) == 100
+    assert len(set(job_colours(100))) == 100
 
 
 def test_bars_carry_the_numbers_of_their_jobs() -> None:
@@ -89,6 +89,6 @@ def test_given_axes_are_used_and_returned() -> None:
 def test_any_size_is_drawn(tmp_path: Path, jobs: int, machines: int) -> None:
     """The plan's type says how it is drawn; the file is a PNG, drawn without warnings."""
     rng = np.random.default_rng(0)
-    shop = from_arrays(rng.integers(1, 99, (jobs, machines)), rng.random((jobs, machines)).argsort(axis=1), "a$b$")
+    shop = jssp_from_arrays(rng.integers(1, 99, (jobs, machines)), rng.random((jobs, machines)).argsort(axis=1), "a$b$")
     save_plan(tmp_path / "gantt.png", shop, dispatch(shop))
     assert (tmp_path / "gantt.png").read_bytes().startswith(b"\x89PNG")

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from rhumbline.plots import save_plan
-from rhumbline.plots.routes import colours, draw_routes
+from rhumbline.plots.routes import draw_routes, route_colours
 from rhumbline.problems.cvrp import CVRPInstance, Routes
 
 XY = np.array([[0.0, 0.0], [3.0, 0.0], [3.0, 4.0], [-3.0, 0.0]])
@@ -33,7 +33,7 @@ def test_neighbours_around_the_depot_have_hues_far_apart(count: int) -> None:
     """A sixth of the circle of hues at least, also between the last and the first; and no hue comes twice."""
     angle = np.random.default_rng(count).permutation(count) * 2 * np.pi / count
     xy = np.stack([np.append(0.0, np.cos(angle)), np.append(0.0, np.sin(angle))], 1)
-    hues = [rgb_to_hls(*rgb)[0] for rgb in colours(xy, Routes(tuple((c,) for c in range(1, count + 1))))]
+    hues = [rgb_to_hls(*rgb)[0] for rgb in route_colours(xy, Routes(tuple((c,) for c in range(1, count + 1))))]
     around = np.array([hues[place] for place in np.argsort(np.mod(angle + np.pi, 2 * np.pi))])
     away = np.abs(around - np.roll(around, 1))
     assert np.minimum(away, 1 - away).min() > 1 / 6 - 1e-6

@@ -5,7 +5,7 @@ import math
 import pytest
 import torch
 
-from rhumbline.policies.attention.encoder import Architecture, attention_ranges, limit_spreads
+from rhumbline.policies.attention.encoder import Architecture, attention_ranges, limit_attention_ranges
 from rhumbline.policies.attention.pointer import CLIP
 from rhumbline.policies.cvrp import CVRPPolicy
 from rhumbline.policies.tsp import TSPPolicy
@@ -154,7 +154,7 @@ def test_only_heads_that_spread_too_far_are_limited(make_policy, make_batch) -> 
         weight.view(3, 2, -1)[:2, 1] *= 100.0
     before, sick = weight.detach().clone(), attention_ranges(policy.encoder, batch.xy)[0]
     assert sick[1] > 100 > sick[0]
-    limit_spreads(policy.encoder, batch.xy, 100.0)
+    limit_attention_ranges(policy.encoder, batch.xy, 100.0)
     healed = attention_ranges(policy.encoder, batch.xy)[0]
     assert healed == pytest.approx([sick[0], 100.0], rel=1e-5)
     scaled = weight.view(3, 2, -1) / before.view(3, 2, -1)
@@ -167,5 +167,5 @@ def test_a_healthy_encoder_is_left_as_it_is(make_policy, make_batch) -> None:
     """Below the limit not a bit changes."""
     policy, batch = make_policy(0), make_batch(3, 9)
     before = {n: x.clone() for n, x in policy.state_dict().items()}
-    limit_spreads(policy.encoder, batch.xy, 300.0)
+    limit_attention_ranges(policy.encoder, batch.xy, 300.0)
     assert all(torch.equal(x, before[n]) for n, x in policy.state_dict().items())

@@ -7,14 +7,19 @@ import pytest
 import torch
 
 import rhumbline
-from rhumbline.decoding import Work, log_prob, rollout
-from rhumbline.decoding.engines import construct, graphed
+from rhumbline.decoding import RolloutRequest, log_prob, rollout
+from rhumbline.decoding.engines import construct_torch, construct_with_cuda_graph
 from rhumbline.kernels import cuda_graph
 from rhumbline.policies import jssp_machines
-from rhumbline.policies.jssp_machines import MOST_ENDINGS, JSSPMachinesPolicy, MachinesArchitecture, by_machine
-from rhumbline.problems.jssp import JSSPInstance, JSSPMachines, Schedule, from_arrays
+from rhumbline.policies.jssp_machines import (
+    MOST_ENDINGS,
+    JSSPMachinesPolicy,
+    MachinesArchitecture,
+    operations_by_machine,
+)
+from rhumbline.problems.jssp import JSSPInstance, JSSPMachines, Schedule, jssp_from_arrays
 from rhumbline.problems.jssp.machine_rules import MachinesState
-from rhumbline.problems.jssp.rules import LATE
+from rhumbline.problems.jssp.rules import BEYOND_HORIZON
 from rhumbline.search.strategies.greedy_sampling import Sampling
 
 
@@ -36,7 +41,7 @@ def policy() -> JSSPMachinesPolicy:
 def random_instance(seed: int, jobs: int = 3, machines: int = 3, longest: int = 6) -> JSSPInstance:
     rng = np.random.default_rng(seed)
     shape = (jobs, machines)
-    return from_arrays(rng.integers(1, longest, shape), rng.random(shape).argsort(1), f"random-{seed}")
+    return jssp_from_arrays(rng.integers(1, longest, shape), rng.random(shape).argsort(1), f"random-{seed}")
 
 
 def odd_instance() -> JSSPInstance:
@@ -133,7 +138,7 @@ class Ticking:
         """What a machine sees; the choices of those before it tell only whose turn it is. Times count from now."""
         start = self.start
         cell = start.cell + torch.tensor([[[0, *self.next]]])
-        machine = torch.tensor([[[LATE, *self.machine, 0]]])
+        machine = torch.tensor([[[BEYOND_HORIZON, *self.machine, 0]]])
         ahead = start.operations[0, 0][cell]
         begin = torch.maximum(torch.tensor([[[0, *self.job]]]), machine.gather(2, ahead[..., 0]))
         last = torch.tensor([[len(choices)]])
@@ -228,10 +233,10 @@ def test_attention_in_pieces_is_attention(monkeypatch) -> None:
     rng = torch.Generator().manual_seed(0)
     query, key, value = (torch.randn(5, 2, length, 4, generator=rng) for length in (3, 6, 6))
     bias = torch.randn(5, 1, 1, 6, generator=rng)
-    whole = [jssp_machines.attention(query, key, value, given) for given in (bias, None)]
+    whole = [jssp_machines.chunked_attention(query, key, value, given) for given in (bias, None)]
     monkeypatch.setattr(jssp_machines, "MOST_ROWS", 2)
     for given, expected in zip((bias, None), whole, strict=True):
-        assert torch.allclose(jssp_machines.attention(query, key, value, given), expected, atol=1e-6)
+        assert torch.allclose(jssp_machines.chunked_attention(query, key, value, given), expected, atol=1e-6)
     weights = (query[4] @ key[4].mT / 2 + bias[4]).softmax(-1)
     assert torch.allclose(whole[0][4], weights @ value[4], atol=1e-6)
 
@@ -239,7 +244,7 @@ def test_attention_in_pieces_is_attention(monkeypatch) -> None:
 def test_operations_lie_by_machine() -> None:
     """Places are machine by machine, as many as the most frequent visitor needs; later visits come later."""
     machine = torch.tensor([[[2, 0, 2], [1, 3, 3]]])  # three machines; the second job has one operation
-    assert by_machine(machine, 3).tolist() == [[[1, -1, -1, -1, 0, 2], [-1, -1, 0, -1, -1, -1]]]
+    assert operations_by_machine(machine, 3).tolist() == [[[1, -1, -1, -1, 0, 2], [-1, -1, 0, -1, -1, -1]]]
 
 
 def test_scores_are_the_published_products_up_to_a_constant() -> None:
@@ -293,7 +298,7 @@ def test_the_recorded_loop_is_the_plain_one(policy: JSSPMachinesPolicy, monkeypa
     problem = JSSPMachines()
     batch = problem.sample(2, "3x2", torch.Generator().manual_seed(0))
     z = policy.space.sample((2, 3), torch.Generator().manual_seed(0))
-    work = Work(problem, policy, batch, policy.encode(batch), z, problem.starts(batch), 3, 2, temperature)
-    plain, looped = construct(work), graphed(work)
+    work = RolloutRequest(problem, policy, batch, policy.encode(batch), z, problem.starts(batch), 3, 2, temperature)
+    plain, looped = construct_torch(work), construct_with_cuda_graph(work)
     assert torch.equal(plain.actions, looped.actions)
     assert torch.equal(plain.cost, looped.cost)

@@ -5,12 +5,20 @@ from dataclasses import replace
 import pytest
 import torch
 
-from rhumbline.decoding import Work, log_prob, rollout
-from rhumbline.decoding.engines import construct, graphed
+from rhumbline.decoding import RolloutRequest, log_prob, rollout
+from rhumbline.decoding.engines import construct_torch, construct_with_cuda_graph
 from rhumbline.kernels import cuda_graph
-from rhumbline.policies.jssp import NOT, JSSPArchitecture, JSSPPolicy, bent, groups_of, plain_on_cpu, quick_weights
+from rhumbline.policies.jssp import (
+    MASK_BIAS,
+    JSSPArchitecture,
+    JSSPPolicy,
+    fast_asinh,
+    fast_softmax,
+    is_cpu_inference,
+    machine_groups,
+)
 from rhumbline.problems.jssp import JSSP, JSSPBatch, JSSPInstance
-from rhumbline.problems.jssp.rules import make_batch
+from rhumbline.problems.jssp.rules import batch_from_tables
 
 # Jobs of several lengths, one of which comes to machine 0 three times; nobody comes to machine 2.
 UNEVEN = JSSPInstance("uneven", ((2, 5, 1, 4), (3,), (4, 2), (0, 7, 6)), ((0, 1, 0, 0), (1,), (0, 1), (1, 0, 1)), 3)
@@ -53,7 +61,9 @@ def random_batch(count: int, shape: tuple[int, int], rng: torch.Generator) -> JS
     """Durations so long that machines never tie."""
     machine = JSSP().sample(count, f"{shape[0]}x{shape[1]}", rng).machine[..., :-1]
     duration = torch.randint(1, 10**5, (count, *shape), generator=rng)
-    return make_batch(duration, machine, shape[1], torch.arange(count), steps=shape[0] * shape[1], crowd=shape[0])
+    return batch_from_tables(
+        duration, machine, shape[1], torch.arange(count), steps=shape[0] * shape[1], max_per_machine=shape[0]
+    )
 
 
 # --- groups
@@ -63,7 +73,7 @@ def random_batch(count: int, shape: tuple[int, int], rng: torch.Generator) -> JS
 def test_groups_hold_the_operations_of_each_machine(instances: list[JSSPInstance]) -> None:
     """Each place of a machine holds one of its operations or is closed, and each operation is in its place."""
     batch = JSSP().collate(instances)
-    groups, crowd = groups_of(batch), batch.crowd
+    groups, crowd = machine_groups(batch), batch.max_per_machine
     for row, instance in enumerate(instances):
         open_places = groups.on_machine[row, :, 0, 0].flatten() == 0
         operations = [(o.job * 4 + o.step, o.machine) for o in instance.operations]
@@ -163,7 +173,7 @@ def test_forced_decisions_are_left_out_exactly(policy: JSSPPolicy, rng: torch.Ge
     actions = rollout(problem, policy, batch, z, problem.starts(batch), seed=0).actions.flatten(1, 2).long()
     state, memory = problem.replay(batch, actions), policy.encode(batch)
     allowed, shift = problem.mask(state), policy.condition(memory, z.repeat_interleave(20, dim=1))
-    every = policy.scored(memory, shift, state, allowed, slice(None)).view(allowed.shape)
+    every = policy.score_rows(memory, shift, state, allowed, slice(None)).view(allowed.shape)
     some, free = policy.logits(memory, shift, state, allowed), allowed.sum(2) > 1
     assert 0.2 < free.float().mean() < 0.8
     wanted = allowed & free[..., None]
@@ -187,21 +197,21 @@ def test_every_weight_learns(rng: torch.Generator) -> None:
 def test_the_quick_ways_of_a_cpu_are_the_usual_ones() -> None:
     """Attention's weights add up where torch's do, also beside jobs that nobody sees; times are bent as asinh bends."""
     score = torch.randn(7, 4, 5, 10, generator=torch.Generator().manual_seed(0))
-    score[0, :, :, 3:] += NOT
+    score[0, :, :, 3:] += MASK_BIAS
     low = torch.tensor([[-100.0, -101.0, -120.0], [1.0, 2.0, 3.0]])  # one row rounds to nothing, the other does not
-    for some in (score, 10.0 * score, 1000.0 * score, low, torch.full((2, 3), NOT)):
-        assert torch.allclose(quick_weights(some), some.softmax(-1), atol=1e-6)
+    for some in (score, 10.0 * score, 1000.0 * score, low, torch.full((2, 3), MASK_BIAS)):
+        assert torch.allclose(fast_softmax(some), some.softmax(-1), atol=1e-6)
     x = torch.tensor([-300.0, -1.5, -1e-3, 0.0, 1e-3, 0.4, 7.0, 5e4])
-    assert torch.allclose(bent(x), torch.asinh(x), rtol=1e-5, atol=1e-7)
+    assert torch.allclose(fast_asinh(x), torch.asinh(x), rtol=1e-5, atol=1e-7)
 
 
 def test_gradients_take_the_usual_ways() -> None:
     """What changes a tensor in place has no gradient: with one, scores are left as they are."""
     score = torch.randn(3, 4, 2, 5, 5, requires_grad=True)
-    assert not plain_on_cpu(score)
+    assert not is_cpu_inference(score)
     with torch.no_grad():
-        assert plain_on_cpu(score)
-    bent(score).sum().backward()
+        assert is_cpu_inference(score)
+    fast_asinh(score).sum().backward()
     assert torch.allclose(score.grad, 1.0 / torch.sqrt(score**2 + 1.0))
 
 
@@ -228,7 +238,7 @@ def test_the_recorded_loop_is_the_plain_one(policy: JSSPPolicy, monkeypatch, tem
     monkeypatch.setattr(cuda_graph, "repeat", run)
     problem, batch = JSSP(), JSSP().collate([UNEVEN, CROWDED])
     z, starts = latents_for(policy, 2, 5), torch.zeros(2, 3, dtype=torch.int64)
-    work = Work(problem, policy, batch, policy.encode(batch), z, starts, 3, 2, temperature)
-    plain, looped = construct(work), graphed(work)
+    work = RolloutRequest(problem, policy, batch, policy.encode(batch), z, starts, 3, 2, temperature)
+    plain, looped = construct_torch(work), construct_with_cuda_graph(work)
     assert torch.equal(plain.actions, looped.actions)
     assert torch.equal(plain.cost, looped.cost)

@@ -5,13 +5,13 @@ from dataclasses import replace
 import pytest
 import torch
 
-from rhumbline.checkpoint import About, load, save
+from rhumbline.checkpoint import TrainingFacts, load, save
 from rhumbline.decoding import log_prob, rollout
 from rhumbline.errors import InputError
 from rhumbline.policies.attention.encoder import Architecture
 from rhumbline.policies.cvrp import CVRPPolicy
 from rhumbline.policies.latent_space import Members
-from rhumbline.policies.population import populated
+from rhumbline.policies.population import make_population
 from rhumbline.policies.tsp import TSPPolicy
 from rhumbline.problems.cvrp import CVRP
 from rhumbline.problems.tsp import TSP
@@ -74,7 +74,7 @@ def test_a_member_learns_from_its_own_sequences_only(make_batch, population) -> 
 def test_a_population_of_clones_is_the_single_policy(make_batch, make_policy) -> None:
     """Every member begins as the decoder it was cloned from."""
     single, batch = make_policy(0), make_batch(2, 7)
-    many, starts = populated(single, 4), TSP().starts(batch)
+    many, starts = make_population(single, 4), TSP().starts(batch)
     one = rollout(TSP(), single, batch, torch.zeros(2, 4, 0), starts, seed=1)
     all_of_them = rollout(TSP(), many, batch, Members(4).sample((2, 4), torch.Generator()), starts, seed=1)
     assert torch.equal(one.actions, all_of_them.actions)
@@ -86,7 +86,7 @@ def test_a_population_of_a_latent_space_is_its_centre(make_batch, make_policy) -
     with torch.no_grad():
         for x in (wide.decoder.query_latent, wide.decoder.value_latent):
             x.normal_()
-    many, starts = populated(wide, 2), TSP().starts(batch)
+    many, starts = make_population(wide, 2), TSP().starts(batch)
     centre = rollout(TSP(), wide, batch, torch.zeros(2, 2, 3), starts, seed=1)
     members = rollout(TSP(), many, batch, Members(2).sample((2, 2), torch.Generator()), starts, seed=1)
     away = rollout(TSP(), wide, batch, torch.ones(2, 2, 3), starts, seed=1)
@@ -127,7 +127,7 @@ def test_vehicles_too() -> None:
 def test_checkpoints_keep_all_members(make_batch, tmp_path, population) -> None:
     """What was saved is loaded: the same number of members and the same choices."""
     policy, batch = population, make_batch(1, 6)
-    save(tmp_path / "many.safetensors", policy, About("tsp", 6))
+    save(tmp_path / "many.safetensors", policy, TrainingFacts("tsp", 6))
     again = load(tmp_path / "many.safetensors")
     assert again.space == Members(MEMBERS)
     pair = [rollout(TSP(), p, batch, numbers([0, 1, 2]), TSP().starts(batch), seed=0).actions for p in (policy, again)]
@@ -139,6 +139,6 @@ def test_what_a_population_is_not(make_policy, population) -> None:
     with pytest.raises(InputError, match="no latent space"):
         Architecture(latent=4, members=2)
     with pytest.raises(InputError, match="population of 3 already; start from"):
-        populated(population, 2)
+        make_population(population, 2)
     with pytest.raises(InputError, match="no latent space"):
         population.widened(4)

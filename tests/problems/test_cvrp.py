@@ -20,8 +20,8 @@ from rhumbline.problems.cvrp import (
     CVRPInstance,
     CVRPState,
     Routes,
-    from_arrays,
-    usual_capacity,
+    cvrp_from_arrays,
+    default_capacity,
     with_fleet,
 )
 
@@ -34,7 +34,7 @@ LONG_SIDE = 12.0  # of the box around all five: 8 by 12
 
 
 def four(capacity: int = 10, demands: np.ndarray = DEMANDS, **changes: Any) -> CVRPInstance:
-    return replace(from_arrays(DEPOT, CUSTOMERS, demands, capacity, "four"), **changes)
+    return replace(cvrp_from_arrays(DEPOT, CUSTOMERS, demands, capacity, "four"), **changes)
 
 
 def walk_of(*nodes: int) -> torch.Tensor:
@@ -136,7 +136,7 @@ def test_actions_are_cut_into_routes_at_the_depot() -> None:
     plan = Routes(((1, 2), (3, 4)))
     assert PROBLEM.decode(four(), [1, 2, 0, 3, 4, 0, 0, 0]) == plan
     assert PROBLEM.decode(four(), [1, 2, 0, 3, 4]) == plan
-    assert plan.numbered(four()) == [[1, 2], [3, 4]]
+    assert plan.to_file_numbers(four()) == [[1, 2], [3, 4]]
 
 
 @pytest.mark.parametrize(
@@ -209,7 +209,7 @@ def test_nobody_demands_anything() -> None:
 
 def test_a_single_customer() -> None:
     """The only plan goes there and back, and takes the whole horizon of 2."""
-    instance = from_arrays(DEPOT, CUSTOMERS[:1], DEMANDS[:1], 4)
+    instance = cvrp_from_arrays(DEPOT, CUSTOMERS[:1], DEMANDS[:1], 4)
     batch = PROBLEM.collate([instance])
     assert (PROBLEM.horizon(batch), PROBLEM.starts(batch).tolist()) == (2, [[1]])
     state = PROBLEM.reset(batch, torch.tensor([[1]]))
@@ -221,7 +221,7 @@ def test_a_single_customer() -> None:
 
 def test_full_vehicles_reach_the_horizon_exactly(rng: torch.Generator) -> None:
     """If every customer fills a vehicle, every sequence is customer, depot, customer, depot: 2n long, n routes."""
-    instance = from_arrays(DEPOT, CUSTOMERS, np.full(4, 7), 7)
+    instance = cvrp_from_arrays(DEPOT, CUSTOMERS, np.full(4, 7), 7)
     batch = PROBLEM.collate([instance])
     actions, _ = random_rollout(batch, rng)
     assert actions.shape[2] == PROBLEM.horizon(batch) == 8
@@ -231,7 +231,7 @@ def test_full_vehicles_reach_the_horizon_exactly(rng: torch.Generator) -> None:
 
 def test_customers_at_the_depot_cost_nothing() -> None:
     """An instance without extent is scaled to a point, not to NaN."""
-    instance = from_arrays(np.array([7.5, 7.5]), np.full((3, 2), 7.5), np.ones(3, dtype=int), 2)
+    instance = cvrp_from_arrays(np.array([7.5, 7.5]), np.full((3, 2), 7.5), np.ones(3, dtype=int), 2)
     batch = PROBLEM.collate([instance])
     assert batch.xy.eq(0).all()
     assert PROBLEM.cost(batch, walk_of(1, 2, 0, 3, 0)).item() == 0.0
@@ -372,7 +372,7 @@ def test_costs_of_actions_are_costs_of_routes(rng: torch.Generator) -> None:
 def scattered(seed: int, demands: np.ndarray, capacity: int, extent: float = 1.0) -> CVRPInstance:
     """Customers with these demands and a depot, anywhere in a square."""
     xy = extent * np.random.default_rng(seed).random((len(demands) + 1, 2))
-    return from_arrays(xy[0], xy[1:], demands, capacity, f"random-{seed}")
+    return cvrp_from_arrays(xy[0], xy[1:], demands, capacity, f"random-{seed}")
 
 
 def test_costs_take_strided_actions(rng: torch.Generator) -> None:
@@ -456,7 +456,7 @@ def test_samples_follow_the_recipe(rng: torch.Generator) -> None:
 )
 def test_capacity_follows_the_size(size: int, capacity: int) -> None:
     """The sizes of the literature have their capacity, others that of the nearest."""
-    assert usual_capacity(size) == capacity
+    assert default_capacity(size) == capacity
 
 
 def test_every_customer_starts_up_to_two_hundred() -> None:
@@ -473,7 +473,7 @@ def test_keys_name_instances_not_places() -> None:
     """An instance has the same noise key in whatever batch it stands; other demands or capacities have others."""
     alone = PROBLEM.collate([four()]).key
     assert PROBLEM.collate([four(12), four()]).key[1] == alone[0]
-    others = [four(12), four(demands=DEMANDS[::-1]), from_arrays(DEPOT, CUSTOMERS[::-1], DEMANDS, 10)]
+    others = [four(12), four(demands=DEMANDS[::-1]), cvrp_from_arrays(DEPOT, CUSTOMERS[::-1], DEMANDS, 10)]
     assert len({int(PROBLEM.collate([i]).key[0]) for i in [four(), *others]}) == 4
 
 
@@ -520,7 +520,7 @@ def test_arrays_that_are_refused(change: dict[str, Any], words: str) -> None:
     """Arrays that are no instance are refused by name with what was expected."""
     arrays = {"depot": DEPOT, "customers": CUSTOMERS, "demands": DEMANDS, "capacity": 10}
     with pytest.raises(InputError, match=f"^mine: .*{words}"):
-        from_arrays(**arrays | change, name="mine")
+        cvrp_from_arrays(**arrays | change, name="mine")
 
 
 def test_half_a_vehicle_is_refused() -> None:
@@ -532,7 +532,7 @@ def test_half_a_vehicle_is_refused() -> None:
 
 def test_arrays_may_be_lists_and_floats() -> None:
     """Lists, float32 and whole floats are taken for what they say."""
-    made = from_arrays([0.0, 0.0], CUSTOMERS.astype(np.float32), [4.0, 3.0, 6.0, 4.0], 10.0)
+    made = cvrp_from_arrays([0.0, 0.0], CUSTOMERS.astype(np.float32), [4.0, 3.0, 6.0, 4.0], 10.0)
     assert (made.demands, made.capacity, made.metric) == ((0, 4, 3, 6, 4), 10, "EXACT_2D")
     assert made.xy is not None
     assert (made.xy.dtype, made.name) == (np.float64, "arrays")
@@ -581,7 +581,7 @@ def complete(demands: tuple[int, ...], capacity: int, start: int) -> Iterator[li
 )
 def test_probabilities_of_all_sequences_sum_to_one(demands: tuple[int, ...], capacity: int, ways: int) -> None:
     """From each start, over all complete sequences that the simulator finds, padded to the horizon."""
-    batch = PROBLEM.collate([from_arrays(DEPOT, CUSTOMERS[:3], np.array(demands), capacity)])
+    batch = PROBLEM.collate([cvrp_from_arrays(DEPOT, CUSTOMERS[:3], np.array(demands), capacity)])
     policy, latents = tiny_policy(), torch.tensor([[[0.3, -0.9, 0.5, 0.1]]])
     horizon = PROBLEM.horizon(batch)
     for start in (1, 2, 3):
@@ -622,7 +622,7 @@ def test_chunk_size_changes_nothing(rng: torch.Generator) -> None:
 
 
 def test_rollouts_are_plans_and_have_their_probability(rng: torch.Generator) -> None:
-    """Sampled sequences pass the plan's own check, cost what it says, and none is impossible to `log_prob`."""
+    """Sampled sequences pass the plan's own check, cost what it says, and none is impossible to `score_actions`."""
     instances = [scattered(i, np.arange(8) % 5, 6) for i in range(2)]
     batch = PROBLEM.collate(instances)
     policy, latents = tiny_policy(), torch.rand(2, 3, 4, generator=rng)

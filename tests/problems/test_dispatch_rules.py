@@ -7,14 +7,14 @@ import numpy as np
 import pytest
 
 from rhumbline.errors import Infeasible, InputError
-from rhumbline.problems.jssp import JSSPInstance, Schedule, from_arrays
-from rhumbline.problems.jssp.dispatch_rules import CANDIDATES, RULES, dispatch
+from rhumbline.problems.jssp import JSSPInstance, Schedule, jssp_from_arrays
+from rhumbline.problems.jssp.dispatch_rules import RULES, SCHEDULE_KINDS, dispatch
 from rhumbline.problems.standard_sets import jssp_set
 
 # All three want machine 0 at once. Durations 4, 2, 3; work 4, 3, 9; operations 1, 2, 2.
-QUEUE = from_arrays([[4], [2, 1], [3, 6]], [[0], [0, 1], [0, 1]], "queue")
+QUEUE = jssp_from_arrays([[4], [2, 1], [3, 6]], [[0], [0, 1], [0, 1]], "queue")
 # Machine 0 should wait one unit for job 2, which has a long way to go: 22 then, 31 without waiting.
-WAIT = from_arrays([[10], [1, 1, 20]], [[0], [1, 0, 1]], "wait")
+WAIT = jssp_from_arrays([[10], [1, 1, 20]], [[0], [1, 0, 1]], "wait")
 
 
 @pytest.mark.parametrize(
@@ -34,7 +34,7 @@ def test_rules_by_hand(rule: str, starts: tuple[tuple[int, ...], ...], kind: str
 
 def test_first_in_first_out_goes_by_arrival() -> None:
     """Job 2 comes to machine 1 at 1 and job 1 at 2, while job 3 holds it until 5: job 2 is next."""
-    shop = from_arrays([[2, 1], [1, 1], [5]], [[0, 1], [2, 1], [1]])
+    shop = jssp_from_arrays([[2, 1], [1, 1], [5]], [[0, 1], [2, 1], [1]])
     assert dispatch(shop, "fifo").starts == ((0, 6), (0, 5), (0,))
     assert dispatch(shop, "mopnr").starts == ((0, 5), (0, 6), (0,))  # one operation left each: the first in the file
 
@@ -106,7 +106,7 @@ def test_no_rule_beats_the_best_of_all_schedules(seed: int) -> None:
 def test_schedules_are_of_their_kind(seed: int) -> None:
     """No operation of an active schedule can begin earlier unless another one moves; non-delay ones are active too."""
     shop = random_shop(np.random.default_rng(seed), 5, 3, least=1)
-    for kind in CANDIDATES:
+    for kind in SCHEDULE_KINDS:
         schedule = dispatch(shop, "random", kind, seed)
         assert not any(can_move(shop, schedule, job, step) for job, step, _, _ in shop.operations)
 
@@ -127,12 +127,12 @@ def can_move(shop: JSSPInstance, schedule: Schedule, job: int, step: int) -> boo
 def test_a_hundred_jobs() -> None:
     """The largest supported shop, 100 x 20, is within a factor of the bound that list scheduling keeps."""
     rng = np.random.default_rng(2)
-    shop = from_arrays(rng.integers(1, 99, (100, 20)), rng.random((100, 20)).argsort(axis=1))
+    shop = jssp_from_arrays(rng.integers(1, 99, (100, 20)), rng.random((100, 20)).argsort(axis=1))
     assert shop.lower_bound <= dispatch(shop).cost(shop) < 2 * shop.lower_bound
 
 
 @pytest.mark.parametrize(("rule", "mean"), [("mwkr", 945.4), ("spt", 965.1), ("fifo", 991.6), ("mopnr", 936.9)])
 def test_means_on_the_standard_set_are_those_of_another_implementation(rule: str, mean: float) -> None:
     """Mean makespans that job-shop-lib's rules had on the first 20 of the standard 10 x 10 set."""
-    shops = [from_arrays(durations, machines) for durations, machines in jssp_set("jssp10x10")[:20]]
+    shops = [jssp_from_arrays(durations, machines) for durations, machines in jssp_set("jssp10x10")[:20]]
     assert round(float(np.mean([dispatch(shop, rule).cost(shop) for shop in shops])), 1) == pytest.approx(mean)

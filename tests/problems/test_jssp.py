@@ -8,8 +8,8 @@ import pytest
 import torch
 
 from rhumbline.errors import Infeasible, InputError
-from rhumbline.problems.jssp import JSSP, JSSPBatch, JSSPInstance, JSSPState, Schedule, from_arrays
-from rhumbline.problems.jssp.rules import look, make_batch, shape_of
+from rhumbline.problems.jssp import JSSP, JSSPBatch, JSSPInstance, JSSPState, Schedule, jssp_from_arrays
+from rhumbline.problems.jssp.rules import batch_from_tables, gather_next_operations, parse_size
 
 # Job 1 needs machine 0 for 3, then machine 1 for 2; job 2 needs machine 1 for 4, then machine 0 for 1.
 SMALL = JSSPInstance("small", ((3, 2), (4, 1)), ((0, 1), (1, 0)), 2)
@@ -82,7 +82,7 @@ def played(instance: JSSPInstance, *jobs: int) -> JSSPState:
 def test_a_schedule_by_hand() -> None:
     """Both first operations begin at 0; job 1 then waits for machine 1 until 4 and ends at 6, job 2 ends at 5."""
     state = played(SMALL, 0, 1)
-    view = look(state)
+    view = gather_next_operations(state)
     assert view.start.tolist() == [[[4, 4]]]
     assert view.finish.tolist() == [[[6, 5]]]
     assert state.left.tolist() == [[[1, 2, 0]]]
@@ -145,7 +145,7 @@ def test_active_schedules_lose_no_optimum(instance: JSSPInstance) -> None:
 def test_active_schedules_of_three_jobs_on_three_machines(seed: int) -> None:
     """Of 1680 semi-active sequences a few dozen are left, all different schedules, with the shortest among them."""
     rng = np.random.default_rng(seed)
-    instance = from_arrays(rng.integers(1, 99, (3, 3)), rng.random((3, 3)).argsort(1))
+    instance = jssp_from_arrays(rng.integers(1, 99, (3, 3)), rng.random((3, 3)).argsort(1))
     actions, cost = all_sequences(JSSP(), instance)
     plans = {JSSP().decode(instance, row) for row in actions.tolist()}
     assert len(plans) == len(actions) < 200
@@ -155,7 +155,7 @@ def test_active_schedules_of_three_jobs_on_three_machines(seed: int) -> None:
 def test_any_job_gives_all_semi_active_sequences() -> None:
     """The other candidate rule allows all 1680 orders of three jobs on three machines."""
     rng = np.random.default_rng(0)
-    instance = from_arrays(rng.integers(1, 99, (3, 3)), rng.random((3, 3)).argsort(1))
+    instance = jssp_from_arrays(rng.integers(1, 99, (3, 3)), rng.random((3, 3)).argsort(1))
     actions, cost = all_sequences(JSSP("any"), instance)
     assert len(actions) == 1680
     assert cost.min() == optimum(instance)
@@ -193,7 +193,7 @@ def test_permuting_jobs_permutes_candidates(rng: torch.Generator) -> None:
     problem, order = JSSP(), torch.tensor([3, 0, 4, 1, 2])
     duration = torch.randint(1, 10**6, (20, 5, 4), generator=rng)  # so long that machines never tie
     machine = problem.sample(20, "5x4", rng).machine[..., :-1]
-    batch = make_batch(duration, machine, 4, torch.arange(20), steps=20, crowd=5)
+    batch = batch_from_tables(duration, machine, 4, torch.arange(20), steps=20, max_per_machine=5)
     one, other = (problem.reset(b, torch.zeros(20, 3, dtype=torch.int64)) for b in (batch, shuffled(batch, order)))
     while not problem.finished(one):
         allowed = problem.mask(one)
@@ -233,7 +233,7 @@ def test_random_instances_are_those_of_the_field() -> None:
     assert torch.equal(machine.sort(2).values, torch.arange(4).expand_as(machine))
     assert (machine[..., 0].flatten().bincount() / 1800 - 0.25).abs().max() < 0.04
     assert torch.equal(batch.load[:, :4].sum(1), duration.sum((1, 2)))
-    assert (batch.steps, batch.crowd) == (24, 6)
+    assert (batch.steps, batch.max_per_machine) == (24, 6)
 
 
 @pytest.mark.parametrize(
@@ -241,11 +241,11 @@ def test_random_instances_are_those_of_the_field() -> None:
 )
 def test_sizes(size: int | str, shape: tuple[int, int]) -> None:
     """Sizes are jobs x machines; one number means a square."""
-    assert shape_of(size) == shape
+    assert parse_size(size) == shape
 
 
 @pytest.mark.parametrize("size", ["", "x5", "5x", "0x3", "3x0", "5 x 5", "-1x2", "1000x1000", "axb", "101x2", "2x101"])
 def test_sizes_that_are_none(size: str) -> None:
     """Anything else is refused with an example, and what no file may have."""
     with pytest.raises(InputError, match="expected jobs x machines such as 20x15"):
-        shape_of(size)
+        parse_size(size)

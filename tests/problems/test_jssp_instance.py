@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from rhumbline.errors import Infeasible, InputError
-from rhumbline.problems.jssp import JSSPInstance, Operation, Schedule, from_arrays
+from rhumbline.problems.jssp import JSSPInstance, Operation, Schedule, jssp_from_arrays
 
 # Job 1: machine 0 for 3, then machine 1 for 2. Job 2: machine 1 for 4, then machine 0 for 1.
 TWO = JSSPInstance("two", ((3, 2), (4, 1)), ((0, 1), (1, 0)), 2)
@@ -22,7 +22,7 @@ def test_a_schedule_costs_what_the_hand_computes() -> None:
     """Machine 1 works without a pause from 0 to 6, and no schedule can do better than its work of 6."""
     BEST.check(TWO)
     assert (BEST.cost(TWO), TWO.lower_bound) == (6, 6)
-    assert BEST.numbered(TWO) == [[0, 4], [0, 4]]
+    assert BEST.to_file_numbers(TWO) == [[0, 4], [0, 4]]
 
 
 def test_sizes_of_an_instance() -> None:
@@ -148,18 +148,22 @@ def test_arrays_of_any_whole_type_become_an_instance() -> None:
     """Numpy arrays, lists, and floats without a fraction give the same."""
     durations, machines = np.array([[3, 2], [4, 1]], dtype=np.int16), [[0, 1], [1, 0]]
     expected = replace(TWO, name="arrays")
-    assert from_arrays(durations, machines) == from_arrays(durations.astype(float), np.array(machines)) == expected
-    assert all(type(d) is int for row in from_arrays(durations, machines).durations for d in row)
+    assert (
+        jssp_from_arrays(durations, machines)
+        == jssp_from_arrays(durations.astype(float), np.array(machines))
+        == expected
+    )
+    assert all(type(d) is int for row in jssp_from_arrays(durations, machines).durations for d in row)
 
 
 def test_arrays_that_count_machines_from_one() -> None:
     """Machines 1 and 2 are machines 0 and 1, and remembered as 1 and 2."""
-    assert from_arrays([[3, 2], [4, 1]], [[1, 2], [2, 1]], "two") == replace(TWO, first_machine=1)
+    assert jssp_from_arrays([[3, 2], [4, 1]], [[1, 2], [2, 1]], "two") == replace(TWO, first_machine=1)
 
 
 def test_arrays_of_jobs_of_different_lengths() -> None:
     """A list of arrays, one for each job."""
-    instance = from_arrays([np.array([1, 2]), np.array([3])], [[1, 0], [1]])
+    instance = jssp_from_arrays([np.array([1, 2]), np.array([3])], [[1, 0], [1]])
     assert instance.shape == (2, 2, 2)
 
 
@@ -181,4 +185,4 @@ def test_arrays_of_jobs_of_different_lengths() -> None:
 def test_arrays_that_are_no_instance(durations: Any, machines: Any, reason: str) -> None:
     """Each is refused with the reason, never with a traceback of numpy."""
     with pytest.raises(InputError, match=reason):
-        from_arrays(durations, machines)
+        jssp_from_arrays(durations, machines)

@@ -3,10 +3,16 @@
 import numpy as np
 import pytest
 
-from rhumbline.problems.metrics import DISTANCE, classical, embed, euclidean, geo_radians
+from rhumbline.problems.metrics import (
+    DISTANCE_FUNCTIONS,
+    classical_scaling,
+    embed_in_plane,
+    euclidean_distances,
+    geo_radians,
+)
 from rhumbline.problems.tsp import TSPInstance
 
-METRICS = sorted(DISTANCE)
+METRICS = sorted(DISTANCE_FUNCTIONS)
 
 
 def cities(size: int = 40, scale: float = 80.0) -> np.ndarray:
@@ -14,13 +20,13 @@ def cities(size: int = 40, scale: float = 80.0) -> np.ndarray:
 
 
 def distance(metric: str, a: tuple[float, float], b: tuple[float, float]) -> float:
-    return float(DISTANCE[metric](np.array([a, b], dtype=float))[0, 1])
+    return float(DISTANCE_FUNCTIONS[metric](np.array([a, b], dtype=float))[0, 1])
 
 
 @pytest.mark.parametrize("metric", METRICS)
 def test_distances_are_symmetric_with_a_zero_diagonal(metric: str) -> None:
     """Going there costs what coming back costs, and staying costs nothing."""
-    table = DISTANCE[metric](cities())
+    table = DISTANCE_FUNCTIONS[metric](cities())
     np.testing.assert_array_equal(table, table.T)
     np.testing.assert_array_equal(np.diag(table), 0.0)
     assert (table >= 0).all()
@@ -29,7 +35,7 @@ def test_distances_are_symmetric_with_a_zero_diagonal(metric: str) -> None:
 @pytest.mark.parametrize("metric", [m for m in METRICS if m != "EXACT_2D"])
 def test_rounded_metrics_are_whole(metric: str) -> None:
     """Every metric of TSPLIB has whole distances."""
-    table = DISTANCE[metric](cities())
+    table = DISTANCE_FUNCTIONS[metric](cities())
     np.testing.assert_array_equal(table, np.rint(table))
 
 
@@ -72,36 +78,38 @@ def test_one_degree_of_longitude_shrinks_with_latitude() -> None:
 @pytest.mark.parametrize("size", [1, 2, 3, 50])
 def test_an_embedding_recovers_planar_points(size: int) -> None:
     """Points rebuilt from their distances have those distances again."""
-    table = euclidean(cities(size, 1.0))
-    np.testing.assert_allclose(euclidean(embed(table)), table, rtol=0, atol=1e-9)
+    table = euclidean_distances(cities(size, 1.0))
+    np.testing.assert_allclose(euclidean_distances(embed_in_plane(table)), table, rtol=0, atol=1e-9)
 
 
 def test_short_distances_are_embedded_best() -> None:
     """Roads that are longer than the straight line by chance: short ones come out far better than by scaling alone."""
     rng = np.random.default_rng(5)
     detour = 1.0 + np.triu(rng.exponential(0.3, (40, 40)), 1)
-    roads = euclidean(cities(40, 1.0)) * np.maximum(detour, detour.T)
+    roads = euclidean_distances(cities(40, 1.0)) * np.maximum(detour, detour.T)
 
     def error(plane: np.ndarray) -> float:
         near = np.argsort(roads, axis=1)[:, 1:6]
-        wanted, found = (np.take_along_axis(x, near, 1) for x in (roads, euclidean(plane)))
+        wanted, found = (np.take_along_axis(x, near, 1) for x in (roads, euclidean_distances(plane)))
         return np.abs(found / wanted - 1.0).mean()
 
-    assert error(embed(roads)) < 0.7 * error(classical(roads))
+    assert error(embed_in_plane(roads)) < 0.7 * error(classical_scaling(roads))
 
 
 def test_cities_at_one_place_are_embedded_there() -> None:
     """Neither a matrix of zeros nor a distance of 0 among others makes trouble."""
-    assert not embed(np.zeros((4, 4))).any()
+    assert not embed_in_plane(np.zeros((4, 4))).any()
     xy = np.array([[0.0, 0.0], [0.0, 0.0], [3.0, 4.0], [6.0, 0.0]])
-    np.testing.assert_allclose(euclidean(embed(euclidean(xy))), euclidean(xy), rtol=0, atol=1e-6)
+    np.testing.assert_allclose(
+        euclidean_distances(embed_in_plane(euclidean_distances(xy))), euclidean_distances(xy), rtol=0, atol=1e-6
+    )
 
 
 def test_an_explicit_instance_is_laid_out_by_its_matrix() -> None:
     """The policy sees positions that fit the matrix, whatever the picture says."""
     xy = cities(12, 1.0)
-    instance = TSPInstance("m", "EXPLICIT", xy=np.zeros((12, 2)), matrix=euclidean(xy))
-    np.testing.assert_allclose(euclidean(instance.plane), euclidean(xy), rtol=0, atol=1e-9)
+    instance = TSPInstance("m", "EXPLICIT", xy=np.zeros((12, 2)), matrix=euclidean_distances(xy))
+    np.testing.assert_allclose(euclidean_distances(instance.planar_xy), euclidean_distances(xy), rtol=0, atol=1e-9)
 
 
 def test_near_on_the_globe_is_near_in_the_plane() -> None:
@@ -109,4 +117,4 @@ def test_near_on_the_globe_is_near_in_the_plane() -> None:
     xy = np.random.default_rng(2).uniform((47, 6), (54, 15), (30, 2)).round()
     instance = TSPInstance("g", "GEO", xy=xy)
     pairs = np.triu_indices(30, 1)
-    assert np.corrcoef(instance.distances[pairs], euclidean(instance.plane)[pairs])[0, 1] > 0.99
+    assert np.corrcoef(instance.distances[pairs], euclidean_distances(instance.planar_xy)[pairs])[0, 1] > 0.99

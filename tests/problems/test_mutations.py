@@ -10,10 +10,10 @@ from rhumbline.problems.distributions.mutations import (
     OPERATORS,
     compression,
     directions,
-    line,
+    is_repeated,
     mutate,
-    mutated_set,
-    repeated,
+    sample_line,
+    sample_mutated_set,
 )
 
 SEEDS = range(20)
@@ -99,14 +99,14 @@ def test_a_rotation_is_rigid(seed: int) -> None:
 def test_a_linear_projection_moves_points_up_or_down_onto_a_line(seed: int) -> None:
     """x stays; y is the line that was drawn."""
     before, after, _ = moves("linear", seed)
-    base, slope = line(np.random.default_rng(seed))
+    base, slope = sample_line(np.random.default_rng(seed))
     np.testing.assert_array_equal(after[:, 0], before[:, 0])
     np.testing.assert_allclose(after[:, 1], base + slope * before[:, 0])
 
 
 def test_lines_cross_the_square() -> None:
     """Low lines rise, high ones fall, by a slope of at most 3."""
-    lines = [line(np.random.default_rng(seed)) for seed in range(200)]
+    lines = [sample_line(np.random.default_rng(seed)) for seed in range(200)]
     assert all(0 <= base <= 1 and abs(slope) <= 3 and (slope > 0) == (base < 0.5) for base, slope in lines)
 
 
@@ -123,7 +123,7 @@ def test_an_axis_projection_flattens_one_coordinate(seed: int) -> None:
 def height(points: np.ndarray, seed: int) -> tuple[np.ndarray, float]:
     """Signed distance of points to the line of a tube operator, and the tube's radius."""
     rng = np.random.default_rng(seed)
-    base, slope = line(rng)
+    base, slope = sample_line(rng)
     return (points[:, 1] - base - slope * points[:, 0]) / math.hypot(1.0, slope), rng.uniform(0.1, 0.3)
 
 
@@ -181,7 +181,7 @@ def test_mutants_stay_in_the_square_and_apart(operator: str, power: float) -> No
         mutant = mutate(points, operator, power, np.random.default_rng(seed))
         assert mutant.shape == points.shape
         assert ((mutant >= 0.0) & (mutant <= 1.0)).all()
-        assert not repeated(mutant).any()
+        assert not is_repeated(mutant).any()
         np.testing.assert_array_equal(points, uniform(seed))
 
 
@@ -203,15 +203,20 @@ def test_one_point_is_too_few(operator: str) -> None:
 
 def test_equal_points_are_told_apart() -> None:
     """Of three equal points the second and third are drawn anew, the first stays."""
-    assert repeated(np.array([[0.5, 0.5], [0.1, 0.2], [0.5, 0.5], [0.5, 0.5]])).tolist() == [False, False, True, True]
+    assert is_repeated(np.array([[0.5, 0.5], [0.1, 0.2], [0.5, 0.5], [0.5, 0.5]])).tolist() == [
+        False,
+        False,
+        True,
+        True,
+    ]
 
 
 def test_sets_begin_alike() -> None:
     """A longer set begins with the shorter one, all operators occur among the first nine, powers differ."""
-    ten = mutated_set(10, 30, 0.5, 7)
-    np.testing.assert_array_equal(mutated_set(4, 30, 0.5, 7), ten[:4])
-    assert not (mutated_set(4, 30, 0.6, 7) == ten[:4]).all(axis=(1, 2)).any()
-    assert not (mutated_set(4, 30, 0.5, 8) == ten[:4]).all(axis=(1, 2)).any()
+    ten = sample_mutated_set(10, 30, 0.5, 7)
+    np.testing.assert_array_equal(sample_mutated_set(4, 30, 0.5, 7), ten[:4])
+    assert not (sample_mutated_set(4, 30, 0.6, 7) == ten[:4]).all(axis=(1, 2)).any()
+    assert not (sample_mutated_set(4, 30, 0.5, 8) == ten[:4]).all(axis=(1, 2)).any()
 
 
 @pytest.mark.parametrize(

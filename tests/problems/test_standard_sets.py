@@ -7,7 +7,7 @@ import pytest
 
 from rhumbline.errors import InputError
 from rhumbline.problems import standard_sets
-from rhumbline.problems.cvrp import from_arrays
+from rhumbline.problems.cvrp import cvrp_from_arrays
 
 
 @pytest.mark.parametrize(
@@ -54,7 +54,7 @@ def test_vehicle_routing_sets_have_their_published_hash(name: str, first: list[f
 def test_rows_of_a_set_are_instances() -> None:
     """The arrays go into `from_arrays` as they are."""
     xy, demands, capacity = standard_sets.cvrp_set("vrp125")
-    instance = from_arrays(xy[7, 0], xy[7, 1:], demands[7, 1:], capacity)
+    instance = cvrp_from_arrays(xy[7, 0], xy[7, 1:], demands[7, 1:], capacity)
     assert (instance.size, instance.capacity) == (126, 55)
     assert instance.demands == tuple(demands[7].tolist())
 

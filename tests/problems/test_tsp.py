@@ -12,11 +12,11 @@ import torch
 from rhumbline.errors import Infeasible, InputError
 from rhumbline.problems import PROBLEMS, Problem
 from rhumbline.problems.cvrp import CVRPInstance
-from rhumbline.problems.cvrp import from_arrays as vehicles_from_arrays
+from rhumbline.problems.cvrp import cvrp_from_arrays as vehicles_from_arrays
 from rhumbline.problems.jssp import JSSPInstance
-from rhumbline.problems.jssp import from_arrays as jobs_from_arrays
-from rhumbline.problems.metrics import unit_square
-from rhumbline.problems.tsp import TSP, Tour, TSPInstance, from_array
+from rhumbline.problems.jssp import jssp_from_arrays as jobs_from_arrays
+from rhumbline.problems.metrics import scale_to_unit_square
+from rhumbline.problems.tsp import TSP, Tour, TSPInstance, tsp_from_array
 
 SIZES = [1, 2, 3, 7]
 HOUSE = np.array([[0.0, 0.0], [4.0, 0.0], [4.0, 3.0], [2.0, 5.0], [0.0, 3.0]])  # a square with a roof
@@ -95,8 +95,8 @@ def test_tours_speak_the_numbers_of_their_file() -> None:
     """Cities are written with the file's numbers, 1..N unless it says otherwise, also in errors."""
     plain = TSPInstance("house", "EXACT_2D", xy=HOUSE)
     odd = TSPInstance("house", "EXACT_2D", xy=HOUSE, numbers=(10, 20, 30, 40, 50))
-    assert Tour((3, 0, 1, 2, 4)).numbered(plain) == [4, 1, 2, 3, 5]
-    assert Tour((3, 0, 1, 2, 4)).numbered(odd) == [40, 10, 20, 30, 50]
+    assert Tour((3, 0, 1, 2, 4)).to_file_numbers(plain) == [4, 1, 2, 3, 5]
+    assert Tour((3, 0, 1, 2, 4)).to_file_numbers(odd) == [40, 10, 20, 30, 50]
     with pytest.raises(Infeasible, match="city 50 0 times"):
         Tour((0, 1, 2, 3)).check(odd)
 
@@ -128,7 +128,7 @@ def routes(actions: list[int]) -> object:
 
 # What the suite has to know of each problem: a random instance over points, and how to compare plans.
 INSTANCE: dict[str, Callable[[np.ndarray], Any]] = {
-    "tsp": from_array,
+    "tsp": tsp_from_array,
     "cvrp": some_demand,
     "jssp": some_jobs,
     "jssp-machines": some_jobs,
@@ -263,9 +263,9 @@ def test_samples_belong_to_their_generator(problem: Problem[Any, Any]) -> None:
 def test_one_scale_for_both_axes() -> None:
     """A rectangle of 4 by 1 stays one: its long side becomes 1, its corner goes to 0, angles survive."""
     plane = np.array([[-2.0, 7.0], [2.0, 7.0], [2.0, 8.0], [-2.0, 8.0]])
-    np.testing.assert_allclose(unit_square(plane), [[0, 0], [1, 0], [1, 0.25], [0, 0.25]], atol=1e-15)
+    np.testing.assert_allclose(scale_to_unit_square(plane), [[0, 0], [1, 0], [1, 0.25], [0, 0.25]], atol=1e-15)
     cloud = np.random.default_rng(0).normal(size=(30, 2)) * [50.0, 3.0]
-    scaled = unit_square(cloud)
+    scaled = scale_to_unit_square(cloud)
     ratio = np.linalg.norm(scaled[1:] - scaled[0], axis=1) / np.linalg.norm(cloud[1:] - cloud[0], axis=1)
     np.testing.assert_allclose(ratio, ratio[0], rtol=1e-12)
     assert (scaled.min(), scaled.max()) == (0.0, 1.0)
@@ -273,7 +273,7 @@ def test_one_scale_for_both_axes() -> None:
 
 def test_cities_at_one_point_cost_nothing() -> None:
     """Instances without extent are scaled to a point, not to NaN, and every tour of them costs 0."""
-    instance = from_array(np.full((4, 2), 7.5))
+    instance = tsp_from_array(np.full((4, 2), 7.5))
     batch = TSP().collate([instance])
     assert batch.xy.eq(0).all()
     assert TSP().cost(batch, tour_of(3, 1, 0, 2)).item() == 0.0
@@ -282,7 +282,7 @@ def test_cities_at_one_point_cost_nothing() -> None:
 
 def test_cities_on_a_line_cost_there_and_back() -> None:
     """The best tour of collinear cities is twice their span."""
-    instance = from_array(np.array([[0.0, 3.0], [10.0, 3.0], [4.0, 3.0], [6.0, 3.0]]))
+    instance = tsp_from_array(np.array([[0.0, 3.0], [10.0, 3.0], [4.0, 3.0], [6.0, 3.0]]))
     assert Tour((0, 2, 3, 1)).cost(instance) == 20.0
     assert TSP().cost(TSP().collate([instance]), tour_of(0, 2, 3, 1)).item() == pytest.approx(2.0, rel=1e-6)
 
@@ -290,7 +290,7 @@ def test_cities_on_a_line_cost_there_and_back() -> None:
 @pytest.mark.parametrize(("size", "cost"), [(1, 0.0), (2, 10.0), (3, 12.0)])
 def test_smallest_instances(size: int, cost: float) -> None:
     """One city costs nothing, two cost the way there and back, three their triangle (3-4-5)."""
-    instance = from_array(np.array([[0.0, 0.0], [3.0, 4.0], [3.0, 0.0]])[:size])
+    instance = tsp_from_array(np.array([[0.0, 0.0], [3.0, 4.0], [3.0, 0.0]])[:size])
     batch = TSP().collate([instance])
     actions, _ = random_rollout(TSP(), batch, torch.Generator().manual_seed(0))
     for row in actions[0].tolist():
@@ -301,7 +301,7 @@ def test_smallest_instances(size: int, cost: float) -> None:
 def test_every_city_starts_up_to_two_hundred() -> None:
     """Up to 200 cities an attempt starts everywhere; beyond, from 100 different cities spread over the order."""
     small, large = (
-        TSP().starts(TSP().collate([from_array(np.zeros((n, 2)) + np.arange(n)[:, None])] * 2)) for n in (200, 250)
+        TSP().starts(TSP().collate([tsp_from_array(np.zeros((n, 2)) + np.arange(n)[:, None])] * 2)) for n in (200, 250)
     )
     assert small.tolist() == [list(range(200))] * 2
     assert large.shape == (2, 100)
@@ -314,9 +314,9 @@ def test_every_city_starts_up_to_two_hundred() -> None:
 def test_keys_name_instances_not_places() -> None:
     """An instance has the same noise key in whatever batch it stands, and whatever its scale."""
     a, b = np.random.default_rng(0).random((2, 5, 2))
-    alone = TSP().collate([from_array(b)]).key
-    assert TSP().collate([from_array(a), from_array(b)]).key[1] == alone[0]
-    assert TSP().collate([from_array(a)]).key[0] != alone[0]
+    alone = TSP().collate([tsp_from_array(b)]).key
+    assert TSP().collate([tsp_from_array(a), tsp_from_array(b)]).key[1] == alone[0]
+    assert TSP().collate([tsp_from_array(a)]).key[0] != alone[0]
 
 
 def test_a_batch_with_a_rounded_metric_prices_in_it() -> None:
@@ -332,7 +332,7 @@ def test_a_batch_with_a_rounded_metric_prices_in_it() -> None:
 
 def test_two_columns_are_coordinates() -> None:
     """Two rows of two are two cities, not a matrix of distances."""
-    instance = from_array(np.array([[0, 1], [1, 0]]))
+    instance = tsp_from_array(np.array([[0, 1], [1, 0]]))
     assert (instance.metric, instance.size) == ("EXACT_2D", 2)
     assert Tour((0, 1)).cost(instance) == pytest.approx(2 * math.sqrt(2))
 
@@ -340,10 +340,10 @@ def test_two_columns_are_coordinates() -> None:
 def test_matrices_keep_their_numbers() -> None:
     """A tour of a matrix costs the sum of its entries; whole entries give whole costs."""
     matrix = np.array([[0, 2, 9], [2, 0, 4], [9, 4, 0]])
-    whole, half = from_array(matrix), from_array(matrix / 2.0)
+    whole, half = tsp_from_array(matrix), tsp_from_array(matrix / 2.0)
     assert (Tour((0, 1, 2)).cost(whole), type(Tour((0, 1, 2)).cost(whole))) == (15, int)
     assert Tour((0, 1, 2)).cost(half) == 7.5
-    assert from_array(np.zeros((1, 1))).size == 1
+    assert tsp_from_array(np.zeros((1, 1))).size == 1
 
 
 @pytest.mark.parametrize(
@@ -368,7 +368,7 @@ def test_matrices_keep_their_numbers() -> None:
 def test_arrays_that_are_refused(array: np.ndarray, words: str) -> None:
     """An array that is no instance is refused by name with what was expected."""
     with pytest.raises(InputError, match=f"^mine: .*{words}"):
-        from_array(array, "mine")
+        tsp_from_array(array, "mine")
 
 
 def test_replay_and_cost_take_strided_tours(rng: torch.Generator) -> None:

@@ -6,7 +6,7 @@ import pytest
 import torch
 
 from rhumbline.problems.tsp import TSP
-from rhumbline.problems.tsp.local_search import LONGEST_SEGMENT, best_move, improve, new_positions
+from rhumbline.problems.tsp.local_search import LONGEST_SEGMENT, best_move, improve_tours, new_positions
 
 KINDS = range(2 * LONGEST_SEGMENT + 1)
 
@@ -74,8 +74,8 @@ def test_improvement_ends_in_a_local_optimum(size: int) -> None:
     """After enough rounds no 2-opt or Or-opt move shortens any tour, by brute force."""
     rng = torch.Generator().manual_seed(size)
     xy, tour = torch.rand(8, size, 2, generator=rng), torch.rand(8, size, generator=rng).argsort(1)
-    done = improve(xy, tour, 100)
-    assert torch.equal(improve(xy, done, 1), done)
+    done = improve_tours(xy, tour, 100)
+    assert torch.equal(improve_tours(xy, done, 1), done)
     for row in range(8):
         around = torch.tensor(sorted(neighbours(done[row].tolist())))
         best = length(xy[row].expand(len(around), -1, -1), around).min()
@@ -90,7 +90,7 @@ def test_improvement_never_lengthens(size: int) -> None:
     before = length(xy, tour)
     start = before
     for _ in range(8):
-        tour = improve(xy, tour, 1)
+        tour = improve_tours(xy, tour, 1)
         assert torch.equal(tour.sort(1).values, torch.arange(size).expand_as(tour))
         after = length(xy, tour)
         assert (after <= before).all()
@@ -102,9 +102,9 @@ def test_improvement_never_lengthens(size: int) -> None:
 def test_coinciding_and_collinear_cities_do_no_harm() -> None:
     """Cities at one point are left alone, and a shuffled line is straightened."""
     tour = torch.tensor([[3, 1, 4, 0, 2, 5]])
-    assert torch.equal(improve(torch.zeros(1, 6, 2), tour, 5), tour)
+    assert torch.equal(improve_tours(torch.zeros(1, 6, 2), tour, 5), tour)
     line = torch.stack([torch.arange(6) / 5.0, torch.zeros(6)], 1)[None]
-    assert length(line, improve(line, tour, 20)).item() == pytest.approx(2.0, abs=1e-6)
+    assert length(line, improve_tours(line, tour, 20)).item() == pytest.approx(2.0, abs=1e-6)
 
 
 def test_problem_improves_all_rollouts_of_all_instances() -> None:
@@ -114,11 +114,11 @@ def test_problem_improves_all_rollouts_of_all_instances() -> None:
     together, xy = TSP().improve(batch, tours, 3), batch.xy
     for b in range(3):
         for r in range(4):
-            assert torch.equal(together[b, r], improve(xy[b : b + 1], tours[b, r][None], 3)[0])
+            assert torch.equal(together[b, r], improve_tours(xy[b : b + 1], tours[b, r][None], 3)[0])
 
 
 def test_four_cities_are_left_alone() -> None:
     """Below five cities nothing is tried, although four cities may have a crossing."""
     xy = torch.tensor([[[0.0, 0], [1, 1], [1, 0], [0, 1]]])
     for tour in permutations(range(4)):
-        assert improve(xy, torch.tensor([tour]), 3).tolist() == [list(tour)]
+        assert improve_tours(xy, torch.tensor([tour]), 3).tolist() == [list(tour)]

@@ -12,18 +12,18 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from rhumbline.problems.cvrp import CVRP, CVRPBatch
 from rhumbline.problems.distributions.mutations import OPERATORS, STEEPEST
 from rhumbline.problems.distributions.varied import (
-    KINDS,
-    Draws,
-    between,
+    BATCH_OPERATORS,
+    MutationDraws,
     clusters,
-    disturbed,
-    draw,
-    filled,
-    moved_depot,
+    fill_unit_square,
+    interpolate,
+    move_depot,
+    mutate_batch,
+    sample_draws,
     vary_cvrp,
     vary_tsp,
 )
-from rhumbline.problems.metrics import unit_square
+from rhumbline.problems.metrics import scale_to_unit_square
 from rhumbline.problems.tsp import TSP
 
 
@@ -35,16 +35,16 @@ def uniform(count: int, nodes: int, seed: int = 0) -> Tensor:
     return torch.rand(count, nodes, 2, generator=seeded(seed))
 
 
-def only(kind: str, d: Draws) -> Draws:
+def only(kind: str, d: MutationDraws) -> MutationDraws:
     """The same draws, but all instances get one kind."""
-    number = [k.__name__ for k in KINDS].index(kind)
+    number = [k.__name__ for k in BATCH_OPERATORS].index(kind)
     return replace(d, kind=torch.full_like(d.kind, number))
 
 
 class Given(np.random.Generator):
     """Stands in for NumPy's generator and hands an operator of `mutate` the numbers of one instance's draws."""
 
-    def __init__(self, d: Draws, row: int):
+    def __init__(self, d: MutationDraws, row: int):
         super().__init__(np.random.PCG64())
         self.d, self.row = d, row
 
@@ -85,8 +85,8 @@ def nearest(xy: Tensor) -> Tensor:
 @pytest.mark.parametrize("name", OPERATORS)
 def test_operators_do_what_their_definition_does(name: str) -> None:
     """Given the same random numbers, the batched operator moves the points that `mutate` moves, to the same places."""
-    operator = KINDS[[k.__name__ for k in KINDS].index(name)]
-    points, d = uniform(20, 60), draw(20, 60, seeded(1))
+    operator = BATCH_OPERATORS[[k.__name__ for k in BATCH_OPERATORS].index(name)]
+    points, d = uniform(20, 60), sample_draws(20, 60, seeded(1))
     chosen, moved = operator(points, d)
     for row in range(20):
         stub, power = Given(d, row), d.power[row].item()
@@ -99,17 +99,17 @@ def test_operators_do_what_their_definition_does(name: str) -> None:
 
 def test_an_instance_gets_its_own_operator() -> None:
     """What one batch of all kinds holds is what each kind alone makes of its instances."""
-    points, d = uniform(200, 30), draw(200, 30, seeded(1))
-    mixed = disturbed(points, d)
-    assert set(d.kind.flatten().tolist()) == set(range(len(KINDS)))
-    for number, kind in enumerate(KINDS):
+    points, d = uniform(200, 30), sample_draws(200, 30, seeded(1))
+    mixed = mutate_batch(points, d)
+    assert set(d.kind.flatten().tolist()) == set(range(len(BATCH_OPERATORS)))
+    for number, kind in enumerate(BATCH_OPERATORS):
         mine = d.kind[:, 0, 0] == number
-        assert torch.equal(mixed[mine], disturbed(points, only(kind.__name__, d))[mine])
+        assert torch.equal(mixed[mine], mutate_batch(points, only(kind.__name__, d))[mine])
 
 
 def test_shares_of_the_kinds() -> None:
     """A twelfth of the instances for each mutation, a quarter for clusters."""
-    counts = torch.bincount(draw(12_000, 1, seeded(0)).kind.flatten(), minlength=10)
+    counts = torch.bincount(sample_draws(12_000, 1, seeded(0)).kind.flatten(), minlength=10)
     assert (counts[:9] - 1000).abs().max() < 4.5 * math.sqrt(1000)
     assert abs(counts[9] - 3000) < 4.5 * math.sqrt(3000 * 0.75)
 
@@ -126,9 +126,9 @@ def test_points_stay_in_the_square(seed: int) -> None:
 def test_points_that_left_are_drawn_anew() -> None:
     """A quarter turn about the origin takes (x, y) to (-y, x): with a shift of (0.25, 0) two of three are outside."""
     points = torch.tensor([[[0.5, 0.5], [0.2, 0.4], [0.3, 0.0]]])
-    d, one = only("rotation", draw(1, 3, seeded(0))), torch.ones(1, 1, 1)
+    d, one = only("rotation", sample_draws(1, 3, seeded(0))), torch.ones(1, 1, 1)
     d = replace(d, power=one, angle=one * math.pi / 2, centre=torch.tensor([[[0.25, 0.0]]]))
-    found = disturbed(points, d)
+    found = mutate_batch(points, d)
     assert torch.equal(found[:, :2], d.anew[:, :2])
     assert torch.allclose(found[0, 2], torch.tensor([0.25, 0.3]))
 
@@ -136,28 +136,28 @@ def test_points_that_left_are_drawn_anew() -> None:
 @pytest.mark.parametrize("name", ["cluster", "rotation", "linear", "axis"])
 def test_one_point_is_too_few(name: str) -> None:
     """An operator that takes a single point changes nothing; of two it changes both."""
-    points, d = uniform(1, 5), only(name, draw(1, 5, seeded(0)))
+    points, d = uniform(1, 5), only(name, sample_draws(1, 5, seeded(0)))
     for few in (1, 2):
         luck = torch.where(torch.arange(5) < few, 0.0, 1.0)[None, :, None]
-        found = disturbed(points, replace(d, luck=luck, power=torch.full((1, 1, 1), 0.5)))
+        found = mutate_batch(points, replace(d, luck=luck, power=torch.full((1, 1, 1), 0.5)))
         changed = (found != points).any(2)[0].tolist()
         assert changed == ([False] * 5 if few == 1 else [True, True, False, False, False])
 
 
 def test_clusters_are_clustered() -> None:
     """Without loose points the nearest neighbour is at less than half of the distance that uniform points have."""
-    points, d = uniform(300, 100), only("clusters", draw(300, 100, seeded(2)))
+    points, d = uniform(300, 100), only("clusters", sample_draws(300, 100, seeded(2)))
     tight = replace(d, power=torch.zeros_like(d.power))
     usual = nearest(points).mean()
-    assert nearest(disturbed(points, tight)).mean() < 0.5 * usual
-    assert nearest(disturbed(points, d)).mean() < 0.65 * usual
+    assert nearest(mutate_batch(points, tight)).mean() < 0.5 * usual
+    assert nearest(mutate_batch(points, d)).mean() < 0.65 * usual
     assert nearest(vary_tsp(TSP().sample(300, 100, seeded(0)), 1.0, seeded(1)).xy).mean() < 0.9 * usual
 
 
 def test_clusters_lie_about_their_centres() -> None:
     """One centre is used at the lowest size and all eight at the highest; points are within 5 deviations of one."""
-    points, d = uniform(40, 200), draw(40, 200, seeded(3))
-    d = replace(d, power=torch.zeros_like(d.power), centres=between((0.35, 0.65), d.centres))
+    points, d = uniform(40, 200), sample_draws(40, 200, seeded(3))
+    d = replace(d, power=torch.zeros_like(d.power), centres=interpolate((0.35, 0.65), d.centres))
     for size, used in ((0.0, 1), (0.99, 8)):
         chosen, moved = clusters(points, replace(d, size=torch.full_like(d.size, size)))
         assert chosen.all()
@@ -168,19 +168,19 @@ def test_clusters_lie_about_their_centres() -> None:
 
 def test_loose_points_stay() -> None:
     """At power 1 half of the points stay where they were, at power 0.5 and below none."""
-    points, d = uniform(50, 100), draw(50, 100, seeded(4))
+    points, d = uniform(50, 100), sample_draws(50, 100, seeded(4))
     for power, share in ((0.2, 0.0), (0.5, 0.0), (1.0, 0.5)):
         chosen, _ = clusters(points, replace(d, power=torch.full_like(d.power, power)))
         assert abs(1.0 - chosen.float().mean() - share) < 4.5 * math.sqrt(share * (1 - share) / 5000) + 1e-9
 
 
 def test_filling_is_what_files_get() -> None:
-    """One factor for both axes, as `unit_square` has it for files; points that coincide go to the corner."""
+    """One factor for both axes, as `scale_to_unit_square` has it for files; points that coincide go to the corner."""
     points = uniform(4, 9) * torch.tensor([0.5, 0.2]) + 0.3
-    for one, by_file in zip(filled(points), points.double().numpy(), strict=True):
-        np.testing.assert_allclose(one.numpy(), unit_square(by_file), atol=1e-6)
-    assert filled(points).amax((1, 2)).tolist() == [1.0] * 4
-    assert not filled(torch.full((1, 3, 2), 0.7)).any()
+    for one, by_file in zip(fill_unit_square(points), points.double().numpy(), strict=True):
+        np.testing.assert_allclose(one.numpy(), scale_to_unit_square(by_file), atol=1e-6)
+    assert fill_unit_square(points).amax((1, 2)).tolist() == [1.0] * 4
+    assert not fill_unit_square(torch.full((1, 3, 2), 0.7)).any()
 
 
 def test_half_of_the_instances_fill_the_square() -> None:
@@ -270,7 +270,7 @@ def test_kinds_of_demand(fleet: CVRPBatch) -> None:
 def test_depots() -> None:
     """A third each is in one of the four corners, in the centre, and where it was; customers stay."""
     before = uniform(3000, 4)
-    after = moved_depot(before, seeded(1))
+    after = move_depot(before, seeded(1))
     assert torch.equal(after[:, 1:], before[:, 1:])
     depot = after[:, 0]
     corners = torch.unique(depot[((depot == 0.0) | (depot == 1.0)).all(1)], dim=0, return_counts=True)

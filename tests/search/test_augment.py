@@ -13,7 +13,7 @@ from rhumbline.kernels.numba.local_search import launch as local_moves
 from rhumbline.policies.attention.encoder import Architecture
 from rhumbline.policies.cvrp import CVRPPolicy
 from rhumbline.problems.cvrp import CVRP, CVRPInstance
-from rhumbline.problems.symmetry import augmented, symmetries
+from rhumbline.problems.symmetry import symmetric_copies, symmetries
 from rhumbline.problems.tsp import TSP, Tour, TSPInstance
 from rhumbline.search.driver import Budget, search
 from rhumbline.search.strategies import STRATEGIES
@@ -39,18 +39,18 @@ def test_distances_stay(rng) -> None:
 def test_copies_share_all_but_positions(rng) -> None:
     """Demands, capacity, key and scale are repeated; an instance's copies lie next to one another."""
     batch = CVRP().sample(2, 5, rng)
-    many = augmented(batch, 8)
+    many = symmetric_copies(batch, 8)
     assert torch.equal(many.demand, batch.demand.repeat_interleave(8, 0))
     assert many.key.tolist() == [0] * 8 + [1] * 8
     assert torch.equal(many.xy[8], batch.xy[1])
-    assert augmented(batch, 1) is batch
+    assert symmetric_copies(batch, 1) is batch
 
 
 @pytest.mark.parametrize("copies", [0, 9])
 def test_a_square_has_no_more(rng, copies: int) -> None:
     """Other numbers are refused."""
     with pytest.raises(InputError, match="1 to 8 symmetries"):
-        augmented(TSP().sample(1, 4, rng), copies)
+        symmetric_copies(TSP().sample(1, 4, rng), copies)
 
 
 def test_the_best_copy_of_each_start_counts(policy, make_instances) -> None:
@@ -94,7 +94,7 @@ def test_what_follows_a_search_is_of_the_instances_themselves(name: str, policy,
     """Pools, warm starts and polishes know nothing of copies: every plan is one of its own instance, and priced so."""
     instances, told = make_instances(3, 20), list[Any]()
     short = Tour(
-        tuple(local_moves.shorter_tour(d := instances[1].distances, local_moves.nearest(d), tuple(range(20)))[0])
+        tuple(local_moves.shorten_tour(d := instances[1].distances, local_moves.nearest_nodes(d), tuple(range(20)))[0])
     )
     usual: dict[str, Any] = {"policy": policy, "strategy": name, "attempts": 24, "augment": 4, "device": "cpu"}
     plain = api.solve(instances, **usual)

@@ -18,7 +18,7 @@ def uniform_normals(count: int, seed: int) -> torch.Tensor:
 
 def minimise(f, mean: torch.Tensor, sigma: float, generations: int, seed: int = 0) -> tuple[cma_es.State, float]:
     """The state after some generations and the lowest value seen."""
-    c, state, best = cma_es.constants(SIZE, 8), cma_es.start(mean, sigma), math.inf
+    c, state, best = cma_es.constants(SIZE, 8), cma_es.initial_state(mean, sigma), math.inf
     for generation, normal in enumerate(uniform_normals(generations, seed)):
         samples = cma_es.ask(state, normal)
         cost = f(samples)
@@ -78,7 +78,7 @@ def test_first_samples_are_the_means_plus_sigma_normals() -> None:
     """Round distributions stretch standard normals by sigma, and learnt ones by the root of the covariance."""
     normal = uniform_normals(1, 0)[0]
     mean = torch.arange(16.0, dtype=torch.float64)
-    assert torch.allclose(cma_es.ask(cma_es.start(mean, 0.3), normal), mean + 0.3 * normal, atol=1e-14)
+    assert torch.allclose(cma_es.ask(cma_es.initial_state(mean, 0.3), normal), mean + 0.3 * normal, atol=1e-14)
     state, _ = minimise(ellipsoid, mean, 0.3, 30)
     many = torch.randn(100_000, SIZE, generator=torch.Generator().manual_seed(1), dtype=torch.float64)
     spread = torch.cov(cma_es.ask(state, many).T)
@@ -104,7 +104,7 @@ def test_agrees_with_the_cmaes_package() -> None:
     covariance are corrected by hand; and their test looks two updates ahead of ours, so generations are counted back.
     """
     mean, c = np.random.default_rng(0).normal(size=SIZE), cma_es.constants(SIZE, 8)
-    theirs, ours = oracle(mean, 0.7), cma_es.start(torch.from_numpy(mean), 0.7)
+    theirs, ours = oracle(mean, 0.7), cma_es.initial_state(torch.from_numpy(mean), 0.7)
     distrusted = 0
     for generation, normal in enumerate(uniform_normals(25, 3)):
         samples = cma_es.ask(ours, normal)
@@ -134,7 +134,7 @@ def test_agrees_with_the_cmaes_package() -> None:
 
 def test_first_update_never_trusts_its_path() -> None:
     """As published, the path of the covariance stays 0 at the first update and moves at the second."""
-    c, state = cma_es.constants(SIZE, 8), cma_es.start(torch.zeros(SIZE, dtype=torch.float64), 1.0)
+    c, state = cma_es.constants(SIZE, 8), cma_es.initial_state(torch.zeros(SIZE, dtype=torch.float64), 1.0)
     for generation, normal in enumerate(uniform_normals(2, 0)):
         assert not state.path_c.any()
         samples = cma_es.ask(state, normal)
@@ -149,8 +149,8 @@ def test_batches_equal_one_by_one() -> None:
         torch.randn(2, 3, SIZE, generator=torch.Generator().manual_seed(0), dtype=torch.float64),
     )
     normals = torch.randn(5, 2, 3, POPULATION, SIZE, generator=torch.Generator().manual_seed(1), dtype=torch.float64)
-    together = cma_es.start(means, 0.5)
-    alone = {(b, k): cma_es.start(means[b, k], 0.5) for b in range(2) for k in range(3)}
+    together = cma_es.initial_state(means, 0.5)
+    alone = {(b, k): cma_es.initial_state(means[b, k], 0.5) for b in range(2) for k in range(3)}
     for generation, normal in enumerate(normals):
         samples = cma_es.ask(together, normal)
         together = cma_es.tell(together, samples, ellipsoid(samples), c, generation)
@@ -165,7 +165,7 @@ def test_batches_equal_one_by_one() -> None:
 def test_ties_rank_in_order_of_trial() -> None:
     """Equal costs are ranked stably: the first samples win."""
     c, normal = cma_es.constants(SIZE, 8), uniform_normals(1, 0)[0]
-    state = cma_es.start(torch.zeros(SIZE, dtype=torch.float64), 1.0)
+    state = cma_es.initial_state(torch.zeros(SIZE, dtype=torch.float64), 1.0)
     told = cma_es.tell(state, normal, torch.zeros(POPULATION), c, 0)
     expected = torch.tensor(c.weights, dtype=torch.float64) @ normal[:8]
     assert torch.allclose(told.mean, expected, atol=1e-14)

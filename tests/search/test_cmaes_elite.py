@@ -15,9 +15,16 @@ from rhumbline.problems.cvrp import CVRP, CVRPInstance
 from rhumbline.problems.tsp import TSP, Tour
 from rhumbline.search.driver import Budget, search
 from rhumbline.search.strategies.cmaes import CMAES
-from rhumbline.search.strategies.cmaes_elite import FASTEST, PACE, CMAESElite, elite_of, usual_rate, without_waiting
-from rhumbline.search.strategy import usual_temperature
-from rhumbline.search.task import Spent, make_task, warm_up
+from rhumbline.search.strategies.cmaes_elite import (
+    FASTEST,
+    PACE,
+    CMAESElite,
+    default_learning_rate,
+    generation_target,
+    trim_padding,
+)
+from rhumbline.search.strategy import default_temperature
+from rhumbline.search.task import Spent, make_task, set_warm_start
 
 
 def test_the_elite_by_hand(policy, make_instances) -> None:
@@ -29,7 +36,7 @@ def test_the_elite_by_hand(policy, make_instances) -> None:
             1, 2, 3, 3
         ),  # the sequence of latent k and start s begins with 9k + 3s
     )
-    latents, sequences, weight = elite_of(task, torch.tensor([[[0.4], [0.1]]]), rolled, 3)
+    latents, sequences, weight = generation_target(task, torch.tensor([[[0.4], [0.1]]]), rolled, 3)
     assert latents[0, :, 0].tolist() == pytest.approx([0.1, 0.4, 0.4])
     assert sequences[0, :, 0].tolist() == [[9, 10, 11], [3, 4, 5], [6, 7, 8]]
     assert torch.allclose(weight, torch.full((1, 3, 1), -1 / 3))
@@ -39,20 +46,20 @@ def test_a_plan_that_was_given_is_learnt_from(policy, make_instances) -> None:
     """It takes the last place of the elite while a generation has nothing as good; others in the batch keep theirs."""
     rolled = Rollouts(torch.full((2, 1, 3), 9.0), torch.zeros(2, 1, 3, 3, dtype=torch.int16))
     task = make_task(TSP(), policy, make_instances(2, 3))
-    warm_up(task, [Tour((1, 2, 0)), None])
-    task.ledger.best = torch.tensor([8.0, 8.0])
-    _, sequences, weight = elite_of(task, torch.zeros(2, 1, 1), rolled, 2)
+    set_warm_start(task, [Tour((1, 2, 0)), None])
+    task.account.best = torch.tensor([8.0, 8.0])
+    _, sequences, weight = generation_target(task, torch.zeros(2, 1, 1), rolled, 2)
     assert sequences[:, :, 0].tolist() == [[[0, 0, 0], [1, 2, 0]], [[0, 0, 0], [0, 0, 0]]]
     assert torch.allclose(weight, torch.tensor(-0.5))
-    task.ledger.best = torch.tensor([9.0, 9.0])  # found in this generation, so it is in the elite already
-    assert elite_of(task, torch.zeros(2, 1, 1), rolled, 2)[1].sum() == 0
+    task.account.best = torch.tensor([9.0, 9.0])  # found in this generation, so it is in the elite already
+    assert generation_target(task, torch.zeros(2, 1, 1), rolled, 2)[1].sum() == 0
 
 
 def test_an_elite_of_more_than_there_are_is_everybody(policy, make_instances) -> None:
     """Tiny instances have few sequences; their weights still sum to one."""
     task = make_task(TSP(), policy, make_instances(2, 3), augment=2)
     rolled = Rollouts(torch.rand(2, 2, 3), torch.zeros(2, 2, 3, 3, dtype=torch.int16))
-    latents, sequences, weight = elite_of(task, torch.zeros(2, 2, 1), rolled, 50)
+    latents, sequences, weight = generation_target(task, torch.zeros(2, 2, 1), rolled, 50)
     assert latents.shape[:2] == sequences.shape[:2] == (4, 6)  # a lesson for both copies of both instances
     assert torch.allclose(weight.sum(1), torch.tensor(-1.0))
 
@@ -60,11 +67,11 @@ def test_an_elite_of_more_than_there_are_is_everybody(policy, make_instances) ->
 def test_the_elite_becomes_likelier(policy, make_instances) -> None:
     """One update raises the probability of what it learns from, for every instance."""
     task, strategy = make_task(TSP(), policy, make_instances(3, 8)), CMAESElite(elite=4, rate=1e-3)
-    task.ledger.limit = 100
+    task.account.limit = 100
     before = strategy.init(task)
     tables = task.memory.map(torch.clone)
     after, latents, rolled = strategy.step(task, before)
-    source, sequences, _ = elite_of(task, latents, rolled, 4)
+    source, sequences, _ = generation_target(task, latents, rolled, 4)
 
     def likelihood(memory) -> torch.Tensor:
         return log_prob(TSP(), policy, task.batch, source, sequences[:, :, 0], memory=memory).sum(1)
@@ -89,12 +96,12 @@ def test_steps_after_the_last_customer_teach_nothing() -> None:
     policy, batch = CVRPPolicy(Architecture(16, 2, 1, 16, 2)).requires_grad_(False), CVRP().collate(vehicles(2, 7))
     routes = [[1, 2, 3, 0, 4, 5, 6, 0, 7, 0, 0, 0, 0, 0], [2, 1, 0, 7, 6, 5, 4, 3, 0, 0, 0, 0, 0, 0]]
     actions = torch.tensor([routes, routes[::-1]], dtype=torch.int16)
-    short = without_waiting(actions)
+    short = trim_padding(actions)
     assert short.shape[2] == 10  # one step more than it takes to reach the last customer, as one must come home
     score = partial(log_prob, CVRP(), policy, batch, torch.zeros(2, 1, 2))
     assert torch.allclose(score(short), score(actions), atol=1e-6)
     tours = torch.tensor([[[2, 1, 0], [1, 2, 0]]])
-    assert torch.equal(without_waiting(tours), tours)
+    assert torch.equal(trim_padding(tours), tours)
 
 
 def test_every_copy_learns() -> None:
@@ -102,10 +109,10 @@ def test_every_copy_learns() -> None:
     torch.manual_seed(0)
     policy = CVRPPolicy(Architecture(16, 2, 1, 16, 2)).requires_grad_(False)
     task, strategy = make_task(CVRP(), policy, vehicles(2, 7), augment=4), CMAESElite(elite=3, rate=1e-3)
-    task.ledger.limit = 1000
+    task.account.limit = 1000
     tables = task.memory.map(torch.clone)
     state, latents, rolled = strategy.step(task, strategy.init(task))
-    source, sequences, _ = elite_of(task, latents, rolled, 3)
+    source, sequences, _ = generation_target(task, latents, rolled, 3)
     score = partial(log_prob, CVRP(), policy, task.batch, source, sequences[:, :, 0])
     with torch.no_grad():
         learnt = strategy.learning.tables(task, task.memory, state.adaptation.parameters)
@@ -139,30 +146,30 @@ def test_without_a_rate_it_is_cmaes(policy, make_instances) -> None:
 def test_the_more_updates_the_slower(policy, make_instances) -> None:
     """The rate goes with the root of the updates that the budget has room for, and is never above its limit."""
     task = make_task(TSP(), policy, make_instances(1, 5))
-    assert usual_rate(task, 100) == pytest.approx(PACE / 10)  # no budget: as if it ended now
-    task.ledger.limit, task.ledger.attempts = 1600, 400
-    assert usual_rate(task, 100) == pytest.approx(PACE / 20)
-    assert usual_rate(task, 1) == FASTEST["routing"]
+    assert default_learning_rate(task, 100) == pytest.approx(PACE / 10)  # no budget: as if it ended now
+    task.account.limit, task.account.attempts = 1600, 400
+    assert default_learning_rate(task, 100) == pytest.approx(PACE / 20)
+    assert default_learning_rate(task, 1) == FASTEST["routing"]
 
 
 def test_temperatures_of_its_own(policy, make_instances) -> None:
     """Larger instances are sampled at lower temperatures, though higher ones than without learning."""
     for cities, wanted in ((200, 1.0), (240, 0.7), (300, 0.5)):
         task = make_task(TSP(), policy, make_instances(1, cities))
-        assert CMAESElite().search_of(task).temperature == wanted > usual_temperature(task)
-    assert CMAESElite(temperature=0.4).search_of(task).temperature == 0.4
+        assert CMAESElite().search_for_task(task).temperature == wanted > default_temperature(task)
+    assert CMAESElite(temperature=0.4).search_for_task(task).temperature == 0.4
 
 
 def test_large_instances_are_only_searched(policy, make_instances) -> None:
     """Beyond 300 nodes it is CMA-ES at that size's own temperature, unless a rate says that it shall learn."""
     task = make_task(TSP(), policy, make_instances(1, 302))
-    task.ledger.limit = 100
+    task.account.limit = 100
     search_only, learns = CMAESElite(population=2), CMAESElite(population=2, rate=0.01)
     for strategy, moved in ((search_only, False), (learns, True)):
         state, _, _ = strategy.step(task, strategy.init(task))
         assert torch.equal(state.adaptation.parameters[0], task.memory.embedding) is not moved
-    assert search_only.search_of(task).temperature is None
-    assert learns.search_of(task).temperature == 0.5
+    assert search_only.search_for_task(task).temperature is None
+    assert learns.search_for_task(task).temperature == 0.5
 
 
 def test_learning_stops_when_time_is_up(policy, make_instances) -> None:
@@ -170,9 +177,9 @@ def test_learning_stops_when_time_is_up(policy, make_instances) -> None:
     task, strategy = make_task(TSP(), policy, make_instances(2, 6)), CMAESElite()
     state = strategy.init(task)
     state, latents, rolled = strategy.step(task, state)
-    task.ledger.deadline = time.monotonic()
+    task.account.deadline = time.monotonic()
     with pytest.raises(Spent):
-        strategy.learning.update(task, state.adaptation, [elite_of(task, latents, rolled, 2)])
+        strategy.learning.update(task, state.adaptation, [generation_target(task, latents, rolled, 2)])
 
 
 @pytest.mark.parametrize(

@@ -14,9 +14,9 @@ from rhumbline.policies.jssp import JSSPArchitecture, JSSPPolicy
 from rhumbline.policies.tsp import TSPPolicy
 from rhumbline.problems import PROBLEMS
 from rhumbline.problems.cvrp import CVRP, CVRPInstance
-from rhumbline.problems.jssp import from_arrays
+from rhumbline.problems.jssp import jssp_from_arrays
 from rhumbline.problems.tsp import TSP
-from rhumbline.search.strategies import possible, usual, usual_for
+from rhumbline.search.strategies import default_strategy, default_strategy_for_task, possible_defaults
 from rhumbline.search.strategies.cmaes import CMAES
 from rhumbline.search.strategies.greedy_sampling import Sampling
 from rhumbline.search.task import Task, make_task
@@ -26,10 +26,13 @@ SMALL = Architecture(width=16, heads=2, layers=1, hidden=16, latent=0)
 
 def test_the_policy_decides(policy) -> None:
     """A latent space is searched by CMA-ES, which learns where that helps; other policies are sampled."""
-    assert usual(policy) == "cmaes"
-    assert usual(CVRPPolicy(replace(SMALL, latent=2))) == "cmaes-elite"
-    assert usual(TSPPolicy(SMALL)) == "sampling"
-    assert usual(JSSPPolicy(JSSPArchitecture(width=16, heads=2, layers=1, hidden=16, latent=2))) == "sampling-elite"
+    assert default_strategy(policy) == "cmaes"
+    assert default_strategy(CVRPPolicy(replace(SMALL, latent=2))) == "cmaes-elite"
+    assert default_strategy(TSPPolicy(SMALL)) == "sampling"
+    assert (
+        default_strategy(JSSPPolicy(JSSPArchitecture(width=16, heads=2, layers=1, hidden=16, latent=2)))
+        == "sampling-elite"
+    )
 
 
 def test_plans_are_refined_by_kernels(policy, make_instances, monkeypatch) -> None:
@@ -38,31 +41,34 @@ def test_plans_are_refined_by_kernels(policy, make_instances, monkeypatch) -> No
     instance = CVRPInstance("two", "EXACT_2D", (0, 1, 1), 1, xy=np.eye(3, 2))
     tours = [make_task(TSP(), policy, make_instances(1, cities)) for cities in (5, 126, 257)]
     tasks = [make_task(CVRP(), driver, [instance]), *tours]
-    assert [usual_for(task) for task in tasks] == ["cmaes-elite", *["cmaes"] * 3]  # policies that no kernel serves
+    assert [default_strategy_for_task(task) for task in tasks] == [
+        "cmaes-elite",
+        *["cmaes"] * 3,
+    ]  # policies that no kernel serves
     for device in ("cpu", "cuda"):
         monkeypatch.setattr(Task, "device", property(lambda task, device=device: torch.device(device)))
-        monkeypatch.setattr(Task, "taken_engine", "torch")
-        assert [usual_for(task) for task in tasks] == ["cmaes-elite", *["cmaes"] * 3]
-        monkeypatch.setattr(Task, "taken_engine", "fused")
-        assert [usual_for(task) for task in tasks] == ["cmaes-refine"] * 4
+        monkeypatch.setattr(Task, "resolved_engine", "torch")
+        assert [default_strategy_for_task(task) for task in tasks] == ["cmaes-elite", *["cmaes"] * 3]
+        monkeypatch.setattr(Task, "resolved_engine", "fused")
+        assert [default_strategy_for_task(task) for task in tasks] == ["cmaes-refine"] * 4
 
 
 def test_settings_choose_a_strategy_that_has_them(policy, make_instances, monkeypatch) -> None:
     """Without any it is the usual one for the task."""
-    from rhumbline.cli.solve_run import Request
+    from rhumbline.cli.solve_run import SolveRequest
 
     task = make_task(TSP(), policy, make_instances(1, 126))
-    monkeypatch.setattr(Task, "taken_engine", "fused")
-    plain, given = (Request(None, None, None, 1, None, 0, "cpu", "auto", settings=s) for s in ((), ("top=4",)))
-    assert plain.chosen(task)[0] == "cmaes-refine"
-    assert given.chosen(task) == ("cmaes", CMAES(top=4))
+    monkeypatch.setattr(Task, "resolved_engine", "fused")
+    plain, given = (SolveRequest(None, None, None, 1, None, 0, "cpu", "auto", settings=s) for s in ((), ("top=4",)))
+    assert plain.strategy_for(task)[0] == "cmaes-refine"
+    assert given.strategy_for(task) == ("cmaes", CMAES(top=4))
 
 
 def test_what_settings_choose_among(policy) -> None:
     """Of routing all that search a latent space by CMA-ES."""
     driver = CVRPPolicy(replace(SMALL, latent=2))
-    assert set(possible(driver)) == set(possible(policy)) == {"cmaes", "cmaes-elite", "cmaes-refine"}
-    assert possible(TSPPolicy(SMALL)) == ("sampling",)
+    assert set(possible_defaults(driver)) == set(possible_defaults(policy)) == {"cmaes", "cmaes-elite", "cmaes-refine"}
+    assert possible_defaults(TSPPolicy(SMALL)) == ("sampling",)
 
 
 def test_scores_of_large_instances_have_no_kernel(policy, make_instances, monkeypatch) -> None:
@@ -91,7 +97,7 @@ def test_a_policy_without_a_latent_space_needs_no_strategy() -> None:
 @torch.no_grad()
 def test_single_rollouts_come_in_larger_steps() -> None:
     """An attempt on a job shop is one schedule: 256 of them make a step, where 16 attempts from all cities would."""
-    shop = from_arrays([[3, 2], [2, 4]], [[0, 1], [0, 1]], "shop")
+    shop = jssp_from_arrays([[3, 2], [2, 4]], [[0, 1], [0, 1]], "shop")
     tiny = JSSPArchitecture(width=16, heads=2, layers=1, hidden=16, latent=0)
     task = make_task(PROBLEMS["jssp"], JSSPPolicy(tiny), [shop])
     strategy = Sampling()
@@ -103,10 +109,10 @@ def test_single_rollouts_come_in_larger_steps() -> None:
 
 def test_settings_go_to_the_strategy_that_the_policy_gets() -> None:
     """Without a name, settings are those of the usual strategy, whichever that is."""
-    from rhumbline.cli.solve_run import Request  # the command line's own choice
+    from rhumbline.cli.solve_run import SolveRequest  # the command line's own choice
 
-    shop = from_arrays([[3, 2], [2, 4]], [[0, 1], [0, 1]], "shop")
+    shop = jssp_from_arrays([[3, 2], [2, 4]], [[0, 1], [0, 1]], "shop")
     tiny = JSSPArchitecture(width=16, heads=2, layers=1, hidden=16, latent=0)
     task = make_task(PROBLEMS["jssp"], JSSPPolicy(tiny), [shop])
-    request = Request(None, None, None, 1, None, 0, "cpu", "auto", settings=("temperature=0.5",))
-    assert request.chosen(task) == ("sampling", Sampling(temperature=0.5))
+    request = SolveRequest(None, None, None, 1, None, 0, "cpu", "auto", settings=("temperature=0.5",))
+    assert request.strategy_for(task) == ("sampling", Sampling(temperature=0.5))

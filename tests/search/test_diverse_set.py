@@ -8,13 +8,13 @@ import torch
 
 from rhumbline.decoding import Rollouts
 from rhumbline.problems.cvrp import CVRP, Routes
-from rhumbline.problems.cvrp import from_arrays as cvrp
+from rhumbline.problems.cvrp import cvrp_from_arrays as cvrp
 from rhumbline.problems.jssp import Schedule
-from rhumbline.problems.jssp import from_arrays as shop
-from rhumbline.problems.tsp import TSP, Tour, from_array
+from rhumbline.problems.jssp import jssp_from_arrays as shop
+from rhumbline.problems.tsp import TSP, Tour, tsp_from_array
 from rhumbline.search.plan_sets import diverse
-from rhumbline.search.plan_sets.diverse import APART, Pool
-from rhumbline.search.plan_sets.similarity import CRAFTS, likeness, plan_links
+from rhumbline.search.plan_sets.diverse import APART, DiverseSet
+from rhumbline.search.plan_sets.similarity import PLAN_TOOLS, edge_similarity, plan_edges
 
 
 def tours(*orders: list[int]) -> torch.Tensor:
@@ -22,8 +22,8 @@ def tours(*orders: list[int]) -> torch.Tensor:
 
 
 def alike(problem: str, one: list[int], other: list[int], batch=None) -> float:
-    craft = CRAFTS[problem]
-    return float(likeness(plan_links(craft, batch, one), plan_links(craft, batch, other)))
+    craft = PLAN_TOOLS[problem]
+    return float(edge_similarity(plan_edges(craft, batch, one), plan_edges(craft, batch, other)))
 
 
 def test_tours_share_edges() -> None:
@@ -51,16 +51,16 @@ def test_schedules_share_orders_on_machines() -> None:
 
 def test_spelling_is_the_inverse_of_decoding() -> None:
     """The sequence of a plan decodes to that plan."""
-    square, tour = from_array(np.eye(4)[:, :2]), Tour((2, 0, 1, 3))
-    assert TSP().decode(square, CRAFTS["tsp"].spell(square, tour)) == tour
+    square, tour = tsp_from_array(np.eye(4)[:, :2]), Tour((2, 0, 1, 3))
+    assert TSP().decode(square, PLAN_TOOLS["tsp"].encode_plan(square, tour)) == tour
     delivery, routes = cvrp(np.zeros(2), np.eye(3)[:, :2], np.ones(3), 2), Routes(((3, 1), (2,)))
-    assert CVRP().decode(delivery, CRAFTS["cvrp"].spell(delivery, routes)) == routes
+    assert CVRP().decode(delivery, PLAN_TOOLS["cvrp"].encode_plan(delivery, routes)) == routes
     instance = shop([[2, 0], [4, 1]], [[0, 1], [1, 0]])
     schedule = Schedule(((0, 4), (0, 4)))
-    assert CRAFTS["jssp"].spell(instance, schedule) == [0, 0, 1, 0, 1]
+    assert PLAN_TOOLS["jssp"].encode_plan(instance, schedule) == [0, 0, 1, 0, 1]
 
 
-def entered(pool: Pool, cost: list[float], orders: list[list[int]]) -> Pool:
+def entered(pool: DiverseSet, cost: list[float], orders: list[list[int]]) -> DiverseSet:
     pool.enter(Rollouts(torch.tensor(cost)[None, None], tours(*orders)[:, None]))
     return pool
 
@@ -68,7 +68,7 @@ def entered(pool: Pool, cost: list[float], orders: list[list[int]]) -> Pool:
 def test_copies_take_one_place() -> None:
     """A tour that comes again from another start and backwards is kept once; others follow, cheapest first."""
     base, other = [0, 1, 2, 3, 4, 5], [0, 2, 4, 1, 3, 5]
-    pool = entered(Pool(CRAFTS["tsp"], 3, None), [2.0, 1.0, 1.0], [other, base, base[::-1]])
+    pool = entered(DiverseSet(PLAN_TOOLS["tsp"], 3, None), [2.0, 1.0, 1.0], [other, base, base[::-1]])
     entered(pool, [1.0, 3.0], [base[2:] + base[:2], [0, 3, 1, 4, 2, 5]])
     assert pool.cost.tolist() == [[1.0, 2.0, 3.0]]
     assert pool.plans() == [[base, other, [0, 3, 1, 4, 2, 5]]]
@@ -79,7 +79,7 @@ def test_a_cheaper_plan_takes_the_place_of_its_neighbours() -> None:
     far = np.random.default_rng(0).permutation(50).tolist()
     base = list(range(50))
     near = base[:10] + base[10:20][::-1] + base[20:]
-    pool = entered(Pool(CRAFTS["tsp"], 4, None), [3.0, 4.0], [base, far])
+    pool = entered(DiverseSet(PLAN_TOOLS["tsp"], 4, None), [3.0, 4.0], [base, far])
     entered(pool, [2.0], [near])
     assert pool.plans() == [[near, far]]
 
@@ -88,7 +88,7 @@ def test_a_cheaper_plan_takes_the_place_of_its_neighbours() -> None:
 def test_pool_against_a_plain_list(size: int) -> None:
     """The best plan of all is always first; costs ascend; no two are near; none is near to anything cheaper."""
     rng = np.random.default_rng(size)
-    pool, seen = Pool(CRAFTS["tsp"], size, None), []
+    pool, seen = DiverseSet(PLAN_TOOLS["tsp"], size, None), []
     for _ in range(6):
         orders = [mutated(rng) for _ in range(5)]
         cost = rng.integers(0, 30, 5).astype(np.float32).tolist()
@@ -116,10 +116,10 @@ def test_instances_have_their_own_plans() -> None:
     rng = torch.Generator().manual_seed(0)
     actions = torch.rand(3, 4, 5, 20, generator=rng).argsort(-1).to(torch.int16)
     cost = torch.rand(3, 4, 5, generator=rng)
-    together = Pool(CRAFTS["tsp"], 4, None)
+    together = DiverseSet(PLAN_TOOLS["tsp"], 4, None)
     together.enter(Rollouts(cost, actions))
     for row in range(3):
-        alone = Pool(CRAFTS["tsp"], 4, None)
+        alone = DiverseSet(PLAN_TOOLS["tsp"], 4, None)
         alone.enter(Rollouts(cost[row : row + 1], actions[row : row + 1]))
         assert alone.plans()[0] == together.plans()[row]
 
@@ -130,7 +130,7 @@ def test_comparing_in_pieces_changes_nothing(monkeypatch) -> None:
     actions = torch.rand(5, 2, 6, 30, generator=rng).argsort(-1).to(torch.int16)
     actions[:, 1, :3] = actions[:, 0, :3].roll(4, -1)  # copies from another start
     cost = torch.rand(5, 2, 6, generator=rng)
-    whole, pieces = Pool(CRAFTS["tsp"], 5, None), Pool(CRAFTS["tsp"], 5, None)
+    whole, pieces = DiverseSet(PLAN_TOOLS["tsp"], 5, None), DiverseSet(PLAN_TOOLS["tsp"], 5, None)
     whole.enter(Rollouts(cost, actions))
     monkeypatch.setattr(diverse, "COMPARED", 1)
     pieces.enter(Rollouts(cost, actions))
@@ -150,4 +150,4 @@ def test_hundreds_of_copies_hide_nothing() -> None:
         if len(kept) < 6 and all(alike("tsp", plan, other) <= 1 - APART for other in kept):
             kept.append(plan)
     assert len(kept) == 6
-    assert entered(Pool(CRAFTS["tsp"], 6, None), cost, orders).plans() == [kept]
+    assert entered(DiverseSet(PLAN_TOOLS["tsp"], 6, None), cost, orders).plans() == [kept]

@@ -18,7 +18,7 @@ from rhumbline.problems.tsp import TSP
 from rhumbline.search.driver import Budget, search, stream
 from rhumbline.search.strategies import eas
 from rhumbline.search.strategies.cmaes import CMAES
-from rhumbline.search.strategies.cmaes_eas import CMAESEAS, Phases, best_latents
+from rhumbline.search.strategies.cmaes_eas import CMAESEAS, CMAESEASState, update_best_latents
 from rhumbline.search.strategies.eas import Adam, EASEmb, EASLay, advantages
 from rhumbline.search.strategies.greedy_sampling import Sampling
 from rhumbline.search.strategy import engine_for
@@ -39,7 +39,7 @@ def test_a_weak_policy_learns(strategy, make_instances, make_policy) -> None:
 def changed_tables(strategy, policy, instances, steps: int) -> tuple[object, object]:
     """Tables before and after some updates."""
     task = make_task(TSP(), policy, instances)
-    task.ledger.limit = 1000
+    task.account.limit = 1000
     state, before = strategy.init(task), task.memory.map(torch.clone)
     for _ in range(steps):
         state, _, _ = strategy.step(task, state)
@@ -72,7 +72,7 @@ def test_a_layer_changes_nothing_but_itself(make_instances, make_policy) -> None
 def test_imitation_makes_the_incumbent_likelier(strategy, policy, make_instances) -> None:
     """With a heavy imitation term one update raises the incumbents' probability, each from its own start."""
     task = make_task(TSP(), policy, make_instances(3, 8))
-    task.ledger.limit = 100
+    task.account.limit = 100
     state = strategy.init(task)
     strategy.step(task, state)
 
@@ -87,10 +87,10 @@ def test_imitation_makes_the_incumbent_likelier(strategy, policy, make_instances
 def test_a_full_gpu_halves_what_is_scored(policy, make_instances, monkeypatch, capsys) -> None:
     """Scores that memory cannot hold together come in halves, each once: the update is the same, and it is said."""
     moved, asked = [], []
-    kernels.report.cache_clear()
+    kernels.note_once.cache_clear()
     for most in (1000, 5):
         task = make_task(TSP(), policy, make_instances(3, 6))
-        task.ledger.limit = 100
+        task.account.limit = 100
         score = type(task).score
 
         def limited(task, rows, latents, sequences, memory, most=most, score=score):
@@ -114,7 +114,7 @@ def test_a_full_gpu_halves_what_is_scored(policy, make_instances, monkeypatch, c
 def test_no_memory_for_a_single_score_is_an_error(policy, make_instances, monkeypatch) -> None:
     """It says what to do."""
     task = make_task(TSP(), policy, make_instances(1, 5))
-    task.ledger.limit = 100
+    task.account.limit = 100
 
     def full(*_):
         raise torch.OutOfMemoryError("CUDA out of memory. Tried to allocate 2.00 GiB")
@@ -151,7 +151,7 @@ def test_advantages_know_no_fleet() -> None:
     for metric in ("EXACT_2D", "EUC_2D"):
         free = CVRPInstance("six", metric, (0, 3, 4, 5, 2, 4, 6), 9, xy=xy)
         tasks = [make_task(CVRP(), policy, [replace(free, vehicles=most)]) for most in (None, 3)]
-        rolled = [task.each_copy(torch.zeros(1, 2, 0), 1.0) for task in tasks]
+        rolled = [task.rollout_each_copy(torch.zeros(1, 2, 0), 1.0) for task in tasks]
         assert (rolled[1].cost > 2 * rolled[0].cost).any()
         one, other = (advantages(*both) for both in zip(tasks, rolled, strict=True))
         assert torch.allclose(one.float(), other.float(), atol=1e-5)
@@ -160,7 +160,7 @@ def test_advantages_know_no_fleet() -> None:
 def test_advantages_know_no_units(policy, make_instances) -> None:
     """A file whose metric is a thousand times the unit square's teaches with the same weights."""
     plain = make_task(TSP(), policy, make_instances(2, 7))
-    rolled = plain.each_copy(torch.zeros(2, 2, 4), 1.0)
+    rolled = plain.rollout_each_copy(torch.zeros(2, 2, 4), 1.0)
     large = replace(plain.batch, distance=1000.0 * torch.cdist(plain.batch.xy, plain.batch.xy))
     dear = Rollouts(1000.0 * rolled.cost, rolled.actions)
     assert torch.allclose(advantages(replace(plain, batch=large), dear), advantages(plain, rolled), atol=1e-6)
@@ -172,7 +172,7 @@ def test_small_memory_learns_the_same(policy, make_instances, monkeypatch) -> No
     for elements in (1 << 21, 5 * 8 * 7 * 7 // 4, 3 * 7 * 7 // 4 + 1):
         monkeypatch.setitem(eas.CHUNK_ELEMENTS, "cpu", elements)
         task = make_task(TSP(), policy, make_instances(2, 7))
-        task.ledger.limit, strategy = 100, EASEmb(passes=5)
+        task.account.limit, strategy = 100, EASEmb(passes=5)
         state = strategy.init(task)
         strategy.step(task, state)
         found.append(state.parameters[0].grad)
@@ -199,10 +199,10 @@ def test_adam_is_adam() -> None:
 def test_an_update_follows_its_formula(policy, make_instances, used: int, tried: int) -> None:
     """The gradient is that of weighted samples and of the incumbent under each latent in use, scored apart."""
     task = make_task(TSP(), policy, make_instances(2, 7))
-    task.ledger.limit, strategy = 100, EASEmb(passes=tried, imitation=0.3)
+    task.account.limit, strategy = 100, EASEmb(passes=tried, imitation=0.3)
     latents = torch.rand(2, used, 4, generator=torch.Generator().manual_seed(0))
-    state, own = strategy.from_latents(task, latents), task.memory.embedding.clone().requires_grad_(True)
-    sampled, rolled = strategy.improved(task, state)
+    state, own = strategy.init_from_latents(task, latents), task.memory.embedding.clone().requires_grad_(True)
+    sampled, rolled = strategy.sample_and_update(task, state)
     assert torch.equal(sampled, torch.cat([latents] * 3, 1)[:, :tried])
     score = partial(log_prob, TSP(), policy, task.batch, memory=strategy.tables(task, task.memory, (own,)))
     samples = advantages(task, rolled).flatten(1) * score(sampled, rolled.actions.flatten(1, 2))
@@ -213,11 +213,11 @@ def test_an_update_follows_its_formula(policy, make_instances, used: int, tried:
 
 
 @pytest.mark.parametrize("copies", [1, 8])
-def test_a_step_waits_for_nothing(policy, make_instances, no_reading, copies: int) -> None:
+def test_a_step_waits_for_nothing(policy, make_instances, forbid_host_sync, copies: int) -> None:
     """Nothing is read back from the device in a step, so that the host can prepare the next one meanwhile."""
     task = make_task(TSP(), policy, make_instances(2, 6), augment=copies)
     steps = stream(EASEmb(), task, Budget(100))
-    with no_reading:
+    with forbid_host_sync:
         assert [p.attempts for p in islice(steps, 3)] == [8, 16, 24]
 
 
@@ -225,10 +225,10 @@ def test_copies_share_the_passes(policy, make_instances) -> None:
     """Eight attempts between updates are one on each of eight copies, and two on each of four."""
     for copies, passes in ((1, 8), (4, 2), (8, 1)):
         task = make_task(TSP(), policy, make_instances(1, 5), augment=copies)
-        task.ledger.limit = 100
+        task.account.limit = 100
         strategy = EASEmb()
         _, latents, _ = strategy.step(task, strategy.init(task))
-        assert (latents.shape[1], task.ledger.attempts) == (passes, 8)
+        assert (latents.shape[1], task.account.attempts) == (passes, 8)
 
 
 def test_a_layer_needs_plain_torch_on_a_cpu() -> None:
@@ -250,7 +250,7 @@ def test_adapted_tables_run_fused(make_policy, make_instances, copies: int) -> N
     costs = []
     for engine in ("torch", "fused"):
         task = make_task(TSP(), policy, make_instances(2, 10), engine=engine, augment=copies)
-        task.ledger.limit, strategy = 100, EASEmb(passes=3, rate=0.05)
+        task.account.limit, strategy = 100, EASEmb(passes=3, rate=0.05)
         state = strategy.init(task)
         for _ in range(3):
             state, _, rolled = strategy.step(task, state)
@@ -261,7 +261,7 @@ def test_adapted_tables_run_fused(make_policy, make_instances, copies: int) -> N
 def test_search_first_then_adapt(policy, make_instances) -> None:
     """Half of 64 attempts are two generations of CMA-ES; then the best latents found take turns."""
     task, strategy = make_task(TSP(), policy, make_instances(2, 6)), CMAESEAS(kept=3)
-    task.ledger.limit = 64
+    task.account.limit = 64
     state, tried = strategy.init(task), []
     for _ in range(2):
         assert state.adaptation is None
@@ -277,9 +277,9 @@ def test_search_first_then_adapt(policy, make_instances) -> None:
 def test_best_latents_by_hand(policy, make_instances) -> None:
     """The cheapest of what was known and what is new, best first."""
     search = CMAES().init(make_task(TSP(), policy, make_instances(1, 3)))
-    known = Phases(search, torch.tensor([[3.0, 5.0]]), torch.tensor([[[0.3], [0.5]]]))
+    known = CMAESEASState(search, torch.tensor([[3.0, 5.0]]), torch.tensor([[[0.3], [0.5]]]))
     rolled = Rollouts(torch.tensor([[[9.0, 4.0], [1.0, 7.0]]]), torch.zeros(1, 2, 2, 3, dtype=torch.int16))
-    cost, latents = best_latents(known, torch.tensor([[[0.4], [0.1]]]), rolled, 3)
+    cost, latents = update_best_latents(known, torch.tensor([[[0.4], [0.1]]]), rolled, 3)
     assert cost.tolist() == [[1.0, 3.0, 4.0]]
     assert latents[0, :, 0].tolist() == pytest.approx([0.1, 0.3, 0.4])
 

@@ -15,53 +15,53 @@ from rhumbline.policies.cvrp import CVRPPolicy
 from rhumbline.policies.tsp import TSPPolicy
 from rhumbline.problems.cvrp import CVRP
 from rhumbline.problems.tsp import TSP
-from rhumbline.search.plan_sets.elite import Herd, cheapest, cheapest_of, incumbents
-from rhumbline.search.strategies.cmaes_elite import lesson_of
-from rhumbline.search.strategies.cmaes_refine import CMAESRefine, of_plans
-from rhumbline.search.strategies.eas import Adaptation, EASEmb, Lesson
+from rhumbline.search.plan_sets.elite import EliteSet, cheapest_distinct, cheapest_rollouts, incumbent_set
+from rhumbline.search.strategies.cmaes_elite import elite_target
+from rhumbline.search.strategies.cmaes_refine import CMAESRefine, group_by_plan
+from rhumbline.search.strategies.eas import Adaptation, EASEmb, ImitationTarget
 from rhumbline.search.task import Task, make_task
 
 
-def herd(*costs: float) -> Herd:
+def elite_set(*costs: float) -> EliteSet:
     """Plans of one instance that consist of their cost, in whole numbers."""
     cost = torch.tensor([costs])
-    return Herd(cost, cost.nan_to_num(posinf=99).to(torch.int16)[..., None])
+    return EliteSet(cost, cost.nan_to_num(posinf=99).to(torch.int16)[..., None])
 
 
-def told(found: Herd) -> tuple[list[float], list[int]]:
+def told(found: EliteSet) -> tuple[list[float], list[int]]:
     return found.cost[0].tolist(), found.actions[0, :, 0].tolist()
 
 
 def test_the_cheapest_different_ones() -> None:
     """Equal costs, up to the last bits, are one plan; where there are too few the rest are gaps."""
-    some = herd(7.0, 3.0, 3.0 * (1 + 5e-7), 5.0, 3.0)
-    assert told(cheapest(some.cost, some.actions, 2)) == ([3.0, 5.0], [3, 5])
-    cost, actions = told(cheapest(some.cost, some.actions, 4))
+    some = elite_set(7.0, 3.0, 3.0 * (1 + 5e-7), 5.0, 3.0)
+    assert told(cheapest_distinct(some.cost, some.actions, 2)) == ([3.0, 5.0], [3, 5])
+    cost, actions = told(cheapest_distinct(some.cost, some.actions, 4))
     assert (cost, actions[:3]) == ([3.0, 5.0, 7.0, float("inf")], [3, 5, 7])
 
 
 def test_a_generation_gives_its_best_whatever_latent_found_them() -> None:
     cost = torch.tensor([[[4.0, 2.0], [2.0, 9.0]], [[8.0, 6.0], [5.0, 6.0]]])
-    found = cheapest_of(Rollouts(cost, cost.to(torch.int16)[..., None]), 2)
+    found = cheapest_rollouts(Rollouts(cost, cost.to(torch.int16)[..., None]), 2)
     assert found.cost.tolist() == [[2.0, 4.0], [5.0, 6.0]]
     assert found.actions[..., 0].tolist() == [[2, 4], [5, 6]]
 
 
 def test_plans_are_joined() -> None:
     """Those that both have count once; gaps of one make room for plans of the other."""
-    assert told(herd(2.0, 6.0, float("inf")).joined(herd(4.0, 2.0), 3)) == ([2.0, 4.0, 6.0], [2, 4, 6])
+    assert told(elite_set(2.0, 6.0, float("inf")).joined(elite_set(4.0, 2.0), 3)) == ([2.0, 4.0, 6.0], [2, 4, 6])
 
 
 def test_every_plan_has_a_line_of_its_own() -> None:
     """The best of what was made of it takes its place, if it is better, and nobody else's."""
     made = torch.tensor([[[9.0, 1.0, 3.0], [2.0, 8.0, 7.0], [5.0, 6.0, 7.0]]])
-    found = herd(4.0, 2.0, float("inf")).followed(made, made.to(torch.int16)[..., None])
+    found = elite_set(4.0, 2.0, float("inf")).improved_by(made, made.to(torch.int16)[..., None])
     assert told(found) == ([1.0, 2.0, 5.0], [1, 2, 5])
 
 
 def task_of(driver: CVRPPolicy, count: int = 2, augment: int = 1, some: slice = slice(None)) -> Task:
     task = make_task(CVRP(), driver, vehicles(count, 24)[some], augment=augment)
-    task.ledger.limit = 10_000
+    task.account.limit = 10_000
     return task
 
 
@@ -91,13 +91,15 @@ def test_parts_come_back_to_the_plan_they_were_cut_from(driver: CVRPPolicy, augm
     """What was kept of a neighbourhood are routes of the plan in whose place the result may go."""
     task, strategy = task_of(driver, augment=augment), CMAESRefine(population=4, plans=3, beam=0, starts=1.0)
     seen, plans = watch(task), []
-    original = strategy.gathered(task, None, task.rollout(torch.zeros(2, 2, 4), 1.0))
-    followed = Herd.followed
+    original = strategy.update_elite(task, None, task.rollout(torch.zeros(2, 2, 4), 1.0))
+    improved_by = EliteSet.improved_by
     try:
-        Herd.followed = lambda self, cost, actions: plans.append((self, cost, actions)) or followed(self, cost, actions)
+        EliteSet.improved_by = lambda self, cost, actions: (
+            plans.append((self, cost, actions)) or improved_by(self, cost, actions)
+        )
         strategy.rebuild(task, torch.zeros(2, 1, 4), 96, task.memory, original)
     finally:
-        Herd.followed = followed
+        EliteSet.improved_by = improved_by
     assert len(seen) == len(plans) == 2  # twelve neighbourhoods, of three plans each, two of each at a time
     for (given, length), (had, cost, made) in zip(seen, plans, strict=True):
         rows = len(given)
@@ -116,7 +118,7 @@ def test_results_are_sorted_by_plan() -> None:
         count, copies = 2, 2
 
     numbers = torch.arange(4 * 2 * 3 * 5).view(4, 30)  # rows, ways x plans x samples
-    found = of_plans(Two(), numbers, 2, 3)  # pyright: ignore[reportArgumentType]
+    found = group_by_plan(Two(), numbers, 2, 3)  # pyright: ignore[reportArgumentType]
     assert found.shape == (2, 3, 20)
     assert found[0, 1].tolist() == [*range(5, 10), *range(20, 25), *range(35, 40), *range(50, 55)]
     assert found[1, 2, 0] == 2 * 30 + 10
@@ -125,14 +127,14 @@ def test_results_are_sorted_by_plan() -> None:
 def test_as_many_plans_as_the_budget_has_room_for(driver: CVRPPolicy) -> None:
     """One in a short search, and one more for every 150 attempts that there will be; or what was asked for."""
     task = task_of(driver)
-    task.ledger.attempts = 48
+    task.account.attempts = 48
     found = dict[int, int]()
     for limit in (60, 160, 600, 1600):
-        task.ledger.limit = limit
-        found[limit] = CMAESRefine().usual_plans(task)
+        task.account.limit = limit
+        found[limit] = CMAESRefine().default_plans(task)
     assert found == {60: 1, 160: 1, 600: 4, 1600: 11}
-    assert CMAESRefine(plans=2).usual_plans(task) == 2
-    task.ledger.limit, seen = 1600, watch(task)
+    assert CMAESRefine(plans=2).default_plans(task) == 2
+    task.account.limit, seen = 1600, watch(task)
     strategy = CMAESRefine(population=4, beam=0, starts=1.0, elite=6, abreast=1)
     strategy.step(task, strategy.init(task))
     assert seen[0][1].shape == (2, 6)  # no more than the elite
@@ -143,7 +145,7 @@ def test_it_learns_from_the_best_of_all_so_far(driver: CVRPPolicy, monkeypatch: 
     task, strategy, lessons = task_of(driver), CMAESRefine(population=4, beam=0, elite=5), list[Tensor]()
     update = EASEmb.update
 
-    def keeping(self: EASEmb, task: Task, state: Adaptation, taught: list[Lesson]) -> None:
+    def keeping(self: EASEmb, task: Task, state: Adaptation, taught: list[ImitationTarget]) -> None:
         lessons.append(taught[0][1].flatten(1, 2))
         update(self, task, state, taught)
 
@@ -156,16 +158,16 @@ def test_it_learns_from_the_best_of_all_so_far(driver: CVRPPolicy, monkeypatch: 
     assert all((best <= generation + 1e-6).all() for generation, best in zip(costs[::2], costs[1::2], strict=True))
     assert all((later <= before + 1e-6).all() for before, later in pairwise(costs[1::2]))
     assert (costs[-1].diff(dim=1) > 1e-6).all()
-    assert torch.allclose(costs[-1][:, 0], incumbents(task).cost[:, 0])
+    assert torch.allclose(costs[-1][:, 0], incumbent_set(task).cost[:, 0])
 
 
 def test_gaps_teach_nothing(driver: CVRPPolicy) -> None:
     """Where fewer plans differ than are wanted, those there are share the lesson."""
     task = task_of(driver, count=1)
     rolled = task.rollout(torch.zeros(1, 1, 4), 0.0, task.starts[:, :2])
-    plans = cheapest_of(rolled, 2)
-    double = Herd(torch.cat([plans.cost, plans.cost], 1), torch.cat([plans.actions, plans.actions], 1))
-    *_, weight = lesson_of(task, torch.zeros(1, 1, 4), cheapest(double.cost, double.actions, 4))
+    plans = cheapest_rollouts(rolled, 2)
+    double = EliteSet(torch.cat([plans.cost, plans.cost], 1), torch.cat([plans.actions, plans.actions], 1))
+    *_, weight = elite_target(task, torch.zeros(1, 1, 4), cheapest_distinct(double.cost, double.actions, 4))
     assert weight.flatten().tolist() == [-0.5, -0.5, 0.0, 0.0]
 
 
@@ -188,7 +190,7 @@ def test_neighbourhoods_do_not_depend_on_the_company(driver: CVRPPolicy) -> None
 def test_plans_that_are_not_worked_on_wait(driver: CVRPPolicy) -> None:
     """Of four the best alone is rebuilt; the others are still there, in their order."""
     task, strategy = task_of(driver), CMAESRefine(population=4, plans=1, elite=4, beam=0, starts=1.0)
-    had = strategy.gathered(task, None, task.rollout(torch.zeros(2, 2, 4), 1.0))
+    had = strategy.update_elite(task, None, task.rollout(torch.zeros(2, 2, 4), 1.0))
     found, _ = strategy.rebuild(task, torch.zeros(2, 1, 4), 96, task.memory, had)
     assert (found.cost[:, 0] < had.cost[:, 0]).all()
     assert torch.equal(found.cost[:, 1:], had.cost[:, 1:])
@@ -198,14 +200,14 @@ def test_plans_that_are_not_worked_on_wait(driver: CVRPPolicy) -> None:
 def test_lines_that_have_met_teach_once(policy: TSPPolicy, make_instances: Callable[..., list[Any]]) -> None:
     """Tours of five cities: most lines soon lead to the shortest one, which counts once."""
     task, strategy = make_task(TSP(), policy, make_instances(2, 5)), CMAESRefine(population=4, rebuilt=8.0, beam=0)
-    task.ledger.limit, state = 10_000, strategy.init(task)
+    task.account.limit, state = 10_000, strategy.init(task)
     for _ in range(3):
         state, _, _ = strategy.step(task, state)
-    assert state.herd is not None
-    for cost in state.herd.cost:
+    assert state.elite_set is not None
+    for cost in state.elite_set.cost:
         real = cost[cost.isfinite()]
         assert (real.diff() > 1e-5).all()
-    assert state.herd.cost.isinf().any()  # of five cities there are twelve tours, and few that a search comes upon
+    assert state.elite_set.cost.isinf().any()  # of five cities there are twelve tours, and few that a search comes upon
 
 
 def test_no_more_plans_than_the_elite() -> None:

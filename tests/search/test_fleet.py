@@ -9,10 +9,10 @@ import torch
 from rhumbline.api import prepare, solve
 from rhumbline.decoding import engines
 from rhumbline.errors import Infeasible, InputError
-from rhumbline.inputs import instances_of
+from rhumbline.inputs import instances_from
 from rhumbline.policies.attention.encoder import Architecture
 from rhumbline.policies.cvrp import CVRPPolicy
-from rhumbline.problems.cvrp import CVRP, Routes, from_arrays
+from rhumbline.problems.cvrp import CVRP, Routes, cvrp_from_arrays
 from rhumbline.problems.metrics import Metric
 from rhumbline.problems.tsp import TSPInstance
 from rhumbline.search.driver import Budget, stream
@@ -22,9 +22,9 @@ from rhumbline.search.strategies.greedy_sampling import Sampling
 # Two customers of 6 lie 10 to the left of the depot, two of 4 lie 10 to the right; a vehicle holds 10. With two
 # vehicles each must take one of either side (10 + 20 + 10, twice); with three, the right ones share one: 20 + 20 + 20.
 DEPOT, CUSTOMERS, DEMANDS, CAPACITY = (0.0, 0.0), [[-10, 0], [-10, 0], [10, 0], [10, 0]], [6, 6, 4, 4], 10
-SIDES = from_arrays(DEPOT, CUSTOMERS, DEMANDS, CAPACITY, "sides")
+SIDES = cvrp_from_arrays(DEPOT, CUSTOMERS, DEMANDS, CAPACITY, "sides")
 # Three customers of 6: their 18 would fit into two vehicles of 10, but no two of them fit into one.
-THIRDS = from_arrays(DEPOT, [[1, 0], [2, 0], [3, 0]], [6, 6, 6], CAPACITY, "thirds")
+THIRDS = cvrp_from_arrays(DEPOT, [[1, 0], [2, 0], [3, 0]], [6, 6, 6], CAPACITY, "thirds")
 
 
 @pytest.fixture(scope="module")
@@ -51,7 +51,7 @@ def test_every_strategy_keeps_the_limit_and_shows_plain_costs(policy: CVRPPolicy
     task = prepare(SIDES, policy=many, vehicles=2, augment=augment)
     before = 4
     for progress in stream(STRATEGIES[name](), task, Budget(attempts=48)):
-        plan = CVRP().decode(SIDES, task.ledger.actions[0].tolist())
+        plan = CVRP().decode(SIDES, task.account.actions[0].tolist())
         assert progress.best.item() == pytest.approx(plan.cost(SIDES), rel=1e-6)
         assert 60 <= progress.latest.item() <= 81
         assert len(plan.routes) <= before
@@ -87,11 +87,11 @@ def test_surcharges_by_hand(metric: Metric, surcharge: float) -> None:
     """With 2 vehicles the plans pay none, one and two: 1 and eight ways of at most 2 (in the unit square) or 20."""
     batch = CVRP().collate([replace(SIDES, metric=metric, vehicles=2)])
     actions = torch.tensor([PLANS])
-    lengths, costs = CVRP().length(batch, actions), CVRP().cost(batch, actions)
+    lengths, costs = CVRP().total_length(batch, actions), CVRP().cost(batch, actions)
     assert (lengths * batch.scale).flatten().tolist() == pytest.approx([80, 60, 80])
     assert (costs - lengths).flatten().tolist() == pytest.approx([0, surcharge, 2 * surcharge])
     for i in range(3):
-        assert batch.plain(costs[:, i]).item() == pytest.approx(lengths[0, i].item(), rel=1e-9)
+        assert batch.without_surcharge(costs[:, i]).item() == pytest.approx(lengths[0, i].item(), rel=1e-9)
 
 
 def test_what_kernels_find_is_priced_anew() -> None:
@@ -99,8 +99,8 @@ def test_what_kernels_find_is_priced_anew() -> None:
     actions = torch.tensor([[PLANS]], dtype=torch.int16)
     for vehicles, added in ((2, [0, 17, 34]), (None, [0, 0, 0])):
         batch = CVRP().collate([replace(SIDES, vehicles=vehicles)])
-        length = CVRP().length(batch, actions[0].long())[:, None]
-        found = engines.remeasured(CVRP(), batch, length, actions)
+        length = CVRP().total_length(batch, actions[0].long())[:, None]
+        found = engines.reprice(CVRP(), batch, length, actions)
         assert (found.cost - length).flatten().tolist() == pytest.approx(added)
         assert torch.equal(found.actions, actions)
 
@@ -115,9 +115,9 @@ def test_a_fleet_that_packing_forbids_is_reported(policy: CVRPPolicy) -> None:
 def test_limits_that_make_no_sense_are_refused_before_any_search() -> None:
     """Fewer vehicles than the demand needs, and vehicles for a tour."""
     with pytest.raises(InputError, match="sides: 1 vehicles are allowed, but the demand of 20 needs at least 2"):
-        instances_of(SIDES, vehicles=1)
+        instances_from(SIDES, vehicles=1)
     with pytest.raises(InputError, match="square: a number of vehicles is for vehicle routing, this is 'tsp'"):
-        instances_of(TSPInstance("square", "EXACT_2D", xy=np.eye(2)), vehicles=1)
+        instances_from(TSPInstance("square", "EXACT_2D", xy=np.eye(2)), vehicles=1)
 
 
 # --- arrays
@@ -135,18 +135,18 @@ def test_four_arrays_are_an_instance(policy: CVRPPolicy, kind) -> None:
         ("arrays-1", pytest.approx(80)),
         ("arrays-2", pytest.approx(80)),
     ]
-    mixed = instances_of([SIDES, source])
+    mixed = instances_from([SIDES, source])
     assert [i.demands for i in mixed] == [SIDES.demands] * 2
 
 
 def test_matrices_of_four_rows_are_still_tours() -> None:
     """A nested list of 4 x 4 numbers is a matrix, and four points are cities."""
     matrix = (1 - np.eye(4, dtype=int)).tolist()
-    assert [i.problem for i in instances_of(matrix)] == ["tsp"]
-    assert [i.problem for i in instances_of([[0.0, 0.0], [0.0, 1.0], [1.0, 1.0], [1.0, 0.0]])] == ["tsp"]
+    assert [i.problem for i in instances_from(matrix)] == ["tsp"]
+    assert [i.problem for i in instances_from([[0.0, 0.0], [0.0, 1.0], [1.0, 1.0], [1.0, 0.0]])] == ["tsp"]
 
 
 def test_wrong_arrays_are_named() -> None:
     """What is wrong with four arrays is said as `from_arrays` says it."""
     with pytest.raises(InputError, match="arrays: expected a depot"):
-        instances_of((DEPOT, CUSTOMERS, DEMANDS[:3], CAPACITY))
+        instances_from((DEPOT, CUSTOMERS, DEMANDS[:3], CAPACITY))

@@ -7,12 +7,12 @@ import pytest
 import torch
 
 import rhumbline
-from rhumbline.api import tasks
+from rhumbline.api import make_tasks
 from rhumbline.errors import InputError
 from rhumbline.policies.jssp import JSSPArchitecture, JSSPPolicy
 from rhumbline.policies.jssp_machines import JSSPMachinesPolicy, MachinesArchitecture
-from rhumbline.problems.jssp import JSSP, JSSPInstance, JSSPMachines, from_arrays
-from rhumbline.problems.tsp import from_array
+from rhumbline.problems.jssp import JSSP, JSSPInstance, JSSPMachines, jssp_from_arrays
+from rhumbline.problems.tsp import tsp_from_array
 from rhumbline.search.driver import Budget, search
 from rhumbline.search.strategies import STRATEGIES
 from rhumbline.search.strategies.sgbs import SGBS
@@ -34,7 +34,9 @@ def policy() -> JSSPPolicy:
 def instances(count: int, jobs: int, machines: int, seed: int = 0) -> list[JSSPInstance]:
     rng = np.random.default_rng(seed)
     shape = (jobs, machines)
-    return [from_arrays(rng.integers(1, 99, shape), rng.random(shape).argsort(1), f"random-{i}") for i in range(count)]
+    return [
+        jssp_from_arrays(rng.integers(1, 99, shape), rng.random(shape).argsort(1), f"random-{i}") for i in range(count)
+    ]
 
 
 def optimum(instance: JSSPInstance) -> int:
@@ -74,7 +76,7 @@ def test_what_needs_starts_or_neighbourhoods_is_refused_before_any_attempt(name:
     task = make_task(JSSP(), policy, instances(1, 3, 3))
     with pytest.raises(InputError, match=f"{REFUSED[name]}.*; use --search sampling-elite"):
         search(STRATEGIES[name](), task, Budget(40))
-    assert task.ledger.attempts == 0
+    assert task.account.attempts == 0
 
 
 @pytest.mark.parametrize("name", ["sampling-elite", "cmaes-elite"])
@@ -86,16 +88,16 @@ def test_the_published_network_has_no_tables_to_adjust(name: str) -> None:
         InputError, match="adjusts tables that the policy for jssp-machines has not; use --search cmaes"
     ):
         search(STRATEGIES[name](), task, Budget(8))
-    assert task.ledger.attempts == 0
+    assert task.account.attempts == 0
 
 
 def test_symmetries_are_refused(policy: JSSPPolicy) -> None:
     """A shop has no positions to turn; among other problems it is refused before these are solved."""
     with pytest.raises(InputError, match="augment needs positions"):
         rhumbline.solve(instances(1, 3, 3), policy=policy, attempts=8, augment=8)
-    mixed = [from_array(np.random.default_rng(0).random((5, 2))), *instances(1, 3, 3)]
+    mixed = [tsp_from_array(np.random.default_rng(0).random((5, 2))), *instances(1, 3, 3)]
     with pytest.raises(InputError, match="augment needs positions"):
-        next(tasks(mixed, {}, seed=0, device=torch.device("cpu"), engine="torch", augment=8))
+        next(make_tasks(mixed, {}, seed=0, device=torch.device("cpu"), engine="torch", augment=8))
 
 
 def first_beam(policy: JSSPPolicy, given: list[JSSPInstance]) -> list[float]:
@@ -104,7 +106,7 @@ def first_beam(policy: JSSPPolicy, given: list[JSSPInstance]) -> list[float]:
     state = first, _, _ = strategy.step(task, strategy.init(task))
     while first.width == state[0].width:
         state = strategy.step(task, state[0])
-    return task.ledger.best.tolist()
+    return task.account.best.tolist()
 
 
 def test_a_beam_of_several_is_the_beam_of_each(policy: JSSPPolicy) -> None:

@@ -13,8 +13,15 @@ from rhumbline.kernels.numba import set_partitioning as partition_kernel
 from rhumbline.kernels.numba.local_search import launch as local_moves
 from rhumbline.kernels.triton import set_partitioning as triton_partitioning
 from rhumbline.search.recombine import set_partitioning as sets
-from rhumbline.search.recombine.routes import weights
-from rhumbline.search.recombine.set_partitioning import Dense, Packed, Partial, extended, partition, prices
+from rhumbline.search.recombine.routes import customer_codes
+from rhumbline.search.recombine.set_partitioning import (
+    DenseRoutes,
+    PackedRoutes,
+    PartialCover,
+    beam_partition,
+    customer_prices,
+    extend_beam,
+)
 
 assert isinstance(triton_partitioning.places_kernel, InterpretedFunction), "imported before conftest.py was read"
 
@@ -32,7 +39,7 @@ def random_pool(seed: int) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
     cost = torch.rand(30, generator=rng) + 0.2
     cost[(served.sum(1) == 0) | (torch.arange(30) == 29)] = torch.inf
     cost[:3] += 0.5
-    code = (served.long() * weights(9, torch.device("cpu"))).sum(1)
+    code = (served.long() * customer_codes(9, torch.device("cpu"))).sum(1)
     return cost[None], served[None], code[None]
 
 
@@ -54,7 +61,7 @@ def test_a_wide_beam_finds_the_cheapest_of_all(seed: int) -> None:
     best = torch.arange(30)[None] < 3
     known = cost[best].nan_to_num(posinf=0.0).sum()
     wanted = cheapest_partition(cost[0], served[0], 4)
-    price = prices(cost / known, served, best) * known
+    price = customer_prices(cost / known, served, best) * known
     bound = price.sum() + (cost - (served @ price[..., None])[..., 0]).clamp(max=0).sum()
     assert bound <= wanted + 1e-4
     depth = torch.tensor([4])
@@ -62,11 +69,11 @@ def test_a_wide_beam_finds_the_cheapest_of_all(seed: int) -> None:
         value = cost - (served @ worth[..., None])[..., 0]
         everything = torch.tensor([torch.inf])
         for some in (
-            Dense.of(value, served, code, everything),
-            Dense.of(value, served.bfloat16(), code, everything),  # as a GPU counts
-            Packed.of(value, served, code, everything),
+            DenseRoutes.of(value, served, code, everything),
+            DenseRoutes.of(value, served.bfloat16(), code, everything),  # as a GPU counts
+            PackedRoutes.of(value, served, code, everything),
         ):
-            total, chosen = partition(some, depth, 1000)
+            total, chosen = beam_partition(some, depth, 1000)
             rows = chosen[chosen >= 0]
             assert (served[0, rows].sum(0) == 1).all()
             assert total + worth.sum() == pytest.approx(wanted, abs=1e-5)
@@ -82,7 +89,7 @@ def compiled(
     routes = [torch.nn.functional.pad(begins, (1, 0)), members, cost[0, real].double(), code[0, real]]
     descent = (sets.ROUNDS, sets.PACE, sets.MOMENTUM, sets.PATIENCE)
     arrays, best = [x.numpy() for x in routes], (real < 3).numpy()
-    return real[local_moves.cheapest_partition(arrays, best, 8, ceiling, descent, depth, width, 4)].tolist()
+    return real[local_moves.find_cheapest_partition(arrays, best, 8, ceiling, descent, depth, width, 4)].tolist()
 
 
 def test_codes_are_noted_once() -> None:
@@ -141,7 +148,7 @@ def test_compiled_prices_are_those_of_tensors(monkeypatch) -> None:
         assert all(later >= earlier for earlier, later in pairwise(bounds))
         assert bounds[-1] <= cheapest_partition(cost[0], served[0], 4) + 1e-6
         monkeypatch.setattr(sets, "ROUNDS", 1)
-        wanted = prices(cost, served, best)[0].double().numpy()
+        wanted = customer_prices(cost, served, best)[0].double().numpy()
         monkeypatch.undo()
         assert bounds[0] == pytest.approx(wanted.sum() + np.minimum(costs - pool @ wanted, 0.0).sum(), abs=1e-5)
 
@@ -175,8 +182,8 @@ def test_what_cannot_be_served_is_said() -> None:
         (served, everything, torch.tensor([1])),
         (served, torch.tensor([0.1]), enough),
     ):
-        for kind in (Dense, Packed):
-            total, chosen = partition(kind.of(cost, pool, code, most), depth, 64)
+        for kind in (DenseRoutes, PackedRoutes):
+            total, chosen = beam_partition(kind.of(cost, pool, code, most), depth, 64)
             assert total.isinf().all()
             assert (chosen == -1).all()
 
@@ -191,9 +198,12 @@ def test_the_kernel_adds_the_same_routes(monkeypatch, customers: int, plans: int
     routes = served.shape[1]
     value = torch.rand(2, routes, generator=rng) - 0.1
     value[:, -2:] = torch.inf
-    code, most = (served.long() * weights(customers + 1, torch.device("cpu"))).sum(2), torch.tensor([3.0, torch.inf])
-    dense, packed = (kind.of(value, served, code, most) for kind in (Dense, Packed))
-    states = [Partial(x.nobody(), torch.zeros(2, 1), code[:, :1] * 0) for x in (dense, packed)]
+    code, most = (
+        (served.long() * customer_codes(customers + 1, torch.device("cpu"))).sum(2),
+        torch.tensor([3.0, torch.inf]),
+    )
+    dense, packed = (kind.of(value, served, code, most) for kind in (DenseRoutes, PackedRoutes))
+    states = [PartialCover(x.nobody(), torch.zeros(2, 1), code[:, :1] * 0) for x in (dense, packed)]
     for _ in range(3):
         sums, none = dense.additions(states[0].cover, states[0].score)
         assert none is None
@@ -211,23 +221,23 @@ def test_the_kernel_adds_the_same_routes(monkeypatch, customers: int, plans: int
         torch.testing.assert_close(again[:, :width], sums[:, :width])
         assert again[:, width:].isinf().all()
         assert sums[:, width:].isinf().all()
-        states = [extended(state, offer, 40)[0] for state, offer in zip(states, (dense, packed), strict=True)]
+        states = [extend_beam(state, offer, 40)[0] for state, offer in zip(states, (dense, packed), strict=True)]
 
 
 def test_who_serves_where(monkeypatch) -> None:
     """Kernels on a GPU, for customers that fit into a tile; on a CPU the compiled beam, if there is numba."""
     cpu, gpu = torch.device("cpu"), torch.device("cuda")
-    assert [sets.best_engine(gpu, n, "auto") for n in (100, 256, 257)] == ["kernels", "kernels", "tensors"]
-    assert [sets.best_engine(cpu, n, "auto") for n in (100, 257, 5000)] == ["compiled"] * 3
-    assert {sets.best_engine(where, 100, "torch") for where in (cpu, gpu)} == {"tensors"}
+    assert [sets.best_partition_engine(gpu, n, "auto") for n in (100, 256, 257)] == ["kernels", "kernels", "tensors"]
+    assert [sets.best_partition_engine(cpu, n, "auto") for n in (100, 257, 5000)] == ["compiled"] * 3
+    assert {sets.best_partition_engine(where, 100, "torch") for where in (cpu, gpu)} == {"tensors"}
     monkeypatch.setattr(kernels, "why_not_numba", lambda: "there is none")
-    assert sets.best_engine(cpu, 100, "auto") == "tensors"
+    assert sets.best_partition_engine(cpu, 100, "auto") == "tensors"
 
 
 def test_customers_are_listed_route_by_route() -> None:
     """In order, one below the other, up to as many as the longest route has; of gaps there are none."""
     served = torch.tensor([[[1, 0, 1, 1], [0, 0, 0, 0], [0, 1, 0, 0]], [[0, 0, 0, 1], [1, 1, 0, 0], [0, 0, 0, 0]]])
-    members, size = sets.listed(served.float())
+    members, size = sets.list_members(served.float())
     assert size.tolist() == [[3, 0, 1], [1, 2, 0]]
     assert members[0].tolist() == [[0, 0, 1], [2, 0, 0], [3, 0, 0]]
     assert members[1].tolist() == [[3, 0, 0], [0, 1, 0], [0, 0, 0]]
@@ -250,12 +260,12 @@ def test_prices_of_the_kernel_are_those_of_tensors(monkeypatch) -> None:
     best = best.expand(6, -1)
     cost = cost / cost.masked_fill(~best | cost.isinf(), 0.0).sum(1, keepdim=True)
     known = torch.tensor([cheapest_partition(c, s, 4) for c, s in zip(cost, served, strict=True)])
-    first = sets.first_prices(cost, served, best) * (0.7 + 0.6 * torch.rand(6, 8, generator=torch.manual_seed(0)))
-    monkeypatch.setattr(sets, "first_prices", lambda cost, *_: first if len(cost) == 6 else first[2:3])
+    first = sets.initial_prices(cost, served, best) * (0.7 + 0.6 * torch.rand(6, 8, generator=torch.manual_seed(0)))
+    monkeypatch.setattr(sets, "initial_prices", lambda cost, *_: first if len(cost) == 6 else first[2:3])
     lowest = price_bound(cost, served, first)
     for rounds in (1, 2, 5, 30, 60):  # the last with a pace that was halved
         monkeypatch.setattr(sets, "ROUNDS", rounds)
-        found, wanted = sets.prices_by_kernel(cost, served, best), prices(cost, served, best)
+        found, wanted = sets.customer_prices_by_kernel(cost, served, best), customer_prices(cost, served, best)
         if rounds <= 5:
             torch.testing.assert_close(found, wanted, atol=1e-5, rtol=0)
         bound = price_bound(cost, served, found)
@@ -263,5 +273,5 @@ def test_prices_of_the_kernel_are_those_of_tensors(monkeypatch) -> None:
         assert (bound <= known + 1e-5).all()
         torch.testing.assert_close(bound, price_bound(cost, served, wanted), atol=0.02, rtol=0)
         lowest = bound
-        alone = sets.prices_by_kernel(cost[2:3], served[2:3], best[2:3])
+        alone = sets.customer_prices_by_kernel(cost[2:3], served[2:3], best[2:3])
         assert alone.tolist() == found[2:3].tolist()

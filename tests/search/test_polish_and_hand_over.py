@@ -13,14 +13,14 @@ from rhumbline.errors import InputError, MissingExtra, RhumbError
 from rhumbline.kernels.numba.local_search import launch as local_moves
 from rhumbline.policies.attention.encoder import Architecture
 from rhumbline.policies.cvrp import CVRPPolicy
-from rhumbline.problems.cvrp import CVRPInstance, Routes, from_arrays
+from rhumbline.problems.cvrp import CVRPInstance, Routes, cvrp_from_arrays
 from rhumbline.problems.tsp import TSP, Tour, TSPInstance
 from rhumbline.search import after_search as finishing
 from rhumbline.search import driver
 from rhumbline.search import task as tasks
-from rhumbline.search.after_search import Finish, Standing, complete
+from rhumbline.search.after_search import AfterSearch, Candidates, solve_task
 from rhumbline.search.driver import Budget
-from rhumbline.search.solution import Candidate, Change, incumbent
+from rhumbline.search.solution import Candidate, CostChange, incumbent
 from rhumbline.search.strategies.cmaes import CMAES
 from rhumbline.search.strategies.greedy_sampling import Greedy, Sampling
 from rhumbline.search.task import make_task
@@ -28,9 +28,9 @@ from rhumbline.search.task import make_task
 ROUNDED = TSPInstance("rounded", "EUC_2D", xy=np.random.default_rng(4).random((30, 2)) * 1000)
 
 
-def done(policy, instances, finish: Finish, warm=(), budget: Budget | None = None, **more):
+def done(policy, instances, finish: AfterSearch, warm=(), budget: Budget | None = None, **more):
     task = make_task(TSP(), policy, instances)
-    return complete(Sampling(), task, budget or Budget(24), None, finish, warm, **more)
+    return solve_task(Sampling(), task, budget or Budget(24), None, finish, warm, **more)
 
 
 def likeness(one: Tour, other: Tour) -> float:
@@ -44,7 +44,7 @@ def likeness(one: Tour, other: Tour) -> float:
 def test_a_rehearsal_changes_nothing(policy, make_instances) -> None:
     """A search that follows makes the same attempts with the same noise as one that was not rehearsed."""
     fresh, rehearsed = (make_task(TSP(), policy, make_instances(2, 9)) for _ in range(2))
-    finishing.rehearse(CMAES(population=5), rehearsed, Budget(seconds=1.0))
+    finishing.run_warm_up(CMAES(population=5), rehearsed, Budget(seconds=1.0))
     assert rehearsed.ledger.attempts == 0
     traces = [[p.best.tolist() for p in driver.stream(CMAES(population=5), t, Budget(23))] for t in (fresh, rehearsed)]
     assert traces[0] == traces[1]
@@ -57,7 +57,7 @@ def test_a_rehearsal_is_no_longer_than_the_search(policy, make_instances, monkey
     seen, task = [], make_task(TSP(), policy, make_instances(1, 5))
     monkeypatch.setattr(finishing, "stream", lambda strategy, task, budget: seen.append(budget) or [])
     monkeypatch.setattr(tasks.Task, "device", torch.device("cuda"))
-    finishing.rehearse(CMAES(), task, budget)
+    finishing.run_warm_up(CMAES(), task, budget)
     assert seen == [Budget(attempts=made)]
 
 
@@ -65,10 +65,10 @@ def test_a_rehearsal_is_no_longer_than_the_search(policy, make_instances, monkey
 def test_a_gpu_rehearses_where_the_clock_counts(monkeypatch, policy, make_instances, budget: Budget, times) -> None:
     """Compiling is no part of the seconds; without a time limit it would only cost attempts."""
     called: list[object] = []
-    monkeypatch.setattr(finishing, "rehearse", lambda *given: called.append(given))
+    monkeypatch.setattr(finishing, "run_warm_up", lambda *given: called.append(given))
     monkeypatch.setattr(tasks.Task, "device", torch.device("cuda"))
     monkeypatch.setattr(finishing, "search", lambda *_: ([], False))
-    complete(Sampling(), make_task(TSP(), policy, make_instances(1, 9)), budget)
+    solve_task(Sampling(), make_task(TSP(), policy, make_instances(1, 9)), budget)
     assert len(called) == times
 
 
@@ -78,12 +78,12 @@ def test_a_gpu_rehearses_where_the_clock_counts(monkeypatch, policy, make_instan
 def test_a_polish_is_never_worse_and_said_apart(policy, make_instances) -> None:
     """The cost before is that of the search alone, the one after is the plan's; the trace ends with it."""
     instances = [*make_instances(3, 25), *make_instances(3, 25, seed=1)]
-    plain, _ = done(policy, instances, Finish())
-    polished, interrupted = done(policy, instances, Finish(polish=True))
+    plain, _ = done(policy, instances, AfterSearch())
+    polished, interrupted = done(policy, instances, AfterSearch(polish=True))
     assert not interrupted
     for before, after in zip(plain, polished, strict=True):
         after.plan.check(after.instance)
-        assert after.polish == Change(before.cost, after.cost)
+        assert after.polish == CostChange(before.cost, after.cost)
         assert after.cost == after.plan.cost(after.instance) <= before.cost
         assert (after.phase, after.attempts) == ("polish", before.attempts)
         assert after.trace[-1][2] == after.cost
@@ -95,19 +95,19 @@ def test_what_rounding_has_made_cheaper_is_no_improvement() -> None:
     """The last bits of a sum depend on its order: the earlier plan stays; a real improvement counts, however small."""
     costs = ((7.007936659069464, "search"), (7.007936659069462, "x"))
     plans = [Candidate(Tour((0, 1, 2)), cost, phase) for cost, phase in costs]
-    assert Standing(None, plans).best.phase == "search"
-    assert Standing(None, [*plans, Candidate(Tour((0, 2, 1)), 7.0079366, "y")]).best.phase == "y"
+    assert Candidates(None, plans).best.phase == "search"
+    assert Candidates(None, [*plans, Candidate(Tour((0, 2, 1)), 7.0079366, "y")]).best.phase == "y"
 
 
 def test_several_plans_are_polished(policy, make_instances) -> None:
     """The result is at most what polishing the incumbent alone gives, and on some instances better."""
     instances = make_instances(6, 25)
-    plain, _ = done(policy, instances, Finish())
-    polished, _ = done(policy, instances, Finish(polish=True))
+    plain, _ = done(policy, instances, AfterSearch())
+    polished, _ = done(policy, instances, AfterSearch(polish=True))
     better = 0
     for before, after in zip(plain, polished, strict=True):
         distance = before.instance.distances
-        order, _ = local_moves.shorter_tour(distance, local_moves.nearest(distance), before.plan.order)
+        order, _ = local_moves.shorten_tour(distance, local_moves.nearest_nodes(distance), before.plan.order)
         alone = Tour(tuple(order)).cost(before.instance)
         assert after.cost <= alone
         better += after.cost < alone - 1e-9
@@ -116,14 +116,14 @@ def test_several_plans_are_polished(policy, make_instances) -> None:
 
 def test_polish_minimises_the_file_metric(policy) -> None:
     """With a rounded metric costs before and after are whole numbers of it."""
-    (solution,), _ = done(policy, [ROUNDED], Finish(polish=True))
+    (solution,), _ = done(policy, [ROUNDED], AfterSearch(polish=True))
     assert isinstance(solution.cost, int)
     assert solution.cost == solution.plan.cost(ROUNDED) == solution.polish.after < solution.polish.before
 
 
 def test_polish_is_deterministic(policy, make_instances) -> None:
     """The same search is polished to the same plan."""
-    one, two = (done(policy, make_instances(2, 20), Finish(polish=True))[0] for _ in range(2))
+    one, two = (done(policy, make_instances(2, 20), AfterSearch(polish=True))[0] for _ in range(2))
     assert [s.plan for s in one] == [s.plan for s in two]
 
 
@@ -162,7 +162,7 @@ def test_polish_stops_at_the_deadline(policy, make_instances, monkeypatch) -> No
     monkeypatch.setitem(tasks.PIECE, "cpu", 1)
     monkeypatch.setattr(tasks, "PATIENCE", 0.0)
     instances = make_instances(2, 8)
-    solutions, _ = done(policy, instances, Finish(polish=True), budget=Budget(seconds=9.6))
+    solutions, _ = done(policy, instances, AfterSearch(polish=True), budget=Budget(seconds=9.6))
     assert solutions[0].attempts == 10  # the piece that begins at 9.0 is the last before 9.1
     assert clock.polished == ["random-0", "random-1"]  # at 10.0 time is up: only what is always done
     assert solutions[0].seconds == pytest.approx(10.3)
@@ -172,7 +172,7 @@ def test_time_that_is_left_goes_to_more_plans(policy, make_instances, monkeypatc
     """A search that ends early leaves its time to the polish, which goes through the second plans next."""
     clock = Clock(monkeypatch, rollout=0.1, polish=1.0)
     task = make_task(TSP(), policy, make_instances(2, 8))
-    complete(Greedy(), task, Budget(attempts=1, seconds=4.0), None, Finish(polish=True))
+    solve_task(Greedy(), task, Budget(attempts=1, seconds=4.0), None, AfterSearch(polish=True))
     assert clock.polished == ["random-0", "random-1", "random-0", "random-1"]
 
 
@@ -189,15 +189,15 @@ def test_interrupted_polish_keeps_the_plans(policy, make_instances, monkeypatch)
     def interrupted(*_):
         raise KeyboardInterrupt
 
-    monkeypatch.setattr(local_moves, "shorter_tour", interrupted)
-    solutions, stopped = done(policy, make_instances(2, 8), Finish(polish=True))
+    monkeypatch.setattr(local_moves, "shorten_tour", interrupted)
+    solutions, stopped = done(policy, make_instances(2, 8), AfterSearch(polish=True))
     assert stopped
     assert [s.phase for s in solutions] == ["search", "search"]
 
 
 def test_an_interruption_at_the_very_end_loses_no_phase(policy, make_instances, monkeypatch) -> None:
     """Ctrl-C while results are put together: they are put together once more, polish included."""
-    real, calls = finishing.Work.result, []
+    real, calls = finishing.AfterSearchRun.result, []
 
     def result(work, standing):
         calls.append(standing)
@@ -205,8 +205,8 @@ def test_an_interruption_at_the_very_end_loses_no_phase(policy, make_instances, 
             raise KeyboardInterrupt
         return real(work, standing)
 
-    monkeypatch.setattr(finishing.Work, "result", result)
-    solutions, stopped = done(policy, make_instances(2, 30), Finish(polish=True))
+    monkeypatch.setattr(finishing.AfterSearchRun, "result", result)
+    solutions, stopped = done(policy, make_instances(2, 30), AfterSearch(polish=True))
     assert stopped
     assert [s.phase for s in solutions] == ["polish", "polish"]
 
@@ -216,7 +216,7 @@ def test_an_interruption_at_the_very_end_loses_no_phase(policy, make_instances, 
 
 def test_top_plans_differ(policy, make_instances) -> None:
     """The other plans are feasible, cost no less, ascend, and share at most 19 of 20 edges with each other."""
-    (solution,), _ = done(policy, make_instances(1, 30), Finish(top=5))
+    (solution,), _ = done(policy, make_instances(1, 30), AfterSearch(top=5))
     plans = [solution, *solution.others]
     assert len(plans) == 5
     for k, candidate in enumerate(plans):
@@ -236,10 +236,10 @@ def test_the_pool_changes_no_search(policy, make_instances) -> None:
     """The best plan is the same whether others are kept or not, and nothing is kept unless asked for."""
     instances = make_instances(2, 12)
     task = make_task(TSP(), policy, instances)
-    complete(Sampling(), task, Budget(24))
+    solve_task(Sampling(), task, Budget(24))
     assert task.ledger.pool is None
-    plain, _ = done(policy, instances, Finish())
-    several, _ = done(policy, instances, Finish(top=4))
+    plain, _ = done(policy, instances, AfterSearch())
+    several, _ = done(policy, instances, AfterSearch(top=4))
     assert [s.plan for s in plain] == [s.plan for s in several]
     assert all(not s.others for s in plain)
 
@@ -269,7 +269,7 @@ def test_top_plans_are_those_of_a_plain_list(monkeypatch) -> None:
 def test_impossible_numbers_of_plans(top: int) -> None:
     """A number of plans outside 1 to 100 is refused."""
     with pytest.raises(InputError, match=f"top must be 1 to 100, not {top}"):
-        Finish(top=top)
+        AfterSearch(top=top)
 
 
 # --- warm starts
@@ -278,8 +278,8 @@ def test_impossible_numbers_of_plans(top: int) -> None:
 def optimal(instance: TSPInstance) -> Tour:
     """A tour that an untrained policy does not beat: the local optimum from many orders."""
     distance = instance.distances
-    rng, near = np.random.default_rng(0), local_moves.nearest(distance)
-    found = [local_moves.shorter_tour(distance, near, rng.permutation(instance.size))[0] for _ in range(20)]
+    rng, near = np.random.default_rng(0), local_moves.nearest_nodes(distance)
+    found = [local_moves.shorten_tour(distance, near, rng.permutation(instance.size))[0] for _ in range(20)]
     return min((Tour(tuple(order)) for order in found), key=lambda tour: tour.cost(instance))
 
 
@@ -332,7 +332,7 @@ def test_warm_starts_are_polished(policy) -> None:
     plan = Tour(tuple(range(30)))
     (solution,) = solve(ROUNDED, policy=policy, strategy=Greedy(), warm_start=plan, polish=True, attempts=1)
     distance = ROUNDED.distances
-    order, _ = local_moves.shorter_tour(distance, local_moves.nearest(distance), plan.order)
+    order, _ = local_moves.shorten_tour(distance, local_moves.nearest_nodes(distance), plan.order)
     assert solution.cost <= Tour(tuple(order)).cost(ROUNDED)
 
 
@@ -376,9 +376,9 @@ def solver(monkeypatch: pytest.MonkeyPatch):
         if (plan := fake.work(instance, plans)) is not None:
             found(plan)
 
-    monkeypatch.setattr(improvers, "improve", improve)
+    monkeypatch.setattr(improvers, "improve_plans", improve)
     monkeypatch.setattr(improvers, "find_spec", lambda name: True)
-    monkeypatch.setattr(improvers, "prepare", lambda name: None)
+    monkeypatch.setattr(improvers, "prepare_solver", lambda name: None)
     return fake
 
 
@@ -392,7 +392,7 @@ def test_a_solver_carries_on(policy, solver) -> None:
     assert costs == sorted(costs)
     assert 45.0 < seconds < 50.0  # greedy ends at once and leaves its half
     assert (solution.phase, solution.cost) == ("lkh", optimal(ROUNDED).cost(ROUNDED))
-    assert solution.then == Change(costs[0], solution.cost)
+    assert solution.then == CostChange(costs[0], solution.cost)
 
 
 def test_auto_is_our_own_solver_for_each_problem(policy, solver) -> None:
@@ -405,7 +405,7 @@ def test_auto_is_our_own_solver_for_each_problem(policy, solver) -> None:
         ("ruin", "bakery80"),
         ("tabu", "workshop12"),
     ]
-    assert all(solution.then == Change(solution.cost, solution.cost) for solution in found)
+    assert all(solution.then == CostChange(solution.cost, solution.cost) for solution in found)
 
 
 def test_the_search_gets_half(policy, make_instances, solver, monkeypatch) -> None:
@@ -413,7 +413,7 @@ def test_the_search_gets_half(policy, make_instances, solver, monkeypatch) -> No
     Clock(monkeypatch, rollout=1.0, polish=0.0)
     monkeypatch.setitem(tasks.PIECE, "cpu", 1)
     monkeypatch.setattr(tasks, "PATIENCE", 0.0)
-    solutions, _ = done(policy, make_instances(2, 8), Finish(then="lkh"), budget=Budget(seconds=10.0))
+    solutions, _ = done(policy, make_instances(2, 8), AfterSearch(then="lkh"), budget=Budget(seconds=10.0))
     assert solutions[0].attempts == 5
     assert [call[3] for call in solver.calls] == [2.5, 5.0]  # the clock stands still in the fake solver
 
@@ -424,15 +424,15 @@ def test_a_solver_that_finds_nothing_better(policy, solver, nothing) -> None:
     solver.work = lambda instance, plans: nothing
     (solution,) = solve(ROUNDED, policy=policy, strategy=Greedy(), seconds=50.0, then="lkh")
     assert solution.phase == "search"
-    assert solution.then == Change(solution.cost, solution.cost)
+    assert solution.then == CostChange(solution.cost, solution.cost)
 
 
 def test_a_solver_without_time_is_not_said_to_have_worked(policy, make_instances, solver, monkeypatch) -> None:
     """Where the search's first attempt took all seconds, the solver is never called, and the result says why."""
     Clock(monkeypatch, rollout=20.0, polish=0.0)
-    (solution,), _ = done(policy, make_instances(1, 8), Finish(then="lkh"), budget=Budget(seconds=10.0))
+    (solution,), _ = done(policy, make_instances(1, 8), AfterSearch(then="lkh"), budget=Budget(seconds=10.0))
     assert solver.calls == []
-    assert solution.then == Change(solution.cost, solution.cost, "no time was left for it")
+    assert solution.then == CostChange(solution.cost, solution.cost, "no time was left for it")
 
 
 def test_a_solver_that_fails_loses_nothing(policy, solver) -> None:
@@ -549,7 +549,7 @@ def test_fleet_limits(monkeypatch) -> None:
 def test_routes_go_through_all_phases(solver) -> None:
     """Vehicle routes are pooled, polished, handed over and warm starts as tours are."""
     rng = np.random.default_rng(0)
-    instance = from_arrays(rng.random(2), rng.random((20, 2)), rng.integers(1, 10, 20), 30)
+    instance = cvrp_from_arrays(rng.random(2), rng.random((20, 2)), rng.integers(1, 10, 20), 30)
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(0)
         untrained = CVRPPolicy(Architecture(32, 2, 1, 32, 4)).requires_grad_(False)

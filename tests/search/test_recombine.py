@@ -18,15 +18,15 @@ from rhumbline.kernels.triton import set_partitioning as triton_partitioning
 from rhumbline.policies.cvrp import CVRPPolicy
 from rhumbline.problems.cvrp import CVRP, CVRPBatch, CVRPInstance
 from rhumbline.problems.tsp import TSP
-from rhumbline.search.after_search import complete
+from rhumbline.search.after_search import solve_task
 from rhumbline.search.driver import Budget, search, stream
-from rhumbline.search.plan_sets.elite import Herd
+from rhumbline.search.plan_sets.elite import EliteSet
 from rhumbline.search.recombine import routes as merge
 from rhumbline.search.recombine import set_partitioning
-from rhumbline.search.recombine.routes import Stock, routes_of, spelt
+from rhumbline.search.recombine.routes import RoutePool, actions_of_routes, extract_routes
 from rhumbline.search.strategies import cmaes_refine
 from rhumbline.search.strategies.cmaes_refine import CMAESRefine
-from rhumbline.search.task import make_task, warm_up
+from rhumbline.search.task import make_task, set_warm_start
 
 pytestmark = [
     # Triton 3.6 turns arrays of one element into scalars, which numpy 2.3 only announces to refuse.
@@ -41,12 +41,12 @@ RIGHT = {(1, 2), (4, 3), (5, 6), (8, 7)}
 
 
 @pytest.fixture(params=["tensors", "compiled", "kernels"])
-def merged(request: pytest.FixtureRequest, monkeypatch) -> Callable[..., Herd]:
+def merged(request: pytest.FixtureRequest, monkeypatch) -> Callable[..., EliteSet]:
     """The best plan of a stock, by each engine; kernels are interpreted."""
     if request.param == "kernels":
         monkeypatch.setattr(triton_partitioning, "PRICED", 256)
         monkeypatch.setattr(set_partitioning, "ROUNDS", 30)
-    return partial(merge.merged, engine=request.param)
+    return partial(merge.recombine_routes, engine=request.param)
 
 
 @pytest.fixture
@@ -54,38 +54,40 @@ def corners() -> CVRPInstance:
     return CVRPInstance("corners", "EXACT_2D", (0, *[1] * 8), 2, xy=np.array(XY))
 
 
-def herd_of(batch: CVRPBatch, *plans: list[int]) -> Herd:
+def herd_of(batch: CVRPBatch, *plans: list[int]) -> EliteSet:
     actions = torch.tensor(plans)[None].expand(len(batch.xy), -1, -1)
-    return Herd(CVRP().cost(batch, actions), actions.short())
+    return EliteSet(CVRP().cost(batch, actions), actions.short())
 
 
-def routes(instance: CVRPInstance, herd: Herd) -> set[tuple[int, ...]]:
-    plan = CVRP().decode(instance, herd.actions[0, 0].tolist())
+def routes(instance: CVRPInstance, elite_set: EliteSet) -> set[tuple[int, ...]]:
+    plan = CVRP().decode(instance, elite_set.actions[0, 0].tolist())
     plan.check(instance)
-    assert plan.cost(instance) == pytest.approx((herd.cost[0, 0] * CVRP().collate([instance]).scale[0]).item())
+    assert plan.cost(instance) == pytest.approx((elite_set.cost[0, 0] * CVRP().collate([instance]).scale[0]).item())
     return set(plan.routes)
 
 
-def test_the_better_halves_of_two_plans(corners: CVRPInstance, merged: Callable[..., Herd]) -> None:
+def test_the_better_halves_of_two_plans(corners: CVRPInstance, merged: Callable[..., EliteSet]) -> None:
     """Each is right where the other is wrong: neither has the plan that both make."""
     batch = CVRP().collate([corners])
-    herd = herd_of(batch, NORTH, SOUTH)
-    stock = routes_of(batch, herd, 16)
+    elite_set = herd_of(batch, NORTH, SOUTH)
+    stock = extract_routes(batch, elite_set, 16)
     assert stock.rank.isfinite().sum() == 8
     found = merged(batch, stock, 4)
     assert routes(corners, found) == RIGHT
-    assert found.cost < herd.cost.min() - 0.5
+    assert found.cost < elite_set.cost.min() - 0.5
 
 
 @pytest.mark.parametrize("vehicles", [None, 4, 5])
-def test_costs_are_those_of_the_file(corners: CVRPInstance, merged: Callable[..., Herd], vehicles: int | None) -> None:
+def test_costs_are_those_of_the_file(
+    corners: CVRPInstance, merged: Callable[..., EliteSet], vehicles: int | None
+) -> None:
     """In whole units of the file, in double precision, and with what routes too many cost."""
     file = replace(corners, metric="EUC_2D", xy=np.array(XY) * 1000, vehicles=vehicles)
     batch = CVRP().collate([file])
-    herd = herd_of(batch, NORTH, SOUTH)
-    found = merged(batch, routes_of(batch, herd, 16), 4)
-    assert found.cost.dtype == herd.cost.dtype == torch.float64
-    assert found.cost[0, 0] == CVRP().cost(batch, found.actions)[0, 0] < herd.cost.min()
+    elite_set = herd_of(batch, NORTH, SOUTH)
+    found = merged(batch, extract_routes(batch, elite_set, 16), 4)
+    assert found.cost.dtype == elite_set.cost.dtype == torch.float64
+    assert found.cost[0, 0] == CVRP().cost(batch, found.actions)[0, 0] < elite_set.cost.min()
     assert set(CVRP().decode(file, found.actions[0, 0].tolist()).routes) == RIGHT
 
 
@@ -106,46 +108,46 @@ def compass() -> tuple[list[list[int]], list[list[int]]]:
 
 
 @pytest.mark.parametrize(("vehicles", "known"), [(3, 4), (3, 3), (None, 4)])
-def test_no_more_routes_than_vehicles(merged: Callable[..., Herd], vehicles: int | None, known: int) -> None:
+def test_no_more_routes_than_vehicles(merged: Callable[..., EliteSet], vehicles: int | None, known: int) -> None:
     """Four short routes are too many for three vehicles: the short ones of three plans are found all the same."""
     ways = [(0, 400), (400, 0), (0, -400), (-400, 0)]
     xy = [(500, 500)] + [(500 + x + (y and k), 500 + y + (x and k)) for x, y in ways for k in (-20, 0, 20)]
     file = CVRPInstance("compass", "EUC_2D", (0, *[1] * 12), 4, xy=np.array(xy, dtype=float), vehicles=vehicles)
     (plans, short), batch = compass(), CVRP().collate([file])
-    herd = herd_of(batch, *plans[:known])
-    found = merged(batch, routes_of(batch, herd, 64), 64)
+    elite_set = herd_of(batch, *plans[:known])
+    found = merged(batch, extract_routes(batch, elite_set, 64), 64)
     routes = CVRP().decode(file, found.actions[0, 0].tolist()).routes
-    assert found.cost[0, 0] == CVRP().length(batch, found.actions)[0, 0] <= herd.cost.min()
+    assert found.cost[0, 0] == CVRP().total_length(batch, found.actions)[0, 0] <= elite_set.cost.min()
     assert len(routes) == (vehicles or 4)
     assert not vehicles or sorted(map(list, routes)) == short
 
 
-def test_a_plan_for_the_fleet_out_of_plans_that_are_none(merged: Callable[..., Herd]) -> None:
+def test_a_plan_for_the_fleet_out_of_plans_that_are_none(merged: Callable[..., EliteSet]) -> None:
     """Where all plans have too many routes, any that has not is welcome, however long."""
     xy = np.array([(0.5, 0.5), (0.1, 0.1), (0.9, 0.9), (0.1, 0.2), (0.9, 0.8)])
     instance = CVRPInstance("few", "EXACT_2D", (0, 1, 1, 1, 1), 2, xy=xy, vehicles=2)
     batch = CVRP().collate([instance])
-    herd = herd_of(batch, [1, 2, 0, 3, 0, 4, 0, 0], [3, 4, 0, 1, 0, 2, 0, 0])
-    found = merged(batch, routes_of(batch, herd, 16), 16)
+    elite_set = herd_of(batch, [1, 2, 0, 3, 0, 4, 0, 0], [3, 4, 0, 1, 0, 2, 0, 0])
+    found = merged(batch, extract_routes(batch, elite_set, 16), 16)
     assert set(CVRP().decode(instance, found.actions[0, 0].tolist()).routes) == {(1, 2), (3, 4)}
-    assert found.cost < herd.cost.min()
+    assert found.cost < elite_set.cost.min()
 
 
-def test_gaps_are_no_plans(corners: CVRPInstance, merged: Callable[..., Herd]) -> None:
+def test_gaps_are_no_plans(corners: CVRPInstance, merged: Callable[..., EliteSet]) -> None:
     """Whatever their actions say: here that everybody is served by a route to one customer."""
     batch = CVRP().collate([replace(corners, capacity=8)])
     round_trip = [*range(1, 9), *[0] * 8]
-    herd = herd_of(batch, round_trip, [4, *[0] * 15])
-    herd = replace(herd, cost=torch.tensor([[herd.cost[0, 0], torch.inf]]))
-    assert merged(batch, routes_of(batch, herd, 8), 8).actions[0, 0].tolist() == round_trip
+    elite_set = herd_of(batch, round_trip, [4, *[0] * 15])
+    elite_set = replace(elite_set, cost=torch.tensor([[elite_set.cost[0, 0], torch.inf]]))
+    assert merged(batch, extract_routes(batch, elite_set, 8), 8).actions[0, 0].tolist() == round_trip
 
 
 def test_nobody_is_merged_when_it_is_late(corners: CVRPInstance, monkeypatch) -> None:
     """Those for whom there is time are, the others have no plan."""
     batch = CVRP().collate([corners] * 3)
-    stock, looks = routes_of(batch, herd_of(batch, NORTH, SOUTH), 16), iter([False, True])
+    stock, looks = extract_routes(batch, herd_of(batch, NORTH, SOUTH), 16), iter([False, True])
     monkeypatch.setattr(merge, "FEW", 2)
-    found = merge.merged(batch, stock, 4, lambda: next(looks))
+    found = merge.recombine_routes(batch, stock, 4, lambda: next(looks))
     assert found.cost.isfinite()[:, 0].tolist() == [True, True, False]
 
 
@@ -157,25 +159,25 @@ def test_what_is_compiled_has_threads(corners: CVRPInstance, monkeypatch, thread
         CVRP().collate([corners] * 4),
         set[int](),
         Barrier(threads),
-        local_moves.cheapest_partition,
+        local_moves.find_cheapest_partition,
     )
-    stock = routes_of(batch, herd_of(batch, NORTH, SOUTH), 16)
+    stock = extract_routes(batch, herd_of(batch, NORTH, SOUTH), 16)
 
     def watched(*given):
         seen.add(get_ident())
         both.wait(10)  # nobody goes on alone
         return real(*given)
 
-    monkeypatch.setattr(local_moves, "cheapest_partition", watched)
-    assert merge.merged(batch, stock, 4, engine="compiled").cost.isfinite().all()
+    monkeypatch.setattr(local_moves, "find_cheapest_partition", watched)
+    assert merge.recombine_routes(batch, stock, 4, engine="compiled").cost.isfinite().all()
     assert len(seen) >= threads
-    monkeypatch.setattr(local_moves, "cheapest_partition", lambda *given: 1 / 0)
+    monkeypatch.setattr(local_moves, "find_cheapest_partition", lambda *given: 1 / 0)
     with pytest.raises(ZeroDivisionError):
-        merge.merged(batch, stock, 4, engine="compiled")
+        merge.recombine_routes(batch, stock, 4, engine="compiled")
 
 
 @pytest.mark.parametrize("size", [63, 64, 65, 130])
-def test_customers_of_several_words(merged: Callable[..., Herd], size: int) -> None:
+def test_customers_of_several_words(merged: Callable[..., EliteSet], size: int) -> None:
     """Plans whose routes are shuffled among halves of the customers: the better half of each, and sound."""
     rng, half = np.random.default_rng(size), size // 2
     instance = CVRPInstance("many", "EXACT_2D", (0, *[1] * size), 5, xy=rng.random((size + 1, 2)))
@@ -185,13 +187,13 @@ def test_customers_of_several_words(merged: Callable[..., Herd], size: int) -> N
         ends = [*range(0, half, 5), *range(half, size, 5), size]
         actions = [int(node) for low, high in pairwise(ends) for node in (*order[low:high], 0)]
         plans.append(actions + [0] * (2 * size - len(actions)))
-    herd = herd_of(batch, *plans)
-    legs = CVRP().legs(batch, herd.actions.long())[0].double()
+    elite_set = herd_of(batch, *plans)
+    legs = CVRP().leg_lengths(batch, elite_set.actions.long())[0].double()
     seam = [plan.index(0, half + -(-half // 5) - 1) + 1 for plan in plans]  # legs of the first half
     best = min(x[:k].sum() for x, k in zip(legs, seam, strict=True)) + min(
         x[k:].sum() for x, k in zip(legs, seam, strict=True)
     )
-    found = merged(batch, routes_of(batch, herd, 512), 64)
+    found = merged(batch, extract_routes(batch, elite_set, 512), 64)
     CVRP().decode(instance, found.actions[0, 0].tolist()).check(instance)
     assert found.cost[0, 0].item() == pytest.approx(best.item(), rel=1e-5)
 
@@ -199,20 +201,20 @@ def test_customers_of_several_words(merged: Callable[..., Herd], size: int) -> N
 def test_plans_worse_than_the_stock_are_not_looked_at(corners: CVRPInstance) -> None:
     """Nor those that only another instance has a use for: company does not matter."""
     batch = CVRP().collate([corners] * 2)
-    herd = herd_of(batch, NORTH, SOUTH)
-    stock = replace(routes_of(batch, herd, 8), rank=torch.tensor([[0.5], [9.0]]).expand(2, 8))
-    some = merge.promising(replace(herd, cost=torch.tensor([[2.0, 1.0], [3.0, 2.0]])), stock)
+    elite_set = herd_of(batch, NORTH, SOUTH)
+    stock = replace(extract_routes(batch, elite_set, 8), rank=torch.tensor([[0.5], [9.0]]).expand(2, 8))
+    some = merge.promising_plans(replace(elite_set, cost=torch.tensor([[2.0, 1.0], [3.0, 2.0]])), stock)
     assert some.cost.tolist() == [[torch.inf, torch.inf], [2.0, 3.0]]
     assert some.actions[1].tolist() == [SOUTH, NORTH]
-    alone = merge.promising(replace(herd, cost=torch.tensor([[2.0, 1.0], [3.0, 2.0]]))[:1], stock[:1])
+    alone = merge.promising_plans(replace(elite_set, cost=torch.tensor([[2.0, 1.0], [3.0, 2.0]]))[:1], stock[:1])
     assert alone.cost.isinf().all()
 
 
 def test_a_plan_is_spelt_by_its_own_routes(corners: CVRPInstance) -> None:
     """In the order in which they were driven."""
     batch = CVRP().collate([corners])
-    stock = routes_of(batch, herd_of(batch, SOUTH), 9)
-    assert spelt(stock, torch.tensor([[2, 0, -1, 3, 1]]), 16).tolist() == [SOUTH]
+    stock = extract_routes(batch, herd_of(batch, SOUTH), 9)
+    assert actions_of_routes(stock, torch.tensor([[2, 0, -1, 3, 1]]), 16).tolist() == [SOUTH]
     assert stock.begins[0, :4].sort().values.tolist() == [0, 3, 6, 9]
     assert stock.length[0, :4].sum() == pytest.approx(CVRP().cost(batch, torch.tensor([[SOUTH]])).item())
 
@@ -220,7 +222,7 @@ def test_a_plan_is_spelt_by_its_own_routes(corners: CVRPInstance) -> None:
 def test_a_last_customer_at_the_horizon_is_driven_home_from() -> None:
     """Where a sequence ends without a depot, the way back is there all the same."""
     batch = CVRP().collate([CVRPInstance("one", "EXACT_2D", (0, 1, 1), 2, xy=np.array([(0.0, 0), (1, 0), (1, 1)]))])
-    stock = routes_of(batch, herd_of(batch, [1, 2]), 4)
+    stock = extract_routes(batch, herd_of(batch, [1, 2]), 4)
     assert stock.length[0, 0] == pytest.approx(2 + 2**0.5)
     assert stock.turn[0, 0].tolist() == [0, 1, 2]
 
@@ -229,38 +231,38 @@ def test_the_same_customers_count_once(corners: CVRPInstance) -> None:
     """The shorter way round them stays, with the rank of the better plan, whichever that was; ranks go by plans."""
     batch = CVRP().collate([replace(corners, capacity=4)])
     long, short = [1, 7, 2, 0, 3, 4, 5, 6, 0, 8], [1, 2, 7, 0, 3, 4, 5, 6, 0, 8]
-    herd = herd_of(batch, [*long, *[0] * 6], [*short, *[0] * 6])
+    elite_set = herd_of(batch, [*long, *[0] * 6], [*short, *[0] * 6])
     for ranks in ([3.0, 5.0], [5.0, 3.0]):
-        stock = routes_of(batch, replace(herd, cost=torch.tensor([ranks])), 9)
+        stock = extract_routes(batch, replace(elite_set, cost=torch.tensor([ranks])), 9)
         mine = (stock.turn[0] > 0)[:, 7] & stock.rank[0].isfinite()
         assert mine.sum() == 1
         assert stock.turn[0, mine].tolist() == [[0, 1, 2, 0, 0, 0, 0, 3, 0]]
         assert stock.rank[0, mine].tolist() == [3.0]
-    fewer = routes_of(batch, herd_of(batch, NORTH, SOUTH, [*short, *[0] * 6]), 3)
-    assert fewer.rank.tolist() == [[herd.cost.min()] * 3]  # of the best plan alone
+    fewer = extract_routes(batch, herd_of(batch, NORTH, SOUTH, [*short, *[0] * 6]), 3)
+    assert fewer.rank.tolist() == [[elite_set.cost.min()] * 3]  # of the best plan alone
 
 
-def test_stocks_are_joined(corners: CVRPInstance, merged: Callable[..., Herd]) -> None:
+def test_stocks_are_joined(corners: CVRPInstance, merged: Callable[..., EliteSet]) -> None:
     """As if all plans had come at once."""
     batch = CVRP().collate([corners])
-    apart = [routes_of(batch, herd_of(batch, plan), 16) for plan in (NORTH, SOUTH)]
-    both, at_once = apart[0].joined(apart[1], 16), routes_of(batch, herd_of(batch, NORTH, SOUTH), 16)
+    apart = [extract_routes(batch, herd_of(batch, plan), 16) for plan in (NORTH, SOUTH)]
+    both, at_once = apart[0].joined(apart[1], 16), extract_routes(batch, herd_of(batch, NORTH, SOUTH), 16)
     assert merged(batch, both, 4).actions.tolist() == merged(batch, at_once, 4).actions.tolist()
     assert both.rank.sort().values[0, :8].tolist() == at_once.rank.sort().values[0, :8].tolist()
 
 
-def test_an_unserved_customer_makes_no_plan(corners: CVRPInstance, merged: Callable[..., Herd]) -> None:
+def test_an_unserved_customer_makes_no_plan(corners: CVRPInstance, merged: Callable[..., EliteSet]) -> None:
     """Of infinite cost, so that nobody takes it for one."""
     batch = CVRP().collate([corners])
-    stock = routes_of(batch, herd_of(batch, NORTH, SOUTH), 16)
+    stock = extract_routes(batch, herd_of(batch, NORTH, SOUTH), 16)
     stock = replace(stock, rank=stock.rank.masked_fill(stock.turn[..., 5] > 0, torch.inf))
     assert merged(batch, stock, 4).cost.isinf().all()
 
 
-def stocked(driver: CVRPPolicy, instances: list[CVRPInstance]) -> tuple[CVRPBatch, Stock]:
+def stocked(driver: CVRPPolicy, instances: list[CVRPInstance]) -> tuple[CVRPBatch, RoutePool]:
     """What a policy's samples leave behind."""
     task, strategy = make_task(CVRP(), driver, instances), CMAESRefine(population=4, beam=0, starts=1.0)
-    task.ledger.limit = 1000
+    task.account.limit = 1000
     state, _, _ = strategy.step(task, strategy.init(task))
     assert state.stock is not None
     return task.batch, state.stock
@@ -269,13 +271,15 @@ def stocked(driver: CVRPPolicy, instances: list[CVRPInstance]) -> tuple[CVRPBatc
 def test_it_is_the_same_either_way(driver: CVRPPolicy) -> None:
     """If beams are wide enough that ties and rounding do not matter, and better than the best plan that is known."""
     batch, stock = stocked(driver, vehicles(6, 20))
-    one, other = (merge.merged(batch, stock, 2000, engine=x).cost[:, 0] for x in ("tensors", "compiled"))
+    one, other = (merge.recombine_routes(batch, stock, 2000, engine=x).cost[:, 0] for x in ("tensors", "compiled"))
     assert other.tolist() == pytest.approx(one.tolist(), rel=1e-5)
     assert (other <= stock.rank.amin(1) * (1 + 1e-5)).all()
     assert (other < stock.rank.amin(1) * (1 - 1e-3)).any()
 
 
-def test_instances_do_not_depend_on_their_company(driver: CVRPPolicy, merged: Callable[..., Herd], monkeypatch) -> None:
+def test_instances_do_not_depend_on_their_company(
+    driver: CVRPPolicy, merged: Callable[..., EliteSet], monkeypatch
+) -> None:
     """Beside others whose plans have more routes, and however many are worked on at once."""
     instances = vehicles(3, 20)
     instances[2] = replace(instances[2], capacity=6)  # twice as many routes
@@ -290,28 +294,28 @@ def test_instances_do_not_depend_on_their_company(driver: CVRPPolicy, merged: Ca
 def test_a_search_ends_with_what_its_routes_make(driver: CVRPPolicy, corners: CVRPInstance) -> None:
     """Without another attempt, as the last step of its trace; also when nothing is merged on the way."""
     task, strategy = make_task(CVRP(), driver, [corners]), CMAESRefine(population=2, beam=0)
-    warm_up(task, [CVRP().decode(corners, NORTH)])
-    task.ledger.limit = 1000
+    set_warm_start(task, [CVRP().decode(corners, NORTH)])
+    task.account.limit = 1000
     state, _, _ = strategy.step(task, strategy.init(task))
-    south, attempts = routes_of(task.batch, herd_of(task.batch, SOUTH), 512), task.ledger.attempts
-    north = routes_of(task.batch, herd_of(task.batch, NORTH), 512)
-    task.ledger.best, task.ledger.actions = herd_of(task.batch, NORTH).cost[:, 0], torch.tensor([NORTH])
+    south, attempts = extract_routes(task.batch, herd_of(task.batch, SOUTH), 512), task.account.attempts
+    north = extract_routes(task.batch, herd_of(task.batch, NORTH), 512)
+    task.account.best, task.account.actions = herd_of(task.batch, NORTH).cost[:, 0], torch.tensor([NORTH])
     strategy.conclude(task, replace(state, stock=north.joined(south, 512)))
     assert set(CVRP().decode(corners, task.incumbents[0].tolist()).routes) == RIGHT
-    assert task.ledger.attempts == attempts
+    assert task.account.attempts == attempts
 
 
 def test_the_trace_shows_the_end(driver: CVRPPolicy, monkeypatch) -> None:
     """The last line has what concluding found, at the attempts of the line before it."""
     task, strategy = make_task(CVRP(), driver, vehicles(1, 20)), CMAESRefine(population=4, beam=0, rebuilt=1.0)
-    real = CMAESRefine.put_together
+    real = CMAESRefine.merge_routes
 
     def halved(self, task, stock, allowance):
         found = real(self, task, stock, allowance)
-        task.ledger.best = task.ledger.best * 0.5
+        task.account.best = task.account.best * 0.5
         return found
 
-    monkeypatch.setattr(CMAESRefine, "put_together", halved)
+    monkeypatch.setattr(CMAESRefine, "merge_routes", halved)
     trace = list(stream(strategy, task, Budget(8)))  # one generation of 4, and its parts
     assert trace[-1].attempts == trace[-2].attempts == 8
     assert trace[-1].best <= 0.5 * trace[-2].best
@@ -319,9 +323,9 @@ def test_the_trace_shows_the_end(driver: CVRPPolicy, monkeypatch) -> None:
 
 def test_merges_come_with_the_budget(driver: CVRPPolicy, monkeypatch) -> None:
     """An eighth of the budget after another, of 25 attempts at least; none where the stock is 0."""
-    seen, real = list[int](), CMAESRefine.put_together
+    seen, real = list[int](), CMAESRefine.merge_routes
     monkeypatch.setattr(
-        CMAESRefine, "put_together", lambda self, task, *s: seen.append(task.ledger.attempts) or real(self, task, *s)
+        CMAESRefine, "merge_routes", lambda self, task, *s: seen.append(task.account.attempts) or real(self, task, *s)
     )
     instances = vehicles(1, 10)
     for limit, settings, due in (
@@ -339,16 +343,16 @@ def test_merges_come_with_the_budget(driver: CVRPPolicy, monkeypatch) -> None:
 def test_many_instances_have_smaller_stocks(driver: CVRPPolicy, monkeypatch) -> None:
     """What is asked for is kept; else as many as a compiled beam makes use of in the budget and the memory there is."""
     task = make_task(CVRP(), driver, vehicles(2, 20))
-    assert CMAESRefine(stock=7).usual_stock(task) == 7
-    means = merge.MEANS["compiled"]
+    assert CMAESRefine(stock=7).default_route_pool(task) == 7
+    means = merge.PARTITION_BUDGETS["compiled"]
     for limit, routes in ((100, cmaes_refine.FEWEST), (200, 768), (1000, means.stock)):  # of 800 a multiple of 64
-        task.ledger.limit, task.ledger.attempts = limit, 20
-        assert CMAESRefine().usual_stock(task) == routes
-    for room, routes in ((2 * 21 * 1000, 960), (1, cmaes_refine.FEWEST)):
-        monkeypatch.setitem(merge.MEANS, "compiled", replace(means, room=room))
-        assert CMAESRefine().usual_stock(task) == routes
+        task.account.limit, task.account.attempts = limit, 20
+        assert CMAESRefine().default_route_pool(task) == routes
+    for max_elements, routes in ((2 * 21 * 1000, 960), (1, cmaes_refine.FEWEST)):
+        monkeypatch.setitem(merge.PARTITION_BUDGETS, "compiled", replace(means, max_elements=max_elements))
+        assert CMAESRefine().default_route_pool(task) == routes
     task.engine = "torch"
-    assert CMAESRefine().usual_stock(task) == merge.MEANS["tensors"].stock
+    assert CMAESRefine().default_route_pool(task) == merge.PARTITION_BUDGETS["tensors"].stock
 
 
 def test_a_tile_of_customers_has_kernels() -> None:
@@ -356,7 +360,7 @@ def test_a_tile_of_customers_has_kernels() -> None:
     for customers, engine in ((256, "kernels"), (257, "tensors")):
         batch = CVRP().sample(1, customers, torch.Generator())
         task = SimpleNamespace(device=torch.device("cuda"), problem=CVRP(), batch=batch, engine="auto")
-        assert merge.engine_of(task) == engine  # pyright: ignore[reportArgumentType]
+        assert merge.partition_engine_for(task) == engine  # pyright: ignore[reportArgumentType]
 
 
 @pytest.mark.parametrize("engine", ["auto", "torch"])
@@ -369,10 +373,10 @@ def test_a_cpu_merges_by_the_compiled_beam(driver: CVRPPolicy, monkeypatch, engi
     assert seen == ["compiled" if engine == "auto" else "tensors"]
 
 
-@pytest.mark.parametrize("run", [search, complete])
+@pytest.mark.parametrize("run", [search, solve_task])
 def test_the_clock_waits_for_the_compiler(driver: CVRPPolicy, monkeypatch, run) -> None:
     """What has to be made first takes none of the time there is, and none of what is reported."""
-    ready, names, real = list[float](), list[str](), local_moves.kernel
+    ready, names, real = list[float](), list[str](), local_moves.load_kernel
 
     def slow(name: str):
         names.append(name)
@@ -380,17 +384,17 @@ def test_the_clock_waits_for_the_compiler(driver: CVRPPolicy, monkeypatch, run) 
         ready.append(time.monotonic())
         return real(name)
 
-    monkeypatch.setattr(local_moves, "kernel", slow)
+    monkeypatch.setattr(local_moves, "load_kernel", slow)
     task = make_task(CVRP(), driver, vehicles(1, 10))
     found, _ = run(CMAESRefine(population=2, beam=0), task, Budget(4))
     assert set(names) == {"prices", "partition"}
-    assert ready[1] <= task.began
+    assert ready[1] <= task.start_time
     assert found[0].seconds <= time.monotonic() - ready[1]
 
 
 def test_tours_have_no_routes(policy, make_instances) -> None:
     task, strategy = make_task(TSP(), policy, make_instances(1, 8)), CMAESRefine(population=2)
-    task.ledger.limit = 1000
+    task.account.limit = 1000
     state, _, _ = strategy.step(task, strategy.init(task))
     assert state.stock is None
     strategy.conclude(task, state)

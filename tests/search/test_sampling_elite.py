@@ -6,29 +6,29 @@ import numpy as np
 import pytest
 import torch
 
-from rhumbline.checkpoint import find, load
+from rhumbline.checkpoint import find_checkpoint, load
 from rhumbline.decoding import log_prob
 from rhumbline.errors import InputError
 from rhumbline.policies.jssp import JSSPArchitecture, JSSPPolicy
 from rhumbline.policies.tsp import TSPPolicy
-from rhumbline.problems.jssp import JSSP, JSSPInstance, from_arrays
+from rhumbline.problems.jssp import JSSP, JSSPInstance, jssp_from_arrays
 from rhumbline.problems.tsp import TSP
 from rhumbline.search.driver import Budget, search
 from rhumbline.search.strategies.cmaes import CMAES
 from rhumbline.search.strategies.cmaes_elite import CMAESElite
 from rhumbline.search.strategies.cmaes_refine import CMAESRefine
-from rhumbline.search.strategies.eas import chunks
+from rhumbline.search.strategies.eas import score_chunks
 from rhumbline.search.strategies.greedy_sampling import Sampling
 from rhumbline.search.strategies.sampling_elite import SamplingElite
 from rhumbline.search.strategies.sgbs import SGBS
-from rhumbline.search.strategy import rehearsal_of
-from rhumbline.search.task import Task, make_task, warm_up
+from rhumbline.search.strategy import warm_up_run_of
+from rhumbline.search.task import Task, make_task, set_warm_start
 
 
 def shops(count: int, jobs: int, machines: int) -> list[JSSPInstance]:
     rng = np.random.default_rng(5)
     shape = (jobs, machines)
-    return [from_arrays(rng.integers(1, 99, shape), rng.random(shape).argsort(1), f"{i}") for i in range(count)]
+    return [jssp_from_arrays(rng.integers(1, 99, shape), rng.random(shape).argsort(1), f"{i}") for i in range(count)]
 
 
 @pytest.fixture(scope="module")
@@ -45,11 +45,11 @@ def costs(strategy: object, task: Task, attempts: int) -> list[float]:
 def test_the_best_schedules_become_likelier(dispatcher: JSSPPolicy) -> None:
     """One update raises the probability of what it learns from, in every shop."""
     task, strategy = make_task(JSSP(), dispatcher, shops(3, 5, 4)), SamplingElite(elite=4, rate=1e-3, population=16)
-    task.ledger.limit = 100
+    task.account.limit = 100
     tables = task.memory.map(torch.clone)
     state, latents, _ = strategy.step(task, strategy.init(task))
-    score = partial(log_prob, JSSP(), dispatcher, task.batch, latents[:, :1], state.herd.actions.long())
-    real = state.herd.cost.isfinite()
+    score = partial(log_prob, JSSP(), dispatcher, task.batch, latents[:, :1], state.elite_set.actions.long())
+    real = state.elite_set.cost.isfinite()
     with torch.no_grad():
         learnt = dispatcher.adjusted(task.memory, state.adaptation.parameters[0])
         gained = (score(memory=learnt) - score(memory=tables)).masked_fill(~real, 0.0)
@@ -59,17 +59,17 @@ def test_the_best_schedules_become_likelier(dispatcher: JSSPPolicy) -> None:
 def test_the_best_of_earlier_generations_are_kept(dispatcher: JSSPPolicy) -> None:
     """The elite is that of all generations: its costs are the lowest different ones seen so far, in order."""
     task, strategy = make_task(JSSP(), dispatcher, shops(1, 6, 5)), SamplingElite(elite=5, rate=0.0, population=8)
-    task.ledger.limit = 100
+    task.account.limit = 100
     state, seen = strategy.init(task), set[float]()
     for _ in range(3):
         state, _, rolled = strategy.step(task, state)
         seen |= set(rolled.cost.flatten().tolist())
-    assert state.herd.cost[0].tolist() == sorted(seen)[:5]
+    assert state.elite_set.cost[0].tolist() == sorted(seen)[:5]
 
 
 def test_the_samples_of_the_shipped_dispatcher_get_shorter() -> None:
     """Within four generations their mean falls by a percent, and not because of luck: without learning it stays."""
-    policy = load(find("jssp", "jssp"), torch.device("cpu"))
+    policy = load(find_checkpoint("jssp", "jssp"), torch.device("cpu"))
     assert fall_of_means(policy, 0.02) > 0.01
     assert abs(fall_of_means(policy, 0.0)) < 0.005
 
@@ -77,7 +77,7 @@ def test_the_samples_of_the_shipped_dispatcher_get_shorter() -> None:
 def fall_of_means(policy: JSSPPolicy, rate: float) -> float:
     """By what part the mean of all samples of three shops falls from the first to the fourth generation."""
     task, strategy = make_task(JSSP(), policy, shops(3, 10, 10)), SamplingElite(rate=rate, population=48)
-    task.ledger.limit = 1000
+    task.account.limit = 1000
     state, means = strategy.init(task), list[float]()
     for _ in range(4):
         state, _, rolled = strategy.step(task, state)
@@ -109,8 +109,8 @@ def test_a_schedule_that_was_given_is_not_learnt_from(dispatcher: JSSPPolicy, st
     learnt = list[torch.Tensor]()
     for given in (None, best):
         task = make_task(JSSP(), dispatcher, [shop])
-        warm_up(task, [given])
-        task.ledger.limit = 64
+        set_warm_start(task, [given])
+        task.account.limit = 64
         state = strategy.init(task)
         for _ in range(2):
             state, *_ = strategy.step(task, state)
@@ -125,8 +125,8 @@ def test_a_tour_that_was_given_is_learnt_from(make_instances, make_policy) -> No
     likely = list[float]()
     for given in (None, best):
         task, strategy = make_task(TSP(), policy, [city]), SamplingElite(rate=0.01, population=1, elite=2)
-        warm_up(task, [given])
-        task.ledger.limit = 64
+        set_warm_start(task, [given])
+        task.account.limit = 64
         state, latents, _ = strategy.step(task, strategy.init(task))
         with torch.no_grad():
             learnt = policy.adjusted(task.memory, state.adaptation.parameters[0])
@@ -145,7 +145,7 @@ def test_scores_of_shops_come_in_small_chunks(dispatcher: JSSPPolicy) -> None:
     assert 1 < room < 64
     for shape in ((1, 64, 1, 301), (1, 1, 64, 301)):
         actions = torch.zeros(shape, dtype=torch.int16)
-        sizes = [chunk.count(actions) for chunk in chunks(task, actions)]
+        sizes = [chunk.count(actions) for chunk in score_chunks(task, actions)]
         assert sizes == [room] * (64 // room) + [64 % room] * (64 % room > 0)
 
 
@@ -155,14 +155,14 @@ def test_a_rehearsal_has_generations_of_both_sizes(dispatcher: JSSPPolicy, monke
     with monkeypatch.context() as patch:
         patch.setattr(Task, "device", property(lambda task: torch.device("cuda")))
         for limit in (1600, 100_000, None):
-            task.ledger.limit = limit
+            task.account.limit = limit
             sizes.add(SamplingElite().generation(task))
-        short, attempts = rehearsal_of(SamplingElite(), task)
-    task.ledger.limit = attempts
+        short, attempts = warm_up_run_of(SamplingElite(), task)
+    task.account.limit = attempts
     state, *first = short.step(task, short.init(task))
     _, *second = short.step(task, state)
     assert {first[0].shape[1], second[0].shape[1]} == sizes == {64, 256}
-    assert task.ledger.attempts == attempts
+    assert task.account.attempts == attempts
 
 
 @pytest.mark.parametrize("copies", [1, 8])

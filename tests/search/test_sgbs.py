@@ -5,13 +5,13 @@ from itertools import permutations
 import pytest
 import torch
 
-from rhumbline.decoding import Beginnings, complete, next_logits, rollout
+from rhumbline.decoding import Prefixes, complete, next_logits, rollout
 from rhumbline.errors import InputError, MissingExtra
 from rhumbline.problems.tsp import TSP, Tour
 from rhumbline.search import task as tasks
 from rhumbline.search.driver import Budget, search
 from rhumbline.search.strategies.greedy_sampling import Greedy
-from rhumbline.search.strategies.sgbs import SGBS, SGBSEAS, Beam, survivors
+from rhumbline.search.strategies.sgbs import SGBS, SGBSEAS, Beam, select_nodes
 from rhumbline.search.strategy import engine_for
 from rhumbline.search.task import make_task
 
@@ -24,7 +24,7 @@ def test_a_greedy_tour_goes_on_as_it_was(policy, make_batch) -> None:
     for given in (1, 3, 7, 8):
         beginning = torch.where(torch.arange(8) < given, whole.actions[:, 0].long(), -1)
         length = torch.full_like(beginning[..., 0], given)
-        carried = complete(TSP(), policy, batch, latents, Beginnings(beginning, length), memory)
+        carried = complete(TSP(), policy, batch, latents, Prefixes(beginning, length), memory)
         assert torch.equal(carried.actions, whole.actions), given
         assert torch.allclose(carried.cost, whole.cost)
 
@@ -38,7 +38,7 @@ def test_next_scores_forbid_what_was_visited(policy, make_batch) -> None:
         state = TSP().step(state, torch.tensor([[city]]))
     scores = next_logits(TSP(), policy, latents, state, memory)[0, 0]
     assert scores.isfinite().tolist() == [False, True, False, True, True, False]
-    given = Beginnings(torch.tensor([[[2, 5, 0, 0, 0, 0]]]), torch.tensor([[3]]))
+    given = Prefixes(torch.tensor([[[2, 5, 0, 0, 0, 0]]]), torch.tensor([[3]]))
     carried = complete(TSP(), policy, batch, latents, given, memory)
     assert carried.actions[0, 0, 0, 3] == scores.argmax()
 
@@ -61,13 +61,13 @@ def test_completions_are_counted_one_by_one(policy, make_instances, monkeypatch)
 
     monkeypatch.setattr(tasks, "complete", counting)
     task, strategy = make_task(TSP(), policy, make_instances(1, 6)), SGBS(width=2, branch=3)
-    task.ledger.limit = 100
+    task.account.limit = 100
     state, _, _ = strategy.step(task, strategy.init(task))
-    assert task.ledger.attempts == 1
+    assert task.account.attempts == 1
     paid = []
     for _ in range(4):
         state, _, _ = strategy.step(task, state)
-        paid.append(task.ledger.attempts)
+        paid.append(task.account.attempts)
     assert made == [4, 4, 4, 2]
     assert paid == [2, 3, 3, 4]
     again, _, _ = strategy.step(task, state)
@@ -81,7 +81,7 @@ def test_the_cheapest_known_ends_go_on(policy, make_instances) -> None:
     state = TSP().reset(task.batch, actions[..., 0])
     beam = Beam(torch.tensor([[5.0, 7.0]]), actions, state, torch.zeros(1, 1, 4), task.memory, 2)
     completed = torch.tensor([[[0, 2, 1], [0, 0, 0], [1, 2, 0], [0, 0, 0]]])
-    after = survivors(task, beam, torch.tensor([[6.0, torch.inf, 4.0, torch.inf]]), completed)
+    after = select_nodes(task, beam, torch.tensor([[6.0, torch.inf, 4.0, torch.inf]]), completed)
     assert after.cost.tolist() == [[4.0, 5.0]]
     assert after.actions.tolist() == [[[1, 2, 0], [0, 1, 2]]]
     assert after.depth == 2
@@ -101,14 +101,14 @@ def test_never_worse_than_greedy(policy, make_instances) -> None:
 def test_adapting_and_searching_take_turns(policy, make_instances) -> None:
     """An update is one attempt; then a beam under the changed layer, whose first nodes are the best samples."""
     task, strategy = make_task(TSP(), policy, make_instances(2, 6)), SGBSEAS(width=2, branch=2)
-    task.ledger.limit = 100
+    task.account.limit = 100
     state = strategy.init(task)
     state, _, rolled = strategy.step(task, state)
-    assert task.ledger.attempts == 1
+    assert task.account.attempts == 1
     assert torch.allclose(state.beam.cost, rolled.cost[:, 0].sort(1).values[:, :2])
     assert state.beam.memory.layer.out.any()
     first = state.beam
-    while state.beam.depth >= first.depth and task.ledger.attempts < 50:
+    while state.beam.depth >= first.depth and task.account.attempts < 50:
         first, (state, _, _) = state.beam, strategy.step(task, state)
     assert state.beam.depth == 1  # a new beam, after another update
 

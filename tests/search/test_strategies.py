@@ -61,7 +61,7 @@ def seeded(request: pytest.FixtureRequest) -> Any:
 def counted(monkeypatch: pytest.MonkeyPatch) -> list[int]:
     """Trajectories that engines build, whoever asks for them."""
     seen: list[int] = []
-    engine_of = engines.engine_of
+    engine_of = engines.choose_constructor
 
     def counting(*words):
         build = engine_of(*words)

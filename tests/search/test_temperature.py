@@ -6,7 +6,7 @@ import pytest
 from rhumbline.decoding import Rollouts
 from rhumbline.problems.tsp import TSP, TSPInstance
 from rhumbline.search.strategies.cmaes import CMAES
-from rhumbline.search.strategy import usual_temperature
+from rhumbline.search.strategy import default_temperature
 from rhumbline.search.task import Task, make_task
 
 
@@ -18,7 +18,7 @@ def task_of(policy, size: int) -> Task:
 @pytest.mark.parametrize(("size", "expected"), [(5, 1.0), (100, 1.0), (125, 0.5), (150, 0.5), (200, 0.3), (400, 0.2)])
 def test_it_falls_with_size(policy, size: int, expected: float) -> None:
     """1 up to 100 nodes, 0.5 up to 150, 0.3 up to 250, 0.2 beyond."""
-    assert usual_temperature(task_of(policy, size)) == expected
+    assert default_temperature(task_of(policy, size)) == expected
 
 
 @pytest.mark.parametrize(("given", "used"), [(None, 0.5), (0.0, 0.0), (0.7, 0.7)])

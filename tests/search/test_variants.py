@@ -10,7 +10,7 @@ from rhumbline.problems.tsp import TSP, TSPInstance
 from rhumbline.search import cma_es
 from rhumbline.search import task as tasks
 from rhumbline.search.driver import Budget, search
-from rhumbline.search.start_bandit import Arms
+from rhumbline.search.start_bandit import StartBandit
 from rhumbline.search.strategies.cmaes import CMAES
 from rhumbline.search.strategies.cmaes_eas import CMAESEAS
 from rhumbline.search.strategies.eas import EASEmb, EASLay
@@ -36,10 +36,10 @@ def test_ranking_by_several_starts() -> None:
 def test_parallel_components_all_move(policy, make_instances) -> None:
     """One step is a generation of every component: 3 x 4 attempts, and each looks about its own centroid."""
     task, strategy = make_task(TSP(), policy, make_instances(2, 6)), CMAES(population=4, parallel=True, sigma=0.01)
-    task.ledger.limit = 100
+    task.account.limit = 100
     before = strategy.init(task)
     after, latents, _ = strategy.step(task, before)
-    assert task.ledger.attempts == 12
+    assert task.account.attempts == 12
     assert (after.components.mean != before.components.mean).any(-1).all()
     centroids = cma_es.centroids(3, 4).float()
     assert (latents.unflatten(1, (3, 4)).mean(2) - centroids).abs().max() < 0.05
@@ -47,17 +47,17 @@ def test_parallel_components_all_move(policy, make_instances) -> None:
 
 def test_narrow_components_start_anew(policy, make_instances) -> None:
     """A component below the limit is replaced by a fresh one at a spare centroid; a wide one goes on."""
-    state = cma_es.start(torch.zeros(1, 2, 4), 1.0)
+    state = cma_es.initial_state(torch.zeros(1, 2, 4), 1.0)
     state = cma_es.State(**vars(state) | {"sigma": torch.tensor([[0.01, 0.5]])})
-    renewed = CMAES(restart=0.1).renewed(state, 18)
-    assert renewed.sigma.tolist() == [[1.0, 0.5]]
-    assert torch.equal(renewed.mean[0, 0], cma_es.centroids(16, 4)[2].float())
-    assert not renewed.mean[0, 1].any()
+    restart_narrow = CMAES(restart=0.1).restart_narrow(state, 18)
+    assert restart_narrow.sigma.tolist() == [[1.0, 0.5]]
+    assert torch.equal(restart_narrow.mean[0, 0], cma_es.centroids(16, 4)[2].float())
+    assert not restart_narrow.mean[0, 1].any()
 
 
 def test_arms_by_hand() -> None:
     """The lowest mean minus the spread over the root of the trials; results in the usual order of the starts."""
-    arms = Arms.fresh(1, 4, torch.device("cpu")).seen(None, torch.tensor([[4.0, 1.0, 3.0, 2.0]]))
+    arms = StartBandit.fresh(1, 4, torch.device("cpu")).seen(None, torch.tensor([[4.0, 1.0, 3.0, 2.0]]))
     assert arms.best(2).tolist() == [[1, 3]]
     for _ in range(8):
         arms = arms.seen(torch.tensor([[1, 3]]), torch.tensor([[3.0, 3.4]]))
@@ -71,7 +71,7 @@ def test_fewer_starts_buy_more_latents(policy, make_instances) -> None:
     task = make_task(TSP(), policy, make_instances(2, 6))
     search(CMAES(starts=0.5), task, Budget(37), lambda p: seen.append((p.attempts, p.latents)))
     assert [n for n, _ in seen] == [16, 24, 32, 37]
-    assert task.tried == 16 + 16 + 16 + 10  # 5 attempts are 30 trajectories; each latent has a number of its own
+    assert task.tried_count == 16 + 16 + 16 + 10  # 5 attempts are 30 trajectories; each latent has a number of its own
 
 
 def test_25_starts_are_usual_on_a_cpu(policy, make_instances) -> None:
@@ -92,7 +92,7 @@ def test_large_instances_begin_with_a_few_starts(policy, make_instances) -> None
     told, firsts = dict[int, list[int]](), list[int]()
     for nodes in (300, 302):
         task, strategy = make_task(TSP(), policy, make_instances(1, nodes)), CMAES(population=2)
-        task.ledger.limit, state, told[nodes] = 100, strategy.init(task), []
+        task.account.limit, state, told[nodes] = 100, strategy.init(task), []
         for _ in range(4):
             state, _, rolled = strategy.step(task, state)
             told[nodes].append(rolled.cost.shape[2])
@@ -117,21 +117,21 @@ def test_a_generation_has_starts_for_an_eighth_of_the_time_left(policy, make_ins
     """Of large instances on a CPU: one start before the pace is known, and never more than 25."""
     task = make_task(TSP(), policy, make_instances(3, 302))
     monkeypatch.setattr(tasks.time, "monotonic", lambda: 100.0)
-    assert CMAES().usual_kept(task, 16) == 25  # there is no time limit
-    task.ledger.deadline = 180.0
+    assert CMAES().default_start_count(task, 16) == 25  # there is no time limit
+    task.account.deadline = 180.0
     assert task.rollouts_within(1 / 8) == 0
-    assert CMAES().usual_kept(task, 16) == 1
+    assert CMAES().default_start_count(task, 16) == 1
     kept = list[int]()
     for each in (0.01, 0.1, 1.0, 100.0):  # seconds of one rollout of each of the three
         task.pace = each / task._work(3)
         assert task.rollouts_within(1 / 8) == pytest.approx(10.0 / each)
-        kept.append(CMAES().usual_kept(task, 16))
+        kept.append(CMAES().default_start_count(task, 16))
     assert kept == [25, 6, 1, 1]
-    task.ledger.deadline = 99.0
-    assert CMAES().usual_kept(task, 16) == 1
+    task.account.deadline = 99.0
+    assert CMAES().default_start_count(task, 16) == 1
     small = make_task(TSP(), policy, make_instances(3, 50))
-    small.ledger.deadline = 101.0
-    assert CMAES().usual_kept(small, 16) == 25
+    small.account.deadline = 101.0
+    assert CMAES().default_start_count(small, 16) == 25
 
 
 @pytest.mark.parametrize("settings", [{"starts": 0.0}, {"starts": 1.1}, {"top": 0}, {"restart": -1.0}])
@@ -143,14 +143,14 @@ def test_impossible_variants_are_refused(settings) -> None:
 
 def test_fixed_latents_stay_and_uniform_ones_do_not(policy, make_instances) -> None:
     """`fixed` tries its first latents again and again, the ones `uniform` begins with."""
-    tried = {}
+    tried_count = {}
     for strategy in (Fixed(4), Uniform(4)):
         seen = []
         search(strategy, make_task(TSP(), policy, make_instances(2, 6)), Budget(8), seen.append)
-        tried[type(strategy)] = [p.latents for p in seen]
-    assert torch.equal(tried[Fixed][0], tried[Fixed][1])
-    assert torch.equal(tried[Fixed][0], tried[Uniform][0])
-    assert not torch.equal(tried[Uniform][0], tried[Uniform][1])
+        tried_count[type(strategy)] = [p.latents for p in seen]
+    assert torch.equal(tried_count[Fixed][0], tried_count[Fixed][1])
+    assert torch.equal(tried_count[Fixed][0], tried_count[Uniform][0])
+    assert not torch.equal(tried_count[Uniform][0], tried_count[Uniform][1])
 
 
 # --- populations
@@ -168,11 +168,11 @@ def test_pairs_cost_the_same(make_instances, make_policy) -> None:
     """Both variants try every member in every pass; with pairs, every later tour begins at a kept start."""
     policy, instances = make_policy(latent=0, members=3), make_instances(2, 6)
     task = make_task(TSP(), policy, instances)
-    task.ledger.limit = 100
+    task.account.limit = 100
     strategy = Population(pairs=True)
     state, _, first = strategy.step(task, strategy.init(task))
     state, latents, second = strategy.step(task, state)
-    assert task.ledger.attempts == 6
+    assert task.account.attempts == 6
     starts, members = second.actions[:, :, 0, 0].long(), latents[..., 0].long()
     assert torch.equal(second.actions[..., 0].long(), starts[..., None].expand(-1, -1, 6))
     cheapest = first.cost.flatten(1).sort(1).values[:, :3]  # the same tour from several starts ties

@@ -7,15 +7,15 @@ import pytest
 import torch
 from small import small_config
 
-from rhumbline.api import policy_for
+from rhumbline.api import load_policy
 from rhumbline.decoding import Rollouts, log_prob, rollout
 from rhumbline.problems import PROBLEMS
 from rhumbline.problems.symmetry import is_mirrored
 from rhumbline.problems.tsp import TSP
 from rhumbline.training.config import Objective
-from rhumbline.training.objectives import TIE
-from rhumbline.training.objectives.prefer import rivals, rivals_of_winners
-from rhumbline.training.objectives.symmetric_copies import Lesson, copied, lesson_of_copies
+from rhumbline.training.objectives import TIE_TOLERANCE
+from rhumbline.training.objectives.prefer import compare_rollouts, preference_targets
+from rhumbline.training.objectives.symmetric_copies import SymmetricTarget, find_symmetric_target, make_symmetric_copies
 from rhumbline.training.trainer import Trainer
 
 CPU = torch.device("cpu")
@@ -43,7 +43,7 @@ def test_a_lesson_is_the_best_of_all_copies(trial: str, anywhere: bool) -> None:
     """From the same start, or of a tour from any, that begins there and goes round as ours do; without any marks."""
     o = replace(PREFER, trial=trial)  # pyright: ignore[reportArgumentType]
     rolled, starts = made_up(o, 0)
-    lesson, samples = lesson_of_copies(rolled, starts, o, anywhere), 2 if trial == "all" else 1
+    lesson, samples = find_symmetric_target(rolled, starts, o, anywhere), 2 if trial == "all" else 1
     hands = [False, True, True, False]  # mirrored
     assert lesson is not None
     for row in range(8):
@@ -64,7 +64,7 @@ def test_a_lesson_is_the_best_of_all_copies(trial: str, anywhere: bool) -> None:
             assert lesson.actions[row, s, 0].tolist() == (plan[at:] + plan[:at] if anywhere else plan)
             assert lesson.actions[row, s, 0, 0] == starts[row, s * samples]
             assert lesson.learner is None
-            shared = lesson_of_copies(rolled, starts, replace(o, shared=True), anywhere)
+            shared = find_symmetric_target(rolled, starts, replace(o, shared=True), anywhere)
             assert shared is not None
             assert shared.learner is not None
             assert shared.learner[row, s] == place[1]
@@ -72,7 +72,7 @@ def test_a_lesson_is_the_best_of_all_copies(trial: str, anywhere: bool) -> None:
 
 def test_without_copies_there_is_no_lesson() -> None:
     o = replace(PREFER, copies=1)
-    assert lesson_of_copies(*made_up(o, 1), o, True) is None
+    assert find_symmetric_target(*made_up(o, 1), o, True) is None
 
 
 def test_only_what_is_better_is_taught() -> None:
@@ -81,15 +81,15 @@ def test_only_what_is_better_is_taught() -> None:
     And it changes nothing about what samples learn from one another.
     """
     own = Rollouts(torch.tensor([[[3.0, 2.0], [3.0, 2.0], [3.0, 2.0]]]), torch.zeros(1, 3, 2, 4, dtype=torch.long))
-    costs = torch.tensor([[[1.9], [2.0 * (1 - TIE / 2)], [2.5]]])
-    lesson = Lesson(costs, torch.ones(1, 3, 1, 4, dtype=torch.long), 0.3)
-    targets = rivals_of_winners(torch.zeros(1, 3, 0), torch.tensor([[False, False, True]]), own, lesson)
-    assert targets.compared == 2
+    costs = torch.tensor([[[1.9], [2.0 * (1 - TIE_TOLERANCE / 2)], [2.5]]])
+    lesson = SymmetricTarget(costs, torch.ones(1, 3, 1, 4, dtype=torch.long), 0.3)
+    targets = compare_rollouts(torch.zeros(1, 3, 0), torch.tensor([[False, False, True]]), own, lesson)
+    assert targets.group_size == 2
     assert targets.count == 2 + 1
     assert targets.actions[0].sum(1).tolist() == [0, 0, 4] * 3
     weight = targets.weights(torch.zeros(1, 9), 1.0)[0]
     assert weight.tolist() == pytest.approx([0, 0, -0.3, 0, 0, 0, 0.5, -0.5, 0])
-    plain = rivals_of_winners(torch.zeros(1, 3, 0), torch.tensor([[False, False, True]]), own)
+    plain = compare_rollouts(torch.zeros(1, 3, 0), torch.tensor([[False, False, True]]), own)
     assert plain.weights(torch.zeros(1, 6), 1.0)[0].tolist() == pytest.approx([0, 0, 0, 0, 0.5, -0.5])
 
 
@@ -98,8 +98,8 @@ def test_rivals_and_their_lesson() -> None:
     rolled, starts = made_up(PREFER, 2)
     latents = torch.rand(8, 3, 4)
     targets, plain = (
-        rivals(rolled, latents, 2, lesson_of_copies(rolled, starts, PREFER, True)),
-        rivals(rolled, latents, 2),
+        preference_targets(rolled, latents, 2, find_symmetric_target(rolled, starts, PREFER, True)),
+        preference_targets(rolled, latents, 2),
     )
     assert targets.actions.shape == (8, 6, 7)
     assert torch.equal(targets.latents, plain.latents)
@@ -133,8 +133,8 @@ def test_several_may_have_found_a_lesson() -> None:
     rolled = replace(rolled, cost=torch.tensor([1.0, 2.0]).repeat(8, 3, 2))  # the second sample is worse
     latents = torch.rand(2, 3, 4).repeat_interleave(4, 0)
     for shared in (False, True):
-        lesson = lesson_of_copies(rolled, starts, replace(PREFER, shared=shared), False)
-        targets = rivals(rolled, latents, 2, lesson)
+        lesson = find_symmetric_target(rolled, starts, replace(PREFER, shared=shared), False)
+        targets = preference_targets(rolled, latents, 2, lesson)
         assert targets.weight.view(8, 2, 3)[..., :2].isnan().all() == (not shared)
         assert targets.count == (32 if shared else 0)
 
@@ -143,7 +143,7 @@ def test_several_may_have_found_a_lesson() -> None:
 def test_copies_are_the_same_instance_with_other_noise(copies: int, anywhere: bool) -> None:
     """A tour is as long in each, and goes round the other way where it is mirrored; no two are alike."""
     batch = TSP().sample(2, 7, torch.Generator().manual_seed(0))
-    many, tour = copied(batch, copies, anywhere), torch.randperm(7)
+    many, tour = make_symmetric_copies(batch, copies, anywhere), torch.randperm(7)
     cost = TSP().cost(many, tour.expand(2 * copies, 1, 7)).view(2, copies)
     torch.testing.assert_close(cost, cost[:, :1].expand(2, copies))
     (x, y), (u, v) = many.xy[:, tour].unbind(-1), many.xy[:, tour.roll(-1)].unbind(-1)
@@ -152,17 +152,17 @@ def test_copies_are_the_same_instance_with_other_noise(copies: int, anywhere: bo
     torch.testing.assert_close(area, area[:, :1] * hand, atol=1e-5, rtol=0)
     assert many.key.unique().numel() == 2 * copies
     assert many.xy.flatten(1).unique(dim=0).shape[0] == 2 * copies
-    assert copied(batch, 1, anywhere) is batch
+    assert make_symmetric_copies(batch, 1, anywhere) is batch
 
 
 def test_a_lesson_is_about_as_likely_as_samples() -> None:
     """For a policy that goes round one way only, as those that are shipped: backwards it would never be drawn."""
-    o, policy = replace(PREFER, latents=4, starts=3, copies=8), policy_for("tsp100", "tsp")
-    batch = copied(TSP().sample(2, 30, torch.Generator().manual_seed(1)), 8, True)
+    o, policy = replace(PREFER, latents=4, starts=3, copies=8), load_policy("tsp100", "tsp")
+    batch = make_symmetric_copies(TSP().sample(2, 30, torch.Generator().manual_seed(1)), 8, True)
     starts = torch.tensor([3, 3, 9, 9, 20, 20]).expand(16, -1)
     latents = policy.space.sample((16, 4), torch.Generator().manual_seed(2))
     rolled = rollout(TSP(), policy, batch, latents, starts, seed=0, engine="torch")
-    lesson = lesson_of_copies(rolled, starts, o, True)
+    lesson = find_symmetric_target(rolled, starts, o, True)
     assert lesson is not None
     centre = policy.space.centre((16, 1), CPU)
     score = partial(log_prob, TSP(), policy, batch, centre, engine="torch")
@@ -192,7 +192,7 @@ def test_a_step_learns_lessons(problem: str, trial: str) -> None:
     objective = replace(PREFER, trial=trial)  # pyright: ignore[reportArgumentType]
     config = replace(small_config(), problem=problem, batch=8, objective=objective)
     _, targets, _ = Trainer(config, CPU).gradient(0)
-    assert (targets.compared, targets.lesson) == (2, 0.5)
+    assert (targets.group_size, targets.lesson) == (2, 0.5)
     taught_here = ~targets.weight.view(8, -1, 3)[..., 2].isnan()
     assert taught_here.any()
     trainer = Trainer(config, CPU)

@@ -18,10 +18,10 @@ from rhumbline.errors import InputError
 from rhumbline.formats import read
 from rhumbline.formats.dataset import save_batch, save_dataset
 from rhumbline.problems import PROBLEMS
-from rhumbline.problems.metrics import unit_square
+from rhumbline.problems.metrics import scale_to_unit_square
 from rhumbline.training.config import Optimiser, TrainConfig, Validation
-from rhumbline.training.data.files import Own, loaded
-from rhumbline.training.data.routing import KeptNodes, few_of, side_by_side
+from rhumbline.training.data.files import FileInstances, load_instances
+from rhumbline.training.data.routing import RoutingStore, choose_sizes, stack_padded
 from rhumbline.training.loop import train
 from rhumbline.training.trainer import Trainer
 
@@ -56,10 +56,10 @@ def dataset(path: Path, problem: str, count: int, size: int | str, seed: int = 0
     return [str(path)]
 
 
-def own(data: list[str], problem: str = "tsp", **validation: int) -> Own:
+def own(data: list[str], problem: str = "tsp", **validation: int) -> FileInstances:
     size = "3x3" if problem == "jssp" else 100
     config = TrainConfig(problem=problem, size=size, data=tuple(data), validation=Validation(**validation))
-    return Own(config, PROBLEMS[problem], CPU)
+    return FileInstances(config, PROBLEMS[problem], CPU)
 
 
 def distances(xy: torch.Tensor) -> torch.Tensor:
@@ -153,10 +153,10 @@ def test_draws_fill_the_square(tmp_path: Path) -> None:
 
 def test_larger_instances_lose_nodes(tmp_path: Path) -> None:
     """At random: of the nine sizes here eight are chosen, and of 26 cities 25 stay, one of 26 others each time."""
-    found, _ = loaded(folder_of_sizes(tmp_path, [9, 11, *range(20, 27)]), PROBLEMS["tsp"])
-    kept = KeptNodes(found, PROBLEMS["tsp"], CPU, curved=False)
+    found, _ = load_instances(folder_of_sizes(tmp_path, [9, 11, *range(20, 27)]), PROBLEMS["tsp"])
+    kept = RoutingStore(found, PROBLEMS["tsp"], CPU, curved=False)
     assert kept.counts == {9: 1, 11: 1, 20: 1, 21: 1, 22: 1, 23: 1, 24: 1, 25: 2}
-    assert kept.worst_loss == pytest.approx(1 / 26)
+    assert kept.max_node_loss == pytest.approx(1 / 26)
     smaller, largest = kept.groups[25].xy
     parts = [smaller[:25], *(largest[torch.arange(26) != gone] for gone in range(26))]
     assert {spread(xy) for xy in kept.draw(800, 25, rng()).xy} == {spread(xy) for xy in parts}
@@ -175,11 +175,11 @@ def box(xy: torch.Tensor) -> float:
 
 def test_few_sizes_by_hand() -> None:
     """Up to eight stay; else the largest share that anybody loses is as small as it can be."""
-    assert few_of([5, 5, 9, 7]) == [5, 7, 9]
-    assert few_of(range(10, 26)) == [10, 11, 13, 15, 17, 19, 21, 23]  # 12 loses one of twelve, 25 two
+    assert choose_sizes([5, 5, 9, 7]) == [5, 7, 9]
+    assert choose_sizes(range(10, 26)) == [10, 11, 13, 15, 17, 19, 21, 23]  # 12 loses one of twelve, 25 two
     many = [*range(20, 40), 1000]
-    assert few_of(many)[-1] == 1000  # a few large ones are not cut to 39
-    assert len(few_of(many)) <= 8
+    assert choose_sizes(many)[-1] == 1000  # a few large ones are not cut to 39
+    assert len(choose_sizes(many)) <= 8
 
 
 def test_sizes_come_as_often_as_instances(tmp_path: Path) -> None:
@@ -202,7 +202,7 @@ def test_distances_of_one_s_own(tmp_path: Path) -> None:
     write_matrices(tmp_path, 3, 7)
     source = own([str(tmp_path)])
     found = source.sample(20, 7, rng())
-    assert not found.straight
+    assert not found.has_euclidean_cost
     order = torch.arange(7).expand(20, 1, 7)
     steps = found.distance[:, range(7), [1, 2, 3, 4, 5, 6, 0]].sum(1)
     assert torch.allclose(PROBLEMS["tsp"].cost(found, order)[:, 0], steps)
@@ -218,8 +218,8 @@ def test_distances_go_with_their_nodes(tmp_path: Path) -> None:
     for place, xy in enumerate(points_):
         whole = np.rint(10**6 * np.linalg.norm(xy[:, None] - xy[None], axis=2)).astype(int)
         write_matrix(tmp_path / f"m{place}.tsp", whole)
-    found, _ = loaded([str(tmp_path)], PROBLEMS["tsp"])
-    nodes = side_by_side(found, curved=True)
+    found, _ = load_instances([str(tmp_path)], PROBLEMS["tsp"])
+    nodes = stack_padded(found, curved=True)
     rows, order = torch.arange(9), torch.stack([torch.randperm(12, generator=rng(k))[:7] for k in range(9)])
     batch = nodes.batch(rows, order)
     straight = torch.cdist(batch.xy, batch.xy)
@@ -250,19 +250,19 @@ def test_too_many_matrices(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> N
 
 def test_geography_is_not_straight(tmp_path: Path) -> None:
     write_tsp(tmp_path / "g.tsp", np.random.default_rng(0).random((6, 2)) * 20, "GEO")
-    assert not own([str(tmp_path)]).sample(2, 6, rng()).straight
+    assert not own([str(tmp_path)]).sample(2, 6, rng()).has_euclidean_cost
 
 
 def test_rounded_files_are_straight(tmp_path: Path) -> None:
     """Rounding is not worth a matrix: kernels measure straight lines."""
-    assert own(folder_of_sizes(tmp_path, [6] * 3)).sample(2, 6, rng()).straight
+    assert own(folder_of_sizes(tmp_path, [6] * 3)).sample(2, 6, rng()).has_euclidean_cost
 
 
 def test_validation_is_of_whole_files(tmp_path: Path) -> None:
-    """Those held out, nothing lost, each once, in the square of `unit_square`."""
+    """Those held out, nothing lost, each once, in the square of `scale_to_unit_square`."""
     data = folder_of_sizes(tmp_path, list(range(10, 40)))
     source = own(data)
-    files = {i.size: unit_square(i.plane) for i in (read(path) for path in tmp_path.iterdir())}
+    files = {i.size: scale_to_unit_square(i.planar_xy) for i in (read(path) for path in tmp_path.iterdir())}
     sizes = [batch.xy.shape[1] for batch, _ in source.validation(rng())]
     assert len(set(sizes)) == len(sizes) == 30 - sum(source.kept.counts.values())
     for batch, unit in source.validation(rng()):
@@ -396,11 +396,11 @@ def test_what_it_began_with_counts(tmp_path: Path, capsys: pytest.CaptureFixture
     on = list(train(replace(config, updates=5), device=CPU, out=out, resume=out))
     assert on[0].cost is not None  # whoever goes on reports no beginning
     for some in (reports, on):
-        assert verb.close(some, out, own=True) == 0
+        assert verb.finish_training(some, out, own=True) == 0
         said = capsys.readouterr()
         assert said.out == f"{out / 'best.safetensors'}\n"
         assert "no report was better than what the run began with" in said.err
-    assert verb.close(on, out, own=False) == 0
+    assert verb.finish_training(on, out, own=False) == 0
     assert capsys.readouterr().out == f"{out / 'policy.safetensors'}\n"
 
 
@@ -440,10 +440,10 @@ def test_the_verb_takes_data(tmp_path: Path, capsys: pytest.CaptureFixture[str])
         "[validation]\ncount = 2\n"
     ))  # fmt: skip
     out = tmp_path / "out"
-    assert verb.main([str(recipe), "--device", "cpu", "--out", str(out)]) == 3
+    assert verb.run_train([str(recipe), "--device", "cpu", "--out", str(out)]) == 3
     assert "give them by --data FOLDER" in capsys.readouterr().err
     files = sorted(map(str, Path(data[0]).glob("*.tsp")))  # as a shell expands a pattern
-    assert verb.main([str(recipe), "--data", *files, "--device", "cpu", "--out", str(out)]) == 0
+    assert verb.run_train([str(recipe), "--data", *files, "--device", "cpu", "--out", str(out)]) == 0
     said = capsys.readouterr()
     assert re.search(r"\d instances of 6 cities to train on, \d held out to validate", said.err)
     assert re.search(r"\n +0 +0\.00 .* +- +- +- ", said.err)

@@ -35,7 +35,7 @@ CASES = [
 def gradient(config: TrainConfig, fused: bool) -> tuple[torch.Tensor, torch.Tensor, dict[str, torch.Tensor]]:
     trainer = Trainer(config, torch.device("cpu"))
     if fused:
-        trainer.policy.encoder.attend_by(encoder_attention.attend)
+        trainer.policy.encoder.set_attention(encoder_attention.triton_attend)
     for weight in (trainer.policy.decoder.query_latent, trainer.policy.decoder.value_latent):
         weight.data.normal_(0.0, 0.01, generator=torch.Generator().manual_seed(1))
     rolled, targets, _ = trainer.gradient(0)
@@ -46,8 +46,10 @@ def gradient(config: TrainConfig, fused: bool) -> tuple[torch.Tensor, torch.Tens
 def test_fused_and_plain_kernels_give_the_same_step(monkeypatch, problem: str, objective: Objective) -> None:
     """From the same marked rollouts both give the gradient of the same loss in every weight."""
     for module in (rollouts, engines):
-        monkeypatch.setattr(module, "engine_of", lambda *_: engines.fused_gpu)
-    monkeypatch.setattr(rollout_tables, "tables", partial(rollout_tables.tables, dtype=torch.float32))
+        monkeypatch.setattr(module, "engine_of", lambda *_: engines.construct_triton)
+    monkeypatch.setattr(
+        rollout_tables, "build_triton_tables", partial(rollout_tables.build_triton_tables, dtype=torch.float32)
+    )
     policy = {"layers": 1, "hidden": 32, "latent": 2}
     config = TrainConfig(problem=problem, size=7, batch=2, policy=policy, objective=objective)
     found = {}

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 import torch
 
-from rhumbline.checkpoint import read_tensors
+from rhumbline.checkpoint import read_tensor_file
 from rhumbline.problems.jssp import JSSP
 from rhumbline.training.config import Objective, Optimiser, TrainConfig, Validation
 from rhumbline.training.loop import train
@@ -64,8 +64,8 @@ def test_stopped_and_resumed_is_uninterrupted(tmp_path: Path, objective: str) ->
     files = sorted((tmp_path / "whole").glob("resume-*.safetensors"))
     assert len(files) == 2
     for file in files:
-        other = read_tensors(tmp_path / "halves" / file.name)[0]
-        for name, x in read_tensors(file)[0].items():
+        other = read_tensor_file(tmp_path / "halves" / file.name)[0]
+        for name, x in read_tensor_file(file)[0].items():
             assert torch.equal(x, other[name]), name
 
 

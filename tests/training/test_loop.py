@@ -28,7 +28,7 @@ CPU = torch.device("cpu")
 def bits(folder: Path) -> dict[str, torch.Tensor]:
     """Everything in the files of a folder that a run resumes from."""
     files = sorted(folder.glob("resume-*.safetensors"))
-    return {f"{f.stem}.{name}": x for f in files for name, x in checkpoint.read_tensors(f)[0].items()}
+    return {f"{f.stem}.{name}": x for f in files for name, x in checkpoint.read_tensor_file(f)[0].items()}
 
 
 # --- pieces
@@ -290,7 +290,7 @@ def test_a_run_that_dies_while_writing_can_go_on(make_config, tmp_path: Path, mo
 def test_a_single_policy_is_widened(make_config, make_policy, tmp_path: Path) -> None:
     """Training a latent space from a single policy starts with that policy at every latent."""
     single, path = make_policy(0), tmp_path / "single.safetensors"
-    checkpoint.save(path, single, checkpoint.About("tsp", 7))
+    checkpoint.save(path, single, checkpoint.TrainingFacts("tsp", 7))
     policy = initial_policy(make_config(init=str(path)), CPU)
     assert policy.space.size == 4
     assert all(p.requires_grad for p in policy.parameters())
@@ -304,7 +304,7 @@ def test_latents_are_drawn_apart(make_config, make_policy, tmp_path: Path) -> No
     path, batch = tmp_path / "policy.safetensors", TSP().sample(2, 6, torch.Generator().manual_seed(0))
     before = make_policy(4, amplify=5.0)
     before.decoder.query_latent.data.normal_(generator=torch.Generator().manual_seed(1))
-    checkpoint.save(path, before, checkpoint.About("tsp", 7))
+    checkpoint.save(path, before, checkpoint.TrainingFacts("tsp", 7))
     after = initial_policy(make_config(init=str(path), policy=POLICY | {"amplify": 15.0}), CPU)
     latents, memory = torch.full((2, 1, 4), 0.3), before.encode(batch)
     assert torch.allclose(after.condition(memory, latents).query, before.condition(memory, 3.0 * latents).query)
@@ -314,7 +314,7 @@ def test_latents_are_drawn_apart(make_config, make_policy, tmp_path: Path) -> No
 
 def test_a_single_policy_becomes_a_population(make_config, make_policy, tmp_path: Path) -> None:
     """All members begin as the policy of `init`; training makes them differ, and the checkpoint is a population."""
-    checkpoint.save(tmp_path / "single.safetensors", make_policy(0), checkpoint.About("tsp", 7))
+    checkpoint.save(tmp_path / "single.safetensors", make_policy(0), checkpoint.TrainingFacts("tsp", 7))
     policy = POLICY | {"latent": 0, "members": 3}
     config = make_config("poppy", policy=policy, init=str(tmp_path / "single.safetensors"), updates=3)
     members = Trainer(config, CPU).policy.decoder
@@ -332,14 +332,14 @@ def test_a_single_policy_becomes_a_population(make_config, make_policy, tmp_path
 def test_a_policy_of_another_shape_is_refused(make_config, make_policy, tmp_path: Path) -> None:
     """Both architectures are in the message."""
     path = tmp_path / "other.safetensors"
-    checkpoint.save(path, make_policy(4, width=16), checkpoint.About("tsp", 7))
+    checkpoint.save(path, make_policy(4, width=16), checkpoint.TrainingFacts("tsp", 7))
     with pytest.raises(InputError, match=r"other\.safetensors has .*width=16.*recipe asks for .*width=32"):
         initial_policy(make_config(init=str(path)), CPU)
 
 
 def test_a_shipped_policy_is_known_by_name(make_config) -> None:
     """As `--policy` knows it."""
-    shipped = load(checkpoint.shipped()["tsp100-single"])
+    shipped = load(checkpoint.shipped_checkpoints()["tsp100-single"])
     policy = initial_policy(make_config(init="tsp100-single", policy={"latent": 3}), CPU)
     assert torch.equal(policy.decoder.query_last, shipped.decoder.query_last)
     assert policy.space.size == 3

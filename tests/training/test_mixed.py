@@ -9,7 +9,7 @@ import pytest
 import torch
 from small import small_config
 
-from rhumbline.checkpoint import read_tensors
+from rhumbline.checkpoint import read_tensor_file
 from rhumbline.decoding import rollout
 from rhumbline.problems import PROBLEMS
 from rhumbline.training import parallel, recorded_step
@@ -73,7 +73,7 @@ def test_sizes_take_turns(problem: str) -> None:
 
 def test_processes_can_share_batches_of_every_size(monkeypatch: pytest.MonkeyPatch) -> None:
     """Whoever trains with four processes chooses `batch`, not the five instances of nine cities that follow from it."""
-    monkeypatch.setattr(parallel, "world", lambda: 4)
+    monkeypatch.setattr(parallel, "world_size", lambda: 4)
     monkeypatch.setattr(parallel, "share", lambda whole: whole)
     trainer = Trainer(mixed(batch=8), CPU)
     assert [len(trainer.sample(mini)[2]) for mini in range(3)] == [16, 8, 8]
@@ -111,7 +111,7 @@ def test_validation_has_its_size_and_variety(monkeypatch) -> None:
     """Every report validates on the same instances of `size`, which are not uniform either."""
     seen = []
     monkeypatch.setattr(
-        Trainer, "validated", lambda _, batch, *rest: seen.append(batch.xy) or torch.zeros(len(batch.xy))
+        Trainer, "best_validation_costs", lambda _, batch, *rest: seen.append(batch.xy) or torch.zeros(len(batch.xy))
     )
     for variety in (0.7, 0.7, 0.0):
         trainer = Trainer(mixed(variety=variety, validation=Validation(count=6, latents=0)), CPU)
@@ -132,8 +132,8 @@ def test_stopped_and_resumed_is_uninterrupted(tmp_path: Path, problem: str, obje
     files = sorted((tmp_path / "whole").glob("resume-*.safetensors"))
     assert len(files) == 2
     for file in files:
-        parts = read_tensors(tmp_path / "parts" / file.name)[0]
-        for name, x in read_tensors(file)[0].items():
+        parts = read_tensor_file(tmp_path / "parts" / file.name)[0]
+        for name, x in read_tensor_file(file)[0].items():
             assert torch.equal(x, parts[name]), name
 
 
@@ -179,7 +179,7 @@ class FakeGraph:
 
 @pytest.fixture
 def fake_cuda(monkeypatch) -> list[Any]:
-    """What `Recorded` uses of CUDA; gives the pools that recordings were made in."""
+    """What `CUDAGraphCache` uses of CUDA; gives the pools that recordings were made in."""
     pools = []
 
     class Stream:
@@ -213,7 +213,7 @@ def test_each_size_is_warmed_up_and_recorded(fake_cuda) -> None:
         worked.append(size[0])
         return size[0], len(worked)
 
-    recorded = recorded_step.Recorded(work, rng)
+    recorded = recorded_step.CUDAGraphCache(work, rng)
     results = []
     for number in range(12):
         size[0] = "aab"[number % 3]
@@ -231,7 +231,7 @@ def test_each_size_is_warmed_up_and_recorded(fake_cuda) -> None:
 def test_steps_know_graphs_by_their_sizes(monkeypatch) -> None:
     """The key of an update is the sizes of all its mini-steps: three graphs for three sizes, two mini-steps each."""
     trainer, keys = Trainer(mixed(accumulate=2), CPU), []
-    findings = trainer.whole_gradient()
+    findings = trainer.update_gradient()
 
     def recorded(key: Any) -> Any:
         keys.append(key)

@@ -10,11 +10,11 @@ from small import POLICY
 
 from rhumbline import checkpoint
 from rhumbline.policies import POLICIES
-from rhumbline.toml_config import build
+from rhumbline.toml_config import build_dataclass
 from rhumbline.training import resume as state
 from rhumbline.training.config import Objective, Optimiser, TrainConfig, Validation
 from rhumbline.training.loop import train
-from rhumbline.training.optimiser import Muon, make_optimiser, orthogonal
+from rhumbline.training.optimiser import Muon, make_optimiser, orthogonalise
 from rhumbline.training.trainer import Trainer
 
 CPU = torch.device("cpu")
@@ -48,7 +48,7 @@ def test_directions_stay_and_sizes_become_one(shape: tuple[int, int]) -> None:
     rank = min(shape)
     u, v = rotation(rows, 1)[:, :rank], rotation(columns, 2)[:, :rank]
     before = torch.logspace(0, -2, rank, dtype=torch.float64)
-    after = u.T @ orthogonal((u * before @ v.T)[None])[0] @ v
+    after = u.T @ orthogonalise((u * before @ v.T)[None])[0] @ v
     assert torch.allclose(after, after.diagonal().diag(), atol=1e-9)
     assert after.diagonal().min() > 0.68
     assert after.diagonal().max() < 1.21
@@ -56,7 +56,7 @@ def test_directions_stay_and_sizes_become_one(shape: tuple[int, int]) -> None:
 
 def test_bfloat16_does_not_leave_the_band() -> None:
     """In the precision of a GPU, the singular values of random wide matrices are still near 1."""
-    values = torch.linalg.svdvals(orthogonal(some(5, 32, 128).bfloat16()).float())
+    values = torch.linalg.svdvals(orthogonalise(some(5, 32, 128).bfloat16()).float())
     assert values.min() > 0.65
     assert values.max() < 1.25
 
@@ -101,7 +101,7 @@ def test_momentum_by_hand() -> None:
         before, p.grad = p.detach().clone(), gradient.diag()
         muon.step()
     along = 0.05 * b + 0.95 * (0.05 * b + 0.95 * 0.05 * a)
-    assert torch.allclose(before - p, 0.2 * 2**0.5 * orthogonal(along.diag()[None])[0], atol=1e-6)
+    assert torch.allclose(before - p, 0.2 * 2**0.5 * orthogonalise(along.diag()[None])[0], atol=1e-6)
 
 
 def test_decay_does_not_pass_through_the_momentum() -> None:
@@ -130,7 +130,7 @@ def test_weights_that_muon_moves(make_config) -> None:
 def test_every_weight_has_one_optimiser(problem: str) -> None:
     """For all problems: each weight is in one group, Muon's are matrices, and layers have no other matrices."""
     kind, architecture = POLICIES[problem]
-    policy = kind(build(architecture, {"width": 16, "heads": 2}, "policy"))
+    policy = kind(build_dataclass(architecture, {"width": 16, "heads": 2}, "policy"))
     muon = make_optimiser(policy, TrainConfig(optimiser=MUON), CPU, recorded=False)
     assert isinstance(muon, Muon)
     grouped = [id(p) for group in muon.param_groups for p in group["params"]]
@@ -161,7 +161,7 @@ def test_a_member_without_gradient_stays(make_config) -> None:
     trainer.step(0.0)
     member = trainer.policy.decoder[1]
     before = [p.detach().clone() for p in trainer.policy.parameters()]
-    trainer.whole_gradient()
+    trainer.update_gradient()
     for p in member.parameters():
         p.grad = None
     trainer.optimiser.step()
@@ -212,8 +212,8 @@ def test_stopped_and_resumed_is_uninterrupted(make_config, tmp_path: Path) -> No
         if report.update == 3:
             break
     assert [r.update for r in train(config, device=CPU, out=parts, resume=parts)] == [4, 5, 6]
-    for part in state.PARTS:
-        one, two = (checkpoint.read_tensors(state.file_of(folder, 6, part))[0] for folder in (whole, parts))
+    for part in state.STATE_PARTS:
+        one, two = (checkpoint.read_tensor_file(state.state_file(folder, 6, part))[0] for folder in (whole, parts))
         assert one.keys() == two.keys()
         assert all(torch.equal(x, two[name]) for name, x in one.items())
     assert "encoder.layers.0.qkv.weight.momentum" in one
@@ -226,10 +226,10 @@ def test_a_state_from_before_there_was_a_choice_is_resumed(make_config, tmp_path
     tables = asdict(config)
     for key in ("kind", "momentum"):
         del tables["optimiser"][key]
-    for part in state.PARTS:
-        path = state.file_of(tmp_path, 1, part)
-        tensors, header = checkpoint.read_tensors(path)
-        checkpoint.write_tensors(path, tensors, header | {"config": json.loads(json.dumps(tables))})
+    for part in state.STATE_PARTS:
+        path = state.state_file(tmp_path, 1, part)
+        tensors, header = checkpoint.read_tensor_file(path)
+        checkpoint.write_tensor_file(path, tensors, header | {"config": json.loads(json.dumps(tables))})
     muon = replace(config, updates=2, optimiser=replace(config.optimiser, kind="muon"))
     with pytest.raises(checkpoint.CheckpointError, match="was trained with other settings of optimiser"):
         next(train(muon, device=CPU, out=tmp_path, resume=tmp_path))

@@ -51,13 +51,13 @@ def worker(rank: int, port: int, folder: str, job: str) -> None:
     torch.set_num_threads(1)
     os.environ |= {"RANK": str(rank), "LOCAL_RANK": str(rank), "WORLD_SIZE": "2"}
     os.environ |= {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(port)}
-    parallel.start(CPU)
+    parallel.join_group(CPU)
     out = Path(folder)
     if job == "gradients":
         torch.save({o: gradients(o) for o in JOBS}, out / f"{rank}.pt")
     else:
         torch.save(weights_by_skewed_clock(rank, out), out / f"{rank}.pt")
-    parallel.stop()
+    parallel.leave_group()
 
 
 def run_two(folder: Path, job: str, seconds: float) -> bool:
@@ -98,7 +98,7 @@ def test_clocks_that_disagree_do_not_part_the_processes(tmp_path: Path) -> None:
 
 def test_shares_cut_the_joint_batch(monkeypatch: pytest.MonkeyPatch) -> None:
     """Shares follow each other, cover tensors and records alike, and an uneven batch is refused with the remedy."""
-    monkeypatch.setattr(parallel, "world", lambda: 2)
+    monkeypatch.setattr(parallel, "world_size", lambda: 2)
     batch = TSP().sample(4, 3, torch.Generator().manual_seed(0))
     for rank, rows in enumerate((slice(0, 2), slice(2, 4))):
         monkeypatch.setattr(parallel, "rank", lambda rank=rank: rank)
@@ -112,8 +112,8 @@ def test_shares_cut_the_joint_batch(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_one_process_needs_no_group(monkeypatch: pytest.MonkeyPatch) -> None:
     """Without torchrun nothing is joined, shared or added."""
     monkeypatch.setenv("WORLD_SIZE", "1")
-    assert parallel.start(CPU) == CPU
-    assert (parallel.rank(), parallel.world()) == (0, 1)
+    assert parallel.join_group(CPU) == CPU
+    assert (parallel.rank(), parallel.world_size()) == (0, 1)
     whole = torch.arange(3)
     assert parallel.share(whole) is whole
-    assert parallel.agreed(0.75) == 0.75
+    assert parallel.broadcast_from_first(0.75) == 0.75

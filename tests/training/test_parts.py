@@ -6,13 +6,13 @@ import pytest
 import torch
 from small import POLICY
 
-from rhumbline.decoding import Rollouts, log_prob, unmarked
+from rhumbline.decoding import Rollouts, log_prob, unmark_actions
 from rhumbline.errors import InputError
 from rhumbline.problems import PROBLEMS
 from rhumbline.training import trainer as training
 from rhumbline.training.config import Objective, TrainConfig
 from rhumbline.training.objectives import Targets
-from rhumbline.training.objectives.neighbourhoods import best_plans, with_parts
+from rhumbline.training.objectives.neighbourhoods import append_neighbourhoods, select_best_plans
 from rhumbline.training.trainer import Trainer
 
 CPU = torch.device("cpu")
@@ -30,7 +30,7 @@ def test_the_best_plan_and_its_latent_by_hand() -> None:
     cost = torch.tensor([[[3.0, 2.0], [1.0, 4.0]]])
     actions = torch.arange(12).view(1, 2, 2, 3)
     actions[0, 1, 0, 2] = ~actions[0, 1, 0, 2]
-    plan, latent = best_plans(Rollouts(cost, actions), torch.tensor([[[0.1], [0.2]]]))
+    plan, latent = select_best_plans(Rollouts(cost, actions), torch.tensor([[[0.1], [0.2]]]))
     assert plan.tolist() == [[6, 7, 8]]
     assert latent.tolist() == [[[pytest.approx(0.2)]]]
 
@@ -44,8 +44,8 @@ def test_parts_are_groups_of_their_own(lesson: float) -> None:
         torch.tensor(2.0), 2, lesson,
     )  # fmt: skip
     built = Rollouts(torch.tensor([[[7.0, 6.0]]]), torch.tensor([[[[4, 5, 6], [4, 5, 7]]]]))
-    assert best_plans(built, torch.zeros(1, 1, 1))[0].tolist() == [[4, 5, 7]]
-    found = with_parts(whole, torch.tensor([[[2.0]]]), torch.tensor([[2]]), built)
+    assert select_best_plans(built, torch.zeros(1, 1, 1))[0].tolist() == [[4, 5, 7]]
+    found = append_neighbourhoods(whole, torch.tensor([[[2.0]]]), torch.tensor([[2]]), built)
     assert found.latents.tolist() == [[[1.0], [2.0]]]
     assert found.actions[0, each : each + 2].tolist() == [[~4, ~5, 6], [~4, ~5, 7]]
     assert found.weight[0, each : each + 2].tolist() == [7.0, 6.0]
@@ -73,7 +73,7 @@ def test_parts_of_a_step_begin_alike_and_end_as_plans(problem: str, objective: s
     each = o.samples + (o.copies > 1)
     parts = targets.actions.unflatten(1, (-1, each))[:, -o.parts :, : o.samples]
     costs = targets.weight.unflatten(1, (-1, each))[:, -o.parts :, : o.samples]
-    plans, marks = unmarked(parts)
+    plans, marks = unmark_actions(parts)
     assert marks[..., 0].all()
     begun = marks.int().cummin(-1).values.bool()
     assert (plans[marks & ~begun] == 0).all()  # marks are a beginning, and depots behind the end
@@ -97,7 +97,7 @@ def test_only_what_was_decided_is_scored(problem: str) -> None:
     actions, latents = targets.actions[:, -6:], targets.latents[:, -2:]
     if problem == "cvrp":
         batch = replace(batch, capacity=torch.full_like(batch.capacity, 10**6))  # whatever was driven is allowed
-    plans, marks = unmarked(actions)
+    plans, marks = unmark_actions(actions)
     others = torch.where(marks, plans, ~plans)
     with torch.no_grad():
         part, whole, beginning = (
@@ -115,7 +115,7 @@ def test_learning_from_parts_makes_the_better_ones_likelier() -> None:
     memory = trainer.policy.encode(batch)
     rolled = trainer.rolled(batch, memory, 0, latents, starts)
     found = trainer.targets(batch, rolled, latents)
-    targets = trainer.and_parts(batch, memory, 0, rolled, latents, found)
+    targets = trainer.add_neighbourhoods(batch, memory, 0, rolled, latents, found)
     actions, cost = targets.actions[:, -6:], targets.weight[:, -6:].unflatten(1, (2, 3))
 
     def leads() -> torch.Tensor:
@@ -162,7 +162,7 @@ def test_what_is_too_long_teaches_nothing() -> None:
     whole = Trainer(replace(config, objective=replace(o, longest=0)), CPU).gradient(0)[1]
     most = config.longest_for(SIZE)
     assert targets.actions.shape[2] == most < whole.actions.shape[2]
-    ends = torch.where(unmarked(whole.actions)[0] != 0, torch.arange(whole.actions.shape[2]), 0).amax(2)
+    ends = torch.where(unmark_actions(whole.actions)[0] != 0, torch.arange(whole.actions.shape[2]), 0).amax(2)
     assert torch.equal(targets.weight.isnan(), (ends >= most) | whole.weight.isnan())
 
 

@@ -13,10 +13,21 @@ from rhumbline.problems.cvrp import CVRP
 from rhumbline.problems.tsp import TSP
 from rhumbline.training import trainer as training
 from rhumbline.training.config import Objective, TrainConfig
-from rhumbline.training.objectives import Targets, preference_weight, shortened, winners
-from rhumbline.training.objectives.imitate import cheapest
-from rhumbline.training.objectives.prefer import of_winners, own_starts, rivals, rivals_of_winners
-from rhumbline.training.objectives.reinforce import all_starts, best_latents, lead_weight, pomo_weight, winner_weight
+from rhumbline.training.objectives import Targets, find_winners, preference_weight, truncate_targets
+from rhumbline.training.objectives.imitate import select_cheapest
+from rhumbline.training.objectives.prefer import (
+    compare_rollouts,
+    preference_targets,
+    select_own_starts,
+    select_winner_rollouts,
+)
+from rhumbline.training.objectives.reinforce import (
+    pomo_targets,
+    pomo_weight,
+    poppy_weight,
+    winner_targets,
+    winner_weight,
+)
 from rhumbline.training.trainer import Trainer
 
 CPU = torch.device("cpu")
@@ -40,7 +51,7 @@ CPU = torch.device("cpu")
 def test_winners_by_hand(cost, winner, weight, kept) -> None:
     """Winner, weight and count of kept pairs of small tables."""
     table = torch.tensor([cost], dtype=torch.float32)
-    found, alone = winners(table)
+    found, alone = find_winners(table)
     assert alone.sum() == kept
     assert [w for w, a in zip(found[0].tolist(), alone[0].tolist(), strict=True) if a] == [
         w for w, a in zip(winner, alone[0].tolist(), strict=True) if a
@@ -52,7 +63,7 @@ def test_instances_do_not_mix() -> None:
     """Winners and baselines of an instance come from its own rows."""
     one, two = torch.tensor([[1.0, 4], [3, 2]]), torch.tensor([[7.0, 8], [6, 9]])
     both = torch.stack([one, two])
-    winner, alone = winners(both)
+    winner, alone = find_winners(both)
     assert winner.tolist() == [[0, 1], [1, 0]]
     assert winner_weight(both, winner, alone).tolist() == [[-1.5, -0.5], [6 - 7.5, 8 - 7.5]]
 
@@ -72,9 +83,9 @@ def test_pomo_weights_by_hand() -> None:
 def test_the_lead_over_the_second_best(cost, weight) -> None:
     """Poppy's weight is the winner's cost minus the second best's of the same start; every start counts in the mean."""
     table = torch.tensor([cost])
-    assert lead_weight(table)[0].tolist() == pytest.approx(weight)
+    assert poppy_weight(table)[0].tolist() == pytest.approx(weight)
     members = torch.arange(float(len(cost)))[None, :, None]
-    targets = best_latents(Rollouts(table, torch.zeros(1, len(cost), 2, 3, dtype=torch.int16)), members, "second")
+    targets = winner_targets(Rollouts(table, torch.zeros(1, len(cost), 2, 3, dtype=torch.int16)), members, "second")
     assert targets.count == 2
     assert targets.latents[0, :, 0].tolist() == table[0].argmin(0).tolist()
 
@@ -103,7 +114,7 @@ def test_best_latents_pairs_sequences_with_their_latents() -> None:
     cost = torch.tensor([[[1.0, 4], [3, 2]]])
     actions = torch.arange(2 * 2 * 3).view(1, 2, 2, 3)
     latents = torch.tensor([[[0.1], [0.2]]])
-    targets = best_latents(Rollouts(cost, actions), latents)
+    targets = winner_targets(Rollouts(cost, actions), latents)
     assert targets.actions.tolist() == [[[0, 1, 2], [9, 10, 11]]]  # latent 0 from start 0, latent 1 from start 1
     assert targets.latents[0, :, 0].tolist() == pytest.approx([0.1, 0.2])
     assert targets.count == 2
@@ -111,7 +122,7 @@ def test_best_latents_pairs_sequences_with_their_latents() -> None:
 
 def test_all_starts_counts_everything() -> None:
     """A single policy learns from every rollout of every instance."""
-    targets = all_starts(
+    targets = pomo_targets(
         Rollouts(torch.rand(3, 1, 4), torch.zeros(3, 1, 4, 6, dtype=torch.int16)), torch.zeros(3, 1, 2)
     )
     assert targets.count == 12
@@ -138,7 +149,7 @@ def test_rivals_are_the_winning_latents_own_samples() -> None:
     """Two latents, three starts with two samples each; the third start is a tie."""
     cost = torch.tensor([[[5.0, 3.0, 9.0, 8.0, 4.0, 6.0], [4.0, 4.0, 7.0, 11.0, 5.0, 4.0]]])
     actions = torch.arange(12).view(1, 2, 6, 1).expand(-1, -1, -1, 3)  # strided, as a fused rollout's are
-    targets = rivals(Rollouts(cost, actions), torch.tensor([[[0.1], [0.2]]]), 2)
+    targets = preference_targets(Rollouts(cost, actions), torch.tensor([[[0.1], [0.2]]]), 2)
     assert targets.actions[0, :4, 0].tolist() == [0, 1, 8, 9]
     assert targets.latents[0, :2, 0].tolist() == pytest.approx([0.1, 0.2])
     assert targets.weight[0, :4].tolist() == [5.0, 3.0, 7.0, 11.0]
@@ -151,7 +162,7 @@ def test_rivals_are_the_winning_latents_own_samples() -> None:
 def test_rivals_of_a_single_policy() -> None:
     """One sample of each start: all starts are compared. Several: only those of the same start."""
     rolled = Rollouts(torch.tensor([[[1.0, 2.0, 3.0, 4.0]]]), torch.arange(4).view(1, 1, 4, 1))
-    across, within = (rivals(rolled, torch.zeros(1, 1, 0), samples) for samples in (1, 2))
+    across, within = (preference_targets(rolled, torch.zeros(1, 1, 0), samples) for samples in (1, 2))
     torch.testing.assert_close(across.weights(torch.zeros(1, 4), 1.0), torch.tensor([[-0.5, -1 / 6, 1 / 6, 0.5]]))
     torch.testing.assert_close(within.weights(torch.zeros(1, 4), 1.0), torch.tensor([[-0.5, 0.5, -0.5, 0.5]]))
     assert across.count == within.count == 4
@@ -160,7 +171,7 @@ def test_rivals_of_a_single_policy() -> None:
 def test_the_winner_of_one_rollout_each() -> None:
     """Three latents, two starts: the cheapest rollout of each start, the latent it belongs to, and who is alone."""
     cost = torch.tensor([[[5.0, 2.0], [3.0, 2.0], [4.0, 9.0]]])
-    first, chosen, alone = of_winners(
+    first, chosen, alone = select_winner_rollouts(
         Rollouts(cost, torch.arange(6).view(1, 3, 2, 1)), torch.tensor([[[0.1], [0.2], [0.3]]]), 1
     )
     assert (first.cost.tolist(), first.actions.tolist()) == ([[[3.0], [2.0]]], [[[[2]], [[1]]]])
@@ -171,14 +182,14 @@ def test_the_winner_of_one_rollout_each() -> None:
 def test_winners_keep_what_they_made_of_their_own_start() -> None:
     """Each of two was tried again from both starts, three times each."""
     place = torch.arange(12).view(1, 2, 6)
-    own = own_starts(Rollouts(place.float(), place[..., None]), 3)
+    own = select_own_starts(Rollouts(place.float(), place[..., None]), 3)
     assert own.cost.tolist() == [[[0, 1, 2], [9, 10, 11]]]
     assert own.actions[..., 0].tolist() == own.cost.tolist()
-    targets = rivals_of_winners(torch.zeros(1, 2, 1), torch.tensor([[True, False]]), own)
+    targets = compare_rollouts(torch.zeros(1, 2, 1), torch.tensor([[True, False]]), own)
     assert targets.actions[0, :, 0].tolist() == [0, 1, 2, 9, 10, 11]
     assert targets.weight[0, :3].tolist() == [0, 1, 2]
     assert targets.weight[0, 3:].isnan().all()
-    assert (targets.count, targets.compared) == (3, 3)
+    assert (targets.count, targets.group_size) == (3, 3)
 
 
 @pytest.mark.parametrize("trial", ["sample", "greedy"])
@@ -211,7 +222,7 @@ def test_latents_compete_by_one_rollout_each(trial: str) -> None:
 
 def test_cheapest_by_hand() -> None:
     """The cheapest rollouts come in order, with the latents they belong to."""
-    index, latent, value = cheapest(torch.tensor([[[5.0, 1, 7], [2, 9, 0.5]]]), 3)
+    index, latent, value = select_cheapest(torch.tensor([[[5.0, 1, 7], [2, 9, 0.5]]]), 3)
     assert (index.tolist(), latent.tolist(), value.tolist()) == ([[5, 1, 3]], [[1, 0, 1]], [[0.5, 1.0, 2.0]])
 
 
@@ -279,7 +290,7 @@ def test_a_step_against_the_gradient_makes_cheap_tours_likelier(make_config) -> 
     fresh = Trainer(make_config("pomo"), CPU)
     batch, latents, starts = fresh.sample()
     rolled = rollout(TSP(), fresh.policy, batch, latents, starts, seed=0)
-    targets = all_starts(rolled, latents)
+    targets = pomo_targets(rolled, latents)
     before = log_prob(TSP(), fresh.policy, batch, latents, targets.actions).detach()
     with torch.no_grad():
         for name, p in fresh.policy.named_parameters():
@@ -327,9 +338,9 @@ def test_long_sequences_lose_their_weight_and_short_ones_only_their_padding() ->
     problem, batch = CVRP(), CVRP().sample(1, 3, torch.Generator().manual_seed(0))
     actions = torch.tensor([[[1, 2, 3, 0, 0, 0], [1, 0, 2, 0, 3, 0]]])
     targets = Targets(torch.zeros(1, 1, 0), actions, torch.tensor([[0.5, -0.5]]), torch.tensor(2.0))
-    cut = shortened(targets, 4)
+    cut = truncate_targets(targets, 4)
     assert cut.weight.tolist() == [[0.5, 0.0]]
-    assert shortened(replace(targets, compared=2), 4).weight.isnan().tolist() == [[False, True]]
+    assert truncate_targets(replace(targets, group_size=2), 4).weight.isnan().tolist() == [[False, True]]
     assert cut.actions.tolist() == [[[1, 2, 3, 0], [1, 0, 2, 0]]]
     policy = CVRPPolicy(Architecture(width=16, heads=2, layers=1, hidden=16, latent=0))
     whole, part = (

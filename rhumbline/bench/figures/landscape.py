@@ -18,10 +18,10 @@ from rhumbline.search.strategies.cmaes import CMAES
 from rhumbline.search.task import Task
 
 REACH = 1.5  # half the width of the picture; the search may leave the box that latents were trained in
-Walk = tuple[Float[np.ndarray, "T B 2"], Float[np.ndarray, "T B"]]
+SearchPath = tuple[Float[np.ndarray, "T B 2"], Float[np.ndarray, "T B"]]
 
 
-def landscapes(task: Task, points: int, generations: int) -> list[Landscape]:
+def compute_landscapes(task: Task, points: int, generations: int) -> list[Landscape]:
     """The landscape of each instance of a task: best greedy cost over all starts at each point of a grid."""
     if task.policy.space.size != 2:
         raise InputError(
@@ -30,7 +30,7 @@ def landscapes(task: Task, points: int, generations: int) -> list[Landscape]:
         )
     axis = torch.linspace(-REACH, REACH, points, device=task.device)
     cost = grid_costs(task, torch.cartesian_prod(axis, axis).flip(1)).reshape(task.count, points, points)
-    means, deviation = walk(task, generations)
+    means, deviation = search_path(task, generations)
     where = axis.cpu().numpy().astype(np.float64)
     return [
         Landscape(instance.name, where, cost[row], means[:, row], deviation[:, row])
@@ -61,10 +61,10 @@ def grid_costs(task: Task, latents: Float[Tensor, "P 2"]) -> Float[np.ndarray, "
     """Cost of every latent for every instance, in the instances' own units."""
     task.forget()
     rolled = task.rollout(latents.expand(task.count, -1, -1), 0.0)
-    return (rolled.cost.amin(2) * task.originals.scale[:, None]).cpu().numpy().astype(np.float64)
+    return (rolled.cost.amin(2) * task.original_batch.scale[:, None]).cpu().numpy().astype(np.float64)
 
 
-def walk(task: Task, generations: int) -> Walk:
+def search_path(task: Task, generations: int) -> SearchPath:
     """Means and deviations of a single CMA-ES component before each generation."""
     task.forget()
     strategy = CMAES(components=1)

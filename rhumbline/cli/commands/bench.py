@@ -6,9 +6,9 @@ from typing import Annotated
 
 import typer
 
-from rhumbline.cli.commands.solve import Device, Engine
+from rhumbline.cli.commands.solve import DeviceChoice, EngineChoice
 from rhumbline.cli.options import flag
-from rhumbline.cli.process import conclude, undisturbed
+from rhumbline.cli.process import defer_signals, run_command
 
 Words = Annotated[
     list[str],
@@ -45,7 +45,7 @@ Machine = Annotated[
 ]
 
 
-def refuse_given(options: Mapping[str, object], why: str) -> None:
+def refuse_options(options: Mapping[str, object], why: str) -> None:
     """Refuse options that would change nothing, rather than ignore them."""
     for name, value in options.items():
         if value is not None:
@@ -57,8 +57,10 @@ def bench(
     out: Out = None,
     only: Only = None,
     limit: Limit = None,
-    device: Annotated[Device, typer.Option(help="auto is a GPU if there is one.")] = Device.auto,
-    engine: Annotated[Engine, typer.Option(help="fused is the quick one; on a CPU it needs numba.")] = Engine.auto,
+    device: Annotated[DeviceChoice, typer.Option(help="auto is a GPU if there is one.")] = DeviceChoice.auto,
+    engine: Annotated[
+        EngineChoice, typer.Option(help="fused is the quick one; on a CPU it needs numba.")
+    ] = EngineChoice.auto,
     threads: Threads = None,
     folders: Folders = None,
     quiet: Quiet = False,
@@ -82,23 +84,23 @@ def bench(
         raise typer.BadParameter(f"expected one suite, got {' '.join(words)}", param_hint="SUITE")
     for_references = {"--seconds": seconds, "--workers": workers, "--minutes": minutes, "--again": again or None,
                       "--machine": machine, "--from": elsewhere}  # fmt: skip
-    for_suites = {"--out": out, "--threads": threads, "--device": None if device is Device.auto else device,
-                  "--engine": None if engine is Engine.auto else engine}  # fmt: skip
+    for_suites = {"--out": out, "--threads": threads, "--device": None if device is DeviceChoice.auto else device,
+                  "--engine": None if engine is EngineChoice.auto else engine}  # fmt: skip
     if reference:
-        refuse_given(
+        refuse_options(
             for_suites, "means nothing to `rhumb bench reference`, which writes the files that the suite names"
         )
     else:
-        refuse_given(for_references, "is for `rhumb bench reference`; a suite has its own budgets")
+        refuse_options(for_references, "is for `rhumb bench reference`; a suite has its own budgets")
 
     def body() -> int:
-        with undisturbed():
-            from rhumbline.bench.methods import Options
+        with defer_signals():
+            from rhumbline.bench.methods import BenchOptions
             from rhumbline.cli import bench_run
-        chosen = (tuple(only or ()), limit, device.value, engine.value, threads, bench_run.folders_of(folders or []))
+        chosen = (tuple(only or ()), limit, device.value, engine.value, threads, bench_run.parse_folders(folders or []))
         if reference:
-            effort = bench_run.effort_of(workers, minutes, again, machine)
-            return bench_run.run_references(Path(words[1]), Options(*chosen), effort, seconds, elsewhere, quiet)
-        return bench_run.run_suite(Path(words[0]), out, Options(*chosen), quiet)
+            effort = bench_run.make_effort(workers, minutes, again, machine)
+            return bench_run.run_references(Path(words[1]), BenchOptions(*chosen), effort, seconds, elsewhere, quiet)
+        return bench_run.run_suite(Path(words[0]), out, BenchOptions(*chosen), quiet)
 
-    raise typer.Exit(conclude(body))
+    raise typer.Exit(run_command(body))

@@ -11,7 +11,7 @@ import typer
 
 from rhumbline import __version__
 from rhumbline.cli.options import flag
-from rhumbline.cli.process import conclude, emit, undisturbed
+from rhumbline.cli.process import defer_signals, print_result, run_command
 
 Facts = dict[str, Any]
 
@@ -24,32 +24,32 @@ def info(
 
     Example: rhumb info
     """
-    raise typer.Exit(conclude(lambda: describe(checkpoint, as_json)))
+    raise typer.Exit(run_command(lambda: describe(checkpoint, as_json)))
 
 
 def describe(checkpoint: str, as_json: bool) -> None:
     """Collect facts and print them."""
-    with undisturbed():
-        from rhumbline.checkpoint import find
-    facts = checkpoint_facts(find(checkpoint, "tsp")) if checkpoint else installation()
+    with defer_signals():
+        from rhumbline.checkpoint import find_checkpoint
+    facts = checkpoint_facts(find_checkpoint(checkpoint, "tsp")) if checkpoint else installation()
     lines = [json.dumps(facts)] if as_json else checkpoint_lines(facts) if checkpoint else installation_lines(facts)
     for line in lines:
-        emit(line)
+        print_result(line)
 
 
 def installation() -> Facts:
     """Everything about this machine and package."""
-    from rhumbline.checkpoint import shipped
+    from rhumbline.checkpoint import shipped_checkpoints
 
     return {
-        "versions": versions(),
+        "versions": installed_versions(),
         "devices": devices(),
         "engines": engines(),
-        "checkpoints": [checkpoint_facts(path) for path in shipped().values()],
+        "checkpoints": [checkpoint_facts(path) for path in shipped_checkpoints().values()],
     }
 
 
-def versions() -> dict[str, str | None]:
+def installed_versions() -> dict[str, str | None]:
     """Of the package and of what its results depend on; None for what is not installed."""
     found: dict[str, str | None] = {"rhumbline": __version__, "python": platform.python_version()}
     for name in ("torch", "triton", "numba", "numpy"):
@@ -123,7 +123,7 @@ def checkpoint_lines(facts: Facts) -> Iterator[str]:
 
     latent = f"latent space of {facts['latent']} dimensions" if facts["latent"] else "a single policy, no latent space"
     latent = f"a population of {facts['members']} decoders" if facts["members"] else latent
-    size = f"{facts['trained_at']} {PROBLEMS[facts['problem']].sizes_count}"
+    size = f"{facts['trained_at']} {PROBLEMS[facts['problem']].size_unit}"
     yield f"{facts['name']}: {facts['problem']}, trained at {size}, {facts['updates']:,} updates"
     yield f"{facts['weights']:,} weights, {latent}"
     if facts["validation"]:

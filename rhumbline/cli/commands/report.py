@@ -6,7 +6,7 @@ from typing import Annotated
 
 import typer
 
-from rhumbline.cli.process import conclude, undisturbed
+from rhumbline.cli.process import defer_signals, run_command
 
 
 class Format(StrEnum):
@@ -34,8 +34,8 @@ def report(
         raise typer.BadParameter("is for Markdown; leave --format out", param_hint="--into")
 
     def body() -> int:
-        with undisturbed():
+        with defer_signals():
             from rhumbline.cli import bench_run
-        return bench_run.show_report(results, kind.value, plots, into)
+        return bench_run.print_report(results, kind.value, plots, into)
 
-    raise typer.Exit(conclude(body))
+    raise typer.Exit(run_command(body))

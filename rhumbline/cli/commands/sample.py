@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from rhumbline.cli.options import flag
-from rhumbline.cli.output_files import ready
-from rhumbline.cli.process import conclude, emit, undisturbed
+from rhumbline.cli.output_files import prepare_folder
+from rhumbline.cli.process import defer_signals, print_result, run_command
 from rhumbline.errors import InputError
 
 if TYPE_CHECKING:
@@ -44,12 +44,12 @@ def sample(
     if power is not None and not mutate:
         raise typer.BadParameter("says how strong a mutation is; name one with --mutate", param_hint="--power")
     mutation = (mutate, 0.5 if power is None else power) if mutate else None
-    raise typer.Exit(conclude(lambda: write(problem, out, size, count, seed, mutation, force)))
+    raise typer.Exit(run_command(lambda: write_samples(problem, out, size, count, seed, mutation, force)))
 
 
 def size_for(problem: "Problem[Any, Any]", text: str | None, count: int) -> int | str:
     """The size that a user means, of the form that the problem's usual one has."""
-    usual = problem.usual_size
+    usual = problem.default_size
     size = str(usual) if text is None else text
     numbers = size.split("x") if isinstance(usual, str) else [size]
     if not all(n.isdecimal() and 0 < int(n) < 10**9 for n in numbers):
@@ -60,13 +60,13 @@ def size_for(problem: "Problem[Any, Any]", text: str | None, count: int) -> int 
     return size if isinstance(usual, str) else int(size)
 
 
-def write(
+def write_samples(
     problem: str, out: Path, size: str | None, count: int, seed: int, mutation: tuple[str, float] | None, force: bool
 ) -> None:
     """Sample on the CPU, so that a seed means the same everywhere, and write."""
     if out.exists() and not force:
         raise InputError(f"{out}: is there already; give --force to replace it")
-    with undisturbed():
+    with defer_signals():
         import torch
 
         from rhumbline.formats.dataset import save_batch
@@ -75,19 +75,19 @@ def write(
     if problem not in known:
         raise typer.BadParameter(f"'{problem}' is not known; known: {', '.join(known)}", param_hint="PROBLEM")
     drawn = size_for(PROBLEMS[problem], size, count)
-    ready(out.parent)
+    prepare_folder(out.parent)
     batch = PROBLEMS[problem].sample(count, drawn, torch.Generator().manual_seed(seed))
     if mutation and not hasattr(batch, "xy"):
         raise InputError(f"--mutate moves points; instances of {problem} have none")
     if mutation:
-        batch = replace(batch, xy=torch.from_numpy(mutated(batch.xy.numpy(), *mutation, seed)))
+        batch = replace(batch, xy=torch.from_numpy(mutate_points(batch.xy.numpy(), *mutation, seed)))
     kind = "mutated by {}, power {:g}".format(*mutation) if mutation else "uniform"
     note = {"problem": problem, "size": str(drawn), "count": str(count), "seed": str(seed), "distribution": kind}
     save_batch(out, batch, note)
-    emit(str(out))
+    print_result(str(out))
 
 
-def mutated(xy: "np.ndarray", operator: str, power: float, seed: int) -> "np.ndarray":
+def mutate_points(xy: "np.ndarray", operator: str, power: float, seed: int) -> "np.ndarray":
     """Each instance after one mutation, of a random stream of its own; the depot is a point like any other."""
     import numpy as np
 

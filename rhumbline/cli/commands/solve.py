@@ -8,14 +8,14 @@ from typing import Annotated
 import typer
 
 from rhumbline.cli.options import flag
-from rhumbline.cli.process import conclude, undisturbed
+from rhumbline.cli.process import defer_signals, run_command
 from rhumbline.kernels.numba.rollout import precompile
 
 LARGEST_SEED = 2**63 - 1
 COMPILED = {".tsp": "tsp", ".vrp": "cvrp"}  # problems with a kernel that may be missing, by the ending of their files
 
 
-class Device(StrEnum):
+class DeviceChoice(StrEnum):
     """Where to search."""
 
     auto = "auto"
@@ -23,7 +23,7 @@ class Device(StrEnum):
     cuda = "cuda"
 
 
-class Engine(StrEnum):
+class EngineChoice(StrEnum):
     """What decodes."""
 
     auto = "auto"
@@ -124,8 +124,10 @@ def solve(
     augment: Augment = 1,
     vehicles: Vehicles = None,
     seed: Seed = 0,
-    device: Annotated[Device, typer.Option(help="auto is a GPU if there is one.")] = Device.auto,
-    engine: Annotated[Engine, typer.Option(help="fused is the quick one; on a CPU it needs numba.")] = Engine.auto,
+    device: Annotated[DeviceChoice, typer.Option(help="auto is a GPU if there is one.")] = DeviceChoice.auto,
+    engine: Annotated[
+        EngineChoice, typer.Option(help="fused is the quick one; on a CPU it needs numba.")
+    ] = EngineChoice.auto,
     threads: Threads = None,
     warm_start: WarmStart = None,
     polish: Polish = False,
@@ -147,20 +149,20 @@ def solve(
 
     def body() -> int:
         problem = compiled_for(files[0])
-        if problem and device is not Device.cuda and engine is not Engine.torch:
-            precompile.start(problem)  # meanwhile torch is imported
-        with undisturbed():
+        if problem and device is not DeviceChoice.cuda and engine is not EngineChoice.torch:
+            precompile.start_compiling(problem)  # meanwhile torch is imported
+        with defer_signals():
             from rhumbline.cli import solve_run
-        after = solve_run.Afterwards(tuple(warm_start or ()), polish, then, top, trace)
+        after = solve_run.AfterSearchOptions(tuple(warm_start or ()), polish, then, top, trace)
         after.check_usage(seconds)
         given = tuple(settings or ())
         strategy = solve_run.choose_strategy(search, given) if search else None  # refuses before any work
         if strategy is None:
-            solve_run.check_settings(given)
-        places = solve_run.Places(output, plot)
-        talk = solve_run.Talk(as_json, quiet)
+            solve_run.check_default_settings(given)
+        places = solve_run.OutputPaths(output, plot)
+        talk = solve_run.Verbosity(as_json, quiet)
         facts = (attempts, seconds, seed, device.value, engine.value, threads)
-        request = solve_run.Request(strategy, search, policy, *facts, augment, vehicles, after, given)
+        request = solve_run.SolveRequest(strategy, search, policy, *facts, augment, vehicles, after, given)
         return solve_run.solve_files(files, request, places, talk)
 
-    raise typer.Exit(conclude(body))
+    raise typer.Exit(run_command(body))

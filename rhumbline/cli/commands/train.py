@@ -10,10 +10,10 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from rhumbline.cli.output_files import ready
-from rhumbline.cli.process import INTERRUPTED, conclude, emit, say, undisturbed
+from rhumbline.cli.output_files import prepare_folder
+from rhumbline.cli.process import INTERRUPTED, defer_signals, print_note, print_result, run_command
 from rhumbline.errors import InputError
-from rhumbline.training.config import BEST, POLICY, TrainConfig, read_recipe
+from rhumbline.training.config import BEST_POLICY_FILE, POLICY_FILE, TrainConfig, read_recipe
 
 if TYPE_CHECKING:
     from rhumbline.training.loop import Report
@@ -32,11 +32,11 @@ TITLES = ("update", "minutes", "rate", "cost", "best", "kept", "greedy", "latent
 FORMATS = (",", ".2f", ".2e", ".4f", ".4f", ".0%", ".4f", ".4f", ".2f")
 
 
-def main(words: Sequence[str]) -> int:
+def run_train(words: Sequence[str]) -> int:
     """Parse the words behind `train` and run; the exit code."""
     options = parser().parse_args(words)
     rank = os.environ.get("RANK", "0")  # set by torchrun
-    return conclude(partial(run, options), "" if rank == "0" else f"process {rank}: ")
+    return run_command(partial(run_training, options), "" if rank == "0" else f"process {rank}: ")
 
 
 def parser() -> argparse.ArgumentParser:
@@ -48,7 +48,7 @@ def parser() -> argparse.ArgumentParser:
         "--data", action="extend", nargs="+", default=[], metavar="PATH",
         help="train on instances of your own: files, folders, patterns and datasets; behind the recipe",
     )  # fmt: skip
-    new.add_argument("--minutes", type=positive, metavar="M", help="stop after so many minutes")
+    new.add_argument("--minutes", type=positive_number, metavar="M", help="stop after so many minutes")
     new.add_argument("--resume", type=Path, metavar="DIR", help="go on with the run in DIR")
     new.add_argument("--out", type=Path, metavar="DIR", help="where to write [--resume, else runs/<recipe>]")
     new.add_argument("--device", choices=("auto", "cpu", "cuda"), default="auto", help="[auto: a GPU if there is one]")
@@ -57,7 +57,7 @@ def parser() -> argparse.ArgumentParser:
     return new
 
 
-def positive(text: str) -> float:
+def positive_number(text: str) -> float:
     """A number above 0, for argparse."""
     number = float(text)
     if not number > 0:
@@ -65,58 +65,58 @@ def positive(text: str) -> float:
     return number
 
 
-def run(options: argparse.Namespace) -> int:
+def run_training(options: argparse.Namespace) -> int:
     """Train to the end, or until Ctrl-C; the last checkpoint stays either way."""
     config = read_recipe(options.recipe, options.set)
     config = replace(config, data=tuple(options.data)) if options.data else config
     out = options.out or options.resume or Path("runs") / options.recipe.stem
-    fresh(out, options.resume)
+    check_output_folder(out, options.resume)
     try:
-        reports = list(follow(begin(config, options, out), out, quiet=options.quiet))
+        reports = list(record_reports(start_training(config, options, out), out, quiet=options.quiet))
     except KeyboardInterrupt:
-        there = (out / POLICY).is_file()
+        there = (out / POLICY_FILE).is_file()
         kept = f"; the last checkpoint in {out} is intact" if there else " before the first checkpoint"
-        say(f"interrupted{kept}")
+        print_note(f"interrupted{kept}")
         return INTERRUPTED
-    return close(reports, out, own=bool(config.data))
+    return finish_training(reports, out, own=bool(config.data))
 
 
-def fresh(out: Path, resume: Path | None) -> None:
+def check_output_folder(out: Path, resume: Path | None) -> None:
     """Refuse to write over another run; that would destroy its weights at the first report."""
-    if (out / POLICY).exists() and (resume is None or out.resolve() != resume.resolve()):
+    if (out / POLICY_FILE).exists() and (resume is None or out.resolve() != resume.resolve()):
         raise InputError(f"{out}: holds a run already; go on with it by --resume {out}, or choose another --out")
-    ready(out)
+    prepare_folder(out)
 
 
-def begin(config: TrainConfig, options: argparse.Namespace, out: Path) -> "Iterator[Report]":
+def start_training(config: TrainConfig, options: argparse.Namespace, out: Path) -> "Iterator[Report]":
     """Reports of the training, on this process's device."""
-    with undisturbed():
+    with defer_signals():
         import torch
 
         from rhumbline.api import find_device
         from rhumbline.training import parallel
         from rhumbline.training.loop import train
-    device = parallel.start(find_device(options.device))
+    device = parallel.join_group(find_device(options.device))
     if device.index is not None:  # pyright: ignore[reportUnnecessaryComparison] (None where the only GPU is meant)
         torch.cuda.set_device(device)  # kernels and collectives go to the current device
     try:
         words = partial(print, file=sys.stderr) if not options.quiet else lambda words: None
         yield from train(config, device=device, out=out, minutes=options.minutes, resume=options.resume, notify=words)
     finally:
-        parallel.stop()
+        parallel.leave_group()
 
 
-def follow(reports: "Iterator[Report]", out: Path, *, quiet: bool) -> "Iterator[Report]":
+def record_reports(reports: "Iterator[Report]", out: Path, *, quiet: bool) -> "Iterator[Report]":
     """The same reports, each shown and kept by the first process."""
     for place, report in enumerate(reports):
         if os.environ.get("RANK", "0") == "0":
-            keep(out / "metrics.jsonl", report)
+            append_metrics(out / "metrics.jsonl", report)
             if not quiet:
-                show(report, titles=place == 0)
+                print_report_row(report, titles=place == 0)
         yield report
 
 
-def keep(path: Path, report: "Report") -> None:
+def append_metrics(path: Path, report: "Report") -> None:
     """Append a report as a line of JSON."""
     try:
         with path.open("a", encoding="utf-8") as file:
@@ -125,7 +125,7 @@ def keep(path: Path, report: "Report") -> None:
         raise InputError(f"{path}: cannot be written ({error.strerror})") from error
 
 
-def show(report: "Report", *, titles: bool) -> None:
+def print_report_row(report: "Report", *, titles: bool) -> None:
     """A report as a row on stderr, below titles for the first."""
     if titles:
         print("".join(f"{title:>11}" for title in TITLES), file=sys.stderr)
@@ -134,16 +134,16 @@ def show(report: "Report", *, titles: bool) -> None:
     print("".join(row), file=sys.stderr, flush=True)
 
 
-def close(reports: "Sequence[Report]", out: Path, *, own: bool) -> int:
+def finish_training(reports: "Sequence[Report]", out: Path, *, own: bool) -> int:
     """Say where the policy is; on instances of one's own the best counts, in which a run that goes on is included."""
     if not reports:
         raise InputError(f"{out}: nothing to train, all updates are done; try --set updates=N or --minutes M")
     if os.environ.get("RANK", "0") == "0":
         from rhumbline.checkpoint import load_with_facts
 
-        best = out / BEST
+        best = out / BEST_POLICY_FILE
         own = own and best.is_file()  # what goes on in another folder may have found nothing better there
         if own and not load_with_facts(best)[1].updates:
-            say(f"no report was better than what the run began with, which is what {best} holds")
-        emit(str(best if own else out / POLICY))
+            print_note(f"no report was better than what the run began with, which is what {best} holds")
+        print_result(str(best if own else out / POLICY_FILE))
     return 0

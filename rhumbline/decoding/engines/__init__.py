@@ -9,43 +9,43 @@ from jaxtyping import Float, Int
 from torch import Tensor
 
 from rhumbline import kernels
-from rhumbline.decoding.request import Beginnings, Engine, Rollouts, Work
+from rhumbline.decoding.request import EngineName, Prefixes, RolloutRequest, Rollouts
 from rhumbline.policies import Policy
 from rhumbline.problems import Problem
 
-NO_BEGINNINGS = "the kernels for job shops cannot carry on a sequence that has begun"
+NO_PREFIXES = "the kernels for job shops cannot carry on a sequence that has begun"
 
 
-def engine_of(
-    engine: Engine, problem: Problem[Any, Any], policy: Policy[Any, Any, Any], batch: Any, memory: Any
+def choose_constructor(
+    engine: EngineName, problem: Problem[Any, Any], policy: Policy[Any, Any, Any], batch: Any, memory: Any
 ) -> Callable[..., Rollouts]:
     """The function behind an engine's name; raises if it was asked for by name and cannot run."""
-    device, nodes = batch.key.device, problem.width(batch)
-    engine = with_layer(engine, memory, device, nodes)
+    device, nodes = batch.key.device, problem.action_count(batch)
+    engine = engine_for_layer(engine, memory, device, nodes)
     if kernels.resolve(engine, problem.name, device, nodes, policy.architecture) == "torch":
-        return construct
-    if problem.name in kernels.GRAPHED:
-        return engine_of_shops(problem, policy)
-    return fused_gpu if device.type == "cuda" else fused_cpu
+        return construct_torch
+    if problem.name in kernels.CUDA_GRAPH_PROBLEMS:
+        return choose_shop_constructor(problem, policy)
+    return construct_triton if device.type == "cuda" else construct_numba
 
 
-def engine_of_shops(problem: Problem[Any, Any], policy: Policy[Any, Any, Any]) -> Callable[..., Rollouts]:
+def choose_shop_constructor(problem: Problem[Any, Any], policy: Policy[Any, Any, Any]) -> Callable[..., Rollouts]:
     """The kernel for job shops, or a graph: for other rules, and for policies that it cannot hold, which is said."""
     if problem.name != "jssp":
-        return graphed
-    reason = kernels.why_not_shop(policy.architecture)
+        return construct_with_cuda_graph
+    reason = kernels.why_not_job_shop(policy.architecture)
     if reason:
-        kernels.report(f"job shops are built by plain torch in a CUDA graph, several times slower: {reason}")
-    return graphed if reason else fused_shop
+        kernels.note_once(f"job shops are built by plain torch in a CUDA graph, several times slower: {reason}")
+    return construct_with_cuda_graph if reason else construct_triton_shop
 
 
-def with_layer(engine: Engine, memory: Any, device: torch.device, nodes: int) -> Engine:
+def engine_for_layer(engine: EngineName, memory: Any, device: torch.device, nodes: int) -> EngineName:
     """The engine, or plain torch where the tables come with a layer that no kernel there knows."""
     reason = None if getattr(memory, "layer", None) is None else kernels.why_not_layer(device, nodes)
-    return kernels.settled(engine, reason) if reason else engine
+    return kernels.fused_unless(engine, reason) if reason else engine
 
 
-def construct(work: Work) -> Rollouts:
+def construct_torch(work: RolloutRequest) -> Rollouts:
     """Plain torch: the definition."""
     problem, batch, horizon, tried = work.problem, work.batch, work.problem.horizon(work.batch), work.latents.shape[1]
     shift, given, state, actions = work.shift_of_rollouts, work.given, problem.reset(batch, work.first), [work.first]
@@ -64,7 +64,7 @@ def construct(work: Work) -> Rollouts:
     sequence = torch.stack(actions, dim=-1)
     # Finished rollouts take action 0; all results have the horizon's length, whatever the chunk they came from.
     sequence = torch.nn.functional.pad(sequence, (0, horizon - sequence.shape[-1]))
-    return cut(problem.outcome(batch, state, sequence), sequence, tried)
+    return split_rollouts(problem.outcome(batch, state, sequence), sequence, tried)
 
 
 @torch.no_grad()
@@ -80,29 +80,29 @@ def next_logits(
 @torch.no_grad()
 def complete(
     problem: Problem[Any, Any], policy: Policy[Any, Any, Any], batch: Any, latents: Float[Tensor, "B 1 Z"],
-    given: Beginnings, memory: Any, *, seed: int | Tensor = 0, attempt: int = 0, temperature: float = 0.0,
-    samples: int = 0, engine: Engine = "torch",
+    given: Prefixes, memory: Any, *, seed: int | Tensor = 0, attempt: int = 0, temperature: float = 0.0,
+    samples: int = 0, engine: EngineName = "torch",
 ) -> Rollouts:  # fmt: skip
     """Given beginnings carried on, greedily unless told otherwise; results as of one latent and R starts.
 
     The noise is that of one attempt, or of one for each group of so many `samples`.
     """
-    engine = kernels.settled(engine, NO_BEGINNINGS) if problem.name in kernels.GRAPHED else engine
-    build, rollouts = engine_of(engine, problem, policy, batch, memory), given.length.shape[1]
+    engine = kernels.fused_unless(engine, NO_PREFIXES) if problem.name in kernels.CUDA_GRAPH_PROBLEMS else engine
+    build, rollouts = choose_constructor(engine, problem, policy, batch, memory), given.length.shape[1]
     each = samples or rollouts
     assert rollouts % each == 0, f"{rollouts} rollouts are no groups of {each}"
     latents, starts = latents.expand(-1, rollouts // each, -1), given.actions[:, :each, 0]
-    rolled = build(Work(problem, policy, batch, memory, latents, starts, seed, attempt, temperature, given))
+    rolled = build(RolloutRequest(problem, policy, batch, memory, latents, starts, seed, attempt, temperature, given))
     return rolled.map(lambda x: x.flatten(1, 2)[:, None])
 
 
-def cut(cost: Float[Tensor, "B R"], sequence: Int[Tensor, "B R T"], tried: int) -> Rollouts:
+def split_rollouts(cost: Float[Tensor, "B R"], sequence: Int[Tensor, "B R T"], tried: int) -> Rollouts:
     """Sequences with their cost, the rollout axis cut into latents and starts."""
     count, per = len(cost), cost.shape[1] // tried
     return Rollouts(cost.view(count, tried, per), sequence.to(torch.int16).view(count, tried, per, -1))
 
 
-def graphed(work: Work) -> Rollouts:
+def construct_with_cuda_graph(work: RolloutRequest) -> Rollouts:
     """Plain torch again, but a step is recorded once as a CUDA graph and then replayed; finished rollouts stay put."""
     from rhumbline.kernels import cuda_graph
 
@@ -116,54 +116,54 @@ def graphed(work: Work) -> Rollouts:
         draw = None if uniform is None else uniform.index_select(2, at)[..., 0]
         state = replace(kept)  # a new object, which has not looked at anything yet
         action = work.decide(shift, state, draw)
-        kept.take(problem.step(state, action))
+        kept.copy_(problem.step(state, action))
         sequence.index_copy_(2, at, action[..., None])
         at.add_(1)
 
     cuda_graph.repeat(step, steps - 1, first.device, lambda: problem.finished(replace(kept)))
-    return cut(problem.outcome(work.batch, kept, sequence), sequence, work.latents.shape[1])
+    return split_rollouts(problem.outcome(work.batch, kept, sequence), sequence, work.latents.shape[1])
 
 
-def fused_gpu(work: Work) -> Rollouts:
+def construct_triton(work: RolloutRequest) -> Rollouts:
     """The whole rollout in one kernel launch."""
     from rhumbline.kernels.triton.rollout import tables as rollout_tables
 
-    tables = rollout_tables.tables(work.memory, work.shift)
-    straight = work.batch.straight  # else costs are measured from the actions, which must be what they are
+    tables = rollout_tables.build_triton_tables(work.memory, work.shift)
+    straight = work.batch.has_euclidean_cost  # else costs are measured from the actions, which must be what they are
     given = work.given and (work.given.actions, work.given.length)
     options = {"temperature": work.temperature, "mark": work.mark if straight else 0.0, "given": given}
-    found = GPU[work.problem.name](tables, work.batch, work.starts, counters_of(work), **options)
-    return remeasured(work.problem, work.batch, *found)
+    found = GPU[work.problem.name](tables, work.batch, work.starts, noise_counters(work), **options)
+    return reprice(work.problem, work.batch, *found)
 
 
-def fused_shop(work: Work) -> Rollouts:
+def construct_triton_shop(work: RolloutRequest) -> Rollouts:
     """The same for job shops."""
     from rhumbline.kernels.triton.job_shop import launch as triton_job_shop
 
     policy: Any = work.policy
     problem: Any = work.problem
     found = triton_job_shop.jssp_rollout(
-        triton_job_shop.weights(policy.decoder), work.memory, work.shift, work.batch, counters_of(work),
+        triton_job_shop.build_shop_weights(policy.decoder), work.memory, work.shift, work.batch, noise_counters(work),
         starts=work.starts.shape[1], steps=problem.horizon(work.batch), heads=policy.architecture.heads,
         active=problem.active, temperature=work.temperature,
     )  # fmt: skip
     return Rollouts(*found)
 
 
-def counters_of(work: Work) -> Int[Tensor, "2"]:
+def noise_counters(work: RolloutRequest) -> Int[Tensor, "2"]:
     """Seed and first attempt, filled on the device: nothing is copied from the host, so a graph may record it."""
     counters = torch.full((2,), work.attempt, dtype=torch.int64, device=work.starts.device)
     counters[0] = work.seed
     return counters
 
 
-def remeasured(
+def reprice(
     problem: Problem[Any, Any], batch: Any, cost: Float[Tensor, "B K S"], actions: Int[Tensor, "B K S T"]
 ) -> Rollouts:
     """What a kernel found. It measures straight lines; other metrics and limits are priced from the actions."""
-    if not batch.straight:
+    if not batch.has_euclidean_cost:
         sequence = actions.flatten(1, 2).long()
-        return cut(problem.cost(batch, sequence), sequence, actions.shape[1])
+        return split_rollouts(problem.cost(batch, sequence), sequence, actions.shape[1])
     return Rollouts(cost, actions)
 
 
@@ -186,18 +186,18 @@ def gpu_cvrp(tables: Any, batch: Any, starts: Tensor, counters: Tensor, **option
 GPU: dict[str, Callable[..., tuple[Tensor, Tensor]]] = {"tsp": gpu_tsp, "cvrp": gpu_cvrp}
 
 
-def fused_cpu(work: Work) -> Rollouts:
+def construct_numba(work: RolloutRequest) -> Rollouts:
     """The whole rollout in one call, with as many threads as torch uses."""
     from rhumbline.kernels.numba.rollout import launch as numba_rollout
 
     batch, threads = work.batch, torch.get_num_threads()
-    with numba_rollout.one_torch_thread():
-        found = numba_rollout.rollout(
-            numba_rollout.tables(work.memory, work.shift), batch.xy, work.starts, batch.key, work.host_seed, work.attempt,
+    with numba_rollout.limit_torch_to_one_thread():
+        found = numba_rollout.run_rollouts(
+            numba_rollout.build_numba_tables(work.memory, work.shift), batch.xy, work.starts, batch.key, work.host_seed, work.attempt,
             vehicles=CPU[work.problem.name](batch), temperature=work.temperature, threads=threads,
             given=work.given and (work.given.actions, work.given.length),
         )  # fmt: skip
-        return remeasured(work.problem, batch, *found)
+        return reprice(work.problem, batch, *found)
 
 
 # What a problem gives the CPU kernel besides the policy's tables.

@@ -86,7 +86,7 @@ def attend_backward_kernel(
     tl.store(DQKV + 2 * E + place, dvalue.to(value.dtype), mask=cols[:, None] < N)
 
 
-def options(qkv: Tensor, heads: int) -> dict[str, int | str]:
+def launch_options(qkv: Tensor, heads: int) -> dict[str, int | str]:
     """Sizes and tiles of both kernels: so many rows at a time that scores and their gradients stay in registers."""
     nodes, width = qkv.shape[1], qkv.shape[2] // (3 * heads)
     padded = max(16, triton.next_power_of_2(nodes))
@@ -94,46 +94,48 @@ def options(qkv: Tensor, heads: int) -> dict[str, int | str]:
     return {"H": heads, "C": width, "NP": padded, "M": rows, "PREC": "ieee", "num_warps": 4, "num_stages": 1}
 
 
-def scale_of(qkv: Tensor, heads: int) -> float:
+def score_scale(qkv: Tensor, heads: int) -> float:
     return LOG2E.value / math.sqrt(qkv.shape[2] // (3 * heads))
 
 
 @torch.library.custom_op("rhumbline::attend", mutates_args=())
-def attend(qkv: Tensor, heads: int) -> Tensor:
+def triton_attend(qkv: Tensor, heads: int) -> Tensor:
     """Attention [B, N, E] of queries, keys and values [B, N, 3 E], each cut into heads; keys are centred."""
     qkv = qkv.contiguous()
     count, nodes, width = qkv.shape
     out = qkv.new_empty(count, nodes, width // 3)
-    attend_kernel[(count, heads)](qkv, out, nodes, scale_of(qkv, heads), **options(qkv, heads))
+    attend_kernel[(count, heads)](qkv, out, nodes, score_scale(qkv, heads), **launch_options(qkv, heads))
     return out
 
 
 @torch.library.custom_op("rhumbline::attend_backward", mutates_args=())
-def attend_backward(qkv: Tensor, grad: Tensor, heads: int) -> Tensor:
+def triton_attend_backward(qkv: Tensor, grad: Tensor, heads: int) -> Tensor:
     """The gradient of `attend` in its argument."""
     qkv, grad = qkv.contiguous(), grad.contiguous()
     out = torch.empty_like(qkv)
-    attend_backward_kernel[(len(qkv), heads)](qkv, grad, out, qkv.shape[1], scale_of(qkv, heads), **options(qkv, heads))
+    attend_backward_kernel[(len(qkv), heads)](
+        qkv, grad, out, qkv.shape[1], score_scale(qkv, heads), **launch_options(qkv, heads)
+    )
     return out
 
 
-@attend.register_fake
+@triton_attend.register_fake
 def _(qkv: Tensor, heads: int) -> Tensor:
     return qkv.new_empty(*qkv.shape[:2], qkv.shape[2] // 3)
 
 
-@attend_backward.register_fake
+@triton_attend_backward.register_fake
 def _(qkv: Tensor, grad: Tensor, heads: int) -> Tensor:
     return torch.empty_like(qkv, memory_format=torch.contiguous_format)
 
 
-def remember(ctx, inputs: tuple[Tensor, int], output: Tensor) -> None:
+def save_input(ctx, inputs: tuple[Tensor, int], output: Tensor) -> None:
     ctx.save_for_backward(inputs[0])
     ctx.heads = inputs[1]
 
 
 def gradient(ctx, grad: Tensor) -> tuple[Tensor, None]:
-    return attend_backward(ctx.saved_tensors[0], grad, ctx.heads), None
+    return triton_attend_backward(ctx.saved_tensors[0], grad, ctx.heads), None
 
 
-attend.register_autograd(gradient, setup_context=remember)
+triton_attend.register_autograd(gradient, setup_context=save_input)

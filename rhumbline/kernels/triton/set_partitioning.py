@@ -67,7 +67,7 @@ def prices_kernel(
     tl.store(KEPT + b * N + column, kept, mask=real)
 
 
-def prices(
+def launch_prices(
     members: Tensor, size: Tensor, cost: Tensor, price: Tensor,
     rounds: int, pace: float, momentum: float, patience: int, tiny: float,
 ) -> Tensor:  # fmt: skip
@@ -140,7 +140,7 @@ def places_kernel(
         count += tl.sum(wanted, axis=1)
 
 
-def additions(
+def launch_additions(
     cover: Tensor, score: Tensor, words: Tensor, served: Tensor, value: Tensor, most: Tensor, customers: int, kept: int
 ) -> tuple[Tensor, Tensor]:
     """For each place [B, W] the best `kept` additions: sums, infinite where there are no more, and routes.

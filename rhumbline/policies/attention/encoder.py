@@ -12,8 +12,10 @@ from torch import Tensor, nn
 
 from rhumbline.errors import InputError
 
-Attend = Callable[[Tensor, int], Tensor]  # queries, keys and values [B, N, 3 D] and the number of heads to [B, N, D]
-USUAL_NODES = 100  # that policies are trained with
+AttentionFunction = Callable[
+    [Tensor, int], Tensor
+]  # queries, keys and values [B, N, 3 D] and the number of heads to [B, N, D]
+TRAINING_NODES = 100  # that policies are trained with
 
 
 def check_sizes(sizes: Any) -> None:
@@ -41,7 +43,7 @@ class Architecture:
         check_sizes(self)
 
 
-def heads_of(qkv: Float[Tensor, "B N E"], heads: int) -> tuple[Tensor, Tensor, Tensor]:
+def split_qkv(qkv: Float[Tensor, "B N E"], heads: int) -> tuple[Tensor, Tensor, Tensor]:
     """Queries, keys and values [B, H, N, C].
 
     The softmax does not see what all keys of an instance have in common, but rounding does: in bfloat16, gradients
@@ -53,9 +55,9 @@ def heads_of(qkv: Float[Tensor, "B N E"], heads: int) -> tuple[Tensor, Tensor, T
     return q, (k - common).to(k.dtype), v
 
 
-def attend(qkv: Float[Tensor, "B N E"], heads: int) -> Float[Tensor, "B N D"]:
+def torch_attention(qkv: Float[Tensor, "B N E"], heads: int) -> Float[Tensor, "B N D"]:
     """Attention of all nodes to all nodes; E is three times D."""
-    return F.scaled_dot_product_attention(*heads_of(qkv, heads)).transpose(1, 2).flatten(2)
+    return F.scaled_dot_product_attention(*split_qkv(qkv, heads)).transpose(1, 2).flatten(2)
 
 
 class EncoderLayer(nn.Module):
@@ -64,7 +66,7 @@ class EncoderLayer(nn.Module):
     def __init__(self, width: int, heads: int, hidden: int):
         super().__init__()
         self.heads = heads
-        self.attend: Attend = attend
+        self.attend: AttentionFunction = torch_attention
         self.qkv = nn.Linear(width, 3 * width, bias=False)
         self.out = nn.Linear(width, width)
         self.norm_attention, self.norm_hidden = nn.LayerNorm(width), nn.LayerNorm(width)
@@ -91,7 +93,7 @@ class Encoder(nn.Module):
         self.embed = embed
         self.layers = nn.ModuleList(EncoderLayer(width, heads, hidden) for _ in range(layers))
 
-    def attend_by(self, attend: Attend) -> None:
+    def set_attention(self, attend: AttentionFunction) -> None:
         """Let all layers attend by another function that does the same."""
         for layer in self.layers:
             assert isinstance(layer, EncoderLayer)
@@ -105,9 +107,9 @@ class Encoder(nn.Module):
         return x
 
 
-def spreads(layer: EncoderLayer, x: Float[Tensor, "B N D"]) -> Float[Tensor, "H"]:
+def head_ranges(layer: EncoderLayer, x: Float[Tensor, "B N D"]) -> Float[Tensor, "H"]:
     """How far a row of attention scores spreads, on average, in each head."""
-    q, k, _ = heads_of(layer.qkv(x), layer.heads)
+    q, k, _ = split_qkv(layer.qkv(x), layer.heads)
     scores = q @ k.transpose(-1, -2) / math.sqrt(q.shape[-1])
     return (scores.amax(-1) - scores.amin(-1)).mean((0, 2))
 
@@ -118,13 +120,13 @@ def attention_ranges(encoder: Encoder, features: Float[Tensor, "B N F"]) -> list
     x, found = encoder.embed(features), list[list[float]]()
     for layer in encoder.layers:
         assert isinstance(layer, EncoderLayer)
-        found.append(spreads(layer, x).tolist())
+        found.append(head_ranges(layer, x).tolist())
         x = layer(x)
     return found
 
 
 @torch.no_grad()
-def limit_spreads(encoder: Encoder, features: Float[Tensor, "B N F"], most: float) -> None:
+def limit_attention_ranges(encoder: Encoder, features: Float[Tensor, "B N F"], most: float) -> None:
     """Scale down, in place, the queries and keys of heads whose scores spread farther than `most`.
 
     A head that attends to one node gets next to no gradient, and what it gets is rounding; an optimiser that divides by
@@ -134,6 +136,6 @@ def limit_spreads(encoder: Encoder, features: Float[Tensor, "B N F"], most: floa
     x = encoder.embed(features)
     for layer in encoder.layers:
         assert isinstance(layer, EncoderLayer)
-        factor = (most / spreads(layer, x)).clamp(max=1.0).sqrt()  # half of it for queries, half for keys
+        factor = (most / head_ranges(layer, x)).clamp(max=1.0).sqrt()  # half of it for queries, half for keys
         layer.qkv.weight.view(3, layer.heads, -1)[:2] *= factor[:, None]
         x = layer(x)

@@ -11,7 +11,7 @@ from rhumbline.record import Record
 
 
 @dataclass(frozen=True)
-class Layer(Record):
+class ResidualLayer(Record):
     """A residual layer on the glimpse, its own for each instance; at first it changes nothing (EAS-Lay, spec 4.4)."""
 
     into: Float[Tensor, "B D D"]
@@ -40,11 +40,11 @@ class Memory(Record):
     query_load: Float[Tensor, "B 1 D"] | None = None  # per unit of capacity left, where vehicles have one
     glimpse: Float[Tensor, "B 1 D"] | None = None  # of a population's member: its `Shift.glimpse`
     preference: Float[Tensor, "B 1 N"] | None = None  # and its `Shift.pointer`
-    layer: Layer | None = None  # not linear, so no table can hold it
+    layer: ResidualLayer | None = None  # not linear, so no table can hold it
 
 
 @dataclass(frozen=True)
-class Shift(Record):
+class LatentBias(Record):
     """All that a latent changes."""
 
     query: Float[Tensor, "B K D"]  # fixed part of the query and the latent's bias

@@ -1,7 +1,7 @@
 """Attention encoder, and a pointer decoder folded into per-instance tables (spec 2.1 to 2.4).
 
 After `encode`, a decoding step reads only `Memory`: no weight is touched again. A latent is one bias of the query and
-one of the glimpse (`Shift`), because its part in the keys cancels in the softmax and its part in the values adds a
+one of the glimpse (`LatentBias`), because its part in the keys cancels in the softmax and its part in the values adds a
 constant to the glimpse. Keys and values are therefore shared by all rollouts of an instance.
 """
 
@@ -15,8 +15,8 @@ from jaxtyping import Bool, Float, Int
 from torch import Tensor, nn
 
 from rhumbline.errors import InputError
-from rhumbline.policies.attention.encoder import USUAL_NODES, Architecture, Encoder
-from rhumbline.policies.attention.memory import Memory, Shift
+from rhumbline.policies.attention.encoder import TRAINING_NODES, Architecture, Encoder
+from rhumbline.policies.attention.memory import LatentBias, Memory
 from rhumbline.policies.latent_space import Box, Members
 
 P = TypeVar("P", bound="RoutingPolicy")
@@ -24,13 +24,13 @@ P = TypeVar("P", bound="RoutingPolicy")
 CLIP = 10.0  # logits are CLIP * tanh(.)
 
 
-def shares(capacity: Int[Tensor, "B"] | None) -> Int[Tensor, "B 1 1"]:
+def capacity_column(capacity: Int[Tensor, "B"] | None) -> Int[Tensor, "B 1 1"]:
     """Capacities that a vector over channels can be divided by."""
     assert capacity is not None, "a decoder whose context is the load needs capacities"
     return capacity[:, None, None]
 
 
-def square(width: int) -> nn.Parameter:
+def projection_matrix(width: int) -> nn.Parameter:
     """A projection matrix with torch's usual initial values."""
     bound = width**-0.5
     return nn.Parameter(torch.empty(width, width).uniform_(-bound, bound))
@@ -46,10 +46,10 @@ class PointerDecoder(nn.Module):
     def __init__(self, context: Literal["first", "load"], width: int, heads: int, latent: int, amplify: float):
         super().__init__()
         self.width, self.heads = width, heads
-        self.query_mean, self.query_last = (square(width) for _ in range(2))
-        self.query_first = square(width) if context == "first" else None
+        self.query_mean, self.query_last = (projection_matrix(width) for _ in range(2))
+        self.query_first = projection_matrix(width) if context == "first" else None
         self.query_load = nn.Parameter(torch.zeros(width)) if context == "load" else None
-        self.key, self.value, self.output = (square(width) for _ in range(3))
+        self.key, self.value, self.output = (projection_matrix(width) for _ in range(3))
         self.query_bias, self.value_bias, self.output_bias = (nn.Parameter(torch.zeros(width)) for _ in range(3))
         self.query_latent, self.value_latent = (nn.Parameter(torch.zeros(latent, width)) for _ in range(2))
         self.amplify: Tensor
@@ -67,10 +67,10 @@ class PointerDecoder(nn.Module):
             query_first=None if self.query_first is None else embedding @ self.query_first,
             key=embedding @ (self.key * sharpness),
             value=embedding @ self.value,
-            query_load=None if self.query_load is None else self.query_load / shares(capacity),
+            query_load=None if self.query_load is None else self.query_load / capacity_column(capacity),
         )
 
-    def pointed(self, memory: Memory, embedding: Float[Tensor, "B N D"]) -> Memory:
+    def with_embeddings(self, memory: Memory, embedding: Float[Tensor, "B N D"]) -> Memory:
         """The same tables with other embeddings in the final product only; glimpse and context keep theirs."""
         return replace(memory, **self.pointers(embedding))
 
@@ -83,15 +83,15 @@ class PointerDecoder(nn.Module):
             "bias": (embedding.to(exact) @ self.output_bias)[:, None] / scale,
         }
 
-    def condition(self, memory: Memory, latents: Float[Tensor, "B K Z"]) -> Shift:
+    def condition(self, memory: Memory, latents: Float[Tensor, "B K Z"]) -> LatentBias:
         """What each latent adds; with a latent of size 0, the constants of the single policy."""
         z = latents * self.amplify
         query = memory.query_fixed + z @ self.query_latent
         glimpse = (z @ self.value_latent + self.value_bias).expand(query.shape)
-        return Shift(query, glimpse, glimpse @ memory.pointer.transpose(1, 2).to(glimpse.dtype) + memory.bias)
+        return LatentBias(query, glimpse, glimpse @ memory.pointer.transpose(1, 2).to(glimpse.dtype) + memory.bias)
 
     def logits(
-        self, memory: Memory, shift: Shift, query: Float[Tensor, "B R D"], allowed: Bool[Tensor, "B R N"]
+        self, memory: Memory, shift: LatentBias, query: Float[Tensor, "B R D"], allowed: Bool[Tensor, "B R N"]
     ) -> Float[Tensor, "B R N"]:
         """Scores of all nodes from the queries; the glimpse attends to allowed nodes only."""
         split = self.split_heads
@@ -103,7 +103,7 @@ class PointerDecoder(nn.Module):
         glimpse = glimpse if memory.layer is None else memory.layer(glimpse)
         return CLIP * torch.tanh(torch.baddbmm(shift.pointer, glimpse, memory.pointer.transpose(1, 2)))
 
-    def layered(self, memory: Memory, shift: Shift, glimpse: Float[Tensor, "B R D"]) -> Float[Tensor, "B R N"]:
+    def layered(self, memory: Memory, shift: LatentBias, glimpse: Float[Tensor, "B R D"]) -> Float[Tensor, "B R N"]:
         """The same from glimpses that somebody else has made, before the layer; row r belongs to latent r // (R / K).
 
         Products may be in 16 bits; what follows is not.
@@ -139,9 +139,11 @@ class RoutingPolicy(nn.Module):
 
         Without it, a policy of 100 nodes spreads its attention thin on 300 (docs/training.md).
         """
-        return (nodes / USUAL_NODES) ** self.architecture.growth
+        return (nodes / TRAINING_NODES) ** self.architecture.growth
 
-    def folded(self, features: Float[Tensor, "B N F"], nodes: int, capacity: Int[Tensor, "B"] | None = None) -> Any:
+    def fold_tables(
+        self, features: Float[Tensor, "B N F"], nodes: int, capacity: Int[Tensor, "B"] | None = None
+    ) -> Any:
         """Tables for all later decoding, from what the encoder sees of each node; `nodes` without a depot."""
         sharp = self.sharpness(nodes)
         # Compiled, the encoder must not see a number that it could take for a variable.
@@ -152,7 +154,7 @@ class RoutingPolicy(nn.Module):
         """About how many numbers one rollout keeps at once: its actions, or the scores of the nodes."""
         return steps
 
-    def condition(self, memory: Memory, latents: Float[Tensor, "B K Z"]) -> Shift:
+    def condition(self, memory: Memory, latents: Float[Tensor, "B K Z"]) -> LatentBias:
         """What each latent changes."""
         return self.decoder.condition(memory, latents)
 
@@ -162,7 +164,7 @@ class RoutingPolicy(nn.Module):
 
     def adjusted(self, memory: Memory, embedding: Float[Tensor, "B N D"]) -> Memory:
         """The same tables with other embeddings in the final product only."""
-        return self.decoder.pointed(memory, embedding)
+        return self.decoder.with_embeddings(memory, embedding)
 
     def widened(self: P, latent: int, amplify: float = 100.0) -> P:
         """The same policy with a latent space whose every point behaves exactly alike (spec 2.4)."""

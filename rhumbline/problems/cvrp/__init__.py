@@ -1,9 +1,9 @@
 """Capacitated vehicle routing: instances and routes, and rules."""
 
-from rhumbline.problems.cvrp.instance import CVRPInstance, Routes, fewest_vehicles, from_arrays, with_fleet
-from rhumbline.problems.cvrp.rules import CVRP, CVRPBatch, CVRPState, usual_capacity
+from rhumbline.problems.cvrp.instance import CVRPInstance, Routes, cvrp_from_arrays, min_vehicles, with_fleet
+from rhumbline.problems.cvrp.rules import CVRP, CVRPBatch, CVRPState, default_capacity
 
 __all__ = [
-    "CVRP", "CVRPBatch", "CVRPInstance", "CVRPState", "Routes", "fewest_vehicles", "from_arrays", "usual_capacity",
+    "CVRP", "CVRPBatch", "CVRPInstance", "CVRPState", "Routes", "min_vehicles", "cvrp_from_arrays", "default_capacity",
     "with_fleet",
 ]  # fmt: skip

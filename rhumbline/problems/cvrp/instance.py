@@ -7,16 +7,16 @@ from typing import Any
 import numpy as np
 from jaxtyping import Float, Int
 
-from rhumbline.errors import Infeasible, InputError, Unreached
-from rhumbline.problems.metrics import LARGEST_NUMBER, Located, Metric
+from rhumbline.errors import Infeasible, InputError, LimitExceeded
+from rhumbline.problems.metrics import MAX_NUMBER, Metric, MetricInstance
 
 MAX_CUSTOMERS = 1000
 MORE_VEHICLES = 10  # than the given plans have, for solvers that improve them, as far as the fleet allows
-LARGEST_CAPACITY = 10**9  # the kernels count loads in 32 bits
+MAX_CAPACITY = 10**9  # the kernels count loads in 32 bits
 
 
 @dataclass(frozen=True, eq=False)
-class CVRPInstance(Located):
+class CVRPInstance(MetricInstance):
     """One instance as its file says it, with the depot at index 0 and the other nodes in the file's order.
 
     Plans name customer k of a solution file: the k-th node of the file that is not the depot, as CVRPLIB does.
@@ -34,14 +34,14 @@ class CVRPInstance(Located):
     best_known: float | None = None
 
     def __post_init__(self) -> None:
-        if not 1 <= self.capacity <= LARGEST_CAPACITY:
-            raise InputError(f"{self.name}: the capacity is {self.capacity}, expected 1 to {LARGEST_CAPACITY}")
+        if not 1 <= self.capacity <= MAX_CAPACITY:
+            raise InputError(f"{self.name}: the capacity is {self.capacity}, expected 1 to {MAX_CAPACITY}")
         for customer, demand in enumerate(self.demands):
             if demand > self.capacity:
                 raise InputError(
                     f"{self.name}: customer {customer} demands {demand}, more than the capacity {self.capacity}"
                 )
-        needed = fewest_vehicles(self.demands, self.capacity)
+        needed = min_vehicles(self.demands, self.capacity)
         if self.vehicles is not None and self.vehicles < needed:
             raise InputError(
                 f"{self.name}: {self.vehicles} vehicles are allowed, but the demand of {sum(self.demands)} needs at "
@@ -78,13 +78,13 @@ class Routes:
         self.check_fleet(instance)
 
     def check_fleet(self, instance: CVRPInstance) -> None:
-        """Loads, and last the number of vehicles: `Unreached` says that all else is right."""
+        """Loads, and last the number of vehicles: `LimitExceeded` says that all else is right."""
         for number, route in enumerate(self.routes, start=1):
             load = sum(instance.demands[c] for c in route)
             if load > instance.capacity:
                 raise Infeasible(f"{instance.name}: route {number} carries {load}, the capacity is {instance.capacity}")
         if instance.vehicles is not None and len(self.routes) > instance.vehicles:
-            raise Unreached(
+            raise LimitExceeded(
                 f"{instance.name}: the plan needs {len(self.routes)} vehicles, {instance.vehicles} are allowed"
             )
 
@@ -92,14 +92,14 @@ class Routes:
         """Length of all routes, from the depot and back, in the instance's metric."""
         walk = np.asarray([0, *(node for route in self.routes for node in (*route, 0))])
         total = float(instance.distances[walk[:-1], walk[1:]].sum())
-        return round(total) if instance.whole else total
+        return round(total) if instance.has_integer_costs else total
 
-    def numbered(self, instance: CVRPInstance) -> list[list[int]]:
+    def to_file_numbers(self, instance: CVRPInstance) -> list[list[int]]:
         """The routes as a solution file writes them."""
         return [list(route) for route in self.routes]
 
 
-def from_arrays(
+def cvrp_from_arrays(
     depot: np.ndarray | Sequence[int | float],
     customers: np.ndarray | Sequence[Any],
     demands: np.ndarray | Sequence[int | float],
@@ -125,17 +125,17 @@ def from_arrays(
     if load.shape or not (np.isfinite(load) and load == np.rint(load)):
         raise InputError(f"{name}: the capacity is {capacity}, expected a whole number")
     xy = np.concatenate([depot[None], customers]).astype(np.float64)
-    check_numbers(name, xy, demands)
+    check_nodes(name, xy, demands)
     return CVRPInstance(name, "EXACT_2D", (0, *(int(q) for q in demands)), int(load), xy=xy, vehicles=vehicles)
 
 
-def check_numbers(name: str, xy: Float[np.ndarray, "N 2"], demands: np.ndarray) -> None:
+def check_nodes(name: str, xy: Float[np.ndarray, "N 2"], demands: np.ndarray) -> None:
     """Raise at the first node that is nowhere, and at the first customer whose demand is no count."""
-    nowhere = np.flatnonzero(~(np.abs(xy) <= LARGEST_NUMBER).all(1))
+    nowhere = np.flatnonzero(~(np.abs(xy) <= MAX_NUMBER).all(1))
     if len(nowhere):
         who = f"customer {nowhere[0]}" if nowhere[0] else "the depot"
         raise InputError(
-            f"{name}: {who} is at {xy[nowhere[0]]}, expected finite coordinates of size up to {LARGEST_NUMBER:g}"
+            f"{name}: {who} is at {xy[nowhere[0]]}, expected finite coordinates of size up to {MAX_NUMBER:g}"
         )
     wrong = np.flatnonzero(~(np.isfinite(demands) & (demands == np.rint(demands)) & (demands >= 0)))
     if len(wrong):
@@ -152,6 +152,6 @@ def with_fleet(instance: Any, vehicles: int | float) -> CVRPInstance:
     return replace(instance, vehicles=int(vehicles))
 
 
-def fewest_vehicles(demands: Sequence[int], capacity: int) -> int:
+def min_vehicles(demands: Sequence[int], capacity: int) -> int:
     """No fleet of fewer vehicles can carry the demand; whether this many can is a packing problem."""
     return max(1, -(-sum(demands) // capacity))

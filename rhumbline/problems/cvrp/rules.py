@@ -11,13 +11,13 @@ from torch import Tensor
 
 from rhumbline.errors import InputError
 from rhumbline.problems.cvrp.instance import MAX_CUSTOMERS, CVRPInstance, Routes
-from rhumbline.problems.metrics import extent, unit_square
+from rhumbline.problems.metrics import longer_side, scale_to_unit_square
 from rhumbline.problems.nodes import take_nodes
 from rhumbline.record import Record
 
 # Capacity of the field's random instances by number of customers (Kool et al. 2019, Hottung et al. 2022).
 CAPACITY = {20: 30, 50: 40, 100: 50, 125: 55, 150: 60, 200: 70, 500: 100}
-LARGEST_DEMAND = 9
+MAX_RANDOM_DEMAND = 9
 
 
 @dataclass(frozen=True)
@@ -34,11 +34,11 @@ class CVRPBatch(Record):
     surcharge: Float[Tensor, "B"] | None = None  # on each route too many: more than any plan is long
 
     @property
-    def straight(self) -> bool:
+    def has_euclidean_cost(self) -> bool:
         """Whether a cost is the length of straight lines and nothing else, as kernels have it."""
         return self.distance is None and self.vehicles is None
 
-    def plain(self, cost: Float[Tensor, "B *R"]) -> Float[Tensor, "B *R"]:
+    def without_surcharge(self, cost: Float[Tensor, "B *R"]) -> Float[Tensor, "B *R"]:
         """Costs without surcharges."""
         return cost if self.surcharge is None else cost.remainder(self.surcharge.view(-1, *[1] * (cost.ndim - 1)))
 
@@ -59,38 +59,38 @@ class CVRP:
 
     name = solves = "cvrp"
     nouns: tuple[str, str] = ("customer", "customers")
-    sizes_count = "customers"
-    largest = MAX_CUSTOMERS + 1  # with the depot
-    usual_size: int | str = 100
+    size_unit = "customers"
+    max_size = MAX_CUSTOMERS + 1  # with the depot
+    default_size: int | str = 100
     every_customer_starts = 200
     most_starts = 100
 
     def sample(self, count: int, size: int, rng: torch.Generator) -> CVRPBatch:
         """Uniform positions, demands of 1 to 9, and the usual capacity for `size` customers."""
         xy = torch.rand(count, size + 1, 2, generator=rng, device=rng.device)
-        demand = torch.randint(1, LARGEST_DEMAND + 1, (count, size + 1), generator=rng, device=rng.device)
+        demand = torch.randint(1, MAX_RANDOM_DEMAND + 1, (count, size + 1), generator=rng, device=rng.device)
         demand[:, 0] = 0
         key, ones = torch.arange(count, device=rng.device), torch.ones(count, device=rng.device)
-        return CVRPBatch(xy, demand, torch.full_like(key, usual_capacity(size)), key, ones)
+        return CVRPBatch(xy, demand, torch.full_like(key, default_capacity(size)), key, ones)
 
     def collate(self, instances: Sequence[CVRPInstance]) -> CVRPBatch:
         """Instances of one size as a batch on the CPU, scaled for the policy."""
-        xy = torch.from_numpy(np.stack([unit_square(i.plane) for i in instances]).astype(np.float32))
+        xy = torch.from_numpy(np.stack([scale_to_unit_square(i.planar_xy) for i in instances]).astype(np.float32))
         demand, capacity = torch.tensor([i.demands for i in instances]), torch.tensor([i.capacity for i in instances])
         words = [np.asarray([*i.demands, i.capacity], dtype=np.int64).tobytes() for i in instances]
         key = torch.tensor([crc32(w, crc32(x.numpy().tobytes())) for x, w in zip(xy, words, strict=True)])
         if all(i.metric == "EXACT_2D" for i in instances):
-            batch = CVRPBatch(xy, demand, capacity, key, torch.tensor([extent(i.plane) for i in instances]))
+            batch = CVRPBatch(xy, demand, capacity, key, torch.tensor([longer_side(i.planar_xy) for i in instances]))
         else:
             distance = torch.from_numpy(np.stack([i.distances for i in instances]))
             batch = CVRPBatch(xy, demand, capacity, key, torch.ones(len(instances)), distance)
-        return limited(batch, [i.vehicles for i in instances])
+        return with_vehicle_limits(batch, [i.vehicles for i in instances])
 
-    def count_of(self, instance: CVRPInstance) -> int:
+    def item_count(self, instance: CVRPInstance) -> int:
         """How many there are to visit."""
         return instance.size - 1
 
-    def width(self, batch: CVRPBatch) -> int:
+    def action_count(self, batch: CVRPBatch) -> int:
         """How many nodes there are."""
         return batch.xy.shape[1]
 
@@ -160,18 +160,18 @@ class CVRP:
 
         Where the fleet is limited, routes too many come on top: a search then minimises these first.
         """
-        length = self.length(batch, actions)
+        length = self.total_length(batch, actions)
         if batch.vehicles is None or batch.surcharge is None:
             return length
         following = torch.nn.functional.pad(actions, (0, 1))[..., 1:]
         routes = ((actions != 0) & (following == 0)).sum(-1)  # one ends where a depot follows a customer
         return length + (routes - batch.vehicles[:, None]).clamp(min=0) * batch.surcharge[:, None]
 
-    def length(self, batch: CVRPBatch, actions: Int[Tensor, "B R T"]) -> Float[Tensor, "B R"]:
+    def total_length(self, batch: CVRPBatch, actions: Int[Tensor, "B R T"]) -> Float[Tensor, "B R"]:
         """The walk alone."""
-        return self.legs(batch, actions).sum(-1)
+        return self.leg_lengths(batch, actions).sum(-1)
 
-    def legs(self, batch: CVRPBatch, actions: Int[Tensor, "B R T"]) -> Float[Tensor, "B R T1"]:
+    def leg_lengths(self, batch: CVRPBatch, actions: Int[Tensor, "B R T"]) -> Float[Tensor, "B R T1"]:
         """The way to each action, from the depot or the action before, and at last the way back."""
         walk = torch.nn.functional.pad(actions, (1, 1))
         here, there = walk[..., :-1], walk[..., 1:]
@@ -218,7 +218,7 @@ class CVRP:
         return Routes(tuple(tuple(route) for route in routes if route))
 
 
-def limited(batch: CVRPBatch, vehicles: Sequence[int | None]) -> CVRPBatch:
+def with_vehicle_limits(batch: CVRPBatch, vehicles: Sequence[int | None]) -> CVRPBatch:
     """The batch with limits on vehicles, of which None is none; surcharges are in double precision."""
     if all(most is None for most in vehicles):
         return batch
@@ -228,6 +228,6 @@ def limited(batch: CVRPBatch, vehicles: Sequence[int | None]) -> CVRPBatch:
     return replace(batch, vehicles=most, surcharge=1.0 + edges * longest.double())
 
 
-def usual_capacity(customers: int) -> int:
+def default_capacity(customers: int) -> int:
     """The field's capacity for a number of customers; between its sizes, the nearest one's."""
     return CAPACITY[min(CAPACITY, key=lambda size: abs(size - customers))]

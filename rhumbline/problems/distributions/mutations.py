@@ -27,7 +27,7 @@ def explosion(points: Points, power: float, rng: np.random.Generator) -> Moves:
     """A round hole: its points fly out through the centre to the other side."""
     centre, radius = rng.random(2), rng.uniform(*EXPLOSION)
     way, distance = directions(centre - points)
-    return distance < radius, centre + (radius + flung(points, rng)) * way
+    return distance < radius, centre + (radius + sample_fling_distances(points, rng)) * way
 
 
 def implosion(points: Points, power: float, rng: np.random.Generator) -> Moves:
@@ -40,7 +40,7 @@ def implosion(points: Points, power: float, rng: np.random.Generator) -> Moves:
 def cluster(points: Points, power: float, rng: np.random.Generator) -> Moves:
     """Points gather about a centre, normally distributed."""
     centre, deviation = rng.random(2), rng.uniform(*CLUSTER)
-    return some(points, power, rng), np.clip(centre + deviation * rng.standard_normal(points.shape), 0.0, 1.0)
+    return choose_points(points, power, rng), np.clip(centre + deviation * rng.standard_normal(points.shape), 0.0, 1.0)
 
 
 def rotation(points: Points, power: float, rng: np.random.Generator) -> Moves:
@@ -48,18 +48,18 @@ def rotation(points: Points, power: float, rng: np.random.Generator) -> Moves:
     angle, shift = rng.uniform(0.0, 2.0 * math.pi), rng.random(2)
     x, y = points.T
     turned = [math.cos(angle) * x - math.sin(angle) * y, math.sin(angle) * x + math.cos(angle) * y]
-    return some(points, power, rng), np.stack(turned, axis=1) + shift
+    return choose_points(points, power, rng), np.stack(turned, axis=1) + shift
 
 
 def linear(points: Points, power: float, rng: np.random.Generator) -> Moves:
     """Points move up or down onto a line."""
-    base, slope = line(rng)
-    return some(points, power, rng), np.stack([points[:, 0], base + slope * points[:, 0]], axis=1)
+    base, slope = sample_line(rng)
+    return choose_points(points, power, rng), np.stack([points[:, 0], base + slope * points[:, 0]], axis=1)
 
 
 def axis(points: Points, power: float, rng: np.random.Generator) -> Moves:
     """Points move onto a horizontal or vertical line somewhere among them."""
-    chosen, which = some(points, power, rng), int(rng.integers(2))
+    chosen, which = choose_points(points, power, rng), int(rng.integers(2))
     those = points[chosen, which]
     moved = points.copy()
     moved[:, which] = rng.uniform(*sorted((those.min(initial=1.0), those.max(initial=0.0))))
@@ -70,7 +70,7 @@ def expansion(points: Points, power: float, rng: np.random.Generator) -> Moves:
     """A tube about a line becomes empty: its points fly out at right angles."""
     foot, radius = feet(points, rng), rng.uniform(*REGION)
     way, distance = directions(points - foot)
-    return distance < radius, foot + (radius + flung(points, rng)) * way
+    return distance < radius, foot + (radius + sample_fling_distances(points, rng)) * way
 
 
 def compression(points: Points, power: float, rng: np.random.Generator) -> Moves:
@@ -109,20 +109,20 @@ OPERATORS: dict[str, Operator] = {
 
 def mutate(points: Points, operator: str, power: float, rng: np.random.Generator) -> Points:
     """Points of the unit square after one application of an operator; unchanged if it took fewer than two."""
-    check(points, operator, power)
+    check_mutation(points, operator, power)
     if power == 0.0:
         return points.copy()
     chosen, moved = OPERATORS[operator](points, power, rng)
     if chosen.sum() < 2:
         return points.copy()
     mutated = np.where(chosen[:, None], moved, points)
-    for lost in (outside, repeated):
+    for lost in (is_outside, is_repeated):
         rows = lost(mutated)
         mutated[rows] = rng.random((int(rows.sum()), 2))
     return mutated
 
 
-def check(points: np.ndarray, operator: str, power: float) -> None:
+def check_mutation(points: np.ndarray, operator: str, power: float) -> None:
     """Refuse what cannot be mutated."""
     if operator not in OPERATORS:
         raise InputError(f"no mutation '{operator}'; known: {', '.join(OPERATORS)}")
@@ -132,7 +132,7 @@ def check(points: np.ndarray, operator: str, power: float) -> None:
         raise InputError("mutations are for points of the unit square; some are outside")
 
 
-def mutated_set(count: int, nodes: int, power: float, seed: int) -> Float[np.ndarray, "count N 2"]:
+def sample_mutated_set(count: int, nodes: int, power: float, seed: int) -> Float[np.ndarray, "count N 2"]:
     """Uniform instances, each mutated once; the operators take turns, so any first few have all of them.
 
     Each instance has a random stream of its own: a longer set begins with the shorter one.
@@ -144,12 +144,12 @@ def mutated_set(count: int, nodes: int, power: float, seed: int) -> Float[np.nda
     return np.stack(instances)
 
 
-def some(points: Points, power: float, rng: np.random.Generator) -> Bool[np.ndarray, "N"]:
+def choose_points(points: Points, power: float, rng: np.random.Generator) -> Bool[np.ndarray, "N"]:
     """Each point with a probability."""
     return rng.random(len(points)) < power
 
 
-def flung(points: Points, rng: np.random.Generator) -> Float[np.ndarray, "N 1"]:
+def sample_fling_distances(points: Points, rng: np.random.Generator) -> Float[np.ndarray, "N 1"]:
     """How far beyond the border each point lands."""
     return rng.exponential(FLING, (len(points), 1))
 
@@ -160,7 +160,7 @@ def directions(vectors: Points) -> tuple[Points, Float[np.ndarray, "N"]]:
     return vectors / np.where(length > 0.0, length, 1.0)[:, None], length
 
 
-def line(rng: np.random.Generator) -> tuple[float, float]:
+def sample_line(rng: np.random.Generator) -> tuple[float, float]:
     """Height at x = 0 and slope of a line that crosses the square: upwards from low, downwards from high."""
     base = rng.random()
     return base, rng.uniform(0.0, STEEPEST) if base < 0.5 else rng.uniform(-STEEPEST, 0.0)
@@ -168,17 +168,17 @@ def line(rng: np.random.Generator) -> tuple[float, float]:
 
 def feet(points: Points, rng: np.random.Generator) -> Points:
     """The orthogonal projection of each point on a random line."""
-    base, slope = line(rng)
+    base, slope = sample_line(rng)
     x = (points[:, 0] + slope * (points[:, 1] - base)) / (1.0 + slope * slope)
     return np.stack([x, base + slope * x], axis=1)
 
 
-def outside(points: Points) -> Bool[np.ndarray, "N"]:
+def is_outside(points: Points) -> Bool[np.ndarray, "N"]:
     """Points beyond the unit square."""
     return np.any((points < 0.0) | (points > 1.0), axis=1)
 
 
-def repeated(points: Points) -> Bool[np.ndarray, "N"]:
+def is_repeated(points: Points) -> Bool[np.ndarray, "N"]:
     """Points that equal an earlier one."""
     rows = np.ones(len(points), dtype=bool)
     rows[np.unique(points, axis=0, return_index=True)[1]] = False

@@ -18,7 +18,7 @@ NEVER = 2**62
 
 
 @dataclass(frozen=True)
-class Floor:
+class DispatchState:
     """The shop as a rule sees it: an entry for each job, about its next operation."""
 
     duration: Int[np.ndarray, "J"]
@@ -30,7 +30,7 @@ class Floor:
 
 
 # The job of the least number goes first; of equal ones the first in the file.
-RULES: dict[str, Callable[[Floor], np.ndarray]] = {
+RULES: dict[str, Callable[[DispatchState], np.ndarray]] = {
     "spt": lambda floor: floor.duration,  # shortest processing time
     "mwkr": lambda floor: -floor.work,  # most work remaining
     "fifo": lambda floor: floor.ready,  # first in, first out
@@ -41,25 +41,25 @@ RULES: dict[str, Callable[[Floor], np.ndarray]] = {
 
 def dispatch(instance: JSSPInstance, rule: str = "mwkr", kind: str = "non-delay", seed: int = 0) -> Schedule:
     """The verified schedule of a rule; only 'random' looks at the seed."""
-    if rule not in RULES or kind not in CANDIDATES:
-        known = f"rules {', '.join(RULES)}; kinds {', '.join(CANDIDATES)}"
+    if rule not in RULES or kind not in SCHEDULE_KINDS:
+        known = f"rules {', '.join(RULES)}; kinds {', '.join(SCHEDULE_KINDS)}"
         raise InputError(f"there is no rule '{rule}' for '{kind}' schedules; known: {known}")
     starts = [[0] * len(row) for row in instance.durations]
-    for job, step, start in decisions(instance, RULES[rule], CANDIDATES[kind], np.random.default_rng(seed)):
+    for job, step, start in simulate_rule(instance, RULES[rule], SCHEDULE_KINDS[kind], np.random.default_rng(seed)):
         starts[job][step] = start
     schedule = Schedule(tuple(map(tuple, starts)))
     schedule.check(instance)
     return schedule
 
 
-def decisions(
+def simulate_rule(
     instance: JSSPInstance,
-    rule: Callable[[Floor], np.ndarray],
+    rule: Callable[[DispatchState], np.ndarray],
     candidates: Callable[..., np.ndarray],
     rng: np.random.Generator,
 ) -> Iterator[tuple[int, int, int]]:
     """Job, step and start of one operation after the other, each job's in their order."""
-    durations, machines, work = tables(instance)
+    durations, machines, work = operation_tables(instance)
     lengths = np.asarray([len(row) for row in instance.durations])
     jobs = np.arange(len(lengths))
     step, ready = np.zeros_like(jobs), np.zeros_like(jobs)
@@ -67,7 +67,7 @@ def decisions(
     for _ in range(instance.size):
         machine, duration = machines[jobs, step], durations[jobs, step]
         start = np.where(step < lengths, np.maximum(ready, free[machine]), NEVER)
-        floor = Floor(duration, start, ready, work[jobs, step], lengths - step, rng.random(len(jobs)))
+        floor = DispatchState(duration, start, ready, work[jobs, step], lengths - step, rng.random(len(jobs)))
         among = np.flatnonzero(candidates(start, duration, machine))
         job = int(among[rule(floor)[among].argmin()])
         yield job, int(step[job]), int(start[job])
@@ -75,7 +75,7 @@ def decisions(
         step[job] += 1
 
 
-def tables(instance: JSSPInstance) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+def operation_tables(instance: JSSPInstance) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     """Durations, machines and work still to do before each step, [J, T + 1], zeros behind the last operation."""
     jobs, longest, _ = instance.shape
     durations, machines = np.zeros((2, jobs, longest + 1), dtype=np.int64)
@@ -84,12 +84,12 @@ def tables(instance: JSSPInstance) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     return durations, machines, durations[:, ::-1].cumsum(axis=1)[:, ::-1]
 
 
-def without_delay(start: np.ndarray, duration: np.ndarray, machine: np.ndarray) -> np.ndarray:
+def non_delay_candidates(start: np.ndarray, duration: np.ndarray, machine: np.ndarray) -> np.ndarray:
     """Where an operation can begin as early as any."""
     return start == start.min()
 
 
-def conflicting(start: np.ndarray, duration: np.ndarray, machine: np.ndarray) -> np.ndarray:
+def active_candidates(start: np.ndarray, duration: np.ndarray, machine: np.ndarray) -> np.ndarray:
     """The operation that can end first, and those that can begin before that on its machine."""
     end = start + duration
     first = end.argmin()
@@ -98,4 +98,4 @@ def conflicting(start: np.ndarray, duration: np.ndarray, machine: np.ndarray) ->
     return among
 
 
-CANDIDATES: dict[str, Callable[..., np.ndarray]] = {"non-delay": without_delay, "active": conflicting}
+SCHEDULE_KINDS: dict[str, Callable[..., np.ndarray]] = {"non-delay": non_delay_candidates, "active": active_candidates}

@@ -14,9 +14,9 @@ import numpy as np
 
 from rhumbline.errors import Infeasible, InputError
 
-LONGEST_HORIZON = 2**31 - 1  # all durations together; devices count time in 32 bits
-MOST_JOBS, MOST_MACHINES = 100, 100
-MOST_CELLS = 2_500  # jobs times operations of the longest job: 100 jobs of 20, with room for uneven ones
+MAX_HORIZON = 2**31 - 1  # all durations together; devices count time in 32 bits
+MAX_JOBS, MAX_MACHINES = 100, 100
+MAX_CELLS = 2_500  # jobs times operations of the longest job: 100 jobs of 20, with room for uneven ones
 
 UNCLEAR = "use machine 0, or say which is the first by first_machine = 0 or 1"
 
@@ -37,7 +37,7 @@ class JSSPInstance:
     """One instance: the duration and the machine (0..M-1) of each operation of each job."""
 
     problem = "jssp"
-    whole = True  # makespans are whole numbers
+    has_integer_costs = True  # makespans are whole numbers
 
     name: str
     durations: Table
@@ -59,8 +59,8 @@ class JSSPInstance:
                 raise InputError(
                     f"{self.name}: {self.called(operation)} {found}, expected {self.first_machine} to {last}"
                 )
-        if self.horizon > LONGEST_HORIZON:
-            message = f"all durations together are {self.horizon:,}, at most {LONGEST_HORIZON:,} are supported"
+        if self.horizon > MAX_HORIZON:
+            message = f"all durations together are {self.horizon:,}, at most {MAX_HORIZON:,} are supported"
             raise InputError(f"{self.name}: {message}; use a coarser unit of time")
 
     def check_shape(self) -> None:
@@ -68,17 +68,17 @@ class JSSPInstance:
         lengths = [len(row) for row in self.durations]
         if lengths != [len(row) for row in self.machines]:
             raise InputError(f"{self.name}: durations and machines differ in shape, expected one of each per operation")
-        if not 1 <= len(lengths) <= MOST_JOBS:
-            raise InputError(f"{self.name}: has {len(lengths)} jobs; 1 to {MOST_JOBS} are supported")
-        if not 1 <= self.machine_count <= MOST_MACHINES:
-            raise InputError(f"{self.name}: has {self.machine_count} machines; 1 to {MOST_MACHINES} are supported")
+        if not 1 <= len(lengths) <= MAX_JOBS:
+            raise InputError(f"{self.name}: has {len(lengths)} jobs; 1 to {MAX_JOBS} are supported")
+        if not 1 <= self.machine_count <= MAX_MACHINES:
+            raise InputError(f"{self.name}: has {self.machine_count} machines; 1 to {MAX_MACHINES} are supported")
         if 0 in lengths:
             raise InputError(
                 f"{self.name}: job {lengths.index(0) + 1} has no operation, expected at least one; remove it"
             )
-        if max(lengths) * len(lengths) > MOST_CELLS:
+        if max(lengths) * len(lengths) > MAX_CELLS:
             found = f"{len(lengths)} jobs with up to {max(lengths)} operations"
-            raise InputError(f"{self.name}: has {found}; the product may be {MOST_CELLS:,} at most")
+            raise InputError(f"{self.name}: has {found}; the product may be {MAX_CELLS:,} at most")
 
     @property
     def job_count(self) -> int:
@@ -184,12 +184,12 @@ class Schedule:
         """The makespan: when the last operation is over."""
         return max(self.end(instance, operation.job, operation.step) for operation in instance.operations)
 
-    def numbered(self, instance: JSSPInstance) -> list[list[int]]:
+    def to_file_numbers(self, instance: JSSPInstance) -> list[list[int]]:
         """The start times of each job in the order of its operations."""
         return [list(row) for row in self.starts]
 
 
-def from_arrays(
+def jssp_from_arrays(
     durations: Sequence[Any] | np.ndarray,
     machines: Sequence[Any] | np.ndarray,
     name: str = "arrays",
@@ -201,11 +201,11 @@ def from_arrays(
 
     Where `first_machine` is not given, machines are numbered from 0, or from 1 if all of 1..M occur and 0 does not.
     """
-    tables = whole_rows(durations, "durations", name), whole_rows(machines, "machines", name)
-    return from_tables(*tables, name, machine_count=machine_count, first=first_machine)
+    tables = integer_rows(durations, "durations", name), integer_rows(machines, "machines", name)
+    return jssp_from_tables(*tables, name, machine_count=machine_count, first=first_machine)
 
 
-def from_tables(
+def jssp_from_tables(
     durations: Table, machines: Table, name: str, *, machine_count: int | None = None, first: int | None = None
 ) -> JSSPInstance:
     """An instance whose machines are numbered from `first`, or as the numbers themselves tell."""
@@ -234,7 +234,7 @@ def first_machine(numbers: set[int], count: int | None) -> int | None:
     return 1 if max(numbers) >= count else None
 
 
-def whole_rows(rows: Sequence[Any] | np.ndarray, what: str, name: str) -> Table:
+def integer_rows(rows: Sequence[Any] | np.ndarray, what: str, name: str) -> Table:
     """Rows of whole numbers, as Python's own."""
     try:
         table = [np.asarray(row) for row in rows]

@@ -15,7 +15,7 @@ from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
 from rhumbline.problems.jssp.instance import JSSPInstance, Schedule
-from rhumbline.problems.jssp.rules import LATE, JSSPBatch, Shop
+from rhumbline.problems.jssp.rules import BEYOND_HORIZON, JobShopRules, JSSPBatch
 from rhumbline.record import Record
 
 PATIENCE = 10  # decisions per operation after which machines no longer wait, so that every rollout ends
@@ -85,13 +85,13 @@ class MachinesState(Record):
     @property
     def done(self) -> Bool[Tensor, "B R"]:
         """Whether all operations have been taken."""
-        return self.clock >= LATE
+        return self.clock >= BEYOND_HORIZON
 
 
 MOVING = ("cell", "ahead", "start", "held", "machine", "clock", "last", "count")
 
 
-def numbered(batch: JSSPBatch) -> Int[Tensor, "1 1 X 2"]:
+def operation_table(batch: JSSPBatch) -> Int[Tensor, "1 1 X 2"]:
     """Machine and duration of all operations, and behind them of waiting; machines are numbered as in the state."""
     machines = batch.load.shape[1]
     machine = F.pad(((batch.machine + 1) % machines).flatten(), (0, 1), value=machines)
@@ -105,7 +105,7 @@ def first_cells(batch: JSSPBatch) -> Int[Tensor, "B 1 A"]:
     return F.pad(cells, (1, 0), value=batch.duration.numel())
 
 
-def look_ahead(
+def read_next_operations(
     cell: Int[Tensor, "B R A"], operations: Int[Tensor, "1 1 X 2"], machine: Int[Tensor, "B R V"]
 ) -> tuple[Int[Tensor, "B R A 2"], Int[Tensor, "B R A"]]:
     """What each job's next operation is, and when its machine is free."""
@@ -113,21 +113,21 @@ def look_ahead(
     return ahead, machine.gather(2, ahead[..., 0])
 
 
-class JSSPMachines(Shop):
+class JSSPMachines(JobShopRules):
     """The rules for policies that decide for each machine. Action 0 is to wait, j + 1 to take job j."""
 
     name = "jssp-machines"
 
-    def width(self, batch: JSSPBatch) -> int:
+    def action_count(self, batch: JSSPBatch) -> int:
         """The jobs, and waiting."""
         return batch.duration.shape[1] + 1
 
     def reset(self, batch: JSSPBatch, starts: Int[Tensor, "B R"]) -> MachinesState:
         """Time 0, all machines free."""
-        operations, cell = numbered(batch), first_cells(batch).repeat(1, starts.shape[1], 1)
+        operations, cell = operation_table(batch), first_cells(batch).repeat(1, starts.shape[1], 1)
         machine = cell.new_zeros(*starts.shape, batch.load.shape[1] + 1)
-        machine[..., 0] = LATE
-        ahead, start = look_ahead(cell, operations, machine)
+        machine[..., 0] = BEYOND_HORIZON
+        ahead, start = read_next_operations(cell, operations, machine)
         actions = torch.arange(cell.shape[2], device=cell.device)
         return MachinesState(
             cell=cell,
@@ -168,9 +168,9 @@ class JSSPMachines(Shop):
         finish = (state.clock[..., None] + state.ahead[..., 1]) * begun
         machine = state.machine.scatter_reduce(2, state.wanted, finish, "amax")
         cell = state.cell + begun
-        ahead, free = look_ahead(cell, state.operations, machine)
+        ahead, free = read_next_operations(cell, state.operations, machine)
         start = torch.maximum(torch.maximum(state.start, finish), free)
-        clock = torch.maximum(state.clock + ~state.more, start[..., 1:].amin(2)).clamp(max=LATE)
+        clock = torch.maximum(state.clock + ~state.more, start[..., 1:].amin(2)).clamp(max=BEYOND_HORIZON)
         return replace(
             state,
             cell=cell,
@@ -180,7 +180,7 @@ class JSSPMachines(Shop):
             machine=machine,
             clock=clock,
             last=state.turn * state.more,
-            count=state.count + (state.clock < LATE),
+            count=state.count + (state.clock < BEYOND_HORIZON),
         )
 
     def finished(self, state: MachinesState) -> bool:

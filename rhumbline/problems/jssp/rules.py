@@ -19,11 +19,11 @@ from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
 from rhumbline.errors import InputError
-from rhumbline.problems.jssp.instance import MOST_CELLS, MOST_JOBS, MOST_MACHINES, JSSPInstance, Schedule
+from rhumbline.problems.jssp.instance import MAX_CELLS, MAX_JOBS, MAX_MACHINES, JSSPInstance, Schedule
 from rhumbline.record import Record
 
-LONGEST_DURATION = 98  # of the field's random instances (Zhang et al. 2020)
-LATE = 2**31  # later than any horizon, so that a time and a load fit into one number
+MAX_RANDOM_DURATION = 98  # of the field's random instances (Zhang et al. 2020)
+BEYOND_HORIZON = 2**31  # later than any horizon, so that a time and a load fit into one number
 
 
 @dataclass(frozen=True)
@@ -41,7 +41,7 @@ class JSSPBatch(Record):
     key: Int[Tensor, "B"]  # names the instance to the decoding noise, whatever its place in the batch
     scale: Float[Tensor, "B"]  # costs are in the instance's own units already
     steps: int  # most operations of an instance
-    crowd: int  # most operations on one machine of an instance
+    max_per_machine: int  # most operations on one machine of an instance
 
 
 @dataclass(frozen=True)
@@ -59,13 +59,13 @@ class JSSPState(Record):
     steps: int
 
     @cached_property
-    def view(self) -> "View":
+    def next_operations(self) -> "NextOperations":
         """Each job's next operation as things stand; the rules and the policy look at the same."""
-        return look(self)
+        return gather_next_operations(self)
 
 
 @dataclass(frozen=True)
-class View(Record):
+class NextOperations(Record):
     """What one sees of each job's next operation."""
 
     duration: Int[Tensor, "B R J"]
@@ -78,7 +78,7 @@ class View(Record):
     done: Bool[Tensor, "B R J"]  # no operation is left
 
 
-def look(state: JSSPState) -> View:
+def gather_next_operations(state: JSSPState) -> NextOperations:
     """Each job's next operation as things stand."""
     index = state.next[..., None]
     jobs = (-1, state.next.shape[1], -1, -1)
@@ -88,10 +88,10 @@ def look(state: JSSPState) -> View:
     free, load = state.machine.gather(2, machine), state.left.gather(2, machine)
     start = torch.maximum(state.job, free)
     done = machine == state.machine.shape[2] - 1
-    return View(duration, machine, tail, free, load, start, start + duration, done)
+    return NextOperations(duration, machine, tail, free, load, start, start + duration, done)
 
 
-def conflict(view: View) -> Bool[Tensor, "B R J"]:
+def conflict_set(view: NextOperations) -> Bool[Tensor, "B R J"]:
     """The conflict set: gives every active schedule, by one sequence up to ties.
 
     Of operations that end first together, those that take time count, and those on the machine with more work left: so
@@ -99,39 +99,43 @@ def conflict(view: View) -> Bool[Tensor, "B R J"]:
     finished rollout has its first job alone.
     """
     end = 2 * view.finish + (view.duration == 0)
-    first = (end * LATE - view.load).masked_fill(view.done, 2 * LATE * LATE - 1).argmin(2, keepdim=True)
+    first = (
+        (end * BEYOND_HORIZON - view.load)
+        .masked_fill(view.done, 2 * BEYOND_HORIZON * BEYOND_HORIZON - 1)
+        .argmin(2, keepdim=True)
+    )
     here = view.machine == view.machine.gather(2, first)
     early = view.start < view.finish.gather(2, first)
     return (here & early & ~view.done).scatter(2, first, True)
 
 
-def unfinished(view: View) -> Bool[Tensor, "B R J"]:
+def unfinished_jobs(view: NextOperations) -> Bool[Tensor, "B R J"]:
     """All jobs that have work left: gives every semi-active schedule, by very many sequences each."""
     allowed = ~view.done
     allowed[..., 0] |= view.done.all(2)
     return allowed
 
 
-CANDIDATES = {"active": conflict, "any": unfinished}
+CANDIDATE_RULES = {"active": conflict_set, "any": unfinished_jobs}
 
 
-class Shop:
+class JobShopRules:
     """What all rules for job shops share: instances, and one start."""
 
     solves = "jssp"
     nouns: tuple[str, str] = ("operation", "operations")
-    sizes_count = "jobs x machines"
-    largest = MOST_CELLS
-    usual_size: int | str = "10x10"
+    size_unit = "jobs x machines"
+    max_size = MAX_CELLS
+    default_size: int | str = "10x10"
 
     def sample(self, count: int, size: int | str, rng: torch.Generator) -> JSSPBatch:
         """The field's random instances: durations uniform in 1..98, each job visits all machines in a random order."""
-        jobs, machines = shape_of(size)
+        jobs, machines = parse_size(size)
         shape = (count, jobs, machines)
-        duration = torch.randint(1, LONGEST_DURATION + 1, shape, generator=rng, device=rng.device)
+        duration = torch.randint(1, MAX_RANDOM_DURATION + 1, shape, generator=rng, device=rng.device)
         machine = torch.rand(shape, generator=rng, device=rng.device).argsort(2)
         key = torch.arange(count, device=rng.device)
-        return make_batch(duration, machine, machines, key, steps=jobs * machines, crowd=jobs)
+        return batch_from_tables(duration, machine, machines, key, steps=jobs * machines, max_per_machine=jobs)
 
     def collate(self, instances: Sequence[JSSPInstance]) -> JSSPBatch:
         """Instances of one shape (jobs, longest job, machines) as a batch on the CPU."""
@@ -142,13 +146,13 @@ class Shop:
             for at in instance.operations:
                 duration[row, at.job, at.step], machine[row, at.job, at.step] = at.duration, at.machine
         key = [crc32(m.tobytes(), crc32(d.tobytes())) for d, m in zip(duration, machine, strict=True)]
-        crowd = max(int(np.bincount(m[m < machines]).max()) for m in machine)
-        return make_batch(
+        max_per_machine = max(int(np.bincount(m[m < machines]).max()) for m in machine)
+        return batch_from_tables(
             torch.from_numpy(duration), torch.from_numpy(machine), machines, torch.tensor(key),
-            steps=max(i.size for i in instances), crowd=crowd,
+            steps=max(i.size for i in instances), max_per_machine=max_per_machine,
         )  # fmt: skip
 
-    def count_of(self, instance: JSSPInstance) -> int:
+    def item_count(self, instance: JSSPInstance) -> int:
         """How many there are to place."""
         return instance.size
 
@@ -165,15 +169,15 @@ class Shop:
         raise InputError("objective.improve: there is no local improvement for jssp yet; set it to 0")
 
 
-class JSSP(Shop):
+class JSSP(JobShopRules):
     """The problem as the rollout engines see it. Every method is pure. The imposed first action, 0, places nothing."""
 
     name = "jssp"
 
     def __init__(self, candidates: Literal["active", "any"] = "active"):
-        self.candidates, self.active = CANDIDATES[candidates], candidates == "active"
+        self.candidates, self.active = CANDIDATE_RULES[candidates], candidates == "active"
 
-    def width(self, batch: JSSPBatch) -> int:
+    def action_count(self, batch: JSSPBatch) -> int:
         """How many jobs one chooses among."""
         return batch.duration.shape[1]
 
@@ -196,7 +200,7 @@ class JSSP(Shop):
 
     def mask(self, state: JSSPState) -> Bool[Tensor, "B R J"]:
         """True where a job may be dispatched next; in a finished rollout the first job, which changes nothing."""
-        return self.candidates(state.view)
+        return self.candidates(state.next_operations)
 
     def step(self, state: JSSPState, action: Int[Tensor, "B R"]) -> JSSPState:
         """The state after the next operation of job `action` was appended to its machine."""
@@ -267,28 +271,28 @@ class JSSP(Shop):
         return Schedule(tuple(map(tuple, starts)))
 
 
-def make_batch(
+def batch_from_tables(
     duration: Int[Tensor, "B J O"],
     machine: Int[Tensor, "B J O"],
     machines: int,
     key: Int[Tensor, "B"],
     *,
     steps: int,
-    crowd: int,
+    max_per_machine: int,
 ) -> JSSPBatch:
     """A batch from tables in which missing operations take no time on machine `machines`."""
     duration, machine = F.pad(duration, (0, 1)), F.pad(machine, (0, 1), value=machines)
     tail = duration.flip(2).cumsum(2).flip(2)
     load = duration.new_zeros(len(key), machines + 1).scatter_add(1, machine.flatten(1), duration.flatten(1))
     scale = torch.ones(len(key), device=key.device)
-    return JSSPBatch(duration, machine, tail, load, key, scale, steps, crowd)
+    return JSSPBatch(duration, machine, tail, load, key, scale, steps, max_per_machine)
 
 
-def shape_of(size: int | str) -> tuple[int, int]:
+def parse_size(size: int | str) -> tuple[int, int]:
     """Jobs and machines of a size such as "20x15"; a number n means n x n."""
     found = re.fullmatch(r"(\d+)(?:x(\d+))?", str(size))
     jobs, machines = (int(found[1]), int(found[2] or found[1])) if found else (0, 0)
-    if not (1 <= jobs <= MOST_JOBS and 1 <= machines <= MOST_MACHINES and jobs * machines <= MOST_CELLS):
-        limits = f"at most {MOST_JOBS} x {MOST_MACHINES} and {MOST_CELLS:,} for the product"
+    if not (1 <= jobs <= MAX_JOBS and 1 <= machines <= MAX_MACHINES and jobs * machines <= MAX_CELLS):
+        limits = f"at most {MAX_JOBS} x {MAX_MACHINES} and {MAX_CELLS:,} for the product"
         raise InputError(f"size is {size!r}; expected jobs x machines such as 20x15, {limits}")
     return jobs, machines

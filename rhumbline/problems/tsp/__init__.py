@@ -1,6 +1,6 @@
 """The travelling-salesman problem: instances and tours, rules, and local search."""
 
-from rhumbline.problems.tsp.instance import Tour, TSPInstance, from_array
+from rhumbline.problems.tsp.instance import Tour, TSPInstance, tsp_from_array
 from rhumbline.problems.tsp.rules import TSP, TSPBatch, TSPState
 
-__all__ = ["TSP", "TSPBatch", "TSPInstance", "TSPState", "Tour", "from_array"]
+__all__ = ["TSP", "TSPBatch", "TSPInstance", "TSPState", "Tour", "tsp_from_array"]

@@ -7,13 +7,13 @@ import numpy as np
 from jaxtyping import Float, Int
 
 from rhumbline.errors import Infeasible, InputError
-from rhumbline.problems.metrics import LARGEST_NUMBER, Located, Metric
+from rhumbline.problems.metrics import MAX_NUMBER, Metric, MetricInstance
 
 MAX_CITIES = 1000
 
 
 @dataclass(frozen=True, eq=False)
-class TSPInstance(Located):
+class TSPInstance(MetricInstance):
     """One instance as its file says it: coordinates or a matrix, a metric, and node numbers.
 
     `EXACT_2D` is the unrounded Euclidean metric of arrays. `EXPLICIT` needs `matrix`; its `xy` is for pictures.
@@ -68,14 +68,14 @@ class Tour:
         """Length of the closed tour in the instance's metric; an int where the metric is whole."""
         order = np.asarray(self.order)
         total = float(instance.distances[order, np.roll(order, -1)].sum())
-        return round(total) if instance.whole else total
+        return round(total) if instance.has_integer_costs else total
 
-    def numbered(self, instance: TSPInstance) -> list[int]:
+    def to_file_numbers(self, instance: TSPInstance) -> list[int]:
         """The tour in the file's own node numbers."""
         return [instance.node_numbers[city] for city in self.order]
 
 
-def from_array(array: np.ndarray, name: str = "array") -> TSPInstance:
+def tsp_from_array(array: np.ndarray, name: str = "array") -> TSPInstance:
     """An instance from coordinates [N, 2] or a symmetric distance matrix [N, N]."""
     real = np.issubdtype(array.dtype, np.integer) or np.issubdtype(array.dtype, np.floating)
     if array.ndim != 2 or not len(array) or not real:
@@ -85,16 +85,16 @@ def from_array(array: np.ndarray, name: str = "array") -> TSPInstance:
         raise InputError(f"{name}: has {len(array)} cities; up to {MAX_CITIES} are supported")
     if not np.isfinite(array).all():
         raise InputError(f"{name}: contains NaN or infinite numbers")
-    if np.abs(array).max() > LARGEST_NUMBER:
+    if np.abs(array).max() > MAX_NUMBER:
         raise InputError(
-            f"{name}: contains numbers beyond {LARGEST_NUMBER:g}, up to which costs are exact; use another unit"
+            f"{name}: contains numbers beyond {MAX_NUMBER:g}, up to which costs are exact; use another unit"
         )
     if array.shape[1] == 2:  # two columns always mean coordinates, also for two cities
         return TSPInstance(name, "EXACT_2D", xy=array.astype(np.float64))
-    return from_matrix(array, name)
+    return tsp_from_matrix(array, name)
 
 
-def from_matrix(array: np.ndarray, name: str) -> TSPInstance:
+def tsp_from_matrix(array: np.ndarray, name: str) -> TSPInstance:
     """An instance from a symmetric matrix of distances."""
     if array.shape[0] != array.shape[1]:
         raise InputError(f"{name}: a distance matrix must be square, got shape {array.shape}")

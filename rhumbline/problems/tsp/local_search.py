@@ -12,7 +12,7 @@ LONGEST_SEGMENT = 3
 NO_GAIN = -1e-6
 
 
-def improve(xy: Float[Tensor, "B N 2"], tour: Int[Tensor, "B N"], rounds: int) -> Int[Tensor, "B N"]:
+def improve_tours(xy: Float[Tensor, "B N 2"], tour: Int[Tensor, "B N"], rounds: int) -> Int[Tensor, "B N"]:
     """Tours after up to `rounds` best moves each; never longer than before."""
     if tour.shape[1] < 5:  # Or-opt needs a segment and an edge that does not touch it
         return tour

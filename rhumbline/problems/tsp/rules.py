@@ -9,10 +9,10 @@ import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
-from rhumbline.problems.metrics import extent, unit_square
+from rhumbline.problems.metrics import longer_side, scale_to_unit_square
 from rhumbline.problems.nodes import take_nodes
 from rhumbline.problems.tsp.instance import MAX_CITIES, Tour, TSPInstance
-from rhumbline.problems.tsp.local_search import improve
+from rhumbline.problems.tsp.local_search import improve_tours
 from rhumbline.record import Record
 
 
@@ -26,7 +26,7 @@ class TSPBatch(Record):
     distance: Float[Tensor, "B N N"] | None = None  # the file's metric; None means straight lines between `xy`
 
     @property
-    def straight(self) -> bool:
+    def has_euclidean_cost(self) -> bool:
         """Whether a cost is the length of straight lines, as kernels have it."""
         return self.distance is None
 
@@ -46,9 +46,9 @@ class TSP:
 
     name = solves = "tsp"
     nouns: tuple[str, str] = ("city", "cities")
-    sizes_count = "cities"
-    largest = MAX_CITIES
-    usual_size: int | str = 100
+    size_unit = "cities"
+    max_size = MAX_CITIES
+    default_size: int | str = 100
     every_city_starts = 200  # up to this size an attempt has one tour from each city
     most_starts = 100  # beyond it, this many
 
@@ -59,19 +59,19 @@ class TSP:
 
     def collate(self, instances: Sequence[TSPInstance]) -> TSPBatch:
         """Instances of one size as a batch on the CPU, scaled for the policy."""
-        xy = np.stack([unit_square(i.plane) for i in instances]).astype(np.float32)
+        xy = np.stack([scale_to_unit_square(i.planar_xy) for i in instances]).astype(np.float32)
         key = torch.tensor([crc32(np.ascontiguousarray(x).tobytes()) for x in xy], dtype=torch.int64)
         if all(i.metric == "EXACT_2D" for i in instances):
-            scale = torch.tensor([extent(i.plane) for i in instances])
+            scale = torch.tensor([longer_side(i.planar_xy) for i in instances])
             return TSPBatch(torch.from_numpy(xy), key, scale)
         distance = torch.from_numpy(np.stack([i.distances for i in instances]))
         return TSPBatch(torch.from_numpy(xy), key, torch.ones(len(instances)), distance)
 
-    def count_of(self, instance: TSPInstance) -> int:
+    def item_count(self, instance: TSPInstance) -> int:
         """How many there are to visit."""
         return instance.size
 
-    def width(self, batch: TSPBatch) -> int:
+    def action_count(self, batch: TSPBatch) -> int:
         """How many nodes there are."""
         return batch.xy.shape[1]
 
@@ -141,7 +141,7 @@ class TSP:
     def improve(self, batch: TSPBatch, actions: Int[Tensor, "B R T"], rounds: int) -> Int[Tensor, "B R T"]:
         """Tours after up to `rounds` moves of 2-opt or Or-opt each, measured in the unit square."""
         many = batch.xy.repeat_interleave(actions.shape[1], dim=0)
-        return improve(many, actions.flatten(0, 1), rounds).view(actions.shape)
+        return improve_tours(many, actions.flatten(0, 1), rounds).view(actions.shape)
 
     def decode(self, instance: TSPInstance, actions: Sequence[int]) -> Tour:
         """The tour that an action sequence spells."""

@@ -16,7 +16,7 @@ from torch import Tensor
 
 from rhumbline import kernels
 from rhumbline.record import Record
-from rhumbline.search.plan_sets.diverse import pick, repeated
+from rhumbline.search.plan_sets.diverse import gather_per_instance, mark_repeats
 
 ROUNDS, PACE, MOMENTUM, PATIENCE = 200, 0.7, 0.7, 20  # of prices; the pace is halved after so many rounds in vain
 TINY = 1e-6
@@ -26,7 +26,7 @@ KEPT = 128  # routes for each place of the beam that a GPU's kernel lists
 
 
 @dataclass(frozen=True)
-class Choice(Record):
+class PartitionProblem(Record):
     """Routes, and what is wanted of them."""
 
     served: Float[Tensor, "B R n"]  # 1 for the customers of each
@@ -37,38 +37,38 @@ class Choice(Record):
     ceiling: Float[Tensor, "B"]  # that a plan must cost less than
 
 
-Engine = Literal["tensors", "kernels", "compiled"]
+PartitionEngine = Literal["tensors", "kernels", "compiled"]
 
 
-def by_instances(count: int, numbers: int, most: int | None = None) -> list[slice]:
+def instance_slices(count: int, numbers: int, most: int | None = None) -> list[slice]:
     """Instances that are worked on at once, where each takes so many numbers."""
     some = min(max(1, TOGETHER // numbers), most or count)
     return [slice(at, at + some) for at in range(0, count, some)]
 
 
-def routes_found(choice: Choice, width: int, engine: Engine) -> Int[Tensor, "B q"]:
+def solve_partition(choice: PartitionProblem, width: int, engine: PartitionEngine) -> Int[Tensor, "B q"]:
     """The routes of the best plan that a beam of this width finds, -1 behind the last."""
     if engine == "compiled":
-        return partition_compiled(choice, width)
-    return partition_together(choice, width, engine == "kernels")
+        return solve_compiled(choice, width)
+    return solve_batched(choice, width, engine == "kernels")
 
 
-def best_engine(device: torch.device, customers: int, wanted: str) -> Engine:
+def best_partition_engine(device: torch.device, customers: int, wanted: str) -> PartitionEngine:
     """What serves there, unless plain torch is wanted; kernels hold as many customers as one of their tiles."""
-    if wanted == "torch" or kernels.why_not("cvrp", device, customers + 1, largest=kernels.LARGEST_TILE + 1):
+    if wanted == "torch" or kernels.why_not("cvrp", device, customers + 1, largest=kernels.MAX_TILE_NODES + 1):
         return "tensors"
     return "kernels" if device.type == "cuda" else "compiled"
 
 
-def partition_compiled(choice: Choice, width: int) -> Int[Tensor, "B q"]:
+def solve_compiled(choice: PartitionProblem, width: int) -> Int[Tensor, "B q"]:
     """A thread for each instance."""
     from rhumbline.kernels.numba.local_search import launch as local_moves
 
     descent, customers = (ROUNDS, PACE, MOMENTUM, PATIENCE), choice.served.shape[2]
-    offers = [offered(*rows) for rows in zip(choice.served, choice.code, choice.cost, choice.best, strict=True)]
+    offers = [sparse_routes(*rows) for rows in zip(choice.served, choice.code, choice.cost, choice.best, strict=True)]
 
     def find(offer: tuple[list[np.ndarray], np.ndarray], ceiling: float, depth: int) -> list[int]:
-        return local_moves.cheapest_partition(*offer, customers, ceiling, descent, depth, width, CONSIDERED)
+        return local_moves.find_cheapest_partition(*offer, customers, ceiling, descent, depth, width, CONSIDERED)
 
     with ThreadPoolExecutor(len(offers)) as pool:  # no tensors there: each thread would have threads of its own
         found = list(pool.map(find, offers, choice.ceiling.tolist(), choice.depth.tolist()))
@@ -76,7 +76,7 @@ def partition_compiled(choice: Choice, width: int) -> Int[Tensor, "B q"]:
     return torch.tensor([[*chosen, *[-1] * (longest - len(chosen))] for chosen in found])
 
 
-def offered(
+def sparse_routes(
     served: Float[Tensor, "R n"], code: Int[Tensor, "R"], cost: Float[Tensor, "R"], best: Bool[Tensor, "R"]
 ) -> tuple[list[np.ndarray], np.ndarray]:
     """What `local.cheapest_partition` wants to know of the routes of one instance; a gap serves nobody."""
@@ -87,30 +87,30 @@ def offered(
     return [x.numpy() for x in (begins, members.int(), price, code.contiguous())], (best & real).numpy()
 
 
-def partition_together(choice: Choice, width: int, packed: bool) -> Int[Tensor, "B q"]:
+def solve_batched(choice: PartitionProblem, width: int, packed: bool) -> Int[Tensor, "B q"]:
     """By tensor operations or kernels; the beams of as many instances at once as there is memory for."""
     served, (count, routes) = choice.served, choice.cost.shape
-    price = (prices_by_kernel if packed else prices)(choice.cost, served, choice.best)
-    value, goal = choice.cost - worth(served, price), choice.ceiling - price.sum(1)
+    price = (customer_prices_by_kernel if packed else customer_prices)(choice.cost, served, choice.best)
+    value, goal = choice.cost - route_price_sums(served, price), choice.ceiling - price.sum(1)
     most = goal - value.clamp(max=0.0).sum(1)  # what is to come may be worth so much
-    kind = Packed if packed else Dense
-    parts = by_instances(count, width * (KEPT if packed else routes))
+    kind = PackedRoutes if packed else DenseRoutes
+    parts = instance_slices(count, width * (KEPT if packed else routes))
     offers = [kind.of(value[rows], served[rows], choice.code[rows], most[rows]) for rows in parts]
-    found = [partition(offer, choice.depth[rows], width) for offer, rows in zip(offers, parts, strict=True)]
+    found = [beam_partition(offer, choice.depth[rows], width) for offer, rows in zip(offers, parts, strict=True)]
     longest, dear = max(x.shape[1] for _, x in found), torch.cat([total for total, _ in found]) >= goal
     chosen = torch.cat([torch.nn.functional.pad(x, (0, longest - x.shape[1]), value=-1) for _, x in found])
     return chosen.masked_fill(dear[:, None], -1)
 
 
-def prices(
+def customer_prices(
     cost: Float[Tensor, "B R"], served: Float[Tensor, "B R n"], best: Bool[Tensor, "B R"]
 ) -> Float[Tensor, "B n"]:
     """Prices of customers that make a lower bound of all plans high, where the best one costs 1. By subgradients."""
-    price, way = first_prices(cost, served, best), torch.zeros_like(served[:, 0])
+    price, way = initial_prices(cost, served, best), torch.zeros_like(served[:, 0])
     kept, bound = price, torch.full_like(cost[:, :1], -torch.inf)
     pace, vain = torch.full_like(bound, PACE), torch.zeros_like(bound)
     for _ in range(ROUNDS):
-        value = cost - worth(served, price)
+        value = cost - route_price_sums(served, price)
         low = price.sum(1, keepdim=True) + value.clamp(max=0.0).sum(1, keepdim=True)
         higher = low > bound
         kept, bound = torch.where(higher, price, kept), torch.maximum(low, bound)
@@ -122,7 +122,7 @@ def prices(
     return kept
 
 
-def first_prices(
+def initial_prices(
     cost: Float[Tensor, "B R"], served: Float[Tensor, "B R n"], best: Bool[Tensor, "B R"]
 ) -> Float[Tensor, "B n"]:
     """Customers of a route in the best plan share its cost; there may be several best plans."""
@@ -131,17 +131,19 @@ def first_prices(
     return sums[:, 0] / sums[:, 1].clamp(min=1.0)
 
 
-def prices_by_kernel(
+def customer_prices_by_kernel(
     cost: Float[Tensor, "B R"], served: Float[Tensor, "B R n"], best: Bool[Tensor, "B R"]
 ) -> Float[Tensor, "B n"]:
     """The same in one launch; sums of other order, so that after some rounds they are others."""
     from rhumbline.kernels.triton import set_partitioning as triton_partitioning
 
     descent = (ROUNDS, PACE, MOMENTUM, PATIENCE, TINY)
-    return triton_partitioning.prices(*listed(served), cost.contiguous(), first_prices(cost, served, best), *descent)
+    return triton_partitioning.launch_prices(
+        *list_members(served), cost.contiguous(), initial_prices(cost, served, best), *descent
+    )
 
 
-def listed(served: Float[Tensor, "B R n"]) -> tuple[Int[Tensor, "B L R"], Int[Tensor, "B R"]]:
+def list_members(served: Float[Tensor, "B R n"]) -> tuple[Int[Tensor, "B L R"], Int[Tensor, "B R"]]:
     """The customers of each route, one below the other, and how many they are."""
     (count, routes, _), size = served.shape, served.sum(2).int()
     b, r, who = served.nonzero(as_tuple=True)
@@ -152,12 +154,12 @@ def listed(served: Float[Tensor, "B R n"]) -> tuple[Int[Tensor, "B L R"], Int[Te
     return members, size
 
 
-def worth(served: Float[Tensor, "B R n"], price: Float[Tensor, "B n"]) -> Float[Tensor, "B R"]:
+def route_price_sums(served: Float[Tensor, "B R n"], price: Float[Tensor, "B n"]) -> Float[Tensor, "B R"]:
     """What the customers of each route pay. As a product of matrices its last bits would depend on the batch."""
     return (served * price[:, None]).sum(2)
 
 
-class Offer(Protocol):
+class RouteTable(Protocol):
     """Routes to choose from, however who is served is kept."""
 
     @property
@@ -195,7 +197,7 @@ class Offer(Protocol):
 
 
 @dataclass(frozen=True)
-class Dense(Record):
+class DenseRoutes(Record):
     """Ones and zeros, for tensor operations."""
 
     value: Float[Tensor, "B R"]
@@ -220,14 +222,14 @@ class Dense(Record):
 
     def joined(self, cover: Tensor, route: Int[Tensor, "B W"]) -> Tensor:
         """No one is served twice."""
-        return cover + pick(self.served, route)
+        return cover + gather_per_instance(self.served, route)
 
     def additions(self, cover: Tensor, score: Float[Tensor, "B W"]) -> tuple[Tensor, None]:
         """All routes at all places."""
         sums = score[..., None] + self.value[:, None]
         free = (cover @ self.across == 0).logical_and_(sums < self.most[:, None, None])
         choices = (free.to(cover.dtype) @ self.served).masked_fill_(cover > 0, torch.inf)
-        free &= pick(self.across, choices.argmin(2)) > 0
+        free &= gather_per_instance(self.across, choices.argmin(2)) > 0
         return sums.masked_fill_(free.logical_not_(), torch.inf), None
 
     def named(self, chosen: Int[Tensor, "B q"]) -> Int[Tensor, "B q"]:
@@ -236,7 +238,7 @@ class Dense(Record):
 
 
 @dataclass(frozen=True)
-class Packed(Record):
+class PackedRoutes(Record):
     """Bits of words of 32 besides, and routes in order of their values, for the kernel."""
 
     value: Float[Tensor, "B R"]
@@ -254,11 +256,11 @@ class Packed(Record):
         value, order = value.sort(dim=1, stable=True)
         customers = served.shape[2]
         columns = max(32, 1 << (customers - 1).bit_length())
-        served = torch.nn.functional.pad(pick(served, order), (0, columns - customers))
+        served = torch.nn.functional.pad(gather_per_instance(served, order), (0, columns - customers))
         bits = served.long().unflatten(2, (-1, 32)) << torch.arange(32, device=served.device)
-        words = signed(bits.sum(3)).mT.contiguous()
+        words = to_signed_words(bits.sum(3)).mT.contiguous()
         column = torch.arange(columns, device=served.device).view(-1, 32)
-        full = signed(((column < customers).long() << column % 32).sum(1))
+        full = to_signed_words(((column < customers).long() << column % 32).sum(1))
         small = served.bfloat16() if served.is_cuda else served
         return cls(value, small, words, code.gather(1, order), most, order, full, customers)
 
@@ -272,27 +274,27 @@ class Packed(Record):
 
     def joined(self, cover: Tensor, route: Int[Tensor, "B W"]) -> Tensor:
         """Bits of both."""
-        return cover | pick(self.words.mT, route)
+        return cover | gather_per_instance(self.words.mT, route)
 
     def additions(self, cover: Tensor, score: Float[Tensor, "B W"]) -> tuple[Tensor, Tensor]:
         """The best of each place."""
         from rhumbline.kernels.triton import set_partitioning as triton_partitioning
 
         tables = (self.words, self.served, self.value, self.most)
-        return triton_partitioning.additions(cover, score.contiguous(), *tables, self.customers, KEPT)
+        return triton_partitioning.launch_additions(cover, score.contiguous(), *tables, self.customers, KEPT)
 
     def named(self, chosen: Int[Tensor, "B q"]) -> Int[Tensor, "B q"]:
         """Before they were put in order."""
         return self.order.gather(1, chosen.clamp(min=0)).masked_fill(chosen < 0, -1)
 
 
-def signed(words: Int[Tensor, "*w"]) -> Int[Tensor, "*w"]:
+def to_signed_words(words: Int[Tensor, "*w"]) -> Int[Tensor, "*w"]:
     """Words of 32 bits as numbers of 32 bits, of which the last one is a sign."""
     return torch.where(words >= 1 << 31, words - (1 << 32), words).int()
 
 
 @dataclass(frozen=True)
-class Partial(Record):
+class PartialCover(Record):
     """Places of the beam: routes that have no customer in common."""
 
     cover: Tensor  # who is served, as the offer keeps it
@@ -300,41 +302,45 @@ class Partial(Record):
     code: Int[Tensor, "B W"]  # of these customers
 
 
-def partition(offer: Offer, depth: Int[Tensor, "B"], width: int) -> tuple[Float[Tensor, "B"], Int[Tensor, "B q"]]:
+def beam_partition(
+    offer: RouteTable, depth: Int[Tensor, "B"], width: int
+) -> tuple[Float[Tensor, "B"], Int[Tensor, "B q"]]:
     """The least sum of values of up to `depth` routes that serve everybody once, and these routes, -1 behind the last.
 
     A route is always added for a customer who has the fewest to choose from, so that dead ends are seen early. Where
     nothing is found the sum is infinite.
     """
     none, device = torch.zeros_like(offer.value[:, :1]), offer.value.device
-    state = Partial(offer.nobody(), none, torch.zeros_like(offer.code[:, :1]))
+    state = PartialCover(offer.nobody(), none, torch.zeros_like(offer.code[:, :1]))
     total, last = none[:, 0] + torch.inf, torch.zeros(2, len(none), dtype=torch.int64, device=device)
     steps = list[tuple[Tensor, Tensor]]()
     for deep in range(int(depth.amax())):
         if device.type == "cpu" and not state.score.isfinite().any():
             break  # a GPU would wait for the answer
-        state, parent, route = extended(state, offer, width)
+        state, parent, route = extend_beam(state, offer, width)
         steps.append((parent, route))
         whole = offer.whole(state.cover)
         least, at = state.score.masked_fill(~whole | (deep >= depth)[:, None], torch.inf).min(1)
         last = torch.where(least < total, torch.stack([torch.full_like(at, deep), at]), last)
         total, state = torch.minimum(total, least), replace(state, score=state.score.masked_fill(whole, torch.inf))
-    return total, offer.named(retraced(steps, last, total))
+    return total, offer.named(trace_back(steps, last, total))
 
 
-def extended(state: Partial, offer: Offer, width: int) -> tuple[Partial, Int[Tensor, "B W"], Int[Tensor, "B W"]]:
+def extend_beam(
+    state: PartialCover, offer: RouteTable, width: int
+) -> tuple[PartialCover, Int[Tensor, "B W"], Int[Tensor, "B W"]]:
     """The best places with one route more, no two for the same customers; where they come from, and by which route."""
     sums, added = offer.additions(state.cover, state.score)
     score, where = sums.flatten(1).topk(min(CONSIDERED * width, sums[0].numel()), dim=1, largest=False)
     parent, column = where // sums.shape[2], where % sums.shape[2]
     route = column if added is None else added.flatten(1).gather(1, where).long()
     codes = state.code.gather(1, parent) + offer.code.gather(1, route)
-    score, kept = (x[:, :width] for x in score.masked_fill(repeated(codes), torch.inf).sort(dim=1, stable=True))
+    score, kept = (x[:, :width] for x in score.masked_fill(mark_repeats(codes), torch.inf).sort(dim=1, stable=True))
     parent, route, codes = (x.gather(1, kept) for x in (parent, route, codes))
-    return Partial(offer.joined(pick(state.cover, parent), route), score, codes), parent, route
+    return PartialCover(offer.joined(gather_per_instance(state.cover, parent), route), score, codes), parent, route
 
 
-def retraced(
+def trace_back(
     steps: list[tuple[Tensor, Tensor]], last: Int[Tensor, "2 B"], total: Float[Tensor, "B"]
 ) -> Int[Tensor, "B q"]:
     """The routes on the way to those that were last, given at which step and place."""

@@ -16,7 +16,7 @@ from rhumbline.search.strategies.population import Population
 from rhumbline.search.strategies.sampling_elite import SamplingElite
 from rhumbline.search.strategies.sgbs import SGBS, SGBSEAS
 from rhumbline.search.task import Task
-from rhumbline.toml_config import build, meant, value_of
+from rhumbline.toml_config import build_dataclass, did_you_mean, parse_value
 
 STRATEGIES: dict[str, type[Any]] = {
     "cmaes": CMAES,
@@ -38,10 +38,10 @@ STRATEGIES: dict[str, type[Any]] = {
 # Where something else than CMA-ES was measured to be better (docs/experiments.md).
 BETTER = {"cvrp": "cmaes-elite", "jssp": "sampling-elite"}
 ROUTING = ("cmaes-refine", "cmaes", "cmaes-elite")  # that may take one another's place; most often it is the first
-UNNAMED = (*ROUTING, "sampling-elite", "population", "sampling")  # all that are taken where none is named
+DEFAULT_STRATEGIES = (*ROUTING, "sampling-elite", "population", "sampling")  # all that are taken where none is named
 
 
-def usual(policy: Policy[Any, Any, Any]) -> str:
+def default_strategy(policy: Policy[Any, Any, Any]) -> str:
     """The strategy to take where none is named: whatever searches what the policy has to offer."""
     if isinstance(policy.space, Members):
         return "population"
@@ -50,31 +50,33 @@ def usual(policy: Policy[Any, Any, Any]) -> str:
     return BETTER.get(policy.problem, "cmaes")
 
 
-def possible(policy: Policy[Any, Any, Any]) -> tuple[str, ...]:
+def possible_defaults(policy: Policy[Any, Any, Any]) -> tuple[str, ...]:
     """All that may be taken where none is named: settings choose one that has them."""
-    name = usual(policy)
+    name = default_strategy(policy)
     return ROUTING if name in ROUTING else (name,)
 
 
-def usual_for(task: Task) -> str:
+def default_strategy_for_task(task: Task) -> str:
     """The same for a task: plans are refined where kernels carry on what has begun (docs/experiments.md)."""
-    name = usual(task.policy)
-    return "cmaes-refine" if name in ROUTING and task.taken_engine == "fused" else name
+    name = default_strategy(task.policy)
+    return "cmaes-refine" if name in ROUTING and task.resolved_engine == "fused" else name
 
 
 def strategy_class(name: str) -> type[Any]:
     """What a name stands for."""
     if name not in STRATEGIES:
-        raise InputError(f"strategy '{name}' is not known{meant(name, STRATEGIES)}; known: {', '.join(STRATEGIES)}")
+        raise InputError(
+            f"strategy '{name}' is not known{did_you_mean(name, STRATEGIES)}; known: {', '.join(STRATEGIES)}"
+        )
     return STRATEGIES[name]
 
 
-def named(name: str, settings: Sequence[str] = ()) -> Any:
+def build_strategy(name: str, settings: Sequence[str] = ()) -> Any:
     """The strategy of a name with these settings."""
-    return build(strategy_class(name), table_of(settings), name)
+    return build_dataclass(strategy_class(name), parse_settings(settings), name)
 
 
-def table_of(settings: Sequence[str]) -> dict[str, Any]:
+def parse_settings(settings: Sequence[str]) -> dict[str, Any]:
     """Fields and their values; one that is given twice would leave open which of the two was meant."""
     table = dict[str, Any]()
     for text in settings:
@@ -84,5 +86,5 @@ def table_of(settings: Sequence[str]) -> dict[str, Any]:
             raise InputError(f"'{text}' is not FIELD=VALUE, for example components=3")
         if name in table:
             raise InputError(f"'{name}' is given twice: {table[name]} and {value}")
-        table[name] = value_of(value)
+        table[name] = parse_value(value)
     return table

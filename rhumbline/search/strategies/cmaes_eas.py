@@ -8,16 +8,16 @@ from torch import Tensor
 
 from rhumbline.decoding import Rollouts
 from rhumbline.errors import InputError
-from rhumbline.search.strategies.cmaes import CMAES, Search
-from rhumbline.search.strategies.eas import Adaptation, EASEmb, comparable
+from rhumbline.search.strategies.cmaes import CMAES, CMAESState
+from rhumbline.search.strategies.eas import Adaptation, EASEmb, require_comparable_starts
 from rhumbline.search.task import Task
 
 
 @dataclass(frozen=True)
-class Phases:
+class CMAESEASState:
     """State: the search until `adaptation` begins, and the best latents it has seen."""
 
-    search: Search
+    search: CMAESState
     cost: Float[Tensor, "B L"]
     latents: Float[Tensor, "B L Z"]
     adaptation: Adaptation | None = None
@@ -52,25 +52,25 @@ class CMAESEAS:
         """The second phase."""
         return EASEmb(self.passes, self.rate, self.imitation)
 
-    def init(self, task: Task) -> Phases:
+    def init(self, task: Task) -> CMAESEASState:
         """Nothing seen yet; without any search the adaptation would begin at the centre."""
         search = self.search.init(task)
-        comparable(task)  # else half of the budget would pass before anybody was told
+        require_comparable_starts(task)  # else half of the budget would pass before anybody was told
         centre = task.policy.space.centre((task.count, 1), task.device)
-        return Phases(search, torch.full(centre.shape[:2], torch.inf, device=task.device), centre)
+        return CMAESEASState(search, torch.full(centre.shape[:2], torch.inf, device=task.device), centre)
 
-    def step(self, task: Task, state: Phases) -> tuple[Phases, Float[Tensor, "B K Z"], Rollouts]:
+    def step(self, task: Task, state: CMAESEASState) -> tuple[CMAESEASState, Float[Tensor, "B K Z"], Rollouts]:
         """A generation, or an update."""
-        if state.adaptation is None and task.spent < self.share:
+        if state.adaptation is None and task.spent_share < self.share:
             search, latents, rolled = self.search.step(task, state.search)
-            return Phases(search, *best_latents(state, latents, rolled, self.kept)), latents, rolled
-        adaptation = state.adaptation or self.learning.from_latents(task, state.latents)
+            return CMAESEASState(search, *update_best_latents(state, latents, rolled, self.kept)), latents, rolled
+        adaptation = state.adaptation or self.learning.init_from_latents(task, state.latents)
         adaptation, latents, rolled = self.learning.step(task, adaptation)
-        return Phases(state.search, state.cost, state.latents, adaptation), latents, rolled
+        return CMAESEASState(state.search, state.cost, state.latents, adaptation), latents, rolled
 
 
-def best_latents(
-    state: Phases, latents: Float[Tensor, "B K Z"], rolled: Rollouts, count: int
+def update_best_latents(
+    state: CMAESEASState, latents: Float[Tensor, "B K Z"], rolled: Rollouts, count: int
 ) -> tuple[Float[Tensor, "B L"], Float[Tensor, "B L Z"]]:
     """The cheapest latents so far, best first."""
     cost, order = torch.cat([state.cost, rolled.cost.amin(2)], dim=1).sort(dim=1, stable=True)

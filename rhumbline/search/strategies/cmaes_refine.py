@@ -18,15 +18,28 @@ from jaxtyping import Float, Int, Shaped
 from torch import Tensor
 
 from rhumbline import noise
-from rhumbline.decoding import Beginnings, Rollouts
-from rhumbline.decoding.neighbourhoods import CUTS, beginnings
+from rhumbline.decoding import Prefixes, Rollouts
+from rhumbline.decoding.neighbourhoods import PREFIXES_BY_PROBLEM, neighbourhood_prefixes
 from rhumbline.errors import InputError
-from rhumbline.policies.attention.encoder import USUAL_NODES
-from rhumbline.search.plan_sets.elite import Herd, cheapest, cheapest_of, incumbents, together
-from rhumbline.search.recombine.routes import MEANS, Stock, engine_of, merged, promising, routes_of
-from rhumbline.search.strategies.cmaes_elite import CMAESElite, Guided, lesson_of
-from rhumbline.search.strategies.sgbs import Beam, begun, deepened
-from rhumbline.search.strategy import chosen_temperature, hurried
+from rhumbline.policies.attention.encoder import TRAINING_NODES
+from rhumbline.search.plan_sets.elite import (
+    EliteSet,
+    cheapest_distinct,
+    cheapest_rollouts,
+    concatenate_sets,
+    incumbent_set,
+)
+from rhumbline.search.recombine.routes import (
+    PARTITION_BUDGETS,
+    RoutePool,
+    extract_routes,
+    partition_engine_for,
+    promising_plans,
+    recombine_routes,
+)
+from rhumbline.search.strategies.cmaes_elite import CMAESElite, CMAESEliteState, elite_target
+from rhumbline.search.strategies.sgbs import Beam, deepen_beam, start_beam
+from rhumbline.search.strategy import is_time_critical, temperature_or_default
 from rhumbline.search.task import Task
 
 ABREAST, BEAM = 5, 8  # on a CPU
@@ -44,14 +57,14 @@ APART, TURNS = 0x9E3779B9, 0x85EBCA6B  # from the noise of decisions, and from o
 
 
 @dataclass(frozen=True)
-class Refined:
+class CMAESRefineState:
     """State: what has been learnt, the best plans, the beam under way, generations since the last, and the routes."""
 
-    guided: Guided
-    herd: Herd | None = None
+    guided: CMAESEliteState
+    elite_set: EliteSet | None = None
     beam: Beam | None = None
     since: int = 0
-    stock: Stock | None = None
+    stock: RoutePool | None = None
     merges: int = 0  # that were due so far
 
 
@@ -98,7 +111,7 @@ class CMAESRefine:
         rebuilt = REBUILT if self.rebuilt is None else self.rebuilt
         return replace(self, beam=self.beam and 1), math.ceil(self.population * (2 + rebuilt))
 
-    def usual_beam(self, task: Task) -> int:
+    def default_beam(self, task: Task) -> int:
         """Generations between two beams.
 
         A beam is a long row of small steps: what a GPU does in the meantime finds as much (docs/experiments.md), and in
@@ -106,172 +119,191 @@ class CMAESRefine:
         """
         if self.beam is not None:
             return self.beam
-        return 0 if task.device.type == "cuda" or hurried(task) else BEAM
+        return 0 if task.device.type == "cuda" or is_time_critical(task) else BEAM
 
-    def init(self, task: Task) -> Refined:
+    def init(self, task: Task) -> CMAESRefineState:
         """Nothing learnt yet, and no beam."""
-        if task.problem.name not in CUTS:
+        if task.problem.name not in PREFIXES_BY_PROBLEM:
             why = f"there are no neighbourhoods in plans of {task.problem.name} that could be built anew"
             raise InputError(f"{why}; use --search sampling-elite, cmaes-elite, sgbs or sampling")
-        return Refined(self.learner.init(task))
+        return CMAESRefineState(self.learner.init(task))
 
-    def step(self, task: Task, state: Refined) -> tuple[Refined, Float[Tensor, "B K Z"], Rollouts]:
+    def step(self, task: Task, state: CMAESRefineState) -> tuple[CMAESRefineState, Float[Tensor, "B K Z"], Rollouts]:
         """One depth of the beam, or one generation and what it leads to."""
-        deeper = deepened(task, state.beam, self.branch) if state.beam else None
+        deeper = deepen_beam(task, state.beam, self.branch) if state.beam else None
         if deeper:
             return replace(state, beam=deeper[0]), deeper[1], deeper[2]
         guided, latents, rolled = self.learner.step(task, state.guided)
         memory, latent = self.learner.memory(task, guided), best_latent(latents, rolled)
-        gathered = self.gathered(task, state.herd, rolled)
-        herd, parts = self.rebuild(task, latent, rolled.cost[0].numel(), memory, gathered)
-        stock, herd, merges = self.restock(task, state, herd, rolled, parts)
+        update_elite = self.update_elite(task, state.elite_set, rolled)
+        elite_set, parts = self.rebuild(task, latent, rolled.cost[0].numel(), memory, update_elite)
+        stock, elite_set, merges = self.update_route_pool(task, state, elite_set, rolled, parts)
         if self.learner.learns(task):  # at the rate of the generation's own lesson, which alone is counted
-            self.learner.learning.update(task, guided.adaptation, [lesson_of(task, latent, turned(task, herd))])
-        every, since = self.usual_beam(task), 0 if state.beam else state.since
+            self.learner.learning.update(
+                task, guided.adaptation, [elite_target(task, latent, random_views(task, elite_set))]
+            )
+        every, since = self.default_beam(task), 0 if state.beam else state.since
         if not every or since + 1 < every:
-            return Refined(guided, herd, None, since + 1, stock, merges), latents, rolled
-        beam = begun(task, rolled.map(task.spread), task.spread(latent), self.learner.memory(task, guided), self.width)
-        return Refined(guided, herd, beam, 0, stock, merges), latents, rolled
+            return CMAESRefineState(guided, elite_set, None, since + 1, stock, merges), latents, rolled
+        beam = start_beam(
+            task,
+            rolled.map(task.repeat_for_copies),
+            task.repeat_for_copies(latent),
+            self.learner.memory(task, guided),
+            self.width,
+        )
+        return CMAESRefineState(guided, elite_set, beam, 0, stock, merges), latents, rolled
 
     def prepare(self, task: Task) -> None:
         """Before the clock runs: what merges routes is compiled, once on a machine."""
-        if self.keeps_routes(task) and engine_of(task) == "compiled":
+        if self.pools_routes(task) and partition_engine_for(task) == "compiled":
             from rhumbline.kernels.numba.local_search import launch as local_moves
 
             for name in ("prices", "partition"):
-                local_moves.kernel(name)
+                local_moves.load_kernel(name)
 
-    def conclude(self, task: Task, state: Refined) -> None:
+    def conclude(self, task: Task, state: CMAESRefineState) -> None:
         """When the budget is spent: what the routes of all good plans make together, but for those of a broken step."""
-        late = task.ledger.deadline is not None and time.monotonic() > task.ledger.deadline + allowance(task)
+        late = task.account.deadline is not None and time.monotonic() > task.account.deadline + finish_allowance(task)
         if state.stock is not None and not late:
-            most = self.usual_stock(task)
-            stock = state.stock.joined(routes_of(task.originals, incumbents(task), most), most)
-            self.put_together(task, stock, allowance(task))
+            most = self.default_route_pool(task)
+            stock = state.stock.joined(extract_routes(task.original_batch, incumbent_set(task), most), most)
+            self.merge_routes(task, stock, finish_allowance(task))
 
-    def keeps_routes(self, task: Task) -> bool:
+    def pools_routes(self, task: Task) -> bool:
         """Whether plans consist of routes that could serve in others."""
         return self.stock != 0 and task.problem.name == "cvrp"
 
-    def usual_stock(self, task: Task) -> int:
+    def default_route_pool(self, task: Task) -> int:
         """How many routes are kept: as many as a beam makes use of, as far as budget and memory have room for them."""
         if self.stock is not None:
             return self.stock
-        means = MEANS[engine_of(task)]
-        room = means.room // (task.count * task.problem.width(task.batch))
-        return max(FEWEST, min(means.stock, room, round(means.an_attempt * foreseen(task))) // ROUND * ROUND)
+        means = PARTITION_BUDGETS[partition_engine_for(task)]
+        max_elements = means.max_elements // (task.count * task.problem.action_count(task.batch))
+        return max(
+            FEWEST,
+            min(means.stock, max_elements, round(means.routes_per_attempt * expected_attempts(task))) // ROUND * ROUND,
+        )
 
     def seen(self, task: Task) -> int:
         """Plans of a generation, and as many of its parts, whose routes are looked at."""
-        return -(-self.usual_stock(task) // SEEN)
+        return -(-self.default_route_pool(task) // SEEN)
 
-    def restock(
-        self, task: Task, state: Refined, herd: Herd, rolled: Rollouts, parts: Sequence[Herd]
-    ) -> tuple[Stock | None, Herd, int]:
+    def update_route_pool(
+        self, task: Task, state: CMAESRefineState, elite_set: EliteSet, rolled: Rollouts, parts: Sequence[EliteSet]
+    ) -> tuple[RoutePool | None, EliteSet, int]:
         """The routes of new plans come to the others, and now and then they are put together; how often that was due.
 
         The stock, and the best plans, among which may be one that was put together. What is due at the very end is left
         to `conclude`.
         """
-        if not self.keeps_routes(task):
-            return None, herd, 0
-        most, merges = self.usual_stock(task), MEANS[engine_of(task)].merges
-        plans = together([herd, cheapest_of(rolled, self.seen(task)), *parts])
-        plans = plans if state.stock is None or task.device.type == "cuda" else promising(plans, state.stock)
-        stock = routes_of(task.originals, plans, most)
+        if not self.pools_routes(task):
+            return None, elite_set, 0
+        most, merges = self.default_route_pool(task), PARTITION_BUDGETS[partition_engine_for(task)].merges
+        plans = concatenate_sets([elite_set, cheapest_rollouts(rolled, self.seen(task)), *parts])
+        plans = plans if state.stock is None or task.device.type == "cuda" else promising_plans(plans, state.stock)
+        stock = extract_routes(task.original_batch, plans, most)
         stock = stock if state.stock is None else state.stock.joined(stock, most)
-        due = min(int(task.spent * merges), merges - 1, task.ledger.attempts // APIECE)
+        due = min(int(task.spent_share * merges), merges - 1, task.account.attempts // APIECE)
         if due > state.merges:
-            herd = herd.joined(self.put_together(task, stock, 0.0), self.elite)
-        return stock, herd, due
+            elite_set = elite_set.joined(self.merge_routes(task, stock, 0.0), self.elite)
+        return stock, elite_set, due
 
-    def put_together(self, task: Task, stock: Stock, beyond: float) -> Herd:
+    def merge_routes(self, task: Task, stock: RoutePool, beyond: float) -> EliteSet:
         """A plan of the routes in stock, which costs no attempt; for as many instances as there is time for.
 
         It may go on so many seconds beyond the time limit.
         """
-        engine, deadline = engine_of(task), task.ledger.deadline
+        engine, deadline = partition_engine_for(task), task.account.deadline
         limit = math.inf if deadline is None else deadline + beyond
-        most = self.usual_stock(task) // MEANS[engine].aplace
-        breadth = max(NARROWEST, min(most, most * USUAL_NODES // (task.problem.width(task.batch) - 1)))
-        child = merged(task.originals, stock, breadth, lambda: time.monotonic() > limit, engine)
-        known = incumbents(task)
-        child = Herd(child.cost.to(known.cost.dtype), child.actions.to(known.actions.dtype))
-        task.ledger.enter(Rollouts(child.cost[:, None], child.actions[:, None]), 0)
+        most = self.default_route_pool(task) // PARTITION_BUDGETS[engine].routes_per_place
+        breadth = max(NARROWEST, min(most, most * TRAINING_NODES // (task.problem.action_count(task.batch) - 1)))
+        child = recombine_routes(task.original_batch, stock, breadth, lambda: time.monotonic() > limit, engine)
+        known = incumbent_set(task)
+        child = EliteSet(child.cost.to(known.cost.dtype), child.actions.to(known.actions.dtype))
+        task.account.enter(Rollouts(child.cost[:, None], child.actions[:, None]), 0)
         return child
 
-    def gathered(self, task: Task, herd: Herd | None, rolled: Rollouts) -> Herd:
+    def update_elite(self, task: Task, elite_set: EliteSet | None, rolled: Rollouts) -> EliteSet:
         """The best different plans so far: a generation's, what a beam has found and what was given among them."""
-        found = cheapest_of(rolled, self.elite).joined(incumbents(task), self.elite)
-        return found if herd is None else herd.joined(found, self.elite)
+        found = cheapest_rollouts(rolled, self.elite).joined(incumbent_set(task), self.elite)
+        return found if elite_set is None else elite_set.joined(found, self.elite)
 
     def rebuild(
-        self, task: Task, latent: Float[Tensor, "B 1 Z"], made: int, memory: Any, herd: Herd
-    ) -> tuple[Herd, list[Herd]]:
+        self, task: Task, latent: Float[Tensor, "B 1 Z"], made: int, memory: Any, elite_set: EliteSet
+    ) -> tuple[EliteSet, list[EliteSet]]:
         """Neighbourhoods of the plans, several times each; what some have improved the next ones build upon.
 
         The plans and, where routes are merged, the best of all that were built on the way.
         """
-        temperature = self.warmth(task)
+        temperature = self.part_temperature(task)
         samples = SAMPLES if temperature else 1  # without chance they would all be the same
-        ways = round(made * self.usual_rebuilt(task) / samples)
-        parts = list[Herd]()
+        ways = round(made * self.default_parts_per_rollout(task) / samples)
+        parts = list[EliteSet]()
         if not ways:
-            return herd, parts
-        plans = min(ways, herd.cost.shape[1], self.usual_plans(task))
-        rest, herd, each = herd[:, plans:], herd[:, :plans], round(ways / plans)  # the rest waits
-        luck = noise.decoding(task.seed ^ APART, task.batch.key, number(task), each * plans, 2)[:, 0]
-        turns = luck.unflatten(1, (each, plans)).split(-(-self.usual_abreast(task, ways) // plans), dim=1)
+            return elite_set, parts
+        plans = min(ways, elite_set.cost.shape[1], self.default_plans(task))
+        rest, elite_set, each = elite_set[:, plans:], elite_set[:, :plans], round(ways / plans)  # the rest waits
+        luck = noise.decoding_uniforms(task.seed ^ APART, task.batch.key, latents_tried(task), each * plans, 2)[:, 0]
+        turns = luck.unflatten(1, (each, plans)).split(-(-self.neighbourhoods_at_once(task, ways) // plans), dim=1)
         for some in turns:
-            cost, actions = task.complete(task.spread(latent), cut(task, herd, some), memory, temperature, samples)
-            cost, actions = (of_plans(task, x, *some.shape[1:3]) for x in (cost, actions))
-            herd = herd.followed(cost, actions)
-            if self.keeps_routes(task):
-                parts.append(cheapest(cost.flatten(1), actions.flatten(1, 2), max(1, self.seen(task) // len(turns))))
-        return herd.joined(rest, self.elite), parts  # some may have become the same
+            cost, actions = task.complete(
+                task.repeat_for_copies(latent), cut_neighbourhoods(task, elite_set, some), memory, temperature, samples
+            )
+            cost, actions = (group_by_plan(task, x, *some.shape[1:3]) for x in (cost, actions))
+            elite_set = elite_set.improved_by(cost, actions)
+            if self.pools_routes(task):
+                parts.append(
+                    cheapest_distinct(cost.flatten(1), actions.flatten(1, 2), max(1, self.seen(task) // len(turns)))
+                )
+        return elite_set.joined(rest, self.elite), parts  # some may have become the same
 
-    def warmth(self, task: Task) -> float:
+    def part_temperature(self, task: Task) -> float:
         """The temperature of parts: that of wholes or, where nothing is learnt on a CPU, higher, as for less to decide.
 
         A part is a few dozen decisions, however large the instance; but far beyond the sizes of training a policy is
         less sure of each.
         """
-        wanted = self.learner.search_of(task).temperature
-        return chosen_temperature(task, wanted, WARMTH) if hurried(task) else chosen_temperature(task, wanted)
+        wanted = self.learner.search_for_task(task).temperature
+        return (
+            temperature_or_default(task, wanted, WARMTH)
+            if is_time_critical(task)
+            else temperature_or_default(task, wanted)
+        )
 
-    def usual_rebuilt(self, task: Task) -> float:
+    def default_parts_per_rollout(self, task: Task) -> float:
         """Parts for each whole rollout: many where it is wholes that take the time."""
         if self.rebuilt is not None:
             return self.rebuilt
-        return HURRIED * task.problem.width(task.batch) if hurried(task) else REBUILT
+        return HURRIED * task.problem.action_count(task.batch) if is_time_critical(task) else REBUILT
 
-    def usual_plans(self, task: Task) -> int:
+    def default_plans(self, task: Task) -> int:
         """How many plans are worked on, as far as the budget spent so far tells what there will be.
 
         Each plan needs its share until no neighbourhood of it can be bettered any more; only then others pay. A large
         one has more of them, and where many parts are built, these are most of the attempts.
         """
-        descent = DESCENT * task.problem.width(task.batch) / USUAL if hurried(task) else DESCENT
-        return self.plans or max(1, round(foreseen(task) / descent))
+        descent = DESCENT * task.problem.action_count(task.batch) / USUAL if is_time_critical(task) else DESCENT
+        return self.plans or max(1, round(expected_attempts(task) / descent))
 
-    def usual_abreast(self, task: Task, ways: int) -> int:
+    def neighbourhoods_at_once(self, task: Task, ways: int) -> int:
         """Neighbourhoods at a time: few find what others have made of a plan, many fill a GPU."""
         return self.abreast or (ways if task.device.type == "cuda" else ABREAST)
 
 
-def foreseen(task: Task) -> float:
+def expected_attempts(task: Task) -> float:
     """Attempts of the whole search, as far as the budget spent so far tells."""
-    return task.ledger.attempts / (task.spent or 1.0)
+    return task.account.attempts / (task.spent_share or 1.0)
 
 
-def allowance(task: Task) -> float:
+def finish_allowance(task: Task) -> float:
     """Seconds that concluding may take beyond the time limit: a hundredth of it, or enough for one instance."""
-    return max(BRIEFLY, 0.01 * ((task.ledger.deadline or task.began) - task.began))
+    return max(BRIEFLY, 0.01 * ((task.account.deadline or task.start_time) - task.start_time))
 
 
-def number(task: Task) -> Int[Tensor, "1"]:
+def latents_tried(task: Task) -> Int[Tensor, "1"]:
     """Of latents tried so far, for noise; filled on the device: to copy it there would make the host wait."""
-    return torch.full((1,), task.tried, device=task.device)
+    return torch.full((1,), task.tried_count, device=task.device)
 
 
 def best_latent(latents: Float[Tensor, "B K Z"], rolled: Rollouts) -> Float[Tensor, "B 1 Z"]:
@@ -280,29 +312,34 @@ def best_latent(latents: Float[Tensor, "B K Z"], rolled: Rollouts) -> Float[Tens
     return latents.gather(1, best[:, None, None].expand(-1, -1, latents.shape[2]))
 
 
-def turned(task: Task, herd: Herd) -> Herd:
+def random_views(task: Task, elite_set: EliteSet) -> EliteSet:
     """Tours from other cities and in either direction: learnt from anew each time, they teach what holds anywhere.
 
     Routes stay in the order in which they were built: that order is something a policy for vehicles knows.
     """
     if task.problem.name != "tsp":
-        return herd
-    luck = noise.decoding(task.seed ^ TURNS, task.batch.key[:: task.copies], number(task), herd.cost.shape[1], 2)[:, 0]
-    views = task.problem.views(herd.actions.flatten(0, 1), luck.flatten(0, 1)[:, None])
-    return Herd(herd.cost, views.view_as(herd.actions))
+        return elite_set
+    luck = noise.decoding_uniforms(
+        task.seed ^ TURNS, task.batch.key[:: task.copies], latents_tried(task), elite_set.cost.shape[1], 2
+    )[:, 0]
+    views = task.problem.views(elite_set.actions.flatten(0, 1), luck.flatten(0, 1)[:, None])
+    return EliteSet(elite_set.cost, views.view_as(elite_set.actions))
 
 
-def cut(task: Task, herd: Herd, luck: Float[Tensor, "R A M 2"]) -> Beginnings:
+def cut_neighbourhoods(task: Task, elite_set: EliteSet, luck: Float[Tensor, "R A M 2"]) -> Prefixes:
     """Each plan cut in A ways, the first way of all plans first; those of about one size share a GPU's tile."""
     rows, plans = luck.shape[0], luck.shape[2]
     order = luck[..., 1:].argsort(stable=True, dim=1)
     luck = luck.gather(1, order.expand_as(luck)).transpose(1, 2).flatten(0, 1)
-    xy, actions = task.batch.xy.repeat_interleave(plans, 0), task.spread(herd.actions).flatten(0, 1).long()
-    given = beginnings(task.problem.name, xy, actions, luck)
+    xy, actions = (
+        task.batch.xy.repeat_interleave(plans, 0),
+        task.repeat_for_copies(elite_set.actions).flatten(0, 1).long(),
+    )
+    given = neighbourhood_prefixes(task.problem.name, xy, actions, luck)
     return given.map(lambda x: x.unflatten(0, (rows, plans)).transpose(1, 2).flatten(1, 2))
 
 
-def of_plans(task: Task, x: Shaped[Tensor, "R C *rest"], ways: int, plans: int) -> Shaped[Tensor, "B M c *rest"]:
+def group_by_plan(task: Task, x: Shaped[Tensor, "R C *rest"], ways: int, plans: int) -> Shaped[Tensor, "B M c *rest"]:
     """What was made of each plan, by all copies and in all ways, several times each."""
     apart = x.unflatten(1, (ways, plans, -1)).unflatten(0, (task.count, task.copies))  # [B, copies, A, M, samples]
     return apart.movedim(3, 1).flatten(2, 4)

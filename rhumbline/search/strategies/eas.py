@@ -17,10 +17,10 @@ from torch import Tensor
 
 from rhumbline.decoding import CHUNK_ELEMENTS, Rollouts
 from rhumbline.errors import InputError
-from rhumbline.kernels import report
-from rhumbline.policies.attention.memory import Layer, Memory
+from rhumbline.kernels import note_once
+from rhumbline.policies.attention.memory import Memory, ResidualLayer
 from rhumbline.problems.cvrp import CVRPBatch
-from rhumbline.search.strategy import one_decoder
+from rhumbline.search.strategy import require_single_decoder
 from rhumbline.search.task import Task
 
 
@@ -45,8 +45,8 @@ class Adam:
             assert parameter.grad is not None
             mean.lerp_(parameter.grad, 0.1)
             square.mul_(0.999).addcmul_(parameter.grad, parameter.grad, value=0.001)
-            spread = square.sqrt().div_(second**0.5).add_(1e-8)
-            parameter.addcdiv_(mean, spread, value=-self.rate / first)
+            repeat_for_copies = square.sqrt().div_(second**0.5).add_(1e-8)
+            parameter.addcdiv_(mean, repeat_for_copies, value=-self.rate / first)
 
 
 @dataclass(frozen=True)
@@ -58,11 +58,13 @@ class Adaptation:
     optimiser: Adam
 
 
-Lesson = tuple[Float[Tensor, "R K Z"], Int[Tensor, "R K S T"], Float[Tensor, "R K S"]]  # latents, sequences, weights
+ImitationTarget = tuple[
+    Float[Tensor, "R K Z"], Int[Tensor, "R K S T"], Float[Tensor, "R K S"]
+]  # latents, sequences, weights
 
 
 @dataclass(frozen=True)
-class Rates:
+class EASRates:
     """Constants of a problem: step size of Adam and the weight of the incumbent's likelihood."""
 
     rate: float
@@ -70,10 +72,10 @@ class Rates:
 
 
 @dataclass(frozen=True)
-class Learning:
+class ActiveSearch:
     """Settings that both variants share. None takes the published constant of the problem."""
 
-    USUAL: ClassVar[dict[str, Rates]] = {}
+    USUAL: ClassVar[dict[str, EASRates]] = {}
 
     passes: int = 8  # attempts on an instance between two updates, over all its copies
     rate: float | None = None
@@ -85,10 +87,10 @@ class Learning:
         if not (self.imitation is None or self.imitation >= 0):
             raise InputError(f"imitation must be at least 0, not {self.imitation}")
 
-    def rates(self, task: Task) -> Rates:
+    def rates(self, task: Task) -> EASRates:
         """The settings, or what is usual for the problem."""
         usual = self.USUAL.get(task.problem.name, self.USUAL["tsp"])
-        return Rates(
+        return EASRates(
             usual.rate if self.rate is None else self.rate,
             usual.imitation if self.imitation is None else self.imitation,
         )
@@ -103,39 +105,39 @@ class Learning:
 
     def init(self, task: Task) -> Adaptation:
         """Begin at the centre of the latent space."""
-        comparable(task)
-        return self.at_centre(task)
+        require_comparable_starts(task)
+        return self.init_at_centre(task)
 
-    def at_centre(self, task: Task) -> Adaptation:
+    def init_at_centre(self, task: Task) -> Adaptation:
         """Nothing learnt yet, under the latent in the middle."""
-        return self.from_latents(task, task.policy.space.centre((task.count, 1), task.device))
+        return self.init_from_latents(task, task.policy.space.centre((task.count, 1), task.device))
 
-    def from_latents(self, task: Task, latents: Float[Tensor, "B L Z"]) -> Adaptation:
+    def init_from_latents(self, task: Task, latents: Float[Tensor, "B L Z"]) -> Adaptation:
         """Begin with given latents, which take turns."""
-        adjustable(task)
+        require_adjustable(task)
         parameters = tuple(p.requires_grad_(True) for p in self.parameters(task))
-        return Adaptation(task.spread(latents), parameters, Adam(parameters, self.rates(task).rate))
+        return Adaptation(task.repeat_for_copies(latents), parameters, Adam(parameters, self.rates(task).rate))
 
     def step(self, task: Task, state: Adaptation) -> tuple[Adaptation, Float[Tensor, "B K Z"], Rollouts]:
         """Sample, then learn from it."""
-        latents, rolled = self.improved(task, state)
-        return state, latents[:: task.copies], task.merged(rolled)
+        latents, rolled = self.sample_and_update(task, state)
+        return state, latents[:: task.copies], task.best_of_copies(rolled)
 
-    def improved(self, task: Task, state: Adaptation) -> tuple[Float[Tensor, "R K Z"], Rollouts]:
+    def sample_and_update(self, task: Task, state: Adaptation) -> tuple[Float[Tensor, "R K Z"], Rollouts]:
         """What was sampled before the update, of every copy."""
         tried = max(1, self.passes // task.copies)
         latents = state.latents.repeat(1, -(-tried // state.latents.shape[1]), 1)[:, :tried]
         with torch.no_grad():
             memory = self.tables(task, task.memory, state.parameters)
-        rolled = task.each_copy(latents, 1.0, memory=memory)
+        rolled = task.rollout_each_copy(latents, 1.0, memory=memory)
         self.learn(task, state, latents, rolled)
         return latents, rolled
 
     def learn(self, task: Task, state: Adaptation, latents: Float[Tensor, "R K Z"], rolled: Rollouts) -> None:
         """One update: REINFORCE on the samples, and the likelihood of the incumbent under the latents in use."""
-        self.update(task, state, lessons(task, state, latents, rolled, self.rates(task).imitation))
+        self.update(task, state, sample_targets(task, state, latents, rolled, self.rates(task).imitation))
 
-    def update(self, task: Task, state: Adaptation, taught: Iterable[Lesson]) -> None:
+    def update(self, task: Task, state: Adaptation, taught: Iterable[ImitationTarget]) -> None:
         """One update from weighted sequences."""
         for parameter in state.parameters:
             parameter.grad = torch.zeros_like(parameter)
@@ -153,12 +155,12 @@ class Learning:
 
         What is too large for a GPU's memory is done in halves, and whatever comes later in pieces as small.
         """
-        waiting = list(chunks(task, actions))[::-1]
+        waiting = list(score_chunks(task, actions))[::-1]
         while waiting:
-            task.look_at_clock()
+            task.check_deadline()
             chunk, parts = waiting.pop(), None
             count = chunk.count(actions)
-            if count > task.scored_together:
+            if count > task.max_scored_sequences:
                 waiting.extend(reversed(chunk.halves(actions)))
                 continue
             try:
@@ -169,8 +171,8 @@ class Learning:
                     raise InputError(f"{words}; use --search cmaes or --device cpu") from error
             if parts is None:  # only here has the error let go of the tensors that were in the way
                 torch.cuda.empty_cache()
-                report("the GPU's memory is too small for the usual chunks of scores; they are halved")
-                task.scored_together = -(-count // 2)
+                note_once("the GPU's memory is too small for the usual chunks of scores; they are halved")
+                task.max_scored_sequences = -(-count // 2)
                 waiting.append(chunk)
                 continue
             for parameter, part in zip(state.parameters, parts, strict=True):
@@ -178,7 +180,7 @@ class Learning:
                 parameter.grad[chunk.rows].add_(part)  # `+=` would copy the sum once more
 
     def gradient(
-        self, task: Task, state: Adaptation, chunk: "Chunk", latents: Float[Tensor, "R K Z"],
+        self, task: Task, state: Adaptation, chunk: "ScoreChunk", latents: Float[Tensor, "R K Z"],
         actions: Int[Tensor, "R K S T"], weight: Float[Tensor, "R K S"],
     ) -> tuple[Tensor, ...]:  # fmt: skip
         """Of one chunk, to the parameters of its rows."""
@@ -191,17 +193,17 @@ class Learning:
         return torch.autograd.grad(loss, own)
 
 
-def adjustable(task: Task) -> None:
+def require_adjustable(task: Task) -> None:
     """Refuse what has no tables of a single decoder, which could be adjusted to an instance."""
-    one_decoder(task)
+    require_single_decoder(task)
     if not hasattr(task.policy, "adjusted"):
         others = "use --search cmaes, sgbs or sampling"
         raise InputError(f"this search adjusts tables that the policy for {task.problem.name} has not; {others}")
 
 
-def comparable(task: Task) -> None:
+def require_comparable_starts(task: Task) -> None:
     """Refuse what has no starts whose costs active search could compare: all but routing, whatever the size."""
-    one_decoder(task)
+    require_single_decoder(task)
     if not isinstance(task.memory, Memory):
         why = f"active search compares the starts of an instance, and {task.problem.name} has none"
         raise InputError(f"{why}; use --search sampling-elite, cmaes-elite, sgbs or sampling")
@@ -214,7 +216,7 @@ def advantages(task: Task, rolled: Rollouts) -> Float[Tensor, "R K S"]:
     """
     batch, cost = task.batch, rolled.cost
     if isinstance(batch, CVRPBatch):
-        batch, cost = replace(batch, vehicles=None, surcharge=None), batch.plain(cost)
+        batch, cost = replace(batch, vehicles=None, surcharge=None), batch.without_surcharge(cost)
     if getattr(batch, "distance", None) is not None:
         best = rolled.actions[:, 0, :1].long()
         straight = task.problem.cost(replace(batch, distance=None), best)
@@ -222,16 +224,16 @@ def advantages(task: Task, rolled: Rollouts) -> Float[Tensor, "R K S"]:
     return (cost - cost.mean(2, keepdim=True)) / (cost.shape[1] * cost.shape[2])
 
 
-def lessons(
+def sample_targets(
     task: Task, state: Adaptation, latents: Float[Tensor, "R K Z"], rolled: Rollouts, imitation: float
-) -> Iterator[Lesson]:
+) -> Iterator[ImitationTarget]:
     """The samples, and the incumbent under each latent in use.
 
     Latents that were tried begin with those in use. Unless a step tries fewer than there are, the incumbent is one more
     start of each: a second batch, of one sequence per latent, would cost as many launches as all samples do.
     """
     (_, tried, _), used = latents.shape, state.latents.shape[1]
-    best = task.spread(task.incumbents)[:, None, None].expand(-1, max(tried, used), -1, -1)
+    best = task.repeat_for_copies(task.incumbents)[:, None, None].expand(-1, max(tried, used), -1, -1)
     even = torch.full(best.shape[:3], -imitation / used, device=task.device)
     even[:, used:] = 0.0  # the same latents once more
     if used <= tried:
@@ -242,7 +244,7 @@ def lessons(
 
 
 @dataclass(frozen=True)
-class Chunk:
+class ScoreChunk:
     """Sequences that are scored together: some rows, latents and starts of those there are."""
 
     rows: slice
@@ -258,7 +260,7 @@ class Chunk:
         """How many sequences."""
         return math.prod(self.sizes(actions))
 
-    def halves(self, actions: Int[Tensor, "R K S T"]) -> "tuple[Chunk, Chunk]":
+    def halves(self, actions: Int[Tensor, "R K S T"]) -> "tuple[ScoreChunk, ScoreChunk]":
         """The same in two parts, cut along the first axis that has more than one."""
         names = ("rows", "tried", "starts")
         axis = next(i for i, size in enumerate(self.sizes(actions)) if size > 1)
@@ -267,33 +269,33 @@ class Chunk:
         return replace(self, **{names[axis]: slice(begin, middle)}), replace(self, **{names[axis]: slice(middle, end)})
 
 
-def chunks(task: Task, actions: Int[Tensor, "R K S T"]) -> Iterator[Chunk]:
+def score_chunks(task: Task, actions: Int[Tensor, "R K S T"]) -> Iterator[ScoreChunk]:
     """Sequences whose scores should fit into memory together.
 
     Those of several rows, part of one latent's starts, or of a row's latents if each has a single sequence.
     """
     rows, tried, starts, steps = actions.shape
-    each = steps * task.policy.footprint(task.problem.width(task.batch), steps)
+    each = steps * task.policy.footprint(task.problem.action_count(task.batch), steps)
     room = max(1, CHUNK_ELEMENTS[task.device.type] * (4 if task.device.type == "cpu" else 1) // each)
     if room >= tried * starts:
         most = room // (tried * starts)
-        return (Chunk(slice(at, at + most), slice(None), slice(None)) for at in range(0, rows, most))
+        return (ScoreChunk(slice(at, at + most), slice(None), slice(None)) for at in range(0, rows, most))
     if starts == 1:
         pairs = ((row, at) for row in range(rows) for at in range(0, tried, room))
-        return (Chunk(slice(row, row + 1), slice(at, at + room), slice(None)) for row, at in pairs)
+        return (ScoreChunk(slice(row, row + 1), slice(at, at + room), slice(None)) for row, at in pairs)
     parts = ((row, k, at) for row in range(rows) for k in range(tried) for at in range(0, starts, room))
-    return (Chunk(slice(row, row + 1), slice(k, k + 1), slice(at, at + room)) for row, k, at in parts)
+    return (ScoreChunk(slice(row, row + 1), slice(k, k + 1), slice(at, at + room)) for row, k, at in parts)
 
 
 @dataclass(frozen=True)
-class EASEmb(Learning):
+class EASEmb(ActiveSearch):
     """Learns what the policy lets a search adjust, which is nothing but tables, so the fused engines serve it.
 
     For routing these are the embeddings in the final product (`PointerDecoder.pointers`), nodes x width; glimpse and
     context keep theirs. For job shops it is the first hidden layer's share of each operation.
     """
 
-    USUAL: ClassVar[dict[str, Rates]] = {"tsp": Rates(0.0032, 0.0058), "cvrp": Rates(0.0049, 0.0063)}
+    USUAL: ClassVar[dict[str, EASRates]] = {"tsp": EASRates(0.0032, 0.0058), "cvrp": EASRates(0.0049, 0.0063)}
 
     def parameters(self, task: Task) -> tuple[Tensor, ...]:
         """A copy of what the policy lets a search adjust."""
@@ -307,14 +309,14 @@ class EASEmb(Learning):
 
 
 @dataclass(frozen=True)
-class EASLay(Learning):
+class EASLay(ActiveSearch):
     """Learns a residual layer on the glimpse, before its output projection.
 
     The policy folds the value biases out of the glimpse, so the layer sees it without them: a layer with another bias.
     Rates are a tenth of the published ones, whose first update throws the shipped policy off (docs/experiments.md).
     """
 
-    USUAL: ClassVar[dict[str, Rates]] = {"tsp": Rates(0.00032, 0.012), "cvrp": Rates(0.00041, 0.013)}
+    USUAL: ClassVar[dict[str, EASRates]] = {"tsp": EASRates(0.00032, 0.012), "cvrp": EASRates(0.00041, 0.013)}
     layered: ClassVar[bool] = True
 
     def parameters(self, task: Task) -> tuple[Tensor, ...]:
@@ -329,4 +331,4 @@ class EASLay(Learning):
 
     def tables(self, task: Task, memory: Memory, parameters: tuple[Tensor, ...]) -> Memory:
         """The same tables and the layer."""
-        return replace(memory, layer=Layer(*parameters))
+        return replace(memory, layer=ResidualLayer(*parameters))

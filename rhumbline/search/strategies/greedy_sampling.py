@@ -7,12 +7,12 @@ from jaxtyping import Float
 from torch import Tensor
 
 from rhumbline.decoding import Rollouts
-from rhumbline.search.strategy import box_size, check_settings, chosen_temperature, usual_step
+from rhumbline.search.strategy import check_settings, default_step_size, latent_dimensions, temperature_or_default
 from rhumbline.search.task import Task
 
 
 @dataclass(frozen=True)
-class Nothing:
+class NoState:
     """The state of a strategy that remembers nothing."""
 
 
@@ -22,11 +22,11 @@ class Greedy:
 
     ends: ClassVar[bool] = True
 
-    def init(self, task: Task) -> Nothing:
+    def init(self, task: Task) -> NoState:
         """No state."""
-        return Nothing()
+        return NoState()
 
-    def step(self, task: Task, state: Nothing) -> tuple[None, Float[Tensor, "B K Z"], Rollouts]:
+    def step(self, task: Task, state: NoState) -> tuple[None, Float[Tensor, "B K Z"], Rollouts]:
         """The only step."""
         latents = task.policy.space.centre((task.count, 1), task.device)
         return None, latents, task.rollout(latents, 0.0)
@@ -36,19 +36,19 @@ class Greedy:
 class Sampling:
     """Random solutions of one policy, at the centre of the latent space."""
 
-    population: int | None = None  # per step; None: `usual_step`
+    population: int | None = None  # per step; None: `default_step_size`
     temperature: float = 1.0
 
     def __post_init__(self) -> None:
         check_settings(1 if self.population is None else self.population, self.temperature)
 
-    def init(self, task: Task) -> Nothing:
+    def init(self, task: Task) -> NoState:
         """No state."""
-        return Nothing()
+        return NoState()
 
-    def step(self, task: Task, state: Nothing) -> tuple[Nothing, Float[Tensor, "B K Z"], Rollouts]:
+    def step(self, task: Task, state: NoState) -> tuple[NoState, Float[Tensor, "B K Z"], Rollouts]:
         """More samples."""
-        count = self.population or usual_step(task)
+        count = self.population or default_step_size(task)
         latents = task.policy.space.centre((task.count, count), task.device)
         return state, latents, task.rollout(latents, self.temperature)
 
@@ -58,20 +58,20 @@ class Uniform:
     """New uniform latents at every step: what searching the space blindly gives."""
 
     population: int = 16
-    temperature: float | None = None  # of the sampling; None: `usual_temperature`
+    temperature: float | None = None  # of the sampling; None: `default_temperature`
 
     def __post_init__(self) -> None:
         check_settings(self.population, self.temperature)
 
-    def init(self, task: Task) -> Nothing:
+    def init(self, task: Task) -> NoState:
         """No state, but a space."""
-        box_size(task)
-        return Nothing()
+        latent_dimensions(task)
+        return NoState()
 
-    def step(self, task: Task, state: Nothing) -> tuple[Nothing, Float[Tensor, "B K Z"], Rollouts]:
+    def step(self, task: Task, state: NoState) -> tuple[NoState, Float[Tensor, "B K Z"], Rollouts]:
         """The next latents."""
-        latents = box_points(task, self.population)
-        return state, latents, task.rollout(latents, chosen_temperature(task, self.temperature))
+        latents = uniform_latents(task, self.population)
+        return state, latents, task.rollout(latents, temperature_or_default(task, self.temperature))
 
 
 @dataclass(frozen=True)
@@ -79,23 +79,23 @@ class Fixed:
     """Uniform latents drawn once for each instance, then sampled again and again: a population without training."""
 
     latents: int = 16
-    temperature: float | None = None  # of the sampling; None: `usual_temperature`
+    temperature: float | None = None  # of the sampling; None: `default_temperature`
 
     def __post_init__(self) -> None:
         check_settings(self.latents, self.temperature)
 
     def init(self, task: Task) -> Float[Tensor, "B K Z"]:
         """The latents."""
-        box_size(task)
-        return box_points(task, self.latents)
+        latent_dimensions(task)
+        return uniform_latents(task, self.latents)
 
     def step(
         self, task: Task, state: Float[Tensor, "B K Z"]
     ) -> tuple[Float[Tensor, "B K Z"], Float[Tensor, "B K Z"], Rollouts]:
         """The same latents once more."""
-        return state, state, task.rollout(state, chosen_temperature(task, self.temperature))
+        return state, state, task.rollout(state, temperature_or_default(task, self.temperature))
 
 
-def box_points(task: Task, count: int) -> Float[Tensor, "B K Z"]:
+def uniform_latents(task: Task, count: int) -> Float[Tensor, "B K Z"]:
     """The next uniform latents."""
     return 2.0 * task.uniforms(count)[..., 0] - 1.0

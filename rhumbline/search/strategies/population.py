@@ -13,7 +13,7 @@ from rhumbline.search.task import Task
 
 
 @dataclass(frozen=True)
-class Turns:
+class PopulationState:
     """Who is tried next: a member each, and its starts where it has its own."""
 
     latents: Float[Tensor, "B K 1"]
@@ -33,25 +33,25 @@ class Population:
     def __post_init__(self) -> None:
         check_settings(1, self.temperature)
 
-    def init(self, task: Task) -> Turns:
+    def init(self, task: Task) -> PopulationState:
         """All members."""
         space = task.policy.space
         if not isinstance(space, Members):
             known = "tsp100-poppy is one for tours (--policy), and docs/search.md says how one is trained"
             raise InputError(f"this policy is not a population of decoders; {known}")
         members = space.centre((task.count, space.count), task.device)
-        return Turns(members + members.new_tensor(range(space.count))[:, None])
+        return PopulationState(members + members.new_tensor(range(space.count))[:, None])
 
-    def step(self, task: Task, state: Turns) -> tuple[Turns, Float[Tensor, "B K Z"], Rollouts]:
+    def step(self, task: Task, state: PopulationState) -> tuple[PopulationState, Float[Tensor, "B K Z"], Rollouts]:
         """One pass."""
         rolled = task.rollout(state.latents, self.temperature, state.starts)
         following = best_pairs(task, rolled) if self.pairs and state.starts is None else state
         return following, state.latents, rolled
 
 
-def best_pairs(task: Task, rolled: Rollouts) -> Turns:
+def best_pairs(task: Task, rolled: Rollouts) -> PopulationState:
     """The cheapest (member, start) pairs of a pass over all of them."""
     members, starts = rolled.cost.shape[1:]
     index = rolled.cost.flatten(1).topk(members, dim=1, largest=False, sorted=True).indices
     start = task.starts[:: task.copies].gather(1, index % starts)
-    return Turns((index // starts).float()[..., None], start[..., None].expand(-1, -1, starts))
+    return PopulationState((index // starts).float()[..., None], start[..., None].expand(-1, -1, starts))

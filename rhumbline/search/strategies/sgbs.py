@@ -13,10 +13,10 @@ import torch
 from jaxtyping import Bool, Float, Int, Shaped
 from torch import Tensor
 
-from rhumbline.decoding import Beginnings, Rollouts, next_logits
+from rhumbline.decoding import Prefixes, Rollouts, next_logits
 from rhumbline.errors import InputError
-from rhumbline.search.strategies.eas import Adaptation, EASLay, Rates
-from rhumbline.search.strategy import one_decoder
+from rhumbline.search.strategies.eas import Adaptation, EASLay, EASRates
+from rhumbline.search.strategy import require_single_decoder
 from rhumbline.search.task import Task
 
 
@@ -39,7 +39,7 @@ class Beam:
 
 
 @dataclass(frozen=True)
-class BeamSizes:
+class BeamSettings:
     """Settings that both searches share."""
 
     USUAL: ClassVar[dict[str, tuple[int, int]]] = {"tsp": (10, 10), "cvrp": (4, 4)}  # as published
@@ -53,13 +53,13 @@ class BeamSizes:
 
     def sizes(self, task: Task) -> tuple[int, int]:
         """Width and branch, or what is usual for the problem."""
-        one_decoder(task)
+        require_single_decoder(task)
         width, branch = self.USUAL.get(task.problem.name, self.USUAL["cvrp"])
         return self.width or width, self.branch or branch
 
 
 @dataclass(frozen=True)
-class SGBS(BeamSizes):
+class SGBS(BeamSettings):
     """Beam search at the centre of the latent space. With budget left it begins again with twice the nodes."""
 
     def init(self, task: Task) -> int | Beam:
@@ -68,17 +68,21 @@ class SGBS(BeamSizes):
 
     def step(self, task: Task, state: int | Beam) -> tuple[int | Beam, Float[Tensor, "B K Z"], Rollouts]:
         """One depth of the beam, or the greedy rollouts with which it begins."""
-        deeper = deepened(task, state, self.sizes(task)[1]) if isinstance(state, Beam) else None
+        deeper = deepen_beam(task, state, self.sizes(task)[1]) if isinstance(state, Beam) else None
         if deeper:
             return deeper
         width = 2 * state.width if isinstance(state, Beam) else state
         latents = task.policy.space.centre((len(task.starts), 1), task.device)
-        rolled = task.each_copy(latents, 0.0)
-        return begun(task, rolled, latents, task.memory, width), latents[:: task.copies], task.merged(rolled)
+        rolled = task.rollout_each_copy(latents, 0.0)
+        return (
+            start_beam(task, rolled, latents, task.memory, width),
+            latents[:: task.copies],
+            task.best_of_copies(rolled),
+        )
 
 
 @dataclass(frozen=True)
-class Alternation:
+class SGBSEASState:
     """State of the combined search."""
 
     adaptation: Adaptation
@@ -86,7 +90,7 @@ class Alternation:
 
 
 @dataclass(frozen=True)
-class SGBSEAS(BeamSizes):
+class SGBSEAS(BeamSettings):
     """In turns: one update of active search with a layer, then a beam from the best starts of what it sampled."""
 
     layered: ClassVar[bool] = EASLay.layered
@@ -99,69 +103,69 @@ class SGBSEAS(BeamSizes):
         _ = self.learning  # which refuses wrong settings
 
     @property
-    def learning(self) -> "Layered":
+    def learning(self) -> "CombinedEASLay":
         """The active search."""
-        return Layered(passes=1, rate=self.rate, imitation=self.imitation)
+        return CombinedEASLay(passes=1, rate=self.rate, imitation=self.imitation)
 
-    def init(self, task: Task) -> Alternation:
+    def init(self, task: Task) -> SGBSEASState:
         """A layer that changes nothing, and no beam."""
         self.sizes(task)
-        return Alternation(self.learning.init(task))
+        return SGBSEASState(self.learning.init(task))
 
-    def step(self, task: Task, state: Alternation) -> tuple[Alternation, Float[Tensor, "B K Z"], Rollouts]:
+    def step(self, task: Task, state: SGBSEASState) -> tuple[SGBSEASState, Float[Tensor, "B K Z"], Rollouts]:
         """One depth of the beam, or one update."""
         width, branch = self.sizes(task)
-        deeper = deepened(task, state.beam, branch) if state.beam else None
+        deeper = deepen_beam(task, state.beam, branch) if state.beam else None
         if deeper:
             return replace(state, beam=deeper[0]), deeper[1], deeper[2]
-        latents, rolled = self.learning.improved(task, state.adaptation)
+        latents, rolled = self.learning.sample_and_update(task, state.adaptation)
         memory = self.learning.tables(task, task.memory, tuple(p.detach() for p in state.adaptation.parameters))
-        beam = begun(task, rolled, latents[:, :1], memory, width)
-        return replace(state, beam=beam), latents[:: task.copies], task.merged(rolled)
+        beam = start_beam(task, rolled, latents[:, :1], memory, width)
+        return replace(state, beam=beam), latents[:: task.copies], task.best_of_copies(rolled)
 
 
 @dataclass(frozen=True)
-class Layered(EASLay):
+class CombinedEASLay(EASLay):
     """Active search with the constants of the combination; rates are a tenth of the published ones, as in `EASLay`."""
 
-    USUAL: ClassVar[dict[str, Rates]] = {"tsp": Rates(0.000815, 0.006), "cvrp": Rates(0.00041, 0.01)}
+    USUAL: ClassVar[dict[str, EASRates]] = {"tsp": EASRates(0.000815, 0.006), "cvrp": EASRates(0.00041, 0.01)}
 
 
-def begun(task: Task, rolled: Rollouts, latents: Float[Tensor, "R 1 Z"], memory: Any, width: int) -> Beam:
+def start_beam(task: Task, rolled: Rollouts, latents: Float[Tensor, "R 1 Z"], memory: Any, width: int) -> Beam:
     """The nodes of the cheapest rollouts; beside a single one a gap, lest its state look like what nodes share."""
     cost, order = (x[:, :width] for x in rolled.cost.flatten(1).sort(dim=1, stable=True))
     if cost.shape[1] < min(width, 2):
         cost, order = torch.cat([cost, torch.full_like(cost, torch.inf)], dim=1), order.repeat(1, 2)
-    actions = taken(rolled.actions.flatten(1, 2), order)
+    actions = gather_nodes(rolled.actions.flatten(1, 2), order)
     state = task.problem.reset(task.batch, actions[..., 0].long())
     return Beam(cost, actions, state, latents, memory, width)
 
 
-def taken(x: Shaped[Tensor, "R W *rest"], order: Int[Tensor, "R w"]) -> Shaped[Tensor, "R w *rest"]:
+def gather_nodes(x: Shaped[Tensor, "R W *rest"], order: Int[Tensor, "R w"]) -> Shaped[Tensor, "R w *rest"]:
     """Rows in another order."""
     index = order.view(*order.shape, *[1] * (x.ndim - 2)).expand(-1, -1, *x.shape[2:])
     return x.gather(1, index)
 
 
-def moved(task: Task, state: Any, order: Int[Tensor, "R w"], action: Int[Tensor, "R w"]) -> Any:
+def advance_nodes(task: Task, state: Any, order: Int[Tensor, "R w"], action: Int[Tensor, "R w"]) -> Any:
     """The states of some nodes after one more action; what all nodes of a row have in common stays as it is."""
-    return task.problem.step(state.map(lambda x: x if x.shape[1] == 1 else taken(x, order)), action.long())
+    return task.problem.step(state.map(lambda x: x if x.shape[1] == 1 else gather_nodes(x, order)), action.long())
 
 
-def deepened(task: Task, beam: Beam, branch: int) -> tuple[Beam, Float[Tensor, "B K Z"], Rollouts] | None:
+def deepen_beam(task: Task, beam: Beam, branch: int) -> tuple[Beam, Float[Tensor, "B K Z"], Rollouts] | None:
     """The beam after the next depth at which a node has a choice; None if there is none any more."""
     while not beam.finished and not task.problem.finished(beam.state):
-        action, valid = children(task, beam, branch)
+        action, valid = child_actions(task, beam, branch)
         if valid.any():
-            cost, actions = task.complete(beam.latents, beginnings(beam, action), beam.memory)
-            deeper = survivors(task, beam, cost.masked_fill(~valid.flatten(1), torch.inf), actions)
-            return deeper, beam.latents[:: task.copies], task.merged(Rollouts(cost[:, None], actions[:, None]))
+            cost, actions = task.complete(beam.latents, child_prefixes(beam, action), beam.memory)
+            deeper = select_nodes(task, beam, cost.masked_fill(~valid.flatten(1), torch.inf), actions)
+            return deeper, beam.latents[:: task.copies], task.best_of_copies(Rollouts(cost[:, None], actions[:, None]))
         state = task.problem.step(beam.state, beam.actions[..., beam.depth].long())
         beam = replace(beam, state=state, depth=beam.depth + 1)
     return None
 
 
-def children(task: Task, beam: Beam, branch: int) -> tuple[Int[Tensor, "R W G"], Bool[Tensor, "R W G"]]:
+def child_actions(task: Task, beam: Beam, branch: int) -> tuple[Int[Tensor, "R W G"], Bool[Tensor, "R W G"]]:
     """The likeliest actions of each node besides that of its known end, and which of them are real."""
     known = beam.actions[..., beam.depth].long()[..., None]
     logits = next_logits(task.problem, task.policy, beam.latents, beam.state, beam.memory)
@@ -171,19 +175,19 @@ def children(task: Task, beam: Beam, branch: int) -> tuple[Int[Tensor, "R W G"],
     return torch.where(valid, action, known)[..., :most], valid[..., :most]
 
 
-def beginnings(beam: Beam, action: Int[Tensor, "R W G"]) -> Beginnings:
+def child_prefixes(beam: Beam, action: Int[Tensor, "R W G"]) -> Prefixes:
     """Every node with every one of its actions."""
     sequences = beam.actions.long().repeat_interleave(action.shape[2], dim=1)
     sequences[..., beam.depth] = action.flatten(1)
-    return Beginnings(sequences, torch.full_like(sequences[..., 0], beam.depth + 1))
+    return Prefixes(sequences, torch.full_like(sequences[..., 0], beam.depth + 1))
 
 
-def survivors(task: Task, beam: Beam, cost: Float[Tensor, "R C"], actions: Int[Tensor, "R C T"]) -> Beam:
+def select_nodes(task: Task, beam: Beam, cost: Float[Tensor, "R C"], actions: Int[Tensor, "R C T"]) -> Beam:
     """The cheapest of the nodes, carried on along their known ends, and of their children."""
     nodes, each = beam.cost.shape[1], cost.shape[1] // beam.cost.shape[1]
     best, order = torch.cat([beam.cost, cost], dim=1).sort(dim=1, stable=True)
     best, order = best[:, : beam.width], order[:, : beam.width]
-    kept = taken(torch.cat([beam.actions, actions.to(beam.actions.dtype)], dim=1), order)
+    kept = gather_nodes(torch.cat([beam.actions, actions.to(beam.actions.dtype)], dim=1), order)
     parent = torch.where(order < nodes, order, (order - nodes) // each)
-    state = moved(task, beam.state, parent, kept[..., beam.depth])
+    state = advance_nodes(task, beam.state, parent, kept[..., beam.depth])
     return replace(beam, cost=best, actions=kept, state=state, depth=beam.depth + 1)

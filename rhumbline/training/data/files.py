@@ -17,24 +17,24 @@ from torch import Tensor
 
 from rhumbline.errors import InputError
 from rhumbline.formats import read_many
-from rhumbline.formats.discovery import instance_files
+from rhumbline.formats.discovery import find_instance_files
 from rhumbline.problems import Problem
-from rhumbline.training.config import PLACEHOLDER, TrainConfig, Validation
-from rhumbline.training.data.job_shop import KeptShops
+from rhumbline.training.config import DATA_PLACEHOLDER, TrainConfig, Validation
+from rhumbline.training.data.job_shop import JobShopStore
 from rhumbline.training.data.random import Size
-from rhumbline.training.data.routing import CURVED, KeptNodes
+from rhumbline.training.data.routing import CURVED, RoutingStore
 
 HELD = 5  # about one instance of so many is held out for validation
 LEAST = {"tsp": 4, "cvrp": 2, "jssp": 2}  # cities, customers and jobs that leave anything to decide
 GOLDEN = (5**0.5 - 1) / 2  # its multiples fill an interval as evenly as can be
 
 
-class Kept(Protocol):
+class DataStore(Protocol):
     """Instances of one problem on a device."""
 
     counts: dict[Size, int]  # how many there are to train on at each size
     width: int  # of the largest, as kernels count it
-    worst_loss: float  # the largest share of its nodes that an instance loses
+    max_node_loss: float  # the largest share of its nodes that an instance loses
 
     def __init__(
         self, instances: Sequence[Any], problem: Problem[Any, Any], device: torch.device, curved: bool
@@ -59,12 +59,12 @@ class Kept(Protocol):
         ...
 
 
-class Own:
+class FileInstances:
     """Instances from files: which are held out, and how often each size has its turn."""
 
     def __init__(self, config: TrainConfig, problem: Problem[Any, Any], device: torch.device) -> None:
-        found, remarks = loaded(config.data, problem)
-        training, held = parted(found, config.validation)
+        found, remarks = load_instances(config.data, problem)
+        training, held = split_validation(found, config.validation)
         keep, judged = KEPT[problem.solves], held or training
         curved = any(getattr(i, "metric", "") in CURVED for i in found)
         self.kept, self.held = (keep(some, problem, device, curved) for some in (training, judged))
@@ -78,10 +78,10 @@ class Own:
 
     def losses(self) -> list[str]:
         """What is lost where instances do not keep their sizes."""
-        if not self.kept.worst_loss:
+        if not self.kept.max_node_loss:
             return []
         sizes = ", ".join(map(str, self.labels))
-        return [f"trained at sizes of {sizes}, where an instance loses at most {self.kept.worst_loss:.0%} of itself"]
+        return [f"trained at sizes of {sizes}, where an instance loses at most {self.kept.max_node_loss:.0%} of itself"]
 
     def size_at(self, step: int) -> Size:
         """Each size as often as it has instances, evenly spread."""
@@ -96,11 +96,11 @@ class Own:
         return self.held.whole()
 
 
-def loaded(places: Sequence[str], problem: Problem[Any, Any]) -> tuple[list[Any], list[str]]:
+def load_instances(places: Sequence[str], problem: Problem[Any, Any]) -> tuple[list[Any], list[str]]:
     """All different instances of a problem in files, folders and datasets, and what was left out, in words."""
-    if PLACEHOLDER in places:
+    if DATA_PLACEHOLDER in places:
         raise InputError("this recipe is for instances of your own: give them by --data FOLDER, or files")
-    read = [i for place in places for file in instance_files(place) for i in read_many(file)]
+    read = [i for place in places for file in find_instance_files(place) for i in read_many(file)]
     own = [i for i in read if i.problem == problem.solves]
     if not own:
         names = ", ".join(sorted({i.problem for i in read}))
@@ -122,7 +122,7 @@ def contents(instance: Any) -> bytes:
     return blake2b(KEPT[instance.problem].contents(instance), digest_size=16).digest()
 
 
-def parted(found: Sequence[Any], validation: Validation) -> tuple[list[Any], list[Any]]:
+def split_validation(found: Sequence[Any], validation: Validation) -> tuple[list[Any], list[Any]]:
     """Instances to train on and those held out; of very few there may be none.
 
     Each draws its own lot, so that none that was trained on is held out later because others have come.
@@ -158,11 +158,11 @@ def described(problem: Problem[Any, Any], training: Sequence[Any], held: Sequenc
     """What there is."""
     sizes = sorted((KEPT[problem.solves].size_of(i, problem) for i in (*training, *held)), key=extent_of)
     ends = " to ".join(dict.fromkeys(str(label(size)) for size in (sizes[0], sizes[-1])))
-    instances = f"{len(training):,} instance{'s' * (len(training) != 1)} of {ends} {problem.sizes_count}"
+    instances = f"{len(training):,} instance{'s' * (len(training) != 1)} of {ends} {problem.size_unit}"
     words = [f"{instances} to train on, {len(held):,} held out to validate"]
     if not held:
         words.append("of so few none happens to be: validation is on those trained on, and flatters")
     return words
 
 
-KEPT: dict[str, type[Kept]] = {"tsp": KeptNodes, "cvrp": KeptNodes, "jssp": KeptShops}
+KEPT: dict[str, type[DataStore]] = {"tsp": RoutingStore, "cvrp": RoutingStore, "jssp": JobShopStore}

@@ -11,10 +11,10 @@ from rhumbline.problems import Problem
 from rhumbline.training.data.random import Size
 
 
-class KeptShops:
+class JobShopStore:
     """Job shops, by shape."""
 
-    worst_loss = 0.0
+    max_node_loss = 0.0
 
     def __init__(
         self, instances: Sequence[Any], problem: Problem[Any, Any], device: torch.device, curved: bool
@@ -23,7 +23,7 @@ class KeptShops:
         groups = [[i for i in instances if i.shape == shape] for shape in shapes]
         self.batches = {s: problem.collate(some).to(device) for s, some in zip(shapes, groups, strict=True)}
         self.counts: dict[Size, int] = {s: len(batch.key) for s, batch in self.batches.items()}
-        self.width = max(problem.width(batch) for batch in self.batches.values())
+        self.width = max(problem.action_count(batch) for batch in self.batches.values())
 
     @staticmethod
     def size_of(instance: Any, problem: Problem[Any, Any]) -> Size:

@@ -8,13 +8,13 @@ from jaxtyping import Float
 from torch import Tensor
 
 from rhumbline.problems import Problem
-from rhumbline.problems.distributions.varied import VARY
+from rhumbline.problems.distributions.varied import VARY_BY_PROBLEM
 from rhumbline.training.config import TrainConfig
 
 Size = Hashable  # whatever tells shapes of instances apart; for routing the number of cities or customers
 
 
-class Source(Protocol):
+class InstanceSource(Protocol):
     """Instances to train on and to validate with."""
 
     labels: list[int | str]  # sizes of the mini-steps, for people
@@ -36,7 +36,7 @@ class Source(Protocol):
         ...
 
 
-class Drawn:
+class RandomInstances:
     """Random instances, of which the recipe's share is not uniform."""
 
     about = ""
@@ -46,7 +46,7 @@ class Drawn:
         self.labels, self.usual = list(config.sizes), config.size
         self.mark = f"{config.size}, variety {config.variety:g}"
         rng = torch.Generator().manual_seed(0)
-        self.width = max(problem.width(problem.sample(1, s, rng)) for s in (config.size, *config.sizes))
+        self.width = max(problem.action_count(problem.sample(1, s, rng)) for s in (config.size, *config.sizes))
 
     def size_at(self, step: int) -> Size:
         """In turns."""
@@ -55,7 +55,7 @@ class Drawn:
     def sample(self, count: int, size: Any, rng: torch.Generator) -> Any:
         """New ones each time."""
         c, batch = self.config, self.problem.sample(count, size, rng)
-        return VARY[c.problem](batch, c.variety, rng) if c.variety else batch
+        return VARY_BY_PROBLEM[c.problem](batch, c.variety, rng) if c.variety else batch
 
     def validation(self, rng: torch.Generator) -> list[tuple[Any, Float[Tensor, "B"]]]:
         """One batch, of the recipe's `size`."""

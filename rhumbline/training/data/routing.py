@@ -18,8 +18,8 @@ from torch import Tensor
 from rhumbline.errors import InputError
 from rhumbline.problems import Problem
 from rhumbline.problems.cvrp import CVRPBatch
-from rhumbline.problems.metrics import euclidean, unit_square
-from rhumbline.problems.symmetry import ALL, symmetries
+from rhumbline.problems.metrics import euclidean_distances, scale_to_unit_square
+from rhumbline.problems.symmetry import SYMMETRY_COUNT, symmetries
 from rhumbline.problems.tsp import TSPBatch
 from rhumbline.record import Record
 from rhumbline.training.data.random import Size
@@ -30,7 +30,7 @@ CURVED = ("EXPLICIT", "GEO")  # metrics that are not straight lines in the plane
 
 
 @dataclass(frozen=True)
-class Nodes(Record):
+class PaddedNodes(Record):
     """Routing instances side by side, padded to the largest."""
 
     xy: Float[Tensor, "I N 2"]  # in the unit square
@@ -62,14 +62,14 @@ def bounds(xy: Float[Tensor, "I N 2"]) -> tuple[Float[Tensor, "I 1 2"], Float[Te
     return low, torch.where(side > 0, side, 1.0)
 
 
-def side_by_side(instances: Sequence[Any], curved: bool) -> Nodes:
+def stack_padded(instances: Sequence[Any], curved: bool) -> PaddedNodes:
     """Instances as tensors; with matrices if some instances want them."""
     most = max(i.size for i in instances)
     xy, count = np.zeros((len(instances), most, 2), np.float32), np.array([i.size for i in instances])
     for row, instance in enumerate(instances):
-        xy[row, : instance.size] = unit_square(instance.plane)
+        xy[row, : instance.size] = scale_to_unit_square(instance.planar_xy)
     distance = matrices(instances, most) if curved else None
-    nodes = Nodes(torch.from_numpy(xy), torch.from_numpy(count), distance=distance)
+    nodes = PaddedNodes(torch.from_numpy(xy), torch.from_numpy(count), distance=distance)
     if instances[0].problem == "tsp":
         return nodes
     demand = np.zeros((len(instances), most), np.int64)
@@ -85,7 +85,7 @@ def matrices(instances: Sequence[Any], most: int) -> Float[Tensor, "I N N"]:
     """
     distance = np.zeros((len(instances), most, most), np.float32)
     for row, instance in enumerate(instances):
-        straight = euclidean(unit_square(instance.plane))
+        straight = euclidean_distances(scale_to_unit_square(instance.planar_xy))
         if instance.metric in CURVED:
             own = instance.distances
             straight = own * (straight.mean() / own.mean() if own.any() and straight.any() else 1.0)
@@ -93,28 +93,28 @@ def matrices(instances: Sequence[Any], most: int) -> Float[Tensor, "I N N"]:
     return torch.from_numpy(distance)
 
 
-class KeptNodes:
+class RoutingStore:
     """Instances of a routing problem, by the size that they are trained at."""
 
     def __init__(
         self, instances: Sequence[Any], problem: Problem[Any, Any], device: torch.device, curved: bool
     ) -> None:
-        counts = [problem.count_of(i) for i in instances]
+        counts = [problem.item_count(i) for i in instances]
         self.depots = instances[0].size - counts[0]
-        sizes = few_of(counts)
+        sizes = choose_sizes(counts)
         next_smaller = [sizes[bisect(sizes, count) - 1] for count in counts]
         groups = {s: [i for i, size in zip(instances, next_smaller, strict=True) if size == s] for s in sizes}
         if curved:
             check_memory(groups.values())
-        self.groups = {size: side_by_side(some, curved).to(device) for size, some in groups.items()}
+        self.groups = {size: stack_padded(some, curved).to(device) for size, some in groups.items()}
         self.counts: dict[Size, int] = {size: len(some) for size, some in groups.items()}
         self.width = max(i.size for i in instances)
-        self.worst_loss = max(1 - size / count for size, count in zip(next_smaller, counts, strict=True))
+        self.max_node_loss = max(1 - size / count for size, count in zip(next_smaller, counts, strict=True))
 
     @staticmethod
     def size_of(instance: Any, problem: Problem[Any, Any]) -> Size:
         """Cities or customers."""
-        return problem.count_of(instance)
+        return problem.item_count(instance)
 
     @staticmethod
     def contents(instance: Any) -> bytes:
@@ -133,7 +133,7 @@ class KeptNodes:
         luck = torch.where(place < nodes.count[rows, None], luck, 2.0)  # what does not exist comes last
         luck = torch.where(place < self.depots, -1.0, luck)
         thin = nodes.batch(rows, luck.argsort(1)[:, : size + self.depots])
-        turn = torch.randint(ALL, (count, 1, 1, 1), generator=rng, device=rng.device)
+        turn = torch.randint(SYMMETRY_COUNT, (count, 1, 1, 1), generator=rng, device=rng.device)
         views = symmetries(thin.xy)
         return replace(thin, xy=views.gather(1, turn.expand(-1, 1, *views.shape[2:]))[:, 0])
 
@@ -148,7 +148,7 @@ class KeptNodes:
         return found
 
 
-def few_of(counts: Iterable[int]) -> list[int]:
+def choose_sizes(counts: Iterable[int]) -> list[int]:
     """Sizes to train at: all that occur, or if these are many, some of them.
 
     Instances lose nodes down to the next smaller one; the largest share that any of them loses is as small as can be.

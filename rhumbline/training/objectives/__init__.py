@@ -11,10 +11,10 @@ import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
-from rhumbline.decoding import unmarked
+from rhumbline.decoding import unmark_actions
 from rhumbline.record import Record
 
-TIE = 1e-6  # relative; the same tour the other way round may differ in the last bit (spec 9.2)
+TIE_TOLERANCE = 1e-6  # relative; the same tour the other way round may differ in the last bit (spec 9.2)
 
 
 @dataclass(frozen=True)
@@ -25,17 +25,17 @@ class Targets(Record):
     actions: Int[Tensor, "B V T"]
     weight: Float[Tensor, "B V"]  # or costs to be compared; nan is compared with nobody
     count: Float[Tensor, ""]
-    compared: int = 0  # this many sequences after one another are compared, and get their weights by that
+    group_size: int = 0  # this many sequences after one another are compared, and get their weights by that
     lesson: float = 0.0  # above 0: after them comes a lesson, which is to become likelier by so much
 
     def weights(self, scores: Float[Tensor, "B V"], sharpness: float) -> Float[Tensor, "B V"]:
         """The weight of each sequence in the loss, given their log-probabilities."""
-        if not self.compared:
+        if not self.group_size:
             return self.weight
-        groups = (len(scores), -1, self.compared + (self.lesson > 0.0))
+        groups = (len(scores), -1, self.group_size + (self.lesson > 0.0))
         cost, scores = self.weight.view(groups), scores.detach().view(groups)
-        own = preference_weight(cost[..., : self.compared], scores[..., : self.compared], sharpness)
-        return torch.cat([own, -self.lesson * (~cost[..., self.compared :].isnan()).float()], 2).flatten(1)
+        own = preference_weight(cost[..., : self.group_size], scores[..., : self.group_size], sharpness)
+        return torch.cat([own, -self.lesson * (~cost[..., self.group_size :].isnan()).float()], 2).flatten(1)
 
 
 def preference_weight(
@@ -51,10 +51,10 @@ def preference_weight(
     return (pull.sum(-2) - pull.sum(-1)) / max(1, cost.shape[-1] - 1)
 
 
-def winners(cost: Float[Tensor, "B K S"]) -> tuple[Int[Tensor, "B S"], Bool[Tensor, "B S"]]:
+def find_winners(cost: Float[Tensor, "B K S"]) -> tuple[Int[Tensor, "B S"], Bool[Tensor, "B S"]]:
     """The cheapest latent of each (instance, start), and whether no other latent ties with it (spec 3.4)."""
     best, winner = cost.min(1)
-    tied = (cost <= best[:, None] * (1.0 + TIE)).sum(1) > 1
+    tied = (cost <= best[:, None] * (1.0 + TIE_TOLERANCE)).sum(1) > 1
     alone = ~tied if cost.shape[1] > 1 else torch.ones_like(tied)
     return winner, alone
 
@@ -65,17 +65,17 @@ def random_subset(starts: Int[Tensor, "B S"], count: int, rng: torch.Generator) 
     return starts.gather(1, order)
 
 
-def repeated(starts: Int[Tensor, "B S"], times: int) -> Int[Tensor, "B R"]:
+def repeat_starts(starts: Int[Tensor, "B S"], times: int) -> Int[Tensor, "B R"]:
     """Each start so many times after one another."""
     return starts[..., None].expand(-1, -1, times).flatten(1)
 
 
-def shortened(targets: Targets, longest: int) -> Targets:
+def truncate_targets(targets: Targets, longest: int) -> Targets:
     """Sequences cut to some length, which is less to score; one that goes on beyond it teaches nothing.
 
     Vehicle routing allows 2n actions, but plans that return to the depot after every customer are rare: those of 100
     customers take about 112. What is over after the end is the depot, 0.
     """
-    over = unmarked(targets.actions[:, :, longest:])[0].ne(0).any(-1)
-    nothing = torch.nan if targets.compared else 0.0
+    over = unmark_actions(targets.actions[:, :, longest:])[0].ne(0).any(-1)
+    nothing = torch.nan if targets.group_size else 0.0
     return replace(targets, actions=targets.actions[:, :, :longest], weight=targets.weight.masked_fill(over, nothing))

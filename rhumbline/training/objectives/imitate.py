@@ -4,7 +4,7 @@ from jaxtyping import Float, Int
 from torch import Tensor
 
 
-def cheapest(
+def select_cheapest(
     cost: Float[Tensor, "B K S"], count: int
 ) -> tuple[Int[Tensor, "B V"], Int[Tensor, "B V"], Float[Tensor, "B V"]]:
     """Rollout index, latent index and cost of the `count` cheapest rollouts of each instance."""

@@ -6,18 +6,20 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 
-from rhumbline.decoding import Rollouts, unmarked
+from rhumbline.decoding import Rollouts, unmark_actions
 from rhumbline.training.objectives import Targets
 
 
-def best_plans(rolled: Rollouts, latents: Float[Tensor, "B K Z"]) -> tuple[Int[Tensor, "B T"], Float[Tensor, "B 1 Z"]]:
+def select_best_plans(
+    rolled: Rollouts, latents: Float[Tensor, "B K Z"]
+) -> tuple[Int[Tensor, "B T"], Float[Tensor, "B 1 Z"]]:
     """The cheapest rollout of each instance, and the latent that found it."""
     row, at = torch.arange(len(latents), device=latents.device), rolled.cost.flatten(1).argmin(1)
     latent, start = at // rolled.cost.shape[2], at % rolled.cost.shape[2]
-    return unmarked(rolled.actions[row, latent, start])[0], latents[row, latent][:, None]
+    return unmark_actions(rolled.actions[row, latent, start])[0], latents[row, latent][:, None]
 
 
-def with_parts(
+def append_neighbourhoods(
     targets: Targets, latent: Float[Tensor, "B 1 Z"], length: Int[Tensor, "B A"], built: Rollouts
 ) -> Targets:
     """Targets that are compared, and beside them parts of plans, [B, A, samples], of which a `length` was given.

@@ -7,7 +7,7 @@ from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
 from rhumbline.decoding import Rollouts
-from rhumbline.training.objectives import Targets, winners
+from rhumbline.training.objectives import Targets, find_winners
 
 
 def pomo_weight(cost: Float[Tensor, "B S"]) -> Float[Tensor, "B S"]:
@@ -27,20 +27,20 @@ def winner_weight(
     return (own - baseline) * alone
 
 
-def lead_weight(cost: Float[Tensor, "B K S"]) -> Float[Tensor, "B S"]:
+def poppy_weight(cost: Float[Tensor, "B K S"]) -> Float[Tensor, "B S"]:
     """REINFORCE on the winners with the second best as baseline: Poppy's own (spec 3.3). A tie weighs nothing."""
     best = cost.topk(2, dim=1, largest=False).values
     return best[:, 0] - best[:, 1]
 
 
-def all_starts(rolled: Rollouts, latents: Float[Tensor, "B K Z"]) -> Targets:
+def pomo_targets(rolled: Rollouts, latents: Float[Tensor, "B K Z"]) -> Targets:
     """Single policy: every sampled sequence."""
     cost = rolled.cost.flatten(1)
     count = torch.full((), float(cost.numel()), device=cost.device)
     return Targets(latents, rolled.actions.flatten(1, 2), pomo_weight(cost), count)
 
 
-def best_latents(
+def winner_targets(
     rolled: Rollouts, latents: Float[Tensor, "B K Z"], baseline: Literal["starts", "second"] = "starts"
 ) -> Targets:
     """Latent space and population, as published: the winner of each (instance, start) learns by REINFORCE.
@@ -48,11 +48,11 @@ def best_latents(
     The baseline is the winner's own mean over starts, and ties train nobody; or the second best of the same start, and
     then every start counts in the mean.
     """
-    winner, alone = winners(rolled.cost)
+    winner, alone = find_winners(rolled.cost)
     steps = rolled.actions.shape[3]
     actions = rolled.actions.gather(1, winner[:, None, :, None].expand(-1, 1, -1, steps))[:, 0]
     chosen = latents.gather(1, winner[..., None].expand(-1, -1, latents.shape[2]))
     if baseline == "second":
-        weight = lead_weight(rolled.cost)
+        weight = poppy_weight(rolled.cost)
         return Targets(chosen, actions, weight, torch.full((), float(weight.numel()), device=weight.device))
     return Targets(chosen, actions, winner_weight(rolled.cost, winner, alone), alone.sum().float())

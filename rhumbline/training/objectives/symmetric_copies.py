@@ -7,14 +7,14 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 
-from rhumbline.decoding import Rollouts, unmarked
-from rhumbline.problems.symmetry import augmented, is_mirrored, turned
+from rhumbline.decoding import Rollouts, unmark_actions
+from rhumbline.problems.symmetry import is_mirrored, rotated_copies, symmetric_copies
 from rhumbline.record import Record
 from rhumbline.training.config import Objective
 
 
 @dataclass(frozen=True)
-class Lesson(Record):
+class SymmetricTarget(Record):
     """A plan for each start that is worth learning, wherever it comes from.
 
     It is made likelier by itself, not compared: the policy would hardly ever have drawn it, and to put it before its
@@ -28,7 +28,9 @@ class Lesson(Record):
 
 
 @torch.no_grad()
-def lesson_of_copies(rolled: Rollouts, starts: Int[Tensor, "B R"], o: Objective, anywhere: bool) -> Lesson | None:
+def find_symmetric_target(
+    rolled: Rollouts, starts: Int[Tensor, "B R"], o: Objective, anywhere: bool
+) -> SymmetricTarget | None:
     """The best plan of all copies of an instance, which lie next to one another, for each start of each: [B, S, 1].
 
     A tour can be begun `anywhere`, so it is the best from any start, the way round that the policy goes; routes cannot,
@@ -44,30 +46,30 @@ def lesson_of_copies(rolled: Rollouts, starts: Int[Tensor, "B R"], o: Objective,
     finder = at % each // (latents * samples)
     row = torch.arange(len(at), device=at.device)[:, None] * o.copies + finder
     latent = at // samples % latents
-    plan, _ = unmarked(rolled.actions[row, latent, start * samples + at % samples])
+    plan, _ = unmark_actions(rolled.actions[row, latent, start * samples + at % samples])
     least, plan, latent = (x.repeat_interleave(o.copies, 0) for x in (least, plan, latent))
     if anywhere:
         first = starts[:, ::samples]
-        plan = begun_at(reversed_for(plan[:, 0], finder, o.copies), first)
+        plan = rotate_to_starts(match_orientation(plan[:, 0], finder, o.copies), first)
         least, latent = least.expand_as(first), latent.expand_as(first)
-    return Lesson(least[..., None], plan[:, :, None], o.lesson, latent if o.shared else None)
+    return SymmetricTarget(least[..., None], plan[:, :, None], o.lesson, latent if o.shared else None)
 
 
-def reversed_for(tour: Int[Tensor, "B T"], finder: Int[Tensor, "I 1"], copies: int) -> Int[Tensor, "B T"]:
+def match_orientation(tour: Int[Tensor, "B T"], finder: Int[Tensor, "I 1"], copies: int) -> Int[Tensor, "B T"]:
     """Tours that another copy has found, the other way round where one of both is mirrored."""
     own = torch.arange(copies, device=tour.device)
     other_hand = (is_mirrored(finder) != is_mirrored(own)).flatten()[:, None]
     return torch.where(other_hand, tour.flip(1), tour)
 
 
-def begun_at(tour: Int[Tensor, "B T"], starts: Int[Tensor, "B S"]) -> Int[Tensor, "B S T"]:
+def rotate_to_starts(tour: Int[Tensor, "B T"], starts: Int[Tensor, "B S"]) -> Int[Tensor, "B S T"]:
     """The same tour from other cities on."""
     where = (tour[:, None] == starts[..., None]).int().argmax(2, keepdim=True)
     place = (where + torch.arange(tour.shape[1], device=tour.device)) % tour.shape[1]
     return tour[:, None].expand(-1, starts.shape[1], -1).gather(2, place)
 
 
-def copied(batch: Any, copies: int, anywhere: bool) -> Any:
+def make_symmetric_copies(batch: Any, copies: int, anywhere: bool) -> Any:
     """Instances of a routing problem seen from several sides, each next to its copies; rollouts of all differ.
 
     They are mirrored only if plans can be begun `anywhere`: a policy goes round one way, so that plans of a mirrored
@@ -76,5 +78,5 @@ def copied(batch: Any, copies: int, anywhere: bool) -> Any:
     if copies == 1:
         return batch
     own = torch.arange(copies, device=batch.key.device)
-    views = augmented(batch, copies) if anywhere else turned(batch, copies)
+    views = symmetric_copies(batch, copies) if anywhere else rotated_copies(batch, copies)
     return replace(views, key=(batch.key[:, None] * copies + own).flatten())

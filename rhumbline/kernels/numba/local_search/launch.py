@@ -30,7 +30,7 @@ KERNELS = {  # module, function and its signature
 
 
 @cache
-def kernel(problem: str) -> Callable[..., Any]:
+def load_kernel(problem: str) -> Callable[..., Any]:
     """What is compiled of a problem: from the cache on disk, or made now and stored there if that is possible."""
     place, name, types = KERNELS[problem]
     module: Any = import_module(f"rhumbline.kernels.numba.{place}")
@@ -43,7 +43,7 @@ def kernel(problem: str) -> Callable[..., Any]:
             return njit(signature, **options)(getattr(module, name))
 
 
-def nearest(distance: np.ndarray, count: int = NEIGHBOURS) -> np.ndarray:
+def nearest_nodes(distance: np.ndarray, count: int = NEIGHBOURS) -> np.ndarray:
     """The nodes nearest to each node, nearest first, [N, count] at most; ties by number."""
     others = distance + np.diag(np.full(len(distance), np.inf))
     return np.argsort(others, axis=1, kind="stable")[:, : min(count, len(distance) - 1)].astype(np.int32)
@@ -51,16 +51,16 @@ def nearest(distance: np.ndarray, count: int = NEIGHBOURS) -> np.ndarray:
 
 def nearest_customers(distance: np.ndarray, count: int = NEIGHBOURS) -> np.ndarray:
     """The same among customers only; the row of the depot means nothing."""
-    near = nearest(distance[1:, 1:], count) + np.int32(1)
+    near = nearest_nodes(distance[1:, 1:], count) + np.int32(1)
     return np.concatenate([np.zeros_like(near[:1]), near])
 
 
-def tolerance(distance: np.ndarray) -> float:
+def improvement_tolerance(distance: np.ndarray) -> float:
     """A change below this is none."""
     return TOLERANCE * float(distance.max(initial=0.0))
 
 
-def shorter_tour(
+def shorten_tour(
     distance: np.ndarray, near: np.ndarray, order: Sequence[int], most: int = UNLIMITED
 ) -> tuple[list[int], int]:
     """A tour after 2-opt and Or-opt up to an optimum of both, or after `most` moves; and how many were made."""
@@ -70,14 +70,16 @@ def shorter_tour(
     while size > 3:
         place[tour] = np.arange(size, dtype=np.int32)
         queue = (tour.copy(), np.ones(size, np.bool_), np.array([0, size], np.int64))  # once round again, to be sure
-        moves = kernel("tsp")(distance, near, tour, place, scratch, *queue, tolerance(distance), most - made)
+        moves = load_kernel("tsp")(
+            distance, near, tour, place, scratch, *queue, improvement_tolerance(distance), most - made
+        )
         made += moves
         if not moves or made >= most:
             break
     return tour.tolist(), made
 
 
-def kicked_tour(
+def kick_and_shorten_tour(
     distance: np.ndarray, near: np.ndarray, order: Sequence[int], kicks: int, random: np.ndarray
 ) -> tuple[list[int], int]:
     """A local optimum after so many kicks, never longer, and how many of them helped; `random` is a uint64 above 0."""
@@ -88,13 +90,13 @@ def kicked_tour(
     place[tour] = np.arange(size, dtype=np.int32)
     queue = (np.zeros(size, np.int32), np.zeros(size, np.bool_), np.zeros(2, np.int64))
     best, segment, scratch = tour.copy(), np.empty(8, np.int32), np.empty(size, np.int32)
-    better = kernel("tsp kicks")(
-        distance, near, tour, place, segment, *queue, tolerance(distance), best, scratch, random, kicks
+    better = load_kernel("tsp kicks")(
+        distance, near, tour, place, segment, *queue, improvement_tolerance(distance), best, scratch, random, kicks
     )
     return best.tolist(), better
 
 
-def shorter_routes(
+def shorten_routes(
     distance: np.ndarray, near: np.ndarray, demand: np.ndarray, capacity: int, routes: Sequence[Sequence[int]],
     vehicles: int | None = None, most: int = UNLIMITED,
 ) -> tuple[list[list[int]], int]:  # fmt: skip
@@ -102,10 +104,10 @@ def shorter_routes(
     size, made = len(distance), 0
     while True:
         spare = vehicles is None or len(routes) < vehicles  # an empty route, where the fleet allows one more
-        rows, length = table(routes, len(routes) + spare, size)
-        moves = kernel("cvrp")(
-            distance, near, demand, capacity, rows, length, np.zeros(len(rows), np.int64), *scratch_of(size),
-            tolerance(distance), most - made,
+        rows, length = pack_routes(routes, len(routes) + spare, size)
+        moves = load_kernel("cvrp")(
+            distance, near, demand, capacity, rows, length, np.zeros(len(rows), np.int64), *route_scratch(size),
+            improvement_tolerance(distance), most - made,
         )  # fmt: skip
         made += moves
         routes = [row[:count].tolist() for row, count in zip(rows, length, strict=True) if count]
@@ -113,7 +115,7 @@ def shorter_routes(
             return routes, made
 
 
-def table(routes: Sequence[Sequence[int]], count: int, size: int) -> tuple[np.ndarray, np.ndarray]:
+def pack_routes(routes: Sequence[Sequence[int]], count: int, size: int) -> tuple[np.ndarray, np.ndarray]:
     """Routes as rows of one array, and their lengths."""
     rows, length = np.zeros((count, size), np.int32), np.zeros(count, np.int32)
     for r, route in enumerate(routes):
@@ -122,32 +124,32 @@ def table(routes: Sequence[Sequence[int]], count: int, size: int) -> tuple[np.nd
     return rows, length
 
 
-def scratch_of(size: int) -> list[np.ndarray]:
+def route_scratch(size: int) -> list[np.ndarray]:
     """What `improve_routes` works on besides the routes: places, loads, the queue and room for two routes."""
     kinds = (np.int32, np.int32, np.int64, np.int32, np.bool_, np.int32, np.int32)
     return [np.zeros(size, kind) for kind in kinds]
 
 
-def shorter_schedule(
+def shorten_schedule(
     durations: Sequence[Sequence[int]], machines: Sequence[Sequence[int]], starts: Sequence[Sequence[int]],
     most: int = UNLIMITED,
 ) -> tuple[list[list[int]], int]:  # fmt: skip
     """Starts after moves in critical blocks up to an optimum, or after `most` moves; and how many were made."""
-    duration, before, behind = shop_of(durations)
+    duration, before, behind = flatten_jobs(durations)
     machine, start = (np.concatenate(rows).astype(np.int64) for rows in (machines, starts))
     sequence, size = machine_orders(machine, start, start + duration), len(duration)
     opening, place = np.diff(machine[sequence], prepend=-1) != 0, np.argsort(sequence).astype(np.int32)
     head, trial, due, stack = (np.zeros(size, kind) for kind in (np.int64, np.int64, np.int32, np.int32))
-    made = kernel("jssp")(duration, before, behind, sequence, opening, place, head, trial, due, stack, most)
-    return by_job(head, durations), made
+    made = load_kernel("jssp")(duration, before, behind, sequence, opening, place, head, trial, due, stack, most)
+    return split_by_job(head, durations), made
 
 
-def by_job(times: np.ndarray, durations: Sequence[Sequence[int]]) -> list[list[int]]:
+def split_by_job(times: np.ndarray, durations: Sequence[Sequence[int]]) -> list[list[int]]:
     """Times of all operations, one job behind the other, as a row for each job."""
     return [row.tolist() for row in np.split(times, np.cumsum([len(row) for row in durations])[:-1])]
 
 
-def shop_of(durations: Sequence[Sequence[int]]) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+def flatten_jobs(durations: Sequence[Sequence[int]]) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     """Durations of all operations, one job behind the other, and each one's neighbours in its job, or -1."""
     job = np.repeat(np.arange(len(durations)), [len(row) for row in durations])
     size = len(job)
@@ -165,7 +167,7 @@ def machine_orders(machine: np.ndarray, start: np.ndarray, end: np.ndarray) -> n
     return np.lexsort((np.arange(len(machine)), end, start, machine)).astype(np.int32)
 
 
-def cheapest_partition(
+def find_cheapest_partition(
     routes: Sequence[np.ndarray], best: np.ndarray, customers: int, ceiling: float,
     descent: tuple[int, float, float, int], depth: int, width: int, spare: int,
 ) -> list[int]:  # fmt: skip
@@ -178,7 +180,7 @@ def cheapest_partition(
     begin, members, cost, code = routes
     count, words, room = len(best), -(-customers // 64), spare * width
     prices, value = tuple(np.empty(customers) for _ in range(4)), np.empty(count)
-    paid = kernel("prices")(begin, members, cost, best, *descent, prices, value)
+    paid = load_kernel("prices")(begin, members, cost, best, *descent, prices, value)
     order = np.argsort(value, kind="stable")
     beam, onward = (
         (
@@ -194,14 +196,14 @@ def cheapest_partition(
     noted = np.empty(4 << (width - 1).bit_length(), np.int64)  # a power of two
     tracks = [np.empty((depth, width), np.int32) for _ in range(2)]
     bits, chosen = np.zeros((count, words), np.uint64), np.empty(depth, np.int32)
-    made = kernel("partition")(
-        *in_order(begin, members, order), value[order], code[order], ceiling - paid,
+    made = load_kernel("partition")(
+        *reorder_routes(begin, members, order), value[order], code[order], ceiling - paid,
         bits, beam, onward, listed, *scratch, noted, *tracks, chosen,
     )  # fmt: skip
     return order[chosen[:made]].tolist()
 
 
-def in_order(begin: np.ndarray, members: np.ndarray, order: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+def reorder_routes(begin: np.ndarray, members: np.ndarray, order: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     """The same routes in another order: where each begins, and the members."""
     size = np.diff(begin)[order]
     begins = np.concatenate([np.zeros(1, begin.dtype), size.cumsum()])

@@ -10,7 +10,7 @@ from numba import cfunc, config
 from numba.core.compiler_lock import global_compiler_lock
 
 from rhumbline.errors import MissingExtra
-from rhumbline.kernels import no_collection
+from rhumbline.kernels import pause_garbage_collection
 from rhumbline.kernels.numba.rollout import precompile
 from rhumbline.kernels.numba.rollout.kernel import SIGNATURE, tiles
 
@@ -18,19 +18,19 @@ OPTIONS: dict[str, Any] = {"error_model": "numpy", "_nrt": False}  # no objects,
 
 
 @cache
-def kernel(vehicles: bool) -> Any:
+def load_rollout_kernel(vehicles: bool) -> Any:
     """The compiled kernel: from the cache on disk, or made now and stored there if that is possible."""
-    precompile.wait("cvrp" if vehicles else "tsp")
+    precompile.wait_for_kernel("cvrp" if vehicles else "tsp")
     try:
-        return made(vehicles, cache=True)
+        return compile_kernel(vehicles, cache=True)
     except Exception:  # no folder can be written, the disk is full, a stored file is damaged: for this process only
-        return kernel_of_this_process(vehicles)
+        return compile_without_cache(vehicles)
 
 
-def kernel_of_this_process(vehicles: bool) -> Any:
+def compile_without_cache(vehicles: bool) -> Any:
     """The kernel compiled without the cache."""
     try:
-        return made(vehicles, cache=False)
+        return compile_kernel(vehicles, cache=False)
     except Exception as error:  # a numba that has changed what this module builds on
         words = (str(error) or type(error).__name__).splitlines()[0]
         raise MissingExtra(
@@ -38,14 +38,14 @@ def kernel_of_this_process(vehicles: bool) -> Any:
         ) from error
 
 
-def made(vehicles: bool, cache: bool) -> Any:
+def compile_kernel(vehicles: bool, cache: bool) -> Any:
     """What numba makes of the source, or finds in the cache."""
-    with global_compiler_lock, no_loop_vectoriser(), no_collection():
+    with global_compiler_lock, disable_loop_vectoriser(), pause_garbage_collection():
         return cfunc(SIGNATURE, cache=cache, **OPTIONS)(tiles(vehicles))
 
 
 @contextmanager
-def no_loop_vectoriser() -> Generator[None]:
+def disable_loop_vectoriser() -> Generator[None]:
     """LLVM's finds nothing in loops over vectors, at length."""
     tuning: Any = config
     usual, tuning.LOOP_VECTORIZE = tuning.LOOP_VECTORIZE, 0

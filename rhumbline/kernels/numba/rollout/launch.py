@@ -15,7 +15,7 @@ from torch import Tensor
 
 from rhumbline import noise
 from rhumbline.kernels import HEAD_WIDTH, HEADS
-from rhumbline.kernels.numba.rollout.cache import kernel
+from rhumbline.kernels.numba.rollout.cache import load_rollout_kernel
 from rhumbline.kernels.numba.rollout.kernel import LOG2E, scratch
 from rhumbline.kernels.numba.rollout.simd import LANES
 
@@ -23,7 +23,7 @@ SHARPEST = 1.0e25  # bounds 1 / temperature, so that no product with lanes.CLOSE
 
 
 @dataclass(frozen=True)
-class Tables:
+class NumbaTables:
     """What the kernel reads, in float32: queries times log2(e)/sqrt(head width) for exp2, a row of zeros at the end."""
 
     key: np.ndarray  # [B, H, N + 1, C]
@@ -35,13 +35,13 @@ class Tables:
     pointer_shift: np.ndarray  # [B, K, N]
 
 
-def tables(memory: Any, shift: Any) -> Tables:
+def build_numba_tables(memory: Any, shift: Any) -> NumbaTables:
     """Kernel tables from a policy's memory and the shifts of its latents."""
     scale = np.float32(LOG2E / HEAD_WIDTH**0.5)
-    return Tables(
-        key=in_heads(array(memory.key)),
-        value=in_heads(array(memory.value)),
-        pointer=padded(array(memory.pointer)),
+    return NumbaTables(
+        key=split_heads_of_nodes(array(memory.key)),
+        value=split_heads_of_nodes(array(memory.value)),
+        pointer=append_zero_row(array(memory.pointer)),
         query_last=array(memory.query_last) * scale,
         query_context=array(memory.query_first if memory.query_load is None else memory.query_load[:, 0]) * scale,
         query_shift=array(shift.query) * scale,
@@ -49,12 +49,12 @@ def tables(memory: Any, shift: Any) -> Tables:
     )
 
 
-def in_heads(x: np.ndarray) -> np.ndarray:
+def split_heads_of_nodes(x: np.ndarray) -> np.ndarray:
     """[B, N, E] as [B, H, N + 1, C]: a head's keys in one piece, since in rows of E they would collide in the cache."""
-    return padded(x.reshape(*x.shape[:2], HEADS, HEAD_WIDTH).swapaxes(1, 2))
+    return append_zero_row(x.reshape(*x.shape[:2], HEADS, HEAD_WIDTH).swapaxes(1, 2))
 
 
-def padded(x: np.ndarray) -> np.ndarray:
+def append_zero_row(x: np.ndarray) -> np.ndarray:
     """With a row of zeros at the end."""
     whole = np.zeros((*x.shape[:-2], x.shape[-2] + 1, x.shape[-1]), x.dtype)
     whole[..., :-1, :] = x
@@ -67,7 +67,7 @@ def array(x: Tensor, dtype: torch.dtype = torch.float32) -> np.ndarray:
 
 
 @contextmanager
-def one_torch_thread() -> Generator[None]:
+def limit_torch_to_one_thread() -> Generator[None]:
     """Keep torch to this thread: its others would go on spinning for milliseconds, on the cores the kernel needs."""
     usual = torch.get_num_threads()
     torch.set_num_threads(1)
@@ -77,8 +77,8 @@ def one_torch_thread() -> Generator[None]:
         torch.set_num_threads(usual)
 
 
-def rollout(
-    tables: Tables, xy: Tensor, starts: Tensor, key: Tensor, seed: int, attempt: int, *,
+def run_rollouts(
+    tables: NumbaTables, xy: Tensor, starts: Tensor, key: Tensor, seed: int, attempt: int, *,
     vehicles: tuple[Tensor, Tensor] | None = None, temperature: float = 1.0, threads: int | None = None,
     given: tuple[Tensor, Tensor] | None = None,
 ) -> tuple[Tensor, Tensor]:  # fmt: skip
@@ -102,10 +102,10 @@ def rollout(
     whole = [array(x, torch.int64) for x in vehicles or (starts, starts)]  # without vehicles never read
     inputs = (*vars(tables).values(), array(xy), imposed, identity, *whole)
     shared = (np.zeros(1, np.int64), *inputs, actions, cost)
-    compiled = function(kernel(vehicles is not None), len(numbers))
+    compiled = function(load_rollout_kernel(vehicles is not None), len(numbers))
     tiles = count * -(-tried * per // LANES)
     busy = min(threads or torch.get_num_threads(), tiles)
-    in_threads(busy, lambda: launch(compiled, numbers, (*shared, *scratch(nodes))))
+    run_in_threads(busy, lambda: call_kernel(compiled, numbers, (*shared, *scratch(nodes))))
     return torch.from_numpy(cost), torch.from_numpy(actions)
 
 
@@ -124,12 +124,12 @@ def function(compiled: Any, numbers: int) -> Any:
     return ctypes.CFUNCTYPE(None, *kinds[:numbers], *[ctypes.c_void_p] * (len(kinds) - numbers))(compiled.address)
 
 
-def launch(compiled: Any, numbers: tuple[float, ...], arrays: tuple[np.ndarray, ...]) -> None:
+def call_kernel(compiled: Any, numbers: tuple[float, ...], arrays: tuple[np.ndarray, ...]) -> None:
     """Call the kernel; Python's lock is free meanwhile."""
     compiled(*numbers, *(x.ctypes.data for x in arrays))
 
 
-def in_threads(count: int, work: Callable[[], None]) -> None:
+def run_in_threads(count: int, work: Callable[[], None]) -> None:
     """Do work that can be shared in up to so many threads at once, this one among them."""
     helpers = [pool(count - 1).submit(work) for _ in range(count - 1)]
     try:

@@ -23,14 +23,14 @@ _waiting: dict[str, Thread] = {}  # for the process that compiles a problem's ke
 
 
 @cache
-def label(problem: str) -> str:
+def cache_name(problem: str) -> str:
     """The name of a problem's kernel as compiled from these sources."""
     return f"{problem}_{zlib.crc32(b''.join((HERE / name).read_bytes() for name in SOURCES)):08x}"
 
 
-def start(problem: str) -> None:
+def start_compiling(problem: str) -> None:
     """Have a kernel compiled by another process, if it is not stored and a core is free for that."""
-    if problem in _waiting or find_spec("numba") is None or stored(problem) or not core_to_spare():
+    if problem in _waiting or find_spec("numba") is None or is_stored(problem) or not has_spare_core():
         return
     work = f"from rhumbline.kernels.numba.rollout.cache import made; made({problem == 'cvrp'}, cache=True)"
     code = f"import os, sys; sys.path[:] = {sys.path!r}; {work}; os._exit(0)"  # at once: taking numba down takes time
@@ -40,10 +40,10 @@ def start(problem: str) -> None:
         return
     _waiting[problem] = Thread(target=process.wait, daemon=True)  # so that it is no zombie, even if nobody needs it
     _waiting[problem].start()
-    atexit.register(stop, process, _waiting[problem])
+    atexit.register(stop_compiling, process, _waiting[problem])
 
 
-def core_to_spare() -> bool:
+def has_spare_core() -> bool:
     """Whether fewer processes run at this moment than there are cores; this one alone where nobody counts them."""
     try:
         running = int(LOAD.read_text().split()[3].split("/")[0])
@@ -52,24 +52,24 @@ def core_to_spare() -> bool:
     return running < (os.cpu_count() or 1)  # else the two would only be in each other's way
 
 
-def stop(process: "Popen[bytes]", waiting: Thread) -> None:
+def stop_compiling(process: "Popen[bytes]", waiting: Thread) -> None:
     """End a process: it must not outlive the command."""
     process.kill()
     waiting.join()
 
 
-def wait(problem: str) -> None:
+def wait_for_kernel(problem: str) -> None:
     """Wait until nobody is compiling a kernel ahead."""
     if problem in _waiting:
         _waiting[problem].join(PATIENCE)
 
 
-def stored(problem: str) -> bool:
+def is_stored(problem: str) -> bool:
     """Whether a kernel is where numba stores it. One for another processor or numba counts too: a rare loss of time."""
-    return any(any(folder.rglob(f"*{label(problem)}*.nbi")) for folder in folders())
+    return any(any(folder.rglob(f"*{cache_name(problem)}*.nbi")) for folder in cache_folders())
 
 
-def folders() -> list[Path]:
+def cache_folders() -> list[Path]:
     """Where numba stores what it has compiled: where it is told to, next to the source, or with the user's caches."""
     if told := os.environ.get("NUMBA_CACHE_DIR"):
         return [Path(told)]

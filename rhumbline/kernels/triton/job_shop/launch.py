@@ -8,7 +8,7 @@ import triton.language as tl
 from torch import Tensor
 
 from rhumbline.kernels.triton.job_shop.kernels import jssp_rollout_kernel
-from rhumbline.kernels.triton.rollout.tables import LOG2E, PROCESSORS, padded
+from rhumbline.kernels.triton.rollout.tables import LOG2E, PROCESSORS, padded_columns
 
 AHEAD = 3  # decisions without a choice that are made, at most, before the network is asked again
 STAGES = 2  # not one: on an H200 such a kernel read illegal addresses (docs/kernels.md)
@@ -17,7 +17,7 @@ PART = 64  # columns of a hidden layer that are worked on at a time
 
 
 @dataclass(frozen=True)
-class Weights:
+class ShopWeights:
     """The network of a decision: matrices [in, out] in the type of the products, the rest in float32."""
 
     times: Tensor  # [16, 2D], of which 13 rows are in use
@@ -35,7 +35,7 @@ class Weights:
 
 
 @torch.no_grad()
-def weights(decoder: Any, dtype: torch.dtype = torch.bfloat16) -> Weights:
+def build_shop_weights(decoder: Any, dtype: torch.dtype = torch.bfloat16) -> ShopWeights:
     """From a policy's decoder."""
 
     def matrix(layer: Any) -> Tensor:
@@ -43,7 +43,7 @@ def weights(decoder: Any, dtype: torch.dtype = torch.bfloat16) -> Weights:
 
     times = matrix(decoder.times)
     assert len(times) <= 16, "the kernel has a tile of 16 columns for the times of a decision"
-    return Weights(
+    return ShopWeights(
         times=torch.nn.functional.pad(times, (0, 0, 0, 16 - len(times))),
         token=matrix(decoder.token),
         token_bias=decoder.token.bias.float(),
@@ -59,7 +59,7 @@ def weights(decoder: Any, dtype: torch.dtype = torch.bfloat16) -> Weights:
     )
 
 
-def tile(instances: int, rollouts: int, padded: int) -> tuple[int, int]:
+def choose_shop_tile(instances: int, rollouts: int, padded: int) -> tuple[int, int]:
     """Rollouts of a program and its warps: many rows read the weights less often, few fill the processors.
 
     Two programs of 64 rows share a processor, and do a third more than one of 128.
@@ -70,7 +70,7 @@ def tile(instances: int, rollouts: int, padded: int) -> tuple[int, int]:
 
 
 def jssp_rollout(
-    network: Weights, memory: Any, shift: Any, batch: Any, counters: Tensor, *, starts: int, steps: int, heads: int,
+    network: ShopWeights, memory: Any, shift: Any, batch: Any, counters: Tensor, *, starts: int, steps: int, heads: int,
     active: bool = True, temperature: float = 1.0, shape: tuple[int, int] | None = None, ahead: int = AHEAD,
 ) -> tuple[Tensor, Tensor]:  # fmt: skip
     """Costs [B, K, S] and actions [B, K, S, T] (int16; a strided view). `counters` is [seed, first attempt], int64.
@@ -79,15 +79,15 @@ def jssp_rollout(
     """
     (count, tried, _), (jobs, columns), machines = shift.token.shape, batch.duration.shape[1:], batch.load.shape[1]
     rollouts, width, dtype = tried * starts, len(network.out), network.token.dtype
-    rows, warps = shape or tile(count, rollouts, padded(jobs))
+    rows, warps = shape or choose_shop_tile(count, rollouts, padded_columns(jobs))
     actions = torch.zeros(count, steps, rollouts, dtype=torch.int16, device=counters.device)
     cost = torch.empty(count, rollouts, device=counters.device)
     kernel: Any = jssp_rollout_kernel
     kernel[(count, -(-rollouts // rows))](
-        *read(network, memory, shift), *shops(batch), memory.unit.float().contiguous(),
+        *network_arguments(network, memory, shift), *rule_arguments(batch), memory.unit.float().contiguous(),
         memory.bound.float().contiguous(), batch.key, counters, actions, cost,
         tried, starts, jobs, columns, machines, steps, LOG2E / (width // heads) ** 0.5,
-        min(LOG2E / (temperature or 1.0), SHARPEST), R=rows, JP=padded(jobs), WP=padded(machines), D=width, H=heads,
+        min(LOG2E / (temperature or 1.0), SHARPEST), R=rows, JP=padded_columns(jobs), WP=padded_columns(machines), D=width, H=heads,
         PART=PART, AHEAD=ahead, ACTIVE=active, GREEDY=temperature == 0.0, PREC="ieee",
         DT=tl.bfloat16 if dtype == torch.bfloat16 else tl.float32, num_warps=warps, num_stages=STAGES,
     )  # fmt: skip
@@ -95,7 +95,7 @@ def jssp_rollout(
     return cost.view(shaped), actions.transpose(1, 2).view(*shaped, -1)
 
 
-def read(n: Weights, memory: Any, shift: Any) -> tuple[Tensor, ...]:
+def network_arguments(n: ShopWeights, memory: Any, shift: Any) -> tuple[Tensor, ...]:
     """All that the network reads, as the kernel takes it."""
     table = memory.table.to(n.token.dtype).contiguous()
     token_shift, hidden_shift = (x.float().contiguous() for x in (shift.token, shift.hidden))
@@ -105,7 +105,7 @@ def read(n: Weights, memory: Any, shift: Any) -> tuple[Tensor, ...]:
     )  # fmt: skip
 
 
-def shops(batch: Any) -> tuple[Tensor, ...]:
+def rule_arguments(batch: Any) -> tuple[Tensor, ...]:
     """All that the rules read; times are below 2^31, and so are differences of two."""
     tables = (batch.duration, batch.machine, batch.tail, batch.load)
     operations = (batch.machine < batch.load.shape[1] - 1).sum((1, 2), dtype=torch.int32)

@@ -9,15 +9,15 @@ import triton.language as tl
 from torch import Tensor
 from triton.runtime.jit import JITFunction
 
-from rhumbline.kernels import HEAD_WIDTH, HEADS, LARGEST_TILE
+from rhumbline.kernels import HEAD_WIDTH, HEADS, MAX_TILE_NODES
 from rhumbline.kernels.triton.rollout.stream_kernels import cvrp_stream_kernel, tsp_stream_kernel
 from rhumbline.kernels.triton.rollout.tables import (
     LOG2E,
     PROCESSORS,
     WHOLE,
-    Tables,
-    bounded,
-    empty_and_full,
+    TritonTables,
+    empty_and_full_queries,
+    find_bounded_instances,
     part_width,
 )
 from rhumbline.kernels.triton.rollout.tile_kernels import cvrp_rollout_kernel, tsp_rollout_kernel
@@ -29,38 +29,38 @@ STREAM_TILE, STREAM_PART, STREAM_STAGES = (64, 4), 32, 2  # where tables come pa
 WARM = 0.25  # temperature from which the weights of all logits in [-10, 10] are normal numbers
 
 
-def tile(instances: int, rollouts: int, padded: int) -> tuple[int, int]:
+def choose_tile(instances: int, rollouts: int, padded: int) -> tuple[int, int]:
     """Rollouts of a TSP per program, and warps: large tiles read tables less often, small ones fill 132 processors.
 
     Two programs of 64 rows share a processor: one computes while the other waits.
     """
     if padded > WHOLE:
-        return wide_tile(instances, rollouts)
+        return choose_wide_tile(instances, rollouts)
     fits = (m for m in (64, 32) if m < 2 * rollouts)
     rows = next((m for m in fits if instances * -(-rollouts // m) >= PROCESSORS), 16)
     return rows, max(1, min(8, rows * padded // 2048))
 
 
-def wide_tile(instances: int, rollouts: int) -> tuple[int, int]:
+def choose_wide_tile(instances: int, rollouts: int) -> tuple[int, int]:
     """The same above 128 nodes, where the products of fewer than 64 rows would take tables from registers."""
     programs = instances * -(-rollouts // DOUBLE_TILE[0])
     return DOUBLE_TILE if programs >= PROCESSORS and rollouts > LARGE_TILE[0] else LARGE_TILE
 
 
-def roomy_tile(instances: int, rollouts: int, padded: int) -> tuple[int, int]:
+def choose_roomy_tile(instances: int, rollouts: int, padded: int) -> tuple[int, int]:
     """The same for CVRP, and for whatever has a layer on the glimpse."""
-    return wide_tile(instances, rollouts) if padded > WHOLE else LARGE_TILE
+    return choose_wide_tile(instances, rollouts) if padded > WHOLE else LARGE_TILE
 
 
 ARGUMENTS = "sharpness", "certain"  # options that no kernel is made for
 _compiled: set[tuple[Any, ...]] = set()
 
 
-Given = tuple[Tensor, Tensor]  # sequences [B, R, T] of which only the beginning counts, and its length [B, R]
+GivenActions = tuple[Tensor, Tensor]  # sequences [B, R, T] of which only the beginning counts, and its length [B, R]
 
 
-def buffers(
-    count: int, steps: int, rollouts: int, given: Given | None, device: torch.device
+def make_buffers(
+    count: int, steps: int, rollouts: int, given: GivenActions | None, device: torch.device
 ) -> tuple[Tensor, Tensor, Tensor]:
     """Where actions go, where costs go, and how many actions of each rollout are imposed: these stand there already.
 
@@ -115,15 +115,15 @@ class Launch:
         _compiled.add(key)
 
 
-def launch(
-    tables: Tables, query: Tensor, safe: Tensor, xy: Tensor, starts: Tensor, key: Tensor, counters: Tensor, steps: int,
-    temperature: float, mark: float, shape: tuple[int, int], given: Given | None,
+def prepare_launch(
+    tables: TritonTables, query: Tensor, safe: Tensor, xy: Tensor, starts: Tensor, key: Tensor, counters: Tensor, steps: int,
+    temperature: float, mark: float, shape: tuple[int, int], given: GivenActions | None,
 ) -> Launch:  # fmt: skip
     """Tiles, buffers and common arguments of a rollout of `steps` actions."""
     (count, size, _), per, tried, nodes = xy.shape, starts.shape[1], tables.query_shift.shape[1], tables.nodes
     rows, warps = shape
     assert given is None or not mark, "imposed actions have no probability to be marked by"
-    actions, cost, length = buffers(count, steps, tried * per, given, xy.device)
+    actions, cost, length = make_buffers(count, steps, tried * per, given, xy.device)
     layer = tables.layer[:3] if tables.layer else (nodes.key,) * 3  # which nobody reads
     bias = nodes.bias + tables.layer.out_bias if tables.layer else nodes.bias
     inputs = (
@@ -142,14 +142,14 @@ def launch(
     return Launch((count, -(-tried * per // rows)), inputs, actions, cost, (tried, per, size), options)
 
 
-def streams(tables: Tables) -> bool:
+def is_streamed(tables: TritonTables) -> bool:
     """Whether tables are too large for a processor and come part by part."""
-    return tables.nodes.key.shape[1] > LARGEST_TILE
+    return tables.nodes.key.shape[1] > MAX_TILE_NODES
 
 
-def streamed(
-    kernel: Any, tables: Tables, query: Tensor, xy: Tensor, starts: Tensor, key: Tensor, counters: Tensor, steps: int,
-    temperature: float, shape: tuple[int, int], given: Given | None, more: tuple[Tensor, ...] = (),
+def launch_streamed(
+    kernel: Any, tables: TritonTables, query: Tensor, xy: Tensor, starts: Tensor, key: Tensor, counters: Tensor, steps: int,
+    temperature: float, shape: tuple[int, int], given: GivenActions | None, more: tuple[Tensor, ...] = (),
     last: tuple[int, ...] = (),
 ) -> tuple[Tensor, Tensor]:  # fmt: skip
     """The same results as of `Launch.start`, from tables that come part by part; nothing is marked."""
@@ -158,7 +158,7 @@ def streamed(
     assert tables.layer is None, "no kernel whose tables come part by part knows of layers"
     seen = torch.zeros(count, rollouts, padded, dtype=torch.int8, device=xy.device)
     seen[..., size:] = 1  # nodes that do not exist
-    actions, cost, length = buffers(count, steps, rollouts, given, xy.device)
+    actions, cost, length = make_buffers(count, steps, rollouts, given, xy.device)
     kernel[count, -(-rollouts // rows)](
         nodes.key, nodes.value, nodes.pointer, nodes.query_last, query.to(nodes.key.dtype).contiguous(),
         tables.glimpse_shift, nodes.bias, seen, xy.contiguous(), starts.to(torch.int32).contiguous(), key, counters,
@@ -170,14 +170,14 @@ def streamed(
     return cost.view(count, tried, per), actions.transpose(1, 2).view(count, tried, per, -1)
 
 
-def work_of(tables: Tables, starts: Tensor) -> tuple[int, int, int]:
+def launch_sizes(tables: TritonTables, starts: Tensor) -> tuple[int, int, int]:
     """Instances, rollouts of each, and columns of its tables."""
     count, tried, _ = tables.query_shift.shape
     return count, tried * starts.shape[1], tables.nodes.key.shape[1]
 
 
 @torch.no_grad()
-def begun(shift: Tensor, first: Tensor, dtype: torch.dtype) -> Tensor:
+def first_queries(shift: Tensor, first: Tensor, dtype: torch.dtype) -> Tensor:
     """The part of the query that a rollout keeps, [B, K * S, E]: added in float32 and written once, in `dtype`.
 
     `first` are rows of the first nodes, [B, 1, S, E] if these are the same under all latents, or [B, K, S, E].
@@ -188,15 +188,15 @@ def begun(shift: Tensor, first: Tensor, dtype: torch.dtype) -> Tensor:
     return query.flatten(1, 2)
 
 
-def context_of(table: Tensor, nodes: Tensor) -> Tensor:
+def gather_rows(table: Tensor, nodes: Tensor) -> Tensor:
     """Rows [B, k, S, E] of a table [B, N, E]."""
     index = nodes.long().flatten(1)[..., None].expand(-1, -1, table.shape[2])
     return table.gather(1, index).unflatten(1, nodes.shape[1:])
 
 
 def tsp_rollout(
-    tables: Tables, xy: Tensor, starts: Tensor, key: Tensor, counters: Tensor, *, temperature: float = 1.0,
-    mark: float = 0.0, shape: tuple[int, int] | None = None, given: Given | None = None,
+    tables: TritonTables, xy: Tensor, starts: Tensor, key: Tensor, counters: Tensor, *, temperature: float = 1.0,
+    mark: float = 0.0, shape: tuple[int, int] | None = None, given: GivenActions | None = None,
 ) -> tuple[Tensor, Tensor]:  # fmt: skip
     """Costs [B, K, S] and actions [B, K, S, N] (int16; a strided view). `counters` is [seed, first attempt], int64.
 
@@ -206,27 +206,29 @@ def tsp_rollout(
     """
     context, place = tables.nodes.query_context, (xy, starts, key, counters, xy.shape[1], temperature)
     nodes = given[0][..., 0].unflatten(1, (-1, starts.shape[1])) if given else starts[:, None]
-    first = context_of(context, nodes)
-    query = begun(tables.query_shift, first, tables.nodes.key.dtype)
-    if streams(tables):
-        return streamed(tsp_stream_kernel, tables, query, *place, shape or STREAM_TILE, given)
-    safe = bounded(tables.nodes, tables.query_shift, context if given else first[:, 0])
-    choose = roomy_tile if tables.layer else tile
-    go = launch(tables, query, safe, *place, mark, shape or choose(*work_of(tables, starts)), given)
+    first = gather_rows(context, nodes)
+    query = first_queries(tables.query_shift, first, tables.nodes.key.dtype)
+    if is_streamed(tables):
+        return launch_streamed(tsp_stream_kernel, tables, query, *place, shape or STREAM_TILE, given)
+    safe = find_bounded_instances(tables.nodes, tables.query_shift, context if given else first[:, 0])
+    choose = choose_roomy_tile if tables.layer else choose_tile
+    go = prepare_launch(tables, query, safe, *place, mark, shape or choose(*launch_sizes(tables, starts)), given)
     return go.start(tsp_rollout_kernel, *go.sizes)
 
 
 def cvrp_rollout(
-    tables: Tables, xy: Tensor, demand: Tensor, capacity: Tensor, starts: Tensor, key: Tensor, counters: Tensor, *,
-    temperature: float = 1.0, mark: float = 0.0, shape: tuple[int, int] | None = None, given: Given | None = None,
+    tables: TritonTables, xy: Tensor, demand: Tensor, capacity: Tensor, starts: Tensor, key: Tensor, counters: Tensor, *,
+    temperature: float = 1.0, mark: float = 0.0, shape: tuple[int, int] | None = None, given: GivenActions | None = None,
 ) -> tuple[Tensor, Tensor]:  # fmt: skip
     """The same for CVRP: actions [B, K, S, 2n], padded with the depot. Demands and capacities are whole."""
     steps, query, load = 2 * (xy.shape[1] - 1), tables.query_shift, tables.nodes.query_context
     whole = (demand.to(torch.int32).contiguous(), capacity.to(torch.int32).contiguous())
     more, place = (load.contiguous(), *whole), (xy, starts, key, counters, steps, temperature)
-    if streams(tables):
+    if is_streamed(tables):
         shape = shape or STREAM_TILE
-        return streamed(cvrp_stream_kernel, tables, query, *place, shape, given, more=more, last=(steps,))
-    safe = bounded(tables.nodes, empty_and_full(query, load, capacity))
-    go = launch(tables, query, safe, *place, mark, shape or roomy_tile(*work_of(tables, starts)), given)
+        return launch_streamed(cvrp_stream_kernel, tables, query, *place, shape, given, more=more, last=(steps,))
+    safe = find_bounded_instances(tables.nodes, empty_and_full_queries(query, load, capacity))
+    go = prepare_launch(
+        tables, query, safe, *place, mark, shape or choose_roomy_tile(*launch_sizes(tables, starts)), given
+    )
     return go.start(cvrp_rollout_kernel, *more, *go.sizes, steps)

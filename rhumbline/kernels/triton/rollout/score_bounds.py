@@ -35,7 +35,7 @@ def reach_kernel(
     tl.store(REACH + NP + node, -least)
 
 
-def reach(query: Tensor, key: Tensor, heads: int, part: int) -> Tensor:
+def launch_bound_scores(query: Tensor, key: Tensor, heads: int, part: int) -> Tensor:
     """How far above and below 0 any of [B, rows, E] queries scores with each key [B, NP, E]: [B, heads, 2, NP].
 
     Keys are worked on in parts of a power of two.

@@ -43,7 +43,7 @@ def gone_to(XY, node, x, y, cost):
 
 
 @triton.jit
-def driven(DEMAND, node, capacity, left, waiting):
+def cvrp_step(DEMAND, node, capacity, left, waiting):
     """The load that is left after a node and the customers that wait."""
     left = tl.where(node == 0, capacity, left - tl.load(DEMAND + node))
     return left, waiting - (node > 0).to(tl.int32)

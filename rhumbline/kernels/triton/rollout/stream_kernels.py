@@ -12,8 +12,8 @@ import triton.language as tl
 from rhumbline.kernels.triton.rollout.masks import CLOSED, columns
 from rhumbline.kernels.triton.rollout.sampling import BELOW_ONE
 from rhumbline.kernels.triton.rollout.state import (
+    cvrp_step,
     distance,
-    driven,
     gone_to,
     imposed,
     imposed_on_all,
@@ -228,7 +228,7 @@ def cvrp_stream_kernel(
         for step in range(1, t):
             tl.store(SEEN + r * NP + last, tl.full([M], 1, tl.int8), mask=valid)
             last = imposed(ACTION, LENGTH, step, R, r, last)
-            left, waiting = driven(DEMAND, last, capacity, left, waiting)
+            left, waiting = cvrp_step(DEMAND, last, capacity, left, waiting)
             x, y, cost = gone_to(XY, last, x, y, cost)
     while (t < T) & (tl.max(waiting + last, 0) > 0):  # until every vehicle is home and nobody waits
         tl.store(SEEN + r * NP + last, tl.full([M], 1, tl.int8), mask=valid)  # the depot's byte is never looked at
@@ -244,7 +244,7 @@ def cvrp_stream_kernel(
         )
         if GIVEN:
             last = imposed(ACTION, LENGTH, t, R, r, last)
-        left, waiting = driven(DEMAND, last, capacity, left, waiting)
+        left, waiting = cvrp_step(DEMAND, last, capacity, left, waiting)
         x, y, cost = gone_to(XY, last, x, y, cost)
         tl.store(ACTION + t * R + r, last.to(tl.int16), mask=valid)
         tl.debug_barrier()

@@ -24,8 +24,8 @@ from rhumbline.kernels.triton.rollout.masks import (
 from rhumbline.kernels.triton.rollout.residual_layer import hidden_of, layered
 from rhumbline.kernels.triton.rollout.sampling import counting_tables, pick
 from rhumbline.kernels.triton.rollout.state import (
+    cvrp_step,
     distance,
-    driven,
     gone_to,
     imposed,
     imposed_on_all,
@@ -197,7 +197,7 @@ def glimpse_logits(
 
 
 @triton.jit
-def toured(
+def tsp_step(
     t, served, last, x, y, cost, keys, values, pointers, groups, places, layer, QUERY, QUERY_LAST, GLIMPSE_SHIFT, BIAS,
     XY, ACTION, LENGTH, r, valid, latent, start, seed, attempt, instance, R, N, sharpness, certain,
     C: tl.constexpr, W: tl.constexpr, G: tl.constexpr, H: tl.constexpr, D: tl.constexpr, GREEDY: tl.constexpr,
@@ -272,7 +272,7 @@ def tsp_rollout_kernel(
             x, y, cost = gone_to(XY, last, x, y, cost)
         served = served_by(words, C, W)
         while t < N:  # as a range from t on it would spill four times as much
-            served, last, x, y, cost = toured(
+            served, last, x, y, cost = tsp_step(
                 t, served, last, x, y, cost, keys, values, pointers, groups, places, layer, QUERY, QUERY_LAST,
                 GLIMPSE_SHIFT, BIAS, XY, ACTION, LENGTH, r, valid, latent, start, seed, attempt, instance, R, N,
                 sharpness, certain, C, W, G, H, D, GREEDY, WARM, BOUNDED, MARK, GIVEN, LAYER, DT, PREC,
@@ -280,7 +280,7 @@ def tsp_rollout_kernel(
             t += 1
     else:
         for t in range(1, N):  # and this, as a while loop, in tiles of 16 and 32 rows
-            served, last, x, y, cost = toured(
+            served, last, x, y, cost = tsp_step(
                 t, served, last, x, y, cost, keys, values, pointers, groups, places, layer, QUERY, QUERY_LAST,
                 GLIMPSE_SHIFT, BIAS, XY, ACTION, LENGTH, r, valid, latent, start, seed, attempt, instance, R, N,
                 sharpness, certain, C, W, G, H, D, GREEDY, WARM, BOUNDED, MARK, GIVEN, LAYER, DT, PREC,
@@ -339,7 +339,7 @@ def cvrp_rollout_kernel(
         words = first_words(last, N, WORDS)
         for step in range(1, t):
             last = imposed(ACTION, LENGTH, step, R, r, last)
-            left, waiting = driven(DEMAND, last, capacity, left, waiting)
+            left, waiting = cvrp_step(DEMAND, last, capacity, left, waiting)
             words = words_too(words, last, WORDS)
             x, y, cost = gone_to(XY, last, x, y, cost)
         served = served_by(words, C, W)
@@ -355,7 +355,7 @@ def cvrp_rollout_kernel(
         last, share = pick(logits, uniform, sharpness, groups, places, C, W, G, GREEDY, WARM, DT, PREC)
         if GIVEN:
             last = imposed(ACTION, LENGTH, t, R, r, last)
-        left, waiting = driven(DEMAND, last, capacity, left, waiting)
+        left, waiting = cvrp_step(DEMAND, last, capacity, left, waiting)
         served = served_too(served, last, t, C, W)
         x, y, cost = gone_to(XY, last, x, y, cost)
         tl.store(ACTION + t * R + r, marked(last, share, certain, MARK), mask=valid)

@@ -33,7 +33,7 @@ LIST_TILE = 1024  # rows that are listed at a time
 
 
 @dataclass(frozen=True)
-class Tables:
+class ScoringTables:
     """Folded decoder tables of B instances. The groups G divide R: trajectory r uses row r // (R // G)."""
 
     key: Tensor  # [B, N, E]
@@ -48,23 +48,23 @@ class Tables:
 
 
 @dataclass(frozen=True)
-class Mask:
+class ScoringMask:
     """What the kernels' rules read. Rows are the steps first_step .. A-1 of every trajectory."""
 
     problem: int
-    position: Tensor  # int16 [B, R, N'] step at which a node is visited; -1 beyond the nodes, up to `_padded`
+    position: Tensor  # int16 [B, R, N'] step at which a node is visited; -1 beyond the nodes, up to `_padded_columns`
     first_step: int = 1
     room: Tensor | None = None  # float32 [B, R, T] load left before the step + 1/2; negative: the depot is forbidden
     demand: Tensor | None = None  # float32 [B, N], 0 for the depot; whole numbers, so that comparisons are exact
 
 
-def tsp_mask(actions: Tensor) -> Mask:
+def tsp_mask(actions: Tensor) -> ScoringMask:
     """The rules of the travelling salesman for actions [B, R, N], a permutation of the nodes per trajectory."""
     steps = torch.arange(actions.shape[2], device=actions.device, dtype=torch.int16).expand_as(actions)
-    return Mask(TSP.value, _unvisited(actions, actions.shape[2]).scatter_(2, actions.long(), steps))
+    return ScoringMask(TSP.value, _empty_positions(actions, actions.shape[2]).scatter_(2, actions.long(), steps))
 
 
-def cvrp_mask(actions: Tensor, demand: Tensor, capacity: int, first_step: int = 1) -> Mask:
+def cvrp_mask(actions: Tensor, demand: Tensor, capacity: int, first_step: int = 1) -> ScoringMask:
     """The rules of vehicle routing for actions [B, R, A] that start at the depot, node 0, and are padded with depots.
 
     Demand [B, N] and capacity are whole units. A vehicle may not stay at the depot while a customer is left.
@@ -73,7 +73,7 @@ def cvrp_mask(actions: Tensor, demand: Tensor, capacity: int, first_step: int = 
     steps = torch.arange(actions.shape[2], device=actions.device, dtype=torch.int16).expand_as(actions)
     demand = demand.float().contiguous()
     at_node = demand[:, None].expand(-1, actions.shape[1], -1)  # [B, R, N]
-    position = _unvisited(actions, demand.shape[1]).scatter_(2, actions, steps)
+    position = _empty_positions(actions, demand.shape[1]).scatter_(2, actions, steps)
     all_served = steps > position[:, :, 1:].amax(2, keepdim=True)
     position[:, :, 0] = actions.shape[2]  # the depot never counts as visited
     served = at_node.gather(2, actions).cumsum(2)
@@ -82,12 +82,12 @@ def cvrp_mask(actions: Tensor, demand: Tensor, capacity: int, first_step: int = 
     before = slice(first_step - 1, -1)
     depot_allowed = ~at_depot[:, :, before] | all_served[:, :, first_step:]
     room = left[:, :, before] + 0.5
-    return Mask(CVRP.value, position, first_step, torch.where(depot_allowed, room, -room), demand)
+    return ScoringMask(CVRP.value, position, first_step, torch.where(depot_allowed, room, -room), demand)
 
 
-def _unvisited(actions: Tensor, nodes: int) -> Tensor:
+def _empty_positions(actions: Tensor, nodes: int) -> Tensor:
     """Positions to be filled in: 0, and -1 beyond the nodes."""
-    position = actions.new_zeros(*actions.shape[:2], _padded(nodes), dtype=torch.int16)
+    position = actions.new_zeros(*actions.shape[:2], _padded_columns(nodes), dtype=torch.int16)
     position[:, :, nodes:] = -1
     return position
 
@@ -100,7 +100,7 @@ class Tile(NamedTuple):
     stages: int
 
 
-class Config(NamedTuple):
+class TileConfig(NamedTuple):
     """Tiles of the four kernels; the defaults are for up to 128 nodes in 16 bit on an H200.
 
     With 8 warps the forward needs 128 rows: on fewer, both warpgroups compute the same tile (seen in the machine code).
@@ -113,21 +113,21 @@ class Config(NamedTuple):
     programs: int = 1056  # wanted programs per launch of a backward kernel: 8 per SM of an H200
 
     @staticmethod
-    def choose(nodes: int, dtype: torch.dtype, problem: int) -> Config:
+    def choose(nodes: int, dtype: torch.dtype, problem: int) -> TileConfig:
         """Tiles that fit the registers and the shared memory of an H200."""
         if dtype == torch.float32:  # no tensor cores: for checks, not for speed
-            return Config(*[Tile(16, 4, 1)] * 4)
+            return TileConfig(*[Tile(16, 4, 1)] * 4)
         if nodes <= 128:
-            return Config()
+            return TileConfig()
         heads = Tile(32, 4, 1) if problem == CVRP.value else Tile(64, 4, 1)  # more mask, less room in registers
         tiles = (Tile(64, 4, 2), Tile(64, 8, 2), heads, Tile(64, 8, 3))
-        return Config(*(tile._replace(rows=max(16, tile.rows * 128 // _padded(nodes))) for tile in tiles))
+        return TileConfig(*(tile._replace(rows=max(16, tile.rows * 128 // _padded_columns(nodes))) for tile in tiles))
 
 
-def log_prob(
-    tables: Tables,
+def score_actions(
+    tables: ScoringTables,
     actions: Tensor,
-    mask: Mask | None = None,
+    mask: ScoringMask | None = None,
     *,
     per_step: bool = False,
     scale: float = 0.25,
@@ -136,7 +136,7 @@ def log_prob(
     certain: float = 1.0,
     skip: Tensor | None = None,
     dtype: torch.dtype | None = None,
-    config: Config | None = None,
+    config: TileConfig | None = None,
 ) -> Tensor:
     """Log-probability of given actions, float32 [B, R] (or [B, R, T] per step), differentiable in every table.
 
@@ -148,32 +148,34 @@ def log_prob(
     training step can be captured in a CUDA graph.
     """
     mask = tsp_mask(actions) if mask is None else mask
-    call, inputs, rules = _prepared(
+    call, inputs, rules = _prepare(
         tables, actions, mask, scale=scale, clip=clip, heads=heads, certain=certain, dtype=dtype, config=config
     )
     save = torch.is_grad_enabled() and any(x is not None and x.requires_grad for x in inputs)
-    rows = None if skip is None else _listed(~skip[:, :, mask.first_step :].flatten(1))
+    rows = None if skip is None else _list_rows(~skip[:, :, mask.first_step :].flatten(1))
     score = _Scores.apply(call, save, rows, *inputs, *rules)
     return score if per_step else score.sum(2)
 
 
 @torch.no_grad()
-def glimpses(tables: Tables, actions: Tensor, mask: Mask | None = None, dtype: torch.dtype | None = None) -> Tensor:
-    """What attention sees before each decision of given actions, [B, R, T, E], without gradient; else as `log_prob`."""
+def glimpses(
+    tables: ScoringTables, actions: Tensor, mask: ScoringMask | None = None, dtype: torch.dtype | None = None
+) -> Tensor:
+    """What attention sees before each decision of given actions, [B, R, T, E], without gradient; else as `score_actions`."""
     mask = tsp_mask(actions) if mask is None else mask
-    call, inputs, rules = _prepared(tables, actions, mask, dtype=dtype)
-    return _scored(call, True, None, (*inputs, *rules))[1]
+    call, inputs, rules = _prepare(tables, actions, mask, dtype=dtype)
+    return _score(call, True, None, (*inputs, *rules))[1]
 
 
-def _prepared(
-    tables: Tables, actions: Tensor, mask: Mask, *, scale: float = 0.25, clip: float = 10.0, heads: int = 8,
-    certain: float = 1.0, dtype: torch.dtype | None = None, config: Config | None = None,
+def _prepare(
+    tables: ScoringTables, actions: Tensor, mask: ScoringMask, *, scale: float = 0.25, clip: float = 10.0, heads: int = 8,
+    certain: float = 1.0, dtype: torch.dtype | None = None, config: TileConfig | None = None,
 ) -> tuple[_Call, tuple[Tensor | None, ...], tuple[Tensor | None, ...]]:  # fmt: skip
     """What a launch is, and its tensors: the tables, and what the rules read."""
     assert 0 < clip <= 40, "the pointer's softmax subtracts the bound `clip`, not the maximum"
     assert (mask.problem == CVRP.value) == (tables.query_load is not None), "CVRP, and only CVRP, has a load query"
     dtype = dtype or (torch.bfloat16 if tables.key.is_cuda else torch.float32)
-    config = config or Config.choose(tables.key.shape[1], dtype, mask.problem)
+    config = config or TileConfig.choose(tables.key.shape[1], dtype, mask.problem)
     # What exists once per trajectory or less stays in plain torch and float32, and so do its gradients.
     with torch.autocast(tables.key.device.type, enabled=False):
         constant, query = _pointer_constant(tables), _query_base(tables, actions)
@@ -189,17 +191,17 @@ def _prepared(
     return call, (key, value, pointer, constant, last, query, load), rules
 
 
-def _pointer_constant(tables: Tables) -> Tensor | None:
+def _pointer_constant(tables: ScoringTables) -> Tensor | None:
     """The pointer's constants and the glimpse's shift as one table [B, G, N'], filled up; None if there is neither."""
     parts = [] if tables.pointer_constant is None else [tables.pointer_constant.float()]
     if tables.pointer_shift is not None:
         parts.append(tables.pointer_shift.float() @ tables.pointer.float().transpose(1, 2))
     groups = max((x.shape[1] for x in parts), default=0)
-    fill = (0, _padded(tables.key.shape[1]) - tables.key.shape[1])
+    fill = (0, _padded_columns(tables.key.shape[1]) - tables.key.shape[1])
     return torch.nn.functional.pad(sum(_repeat(x, groups) for x in parts), fill) if parts else None
 
 
-def _query_base(tables: Tables, actions: Tensor) -> Tensor:
+def _query_base(tables: ScoringTables, actions: Tensor) -> Tensor:
     """The part of the query that a trajectory keeps, [B, R, E]."""
     query = _repeat(tables.query_constant.float(), actions.shape[1])
     if tables.query_first is not None:
@@ -214,7 +216,7 @@ def _repeat(x: Tensor, groups: int) -> Tensor:
     return x[:, :, None].expand(-1, -1, groups // x.shape[1], -1).reshape(x.shape[0], groups, x.shape[2])
 
 
-def _padded(nodes: int) -> int:
+def _padded_columns(nodes: int) -> int:
     """Columns of a tile."""
     return max(16, triton.next_power_of_2(nodes))
 
@@ -231,7 +233,7 @@ class _Call(NamedTuple):
     clip: float
     heads: int
     certain: float
-    config: Config
+    config: TileConfig
 
     @property
     def steps(self) -> int:
@@ -253,7 +255,7 @@ class _Call(NamedTuple):
     def options(self, tile: Tile) -> dict[str, int]:
         """Compile-time arguments and launch options of one kernel."""
         _, nodes, width = self.tables
-        shape = {"N": nodes, "NP": _padded(nodes), "M": tile.rows, "H": self.heads, "D": width // self.heads}
+        shape = {"N": nodes, "NP": _padded_columns(nodes), "M": tile.rows, "H": self.heads, "D": width // self.heads}
         launch = {"num_warps": tile.warps, "num_stages": tile.stages}
         return {**shape, "E": width, "PROBLEM": self.problem, **launch}
 
@@ -263,10 +265,10 @@ class _Call(NamedTuple):
         return math.log(self.certain) - ROUNDING
 
 
-def _listed(kept: Tensor) -> tuple[Tensor, Tensor]:
+def _list_rows(kept: Tensor) -> tuple[Tensor, Tensor]:
     """The rows kept, [B, rows + 1] in rising order, then junk; and how many are kept up to each row, [B, rows]."""
     if kernels.on_gpu(kept):
-        return _listed_by_kernel(kept.contiguous().view(torch.uint8))
+        return _list_rows_by_kernel(kept.contiguous().view(torch.uint8))
     place = kept.cumsum(1, dtype=torch.int32)
     every = torch.arange(kept.shape[1], dtype=torch.int32, device=kept.device).expand_as(place)
     index = torch.zeros(len(kept), kept.shape[1] + 1, dtype=torch.int32, device=kept.device)
@@ -274,15 +276,15 @@ def _listed(kept: Tensor) -> tuple[Tensor, Tensor]:
     return index, place
 
 
-def _worth_it(score: Tensor, grad: Tensor, certain_from: float) -> tuple[Tensor, Tensor]:
-    """The rows that have a gradient, as `_listed`: not certain, and weighed at all. What is not a number stays."""
+def _list_rows_with_gradient(score: Tensor, grad: Tensor, certain_from: float) -> tuple[Tensor, Tensor]:
+    """The rows that have a gradient, as `_list_rows`: not certain, and weighed at all. What is not a number stays."""
     score, grad = score.flatten(1), grad.flatten(1)
     if kernels.on_gpu(score):
-        return _listed_by_kernel(score, grad, certain_from)
-    return _listed((grad != 0) & ~(score >= certain_from))
+        return _list_rows_by_kernel(score, grad, certain_from)
+    return _list_rows((grad != 0) & ~(score >= certain_from))
 
 
-def _listed_by_kernel(what: Tensor, grad: Tensor | None = None, certain_from: float = 0.0) -> tuple[Tensor, Tensor]:
+def _list_rows_by_kernel(what: Tensor, grad: Tensor | None = None, certain_from: float = 0.0) -> tuple[Tensor, Tensor]:
     """Both of them by a kernel, instead of a dozen passes over all rows; `what` are scores if there is a gradient."""
     (count, rows), like = what.shape, {"dtype": torch.int32, "device": what.device}
     index, place = torch.empty(count, rows + 1, **like), torch.empty(count, rows, **like)
@@ -293,12 +295,12 @@ def _listed_by_kernel(what: Tensor, grad: Tensor | None = None, certain_from: fl
     return index, place
 
 
-def _present(key: Tensor, tensors: tuple[Tensor | None, ...]) -> list[Tensor]:
+def _fill_missing(key: Tensor, tensors: tuple[Tensor | None, ...]) -> list[Tensor]:
     """The tensors; where the problem has none, a pointer that the kernels do not follow."""
     return [key if x is None else x for x in tensors]
 
 
-def _scored(
+def _score(
     call: _Call, save: bool, rows: tuple[Tensor, Tensor] | None, tensors: tuple[Tensor | None, ...]
 ) -> tuple[Tensor, Tensor, Tensor, Tensor]:
     """Scores [B, R, T] and, if they are to be saved, glimpses, the heads' log-sums and log z of each row."""
@@ -309,7 +311,7 @@ def _scored(
     glimpse = key.new_empty((*score.shape, key.shape[2]) if save else 1)
     stat = score.new_empty((b, call.heads, rollouts, call.steps, 2) if save else 1)
     log_z = score.new_empty(score.shape if save else 1)
-    arguments = (*(rows or (key, key)), *_present(key, tensors), score, glimpse, stat, log_z)
+    arguments = (*(rows or (key, key)), *_fill_missing(key, tensors), score, glimpse, stat, log_z)
     numbers = (*call.sizes(grouped=True), call.scale * LOG2E.value, call.clip)
     flags = {"HAS_PC": call.groups is not None, "SAVE": save, "LISTED": rows is not None}
     forward_kernel[(b * call.tiles(tile),)](*arguments, *numbers, **flags, **call.options(tile))
@@ -321,7 +323,7 @@ class _Scores(torch.autograd.Function):
 
     @staticmethod
     def forward(ctx, call, save, rows, *tensors):
-        score, *saved = _scored(call, save, rows, tensors)
+        score, *saved = _score(call, save, rows, tensors)
         ctx.call = call
         ctx.save_for_backward(*tensors, *saved, score)
         return score
@@ -331,10 +333,10 @@ class _Scores(torch.autograd.Function):
     def backward(ctx, grad):
         call = ctx.call
         *tensors, glimpse, stat, log_z, score = ctx.saved_tensors
-        key, value, pointer, constant, last, query, load, *rules = _present(tensors[0], tensors)
+        key, value, pointer, constant, last, query, load, *rules = _fill_missing(tensors[0], tensors)
         deep = any(ctx.needs_input_grad[i] for i in (3, 4, 7, 8, 9))  # active search moves the pointers only
         grad, grad_rows = grad.float().contiguous(), torch.empty_like(glimpse) if deep else None
-        rows = _worth_it(score, grad, call.certain_from)
+        rows = _list_rows_with_gradient(score, grad, call.certain_from)
         grad_pointer, grad_constant = _pointer_pass(
             call, rows, pointer, constant, rules, grad, glimpse, log_z, grad_rows
         )
@@ -355,7 +357,7 @@ def _pointer_pass(call, rows, pointer, constant, rules, grad, glimpse, log_z, gr
     chunks = call.chunks(tile, 2 * b)
     grad_pointer = grad.new_empty(b, chunks, nodes, width)
     one = call.groups in (None, 1)
-    grad_constant = grad.new_zeros(b, chunks if one else call.groups, _padded(nodes))
+    grad_constant = grad.new_zeros(b, chunks if one else call.groups, _padded_columns(nodes))
     below = glimpse if grad_rows is None else grad_rows  # a pointer that is then not followed
     tensors = (*rows, pointer, constant, *rules, grad, glimpse, log_z, below, grad_pointer, grad_constant)
     numbers = (*call.sizes(grouped=True), call.clip, chunks)

@@ -1,4 +1,4 @@
-"""The Triton kernels that score given actions and differentiate the scores; `log_prob` launches them.
+"""The Triton kernels that score given actions and differentiate the scores; `score_actions` launches them.
 
 A query row is one (trajectory r, step t); the rows of an instance are flattened, so tiles are full whatever T is:
 
