@@ -1,11 +1,12 @@
-"""Fused rollouts against our plain-torch engine, in one run on one GPU: agreement first, then speed.
+"""Fused rollouts against our plain-torch engine, in one run on one GPU: agreement first, then
+speed.
 
     python benchmarks/decoding.py [--problem tsp] [--instances 64] [--latents 16] [--size 100] [--tune | --only speed]
     python benchmarks/decoding.py --against FILE    # former and present kernels in turns
     python benchmarks/decoding.py --layer           # with a layer on the glimpse, as `eas-lay` has it
 
-Times are means over 20 calls queued one after another, as a search makes them, the median of three such rounds after a
-warm-up, by device events; encoding is not included in either engine.
+Times are means over 20 calls queued one after another, as a search makes them, the median of three
+such rounds after a warm-up, by device events; encoding is not included in either engine.
 """
 
 import argparse
@@ -33,7 +34,9 @@ from rhumbline.problems import PROBLEMS
 
 
 def milliseconds(work: Callable[[], object], repeats: int = 20) -> float:
-    """Of one call among several that are queued: the host prepares one while the device works on another."""
+    """Of one call among several that are queued: the host prepares one while the device works on
+    another.
+    """
     for _ in range(3):
         work()
     times: list[float] = []
@@ -51,7 +54,11 @@ def milliseconds(work: Callable[[], object], repeats: int = 20) -> float:
 def policy_for(problem: str, seed: int) -> RoutingPolicy:
     """The shipped policy; random latent rows if it has none yet, so that latents differ."""
     known = checkpoint.shipped_checkpoints()
-    policy = checkpoint.load(known[f"{problem}100"]) if f"{problem}100" in known else POLICIES[problem][0]()
+    policy = (
+        checkpoint.load(known[f"{problem}100"])
+        if f"{problem}100" in known
+        else POLICIES[problem][0]()
+    )
     if policy.architecture.latent == 0:
         policy = policy.widened(16)
     if not policy.decoder.query_latent.any():
@@ -65,18 +72,27 @@ def encoded(policy: RoutingPolicy, batch: Any, layer: bool) -> Any:
     """A policy's tables, if wanted with a layer on the glimpse that changes most plans a little."""
     memory, width = policy.encode(batch), policy.architecture.width
     rng = torch.Generator("cuda").manual_seed(4)
-    parts = (torch.randn(1, rows, width, generator=rng, device="cuda") for rows in (width, 1, width, 1))
+    parts = (
+        torch.randn(1, rows, width, generator=rng, device="cuda") for rows in (width, 1, width, 1)
+    )
     parts = (0.1 / width**0.5 * part.expand(len(batch.key), -1, -1) for part in parts)
     return replace(memory, layer=ResidualLayer(*parts)) if layer else memory
 
 
 def kernel(
-    problem: str, tables: rollout_tables.TritonTables, batch: Any, starts: Tensor, counters: Tensor, **options: Any
+    problem: str,
+    tables: rollout_tables.TritonTables,
+    batch: Any,
+    starts: Tensor,
+    counters: Tensor,
+    **options: Any,
 ) -> Any:
     if problem == "tsp":
         return triton_rollout.tsp_rollout(tables, batch.xy, starts, batch.key, counters, **options)
     whole = (batch.demand, batch.capacity)
-    return triton_rollout.cvrp_rollout(tables, batch.xy, *whole, starts, batch.key, counters, **options)
+    return triton_rollout.cvrp_rollout(
+        tables, batch.xy, *whole, starts, batch.key, counters, **options
+    )
 
 
 def check(problem: Any, batch: Any, actions: Tensor) -> None:
@@ -88,25 +104,47 @@ def check(problem: Any, batch: Any, actions: Tensor) -> None:
 
 @torch.no_grad()
 def agreement(policy: RoutingPolicy, size: int, layer: bool) -> None:
-    """Share of whole plans that both engines chose alike, for the same noise, and costs on equal plans."""
+    """Share of whole plans that both engines chose alike, for the same noise, and costs on equal
+    plans.
+    """
     problem, rng = PROBLEMS[policy.problem], torch.Generator("cuda").manual_seed(1)
     batch = problem.sample(8, size, rng)
     latents, starts = policy.space.sample((8, 4), rng), problem.starts(batch)
     memory = encoded(policy, batch, layer)
     for temperature in (1.0, 0.0):
         plain = rollout(
-            problem, policy, batch, latents, starts, seed=3, temperature=temperature, memory=memory, engine="torch"
+            problem,
+            policy,
+            batch,
+            latents,
+            starts,
+            seed=3,
+            temperature=temperature,
+            memory=memory,
+            engine="torch",
         )
         for dtype in (torch.float32, torch.bfloat16):
-            tables = rollout_tables.build_triton_tables(memory, policy.condition(memory, latents), dtype)
+            tables = rollout_tables.build_triton_tables(
+                memory, policy.condition(memory, latents), dtype
+            )
             counters = torch.tensor([3, 0], device="cuda")
             shape = (16, 4) if dtype == torch.float32 else None
             cost, actions = kernel(
-                policy.problem, tables, batch, starts, counters, temperature=temperature, shape=shape
+                policy.problem,
+                tables,
+                batch,
+                starts,
+                counters,
+                temperature=temperature,
+                shape=shape,
             )
             check(problem, batch, actions.flatten(1, 2).long())
             same = (actions == plain.actions).all(-1)
-            error = ((cost - plain.cost).abs() / plain.cost)[same].max().item() if same.any() else float("nan")
+            error = (
+                ((cost - plain.cost).abs() / plain.cost)[same].max().item()
+                if same.any()
+                else float("nan")
+            )
             print(
                 f"{policy.problem}{size} temperature {temperature:g} {str(dtype)[6:]:9s} "
                 f"equal plans {same.float().mean():7.2%}  cost error on them {error:.1e}  "
@@ -115,7 +153,9 @@ def agreement(policy: RoutingPolicy, size: int, layer: bool) -> None:
 
 
 @torch.no_grad()
-def speed(policy: RoutingPolicy, instances: int, latents: int, size: int, plain: bool, layer: bool = False) -> None:
+def speed(
+    policy: RoutingPolicy, instances: int, latents: int, size: int, plain: bool, layer: bool = False
+) -> None:
     problem, rng = PROBLEMS[policy.problem], torch.Generator("cuda").manual_seed(2)
     batch = problem.sample(instances, size, rng)
     z, starts = policy.space.sample((instances, latents), rng), problem.starts(batch)
@@ -123,7 +163,9 @@ def speed(policy: RoutingPolicy, instances: int, latents: int, size: int, plain:
     total = instances * latents * starts.shape[1]
 
     def run(engine: str, repeats: int = 20) -> float:
-        work = partial(rollout, problem, policy, batch, z, starts, seed=5, memory=memory, engine=engine)
+        work = partial(
+            rollout, problem, policy, batch, z, starts, seed=5, memory=memory, engine=engine
+        )
         return milliseconds(work, repeats)
 
     fused = run("fused")
@@ -149,14 +191,24 @@ def tune(policy: RoutingPolicy, instances: int, latents: int, size: int, per: in
     for shape in ((128, 8), (64, 4), *smaller):
         work = partial(kernel, policy.problem, tables, batch, starts, counters, shape=shape)
         ms = milliseconds(work, 5)
-        print(f"  {instances} x {latents} x {starts.shape[1]} tile {shape}: {total / ms / 1e3:6.2f} M/s", flush=True)
+        print(
+            f"  {instances} x {latents} x {starts.shape[1]} tile {shape}: {total / ms / 1e3:6.2f} M/s",
+            flush=True,
+        )
 
 
 @torch.no_grad()
 def against(
-    policy: RoutingPolicy, path: Path, former_tile: tuple[int, int] | None, instances: int, latents: int, size: int
+    policy: RoutingPolicy,
+    path: Path,
+    former_tile: tuple[int, int] | None,
+    instances: int,
+    latents: int,
+    size: int,
 ) -> None:
-    """The present kernel and one from another file, such as an earlier state of ours, in turns; tables made before."""
+    """The present kernel and one from another file, such as an earlier state of ours, in turns;
+    tables made before.
+    """
     spec = spec_from_file_location("former", path)
     assert spec is not None
     assert spec.loader is not None
@@ -170,19 +222,31 @@ def against(
     )
     counters, name = torch.tensor([3, 0], device="cuda"), f"{policy.problem}_rollout_kernel"
     work = partial(kernel, policy.problem, tables, batch, starts, counters)
-    ways = {"former": (getattr(former, name), former_tile), "present": (getattr(triton_rollout, name), None)}
+    ways = {
+        "former": (getattr(former, name), former_tile),
+        "present": (getattr(triton_rollout, name), None),
+    }
     times: dict[str, float] = {}
     for label, (used, shape) in (*ways.items(), *ways.items()):
         with patch.object(triton_rollout, name, used):
-            times[label] = min(times.get(label, math.inf), milliseconds(partial(work, shape=shape), 3))
+            times[label] = min(
+                times.get(label, math.inf), milliseconds(partial(work, shape=shape), 3)
+            )
     plans = [chosen_by(work, name, *way) for way in ways.values()]
-    total, same = instances * latents * starts.shape[1], (plans[0] == plans[1]).all(-1).float().mean()
+    total, same = (
+        instances * latents * starts.shape[1],
+        (plans[0] == plans[1]).all(-1).float().mean(),
+    )
     for label, ms in times.items():
-        print(f"  {label:8} {ms:8.2f} ms {total / ms / 1e3:6.2f} M/s   ratio {times['former'] / ms:.3f}")
+        print(
+            f"  {label:8} {ms:8.2f} ms {total / ms / 1e3:6.2f} M/s   ratio {times['former'] / ms:.3f}"
+        )
     print(f"  equal plans: {same:.2%}")
 
 
-def chosen_by(work: Callable[..., Any], name: str, used: Any, shape: tuple[int, int] | None) -> Tensor:
+def chosen_by(
+    work: Callable[..., Any], name: str, used: Any, shape: tuple[int, int] | None
+) -> Tensor:
     """The actions that a kernel chooses."""
     with patch.object(triton_rollout, name, used):
         return work(shape=shape)[1]
@@ -196,11 +260,22 @@ def main() -> None:
     parser.add_argument("--size", type=int, default=100)
     parser.add_argument("--tune", action="store_true")
     parser.add_argument(
-        "--only", choices=["agreement", "speed"], help="agreement compiles float32 kernels for a minute"
+        "--only",
+        choices=["agreement", "speed"],
+        help="agreement compiles float32 kernels for a minute",
     )
-    parser.add_argument("--layer", action="store_true", help="a layer on the glimpse, in both engines")
-    parser.add_argument("--against", type=Path, help="a file with other kernels, timed beside ours instead")
-    parser.add_argument("--former-tile", type=int, nargs=2, help="rows and warps of those, instead of the launcher's")
+    parser.add_argument(
+        "--layer", action="store_true", help="a layer on the glimpse, in both engines"
+    )
+    parser.add_argument(
+        "--against", type=Path, help="a file with other kernels, timed beside ours instead"
+    )
+    parser.add_argument(
+        "--former-tile",
+        type=int,
+        nargs=2,
+        help="rows and warps of those, instead of the launcher's",
+    )
     args = parser.parse_args()
     policy = policy_for(args.problem, 0)
     print(f"{torch.cuda.get_device_name()}, torch {torch.__version__}")

@@ -1,14 +1,17 @@
-"""Fused rollouts on the CPU against our plain-torch engine, in one run: agreement first, then speed.
+"""Fused rollouts on the CPU against our plain-torch engine, in one run: agreement first, then
+speed.
 
-    python benchmarks/decoding_cpu.py [--threads 2] [--repeats 7] [--problems tsp cvrp] [--sizes 20 50] [--turn 0.1]
+    python benchmarks/decoding_cpu.py [--threads 2] [--repeats 7] [--problems tsp cvrp] [--sizes 20
+50] [--turn 0.1]
 
-The engines take turns, each beginning with idle cores, and the ratio is the median of the ratios of neighbours: what
-else runs on the machine disturbs both. A turn is as many calls as fit into a tenth of a second, one after the other as
-in a search, and at least one; with `--turn 0` it is a single call, for which idle cores have to wake up first.
+The engines take turns, each beginning with idle cores, and the ratio is the median of the ratios of
+neighbours: what else runs on the machine disturbs both. A turn is as many calls as fit into a tenth
+of a second, one after the other as in a search, and at least one; with `--turn 0` it is a single
+call, for which idle cores have to wake up first.
 
-Torch waits for its slowest thread at every step, so on a busy machine believe the run with one thread, whose clock is
-the thread's own CPU time. Encoding is in a column of its own; the tables are part of the fused time. The kernel is
-compiled (or loaded) before the clock starts.
+Torch waits for its slowest thread at every step, so on a busy machine believe the run with one
+thread, whose clock is the thread's own CPU time. Encoding is in a column of its own; the tables are
+part of the fused time. The kernel is compiled (or loaded) before the clock starts.
 """
 
 import argparse
@@ -30,16 +33,27 @@ from rhumbline.kernels.numba.rollout import launch as numba_rollout
 from rhumbline.policies import POLICIES
 from rhumbline.problems import PROBLEMS
 
-PAUSE = 0.02  # until the OpenMP threads of the work before have stopped spinning, which takes milliseconds
-# Problem, cities or customers, latents, and how many times faster than plain torch the fused engine should be.
+# until the OpenMP threads of the work before have stopped spinning, which takes milliseconds
+PAUSE = 0.02
+# Problem, cities or customers, latents, and how many times faster than plain torch the fused engine
+# should be.
 CASES = (
-    ("tsp", 100, 16, 8.0), ("tsp", 100, 1, 5.0), ("tsp", 20, 16, 5.0), ("tsp", 50, 16, 5.0), ("tsp", 200, 16, 5.0),
-    ("cvrp", 100, 16, 6.0), ("cvrp", 100, 1, 5.0), ("cvrp", 20, 16, 5.0), ("cvrp", 50, 16, 5.0),
+    ("tsp", 100, 16, 8.0),
+    ("tsp", 100, 1, 5.0),
+    ("tsp", 20, 16, 5.0),
+    ("tsp", 50, 16, 5.0),
+    ("tsp", 200, 16, 5.0),
+    ("cvrp", 100, 16, 6.0),
+    ("cvrp", 100, 1, 5.0),
+    ("cvrp", 20, 16, 5.0),
+    ("cvrp", 50, 16, 5.0),
     ("cvrp", 200, 16, 6.0),
-)  # fmt: skip
+)
 
 
-def seconds(work: Callable[[], object], clock: Callable[[], float] = time.perf_counter, turn: float = 0.0) -> float:
+def seconds(
+    work: Callable[[], object], clock: Callable[[], float] = time.perf_counter, turn: float = 0.0
+) -> float:
     """Of one call, in a turn of so many seconds."""
     time.sleep(PAUSE)
     began, calls = clock(), 0
@@ -50,7 +64,9 @@ def seconds(work: Callable[[], object], clock: Callable[[], float] = time.perf_c
 
 
 def policy_for(problem: str) -> Any:
-    """The shipped policy, or an untrained one; random latent rows where it has none, so that latents differ."""
+    """The shipped policy, or an untrained one; random latent rows where it has none, so that
+    latents differ.
+    """
     shipped = checkpoint.shipped_checkpoints().get(f"{problem}100")
     with torch.random.fork_rng():
         torch.random.default_generator.manual_seed(0)
@@ -76,17 +92,25 @@ def agreement(name: str, policy: Any, size: int) -> None:
     batch = problem.sample(2, size, rng)
     latents, starts = policy.space.sample((2, 4), rng), problem.starts(batch)
     for temperature in (0.0, 0.1, 1.0):
-        run = partial(rollout, problem, policy, batch, latents, starts, seed=3, temperature=temperature)
+        run = partial(
+            rollout, problem, policy, batch, latents, starts, seed=3, temperature=temperature
+        )
         fused, plain = run(engine="fused"), run(engine="torch")
         same = (fused.actions == plain.actions).all(-1)
-        error = ((fused.cost - plain.cost).abs() / plain.cost)[same].max().item() if same.any() else float("nan")
+        error = (
+            ((fused.cost - plain.cost).abs() / plain.cost)[same].max().item()
+            if same.any()
+            else float("nan")
+        )
         print(
             f"{name} {size} temperature {temperature:g}: equal {same.float().mean():7.2%}, cost error on them "
             f"{error:.1e}, mean cost fused {fused.cost.mean():.4f} torch {plain.cost.mean():.4f}"
         )
 
 
-def speed(name: str, policy: Any, size: int, latents: int, target: float, args: argparse.Namespace) -> None:
+def speed(
+    name: str, policy: Any, size: int, latents: int, target: float, args: argparse.Namespace
+) -> None:
     problem, rng = PROBLEMS[name], torch.Generator().manual_seed(2)
     batch = problem.sample(1, size, rng)
     z, starts = policy.space.sample((1, latents), rng), problem.starts(batch)
@@ -100,9 +124,14 @@ def speed(name: str, policy: Any, size: int, latents: int, target: float, args: 
         "tables": lambda: numba_rollout.build_numba_tables(memory, policy.condition(memory, z)),
     }
     clock = time.thread_time if args.threads == 1 else time.perf_counter
-    times = [{n: seconds(work, clock, args.turn) for n, work in works.items()} for _ in range(args.repeats + 1)][1:]
+    times = [
+        {n: seconds(work, clock, args.turn) for n, work in works.items()}
+        for _ in range(args.repeats + 1)
+    ][1:]
     middle = {n: median(t[n] for t in times) for n in works}
-    plain, torch_, fused = (latents * starts.shape[1] / middle[n] for n in ("plain", "torch", "fused"))
+    plain, torch_, fused = (
+        latents * starts.shape[1] / middle[n] for n in ("plain", "torch", "fused")
+    )
     ratio, of_plain = (median(t[n] / t["fused"] for t in times) for n in ("torch", "plain"))
     print(
         f"{name:>5s} {size:5d} {f'1 x {latents} x {starts.shape[1]}':>14s} {plain:9,.0f} {torch_:9,.0f} {fused:9,.0f}"
@@ -132,8 +161,12 @@ def main() -> None:
     for name, policy in policies.items():
         for size in (37, 100):
             agreement(name, policy, size)
-    print("rollouts a second of plain torch with attention written out, our torch engine and the fused one:")
-    print("           size       rollouts     plain     torch     fused /plain /torch target  encode ms tables ms")
+    print(
+        "rollouts a second of plain torch with attention written out, our torch engine and the fused one:"
+    )
+    print(
+        "           size       rollouts     plain     torch     fused /plain /torch target  encode ms tables ms"
+    )
     for name, size, latents, target in CASES:
         if name in policies and size in (args.sizes or [size]):
             speed(name, policies[name], size, latents, target, args)

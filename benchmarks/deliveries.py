@@ -1,9 +1,11 @@
-"""Days of a delivery service that does not exist: data of one's own to try `rhumb train --data` with (docs/own.md).
+"""Days of a delivery service that does not exist: data of one's own to try `rhumb train --data`
+with (docs/own.md).
 
     python benchmarks/deliveries.py days --count 500 --seed 1
 
-writes a VRPLIB file for each day. The depot and 400 addresses in a dozen neighbourhoods are always the same; each day
-60 to 90 of them order something, and a vehicle carries the parcels of about 20. Another seed gives other days.
+writes a VRPLIB file for each day. The depot and 400 addresses in a dozen neighbourhoods are always
+the same; each day 60 to 90 of them order something, and a vehicle carries the parcels of about 20.
+Another seed gives other days.
 """
 
 import argparse
@@ -27,13 +29,17 @@ def town() -> Float[np.ndarray, "addresses 2"]:
     return np.rint(middles[owner] + SPREAD * draws.standard_normal((ADDRESSES, 2)))
 
 
-def day(number: int, addresses: Float[np.ndarray, "addresses 2"], draws: np.random.Generator) -> str:
+def day(
+    number: int, addresses: Float[np.ndarray, "addresses 2"], draws: np.random.Generator
+) -> str:
     """The orders of one day as a VRPLIB file."""
     count = int(draws.integers(ORDERS[0], ORDERS[1] + 1))
     nodes = [DEPOT, *addresses[draws.choice(ADDRESSES, count, replace=False)].tolist()]
     demands = [0, *draws.integers(PARCELS[0], PARCELS[1] + 1, count).tolist()]
     capacity = round(ROUTE * sum(PARCELS) / 2)
-    head = f"NAME : day{number:04}\nTYPE : CVRP\nDIMENSION : {count + 1}\nEDGE_WEIGHT_TYPE : EUC_2D\n"
+    head = (
+        f"NAME : day{number:04}\nTYPE : CVRP\nDIMENSION : {count + 1}\nEDGE_WEIGHT_TYPE : EUC_2D\n"
+    )
     places = "\n".join(f"{n} {x:g} {y:g}" for n, (x, y) in enumerate(nodes, 1))
     wanted = "\n".join(f"{n} {q}" for n, q in enumerate(demands, 1))
     parts = f"CAPACITY : {capacity}\nNODE_COORD_SECTION\n{places}\nDEMAND_SECTION\n{wanted}\n"
@@ -41,7 +47,9 @@ def day(number: int, addresses: Float[np.ndarray, "addresses 2"], draws: np.rand
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("folder", type=Path)
     parser.add_argument("--count", type=int, default=500)
     parser.add_argument("--seed", type=int, default=1)

@@ -1,10 +1,12 @@
-"""Whether the attention of an encoder still discriminates: the spread of its scores in each layer, mean (widest head).
+"""Whether the attention of an encoder still discriminates: the spread of its scores in each layer,
+mean (widest head).
 
     python benchmarks/encoder_health.py rhumbline/weights/*.safetensors
     python benchmarks/encoder_health.py rhumbline/weights/tsp100.safetensors --limits 1000 300 150 75
 
-Healthy heads show 5 to 100. Thousands mean one-hot attention, and gradients below that are noise (docs/training.md).
-With limits, what greedy tours of 300 validation instances cost as it is, and with wider heads cut back to each limit.
+Healthy heads show 5 to 100. Thousands mean one-hot attention, and gradients below that are noise
+(docs/training.md). With limits, what greedy tours of 300 validation instances cost as it is, and
+with wider heads cut back to each limit.
 """
 
 import argparse
@@ -25,7 +27,11 @@ def greedy_cost(policy: RoutingPolicy) -> float:
     problem = PROBLEMS[policy.problem]
     batch = problem.sample(300, 100, torch.Generator().manual_seed(4321))
     centre = policy.space.centre((300, 1), torch.device("cpu"))
-    return rollout(problem, policy, batch, centre, problem.starts(batch), seed=0, temperature=0.0).cost.amin(2).mean()
+    return (
+        rollout(problem, policy, batch, centre, problem.starts(batch), seed=0, temperature=0.0)
+        .cost.amin(2)
+        .mean()
+    )
 
 
 def main() -> None:
@@ -38,9 +44,13 @@ def main() -> None:
         if not isinstance(policy, RoutingPolicy):
             print(f"{path.name}: no routing policy")
             continue
-        features = policy.features(PROBLEMS[policy.problem].sample(16, 100, torch.Generator().manual_seed(1)))
+        features = policy.features(
+            PROBLEMS[policy.problem].sample(16, 100, torch.Generator().manual_seed(1))
+        )
         spreads = attention_ranges(policy.encoder, features)
-        print(f"{path.name}: " + "  ".join(f"{sum(s) / len(s):,.0f} ({max(s):,.0f})" for s in spreads))
+        print(
+            f"{path.name}: " + "  ".join(f"{sum(s) / len(s):,.0f} ({max(s):,.0f})" for s in spreads)
+        )
         for limit in (float("inf"), *args.limits) if args.limits else ():
             cut = deepcopy(policy)
             limit_attention_ranges(cut.encoder, features, limit)

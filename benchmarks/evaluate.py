@@ -1,11 +1,13 @@
-"""Quality of a policy on a standard test set: greedy, sampling and CMA-ES, beside the paper's numbers.
+"""Quality of a policy on a standard test set: greedy, sampling and CMA-ES, beside the paper's
+numbers.
 
     python benchmarks/evaluate.py --set tsp100 --first 1000 [--policy tsp100] [--attempts 160 1600]
     python benchmarks/evaluate.py --set vrp100 --first 256
     python benchmarks/evaluate.py --set jssp10x10 --first 100 --ledger docs/gaps.jsonl && python benchmarks/gaps.py
 
-Gaps are per instance, against the costs in benchmarks/reference. `--ledger` adds a line of JSON per row, from which
-gaps.py makes the README's table. Never tune on a test set: temperature.py has validation instances.
+Gaps are per instance, against the costs in benchmarks/reference. `--ledger` adds a line of JSON per
+row, from which gaps.py makes the README's table. Never tune on a test set: temperature.py has
+validation instances.
 """
 
 import argparse
@@ -30,26 +32,66 @@ from rhumbline.search.strategies import STRATEGIES
 from rhumbline.search.strategy import Strategy
 
 METHODS = ("greedy", "sampling 160", "sampling 1600", "cmaes 160", "cmaes 1600")
-# Published mean costs of HGS (Choo et al. 2022, table 1) and of these methods in the paper, whose own gaps for vehicles
-# are to LKH3: its plans are dearer than those of HGS, to which our gaps are.
+# Published mean costs of HGS (Choo et al. 2022, table 1) and of these methods in the paper, whose
+# own gaps for vehicles are to LKH3: its plans are dearer than those of HGS, to which our gaps are.
 VEHICLES = {
     "vrp100": (15.563, (15.874, 15.767, 15.713, 15.681, 15.594)),
     "vrp150": (19.055, (19.750, 19.610, 19.488, 19.532, 19.313)),
     "vrp200": (21.766, (23.318, 23.817, 23.378, 22.946, 22.462)),
 }
-# Gap in % of the paper's greedy and sampling single agent, and of its COMPASS at 160 and 1600 attempts (spec 8.1, 8.5).
+# Gap in % of the paper's greedy and sampling single agent, and of its COMPASS at 160 and 1600
+# attempts (spec 8.1, 8.5).
 PAPER = {
-    "tsp100": {"greedy": 0.404, "sampling 160": 0.263, "sampling 1600": 0.185, "cmaes 160": 0.044, "cmaes 1600": 0.002},
-    "tsp125": {"greedy": 0.607, "sampling 160": 0.424, "sampling 1600": 0.299, "cmaes 160": 0.138, "cmaes 1600": 0.036},
-    "tsp150": {"greedy": 1.001, "sampling 160": 0.835, "sampling 1600": 0.585, "cmaes 160": 0.283, "cmaes 1600": 0.083},
-    "tsp200": {"greedy": 2.300, "sampling 160": 3.545, "sampling 1600": 2.513, "cmaes 160": 0.933, "cmaes 1600": 0.348},
+    "tsp100": {
+        "greedy": 0.404,
+        "sampling 160": 0.263,
+        "sampling 1600": 0.185,
+        "cmaes 160": 0.044,
+        "cmaes 1600": 0.002,
+    },
+    "tsp125": {
+        "greedy": 0.607,
+        "sampling 160": 0.424,
+        "sampling 1600": 0.299,
+        "cmaes 160": 0.138,
+        "cmaes 1600": 0.036,
+    },
+    "tsp150": {
+        "greedy": 1.001,
+        "sampling 160": 0.835,
+        "sampling 1600": 0.585,
+        "cmaes 160": 0.283,
+        "cmaes 1600": 0.083,
+    },
+    "tsp200": {
+        "greedy": 2.300,
+        "sampling 160": 3.545,
+        "sampling 1600": 2.513,
+        "cmaes 160": 0.933,
+        "cmaes 1600": 0.348,
+    },
     **{
         name: {method: 100 * (cost / hgs - 1) for method, cost in zip(METHODS, costs, strict=True)}
         for name, (hgs, costs) in VEHICLES.items()
     },
-    "jssp10x10": {"sampling 160": 7.684, "sampling 1600": 6.7, "cmaes 160": 5.48, "cmaes 1600": 4.7},
-    "jssp15x15": {"sampling 160": 10.47, "sampling 1600": 9.6, "cmaes 160": 9.518, "cmaes 1600": 8.0},
-    "jssp20x15": {"sampling 160": 12.787, "sampling 1600": 11.7, "cmaes 160": 11.827, "cmaes 1600": 10.4},
+    "jssp10x10": {
+        "sampling 160": 7.684,
+        "sampling 1600": 6.7,
+        "cmaes 160": 5.48,
+        "cmaes 1600": 4.7,
+    },
+    "jssp15x15": {
+        "sampling 160": 10.47,
+        "sampling 1600": 9.6,
+        "cmaes 160": 9.518,
+        "cmaes 1600": 8.0,
+    },
+    "jssp20x15": {
+        "sampling 160": 12.787,
+        "sampling 1600": 11.7,
+        "cmaes 160": 11.827,
+        "cmaes 1600": 10.4,
+    },
 }
 
 
@@ -60,7 +102,10 @@ def instances_of(name: str, first: int) -> list[Any]:
     if name.startswith("vrp"):
         xy, demands, capacity = cvrp_set(name)
         rows = zip(xy[:first], demands[:first], strict=True)
-        return [cvrp_from_arrays(x[0], x[1:], d[1:], capacity, name=f"{i}") for i, (x, d) in enumerate(rows)]
+        return [
+            cvrp_from_arrays(x[0], x[1:], d[1:], capacity, name=f"{i}")
+            for i, (x, d) in enumerate(rows)
+        ]
     return [jssp_from_tables(d, m, f"{i}") for i, (d, m) in enumerate(jssp_set(name)[:first])]
 
 
@@ -79,7 +124,9 @@ def problem_of(name: str) -> str:
 
 
 def of_the_paper(problem: str) -> str | None:
-    """Weights for the paper's protocol, trained at 100 nodes; where none are shipped, None: the default ones."""
+    """Weights for the paper's protocol, trained at 100 nodes; where none are shipped, None: the
+    default ones.
+    """
     return f"{problem}100" if f"{problem}100" in shipped_checkpoints() else None
 
 
@@ -96,7 +143,9 @@ def costs(
 ) -> tuple[np.ndarray, float]:
     """Verified cost of each instance, and the seconds it took."""
     found, began = np.full(len(instances), np.nan), time.perf_counter()
-    for group, task in make_tasks(instances, {policy.problem: policy}, seed=0, device=device, engine="auto"):
+    for group, task in make_tasks(
+        instances, {policy.problem: policy}, seed=0, device=device, engine="auto"
+    ):
         solutions, _ = search(strategy, task, Budget(attempts=attempts))
         found[list(group.places)] = [s.cost for s in solutions]
     return found, time.perf_counter() - began
@@ -110,15 +159,23 @@ def main() -> None:
     parser.add_argument("--attempts", type=int, nargs="*", default=[160, 1600])
     methods = ["greedy", "cmaes", "sampling"]
     parser.add_argument("--methods", nargs="+", default=methods, choices=methods)
-    parser.add_argument("--temperature", type=float, default=None, help="of cmaes; its own default if not given")
+    parser.add_argument(
+        "--temperature", type=float, default=None, help="of cmaes; its own default if not given"
+    )
     parser.add_argument("--device", default="auto")
     parser.add_argument("--ledger", type=Path, default=None)
     args = parser.parse_args()
     if args.ledger and args.policy:
-        raise SystemExit("--ledger is for the weights of the paper's protocol, not for those of --policy")
+        raise SystemExit(
+            "--ledger is for the weights of the paper's protocol, not for those of --policy"
+        )
     problem = problem_of(args.set)
     name = args.policy or of_the_paper(problem)
-    device, policy, weights = find_device(args.device), load_policy(name, problem), fingerprint(name, problem)
+    device, policy, weights = (
+        find_device(args.device),
+        load_policy(name, problem),
+        fingerprint(name, problem),
+    )
     instances = instances_of(args.set, args.first)
     settings = {"starts": 1.0}  # as published, on every device
     settings |= {} if args.temperature is None else {"temperature": args.temperature}
@@ -154,7 +211,10 @@ def say(row: dict[str, Any]) -> None:
     gap = f" {row['gap']:.4f} % ± {row['error']:.4f} |" if "gap" in row else ""
     published = PAPER.get(row["set"], {}).get(row["method"])
     paper = "-" if published is None else f"{published:.3f} %"
-    print(f"| {row['method']:14s} | {row['cost']:.5f} |{gap} {row['seconds']} s | paper {paper} |", flush=True)
+    print(
+        f"| {row['method']:14s} | {row['cost']:.5f} |{gap} {row['seconds']} s | paper {paper} |",
+        flush=True,
+    )
 
 
 def keep(row: dict[str, Any], ledger: Path) -> None:

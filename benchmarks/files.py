@@ -1,11 +1,13 @@
 """Costs and gaps on a folder of benchmark files, each solved by itself: per file and in total.
 
-    python benchmarks/files.py ../shared/instances/cvrplib --seconds 10 60 [--policy PATH] [--device cpu]
+    python benchmarks/files.py ../shared/instances/cvrplib --seconds 10 60 [--policy PATH] [--device
+cpu]
 
-Best known costs come from the folder's optima.json or best_known.json. Files that cannot be read are listed with the
-reason and count nowhere; every plan is verified. `--attempts` bounds the search by attempts as well. Settings follow a
-strategy's name after `+`, as in `--search cmaes-refine+plans=1`. With `--then SOLVER` the search has half of the time
-and a classical solver the rest, with `--polish` the best plans are polished, both as in `rhumb solve`.
+Best known costs come from the folder's optima.json or best_known.json. Files that cannot be read
+are listed with the reason and count nowhere; every plan is verified. `--attempts` bounds the search
+by attempts as well. Settings follow a strategy's name after `+`, as in `--search
+cmaes-refine+plans=1`. With `--then SOLVER` the search has half of the time and a classical solver
+the rest, with `--polish` the best plans are polished, both as in `rhumb solve`.
 """
 
 import argparse
@@ -32,7 +34,11 @@ HEADER = "| file | size | best known | cost | gap | attempts | seconds |"
 def readable(folder: Path) -> list[object]:
     """The instances of a folder, smallest first; what cannot be read is printed."""
     instances = []
-    for path in sorted(path for path in folder.iterdir() if path.suffix.lower() in ENDINGS and path.name not in TABLES):
+    for path in sorted(
+        path
+        for path in folder.iterdir()
+        if path.suffix.lower() in ENDINGS and path.name not in TABLES
+    ):
         try:
             instances.append(read(path))
         except InputError as error:
@@ -40,8 +46,12 @@ def readable(folder: Path) -> list[object]:
     return sorted(instances, key=lambda i: (i.problem, i.size, i.name))
 
 
-def solved(instance: object, policies: dict, name: str | None, budget: Budget, args: argparse.Namespace) -> Solution:
-    """The verified solution of one instance within the budget, by a strategy or the usual one; encoding is free."""
+def solved(
+    instance: object, policies: dict, name: str | None, budget: Budget, args: argparse.Namespace
+) -> Solution:
+    """The verified solution of one instance within the budget, by a strategy or the usual one;
+    encoding is free.
+    """
     device = api.find_device(args.device)
     ((_, task),) = api.make_tasks(
         [instance], policies, seed=args.seed, device=device, engine="auto", augment=args.augment
@@ -66,7 +76,11 @@ def row(solution: Solution) -> str:
 
 def total(solutions: list[Solution], budget: Budget) -> str:
     gaps = [s.gap for s in solutions if s.gap is not None and not s.unmet]
-    mean = f"mean gap {np.mean(gaps):.2%}, median {np.median(gaps):.2%}, worst {max(gaps):.2%}" if gaps else "no gaps"
+    mean = (
+        f"mean gap {np.mean(gaps):.2%}, median {np.median(gaps):.2%}, worst {max(gaps):.2%}"
+        if gaps
+        else "no gaps"
+    )
     attempts = np.mean([s.attempts for s in solutions])
     return f"{budget.seconds:g} s: {len(solutions)} files, {len(gaps)} with a gap: {mean}; {attempts:.0f} attempts each"
 
@@ -76,7 +90,9 @@ def main() -> None:
     parser.add_argument("folder", type=Path)
     parser.add_argument("--seconds", type=float, nargs="+", default=[10.0])
     parser.add_argument("--attempts", type=int, default=None)
-    parser.add_argument("--search", default=None, metavar="NAME[+FIELD=VALUE...]", help="[as rhumb solve]")
+    parser.add_argument(
+        "--search", default=None, metavar="NAME[+FIELD=VALUE...]", help="[as rhumb solve]"
+    )
     parser.add_argument("--augment", type=int, default=1, choices=(1, 2, 4, 8))
     parser.add_argument("--polish", action="store_true")
     parser.add_argument("--then", default=None, metavar="SOLVER")
@@ -97,8 +113,14 @@ def main() -> None:
         raise SystemExit(str(error)) from error
     policies = api.load_policies(instances, args.policy)
     device = api.find_device(args.device)
-    where = torch.cuda.get_device_name() if device.type == "cuda" else f"CPU, {torch.get_num_threads()} threads"
-    for one in {i.problem: i for i in instances}.values():  # kernels are compiled before any clock runs
+    where = (
+        torch.cuda.get_device_name()
+        if device.type == "cuda"
+        else f"CPU, {torch.get_num_threads()} threads"
+    )
+    for one in {
+        i.problem: i for i in instances
+    }.values():  # kernels are compiled before any clock runs
         solved(one, policies, "greedy", Budget(attempts=1), args)
     extras = (", polished" if args.polish else "") + (f", then {args.then}" if args.then else "")
     how = f"{args.search or 'usual search'}{extras}, policy {args.policy or 'as shipped'}"

@@ -2,10 +2,11 @@
 
     python benchmarks/first_solve.py [FILE] [--turns 9]
 
-A turn solves a file (100 cities, one attempt) twice with a new folder for numba's cache: it is empty for the first
-solve and full for the second. Each solve is a process of its own, by the command (`rhumb solve`, which has the kernel
-compiled while torch is imported) and by the library (`rhumbline.solve`, which learns of the file only when torch is
-there). The difference is that of neighbours; what else runs on the machine disturbs all: look at many turns.
+A turn solves a file (100 cities, one attempt) twice with a new folder for numba's cache: it is
+empty for the first solve and full for the second. Each solve is a process of its own, by the
+command (`rhumb solve`, which has the kernel compiled while torch is imported) and by the library
+(`rhumbline.solve`, which learns of the file only when torch is there). The difference is that of
+neighbours; what else runs on the machine disturbs all: look at many turns.
 """
 
 import argparse
@@ -18,7 +19,9 @@ from pathlib import Path
 from statistics import median
 
 ROOT = Path(__file__).parents[1]
-BY_LIBRARY = "import sys, rhumbline; print(rhumbline.solve(sys.argv[1], attempts=1, device='cpu')[0].cost)"
+BY_LIBRARY = (
+    "import sys, rhumbline; print(rhumbline.solve(sys.argv[1], attempts=1, device='cpu')[0].cost)"
+)
 WAYS = {
     "command": ["-m", "rhumbline", "solve", "--attempts", "1", "--device", "cpu", "--quiet"],
     "library": ["-c", BY_LIBRARY],
@@ -30,7 +33,12 @@ def seconds(way: str, file: Path, cache: str) -> float:
     paths = os.pathsep.join([str(ROOT), *filter(None, [os.environ.get("PYTHONPATH")])])
     environment = os.environ | {"NUMBA_CACHE_DIR": cache, "PYTHONPATH": paths}
     began = time.perf_counter()
-    subprocess.run([sys.executable, *WAYS[way], str(file)], env=environment, check=True, stdout=subprocess.DEVNULL)
+    subprocess.run(
+        [sys.executable, *WAYS[way], str(file)],
+        env=environment,
+        check=True,
+        stdout=subprocess.DEVNULL,
+    )
     return time.perf_counter() - began
 
 
@@ -46,7 +54,9 @@ def main() -> None:
     parser.add_argument("--turns", type=int, default=9)
     args = parser.parse_args()
     print(f"{args.file.name}, {os.cpu_count()} cores, load {os.getloadavg()[0]:.1f}")
-    seconds("command", args.file, tempfile.gettempdir())  # whatever the disk has to fetch, it fetches now
+    seconds(
+        "command", args.file, tempfile.gettempdir()
+    )  # whatever the disk has to fetch, it fetches now
     pairs = {way: list[tuple[float, float]]() for way in WAYS}
     for _ in range(args.turns):
         for way, found in pairs.items():

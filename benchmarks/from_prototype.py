@@ -13,11 +13,25 @@ from rhumbline.checkpoint import TrainingFacts, recorded_versions, save
 from rhumbline.policies.attention.encoder import Architecture
 from rhumbline.policies.tsp import TSPPolicy
 
-LAYER = {"o": "out", "n1": "norm_attention", "n2": "norm_hidden", "f1": "up", "f2": "down", "qkv": "qkv"}
+LAYER = {
+    "o": "out",
+    "n1": "norm_attention",
+    "n2": "norm_hidden",
+    "f1": "up",
+    "f2": "down",
+    "qkv": "qkv",
+}
 DECODER = {
-    "q_mean": "query_mean", "q_last": "query_last", "q_first": "query_first", "q_b": "query_bias", "k": "key",
-    "v": "value", "v_b": "value_bias", "o": "output", "o_b": "output_bias",
-}  # fmt: skip
+    "q_mean": "query_mean",
+    "q_last": "query_last",
+    "q_first": "query_first",
+    "q_b": "query_bias",
+    "k": "key",
+    "v": "value",
+    "v_b": "value_bias",
+    "o": "output",
+    "o_b": "output_bias",
+}
 UNUSED = ("q_z", "v_z")  # rows of a latent space, all zero
 
 
@@ -37,7 +51,9 @@ def main() -> None:
     absent = policy.load_state_dict(tensors, strict=False)
     assert not absent.unexpected_keys
     assert all(n.endswith(("_latent", "amplify")) for n in absent.missing_keys), absent.missing_keys
-    save(target, policy, TrainingFacts("tsp", 100, recipe="prototype", versions=recorded_versions()))
+    save(
+        target, policy, TrainingFacts("tsp", 100, recipe="prototype", versions=recorded_versions())
+    )
 
 
 if __name__ == "__main__":

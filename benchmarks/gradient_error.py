@@ -1,10 +1,12 @@
-"""How far gradients of the encoder under bfloat16 are from those in float32: the numbers of docs/training.md.
+"""How far gradients of the encoder under bfloat16 are from those in float32: the numbers of
+docs/training.md.
 
     python benchmarks/gradient_error.py rhumbline/weights/tsp100-single.safetensors [--batches 6]
 
-For each layer: the error of the summed gradient of the same sampled tours, relative to its size, with keys that are not
-centred (as until 2026-11-15), centred (as now), and centred with attention in float32. Tours of a start are compared
-(`loss = "prefer"`), or all tours with their mean (`--loss reinforce`). One CPU thread, a few minutes.
+For each layer: the error of the summed gradient of the same sampled tours, relative to its size,
+with keys that are not centred (as until 2026-11-15), centred (as now), and centred with attention
+in float32. Tours of a start are compared (`loss = "prefer"`), or all tours with their mean (`--loss
+reinforce`). One CPU thread, a few minutes.
 """
 
 import argparse
@@ -92,8 +94,16 @@ def main() -> None:
     total = gradients(policy.requires_grad_(True), args.loss, args.batches)
     for name, true in total["exact"].items():
         if name.endswith(("qkv.weight", "norm_hidden.bias")):
-            errors = {k: ((total[k][name] - true).norm() / true.norm()).item() for k in KINDS if k != "exact"}
-            print(f"{name:36s}", *(f"{kind} {error:8.3f}" for kind, error in errors.items()), flush=True)
+            errors = {
+                k: ((total[k][name] - true).norm() / true.norm()).item()
+                for k in KINDS
+                if k != "exact"
+            }
+            print(
+                f"{name:36s}",
+                *(f"{kind} {error:8.3f}" for kind, error in errors.items()),
+                flush=True,
+            )
 
 
 if __name__ == "__main__":

@@ -1,10 +1,12 @@
-"""How much attention should sharpen with the number of nodes: greedy plans of other sizes, by power of the size.
+"""How much attention should sharpen with the number of nodes: greedy plans of other sizes, by power
+of the size.
 
-    python benchmarks/growth.py tsp100 cvrp100 [--sizes 50 150 200 300] [--powers 0 0.25 0.33 0.45] [--count 16]
+    python benchmarks/growth.py tsp100 cvrp100 [--sizes 50 150 200 300] [--powers 0 0.25 0.33 0.45]
+[--count 16]
 
-Scores of attention are multiplied by (nodes / 100) to a power, which is `growth` of the policy's architecture. Printed
-are costs at the first power, and differences to it in % with their standard errors: best of at most 50 starts, uniform
-instances of a seed of their own (never the test sets).
+Scores of attention are multiplied by (nodes / 100) to a power, which is `growth` of the policy's
+architecture. Printed are costs at the first power, and differences to it in % with their standard
+errors: best of at most 50 starts, uniform instances of a seed of their own (never the test sets).
 """
 
 import argparse
@@ -29,7 +31,11 @@ def greedy(policy: Any, batch: Any, growth: float) -> Tensor:
     starts = problem.starts(batch)
     starts = starts[:, :: max(1, starts.shape[1] // STARTS)]
     centre = policy.space.centre((len(starts), 1), starts.device)
-    return rollout(problem, policy, batch, centre, starts, seed=0, temperature=0.0).cost.flatten(1).amin(1)
+    return (
+        rollout(problem, policy, batch, centre, starts, seed=0, temperature=0.0)
+        .cost.flatten(1)
+        .amin(1)
+    )
 
 
 def main() -> None:

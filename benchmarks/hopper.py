@@ -1,15 +1,17 @@
-"""What the GPU kernels need on a Hopper (sm_90), read off machine code that is compiled without a GPU.
+"""What the GPU kernels need on a Hopper (sm_90), read off machine code that is compiled without a
+GPU.
 
     python benchmarks/hopper.py [--only rollout-tsp-256] [--temperature 1] [--mark 0] [--shape 64 4]
 
-Triton's wheel brings assembler and disassembler, so this runs anywhere, CI included. The package's own launchers are
-called with small tensors on the CPU, and what they would start is compiled instead: tiles, types and flags are those of
-a launch. Rollouts are asked for as large, middling and small pieces of work, which may have tiles of their own, and as
-large ones that have begun, and with a layer on the glimpse; scores of one policy, and of latents with rows left out;
-the encoder's attention and what puts routes together once. Ends with 1 if a kernel asks for more shared memory than a
-processor has, or if the assembler gave up on registers; kernels that merely spill are slow, not wrong. These are the
-compiler's figures: nothing is timed on a GPU, instructions are those of the whole code, and `seconds` is the time to
-compile.
+Triton's wheel brings assembler and disassembler, so this runs anywhere, CI included. The package's
+own launchers are called with small tensors on the CPU, and what they would start is compiled
+instead: tiles, types and flags are those of a launch. Rollouts are asked for as large, middling and
+small pieces of work, which may have tiles of their own, and as large ones that have begun, and with
+a layer on the glimpse; scores of one policy, and of latents with rows left out; the encoder's
+attention and what puts routes together once. Ends with 1 if a kernel asks for more shared memory
+than a processor has, or if the assembler gave up on registers; kernels that merely spill are slow,
+not wrong. These are the compiler's figures: nothing is timed on a GPU, instructions are those of
+the whole code, and `seconds` is the time to compile.
 """
 
 import os
@@ -48,20 +50,35 @@ from rhumbline.policies.jssp import JSSPPolicy
 from rhumbline.problems import PROBLEMS
 
 SHARED_BYTES = 232_448  # that one program may have of a processor's shared memory
-FEW_REGISTERS = 100  # of 255. A kernel that spills although it was given fewer is one that ptxas gave up on
+FEW_REGISTERS = (
+    100  # of 255. A kernel that spills although it was given fewer is one that ptxas gave up on
+)
 WIDTH = HEADS * HEAD_WIDTH
 NODES = {  # padded to 64, 128, 192 and 256, and what comes part by part; jobs to 16, 32, 64 and 128
     "tsp": (50, 100, 150, 200, 500),
     "cvrp": (51, 101, 151, 201, 501),
     "jssp": (10, 20, 50, 100),
 }
-LATENTS = (200, 50, 2)  # with 100 starts each they fill all processors with tiles of 64 rows, of 32, or not at all
+LATENTS = (
+    200,
+    50,
+    2,
+)  # with 100 starts each they fill all processors with tiles of 64 rows, of 32, or not at all
 SCHEDULES = (528, 264, 16)  # of ten jobs, the same with tiles of 64 rows, of 32, or not at all
 CUOBJDUMP = Path(triton.__file__).parent / "backends" / "nvidia" / "bin" / "cuobjdump"
 COLUMNS = (
-    "kernel", "rows", "warps", "stages", "flags", "shared bytes", "registers", "spilled loads", "spilled stores",
-    "instructions", "seconds",
-)  # fmt: skip
+    "kernel",
+    "rows",
+    "warps",
+    "stages",
+    "flags",
+    "shared bytes",
+    "registers",
+    "spilled loads",
+    "spilled stores",
+    "instructions",
+    "seconds",
+)
 
 
 class Hopper:
@@ -143,15 +160,29 @@ def launches(problem: str, work: Callable[[], object]) -> list[Launch]:
 
 
 def rollouts(
-    problem: str, nodes: int, latents: int, *, begun: bool = False, layered: bool = False, **options: Any
+    problem: str,
+    nodes: int,
+    latents: int,
+    *,
+    begun: bool = False,
+    layered: bool = False,
+    **options: Any,
 ) -> None:
-    """Rollouts of one instance from 100 starts under each latent; what the tensors hold does not matter."""
+    """Rollouts of one instance from 100 starts under each latent; what the tensors hold does not
+    matter.
+    """
     padded, whole = rollout_tables.padded_columns(nodes), partial(torch.ones, dtype=torch.int64)
-    rows = {name: torch.zeros(1, padded, WIDTH).bfloat16() for name in ("key", "value", "pointer", "query_last")}
+    rows = {
+        name: torch.zeros(1, padded, WIDTH).bfloat16()
+        for name in ("key", "value", "pointer", "query_last")
+    }
     context = torch.zeros(1, nodes, WIDTH) if problem == "tsp" else torch.zeros(1, WIDTH)
     shift = torch.zeros(1, latents, WIDTH)
     fixed = rollout_tables.NodeTables(
-        **rows, query_context=context, bias=torch.zeros(1, padded), reach=torch.zeros(1, HEADS, 2, padded)
+        **rows,
+        query_context=context,
+        bias=torch.zeros(1, padded),
+        reach=torch.zeros(1, HEADS, 2, padded),
     )
     square = torch.zeros(1, WIDTH, WIDTH).bfloat16()
     layer = rollout_tables.LayerTables(square, shift, rows["key"], fixed.bias) if layered else None
@@ -165,11 +196,16 @@ def rollouts(
 
 
 def scores(problem: str, nodes: int, latents: int) -> None:
-    """Scores of 20 plans of one instance and their gradients: every kernel of `score_actions`. Plans hold node 0 only."""
+    """Scores of 20 plans of one instance and their gradients: every kernel of `score_actions`.
+    Plans hold node 0 only.
+    """
     plans = torch.zeros(1, 20, nodes if problem == "tsp" else 2 * nodes, dtype=torch.int16)
     names = ("key", "value", "pointer", "query_last")
     rows = {name: torch.zeros(1, nodes, WIDTH, requires_grad=True) for name in names}
-    groups = {"query_constant": torch.zeros(1, latents, WIDTH), "pointer_constant": torch.zeros(1, latents, nodes)}
+    groups = {
+        "query_constant": torch.zeros(1, latents, WIDTH),
+        "pointer_constant": torch.zeros(1, latents, nodes),
+    }
     if problem == "tsp":
         tables, mask = scoring.ScoringTables(**rows, **groups, query_first=rows["query_last"]), None
     else:
@@ -180,7 +216,9 @@ def scores(problem: str, nodes: int, latents: int) -> None:
 
 
 def small_ones(nodes: int) -> None:
-    """What lists the rows of scores, by name and by gradient, and what tells how far attention scores reach."""
+    """What lists the rows of scores, by name and by gradient, and what tells how far attention
+    scores reach.
+    """
     each = torch.zeros(1, 20 * nodes)
     scoring._list_rows_by_kernel(each.to(torch.uint8))
     scoring._list_rows_by_kernel(each, each)
@@ -192,7 +230,9 @@ def small_ones(nodes: int) -> None:
 def attends(nodes: int) -> None:
     """The encoder's attention and its gradient, as training has them."""
     qkv = torch.zeros(1, nodes, 3 * WIDTH).bfloat16()
-    encoder_attention.triton_attend_backward(qkv, encoder_attention.triton_attend(qkv, HEADS), HEADS)
+    encoder_attention.triton_attend_backward(
+        qkv, encoder_attention.triton_attend(qkv, HEADS), HEADS
+    )
 
 
 def merges(customers: int) -> None:
@@ -204,10 +244,14 @@ def merges(customers: int) -> None:
     padded = 1 << (customers - 1).bit_length()
     cover, words = (torch.zeros(1, 64, size, dtype=torch.int32) for size in (padded // 32, 64))
     served, each = torch.zeros(1, 64, padded).bfloat16(), torch.zeros(1, 64)
-    triton_partitioning.launch_additions(cover, each, words, served, each, torch.zeros(1), customers, 128)
+    triton_partitioning.launch_additions(
+        cover, each, words, served, each, torch.zeros(1), customers, 128
+    )
 
 
-def schedules(jobs: int, latents: int, *, temperature: float, mark: float, shape: tuple[int, int] | None) -> None:
+def schedules(
+    jobs: int, latents: int, *, temperature: float, mark: float, shape: tuple[int, int] | None
+) -> None:
     """Rollouts of one job shop under each latent; no action of theirs is ever marked."""
     problem, policy = PROBLEMS["jssp"], JSSPPolicy()
     batch = problem.sample(1, f"{jobs}x20", torch.Generator())
@@ -217,7 +261,9 @@ def schedules(jobs: int, latents: int, *, temperature: float, mark: float, shape
     more = {"starts": 1, "steps": problem.horizon(batch), "heads": policy.architecture.heads}
     counters = torch.zeros(2, dtype=torch.int64)
     weights = triton_job_shop.build_shop_weights(policy.decoder)
-    triton_job_shop.jssp_rollout(weights, memory, shift, batch, counters, **more, temperature=temperature, shape=shape)
+    triton_job_shop.jssp_rollout(
+        weights, memory, shift, batch, counters, **more, temperature=temperature, shape=shape
+    )
 
 
 def ways(problem: str, nodes: int, options: dict[str, Any]) -> Iterator[Callable[[], object]]:
@@ -241,11 +287,15 @@ def ways(problem: str, nodes: int, options: dict[str, Any]) -> Iterator[Callable
 
 
 def all_launches(**options: Any) -> Iterator[Launch]:
-    """Every kernel for all problems and all padded sizes, each way of launching it once; options are the rollouts'."""
+    """Every kernel for all problems and all padded sizes, each way of launching it once; options
+    are the rollouts'.
+    """
     seen: set[tuple[Any, ...]] = set()
     for problem, sizes in NODES.items():
         for nodes in sizes:
-            for launch in (launch for way in ways(problem, nodes, options) for launch in launches(problem, way)):
+            for launch in (
+                launch for way in ways(problem, nodes, options) for launch in launches(problem, way)
+            ):
                 key = (launch.name, *launch.options.items())
                 if key not in seen:
                     yield launch
@@ -261,7 +311,9 @@ def use(kernel: Any) -> Use:
         registers = re.search(r"REG:(\d+)", text([CUOBJDUMP, "-res-usage", file.name]).stdout)
         code = text([CUOBJDUMP, "-sass", file.name]).stdout
     assert registers, "cuobjdump names no registers"
-    count = (len(re.findall(word, code)) for word in (r"\bLDL\b", r"\bSTL\b", r"/\*[0-9a-f]{4,5}\*/"))
+    count = (
+        len(re.findall(word, code)) for word in (r"\bLDL\b", r"\bSTL\b", r"/\*[0-9a-f]{4,5}\*/")
+    )
     return Use(kernel.metadata.shared, int(registers[1]), *count)
 
 
@@ -284,11 +336,22 @@ def report(launch: Launch) -> str | None:
 def main() -> None:
     parser = argparse.ArgumentParser()
     parser.add_argument(
-        "--only", default="", help="kernels whose name and flags have this in them, such as rollout-tsp-256"
+        "--only",
+        default="",
+        help="kernels whose name and flags have this in them, such as rollout-tsp-256",
     )
-    parser.add_argument("--temperature", type=float, default=1.0, help="of the rollouts; 0 is greedy")
-    parser.add_argument("--mark", type=float, default=0.0, help="probability from which rollouts mark actions")
-    parser.add_argument("--shape", type=int, nargs=2, help="rows and warps of the rollouts, instead of the launcher's")
+    parser.add_argument(
+        "--temperature", type=float, default=1.0, help="of the rollouts; 0 is greedy"
+    )
+    parser.add_argument(
+        "--mark", type=float, default=0.0, help="probability from which rollouts mark actions"
+    )
+    parser.add_argument(
+        "--shape",
+        type=int,
+        nargs=2,
+        help="rows and warps of the rollouts, instead of the launcher's",
+    )
     args = parser.parse_args()
     options = {"temperature": args.temperature, "mark": args.mark, "shape": args.shape}
     chosen = [launch for launch in all_launches(**options) if args.only in launch.title]

@@ -1,11 +1,13 @@
 """How much of what a latent costs is its own doing, and how much is luck: what CMA-ES has to go by.
 
-    python benchmarks/latent_signal.py tsp100 cvrp100 [--instances 8] [--latents 48] [--scale 3] [--size 100]
+    python benchmarks/latent_signal.py tsp100 cvrp100 [--instances 8] [--latents 48] [--scale 3]
+[--size 100]
 
-Random latents are tried twice on the same random instances, with other noise. Printed are the correlations of both
-trials over an instance's latents, for the cheapest of all starts, the mean of the cheapest ten and the mean of all
-(1: a latent decides, 0: luck does); the spread of those means over latents; and the cheapest of all rollouts with these
-latents, and with the centre of the space as often. `--scale` makes the latents larger: how far apart policies may be.
+Random latents are tried twice on the same random instances, with other noise. Printed are the
+correlations of both trials over an instance's latents, for the cheapest of all starts, the mean of
+the cheapest ten and the mean of all (1: a latent decides, 0: luck does); the spread of those means
+over latents; and the cheapest of all rollouts with these latents, and with the centre of the space
+as often. `--scale` makes the latents larger: how far apart policies may be.
 """
 
 import argparse
@@ -38,11 +40,15 @@ def measured(name: str, args: argparse.Namespace, device: torch.device) -> str:
     problem, rng = PROBLEMS[policy.problem], torch.Generator().manual_seed(77)
     batch = problem.sample(args.instances, args.size, rng).to(device)
     latents = args.scale * policy.space.sample((args.instances, args.latents), rng).to(device)
-    work = partial(rollout, problem, policy, batch, starts=problem.starts(batch), temperature=args.temperature)
+    work = partial(
+        rollout, problem, policy, batch, starts=problem.starts(batch), temperature=args.temperature
+    )
     one, other = (work(latents, seed=seed).cost for seed in (1, 2))
     shares = ", ".join(f"{n} {correlation(f(one), f(other)):.2f}" for n, f in FITNESS.items())
     spread = (one.mean(2).std(1) / one.mean((1, 2))).mean().item()
-    cheapest = [x.amin((1, 2)).mean().item() for x in (one, work(torch.zeros_like(latents), seed=1).cost)]
+    cheapest = [
+        x.amin((1, 2)).mean().item() for x in (one, work(torch.zeros_like(latents), seed=1).cost)
+    ]
     costs = f"mean {one.mean():.2f}, spread {spread:.2%}; cheapest {cheapest[0]:.4f}, at the centre {cheapest[1]:.4f}"
     return f"{name}: {shares}; {costs}"
 

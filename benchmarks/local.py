@@ -1,10 +1,12 @@
 """Local moves alone: random plans of files taken to a local optimum, without any policy.
 
-    python benchmarks/local.py ../shared/instances/tsplib ../shared/instances/cvrplib ../shared/instances/jsplib
+    python benchmarks/local.py ../shared/instances/tsplib ../shared/instances/cvrplib
+../shared/instances/jsplib
 
-For each folder: mean gaps to the best known costs before and after, and the processor time of one polish. Random plans
-are a random order of cities, customers packed into vehicles in random order, or operations dispatched in random order.
-With --restarts S, instead: the mean gap of the best of as many polished random plans as fit into S seconds (wall) each.
+For each folder: mean gaps to the best known costs before and after, and the processor time of one
+polish. Random plans are a random order of cities, customers packed into vehicles in random order,
+or operations dispatched in random order. With --restarts S, instead: the mean gap of the best of as
+many polished random plans as fit into S seconds (wall) each.
 """
 
 import argparse
@@ -40,7 +42,9 @@ def random_routes(instance: Any, rng: np.random.Generator) -> Routes:
 def random_schedule(instance: Any, rng: np.random.Generator) -> Schedule:
     starts: list[list[int]] = [[] for _ in instance.durations]
     jobs, machines = [0] * instance.job_count, [0] * instance.machine_count
-    for job in rng.permutation([job for job, row in enumerate(instance.durations) for _ in row]).tolist():
+    for job in rng.permutation(
+        [job for job, row in enumerate(instance.durations) for _ in row]
+    ).tolist():
         step = len(starts[job])
         machine = instance.machines[job][step]
         starts[job].append(max(jobs[job], machines[machine]))
@@ -60,7 +64,9 @@ def gaps(instance: Any, tries: int) -> tuple[float, float, float, float]:
     spent = 1000 * (time.process_time() - began) / tries
     for plan in found:
         plan.check(instance)
-    before, after = ([p.cost(instance) / instance.best_known - 1 for p in plans] for plans in (given, found))
+    before, after = (
+        [p.cost(instance) / instance.best_known - 1 for p in plans] for plans in (given, found)
+    )
     return float(np.mean(before)), float(np.mean(after)), min(after), spent
 
 
@@ -86,7 +92,9 @@ def main() -> None:
         ready = time.process_time() - began
         if args.restarts:
             rows = [restarted(i, args.restarts) for i in instances if i.best_known]
-            print(f"{instances[0].problem}: {len(rows)} files, best of {args.restarts:g} s: mean {np.mean(rows):.3%}")
+            print(
+                f"{instances[0].problem}: {len(rows)} files, best of {args.restarts:g} s: mean {np.mean(rows):.3%}"
+            )
             continue
         rows = np.array([gaps(i, args.tries) for i in instances if i.best_known])
         before, after, best, spent = rows.mean(0)

@@ -1,9 +1,10 @@
-"""Fused scoring with gradients against plain torch, in one run on one GPU: forward and backward of given plans.
+"""Fused scoring with gradients against plain torch, in one run on one GPU: forward and backward of
+given plans.
 
     python benchmarks/log_prob.py [--instances 256] [--plans 50]
 
-Both take the same tables in bfloat16. Plain torch runs in slices of instances that fit the memory; times are as in
-decoding.py.
+Both take the same tables in bfloat16. Plain torch runs in slices of instances that fit the memory;
+times are as in decoding.py.
 """
 
 import argparse
@@ -21,14 +22,26 @@ SLICE = 32  # instances per plain-torch pass: masks and logits of all steps are 
 
 
 def gradients(
-    problem: Any, policy: Any, batch: Any, latents: Tensor, actions: Tensor, engine: str, slices: int
+    problem: Any,
+    policy: Any,
+    batch: Any,
+    latents: Tensor,
+    actions: Tensor,
+    engine: str,
+    slices: int,
 ) -> None:
     """One forward and backward pass from the tables on; the encoder is not part of it."""
     for at in range(0, len(actions), slices):
         rows = slice(at, at + slices)
         memory = batch["memory"][rows].map(lambda x: x.detach().requires_grad_())
         score = log_prob(
-            problem, policy, batch["batch"][rows], latents[rows], actions[rows], memory=memory, engine=engine
+            problem,
+            policy,
+            batch["batch"][rows],
+            latents[rows],
+            actions[rows],
+            memory=memory,
+            engine=engine,
         )
         score.sum().backward()
 
@@ -43,10 +56,15 @@ def main() -> None:
         problem, policy = PROBLEMS[name], policy_for(name, 0)
         rng = torch.Generator("cuda").manual_seed(1)
         batch = problem.sample(args.instances, 100, rng)
-        latents, starts = policy.space.centre((args.instances, 1), rng.device), problem.starts(batch)[:, : args.plans]
+        latents, starts = (
+            policy.space.centre((args.instances, 1), rng.device),
+            problem.starts(batch)[:, : args.plans],
+        )
         with torch.no_grad(), torch.autocast("cuda", torch.bfloat16):
             memory = policy.encode(batch)
-        actions = rollout(problem, policy, batch, latents, starts, seed=1, memory=memory).actions[:, 0]
+        actions = rollout(problem, policy, batch, latents, starts, seed=1, memory=memory).actions[
+            :, 0
+        ]
         given = {"batch": batch, "memory": memory}
         times = {}
         for engine, slices in (("fused", args.instances), ("torch", SLICE)):

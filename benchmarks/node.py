@@ -10,17 +10,20 @@ A plan has a command in each line; # begins a comment. What the first characters
     COMMAND      one after another. Each may take what is left of the limit.
     @60 COMMAND  the same, of which it may take sixty seconds at most.
 
-`python` is this interpreter, and the package is found without being installed. Everything goes to DIR/log.txt as it
-comes, with the clock and the exit code of each command; a command that fails or is cut off does not stop the rest. What
-is cut off is interrupted as by Ctrl-C, so that it can keep its results, and killed three seconds later. $OUT in a
-command is DIR, for files of theirs. Try a plan with --dry first: it looks whether all programs and files are there.
+`python` is this interpreter, and the package is found without being installed. Everything goes to
+DIR/log.txt as it comes, with the clock and the exit code of each command; a command that fails or
+is cut off does not stop the rest. What is cut off is interrupted as by Ctrl-C, so that it can keep
+its results, and killed three seconds later. $OUT in a command is DIR, for files of theirs. Try a
+plan with --dry first: it looks whether all programs and files are there.
 
-With --kernels FILE what an earlier call has compiled is not compiled again: Triton's kernels are unpacked from there,
-if there is such a file, and those of the whole plan packed into DIR/kernels.tgz, a few megabytes to bring along next
-time. They hold until their code changes, on machines of the same make.
+With --kernels FILE what an earlier call has compiled is not compiled again: Triton's kernels are
+unpacked from there, if there is such a file, and those of the whole plan packed into
+DIR/kernels.tgz, a few megabytes to bring along next time. They hold until their code changes, on
+machines of the same make.
 
-A plan that is longer than a call goes on in the next with --done FILE: what ended well, or had all the seconds that its
-line gives it, is written there and left out when it is found there. What is side by side is run every time.
+A plan that is longer than a call goes on in the next with --done FILE: what ended well, or had all
+the seconds that its line gives it, is written there and left out when it is found there. What is
+side by side is run every time.
 """
 
 import argparse
@@ -85,7 +88,11 @@ class Running:
 
     @property
     def ending(self) -> str:
-        return "not started: no such program" if self.process is None else f"exit {self.process.returncode}"
+        return (
+            "not started: no such program"
+            if self.process is None
+            else f"exit {self.process.returncode}"
+        )
 
 
 def line_of(text: str) -> Line:
@@ -104,7 +111,9 @@ def read_plan(path: Path) -> list[Line]:
     lines: list[Line] = []
     for number, text in enumerate(path.read_text(encoding="utf-8").splitlines(), 1):
         try:
-            lines += [line_of(text.strip())] if text.strip() and not text.strip().startswith("#") else []
+            lines += (
+                [line_of(text.strip())] if text.strip() and not text.strip().startswith("#") else []
+            )
         except ValueError as error:
             raise SystemExit(f"{path}, line {number}: {error}") from error
     return lines
@@ -113,8 +122,15 @@ def read_plan(path: Path) -> list[Line]:
 def missing(lines: Sequence[Line]) -> list[str]:
     """Programs, scripts, suites and recipes that a plan names and that are not there."""
     programs = {line.words[0] for line in lines}
-    files = {word for line in lines for word in line.words[1:] if word.endswith((".py", ".toml")) and "$" not in word}
-    found = {p for p in programs if not shutil.which(p)} | {f for f in files if not (ROOT / f).exists()}
+    files = {
+        word
+        for line in lines
+        for word in line.words[1:]
+        if word.endswith((".py", ".toml")) and "$" not in word
+    }
+    found = {p for p in programs if not shutil.which(p)} | {
+        f for f in files if not (ROOT / f).exists()
+    }
     return sorted(found)
 
 
@@ -126,7 +142,10 @@ class Node:
         out.mkdir(parents=True, exist_ok=True)
         self.log = (out / "log.txt").open("a", encoding="utf-8")
         paths = [str(ROOT), *filter(None, [os.environ.get("PYTHONPATH")])]
-        self.environment = os.environ | {"PYTHONPATH": os.pathsep.join(paths), "PYTHONUNBUFFERED": "1"}
+        self.environment = os.environ | {
+            "PYTHONPATH": os.pathsep.join(paths),
+            "PYTHONUNBUFFERED": "1",
+        }
         self.started: list[Running] = []
         self.done = done
 
@@ -149,7 +168,12 @@ class Node:
     def start(self, line: Line, output: IO[str] | int) -> Running:
         """A command in a process group of its own, so that all it starts can be ended with it."""
         words = [word.replace("$OUT", self.out) for word in line.words]
-        options: dict[str, Any] = {"stdout": output, "stderr": subprocess.STDOUT, "text": True, "env": self.environment}
+        options: dict[str, Any] = {
+            "stdout": output,
+            "stderr": subprocess.STDOUT,
+            "text": True,
+            "env": self.environment,
+        }
         process = None
         with suppress(OSError):
             process = subprocess.Popen(words, cwd=ROOT, start_new_session=True, **options)
@@ -157,7 +181,9 @@ class Node:
         return self.started[-1]
 
     def finish(self, running: Sequence[Running], seconds: float) -> list[str]:
-        """How each of them ended; what is left after so many seconds is cut off, and nothing they started stays."""
+        """How each of them ended; what is left after so many seconds is cut off, and nothing
+        they started stays.
+        """
         until = time.monotonic() + seconds
         for one in running:
             one.wait(until)
@@ -175,7 +201,11 @@ class Node:
     def ended(self, one: Running, late: bool, seconds: float) -> str:
         """How a command ended; also kept for the next call, if it is not to be run again."""
         ending = "cut off" if late else one.ending
-        if self.done and one.line.kind != "&" and (ending == "exit 0" or (late and seconds >= one.line.most)):
+        if (
+            self.done
+            and one.line.kind != "&"
+            and (ending == "exit 0" or (late and seconds >= one.line.most))
+        ):
             self.done.parent.mkdir(parents=True, exist_ok=True)
             with self.done.open("a", encoding="utf-8") as file:
                 print(one.line.title, file=file)
@@ -183,7 +213,11 @@ class Node:
 
     def still_to_do(self, lines: Sequence[Line]) -> list[Line]:
         """Without what an earlier call has done."""
-        done = self.done.read_text(encoding="utf-8").splitlines() if self.done and self.done.exists() else []
+        done = (
+            self.done.read_text(encoding="utf-8").splitlines()
+            if self.done and self.done.exists()
+            else []
+        )
         return [line for line in lines if line.title not in done]
 
     def run(self, lines: Sequence[Line]) -> None:
@@ -213,7 +247,9 @@ class Node:
 
 
 def compiled_kernels() -> Path:
-    """Where Triton keeps them; it notes whole paths, so they can only be brought back to the same place."""
+    """Where Triton keeps them; it notes whole paths, so they can only be brought back to the
+    same place.
+    """
     return Path(os.environ.get("TRITON_CACHE_DIR") or Path.home() / ".triton" / "cache")
 
 
@@ -224,14 +260,20 @@ def unpack(kernels: Path) -> None:
         with tarfile.open(kernels) as archive:
             archive.extractall(compiled_kernels(), filter="data")
     except (tarfile.TarError, EOFError, OSError) as error:
-        raise SystemExit(f"{kernels}: is no archive of kernels ({error}); leave out --kernels, or delete it") from error
+        raise SystemExit(
+            f"{kernels}: is no archive of kernels ({error}); leave out --kernels, or delete it"
+        ) from error
 
 
 def pack(kernels: Path) -> None:
-    """Machine code, what launches it and what is known about it; stages on the way there are large, and not needed."""
+    """Machine code, what launches it and what is known about it; stages on the way there are
+    large, and not needed.
+    """
     place = compiled_kernels()
     with tarfile.open(kernels, "w:gz") as archive:
-        for file in sorted(path for path in place.rglob("*") if path.suffix in (".cubin", ".json", ".so")):
+        for file in sorted(
+            path for path in place.rglob("*") if path.suffix in (".cubin", ".json", ".so")
+        ):
             archive.add(file, file.relative_to(place))
 
 
@@ -241,7 +283,9 @@ def stopped(*_: object) -> None:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("plan", type=Path)
     parser.add_argument("--limit", type=float, default=560.0, help="seconds")
     parser.add_argument("--out", type=Path, default=Path("runs/node"))
@@ -256,7 +300,10 @@ def main() -> None:
     if args.dry:
         print("\n".join(f"{line.kind or ' '} {line.text}" for line in lines))
         return
-    for kind in (signal.SIGTERM, signal.SIGINT):  # what is not ignored here is not ignored by what we start
+    for kind in (
+        signal.SIGTERM,
+        signal.SIGINT,
+    ):  # what is not ignored here is not ignored by what we start
         signal.signal(kind, stopped)
     if args.kernels and args.kernels.exists():
         unpack(args.kernels)

@@ -1,13 +1,16 @@
-"""How well policies plan neighbourhoods of good plans again, which is what `cmaes-refine` does most of the time.
+"""How well policies plan neighbourhoods of good plans again, which is what `cmaes-refine` does most
+of the time.
 
-    python benchmarks/parts.py cvrp cvrp100 runs/cvrp100/policy.safetensors [--size 100] [--count 48] [--cuts 30]
+    python benchmarks/parts.py cvrp cvrp100 runs/cvrp100/policy.safetensors [--size 100] [--count
+48] [--cuts 30]
 
-Validation instances are solved by the first policy with a few attempts of `cmaes-refine`. Each plan is cut in several
-ways, tours the way round that they were built, and each policy carries on each cut 16 times at the temperature of
-training, at the centre of its latent space. `excess` is how much dearer than the plan these are on average, `better`
-the share of cuts of which one is cheaper (for the policy that solved, of what it has left over), and `gain` what that
-is worth on average; ± is a 95 % interval over instances. `whole` is by how much whole plans are dearer on average, and
-`greedy` the best greedy one of each instance: what training on parts may cost.
+Validation instances are solved by the first policy with a few attempts of `cmaes-refine`. Each plan
+is cut in several ways, tours the way round that they were built, and each policy carries on each
+cut 16 times at the temperature of training, at the centre of its latent space. `excess` is how much
+dearer than the plan these are on average, `better` the share of cuts of which one is cheaper (for
+the policy that solved, of what it has left over), and `gain` what that is worth on average; ± is a
+95 % interval over instances. `whole` is by how much whole plans are dearer on average, and `greedy`
+the best greedy one of each instance: what training on parts may cost.
 """
 
 import argparse
@@ -31,7 +34,9 @@ def solved(policy: object, size: int, count: int, attempts: int, device: torch.d
     """A task whose incumbents are good plans."""
     short = {"tsp": "tsp", "cvrp": "vrp"}[policy.problem]
     instances = validation(f"{short}{size}", count)
-    ((_, task),) = make_tasks(instances, {policy.problem: policy}, seed=0, device=device, engine="auto")
+    ((_, task),) = make_tasks(
+        instances, {policy.problem: policy}, seed=0, device=device, engine="auto"
+    )
     search(build_strategy("cmaes-refine"), task, Budget(attempts))
     return task
 
@@ -52,18 +57,32 @@ def row(policy: object, task: Task, cuts: int) -> str:
     given = neighbourhood_prefixes(problem.name, batch.xy, plans, luck, both=False)
     given = given.map(lambda x: x.repeat_interleave(SAMPLES, 1))
     options = {"seed": SEED, "temperature": 1.0, "engine": "auto"}
-    cost = complete(problem, policy, batch, centre, given, memory, samples=SAMPLES, **options).cost[:, 0]
+    cost = complete(problem, policy, batch, centre, given, memory, samples=SAMPLES, **options).cost[
+        :, 0
+    ]
     known = problem.cost(batch, plans[:, None])
     ratio = cost.unflatten(1, (cuts, SAMPLES)) / known[..., None]
     best = (1.0 - ratio.amin(2)).clamp(min=0.0)
     whole, greedy = (
-        rollout(problem, policy, batch, centre, problem.starts(batch), seed=SEED, memory=memory, temperature=t).cost
+        rollout(
+            problem,
+            policy,
+            batch,
+            centre,
+            problem.starts(batch),
+            seed=SEED,
+            memory=memory,
+            temperature=t,
+        ).cost
         for t in (1.0, 0.0)
     )
     wholes = (
-        x / problem.cost(batch, plans[:, None]) - 1.0 for x in (whole.flatten(1), greedy.flatten(1).amin(1, True))
+        x / problem.cost(batch, plans[:, None]) - 1.0
+        for x in (whole.flatten(1), greedy.flatten(1).amin(1, True))
     )
-    return " | ".join(interval(100.0 * x) for x in (ratio - 1.0, (best > 1e-6).float(), best, *wholes))
+    return " | ".join(
+        interval(100.0 * x) for x in (ratio - 1.0, (best > 1e-6).float(), best, *wholes)
+    )
 
 
 def main() -> None:
@@ -75,9 +94,16 @@ def main() -> None:
 
 
 def compare() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("problem", choices=["tsp", "cvrp"])
-    parser.add_argument("policies", nargs="+", metavar="POLICY", help="a shipped name or a path; the first one solves")
+    parser.add_argument(
+        "policies",
+        nargs="+",
+        metavar="POLICY",
+        help="a shipped name or a path; the first one solves",
+    )
     parser.add_argument("--size", type=int, default=100)
     parser.add_argument("--count", type=int, default=48, help="instances")
     parser.add_argument("--cuts", type=int, default=30, help="of each plan")

@@ -1,4 +1,5 @@
-"""What keeping different plans costs beside the rollouts that find them: one generation of 16 latents.
+"""What keeping different plans costs beside the rollouts that find them: one generation of 16
+latents.
 
 python benchmarks/pool.py [--instances 1] [--size 100] [--places 16] [--device cpu] [--threads 1]
 """
@@ -20,7 +21,11 @@ from rhumbline.search.task import make_task
 
 def seconds(work: Callable[[], object], repeats: int, device: torch.device) -> float:
     """Processor time on a CPU, where other jobs run beside; wall time on a GPU."""
-    wait, clock = (torch.cuda.synchronize, time.perf_counter) if device.type == "cuda" else (int, time.process_time)
+    wait, clock = (
+        (torch.cuda.synchronize, time.perf_counter)
+        if device.type == "cuda"
+        else (int, time.process_time)
+    )
     for _ in range(2):
         work()
     wait()
@@ -35,7 +40,9 @@ def main() -> None:
     parser = argparse.ArgumentParser()
     parser.add_argument("--instances", type=int, default=1)
     parser.add_argument("--size", type=int, default=100)
-    parser.add_argument("--places", type=int, default=POLISHED, help="plans that are kept; --top K keeps 2 K")
+    parser.add_argument(
+        "--places", type=int, default=POLISHED, help="plans that are kept; --top K keeps 2 K"
+    )
     parser.add_argument("--device", default="auto")
     parser.add_argument("--threads", type=int, default=1)
     args = parser.parse_args()

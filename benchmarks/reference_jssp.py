@@ -1,11 +1,14 @@
-"""Reference makespans of a standard job-shop set, as `rhumb bench reference` makes them, but with a tabu search first.
+"""Reference makespans of a standard job-shop set, as `rhumb bench reference` makes them, but with a
+tabu search first.
 
-    python benchmarks/reference_jssp.py jssp20x15 --seconds 30 --workers 2 --out benchmarks/reference/jssp20x15.npz
+    python benchmarks/reference_jssp.py jssp20x15 --seconds 30 --workers 2 --out
+benchmarks/reference/jssp20x15.npz
 
-CP-SAT on one thread proves 10x10 in a second, but after 40 s was still some per cent from the best at 20x15, where the
-tabu search (tabu_jssp.c, compiled here with `cc`) is better within 5 s. So CP-SAT starts from the tabu search's
-schedule and has `--seconds` of wall time to improve it and to prove a bound. A file that is there is gone on with, by
-whomever it was made. ortools is in the extra `solvers`; neither typer nor rich is needed.
+CP-SAT on one thread proves 10x10 in a second, but after 40 s was still some per cent from the best
+at 20x15, where the tabu search (tabu_jssp.c, compiled here with `cc`) is better within 5 s. So
+CP-SAT starts from the tabu search's schedule and has `--seconds` of wall time to improve it and to
+prove a bound. A file that is there is gone on with, by whomever it was made. ortools is in the
+extra `solvers`; neither typer nor rich is needed.
 """
 
 import argparse
@@ -18,7 +21,12 @@ from pathlib import Path
 
 import numpy as np
 
-from rhumbline.bench.reference import REFERENCE_SOLVERS, ReferenceOptions, fill_references, solve_by_cpsat
+from rhumbline.bench.reference import (
+    REFERENCE_SOLVERS,
+    ReferenceOptions,
+    fill_references,
+    solve_by_cpsat,
+)
 from rhumbline.bench.reference_file import read_references
 from rhumbline.problems.jssp import JSSPInstance, Schedule, jssp_from_arrays
 from rhumbline.problems.standard_sets import jssp_set
@@ -26,9 +34,13 @@ from rhumbline.problems.standard_sets import jssp_set
 COUNT, SEED = 100, 200  # instances of a set; of the tabu search
 
 
-def tabu_then_cpsat(instance: JSSPInstance, library: str, iterations: int, seconds: float) -> tuple[float, float]:
+def tabu_then_cpsat(
+    instance: JSSPInstance, library: str, iterations: int, seconds: float
+) -> tuple[float, float]:
     """The makespan of both solvers together, and CP-SAT's bound."""
-    return solve_by_cpsat(instance, seconds, tabu(instance, library, iterations) if iterations else None)
+    return solve_by_cpsat(
+        instance, seconds, tabu(instance, library, iterations) if iterations else None
+    )
 
 
 def tabu(instance: JSSPInstance, library: str, iterations: int) -> Schedule:
@@ -56,15 +68,31 @@ def arguments() -> argparse.Namespace:
     parser = argparse.ArgumentParser()
     parser.add_argument("name", help="the standard set")
     parser.add_argument("--first", type=int, default=COUNT, help="this many instances of the set")
-    parser.add_argument("--iterations", type=int, default=6_000_000, help="of the tabu search; 0 leaves it out")
-    parser.add_argument("--seconds", type=float, default=60.0, help="of wall time per instance for CP-SAT")
-    parser.add_argument("--workers", type=int, default=2, help="processes, one instance at a time each")
-    parser.add_argument("--minutes", type=float, default=float("inf"), help="stop then and keep what is done")
-    parser.add_argument("--again", action="store_true", help="also what has a cost that is not proven")
-    parser.add_argument("--out", type=Path, required=True, help="the file, gone on with if it is there")
-    parser.add_argument("--resume", type=Path, default=None, help="a file that becomes --out if that is not there")
+    parser.add_argument(
+        "--iterations", type=int, default=6_000_000, help="of the tabu search; 0 leaves it out"
+    )
+    parser.add_argument(
+        "--seconds", type=float, default=60.0, help="of wall time per instance for CP-SAT"
+    )
+    parser.add_argument(
+        "--workers", type=int, default=2, help="processes, one instance at a time each"
+    )
+    parser.add_argument(
+        "--minutes", type=float, default=float("inf"), help="stop then and keep what is done"
+    )
+    parser.add_argument(
+        "--again", action="store_true", help="also what has a cost that is not proven"
+    )
+    parser.add_argument(
+        "--out", type=Path, required=True, help="the file, gone on with if it is there"
+    )
+    parser.add_argument(
+        "--resume", type=Path, default=None, help="a file that becomes --out if that is not there"
+    )
     parser.add_argument("--machine", default="", help="the machine in words")
-    parser.add_argument("--library", default=None, help="tabu_jssp.c as compiled before; otherwise cc does it now")
+    parser.add_argument(
+        "--library", default=None, help="tabu_jssp.c as compiled before; otherwise cc does it now"
+    )
     return parser.parse_args()
 
 
@@ -77,14 +105,22 @@ def main() -> None:
         REFERENCE_SOLVERS["jssp"].with_seconds(args.seconds),
         ReferenceOptions(args.workers, args.minutes, args.again, args.machine),
     )
-    tabu_first = f"tabu_jssp.c, {args.iterations} iterations, seed {SEED}, then " if args.iterations else ""
+    tabu_first = (
+        f"tabu_jssp.c, {args.iterations} iterations, seed {SEED}, then " if args.iterations else ""
+    )
     with tempfile.TemporaryDirectory() as folder:
         library = args.library or (compiled(folder) if args.iterations else "")
-        judge = partial(tabu_then_cpsat, library=library, iterations=args.iterations, seconds=args.seconds)
-        for filled in fill_references(args.out, instances, judge, tabu_first + cpsat.description, effort):
+        judge = partial(
+            tabu_then_cpsat, library=library, iterations=args.iterations, seconds=args.seconds
+        )
+        for filled in fill_references(
+            args.out, instances, judge, tabu_first + cpsat.description, effort
+        ):
             print(f"{args.name}: {filled.done} of {filled.total}", flush=True)
     known = read_references(args.out)
-    print(f"mean cost {np.nanmean(known.cost):.2f}, mean bound {np.nanmean(known.bound):.2f}; {known.makers()}")
+    print(
+        f"mean cost {np.nanmean(known.cost):.2f}, mean bound {np.nanmean(known.bound):.2f}; {known.makers()}"
+    )
 
 
 if __name__ == "__main__":

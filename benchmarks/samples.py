@@ -1,10 +1,12 @@
-"""What the samples of a policy are like: how good, from how many starts, and how certain its decisions are.
+"""What the samples of a policy are like: how good, from how many starts, and how certain its
+decisions are.
 
     python benchmarks/samples.py tsp100-single cvrp100-single runs/single/policy.safetensors
 
-A start is given up if none of its 8 samples is within 20 % of the best of all starts. Certain decisions hardly give any
-gradient: the share of the sum of (1 - p)^2 that they hold is printed beside theirs. These are the numbers behind
-`objective.samples` and `objective.certain` in docs/training.md and docs/kernels.md. One CPU thread, a minute a policy.
+A start is given up if none of its 8 samples is within 20 % of the best of all starts. Certain
+decisions hardly give any gradient: the share of the sum of (1 - p)^2 that they hold is printed
+beside theirs. These are the numbers behind `objective.samples` and `objective.certain` in
+docs/training.md and docs/kernels.md. One CPU thread, a minute a policy.
 """
 
 import sys
@@ -26,7 +28,9 @@ def quality(problem: Any, policy: Any, temperature: float) -> None:
     """Mean and best cost, and the share of starts that are given up."""
     batch = problem.sample(COUNT, SIZE, torch.Generator().manual_seed(5))
     latents = policy.space.centre((COUNT, SAMPLES), CPU)
-    cost = rollout(problem, policy, batch, latents, problem.starts(batch), seed=1, temperature=temperature).cost
+    cost = rollout(
+        problem, policy, batch, latents, problem.starts(batch), seed=1, temperature=temperature
+    ).cost
     best = cost.amin((1, 2))
     lost = cost.amin(1) > (1.0 + LOST) * best[:, None]
     found = f"mean {cost.mean():.3f}  best {best.mean():.3f}  given up {lost.float().mean():.1%}"
@@ -38,7 +42,11 @@ def certainty(problem: Any, policy: Any) -> None:
     batch = problem.sample(SCORED, SIZE, torch.Generator().manual_seed(5))
     latents, memory = policy.space.centre((SCORED, 1), CPU), policy.encode(batch)
     starts = problem.starts(batch)[:, :SCORED_STARTS]
-    actions = rollout(problem, policy, batch, latents, starts, seed=1, memory=memory).actions.flatten(1, 2).long()
+    actions = (
+        rollout(problem, policy, batch, latents, starts, seed=1, memory=memory)
+        .actions.flatten(1, 2)
+        .long()
+    )
     state = problem.replay(batch, actions)
     allowed = problem.mask(state)
     logits = policy.logits(memory, policy.condition(memory, latents), state, allowed)
@@ -48,7 +56,9 @@ def certainty(problem: Any, policy: Any) -> None:
     print(f"  forced {(allowed.sum(-1) == 1).float().mean():.1%}")
     for p in CERTAIN:
         sure = taken > p
-        print(f"  p > {p:g}: {sure.float().mean():.1%}, with {rest[sure].sum() / rest.sum():.4%} of the squares")
+        print(
+            f"  p > {p:g}: {sure.float().mean():.1%}, with {rest[sure].sum() / rest.sum():.4%} of the squares"
+        )
 
 
 @torch.no_grad()

@@ -1,7 +1,7 @@
 """What CMA-ES costs beside its rollouts: ask and tell against one generation, at 512 instances.
 
-python benchmarks/search.py [--instances 512]
-python benchmarks/search.py --widths vrp100 --instances 2 --attempts 960  # how wide components get, on validation
+python benchmarks/search.py [--instances 512] python benchmarks/search.py --widths vrp100
+--instances 2 --attempts 960  # how wide components get, on validation
 """
 
 import argparse
@@ -33,17 +33,23 @@ def seconds(work: object, repeats: int, device: torch.device) -> float:
 
 
 def widths(name: str, count: int, attempts: int, device: torch.device) -> None:
-    """Widths of all components and mean distance of their means from the centre, per axis (the box ends at 1)."""
+    """Widths of all components and mean distance of their means from the centre, per axis (the
+    box ends at 1).
+    """
     instances, strategy = validation(name, count), CMAES()
     policy = load_policy(of_the_paper(instances[0].problem), instances[0].problem)
-    for _, task in make_tasks(instances, {policy.problem: policy}, seed=0, device=device, engine="auto"):
+    for _, task in make_tasks(
+        instances, {policy.problem: policy}, seed=0, device=device, engine="auto"
+    ):
         state, narrowest = strategy.init(task), float("inf")
         for _ in range(attempts // strategy.population):
             state, _, _ = strategy.step(task, state)
             width = state.components.sigma * state.components.scale.amax(-1)
             narrowest = min(narrowest, float(width.min()))
         distance = float(state.components.mean.abs().mean())
-        print(f"{name}: widths {width.flatten().tolist()}, narrowest ever {narrowest:.2f}, mean |mean| {distance:.2f}")
+        print(
+            f"{name}: widths {width.flatten().tolist()}, narrowest ever {narrowest:.2f}, mean |mean| {distance:.2f}"
+        )
 
 
 def main() -> None:
@@ -60,7 +66,10 @@ def main() -> None:
         return
     xy = np.random.RandomState(1).uniform(size=(args.instances, 100, 2))
     task = make_task(
-        TSP(), load_policy(args.policy, "tsp"), [TSPInstance("", "EXACT_2D", xy=x) for x in xy], device=device
+        TSP(),
+        load_policy(args.policy, "tsp"),
+        [TSPInstance("", "EXACT_2D", xy=x) for x in xy],
+        device=device,
     )
     strategy = CMAES()
     state = strategy.init(task).components[:, 0]

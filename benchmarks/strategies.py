@@ -6,16 +6,18 @@
     python benchmarks/strategies.py --set vrp200 --validation --varied --first 32 --policy cvrp,runs/new.safetensors
     python benchmarks/strategies.py --set tsp100 --first 25 --augment 8 --strategies eas-emb --profile
 
-Settings follow a strategy's name after `+`. Gaps are per instance against benchmarks/reference where it has the set,
-else against the best cost of the instance in the whole run. `vs first` is the mean difference to the first row of the
-same budget, instance by instance; of several policies, separated by commas, each is searched by every strategy. ± are
-95 % intervals. On a CPU searches by CMA-ES choose among starts; with `+starts=1.0` they are as published, and as on a
-GPU. Each strategy first makes a few attempts that do not count, so that compiling kernels is not timed; encoding is.
-Instances are solved together, `--alone` one by one, and share the seconds. `--validation` draws other instances of the
-same distribution, of any size: choose settings there, never on the test set; with `--varied` vehicles of four kinds,
-and tours of the layouts of mixed training. `population` needs --policy with a population. `--rehearse` makes only those
-attempts: several such commands side by side compile what the real ones need. `--profile` compares nothing: it says
-where the time of a few steps goes, on the host and on the device.
+Settings follow a strategy's name after `+`. Gaps are per instance against benchmarks/reference
+where it has the set, else against the best cost of the instance in the whole run. `vs first` is the
+mean difference to the first row of the same budget, instance by instance; of several policies,
+separated by commas, each is searched by every strategy. ± are 95 % intervals. On a CPU searches by
+CMA-ES choose among starts; with `+starts=1.0` they are as published, and as on a GPU. Each strategy
+first makes a few attempts that do not count, so that compiling kernels is not timed; encoding is.
+Instances are solved together, `--alone` one by one, and share the seconds. `--validation` draws
+other instances of the same distribution, of any size: choose settings there, never on the test set;
+with `--varied` vehicles of four kinds, and tours of the layouts of mixed training. `population`
+needs --policy with a population. `--rehearse` makes only those attempts: several such commands side
+by side compile what the real ones need. `--profile` compares nothing: it says where the time of a
+few steps goes, on the host and on the device.
 """
 
 import argparse
@@ -70,17 +72,30 @@ class Bench:
     alone: bool = False
     seed: int = 0
 
-    def tasks(self, strategy: Any, instances: list[Any] | None = None) -> Iterator[tuple[Group, Task]]:
+    def tasks(
+        self, strategy: Any, instances: list[Any] | None = None
+    ) -> Iterator[tuple[Group, Task]]:
         """All instances or some, group by group, or each by itself."""
-        where = {"device": self.device, "engine": "auto", "augment": self.augment, "strategy": strategy}
+        where = {
+            "device": self.device,
+            "engine": "auto",
+            "augment": self.augment,
+            "strategy": strategy,
+        }
         some = instances or self.instances
         for first, group in enumerate([[i] for i in some] if self.alone else [some]):
-            for found, task in make_tasks(group, {self.policy.problem: self.policy}, seed=self.seed, **where):
+            for found, task in make_tasks(
+                group, {self.policy.problem: self.policy}, seed=self.seed, **where
+            ):
                 yield replace(found, places=tuple(place + first for place in found.places)), task
 
     def warm_up(self, strategy: Any) -> None:
-        """A few attempts at a group of each size, on which tiles, and so kernels, depend; on a CPU at one instance."""
-        some = self.instances if self.device.type == "cuda" and not self.alone else self.instances[:1]
+        """A few attempts at a group of each size, on which tiles, and so kernels, depend; on a
+        CPU at one instance.
+        """
+        some = (
+            self.instances if self.device.type == "cuda" and not self.alone else self.instances[:1]
+        )
         for group in {len(g.places): g for g in group_instances(some, self.augment)}.values():
             for _, task in self.tasks(strategy, list(group.instances)):
                 short, attempts = warm_up_run_of(strategy, task)
@@ -99,15 +114,29 @@ def validation(name: str, count: int) -> list[Any]:
         shop = find_set(JSSP_SETS, name)
         times = stream.randint(1, MAX_RANDOM_DURATION + 1, size=(count, shop.jobs, shop.machines))
         orders = stream.uniform(size=times.shape).argsort(2)
-        return [jssp_from_tables(d, m, f"{i}") for i, (d, m) in enumerate(zip(times, orders, strict=True))]
+        return [
+            jssp_from_tables(d, m, f"{i}")
+            for i, (d, m) in enumerate(zip(times, orders, strict=True))
+        ]
     if name[:3] not in ("tsp", "vrp") or not name[3:].isdecimal():
-        raise SystemExit(f"{name} is no set to draw validation instances of: tsp150, vrp100, jssp10x10 and the like")
+        raise SystemExit(
+            f"{name} is no set to draw validation instances of: tsp150, vrp100, jssp10x10 and the like"
+        )
     size = int(name[3:])
     if name.startswith("tsp"):
-        return [TSPInstance(f"{i}", "EXACT_2D", xy=x) for i, x in enumerate(stream.uniform(size=(count, size, 2)))]
-    xy, demands = stream.uniform(size=(count, size + 1, 2)), stream.randint(1, 10, size=(count, size))
+        return [
+            TSPInstance(f"{i}", "EXACT_2D", xy=x)
+            for i, x in enumerate(stream.uniform(size=(count, size, 2)))
+        ]
+    xy, demands = (
+        stream.uniform(size=(count, size + 1, 2)),
+        stream.randint(1, 10, size=(count, size)),
+    )
     pairs = zip(xy, demands.tolist(), strict=True)
-    return [CVRPInstance(f"{i}", "EXACT_2D", (0, *q), default_capacity(size), xy=x) for i, (x, q) in enumerate(pairs)]
+    return [
+        CVRPInstance(f"{i}", "EXACT_2D", (0, *q), default_capacity(size), xy=x)
+        for i, (x, q) in enumerate(pairs)
+    ]
 
 
 def varied_tours(size: int, count: int) -> list[Any]:
@@ -118,7 +147,9 @@ def varied_tours(size: int, count: int) -> list[Any]:
 
 
 def varied_vehicles(size: int, count: int) -> list[Any]:
-    """Uniform and clustered customers in turns, small and large demands, routes of about 6, 10, 16 and 24 customers."""
+    """Uniform and clustered customers in turns, small and large demands, routes of about 6, 10,
+    16 and 24 customers.
+    """
     stream, made = np.random.RandomState(VALIDATION_SEED + size), list[Any]()
     for i in range(count):
         if i % 2:
@@ -146,14 +177,18 @@ def measured(text: str, bench: Bench, budget: Budget) -> Row:
     bench.warm_up(strategy)
     cost, began, made, starts = np.full(count, np.nan), time.perf_counter(), 0, 1
     for group, task in bench.tasks(strategy):
-        share = budget.seconds and budget.seconds * len(group.places) / count  # groups come one by one
+        share = (
+            budget.seconds and budget.seconds * len(group.places) / count
+        )  # groups come one by one
         found, interrupted = search(strategy, task, replace(budget, seconds=share))
         if interrupted:  # the budget was not spent, so this is no result
             raise KeyboardInterrupt
         cost[list(group.places)] = [s.cost for s in found]
         starts = task.starts.shape[1]
         made += (found[0].attempts * starts - task.spare_trajectories) * task.count
-    return Row(text, budget, cost, round(made / (count * starts)), made, time.perf_counter() - began)
+    return Row(
+        text, budget, cost, round(made / (count * starts)), made, time.perf_counter() - began
+    )
 
 
 def profiled(text: str, bench: Bench, budget: Budget) -> None:
@@ -164,13 +199,21 @@ def profiled(text: str, bench: Bench, budget: Budget) -> None:
     timed(steps, SETTLING, bench)
     with named_waits(on_gpu):
         done, host, whole = timed(steps, WATCHED, bench)
-    with profile(activities=[ProfilerActivity.CPU, *([ProfilerActivity.CUDA] if on_gpu else [])]) as found:
+    with profile(
+        activities=[ProfilerActivity.CPU, *([ProfilerActivity.CUDA] if on_gpu else [])]
+    ) as found:
         seen, _, _ = timed(steps, WATCHED, bench)
     if not seen:
-        raise SystemExit(f"{text}: the budget ends after {SETTLING + done} steps or fewer; give more --attempts")
-    print(f"\n{text}: a step takes {1e3 * whole / done:.2f} ms, and the host is free after {1e3 * host / done:.2f} ms")
+        raise SystemExit(
+            f"{text}: the budget ends after {SETTLING + done} steps or fewer; give more --attempts"
+        )
+    print(
+        f"\n{text}: a step takes {1e3 * whole / done:.2f} ms, and the host is free after {1e3 * host / done:.2f} ms"
+    )
     for key in ("self_cpu_time_total", *(["self_cuda_time_total"] if on_gpu else [])):
-        print(f"\n{seen} steps by {key}\n{found.key_averages().table(key, SHOWN, max_name_column_width=60)}")
+        print(
+            f"\n{seen} steps by {key}\n{found.key_averages().table(key, SHOWN, max_name_column_width=60)}"
+        )
 
 
 @contextmanager
@@ -184,7 +227,9 @@ def named_waits(on_gpu: bool) -> Iterator[None]:
 
 
 def timed(steps: Iterator[Any], most: int, bench: Bench) -> tuple[int, float, float]:
-    """How many steps there were, seconds until the host had told the device all, and until the device had done it."""
+    """How many steps there were, seconds until the host had told the device all, and until the
+    device had done it.
+    """
     bench.wait()
     began = time.perf_counter()
     count = sum(1 for _ in islice(steps, most))
@@ -199,7 +244,15 @@ def interval(values: np.ndarray) -> str:
 
 
 def table(rows: list[Row], known: np.ndarray, relative_to: str) -> None:
-    titles = ("budget", "attempts", "mean cost", f"gap to {relative_to}, %", "vs first, %", "seconds", "trajectories/s")
+    titles = (
+        "budget",
+        "attempts",
+        "mean cost",
+        f"gap to {relative_to}, %",
+        "vs first, %",
+        "seconds",
+        "trajectories/s",
+    )
     print(f"| strategy | {' | '.join(titles)} |", f"| --- |{' ---: |' * len(titles)}", sep="\n")
     for row in rows:
         first = next(r for r in rows if r.budget == row.budget)
@@ -212,7 +265,9 @@ def table(rows: list[Row], known: np.ndarray, relative_to: str) -> None:
 
 
 def options() -> argparse.Namespace:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("--set", default="tsp100")
     parser.add_argument("--first", type=int, default=100)
     parser.add_argument("--skip", type=int, default=0, help="leave out so many of them")
@@ -221,15 +276,25 @@ def options() -> argparse.Namespace:
     parser.add_argument("--attempts", default="")
     parser.add_argument("--seconds", default="")
     parser.add_argument("--strategies", default="sampling,fixed,uniform,cmaes,eas-emb,cmaes-eas")
-    parser.add_argument("--policy", default=None, help="a shipped name or a path, or several with commas between them")
+    parser.add_argument(
+        "--policy",
+        default=None,
+        help="a shipped name or a path, or several with commas between them",
+    )
     parser.add_argument("--augment", type=int, default=1)
-    parser.add_argument("--seed", type=int, default=0, help="of the searches; instances are the same")
-    parser.add_argument("--alone", action="store_true", help="each instance by itself, one after another")
+    parser.add_argument(
+        "--seed", type=int, default=0, help="of the searches; instances are the same"
+    )
+    parser.add_argument(
+        "--alone", action="store_true", help="each instance by itself, one after another"
+    )
     parser.add_argument("--device", default="auto")
     parser.add_argument("--threads", type=int, default=0)
     parser.add_argument("--profile", action="store_true")
     parser.add_argument("--rehearse", action="store_true", help="only compile what would be needed")
-    parser.add_argument("--ledger", type=Path, default=None, help="rows of the test sets for benchmarks/gaps.py")
+    parser.add_argument(
+        "--ledger", type=Path, default=None, help="rows of the test sets for benchmarks/gaps.py"
+    )
     return parser.parse_args()
 
 
@@ -243,14 +308,24 @@ def compared(benches: dict[str, Bench], args: argparse.Namespace) -> None:
     """All strategies with all policies; a policy is named where there are several."""
     bench, rows = next(iter(benches.values())), list[Row]()
     count, work = len(bench.instances), list(product(args.strategies.split(","), benches))
-    known = None if args.validation else references(args.set, args.first)[args.skip :]  # first: it may refuse
-    what = torch.cuda.get_device_name() if bench.device.type == "cuda" else f"CPU, {torch.get_num_threads()} threads"
+    known = (
+        None if args.validation else references(args.set, args.first)[args.skip :]
+    )  # first: it may refuse
+    what = (
+        torch.cuda.get_device_name()
+        if bench.device.type == "cuda"
+        else f"CPU, {torch.get_num_threads()} threads"
+    )
     try:
         for budget in budgets(args.attempts, args.seconds):
             for text, policy in work:
                 row = measured(text, benches[policy], budget)
-                rows.append(row := replace(row, name=f"{text}, {policy}") if len(benches) > 1 else row)
-                gap = "" if known is None else f", gap {interval(100.0 * (row.cost / known - 1.0))} %"
+                rows.append(
+                    row := replace(row, name=f"{text}, {policy}") if len(benches) > 1 else row
+                )
+                gap = (
+                    "" if known is None else f", gap {interval(100.0 * (row.cost / known - 1.0))} %"
+                )
                 print(f"{row.name}: {row.cost.mean():.5f}{gap}, {row.seconds:.1f} s", flush=True)
                 keep_plain(row, args, known, what.split(",")[0])  # at once: a run may be killed
     except KeyboardInterrupt:
@@ -271,7 +346,12 @@ def keep_plain(row: Row, args: argparse.Namespace, known: np.ndarray | None, whe
     if args.ledger and known is not None and "+" not in row.name:
         limit = f"{row.budget.seconds:g} s" if row.budget.seconds else f"{row.budget.attempts}"
         method = row.name if row.name == "greedy" else f"{row.name} {limit}"
-        facts = {"where": where, "seconds": round(row.seconds, 1), "attempts": row.attempts, "weights": args.weights}
+        facts = {
+            "where": where,
+            "seconds": round(row.seconds, 1),
+            "attempts": row.attempts,
+            "weights": args.weights,
+        }
         keep(summary(args.set, method, row.cost, known) | facts, args.ledger)
 
 
@@ -289,7 +369,9 @@ def policies_of(text: str) -> list[str]:
     """Names and paths, each once."""
     names = text.split(",")
     if "" in names or len(set(names)) < len(names):
-        raise SystemExit(f"--policy {text}: expected different names or paths with commas between them")
+        raise SystemExit(
+            f"--policy {text}: expected different names or paths with commas between them"
+        )
     return names
 
 

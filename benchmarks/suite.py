@@ -1,9 +1,11 @@
-"""`rhumb bench SUITE` for nodes that have torch and no more: the command's own parser needs typer and what typer needs.
+"""`rhumb bench SUITE` for nodes that have torch and no more: the command's own parser needs typer
+and what typer needs.
 
 python benchmarks/suite.py suites/standard.toml --out RESULTS.jsonl [--only NAME ...] [--limit N]
 
-With --rehearse nothing is measured: every method makes the attempts that do not count, on as many instances as it will
-be given at once, so that its kernels are compiled. Several such commands side by side take as long as the slowest.
+With --rehearse nothing is measured: every method makes the attempts that do not count, on as many
+instances as it will be given at once, so that its kernels are compiled. Several such commands side
+by side take as long as the slowest.
 """
 
 import argparse
@@ -26,7 +28,9 @@ def rehearse(path: Path, options: BenchOptions) -> int:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("suite", type=Path)
     parser.add_argument("--out", type=Path, default=None)
     parser.add_argument("--only", action="append", default=[])
@@ -40,8 +44,14 @@ def main() -> None:
         parser.error(f"--limit {args.limit}: expected at least 1")
 
     def body() -> int:
-        options = BenchOptions(tuple(args.only), args.limit, args.device, folders=parse_folders(args.folder))
-        return rehearse(args.suite, options) if args.rehearse else run_suite(args.suite, args.out, options, args.quiet)
+        options = BenchOptions(
+            tuple(args.only), args.limit, args.device, folders=parse_folders(args.folder)
+        )
+        return (
+            rehearse(args.suite, options)
+            if args.rehearse
+            else run_suite(args.suite, args.out, options, args.quiet)
+        )
 
     install_signal_handlers()
     raise SystemExit(run_command(body))

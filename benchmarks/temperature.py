@@ -1,6 +1,8 @@
-"""Which sampling temperature is best at some size, on validation instances: behind `search.strategy.TEMPERATURES`.
+"""Which sampling temperature is best at some size, on validation instances: behind
+`search.strategy.TEMPERATURES`.
 
-    python benchmarks/temperature.py tsp 150 --count 16 --attempts 64 [--temperatures 1 0.5 0.3] [--policy PATH]
+    python benchmarks/temperature.py tsp 150 --count 16 --attempts 64 [--temperatures 1 0.5 0.3]
+[--policy PATH]
 
 Never tune on the test sets: these instances have a seed of their own.
 """
@@ -23,9 +25,17 @@ def validation(problem: str, size: int, count: int) -> list[object]:
     """Uniform instances as the standard sets have them."""
     rng = np.random.RandomState(SEED)
     if problem == "tsp":
-        return [TSPInstance(f"{i}", "EXACT_2D", xy=xy) for i, xy in enumerate(rng.uniform(size=(count, size, 2)))]
-    drawn = ((rng.uniform(size=2), rng.uniform(size=(size, 2)), rng.randint(1, 10, size)) for _ in range(count))
-    return [cvrp_from_arrays(*arrays, CAPACITY[size], name=f"{i}") for i, arrays in enumerate(drawn)]
+        return [
+            TSPInstance(f"{i}", "EXACT_2D", xy=xy)
+            for i, xy in enumerate(rng.uniform(size=(count, size, 2)))
+        ]
+    drawn = (
+        (rng.uniform(size=2), rng.uniform(size=(size, 2)), rng.randint(1, 10, size))
+        for _ in range(count)
+    )
+    return [
+        cvrp_from_arrays(*arrays, CAPACITY[size], name=f"{i}") for i, arrays in enumerate(drawn)
+    ]
 
 
 def main() -> None:
@@ -34,7 +44,9 @@ def main() -> None:
     parser.add_argument("size", type=int)
     parser.add_argument("--count", type=int, default=16)
     parser.add_argument("--attempts", type=int, default=64)
-    parser.add_argument("--temperatures", type=float, nargs="+", default=[1.0, 0.7, 0.5, 0.3, 0.2, 0.1])
+    parser.add_argument(
+        "--temperatures", type=float, nargs="+", default=[1.0, 0.7, 0.5, 0.3, 0.2, 0.1]
+    )
     parser.add_argument("--policy", default=None)
     parser.add_argument("--device", default="auto")
     args = parser.parse_args()

@@ -1,10 +1,13 @@
-"""What several walkers of `ruin` are worth: one, the best of some, and one that walks as far as all of them together.
+"""What several walkers of `ruin` are worth: one, the best of some, and one that walks as far as all
+of them together.
 
-    python benchmarks/walkers.py [--walkers 8] [--times 600000] [--sizes 200,300] [--first 4] [--seconds 5]
+    python benchmarks/walkers.py [--walkers 8] [--times 600000] [--sizes 200,300] [--first 4]
+[--seconds 5]
 
-Vehicles of four kinds (those of `strategies.py --varied`), from plans of so many seconds of search on one core; then
-steps are counted, not timed, so that it takes one core of whatever machine and repeats under the plans it begins with.
-Gaps are to the cheapest plan of each instance in this run, in %.
+Vehicles of four kinds (those of `strategies.py --varied`), from plans of so many seconds of search
+on one core; then steps are counted, not timed, so that it takes one core of whatever machine and
+repeats under the plans it begins with. Gaps are to the cheapest plan of each instance in this run,
+in %.
 """
 
 import argparse
@@ -28,8 +31,12 @@ def cooled(walker: Annealing, times: int) -> float:
     return float(walker.costs[BEST])
 
 
-def compared(instance: rhumbline.CVRPInstance, walkers: int, times: int, seconds: float) -> list[float]:
-    """Costs of the plan it begins with, of the first walker, of the best, and of one that walks as far as all."""
+def compared(
+    instance: rhumbline.CVRPInstance, walkers: int, times: int, seconds: float
+) -> list[float]:
+    """Costs of the plan it begins with, of the first walker, of the best, and of one that walks
+    as far as all.
+    """
     found = rhumbline.solve(instance, seconds=seconds, device="cpu")[0]
     first = Annealing(instance, found.plan, 0, Event(), lambda plan: None)
     crew = [first.clone(0, number) for number in range(walkers)]
@@ -47,7 +54,9 @@ def main() -> None:
     args = parser.parse_args()
     torch.set_num_threads(1)
     improvers.prepare_solver("ruin")
-    instances = [one for size in args.sizes.split(",") for one in varied_vehicles(int(size), args.first)]
+    instances = [
+        one for size in args.sizes.split(",") for one in varied_vehicles(int(size), args.first)
+    ]
     costs = np.array([compared(one, args.walkers, args.times, args.seconds) for one in instances])
     gaps = 100 * (costs / costs.min(1, keepdims=True) - 1)
     names = ("given", "one", f"best of {args.walkers}", f"one, {args.walkers} times as far")

@@ -1,4 +1,5 @@
-"""Make `bakery80.vrp`: a bakery at the edge of a valley delivers crates to 80 shops, in two towns and along a road.
+"""Make `bakery80.vrp`: a bakery at the edge of a valley delivers crates to 80 shops, in two towns
+and along a road.
 
 Run `python examples/make_bakery.py` from the project's root; it writes the same file each time.
 """
@@ -13,7 +14,9 @@ SEED, CAPACITY = 1733, 90
 BAKERY = (80, 420)
 TOWNS = ((420, 640, 26), (760, 300, 30))  # x, y and number of shops
 ROAD = 24  # shops along it
-PROVENANCE = "made for rhumbline by examples/make_bakery.py (seed 1733), Apache-2.0; two towns and a road"
+PROVENANCE = (
+    "made for rhumbline by examples/make_bakery.py (seed 1733), Apache-2.0; two towns and a road"
+)
 
 
 def shops(rng: np.random.Generator) -> np.ndarray:
@@ -29,20 +32,38 @@ def bakery() -> CVRPInstance:
     rng = np.random.default_rng(SEED)
     xy = np.concatenate([[BAKERY], shops(rng)]).astype(float)
     crates = np.where(
-        rng.random(len(xy) - 1) < 1 / 8, rng.integers(25, 46, len(xy) - 1), rng.integers(2, 13, len(xy) - 1)
+        rng.random(len(xy) - 1) < 1 / 8,
+        rng.integers(25, 46, len(xy) - 1),
+        rng.integers(2, 13, len(xy) - 1),
     )
-    return CVRPInstance("bakery80", "EUC_2D", demands=(0, *crates.tolist()), capacity=CAPACITY, xy=xy)
+    return CVRPInstance(
+        "bakery80", "EUC_2D", demands=(0, *crates.tolist()), capacity=CAPACITY, xy=xy
+    )
 
 
 def text(instance: CVRPInstance) -> str:
     """The file: the bakery is node 1."""
     assert instance.xy is not None
-    head = {"NAME": instance.name, "COMMENT": PROVENANCE, "TYPE": "CVRP", "DIMENSION": len(instance.xy)}
+    head = {
+        "NAME": instance.name,
+        "COMMENT": PROVENANCE,
+        "TYPE": "CVRP",
+        "DIMENSION": len(instance.xy),
+    }
     head |= {"EDGE_WEIGHT_TYPE": instance.metric, "CAPACITY": instance.capacity}
     lines = [f"{key} : {value}" for key, value in head.items()]
     places = [f"{i} {x:.0f} {y:.0f}" for i, (x, y) in enumerate(instance.xy, 1)]
     crates = [f"{i} {demand}" for i, demand in enumerate(instance.demands, 1)]
-    lines += ["NODE_COORD_SECTION", *places, "DEMAND_SECTION", *crates, "DEPOT_SECTION", "1", "-1", "EOF"]
+    lines += [
+        "NODE_COORD_SECTION",
+        *places,
+        "DEMAND_SECTION",
+        *crates,
+        "DEPOT_SECTION",
+        "1",
+        "-1",
+        "EOF",
+    ]
     return "\n".join(lines) + "\n"
 
 

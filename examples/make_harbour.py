@@ -22,7 +22,9 @@ def coast_height(x: np.ndarray) -> np.ndarray:
 
 
 def candidates(rng: np.random.Generator) -> np.ndarray:
-    """More cities than needed of each kind, all on land: [rows, 3] of x, y and the kind's number."""
+    """More cities than needed of each kind, all on land: [rows, 3] of x, y and the kind's
+    number.
+    """
     x = rng.uniform(10, 990, 400)
     shore = np.stack([x, coast_height(x) + rng.normal(0, 9, 400), np.zeros(400)], axis=1)
     x, y = rng.uniform(10, 990, (2, 400))
@@ -35,7 +37,9 @@ def candidates(rng: np.random.Generator) -> np.ndarray:
 
 
 def apart(rows: np.ndarray, wanted: list[int], gap: float = 12.0) -> np.ndarray:
-    """The first rows of each kind that keep their distance from all rows taken before: [cities, 2]."""
+    """The first rows of each kind that keep their distance from all rows taken before: [cities,
+    2].
+    """
     taken: list[np.ndarray] = []
     left = list(wanted)
     for *xy, kind in rows:

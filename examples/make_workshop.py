@@ -1,8 +1,9 @@
 """Make `workshop12.jsp`: a day of 12 orders in a joinery with 8 machines, in minutes.
 
-Every order is sawn first and packed last; in between most are planed, milled and drilled in some order, and all are
-sanded, some twice. So jobs differ in length, leave machines out and come back to one.
-Run `python examples/make_workshop.py` from the project's root; it writes the same file each time.
+Every order is sawn first and packed last; in between most are planed, milled and drilled in some
+order, and all are sanded, some twice. So jobs differ in length, leave machines out and come back to
+one. Run `python examples/make_workshop.py` from the project's root; it writes the same file each
+time.
 """
 
 from pathlib import Path
@@ -21,7 +22,9 @@ FINISHES = ((SAND, PAINT), (SAND, GLUE, SAND), (GLUE, SAND, PAINT))
 
 def order(rng: np.random.Generator) -> tuple[int, ...]:
     """The machines that one order visits."""
-    shaping = [machine for machine in rng.permutation([PLANE, MILL, DRILL]).tolist() if rng.random() < 0.8]
+    shaping = [
+        machine for machine in rng.permutation([PLANE, MILL, DRILL]).tolist() if rng.random() < 0.8
+    ]
     return SAW, *shaping, *FINISHES[rng.integers(len(FINISHES))], PACK
 
 
@@ -29,7 +32,9 @@ def workshop() -> JSSPInstance:
     """All orders; times are around those of the machine."""
     rng = np.random.default_rng(SEED)
     machines = tuple(order(rng) for _ in range(ORDERS))
-    durations = tuple(tuple(int(MINUTES[m] * rng.uniform(0.4, 1.6)) for m in row) for row in machines)
+    durations = tuple(
+        tuple(int(MINUTES[m] * rng.uniform(0.4, 1.6)) for m in row) for row in machines
+    )
     return JSSPInstance("workshop12", durations, machines, len(MINUTES))
 
 

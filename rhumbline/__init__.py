@@ -4,7 +4,8 @@
     best = rhumbline.solve("a280.tsp", seconds=10)[0]
     best.cost, best.plan, best.gap
 
-Names are loaded when first used, so that `import rhumbline` and `rhumb --help` do not wait for torch.
+Names are loaded when first used, so that `import rhumbline` and `rhumb --help` do not wait for
+torch.
 """
 
 from importlib import import_module
@@ -57,7 +58,13 @@ __version__ = "0.1.0"
 _HOMES = {
     "rhumbline.api": ("prepare", "solve"),
     "rhumbline.checkpoint": ("load", "save"),
-    "rhumbline.errors": ("CheckpointError", "Infeasible", "InputError", "MissingExtra", "RhumbError"),
+    "rhumbline.errors": (
+        "CheckpointError",
+        "Infeasible",
+        "InputError",
+        "MissingExtra",
+        "RhumbError",
+    ),
     "rhumbline.formats": ("read", "write_plan"),
     "rhumbline.problems.cvrp": ("CVRP", "CVRPInstance"),
     "rhumbline.problems.jssp": ("JSSP", "JSSPInstance"),

@@ -1,6 +1,7 @@
 """Weights on disk: one safetensors file whose header says in JSON what they are.
 
-No code runs on loading. Files are written aside and renamed, so a reader never sees half a checkpoint.
+No code runs on loading. Files are written aside and renamed, so a reader never sees half a
+checkpoint.
 """
 
 import json
@@ -30,7 +31,9 @@ class TrainingFacts:
     """Training facts of a checkpoint."""
 
     problem: str
-    size: int | str  # instances it was validated on, and trained on unless its recipe has several `sizes`
+    size: (
+        int | str
+    )  # instances it was validated on, and trained on unless its recipe has several `sizes`
     updates: int = 0
     recipe: str = ""
     validation: Mapping[str, float] = field(default_factory=dict[str, float])
@@ -76,7 +79,9 @@ def save(path: str | Path, policy: Policy[Any, Any, Any], about: TrainingFacts) 
 
 
 def write_tensor_file(path: Path, tensors: Mapping[str, Tensor], header: Mapping[str, Any]) -> None:
-    """Write tensors and a JSON header aside, then rename: nothing half-written ever carries the name."""
+    """Write tensors and a JSON header aside, then rename: nothing half-written ever carries the
+    name.
+    """
     aside = path.with_name(f".{path.name}.{os.getpid()}.part")
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
@@ -90,18 +95,26 @@ def write_tensor_file(path: Path, tensors: Mapping[str, Tensor], header: Mapping
             aside.unlink()
 
 
-def read_tensor_file(path: Path, device: torch.device | str = "cpu") -> tuple[dict[str, Tensor], dict[str, Any]]:
+def read_tensor_file(
+    path: Path, device: torch.device | str = "cpu"
+) -> tuple[dict[str, Tensor], dict[str, Any]]:
     """Tensors and header of a file that `write_tensors` wrote."""
     if not path.is_file():
-        raise CheckpointError(f"{path}: no such checkpoint; `rhumb info` lists those that come with the package")
+        raise CheckpointError(
+            f"{path}: no such checkpoint; `rhumb info` lists those that come with the package"
+        )
     try:
         with safe_open(path, framework="pt", device=str(device)) as file:
             header = json.loads((file.metadata() or {}).get(HEADER, "null"))
             tensors = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118 (not a mapping)
     except (OSError, SafetensorError, ValueError) as error:
-        raise CheckpointError(f"{path}: not a readable checkpoint ({error}); it may be truncated") from error
+        raise CheckpointError(
+            f"{path}: not a readable checkpoint ({error}); it may be truncated"
+        ) from error
     if not isinstance(header, dict):
-        raise CheckpointError(f"{path}: a safetensors file, but no checkpoint of rhumbline (no '{HEADER}' header)")
+        raise CheckpointError(
+            f"{path}: a safetensors file, but no checkpoint of rhumbline (no '{HEADER}' header)"
+        )
     return tensors, header
 
 
@@ -122,7 +135,9 @@ def load_with_facts(
         policy = kind(architecture(**header["architecture"])).to(device)
         policy.load_state_dict(tensors)
     except (KeyError, TypeError, RuntimeError) as error:
-        raise CheckpointError(f"{path}: does not hold what its header promises ({error})") from error
+        raise CheckpointError(
+            f"{path}: does not hold what its header promises ({error})"
+        ) from error
     return policy.requires_grad_(False), about
 
 
@@ -144,5 +159,9 @@ def find_checkpoint(policy: str | None, problem: str) -> Path:
     if policy and Path(policy).exists():
         return Path(policy)
     if policy is None:
-        raise CheckpointError(f"no weights for {problem} come with this version; train some and give them by --policy")
-    raise CheckpointError(f"no checkpoint '{name}'; give a path or one of: {', '.join(known) or '(none shipped)'}")
+        raise CheckpointError(
+            f"no weights for {problem} come with this version; train some and give them by --policy"
+        )
+    raise CheckpointError(
+        f"no checkpoint '{name}'; give a path or one of: {', '.join(known) or '(none shipped)'}"
+    )

@@ -1,8 +1,10 @@
-"""Classical solvers that carry on from given plans. They know problems, no policies; each is an optional extra.
+"""Classical solvers that carry on from given plans. They know problems, no policies; each is an
+optional extra.
 
-A solver is a module with `improve(instance, plans, seconds, seed, found)`. It calls `found` with better and better
-plans, if there are any; also after Ctrl-C with its last, before it passes `KeyboardInterrupt` on (`aside.py`). Given
-plans come cheapest first. Most solvers work on whole numbers; the caller checks and prices what they find.
+A solver is a module with `improve(instance, plans, seconds, seed, found)`. It calls `found` with
+better and better plans, if there are any; also after Ctrl-C with its last, before it passes
+`KeyboardInterrupt` on (`aside.py`). Given plans come cheapest first. Most solvers work on whole
+numbers; the caller checks and prices what they find.
 """
 
 from collections.abc import Callable, Sequence
@@ -33,7 +35,11 @@ SOLVERS = {
     "cpsat": Solver("rhumbline.external.cpsat", "ortools", "solvers", ("jssp",)),
 }
 
-OWN_SOLVERS = {"tsp": "ils", "cvrp": "ruin", "jssp": "tabu"}  # by this project, which "auto" stands for
+OWN_SOLVERS = {
+    "tsp": "ils",
+    "cvrp": "ruin",
+    "jssp": "tabu",
+}  # by this project, which "auto" stands for
 SOLVER_NAMES = ("auto", *SOLVERS)
 
 
@@ -49,25 +55,40 @@ def require_solver(name: str, problem: str) -> None:
     solver = SOLVERS[name]
     if problem not in solver.problems:
         able = [other for other, one in SOLVERS.items() if problem in one.problems]
-        raise InputError(f"{name} solves {' and '.join(solver.problems)}, not {problem}; use {' or '.join(able)}")
+        raise InputError(
+            f"{name} solves {' and '.join(solver.problems)}, not {problem}; use {' or '.join(able)}"
+        )
     if find_spec(solver.package) is None:
-        raise MissingExtra(f"{name} needs {solver.package}; get it with: pip install 'rhumbline[{solver.extra}]'")
+        raise MissingExtra(
+            f"{name} needs {solver.package}; get it with: pip install 'rhumbline[{solver.extra}]'"
+        )
 
 
 def prepare_solver(name: str) -> None:
-    """Whatever a solver has to do once, before the clock runs; it is loaded now, so that a broken one is known."""
+    """Whatever a solver has to do once, before the clock runs; it is loaded now, so that a
+    broken one is known.
+    """
     solver = SOLVERS[name]
     try:
         import_module(solver.package)
     except Exception as error:
-        raise MissingExtra(f"{name} needs {solver.package}, which is installed but fails: {error}") from error
+        raise MissingExtra(
+            f"{name} needs {solver.package}, which is installed but fails: {error}"
+        ) from error
     module: Any = import_module(SOLVERS[name].module)
     getattr(module, "prepare", lambda: None)()
 
 
 def improve_plans(
-    name: str, instance: Any, plans: Sequence[Any], seconds: float, seed: int, found: Callable[[Any], None]
+    name: str,
+    instance: Any,
+    plans: Sequence[Any],
+    seconds: float,
+    seed: int,
+    found: Callable[[Any], None],
 ) -> None:
-    """Tell of the plans that a solver finds in these seconds, starting from the given ones; the last is its best."""
+    """Tell of the plans that a solver finds in these seconds, starting from the given ones; the
+    last is its best.
+    """
     module: Any = import_module(SOLVERS[name].module)
     module.improve(instance, plans, seconds, seed, found)

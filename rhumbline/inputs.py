@@ -17,19 +17,32 @@ from rhumbline.problems.tsp import TSPInstance, tsp_from_array
 
 CVRP_ARRAYS = "vehicle routing is a tuple: depot, customers, demands, capacity"
 
-SolveInput = str | Path | np.ndarray | torch.Tensor | Mapping[str, Any] | TSPInstance | CVRPInstance | JSSPInstance
+SolveInput = (
+    str
+    | Path
+    | np.ndarray
+    | torch.Tensor
+    | Mapping[str, Any]
+    | TSPInstance
+    | CVRPInstance
+    | JSSPInstance
+)
 
 
 def instances_from(source: SolveInput | Sequence[Any], vehicles: int | None = None) -> list[Any]:
-    """Instances behind a path, an array ([N, 2], [N, N] or a batch [B, N, 2]), an instance, or a list of these.
+    """Instances behind a path, an array ([N, 2], [N, N] or a batch [B, N, 2]), an instance, or a
+    list of these.
 
     A path is a file, a folder of files or a pattern of their names.
 
-    Vehicle routing is four arrays: the depot [2], customers [n, 2], demands [n] and the capacity; `vehicles` limits it.
-    A job shop is a mapping with rows of "durations" and "machines", arrays or lists, and perhaps a "name".
+    Vehicle routing is four arrays: the depot [2], customers [n, 2], demands [n] and the capacity;
+    `vehicles` limits it. A job shop is a mapping with rows of "durations" and "machines", arrays or
+    lists, and perhaps a "name".
     """
     found = convert_source(tensors_to_arrays(source))
-    return found if vehicles is None else [cvrp.with_fleet(instance, vehicles) for instance in found]
+    return (
+        found if vehicles is None else [cvrp.with_fleet(instance, vehicles) for instance in found]
+    )
 
 
 def tensors_to_arrays(source: Any) -> Any:
@@ -54,7 +67,9 @@ def convert_source(source: Any) -> list[Any]:
             return [tsp_from_array(x, f"array-{i + 1}") for i, x in enumerate(source)]
         return [tsp_from_array(source)]
     if not isinstance(source, Sequence):
-        raise InputError(f"expected a path, an array, a mapping or a list of these, got {type(source).__name__}")
+        raise InputError(
+            f"expected a path, an array, a mapping or a list of these, got {type(source).__name__}"
+        )
     if is_cvrp_arrays(source):
         return [cvrp.cvrp_from_arrays(*source)]
     if all(is_cvrp_arrays(one) for one in source):
@@ -65,17 +80,22 @@ def convert_source(source: Any) -> list[Any]:
 
 
 def is_cvrp_arrays(source: Any) -> bool:
-    """Whether these are a depot, customers, demands and a capacity: three sequences and a number."""
+    """Whether these are a depot, customers, demands and a capacity: three sequences and a
+    number.
+    """
     if not isinstance(source, list | tuple) or len(source) != 4:
         return False
     *sequences, last = source
-    number = isinstance(last, int | float | np.number) or (isinstance(last, np.ndarray) and not last.ndim)
+    number = isinstance(last, int | float | np.number) or (
+        isinstance(last, np.ndarray) and not last.ndim
+    )
     return number and all(isinstance(x, list | tuple | np.ndarray) for x in sequences)
 
 
 def jssp_from_mapping(facts: Mapping[str, Any]) -> JSSPInstance:
     """The job shop of a mapping."""
-    needed, optional = {"durations", "machines"}, {"name", "machine_count", "first_machine"}
+    needed = {"durations", "machines"}
+    optional = {"name", "machine_count", "first_machine"}
     if not needed <= set(facts) <= needed | optional:
         known = "durations, machines and perhaps a name, machine_count and first_machine"
         has = ", ".join(map(str, facts))
@@ -84,7 +104,9 @@ def jssp_from_mapping(facts: Mapping[str, Any]) -> JSSPInstance:
     for key, value in numbers.items():
         if isinstance(value, bool) or not isinstance(value, int | None):
             raise InputError(f"{key} is {value!r}, expected a whole number")
-    return jssp_from_arrays(facts["durations"], facts["machines"], str(facts.get("name", "arrays")), **numbers)
+    return jssp_from_arrays(
+        facts["durations"], facts["machines"], str(facts.get("name", "arrays")), **numbers
+    )
 
 
 def number_array(nested: Sequence[Any]) -> np.ndarray:
@@ -92,4 +114,6 @@ def number_array(nested: Sequence[Any]) -> np.ndarray:
     try:
         return np.asarray(nested, dtype=np.float64)
     except (TypeError, ValueError) as error:
-        raise InputError(f"nested lists must hold numbers in rows of equal length; {CVRP_ARRAYS}") from error
+        raise InputError(
+            f"nested lists must hold numbers in rows of equal length; {CVRP_ARRAYS}"
+        ) from error

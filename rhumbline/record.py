@@ -10,7 +10,9 @@ from torch import Tensor
 
 @dataclass(frozen=True)
 class Record:
-    """Parent of batches, states and tables. Fields that are not tensors are left alone by every operation."""
+    """Parent of batches, states and tables. Fields that are not tensors are left alone by every
+    operation.
+    """
 
     def map(self, change: Callable[[Tensor], Tensor]) -> Self:
         """A copy in which every tensor field, also of records inside, went through `change`."""
@@ -28,7 +30,9 @@ class Record:
         return self.map(lambda x: x.to(device))
 
     def copy_(self, other: Self) -> None:
-        """Overwrite every tensor, in place, with that of another record; for loops that must keep their memory."""
+        """Overwrite every tensor, in place, with that of another record; for loops that must
+        keep their memory.
+        """
         pairs = ((getattr(self, f.name), getattr(other, f.name)) for f in fields(self))
         changed = [(own, new) for own, new in pairs if isinstance(own, Tensor) and own is not new]
         if changed:  # on a GPU one launch for all of them

@@ -1,4 +1,6 @@
-"""TOML tables that map one to one onto dataclasses: recipes, suites, settings of a search. Unknown keys are errors."""
+"""TOML tables that map one to one onto dataclasses: recipes, suites, settings of a search.
+Unknown keys are errors.
+"""
 
 import tomllib
 from collections import abc
@@ -15,7 +17,9 @@ T = TypeVar("T")
 
 
 def read_toml(path: str | Path, kind: str, where: str = "") -> dict[str, Any]:
-    """The tables of a TOML file of some kind; `where` says where such files are, if it is not there."""
+    """The tables of a TOML file of some kind; `where` says where such files are, if it is not
+    there.
+    """
     try:
         return tomllib.loads(Path(path).read_text(encoding="utf-8"))
     except FileNotFoundError as error:
@@ -45,7 +49,9 @@ def build_dataclass(kind: type[T], tables: Mapping[str, Any], where: str) -> T:
     unknown = sorted(set(tables) - set(known))
     if unknown:
         hint = did_you_mean(unknown[0], known)
-        raise InputError(f"{where}: unknown key '{unknown[0]}'{hint}; known here: {', '.join(known) or 'none'}")
+        raise InputError(
+            f"{where}: unknown key '{unknown[0]}'{hint}; known here: {', '.join(known) or 'none'}"
+        )
     return kind(**{n: _value(hints[n], x, f"{where}: {n}") for n, x in tables.items()})
 
 
@@ -58,7 +64,9 @@ def _value(hint: Any, value: Any, where: str) -> Any:
         return build_dataclass(hint, value, where)
     if get_origin(hint) is Literal:
         if value not in get_args(hint):
-            raise InputError(f"{where} is {value!r}; expected one of {', '.join(map(repr, get_args(hint)))}")
+            raise InputError(
+                f"{where} is {value!r}; expected one of {', '.join(map(repr, get_args(hint)))}"
+            )
         return value
     if get_origin(hint) is tuple:
         parts = get_args(hint)
@@ -72,6 +80,8 @@ def _value(hint: Any, value: Any, where: str) -> Any:
         raise InputError(f"{where} is {value!r}; expected a table")
     if hint is float and isinstance(value, int) and not isinstance(value, bool):
         return float(value)
-    if isinstance(hint, type) and (not isinstance(value, hint) or (hint is int and isinstance(value, bool))):
+    if isinstance(hint, type) and (
+        not isinstance(value, hint) or (hint is int and isinstance(value, bool))
+    ):
         raise InputError(f"{where} is {value!r}; expected a value of type {hint.__name__}")
     return value

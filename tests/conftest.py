@@ -1,11 +1,15 @@
-"""Small policies and batches for all tests. One thread, so that the suite is quick on a shared machine."""
+"""Small policies and batches for all tests. One thread, so that the suite is quick on a shared
+machine.
+"""
 
 # ruff: noqa: E402 (the environment and the hook come before the imports they are for)
 
 import os
 import signal
 
-os.environ["TRITON_INTERPRET"] = "1"  # before anything imports triton; tests/kernels/conftest.py says the same
+os.environ["TRITON_INTERPRET"] = (
+    "1"  # before anything imports triton; tests/kernels/conftest.py says the same
+)
 
 from collections.abc import Callable
 
@@ -16,19 +20,54 @@ from interpreting import hasten
 from jaxtyping import install_import_hook
 from torch.utils._python_dispatch import TorchDispatchMode
 
-# Shapes in signatures are checked while the tests run. Not in kernels, which are not Python, and not in `record`, whose
-# `Self` beartype cannot check.
+# Shapes in signatures are checked while the tests run. Not in kernels, which are not Python, and
+# not in `record`, whose `Self` beartype cannot check.
 CHECKED = (
-    "api", "checkpoint", "decoding.engines", "decoding.neighbourhoods", "decoding.rollouts", "decoding.scoring",
-    "decoding.request", "inputs", "noise", "formats.coordinates", "formats.vrplib", "policies.attention",
-    "policies.cvrp", "policies.jssp", "policies.jssp_machines", "policies.population", "policies.latent_space", "policies.tsp",
-    "problems.cvrp", "problems.distributions", "problems.jssp.dispatch_rules", "problems.jssp.machine_rules",
-    "problems.jssp.rules", "problems.standard_sets", "problems.symmetry", "problems.tsp", "search.cma_es",
-    "search.driver", "search.plan_sets.diverse", "search.plan_sets.similarity", "search.solution",
-    "search.start_bandit", "search.strategies.cmaes", "search.strategies.cmaes_eas", "search.strategies.eas",
-    "search.strategies.greedy_sampling", "search.strategies.population", "search.strategies.sgbs", "search.strategy",
-    "search.task", "training.loop", "training.objectives", "training.parallel", "training.trainer",
-)  # fmt: skip
+    "api",
+    "checkpoint",
+    "decoding.engines",
+    "decoding.neighbourhoods",
+    "decoding.rollouts",
+    "decoding.scoring",
+    "decoding.request",
+    "inputs",
+    "noise",
+    "formats.coordinates",
+    "formats.vrplib",
+    "policies.attention",
+    "policies.cvrp",
+    "policies.jssp",
+    "policies.jssp_machines",
+    "policies.population",
+    "policies.latent_space",
+    "policies.tsp",
+    "problems.cvrp",
+    "problems.distributions",
+    "problems.jssp.dispatch_rules",
+    "problems.jssp.machine_rules",
+    "problems.jssp.rules",
+    "problems.standard_sets",
+    "problems.symmetry",
+    "problems.tsp",
+    "search.cma_es",
+    "search.driver",
+    "search.plan_sets.diverse",
+    "search.plan_sets.similarity",
+    "search.solution",
+    "search.start_bandit",
+    "search.strategies.cmaes",
+    "search.strategies.cmaes_eas",
+    "search.strategies.eas",
+    "search.strategies.greedy_sampling",
+    "search.strategies.population",
+    "search.strategies.sgbs",
+    "search.strategy",
+    "search.task",
+    "training.loop",
+    "training.objectives",
+    "training.parallel",
+    "training.trainer",
+)
 install_import_hook([f"rhumbline.{name}" for name in CHECKED], "beartype.beartype")
 
 from rhumbline.policies.attention.encoder import Architecture
@@ -37,7 +76,8 @@ from rhumbline.problems.tsp import TSP, TSPBatch, TSPInstance
 
 torch.set_num_threads(1)
 hasten()
-# A shell's background jobs begin with SIGINT ignored, and tests that interrupt something would wait for ever.
+# A shell's background jobs begin with SIGINT ignored, and tests that interrupt something would wait
+# for ever.
 signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
@@ -89,13 +129,23 @@ def make_instances() -> Callable[..., list[TSPInstance]]:
 class NoReading(TorchDispatchMode):
     """Fails on operations that read the device's memory on the host or size a tensor by it."""
 
-    FORBIDDEN = ("_local_scalar_dense", "nonzero", "masked_select", "unique", "is_nonzero", "item", "repeat_interleave")
+    FORBIDDEN = (
+        "_local_scalar_dense",
+        "nonzero",
+        "masked_select",
+        "unique",
+        "is_nonzero",
+        "item",
+        "repeat_interleave",
+    )
     INDEXING = ("index", "index_put", "index_put_")
 
     def __torch_dispatch__(self, func, types, args=(), kwargs=None):
         name = func.overloadpacket.__name__
         assert name not in self.FORBIDDEN, func
-        by_mask = name in self.INDEXING and any(x is not None and x.dtype == torch.bool for x in args[1])
+        by_mask = name in self.INDEXING and any(
+            x is not None and x.dtype == torch.bool for x in args[1]
+        )
         assert not by_mask, func
         return func(*args, **(kwargs or {}))
 

@@ -1,4 +1,6 @@
-"""Triton's interpreter without its needless work: the same operations on the same numbers, in a third of the time."""
+"""Triton's interpreter without its needless work: the same operations on the same numbers, in a
+third of the time.
+"""
 
 from dataclasses import replace
 from functools import cache
@@ -8,9 +10,10 @@ from typing import Any
 def hasten() -> None:
     """Leave out what Triton 3.6 does for nothing; any other version stays as it is, and slow.
 
-    At every call of a function inside a kernel it prepares its language again, by looking at every name in it. After
-    every sum and product of whole numbers it asks whether they have overflowed, and forgets the answer, as asserts are
-    off. And it describes a tile's type, in words too, for every tile anew.
+    At every call of a function inside a kernel it prepares its language again, by looking at every
+    name in it. After every sum and product of whole numbers it asks whether they have overflowed,
+    and forgets the answer, as asserts are off. And it describes a tile's type, in words too, for
+    every tile anew.
     """
     try:
         import triton
@@ -28,7 +31,9 @@ def hasten() -> None:
 
 
 def prepare_once(interpreter: Any) -> None:
-    """Each function that a launch calls prepares the language once: nothing is put back before the launch is over."""
+    """Each function that a launch calls prepares the language once: nothing is put back before
+    the launch is over.
+    """
     prepared: set[Any] = set()
     call, launch = interpreter.InterpretedFunction.__call__, interpreter.GridExecutor.__call__
 

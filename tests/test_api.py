@@ -37,7 +37,9 @@ def write_file(path: Path, xy: np.ndarray) -> Path:
 
 def files(folder: Path, count: int, size: int) -> list[Path]:
     rng = np.random.default_rng(size)
-    return [write_file(folder / f"file-{i}.tsp", rng.integers(0, 1000, (size, 2))) for i in range(count)]
+    return [
+        write_file(folder / f"file-{i}.tsp", rng.integers(0, 1000, (size, 2))) for i in range(count)
+    ]
 
 
 def test_a_batch_of_coordinates(policy) -> None:
@@ -48,7 +50,9 @@ def test_a_batch_of_coordinates(policy) -> None:
         order = np.array(solution.plan.order)
         assert sorted(order) == list(range(6))
         path = xy[order]
-        assert solution.cost == pytest.approx(np.linalg.norm(path - np.roll(path, -1, 0), axis=1).sum())
+        assert solution.cost == pytest.approx(
+            np.linalg.norm(path - np.roll(path, -1, 0), axis=1).sum()
+        )
 
 
 def test_a_matrix(policy) -> None:
@@ -66,13 +70,23 @@ def test_a_mixed_list_keeps_its_order(policy, tmp_path: Path) -> None:
     source = [XY[0], paths[0], MATRIX, str(paths[1]), mine, XY[:2]]
     solutions = solve(source, policy=policy, strategy=Sampling(), attempts=4)
     assert [s.instance.size for s in solutions] == [6, 6, 5, 6, 4, 6, 6]
-    assert [s.instance.name for s in solutions] == ["array", "file-0", "array", "file-1", "mine", "array-1", "array-2"]
+    assert [s.instance.name for s in solutions] == [
+        "array",
+        "file-0",
+        "array",
+        "file-1",
+        "mine",
+        "array-1",
+        "array-2",
+    ]
     for solution in solutions:
         solution.plan.check(solution.instance)
 
 
 def test_groups_have_one_shape(monkeypatch) -> None:
-    """Instances are grouped by size and by kind of metric, in order of appearance, and groups stay small enough."""
+    """Instances are grouped by size and by kind of metric, in order of appearance, and groups
+    stay small enough.
+    """
     exact = instances_from(XY)
     rounded = [TSPInstance("r", "EUC_2D", xy=XY[0])]
     small = [TSPInstance("s", "EXACT_2D", xy=np.zeros((2, 2)))]
@@ -120,7 +134,9 @@ def test_budgets(policy, monkeypatch, given, expected: Budget) -> None:
     assert seen == [expected]
 
 
-@pytest.mark.parametrize("given", [{"attempts": 0}, {"seconds": 0.0}, {"attempts": 0, "seconds": 0.0}])
+@pytest.mark.parametrize(
+    "given", [{"attempts": 0}, {"seconds": 0.0}, {"attempts": 0, "seconds": 0.0}]
+)
 def test_a_budget_of_nothing_is_refused(policy, monkeypatch, given) -> None:
     """Zero attempts or seconds are an error, not the default budget."""
     monkeypatch.setattr(api, "DEFAULT_BUDGET", Budget(1))
@@ -139,7 +155,9 @@ def test_gap(policy) -> None:
 
 
 def test_devices(policy) -> None:
-    """A device that does not exist or is not there is an error with the choices; auto is the CPU without a GPU."""
+    """A device that does not exist or is not there is an error with the choices; auto is the CPU
+    without a GPU.
+    """
     with pytest.raises(InputError, match="device 'tpu' is not known; use auto, cpu or cuda"):
         solve(XY[0], policy=policy, attempts=1, device="tpu")
     if not torch.cuda.is_available():
@@ -149,7 +167,9 @@ def test_devices(policy) -> None:
 
 
 def test_policies_from_files(policy, tmp_path: Path) -> None:
-    """A path to a checkpoint serves as well as the policy itself; one that is not there is an error."""
+    """A path to a checkpoint serves as well as the policy itself; one that is not there is an
+    error.
+    """
     path = tmp_path / "mine.safetensors"
     checkpoint.save(path, policy, checkpoint.TrainingFacts("tsp", 6))
     costs = [[s.cost for s in solve(XY, policy=p, attempts=16)] for p in (policy, path, str(path))]
@@ -159,7 +179,9 @@ def test_policies_from_files(policy, tmp_path: Path) -> None:
 
 
 def test_interruption_returns_the_groups_so_far(policy, monkeypatch) -> None:
-    """Ctrl-C in the second group returns the first group's solutions and what the second had found."""
+    """Ctrl-C in the second group returns the first group's solutions and what the second had
+    found.
+    """
     real, sizes = tasks.Task._try, []
 
     def interrupted(task, latents, temperature):
@@ -175,11 +197,14 @@ def test_interruption_returns_the_groups_so_far(policy, monkeypatch) -> None:
 
 
 def test_seeds_and_watching(policy) -> None:
-    """The same seed repeats a solution and its trace; the watcher sees every step of every group."""
+    """The same seed repeats a solution and its trace; the watcher sees every step of every
+    group.
+    """
     seen = []
     big = RNG.random((14, 2))
     one, two = (
-        solve(big, policy=policy, strategy=Sampling(), attempts=40, seed=3, watch=seen.append)[0] for _ in range(2)
+        solve(big, policy=policy, strategy=Sampling(), attempts=40, seed=3, watch=seen.append)[0]
+        for _ in range(2)
     )
     assert one.plan == two.plan
     assert [t[2] for t in one.trace] == [t[2] for t in two.trace]
@@ -209,14 +234,18 @@ print(json.dumps(said))
 
 @pytest.fixture(scope="module")
 def refusals() -> dict[str, str]:
-    """What is said to each wrong value; in a process of its own, where nobody checks types as these tests do."""
+    """What is said to each wrong value; in a process of its own, where nobody checks types as
+    these tests do.
+    """
     code = REFUSALS % (list(WRONG),)
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     return json.loads(done.stdout)
 
 
 @pytest.mark.parametrize(("options", "words"), WRONG.items())
-def test_values_of_a_wrong_kind_are_refused(refusals: dict[str, str], options: str, words: str) -> None:
+def test_values_of_a_wrong_kind_are_refused(
+    refusals: dict[str, str], options: str, words: str
+) -> None:
     """With a sentence of ours."""
     (said,) = refusals[options].splitlines()
     assert said.startswith("rhumbline.errors.InputError: ")
@@ -229,7 +258,9 @@ def test_nothing_in_nothing_out(policy) -> None:
 
 
 def test_tensors_are_arrays() -> None:
-    """Coordinates, matrices and the four arrays of vehicle routing may be tensors, alone or in lists."""
+    """Coordinates, matrices and the four arrays of vehicle routing may be tensors, alone or in
+    lists.
+    """
     xy = torch.tensor([[0.0, 0.0], [3.0, 4.0], [0.0, 4.0]], requires_grad=True)
     routing = (torch.zeros(2), xy, torch.tensor([1, 2, 3]), torch.tensor(5))
     tour, one, two = instances_from(xy)[0], *instances_from([routing, routing])
@@ -243,8 +274,14 @@ def test_tensors_are_arrays() -> None:
     [
         ([5], "expected a path, an array, a mapping or a list of these, got int"),
         ([XY[0], None], "expected a path, an array, a mapping or a list of these, got NoneType"),
-        (([0, 0], [[1, 1], [2, 2]], [3, 4]), "vehicle routing is a tuple: depot, customers, demands, capacity"),
-        ({"depot": [0, 0], "capacity": 3}, "it has depot, capacity .vehicle routing is a tuple: depot, customers"),
+        (
+            ([0, 0], [[1, 1], [2, 2]], [3, 4]),
+            "vehicle routing is a tuple: depot, customers, demands, capacity",
+        ),
+        (
+            {"depot": [0, 0], "capacity": 3},
+            "it has depot, capacity .vehicle routing is a tuple: depot, customers",
+        ),
     ],
 )
 def test_what_is_no_instance_is_refused(source, words: str) -> None:
@@ -253,13 +290,25 @@ def test_what_is_no_instance_is_refused(source, words: str) -> None:
         instances_from(source)
 
 
-def test_an_engine_that_one_of_the_instances_cannot_have_is_refused_before_any_work(policy, monkeypatch) -> None:
-    """Of two sizes one is too large for kernels with a layer: nothing is solved; `auto` settles each by itself."""
-    monkeypatch.setattr(kernels, "why_not_layer", lambda _, nodes: "too many nodes" if nodes > 5 else None)
-    instances = [TSPInstance(str(n), "EUC_2D", xy=np.random.default_rng(n).random((n, 2))) for n in (5, 6)]
+def test_an_engine_that_one_of_the_instances_cannot_have_is_refused_before_any_work(
+    policy, monkeypatch
+) -> None:
+    """Of two sizes one is too large for kernels with a layer: nothing is solved; `auto` settles
+    each by itself.
+    """
+    monkeypatch.setattr(
+        kernels, "why_not_layer", lambda _, nodes: "too many nodes" if nodes > 5 else None
+    )
+    instances = [
+        TSPInstance(str(n), "EUC_2D", xy=np.random.default_rng(n).random((n, 2))) for n in (5, 6)
+    ]
     device, some = torch.device("cpu"), {"tsp": policy}
     with pytest.raises(MissingExtra, match="too many nodes"):
-        next(api.make_tasks(instances, some, seed=0, device=device, engine="fused", strategy=EASLay()))
+        next(
+            api.make_tasks(
+                instances, some, seed=0, device=device, engine="fused", strategy=EASLay()
+            )
+        )
     found = api.make_tasks(instances, some, seed=0, device=device, engine="auto", strategy=EASLay())
     assert {task.instances[0].size: task.engine for _, task in found} == {5: "auto", 6: "torch"}
 
@@ -274,18 +323,33 @@ class Halved(Sampling):
 
 
 def test_strategies_of_others_begin_once_for_each_group(policy) -> None:
-    """Only ours are asked beforehand whether they refuse a task: others may want a budget when they begin."""
-    instances = [TSPInstance(str(n), "EUC_2D", xy=np.random.default_rng(n).random((n, 2))) for n in (5, 6)]
-    assert [s.attempts for s in solve(instances, policy=policy, strategy=Halved(), attempts=4)] == [4, 4]
+    """Only ours are asked beforehand whether they refuse a task: others may want a budget when
+    they begin.
+    """
+    instances = [
+        TSPInstance(str(n), "EUC_2D", xy=np.random.default_rng(n).random((n, 2))) for n in (5, 6)
+    ]
+    assert [s.attempts for s in solve(instances, policy=policy, strategy=Halved(), attempts=4)] == [
+        4,
+        4,
+    ]
 
 
 @pytest.mark.parametrize("sizes", [(5, 6), (6, 5)])
 def test_the_largest_instance_is_tried_first(policy, monkeypatch, sizes) -> None:
-    """In whatever order they come, an engine that the larger one cannot have is refused before the first is encoded."""
+    """In whatever order they come, an engine that the larger one cannot have is refused before
+    the first is encoded.
+    """
     monkeypatch.setattr(kernels, "resolve", refusing_more_than_5)
-    instances = [TSPInstance(str(n), "EUC_2D", xy=np.random.default_rng(n).random((n, 2))) for n in sizes]
+    instances = [
+        TSPInstance(str(n), "EUC_2D", xy=np.random.default_rng(n).random((n, 2))) for n in sizes
+    ]
     with pytest.raises(MissingExtra, match="6 are too many"):
-        next(api.make_tasks(instances, {"tsp": policy}, seed=0, device=torch.device("cpu"), engine="fused"))
+        next(
+            api.make_tasks(
+                instances, {"tsp": policy}, seed=0, device=torch.device("cpu"), engine="fused"
+            )
+        )
 
 
 def refusing_more_than_5(engine, problem, device, nodes, architecture):

@@ -22,7 +22,9 @@ from rhumbline.checkpoint import (
 from rhumbline.errors import CheckpointError, InputError
 from rhumbline.problems.tsp import TSP
 
-ABOUT = TrainingFacts("tsp", 100, 7, recipe="{}", validation={"greedy": 7.8}, versions={"torch": "2"})
+ABOUT = TrainingFacts(
+    "tsp", 100, 7, recipe="{}", validation={"greedy": 7.8}, versions={"torch": "2"}
+)
 
 
 @pytest.fixture
@@ -37,7 +39,11 @@ def path(tmp_path: Path, policy) -> Path:
     [
         (TrainingFacts("tsp", 100), "100", 100),
         (TrainingFacts("cvrp", 100, recipe='{"sizes": [80, 50, 200, 127]}'), "50 to 200", 200),
-        (TrainingFacts("jssp", "10x10", recipe='{"sizes": ["20x15", "6x6", "10x10"]}'), "6x6 to 20x15", 300),
+        (
+            TrainingFacts("jssp", "10x10", recipe='{"sizes": ["20x15", "6x6", "10x10"]}'),
+            "6x6 to 20x15",
+            300,
+        ),
         (TrainingFacts("tsp", 60, recipe='{"sizes": []}'), "60", 60),
         (TrainingFacts("tsp", 60, recipe='{"sizes": [80]}'), "80", 80),
         (TrainingFacts("tsp", 60, recipe="prototype"), "60", 60),
@@ -45,12 +51,16 @@ def path(tmp_path: Path, policy) -> Path:
     ],
 )
 def test_what_it_was_trained_at(about: TrainingFacts, words: str, largest: int) -> None:
-    """One size, or the range of a recipe that has several, whatever their order; and how much the largest has."""
+    """One size, or the range of a recipe that has several, whatever their order; and how much
+    the largest has.
+    """
     assert (about.trained_at, about.largest) == (words, largest)
 
 
 def test_round_trip_keeps_every_bit(path: Path, policy) -> None:
-    """Weights, architecture, amplification and facts come back as they were; logits are equal bit for bit."""
+    """Weights, architecture, amplification and facts come back as they were; logits are equal
+    bit for bit.
+    """
     read, about = load_with_facts(path)
     assert about == ABOUT
     assert read.architecture == policy.architecture
@@ -92,7 +102,9 @@ def test_header_is_readable_without_us(path: Path) -> None:
 def test_truncated_files_are_named(path: Path, left: int) -> None:
     """A file cut at any place is refused as unreadable."""
     path.write_bytes(path.read_bytes()[:left])
-    with pytest.raises(CheckpointError, match=r"mine\.safetensors: not a readable checkpoint .* truncated"):
+    with pytest.raises(
+        CheckpointError, match=r"mine\.safetensors: not a readable checkpoint .* truncated"
+    ):
         load(path)
 
 
@@ -108,7 +120,8 @@ def test_foreign_files_are_named(tmp_path: Path) -> None:
     path = tmp_path / "foreign.safetensors"
     save_file({"x": torch.zeros(3)}, path)
     with pytest.raises(
-        CheckpointError, match=r"foreign\.safetensors: a safetensors file, but no checkpoint of rhumbline"
+        CheckpointError,
+        match=r"foreign\.safetensors: a safetensors file, but no checkpoint of rhumbline",
     ):
         load(path)
     save_file({"x": torch.zeros(3)}, path, metadata={"rhumbline": "not json"})
@@ -136,7 +149,8 @@ def test_headers_that_promise_something_else(path: Path, change, words: str) -> 
     change(header, tensors)
     write_tensor_file(path, tensors, header)
     with pytest.raises(
-        CheckpointError, match=rf"(?s)mine\.safetensors: does not hold what its header promises.*{words}"
+        CheckpointError,
+        match=rf"(?s)mine\.safetensors: does not hold what its header promises.*{words}",
     ):
         load(path)
 
@@ -168,7 +182,9 @@ def test_find_knows_names_paths_and_defaults(path: Path, monkeypatch) -> None:
     assert find_checkpoint("tsp100", "tsp") == shipped["tsp100"]
     assert find_checkpoint(None, "tsp") == shipped["tsp"]
     assert find_checkpoint(str(path), "tsp") == path
-    with pytest.raises(CheckpointError, match="no checkpoint 'tsp99'; give a path or one of: tsp, tsp100"):
+    with pytest.raises(
+        CheckpointError, match="no checkpoint 'tsp99'; give a path or one of: tsp, tsp100"
+    ):
         find_checkpoint("tsp99", "tsp")
     monkeypatch.setattr(checkpoint, "shipped_checkpoints", dict)
     with pytest.raises(CheckpointError, match="no weights for tsp come with this version"):

@@ -52,7 +52,9 @@ def test_temperature_sharpens_the_weights(uniform: float, action: int) -> None:
 
 
 def test_temperature_zero_takes_the_best_that_is_allowed() -> None:
-    """Greedy ignores the uniform and forbidden actions, however high they score, and takes the first of equals."""
+    """Greedy ignores the uniform and forbidden actions, however high they score, and takes the
+    first of equals.
+    """
     logits = torch.tensor([[9.0, 1.0, 3.0, 2.0], [1.0, 4.0, 4.0, 9.0]])
     allowed = torch.tensor([[False, True, True, True], [True, True, True, False]])
     for u in (0.0, LARGEST):
@@ -62,7 +64,9 @@ def test_temperature_zero_takes_the_best_that_is_allowed() -> None:
 @pytest.mark.parametrize("temperature", [0.0, 1e-3, 0.1, 1.0, 100.0])
 @pytest.mark.parametrize("uniform", [0.0, 2.0**-31, 0.5, LARGEST])
 def test_no_uniform_hits_a_forbidden_action(temperature: float, uniform: float) -> None:
-    """Whatever the rounding of the sums, the chosen action is allowed: first, last, single and underflowing ones."""
+    """Whatever the rounding of the sums, the chosen action is allowed: first, last, single and
+    underflowing ones.
+    """
     rng = torch.Generator().manual_seed(0)
     logits = 10 * torch.tanh(3 * torch.randn(4000, 101, generator=rng))
     allowed = torch.rand(4000, 101, generator=rng) < torch.rand(4000, 1, generator=rng) ** 3
@@ -115,8 +119,12 @@ def test_seed_and_memory(policy, make_batch) -> None:
     batch, latents = make_batch(2, 8), latents_for(policy, 2, 2)
     starts = TSP().starts(batch)
     one = rollout(TSP(), policy, batch, latents, starts, seed=1)
-    assert_same(rollout(TSP(), policy, batch, latents, starts, seed=1, memory=policy.encode(batch)), one)
-    assert not torch.equal(rollout(TSP(), policy, batch, latents, starts, seed=2).actions, one.actions)
+    assert_same(
+        rollout(TSP(), policy, batch, latents, starts, seed=1, memory=policy.encode(batch)), one
+    )
+    assert not torch.equal(
+        rollout(TSP(), policy, batch, latents, starts, seed=2).actions, one.actions
+    )
 
 
 @pytest.mark.parametrize("size", [1, 2, 3, 9])
@@ -138,7 +146,8 @@ def test_greedy_cost_survives_renumbering(policy, make_batch) -> None:
     renumbered = replace(batch, xy=batch.xy[:, order])
     z = latents_for(policy, 5, 2)
     costs = [
-        rollout(TSP(), policy, b, z, TSP().starts(b), seed=0, temperature=0.0).cost.amin(2) for b in (batch, renumbered)
+        rollout(TSP(), policy, b, z, TSP().starts(b), seed=0, temperature=0.0).cost.amin(2)
+        for b in (batch, renumbered)
     ]
     assert torch.allclose(*costs, rtol=1e-5)
 
@@ -146,8 +155,18 @@ def test_greedy_cost_survives_renumbering(policy, make_batch) -> None:
 def test_asking_for_the_fused_engine_where_it_cannot_run_is_an_error(policy, make_batch) -> None:
     """No silent fallback: the reason and the remedy are in the message."""
     batch = make_batch(1, 4)
-    with pytest.raises(MissingExtra, match=r"takes policies with 8 heads of width 16.*Use engine torch"):
-        rollout(TSP(), policy, batch, latents_for(policy, 1, 1), TSP().starts(batch), seed=0, engine="fused")
+    with pytest.raises(
+        MissingExtra, match=r"takes policies with 8 heads of width 16.*Use engine torch"
+    ):
+        rollout(
+            TSP(),
+            policy,
+            batch,
+            latents_for(policy, 1, 1),
+            TSP().starts(batch),
+            seed=0,
+            engine="fused",
+        )
 
 
 # --- log-probabilities
@@ -165,7 +184,9 @@ def test_probabilities_of_all_tours_sum_to_one(policy, make_batch, start: int) -
 
 
 def test_samples_follow_the_probabilities(policy, make_batch) -> None:
-    """6000 sampled tours of five cities have the frequencies that log_prob states (chi-square, fixed seed)."""
+    """6000 sampled tours of five cities have the frequencies that log_prob states (chi-square,
+    fixed seed).
+    """
     batch, z, tours, count = make_batch(1, 5), latents_for(policy, 1, 1), tours_from(2, 5), 6000
     expected = log_prob(TSP(), policy, batch, z, tours).double().exp()[0] * count
     rolled = rollout(TSP(), policy, batch, z.expand(-1, count, -1), torch.tensor([[2]]), seed=5)
@@ -188,7 +209,9 @@ def test_log_prob_is_the_sum_over_steps(policy, make_batch) -> None:
     shift = policy.condition(memory, latents.repeat_interleave(2, 1))
     state, walked = problem.reset(batch, tours[..., 0]), torch.zeros(2, 6)
     for t in range(1, 6):
-        logits = policy.logits(memory, shift, state, problem.mask(state)).masked_fill(state.visited, -torch.inf)
+        logits = policy.logits(memory, shift, state, problem.mask(state)).masked_fill(
+            state.visited, -torch.inf
+        )
         walked += logits.log_softmax(-1).gather(2, tours[..., t : t + 1])[..., 0]
         state = problem.step(state, tours[..., t])
     assert torch.allclose(log_prob(problem, policy, batch, latents, tours), walked, atol=1e-5)
@@ -205,7 +228,9 @@ def test_log_prob_of_sampled_actions_needs_no_conversion(policy, make_batch) -> 
 
 
 def test_certain_and_marked_decisions(make_policy, make_batch) -> None:
-    """Likely decisions count without a gradient; marked ones do not even count; the first action is never scored."""
+    """Likely decisions count without a gradient; marked ones do not even count; the first action
+    is never scored.
+    """
     policy, batch = make_policy(2).requires_grad_(True), make_batch(1, 6)
     latents, tours = torch.zeros(1, 1, 2), torch.tensor([[[0, 3, 1, 5, 2, 4], [2, 1, 0, 3, 4, 5]]])
     whole = log_prob(TSP(), policy, batch, latents, tours)

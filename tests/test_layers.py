@@ -32,7 +32,9 @@ KERNEL_COMPILERS = ("triton", "numba", "llvmlite")
 SOLVERS = ("elkai", "hygese", "pyvrp", "ortools")
 ONLY_IN = {"rich": {"cli"}, "typer": {"cli"}, "matplotlib": {"plots"}}
 ONLY_IN |= {name: {"kernels"} for name in KERNEL_COMPILERS}
-ONLY_IN |= {name: {"external", "bench"} for name in SOLVERS}  # to improve plans with, and to compare with in suites
+ONLY_IN |= {
+    name: {"external", "bench"} for name in SOLVERS
+}  # to improve plans with, and to compare with in suites
 FREE = {"torch", "numpy", "safetensors", "jaxtyping"}  # allowed anywhere above the standard library
 MODULES = sorted(p for p in PACKAGE.rglob("*.py") if p.parent != PACKAGE or p.stem != "__init__")
 
@@ -80,29 +82,41 @@ def test_every_part_has_a_layer() -> None:
 def test_imports_point_down(path: Path) -> None:
     """A module imports only from layers below its own."""
     part = part_of(path)
-    upward = {p for p in own_parts(path) if LEVEL[p] >= LEVEL.get(part, 9) and (part, p) not in FRIENDS}
+    upward = {
+        p for p in own_parts(path) if LEVEL[p] >= LEVEL.get(part, 9) and (part, p) not in FRIENDS
+    }
     assert not upward
 
 
 @pytest.mark.parametrize("path", MODULES, ids=lambda p: str(p.relative_to(PACKAGE)))
 def test_third_party_packages_stay_at_home(path: Path) -> None:
-    """Typer and Rich are the command line's, matplotlib the plots', Triton and numba the kernels': no others."""
+    """Typer and Rich are the command line's, matplotlib the plots', Triton and numba the
+    kernels': no others.
+    """
     strangers = {n for n in third_party(path) - FREE if part_of(path) not in ONLY_IN.get(n, ())}
     assert not strangers
 
 
 def test_training_needs_only_numbers() -> None:
-    """Whatever the training loop imports, directly or not, is ours, torch, numpy, safetensors or jaxtyping."""
+    """Whatever the training loop imports, directly or not, is ours, torch, numpy, safetensors or
+    jaxtyping.
+    """
     seen, due = set[Path](), [PACKAGE / "training" / "loop.py"]
     while due:
         path = due.pop()
-        if path in seen or "kernels" in path.parts:  # kernels are loaded late, and only where there is a GPU
+        if (
+            path in seen or "kernels" in path.parts
+        ):  # kernels are loaded late, and only where there is a GPU
             continue
         seen.add(path)
         assert third_party(path) <= FREE, path
         for name in (n for n in imports_of(path) if n.startswith("rhumbline.")):
             place = PACKAGE.parent / name.replace(".", "/")
-            options = (place.with_suffix(".py"), place / "__init__.py", place.parent.with_suffix(".py"))
+            options = (
+                place.with_suffix(".py"),
+                place / "__init__.py",
+                place.parent.with_suffix(".py"),
+            )
             due += [p for p in (*options, place.parent / "__init__.py") if p.is_file()]
     assert {"loop.py", "local_search.py", "encoder.py", "noise.py"} <= {p.name for p in seen}
 
@@ -110,7 +124,11 @@ def test_training_needs_only_numbers() -> None:
 def loaded_after(statement: str) -> set[str]:
     """Top-level modules in a fresh interpreter after a statement."""
     code = f"{statement}; import sys; print(*{{n.split('.')[0] for n in sys.modules}})"
-    return set(subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout.split())
+    return set(
+        subprocess.run(
+            [sys.executable, "-c", code], capture_output=True, text=True, check=True
+        ).stdout.split()
+    )
 
 
 def test_import_rhumbline_is_quick() -> None:

@@ -1,4 +1,6 @@
-"""Names that are used are there: shapes in annotations look like names, so that linters cannot be asked."""
+"""Names that are used are there: shapes in annotations look like names, so that linters cannot
+be asked.
+"""
 
 import builtins
 import dis
@@ -24,7 +26,9 @@ def codes(code: CodeType) -> Iterator[CodeType]:
 def undefined(source: str, name: str) -> set[str]:
     """Global names that functions read and the module never binds."""
     module = compile(source, name, "exec")
-    steps = [(step.opname, step.argval) for code in codes(module) for step in dis.get_instructions(code)]
+    steps = [
+        (step.opname, step.argval) for code in codes(module) for step in dis.get_instructions(code)
+    ]
     bound = {what for kind, what in steps if kind in ("STORE_NAME", "STORE_GLOBAL")}
     return {what for kind, what in steps if kind == "LOAD_GLOBAL"} - bound - KNOWN
 
@@ -36,7 +40,9 @@ def test_every_global_name_is_bound(path: Path) -> None:
 
 
 def test_what_is_missing_is_found() -> None:
-    """A forgotten import is, also in a method and in a nested function; annotations, arguments and globals are none."""
+    """A forgotten import is, also in a method and in a nested function; annotations, arguments
+    and globals are none.
+    """
     source = """
 import os
 COUNT = 3

@@ -10,7 +10,19 @@ import triton.language as tl
 
 from rhumbline import noise
 
-WORDS = [0, 1, 2, 3, 0x7FFFFFFF, 0x80000000, 0x80000001, 0xFFFFFFFE, 0xFFFFFFFF, 0x6627E8D5, 0xDEADBEEF]
+WORDS = [
+    0,
+    1,
+    2,
+    3,
+    0x7FFFFFFF,
+    0x80000000,
+    0x80000001,
+    0xFFFFFFFE,
+    0xFFFFFFFF,
+    0x6627E8D5,
+    0xDEADBEEF,
+]
 LARGEST = 1.0 - 2.0**-24  # the float32 below 1
 
 
@@ -38,11 +50,17 @@ def uniform_kernel(WORD, UNIFORM, M: tl.constexpr):
     [
         ((0, 0, 0, 0), 0, (0x6627E8D5, 0xE169C58D)),
         ((0xFFFFFFFF,) * 4, 0xFFFFFFFFFFFFFFFF, (0x408F276D, 0x41C83B0E)),
-        ((0x243F6A88, 0x85A308D3, 0x13198A2E, 0x03707344), 0x299F31D0A4093822, (0xD16CFE09, 0x94FDCCEB)),
+        (
+            (0x243F6A88, 0x85A308D3, 0x13198A2E, 0x03707344),
+            0x299F31D0A4093822,
+            (0xD16CFE09, 0x94FDCCEB),
+        ),
     ],
 )
 def test_published_vectors(counter: tuple[int, ...], seed: int, expected: tuple[int, int]) -> None:
-    """The known-answer vectors published with Philox4x32-10 come out (zeros, ones, digits of pi)."""
+    """The known-answer vectors published with Philox4x32-10 come out (zeros, ones, digits of
+    pi).
+    """
     first, second = noise.philox(seed, *(torch.tensor([c]) for c in counter))
     assert (first.item(), second.item()) == expected
 
@@ -52,7 +70,11 @@ def test_words_are_those_of_triton(seed: int) -> None:
     """Words and uniforms equal Triton's bit for bit, for small and for huge counters."""
     counter = torch.from_numpy(np.random.default_rng(0).integers(0, 1 << 32, (4, 64)))
     counter[:, :8] = torch.arange(8)
-    first, second, uniform = torch.empty(64, dtype=torch.int64), torch.empty(64, dtype=torch.int64), torch.empty(64)
+    first, second, uniform = (
+        torch.empty(64, dtype=torch.int64),
+        torch.empty(64, dtype=torch.int64),
+        torch.empty(64),
+    )
     philox_kernel[(1,)](torch.tensor([seed]), counter, first, second, uniform, M=64)
     ours = noise.philox(seed, *counter)
     assert torch.equal(ours[0], first)
@@ -72,7 +94,9 @@ def test_uniforms_are_those_of_triton() -> None:
 
 
 def test_decoding_noise_depends_on_counters_alone() -> None:
-    """Each uniform is that of its (seed, instance, attempt, start, step), wherever it stands in the batch."""
+    """Each uniform is that of its (seed, instance, attempt, start, step), wherever it stands in
+    the batch.
+    """
     key, attempt = torch.tensor([5, 0xFFFFFFFF, 9]), torch.tensor([3, 4])
     whole = noise.decoding_uniforms(11, key, attempt, starts=4, steps=6)
     assert torch.equal(noise.decoding_uniforms(11, key[1:2], attempt[1:], 4, 6), whole[1:2, 1:])
@@ -95,11 +119,18 @@ def test_streams_and_seeds_differ() -> None:
 
 
 def test_normals_have_the_right_moments() -> None:
-    """Mean 0, variance 1, no skew, kurtosis 3, and no correlation between coordinates, within 4.5 standard errors."""
+    """Mean 0, variance 1, no skew, kurtosis 3, and no correlation between coordinates, within
+    4.5 standard errors.
+    """
     x = noise.box_muller(noise.latent_uniforms(0, torch.arange(50), torch.arange(100), 16)).double()
     n, flat = x.numel(), x.flatten()
     assert torch.isfinite(x).all()
-    for moment, expected, variance in [(1, 0, 1), (2, 1, 2), (3, 0, 15), (4, 3, 96)]:  # of x^m under N(0, 1)
+    for moment, expected, variance in [
+        (1, 0, 1),
+        (2, 1, 2),
+        (3, 0, 15),
+        (4, 3, 96),
+    ]:  # of x^m under N(0, 1)
         assert abs(flat.pow(moment).mean() - expected) < 4.5 * (variance / n) ** 0.5
     correlation = torch.corrcoef(x.reshape(-1, 16).T) - torch.eye(16)
     assert correlation.abs().max() < 4.5 * (n / 16) ** -0.5

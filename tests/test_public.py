@@ -20,7 +20,12 @@ def test_type_checkers_see_the_same_names() -> None:
     """The block for type checkers lists exactly the names that are loaded late."""
     tree = ast.parse(Path(rhumbline.__file__).read_text(encoding="utf-8"))
     block = next(n for n in tree.body if isinstance(n, ast.If))
-    seen = {(f"{n.module}", a.name) for n in block.body if isinstance(n, ast.ImportFrom) for a in n.names}
+    seen = {
+        (f"{n.module}", a.name)
+        for n in block.body
+        if isinstance(n, ast.ImportFrom)
+        for a in n.names
+    }
     assert seen == {(module, name) for module, names in rhumbline._HOMES.items() for name in names}
 
 

@@ -13,8 +13,12 @@ ROOT = Path(__file__).parents[1]
 README = (ROOT / "README.md").read_text(encoding="utf-8")
 
 
-def test_the_python_example_runs(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
-    """The README's Python block runs as it stands, with the shipped weights, and ends in a cost near the optimum."""
+def test_the_python_example_runs(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """The README's Python block runs as it stands, with the shipped weights, and ends in a cost
+    near the optimum.
+    """
     monkeypatch.chdir(ROOT)
     code = re.search(r"```python\n(.*?)```", README, re.DOTALL)
     assert code is not None
@@ -23,11 +27,19 @@ def test_the_python_example_runs(monkeypatch: pytest.MonkeyPatch, capsys: pytest
     assert 5191 <= last < 1.05 * 5191
 
 
-def test_the_example_of_a_strategy_runs(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
-    """The strategy of docs/search.md solves the demo as it stands; with jaxtyping's checks, so its shapes are right."""
+def test_the_example_of_a_strategy_runs(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """The strategy of docs/search.md solves the demo as it stands; with jaxtyping's checks, so
+    its shapes are right.
+    """
     monkeypatch.chdir(ROOT)
     text = (ROOT / "docs" / "search.md").read_text(encoding="utf-8")
-    code = next(block for block in re.findall(r"```python\n(.*?)```", text, re.DOTALL) if "class Nearby" in block)
+    code = next(
+        block
+        for block in re.findall(r"```python\n(.*?)```", text, re.DOTALL)
+        if "class Nearby" in block
+    )
     exec(compile(code, "search.md", "exec"), {"__name__": "example"})
     assert 5191 <= float(capsys.readouterr().out.split()[-1]) < 1.05 * 5191
 
@@ -42,8 +54,12 @@ def test_every_file_that_is_named_is_there() -> None:
 
 def test_the_make_targets_exist() -> None:
     """Each `make` command of the README is a target of the Makefile."""
-    targets = set(re.findall(r"^(\w+):", (ROOT / "Makefile").read_text(encoding="utf-8"), re.MULTILINE))
-    used = {word for line in re.findall(r"\bmake ((?:\w+ ?)+)", README) for word in line.split()[:2]}
+    targets = set(
+        re.findall(r"^(\w+):", (ROOT / "Makefile").read_text(encoding="utf-8"), re.MULTILINE)
+    )
+    used = {
+        word for line in re.findall(r"\bmake ((?:\w+ ?)+)", README) for word in line.split()[:2]
+    }
     assert {"demo", "test", "check"} <= used & targets
 
 
@@ -58,4 +74,6 @@ def test_tables_of_gaps_are_those_of_the_ledger(tmp_path: Path) -> None:
         *map(str, copies),
     ]
     subprocess.run(command, check=True, env=os.environ | {"PYTHONPATH": str(ROOT)})
-    assert [copy.read_text(encoding="utf-8") for copy in copies] == [page.read_text(encoding="utf-8") for page in pages]
+    assert [copy.read_text(encoding="utf-8") for copy in copies] == [
+        page.read_text(encoding="utf-8") for page in pages
+    ]

@@ -1,4 +1,6 @@
-"""The stored reference costs belong to their instances: bounds that differ from instance to instance hold for each."""
+"""The stored reference costs belong to their instances: bounds that differ from instance to
+instance hold for each.
+"""
 
 from pathlib import Path
 
@@ -32,17 +34,23 @@ def nearest_neighbour(distances: np.ndarray) -> float:
 
 @pytest.mark.parametrize("name", TSP_SETS)
 def test_tours_lie_between_their_bounds(name: str) -> None:
-    """Each city has two edges, at best its two shortest; and LKH beats the greedy tour of every instance."""
+    """Each city has two edges, at best its two shortest; and LKH beats the greedy tour of every
+    instance.
+    """
     cost = stored(name)
     assert len(cost) >= 256
-    for xy, found in zip(tsp_set(name)[:64], cost, strict=False):  # enough to see a shift, and quick
+    for xy, found in zip(
+        tsp_set(name)[:64], cost, strict=False
+    ):  # enough to see a shift, and quick
         distances = euclidean_distances(xy)
         assert np.sort(distances, axis=1)[:, 1:3].sum() / 2 < found < nearest_neighbour(distances)
 
 
 @pytest.mark.parametrize("name", CVRP_SETS)
 def test_routes_lie_between_their_bounds(name: str) -> None:
-    """A unit of demand costs its share of a full vehicle's way there and back; a vehicle each is the dearest plan."""
+    """A unit of demand costs its share of a full vehicle's way there and back; a vehicle each is
+    the dearest plan.
+    """
     cost = stored(name)
     xy, demands, capacity = cvrp_set(name)
     away = 2 * np.linalg.norm(xy - xy[:, :1], axis=2)[: len(cost)]

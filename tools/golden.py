@@ -530,7 +530,9 @@ def triton_routing(problem: Any, policy: Any, batch: Any, latents: Any) -> Value
 
     @torch.no_grad()
     def rolled_out(read: Any, temperature: float, **options: Any) -> tuple[Any, Any]:
-        tables = rollout_tables.build_triton_tables(read, policy.condition(read, latents), torch.float32)
+        tables = rollout_tables.build_triton_tables(
+            read, policy.condition(read, latents), torch.float32
+        )
         counters = torch.tensor([SEED, 5])
         first = (tables, batch.xy, *load, starts, batch.key, counters)
         return build(*first, temperature=temperature, shape=(16, 4), **options)
@@ -645,7 +647,11 @@ def local_tsp() -> Values:
     """2-opt and Or-opt from a random tour, then kicks."""
     import numpy as np
 
-    from rhumbline.kernels.numba.local_search.launch import kick_and_shorten_tour, nearest_nodes, shorten_tour
+    from rhumbline.kernels.numba.local_search.launch import (
+        kick_and_shorten_tour,
+        nearest_nodes,
+        shorten_tour,
+    )
     from rhumbline.local_search import threads as crew
     from rhumbline.problems.tsp import TSPInstance
 
@@ -697,7 +703,9 @@ def local_jssp() -> Values:
     flat = np.concatenate([np.asarray(row) for row in instance.durations])
     begins = (np.cumsum(flat) - flat).reshape(8, 6)
     starts, moves = shorten_schedule(instance.durations, instance.machines, begins.tolist())
-    walk = TabuWalk(ShopTables(instance), begins.flatten().astype(np.int64), crew.generator_state(SEED))
+    walk = TabuWalk(
+        ShopTables(instance), begins.flatten().astype(np.int64), crew.generator_state(SEED)
+    )
     steps = list[Any]()
     for _ in range(5):
         going = walk.run_moves(200)

@@ -1,1 +1,3 @@
-"""Measuring: suites of instances and methods in TOML, results as lines of JSON, tables and figures made of those."""
+"""Measuring: suites of instances and methods in TOML, results as lines of JSON, tables and
+figures made of those.
+"""

@@ -1,8 +1,9 @@
-"""Classical solvers as methods of a suite: what to beat. Each uses one thread; libraries are loaded when first used.
+"""Classical solvers as methods of a suite: what to beat. Each uses one thread; libraries are loaded
+when first used.
 
-A solver returns an action sequence as our problems write them (TSP: cities; CVRP: customers with 0 between routes;
-JSSP: 0, then the job of each decision), so that `Problem.decode` builds the plan, and the plan's own checker and metric
-judge it.
+A solver returns an action sequence as our problems write them (TSP: cities; CVRP: customers with 0
+between routes; JSSP: 0, then the job of each decision), so that `Problem.decode` builds the plan,
+and the plan's own checker and metric judge it.
 """
 
 import shutil
@@ -28,7 +29,9 @@ from rhumbline.problems.cvrp.instance import MORE_VEHICLES
 from rhumbline.problems.jssp.dispatch_rules import dispatch
 
 SolverActions = list[int]
-LARGEST_SCALED_DISTANCE = 1_000_000  # scaled distances: LKH multiplies by 100 in 32 bits and aborts the process beyond
+LARGEST_SCALED_DISTANCE = (
+    1_000_000  # scaled distances: LKH multiplies by 100 in 32 bits and aborts the process beyond
+)
 
 
 @dataclass(frozen=True)
@@ -71,7 +74,9 @@ class Baseline:
         if self.package and find_spec(self.package) is None:
             raise MissingExtra(f"{self.title} needs {self.package}; get it with: {self.install}")
         if self.program and shutil.which(self.program) is None:
-            raise MissingExtra(f"{self.title} needs the program '{self.program}' on the path; {self.install}")
+            raise MissingExtra(
+                f"{self.title} needs the program '{self.program}' on the path; {self.install}"
+            )
 
     @property
     def versioned_title(self) -> str:
@@ -81,16 +86,24 @@ class Baseline:
         except PackageNotFoundError:
             return self.title
 
-    def check(self, method: str, settings: Mapping[str, Any], seconds: float | None, attempts: int | None) -> None:
+    def check(
+        self, method: str, settings: Mapping[str, Any], seconds: float | None, attempts: int | None
+    ) -> None:
         """Refuse settings and budgets that it does not have."""
         strange = sorted(set(settings) - set(self.settings))
         if strange:
             known = ", ".join(self.settings) or "none"
-            raise InputError(f"method '{method}': unknown setting '{strange[0]}' of {self.title}; known: {known}")
+            raise InputError(
+                f"method '{method}': unknown setting '{strange[0]}' of {self.title}; known: {known}"
+            )
         if attempts is not None:
-            raise InputError(f"method '{method}': {self.title} does not count attempts; give seconds or its settings")
+            raise InputError(
+                f"method '{method}': {self.title} does not count attempts; give seconds or its settings"
+            )
         if self.needs_seconds != (seconds is not None):
-            raise InputError(f"method '{method}': {self.title} {'needs' if self.needs_seconds else 'takes no'} seconds")
+            raise InputError(
+                f"method '{method}': {self.title} {'needs' if self.needs_seconds else 'takes no'} seconds"
+            )
 
     def solve(self, work: SolverTask) -> Plan:
         """A plan that has passed the checker."""
@@ -110,10 +123,12 @@ def nearest_tour(work: SolverTask) -> SolverActions:
 
 def nearest_routes(work: SolverTask) -> SolverActions:
     """Vehicles that drive to the nearest customer who fits, each route improved by 2-opt."""
-    instance, actions = work.instance, list[int]()
+    instance = work.instance
+    actions = list[int]()
     waiting = set(range(1, instance.size))
     while waiting:
-        route, left = [0], instance.capacity
+        route = [0]
+        left = instance.capacity
         while fitting := [c for c in sorted(waiting) if instance.demands[c] <= left]:
             route.append(min(fitting, key=lambda c: instance.distances[route[-1], c]))
             left -= instance.demands[route[-1]]
@@ -125,14 +140,17 @@ def nearest_routes(work: SolverTask) -> SolverActions:
 
 def nearest_order(distances: Float[np.ndarray, "N N"], start: int) -> Int[np.ndarray, "N"]:
     """Cities in the order in which somebody meets them who always goes to the nearest new one."""
-    order, far = [start], distances.copy()
+    order = [start]
+    far = distances.copy()
     for _ in range(len(distances) - 1):
         far[:, order[-1]] = np.inf
         order.append(int(far[order[-1]].argmin()))
     return np.asarray(order)
 
 
-def two_opt(tour: Int[np.ndarray, "M"], distances: Float[np.ndarray, "N N"]) -> Int[np.ndarray, "M"]:
+def two_opt(
+    tour: Int[np.ndarray, "M"], distances: Float[np.ndarray, "N N"]
+) -> Int[np.ndarray, "M"]:
     """The tour after reversing the segment that gains most, again and again until none gains."""
     size = len(tour)
     upper = np.triu(np.ones((size, size), dtype=bool), 1)
@@ -159,7 +177,10 @@ def lkh(work: SolverTask) -> SolverActions:
     if work.instance.size <= 3:
         return list(range(work.instance.size))
     matrix = integer_distances(work.instance, LARGEST_SCALED_DISTANCE).tolist()
-    return [int(city) for city in elkai.DistanceMatrix(matrix).solve_tsp(runs=work.setting("runs", 10))[:-1]]
+    return [
+        int(city)
+        for city in elkai.DistanceMatrix(matrix).solve_tsp(runs=work.setting("runs", 10))[:-1]
+    ]
 
 
 def hgs(work: SolverTask) -> SolverActions:
@@ -197,7 +218,9 @@ def pyvrp_routes(work: SolverTask, *, tour: bool) -> list[list[int]]:
     data = vrp.make_data(instance, 1 if tour else vehicles_to_offer(instance), tour)
     routes = vrp.solve_routes(data, work.limit(), work.seed)
     if routes is None:
-        raise Infeasible(f"{instance.name}: PyVRP found no plan that obeys the rules in {work.limit():g} s")
+        raise Infeasible(
+            f"{instance.name}: PyVRP found no plan that obeys the rules in {work.limit():g} s"
+        )
     return routes
 
 
@@ -237,7 +260,8 @@ def ortools_routes(work: SolverTask, demands: Sequence[int] | None) -> list[list
 
 def ortools_route(model: Any, manager: Any, found: Any, vehicle: int) -> list[int]:
     """The customers of one vehicle."""
-    route, index = list[int](), found.Value(model.NextVar(model.Start(vehicle)))
+    route = list[int]()
+    index = found.Value(model.NextVar(model.Start(vehicle)))
     while not model.IsEnd(index):
         route.append(int(manager.IndexToNode(index)))
         index = found.Value(model.NextVar(index))
@@ -253,11 +277,21 @@ def cpsat_jobs(work: SolverTask) -> SolverActions:
     return jobs_by_start(cpsat.solver_schedule(solver, starts).starts, work.instance.durations)
 
 
-def jobs_by_start(starts: Sequence[Sequence[int]], durations: Sequence[Sequence[int]]) -> SolverActions:
-    """Jobs in the order in which their operations start; operations that take no time come first."""
-    cells = [(s, s + d, job, step) for job, row in enumerate(starts) for step, (s, d) in enumerate(
-        zip(row, durations[job], strict=True))]  # fmt: skip
-    return [0, *(job for _, _, job, _ in sorted(cells, key=lambda cell: (cell[0], cell[1], cell[3])))]
+def jobs_by_start(
+    starts: Sequence[Sequence[int]], durations: Sequence[Sequence[int]]
+) -> SolverActions:
+    """Jobs in the order in which their operations start; operations that take no time come
+    first.
+    """
+    cells = [
+        (s, s + d, job, step)
+        for job, row in enumerate(starts)
+        for step, (s, d) in enumerate(zip(row, durations[job], strict=True))
+    ]
+    return [
+        0,
+        *(job for _, _, job, _ in sorted(cells, key=lambda cell: (cell[0], cell[1], cell[3]))),
+    ]
 
 
 def dispatching_solver(rule: str) -> Callable[[SolverTask], SolverActions]:
@@ -266,12 +300,16 @@ def dispatching_solver(rule: str) -> Callable[[SolverTask], SolverActions]:
 
 
 def concorde(work: SolverTask) -> SolverActions:
-    """Concorde's branch and cut, if the user has built it; on whole-number distances it proves the optimum."""
+    """Concorde's branch and cut, if the user has built it; on whole-number distances it proves
+    the optimum.
+    """
     if work.instance.size < 5:
         return nearest_tour(work)
     with tempfile.TemporaryDirectory() as folder:
         place = Path(folder)
-        (place / "problem.tsp").write_text(tsplib_matrix(integer_distances(work.instance, LARGEST_SCALED_DISTANCE)))
+        (place / "problem.tsp").write_text(
+            tsplib_matrix(integer_distances(work.instance, LARGEST_SCALED_DISTANCE))
+        )
         command = ["concorde", "-x", "-s", str(work.seed), "-o", "tour.sol", "problem.tsp"]
         done = subprocess.run(command, cwd=place, capture_output=True, text=True, check=False)
         if not (place / "tour.sol").exists():
@@ -282,8 +320,14 @@ def concorde(work: SolverTask) -> SolverActions:
 
 def tsplib_matrix(matrix: Int[np.ndarray, "N N"]) -> str:
     """A TSPLIB file of a matrix."""
-    head = ["NAME: problem", "TYPE: TSP", f"DIMENSION: {len(matrix)}", "EDGE_WEIGHT_TYPE: EXPLICIT",
-            "EDGE_WEIGHT_FORMAT: FULL_MATRIX", "EDGE_WEIGHT_SECTION"]  # fmt: skip
+    head = [
+        "NAME: problem",
+        "TYPE: TSP",
+        f"DIMENSION: {len(matrix)}",
+        "EDGE_WEIGHT_TYPE: EXPLICIT",
+        "EDGE_WEIGHT_FORMAT: FULL_MATRIX",
+        "EDGE_WEIGHT_SECTION",
+    ]
     return "\n".join([*head, *(" ".join(map(str, row)) for row in matrix.tolist()), "EOF", ""])
 
 
@@ -300,23 +344,45 @@ def join_routes(routes: Sequence[Sequence[int]]) -> SolverActions:
 INSTALL_COMMAND = "pip install 'rhumbline[{}]'"
 BASELINES: dict[str, Baseline] = {
     "nearest": Baseline(
-        f"nearest neighbour + 2-opt (rhumbline {__version__})", {"tsp": nearest_tour, "cvrp": nearest_routes},
-        settings=("starts",), needs_seconds=False,
+        f"nearest neighbour + 2-opt (rhumbline {__version__})",
+        {"tsp": nearest_tour, "cvrp": nearest_routes},
+        settings=("starts",),
+        needs_seconds=False,
     ),
     "lkh": Baseline(
-        "LKH (elkai; research and non-profit use only)", {"tsp": lkh}, "elkai", INSTALL_COMMAND.format("lkh"), ("runs",),
+        "LKH (elkai; research and non-profit use only)",
+        {"tsp": lkh},
+        "elkai",
+        INSTALL_COMMAND.format("lkh"),
+        ("runs",),
         needs_seconds=False,
     ),
     "hgs": Baseline("HGS-CVRP (hygese)", {"cvrp": hgs}, "hygese", INSTALL_COMMAND.format("hgs")),
-    "pyvrp": Baseline("PyVRP", {"tsp": pyvrp_tour, "cvrp": pyvrp_cvrp}, "pyvrp", INSTALL_COMMAND.format("solvers")),
-    "ortools": Baseline(
-        "OR-Tools routing", {"tsp": ortools_tour, "cvrp": ortools_cvrp}, "ortools", INSTALL_COMMAND.format("solvers")
+    "pyvrp": Baseline(
+        "PyVRP", {"tsp": pyvrp_tour, "cvrp": pyvrp_cvrp}, "pyvrp", INSTALL_COMMAND.format("solvers")
     ),
-    "cpsat": Baseline("OR-Tools CP-SAT", {"jssp": cpsat_jobs}, "ortools", INSTALL_COMMAND.format("solvers")),
+    "ortools": Baseline(
+        "OR-Tools routing",
+        {"tsp": ortools_tour, "cvrp": ortools_cvrp},
+        "ortools",
+        INSTALL_COMMAND.format("solvers"),
+    ),
+    "cpsat": Baseline(
+        "OR-Tools CP-SAT", {"jssp": cpsat_jobs}, "ortools", INSTALL_COMMAND.format("solvers")
+    ),
     "concorde": Baseline(
-        "Concorde", {"tsp": concorde}, install="build it from its authors' pages (academic use)", needs_seconds=False,
+        "Concorde",
+        {"tsp": concorde},
+        install="build it from its authors' pages (academic use)",
+        needs_seconds=False,
         program="concorde",
     ),
-    **{name: Baseline(f"dispatching rule {name.upper()}", {"jssp": dispatching_solver(name)}, needs_seconds=False)
-       for name in ("spt", "mwkr", "mopnr", "fifo")},
-}  # fmt: skip
+    **{
+        name: Baseline(
+            f"dispatching rule {name.upper()}",
+            {"jssp": dispatching_solver(name)},
+            needs_seconds=False,
+        )
+        for name in ("spt", "mwkr", "mopnr", "fifo")
+    },
+}

@@ -1,4 +1,6 @@
-"""The instances of a set with their references: drawn by recipe and proved by checksum, or read from files."""
+"""The instances of a set with their references: drawn by recipe and proved by checksum, or read
+from files.
+"""
 
 import os
 import re
@@ -23,7 +25,14 @@ from rhumbline.problems.cvrp.rules import MAX_RANDOM_DEMAND
 from rhumbline.problems.distributions.mutations import sample_mutated_set
 from rhumbline.problems.jssp import JSSPInstance
 from rhumbline.problems.jssp import jssp_from_arrays as shop_from_arrays
-from rhumbline.problems.standard_sets import CVRP_SETS, JSSP_SETS, TSP_SETS, cvrp_set, jssp_set, tsp_set
+from rhumbline.problems.standard_sets import (
+    CVRP_SETS,
+    JSSP_SETS,
+    TSP_SETS,
+    cvrp_set,
+    jssp_set,
+    tsp_set,
+)
 from rhumbline.problems.tsp import TSPInstance
 
 
@@ -39,21 +48,33 @@ class InstanceSet:
 
 
 def load_set(
-    spec: SetSpec, folder: Path, folders: Mapping[str, str] | None = None, *, referenced: bool = True
+    spec: SetSpec,
+    folder: Path,
+    folders: Mapping[str, str] | None = None,
+    *,
+    referenced: bool = True,
 ) -> InstanceSet:
-    """A set of a suite that lies in `folder`; `folders` has what $NAMES in file patterns stand for."""
+    """A set of a suite that lies in `folder`; `folders` has what $NAMES in file patterns stand
+    for.
+    """
     if spec.problem not in PROBLEMS:
         known = ", ".join(PROBLEMS)
         raise InputError(
             f"set '{spec.name}' is of problem '{spec.problem}', which this version does not solve (it solves {known}); "
             "leave the set out, for example with --only"
         )
-    instances, digest = read_instance_files(spec, folder, folders or {}) if spec.files else draw_instances(spec)
+    instances, digest = (
+        read_instance_files(spec, folder, folders or {}) if spec.files else draw_instances(spec)
+    )
     used = instances[: spec.first]
     if spec.first is not None and len(used) < spec.first:
-        raise InputError(f"set '{spec.name}': first is {spec.first}, but there are only {len(used)} instances")
+        raise InputError(
+            f"set '{spec.name}': first is {spec.first}, but there are only {len(used)} instances"
+        )
     costs, referee, mark = (
-        load_references(spec, folder, used, len(instances)) if referenced else ([None] * len(used), "", "")
+        load_references(spec, folder, used, len(instances))
+        if referenced
+        else ([None] * len(used), "", "")
     )
     whole = sha256(f"{digest} {len(used)} {mark}".encode()).hexdigest()[:16]
     return InstanceSet(spec, tuple(used), tuple(costs), referee, whole)
@@ -66,7 +87,9 @@ InstancesAndDigest = tuple[list[Any], str]
 def draw_instances(spec: SetSpec) -> InstancesAndDigest:
     """The instances of a recipe and their checksum, which must be the suite's."""
     if spec.problem not in RECIPES:
-        raise InputError(f"set '{spec.name}': there are no recipes for problem '{spec.problem}'; use files")
+        raise InputError(
+            f"set '{spec.name}': there are no recipes for problem '{spec.problem}'; use files"
+        )
     array = RECIPES[spec.problem](spec)
     found = sha256(np.ascontiguousarray(array).tobytes()).hexdigest()[:32]
     if not spec.sha256:
@@ -91,12 +114,18 @@ def draw_tsp(spec: SetSpec) -> RecipeArray:
 
 
 def draw_cvrp(spec: SetSpec) -> RecipeArray:
-    """Coordinates and demands [count, N, 3], the depot first; the capacity follows from the size."""
+    """Coordinates and demands [count, N, 3], the depot first; the capacity follows from the
+    size.
+    """
     if spec.recipe in CVRP_SETS:
         xy, demands, _ = cvrp_set(spec.recipe)
         return np.concatenate([xy, demands[..., None].astype(np.float64)], axis=2)
     xy = draw_positions(spec, spec.size + 1, CVRP_SETS)
-    demands = np.random.default_rng([spec.seed, 1]).integers(1, MAX_RANDOM_DEMAND + 1, xy.shape[:2]).astype(np.float64)
+    demands = (
+        np.random.default_rng([spec.seed, 1])
+        .integers(1, MAX_RANDOM_DEMAND + 1, xy.shape[:2])
+        .astype(np.float64)
+    )
     demands[:, 0] = 0.0
     return np.concatenate([xy, demands[..., None]], axis=2)
 
@@ -109,9 +138,13 @@ def draw_positions(spec: SetSpec, nodes: int, standard: Mapping[str, Any]) -> Re
         return np.random.default_rng(spec.seed).random((spec.count, nodes, 2))
     if spec.recipe != "mutated":
         known = ", ".join(["uniform", "mutated", *standard])
-        raise InputError(f"set '{spec.name}': no recipe '{spec.recipe}' for {spec.problem}; known: {known}")
+        raise InputError(
+            f"set '{spec.name}': no recipe '{spec.recipe}' for {spec.problem}; known: {known}"
+        )
     if spec.power is None:
-        raise InputError(f"set '{spec.name}': the recipe 'mutated' needs a power, for example power = 0.5")
+        raise InputError(
+            f"set '{spec.name}': the recipe 'mutated' needs a power, for example power = 0.5"
+        )
     return sample_mutated_set(spec.count, nodes, spec.power, spec.seed)
 
 
@@ -122,13 +155,17 @@ def make_tsp(row: Float[np.ndarray, "N 2"], name: str) -> TSPInstance:
 
 def make_cvrp(row: Float[np.ndarray, "N 3"], name: str) -> CVRPInstance:
     """One CVRP instance."""
-    return cvrp_from_arrays(row[0, :2], row[1:, :2], row[1:, 2], default_capacity(len(row) - 1), name)
+    return cvrp_from_arrays(
+        row[0, :2], row[1:, :2], row[1:, 2], default_capacity(len(row) - 1), name
+    )
 
 
 def draw_jssp(spec: SetSpec) -> np.ndarray:
     """Durations and machines [count, 2, J, M] of a standard set."""
     if spec.recipe not in JSSP_SETS:
-        raise InputError(f"set '{spec.name}': no recipe '{spec.recipe}' for jssp; known: {', '.join(JSSP_SETS)}")
+        raise InputError(
+            f"set '{spec.name}': no recipe '{spec.recipe}' for jssp; known: {', '.join(JSSP_SETS)}"
+        )
     return jssp_set(spec.recipe)
 
 
@@ -138,11 +175,21 @@ def make_jssp(row: np.ndarray, name: str) -> JSSPInstance:
 
 
 # By problem.
-RECIPES: dict[str, Callable[[SetSpec], np.ndarray]] = {"tsp": draw_tsp, "cvrp": draw_cvrp, "jssp": draw_jssp}
-MAKERS: dict[str, Callable[[np.ndarray, str], Any]] = {"tsp": make_tsp, "cvrp": make_cvrp, "jssp": make_jssp}
+RECIPES: dict[str, Callable[[SetSpec], np.ndarray]] = {
+    "tsp": draw_tsp,
+    "cvrp": draw_cvrp,
+    "jssp": draw_jssp,
+}
+MAKERS: dict[str, Callable[[np.ndarray, str], Any]] = {
+    "tsp": make_tsp,
+    "cvrp": make_cvrp,
+    "jssp": make_jssp,
+}
 
 
-def read_instance_files(spec: SetSpec, folder: Path, folders: Mapping[str, str]) -> InstancesAndDigest:
+def read_instance_files(
+    spec: SetSpec, folder: Path, folders: Mapping[str, str]
+) -> InstancesAndDigest:
     """The instances of all files that a pattern names, by name, and a checksum of their bytes."""
     pattern = folder / expand_folders(spec, folders)
     paths = [Path(found) for found in sorted(glob(str(pattern)))]
@@ -152,7 +199,9 @@ def read_instance_files(spec: SetSpec, folder: Path, folders: Mapping[str, str])
     names = [i.name for i in found]
     if len(set(names)) < len(names):
         twice = next(name for name in names if names.count(name) > 1)
-        raise InputError(f"set '{spec.name}': two instances are called '{twice}'; results could not be told apart")
+        raise InputError(
+            f"set '{spec.name}': two instances are called '{twice}'; results could not be told apart"
+        )
     strangers = [i for i in found if i.problem != spec.problem]
     if strangers:
         raise InputError(
@@ -160,7 +209,9 @@ def read_instance_files(spec: SetSpec, folder: Path, folders: Mapping[str, str])
         )
     digest = sha256(b"".join(sha256(read_bytes(p)).digest() for p in paths)).hexdigest()[:32]
     if spec.sha256 not in ("", digest):
-        raise InputError(f"set '{spec.name}': these files have sha256 {digest}, the suite says {spec.sha256}")
+        raise InputError(
+            f"set '{spec.name}': these files have sha256 {digest}, the suite says {spec.sha256}"
+        )
     return found, digest
 
 
@@ -190,7 +241,9 @@ def load_references(
     stored = read_references(path)
     if not len(used) <= len(stored.cost) <= drawn:
         wanted = f"{len(used)}" if len(used) == drawn else f"{len(used)} to {drawn}"
-        raise InputError(f"{path}: holds {len(stored.cost)} costs, but set '{spec.name}' needs {wanted}")
+        raise InputError(
+            f"{path}: holds {len(stored.cost)} costs, but set '{spec.name}' needs {wanted}"
+        )
     stored = stored.first(len(used))
     costs = stored.cost
     missing = np.flatnonzero(~(np.isfinite(costs) & (costs > 0)))

@@ -1,4 +1,6 @@
-"""Methods made ready to solve: searches with their policies, and classical solvers. Each knows its own clock."""
+"""Methods made ready to solve: searches with their policies, and classical solvers. Each knows
+its own clock.
+"""
 
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -33,7 +35,9 @@ CPU_TOGETHER = 8  # instances between two results on a CPU
 WARM_UP_SECONDS = 0.05  # of a classical solver on something tiny
 TRACE_POINTS = 24  # kept of each search, evenly on a logarithmic scale
 
-ReportShare = Callable[[float, str], None]  # the share of a piece that is done, and what is spent in words
+ReportShare = Callable[
+    [float, str], None
+]  # the share of a piece that is done, and what is spent in words
 
 
 @dataclass(frozen=True)
@@ -71,7 +75,9 @@ class MethodRunner(Protocol):
         """Raise unless instances like this one can be begun."""
         ...
 
-    def solve(self, instances: Sequence[Any], seed: int, note: ReportShare) -> Iterator[list[tuple[int, Outcome]]]:
+    def solve(
+        self, instances: Sequence[Any], seed: int, note: ReportShare
+    ) -> Iterator[list[tuple[int, Outcome]]]:
         """Places of instances with what was found, in as many pieces as memory demands."""
         ...
 
@@ -94,7 +100,9 @@ def make_runner(method: Method, problem: str, options: BenchOptions) -> MethodRu
     baseline.check(method.name, method.settings, method.seconds, method.attempts)
     baseline.require()
     return BaselineRunner(
-        method, baseline.versioned_title + settings_text(method.settings), f"{provenance.processor_name()}, 1 thread"
+        method,
+        baseline.versioned_title + settings_text(method.settings),
+        f"{provenance.processor_name()}, 1 thread",
     )
 
 
@@ -115,12 +123,16 @@ class BaselineRunner:
     def start(self, instance: Any) -> None:
         """Settings and libraries have been looked at already."""
 
-    def solve(self, instances: Sequence[Any], seed: int, note: ReportShare) -> Iterator[list[tuple[int, Outcome]]]:
+    def solve(
+        self, instances: Sequence[Any], seed: int, note: ReportShare
+    ) -> Iterator[list[tuple[int, Outcome]]]:
         """Each instance by itself; the clock starts when the library is there."""
         for place, instance in enumerate(instances):
             note(place / len(instances), "")
             warm_up_baseline(self.method.solver, instance.problem)
-            cost, missing, began = None, "", time.monotonic()
+            cost = None
+            missing = ""
+            began = time.monotonic()
             try:
                 work = SolverTask(instance, self.method.seconds, seed, self.method.settings)
                 cost = BASELINES[self.method.solver].solve(work).cost(instance)
@@ -131,20 +143,31 @@ class BaselineRunner:
 
 @cache
 def warm_up_baseline(solver: str, problem: str) -> None:
-    """Solve something tiny once in a process, so that importing a library, up to a second, is not measured."""
+    """Solve something tiny once in a process, so that importing a library, up to a second, is
+    not measured.
+    """
     baseline = BASELINES[solver]
     if baseline.package:
         with suppress(Infeasible):
             baseline.solve(
-                SolverTask(TINY_INSTANCES[problem](), WARM_UP_SECONDS if baseline.needs_seconds else None, 0, {})
+                SolverTask(
+                    TINY_INSTANCES[problem](),
+                    WARM_UP_SECONDS if baseline.needs_seconds else None,
+                    0,
+                    {},
+                )
             )
 
 
 TINY_POSITIONS = np.array([[0.1, 0.2], [0.9, 0.1], [0.8, 0.7], [0.3, 0.9], [0.5, 0.4], [0.2, 0.6]])
-TINY_INSTANCES: dict[str, Callable[[], Any]] = {  # six cities, a depot and five customers, two jobs on two machines
+TINY_INSTANCES: dict[
+    str, Callable[[], Any]
+] = {  # six cities, a depot and five customers, two jobs on two machines
     "tsp": lambda: tsp_from_array(TINY_POSITIONS),
     "cvrp": lambda: cvrp_from_arrays(TINY_POSITIONS[0], TINY_POSITIONS[1:], np.arange(1, 6), 10),
-    "jssp": lambda: shop_from_arrays(np.array([[3, 2], [2, 4]]), np.array([[0, 1], [0, 1]]), "tiny"),
+    "jssp": lambda: shop_from_arrays(
+        np.array([[3, 2], [2, 4]]), np.array([[0, 1], [0, 1]]), "tiny"
+    ),
 }
 
 
@@ -153,13 +176,14 @@ def make_search_runner(method: Method, problem: str, options: BenchOptions) -> "
     if method.strategy not in STRATEGIES:
         known = ", ".join(STRATEGIES)
         raise InputError(f"method '{method.name}': no strategy '{method.strategy}'; known: {known}")
-    device, weights = find_device(options.device), method.policy.replace("{problem}", problem)
-    strategy = build_dataclass(STRATEGIES[method.strategy], method.settings, f"method '{method.name}'")
+    device = find_device(options.device)
+    weights = method.policy.replace("{problem}", problem)
+    strategy = build_dataclass(
+        STRATEGIES[method.strategy], method.settings, f"method '{method.name}'"
+    )
     policy = load_policy(weights or None, problem)
     copies = f", {method.augment} copies" if method.augment > 1 else ""
-    name = (
-        f"{method.strategy}{settings_text(method.settings)}{copies}, policy {weights or DEFAULT_CHECKPOINTS[problem]}"
-    )
+    name = f"{method.strategy}{settings_text(method.settings)}{copies}, policy {weights or DEFAULT_CHECKPOINTS[problem]}"
     where = provenance.hardware_name(device, torch.get_num_threads())
     together = method.together or (CPU_TOGETHER if device.type == "cpu" else 1 << 30)
     return SearchRunner(method, strategy, policy, device, options.engine, name, where, together)
@@ -185,19 +209,31 @@ class SearchRunner:
             for _, task in self.tasks([instance], 0):
                 self.strategy.init(task)
         except InputError as error:
-            raise InputError(f"method '{self.method.name}' on {instance.problem}: {error}") from error
+            raise InputError(
+                f"method '{self.method.name}' on {instance.problem}: {error}"
+            ) from error
 
-    def solve(self, instances: Sequence[Any], seed: int, note: ReportShare) -> Iterator[list[tuple[int, Outcome]]]:
-        """Groups of one shape, as large as memory allows; the clock starts before instances are encoded."""
+    def solve(
+        self, instances: Sequence[Any], seed: int, note: ReportShare
+    ) -> Iterator[list[tuple[int, Outcome]]]:
+        """Groups of one shape, as large as memory allows; the clock starts before instances are
+        encoded.
+        """
         note(0.0, "warming up")
         self.warm_up(instances, seed)
         note(0.0, "")
-        finished, began = 0, time.monotonic()
+        finished = 0
+        began = time.monotonic()
         for group, task in self.tasks(instances, seed):
-            steps, together = list[Progress](), len(group.places)
+            steps = list[Progress]()
+            together = len(group.places)
             budget = self.method.budget(together)
             watch = make_step_recorder(
-                steps, budget, partial(report_group_share, note, finished / len(instances), together / len(instances))
+                steps,
+                budget,
+                partial(
+                    report_group_share, note, finished / len(instances), together / len(instances)
+                ),
             )
             solutions, interrupted = search(self.strategy, task, budget, watch)
             finished += together
@@ -208,14 +244,18 @@ class SearchRunner:
             seconds = time.monotonic() - began
             yield [
                 (place, search_outcome(found, seconds, together, trace))
-                for place, found, trace in zip(group.places, solutions, instance_traces(steps), strict=True)
+                for place, found, trace in zip(
+                    group.places, solutions, instance_traces(steps), strict=True
+                )
             ]
             began = time.monotonic()
 
     def warm_up(self, instances: Sequence[Any], seed: int) -> None:
-        """A few attempts at each new size that do not count, so that compiling kernels is not measured.
+        """A few attempts at each new size that do not count, so that compiling kernels is not
+        measured.
 
-        A GPU tries all instances of the size, because its kernels differ by how many there are; a CPU one of them.
+        A GPU tries all instances of the size, because its kernels differ by how many there are; a
+        CPU one of them.
         """
         fresh = [i for i in instances if i.size not in self.warm]
         one = list({i.size: i for i in fresh}.values())
@@ -227,17 +267,28 @@ class SearchRunner:
 
     def tasks(self, instances: Sequence[Any], seed: int) -> Iterator[tuple[Group, Task]]:
         """Groups of one shape, each encoded when its turn comes."""
-        policies, copies = {PROBLEMS[self.policy.problem].solves: self.policy}, self.method.augment
-        return make_tasks(instances, policies, seed=seed, device=self.device, engine=self.engine, augment=copies)
+        policies = {PROBLEMS[self.policy.problem].solves: self.policy}
+        copies = self.method.augment
+        return make_tasks(
+            instances, policies, seed=seed, device=self.device, engine=self.engine, augment=copies
+        )
 
 
-def report_group_share(note: ReportShare, before: float, share: float, done: float, spent: str) -> None:
-    """Note where a part of a piece stands, given the share of the piece that came before it and its own."""
+def report_group_share(
+    note: ReportShare, before: float, share: float, done: float, spent: str
+) -> None:
+    """Note where a part of a piece stands, given the share of the piece that came before it and
+    its own.
+    """
     note(before + share * done, spent)
 
 
-def make_step_recorder(steps: list[Progress], budget: Budget, note: ReportShare) -> Callable[[Progress], None]:
-    """Keeps the steps of a search and notes how much of its budget is spent; reads nothing from the device."""
+def make_step_recorder(
+    steps: list[Progress], budget: Budget, note: ReportShare
+) -> Callable[[Progress], None]:
+    """Keeps the steps of a search and notes how much of its budget is spent; reads nothing from
+    the device.
+    """
 
     def watch(progress: Progress) -> None:
         steps.append(progress)
@@ -247,17 +298,28 @@ def make_step_recorder(steps: list[Progress], budget: Budget, note: ReportShare)
 
 
 def spent_share(progress: Progress, budget: Budget) -> tuple[float, str]:
-    """The share of a budget that is spent, by attempts or by the clock, whichever is more, and that one in words."""
+    """The share of a budget that is spent, by attempts or by the clock, whichever is more, and
+    that one in words.
+    """
     shares = [(0.0, "")]
     if budget.attempts:
-        shares.append((progress.attempts / budget.attempts, f"{progress.attempts:,} of {budget.attempts:,} attempts"))
+        shares.append(
+            (
+                progress.attempts / budget.attempts,
+                f"{progress.attempts:,} of {budget.attempts:,} attempts",
+            )
+        )
     if budget.seconds:
-        shares.append((progress.seconds / budget.seconds, f"{progress.seconds:.0f} of {budget.seconds:.0f} s"))
+        shares.append(
+            (progress.seconds / budget.seconds, f"{progress.seconds:.0f} of {budget.seconds:.0f} s")
+        )
     share, words = max(shares)
     return min(1.0, share), words
 
 
-def search_outcome(found: Solution, seconds: float, together: int, trace: tuple[tuple[float, ...], ...]) -> Outcome:
+def search_outcome(
+    found: Solution, seconds: float, together: int, trace: tuple[tuple[float, ...], ...]
+) -> Outcome:
     """What a search has found; a plan that does not keep a limit has no cost to compare."""
     if found.unmet:
         return Outcome(None, found.attempts, seconds, together, missing=found.unmet)
@@ -265,9 +327,13 @@ def search_outcome(found: Solution, seconds: float, together: int, trace: tuple[
 
 
 def instance_traces(steps: Sequence[Progress]) -> list[tuple[tuple[float, ...], ...]]:
-    """The way of each instance: attempts, seconds, best so far and best of the step, at a few of the steps."""
+    """The way of each instance: attempts, seconds, best so far and best of the step, at a few of
+    the steps.
+    """
     kept = [steps[i] for i in thin_steps(len(steps))]
-    best, latest = (np.array([getattr(p, name).tolist() for p in kept]).T for name in ("best", "latest"))
+    best, latest = (
+        np.array([getattr(p, name).tolist() for p in kept]).T for name in ("best", "latest")
+    )
     when = [(p.attempts, round(p.seconds, 4)) for p in kept]
     return [
         tuple((*at, round(b, 6), round(n, 6)) for at, b, n in zip(when, bests, news, strict=True))
@@ -276,5 +342,7 @@ def instance_traces(steps: Sequence[Progress]) -> list[tuple[tuple[float, ...], 
 
 
 def thin_steps(count: int) -> list[int]:
-    """Up to `TRACE_POINTS` of so many steps, evenly on a logarithmic scale, the first and the last among them."""
+    """Up to `TRACE_POINTS` of so many steps, evenly on a logarithmic scale, the first and the
+    last among them.
+    """
     return np.unique(np.rint(np.geomspace(1, count, TRACE_POINTS)).astype(int) - 1).tolist()

@@ -18,8 +18,11 @@ PACKAGE = Path(__file__).parents[1]
 
 
 def current_commit() -> str:
-    """The commit of the code that runs, with a mark of its sources if they differ, or if this is no checkout."""
-    top, head = run_git("rev-parse", "--show-toplevel"), run_git("rev-parse", "--short=12", "HEAD")
+    """The commit of the code that runs, with a mark of its sources if they differ, or if this is
+    no checkout.
+    """
+    top = run_git("rev-parse", "--show-toplevel")
+    head = run_git("rev-parse", "--short=12", "HEAD")
     if top is None or head is None or Path(top) / PACKAGE.name != PACKAGE:
         return f"version {__version__}, sources {source_digest(PACKAGE)}"
     return (
@@ -40,7 +43,9 @@ def source_digest(folder: Path) -> str:
 def run_git(*words: str) -> str | None:
     """What git says about the folder of the package, if it says anything."""
     try:
-        done = subprocess.run(["git", *words], cwd=PACKAGE, capture_output=True, text=True, check=False)
+        done = subprocess.run(
+            ["git", *words], cwd=PACKAGE, capture_output=True, text=True, check=False
+        )
     except OSError:
         return None
     return done.stdout.strip() if done.returncode == 0 else None
@@ -63,7 +68,9 @@ def processor_name() -> str:
     """The CPU in words."""
     try:
         lines = Path("/proc/cpuinfo").read_text().splitlines()
-        return next(line.split(":", 1)[1].strip() for line in lines if line.startswith("model name"))
+        return next(
+            line.split(":", 1)[1].strip() for line in lines if line.startswith("model name")
+        )
     except (OSError, StopIteration):
         return platform.processor() or platform.machine()
 
@@ -77,7 +84,10 @@ def hardware_name(device: torch.device, threads: int) -> str:
 
 ORIGIN_FIELDS = ("commit", "suite_hash", "versions")
 LABEL_FIELDS = ("hardware", "budget", "solver", *ORIGIN_FIELDS)
-FIELD_PREFIX = {"commit": "commit ", "suite_hash": "suite "}  # before a value that does not explain itself
+FIELD_PREFIX = {
+    "commit": "commit ",
+    "suite_hash": "suite ",
+}  # before a value that does not explain itself
 
 LabelKey = tuple[str, ...]  # a name, and a value of each fact
 
@@ -88,15 +98,21 @@ def label_key(item: Any, name: str, facts: Sequence[str]) -> LabelKey:
 
 
 def describe_differences(sources: Iterable[LabelKey], facts: Sequence[str]) -> dict[LabelKey, str]:
-    """What tells each source from others of its name, in words; nothing for the only one of a name."""
+    """What tells each source from others of its name, in words; nothing for the only one of a
+    name.
+    """
     by_name: dict[str, list[LabelKey]] = {}
     for source in dict.fromkeys(sources):
         by_name.setdefault(source[0], []).append(source)
-    return {source: difference_text(source, some, facts) for some in by_name.values() for source in some}
+    return {
+        source: difference_text(source, some, facts) for some in by_name.values() for source in some
+    }
 
 
 def difference_text(source: LabelKey, some: Sequence[LabelKey], facts: Sequence[str]) -> str:
-    """The facts in which a source differs from some of the others; of its versions only those that differ."""
+    """The facts in which a source differs from some of the others; of its versions only those
+    that differ.
+    """
     said: list[str] = []
     for place, name in enumerate(facts, 1):
         values = {other[place] for other in some}
@@ -121,7 +137,9 @@ def method_name(result: Result) -> str:
 
 
 def group_by_label(
-    results: Sequence[Result], called: Callable[[Result], str] = method_name, facts: Sequence[str] = LABEL_FIELDS
+    results: Sequence[Result],
+    called: Callable[[Result], str] = method_name,
+    facts: Sequence[str] = LABEL_FIELDS,
 ) -> dict[str, list[Result]]:
     """Results by name, those of one name kept apart by what differs, which the name then says."""
     sources = [label_key(r, called(r), facts) for r in results]

@@ -1,4 +1,6 @@
-"""Makers of references: strong classical solvers on what a reference file lacks, in several processes if wanted."""
+"""Makers of references: strong classical solvers on what a reference file lacks, in several
+processes if wanted.
+"""
 
 import signal
 import time
@@ -38,7 +40,11 @@ class ReferenceSolver:
 
     def with_seconds(self, seconds: float | None) -> "ReferenceSolver":
         """The same with the seconds of a user, if it takes any."""
-        return replace(self, seconds=seconds or self.seconds) if BASELINES[self.solver].needs_seconds else self
+        return (
+            replace(self, seconds=seconds or self.seconds)
+            if BASELINES[self.solver].needs_seconds
+            else self
+        )
 
     @property
     def description(self) -> str:
@@ -81,18 +87,25 @@ class ReferenceProgress:
 
 
 def make_references(
-    suite: Suite, specs: Sequence[SetSpec], effort: ReferenceOptions, *,
-    limit: int | None = None, seconds: float | None = None, folders: Mapping[str, str] | None = None,
+    suite: Suite,
+    specs: Sequence[SetSpec],
+    effort: ReferenceOptions,
+    *,
+    limit: int | None = None,
+    seconds: float | None = None,
+    folders: Mapping[str, str] | None = None,
     made_elsewhere: Path | None = None,
-) -> Iterator[ReferenceProgress]:  # fmt: skip
-    """Solve what the files of some sets lack: for as many instances as the suite uses, or for the first `limit`.
+) -> Iterator[ReferenceProgress]:
+    """Solve what the files of some sets lack: for as many instances as the suite uses, or for the
+    first `limit`.
 
     What files of the same names in the folder `made_elsewhere` have is taken over first.
     """
     named = [spec for spec in specs if spec.reference]
     if not named:
         raise InputError(f"suite '{suite.name}': no set that was asked for names a reference file")
-    end, solves = time.monotonic() + 60 * effort.minutes, effort.minutes > 0
+    end = time.monotonic() + 60 * effort.minutes
+    solves = effort.minutes > 0
     for spec in named:
         referee = REFERENCE_SOLVERS[spec.problem].with_seconds(seconds)
         if solves:  # taking files over needs no solver
@@ -103,7 +116,9 @@ def make_references(
         file = reference_path(spec, suite.folder)
         if made_elsewhere and (made_elsewhere / file.name).exists():
             add_references(file, read_references(made_elsewhere / file.name))
-        yield from fill_references(file, instances, bounded_solve(referee), referee.description, effort)
+        yield from fill_references(
+            file, instances, bounded_solve(referee), referee.description, effort
+        )
 
 
 def bounded_solve(referee: ReferenceSolver) -> BoundedSolve:
@@ -115,25 +130,34 @@ def bounded_solve(referee: ReferenceSolver) -> BoundedSolve:
 
 def solve_by_baseline(instance: Any, referee: ReferenceSolver) -> tuple[float, float]:
     """By a solver that proves nothing."""
-    plan = BASELINES[referee.solver].solve(SolverTask(instance, referee.seconds, 0, referee.settings))
+    plan = BASELINES[referee.solver].solve(
+        SolverTask(instance, referee.seconds, 0, referee.settings)
+    )
     return plan.cost(instance), np.nan
 
 
 def solve_by_cpsat(instance: Any, seconds: float, hint: Any = None) -> tuple[float, float]:
-    """By CP-SAT on one thread, which may prove that it is done; from a schedule, if there is one."""
+    """By CP-SAT on one thread, which may prove that it is done; from a schedule, if there is
+    one.
+    """
     schedule, bound = cpsat.solve_with_bound(instance, seconds, hint)
     schedule.check(instance)
     return schedule.cost(instance), bound
 
 
 def fill_references(
-    file: Path, instances: Sequence[Any], judge: BoundedSolve, made_by: str, effort: ReferenceOptions
+    file: Path,
+    instances: Sequence[Any],
+    judge: BoundedSolve,
+    made_by: str,
+    effort: ReferenceOptions,
 ) -> Iterator[ReferenceProgress]:
     """Solve the instances without a cost, and write now and then, and whatever ends it."""
     known = (read_references(file) if file.exists() else References.empty(0)).first(len(instances))
     settled = known.proven if effort.again else known.known
     todo = [(place, instances[place]) for place in np.flatnonzero(~settled).tolist()]
-    found, due = References.empty(len(instances), made_by, effort.made_on), time.monotonic() + PAUSE
+    found = References.empty(len(instances), made_by, effort.made_on)
+    due = time.monotonic() + PAUSE
     yield ReferenceProgress(file, len(instances) - len(todo), len(instances))
     try:
         for number, (place, (cost, bound)) in enumerate(solve_all(judge, todo, effort), 1):
@@ -158,7 +182,9 @@ def solve_all(
                 return
             yield solve_one(judge, work)
         return
-    with Pool(effort.workers, initializer=ignore_interrupts) as pool:  # solvers hold the interpreter lock and C globals
+    with Pool(
+        effort.workers, initializer=ignore_interrupts
+    ) as pool:  # solvers hold the interpreter lock and C globals
         results = pool.imap_unordered(partial(solve_one, judge), todo)
         for _ in todo:
             try:

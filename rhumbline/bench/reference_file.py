@@ -1,8 +1,9 @@
 """Reference files: the best cost known of each instance of a set, what is proven, and who found it.
 
-A file is an npz with a `cost` for each instance, NaN where there is none yet; perhaps a `bound` that no plan can beat;
-and two sentences, `made_by` (solver, version, budget) and perhaps `made_on` (day, machine). A sentence is one for all
-instances, or one for each where several makers have been at work.
+A file is an npz with a `cost` for each instance, NaN where there is none yet; perhaps a `bound`
+that no plan can beat; and two sentences, `made_by` (solver, version, budget) and perhaps `made_on`
+(day, machine). A sentence is one for all instances, or one for each where several makers have been
+at work.
 """
 
 import io
@@ -21,7 +22,9 @@ from rhumbline.formats.safe_io import read_bytes, write_bytes
 
 @dataclass(frozen=True)
 class References:
-    """Costs and bounds (NaN where unknown) of the first instances of a set, and the makers of the costs."""
+    """Costs and bounds (NaN where unknown) of the first instances of a set, and the makers of
+    the costs.
+    """
 
     cost: Float[np.ndarray, "R"]
     bound: Float[np.ndarray, "R"]
@@ -50,38 +53,53 @@ class References:
         return References(*(np.concatenate(pair)[:count] for pair in pairs))
 
     def merged(self, found: "References") -> "References":
-        """The cheaper cost of each instance with its own maker, the earlier of equals; and the higher bound."""
+        """The cheaper cost of each instance with its own maker, the earlier of equals; and the
+        higher bound.
+        """
         count = max(len(self.cost), len(found.cost))
-        old, new = self.first(count), found.first(count)
+        old = self.first(count)
+        new = found.first(count)
         better = new.known & ~(new.cost >= old.cost)
         cost, made_by, made_on = (
-            np.where(better, getattr(new, name), getattr(old, name)) for name in ("cost", "made_by", "made_on")
+            np.where(better, getattr(new, name), getattr(old, name))
+            for name in ("cost", "made_by", "made_on")
         )
         return References(cost, np.fmax(old.bound, new.bound), made_by, made_on)
 
     def makers(self) -> str:
         """Who made the costs, and how many each, if there are several."""
         each = Counter(self.made_by[self.known].tolist())
-        return "; ".join(f"{name} ({count})" if len(each) > 1 else name for name, count in each.items())
+        return "; ".join(
+            f"{name} ({count})" if len(each) > 1 else name for name, count in each.items()
+        )
 
 
 def read_references(path: Path) -> References:
     """What a file holds, whoever has written it."""
     if not path.exists():
-        raise InputError(f"{path}: no such reference file; make it with `rhumb bench reference SUITE --only SET`")
+        raise InputError(
+            f"{path}: no such reference file; make it with `rhumb bench reference SUITE --only SET`"
+        )
     try:
         with np.load(io.BytesIO(read_bytes(path)), allow_pickle=False) as stored:
             columns = {name: stored[name] for name in stored.files}
-            cost, made_by = columns["cost"].astype(np.float64), columns["made_by"].astype(str)
+            cost = columns["cost"].astype(np.float64)
+            made_by = columns["made_by"].astype(str)
             bound = columns.get("bound", np.array(np.nan)).astype(np.float64)
             made_on = columns.get("made_on", np.array("")).astype(str)
     except (OSError, KeyError, ValueError, EOFError, BadZipFile) as error:
-        raise InputError(f"{path}: is not a reference file with `cost` and `made_by` ({error})") from error
+        raise InputError(
+            f"{path}: is not a reference file with `cost` and `made_by` ({error})"
+        ) from error
     if cost.ndim != 1:
-        raise InputError(f"{path}: `cost` has shape {list(cost.shape)}, expected one cost for each instance")
+        raise InputError(
+            f"{path}: `cost` has shape {list(cost.shape)}, expected one cost for each instance"
+        )
     for name, column in (("bound", bound), ("made_by", made_by), ("made_on", made_on)):
         if column.shape not in ((), cost.shape):
-            raise InputError(f"{path}: `{name}` has shape {list(column.shape)}, but there are {len(cost)} costs")
+            raise InputError(
+                f"{path}: `{name}` has shape {list(column.shape)}, but there are {len(cost)} costs"
+            )
     return References(cost, *(np.broadcast_to(x, cost.shape) for x in (bound, made_by, made_on)))
 
 
@@ -91,7 +109,9 @@ def add_references(path: Path, found: References) -> None:
     whole = old.merged(found)
     refuse_broken_bounds(path, whole)
     columns: dict[str, Any] = {"cost": whole.cost, "made_by": compact_column(whole.made_by, whole)}
-    columns |= {"made_on": compact_column(whole.made_on, whole)} if any(whole.made_on[whole.known]) else {}
+    columns |= (
+        {"made_on": compact_column(whole.made_on, whole)} if any(whole.made_on[whole.known]) else {}
+    )
     columns |= {} if np.isnan(whole.bound).all() else {"bound": whole.bound}
     content = io.BytesIO()
     np.savez_compressed(content, **columns)

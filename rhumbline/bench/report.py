@@ -10,8 +10,20 @@ from itertools import groupby
 
 import numpy as np
 
-from rhumbline.bench.provenance import ORIGIN_FIELDS, describe_differences, group_by_label, label_key
-from rhumbline.bench.results import Result, costs_of, drop_missing, field_text, group_key, group_results
+from rhumbline.bench.provenance import (
+    ORIGIN_FIELDS,
+    describe_differences,
+    group_by_label,
+    label_key,
+)
+from rhumbline.bench.results import (
+    Result,
+    costs_of,
+    drop_missing,
+    field_text,
+    group_key,
+    group_results,
+)
 
 NOTHING = "-"
 NORMAL_95 = 1.96
@@ -45,17 +57,22 @@ class TableRow:
 
 
 def table_rows(results: Sequence[Result]) -> list[TableRow]:
-    """A row for each kind of results, in order of first appearance: nothing that differs in a fact is averaged."""
+    """A row for each kind of results, in order of first appearance: nothing that differs in a
+    fact is averaged.
+    """
     kinds: dict[tuple[str, ...], list[Result]] = {}
     for r in results:
         kinds.setdefault(group_key(r), []).append(r)
     places = {s: i for i, s in enumerate(dict.fromkeys((r.suite, r.set) for r in results))}
-    return sorted((summarise(some) for some in kinds.values()), key=lambda row: places[row.suite, row.set])
+    return sorted(
+        (summarise(some) for some in kinds.values()), key=lambda row: places[row.suite, row.set]
+    )
 
 
 def summarise(some: Sequence[Result]) -> TableRow:
     """The row of results of one kind; numbers are of those with a cost."""
-    first, found = some[0], drop_missing(some)
+    first = some[0]
+    found = drop_missing(some)
     spent = sum(r.seconds / r.together for r in found)
     gap, low, high = gap_interval(found)
     return TableRow(
@@ -114,7 +131,9 @@ def gap_interval_text(row: TableRow) -> str:
 
 
 def mean_cost_text(cost: float | None) -> str:
-    """Whole costs as they are, those of the unit square with four decimals, other means with one."""
+    """Whole costs as they are, those of the unit square with four decimals, other means with
+    one.
+    """
     if cost is None:
         return NOTHING
     if cost == int(cost):
@@ -165,21 +184,37 @@ DIFFERENCE_COLUMNS = {
 
 
 def table_cells(some: Sequence[TableRow], *, hardware: bool) -> list[list[str]]:
-    """Titles and rows for people: the hardware only if wanted, other origins only where methods have several."""
-    hidden = {title for title, facts in DIFFERENCE_COLUMNS.items() if not any(row_differences(some, facts))}
+    """Titles and rows for people: the hardware only if wanted, other origins only where methods
+    have several.
+    """
+    hidden = {
+        title
+        for title, facts in DIFFERENCE_COLUMNS.items()
+        if not any(row_differences(some, facts))
+    }
     hidden |= {t for t in OPTIONAL_COLUMNS if all(COLUMNS[t](row) == NOTHING for row in some)}
-    titles = [title for title in COLUMNS if title not in hidden and (hardware or title != "hardware")]
+    titles = [
+        title for title in COLUMNS if title not in hidden and (hardware or title != "hardware")
+    ]
     lines = [[COLUMNS[title](row) for title in titles] for row in some]
-    titles = ["gap" if title == GAP_TITLE and all(row.high is None for row in some) else title for title in titles]
+    titles = [
+        "gap" if title == GAP_TITLE and all(row.high is None for row in some) else title
+        for title in titles
+    ]
     if "commit" in titles:
-        for line, words in zip(lines, row_differences(some, ("suite_hash", "versions")), strict=True):
+        for line, words in zip(
+            lines, row_differences(some, ("suite_hash", "versions")), strict=True
+        ):
             line[titles.index("commit")] += f"; {words}" if words else ""
     return [titles, *lines]
 
 
 def row_differences(some: Sequence[TableRow], facts: Sequence[str]) -> list[str]:
     """What tells each row from others of its set, method and hardware, as far as these facts do."""
-    sources = [label_key(row, f"{row.suite}\0{row.set}\0{row.method}\0{row.hardware}", facts) for row in some]
+    sources = [
+        label_key(row, f"{row.suite}\0{row.set}\0{row.method}\0{row.hardware}", facts)
+        for row in some
+    ]
     words = describe_differences(sources, facts)
     return [words[source] for source in sources]
 
@@ -194,7 +229,9 @@ def describe_set(results: Sequence[Result]) -> str:
 
 
 def size_text(results: Sequence[Result]) -> str:
-    """How large instances are; of job shops jobs and machines, if the name of the set has them, else operations."""
+    """How large instances are; of job shops jobs and machines, if the name of the set has them,
+    else operations.
+    """
     sizes = sorted({r.size for r in results})
     span = f"{sizes[0]}" + (f" to {sizes[-1]}" if len(sizes) > 1 else "")
     if results[0].problem != "jssp":
@@ -207,14 +244,18 @@ def size_text(results: Sequence[Result]) -> str:
 
 def provenance_notes(results: Sequence[Result]) -> list[str]:
     """Where the numbers come from, a sentence for each origin."""
-    lines = [f"{'; '.join(methods)}: {solver}." for solver, methods in methods_by_solver(results).items()]
+    lines = [
+        f"{'; '.join(methods)}: {solver}." for solver, methods in methods_by_solver(results).items()
+    ]
     hardware = list(dict.fromkeys(r.hardware for r in results))
     lines += [f"Hardware: {hardware[0]}."] if len(hardware) == 1 else []
     return [*origin_notes(results), *lines, *missing_notes(results)]
 
 
 def origin_notes(results: Sequence[Result]) -> list[str]:
-    """Suite, commit and versions; and what is of which, where results of one suite come from several."""
+    """Suite, commit and versions; and what is of which, where results of one suite come from
+    several.
+    """
     found: dict[tuple[str, ...], list[Result]] = {}
     for r in results:
         found.setdefault(label_key(r, r.suite, ("suite_hash", "commit", "versions")), []).append(r)
@@ -228,8 +269,13 @@ def origin_notes(results: Sequence[Result]) -> list[str]:
 
 def methods_text(some: Sequence[Result], results: Sequence[Result]) -> str:
     """The methods of some results, and their hardware where not all results have the same."""
-    methods, hardware = "; ".join(dict.fromkeys(r.method for r in some)), dict.fromkeys(r.hardware for r in some)
-    return f"{methods}, on {'; '.join(hardware)}" if len({r.hardware for r in results}) > 1 else methods
+    methods = "; ".join(dict.fromkeys(r.method for r in some))
+    hardware = dict.fromkeys(r.hardware for r in some)
+    return (
+        f"{methods}, on {'; '.join(hardware)}"
+        if len({r.hardware for r in results}) > 1
+        else methods
+    )
 
 
 def methods_by_solver(results: Sequence[Result]) -> dict[str, list[str]]:
@@ -255,11 +301,17 @@ def missing_notes(results: Sequence[Result]) -> list[str]:
 def markdown_report(results: Sequence[Result]) -> str:
     """A table for each set, the least gap or cost in bold, and where the numbers come from."""
     parts: list[str] = []
-    several, called = len({r.hardware for r in results}) > 1, set_headings(results)
+    several = len({r.hardware for r in results}) > 1
+    called = set_headings(results)
     for (suite, name), some in groupby(table_rows(results), key=lambda row: (row.suite, row.set)):
-        mine, listed = [r for r in results if (r.suite, r.set) == (suite, name)], list(some)
+        mine = [r for r in results if (r.suite, r.set) == (suite, name)]
+        listed = list(some)
         lines = table_cells(listed, hardware=several)
-        parts += [f"### {called[suite, name]}", f"{describe_set(mine)}.", markdown_table(mark_best(lines, listed))]
+        parts += [
+            f"### {called[suite, name]}",
+            f"{describe_set(mine)}.",
+            markdown_table(mark_best(lines, listed)),
+        ]
         parts += [markdown_table(instance_table(mine))] if len({r.size for r in mine}) > 1 else []
     notes = "\n".join(f"- {line}" for line in provenance_notes(results))
     said = "Gaps are means over instances; times are wall-clock times, shared out where instances are solved together."
@@ -267,7 +319,9 @@ def markdown_report(results: Sequence[Result]) -> str:
 
 
 def set_headings(results: Sequence[Result]) -> dict[tuple[str, str], str]:
-    """What the tables of sets are called: as the sets, with the suite where several are reported."""
+    """What the tables of sets are called: as the sets, with the suite where several are
+    reported.
+    """
     sets = dict.fromkeys((r.suite, r.set) for r in results)
     several = len({suite for suite, _ in sets}) > 1
     return {(suite, name): f"{name} ({suite})" if several else name for suite, name in sets}
@@ -281,27 +335,44 @@ def mark_best(lines: list[list[str]], some: Sequence[TableRow]) -> list[list[str
     least = min((v for v in values if v is not None), default=None)
     for line, row in zip(lines[1:], some, strict=True):
         if row in rivals and least is not None and (row.gap if by_gap else row.cost) == least:
-            column = next(i for i, title in enumerate(lines[0]) if title.startswith("gap" if by_gap else "mean cost"))
+            column = next(
+                i
+                for i, title in enumerate(lines[0])
+                if title.startswith("gap" if by_gap else "mean cost")
+            )
             line[column] = f"**{line[column]}**"
     return lines
 
 
 def comparable_rows(some: Sequence[TableRow]) -> list[TableRow]:
-    """The rows with the most instances, if there are several and these are the same: only they can be compared."""
+    """The rows with the most instances, if there are several and these are the same: only they
+    can be compared.
+    """
     most = [row for row in some if row.n == max(r.n for r in some)]
     return most if len(most) > 1 and len({row.instances for row in most}) == 1 else []
 
 
 def markdown_table(lines: Sequence[Sequence[str]]) -> str:
     """A Markdown table whose first line has the titles; columns of numbers are flush right."""
-    ruled = [lines[0], ["---" if title in TEXT_COLUMNS else "---:" for title in lines[0]], *lines[1:]]
+    ruled = [
+        lines[0],
+        ["---" if title in TEXT_COLUMNS else "---:" for title in lines[0]],
+        *lines[1:],
+    ]
     return "\n".join("| " + " | ".join(line) + " |" for line in ruled)
 
 
 def instance_table(results: Sequence[Result]) -> list[list[str]]:
     """Instances of different sizes one by one: the mean cost and gap of each method."""
     methods = group_by_label(results)
-    lines = [["instance", "operations" if results[0].problem == "jssp" else "nodes", "reference", *methods]]
+    lines = [
+        [
+            "instance",
+            "operations" if results[0].problem == "jssp" else "nodes",
+            "reference",
+            *methods,
+        ]
+    ]
     for name in dict.fromkeys(r.instance for r in results):
         mine = [r for r in results if r.instance == name]
         known = NOTHING if mine[0].reference is None else f"{mine[0].reference:g}"
@@ -315,12 +386,15 @@ def cost_and_gap_text(row: TableRow | None) -> str:
     """A cell of an instance and a method."""
     if row is None or row.cost is None:
         return NOTHING if row is None else "missing"
-    return mean_cost_text(row.cost) + ("" if row.gap is None else f" ({decimal_text(100 * row.gap, 2)} %)")
+    return mean_cost_text(row.cost) + (
+        "" if row.gap is None else f" ({decimal_text(100 * row.gap, 2)} %)"
+    )
 
 
 def replace_section(page: str, name: str, text: str) -> str | None:
     """A page with the part between its marks for a suite replaced; None if it has no such marks."""
-    begin, end = f"<!-- suite: {name} -->", f"<!-- end: {name} -->"
+    begin = f"<!-- suite: {name} -->"
+    end = f"<!-- end: {name} -->"
     before, found, rest = page.partition(begin)
     _, closed, after = rest.partition(end)
     return f"{before}{begin}\n\n{text.strip()}\n\n{end}{after}" if found and closed else None
@@ -332,17 +406,28 @@ def csv_report(results: Sequence[Result]) -> str:
     writer = csv.writer(text, lineterminator="\n")
     names = [field.name for field in fields(TableRow) if field.name != "instances"]
     writer.writerow(names)
-    writer.writerows(["" if getattr(row, n) is None else getattr(row, n) for n in names] for row in table_rows(results))
+    writer.writerows(
+        ["" if getattr(row, n) is None else getattr(row, n) for n in names]
+        for row in table_rows(results)
+    )
     return text.getvalue()
 
 
 def latex_report(results: Sequence[Result]) -> str:
     """One tabular for all sets."""
-    titles, *body = table_cells(all_rows := table_rows(results), hardware=len({r.hardware for r in results}) > 1)
-    sides, called = "".join("l" if title in TEXT_COLUMNS else "r" for title in titles), set_headings(results)
+    titles, *body = table_cells(
+        all_rows := table_rows(results), hardware=len({r.hardware for r in results}) > 1
+    )
+    sides = "".join("l" if title in TEXT_COLUMNS else "r" for title in titles)
+    called = set_headings(results)
     lines = [f"\\begin{{tabular}}{{{sides}}}", "\\hline", latex_line(titles)]
-    for name, some in groupby(zip(all_rows, body, strict=True), key=lambda pair: (pair[0].suite, pair[0].set)):
-        lines += ["\\hline", f"\\multicolumn{{{len(titles)}}}{{l}}{{{escape_latex(called[name])}}} \\\\"]
+    for name, some in groupby(
+        zip(all_rows, body, strict=True), key=lambda pair: (pair[0].suite, pair[0].set)
+    ):
+        lines += [
+            "\\hline",
+            f"\\multicolumn{{{len(titles)}}}{{l}}{{{escape_latex(called[name])}}} \\\\",
+        ]
         lines += [latex_line(line) for _, line in some]
     sets = [
         f"{name}: {describe_set(some)}."

@@ -1,4 +1,6 @@
-"""Results on disk: one JSON object per line, appended as soon as it is measured. Nothing is ever rewritten."""
+"""Results on disk: one JSON object per line, appended as soon as it is measured. Nothing is ever
+rewritten.
+"""
 
 import json
 import lzma
@@ -30,7 +32,9 @@ class Origin:
 
 @dataclass(frozen=True)
 class Result:
-    """One instance solved by one method with one seed. The plan was checked and priced on the host."""
+    """One instance solved by one method with one seed. The plan was checked and priced on the
+    host.
+    """
 
     suite: str
     suite_hash: str
@@ -43,7 +47,9 @@ class Result:
     seed: int
     problem: str
     size: int  # nodes
-    cost: float | None  # None if no plan was found that keeps all rules and limits; `missing` says why
+    cost: (
+        float | None
+    )  # None if no plan was found that keeps all rules and limits; `missing` says why
     reference: float | None  # the cost that the gap is measured against ...
     referee: str  # ... and who made it
     attempts: int | None
@@ -54,7 +60,9 @@ class Result:
     budget: str
     versions: Mapping[str, str]
     when: str
-    trace: Sequence[Sequence[float]] = ()  # attempts, seconds, best cost so far, best of the latest step
+    trace: Sequence[
+        Sequence[float]
+    ] = ()  # attempts, seconds, best cost so far, best of the latest step
     paper: float | None = None  # published gap, a fraction
     power: float | None = None  # of the mutation of the set
     category: str = ""
@@ -85,8 +93,17 @@ class FileLine:
 
 # Results that differ in any of these are never averaged.
 GROUP_FIELDS = (
-    "suite", "suite_hash", "set", "set_hash", "method", "budget", "solver", "hardware", "commit", "versions",
-)  # fmt: skip
+    "suite",
+    "suite_hash",
+    "set",
+    "set_hash",
+    "method",
+    "budget",
+    "solver",
+    "hardware",
+    "commit",
+    "versions",
+)
 
 
 def group_key(result: Result) -> tuple[str, ...]:
@@ -97,7 +114,9 @@ def group_key(result: Result) -> tuple[str, ...]:
 def field_text(item: Any, name: str) -> str:
     """A fact of a result or of a row as text; versions are listed by name."""
     value = getattr(item, name)
-    return value if isinstance(value, str) else ", ".join(f"{n} {v}" for n, v in sorted(value.items()))
+    return (
+        value if isinstance(value, str) else ", ".join(f"{n} {v}" for n, v in sorted(value.items()))
+    )
 
 
 RESULT_FIELDS = tuple(f.name for f in fields(Result))
@@ -109,7 +128,9 @@ def drop_missing(results: Sequence[Result]) -> list[Result]:
     return [r for r in results if r.cost is not None]
 
 
-def group_results(results: Sequence[Result], key: Callable[[Result], str]) -> dict[str, list[Result]]:
+def group_results(
+    results: Sequence[Result], key: Callable[[Result], str]
+) -> dict[str, list[Result]]:
     """Results by a key, in order of first appearance."""
     groups: dict[str, list[Result]] = {}
     for r in results:
@@ -126,15 +147,21 @@ def group_by_instance(results: Sequence[Result]) -> dict[tuple[str, str], list[R
 
 
 def keep_common_instances(groups: Mapping[str, Sequence[Result]]) -> dict[str, list[Result]]:
-    """Groups with the instances that all of them have, so that they can be compared; nothing if there is none."""
+    """Groups with the instances that all of them have, so that they can be compared; nothing if
+    there is none.
+    """
     common = (
-        set[tuple[str, str]].intersection(*(set(group_by_instance(some)) for some in groups.values()))
+        set[tuple[str, str]].intersection(
+            *(set(group_by_instance(some)) for some in groups.values())
+        )
         if groups
         else set()
     )
     if not common:
         return {}
-    return {name: [r for r in some if (r.set, r.instance) in common] for name, some in groups.items()}
+    return {
+        name: [r for r in some if (r.set, r.instance) in common] for name, some in groups.items()
+    }
 
 
 def costs_of(results: Sequence[Result]) -> list[float]:
@@ -148,11 +175,14 @@ def read_results(path: str | Path, warn: Warn) -> list[Result]:
 
 
 def read_result_files(paths: Sequence[str | Path], warn: Warn) -> list[Result]:
-    """The lines of files, each of one origin: what is there twice counts once, what contradicts is refused."""
+    """The lines of files, each of one origin: what is there twice counts once, what contradicts
+    is refused.
+    """
     known: dict[tuple[Any, ...], tuple[FileLine, Result]] = {}
     sets: dict[tuple[str, str], tuple[FileLine, str]] = {}
     for path in map(Path, paths):
-        results, again = scan_lines(path, warn)[0], 0
+        results = scan_lines(path, warn)[0]
+        again = 0
         for number, result in enumerate(results, 1):
             place = FileLine(path, number)
             refuse_other_origin(path, number, result, results[0])
@@ -160,12 +190,18 @@ def read_result_files(paths: Sequence[str | Path], warn: Warn) -> list[Result]:
             again += is_duplicate(place, result, known)
         if again:
             verb = "is" if again == 1 else "are"
-            warn(f"{path}: {again:,} of its {len(results):,} lines {verb} there twice; each is counted once")
+            warn(
+                f"{path}: {again:,} of its {len(results):,} lines {verb} there twice; each is counted once"
+            )
     return [result for _, result in known.values()]
 
 
-def is_duplicate(place: FileLine, result: Result, known: dict[tuple[Any, ...], tuple[FileLine, Result]]) -> bool:
-    """Whether a line was there before, letter by letter; another measurement of the same is refused."""
+def is_duplicate(
+    place: FileLine, result: Result, known: dict[tuple[Any, ...], tuple[FileLine, Result]]
+) -> bool:
+    """Whether a line was there before, letter by letter; another measurement of the same is
+    refused.
+    """
     key = (*group_key(result), result.instance, result.seed)
     if key not in known:
         known[key] = (place, result)
@@ -181,8 +217,12 @@ def is_duplicate(place: FileLine, result: Result, known: dict[tuple[Any, ...], t
     )
 
 
-def refuse_other_instances(place: FileLine, result: Result, sets: dict[tuple[str, str], tuple[FileLine, str]]) -> None:
-    """Raise if a set of the same name had other instances or references before: such numbers do not compare."""
+def refuse_other_instances(
+    place: FileLine, result: Result, sets: dict[tuple[str, str], tuple[FileLine, str]]
+) -> None:
+    """Raise if a set of the same name had other instances or references before: such numbers do
+    not compare.
+    """
     before = sets.setdefault((result.suite, result.set), (place, result.set_hash))
     if before[1] != result.set_hash:
         raise InputError.at(
@@ -196,7 +236,8 @@ def refuse_other_instances(place: FileLine, result: Result, sets: dict[tuple[str
 def scan_lines(path: Path, warn: Warn) -> tuple[list[Result], int]:
     """The results of a file, and how many of its bytes hold whole lines."""
     rows = read_unpacked(path).split(b"\n")
-    results, good = list[Result](), 0
+    results = list[Result]()
+    good = 0
     for number, row in enumerate(rows, 1):
         last = number == len(rows)
         if not row and last:
@@ -215,14 +256,18 @@ def scan_lines(path: Path, warn: Warn) -> tuple[list[Result], int]:
 
 
 def read_unpacked(path: Path) -> bytes:
-    """What is in a file; results that are kept for good are packed (`.xz`), to a twentieth of their size."""
+    """What is in a file; results that are kept for good are packed (`.xz`), to a twentieth of
+    their size.
+    """
     try:
         content = path.read_bytes()
         return lzma.decompress(content) if path.suffix == PACKED else content
     except OSError as error:
         raise InputError.at(path, None, f"cannot be read: {error_reason(error)}") from error
     except lzma.LZMAError as error:
-        raise InputError.at(path, None, f"cannot be unpacked ({error}); make it with: xz -9 RESULTS.jsonl") from error
+        raise InputError.at(
+            path, None, f"cannot be unpacked ({error}); make it with: xz -9 RESULTS.jsonl"
+        ) from error
 
 
 def parse_result(row: bytes) -> Result:
@@ -230,7 +275,9 @@ def parse_result(row: bytes) -> Result:
     table = json.loads(row)
     if not isinstance(table, dict):
         raise ValueError("not a JSON object")
-    wrong = [n for n in REQUIRED_FIELDS if n not in table] + [n for n in table if n not in RESULT_FIELDS]
+    wrong = [n for n in REQUIRED_FIELDS if n not in table] + [
+        n for n in table if n not in RESULT_FIELDS
+    ]
     if wrong:
         raise ValueError(f"'{wrong[0]}' is {'unknown' if wrong[0] in table else 'missing'}")
     for name, value in table.items():
@@ -264,7 +311,10 @@ def is_table_of_texts(value: Any) -> bool:
 
 FieldCheck = tuple[Callable[[Any], bool], str]
 TEXT_CHECK: FieldCheck = (lambda x: isinstance(x, str), "a text")
-AMOUNT_CHECK: FieldCheck = (lambda x: x is None or (is_number(x) and x >= 0), "a number of at least 0, or null")
+AMOUNT_CHECK: FieldCheck = (
+    lambda x: x is None or (is_number(x) and x >= 0),
+    "a number of at least 0, or null",
+)
 NUMBER_CHECK: FieldCheck = (lambda x: x is None or is_number(x), "a number, or null")
 INTEGER_CHECK: FieldCheck = (is_integer, "a whole number")
 # By name; whatever is not here is a text.
@@ -285,34 +335,45 @@ FIELD_CHECKS: dict[str, FieldCheck] = {
 
 def refuse_other_origin(path: Path, number: int, result: Result, origin: Origin | Result) -> None:
     """Raise unless a line is of an origin."""
-    words = {"suite_hash": "another suite", "commit": "another commit", "machine": "another machine"}
+    words = {
+        "suite_hash": "another suite",
+        "commit": "another commit",
+        "machine": "another machine",
+    }
     for name, other in words.items():
-        found, wanted = getattr(result, name), getattr(origin, name)
+        found = getattr(result, name)
+        wanted = getattr(origin, name)
         if found != wanted:
             both = f"{found} (suite {result.suite}), not {wanted} (suite {origin.suite})"
             found_is = both if name == "suite_hash" else f"{found}, not {wanted}"
             raise InputError.at(
-                path, number, f"is a result of {other}: {found_is}; results are not mixed, use another file"
+                path,
+                number,
+                f"is a result of {other}: {found_is}; results are not mixed, use another file",
             )
 
 
 def refuse_packed(path: Path) -> None:
     """Raise if results are to be added to a file that is only read."""
     if path.suffix == PACKED:
-        raise InputError.at(path, None, "is packed; results are added to plain files, such as RESULTS.jsonl")
+        raise InputError.at(
+            path, None, "is packed; results are added to plain files, such as RESULTS.jsonl"
+        )
 
 
-def resume(path: Path, origin: Origin, digests: Mapping[str, str], warn: Warn) -> dict[ResultKey, Result]:
-    """What a file holds already, its half-written end cut off; refused if it is of another origin."""
+def resume(
+    path: Path, origin: Origin, digests: Mapping[str, str], warn: Warn
+) -> dict[ResultKey, Result]:
+    """What a file holds already, its half-written end cut off; refused if it is of another
+    origin.
+    """
     if not path.exists():
         return {}
     results, good = scan_lines(path, warn)
     for number, result in enumerate(results, 1):
         refuse_other_origin(path, number, result, origin)
         if digests.get(result.set, result.set_hash) != result.set_hash:
-            message = (
-                f"set '{result.set}' had other instances or references then; results are not mixed, use another file"
-            )
+            message = f"set '{result.set}' had other instances or references then; results are not mixed, use another file"
             raise InputError.at(path, number, message)
     with path.open("r+b") as file:
         file.truncate(good)
@@ -324,19 +385,25 @@ def resume(path: Path, origin: Origin, digests: Mapping[str, str], warn: Warn) -
 
 @contextmanager
 def lock_results(path: Path) -> Generator[None, None, None]:
-    """Keep other runs away from a file while the context lasts; the lock ends with the process, however that ends."""
+    """Keep other runs away from a file while the context lasts; the lock ends with the process,
+    however that ends.
+    """
     try:
         file = path.open("ab")
     except OSError as error:
         raise InputError.at(path, None, f"cannot be written: {error_reason(error)}") from error
     with file:
         if not try_lock(file.fileno()):
-            raise InputError.at(path, None, "another run is adding to this file; wait for it, or use another --out")
+            raise InputError.at(
+                path, None, "another run is adding to this file; wait for it, or use another --out"
+            )
         yield
 
 
 def try_lock(number: int) -> bool:
-    """Lock an open file if no other run has; systems and file systems without locks let everybody through."""
+    """Lock an open file if no other run has; systems and file systems without locks let
+    everybody through.
+    """
     try:
         import fcntl
     except ImportError:

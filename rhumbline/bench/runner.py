@@ -1,4 +1,6 @@
-"""The runner: all pairs of methods and sets of a suite, for all seeds, each result kept as soon as it is there."""
+"""The runner: all pairs of methods and sets of a suite, for all seeds, each result kept as soon
+as it is there.
+"""
 
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -11,7 +13,14 @@ import torch
 from rhumbline.api import find_device
 from rhumbline.bench import provenance
 from rhumbline.bench.instance_sets import InstanceSet, load_set
-from rhumbline.bench.methods import BenchOptions, MethodRunner, Outcome, ReportShare, can_solve, make_runner
+from rhumbline.bench.methods import (
+    BenchOptions,
+    MethodRunner,
+    Outcome,
+    ReportShare,
+    can_solve,
+    make_runner,
+)
 from rhumbline.bench.results import (
     Origin,
     Result,
@@ -71,34 +80,46 @@ class BenchJob:
 
 
 def measure_suite(
-    suite: Suite, out: Path, options: BenchOptions, warn: Warn, watch: ProgressListener | None = None
+    suite: Suite,
+    out: Path,
+    options: BenchOptions,
+    warn: Warn,
+    watch: ProgressListener | None = None,
 ) -> Iterator[RunProgress]:
-    """Measure what the file lacks, yielding after every piece; everything is read and checked before any work.
+    """Measure what the file lacks, yielding after every piece; everything is read and checked
+    before any work.
 
     Within a piece `watch` is told now and then where it stands.
     """
     if options.threads:
         torch.set_num_threads(options.threads)
     refuse_packed(out)
-    pairs, origin = prepare_pairs(suite, options), origin_of(suite, options)
+    pairs = prepare_pairs(suite, options)
+    origin = origin_of(suite, options)
     out.parent.mkdir(parents=True, exist_ok=True)
     with lock_results(out):
-        done = resume(out, origin, {p.instance_set.spec.name: p.instance_set.digest for p in pairs}, warn)
-        jobs, total = (
-            list(pending_jobs(pairs, suite.seeds, options.limit, done)),
-            count_results(pairs, suite.seeds, options.limit),
+        done = resume(
+            out, origin, {p.instance_set.spec.name: p.instance_set.digest for p in pairs}, warn
         )
+        jobs = list(pending_jobs(pairs, suite.seeds, options.limit, done))
+        total = count_results(pairs, suite.seeds, options.limit)
         yield from run_jobs(jobs, total, origin, out, watch)
 
 
 def run_jobs(
-    jobs: Sequence[BenchJob], total: int, origin: Origin, out: Path, watch: ProgressListener | None = None
+    jobs: Sequence[BenchJob],
+    total: int,
+    origin: Origin,
+    out: Path,
+    watch: ProgressListener | None = None,
 ) -> Iterator[RunProgress]:
     """Piece by piece, each result on the disk before anybody hears of it."""
-    finished, pace = total - sum(len(j.places) for j in jobs), TimeEstimate()
+    finished = total - sum(len(j.places) for j in jobs)
+    pace = TimeEstimate()
     yield RunProgress(finished, total, pace.seconds_left(jobs), ())
     for number, job in enumerate(jobs):
-        began, rest = time.monotonic(), jobs[number + 1 :]
+        began = time.monotonic()
+        rest = jobs[number + 1 :]
         inside = JobProgress(job, rest, pace, watch, finished, total)
         for latest in run_job(job, origin, inside.note):
             append_results(out, latest)
@@ -116,12 +137,16 @@ def prepare_pairs(suite: Suite, options: BenchOptions) -> list[MethodOnSet]:
     sets = [load_set(spec, suite.folder, options.folders) for spec in specs]
     pairs: list[MethodOnSet] = []
     for method in methods:
-        mine = [s for s in sets if method.applies_to(s.spec.name) and can_solve(method, s.spec.problem)]
+        mine = [
+            s for s in sets if method.applies_to(s.spec.name) and can_solve(method, s.spec.problem)
+        ]
         for one in mine:
             pairs.append(MethodOnSet(method, one, make_runner(method, one.spec.problem, options)))
             pairs[-1].runner.start(min(one.instances, key=lambda instance: instance.size))
     if not pairs:
-        raise InputError(f"suite '{suite.name}': no method that was asked for solves a set that was asked for")
+        raise InputError(
+            f"suite '{suite.name}': no method that was asked for solves a set that was asked for"
+        )
     return pairs
 
 
@@ -144,11 +169,15 @@ def count_results(pairs: Sequence[MethodOnSet], seeds: Sequence[int], limit: int
 
 
 def pending_jobs(
-    pairs: Sequence[MethodOnSet], seeds: Sequence[int], limit: int | None, done: Mapping[ResultKey, Result]
+    pairs: Sequence[MethodOnSet],
+    seeds: Sequence[int],
+    limit: int | None,
+    done: Mapping[ResultKey, Result],
 ) -> Iterator[BenchJob]:
     """What is still to do, in pieces."""
     for pair in pairs:
-        name, instances = pair.instance_set.spec.name, pair.instance_set.instances
+        name = pair.instance_set.spec.name
+        instances = pair.instance_set.instances
         for seed in seeds:
             due = [
                 place
@@ -168,8 +197,11 @@ def run_job(job: BenchJob, origin: Origin, note: ReportShare) -> Iterator[list[R
 
 def make_result(job: BenchJob, origin: Origin, place: int, found: Outcome) -> Result:
     """An instance with all facts."""
-    method, instance_set, runner = job.pair.method, job.pair.instance_set, job.pair.runner
-    spec, instance = instance_set.spec, instance_set.instances[place]
+    method = job.pair.method
+    instance_set = job.pair.instance_set
+    runner = job.pair.runner
+    spec = instance_set.spec
+    instance = instance_set.instances[place]
     published = method.paper.get(spec.name)
     return Result(
         **origin_fields(origin),
@@ -204,7 +236,9 @@ def make_result(job: BenchJob, origin: Origin, place: int, found: Outcome) -> Re
 class TimeEstimate:
     """How long work took so far, by method and set: what the rest will take."""
 
-    spent: dict[tuple[str, str], tuple[float, int]] = field(default_factory=dict[tuple[str, str], tuple[float, int]])
+    spent: dict[tuple[str, str], tuple[float, int]] = field(
+        default_factory=dict[tuple[str, str], tuple[float, int]]
+    )
 
     def note(self, job: BenchJob, seconds: float) -> None:
         """Add a finished piece."""
@@ -212,7 +246,9 @@ class TimeEstimate:
         self.spent[job_kind(job)] = (before + seconds, instances + len(job.places))
 
     def seconds_left(self, jobs: Sequence[BenchJob]) -> float | None:
-        """Seconds that work still takes: by its own pace, its budget, or the mean pace; None if nothing is known."""
+        """Seconds that work still takes: by its own pace, its budget, or the mean pace; None if
+        nothing is known.
+        """
         guesses = [self.guess(job) for job in jobs]
         return None if None in guesses else sum(g for g in guesses if g is not None)
 
@@ -221,13 +257,17 @@ class TimeEstimate:
         own = self.spent.get(job_kind(job))
         if own is None and job.pair.method.seconds is not None:
             return job.pair.method.seconds * len(job.places)
-        seconds, instances = own or map(sum, zip(*self.spent.values(), strict=True)) if self.spent else (0.0, 0)
+        seconds, instances = (
+            own or map(sum, zip(*self.spent.values(), strict=True)) if self.spent else (0.0, 0)
+        )
         return seconds / instances * len(job.places) if instances else None
 
 
 @dataclass
 class JobProgress:
-    """Tells a watcher where a piece of work stands, seldom enough that it does not show in the times."""
+    """Tells a watcher where a piece of work stands, seldom enough that it does not show in the
+    times.
+    """
 
     job: BenchJob
     rest: Sequence[BenchJob]
@@ -239,7 +279,9 @@ class JobProgress:
     due: float = 0.0
 
     def note(self, share: float, spent: str) -> None:
-        """Where the piece stands; its own time counts from the last moment at which nothing of it was done."""
+        """Where the piece stands; its own time counts from the last moment at which nothing of
+        it was done.
+        """
         now = time.monotonic()
         self.began = self.began if share else now
         if self.watch is None or now < self.due:
@@ -247,14 +289,21 @@ class JobProgress:
         self.due = now + NOTE_PAUSE
         method, name = job_kind(self.job)
         self.watch(
-            RunProgress(self.done, self.total, self.seconds_left(share, now), (), CurrentWork(name, method, spent))
+            RunProgress(
+                self.done,
+                self.total,
+                self.seconds_left(share, now),
+                (),
+                CurrentWork(name, method, spent),
+            )
         )
 
     def seconds_left(self, share: float, now: float) -> float | None:
         """Seconds of this piece at its own pace, and of the rest; None if nothing is known."""
         if not share:
             return None
-        whole, pace = (now - self.began) / share, TimeEstimate(dict(self.pace.spent))
+        whole = (now - self.began) / share
+        pace = TimeEstimate(dict(self.pace.spent))
         pace.note(self.job, whole)
         rest = pace.seconds_left(self.rest)
         return None if rest is None else rest + whole * (1.0 - share)

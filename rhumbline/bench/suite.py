@@ -1,4 +1,6 @@
-"""Suites: TOML tables that say what is solved, by whom, with which seeds and budgets. Unknown keys are errors."""
+"""Suites: TOML tables that say what is solved, by whom, with which seeds and budgets. Unknown
+keys are errors.
+"""
 
 import json
 import re
@@ -24,14 +26,19 @@ class SetSpec:
     name: str
     problem: str
     recipe: str = ""  # "uniform", "mutated" or the name of a standard set
-    sha256: str = ""  # first 32 hex digits, over the bytes of everything the recipe draws; of files if wanted
+    sha256: str = (
+        ""  # first 32 hex digits, over the bytes of everything the recipe draws; of files if wanted
+    )
     size: int = 100  # uniform, mutated: cities or customers
     count: int = 0  # uniform, mutated: how many are drawn
     seed: int = 0  # uniform, mutated
     power: float | None = None  # mutated
     first: int | None = None  # how many are used; all if not given
-    files: str = ""  # a pattern such as $TSPLIB/*.tsp, relative to the suite; $NAME is a folder the user gives
-    reference: str = ""  # an .npz file with the costs that gaps are measured against, relative to the suite
+    # a pattern such as $TSPLIB/*.tsp, relative to the suite; $NAME is a folder the user gives
+    files: str = ""
+    reference: str = (
+        ""  # an .npz file with the costs that gaps are measured against, relative to the suite
+    )
     category: str = ""  # an axis of the radar picture
 
     def __post_init__(self) -> None:
@@ -54,8 +61,11 @@ class Method:
     name: str
     solver: str = "policy"  # or a name in `baselines.BASELINES`
     strategy: str = "cmaes"  # policy: a name in `search.STRATEGIES`
-    policy: str = ""  # policy: a shipped name or a path, {problem} in it is filled in; by problem if not given
-    settings: Mapping[str, Any] = field(default_factory=dict[str, Any])  # of the strategy or the solver
+    # policy: a shipped name or a path, {problem} in it is filled in; by problem if not given
+    policy: str = ""
+    settings: Mapping[str, Any] = field(
+        default_factory=dict[str, Any]
+    )  # of the strategy or the solver
     attempts: int | None = None  # policy: per instance
     seconds: float | None = None  # per instance; instances solved together share the sum
     augment: int = 1  # policy: symmetric copies that share the attempts
@@ -68,10 +78,14 @@ class Method:
         if self.solver == "policy" or self.seconds is not None or self.attempts is not None:
             self.budget(1)
         if self.together < 0 or self.augment < 1:
-            raise InputError(f"method '{self.name}': expected together of at least 0 and augment of at least 1")
+            raise InputError(
+                f"method '{self.name}': expected together of at least 0 and augment of at least 1"
+            )
         for name, gap in self.paper.items():
             if isinstance(gap, bool) or not isinstance(gap, int | float) or not isfinite(gap):
-                raise InputError(f"method '{self.name}': paper.{name} is {gap!r}; expected a gap in %, such as 0.5")
+                raise InputError(
+                    f"method '{self.name}': paper.{name} is {gap!r}; expected a gap in %, such as 0.5"
+                )
 
     def budget(self, instances: int) -> Budget:
         """What this many instances together may spend."""
@@ -87,9 +101,17 @@ class Method:
     @property
     def spent(self) -> str:
         """The budget in words; of a solver without one, its settings."""
-        parts = [f"{self.attempts:,} attempt{'s' if self.attempts > 1 else ''}"] if self.attempts else []
+        parts = (
+            [f"{self.attempts:,} attempt{'s' if self.attempts > 1 else ''}"]
+            if self.attempts
+            else []
+        )
         parts += [f"{self.seconds:g} s"] if self.seconds else []
-        return " or ".join(parts) or ", ".join(f"{n} {v}" for n, v in self.settings.items()) or "until it ends"
+        return (
+            " or ".join(parts)
+            or ", ".join(f"{n} {v}" for n, v in self.settings.items())
+            or "until it ends"
+        )
 
 
 @dataclass(frozen=True)
@@ -104,11 +126,15 @@ class Suite:
     folder: Path
 
     def select(self, only: Sequence[str]) -> tuple[tuple[SetSpec, ...], tuple[Method, ...]]:
-        """Sets and methods that patterns name; those of a kind that no pattern names are all meant."""
+        """Sets and methods that patterns name; those of a kind that no pattern names are all
+        meant.
+        """
         for pattern in only:
             if not any(fnmatch(x.name, pattern) for x in (*self.sets, *self.methods)):
                 known = ", ".join(x.name for x in (*self.sets, *self.methods))
-                raise InputError(f"--only {pattern}: no such set or method in suite '{self.name}'; known: {known}")
+                raise InputError(
+                    f"--only {pattern}: no such set or method in suite '{self.name}'; known: {known}"
+                )
         sets = tuple(s for s in self.sets if any(fnmatch(s.name, p) for p in only))
         methods = tuple(m for m in self.methods if any(fnmatch(m.name, p) for p in only))
         return sets or self.sets, methods or self.methods
@@ -146,13 +172,19 @@ def parse_suite(tables: Mapping[str, Any], path: Path) -> Suite:
 
 
 def refuse_bad_name(kind: str, name: str) -> None:
-    """Raise unless a name can be part of the names of files: figures and results are called after it."""
+    """Raise unless a name can be part of the names of files: figures and results are called
+    after it.
+    """
     if not name.strip(" .") or re.search(r'[/\\:*?"<>|\x00-\x1f]', name):
-        raise InputError(f"{kind} '{name}': results and figures are files of that name; use letters, digits, - and _")
+        raise InputError(
+            f"{kind} '{name}': results and figures are files of that name; use letters, digits, - and _"
+        )
 
 
 def refuse_unknown_sets(method: Method, known: Sequence[str], path: Path) -> None:
-    """Raise if a method names sets that the suite has not: its rows or published gaps would silently be missing."""
+    """Raise if a method names sets that the suite has not: its rows or published gaps would
+    silently be missing.
+    """
     for pattern in method.sets.split() or [""]:
         if not any(fnmatch(name, pattern) for name in known):
             wrong = f"sets has '{pattern}', which fits no set"
@@ -182,7 +214,11 @@ def tables_of_kind(tables: Mapping[str, Any], kind: str, path: Path) -> list[Map
 
 def parse_seeds(seeds: Any, path: Path) -> tuple[int, ...]:
     """Whole numbers, each once."""
-    whole = isinstance(seeds, list) and all(isinstance(s, int) and not isinstance(s, bool) and s >= 0 for s in seeds)
+    whole = isinstance(seeds, list) and all(
+        isinstance(s, int) and not isinstance(s, bool) and s >= 0 for s in seeds
+    )
     if not whole or not seeds or len(set(seeds)) < len(seeds):
-        raise InputError(f"{path}: seeds is {seeds!r}; expected a list of different whole numbers such as [0, 1, 2]")
+        raise InputError(
+            f"{path}: seeds is {seeds!r}; expected a list of different whole numbers such as [0, 1, 2]"
+        )
     return tuple(seeds)

@@ -25,7 +25,9 @@ def main() -> None:
 def run_app() -> int:
     """Every other verb; typer exits by itself."""
     if find_spec("typer") is None or find_spec("rich") is None:
-        print_note("error: only `train` runs without typer and rich; get them with: pip install rhumbline")
+        print_note(
+            "error: only `train` runs without typer and rich; get them with: pip install rhumbline"
+        )
         return MISSING
     from rhumbline.cli.app import app
 

@@ -20,11 +20,14 @@ def show_version(wanted: bool) -> None:
         raise typer.Exit
 
 
-Version = Annotated[bool, flag("--version", "Print the version and leave.", callback=show_version, is_eager=True)]
+Version = Annotated[
+    bool, flag("--version", "Print the version and leave.", callback=show_version, is_eager=True)
+]
 
 
 def rhumb(version: Version = False) -> None:
-    """Solve travelling salesman, vehicle routing and job-shop instances by searching a space of learned policies.
+    """Solve travelling salesman, vehicle routing and job-shop instances by searching a space of
+    learned policies.
 
     Example: rhumb solve examples/harbour100.tsp --seconds 10
     """
@@ -43,7 +46,10 @@ def train(context: typer.Context) -> None:
 OWN_PARSER = {"allow_extra_args": True, "ignore_unknown_options": True}
 
 app = typer.Typer(
-    no_args_is_help=True, add_completion=False, rich_markup_mode="markdown", pretty_exceptions_enable=False
+    no_args_is_help=True,
+    add_completion=False,
+    rich_markup_mode="markdown",
+    pretty_exceptions_enable=False,
 )
 app.callback()(rhumb)
 app.command()(solve)

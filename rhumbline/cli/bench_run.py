@@ -10,7 +10,13 @@ import numpy as np
 
 from rhumbline.bench.methods import BenchOptions
 from rhumbline.bench.reference import ReferenceOptions, ReferenceProgress, make_references
-from rhumbline.bench.report import REPORT_FORMATS, decimal_text, duration_text, markdown_report, replace_section
+from rhumbline.bench.report import (
+    REPORT_FORMATS,
+    decimal_text,
+    duration_text,
+    markdown_report,
+    replace_section,
+)
 from rhumbline.bench.results import Result, costs_of, read_result_files
 from rhumbline.bench.runner import RunProgress, measure_suite
 from rhumbline.bench.suite import read_suite
@@ -28,7 +34,9 @@ def parse_folders(words: Sequence[str]) -> dict[str, str]:
     for word in words:
         name, _, folder = word.partition("=")
         if not name or not folder:
-            raise InputError(f"--folder {word}: expected NAME=DIR, for example TSPLIB=instances/tsplib")
+            raise InputError(
+                f"--folder {word}: expected NAME=DIR, for example TSPLIB=instances/tsplib"
+            )
     return {word.partition("=")[0]: word.partition("=")[2] for word in words}
 
 
@@ -60,8 +68,11 @@ class ProgressPrinter:
 
     def tell(self, standing: RunProgress) -> None:
         """Say where a run stands if it is time to: what is running, or what was found last."""
-        self.seconds_left = standing.seconds_left if standing.seconds_left is not None else self.seconds_left
-        self.last, self.latest = standing, standing.latest or self.latest
+        self.seconds_left = (
+            standing.seconds_left if standing.seconds_left is not None else self.seconds_left
+        )
+        self.last = standing
+        self.latest = standing.latest or self.latest
         finished = standing.done == standing.total
         news = standing.current or standing.latest or not self.latest or finished
         if not self.quiet and news and (time.monotonic() >= self.due or finished):
@@ -75,11 +86,15 @@ class ProgressPrinter:
             print_note(f"{file}: {kept}; the same command goes on from there")
 
 
-def progress_text(standing: RunProgress, latest: Sequence[Result], seconds_left: float | None) -> str:
+def progress_text(
+    standing: RunProgress, latest: Sequence[Result], seconds_left: float | None
+) -> str:
     """How far it is, what is running or was found last, and how long it will take."""
     parts = [f"{standing.done:,} of {standing.total:,}"]
     if standing.current:
-        parts += [x for x in (standing.current.set, standing.current.method, standing.current.spent) if x]
+        parts += [
+            x for x in (standing.current.set, standing.current.method, standing.current.spent) if x
+        ]
     elif latest:
         gaps = [r.gap for r in latest if r.gap is not None]
         costs = costs_of(latest)
@@ -99,9 +114,13 @@ def print_warning(text: str) -> None:
     print_note(f"warning: {text}")
 
 
-def make_effort(workers: int | None, minutes: float | None, again: bool, machine: str | None) -> ReferenceOptions:
+def make_effort(
+    workers: int | None, minutes: float | None, again: bool, machine: str | None
+) -> ReferenceOptions:
     """What the user said, the rest as usual."""
-    return ReferenceOptions(workers or 1, float("inf") if minutes is None else minutes, again, machine or "")
+    return ReferenceOptions(
+        workers or 1, float("inf") if minutes is None else minutes, again, machine or ""
+    )
 
 
 def run_references(
@@ -115,7 +134,8 @@ def run_references(
     """Make the references of a suite's sets and print where they are."""
     if elsewhere and not elsewhere.is_dir():
         raise InputError(f"--from {elsewhere}: is no folder")
-    suite, due = read_suite(path), time.monotonic() + PAUSE
+    suite = read_suite(path)
+    due = time.monotonic() + PAUSE
     specs, _ = suite.select(options.only)
     more: dict[str, Any] = {"limit": options.limit, "seconds": seconds, "folders": options.folders}
     more["made_elsewhere"] = elsewhere
@@ -127,13 +147,17 @@ def run_references(
             due = time.monotonic() + PAUSE
     for filled in last.values():
         if filled.done < filled.total:
-            print_note(f"{filled.file}: has {filled.done:,} of {filled.total:,}; the same command goes on from there")
+            print_note(
+                f"{filled.file}: has {filled.done:,} of {filled.total:,}; the same command goes on from there"
+            )
         print_result(str(filled.file))
     return 0
 
 
 def print_report(files: Sequence[Path], kind: str, plots: Path | None, into: Path | None) -> int:
-    """Print the tables of result files or put them into a page, and draw what can be drawn of them."""
+    """Print the tables of result files or put them into a page, and draw what can be drawn of
+    them.
+    """
     if plots:
         from rhumbline.plots import require_matplotlib
 
@@ -144,8 +168,12 @@ def print_report(files: Sequence[Path], kind: str, plots: Path | None, into: Pat
         raise InputError(f"{files[0]}: holds no results; run `rhumb bench` first")
     closed: BrokenPipeError | None = None
     try:
-        print_result(str(update_page(into, results)) if into else REPORT_FORMATS[kind](results).rstrip("\n"))
-    except BrokenPipeError as error:  # `rhumb report ... | head` wants fewer lines, not fewer figures
+        print_result(
+            str(update_page(into, results)) if into else REPORT_FORMATS[kind](results).rstrip("\n")
+        )
+    except (
+        BrokenPipeError
+    ) as error:  # `rhumb report ... | head` wants fewer lines, not fewer figures
         closed = error
     if plots:
         draw_figures(results, plots)
@@ -166,10 +194,16 @@ def update_page(path: Path, results: Sequence[Result]) -> Path:
     """A page with the tables of each suite between its marks."""
     page = read_bytes(path).decode("utf-8", errors="replace")
     for suite in dict.fromkeys(r.suite for r in results):
-        changed = replace_section(page, suite, markdown_report([r for r in results if r.suite == suite]))
+        changed = replace_section(
+            page, suite, markdown_report([r for r in results if r.suite == suite])
+        )
         if changed is None:
             marks = f"'<!-- suite: {suite} -->' and '<!-- end: {suite} -->'"
-            raise InputError.at(path, None, f"has no place for suite '{suite}'; write {marks} where its tables belong")
+            raise InputError.at(
+                path,
+                None,
+                f"has no place for suite '{suite}'; write {marks} where its tables belong",
+            )
         page = changed
     write_text(path, page)
     return path

@@ -1,4 +1,6 @@
-"""Where results go: file names made of instance names, and folders that are tried before any work. No typer here."""
+"""Where results go: file names made of instance names, and folders that are tried before any
+work. No typer here.
+"""
 
 import os
 import re
@@ -19,7 +21,9 @@ def prepare_folder(folder: Path) -> Path:
             return folder
     except (OSError, ValueError) as error:
         reason = (error.strerror if isinstance(error, OSError) else None) or str(error)
-        raise InputError(f"{folder}: nothing can be written there: {reason}; choose another folder") from error
+        raise InputError(
+            f"{folder}: nothing can be written there: {reason}; choose another folder"
+        ) from error
 
 
 def check_replaceable(paths: Iterable[Path]) -> None:
@@ -41,19 +45,29 @@ def unique_stems(names: Sequence[str]) -> list[str]:
 
 
 def plan_stems(stems: Sequence[str], count: int) -> list[tuple[str, ...]]:
-    """Names for so many plans of each instance: its own, and for the others that with .2, .3 and so on behind it."""
+    """Names for so many plans of each instance: its own, and for the others that with .2, .3 and
+    so on behind it.
+    """
     taken = {stem.lower() for stem in stems}  # others than these cannot meet: their stems differ
-    return [(stem, *(unused_stem(f"{stem}.{rank}", taken) for rank in range(2, count + 1))) for stem in stems]
+    return [
+        (stem, *(unused_stem(f"{stem}.{rank}", taken) for rank in range(2, count + 1)))
+        for stem in stems
+    ]
 
 
 def safe_stem(name: str) -> str:
     """A name without separators, spaces, leading dots or dashes."""
-    return re.sub(r"[^\w.+-]+", "_", name, flags=re.ASCII).lstrip(".-")[:MAX_STEM_LENGTH] or "instance"
+    return (
+        re.sub(r"[^\w.+-]+", "_", name, flags=re.ASCII).lstrip(".-")[:MAX_STEM_LENGTH] or "instance"
+    )
 
 
 def unused_stem(stem: str, taken: set[str]) -> str:
-    """The stem itself, or with the first number from 2 that nobody has; some file systems do not know cases."""
-    number, candidate = 1, stem
+    """The stem itself, or with the first number from 2 that nobody has; some file systems do not
+    know cases.
+    """
+    number = 1
+    candidate = stem
     while candidate.lower() in taken:
         number += 1
         candidate = f"{stem}-{number}"

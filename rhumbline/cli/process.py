@@ -1,4 +1,6 @@
-"""How a command ends: exit codes, one-line errors, signals and closed pipes. Standard library only."""
+"""How a command ends: exit codes, one-line errors, signals and closed pipes. Standard library
+only.
+"""
 
 import io
 import os
@@ -32,7 +34,9 @@ def print_result(line: str) -> None:
 
 
 def run_command(body: Callable[[], int | None], prefix: str = "") -> int:
-    """The exit code of a command's body; what a user can put right becomes one line, never a traceback."""
+    """The exit code of a command's body; what a user can put right becomes one line, never a
+    traceback.
+    """
     try:
         return body() or 0
     except RhumbError as error:
@@ -66,7 +70,9 @@ def raise_interrupt(number: int, frame: FrameType | None) -> None:
 
 @contextmanager
 def defer_signals() -> Generator[None, None, None]:
-    """Put off an interruption to the end of a short piece of work; a second one comes through at once."""
+    """Put off an interruption to the end of a short piece of work; a second one comes through at
+    once.
+    """
     noted: list[int] = []
 
     def note(number: int, frame: FrameType | None) -> None:

@@ -29,12 +29,19 @@ class Clock(ProgressColumn):
 
 
 @contextmanager
-def show_progress(instances: Sequence[Any], budget: Budget, quiet: bool) -> Generator[Watch | None, None, None]:
+def show_progress(
+    instances: Sequence[Any], budget: Budget, quiet: bool
+) -> Generator[Watch | None, None, None]:
     """A watcher that draws while the context lasts, or None where nothing should be drawn."""
     if quiet or not sys.stderr.isatty():
         yield None
         return
-    columns = (TextColumn("  "), BarColumn(24), Clock(), TextColumn("{task.fields[text]}", markup=False))
+    columns = (
+        TextColumn("  "),
+        BarColumn(24),
+        Clock(),
+        TextColumn("{task.fields[text]}", markup=False),
+    )
     with Bar(*columns, console=Console(stderr=True), transient=True) as bar:
         line = bar.add_task("", total=1.0, text="")
         yield make_bar_updater(bar, line, instances, budget)
@@ -42,14 +49,17 @@ def show_progress(instances: Sequence[Any], budget: Budget, quiet: bool) -> Gene
 
 def make_bar_updater(bar: Bar, line: Any, instances: Sequence[Any], budget: Budget) -> Watch:
     """A function that moves the bar, not more often than eyes can see."""
-    due, phase, before = time.monotonic(), "search", 0.0
+    due = time.monotonic()
+    phase = "search"
+    before = 0.0
 
     def watch(progress: Progress) -> None:
         nonlocal due, phase, before
         if time.monotonic() >= due or progress.phase != "search":
             best, latest = (np.asarray(x.tolist()) for x in (progress.best, progress.latest))
             if progress.phase != phase:  # a phase tells first that it begins
-                phase, before = progress.phase, float(best.mean())
+                phase = progress.phase
+                before = float(best.mean())
             if phase == "search":
                 text = search_status(instances, progress.attempts, best, latest)
             else:
@@ -72,14 +82,18 @@ def shows_whole_costs(instances: Sequence[Any]) -> bool:
     return len(instances) == 1 and instances[0].has_integer_costs
 
 
-def search_status(instances: Sequence[Any], attempts: int, best: np.ndarray, latest: np.ndarray) -> str:
+def search_status(
+    instances: Sequence[Any], attempts: int, best: np.ndarray, latest: np.ndarray
+) -> str:
     """Attempts, costs and gap of a search; means over several instances."""
     whole = shows_whole_costs(instances)
     costs = f"best {format_cost(best.mean(), whole)}   latest {format_cost(latest.mean(), whole)}"
     return f"  attempts {attempts:,}   {mean_of(instances)}{costs}{mean_gap_text(instances, best)}"
 
 
-def phase_status(instances: Sequence[Any], attempts: int, phase: str, before: float, best: np.ndarray) -> str:
+def phase_status(
+    instances: Sequence[Any], attempts: int, phase: str, before: float, best: np.ndarray
+) -> str:
     """The same of a phase behind the search, and what it has made of the cost so far."""
     costs = format_cost_change(before, best.mean(), shows_whole_costs(instances))
     return f"  attempts {attempts:,}   {phase} {mean_of(instances)}{costs}{mean_gap_text(instances, best)}"

@@ -32,10 +32,13 @@ def format_count(count: int, one: str, many: str) -> str:
 
 def gap_parts(solution: Solution) -> list[str]:
     """The distance to the best known cost, if there is one."""
-    known, whole = solution.instance.best_known, solution.instance.has_integer_costs
+    known = solution.instance.best_known
+    whole = solution.instance.has_integer_costs
     if solution.gap is None:
         return []
-    return [f"gap {solution.gap:.2%} to {format_cost(known, whole and known == int(known))} (best known)"]
+    return [
+        f"gap {solution.gap:.2%} to {format_cost(known, whole and known == int(known))} (best known)"
+    ]
 
 
 def phase_parts(name: str | None, change: CostChange | None, whole: bool) -> list[str]:
@@ -49,7 +52,10 @@ def phase_parts(name: str | None, change: CostChange | None, whole: bool) -> lis
 def after_search_parts(solution: Solution, finish: AfterSearch) -> list[str]:
     """What came of the phases besides the search."""
     whole = solution.instance.has_integer_costs
-    parts = [*phase_parts("polish", solution.polish, whole), *phase_parts(finish.then, solution.then, whole)]
+    parts = [
+        *phase_parts("polish", solution.polish, whole),
+        *phase_parts(finish.then, solution.then, whole),
+    ]
     if solution.phase == "warm start":
         parts.append("nothing better than the warm start")
     if solution.others:
@@ -58,7 +64,9 @@ def after_search_parts(solution: Solution, finish: AfterSearch) -> list[str]:
     return parts
 
 
-def result_line(solution: Solution, width: int, written: Sequence[Path], finish: AfterSearch) -> str:
+def result_line(
+    solution: Solution, width: int, written: Sequence[Path], finish: AfterSearch
+) -> str:
     """One instance's result for people."""
     parts = [
         f"{solution.instance.name:<{width}}  cost {format_cost(solution.cost, solution.instance.has_integer_costs)}",
@@ -88,7 +96,9 @@ def result_json(solution: Solution, problem: str, facts: dict[str, Any]) -> str:
 
 
 def after_search_facts(solution: Solution, finish: AfterSearch) -> dict[str, Any]:
-    """What came of the phases besides the search, for JSON; nothing where none was wanted, null where none began."""
+    """What came of the phases besides the search, for JSON; nothing where none was wanted, null
+    where none began.
+    """
     facts: dict[str, Any] = {}
     if finish.polish:
         facts["polish"] = phase_facts(solution.polish)
@@ -97,8 +107,14 @@ def after_search_facts(solution: Solution, finish: AfterSearch) -> dict[str, Any
     if facts or solution.phase != "search":
         facts["phase"] = solution.phase
     if finish.top > 1:
-        plans = [(solution.cost, solution.plan, solution.phase), *((o.cost, o.plan, o.phase) for o in solution.others)]
-        facts["plans"] = [{"cost": c, "plan": p.to_file_numbers(solution.instance), "phase": f} for c, p, f in plans]
+        plans = [
+            (solution.cost, solution.plan, solution.phase),
+            *((o.cost, o.plan, o.phase) for o in solution.others),
+        ]
+        facts["plans"] = [
+            {"cost": c, "plan": p.to_file_numbers(solution.instance), "phase": f}
+            for c, p, f in plans
+        ]
     return facts
 
 
@@ -113,7 +129,10 @@ def phase_facts(change: CostChange | None, **facts: Any) -> dict[str, Any] | Non
 def summary_line(solutions: Sequence[Solution]) -> str:
     """The mean over several instances."""
     gaps = [s.gap for s in solutions if s.gap is not None]
-    parts = [f"{len(solutions):,} instances", f"mean cost {np.mean([s.cost for s in solutions]):,.4f}"]
+    parts = [
+        f"{len(solutions):,} instances",
+        f"mean cost {np.mean([s.cost for s in solutions]):,.4f}",
+    ]
     if len(gaps) == len(solutions):
         parts.append(f"mean gap {np.mean(gaps):.2%}")
     return GAP.join([*parts, f"{solutions[0].seconds:.1f} s"])
@@ -122,7 +141,13 @@ def summary_line(solutions: Sequence[Solution]) -> str:
 def task_line(task: Task, policy: str, search: str) -> str:
     """What is about to be searched and how."""
     return GAP.join(
-        [instances_text(task), *fleet_text(task), policy, search, f"{task.device.type}, {task.resolved_engine}"]
+        [
+            instances_text(task),
+            *fleet_text(task),
+            policy,
+            search,
+            f"{task.device.type}, {task.resolved_engine}",
+        ]
     )
 
 
@@ -131,20 +156,29 @@ def instances_text(task: Task) -> str:
     several = len(task.instances) > 1
     who = f"{len(task.instances):,} instances, " if several else f"{task.instances[0].name}  "
     one, many = task.problem.nouns
-    size, starts = task.problem.item_count(task.instances[0]), task.starts.shape[1]
+    size = task.problem.item_count(task.instances[0])
+    starts = task.starts.shape[1]
     details = "/".join(sorted({i.details for i in task.instances}))
-    some = f", {starts:,} of {size:,} starts" if 1 < starts < size else ""  # schedules all start from nothing
+    some = (
+        f", {starts:,} of {size:,} starts" if 1 < starts < size else ""
+    )  # schedules all start from nothing
     return f"{who}{task.problem.solves}, {format_count(size, one, many)}, {details}{some}"
 
 
 def fleet_text(task: Task) -> list[str]:
     """The limit on vehicles, if all instances have the same."""
     limits = {getattr(instance, "vehicles", None) for instance in task.instances}
-    return [f"at most {format_count(limit, 'vehicle', 'vehicles')}" for limit in limits if limit and len(limits) == 1]
+    return [
+        f"at most {format_count(limit, 'vehicle', 'vehicles')}"
+        for limit in limits
+        if limit and len(limits) == 1
+    ]
 
 
 def strategy_text(name: str, strategy: Any) -> str:
-    """The strategy, its components if it has some, and every other setting that is not the usual one."""
+    """The strategy, its components if it has some, and every other setting that is not the usual
+    one.
+    """
     parts = [name]
     for field in fields(strategy):
         value = getattr(strategy, field.name)

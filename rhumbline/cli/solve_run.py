@@ -1,4 +1,6 @@
-"""The work of `rhumb solve`: read everything, check everything, search group by group, write and print."""
+"""The work of `rhumb solve`: read everything, check everything, search group by group, write and
+print.
+"""
 
 import json
 import time
@@ -38,7 +40,8 @@ from rhumbline.search.strategies import (
 )
 from rhumbline.search.task import Task
 
-FAR = 1.5  # times the largest instance of training; from there on local moves find much that the policy misses
+# times the largest instance of training; from there on local moves find much that the policy misses
+FAR = 1.5
 
 
 @dataclass(frozen=True)
@@ -55,14 +58,21 @@ class AfterSearchOptions:
         """Refuse what no installation could do."""
         if self.then is not None and self.then not in SOLVER_NAMES:
             known = ", ".join(SOLVER_NAMES)
-            raise typer.BadParameter(f"'{self.then}' is not known; known: {known}", param_hint="--then")
+            raise typer.BadParameter(
+                f"'{self.then}' is not known; known: {known}", param_hint="--then"
+            )
         if self.then is not None and seconds is None:
-            raise typer.BadParameter("it takes the second half of the --seconds, so give them", param_hint="--then")
+            raise typer.BadParameter(
+                "it takes the second half of the --seconds, so give them", param_hint="--then"
+            )
 
     def finish(self, file: TextIO | None) -> AfterSearch:
         """The same for the driver; improvements are written to the file."""
         return AfterSearch(
-            self.top, self.polish, self.then, None if file is None else lambda x: write_trace_line(file, x)
+            self.top,
+            self.polish,
+            self.then,
+            None if file is None else lambda x: write_trace_line(file, x),
         )
 
 
@@ -91,14 +101,20 @@ class SolveRequest:
     @property
     def budget(self) -> Budget:
         """The user's, or the usual one."""
-        return Budget(self.attempts, self.seconds) if self.attempts or self.seconds else api.DEFAULT_BUDGET
+        return (
+            Budget(self.attempts, self.seconds)
+            if self.attempts or self.seconds
+            else api.DEFAULT_BUDGET
+        )
 
     def strategy_for(self, task: Task) -> tuple[str, Any]:
         """The strategy for a task and its name."""
         return self.named(default_strategy_for_task(task), default_strategy(task.policy))
 
     def named(self, *usually: str) -> tuple[str, Any]:
-        """The strategy that the user wants, or the first of the usual ones that takes the settings, and its name."""
+        """The strategy that the user wants, or the first of the usual ones that takes the
+        settings, and its name.
+        """
         if self.search or self.strategy:
             name = self.search or usually[0]
             return name, self.strategy or choose_strategy(name, self.settings)
@@ -118,7 +134,9 @@ class SolveRequest:
 
 @dataclass(frozen=True)
 class OutputPaths:
-    """Where files go; `stems` has names for the plans of each instance once these are known, that of the best first."""
+    """Where files go; `stems` has names for the plans of each instance once these are known,
+    that of the best first.
+    """
 
     output: Path | None
     plot: bool
@@ -180,42 +198,63 @@ def choose_strategy(name: str, settings: Sequence[str]) -> Any:
 def first_strategy_accepting(settings: Sequence[str], names: Sequence[str]) -> tuple[str, Any]:
     """The first strategy that takes the settings, and its name.
 
-    If none does, the reason is told of the first one that has such fields, or else of the very first.
+    If none does, the reason is told of the first one that has such fields, or else of the very
+    first.
     """
-    refused, wanted = dict[str, typer.BadParameter](), {text.partition("=")[0].strip() for text in settings}
+    refused = dict[str, typer.BadParameter]()
+    wanted = {text.partition("=")[0].strip() for text in settings}
     for name in names:
         try:
             return name, choose_strategy(name, settings)
         except typer.BadParameter as error:
             refused[name] = error
-    able = (name for name in names if wanted <= {field.name for field in fields(strategy_class(name))})
+    able = (
+        name for name in names if wanted <= {field.name for field in fields(strategy_class(name))}
+    )
     raise refused[next(able, names[0])]
 
 
 def check_default_settings(settings: Sequence[str]) -> None:
-    """Refuse what no strategy takes that comes without a name; which of them it will be depends on the files."""
+    """Refuse what no strategy takes that comes without a name; which of them it will be depends
+    on the files.
+    """
     first_strategy_accepting(settings, DEFAULT_STRATEGIES)
 
 
-def solve_files(files: Sequence[Path], request: SolveRequest, places: OutputPaths, talk: Verbosity) -> int:
-    """Solve all instances of all files; nothing is searched before everything has been read and checked."""
+def solve_files(
+    files: Sequence[Path], request: SolveRequest, places: OutputPaths, talk: Verbosity
+) -> int:
+    """Solve all instances of all files; nothing is searched before everything has been read and
+    checked.
+    """
     found = [file for place in files for file in find_instance_files(place)]
-    read = [(file, instance) for file in found for instance in inputs.instances_from(file, request.vehicles)]
-    files, instances = [file for file, _ in read], [instance for _, instance in read]
-    warm, finish = match_plan_files(instances, request.after.warm), request.after.finish(None)
+    read = [
+        (file, instance)
+        for file in found
+        for instance in inputs.instances_from(file, request.vehicles)
+    ]
+    files = [file for file, _ in read]
+    instances = [instance for _, instance in read]
+    warm = match_plan_files(instances, request.after.warm)
+    finish = request.after.finish(None)
     for problem in api.problem_names(instances):
         finish.check(problem, request.budget)
     places = prepare_output_paths(places, instances, request.after.top)
     policies = {
-        problem: api.load_policy_with_facts(request.policy, problem) for problem in api.problem_names(instances)
+        problem: api.load_policy_with_facts(request.policy, problem)
+        for problem in api.problem_names(instances)
     }
     for policy, _ in policies.values():
         request.named(*possible_defaults(policy))  # refuses wrong settings
     if not request.attempts and not request.seconds:
-        talk.note("no budget given: up to 1,600 attempts or 30 seconds, whichever comes first (--attempts, --seconds)")
+        talk.note(
+            "no budget given: up to 1,600 attempts or 30 seconds, whichever comes first (--attempts, --seconds)"
+        )
     with open_trace(request.after.trace) as file:
         finish = request.after.finish(file)
-        return solve_groups(instances, SolveContext(request, places, talk, policies, finish, warm, files))
+        return solve_groups(
+            instances, SolveContext(request, places, talk, policies, finish, warm, files)
+        )
 
 
 @contextmanager
@@ -227,34 +266,47 @@ def open_trace(path: Path | None) -> Generator[TextIO | None, None, None]:
     try:
         file = path.open("w", encoding="utf-8", buffering=1)
     except (OSError, ValueError) as error:
-        raise InputError(f"{path}: cannot be written: {error_reason(error)}; choose another place") from error
+        raise InputError(
+            f"{path}: cannot be written: {error_reason(error)}; choose another place"
+        ) from error
     with file:
         yield file
 
 
 def write_trace_line(file: TextIO, found: Improvement) -> None:
     """One improvement as a line of JSON."""
-    facts = {"name": found.instance.name, "attempts": found.attempts, "seconds": round(found.seconds, 3)}
+    facts = {
+        "name": found.instance.name,
+        "attempts": found.attempts,
+        "seconds": round(found.seconds, 3),
+    }
     file.write(json.dumps(facts | {"cost": found.cost, "phase": found.phase}) + "\n")
 
 
 def prepare_output_paths(places: OutputPaths, instances: Sequence[Any], top: int) -> OutputPaths:
     """Places with names for so many plans of each instance, every folder made and tried."""
     endings = tuple(plan_suffix_for(i) for i in instances)
-    named = replace(places, stems=tuple(plan_stems(unique_stems([i.name for i in instances]), top)), endings=endings)
+    named = replace(
+        places,
+        stems=tuple(plan_stems(unique_stems([i.name for i in instances]), top)),
+        endings=endings,
+    )
     if places.plot:
         from rhumbline.plots import require_matplotlib
 
         require_matplotlib()
     if places.output or places.plot:
         prepare_folder(places.output or Path())
-        check_replaceable(path for place in range(len(instances)) for path in named.files(place, top))
+        check_replaceable(
+            path for place in range(len(instances)) for path in named.files(place, top)
+        )
     return named
 
 
 def solve_groups(instances: Sequence[Any], context: SolveContext) -> int:
     """Groups one after the other until all are done or a signal comes; the exit code."""
-    finished, unmet = 0, 0
+    finished = 0
+    unmet = 0
     try:
         for found in solve_each_group(instances, context):
             finished += len(found)
@@ -272,12 +324,18 @@ def solve_each_group(instances: Sequence[Any], context: SolveContext) -> Iterato
     if request.threads:
         torch.set_num_threads(request.threads)  # the fused engine goes by it too
     policies = {problem: policy for problem, (policy, _) in context.policies.items()}
-    how: dict[str, Any] = {"engine": request.engine, "augment": request.augment, "strategy": request.strategy}
+    how: dict[str, Any] = {
+        "engine": request.engine,
+        "augment": request.augment,
+        "strategy": request.strategy,
+    }
     for group, task in api.make_tasks(instances, policies, seed=request.seed, device=device, **how):
         context.talk.note(group_header(task, context))
         for remark in group_warnings(task, context):
             context.talk.note(remark)
-        found, interrupted = run_search(task, context, [context.warm[place] for place in group.places])
+        found, interrupted = run_search(
+            task, context, [context.warm[place] for place in group.places]
+        )
         with defer_signals():
             write_results(group, found, task, context)
             yield found
@@ -297,33 +355,48 @@ def group_header(task: Task, context: SolveContext) -> str:
 
 def group_warnings(task: Task, context: SolveContext) -> Iterator[str]:
     """What a user should know before the search of a group."""
-    about, finish = context.policies[task.problem.solves][1], context.finish
+    about = context.policies[task.problem.solves][1]
+    finish = context.finish
     count = task.problem.item_count(task.instances[0])
     if count > FAR * about.largest and not (finish.polish or finish.then):
         much = render.format_count(count, *task.problem.nouns)
         yield f"{much} are far beyond what this policy was trained at: expect a larger gap, and try --polish"
 
 
-def run_search(task: Task, context: SolveContext, warm: Sequence[Any]) -> tuple[list[Solution], bool]:
+def run_search(
+    task: Task, context: SolveContext, warm: Sequence[Any]
+) -> tuple[list[Solution], bool]:
     """Verified incumbents, and whether a signal ended the search."""
-    request, began = context.request, time.monotonic()
+    request = context.request
+    began = time.monotonic()
     name, strategy = request.strategy_for(task)
     with show_progress(task.instances, request.budget, context.talk.quiet) as watch:
         try:
-            found, interrupted = solve_task(strategy, task, request.budget, watch, context.finish, warm)
+            found, interrupted = solve_task(
+                strategy, task, request.budget, watch, context.finish, warm
+            )
         except KeyboardInterrupt:  # it came after the search, while plans were being checked
-            found, interrupted = collect_solutions(task, time.monotonic() - began, ()), True
+            found = collect_solutions(task, time.monotonic() - began, ())
+            interrupted = True
     if not found and not interrupted:
         raise Infeasible("the search ended without a plan")
-    if not interrupted and getattr(strategy, "ends", False) and found[0].attempts != request.attempts:
+    if (
+        not interrupted
+        and getattr(strategy, "ends", False)
+        and found[0].attempts != request.attempts
+    ):
         made = render.format_count(found[0].attempts, "attempt", "attempts")
         limit = f" of {request.attempts:,}" if request.attempts else ""
         context.talk.note(f"{name} ended by itself after {made}{limit}: it repeats nothing")
     return found, interrupted
 
 
-def write_results(group: api.Group, found: Sequence[Solution], task: Task, context: SolveContext) -> None:
-    """Write all files of a group, then print its results; plans that miss a limit are errors instead."""
+def write_results(
+    group: api.Group, found: Sequence[Solution], task: Task, context: SolveContext
+) -> None:
+    """Write all files of a group, then print its results; plans that miss a limit are errors
+    instead.
+    """
     kept = [(place, s) for place, s in zip(group.places, found, strict=False) if not s.unmet]
     finish = context.finish.settled(task.problem.name)
     for place, solution in kept:
@@ -332,7 +405,9 @@ def write_results(group: api.Group, found: Sequence[Solution], task: Task, conte
     for place, solution in kept:
         if context.talk.as_json:
             source = {"file": str(context.files[place])}  # several may have the same name inside
-            facts = context.request.facts(task) | source | render.after_search_facts(solution, finish)
+            facts = (
+                context.request.facts(task) | source | render.after_search_facts(solution, finish)
+            )
             print_result(render.result_json(solution, task.problem.solves, facts))
         else:
             written = context.places.files(place, 1 + len(solution.others))
@@ -346,8 +421,13 @@ def write_results(group: api.Group, found: Sequence[Solution], task: Task, conte
 
 def write_files(place: int, solution: Solution, context: SolveContext) -> None:
     """The plans and the picture of an instance, as far as wanted."""
-    found = [(solution.plan, solution.cost), *((other.plan, other.cost) for other in solution.others)]
-    for file, (plan, cost) in zip(context.places.plans(place, len(found)), found, strict=False):  # none if not wanted
+    found = [
+        (solution.plan, solution.cost),
+        *((other.plan, other.cost) for other in solution.others),
+    ]
+    for file, (plan, cost) in zip(
+        context.places.plans(place, len(found)), found, strict=False
+    ):  # none if not wanted
         text = render.format_cost(cost, solution.instance.has_integer_costs).replace(",", "")
         write_plan(file, cast(Any, plan), solution.instance, f"cost {text}, found by rhumbline")
     if picture := context.places.picture(place):

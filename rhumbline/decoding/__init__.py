@@ -1,14 +1,33 @@
-"""The two functions in the middle: `rollout` samples solutions, `score_actions` scores given ones with gradients.
+"""The two functions in the middle: `rollout` samples solutions, `score_actions` scores given ones
+with gradients.
 
-Plain torch over the Problem and Policy protocols is the definition. The fused kernels are optimisations of it.
+Plain torch over the Problem and Policy protocols is the definition. The fused kernels are
+optimisations of it.
 """
 
 from rhumbline.decoding.engines import complete, next_logits
-from rhumbline.decoding.request import BELOW_ONE, EngineName, Prefixes, RolloutRequest, Rollouts, choose
+from rhumbline.decoding.request import (
+    BELOW_ONE,
+    EngineName,
+    Prefixes,
+    RolloutRequest,
+    Rollouts,
+    choose,
+)
 from rhumbline.decoding.rollouts import CHUNK_ELEMENTS, rollout
 from rhumbline.decoding.scoring import log_prob, unmark_actions
 
 __all__ = [
-    "BELOW_ONE", "CHUNK_ELEMENTS", "Prefixes", "EngineName", "Rollouts", "RolloutRequest", "choose", "complete", "log_prob",
-    "next_logits", "rollout", "unmark_actions",
-]  # fmt: skip
+    "BELOW_ONE",
+    "CHUNK_ELEMENTS",
+    "EngineName",
+    "Prefixes",
+    "RolloutRequest",
+    "Rollouts",
+    "choose",
+    "complete",
+    "log_prob",
+    "next_logits",
+    "rollout",
+    "unmark_actions",
+]

@@ -14,7 +14,8 @@ from rhumbline.record import Record
 
 EngineName = Literal["auto", "torch", "fused"]
 
-# A sampled position is compared with u * total; this keeps the product below the total whatever the rounding.
+# A sampled position is compared with u * total; this keeps the product below the total whatever the
+# rounding.
 BELOW_ONE = 1.0 - 2.0**-22
 
 
@@ -53,7 +54,9 @@ class RolloutRequest:
     @property
     def host_seed(self) -> int:
         """The seed where only a number will do."""
-        assert isinstance(self.seed, int), "only the fused engine of a GPU reads its seed from the device"
+        assert isinstance(self.seed, int), (
+            "only the fused engine of a GPU reads its seed from the device"
+        )
         return self.seed
 
     @property
@@ -73,7 +76,9 @@ class RolloutRequest:
             return self.given.actions[..., 0]
         return self.starts[:, None].expand(-1, self.latents.shape[1], -1).flatten(1)
 
-    def decide(self, shift: Any, state: Any, uniform: Float[Tensor, "B R"] | None) -> Int[Tensor, "B R"]:
+    def decide(
+        self, shift: Any, state: Any, uniform: Float[Tensor, "B R"] | None
+    ) -> Int[Tensor, "B R"]:
         """The next action of each rollout."""
         allowed = self.problem.mask(state)
         logits = self.policy.logits(self.memory, shift, state, allowed)
@@ -85,7 +90,9 @@ class RolloutRequest:
         return replace(
             self,
             batch=self.batch[rows],
-            memory=self.memory if rows == slice(0, len(self.starts)) else self.memory[rows],  # kernels know it again
+            memory=self.memory
+            if rows == slice(0, len(self.starts))
+            else self.memory[rows],  # kernels know it again
             latents=self.latents[rows, tried],
             starts=self.starts[rows],
             attempt=self.attempt + tried.start,
@@ -94,9 +101,9 @@ class RolloutRequest:
     def uniform(self, horizon: int) -> Float[Tensor, "B R T"]:
         """The noise behind every decision."""
         attempts = self.attempt + torch.arange(self.latents.shape[1], device=self.starts.device)
-        return noise.decoding_uniforms(self.host_seed, self.batch.key, attempts, self.starts.shape[1], horizon).flatten(
-            1, 2
-        )
+        return noise.decoding_uniforms(
+            self.host_seed, self.batch.key, attempts, self.starts.shape[1], horizon
+        ).flatten(1, 2)
 
 
 def choose(
@@ -105,12 +112,15 @@ def choose(
     uniform: Float[Tensor, "*R"] | None,
     temperature: float,
 ) -> Int[Tensor, "*R"]:
-    """The action that `uniform` selects: inverse of the cumulative weights. Temperature 0 takes the best."""
+    """The action that `uniform` selects: inverse of the cumulative weights. Temperature 0 takes
+    the best.
+    """
     logits = logits.masked_fill(~allowed, -torch.inf)
     if uniform is None or temperature == 0.0:
         return logits.argmax(-1)
     weight = torch.exp((logits - logits.amax(-1, keepdim=True)) / temperature)
-    # A parallel scan may round a forbidden action above its neighbours: it must neither be hit nor count in the total.
+    # A parallel scan may round a forbidden action above its neighbours: it must neither be hit nor
+    # count in the total.
     reach = weight.cumsum(-1).masked_fill_(~allowed, 0.0)
     limit = uniform[..., None] * (reach.amax(-1, keepdim=True) * BELOW_ONE)
     return (reach > limit).to(torch.uint8).argmax(-1)

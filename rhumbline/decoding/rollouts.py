@@ -40,37 +40,67 @@ def rollout(
 ) -> Rollouts:
     """One solution per (instance, latent, start).
 
-    `attempt` numbers the first latent among all that were ever tried on these instances: it continues the noise.
-    `chunk` bounds the rollouts worked on at once; it changes memory, never results. With `mark`, an engine that knows
-    complements (~a) the actions that had at least that probability, so that `score_actions` can leave them out.
+    `attempt` numbers the first latent among all that were ever tried on these instances: it
+    continues the noise. `chunk` bounds the rollouts worked on at once; it changes memory, never
+    results. With `mark`, an engine that knows complements (~a) the actions that had at least that
+    probability, so that `score_actions` can leave them out.
     """
-    options = {"seed": seed, "temperature": temperature, "chunk": chunk, "engine": engine, "mark": mark}
+    options = {
+        "seed": seed,
+        "temperature": temperature,
+        "chunk": chunk,
+        "engine": engine,
+        "mark": mark,
+    }
     most = max(1, ENCODED_STEPS[starts.device.type] // problem.horizon(batch))
     if memory is None and len(starts) > most:
-        return rollout_in_groups(problem, policy, batch, latents, starts, most, attempt=attempt, **options)
+        return rollout_in_groups(
+            problem, policy, batch, latents, starts, most, attempt=attempt, **options
+        )
     memory = policy.encode(batch) if memory is None else memory
     if isinstance(memory, PopulationMemory):
-        return rollout_by_member(problem, policy, batch, latents, starts, memory, attempt, **options)
+        return rollout_by_member(
+            problem, policy, batch, latents, starts, memory, attempt, **options
+        )
     construct = choose_constructor(engine, problem, policy, batch, memory)
-    work = RolloutRequest(problem, policy, batch, memory, latents, starts, seed, attempt, temperature, mark=mark)
+    work = RolloutRequest(
+        problem, policy, batch, memory, latents, starts, seed, attempt, temperature, mark=mark
+    )
     each = policy.footprint(problem.action_count(batch), problem.horizon(batch))
     chunk = chunk or max(1, CHUNK_ELEMENTS[starts.device.type] // each)
     return gather_parts(construct_chunks(work, construct, chunk), *latents.shape[:2])
 
 
 def rollout_by_member(
-    problem: Problem[Any, Any], policy: Policy[Any, Any, Any], batch: Any, latents: Float[Tensor, "B K 1"],
-    starts: Int[Tensor, "B S"], crowd: PopulationMemory, attempt: int, **options: Any,
-) -> Rollouts:  # fmt: skip
-    """A population's rollouts, latent by latent: each instance has one member's tables at a time."""
+    problem: Problem[Any, Any],
+    policy: Policy[Any, Any, Any],
+    batch: Any,
+    latents: Float[Tensor, "B K 1"],
+    starts: Int[Tensor, "B S"],
+    crowd: PopulationMemory,
+    attempt: int,
+    **options: Any,
+) -> Rollouts:
+    """A population's rollouts, latent by latent: each instance has one member's tables at a
+    time.
+    """
     parts = (
         rollout(
-            problem, policy, batch, one, starts, memory=crowd.pick(one[:, 0, 0].long()), attempt=attempt + k, **options
+            problem,
+            policy,
+            batch,
+            one,
+            starts,
+            memory=crowd.pick(one[:, 0, 0].long()),
+            attempt=attempt + k,
+            **options,
         )
         for k, one in enumerate(latents.split(1, dim=1))
     )
     whole = slice(0, len(starts))
-    return gather_parts(((whole, slice(k, k + 1), part) for k, part in enumerate(parts)), *latents.shape[:2])
+    return gather_parts(
+        ((whole, slice(k, k + 1), part) for k, part in enumerate(parts)), *latents.shape[:2]
+    )
 
 
 def rollout_in_groups(
@@ -83,8 +113,13 @@ def rollout_in_groups(
     **options: Any,
 ) -> Rollouts:
     """Rollouts of so many instances that they are encoded in groups, one after the other."""
-    (count, tried, _), groups = latents.shape, (slice(at, at + most) for at in range(0, len(starts), most))
-    parts = ((g, rollout(problem, policy, batch[g], latents[g], starts[g], **options)) for g in groups)
+    (count, tried, _), groups = (
+        latents.shape,
+        (slice(at, at + most) for at in range(0, len(starts), most)),
+    )
+    parts = (
+        (g, rollout(problem, policy, batch[g], latents[g], starts[g], **options)) for g in groups
+    )
     return gather_parts(((g, slice(0, tried), part) for g, part in parts), count, tried)
 
 
@@ -99,7 +134,8 @@ def construct_chunks(
     most = max(1, chunk // per)
     while done < count * tried:
         rows, some = next_chunk(done, count, tried, most)
-        size, part = (rows.stop - rows.start) * (some.stop - some.start), None
+        size = (rows.stop - rows.start) * (some.stop - some.start)
+        part = None
         try:
             part = construct(work.part(rows, some))
         except torch.OutOfMemoryError as error:
@@ -109,7 +145,9 @@ def construct_chunks(
         if part is None:  # only here has the error let go of the tensors that were in the way
             most = size // 2
             torch.cuda.empty_cache()
-            kernels.note_once("the GPU's memory is too small for the usual chunks of rollouts; they are halved")
+            kernels.note_once(
+                "the GPU's memory is too small for the usual chunks of rollouts; they are halved"
+            )
             continue
         yield rows, some, part
         done += size
@@ -123,8 +161,12 @@ def next_chunk(done: int, count: int, tried: int, most: int) -> tuple[slice, sli
     return slice(row, row + 1), slice(at, min(at + most, tried))
 
 
-def gather_parts(parts: Iterable[tuple[slice, slice, Rollouts]], count: int, tried: int) -> Rollouts:
-    """Parts of one result in their places, each let go as soon as it is there; a single one is the result itself."""
+def gather_parts(
+    parts: Iterable[tuple[slice, slice, Rollouts]], count: int, tried: int
+) -> Rollouts:
+    """Parts of one result in their places, each let go as soon as it is there; a single one is
+    the result itself.
+    """
     whole = None
     for rows, some, part in parts:
         if part.cost.shape[:2] == (count, tried):

@@ -1,7 +1,8 @@
-"""CP-SAT of OR-Tools (Apache-2.0) for schedules. The best plan is its hint, and no start is later than that plan's end.
+"""CP-SAT of OR-Tools (Apache-2.0) for schedules. The best plan is its hint, and no start is later
+than that plan's end.
 
-Tours as a circuit constraint were tried and left out: from a random tour of kroA200 it was at 148,006 after 4 seconds,
-where LKH had the optimum of 29,368.
+Tours as a circuit constraint were tried and left out: from a random tour of kroA200 it was at
+148,006 after 4 seconds, where LKH had the optimum of 29,368.
 """
 
 import math
@@ -20,12 +21,16 @@ WORKERS = 8  # also on fewer cores: the mixture of searches is better than any o
 Found = Callable[[Schedule], None]
 
 
-def improve(instance: JSSPInstance, plans: Sequence[Schedule], seconds: float, seed: int, found: Found) -> None:
+def improve(
+    instance: JSSPInstance, plans: Sequence[Schedule], seconds: float, seed: int, found: Found
+) -> None:
     """The schedules of one run, none later than the best plan."""
     began = time.monotonic()
     model, starts = build_model(instance, plans[0])
     solver = make_solver(seconds - (time.monotonic() - began), seed, WORKERS)
-    run_interruptible(lambda tell: solver.solve(model, listener(starts, tell)), solver.stop_search, found)
+    run_interruptible(
+        lambda tell: solver.solve(model, listener(starts, tell)), solver.stop_search, found
+    )
 
 
 def listener(starts: Sequence[Sequence[Any]], tell: Found) -> Any:
@@ -42,8 +47,12 @@ def listener(starts: Sequence[Sequence[Any]], tell: Found) -> Any:
     return Listener()
 
 
-def solve_with_bound(instance: JSSPInstance, seconds: float, hint: Schedule | None = None) -> tuple[Schedule, float]:
-    """The best schedule of one thread and a bound that none is below; from a schedule, if there is one."""
+def solve_with_bound(
+    instance: JSSPInstance, seconds: float, hint: Schedule | None = None
+) -> tuple[Schedule, float]:
+    """The best schedule of one thread and a bound that none is below; from a schedule, if there
+    is one.
+    """
     model, starts = build_model(instance, hint)
     solver = make_solver(seconds, 0, workers=1)
     solver.parameters.linearization_level = 0  # 2 to 3 % shorter in 40 s on two of 20x15
@@ -53,8 +62,11 @@ def solve_with_bound(instance: JSSPInstance, seconds: float, hint: Schedule | No
     return best, float(math.ceil(solver.best_objective_bound - 1e-6))
 
 
-def build_model(instance: JSSPInstance, hint: Schedule | None = None) -> tuple[Any, list[list[Any]]]:
-    """One interval for each operation; those of a machine do not overlap. Also the variables of all starts.
+def build_model(
+    instance: JSSPInstance, hint: Schedule | None = None
+) -> tuple[Any, list[list[Any]]]:
+    """One interval for each operation; those of a machine do not overlap. Also the variables of all
+    starts.
 
     Nothing is later than the end of a schedule that is known.
     """
@@ -86,7 +98,9 @@ def make_solver(seconds: float, seed: int, workers: int) -> Any:
     solver.parameters.max_time_in_seconds = max(0.01, seconds)
     solver.parameters.random_seed = seed % 2**31
     solver.parameters.num_workers = workers
-    solver.parameters.catch_sigint_signal = False  # it would end the search, and nobody would know why
+    solver.parameters.catch_sigint_signal = (
+        False  # it would end the search, and nobody would know why
+    )
     return solver
 
 

@@ -1,8 +1,10 @@
-"""LKH 3 by elkai (for research and non-profit use). It runs in a process of its own, which can be ended at any time.
+"""LKH 3 by elkai (for research and non-profit use). It runs in a process of its own, which can be
+ended at any time.
 
-The first runs begin with the given plans, a short one each, cheapest first; all others with the best tour so far
-(`INITIAL_TOUR_FILE`). elkai's public functions know neither tours nor limits, so its inner one is called with LKH's
-parameters. LKH's way to take several tours at once (`MERGE_TOUR_FILE`) is not used: it fixes the edges they share.
+The first runs begin with the given plans, a short one each, cheapest first; all others with the
+best tour so far (`INITIAL_TOUR_FILE`). elkai's public functions know neither tours nor limits, so
+its inner one is called with LKH's parameters. LKH's way to take several tours at once
+(`MERGE_TOUR_FILE`) is not used: it fixes the edges they share.
 """
 
 import json
@@ -28,15 +30,22 @@ LOOK = 0.05  # seconds between two looks at what the process has written
 
 
 def improve(
-    instance: TSPInstance, plans: Sequence[Tour], seconds: float, seed: int, found: Callable[[Tour], None]
+    instance: TSPInstance,
+    plans: Sequence[Tour],
+    seconds: float,
+    seed: int,
+    found: Callable[[Tour], None],
 ) -> None:
-    """The tours of as many LKH runs as fit, each from the best so far; what a run that is cut off had is lost."""
+    """The tours of as many LKH runs as fit, each from the best so far; what a run that is cut
+    off had is lost.
+    """
     if instance.size < 4:
         return
     with tempfile.TemporaryDirectory() as folder:
         np.save(Path(folder, "distance.npy"), integer_distances(instance, LARGEST))
         Path(folder, "tours.json").write_text(json.dumps([p.order for p in plans]))
-        best, stopped = Path(folder, "best.json"), Event()
+        best = Path(folder, "best.json")
+        stopped = Event()
         words = ["-m", "rhumbline.external.lkh_process", folder, str(seconds), str(seed)]
 
         def work(tell: Callable[[Tour], None]) -> int:
@@ -48,10 +57,15 @@ def improve(
 
 
 def run_watched(words: list[str], seconds: float, stopped: Event, look: Callable[[], None]) -> int:
-    """Run Python with these words for so long at most, looking now and then; its exit code, 0 if it had to be ended."""
-    command, deadline = [sys.executable, *words], time.monotonic() + seconds
+    """Run Python with these words for so long at most, looking now and then; its exit code, 0 if
+    it had to be ended.
+    """
+    command = [sys.executable, *words]
+    deadline = time.monotonic() + seconds
     environment = os.environ | {"PYTHONPATH": os.pathsep.join(p for p in sys.path if p)}
-    with subprocess.Popen(command, env=environment, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL) as process:
+    with subprocess.Popen(
+        command, env=environment, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL
+    ) as process:
         try:
             while process.poll() is None and time.monotonic() < deadline and not stopped.wait(LOOK):
                 look()

@@ -1,4 +1,6 @@
-"""PyVRP (MIT): iterated local search for vehicle routes; a tour is one vehicle's. It starts from the best plan."""
+"""PyVRP (MIT): iterated local search for vehicle routes; a tour is one vehicle's. It starts from
+the best plan.
+"""
 
 import time
 import warnings
@@ -15,23 +17,33 @@ from rhumbline.problems.cvrp import Routes
 from rhumbline.problems.cvrp.instance import MORE_VEHICLES
 from rhumbline.problems.tsp import Tour
 
-LARGEST = 10_000  # distance; PyVRP's penalties for overload end at 1e5, and with 1e6 it preferred overloaded vehicles
+# distance; PyVRP's penalties for overload end at 1e5, and with 1e6 it preferred overloaded vehicles
+LARGEST = 10_000
 LARGEST_IN_TOURS = 1_000_000
 
 
-def improve(instance: Any, plans: Sequence[Any], seconds: float, seed: int, found: Callable[[Any], None]) -> None:
+def improve(
+    instance: Any, plans: Sequence[Any], seconds: float, seed: int, found: Callable[[Any], None]
+) -> None:
     """The plans of one run."""
     pyvrp: Any = import_module("pyvrp")
 
     if instance.size < 3:
         return
-    tour, stop = instance.problem == "tsp", Stop(seconds)
+    tour = instance.problem == "tsp"
+    stop = Stop(seconds)
     given = [[[city - 1 for city in route] for route in routes_of(plan)] for plan in plans]
     data = make_data(instance, 1 if tour else vehicle_limit(instance, given), tour)
     start = pyvrp.Solution(data, given[0])
 
     def work(tell: Callable[[Any], None]) -> None:
-        run(data, stop, seed, params=listening(lambda routes: tell(plan_of(routes, tour))), initial_solution=start)
+        run(
+            data,
+            stop,
+            seed,
+            params=listening(lambda routes: tell(plan_of(routes, tour))),
+            initial_solution=start,
+        )
 
     run_interruptible(work, stop.now, found)
 
@@ -55,7 +67,9 @@ class Stop:
 
 
 def listening(tell: Callable[[list[list[int]]], None]) -> Any:
-    """PyVRP's parameters with somebody who hears of each best solution that overloads no vehicle."""
+    """PyVRP's parameters with somebody who hears of each best solution that overloads no
+    vehicle.
+    """
     pyvrp: Any = import_module("pyvrp")
 
     class Listener(pyvrp.IteratedLocalSearchCallbacks):
@@ -81,7 +95,9 @@ def run(data: Any, stop: Stop, seed: int, **more: Any) -> Any:
 
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # such as penalties at their bound
-        return pyvrp.solve(data, stop, seed=seed % 2**31, display=False, collect_stats=False, **more)
+        return pyvrp.solve(
+            data, stop, seed=seed % 2**31, display=False, collect_stats=False, **more
+        )
 
 
 def clients(solution: Any) -> list[list[int]]:
@@ -111,8 +127,11 @@ def make_data(instance: Any, vehicles: int, tour: bool) -> Any:
     """The instance as PyVRP sees it; positions are only for its pictures."""
     pyvrp: Any = import_module("pyvrp")
 
-    distance, nodes = integer_distances(instance, LARGEST_IN_TOURS if tour else LARGEST), range(1, instance.size)
+    distance = integer_distances(instance, LARGEST_IN_TOURS if tour else LARGEST)
+    nodes = range(1, instance.size)
     clients = [pyvrp.Client(i, delivery=[] if tour else [int(instance.demands[i])]) for i in nodes]
     vehicle = pyvrp.VehicleType(vehicles, [] if tour else [int(instance.capacity)])
     places = [pyvrp.Location(float(x), float(y)) for x, y in instance.planar_xy]
-    return pyvrp.ProblemData(places, clients, [pyvrp.Depot(0)], [vehicle], [distance], [np.zeros_like(distance)])
+    return pyvrp.ProblemData(
+        places, clients, [pyvrp.Depot(0)], [vehicle], [distance], [np.zeros_like(distance)]
+    )

@@ -1,4 +1,6 @@
-"""Text files to instances, and plans to text files. A new format is one module and one line in each dict below."""
+"""Text files to instances, and plans to text files. A new format is one module and one line in
+each dict below.
+"""
 
 from collections.abc import Callable
 from pathlib import Path
@@ -15,7 +17,7 @@ from rhumbline.problems.cvrp import CVRPInstance, Routes
 from rhumbline.problems.jssp import JSSPInstance, Schedule
 from rhumbline.problems.tsp import Tour, TSPInstance
 
-__all__ = ["plan_suffix_for", "read", "read_many", "plan_suffix", "write_plan"]
+__all__ = ["plan_suffix", "plan_suffix_for", "read", "read_many", "write_plan"]
 
 AnyInstance = TSPInstance | CVRPInstance | JSSPInstance
 AnyPlan = Tour | Routes | Schedule
@@ -50,15 +52,21 @@ def read(path: str | Path) -> AnyInstance:
     """The instance of a file. Files of other endings tell by their beginning what they hold."""
     path = Path(path)
     if path.suffix.lower() == DATASET_SUFFIX:
-        raise InputError.at(path, None, "is a dataset of many instances, expected one; use read_many")
+        raise InputError.at(
+            path, None, "is a dataset of many instances, expected one; use read_many"
+        )
     return (INSTANCE_READERS.get(path.suffix.lower()) or reader_of(path))(path)
 
 
 def reader_of(path: Path) -> Callable[[Path], AnyInstance]:
-    """Job shops begin with numbers; the others have a header, and without TYPE in it they are TSPs."""
+    """Job shops begin with numbers; the others have a header, and without TYPE in it they are
+    TSPs.
+    """
     if path.is_fifo():  # it can be read only once
         known = ", ".join(INSTANCE_READERS)
-        raise InputError.at(path, None, f"is a pipe, expected a file; save it under a name that ends in {known}")
+        raise InputError.at(
+            path, None, f"is a pipe, expected a file; save it under a name that ends in {known}"
+        )
     return read_jsp if is_job_shop_file(path) else READERS_BY_TYPE.get(read_type(path), read_tsp)
 
 

@@ -1,4 +1,6 @@
-"""Where nodes are, as TSPLIB and VRPLIB files say it: sections of coordinates, and matrices of distances."""
+"""Where nodes are, as TSPLIB and VRPLIB files say it: sections of coordinates, and matrices of
+distances.
+"""
 
 from collections.abc import Callable
 
@@ -18,23 +20,33 @@ LAYOUTS: dict[str, Callable[[int], tuple[np.ndarray, ...]]] = {
 PICTURES = ("DISPLAY_DATA_SECTION", "NODE_COORD_SECTION")  # of a matrix
 
 
-def read_coordinates(file: Sections, key: str, size: int) -> tuple[tuple[int, ...], Float[np.ndarray, "N 2"]]:
+def read_coordinates(
+    file: Sections, key: str, size: int
+) -> tuple[tuple[int, ...], Float[np.ndarray, "N 2"]]:
     """Node numbers and positions of a section, in the order of its rows."""
     start, rows = file.section(key)
     if len(rows) != size:
-        raise file.error(start, f"{key} has {len(rows)} rows, DIMENSION says {size}; correct one of them")
+        raise file.error(
+            start, f"{key} has {len(rows)} rows, DIMENSION says {size}; correct one of them"
+        )
     seen: dict[int, int] = {}
     xy = np.empty((size, 2))
     for place, (line, words) in enumerate(rows):
         if len(words) != 3:
-            raise file.error(line, f"read {len(words)} words, expected three: a node number, x and y")
+            raise file.error(
+                line, f"read {len(words)} words, expected three: a node number, x and y"
+            )
         file.once(seen, file.whole(line, words[0], "a node number"), line)
         xy[place] = [file.number(line, word) for word in words[1:]]
     return tuple(seen), xy
 
 
-def read_display_positions(file: Sections, size: int) -> tuple[tuple[int, ...], Float[np.ndarray, "N 2"]] | None:
-    """Node numbers and positions for drawing an instance given by a matrix, ascending as its rows are."""
+def read_display_positions(
+    file: Sections, size: int
+) -> tuple[tuple[int, ...], Float[np.ndarray, "N 2"]] | None:
+    """Node numbers and positions for drawing an instance given by a matrix, ascending as its
+    rows are.
+    """
     for key in PICTURES:
         if key in file.rows:
             numbers, xy = read_coordinates(file, key, size)
@@ -46,11 +58,17 @@ def read_weight_matrix(file: Sections, size: int) -> Float[np.ndarray, "N N"]:
     """The matrix of an EXPLICIT file."""
     rows, columns = file.choice("EDGE_WEIGHT_FORMAT", LAYOUTS)(size)
     start, lines = file.section("EDGE_WEIGHT_SECTION")
-    values = np.array([file.number(line, word) for line, words in lines for word in words], dtype=np.float64)
+    values = np.array(
+        [file.number(line, word) for line, words in lines for word in words], dtype=np.float64
+    )
     if len(values) != len(rows):
         layout = f"{file.headers['EDGE_WEIGHT_FORMAT'][1]} of DIMENSION {size}"
-        raise file.error(start, f"EDGE_WEIGHT_SECTION has {len(values)} numbers, {layout} needs {len(rows)}")
-    values[rows == columns] = 0.0  # files put anything there, such as 9999; no tour goes from a city to itself
+        raise file.error(
+            start, f"EDGE_WEIGHT_SECTION has {len(values)} numbers, {layout} needs {len(rows)}"
+        )
+    values[rows == columns] = (
+        0.0  # files put anything there, such as 9999; no tour goes from a city to itself
+    )
     matrix = np.zeros((size, size))
     matrix[columns, rows] = values
     matrix[rows, columns] = values
@@ -58,14 +76,19 @@ def read_weight_matrix(file: Sections, size: int) -> Float[np.ndarray, "N N"]:
     return matrix
 
 
-def check_weights(file: Sections, values: Float[np.ndarray, "E"], mirrored: Float[np.ndarray, "E"]) -> None:
+def check_weights(
+    file: Sections, values: Float[np.ndarray, "E"], mirrored: Float[np.ndarray, "E"]
+) -> None:
     """Raise at the first weight that is negative or differs from that of the way back."""
     wrong = np.flatnonzero((values < 0) | (values != mirrored))
     if not len(wrong):
         return
     lines = [line for line, words in file.rows["EDGE_WEIGHT_SECTION"] for _ in words]
-    value, back = values[wrong[0]], mirrored[wrong[0]]
+    value = values[wrong[0]]
+    back = mirrored[wrong[0]]
     if value < 0:
-        raise file.error(lines[wrong[0]], f"weight {value:g} is negative, expected distances of 0 or more")
+        raise file.error(
+            lines[wrong[0]], f"weight {value:g} is negative, expected distances of 0 or more"
+        )
     message = f"weight {value:g} is not symmetric, the way back has {back:g}; only symmetric problems are supported"
     raise file.error(lines[wrong[0]], message)

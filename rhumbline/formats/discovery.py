@@ -16,7 +16,9 @@ SIGNS = "*?["  # of patterns
 
 
 def find_instance_files(place: str | Path) -> list[Path]:
-    """The file itself; of a folder all files that hold instances, by name; or those that a pattern names."""
+    """The file itself; of a folder all files that hold instances, by name; or those that a
+    pattern names.
+    """
     try:
         return find_files_at(place)
     except OSError as error:  # a name that is too long, a folder that may not be read
@@ -30,14 +32,20 @@ def find_files_at(place: str | Path) -> list[Path]:
         found = files_of(path)
         if not found:
             wanted = ", ".join((*ENDINGS, TEXT))
-            raise InputError(f"{path}: no file in this folder holds instances; expected names that end in {wanted}")
+            raise InputError(
+                f"{path}: no file in this folder holds instances; expected names that end in {wanted}"
+            )
         return found
     if path.exists() or not any(sign in str(place) for sign in SIGNS):
         return [path]  # whoever reads it says what is wrong with it
-    any_kind = not path.suffix or any(sign in path.suffix for sign in SIGNS)  # else those of that ending are meant
+    any_kind = not path.suffix or any(
+        sign in path.suffix for sign in SIGNS
+    )  # else those of that ending are meant
     found: list[Path] = []
     for one in map(Path, sorted(glob(str(place)))):
-        found += files_of(one) if one.is_dir() else [one] if not any_kind or holds_instances(one) else []
+        found += (
+            files_of(one) if one.is_dir() else [one] if not any_kind or holds_instances(one) else []
+        )
     if not found:
         raise InputError(f"{place}: no file that holds instances has such a name")
     return found
@@ -50,7 +58,12 @@ def files_of(folder: Path) -> list[Path]:
 
 def holds_instances(file: Path) -> bool:
     """Whether a file of a folder is one to read: by its ending, and not one of best known costs."""
-    if file.name in BEST_KNOWN_FILES or file.name.startswith(".") or not file.is_file() or not file.stat().st_size:
+    if (
+        file.name in BEST_KNOWN_FILES
+        or file.name.startswith(".")
+        or not file.is_file()
+        or not file.stat().st_size
+    ):
         return False
     ending = file.suffix.lower()
     if ending not in (TEXT, JSON):

@@ -1,8 +1,9 @@
 """Job-shop files as JSPLIB and Taillard write them, and files of schedules.
 
-Both begin with the numbers of jobs and machines. Then the standard form has a row of pairs (machine, duration) for each
-job; Taillard's has a matrix of times and one of machines, with the words 'Times' and 'Machines' above them or without.
-Rows may differ in length, but not those of matrices without titles. Behind '#' there are comments.
+Both begin with the numbers of jobs and machines. Then the standard form has a row of pairs
+(machine, duration) for each job; Taillard's has a matrix of times and one of machines, with the
+words 'Times' and 'Machines' above them or without. Rows may differ in length, but not those of
+matrices without titles. Behind '#' there are comments.
 """
 
 import re
@@ -18,9 +19,15 @@ from rhumbline.problems.jssp import JSSPInstance, Schedule
 from rhumbline.problems.jssp.instance import MAX_HORIZON, MAX_JOBS, MAX_MACHINES, first_machine
 
 COMMENT = "#"
-FIRST_MACHINE = re.compile(r"first machine\s*[:=]?\s*([01])\b", re.IGNORECASE)  # in a comment; settles what it must
-NUMBER_WORD = re.compile(r"[+-]?\d+(\.\d*)?")  # also such as no shop may have: it is for `read_jsp` to say so
-TAILLARD_TITLE = re.compile(r"nb\.? of jobs\b", re.IGNORECASE)  # above the numbers in Taillard's own files
+FIRST_MACHINE = re.compile(
+    r"first machine\s*[:=]?\s*([01])\b", re.IGNORECASE
+)  # in a comment; settles what it must
+NUMBER_WORD = re.compile(
+    r"[+-]?\d+(\.\d*)?"
+)  # also such as no shop may have: it is for `read_jsp` to say so
+TAILLARD_TITLE = re.compile(
+    r"nb\.? of jobs\b", re.IGNORECASE
+)  # above the numbers in Taillard's own files
 TAILLARD_BLOCKS = ("TIMES", "MACHINES")
 JOB_LINE = re.compile(r"job\s*#?\s*(\d+)\s*:(.*)", re.IGNORECASE)
 MAKESPAN_LINE = re.compile(r"makespan\s*:?\s+(\S+)", re.IGNORECASE)
@@ -32,7 +39,9 @@ class ShopFile:
 
     file: Sections  # for messages
     header: Row | None = None
-    rows: dict[str, list[Row]] = field(default_factory=dict[str, list[Row]])  # of each block; "" without a title
+    rows: dict[str, list[Row]] = field(
+        default_factory=dict[str, list[Row]]
+    )  # of each block; "" without a title
     starts: dict[str, int] = field(default_factory=dict[str, int])  # the line of each block's title
     first: int | None = None  # the number of the first machine, where a comment tells it
 
@@ -48,7 +57,9 @@ class JobRows:
 
 
 def read_jsp(path: Path) -> JSSPInstance:
-    """The instance of a job-shop file, with its best known makespan if it is a classic or a JSON file has it."""
+    """The instance of a job-shop file, with its best known makespan if it is a classic or a JSON
+    file has it.
+    """
     shop = read_shop_file(path)
     count, machine_count = dimensions(shop)
     jobs = read_jobs(shop, count, machine_count)
@@ -58,8 +69,12 @@ def read_jsp(path: Path) -> JSSPInstance:
     return assemble(path, path.stem, jobs, first, machine_count)
 
 
-def assemble(path: Path, name: str, jobs: Sequence[JobRows], first: int, machine_count: int) -> JSSPInstance:
-    """The instance of jobs that were checked one by one; what is wrong with the whole is said of the file."""
+def assemble(
+    path: Path, name: str, jobs: Sequence[JobRows], first: int, machine_count: int
+) -> JSSPInstance:
+    """The instance of jobs that were checked one by one; what is wrong with the whole is said of
+    the file.
+    """
     durations = tuple(job.durations for job in jobs)
     machines = tuple(tuple(m - first for m in job.machines) for job in jobs)
     try:
@@ -70,7 +85,9 @@ def assemble(path: Path, name: str, jobs: Sequence[JobRows], first: int, machine
 
 
 def is_job_shop_file(path: Path) -> bool:
-    """Whether a file begins as a job-shop file does: with numbers, behind comments; or with Taillard's title."""
+    """Whether a file begins as a job-shop file does: with numbers, behind comments; or with
+    Taillard's title.
+    """
     texts = (text.partition(COMMENT)[0].strip() for _, text in text_lines(path))
     first = next((text for text in texts if text), "")
     return bool(TAILLARD_TITLE.match(first)) or (
@@ -103,15 +120,21 @@ def read_shop_file(path: Path) -> ShopFile:
 def refuse_second(shop: ShopFile, line: int) -> None:
     """Raise at the title of an instance behind the first."""
     if shop.header:
-        raise shop.file.error(line, "a second instance begins here, expected one; give each a file of its own")
+        raise shop.file.error(
+            line, "a second instance begins here, expected one; give each a file of its own"
+        )
 
 
 def open_block(shop: ShopFile, line: int, block: str) -> str:
     """Note the title of a matrix, which must be given once and before any row."""
     if block in shop.starts:
-        raise shop.file.error(line, f"'{block.title()}' is given twice, expected it once; remove one")
+        raise shop.file.error(
+            line, f"'{block.title()}' is given twice, expected it once; remove one"
+        )
     if "" in shop.rows:
-        raise shop.file.error(line, f"'{block.title()}' stands behind rows without a title; expected titles for both")
+        raise shop.file.error(
+            line, f"'{block.title()}' stands behind rows without a title; expected titles for both"
+        )
     shop.starts[block] = line
     return block
 
@@ -119,11 +142,19 @@ def open_block(shop: ShopFile, line: int, block: str) -> str:
 def dimensions(shop: ShopFile) -> tuple[int, int]:
     """Numbers of jobs and machines, within what the package solves."""
     if shop.header is None:
-        raise shop.file.error(None, "has no numbers, expected the numbers of jobs and machines and then a row per job")
+        raise shop.file.error(
+            None, "has no numbers, expected the numbers of jobs and machines and then a row per job"
+        )
     line, words = shop.header
     if len(words) not in (2, 6):  # Taillard adds two seeds and two bounds
-        more = "; three of them begin files of flexible job shops, which are not supported" if len(words) == 3 else ""
-        message = f"read {len(words)} words, expected two: the numbers of jobs and of machines{more}"
+        more = (
+            "; three of them begin files of flexible job shops, which are not supported"
+            if len(words) == 3
+            else ""
+        )
+        message = (
+            f"read {len(words)} words, expected two: the numbers of jobs and of machines{more}"
+        )
         raise shop.file.error(line, message)
     jobs = parse_count(shop.file, line, words[0], "jobs", MAX_JOBS)
     return jobs, parse_count(shop.file, line, words[1], "machines", MAX_MACHINES)
@@ -133,7 +164,9 @@ def parse_count(file: Sections, line: int, word: str, what: str, most: int) -> i
     """A number of jobs or machines."""
     value = file.whole(line, word, f"the number of {what}")
     if not 1 <= value <= most:
-        raise file.error(line, f"the file has {value} {what}, expected 1 to {most}, the limit of this package")
+        raise file.error(
+            line, f"the file has {value} {what}, expected 1 to {most}, the limit of this package"
+        )
     return value
 
 
@@ -147,8 +180,12 @@ def read_jobs(shop: ShopFile, count: int, machine_count: int) -> list[JobRows]:
     if len(rows) == 2 * count and all(len(row.words) == machine_count for row in rows):
         return jobs_from_matrices(shop.file, rows[:count], rows[count:])
     if len(rows) != count:
-        forms = f"{count} rows of pairs, or {2 * count} of {machine_count} numbers in Taillard's form"
-        raise shop.file.error(shop.header.line, f"{len(rows)} rows follow, {count} jobs need {forms}; correct one")
+        forms = (
+            f"{count} rows of pairs, or {2 * count} of {machine_count} numbers in Taillard's form"
+        )
+        raise shop.file.error(
+            shop.header.line, f"{len(rows)} rows follow, {count} jobs need {forms}; correct one"
+        )
     return [job_from_pairs(shop.file, row) for row in rows]
 
 
@@ -156,10 +193,14 @@ def matrix_block(shop: ShopFile, key: str, count: int) -> list[Row]:
     """The rows of one of Taillard's matrices."""
     assert shop.header is not None
     if key not in shop.starts:
-        raise shop.file.error(None, f"'{key.title()}' is missing, expected it above the second matrix")
+        raise shop.file.error(
+            None, f"'{key.title()}' is missing, expected it above the second matrix"
+        )
     rows = shop.rows.get(key, [])
     if len(rows) != count:
-        raise shop.file.error(shop.starts[key], f"'{key.title()}' has {len(rows)} rows, the header says {count} jobs")
+        raise shop.file.error(
+            shop.starts[key], f"'{key.title()}' has {len(rows)} rows, the header says {count} jobs"
+        )
     return rows
 
 
@@ -167,13 +208,19 @@ def job_from_pairs(file: Sections, row: Row) -> JobRows:
     """The job of a row in the standard form."""
     line, words = row
     if len(words) % 2:
-        message = f"read {len(words)} numbers, expected pairs: machine and duration of each operation"
+        message = (
+            f"read {len(words)} numbers, expected pairs: machine and duration of each operation"
+        )
         raise file.error(line, message)
     machines = tuple(file.whole(line, word, "a machine") for word in words[::2])
-    return JobRows(line, machines, line, tuple(file.whole(line, word, "a duration") for word in words[1::2]))
+    return JobRows(
+        line, machines, line, tuple(file.whole(line, word, "a duration") for word in words[1::2])
+    )
 
 
-def jobs_from_matrices(file: Sections, times: Sequence[Row], machines: Sequence[Row]) -> list[JobRows]:
+def jobs_from_matrices(
+    file: Sections, times: Sequence[Row], machines: Sequence[Row]
+) -> list[JobRows]:
     """The jobs of Taillard's form."""
     return [job_from_rows(file, *rows) for rows in zip(times, machines, strict=True)]
 
@@ -219,9 +266,11 @@ def check_machines(file: Sections, jobs: Sequence[JobRows], first: int, count: i
 
 
 def read_schedule(path: Path, instance: JSSPInstance) -> Schedule:
-    """The schedule of a file, which must be feasible for the instance and have the makespan that the file says.
+    """The schedule of a file, which must be feasible for the instance and have the makespan that
+    the file says.
 
-    Lines are 'Job 1: ' and the start times of its operations, and 'Makespan ' and a number, which may be left out.
+    Lines are 'Job 1: ' and the start times of its operations, and 'Makespan ' and a number, which
+    may be left out.
     """
     file = Sections(path, {}, {}, {})
     jobs: dict[int, tuple[int, ...]] = {}
@@ -239,27 +288,42 @@ def read_schedule(path: Path, instance: JSSPInstance) -> Schedule:
 
 
 def read_job(
-    file: Sections, line: int, found: re.Match[str], instance: JSSPInstance, jobs: dict[int, tuple[int, ...]]
+    file: Sections,
+    line: int,
+    found: re.Match[str],
+    instance: JSSPInstance,
+    jobs: dict[int, tuple[int, ...]],
 ) -> None:
     """Note the start times of one job."""
     number = file.whole(line, found[1], "the number of a job")
     if not 1 <= number <= instance.job_count or number in jobs:
         what = "is given twice" if number in jobs else f"is not in {instance.name}"
-        raise file.error(line, f"job {number} {what}, expected jobs 1 to {instance.job_count} once each")
+        raise file.error(
+            line, f"job {number} {what}, expected jobs 1 to {instance.job_count} once each"
+        )
     starts = tuple(file.whole(line, word, "a start time") for word in found[2].split())
     if len(starts) != len(instance.durations[number - 1]):
         needed = len(instance.durations[number - 1])
-        raise file.error(line, f"job {number} has {len(starts)} start times, {instance.name} has {needed} operations")
+        raise file.error(
+            line,
+            f"job {number} has {len(starts)} start times, {instance.name} has {needed} operations",
+        )
     jobs[number] = starts
 
 
 def check_schedule(
-    file: Sections, instance: JSSPInstance, jobs: dict[int, tuple[int, ...]], makespan: tuple[int, int] | None
+    file: Sections,
+    instance: JSSPInstance,
+    jobs: dict[int, tuple[int, ...]],
+    makespan: tuple[int, int] | None,
 ) -> Schedule:
     """The schedule of these jobs, or an error that names what is wrong with it."""
     if len(jobs) < instance.job_count:
         missing = next(n for n in range(1, instance.job_count + 1) if n not in jobs)
-        raise file.error(None, f"job {missing} is missing, {instance.name} has {instance.job_count}; is it complete?")
+        raise file.error(
+            None,
+            f"job {missing} is missing, {instance.name} has {instance.job_count}; is it complete?",
+        )
     schedule = Schedule(tuple(jobs[number] for number in sorted(jobs)))
     try:
         schedule.check(instance)
@@ -267,7 +331,10 @@ def check_schedule(
         raise file.error(None, f"is no schedule for {error}") from error
     if makespan and makespan[1] != schedule.cost(instance):
         line, said = makespan
-        raise file.error(line, f"the makespan is said to be {said}, the schedule ends at {schedule.cost(instance)}")
+        raise file.error(
+            line,
+            f"the makespan is said to be {said}, the schedule ends at {schedule.cost(instance)}",
+        )
     return schedule
 
 
@@ -277,7 +344,8 @@ def write_schedule(path: Path, schedule: Schedule, instance: JSSPInstance, comme
     remarks = (instance.name, comment, "start times of the operations of each job")
     lines = [f"{COMMENT} {' '.join(text.split())}" for text in remarks if text]
     jobs = [
-        f"Job {number}: {' '.join(map(str, row))}" for number, row in enumerate(schedule.to_file_numbers(instance), 1)
+        f"Job {number}: {' '.join(map(str, row))}"
+        for number, row in enumerate(schedule.to_file_numbers(instance), 1)
     ]
     write_text(path, "\n".join([*lines, f"Makespan {schedule.cost(instance)}", *jobs, ""]))
 
@@ -289,4 +357,6 @@ def write_jsp(path: Path, instance: JSSPInstance, comment: str = "") -> None:
     lines = [f"{COMMENT} {' '.join(text.split())}" for text in remarks if text]
     rows = zip(instance.machines, instance.durations, strict=True)
     jobs = ["  ".join(f"{m + first} {d}" for m, d in zip(*row, strict=True)) for row in rows]
-    write_text(path, "\n".join([*lines, f"{instance.job_count} {instance.machine_count}", *jobs, ""]))
+    write_text(
+        path, "\n".join([*lines, f"{instance.job_count} {instance.machine_count}", *jobs, ""])
+    )

@@ -1,6 +1,7 @@
 """Job shops as JSON: {"durations": [[3, 2], [4]], "machines": [[0, 1], [1]]}, a list for each job.
 
-May also say "name", "best_known", "machine_count" (if some have nothing to do) and "first_machine" (0 or 1).
+May also say "name", "best_known", "machine_count" (if some have nothing to do) and "first_machine"
+(0 or 1).
 """
 
 import json
@@ -14,17 +15,25 @@ from rhumbline.formats.safe_io import read_bytes
 from rhumbline.problems.jssp import JSSPInstance, jssp_from_tables
 from rhumbline.problems.jssp.instance import Table
 
-REQUIRED, OPTIONAL = ("durations", "machines"), ("name", "best_known", "machine_count", "first_machine")
+REQUIRED, OPTIONAL = (
+    ("durations", "machines"),
+    ("name", "best_known", "machine_count", "first_machine"),
+)
 
 
 def read_json(path: Path) -> JSSPInstance:
-    """The instance of a JSON file; its own "best_known" comes before that of other files and of the classics."""
+    """The instance of a JSON file; its own "best_known" comes before that of other files and of
+    the classics.
+    """
     facts = load_object(path)
     durations, machines = (rows(path, key, facts[key]) for key in REQUIRED)
     name = facts.get("name", path.stem)
     if not isinstance(name, str):
-        raise InputError.at(path, None, f"'name' is {json.dumps(name)[:40]}, expected a text in quotes")
-    count, first = optional_integer(path, facts, "machine_count"), optional_integer(path, facts, "first_machine")
+        raise InputError.at(
+            path, None, f"'name' is {json.dumps(name)[:40]}, expected a text in quotes"
+        )
+    count = optional_integer(path, facts, "machine_count")
+    first = optional_integer(path, facts, "first_machine")
     try:
         instance = jssp_from_tables(durations, machines, name, machine_count=count, first=first)
     except InputError as error:
@@ -43,14 +52,21 @@ def load_object(path: Path) -> dict[str, Any]:
     """The object of a file, with the keys it must have and none that nobody knows."""
     try:
         facts = json.loads(read_bytes(path))
-    except (ValueError, RecursionError) as error:  # bad JSON, bad UTF-8, too long a number, too deep a nesting
-        raise InputError.at(path, getattr(error, "lineno", None), f"is not JSON ({error}); correct it") from error
+    except (
+        ValueError,
+        RecursionError,
+    ) as error:  # bad JSON, bad UTF-8, too long a number, too deep a nesting
+        raise InputError.at(
+            path, getattr(error, "lineno", None), f"is not JSON ({error}); correct it"
+        ) from error
     known = ", ".join(REQUIRED + OPTIONAL)
     if not isinstance(facts, dict):
         raise InputError.at(path, None, f"expected a JSON object with {' and '.join(REQUIRED)}")
     for key in REQUIRED:
         if key not in facts:
-            raise InputError.at(path, None, f"'{key}' is missing, expected a list of numbers for each job")
+            raise InputError.at(
+                path, None, f"'{key}' is missing, expected a list of numbers for each job"
+            )
     for key in cast(dict[str, Any], facts):
         if key not in REQUIRED + OPTIONAL:
             raise InputError.at(path, None, f"'{key[:40]}' is not known here, expected {known}")
@@ -61,7 +77,9 @@ def rows(path: Path, key: str, value: object) -> Table:
     """A list of lists of whole numbers."""
     if not isinstance(value, list):
         raise InputError.at(path, None, f"'{key}' must be a list of lists, one for each job")
-    return tuple(integer_row(path, key, job, one) for job, one in enumerate(cast(list[object], value), 1))
+    return tuple(
+        integer_row(path, key, job, one) for job, one in enumerate(cast(list[object], value), 1)
+    )
 
 
 def integer_row(path: Path, key: str, job: int, value: object) -> tuple[int, ...]:
@@ -70,7 +88,9 @@ def integer_row(path: Path, key: str, job: int, value: object) -> tuple[int, ...
     strange = [x for x in items if isinstance(x, bool) or not isinstance(x, int)]
     if strange or not isinstance(value, list):
         shown = json.dumps(strange[0] if strange else value)[:40]
-        raise InputError.at(path, None, f"'{key}' of job {job}: read {shown}, expected a list of whole numbers")
+        raise InputError.at(
+            path, None, f"'{key}' of job {job}: read {shown}, expected a list of whole numbers"
+        )
     return tuple(cast(list[int], value))
 
 
@@ -78,5 +98,7 @@ def optional_integer(path: Path, facts: dict[str, Any], key: str) -> int | None:
     """A whole number, or None where it is left out."""
     value = facts.get(key)
     if value is not None and (isinstance(value, bool) or not isinstance(value, int)):
-        raise InputError.at(path, None, f"'{key}' is {json.dumps(value)[:40]}, expected a whole number")
+        raise InputError.at(
+            path, None, f"'{key}' is {json.dumps(value)[:40]}, expected a whole number"
+        )
     return value

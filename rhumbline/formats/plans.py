@@ -1,4 +1,6 @@
-"""Plans to start from: solution files (.tour, .sol, .sched), results of `rhumb solve --json`, or plans in memory."""
+"""Plans to start from: solution files (.tour, .sol, .sched), results of `rhumb solve --json`, or
+plans in memory.
+"""
 
 import json
 from collections.abc import Callable, Iterator, Sequence
@@ -26,33 +28,49 @@ PLAN_READERS: dict[str, tuple[str, Callable[[Path, Any], AnyPlan]]] = {
 RESULT_SUFFIXES = (".json", ".jsonl")
 
 
-def plans_for(instances: Sequence[Any], given: GivenPlan | Sequence[GivenPlan | None] | None) -> list[AnyPlan | None]:
-    """For each instance the plan that belongs to it, checked, or None. A list has one entry for each instance."""
+def plans_for(
+    instances: Sequence[Any], given: GivenPlan | Sequence[GivenPlan | None] | None
+) -> list[AnyPlan | None]:
+    """For each instance the plan that belongs to it, checked, or None. A list has one entry for
+    each instance.
+    """
     if given is None:
         return [None] * len(instances)
     several = isinstance(given, Sequence) and not isinstance(given, str)
     if not several and len(instances) != 1:
-        raise InputError(f"one plan to start from, but {len(instances):,} instances; give a list with one for each")
+        raise InputError(
+            f"one plan to start from, but {len(instances):,} instances; give a list with one for each"
+        )
     each: list[Any] = list(given) if several else [given]  # pyright: ignore[reportArgumentType]
     if len(each) != len(instances):
-        raise InputError(f"{len(each)} plans to start from, but {len(instances):,} instances; use None for no plan")
-    return [None if one is None else resolve_plan(one, instance) for one, instance in zip(each, instances, strict=True)]
+        raise InputError(
+            f"{len(each)} plans to start from, but {len(instances):,} instances; use None for no plan"
+        )
+    return [
+        None if one is None else resolve_plan(one, instance)
+        for one, instance in zip(each, instances, strict=True)
+    ]
 
 
 def match_plan_files(instances: Sequence[Any], paths: Sequence[Path]) -> list[AnyPlan | None]:
-    """For each instance the plan that one of the files has for it, or None; a file that helps nobody is an error.
+    """For each instance the plan that one of the files has for it, or None; a file that helps
+    nobody is an error.
 
-    Files of results say the names of their instances. Any other file belongs to the only instance, or to the one whose
-    name it has, perhaps with more behind a dot: kroA100.tour, kroA100.opt.tour.
+    Files of results say the names of their instances. Any other file belongs to the only instance,
+    or to the one whose name it has, perhaps with more behind a dot: kroA100.tour, kroA100.opt.tour.
     """
     plans: list[AnyPlan | None] = [None] * len(instances)
     for path in paths:
         found = results(path) if path.suffix.lower() in RESULT_SUFFIXES else None
         for place in places_for_file(instances, path, found):
             if plans[place] is not None:
-                raise InputError.at(path, None, f"is a second plan for {instances[place].name}, expected one")
+                raise InputError.at(
+                    path, None, f"is a second plan for {instances[place].name}, expected one"
+                )
             instance = instances[place]
-            plans[place] = read_plan(path, instance) if found is None else pick_plan(path, found, instance)
+            plans[place] = (
+                read_plan(path, instance) if found is None else pick_plan(path, found, instance)
+            )
     return plans
 
 
@@ -65,7 +83,9 @@ def places_for_file(instances: Sequence[Any], path: Path, found: Results | None)
     places = [place for place, instance in enumerate(instances) if instance.name in names]
     if not places:
         known = some_of([i.name for i in instances])
-        raise InputError.at(path, None, f"belongs to none of the {len(instances):,} instances ({known}) by name")
+        raise InputError.at(
+            path, None, f"belongs to none of the {len(instances):,} instances ({known}) by name"
+        )
     return places
 
 
@@ -75,11 +95,15 @@ def some_of(names: Sequence[str], most: int = 3) -> str:
 
 
 def resolve_plan(given: GivenPlan, instance: Any) -> AnyPlan:
-    """A plan of an instance, read if it is a path; refused, with the reason, unless it is feasible."""
+    """A plan of an instance, read if it is a path; refused, with the reason, unless it is
+    feasible.
+    """
     if isinstance(given, str | Path):
         return read_plan(Path(given), instance)
     if type(given) is not PLAN_TYPES[instance.problem]:
-        raise InputError(f"{instance.name}: a {type(given).__name__} is no plan for a {instance.problem}")
+        raise InputError(
+            f"{instance.name}: a {type(given).__name__} is no plan for a {instance.problem}"
+        )
     try:
         given.check(instance)
     except Infeasible as error:
@@ -94,25 +118,41 @@ def read_plan(path: Path, instance: TSPInstance | CVRPInstance | JSSPInstance) -
         return pick_plan(path, results(path), instance)
     if ending not in PLAN_READERS:
         known = ", ".join([*PLAN_READERS, *RESULT_SUFFIXES])
-        raise InputError.at(path, None, f"a plan cannot be read from '{ending}' files, expected one of {known}")
+        raise InputError.at(
+            path, None, f"a plan cannot be read from '{ending}' files, expected one of {known}"
+        )
     problem, reader = PLAN_READERS[ending]
     if ending == ".tour":
         check_name(path, instance.name)
     if problem != instance.problem:
-        raise InputError.at(path, None, f"holds a plan for {problem}, but {instance.name} is a {instance.problem}")
+        raise InputError.at(
+            path, None, f"holds a plan for {problem}, but {instance.name} is a {instance.problem}"
+        )
     return reader(path, instance)
 
 
 def check_name(path: Path, name: str) -> None:
-    """Refuse a tour that says it belongs elsewhere: any order of so many cities would pass as feasible.
+    """Refuse a tour that says it belongs elsewhere: any order of so many cities would pass as
+    feasible.
 
-    Tours are named kroA100, kroA100.tour or kroA100.opt.tour; cities that come as an array have no name to compare.
+    Tours are named kroA100, kroA100.tour or kroA100.opt.tour; cities that come as an array have no
+    name to compare.
     """
-    for number, line in enumerate(read_bytes(path).decode("utf-8", errors="replace").splitlines(), 1):
+    for number, line in enumerate(
+        read_bytes(path).decode("utf-8", errors="replace").splitlines(), 1
+    ):
         key, _, value = line.partition(":")
-        own, wanted = value.strip().split(".")[0], name.split(".", maxsplit=1)[0]
-        if key.strip().upper() == "NAME" and own and not name.startswith("array") and own.lower() != wanted.lower():
-            message = f"is a tour of {own}, not of {name}; if it fits all the same, take out this line"
+        own = value.strip().split(".")[0]
+        wanted = name.split(".", maxsplit=1)[0]
+        if (
+            key.strip().upper() == "NAME"
+            and own
+            and not name.startswith("array")
+            and own.lower() != wanted.lower()
+        ):
+            message = (
+                f"is a tour of {own}, not of {name}; if it fits all the same, take out this line"
+            )
             raise InputError.at(path, number, message)
 
 
@@ -121,7 +161,11 @@ def pick_plan(path: Path, found: Results, instance: Any) -> AnyPlan:
     for line, result in found.get(instance.name, ()):
         if result.get("problem", instance.problem) == instance.problem:
             return parse_plan(path, line, result["plan"], instance)
-    others = [f"{result.get('problem', 'instance')} {name}" for name, some in found.items() for _, result in some]
+    others = [
+        f"{result.get('problem', 'instance')} {name}"
+        for name, some in found.items()
+        for _, result in some
+    ]
     only = f"only for {some_of(others)}" if others else "nor for any other"
     raise InputError.at(path, None, f"has no plan for {instance.problem} {instance.name}, {only}")
 
@@ -129,7 +173,8 @@ def pick_plan(path: Path, found: Results, instance: Any) -> AnyPlan:
 def results(path: Path) -> Results:
     """The results in a file by the names of their instances, each with its line, if that is known.
 
-    There is one on each line, as `rhumb solve --json` prints them, or they are laid out in any other way, or in lists.
+    There is one on each line, as `rhumb solve --json` prints them, or they are laid out in any
+    other way, or in lists.
     """
     found: Results = {}
     for line, value in values(path, read_bytes(path).decode("utf-8", errors="replace")):
@@ -142,14 +187,24 @@ def results(path: Path) -> Results:
 
 def values(path: Path, text: str) -> Iterator[tuple[int, Any]]:
     """The JSON values of a text, one after the other, and the lines where they begin."""
-    decoder, at, line, counted = json.JSONDecoder(), skip_space(text, 0), 1, 0
+    decoder = json.JSONDecoder()
+    at = skip_space(text, 0)
+    line = 1
+    counted = 0
     while at < len(text):
-        line, counted = line + text.count("\n", counted, at), at
+        line = line + text.count("\n", counted, at)
+        counted = at
         try:
             value, at = decoder.raw_decode(text, at)
         except (ValueError, RecursionError) as error:
-            line, why = (error.lineno, error.msg) if isinstance(error, json.JSONDecodeError) else (line, error)
-            raise InputError.at(path, line, f"is not JSON ({why}), expected results of `rhumb solve --json`") from error
+            line, why = (
+                (error.lineno, error.msg)
+                if isinstance(error, json.JSONDecodeError)
+                else (line, error)
+            )
+            raise InputError.at(
+                path, line, f"is not JSON ({why}), expected results of `rhumb solve --json`"
+            ) from error
         yield line, value
         at = skip_space(text, at)
 
@@ -164,7 +219,11 @@ def skip_space(text: str, at: int) -> int:
 def check_result(path: Path, line: int | None, result: Any) -> dict[str, Any]:
     """One result."""
     if not isinstance(result, dict) or not {"name", "plan"} <= set(result):
-        raise InputError.at(path, line, 'expected an object with "name" and "plan", as `rhumb solve --json` prints it')
+        raise InputError.at(
+            path,
+            line,
+            'expected an object with "name" and "plan", as `rhumb solve --json` prints it',
+        )
     return result
 
 
@@ -174,7 +233,11 @@ def parse_plan(path: Path, line: int | None, numbers: Any, instance: Any) -> Any
         plan = PARSERS[instance.problem](numbers, instance)
         plan.check(instance)
     except (TypeError, ValueError, KeyError) as error:
-        what = "a list of whole numbers" if instance.problem == "tsp" else "a list of lists of whole numbers"
+        what = (
+            "a list of whole numbers"
+            if instance.problem == "tsp"
+            else "a list of lists of whole numbers"
+        )
         message = f'"plan" is no plan for {instance.name}, expected {what} that the instance knows'
         raise InputError.at(path, line, message) from error
     except Infeasible as error:

@@ -1,4 +1,6 @@
-"""Whole files in and out: a write leaves the whole new file or the old one; failures are `InputError`s."""
+"""Whole files in and out: a write leaves the whole new file or the old one; failures are
+`InputError`s.
+"""
 
 import os
 import secrets
@@ -12,9 +14,13 @@ def read_bytes(path: Path) -> bytes:
     try:
         content = path.read_bytes()
     except FileNotFoundError as error:
-        raise InputError.at(path, None, "there is no such file; check the name and the folder") from error
+        raise InputError.at(
+            path, None, "there is no such file; check the name and the folder"
+        ) from error
     except IsADirectoryError as error:
-        raise InputError.at(path, None, "is a directory, expected a file; name a file in it") from error
+        raise InputError.at(
+            path, None, "is a directory, expected a file; name a file in it"
+        ) from error
     except (OSError, ValueError) as error:  # ValueError: a NUL character in the path
         raise InputError.at(path, None, f"cannot be read: {error_reason(error)}") from error
     if not content or content.isspace():
@@ -24,7 +30,9 @@ def read_bytes(path: Path) -> bytes:
 
 def write_text(path: Path, text: str) -> None:
     """Replace a file by this text in one step, as UTF-8."""
-    write_bytes(path, text.encode("utf-8", errors="replace"))  # names of odd files may hold lone surrogates
+    write_bytes(
+        path, text.encode("utf-8", errors="replace")
+    )  # names of odd files may hold lone surrogates
 
 
 def write_bytes(path: Path, content: bytes) -> None:
@@ -32,18 +40,24 @@ def write_bytes(path: Path, content: bytes) -> None:
     try:
         target = Path(os.path.realpath(path))  # a link stays a link
         check_overwritable(target)
-        temporary = target.with_name(f".{secrets.token_hex(8)}.tmp")  # same folder, so that renaming cannot copy
+        temporary = target.with_name(
+            f".{secrets.token_hex(8)}.tmp"
+        )  # same folder, so that renaming cannot copy
         try:
             temporary.write_bytes(content)
             os.replace(temporary, target)
         finally:
             temporary.unlink(missing_ok=True)
     except (OSError, ValueError) as error:
-        raise InputError.at(path, None, f"cannot be written: {error_reason(error)}; choose another place") from error
+        raise InputError.at(
+            path, None, f"cannot be written: {error_reason(error)}; choose another place"
+        ) from error
 
 
 def check_overwritable(target: Path) -> None:
-    """Raise `OSError` where renaming would succeed but should not: folders, devices, files marked read-only."""
+    """Raise `OSError` where renaming would succeed but should not: folders, devices, files
+    marked read-only.
+    """
     if not target.exists():
         return
     if not target.is_file():

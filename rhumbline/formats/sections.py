@@ -1,4 +1,6 @@
-"""The grammar that TSPLIB and its relatives share: 'KEY : value' headers, then sections of rows, then EOF."""
+"""The grammar that TSPLIB and its relatives share: 'KEY : value' headers, then sections of rows,
+then EOF.
+"""
 
 import re
 from collections.abc import Iterator, Mapping
@@ -42,7 +44,9 @@ class Sections:
     def section(self, key: str) -> tuple[int, list[Row]]:
         """First line and rows of a section that must be there."""
         if key not in self.rows:
-            raise self.error(None, f"{key} is missing, expected it after the header; is the file complete?")
+            raise self.error(
+                None, f"{key} is missing, expected it after the header; is the file complete?"
+            )
         return self.starts[key], self.rows[key]
 
     def choice(self, key: str, options: Mapping[str, T]) -> T:
@@ -51,14 +55,18 @@ class Sections:
         if line is None:
             raise self.error(None, f"{key} is missing, expected one of {', '.join(options)}")
         if word.upper() not in options:
-            raise self.error(line, f"{key} {word[:40]!r} is not supported, expected one of {', '.join(options)}")
+            raise self.error(
+                line, f"{key} {word[:40]!r} is not supported, expected one of {', '.join(options)}"
+            )
         return options[word.upper()]
 
     def whole(self, line: int, word: str, what: str) -> int:
         """A word as a number 0, 1, 2, ..."""
         if not word.isdecimal() or len(word) > MOST_DIGITS:
             longer = f", of at most {MOST_DIGITS} digits" if word.isdecimal() else ""
-            raise self.error(line, f"read {word[:40]!r}, expected {what}: a whole number, not negative{longer}")
+            raise self.error(
+                line, f"read {word[:40]!r}, expected {what}: a whole number, not negative{longer}"
+            )
         return int(word)
 
     def number(self, line: int, word: str) -> float:
@@ -68,17 +76,24 @@ class Sections:
         except ValueError:
             value = np.nan
         if not abs(value) <= MAX_NUMBER:
-            raise self.error(line, f"read {word[:40]!r}, expected a finite number of size up to {MAX_NUMBER:g}")
+            raise self.error(
+                line, f"read {word[:40]!r}, expected a finite number of size up to {MAX_NUMBER:g}"
+            )
         return value
 
     def once(self, seen: dict[int, int], node: int, line: int) -> None:
         """Note the line of a node that must not come twice."""
         if node in seen:
-            raise self.error(line, f"node {node} is given twice, first on line {seen[node]}; expected each node once")
+            raise self.error(
+                line,
+                f"node {node} is given twice, first on line {seen[node]}; expected each node once",
+            )
         seen[node] = line
 
     def words_to_end(self, key: str, what: str) -> list[tuple[int, str]]:
-        """Line and word of each entry of a section up to the -1 that ends it; only further -1 may follow."""
+        """Line and word of each entry of a section up to the -1 that ends it; only further -1
+        may follow.
+        """
         _, rows = self.section(key)
         entries = [(line, word) for line, words in rows for word in words]
         end = next((place for place, (_, word) in enumerate(entries) if word == "-1"), len(entries))
@@ -97,7 +112,9 @@ class Sections:
     def dimension(self, smallest: int, largest: int, nodes: str) -> int:
         """The number of nodes, within what the package solves."""
         if "DIMENSION" not in self.headers:
-            raise self.error(None, f"DIMENSION is missing, expected 'DIMENSION : ' and the number of {nodes}")
+            raise self.error(
+                None, f"DIMENSION is missing, expected 'DIMENSION : ' and the number of {nodes}"
+            )
         line, word = self.headers["DIMENSION"]
         size = self.whole(line, word, f"the number of {nodes} after DIMENSION")
         if not smallest <= size <= largest:
@@ -119,7 +136,10 @@ def read_sections(path: Path, allowed: tuple[str, ...]) -> Sections:
         keyword = KEYWORD.match(text)
         if keyword is None:
             if rows is None:
-                raise file.error(line, f"read {text[:40]!r}, expected 'KEY : value' or one of {', '.join(allowed)}")
+                raise file.error(
+                    line,
+                    f"read {text[:40]!r}, expected 'KEY : value' or one of {', '.join(allowed)}",
+                )
             rows.append(Row(line, text.split()))
         elif keyword[1].upper() == "EOF":
             break
@@ -128,7 +148,9 @@ def read_sections(path: Path, allowed: tuple[str, ...]) -> Sections:
     return file
 
 
-def open_keyword(file: Sections, line: int, key: str, value: str | None, allowed: tuple[str, ...]) -> list[Row] | None:
+def open_keyword(
+    file: Sections, line: int, key: str, value: str | None, allowed: tuple[str, ...]
+) -> list[Row] | None:
     """Note a header, or begin a section and give the list for its rows."""
     if key in file.rows or (key in file.headers and key != "COMMENT"):
         raise file.error(line, f"{key} is given twice, expected it once; remove one")
@@ -137,7 +159,9 @@ def open_keyword(file: Sections, line: int, key: str, value: str | None, allowed
         return None
     if key not in allowed or value:
         shown = f"{key[:40]} {value or ''}".strip()
-        raise file.error(line, f"{shown} is not supported here, expected numbers or one of {', '.join(allowed)}")
+        raise file.error(
+            line, f"{shown} is not supported here, expected numbers or one of {', '.join(allowed)}"
+        )
     file.starts[key] = line
     return file.rows.setdefault(key, [])
 

@@ -7,7 +7,11 @@ import numpy as np
 
 from rhumbline.errors import InputError
 from rhumbline.formats.best_known import read_best_known
-from rhumbline.formats.coordinates import read_coordinates, read_display_positions, read_weight_matrix
+from rhumbline.formats.coordinates import (
+    read_coordinates,
+    read_display_positions,
+    read_weight_matrix,
+)
 from rhumbline.formats.safe_io import write_text
 from rhumbline.formats.sections import read_sections
 from rhumbline.problems.metrics import Metric
@@ -24,7 +28,9 @@ TSPLIB_SECTIONS = ("NODE_COORD_SECTION", "EDGE_WEIGHT_SECTION", "DISPLAY_DATA_SE
 
 
 def read_tsp(path: Path) -> TSPInstance:
-    """The instance of a TSPLIB file, with its best known cost if an `optima.json` in the same folder has it."""
+    """The instance of a TSPLIB file, with its best known cost if an `optima.json` in the same
+    folder has it.
+    """
     file = read_sections(path, TSPLIB_SECTIONS)
     file.check_type("TSP", "rhumb reads symmetric TSP files here")
     size = file.dimension(1, TSP.max_size, "cities")
@@ -48,18 +54,28 @@ def read_tour(path: Path, instance: TSPInstance) -> Tour:
     for line, word in file.words_to_end("TOUR_SECTION", "the tour, expected a single tour"):
         number = file.whole(line, word, "a node number or -1")
         if number not in city:
-            raise file.error(line, f"node {number} is not in {instance.name}; is this the tour of another instance?")
+            raise file.error(
+                line,
+                f"node {number} is not in {instance.name}; is this the tour of another instance?",
+            )
         file.once(seen, number, line)
     if len(seen) != instance.size:
         start, _ = file.section("TOUR_SECTION")
-        raise file.error(start, f"TOUR_SECTION has {len(seen)} nodes, {instance.name} has {instance.size} cities")
+        raise file.error(
+            start, f"TOUR_SECTION has {len(seen)} nodes, {instance.name} has {instance.size} cities"
+        )
     return Tour(tuple(city[number] for number in seen))
 
 
 def write_tour(path: Path, tour: Tour, instance: TSPInstance, comment: str) -> None:
     """Check a tour and write it in the instance's own node numbers."""
     tour.check(instance)
-    write_text(path, "\n".join([*header_lines(instance, "TOUR", comment), "TOUR_SECTION", *tour_rows(tour, instance)]))
+    write_text(
+        path,
+        "\n".join(
+            [*header_lines(instance, "TOUR", comment), "TOUR_SECTION", *tour_rows(tour, instance)]
+        ),
+    )
 
 
 def tour_rows(tour: Tour, instance: TSPInstance) -> Iterator[str]:
@@ -69,11 +85,17 @@ def tour_rows(tour: Tour, instance: TSPInstance) -> Iterator[str]:
 
 
 def write_tsp(path: Path, instance: TSPInstance, comment: str = "") -> None:
-    """Write an instance, matrices in full. The unrounded metric of arrays has no name in TSPLIB and is refused."""
+    """Write an instance, matrices in full. The unrounded metric of arrays has no name in TSPLIB
+    and is refused.
+    """
     if instance.metric not in TSPLIB_METRICS:
         message = f"TSPLIB has no word for the metric {instance.metric}; write a dataset (.safetensors) instead"
         raise InputError.at(path, None, message)
-    lines = [*header_lines(instance, "TSP", comment), f"EDGE_WEIGHT_TYPE : {instance.metric}", *instance_rows(instance)]
+    lines = [
+        *header_lines(instance, "TSP", comment),
+        f"EDGE_WEIGHT_TYPE : {instance.metric}",
+        *instance_rows(instance),
+    ]
     write_text(path, "\n".join([*lines, "EOF", ""]))
 
 
@@ -84,12 +106,20 @@ def instance_rows(instance: TSPInstance) -> Iterator[str]:
         yield from map(format_numbers, instance.matrix)
     if instance.xy is not None:
         yield "NODE_COORD_SECTION" if instance.matrix is None else "DISPLAY_DATA_SECTION"
-        yield from (f"{n} {format_numbers(row)}" for n, row in zip(instance.node_numbers, instance.xy, strict=True))
+        yield from (
+            f"{n} {format_numbers(row)}"
+            for n, row in zip(instance.node_numbers, instance.xy, strict=True)
+        )
 
 
 def header_lines(instance: TSPInstance, kind: str, comment: str) -> Iterator[str]:
     """The lines that instances and tours share; names and comments lose their line breaks."""
-    values = {"NAME": instance.name, "COMMENT": comment, "TYPE": kind, "DIMENSION": str(instance.size)}
+    values = {
+        "NAME": instance.name,
+        "COMMENT": comment,
+        "TYPE": kind,
+        "DIMENSION": str(instance.size),
+    }
     return (f"{key} : {' '.join(value.split())}".rstrip() for key, value in values.items())
 
 

@@ -1,4 +1,6 @@
-"""VRPLIB text files: instances of capacitated vehicle routing in, solutions in and out, as on CVRPLIB."""
+"""VRPLIB text files: instances of capacitated vehicle routing in, solutions in and out, as on
+CVRPLIB.
+"""
 
 import re
 from collections.abc import Collection
@@ -10,7 +12,11 @@ from jaxtyping import Float
 
 from rhumbline.errors import Infeasible, InputError
 from rhumbline.formats.best_known import read_best_known
-from rhumbline.formats.coordinates import read_coordinates, read_display_positions, read_weight_matrix
+from rhumbline.formats.coordinates import (
+    read_coordinates,
+    read_display_positions,
+    read_weight_matrix,
+)
 from rhumbline.formats.safe_io import write_text
 from rhumbline.formats.sections import KEYWORD, Sections, read_sections, text_lines
 from rhumbline.problems.cvrp import CVRP, CVRPInstance, Routes, min_vehicles
@@ -46,10 +52,11 @@ class NodeTable:
 
 
 def read_vrp(path: Path) -> CVRPInstance:
-    """The instance of a VRPLIB file, with its best known cost if a JSON file in the same folder has it.
+    """The instance of a VRPLIB file, with its best known cost if a JSON file in the same folder has
+    it.
 
-    The depot becomes node 0 and the others keep the order of the file (of the matrix, if there is one), so that
-    customer k is the k-th of them, as in CVRPLIB's solutions.
+    The depot becomes node 0 and the others keep the order of the file (of the matrix, if there is
+    one), so that customer k is the k-th of them, as in CVRPLIB's solutions.
     """
     file = read_sections(path, VRPLIB_SECTIONS)
     file.check_type("CVRP", "rhumb reads files of capacitated vehicle routing here")
@@ -61,7 +68,8 @@ def read_vrp(path: Path) -> CVRPInstance:
         raise file.error(*explain_mismatch(file, demand, missing))
     depot = read_depot(file, set(demand))
     order = [nodes.numbers.index(depot), *(i for i, n in enumerate(nodes.numbers) if n != depot)]
-    numbers, name = [nodes.numbers[i] for i in order], file.name()
+    numbers = [nodes.numbers[i] for i in order]
+    name = file.name()
     capacity = positive_header(file, "CAPACITY", "the load of a vehicle")
     check_demands(file, [demand[n] for n in numbers], numbers, capacity)
     demands = tuple(demand[n][1] for n in numbers)
@@ -86,7 +94,9 @@ def refuse_durations(file: Sections) -> None:
 
 
 def read_nodes(file: Sections, size: int, demand: Collection[int]) -> NodeTable:
-    """Numbers of all nodes with their positions or their matrix, which has the nodes in ascending order."""
+    """Numbers of all nodes with their positions or their matrix, which has the nodes in
+    ascending order.
+    """
     if file.choice("EDGE_WEIGHT_TYPE", VRPLIB_METRICS) != "EXPLICIT":
         return NodeTable(*read_coordinates(file, "NODE_COORD_SECTION", size), matrix=None)
     numbers, xy = read_display_positions(file, size) or (tuple(sorted(demand)), None)
@@ -99,41 +109,65 @@ def read_demands(file: Sections, size: int) -> dict[int, tuple[int, int]]:
     if len(rows) != size:
         message = f"DEMAND_SECTION has {len(rows)} rows, DIMENSION says {size} (the depot needs a row with demand 0)"
         given = {words[0] for _, words in rows}
-        without = (words[0] for _, words in file.rows.get("NODE_COORD_SECTION", ()) if words[0] not in given)
-        raise file.error(start, message + next((f"; node {node[:40]} has none" for node in without), ""))
+        without = (
+            words[0]
+            for _, words in file.rows.get("NODE_COORD_SECTION", ())
+            if words[0] not in given
+        )
+        raise file.error(
+            start, message + next((f"; node {node[:40]} has none" for node in without), "")
+        )
     seen: dict[int, int] = {}
     demands: list[int] = []
     for line, words in rows:
         if len(words) != 2:
-            raise file.error(line, f"read {len(words)} words, expected two: a node number and its demand")
+            raise file.error(
+                line, f"read {len(words)} words, expected two: a node number and its demand"
+            )
         file.once(seen, file.whole(line, words[0], "a node number"), line)
         demands.append(file.whole(line, words[1], "the demand of a node"))
-    return {node: (line, demand) for (node, line), demand in zip(seen.items(), demands, strict=True)}
+    return {
+        node: (line, demand) for (node, line), demand in zip(seen.items(), demands, strict=True)
+    }
 
 
-def explain_mismatch(file: Sections, demand: dict[int, tuple[int, int]], missing: set[int]) -> tuple[int | None, str]:
+def explain_mismatch(
+    file: Sections, demand: dict[int, tuple[int, int]], missing: set[int]
+) -> tuple[int | None, str]:
     """Where and why sections speak of different nodes."""
     node = min(missing)
     if node in demand:
-        return demand[node][0], f"node {node} has a demand but no coordinates; expected the same nodes in both sections"
+        return demand[node][
+            0
+        ], f"node {node} has a demand but no coordinates; expected the same nodes in both sections"
     start, _ = file.section("DEMAND_SECTION")
-    return start, f"node {node} has coordinates but no row in DEMAND_SECTION; expected one for every node"
+    return (
+        start,
+        f"node {node} has coordinates but no row in DEMAND_SECTION; expected one for every node",
+    )
 
 
 def read_depot(file: Sections, numbers: set[int]) -> int:
     """The number of the only depot."""
     start, _ = file.section("DEPOT_SECTION")
     words = file.words_to_end("DEPOT_SECTION", "the depots, expected the next section or EOF")
-    depots = [(line, file.whole(line, word, "the node number of the depot or -1")) for line, word in words]
+    depots = [
+        (line, file.whole(line, word, "the node number of the depot or -1")) for line, word in words
+    ]
     if not depots:
-        raise file.error(start, "DEPOT_SECTION names no depot, expected the number of one node and then -1")
+        raise file.error(
+            start, "DEPOT_SECTION names no depot, expected the number of one node and then -1"
+        )
     if len(depots) > 1:
         raise file.error(
-            depots[1][0], f"DEPOT_SECTION names {len(depots)} depots, expected one; multi-depot is not supported"
+            depots[1][0],
+            f"DEPOT_SECTION names {len(depots)} depots, expected one; multi-depot is not supported",
         )
     line, depot = depots[0]
     if depot not in numbers:
-        raise file.error(line, f"the depot is node {depot}, which is not in the file; expected one of its nodes")
+        raise file.error(
+            line, f"the depot is node {depot}, which is not in the file; expected one of its nodes"
+        )
     return depot
 
 
@@ -148,7 +182,9 @@ def positive_header(file: Sections, key: str, what: str) -> int:
     return value
 
 
-def check_demands(file: Sections, rows: list[tuple[int, int]], numbers: list[int], capacity: int) -> None:
+def check_demands(
+    file: Sections, rows: list[tuple[int, int]], numbers: list[int], capacity: int
+) -> None:
     """Raise at a depot that demands something and at customers that no vehicle can serve."""
     line, demand = rows[0]
     if demand:
@@ -156,18 +192,21 @@ def check_demands(file: Sections, rows: list[tuple[int, int]], numbers: list[int
     for customer, (line, demand) in enumerate(rows[1:], 1):
         if demand > capacity:
             who = f"customer {customer} (node {numbers[customer]})"
-            raise file.error(line, f"{who} demands {demand}, more than the CAPACITY {capacity} of a vehicle")
+            raise file.error(
+                line, f"{who} demands {demand}, more than the CAPACITY {capacity} of a vehicle"
+            )
 
 
 def read_vehicles(file: Sections, demands: tuple[int, ...], capacity: int) -> int | None:
-    """The most vehicles that the file allows; None without VEHICLES. The k of a name such as A-n32-k5 is no limit."""
+    """The most vehicles that the file allows; None without VEHICLES. The k of a name such as
+    A-n32-k5 is no limit.
+    """
     if "VEHICLES" not in file.headers:
         return None
-    vehicles, needed = positive_header(file, "VEHICLES", "the number of vehicles"), min_vehicles(demands, capacity)
+    vehicles = positive_header(file, "VEHICLES", "the number of vehicles")
+    needed = min_vehicles(demands, capacity)
     if vehicles < needed:
-        message = (
-            f"VEHICLES is {vehicles}, but the demand of {sum(demands)} needs at least {needed} of CAPACITY {capacity}"
-        )
+        message = f"VEHICLES is {vehicles}, but the demand of {sum(demands)} needs at least {needed} of CAPACITY {capacity}"
         raise file.error(file.headers["VEHICLES"][0], message)
     return vehicles
 
@@ -175,8 +214,9 @@ def read_vehicles(file: Sections, demands: tuple[int, ...], capacity: int) -> in
 def read_sol(path: Path, instance: CVRPInstance) -> Routes:
     """The routes of a CVRPLIB solution file, which must serve each customer of the instance once.
 
-    Lines are 'Route #1: 3 5', 'Cost 1234', or 'KEY : value' with notes; a route without customers is left out. The file
-    names no instance, so a cost that is far from the plan's says that it belongs to another one.
+    Lines are 'Route #1: 3 5', 'Cost 1234', or 'KEY : value' with notes; a route without customers
+    is left out. The file names no instance, so a cost that is far from the plan's says that it
+    belongs to another one.
     """
     file = Sections(path, {}, {}, {})
     routes: list[tuple[int, ...]] = []
@@ -188,7 +228,10 @@ def read_sol(path: Path, instance: CVRPInstance) -> Routes:
         elif cost := COST_LINE.fullmatch(text):
             said.append((line, file.number(line, cost[1])))
         elif not (KEYWORD.match(text) and ":" in text):
-            raise file.error(line, f"read {text[:40]!r}, expected 'Route #1: ' and customers, or 'Cost ' and a number")
+            raise file.error(
+                line,
+                f"read {text[:40]!r}, expected 'Route #1: ' and customers, or 'Cost ' and a number",
+            )
     plan = Routes(tuple(route for route in routes if route))
     try:
         plan.check(instance)
@@ -199,12 +242,19 @@ def read_sol(path: Path, instance: CVRPInstance) -> Routes:
     return plan
 
 
-def check_stated_cost(file: Sections, line: int, said: float, plan: Routes, instance: CVRPInstance) -> None:
-    """Refuse a cost that no rule of rounding makes of the plan's; where distances are rounded, each may be one off."""
-    links, cost = sum(len(route) + 1 for route in plan.routes), plan.cost(instance)
+def check_stated_cost(
+    file: Sections, line: int, said: float, plan: Routes, instance: CVRPInstance
+) -> None:
+    """Refuse a cost that no rule of rounding makes of the plan's; where distances are rounded,
+    each may be one off.
+    """
+    links = sum(len(route) + 1 for route in plan.routes)
+    cost = plan.cost(instance)
     if abs(said - cost) > ROUNDING * cost + links * instance.has_integer_costs:
         words = f"the cost is said to be {said:,g}, in {instance.name} these routes cost {cost:,g}"
-        raise file.error(line, f"{words}; is this the solution of another instance? If not, take out this line")
+        raise file.error(
+            line, f"{words}; is this the solution of another instance? If not, take out this line"
+        )
 
 
 def read_route(
@@ -217,17 +267,26 @@ def read_route(
             known = f"expected 1 to {instance.size - 1}; is this the solution of another instance?"
             raise file.error(line, f"customer {customer} is not in {instance.name}, {known}")
         if customer in seen:
-            raise file.error(line, f"customer {customer} is served twice, first on line {seen[customer]}")
+            raise file.error(
+                line, f"customer {customer} is served twice, first on line {seen[customer]}"
+            )
         seen[customer] = line
     load = sum(instance.demands[customer] for customer in route)
     if load > instance.capacity:
-        raise file.error(line, f"the route carries {load}, the capacity of {instance.name} is {instance.capacity}")
+        raise file.error(
+            line,
+            f"the route carries {load}, the capacity of {instance.name} is {instance.capacity}",
+        )
     return route
 
 
 def write_sol(path: Path, routes: Routes, instance: CVRPInstance, comment: str) -> None:
-    """Check a plan and write it as CVRPLIB does. The format knows no comments, so that `comment` is left out."""
+    """Check a plan and write it as CVRPLIB does. The format knows no comments, so that `comment`
+    is left out.
+    """
     routes.check(instance)
     served = [route for route in routes.to_file_numbers(instance) if route]
-    lines = [f"Route #{number}: {' '.join(map(str, route))}" for number, route in enumerate(served, 1)]
+    lines = [
+        f"Route #{number}: {' '.join(map(str, route))}" for number, route in enumerate(served, 1)
+    ]
     write_text(path, "\n".join([*lines, f"Cost {routes.cost(instance)}", ""]))

@@ -1,6 +1,7 @@
 """Fused decoding. Kernels see tensors; they know neither problems nor modules.
 
-Which engine serves which problem on which device is decided here, and `why_not` says in words why one cannot.
+Which engine serves which problem on which device is decided here, and `why_not` says in words why
+one cannot.
 """
 
 import gc
@@ -19,7 +20,8 @@ if TYPE_CHECKING:  # `ahead` is for processes that have not imported torch yet
 
 ResolvedEngine = Literal["torch", "fused"]
 
-MAX_TILE_NODES = 256  # nodes that one tile of the GPU kernels holds: scores and the encoder's attention end there
+# nodes that one tile of the GPU kernels holds: scores and the encoder's attention end there
+MAX_TILE_NODES = 256
 MAX_STREAM_NODES = 1024  # nodes of rollouts, whose larger tables come part by part
 HEADS, HEAD_WIDTH = 8, 16  # of the policies that the rollout kernels are made for
 GPU_PROBLEMS = ("tsp", "cvrp")
@@ -35,17 +37,29 @@ AUTO_CUDA_GRAPH_PROBLEMS: tuple[str, ...] = (
 
 
 def why_not(
-    problem: str, device: "torch.device", nodes: int, architecture: Any = None, largest: int = MAX_STREAM_NODES
+    problem: str,
+    device: "torch.device",
+    nodes: int,
+    architecture: Any = None,
+    largest: int = MAX_STREAM_NODES,
 ) -> str | None:
-    """The reason why fused rollouts cannot serve, or None if they can; without an architecture, for the usual one."""
+    """The reason why fused rollouts cannot serve, or None if they can; without an architecture,
+    for the usual one.
+    """
     misfit = why_not_supported(problem, device, nodes, architecture, largest)
     return misfit or (None if device.type == "cuda" else why_not_numba())
 
 
 def why_not_supported(
-    problem: str, device: "torch.device", nodes: int, architecture: Any, largest: int = MAX_STREAM_NODES
+    problem: str,
+    device: "torch.device",
+    nodes: int,
+    architecture: Any,
+    largest: int = MAX_STREAM_NODES,
 ) -> str | None:
-    """What is wrong with the work or the device; whether numba serves is another question, and slower to answer."""
+    """What is wrong with the work or the device; whether numba serves is another question, and
+    slower to answer.
+    """
     on_gpu = device.type == "cuda"
     if on_gpu and problem in CUDA_GRAPH_PROBLEMS:
         return None
@@ -62,21 +76,29 @@ def why_not_supported(
 
 
 def why_not_job_shop(architecture: Any) -> str | None:
-    """Why the kernel for job shops cannot serve a policy on a GPU, where the steps of plain torch in a graph can."""
+    """Why the kernel for job shops cannot serve a policy on a GPU, where the steps of plain
+    torch in a graph can.
+    """
     if find_spec("triton") is None:
         return "Triton is not installed"
     if architecture.width not in SHOP_WIDTHS or architecture.width // architecture.heads < 16:
-        return "the kernel takes widths of {}, {} or {}, and heads of 16 or more".format(*SHOP_WIDTHS)
+        return "the kernel takes widths of {}, {} or {}, and heads of 16 or more".format(
+            *SHOP_WIDTHS
+        )
     return None
 
 
 def on_gpu(x: "torch.Tensor") -> bool:
-    """Whether small work on a tensor is for a kernel of its own; elsewhere tensor operations do the same."""
+    """Whether small work on a tensor is for a kernel of its own; elsewhere tensor operations do
+    the same.
+    """
     return x.is_cuda
 
 
 def why_not_layer(device: "torch.device", nodes: int) -> str | None:
-    """Why no fused engine can serve tables that come with a layer on the glimpse, or None if one can."""
+    """Why no fused engine can serve tables that come with a layer on the glimpse, or None if one
+    can.
+    """
     if device.type != "cuda":
         return "a layer on the glimpse is not linear, so no table of the fused engine of a CPU can hold it"
     if nodes > MAX_TILE_NODES:
@@ -86,7 +108,8 @@ def why_not_layer(device: "torch.device", nodes: int) -> str | None:
 
 @contextmanager
 def pause_garbage_collection() -> Generator[None]:
-    """Without Python's search for cyclic garbage, which goes through everything that torch has loaded again and again.
+    """Without Python's search for cyclic garbage, which goes through everything that torch has
+    loaded again and again.
 
     That is half of the time to import numba and a fifth of the time to compile with it.
     """
@@ -124,10 +147,16 @@ def require_numba(what: str) -> None:
         raise MissingExtra(f"{what} needs numba, which is installed but fails: {reason}") from error
 
 
-def resolve(engine: str, problem: str, device: "torch.device", nodes: int, architecture: Any = None) -> ResolvedEngine:
-    """The engine that will run; asking for `fused` where it cannot run is an error, never a fallback."""
+def resolve(
+    engine: str, problem: str, device: "torch.device", nodes: int, architecture: Any = None
+) -> ResolvedEngine:
+    """The engine that will run; asking for `fused` where it cannot run is an error, never a
+    fallback.
+    """
     if engine == "torch" or (
-        engine == "auto" and problem in CUDA_GRAPH_PROBLEMS and problem not in AUTO_CUDA_GRAPH_PROBLEMS
+        engine == "auto"
+        and problem in CUDA_GRAPH_PROBLEMS
+        and problem not in AUTO_CUDA_GRAPH_PROBLEMS
     ):
         return "torch"
     reason = why_not_supported(problem, device, nodes, architecture)
@@ -147,11 +176,15 @@ def note_once(line: str) -> None:
 def resolve_log_prob(
     engine: str, problem: str, device: "torch.device", nodes: int, architecture: Any = None
 ) -> ResolvedEngine:
-    """The same for scoring, which has kernels on the GPU only, for what one tile of the rollout kernels holds."""
+    """The same for scoring, which has kernels on the GPU only, for what one tile of the rollout
+    kernels holds.
+    """
     if engine == "torch":
         return "torch"
     if device.type != "cuda":
-        return fused_unless(engine, "fused scoring needs an NVIDIA GPU with Triton, and this runs on the CPU")
+        return fused_unless(
+            engine, "fused scoring needs an NVIDIA GPU with Triton, and this runs on the CPU"
+        )
     if problem in CUDA_GRAPH_PROBLEMS:
         return fused_unless(engine, f"there is no fused scoring for {problem}")
     return fused_unless(engine, why_not(problem, device, nodes, architecture, MAX_TILE_NODES))

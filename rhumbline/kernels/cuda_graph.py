@@ -1,7 +1,7 @@
 """A loop of equal steps as a CUDA graph: one launch per step instead of a hundred.
 
-The graph is recorded anew for each loop. That takes a few milliseconds, and nothing has to be copied into buffers of
-an older recording or kept for shapes that never come back.
+The graph is recorded anew for each loop. That takes a few milliseconds, and nothing has to be
+copied into buffers of an older recording or kept for shapes that never come back.
 """
 
 from collections.abc import Callable
@@ -9,7 +9,8 @@ from functools import cache
 
 import torch
 
-# The last recording on each device. It is never replayed again, but keeps the memory that the next one reuses.
+# The last recording on each device. It is never replayed again, but keeps the memory that the next
+# one reuses.
 _last: dict[torch.device, torch.cuda.CUDAGraph] = {}
 
 
@@ -22,12 +23,16 @@ def recording_stream(device: torch.device) -> torch.cuda.Stream:
 BLOCK = 16  # steps between two questions whether all is done, which wait for the device
 
 
-def repeat(step: Callable[[], None], times: int, device: torch.device, done: Callable[[], bool]) -> None:
-    """Call `step` so many times, or until all is done. It must work in place on the same tensors and ask nothing.
+def repeat(
+    step: Callable[[], None], times: int, device: torch.device, done: Callable[[], bool]
+) -> None:
+    """Call `step` so many times, or until all is done. It must work in place on the same tensors
+    and ask nothing.
 
     The first call is an ordinary one, so that libraries set themselves up outside the recording.
     """
-    usual, own = torch.cuda.current_stream(device), recording_stream(device)
+    usual = torch.cuda.current_stream(device)
+    own = recording_stream(device)
     own.wait_stream(usual)
     with torch.cuda.device(device), torch.cuda.stream(own):
         step()
@@ -42,7 +47,8 @@ def repeat(step: Callable[[], None], times: int, device: torch.device, done: Cal
 
 def record_graph(step: Callable[[], None], device: torch.device) -> torch.cuda.CUDAGraph:
     """A graph of one step. Recording runs nothing."""
-    graph, older = torch.cuda.CUDAGraph(), _last.get(device)
+    graph = torch.cuda.CUDAGraph()
+    older = _last.get(device)
     graph.capture_begin(pool=older.pool() if older else None, capture_error_mode="thread_local")
     try:
         step()

@@ -1,7 +1,8 @@
-"""Ruin and recreate for vehicle routes, by our own kernel: rounds of simulated annealing from the best plan.
+"""Ruin and recreate for vehicle routes, by our own kernel: rounds of simulated annealing from the
+best plan.
 
-On each thread another one goes its own way. Let them take over one another's plans on the way, and eight of them end no
-better, or worse (docs/polish.md).
+On each thread another one goes its own way. Let them take over one another's plans on the way, and
+eight of them end no better, or worse (docs/polish.md).
 """
 
 import time
@@ -36,13 +37,23 @@ def prepare() -> None:
 RoutesListener = Callable[[Routes], None]
 
 
-def improve(instance: CVRPInstance, plans: Sequence[Routes], seconds: float, seed: int, found: RoutesListener) -> None:
+def improve(
+    instance: CVRPInstance,
+    plans: Sequence[Routes],
+    seconds: float,
+    seed: int,
+    found: RoutesListener,
+) -> None:
     """From the first plan, the cheapest, on each thread."""
     if instance.size > 2:
-        stopped, walkers, end = Event(), threads.thread_count(), time.monotonic() + seconds
+        stopped = Event()
+        walkers = threads.thread_count()
+        end = time.monotonic() + seconds
 
         def work(tell: RoutesListener) -> None:
-            first = Annealing(instance, plans[0], seed, stopped, threads.CheapestPlan(instance, tell))
+            first = Annealing(
+                instance, plans[0], seed, stopped, threads.CheapestPlan(instance, tell)
+            )
             others = (first.clone(seed, number) for number in range(1, walkers))
             threads.run_walkers([partial(walker.run, end) for walker in (first, *others)], stopped)
 
@@ -52,26 +63,38 @@ def improve(instance: CVRPInstance, plans: Sequence[Routes], seconds: float, see
 class Annealing:
     """A search that tells of each plan that is cheaper than all before."""
 
-    def __init__(self, instance: CVRPInstance, plan: Routes, seed: int, stopped: Event, tell: RoutesListener) -> None:
+    def __init__(
+        self, instance: CVRPInstance, plan: Routes, seed: int, stopped: Event, tell: RoutesListener
+    ) -> None:
         from rhumbline.kernels.numba.local_search import launch as local_moves
 
         self.stopped, self.tell, self.kernel = stopped, tell, local_moves.load_kernel("cvrp ruin")
-        routes, size = [route for route in plan.routes if route], instance.size
+        routes = [route for route in plan.routes if route]
+        size = instance.size
         self.distance = np.ascontiguousarray(instance.distances, dtype=np.float64)
         self.demand = np.asarray(instance.demands, np.int64)
         count = min(max(len(routes), instance.vehicles or size - 1), len(routes) + MORE_VEHICLES)
         rows, length = local_moves.pack_routes(routes, count, size)
         self.plan = (
-            rows, length, np.zeros(count, np.int64), np.zeros(size, np.int32), np.zeros(size, np.int32),
-            np.zeros(size), np.zeros(count),
-        )  # fmt: skip
+            rows,
+            length,
+            np.zeros(count, np.int64),
+            np.zeros(size, np.int32),
+            np.zeros(size, np.int32),
+            np.zeros(size),
+            np.zeros(count),
+        )
         self.saved = np.zeros(count, np.int32), rows.copy(), length.copy(), np.zeros(count)
-        self.best, self.scratch = (rows.copy(), length.copy()), (np.zeros(size, np.int32), np.zeros(size))
+        self.best, self.scratch = (
+            (rows.copy(), length.copy()),
+            (np.zeros(size, np.int32), np.zeros(size)),
+        )
         self.near = local_moves.nearest_customers(self.distance, NEAR)
         self.random = threads.generator_state(seed)
         cost = float(plan.cost(instance))
         self.costs, self.leg = np.array([cost, cost]), cost / (size - 1 + len(routes))
-        self.capacity, self.plenty = int(instance.capacity), PLENTY * (size - 1)
+        self.capacity = int(instance.capacity)
+        self.plenty = PLENTY * (size - 1)
         self.tolerance = local_moves.improvement_tolerance(self.distance)
 
     def clone(self, seed: int, number: int) -> "Annealing":
@@ -89,10 +112,14 @@ class Annealing:
             in_vain = 0 if self.run_round(end) else in_vain + 1
 
     def run_round(self, end: float) -> bool:
-        """One round from hot to cold, in the time there is, or less; whether it has brought a cheaper plan."""
+        """One round from hot to cold, in the time there is, or less; whether it has brought a
+        cheaper plan.
+        """
         for mine, best in zip(self.plan, self.best, strict=False):
             mine[:] = best
-        began, done, found = time.monotonic(), 0, False
+        began = time.monotonic()
+        done = 0
+        found = False
         while done < self.plenty and not self.stopped.is_set() and (now := time.monotonic()) < end:
             passed = max(done / self.plenty, (now - began) / (end - began))
             found |= self.run_steps(HOT * (COLD / HOT) ** passed)
@@ -100,11 +127,24 @@ class Annealing:
         return found
 
     def run_steps(self, temperature: float, times: int = AT_ONCE) -> bool:
-        """So many times at a temperature; whether that has brought a cheaper plan, which is told."""
+        """So many times at a temperature; whether that has brought a cheaper plan, which is
+        told.
+        """
         better = self.kernel(
-            self.distance, self.near, self.demand, self.capacity, self.plan, self.saved, self.best,
-            self.scratch, self.random, self.costs, temperature * self.leg, self.tolerance, times,
-        )  # fmt: skip
+            self.distance,
+            self.near,
+            self.demand,
+            self.capacity,
+            self.plan,
+            self.saved,
+            self.best,
+            self.scratch,
+            self.random,
+            self.costs,
+            temperature * self.leg,
+            self.tolerance,
+            times,
+        )
         if better:
             rows = zip(*self.best, strict=True)
             self.tell(Routes(tuple(tuple(row[:count].tolist()) for row, count in rows if count)))

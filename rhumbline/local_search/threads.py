@@ -1,4 +1,6 @@
-"""Walkers of one search side by side, each in a thread of its own: our kernels let go of Python's lock at work."""
+"""Walkers of one search side by side, each in a thread of its own: our kernels let go of
+Python's lock at work.
+"""
 
 from collections.abc import Callable, Sequence
 from concurrent.futures import FIRST_EXCEPTION, Future, ThreadPoolExecutor, wait
@@ -25,14 +27,18 @@ def generator_state(seed: int, number: int = 0) -> np.ndarray:
 
 
 def run_walkers(walks: Sequence[Callable[[], None]], stopped: Event) -> None:
-    """All of them at once, until each has ended. The error of one stops the others, and is raised."""
+    """All of them at once, until each has ended. The error of one stops the others, and is
+    raised.
+    """
     futures = list[Future[None]]()
     with ThreadPoolExecutor(len(walks)) as pool:
         try:
             futures.extend(pool.submit(walk) for walk in walks)
             for future in wait(futures, return_when=FIRST_EXCEPTION).done:
                 future.result()
-        except BaseException:  # also where the system starts no more threads: nobody shall begin after the others
+        except (
+            BaseException
+        ):  # also where the system starts no more threads: nobody shall begin after the others
             pool.shutdown(wait=False, cancel_futures=True)
             stopped.set()
             raise
@@ -50,7 +56,8 @@ class CheapestPlan(Generic[P]):
         cost = plan.cost(self.instance)
         with self.lock:
             if cost < self.least:
-                self.least, self.plan = cost, plan
+                self.least = cost
+                self.plan = plan
                 self.tell(plan)
 
 
@@ -65,13 +72,19 @@ def ignore_plan(plan: object) -> None:
 
 
 def run_interruptible(
-    work: Callable[[Callable[[T], None]], R], stop: Callable[[], None], found: Callable[[T], None] = ignore_plan
+    work: Callable[[Callable[[T], None]], R],
+    stop: Callable[[], None],
+    found: Callable[[T], None] = ignore_plan,
 ) -> R:
-    """What `work` returns. The newest plan that it tells its argument of is passed to `found`, in this thread.
+    """What `work` returns. The newest plan that it tells its argument of is passed to `found`, in
+    this thread.
 
-    After Ctrl-C it is asked to stop until it does; its last plan is passed on, and `KeyboardInterrupt` raised.
+    After Ctrl-C it is asked to stop until it does; its last plan is passed on, and
+    `KeyboardInterrupt` raised.
     """
-    told, untold, interrupted = SimpleQueue[T](), list[T](), False
+    told = SimpleQueue[T]()
+    untold = list[T]()
+    interrupted = False
     with ThreadPoolExecutor(1) as pool:
         future = pool.submit(work, told.put)
         try:

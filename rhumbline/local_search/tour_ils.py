@@ -1,4 +1,5 @@
-"""Iterated local search for tours, by our own kernels: kicks of a local optimum, improved again by 2-opt and Or-opt.
+"""Iterated local search for tours, by our own kernels: kicks of a local optimum, improved again by
+2-opt and Or-opt.
 
 The best of the plans is kicked on each thread.
 """
@@ -33,18 +34,27 @@ def prepare() -> None:
 TourListener = Callable[[Tour], None]
 
 
-def improve(instance: TSPInstance, plans: Sequence[Tour], seconds: float, seed: int, found: TourListener) -> None:
+def improve(
+    instance: TSPInstance, plans: Sequence[Tour], seconds: float, seed: int, found: TourListener
+) -> None:
     """Each plan is kicked for a while, then the best of them."""
-    stopped, walkers = Event(), threads.thread_count()
+    stopped = Event()
+    walkers = threads.thread_count()
     run_interruptible(
-        lambda tell: IteratedLocalSearch(instance, seed, stopped, tell, walkers).run(plans, seconds), stopped.set, found
+        lambda tell: IteratedLocalSearch(instance, seed, stopped, tell, walkers).run(
+            plans, seconds
+        ),
+        stopped.set,
+        found,
     )
 
 
 class IteratedLocalSearch:
     """A search that tells of each tour that is shorter than all before."""
 
-    def __init__(self, instance: TSPInstance, seed: int, stopped: Event, tell: TourListener, walkers: int = 1) -> None:
+    def __init__(
+        self, instance: TSPInstance, seed: int, stopped: Event, tell: TourListener, walkers: int = 1
+    ) -> None:
         from rhumbline.kernels.numba.local_search import launch as local_moves
 
         self.stopped, self.best = stopped, threads.CheapestPlan(instance, tell)
@@ -53,11 +63,16 @@ class IteratedLocalSearch:
         self.noise = [threads.generator_state(seed, number) for number in range(walkers)]
 
     def run(self, plans: Sequence[Tour], seconds: float) -> None:
-        """From the local optimum of each plan, and again of some lest a walker be idle; then from the best of all."""
+        """From the local optimum of each plan, and again of some lest a walker be idle; then
+        from the best of all.
+        """
         from rhumbline.kernels.numba.local_search import launch as local_moves
 
-        began, walkers = time.monotonic(), len(self.noise)
-        tours = cycle([local_moves.shorten_tour(self.distance, self.near, plan.order)[0] for plan in plans])
+        began = time.monotonic()
+        walkers = len(self.noise)
+        tours = cycle(
+            [local_moves.shorten_tour(self.distance, self.near, plan.order)[0] for plan in plans]
+        )
         for number in range(-(-len(plans) // walkers)):
             self.kick(list(islice(tours, walkers)), began + TRIED * seconds * (number + 1))
         assert self.best.plan, "every plan was noted"
@@ -66,16 +81,21 @@ class IteratedLocalSearch:
     def kick(self, tours: Sequence[list[int]], end: float) -> None:
         """Some tours side by side."""
         pairs = zip(tours, self.noise, strict=True)
-        threads.run_walkers([partial(self.kicked, tour, noise, end) for tour, noise in pairs], self.stopped)
+        threads.run_walkers(
+            [partial(self.kicked, tour, noise, end) for tour, noise in pairs], self.stopped
+        )
 
     def kicked(self, order: list[int], random: np.ndarray, end: float) -> None:
         """A tour gets kicks until a time, or until they have long been in vain."""
         from rhumbline.kernels.numba.local_search import launch as local_moves
 
-        idle, better = 0, True
+        idle = 0
+        better = True
         while not self.stopped.is_set() and time.monotonic() < end and idle < IDLE * len(order):
             if better:
                 self.best(Tour(tuple(order)))
-            order, better = local_moves.kick_and_shorten_tour(self.distance, self.near, order, AT_ONCE, random)
+            order, better = local_moves.kick_and_shorten_tour(
+                self.distance, self.near, order, AT_ONCE, random
+            )
             idle = 0 if better else idle + AT_ONCE
         self.best(Tour(tuple(order)))

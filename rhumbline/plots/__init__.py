@@ -1,4 +1,6 @@
-"""Pictures. Functions take records and perhaps axes, return the axes, read no files and open no windows."""
+"""Pictures. Functions take records and perhaps axes, return the axes, read no files and open no
+windows.
+"""
 
 from collections.abc import Callable
 from pathlib import Path
@@ -13,7 +15,11 @@ from rhumbline.problems.cvrp import Routes
 from rhumbline.problems.jssp import Schedule
 from rhumbline.problems.tsp import Tour
 
-DRAW: dict[type[Any], Callable[..., Any]] = {Tour: draw_tour, Routes: draw_routes, Schedule: draw_gantt}
+DRAW: dict[type[Any], Callable[..., Any]] = {
+    Tour: draw_tour,
+    Routes: draw_routes,
+    Schedule: draw_gantt,
+}
 
 
 def save_plan(path: str | Path, instance: Any, plan: Any, title: str = "") -> None:

@@ -27,7 +27,9 @@ def require_matplotlib() -> None:
 
 
 def positions(instance: Any) -> Float[np.ndarray, "N 2"]:
-    """Where nodes are drawn: as the file says, maps with north up; matrices without positions as they embed."""
+    """Where nodes are drawn: as the file says, maps with north up; matrices without positions as
+    they embed.
+    """
     drawn = instance.xy if instance.metric == "EXPLICIT" else None
     return np.asarray(instance.planar_xy if drawn is None else drawn, dtype=np.float64)
 

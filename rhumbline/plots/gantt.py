@@ -27,10 +27,20 @@ class Bar(NamedTuple):
     job: int
 
 
-def draw_gantt(instance: JSSPInstance, plan: Schedule, axes: "Axes | None" = None, title: str = "") -> "Axes":
-    """The axes with a bar for each operation and a line at the makespan; very short operations are ticks."""
-    end, width, shades = plan.cost(instance), chart_width(instance), job_colours(instance.job_count)
-    axes = axes if axes is not None else new_gantt_axes(width, 1.1 + row_height(instance) * instance.machine_count)
+def draw_gantt(
+    instance: JSSPInstance, plan: Schedule, axes: "Axes | None" = None, title: str = ""
+) -> "Axes":
+    """The axes with a bar for each operation and a line at the makespan; very short operations
+    are ticks.
+    """
+    end = plan.cost(instance)
+    width = chart_width(instance)
+    shades = job_colours(instance.job_count)
+    axes = (
+        axes
+        if axes is not None
+        else new_gantt_axes(width, 1.1 + row_height(instance) * instance.machine_count)
+    )
     row, start, duration, job = zip(*operation_bars(instance, plan), strict=True)
     scale = width * POINTS / max(end, 1)
     thin = [d * scale < THIN for d in duration]
@@ -76,10 +86,15 @@ def job_colours(count: int) -> list[Colour]:
     """A colour for each job: hues once round the circle, and neighbours differ in lightness."""
     from colorsys import hls_to_rgb
 
-    return [hls_to_rgb(job / count, (0.42, 0.68, 0.55)[job % 3], (0.55, 0.6, 0.5)[job % 3]) for job in range(count)]
+    return [
+        hls_to_rgb(job / count, (0.42, 0.68, 0.55)[job % 3], (0.55, 0.6, 0.5)[job % 3])
+        for job in range(count)
+    ]
 
 
-def write_numbers(axes: "Axes", instance: JSSPInstance, plan: Schedule, scale: float, shades: list[Colour]) -> None:
+def write_numbers(
+    axes: "Axes", instance: JSSPInstance, plan: Schedule, scale: float, shades: list[Colour]
+) -> None:
     """The job's number in each bar that has room for it; `scale` is points per unit of time."""
     for row, start, duration, job in operation_bars(instance, plan):
         text = str(job + 1)
@@ -87,7 +102,9 @@ def write_numbers(axes: "Axes", instance: JSSPInstance, plan: Schedule, scale: f
         if size >= SMALLEST_TEXT:
             shown = PAPER if luminance(shades[job]) < 0.5 else INK
             middle = start + duration / 2
-            number = axes.text(middle, row, text, fontsize=size, color=shown, ha="center", va="center_baseline")
+            number = axes.text(
+                middle, row, text, fontsize=size, color=shown, ha="center", va="center_baseline"
+            )
             number.set_in_layout(False)  # thousands of them would take seconds to lay out
 
 
@@ -97,7 +114,9 @@ def luminance(colour: Colour) -> float:
 
 
 def style_gantt_axes(axes: "Axes", instance: JSSPInstance, end: int, title: str) -> None:
-    """Machines by their numbers in the file, the first on top; time from 0; the makespan said at its line."""
+    """Machines by their numbers in the file, the first on top; time from 0; the makespan said at
+    its line.
+    """
     from matplotlib.ticker import MaxNLocator, StrMethodFormatter
 
     rows = range(instance.machine_count)
@@ -105,7 +124,9 @@ def style_gantt_axes(axes: "Axes", instance: JSSPInstance, end: int, title: str)
     axes.set_ylim(instance.machine_count - 0.4, -0.6)
     axes.set_xlim(0, max(end, 1) * 1.01)
     axes.xaxis.set_major_locator(MaxNLocator(8, integer=True))
-    axes.xaxis.set_major_formatter(StrMethodFormatter("{x:,.0f}"))  # no powers of ten at the end of the axis
+    axes.xaxis.set_major_formatter(
+        StrMethodFormatter("{x:,.0f}")
+    )  # no powers of ten at the end of the axis
     axes.set_xlabel("time", color=INK)
     axes.set_ylabel("machine", color=INK)
     axes.tick_params(colors=INK, length=0, labelsize=8)

@@ -24,7 +24,9 @@ BOX = ([-1, 1, 1, -1, -1], [-1, -1, 1, 1, -1])  # where latents were trained
 
 @dataclass(frozen=True)
 class Landscape:
-    """The cost of each latent of a grid for one instance, and successive means of a search with its deviations."""
+    """The cost of each latent of a grid for one instance, and successive means of a search with
+    its deviations.
+    """
 
     name: str
     axis: Float[np.ndarray, "G"]  # coordinates of the grid, both ways
@@ -51,10 +53,16 @@ def draw_landscapes(landscapes: Sequence[Landscape], title: str = "") -> "Figure
 
 
 def draw_landscape(axes: "Axes", landscape: Landscape) -> None:
-    """Costs as a heat map with its scale, the way of the search, and the box; grey is where nothing was computed."""
+    """Costs as a heat map with its scale, the way of the search, and the box; grey is where
+    nothing was computed.
+    """
     low, high = grid_extent(landscape)
     image = axes.imshow(
-        landscape.cost, origin="lower", extent=(low, high, low, high), cmap="viridis_r", interpolation="nearest"
+        landscape.cost,
+        origin="lower",
+        extent=(low, high, low, high),
+        cmap="viridis_r",
+        interpolation="nearest",
     )
     draw_path(axes, landscape)
     axes.plot(*BOX, color=INK, linewidth=0.8, linestyle="--")
@@ -73,9 +81,15 @@ def grid_extent(landscape: Landscape) -> tuple[float, float]:
 
 
 def draw_path(axes: "Axes", landscape: Landscape) -> None:
-    """The means as white crosses, joined by a line as wide as the search is; white has a rim, to be seen on yellow."""
-    widths = THINNEST + (WIDEST - THINNEST) * landscape.deviation / max(float(landscape.deviation.max()), 1e-12)
-    pairs = np.stack([landscape.means[:-1], landscape.means[1:]], axis=2)  # [steps, x and y, here and there]
+    """The means as white crosses, joined by a line as wide as the search is; white has a rim, to
+    be seen on yellow.
+    """
+    widths = THINNEST + (WIDEST - THINNEST) * landscape.deviation / max(
+        float(landscape.deviation.max()), 1e-12
+    )
+    pairs = np.stack(
+        [landscape.means[:-1], landscape.means[1:]], axis=2
+    )  # [steps, x and y, here and there]
     for colour, rim in ((INK, RIM), ("white", 0.0)):
         for (x, y), width in zip(pairs, widths[:-1].tolist(), strict=True):
             axes.plot(x, y, color=colour, linewidth=width + rim, solid_capstyle="round", zorder=2)
@@ -86,7 +100,13 @@ def draw_path(axes: "Axes", landscape: Landscape) -> None:
 def style_landscape_axes(axes: "Axes", landscape: Landscape) -> None:
     """Labels, and limits that hold the grid and the whole path."""
     across, up = view_limits(landscape)
-    axes.set(xlim=across, ylim=up, xticks=integer_ticks(*across), yticks=integer_ticks(*up), facecolor=NOWHERE)
+    axes.set(
+        xlim=across,
+        ylim=up,
+        xticks=integer_ticks(*across),
+        yticks=integer_ticks(*up),
+        facecolor=NOWHERE,
+    )
     axes.tick_params(labelsize=8)
     axes.set_xlabel("latent 1", fontsize=8, color=INK, labelpad=1)
     axes.set_ylabel("latent 2", fontsize=8, color=INK, labelpad=1)
@@ -94,7 +114,9 @@ def style_landscape_axes(axes: "Axes", landscape: Landscape) -> None:
 
 
 def view_limits(landscape: Landscape) -> list[tuple[float, float]]:
-    """Limits of both axes, equally wide: those of the grid, or as far as the search went and a little more."""
+    """Limits of both axes, equally wide: those of the grid, or as far as the search went and a
+    little more.
+    """
     low, high = grid_extent(landscape)
     needed = [extend_limits(way, low, high) for way in landscape.means.T]
     widest = max(end - begin for begin, end in needed)
@@ -104,7 +126,9 @@ def view_limits(landscape: Landscape) -> list[tuple[float, float]]:
 
 def extend_limits(way: Float[np.ndarray, "T"], low: float, high: float) -> tuple[float, float]:
     """The limits of the grid, moved outwards on the sides where the search has left it."""
-    margin, least, most = MARGIN * (high - low), float(way.min()), float(way.max())
+    margin = MARGIN * (high - low)
+    least = float(way.min())
+    most = float(way.max())
     return (least - margin if least < low else low), (most + margin if most > high else high)
 
 

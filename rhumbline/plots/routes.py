@@ -5,7 +5,15 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from rhumbline.plots.canvas import INK, PAPER, START, new_axes, plan_caption, positions, style_plan_axes
+from rhumbline.plots.canvas import (
+    INK,
+    PAPER,
+    START,
+    new_axes,
+    plan_caption,
+    positions,
+    style_plan_axes,
+)
 from rhumbline.problems.cvrp import CVRPInstance, Routes
 
 if TYPE_CHECKING:
@@ -14,8 +22,12 @@ if TYPE_CHECKING:
 BRIGHTEST = 0.55  # luminance of a line, from 0 (black) to 1
 
 
-def draw_routes(instance: CVRPInstance, plan: Routes, axes: "Axes | None" = None, title: str = "") -> "Axes":
-    """The axes with each vehicle's route in a colour of its own; legs to and from the depot are faint."""
+def draw_routes(
+    instance: CVRPInstance, plan: Routes, axes: "Axes | None" = None, title: str = ""
+) -> "Axes":
+    """The axes with each vehicle's route in a colour of its own; legs to and from the depot are
+    faint.
+    """
     xy = positions(instance)
     axes = axes if axes is not None else new_axes(*np.ptp(xy, axis=0).tolist())
     thin = float(np.clip(14.0 / np.sqrt(len(xy)), 0.6, 1.4))
@@ -26,17 +38,31 @@ def draw_routes(instance: CVRPInstance, plan: Routes, axes: "Axes | None" = None
         axes.plot(*path.T, color=colour, linewidth=thin, solid_joinstyle="round", zorder=1)
         axes.scatter(*path.T, s=7.0 * thin**2, color=INK, linewidths=0, zorder=2)
     axes.scatter(
-        *xy[:1].T, s=70, marker="s", facecolors=PAPER, edgecolors=START, linewidths=2.0, zorder=3, label="depot"
+        *xy[:1].T,
+        s=70,
+        marker="s",
+        facecolors=PAPER,
+        edgecolors=START,
+        linewidths=2.0,
+        zorder=3,
+        label="depot",
     )
-    style_plan_axes(axes, title or f"{plan_caption(instance, plan)}     {len(plan.routes)} vehicles")
+    style_plan_axes(
+        axes, title or f"{plan_caption(instance, plan)}     {len(plan.routes)} vehicles"
+    )
     return axes
 
 
 def route_colours(xy: np.ndarray, plan: Routes) -> list[tuple[float, float, float]]:
-    """A colour for each route; routes that are next to each other around the depot have hues far apart."""
-    middles = np.asarray([xy[list(route)].mean(axis=0) - xy[0] for route in plan.routes]).reshape(-1, 2)
+    """A colour for each route; routes that are next to each other around the depot have hues far
+    apart.
+    """
+    middles = np.asarray([xy[list(route)].mean(axis=0) - xy[0] for route in plan.routes]).reshape(
+        -1, 2
+    )
     rank = np.arctan2(middles[:, 1], middles[:, 0]).argsort().argsort().tolist()
-    count, step = len(rank), hue_stride(len(rank))
+    count = len(rank)
+    step = hue_stride(len(rank))
     return [readable_colour(r * step % count / count, 0.36 if r % 2 else 0.5) for r in rank]
 
 
@@ -50,7 +76,9 @@ def readable_colour(hue: float, lightness: float) -> tuple[float, float, float]:
 
 
 def hue_stride(count: int) -> int:
-    """How many of so many hues to go on from a route to the next: far, and not back to a hue too soon."""
+    """How many of so many hues to go on from a route to the next: far, and not back to a hue too
+    soon.
+    """
 
     def apart(step: int) -> int:
         return min(d * min(d * step % count, -d * step % count) for d in range(1, min(4, count)))

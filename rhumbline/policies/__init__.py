@@ -24,8 +24,9 @@ M_ = TypeVar("M_")  # memory
 class Policy(Protocol[I_, S_, M_]):
     """What rollouts, training and search need of a network; an `nn.Module` besides.
 
-    One whose decoding reads tables may have `adjustable(memory)`, the numbers of them that a search may change for an
-    instance, and `adjusted(memory, numbers)`, the tables with others in their place: searches that learn need both.
+    One whose decoding reads tables may have `adjustable(memory)`, the numbers of them that a search
+    may change for an instance, and `adjusted(memory, numbers)`, the tables with others in their
+    place: searches that learn need both.
     """
 
     problem: str
@@ -38,7 +39,9 @@ class Policy(Protocol[I_, S_, M_]):
         ...
 
     def footprint(self, width: int, steps: int) -> int:
-        """About how many numbers one rollout keeps at once, for so many actions to choose among and steps."""
+        """About how many numbers one rollout keeps at once, for so many actions to choose among
+        and steps.
+        """
         ...
 
     def encode(self, batch: I_) -> M_:
@@ -49,7 +52,9 @@ class Policy(Protocol[I_, S_, M_]):
         """What each latent changes, once per latent."""
         ...
 
-    def logits(self, memory: M_, shift: Any, state: S_, allowed: Bool[Tensor, "B R A"]) -> Float[Tensor, "B R A"]:
+    def logits(
+        self, memory: M_, shift: Any, state: S_, allowed: Bool[Tensor, "B R A"]
+    ) -> Float[Tensor, "B R A"]:
         """Scores of the actions, once per step; not masked."""
         ...
 

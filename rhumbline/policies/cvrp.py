@@ -38,13 +38,18 @@ class CVRPPolicy(RoutingPolicy):
 
     @classmethod
     def after(cls, tsp: TSPPolicy) -> "CVRPPolicy":
-        """A policy that starts out with what a salesman has learnt of geometry; demand and load count for nothing.
+        """A policy that starts out with what a salesman has learnt of geometry; demand and load
+        count for nothing.
 
-        Untrained, it samples plans of cost 23 where new weights give 65 (uniform, 100 customers, best known 15.6).
+        Untrained, it samples plans of cost 23 where new weights give 65 (uniform, 100 customers,
+        best known 15.6).
         """
-        policy, own = cls(tsp.architecture), tsp.encoder.embed
+        policy = cls(tsp.architecture)
+        own = tsp.encoder.embed
         mine = policy.state_dict()
-        policy.load_state_dict({n: x for n, x in tsp.state_dict().items() if n in mine}, strict=False)
+        policy.load_state_dict(
+            {n: x for n, x in tsp.state_dict().items() if n in mine}, strict=False
+        )
         assert isinstance(own, nn.Linear)
         assert isinstance(policy.encoder.embed, DepotAndCustomers)
         for projection in (policy.encoder.embed.depot, policy.encoder.embed.customer):
@@ -53,7 +58,9 @@ class CVRPPolicy(RoutingPolicy):
         return policy.to(own.weight.device)
 
     def encode(self, batch: CVRPBatch) -> Memory | PopulationMemory:
-        """Tables for all later decoding. Demands are fractions of the capacity, so other capacities look familiar."""
+        """Tables for all later decoding. Demands are fractions of the capacity, so other
+        capacities look familiar.
+        """
         return self.fold_tables(self.features(batch), batch.xy.shape[1] - 1, batch.capacity)
 
     def features(self, batch: CVRPBatch) -> Float[Tensor, "B N 3"]:
@@ -66,5 +73,9 @@ class CVRPPolicy(RoutingPolicy):
     ) -> Float[Tensor, "B R N"]:
         """Scores of the next node, before masking."""
         assert memory.query_load is not None
-        query = shift.query + take_nodes(memory.query_last, state.last) + state.left[..., None] * memory.query_load
+        query = (
+            shift.query
+            + take_nodes(memory.query_last, state.last)
+            + state.left[..., None] * memory.query_load
+        )
         return self.decoder.logits(memory, shift, query, allowed)

@@ -1,8 +1,10 @@
-"""The job-shop policy: operations are encoded once, and a small network scores the jobs at each decision.
+"""The job-shop policy: operations are encoded once, and a small network scores the jobs at each
+decision.
 
-The encoder mixes operations along each job and among those of each machine. A decision then takes, for each job, the
-row of its next operation from a table and the times of the moment relative to the frontier, lets the jobs attend to one
-another, and scores them. The latent enters both hidden layers of that network as a bias that is zero at first.
+The encoder mixes operations along each job and among those of each machine. A decision then takes,
+for each job, the row of its next operation from a table and the times of the moment relative to the
+frontier, lets the jobs attend to one another, and scores them. The latent enters both hidden layers
+of that network as a bias that is zero at first.
 """
 
 import math
@@ -20,8 +22,13 @@ from rhumbline.problems.jssp.rules import BEYOND_HORIZON, NextOperations
 from rhumbline.record import Record
 
 CLIP = 10.0  # scores are CLIP * tanh(. / CLIP)
-MASK_BIAS = -1e9  # added to what attention must not see; finite, so that rows with nothing to see stay finite too
-LEAST, MOST = 1e-20, 1e20  # sums of powers of e that are far from rounding to nothing or to infinity
+MASK_BIAS = (
+    -1e9
+)  # added to what attention must not see; finite, so that rows with nothing to see stay finite too
+LEAST, MOST = (
+    1e-20,
+    1e20,
+)  # sums of powers of e that are far from rounding to nothing or to infinity
 REACH = 3  # operations along a job that are told apart by their distance
 
 
@@ -44,7 +51,9 @@ class JSSPArchitecture:
 class JSSPMemory(Record):
     """Everything that decoding reads of an instance."""
 
-    table: Float[Tensor, "B JC H"]  # what each operation, as its job's next, contributes to the first hidden layer
+    table: Float[
+        Tensor, "B JC H"
+    ]  # what each operation, as its job's next, contributes to the first hidden layer
     unit: Float[Tensor, "B 1 1 1"]  # mean duration
     bound: Float[Tensor, "B 1 1 1"]  # longest job or busiest machine
 
@@ -59,7 +68,9 @@ class JSSPLatentBias(Record):
 
 @dataclass(frozen=True)
 class MachineGroups(Record):
-    """Operations by machine: G places on each of M machines, and where each of the N operations is among them."""
+    """Operations by machine: G places on each of M machines, and where each of the N operations
+    is among them.
+    """
 
     member: Int[Tensor, "B MG"]  # the operation in each place
     place: Int[Tensor, "B N"]  # the place of each operation; MG for those that do not exist
@@ -83,13 +94,19 @@ def machine_groups(batch: JSSPBatch) -> MachineGroups:
     empty = spread.scatter(1, slot, 1)[:, :-1] == 0
     missing = batch.machine[:, :, None, None, :-1] == machines
     return MachineGroups(
-        member, place, MASK_BIAS * empty.view(count, machines, 1, 1, crowd).float(), MASK_BIAS * missing.float()
+        member,
+        place,
+        MASK_BIAS * empty.view(count, machines, 1, 1, crowd).float(),
+        MASK_BIAS * missing.float(),
     )
 
 
 def operation_features(batch: JSSPBatch) -> Float[Tensor, "B J O 8"]:
-    """Durations and work before, after and around each operation, free of units and nearly of the instance's size."""
-    work, tail = batch.duration[..., :-1], batch.tail[..., :-1]
+    """Durations and work before, after and around each operation, free of units and nearly of
+    the instance's size.
+    """
+    work = batch.duration[..., :-1]
+    tail = batch.tail[..., :-1]
     total = tail[:, :, :1]
     length = (batch.machine < batch.load.shape[1] - 1).sum(2, keepdim=True)
     load = batch.load[:, None].expand(-1, work.shape[1], -1).gather(2, batch.machine[..., :-1])
@@ -97,22 +114,34 @@ def operation_features(batch: JSSPBatch) -> Float[Tensor, "B J O 8"]:
     crowd = batch.duration.shape[1]
     place = torch.arange(work.shape[2], device=work.device) / length
     parts = (
-        work / unit, (total - tail) / bound, (tail - work) / bound, (total / bound).expand_as(work), load / bound,
-        work / total.clamp(min=1) * length, work / load.clamp(min=1) * crowd, place,
-    )  # fmt: skip
+        work / unit,
+        (total - tail) / bound,
+        (tail - work) / bound,
+        (total / bound).expand_as(work),
+        load / bound,
+        work / total.clamp(min=1) * length,
+        work / load.clamp(min=1) * crowd,
+        place,
+    )
     return torch.stack(parts, -1)
 
 
 def time_scales(batch: JSSPBatch) -> tuple[Float[Tensor, "B 1 1 1"], Float[Tensor, "B 1 1 1"]]:
-    """Mean duration, and the longest job or busiest machine; at least 1, for instances in which nothing takes time."""
+    """Mean duration, and the longest job or busiest machine; at least 1, for instances in which
+    nothing takes time.
+    """
     operations = (batch.machine < batch.load.shape[1] - 1).sum((1, 2))
     unit = (batch.load.sum(1) / operations).clamp(min=1.0)
-    bound = torch.maximum(batch.tail[:, :, 0].amax(1), batch.load.amax(1)).clamp(min=1).to(unit.dtype)
+    bound = (
+        torch.maximum(batch.tail[:, :, 0].amax(1), batch.load.amax(1)).clamp(min=1).to(unit.dtype)
+    )
     return unit[:, None, None, None], bound[:, None, None, None]
 
 
 class Attention(nn.Module):
-    """Self-attention over the second last axis with an additive bias; written out, because the sequences are short."""
+    """Self-attention over the second last axis with an additive bias; written out, because the
+    sequences are short.
+    """
 
     def __init__(self, width: int, heads: int):
         super().__init__()
@@ -125,32 +154,48 @@ class Attention(nn.Module):
 
     def glimpses(self, x: Float[Tensor, "*X L D"], bias: Tensor) -> Float[Tensor, "*X L D"]:
         """The same before the last product."""
-        q, k, v = at_least_float32(self.qkv(x)).unflatten(-1, (3, self.heads, -1)).transpose(-4, -2).unbind(-3)
+        q, k, v = (
+            at_least_float32(self.qkv(x))
+            .unflatten(-1, (3, self.heads, -1))
+            .transpose(-4, -2)
+            .unbind(-3)
+        )
         return biased_attention(q, k, v, bias)
 
 
 def at_least_float32(x: Float[Tensor, "*X"]) -> Float[Tensor, "*X"]:
-    """At least float32 where a gradient is wanted: attention's in bfloat16 drives weights apart (docs/training.md)."""
+    """At least float32 where a gradient is wanted: attention's in bfloat16 drives weights apart
+    (docs/training.md).
+    """
     return x.to(torch.promote_types(x.dtype, torch.float32)) if torch.is_grad_enabled() else x
 
 
 def biased_attention(
-    q: Float[Tensor, "*X N L C"], k: Float[Tensor, "*X N L C"], v: Float[Tensor, "*X N L C"], bias: Tensor | float
+    q: Float[Tensor, "*X N L C"],
+    k: Float[Tensor, "*X N L C"],
+    v: Float[Tensor, "*X N L C"],
+    bias: Tensor | float,
 ) -> Float[Tensor, "*X L D"]:
     """Attention in the precision of its arguments, also under autocast; heads side by side."""
     with torch.autocast(q.device.type, enabled=False):
         score = q @ k.transpose(-1, -2) / math.sqrt(q.shape[-1]) + bias
-        weighted = (fast_softmax(score) if is_cpu_inference(score) else score.softmax(-1)).to(v.dtype) @ v
+        weighted = (fast_softmax(score) if is_cpu_inference(score) else score.softmax(-1)).to(
+            v.dtype
+        ) @ v
         return weighted.transpose(-2, -3).flatten(-2)
 
 
 def is_cpu_inference(x: Tensor) -> bool:
-    """Whether a CPU only looks for numbers, not for gradients: there torch's ways with short rows are slow ones."""
+    """Whether a CPU only looks for numbers, not for gradients: there torch's ways with short
+    rows are slow ones.
+    """
     return x.device.type == "cpu" and not torch.is_grad_enabled()
 
 
 def fast_softmax(score: Float[Tensor, "*X L"]) -> Float[Tensor, "*X L"]:
-    """A softmax without the maximum of each row, if scores allow: a fraction of torch's time with short rows."""
+    """A softmax without the maximum of each row, if scores allow: a fraction of torch's time
+    with short rows.
+    """
     weight = score.exp()
     total = weight.sum(-1, keepdim=True)
     safe = bool(((total > LEAST) & (total < MOST)).all())
@@ -166,16 +211,22 @@ def fast_asinh(x: Float[Tensor, "*X"]) -> Float[Tensor, "*X"]:
 
 
 class OperationLayer(nn.Module):
-    """Mixes along each job, among the operations of each machine, and within each operation; pre-norm."""
+    """Mixes along each job, among the operations of each machine, and within each operation;
+    pre-norm.
+    """
 
     def __init__(self, a: JSSPArchitecture):
         super().__init__()
         self.chain, self.crowd = Attention(a.width, a.heads), Attention(a.width, a.heads)
         self.offset = nn.Parameter(torch.zeros(a.heads, 2 * REACH + 1))
-        self.norm_chain, self.norm_crowd, self.norm_hidden = (nn.LayerNorm(a.width) for _ in range(3))
+        self.norm_chain, self.norm_crowd, self.norm_hidden = (
+            nn.LayerNorm(a.width) for _ in range(3)
+        )
         self.up, self.down = nn.Linear(a.width, a.hidden), nn.Linear(a.hidden, a.width)
 
-    def forward(self, x: Float[Tensor, "B J O D"], groups: MachineGroups) -> Float[Tensor, "B J O D"]:
+    def forward(
+        self, x: Float[Tensor, "B J O D"], groups: MachineGroups
+    ) -> Float[Tensor, "B J O D"]:
         """Three residual steps."""
         x = x + self.chain(self.norm_chain(x), self.distance(x) + groups.in_job)
         x = x + self.on_machines(self.norm_crowd(x), groups)
@@ -186,12 +237,20 @@ class OperationLayer(nn.Module):
         place = torch.arange(x.shape[2], device=x.device)
         return self.offset[:, (place[None] - place[:, None]).clamp(-REACH, REACH) + REACH]
 
-    def on_machines(self, x: Float[Tensor, "B J O D"], groups: MachineGroups) -> Float[Tensor, "B J O D"]:
-        """Attention among the operations of each machine, whether or not every job comes there just once."""
-        count, machines, crowd = len(x), groups.on_machine.shape[1], groups.on_machine.shape[4]
+    def on_machines(
+        self, x: Float[Tensor, "B J O D"], groups: MachineGroups
+    ) -> Float[Tensor, "B J O D"]:
+        """Attention among the operations of each machine, whether or not every job comes there
+        just once.
+        """
+        count = len(x)
+        machines = groups.on_machine.shape[1]
+        crowd = groups.on_machine.shape[4]
         width = x.shape[3]
         together = x.flatten(1, 2).gather(1, groups.member[..., None].expand(-1, -1, width))
-        mixed = self.crowd(together.view(count, machines, crowd, width), groups.on_machine).flatten(1, 2)
+        mixed = self.crowd(together.view(count, machines, crowd, width), groups.on_machine).flatten(
+            1, 2
+        )
         mixed = F.pad(mixed, (0, 0, 0, 1))  # the place of operations that do not exist
         return mixed.gather(1, groups.place[..., None].expand(-1, -1, width)).view(x.shape)
 
@@ -205,7 +264,9 @@ class OperationEncoder(nn.Module):
         self.layers = nn.ModuleList(OperationLayer(a) for _ in range(a.layers))
         self.norm = nn.LayerNorm(a.width)
 
-    def forward(self, features: Float[Tensor, "B J O 8"], groups: MachineGroups) -> Float[Tensor, "B J O D"]:
+    def forward(
+        self, features: Float[Tensor, "B J O 8"], groups: MachineGroups
+    ) -> Float[Tensor, "B J O D"]:
         """Embeddings of all operations."""
         x = self.embed(features)
         for layer in self.layers:
@@ -226,15 +287,21 @@ class Dispatcher(nn.Module):
         self.table, self.times = nn.Linear(a.width, wide), nn.Linear(TIMES, wide, bias=False)
         self.token = nn.Linear(wide, a.width)
         self.norm, self.among = nn.LayerNorm(a.width), Attention(a.width, a.heads)
-        self.rival = nn.Parameter(torch.zeros(a.heads, 1, 1))  # attention between jobs that wait for one machine
+        self.rival = nn.Parameter(
+            torch.zeros(a.heads, 1, 1)
+        )  # attention between jobs that wait for one machine
         self.hidden, self.context = nn.Linear(a.width, wide), nn.Linear(wide, wide, bias=False)
         self.score = nn.Linear(wide, 1, bias=False)
-        self.token_latent, self.hidden_latent = (nn.Parameter(torch.zeros(a.latent, wide)) for _ in range(2))
+        self.token_latent, self.hidden_latent = (
+            nn.Parameter(torch.zeros(a.latent, wide)) for _ in range(2)
+        )
         self.amplify: Tensor
         self.register_buffer("amplify", torch.tensor(float(a.amplify)))
 
     def tables(self, embedding: Float[Tensor, "B J O D"]) -> Float[Tensor, "B JC H"]:
-        """The first hidden layer's share of each operation; zeros for jobs that have none left, which nobody sees."""
+        """The first hidden layer's share of each operation; zeros for jobs that have none left,
+        which nobody sees.
+        """
         return F.pad(self.table(embedding), (0, 0, 0, 1)).flatten(1, 2)
 
     def condition(self, latents: Float[Tensor, "B K Z"]) -> JSSPLatentBias:
@@ -250,15 +317,20 @@ class Dispatcher(nn.Module):
         seen: Float[Tensor, "X 2 J"],
         rows: Rows,
     ) -> Float[Tensor, "X J"]:
-        """Scores from the first hidden layer on. `seen` weighs the jobs that are unfinished, and those allowed.
+        """Scores from the first hidden layer on. `seen` weighs the jobs that are unfinished, and
+        those allowed.
 
-        Where decisions were chosen (`rows`), others than the allowed jobs, which are few, get no score but zero.
+        Where decisions were chosen (`rows`), others than the allowed jobs, which are few, get no
+        score but zero.
         """
         x = self.token(F.relu(tokens + shift.token))
         bias = rivals[:, None] * self.rival + MASK_BIAS * (seen[:, None, :1] == 0)
         glimpses = self.among.glimpses(self.norm(x), bias)
-        # Weights add up to one, so that means may go through the product of attention instead of every job.
-        context = seen.to(x.dtype) @ x + self.among.out(seen.to(glimpses.dtype) @ glimpses)  # [X, 2, D]
+        # Weights add up to one, so that means may go through the product of attention instead of
+        # every job.
+        context = seen.to(x.dtype) @ x + self.among.out(
+            seen.to(glimpses.dtype) @ glimpses
+        )  # [X, 2, D]
         common = self.context(context.flatten(1))[:, None] + shift.hidden
         if isinstance(rows, slice):
             return self.squashed(x + self.among.out(glimpses), common)
@@ -266,7 +338,9 @@ class Dispatcher(nn.Module):
         scores = self.squashed(x[row, job] + self.among.out(glimpses[row, job]), common[row, 0])
         return scores.new_zeros(len(seen), seen.shape[2]).index_put((row, job), scores)
 
-    def squashed(self, x: Float[Tensor, "*X D"], common: Float[Tensor, "... H"]) -> Float[Tensor, "*X"]:
+    def squashed(
+        self, x: Float[Tensor, "*X D"], common: Float[Tensor, "... H"]
+    ) -> Float[Tensor, "*X"]:
         """Scores of jobs, given what all jobs of their decision have in common."""
         return CLIP * torch.tanh(self.score(F.relu(self.hidden(x) + common))[..., 0].float() / CLIP)
 
@@ -274,23 +348,33 @@ class Dispatcher(nn.Module):
 def decision_features(
     memory: JSSPMemory, state: JSSPState, view: NextOperations, allowed: Bool[Tensor, "B R J"]
 ) -> Float[Tensor, "B R J 13"]:
-    """What the moment looks like for each job: times from the frontier, work left, and whether it may go.
+    """What the moment looks like for each job: times from the frontier, work left, and whether it
+    may go.
 
-    The frontier is the earliest start, the earliest finish, and the makespan that the work left implies at least. Near
-    times count in mean durations, bent beyond a few of them so that large instances look familiar.
+    The frontier is the earliest start, the earliest finish, and the makespan that the work left
+    implies at least. Near times count in mean durations, bent beyond a few of them so that large
+    instances look familiar.
     """
     start = view.start.masked_fill(view.done, BEYOND_HORIZON).amin(2, keepdim=True)
     finish = view.finish.masked_fill(view.done, BEYOND_HORIZON).amin(2, keepdim=True)
-    through, busy = view.start + view.tail, view.free + view.load
-    jobs, machines = through.amax(2, keepdim=True), (state.machine + state.left).amax(2, keepdim=True)
+    through = view.start + view.tail
+    busy = view.free + view.load
+    jobs = through.amax(2, keepdim=True)
+    machines = (state.machine + state.left).amax(2, keepdim=True)
     bound = torch.maximum(jobs, machines)
     near = torch.stack(
         [
-            state.job - start, view.free - start, view.start - start, view.finish - finish, view.start - finish,
-            through - bound, busy - bound, view.duration,
+            state.job - start,
+            view.free - start,
+            view.start - start,
+            view.finish - finish,
+            view.start - finish,
+            through - bound,
+            busy - bound,
+            view.duration,
         ],
         dim=-1,
-    )  # fmt: skip
+    )
     far = torch.stack([view.tail, view.load, (bound - start).expand_as(view.tail)], dim=-1)
     done = state.next / state.durations.shape[3]
     share = torch.stack([done, allowed.to(done.dtype)], dim=-1)
@@ -300,18 +384,23 @@ def decision_features(
 def rows_with_choice(allowed: Bool[Tensor, "B R A"]) -> Rows:
     """Decisions that have a choice; others need no scores, where telling them apart is cheap.
 
-    Not on a GPU step by step, because their number would have to travel to the host; there it is all of them.
+    Not on a GPU step by step, because their number would have to travel to the host; there it is
+    all of them.
     """
     if allowed.device.type == "cuda" and not torch.is_grad_enabled():
         return slice(None)
     return (allowed.sum(2) > 1).flatten().nonzero()[:, 0]
 
 
-def scatter_scores(scores: Float[Tensor, "X A"], rows: Rows, allowed: Bool[Tensor, "B R A"]) -> Float[Tensor, "B R A"]:
+def scatter_scores(
+    scores: Float[Tensor, "X A"], rows: Rows, allowed: Bool[Tensor, "B R A"]
+) -> Float[Tensor, "B R A"]:
     """Scores back in their rows, zeros elsewhere."""
     if isinstance(rows, slice):
         return scores.view(allowed.shape)
-    return scores.new_zeros(allowed.shape).flatten(0, 1).index_put((rows,), scores).view(allowed.shape)
+    return (
+        scores.new_zeros(allowed.shape).flatten(0, 1).index_put((rows,), scores).view(allowed.shape)
+    )
 
 
 class JSSPPolicy(nn.Module):
@@ -344,7 +433,9 @@ class JSSPPolicy(nn.Module):
         return self.decoder.condition(latents)
 
     def adjustable(self, memory: JSSPMemory) -> Float[Tensor, "B JC H"]:
-        """What a search may adjust to an instance: what each operation contributes to the first hidden layer."""
+        """What a search may adjust to an instance: what each operation contributes to the first
+        hidden layer.
+        """
         return memory.table
 
     def adjusted(self, memory: JSSPMemory, table: Float[Tensor, "B JC H"]) -> JSSPMemory:
@@ -352,9 +443,15 @@ class JSSPPolicy(nn.Module):
         return replace(memory, table=table)
 
     def logits(
-        self, memory: JSSPMemory, shift: JSSPLatentBias, state: JSSPState, allowed: Bool[Tensor, "B R J"]
+        self,
+        memory: JSSPMemory,
+        shift: JSSPLatentBias,
+        state: JSSPState,
+        allowed: Bool[Tensor, "B R J"],
     ) -> Float[Tensor, "B R J"]:
-        """Scores of the jobs, before masking; zeros without a choice (`choices`), and then where a job may not go."""
+        """Scores of the jobs, before masking; zeros without a choice (`choices`), and then where
+        a job may not go.
+        """
         rows = rows_with_choice(allowed)
         return scatter_scores(self.score_rows(memory, shift, state, allowed, rows), rows, allowed)
 
@@ -369,10 +466,16 @@ class JSSPPolicy(nn.Module):
         """Scores of chosen decisions, all instances and rollouts in one row."""
         view, (count, _, jobs) = state.next_operations, allowed.shape
         times = decision_features(memory, state, view, allowed)
-        cells = torch.arange(count * jobs, device=allowed.device).view(count, 1, jobs) * state.durations.shape[3]
+        cells = (
+            torch.arange(count * jobs, device=allowed.device).view(count, 1, jobs)
+            * state.durations.shape[3]
+        )
         cell = (cells + state.next).flatten(0, 1)[rows]
-        tokens = F.embedding(cell, memory.table.flatten(0, 1)) + self.decoder.times(times.flatten(0, 1)[rows])
-        machine, seen = view.machine.flatten(0, 1)[rows], torch.stack([~view.done, allowed], dim=2).float()
+        tokens = F.embedding(cell, memory.table.flatten(0, 1)) + self.decoder.times(
+            times.flatten(0, 1)[rows]
+        )
+        machine = view.machine.flatten(0, 1)[rows]
+        seen = torch.stack([~view.done, allowed], dim=2).float()
         seen = (seen / seen.sum(3, keepdim=True).clamp(min=1.0)).flatten(0, 1)[rows]
         own = shift.map(lambda x: x.flatten(0, 1)[rows][:, None])
         return self.decoder(tokens, own, machine[:, None] == machine[..., None], seen, rows)

@@ -1,7 +1,8 @@
-"""The published job-shop network (spec 2.5): it reads the whole shop anew at each decision, one for each machine.
+"""The published job-shop network (spec 2.5): it reads the whole shop anew at each decision, one for
+each machine.
 
-Here it is the actor alone; training uses the objectives of the other policies and needs no critic. Times enter as raw
-numbers, as published. What need not be done at each decision is not done there:
+Here it is the actor alone; training uses the objectives of the other policies and needs no critic.
+Times enter as raw numbers, as published. What need not be done at each decision is not done there:
 
 - A job's operations attend to those of them that are left, which is one of O + 1 endings of the job: `encode` has them
   all in a table. They are sorted by machine there, because
@@ -29,7 +30,8 @@ from rhumbline.record import Record
 
 JOINT_LAYERS = 2
 
-# Numbers in the table of endings (10x10: 140,800 for an instance). Beyond, endings are computed at each decision.
+# Numbers in the table of endings (10x10: 140,800 for an instance). Beyond, endings are computed at
+# each decision.
 MOST_ENDINGS = {"cpu": 1 << 27, "cuda": 1 << 30}
 
 # Rows of attention on a GPU; with more, torch before 2.8 fails in the launch (its issue 146704).
@@ -50,8 +52,15 @@ class MachinesArchitecture:
     amplify: float = 100.0
 
     def __post_init__(self) -> None:
-        if min(self.width, self.heads, self.hidden) < 1 or self.latent < 0 or self.width % self.heads or self.width % 2:
-            raise InputError(f"{self}: sizes must be positive (latent may be 0), heads must divide the even width")
+        if (
+            min(self.width, self.heads, self.hidden) < 1
+            or self.latent < 0
+            or self.width % self.heads
+            or self.width % 2
+        ):
+            raise InputError(
+                f"{self}: sizes must be positive (latent may be 0), heads must divide the even width"
+            )
 
 
 class Affine(NamedTuple):
@@ -70,7 +79,9 @@ class Affine(NamedTuple):
 
 
 class FoldedWeights(NamedTuple):
-    """Weights multiplied out. They belong to no instance; a memory's tensors do, so these are apart from them."""
+    """Weights multiplied out. They belong to no instance; a memory's tensors do, so these are
+    apart from them.
+    """
 
     machine: Affine  # from how long a machine is busy to its token, query, key and value
     operation: Affine  # from a machine's token to what its operations get to see
@@ -80,13 +91,19 @@ class FoldedWeights(NamedTuple):
 
 @dataclass(frozen=True)
 class MachinesMemory(Record):
-    """Instances, their operations in S places: G for each machine, as many as some job has operations there."""
+    """Instances, their operations in S places: G for each machine, as many as some job has
+    operations there.
+    """
 
     duration: Float[Tensor, "B J O"]
     real: Bool[Tensor, "B J O"]  # shorter jobs end with operations that do not exist
     place: Int[Tensor, "B J S"]  # the operation in each place, -1 for none
-    left: Float[Tensor, "B JC S"]  # for each ending of each job, C = O + 1 of them: 1 where there is an operation
-    endings: Float[Tensor, "B JC SD"] | None  # what those operations look like; None where it would be too much
+    left: Float[
+        Tensor, "B JC S"
+    ]  # for each ending of each job, C = O + 1 of them: 1 where there is an operation
+    endings: (
+        Float[Tensor, "B JC SD"] | None
+    )  # what those operations look like; None where it would be too much
     folded: FoldedWeights
 
 
@@ -116,7 +133,9 @@ class Block(nn.Module):
         """Attention to the tokens `seen`, or among `x` itself."""
         if seen is None:
             return self.mixed(x, self.split(self.qkv(x)))
-        return self.mixed(x, self.split(self.part(0, 1)(x)) + self.split(self.part(1, 3)(seen)), bias)
+        return self.mixed(
+            x, self.split(self.part(0, 1)(x)) + self.split(self.part(1, 3)(seen)), bias
+        )
 
     def mixed(
         self,
@@ -156,7 +175,10 @@ def chunked_attention(
     """Fused attention, in pieces where there are more rows than its kernels take."""
     pieces = (slice(at, at + MOST_ROWS) for at in range(0, max(1, len(query)), MOST_ROWS))
     found = [
-        F.scaled_dot_product_attention(query[p], key[p], value[p], None if bias is None else bias[p]) for p in pieces
+        F.scaled_dot_product_attention(
+            query[p], key[p], value[p], None if bias is None else bias[p]
+        )
+        for p in pieces
     ]
     return found[0] if len(found) == 1 else torch.cat(found)
 
@@ -172,10 +194,13 @@ class ShopEncoder(nn.Module):
 
     def folded(self, match: Float[Tensor, "D D"]) -> FoldedWeights:
         """Products of weights, with the decoder's."""
-        token, out = as_affine(self.busy), as_affine(self.places.out)
+        token = as_affine(self.busy)
+        out = as_affine(self.places.out)
         seen = as_affine(self.machines.qkv).after(token)
         return FoldedWeights(
-            machine=Affine(torch.cat([token.weight, seen.weight]), torch.cat([token.bias, seen.bias])),
+            machine=Affine(
+                torch.cat([token.weight, seen.weight]), torch.cat([token.bias, seen.bias])
+            ),
             operation=out.after(self.places.part(2, 3)),  # attention to one token is its value
             match=match,
             waiting=self.waiting.weight[:, 0] + self.waiting.bias,
@@ -184,7 +209,9 @@ class ShopEncoder(nn.Module):
     def endings(
         self, duration: Float[Tensor, "Y O"], real: Bool[Tensor, "Y O"], first: Int[Tensor, "Y E"]
     ) -> Float[Tensor, "Y E O D"]:
-        """Operations of jobs that have seen those from the first one left on; for several such endings of each job."""
+        """Operations of jobs that have seen those from the first one left on; for several such
+        endings of each job.
+        """
         (_, count), (_, cases) = duration.shape, first.shape
         x = self.duration(duration[..., None]) + sinusoidal_positions(
             count, self.duration.out_features, duration.device
@@ -214,9 +241,14 @@ class ShopEncoder(nn.Module):
         return self.joint[-1](torch.cat([own, x[:, :1], x[:, busy.shape[1] + 1 :]], dim=1), x)
 
     def jobs(
-        self, operations: Float[Tensor, "X J S D"], left: Float[Tensor, "X J S"], seen: Float[Tensor, "X M D"]
+        self,
+        operations: Float[Tensor, "X J S D"],
+        left: Float[Tensor, "X J S"],
+        seen: Float[Tensor, "X M D"],
     ) -> Float[Tensor, "X J D"]:
-        """A job is the sum of the operations it has left, each having seen its machine; a completed one is zero."""
+        """A job is the sum of the operations it has left, each having seen its machine; a
+        completed one is zero.
+        """
         x = operations.unflatten(2, (seen.shape[1], -1)) + seen[:, None, :, None]
         x = self.places.closed(x.flatten(2, 3))
         with torch.autocast(x.device.type, enabled=False):  # a sum of many in full precision
@@ -236,16 +268,24 @@ def sinusoidal_positions(count: int, width: int, device: torch.device) -> Float[
 
 
 def operations_by_machine(machine: Int[Tensor, "B J O"], count: int) -> Int[Tensor, "B J S"]:
-    """The operations of each job in the order of their machines, G places for each, -1 where there is none."""
-    before = (machine[..., None] == machine[..., None, :]).tril(-1).sum(3)  # how often the job was there already
+    """The operations of each job in the order of their machines, G places for each, -1 where
+    there is none.
+    """
+    before = (
+        (machine[..., None] == machine[..., None, :]).tril(-1).sum(3)
+    )  # how often the job was there already
     real = machine < count
     group = int((before * real).max()) + 1
     slot = torch.where(real, machine * group + before, count * group)
     empty = torch.full_like(machine[..., :1], -1).repeat(1, 1, count * group + 1)
-    return empty.scatter(2, slot, torch.arange(machine.shape[2], device=machine.device).expand_as(slot))[..., :-1]
+    return empty.scatter(
+        2, slot, torch.arange(machine.shape[2], device=machine.device).expand_as(slot)
+    )[..., :-1]
 
 
-def gather_operations(x: Float[Tensor, "Y E O D"], place: Int[Tensor, "Y S"]) -> Float[Tensor, "Y E S D"]:
+def gather_operations(
+    x: Float[Tensor, "Y E O D"], place: Int[Tensor, "Y S"]
+) -> Float[Tensor, "Y E S D"]:
     """Operations in their places; in empty ones the first, which nobody sees there."""
     index = place.clamp(min=0)[:, None, :, None]
     return x.gather(2, index.expand(-1, x.shape[1], -1, x.shape[3]))
@@ -257,24 +297,35 @@ class Matcher(nn.Module):
     def __init__(self, a: MachinesArchitecture):
         super().__init__()
         self.machine, self.job = nn.Linear(a.width, a.hidden), nn.Linear(a.width, a.hidden)
-        self.machine_latent, self.job_latent = (nn.Parameter(torch.zeros(a.latent, a.hidden)) for _ in range(2))
+        self.machine_latent, self.job_latent = (
+            nn.Parameter(torch.zeros(a.latent, a.hidden)) for _ in range(2)
+        )
         self.amplify: Tensor
         self.register_buffer("amplify", torch.tensor(float(a.amplify)))
 
     @property
     def match(self) -> Float[Tensor, "D D"]:
-        """From a machine's token to what it looks for: the products of machines with jobs, as one with their tokens."""
+        """From a machine's token to what it looks for: the products of machines with jobs, as
+        one with their tokens.
+        """
         return self.job.weight.T @ self.machine.weight / math.sqrt(self.job.out_features)
 
     def condition(self, latents: Float[Tensor, "B K Z"]) -> MachinesLatentBias:
-        """What each latent adds to that. What it adds to jobs, it adds to all of them: no choice shows it."""
+        """What each latent adds to that. What it adds to jobs, it adds to all of them: no choice
+        shows it.
+        """
         shift = latents * self.amplify @ self.machine_latent + self.machine.bias
         return MachinesLatentBias(shift @ self.job.weight / math.sqrt(self.job.out_features))
 
     def forward(
-        self, match: Float[Tensor, "D D"], tokens: Float[Tensor, "X L D"], shift: Float[Tensor, "X D"]
+        self,
+        match: Float[Tensor, "D D"],
+        tokens: Float[Tensor, "X L D"],
+        shift: Float[Tensor, "X D"],
     ) -> Float[Tensor, "X A"]:
-        """Products of a machine, the first token, with the others: up to what is the same in all of them."""
+        """Products of a machine, the first token, with the others: up to what is the same in all
+        of them.
+        """
         query = F.linear(tokens[:, 0], match) + shift
         return (tokens[:, 1:] @ query[..., None])[..., 0].float()
 
@@ -296,12 +347,18 @@ class JSSPMachinesPolicy(nn.Module):
         return Box(self.architecture.latent)
 
     def footprint(self, width: int, steps: int) -> int:
-        """About how many numbers one rollout keeps at once: as if there were as many machines as jobs."""
+        """About how many numbers one rollout keeps at once: as if there were as many machines as
+        jobs.
+        """
         return (width - 1) ** 2 * self.architecture.width + steps
 
     def encode(self, batch: JSSPBatch) -> MachinesMemory:
         """All endings of all jobs, unless there are too many."""
-        machine, machines, columns = batch.machine[..., :-1], batch.load.shape[1] - 1, batch.machine.shape[2]
+        machine, machines, columns = (
+            batch.machine[..., :-1],
+            batch.load.shape[1] - 1,
+            batch.machine.shape[2],
+        )
         place = operations_by_machine(machine, machines)
         left = place[:, :, None] >= torch.arange(columns, device=place.device)[:, None]
         memory = MachinesMemory(
@@ -322,33 +379,53 @@ class JSSPMachinesPolicy(nn.Module):
         some = max(1, AT_ONCE // (columns * columns * self.architecture.width))
         first = torch.arange(columns, device=memory.place.device)
         parts = [
-            gather_operations(self.encoder.endings(duration, real, first.expand(len(real), -1)), place)
+            gather_operations(
+                self.encoder.endings(duration, real, first.expand(len(real), -1)), place
+            )
             for duration, real, place in zip(*(x.split(some) for x in jobs), strict=True)
         ]
-        return torch.cat(parts).view(len(memory.duration), -1, memory.place.shape[2] * self.architecture.width)
+        return torch.cat(parts).view(
+            len(memory.duration), -1, memory.place.shape[2] * self.architecture.width
+        )
 
-    def operations(self, memory: MachinesMemory, cell: Int[Tensor, "X J"]) -> Float[Tensor, "X J S D"]:
+    def operations(
+        self, memory: MachinesMemory, cell: Int[Tensor, "X J"]
+    ) -> Float[Tensor, "X J S D"]:
         """What the operations left look like, in their places: from the table, or computed now."""
         sizes = (memory.place.shape[2], self.architecture.width)
         if memory.endings is not None:
             found = F.embedding(cell, memory.endings.flatten(0, 1))
             return found.view(*cell.shape, *sizes)
-        columns, cells = memory.duration.shape[2] + 1, cell.flatten()
+        columns = memory.duration.shape[2] + 1
+        cells = cell.flatten()
         job = cells // columns
-        duration, real, place = (x.flatten(0, 1)[job] for x in (memory.duration, memory.real, memory.place))
-        found = gather_operations(self.encoder.endings(duration, real, (cells % columns)[:, None]), place)
+        duration, real, place = (
+            x.flatten(0, 1)[job] for x in (memory.duration, memory.real, memory.place)
+        )
+        found = gather_operations(
+            self.encoder.endings(duration, real, (cells % columns)[:, None]), place
+        )
         return found.view(*cell.shape, *sizes)
 
-    def condition(self, memory: MachinesMemory, latents: Float[Tensor, "B K Z"]) -> MachinesLatentBias:
+    def condition(
+        self, memory: MachinesMemory, latents: Float[Tensor, "B K Z"]
+    ) -> MachinesLatentBias:
         """What each latent changes."""
         return self.decoder.condition(latents)
 
     def logits(
-        self, memory: MachinesMemory, shift: MachinesLatentBias, state: MachinesState, allowed: Bool[Tensor, "B R A"]
+        self,
+        memory: MachinesMemory,
+        shift: MachinesLatentBias,
+        state: MachinesState,
+        allowed: Bool[Tensor, "B R A"],
     ) -> Float[Tensor, "B R A"]:
-        """Scores of waiting and of the jobs for the machine whose turn it is, not masked; zeros without a choice."""
+        """Scores of waiting and of the jobs for the machine whose turn it is, not masked; zeros
+        without a choice.
+        """
         rows = rows_with_choice(allowed)
-        cell, turn = state.cell[..., 1:].flatten(0, 1)[rows].contiguous(), state.turn.flatten()[rows]
+        cell = state.cell[..., 1:].flatten(0, 1)[rows].contiguous()
+        turn = state.turn.flatten()[rows]
         busy = state.busy.flatten(0, 1)[rows].to(memory.duration.dtype)
         left = F.embedding(cell, memory.left.flatten(0, 1))
         tokens = self.encoder(memory.folded, busy, turn, self.operations(memory, cell), left)

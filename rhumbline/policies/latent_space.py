@@ -30,7 +30,9 @@ class Members:
     size: int = 1
 
     def sample(self, count: tuple[int, ...], rng: torch.Generator) -> Float[Tensor, "*count 1"]:
-        """Not random: members in their order, again from the first where more are wanted than there are."""
+        """Not random: members in their order, again from the first where more are wanted than
+        there are.
+        """
         order = torch.arange(count[-1], device=rng.device) % self.count
         return order.float()[:, None].expand(*count, 1).contiguous()
 

@@ -35,5 +35,9 @@ class TSPPolicy(RoutingPolicy):
     ) -> Float[Tensor, "B R N"]:
         """Scores of the next city, before masking."""
         assert memory.query_first is not None
-        query = shift.query + take_nodes(memory.query_last, state.last) + take_nodes(memory.query_first, state.first)
+        query = (
+            shift.query
+            + take_nodes(memory.query_last, state.last)
+            + take_nodes(memory.query_first, state.first)
+        )
         return self.decoder.logits(memory, shift, query, allowed)

@@ -30,7 +30,9 @@ class Instance(Protocol):
 
     @property
     def details(self) -> str:
-        """What people should know besides the size: the metric, or the numbers of jobs and machines."""
+        """What people should know besides the size: the metric, or the numbers of jobs and
+        machines.
+        """
         ...
 
     @property
@@ -61,7 +63,9 @@ class Problem(Protocol[I_, S_]):
     """Rules of a problem over a batch B of instances and R rollouts each."""
 
     name: str
-    solves: str  # the problem of the instances it is for: there may be several sets of rules for one
+    solves: (
+        str  # the problem of the instances it is for: there may be several sets of rules for one
+    )
     max_size: int  # biggest instance accepted
     nouns: tuple[str, str]  # what is visited, one and many, for people
     size_unit: str  # what sizes are numbers of, for people
@@ -111,7 +115,9 @@ class Problem(Protocol[I_, S_]):
         ...
 
     def replay(self, batch: I_, actions: Int[Tensor, "B R T"]) -> S_:
-        """The states before every decision of given sequences, steps flattened into the rollout axis."""
+        """The states before every decision of given sequences, steps flattened into the rollout
+        axis.
+        """
         ...
 
     def cost(self, batch: I_, actions: Int[Tensor, "B R T"]) -> Float[Tensor, "B R"]:
@@ -122,11 +128,15 @@ class Problem(Protocol[I_, S_]):
         """The same for sequences whose last state is at hand, which may know it."""
         ...
 
-    def views(self, actions: Int[Tensor, "B T"], uniforms: Float[Tensor, "B V 2"]) -> Int[Tensor, "B V T"]:
+    def views(
+        self, actions: Int[Tensor, "B T"], uniforms: Float[Tensor, "B V 2"]
+    ) -> Int[Tensor, "B V T"]:
         """Other sequences that spell the same plans; which, is decided by the uniforms."""
         ...
 
-    def improve(self, batch: I_, actions: Int[Tensor, "B R T"], rounds: int) -> Int[Tensor, "B R T"]:
+    def improve(
+        self, batch: I_, actions: Int[Tensor, "B R T"], rounds: int
+    ) -> Int[Tensor, "B R T"]:
         """Plans after some local improvement, never worse."""
         ...
 
@@ -135,4 +145,9 @@ class Problem(Protocol[I_, S_]):
         ...
 
 
-PROBLEMS: dict[str, Problem[Any, Any]] = {"tsp": TSP(), "cvrp": CVRP(), "jssp": JSSP(), "jssp-machines": JSSPMachines()}
+PROBLEMS: dict[str, Problem[Any, Any]] = {
+    "tsp": TSP(),
+    "cvrp": CVRP(),
+    "jssp": JSSP(),
+    "jssp-machines": JSSPMachines(),
+}

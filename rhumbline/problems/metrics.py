@@ -11,7 +11,9 @@ Metric = Literal["EXACT_2D", "EUC_2D", "CEIL_2D", "FLOOR_2D", "ATT", "GEO", "EXP
 # TSPLIB's own constants for GEO; pi is 3.141592 there, and published optima depend on it.
 GEO_PI, GEO_RADIUS = 3.141592, 6378.388
 
-MAX_NUMBER = 1e12  # tours of 1000 cities stay below 2**53, up to where float64 holds every whole number
+MAX_NUMBER = (
+    1e12  # tours of 1000 cities stay below 2**53, up to where float64 holds every whole number
+)
 
 
 def euclidean_distances(xy: Float[np.ndarray, "N 2"]) -> Float[np.ndarray, "N N"]:
@@ -28,7 +30,9 @@ def att_distances(xy: Float[np.ndarray, "N 2"]) -> Float[np.ndarray, "N N"]:
 
 
 def geo_radians(xy: Float[np.ndarray, "N 2"]) -> Float[np.ndarray, "N 2"]:
-    """Latitude and longitude in radians from TSPLIB's DDD.MM notation (minutes behind the point)."""
+    """Latitude and longitude in radians from TSPLIB's DDD.MM notation (minutes behind the
+    point).
+    """
     degrees = np.trunc(xy)
     return GEO_PI * (degrees + 5.0 * (xy - degrees) / 3.0) / 180.0
 
@@ -58,19 +62,26 @@ DISTANCE_FUNCTIONS = {
 
 
 def embed_in_plane(distances: Float[np.ndarray, "N N"]) -> Float[np.ndarray, "N 2"]:
-    """Points in the plane whose distances resemble a matrix, the short ones above all: tours are made of them."""
+    """Points in the plane whose distances resemble a matrix, the short ones above all: tours are
+    made of them.
+    """
     return minimise_stress(distances, classical_scaling(distances))
 
 
-def minimise_stress(distances: Float[np.ndarray, "N N"], plane: Float[np.ndarray, "N 2"]) -> Float[np.ndarray, "N 2"]:
+def minimise_stress(
+    distances: Float[np.ndarray, "N N"], plane: Float[np.ndarray, "N 2"]
+) -> Float[np.ndarray, "N 2"]:
     """Points moved until their distances are as right as they get, relative to their size.
 
-    By rounds of SMACOF (de Leeuw 1977): each is the minimum of a bound that touches the weighted stress where we are.
+    By rounds of SMACOF (de Leeuw 1977): each is the minimum of a bound that touches the weighted
+    stress where we are.
     """
     off = ~np.eye(len(plane), dtype=bool)
     if not distances[off].any():
         return plane
-    least = np.quantile(distances[off][distances[off] > 0], SHORTEST)  # else places in one town would outweigh all
+    least = np.quantile(
+        distances[off][distances[off] > 0], SHORTEST
+    )  # else places in one town would outweigh all
     weight = np.where(off, 1.0 / np.maximum(distances, least) ** 2, 0.0)
     solve = np.linalg.pinv(np.diag(weight.sum(1)) - weight, hermitian=True)
     wanted = weight * distances
@@ -93,7 +104,9 @@ def classical_scaling(distances: Float[np.ndarray, "N N"]) -> Float[np.ndarray, 
 
 
 def scale_to_unit_square(plane: Float[np.ndarray, "N 2"]) -> Float[np.ndarray, "N 2"]:
-    """Points moved and scaled into the unit square, with one factor for both axes so that angles survive."""
+    """Points moved and scaled into the unit square, with one factor for both axes so that angles
+    survive.
+    """
     return (plane - plane.min(axis=0)) / longer_side(plane)
 
 
@@ -105,7 +118,8 @@ def longer_side(plane: Float[np.ndarray, "N 2"]) -> float:
 class MetricInstance:
     """What instances with a metric share: exact distances, and positions for the policy.
 
-    Subclasses are dataclasses with these three fields. `EXPLICIT` needs `matrix`; every other metric needs `xy`.
+    Subclasses are dataclasses with these three fields. `EXPLICIT` needs `matrix`; every other
+    metric needs `xy`.
     """
 
     metric: Metric
@@ -114,7 +128,9 @@ class MetricInstance:
 
     @cached_property
     def distances(self) -> Float[np.ndarray, "N N"]:
-        """All distances in the instance's own metric and rounding, as float64 (whole numbers where it rounds)."""
+        """All distances in the instance's own metric and rounding, as float64 (whole numbers
+        where it rounds).
+        """
         if self.matrix is not None:
             return np.asarray(self.matrix, dtype=np.float64)
         assert self.xy is not None
@@ -132,7 +148,9 @@ class MetricInstance:
 
     @cached_property
     def planar_xy(self) -> Float[np.ndarray, "N 2"]:
-        """Positions for the policy, before scaling; nodes that are near in the metric are near in the plane."""
+        """Positions for the policy, before scaling; nodes that are near in the metric are near
+        in the plane.
+        """
         if self.metric == "EXPLICIT":
             return embed_in_plane(self.distances)
         assert self.xy is not None

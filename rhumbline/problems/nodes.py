@@ -4,7 +4,9 @@ from jaxtyping import Float, Int
 from torch import Tensor
 
 
-def take_nodes(table: Float[Tensor, "B N F"], index: Int[Tensor, "B *R"]) -> Float[Tensor, "B *R F"]:
+def take_nodes(
+    table: Float[Tensor, "B N F"], index: Int[Tensor, "B *R"]
+) -> Float[Tensor, "B *R F"]:
     """Rows of each instance's table."""
     width = table.shape[2]
     rows = table.gather(1, index.reshape(len(index), -1, 1).expand(-1, -1, width))

@@ -1,4 +1,6 @@
-"""The field's standard test sets, regenerated bit for bit from their seeds and checked by hash (spec 5)."""
+"""The field's standard test sets, regenerated bit for bit from their seeds and checked by hash
+(spec 5).
+"""
 
 from dataclasses import dataclass
 from hashlib import sha256
@@ -57,14 +59,19 @@ JSSP_SETS = {
 def tsp_set(name: str) -> Float[np.ndarray, "count N 2"]:
     """Coordinates of a standard TSP test set; raises if this NumPy draws other numbers."""
     s = find_set(TSP_SETS, name)
-    return check_digest(name, s.digest, np.random.RandomState(s.seed).uniform(size=(s.count, s.size, 2)))
+    return check_digest(
+        name, s.digest, np.random.RandomState(s.seed).uniform(size=(s.count, s.size, 2))
+    )
 
 
 def cvrp_set(name: str) -> tuple[Float[np.ndarray, "count N 2"], Int[np.ndarray, "count N"], int]:
-    """Positions, demands (the depot's first) and the capacity of a standard CVRP test set; raises as `tsp_set` does."""
+    """Positions, demands (the depot's first) and the capacity of a standard CVRP test set;
+    raises as `tsp_set` does.
+    """
     s = find_set(CVRP_SETS, name)
     stream = np.random.RandomState(s.seed)
-    depots, customers = stream.uniform(size=(s.count, 1, 2)), stream.uniform(size=(s.count, s.size, 2))
+    depots = stream.uniform(size=(s.count, 1, 2))
+    customers = stream.uniform(size=(s.count, s.size, 2))
     nodes = np.zeros((s.count, s.size + 1, 3))
     nodes[..., :2] = np.concatenate([depots, customers], axis=1)
     nodes[:, 1:, 2] = stream.randint(1, 10, size=(s.count, s.size))
@@ -73,7 +80,9 @@ def cvrp_set(name: str) -> tuple[Float[np.ndarray, "count N 2"], Int[np.ndarray,
 
 
 def jssp_set(name: str) -> Int[np.ndarray, "count 2 J M"]:
-    """Durations and machines (from 0) of a standard job-shop test set (Zhang et al. 2020); raises as `tsp_set` does."""
+    """Durations and machines (from 0) of a standard job-shop test set (Zhang et al. 2020);
+    raises as `tsp_set` does.
+    """
     s = find_set(JSSP_SETS, name)
     stream = np.random.RandomState(s.seed)
     shops = np.empty((s.count, 2, s.jobs, s.machines), dtype=np.int32)

@@ -15,12 +15,15 @@ from rhumbline.search.solution import Solution, incumbent
 from rhumbline.search.strategy import Strategy, engine_for
 from rhumbline.search.task import Spent, Task
 
-IDLE = 100  # steps without an attempt, after which a search has gone astray: only attempts bring it to its end
+# steps without an attempt, after which a search has gone astray: only attempts bring it to its end
+IDLE = 100
 
 
 @dataclass(frozen=True)
 class Budget:
-    """When to stop: after so many attempts on each instance, or so many seconds, whichever comes first."""
+    """When to stop: after so many attempts on each instance, or so many seconds, whichever comes
+    first.
+    """
 
     attempts: int | None = None
     seconds: int | float | None = None
@@ -37,7 +40,9 @@ class Budget:
         if self.seconds is not None and not self.seconds > 0:
             raise InputError(f"seconds must be more than 0, not {self.seconds}")
         if self.seconds == float("inf"):
-            raise InputError("seconds must be finite; for as long as you like, give attempts and stop with Ctrl-C")
+            raise InputError(
+                "seconds must be finite; for as long as you like, give attempts and stop with Ctrl-C"
+            )
 
 
 def is_of(value: Any, kind: type) -> bool:
@@ -58,11 +63,18 @@ class Progress:
 
 
 def search(
-    strategy: Strategy[Any], task: Task, budget: Budget, watch: Callable[[Progress], None] | None = None
+    strategy: Strategy[Any],
+    task: Task,
+    budget: Budget,
+    watch: Callable[[Progress], None] | None = None,
 ) -> tuple[list[Solution], bool]:
-    """Run a search to its end, or until Ctrl-C; the incumbents either way, and whether it was interrupted."""
+    """Run a search to its end, or until Ctrl-C; the incumbents either way, and whether it was
+    interrupted.
+    """
     prepare_strategy(strategy, task)
-    trace, start_time, interrupted = list[Progress](), time.monotonic(), False
+    trace = list[Progress]()
+    start_time = time.monotonic()
+    interrupted = False
     try:
         for progress in stream(strategy, task, budget):
             trace.append(progress)
@@ -74,17 +86,27 @@ def search(
 
 
 def stream(strategy: Strategy[Any], task: Task, budget: Budget) -> Iterator[Progress]:
-    """Search until the budget is spent, yielding after every step; `task.ledger` holds the incumbents."""
-    task.engine = engine_for(strategy, task.engine, task.device, task.problem.action_count(task.batch))
+    """Search until the budget is spent, yielding after every step; `task.ledger` holds the
+    incumbents.
+    """
+    task.engine = engine_for(
+        strategy, task.engine, task.device, task.problem.action_count(task.batch)
+    )
     prepare_strategy(strategy, task)
     start_time = task.start_time = time.monotonic()
     task.account.limit = budget.attempts
     task.account.deadline = start_time + budget.seconds if budget.seconds else None
-    state, idle = strategy.init(task), 0
+    state = strategy.init(task)
+    idle = 0
     if state is None:
-        raise InputError("the strategy's init returned None, which ends a search; return an empty object instead")
+        raise InputError(
+            "the strategy's init returned None, which ends a search; return an empty object instead"
+        )
     while state is not None:
-        known, tried, latest, reached = task.account.best, None, None, state
+        known = task.account.best
+        tried = None
+        latest = None
+        reached = state
         paid = task.account.attempts, task.spare_trajectories
         try:
             state, tried, rolled = strategy.step(task, state)
@@ -98,10 +120,14 @@ def stream(strategy: Strategy[Any], task: Task, budget: Budget) -> Iterator[Prog
                 displayed_cost(task.original_batch, best),
                 displayed_cost(task.original_batch, best if latest is None else latest),
             )
-            yield Progress(task.account.attempts, time.monotonic() - start_time, best, latest, tried)
+            yield Progress(
+                task.account.attempts, time.monotonic() - start_time, best, latest, tried
+            )
         idle = idle + 1 if paid == (task.account.attempts, task.spare_trajectories) else 0
         if idle == IDLE:
-            raise InputError(f"the strategy made {IDLE} steps without trying anything, and would never end")
+            raise InputError(
+                f"the strategy made {IDLE} steps without trying anything, and would never end"
+            )
 
 
 def prepare_strategy(strategy: Strategy[Any], task: Task) -> None:
@@ -114,7 +140,9 @@ def nothing(task: Task, state: Any = None) -> None:
 
 
 def displayed_cost(batch: Any, cost: Float[Tensor, "B"]) -> Float[Tensor, "B"]:
-    """Costs of a search as users see them: in the instances' own units, without surcharges for vehicles."""
+    """Costs of a search as users see them: in the instances' own units, without surcharges for
+    vehicles.
+    """
     return (batch.without_surcharge(cost) if isinstance(batch, CVRPBatch) else cost) * batch.scale
 
 
@@ -127,8 +155,12 @@ def collect_solutions(task: Task, seconds: float, trace: Sequence[Progress]) -> 
     bests = [p.best.tolist() for p in trace]
     rows = zip(task.instances, task.account.actions.tolist(), warm, strict=True)
     for row, (instance, actions, given) in enumerate(rows):
-        best, unmet = incumbent(instance, task.problem.decode(instance, actions), given, task.account.attempts)
-        steps = tuple((p.attempts, p.seconds, costs[row]) for p, costs in zip(trace, bests, strict=True))
+        best, unmet = incumbent(
+            instance, task.problem.decode(instance, actions), given, task.account.attempts
+        )
+        steps = tuple(
+            (p.attempts, p.seconds, costs[row]) for p, costs in zip(trace, bests, strict=True)
+        )
         facts = (task.account.attempts, seconds, steps, best.phase)
         found.append(Solution(instance, best.plan, best.cost, *facts, unmet=unmet))
     return found

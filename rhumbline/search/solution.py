@@ -1,4 +1,6 @@
-"""What a search returns: plans that were checked and priced on the host, and which phase found them."""
+"""What a search returns: plans that were checked and priced on the host, and which phase found
+them.
+"""
 
 from dataclasses import dataclass
 from typing import Any
@@ -29,7 +31,8 @@ class Candidate:
 class Solution:
     """A verified plan. `cost` was recomputed on the host in the instance's own metric.
 
-    `unmet` says which limit of the instance the best plan does not keep; `solve` raises it, the command line prints it.
+    `unmet` says which limit of the instance the best plan does not keep; `solve` raises it, the
+    command line prints it.
     """
 
     instance: Any
@@ -38,7 +41,8 @@ class Solution:
     attempts: int
     seconds: float
     trace: tuple[tuple[int, float, float], ...] = ()  # attempts, seconds, best cost after each step
-    phase: str = "search"  # what found the plan: "warm start", "search", "polish", or the name of a classical solver
+    # what found the plan: "warm start", "search", "polish", or the name of a classical solver
+    phase: str = "search"
     polish: CostChange | None = None
     then: CostChange | None = None
     others: tuple[Candidate, ...] = ()  # the next best different plans, cheapest first
@@ -56,8 +60,11 @@ class Solution:
         return f"<Solution of {self.instance.name}: cost {self.cost:g}{gap}, {spent}>"
 
 
-def incumbent(instance: Any, plan: Plan, warm: Plan | None, attempts: int) -> tuple[Candidate, str | None]:
-    """The plan that a search has found, or the one that it was given, if that is no worse in the file's own metric.
+def incumbent(
+    instance: Any, plan: Plan, warm: Plan | None, attempts: int
+) -> tuple[Candidate, str | None]:
+    """The plan that a search has found, or the one that it was given, if that is no worse in the
+    file's own metric.
 
     The other half says which limit of the instance the plan does not keep.
     """

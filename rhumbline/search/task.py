@@ -21,12 +21,14 @@ from rhumbline.search.overrides import Overrides, concatenate_rollouts, starts_o
 from rhumbline.search.plan_sets.diverse import DiverseSet
 from rhumbline.search.plan_sets.similarity import pad_actions, plan_tools_for
 
-# Numbers of a rollout x its steps, for all rollouts between two looks at the clock: about half a second of torch on
-# two cores, and a quarter of a second of the fused kernel.
+# Numbers of a rollout x its steps, for all rollouts between two looks at the clock: about half a
+# second of torch on two cores, and a quarter of a second of the fused kernel.
 PIECE = {"cpu": 16_000_000, "cuda": 20_000_000_000}
 FEWEST = 16  # completions of a piece: a tile of the CPU's kernel
 PATIENT = 8  # pieces in one, where there is no time limit
-PATIENCE = 3.0  # seconds between two looks, at most, where time allows and larger pieces are faster: in torch on a CPU
+# seconds between two looks, at most, where time allows and larger pieces are faster: in torch on a
+# CPU
+PATIENCE = 3.0
 
 
 class Spent(Exception):
@@ -35,7 +37,9 @@ class Spent(Exception):
 
 @dataclass
 class Account:
-    """What has been spent and found. Only `SetResults` and `stream` write here, and who makes plans without an attempt."""
+    """What has been spent and found. Only `SetResults` and `stream` write here, and who makes
+    plans without an attempt.
+    """
 
     attempts: int = 0
     limit: int | None = None
@@ -51,7 +55,9 @@ class Account:
         return self.deadline is not None and time.monotonic() >= self.deadline
 
     def room(self, wanted: int) -> int:
-        """How many of the wanted attempts the budget still allows; raises `Spent` if none. The first is always made."""
+        """How many of the wanted attempts the budget still allows; raises `Spent` if none. The
+        first is always made.
+        """
         left = wanted if self.limit is None else min(wanted, self.limit - self.attempts)
         if (self.late and self.attempts > 0) or left <= 0:
             raise Spent
@@ -63,7 +69,8 @@ class Account:
         rows = torch.arange(len(cost), device=cost.device)
         actions = rolled.actions.flatten(1, 2)[rows, where]
         if self.best is None or self.actions is None:
-            self.best, self.actions = cost, actions
+            self.best = cost
+            self.actions = actions
         better = cost < self.best
         self.best = torch.where(better, cost, self.best)
         self.actions = torch.where(better[:, None], actions, self.actions)
@@ -76,8 +83,8 @@ class Account:
 class Task:
     """Instances of one shape with everything needed to try latents on them.
 
-    With symmetric copies, the rows R of batch, memory and starts are the copies of the first instance, of the second,
-    and so on. An attempt is one trajectory per start, of any one copy.
+    With symmetric copies, the rows R of batch, memory and starts are the copies of the first
+    instance, of the second, and so on. An attempt is one trajectory per start, of any one copy.
     """
 
     problem: Problem[Any, Any]
@@ -96,7 +103,9 @@ class Task:
         math.inf
     )  # sequences whose scores the device's memory holds, once it was found too small
     pace: float = 0.0  # seconds of the last piece for each unit of `_work`; 0 before the first
-    tried_count: int = 0  # latents of each instance so far: the noise goes by their numbers, whatever they cost
+    tried_count: int = (
+        0  # latents of each instance so far: the noise goes by their numbers, whatever they cost
+    )
 
     @property
     def count(self) -> int:
@@ -116,7 +125,8 @@ class Task:
     @property
     def resolved_engine(self) -> str:
         """The engine that really runs."""
-        width, architecture = self.problem.action_count(self.batch), self.policy.architecture
+        width = self.problem.action_count(self.batch)
+        architecture = self.policy.architecture
         return kernels.resolve(self.engine, self.problem.name, self.device, width, architecture)
 
     @property
@@ -139,15 +149,20 @@ class Task:
 
     def forget(self) -> None:
         """As if nothing had been tried: a search that follows sees the noise of the first."""
-        self.account, self.spare_trajectories, self.tried_count = Account(), 0, 0
+        self.account = Account()
+        self.spare_trajectories = 0
+        self.tried_count = 0
 
     def uniforms(self, count: int) -> Float[Tensor, "B K Z 2"]:
-        """Noise for the next `count` latents of each instance; the same whatever else is in the batch.
+        """Noise for the next `count` latents of each instance; the same whatever else is in the
+        batch.
 
         It goes by their numbers, so a second call before the next rollout returns the same.
         """
         attempt = self.tried_count + torch.arange(count, device=self.device)
-        return noise.latent_uniforms(self.seed, self.batch.key[:: self.copies], attempt, self.policy.space.size)
+        return noise.latent_uniforms(
+            self.seed, self.batch.key[:: self.copies], attempt, self.policy.space.size
+        )
 
     def repeat_for_copies(self, each: Tensor) -> Tensor:
         """What is given for each instance, for each of its copies."""
@@ -163,44 +178,75 @@ class Task:
         return Rollouts(cost, actions.gather(1, where)[:, 0])
 
     def rollout(
-        self, latents: Float[Tensor, "B K Z"], temperature: float, starts: Int[Tensor, "B *K C"] | None = None,
+        self,
+        latents: Float[Tensor, "B K Z"],
+        temperature: float,
+        starts: Int[Tensor, "B *K C"] | None = None,
         memory: Any = None,
-    ) -> Rollouts:  # fmt: skip
-        """Each latent on each instance, on all copies: what is returned is the best copy of each start.
+    ) -> Rollouts:
+        """Each latent on each instance, on all copies: what is returned is the best copy of each
+        start.
 
-        `starts` takes the place of the usual ones: the same for all latents, or [B, K, C] with each latent's own.
-        `memory` are other tables, of every copy.
+        `starts` takes the place of the usual ones: the same for all latents, or [B, K, C] with each
+        latent's own. `memory` are other tables, of every copy.
         """
         self.check_latents(latents, self.count)
         own = {} if starts is None else {"starts": self.repeat_for_copies(starts)}
         return self.best_of_copies(
-            self.rollout_each_copy(self.repeat_for_copies(latents), temperature, memory=memory, **own)
+            self.rollout_each_copy(
+                self.repeat_for_copies(latents), temperature, memory=memory, **own
+            )
         )
 
     def rollout_each_copy(
-        self, latents: Float[Tensor, "R K Z"], temperature: float, *, memory: Any = None,
+        self,
+        latents: Float[Tensor, "R K Z"],
+        temperature: float,
+        *,
+        memory: Any = None,
         starts: Int[Tensor, "R *K C"] | None = None,
-    ) -> Rollouts:  # fmt: skip
-        """The same with every copy apart and, if wanted, other tables. Cannot be overspent: raises `Spent` instead."""
+    ) -> Rollouts:
+        """The same with every copy apart and, if wanted, other tables. Cannot be overspent:
+        raises `Spent` instead.
+        """
         self.check_latents(latents, len(self.starts))
         each = (self.starts if starts is None else starts).shape[-1]
-        parts, at = list[Rollouts](), 0
+        parts = list[Rollouts]()
+        at = 0
         while at < latents.shape[1]:
             some = slice(at, min(at + self._most(len(latents) * each), latents.shape[1]))
-            start_time, at = time.monotonic(), some.stop
+            start_time = time.monotonic()
+            at = some.stop
             parts.append(
-                self._piece(latents[:, some], temperature, each, Overrides(memory, starts_of_latents(starts, some)))
+                self._piece(
+                    latents[:, some],
+                    temperature,
+                    each,
+                    Overrides(memory, starts_of_latents(starts, some)),
+                )
             )
-            self.pace = (time.monotonic() - start_time) / self._work(len(latents) * each * (some.stop - some.start))
+            self.pace = (time.monotonic() - start_time) / self._work(
+                len(latents) * each * (some.stop - some.start)
+            )
         return concatenate_rollouts(parts, 1)
 
     def check_latents(self, latents: Tensor, rows: int) -> None:
-        """Refuse latents of a strategy that no rollout could be made of; nobody waits for a GPU to see their values."""
-        size, shape = self.policy.space.size, tuple(latents.shape)
-        fits = len(shape) == 3 and shape[::2] == (rows, size) and shape[1] > 0 and latents.dtype == torch.float32
+        """Refuse latents of a strategy that no rollout could be made of; nobody waits for a GPU
+        to see their values.
+        """
+        size = self.policy.space.size
+        shape = tuple(latents.shape)
+        fits = (
+            len(shape) == 3
+            and shape[::2] == (rows, size)
+            and shape[1] > 0
+            and latents.dtype == torch.float32
+        )
         if not fits:
             wanted = f"float32 and of shape [{rows}, 1 or more, {size}]"
-            raise InputError(f"latents of a strategy have to be {wanted}; these are {latents.dtype} {list(shape)}")
+            raise InputError(
+                f"latents of a strategy have to be {wanted}; these are {latents.dtype} {list(shape)}"
+            )
 
     def check_deadline(self) -> None:
         """Raise `Spent` if time is up: between parts of long work that makes no solutions."""
@@ -208,12 +254,18 @@ class Task:
             raise Spent
 
     def complete(
-        self, latents: Float[Tensor, "R 1 Z"], given: Prefixes, memory: Any = None, temperature: float = 0.0,
+        self,
+        latents: Float[Tensor, "R 1 Z"],
+        given: Prefixes,
+        memory: Any = None,
+        temperature: float = 0.0,
         samples: int = 1,
-    ) -> tuple[Float[Tensor, "R C"], Int[Tensor, "R C T"]]:  # fmt: skip
-        """Beginnings carried on, `samples` times each. Each counts as one trajectory, however much of it was given.
+    ) -> tuple[Float[Tensor, "R C"], Int[Tensor, "R C T"]]:
+        """Beginnings carried on, `samples` times each. Each counts as one trajectory, however much
+        of it was given.
 
-        What is sampled of a beginning is an attempt to the noise, which so does not depend on the pieces.
+        What is sampled of a beginning is an attempt to the noise, which so does not depend on the
+        pieces.
         """
         parts, at, (count, ways), number = list[Rollouts](), 0, given.length.shape, self.tried_count
         carry_on = self._carrier(latents, self.memory if memory is None else memory, temperature)
@@ -223,9 +275,20 @@ class Task:
             made = self._granted(some * samples, self.copies)
             if made:
                 whole, rest = divmod(self._filled(made, some * samples), samples)
-                ranges = ((at, whole, samples), (at + whole, 1, rest))  # the last may be granted in part
-                built = [carry_on(given[:, i : i + n], each, number + i) for i, n, each in ranges if n * each]
-                parts.append(concatenate_rollouts(built, 2).map(partial(torch.narrow, dim=2, start=0, length=made)))
+                ranges = (
+                    (at, whole, samples),
+                    (at + whole, 1, rest),
+                )  # the last may be granted in part
+                built = [
+                    carry_on(given[:, i : i + n], each, number + i)
+                    for i, n, each in ranges
+                    if n * each
+                ]
+                parts.append(
+                    concatenate_rollouts(built, 2).map(
+                        partial(torch.narrow, dim=2, start=0, length=made)
+                    )
+                )
                 self._enter(parts[-1], made * self.copies)
             if made < some * samples:
                 rows, copies = self._last_copies(1)
@@ -236,41 +299,73 @@ class Task:
         found = concatenate_rollouts(parts, 2)
         return found.cost[:, 0], found.actions[:, 0]
 
-    def _carrier(self, latents: Float[Tensor, "R 1 Z"], memory: Any, temperature: float) -> Callable[..., Rollouts]:
-        """What carries on beginnings, so many times each, with the noise from an attempt on, for all rows or some."""
+    def _carrier(
+        self, latents: Float[Tensor, "R 1 Z"], memory: Any, temperature: float
+    ) -> Callable[..., Rollouts]:
+        """What carries on beginnings, so many times each, with the noise from an attempt on, for
+        all rows or some.
+        """
 
-        def carry_on(given: Prefixes, each: int, attempt: int, rows: Tensor | None = None) -> Rollouts:
-            batch, shifts, tables = self.batch, latents, memory
+        def carry_on(
+            given: Prefixes, each: int, attempt: int, rows: Tensor | None = None
+        ) -> Rollouts:
+            batch = self.batch
+            shifts = latents
+            tables = memory
             if rows is not None:
-                batch, shifts, tables = batch[rows], latents[rows], memory[rows]
+                batch = batch[rows]
+                shifts = latents[rows]
+                tables = memory[rows]
             several = given.map(partial(torch.repeat_interleave, repeats=each, dim=1))
-            usual: dict[str, Any] = {"seed": self.seed, "engine": self.engine, "temperature": temperature}
+            usual: dict[str, Any] = {
+                "seed": self.seed,
+                "engine": self.engine,
+                "temperature": temperature,
+            }
             usual |= {"attempt": attempt, "samples": each if temperature else 0}
             return complete(self.problem, self.policy, batch, shifts, several, tables, **usual)
 
         return carry_on
 
     def score(
-        self, rows: slice, latents: Float[Tensor, "R K Z"], actions: Int[Tensor, "R V T"], memory: Any
+        self,
+        rows: slice,
+        latents: Float[Tensor, "R K Z"],
+        actions: Int[Tensor, "R V T"],
+        memory: Any,
     ) -> Float[Tensor, "R V"]:
-        """Log-probabilities of sequences for some rows, with gradients; it makes no solutions and costs no attempts."""
-        engine = self.engine if self.device.type == "cuda" else "torch"  # the CPU's kernels are for rollouts only
+        """Log-probabilities of sequences for some rows, with gradients; it makes no solutions
+        and costs no attempts.
+        """
+        engine = (
+            self.engine if self.device.type == "cuda" else "torch"
+        )  # the CPU's kernels are for rollouts only
         unscored = (
             self.problem.name in kernels.CUDA_GRAPH_PROBLEMS
             or self.problem.action_count(self.batch) > kernels.MAX_TILE_NODES
         )
         if engine == "fused" and unscored:
             engine = "auto"  # rollouts of such instances have kernels, scores have none
-        return log_prob(self.problem, self.policy, self.batch[rows], latents, actions, memory=memory, engine=engine)
+        return log_prob(
+            self.problem,
+            self.policy,
+            self.batch[rows],
+            latents,
+            actions,
+            memory=memory,
+            engine=engine,
+        )
 
     def _most(self, rollouts: int) -> int:
-        """How many times so many rollouts may be made between two looks at the clock; at least once.
+        """How many times so many rollouts may be made between two looks at the clock; at least
+        once.
 
-        Plain torch on a CPU makes more of them in the same time when there are many at once. What the last piece took
-        tells how many will be done in half of the time left, since a machine may get busier; without a limit nobody
-        looks, and pieces must not depend on the clock.
+        Plain torch on a CPU makes more of them in the same time when there are many at once. What
+        the last piece took tells how many will be done in half of the time left, since a machine
+        may get busier; without a limit nobody looks, and pieces must not depend on the clock.
         """
-        work, deadline = self._work(rollouts), self.account.deadline
+        work = self._work(rollouts)
+        deadline = self.account.deadline
         usual = max(1, PIECE[self.device.type] // work)
         if self.device.type == "cuda" or self.resolved_engine != "torch":
             return usual
@@ -280,22 +375,29 @@ class Task:
         return max(usual, int(left / (self.pace * work))) if self.pace else usual
 
     def rollouts_within(self, share: float) -> float:
-        """How many rollouts of each copy a share of the time left is enough for; none before the first told the pace.
+        """How many rollouts of each copy a share of the time left is enough for; none before the
+        first told the pace.
 
         Without a time limit any number.
         """
         if self.account.deadline is None:
             return math.inf
         seconds = self.pace * self._work(len(self.starts))
-        return share * max(0.0, self.account.deadline - time.monotonic()) / seconds if seconds else 0.0
+        return (
+            share * max(0.0, self.account.deadline - time.monotonic()) / seconds if seconds else 0.0
+        )
 
     def _work(self, rollouts: int) -> int:
         """Numbers of so many rollouts x their steps."""
         steps = self.problem.horizon(self.batch)
-        return rollouts * steps * self.policy.footprint(self.problem.action_count(self.batch), steps)
+        return (
+            rollouts * steps * self.policy.footprint(self.problem.action_count(self.batch), steps)
+        )
 
     def _granted(self, wanted: int, size: int) -> int:
-        """How many of `wanted` things, of `size` trajectories per instance each, the budget still allows."""
+        """How many of `wanted` things, of `size` trajectories per instance each, the budget
+        still allows.
+        """
         per = self.starts.shape[1]
         short = -(-(wanted * size - self.spare_trajectories) // per)
         if short <= 0:
@@ -304,22 +406,30 @@ class Task:
         return min(wanted, (self.spare_trajectories + allowed * per) // size)
 
     def _filled(self, made: int, wanted: int) -> int:
-        """How many to build where `made` are paid for, and the others thrown away: on a GPU as many as usual.
+        """How many to build where `made` are paid for, and the others thrown away: on a GPU as many
+        as usual.
 
-        A smaller batch may have a kernel of its own, for which the very end of a search would wait half a minute.
+        A smaller batch may have a kernel of its own, for which the very end of a search would wait
+        half a minute.
         """
         return wanted if self.device.type == "cuda" else made
 
     def _enter(self, rolled: Rollouts, trajectories: int) -> None:
-        """Keep what is good and pay, in whole attempts; what an attempt has left over is used up next."""
+        """Keep what is good and pay, in whole attempts; what an attempt has left over is used up
+        next.
+        """
         per = self.starts.shape[1]
         attempts = max(0, -(-(trajectories - self.spare_trajectories) // per))
         self.spare_trajectories += attempts * per - trajectories
         together = rolled.map(lambda x: x.unflatten(0, (self.count, -1)).flatten(1, 2))
         self.account.enter(together, attempts)
 
-    def _piece(self, latents: Float[Tensor, "R K Z"], temperature: float, each: int, changes: Overrides) -> Rollouts:
-        """Rollouts between two looks at the clock; where the budget ends, as many of them as it allows."""
+    def _piece(
+        self, latents: Float[Tensor, "R K Z"], temperature: float, each: int, changes: Overrides
+    ) -> Rollouts:
+        """Rollouts between two looks at the clock; where the budget ends, as many of them as it
+        allows.
+        """
         wanted = latents.shape[1]
         made = self._granted(wanted, each * self.copies)
         if made:
@@ -332,30 +442,51 @@ class Task:
                 return rolled
         rows, copies = self._last_copies(each)
         last = slice(made, made + 1)
-        self._enter(self._try(latents[rows, last], temperature, *changes.part(last, rows)), copies * each)
+        self._enter(
+            self._try(latents[rows, last], temperature, *changes.part(last, rows)), copies * each
+        )
         raise Spent
 
     def _last_copies(self, each: int) -> tuple[Int[Tensor, "r"], int]:
-        """Rows of the first copies, as many as the end of the budget is enough for; raises `Spent` if for none."""
+        """Rows of the first copies, as many as the end of the budget is enough for; raises
+        `Spent` if for none.
+        """
         copies = self._granted(self.copies - 1, each) if self.copies > 1 else 0
         if not copies:
             raise Spent
-        return torch.arange(len(self.starts), device=self.device).view(-1, self.copies)[:, :copies].flatten(), copies
+        return torch.arange(len(self.starts), device=self.device).view(-1, self.copies)[
+            :, :copies
+        ].flatten(), copies
 
-    def _try(self, latents: Float[Tensor, "r K Z"], temperature: float, *changed: Overrides) -> Rollouts:
-        """Rollouts of all rows or of some. Latents with starts of their own are rolled out one after the other."""
-        memory, batch, starts, number = self.memory, self.batch, self.starts, self.tried_count
+    def _try(
+        self, latents: Float[Tensor, "r K Z"], temperature: float, *changed: Overrides
+    ) -> Rollouts:
+        """Rollouts of all rows or of some. Latents with starts of their own are rolled out one
+        after the other.
+        """
+        memory = self.memory
+        batch = self.batch
+        starts = self.starts
+        number = self.tried_count
         for changes in changed:
             memory = memory if changes.memory is None else changes.memory
             starts = starts if changes.starts is None else changes.starts
             if changes.rows is not None:
-                batch, memory, starts = batch[changes.rows], memory[changes.rows], starts[changes.rows]
-        usual: dict[str, Any] = {"seed": self.seed, "temperature": temperature, "engine": self.engine}
+                batch = batch[changes.rows]
+                memory = memory[changes.rows]
+                starts = starts[changes.rows]
+        usual: dict[str, Any] = {
+            "seed": self.seed,
+            "temperature": temperature,
+            "engine": self.engine,
+        }
         roll = partial(rollout, self.problem, self.policy, batch, memory=memory, **usual)
         if starts.ndim == 2:
             return roll(latents, starts, attempt=number)
         each = range(latents.shape[1])
-        return concatenate_rollouts([roll(latents[:, k : k + 1], starts[:, k], attempt=number + k) for k in each], 1)
+        return concatenate_rollouts(
+            [roll(latents[:, k : k + 1], starts[:, k], attempt=number + k) for k in each], 1
+        )
 
 
 def make_task(
@@ -368,7 +499,9 @@ def make_task(
     engine: EngineName = "auto",
     augment: int = 1,
 ) -> Task:
-    """A task for instances of one shape: in so many symmetric copies, moved to the device and encoded."""
+    """A task for instances of one shape: in so many symmetric copies, moved to the device and
+    encoded.
+    """
     device = device or torch.device("cpu")
     batch = symmetric_copies(problem.collate(instances), augment).to(device)
     kernels.resolve(
@@ -377,17 +510,30 @@ def make_task(
     policy = policy.to(device)
     with torch.no_grad():
         memory = policy.encode(batch)
-    return Task(problem, policy, instances, batch, memory, problem.starts(batch), seed, engine, copies=augment)
+    return Task(
+        problem,
+        policy,
+        instances,
+        batch,
+        memory,
+        problem.starts(batch),
+        seed,
+        engine,
+        copies=augment,
+    )
 
 
 def set_warm_start(task: Task, plans: Sequence[Plan | None]) -> None:
-    """Make given plans the incumbents of their instances, before anything is tried; `harvest` returns nothing worse."""
-    encode_plan, horizon = (
-        plan_tools_for(task.problem.name, "a warm start").encode_plan,
-        task.problem.horizon(task.batch),
-    )
+    """Make given plans the incumbents of their instances, before anything is tried; `harvest`
+    returns nothing worse.
+    """
+    encode_plan = plan_tools_for(task.problem.name, "a warm start").encode_plan
+    horizon = task.problem.horizon(task.batch)
     pairs = list(zip(task.instances, plans, strict=True))
-    rows = [pad_actions(encode_plan(instance, plan) if plan else [], horizon) for instance, plan in pairs]
+    rows = [
+        pad_actions(encode_plan(instance, plan) if plan else [], horizon)
+        for instance, plan in pairs
+    ]
     actions = torch.tensor(rows, dtype=torch.int64)
     unknown = torch.tensor([plan is None for plan in plans], device=task.device)
     task.account.warm = plans

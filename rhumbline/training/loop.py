@@ -27,7 +27,8 @@ class Report:
     best: float | None  # mean over instances of the cheapest rollout
     kept: float | None  # share of targets that trained
     greedy: float  # validation: best over starts, greedy, at the centre of the latent space
-    latent: float  # validation: best over `validation.latents` random latents (or samples) and all starts
+    # validation: best over `validation.latents` random latents (or samples) and all starts
+    latent: float
     updates_per_second: float
 
 
@@ -41,10 +42,12 @@ def train(
     clock: Callable[[], float] = time.monotonic,
     notify: Callable[[str], None] = lambda words: None,
 ) -> Iterator[Report]:
-    """Train until `minutes` or `config.updates`, yielding a report whenever one is due and at the end.
+    """Train until `minutes` or `config.updates`, yielding a report whenever one is due and at the
+    end.
 
-    Each report writes `out/policy.safetensors` (averaged weights, ready to use), `out/best.safetensors` (those with the
-    lowest validation cost of the run so far) and the state to resume from.
+    Each report writes `out/policy.safetensors` (averaged weights, ready to use),
+    `out/best.safetensors` (those with the lowest validation cost of the run so far) and the state
+    to resume from.
     """
     if not minutes and not config.updates:
         raise InputError("give --minutes, or `updates` in the recipe: training needs an end")
@@ -55,7 +58,8 @@ def train(
         notify(trainer.source.about)
     if resume:
         state.restore_trainer(trainer, resume)
-    began, first_update = clock(), trainer.update
+    began = clock()
+    first_update = trainer.update
     unjudged = trainer.best == float("inf")
     if resume and unjudged:
         revalidate_best(trainer, resume, out)
@@ -65,7 +69,9 @@ def train(
     recent: list[Tensor] = []
 
     def done() -> float:
-        by_time = parallel.broadcast_from_first((clock() - began) / (60.0 * minutes)) if minutes else 0.0
+        by_time = (
+            parallel.broadcast_from_first((clock() - began) / (60.0 * minutes)) if minutes else 0.0
+        )
         by_updates = trainer.update / config.updates if config.updates else 0.0
         return max(by_time, by_updates)
 
@@ -74,26 +80,45 @@ def train(
         rolled, targets = trainer.step(behind)
         behind = done()
         kept = targets.weight.nan_to_num(0.0).ne(0).float().mean()
-        recent.append(torch.stack([rolled.cost.mean(), rolled.cost.flatten(1).amin(1).mean(), kept]).detach())
+        recent.append(
+            torch.stack([rolled.cost.mean(), rolled.cost.flatten(1).amin(1).mean(), kept]).detach()
+        )
         if behind >= 1.0 or parallel.broadcast_from_first(clock() - last_report) >= config.report:
             pace = (trainer.update - first_update) / max(1e-9, clock() - began)
             yield make_report(trainer, out, recent, (clock() - began) / 60.0, pace)
-            recent, last_report = [], clock()
+            recent = []
+            last_report = clock()
 
 
-def make_report(trainer: Trainer, out: Path, recent: list[Tensor], minutes: float, pace: float) -> Report:
+def make_report(
+    trainer: Trainer, out: Path, recent: list[Tensor], minutes: float, pace: float
+) -> Report:
     """Validate, write both files, and return the metrics."""
     costs = {"recent cost": torch.stack(recent)} if recent else {}
     trainer.check_finite(costs | {f"weight {n}": p for n, p in trainer.names.items()})
     valid = trainer.validate()
     cost, best, kept = torch.stack(recent).mean(0).tolist() if recent else (None, None, None)
     line = Report(
-        trainer.update, minutes, trainer.rate, cost, best, kept, valid["greedy"], valid["latent"], pace,
-    )  # fmt: skip
+        trainer.update,
+        minutes,
+        trainer.rate,
+        cost,
+        best,
+        kept,
+        valid["greedy"],
+        valid["latent"],
+        pace,
+    )
     if parallel.rank() == 0:
-        c, source = trainer.config, trainer.source
+        c = trainer.config
+        source = trainer.source
         about = TrainingFacts(
-            c.problem, source.usual, trainer.update, state.recipe_text(c, source.labels), valid, recorded_versions()
+            c.problem,
+            source.usual,
+            trainer.update,
+            state.recipe_text(c, source.labels),
+            valid,
+            recorded_versions(),
         )
         save(out / POLICY_FILE, trainer.average, about)
         if valid["latent"] < trainer.best:
@@ -104,12 +129,16 @@ def make_report(trainer: Trainer, out: Path, recent: list[Tensor], minutes: floa
 
 
 def revalidate_best(trainer: Trainer, folder: Path, out: Path) -> None:
-    """Put the best of a run that goes on with other validation instances to the same test as all that follows."""
+    """Put the best of a run that goes on with other validation instances to the same test as all
+    that follows.
+    """
     if not (folder / BEST_POLICY_FILE).is_file():
         return
     policy, about = load_with_facts(folder / BEST_POLICY_FILE, trainer.device)
-    average, trainer.average = trainer.average, policy
+    average = trainer.average
+    trainer.average = policy
     valid = trainer.validate()
-    trainer.average, trainer.best = average, valid["latent"]
+    trainer.average = average
+    trainer.best = valid["latent"]
     if parallel.rank() == 0:
         save(out / BEST_POLICY_FILE, policy, replace(about, validation=valid))

@@ -1,7 +1,8 @@
 """Several processes: each takes its share of the joint batch, and gradients are added up.
 
-All processes draw the same random numbers and cut the same joint batch, so the sum of their gradients is the gradient
-that one process would have computed. Without torchrun everything here does nothing.
+All processes draw the same random numbers and cut the same joint batch, so the sum of their
+gradients is the gradient that one process would have computed. Without torchrun everything here
+does nothing.
 """
 
 import os
@@ -47,7 +48,9 @@ def share(whole: X) -> X:
     if world_size() == 1:
         return whole
     length = (
-        len(next(x for x in vars(whole).values() if isinstance(x, Tensor))) if isinstance(whole, Record) else len(whole)
+        len(next(x for x in vars(whole).values() if isinstance(x, Tensor)))
+        if isinstance(whole, Record)
+        else len(whole)
     )
     if length % world_size():
         why = f"a batch of {length} cannot be shared by {world_size()} processes"
@@ -70,7 +73,9 @@ def add_gradients(parameters: Iterable[torch.nn.Parameter]) -> None:
         return
     gradients: list[Tensor] = []
     for parameter in parameters:
-        if parameter.grad is None:  # a member of a population that won nothing in this process, but may have in others
+        if (
+            parameter.grad is None
+        ):  # a member of a population that won nothing in this process, but may have in others
             parameter.grad = torch.zeros_like(parameter)
         gradients.append(parameter.grad)
     flat = torch.cat([g.flatten() for g in gradients])

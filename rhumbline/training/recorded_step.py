@@ -1,4 +1,6 @@
-"""A step recorded once as a CUDA graph and replayed: launching its kernels singly takes longer than running them."""
+"""A step recorded once as a CUDA graph and replayed: launching its kernels singly takes longer
+than running them.
+"""
 
 from collections import Counter
 from collections.abc import Callable, Hashable
@@ -12,14 +14,17 @@ WARM_UP = 3  # calls before a recording: kernels get compiled and the optimiser 
 
 
 class CUDAGraphCache(Generic[X]):
-    """Work without any reading back, on static shapes for each key it is called with: a graph for each key.
+    """Work without any reading back, on static shapes for each key it is called with: a graph for
+    each key.
 
-    The result of a key is the same tensors each time, with new contents. Graphs never run at the same time and read
-    nothing of one another, so they share their memory: a result holds only until the next call, of whatever key.
+    The result of a key is the same tensors each time, with new contents. Graphs never run at the
+    same time and read nothing of one another, so they share their memory: a result holds only until
+    the next call, of whatever key.
     """
 
     def __init__(self, work: Callable[[], X], rng: torch.Generator):
-        self.work, self.rng = work, rng
+        self.work = work
+        self.rng = rng
         self.calls = Counter[Hashable]()
         self.recordings: dict[Hashable, tuple[torch.cuda.CUDAGraph, X]] = {}
         self.stream, self.pool = torch.cuda.Stream(), torch.cuda.graph_pool_handle()
@@ -44,7 +49,9 @@ class CUDAGraphCache(Generic[X]):
         return graph, result
 
     def aside(self) -> X:
-        """The work on the stream that will be recorded, so that autograd's bookkeeping knows no other."""
+        """The work on the stream that will be recorded, so that autograd's bookkeeping knows no
+        other.
+        """
         self.stream.wait_stream(torch.cuda.current_stream())
         with torch.cuda.stream(self.stream):
             result = self.work()

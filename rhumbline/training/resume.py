@@ -1,7 +1,9 @@
-"""Resume state: raw and averaged weights, Adam's moments and the random state, beside the finished policy.
+"""Resume state: raw and averaged weights, Adam's moments and the random state, beside the finished
+policy.
 
-Two files, because a GPU node may hand back only files of up to 16 MiB. Their names carry the update, and older ones are
-removed only once both are complete: whenever a run is killed, some complete pair is there.
+Two files, because a GPU node may hand back only files of up to 16 MiB. Their names carry the
+update, and older ones are removed only once both are complete: whenever a run is killed, some
+complete pair is there.
 """
 
 import json
@@ -33,8 +35,14 @@ def state_file(folder: Path, update: int, part: str) -> Path:
 
 def complete_updates(folder: Path) -> list[int]:
     """Updates whose state is complete in a folder, oldest first."""
-    found = {int(m[1]) for p in folder.glob("resume-*.safetensors") if (m := re.match(r"resume-(\d+)-", p.name))}
-    return sorted(u for u in found if all(state_file(folder, u, part).is_file() for part in STATE_PARTS))
+    found = {
+        int(m[1])
+        for p in folder.glob("resume-*.safetensors")
+        if (m := re.match(r"resume-(\d+)-", p.name))
+    }
+    return sorted(
+        u for u in found if all(state_file(folder, u, part).is_file() for part in STATE_PARTS)
+    )
 
 
 def save_state(trainer: "Trainer", out: Path) -> None:
@@ -50,13 +58,17 @@ def save_state(trainer: "Trainer", out: Path) -> None:
     older = list(out.glob("resume-*.safetensors"))
     written = [state_file(out, trainer.update, part) for part in STATE_PARTS]
     for path, tensors in zip(written, (weights, moments), strict=True):
-        write_tensor_file(path, {n: x.detach().cpu().contiguous() for n, x in tensors.items()}, header)
+        write_tensor_file(
+            path, {n: x.detach().cpu().contiguous() for n, x in tensors.items()}, header
+        )
     for path in set(older) - set(written):
         path.unlink(missing_ok=True)
 
 
 def restore_trainer(trainer: "Trainer", folder: Path) -> None:
-    """Put a trainer into the newest complete state of a folder; refuses if the recipe is another one."""
+    """Put a trainer into the newest complete state of a folder; refuses if the recipe is another
+    one.
+    """
     update = newest_update(folder)
     weights, header = read_tensor_file(state_file(folder, update, "weights"), trainer.device)
     moments, _ = read_tensor_file(state_file(folder, update, "moments"), trainer.device)
@@ -67,7 +79,9 @@ def restore_trainer(trainer: "Trainer", folder: Path) -> None:
         trainer.optimiser.state[parameter] = _part(moments, f"{name}.")
     trainer.rng.set_state(weights["rng"].cpu())
     trainer.update = header["update"]
-    if header.get("judged", validation_id(trainer)) == validation_id(trainer):  # else its best is of other instances
+    if header.get("judged", validation_id(trainer)) == validation_id(
+        trainer
+    ):  # else its best is of other instances
         trainer.best = header["best"]
 
 
@@ -80,7 +94,9 @@ def newest_update(folder: Path) -> int:
     """The last update whose state is complete in a folder."""
     updates = complete_updates(folder)
     if not updates:
-        raise CheckpointError(f"{folder}: no training to resume (no complete resume-*.safetensors pair)")
+        raise CheckpointError(
+            f"{folder}: no training to resume (no complete resume-*.safetensors pair)"
+        )
     return updates[-1]
 
 
@@ -91,7 +107,9 @@ def _part(tensors: dict[str, Tensor], prefix: str) -> dict[str, Tensor]:
 
 def _same(old: dict[str, Any], config: TrainConfig, folder: Path) -> None:
     """Refuse to go on with another recipe: Adam's moments of another loss destroy a policy."""
-    before = asdict(build_dataclass(TrainConfig, old, str(folder)))  # a setting it did not know yet has its default
+    before = asdict(
+        build_dataclass(TrainConfig, old, str(folder))
+    )  # a setting it did not know yet has its default
     changed = [k for k, x in asdict(config).items() if k not in FREE and before[k] != x]
     if changed:
         raise CheckpointError(
@@ -100,5 +118,7 @@ def _same(old: dict[str, Any], config: TrainConfig, folder: Path) -> None:
 
 
 def recipe_text(config: TrainConfig, sizes: Sequence[int | str]) -> str:
-    """The settings in one line, for the header of a checkpoint; sizes may have come from its data."""
+    """The settings in one line, for the header of a checkpoint; sizes may have come from its
+    data.
+    """
     return json.dumps(asdict(config) | {"sizes": list(sizes)}, sort_keys=True)

@@ -20,7 +20,9 @@ BENCHMARKS = Path(__file__).parents[2] / "benchmarks"
 
 @pytest.fixture(scope="session")
 def load_script() -> Callable[[str], ModuleType]:
-    """Loads a program of benchmarks/ as a module, with its neighbours in reach as `python benchmarks/x.py` has them."""
+    """Loads a program of benchmarks/ as a module, with its neighbours in reach as `python
+    benchmarks/x.py` has them.
+    """
 
     def load(name: str) -> ModuleType:
         sys.path.insert(0, str(BENCHMARKS))

@@ -37,7 +37,9 @@ def cities(seed: int, count: int) -> TSPInstance:
 
 def customers(seed: int, count: int, capacity: int = 10) -> Any:
     rng = np.random.default_rng(seed)
-    return cvrp_from_arrays(rng.random(2), rng.random((count, 2)), rng.integers(1, 6, count), capacity)
+    return cvrp_from_arrays(
+        rng.random(2), rng.random((count, 2)), rng.integers(1, 6, count), capacity
+    )
 
 
 def work(instance: Any, seconds: float | None = None, **settings: int) -> SolverTask:
@@ -85,12 +87,16 @@ def test_more_starts_are_never_worse() -> None:
 def test_tiny_instances(count: int) -> None:
     """One, two and three cities have a tour as well."""
     instance = cities(0, count)
-    assert sorted(BASELINES["nearest"].solve(work(instance)).to_file_numbers(instance)) == list(range(1, count + 1))
+    assert sorted(BASELINES["nearest"].solve(work(instance)).to_file_numbers(instance)) == list(
+        range(1, count + 1)
+    )
 
 
 @pytest.mark.parametrize("seed", range(5))
 def test_nearest_routes_obey_the_rules(seed: int) -> None:
-    """Every customer once, no vehicle overloaded (the plan's own checker says so), and vehicles leave none who fits."""
+    """Every customer once, no vehicle overloaded (the plan's own checker says so), and vehicles
+    leave none who fits.
+    """
     instance = customers(seed, 20)
     plan = BASELINES["nearest"].solve(work(instance))
     assert isinstance(plan, Routes)
@@ -100,14 +106,21 @@ def test_nearest_routes_obey_the_rules(seed: int) -> None:
 
 
 def test_whole_distances_stay_and_others_are_stretched() -> None:
-    """LKH and OR-Tools need whole numbers: the largest distance becomes a million, exact ones are not touched."""
-    assert integer_distances(tsp_from_array(LINE), LARGEST_SCALED_DISTANCE).max() == LARGEST_SCALED_DISTANCE
+    """LKH and OR-Tools need whole numbers: the largest distance becomes a million, exact ones
+    are not touched.
+    """
+    assert (
+        integer_distances(tsp_from_array(LINE), LARGEST_SCALED_DISTANCE).max()
+        == LARGEST_SCALED_DISTANCE
+    )
     np.testing.assert_array_equal(
         integer_distances(tsp_from_array(LINE), LARGEST_SCALED_DISTANCE)[0],
         np.rint(LINE[:, 0] / 7 * LARGEST_SCALED_DISTANCE),
     )
     whole = TSPInstance("w", "EUC_2D", xy=LINE)
-    np.testing.assert_array_equal(integer_distances(whole, LARGEST_SCALED_DISTANCE)[0], [0, 1, 3, 7])
+    np.testing.assert_array_equal(
+        integer_distances(whole, LARGEST_SCALED_DISTANCE)[0], [0, 1, 3, 7]
+    )
     assert (
         integer_distances(TSPInstance("w", "EUC_2D", xy=LINE * 1e9), LARGEST_SCALED_DISTANCE).max()
         == LARGEST_SCALED_DISTANCE
@@ -121,7 +134,9 @@ class Library(ModuleType):
 
 
 def test_lkh_gets_nested_lists_of_whole_numbers(monkeypatch: pytest.MonkeyPatch) -> None:
-    """elkai cuts floats off without a word and refuses arrays; the first city at its end is taken away again."""
+    """elkai cuts floats off without a word and refuses arrays; the first city at its end is
+    taken away again.
+    """
     library = Library("elkai")
 
     def matrix(rows: Any) -> Any:
@@ -133,11 +148,15 @@ def test_lkh_gets_nested_lists_of_whole_numbers(monkeypatch: pytest.MonkeyPatch)
     instance = cities(0, 5)
     assert BASELINES["lkh"].solvers["tsp"](work(instance, runs=3)) == [0, 2, 1, 3, 4]
     assert all(type(x) is int for row in library.given for x in row)
-    np.testing.assert_array_equal(library.given, integer_distances(instance, LARGEST_SCALED_DISTANCE))
+    np.testing.assert_array_equal(
+        library.given, integer_distances(instance, LARGEST_SCALED_DISTANCE)
+    )
 
 
 def test_hgs_is_told_not_to_round(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Distances go in as they are, in the metric of the file, with the depot first and no early end."""
+    """Distances go in as they are, in the metric of the file, with the depot first and no early
+    end.
+    """
     library, given = Library("hygese"), dict[str, Any]()
 
     def solve(data: dict[str, Any], rounding: bool) -> Any:
@@ -147,20 +166,34 @@ def test_hgs_is_told_not_to_round(monkeypatch: pytest.MonkeyPatch) -> None:
     library.AlgorithmParameters = lambda **p: given.update(p)  # type: ignore[attr-defined]
     library.Solver = lambda parameters, verbose: SimpleNamespace(solve_cvrp=solve)  # type: ignore[attr-defined]
     monkeypatch.setitem(sys.modules, "hygese", library)
-    instance = cvrp_from_arrays(np.zeros(2), np.array([[1, 0], [0, 2], [3, 3]]), np.array([1, 2, 3]), 4)
+    instance = cvrp_from_arrays(
+        np.zeros(2), np.array([[1, 0], [0, 2], [3, 3]]), np.array([1, 2, 3]), 4
+    )
     assert BASELINES["hgs"].solvers["cvrp"](work(instance, 2.0)) == [2, 1, 0, 3, 0]
     np.testing.assert_array_equal(given["distance_matrix"], instance.distances)
-    assert (given["demands"], given["vehicle_capacity"], given["rounding"]) == ([0, 1, 2, 3], 4, False)
+    assert (given["demands"], given["vehicle_capacity"], given["rounding"]) == (
+        [0, 1, 2, 3],
+        4,
+        False,
+    )
     assert (given["timeLimit"], given["nbIter"]) == (2.0, 10**9)
 
 
-REAL = [("lkh", "elkai", "tsp"), ("hgs", "hygese", "cvrp"), ("pyvrp", "pyvrp", "tsp"), ("pyvrp", "pyvrp", "cvrp"),
-        ("ortools", "ortools", "tsp"), ("ortools", "ortools", "cvrp")]  # fmt: skip
+REAL = [
+    ("lkh", "elkai", "tsp"),
+    ("hgs", "hygese", "cvrp"),
+    ("pyvrp", "pyvrp", "tsp"),
+    ("pyvrp", "pyvrp", "cvrp"),
+    ("ortools", "ortools", "tsp"),
+    ("ortools", "ortools", "cvrp"),
+]
 HERE = [case for case in REAL if find_spec(case[1])]  # the adapters above are tested everywhere
 
 
 @pytest.mark.parametrize(("name", "package", "problem"), HERE)
-def test_installed_solvers_find_the_optimum_of_small_instances(name: str, package: str, problem: str) -> None:
+def test_installed_solvers_find_the_optimum_of_small_instances(
+    name: str, package: str, problem: str
+) -> None:
     """On seven cities, or five customers, every solver is as good as trying everything."""
     solver = BASELINES[name]
     instance = cities(2, 7) if problem == "tsp" else customers(2, 5, 30)
@@ -175,15 +208,23 @@ def test_the_order_of_a_schedule_is_that_of_its_starts() -> None:
     assert jobs_by_start([[0, 4], [2, 4]], [[2, 3], [1, 0]]) == [0, 0, 1, 1, 0]
 
 
-SHOP = JSSPInstance("shop", ((3, 2), (2, 4)), ((0, 1), (0, 1)), 2)  # two jobs that share both machines
+SHOP = JSSPInstance(
+    "shop", ((3, 2), (2, 4)), ((0, 1), (0, 1)), 2
+)  # two jobs that share both machines
 
 
 @pytest.mark.parametrize(
     ("rule", "order"),
     [
-        ("spt", [1, 0, 1, 0]),  # 2 is shorter than 3; at time 2 both can start, and 3 is shorter than 4
+        (
+            "spt",
+            [1, 0, 1, 0],
+        ),  # 2 is shorter than 3; at time 2 both can start, and 3 is shorter than 4
         ("mwkr", [1, 0, 1, 0]),  # job 1 has 6 left, job 0 has 5; at 2 it is 4 against 5
-        ("mopnr", [0, 1, 0, 1]),  # equal numbers: the first job; at 3 job 1 has two left and job 0 one
+        (
+            "mopnr",
+            [0, 1, 0, 1],
+        ),  # equal numbers: the first job; at 3 job 1 has two left and job 0 one
         ("fifo", [0, 1, 0, 1]),  # at 3 job 1 has waited since 0
     ],
 )
@@ -194,15 +235,21 @@ def test_dispatching_rules_choose_as_they_say(rule: str, order: list[int]) -> No
 
 @pytest.mark.skipif(find_spec("ortools") is None, reason="CP-SAT is an optional solver")
 def test_cp_sat_finds_the_shortest_schedule() -> None:
-    """Job 1 first: machine 1 works from 2 to 6 and then 2 more, 8 in all; the other way round it takes 9."""
+    """Job 1 first: machine 1 works from 2 to 6 and then 2 more, 8 in all; the other way round it
+    takes 9.
+    """
     assert BASELINES["cpsat"].solvers["jssp"](work(SHOP, 5.0))[1] == 1
 
 
 @pytest.mark.skipif(find_spec("pyvrp") is None, reason="PyVRP is an optional solver")
 def test_pyvrp_gets_distances_that_its_penalties_can_match(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Up to 10,000 where vehicles have a capacity: with a million, overload would be cheaper than another route."""
+    """Up to 10,000 where vehicles have a capacity: with a million, overload would be cheaper
+    than another route.
+    """
     seen = list[Any]()
-    monkeypatch.setattr(vrp, "solve_routes", lambda data, seconds, seed: seen.append(data) or [[1, 2, 3, 4, 5]])
+    monkeypatch.setattr(
+        vrp, "solve_routes", lambda data, seconds, seed: seen.append(data) or [[1, 2, 3, 4, 5]]
+    )
     BASELINES["pyvrp"].solve(work(customers(2, 5, 30), 0.1))
     BASELINES["pyvrp"].solve(work(cities(2, 6), 0.1))
     assert [data.distance_matrix(0).max() for data in seen] == [vrp.LARGEST, vrp.LARGEST_IN_TOURS]
@@ -212,15 +259,21 @@ def test_pyvrp_gets_distances_that_its_penalties_can_match(monkeypatch: pytest.M
 def test_overloaded_vehicles_of_pyvrp_are_no_plan() -> None:
     """Three customers of 6 do not fit into two vehicles of 10, whatever PyVRP makes of it."""
     where = np.random.default_rng(0).random((4, 2))
-    instance = with_fleet(cvrp_from_arrays(where[0], where[1:], np.array([6, 6, 6]), 10, "tight"), 2)
-    with pytest.raises(Infeasible, match=r"tight: PyVRP found no plan that obeys the rules in 0\.1 s"):
+    instance = with_fleet(
+        cvrp_from_arrays(where[0], where[1:], np.array([6, 6, 6]), 10, "tight"), 2
+    )
+    with pytest.raises(
+        Infeasible, match=r"tight: PyVRP found no plan that obeys the rules in 0\.1 s"
+    ):
         BASELINES["pyvrp"].solve(work(instance, 0.1))
 
 
 def test_missing_libraries_and_programs_are_named(monkeypatch: pytest.MonkeyPatch) -> None:
     """The message has the line that installs them."""
     absent = Baseline("X", {}, "no_such_library", "pip install 'rhumbline[x]'")
-    with pytest.raises(MissingExtra, match=r"X needs no_such_library; get it with: pip install 'rhumbline\[x\]'"):
+    with pytest.raises(
+        MissingExtra, match=r"X needs no_such_library; get it with: pip install 'rhumbline\[x\]'"
+    ):
         absent.require()
     monkeypatch.setenv("PATH", "")
     with pytest.raises(MissingExtra, match="Concorde needs the program 'concorde' on the path"):
@@ -233,7 +286,9 @@ CONCORDE = """#!/bin/sh
 
 
 def test_concorde_is_called_if_it_is_there(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A program of that name gets a TSPLIB file and its tour is read; if it writes none, its words are shown."""
+    """A program of that name gets a TSPLIB file and its tour is read; if it writes none, its
+    words are shown.
+    """
     program = tmp_path / "concorde"
     program.write_text(CONCORDE)
     program.chmod(program.stat().st_mode | stat.S_IEXEC)
@@ -254,5 +309,7 @@ def test_wrong_plans_do_not_pass() -> None:
 
 def test_bad_settings_are_refused() -> None:
     """Numbers that make no sense are named."""
-    with pytest.raises(InputError, match=r"settings\.starts is 0; expected a whole number of at least 1"):
+    with pytest.raises(
+        InputError, match=r"settings\.starts is 0; expected a whole number of at least 1"
+    ):
         BASELINES["nearest"].solve(work(cities(0, 5), starts=0))

@@ -20,7 +20,8 @@ def traced(instance: str, steps: list[list[float]], **more: Any) -> Result:
 
 
 def test_curves_keep_the_last_value_until_the_next_step() -> None:
-    """Two searches with other steps: means at 10, 20 and 30 attempts, worked by hand; gaps in % of 10.
+    """Two searches with other steps: means at 10, 20 and 30 attempts, worked by hand; gaps in % of
+    10.
 
     Two values 2 d apart have half an interval of 1.96 d.
     """
@@ -38,8 +39,14 @@ def test_curves_keep_the_last_value_until_the_next_step() -> None:
 
 def test_a_curve_starts_when_all_have_begun() -> None:
     """Nothing is said about times at which some instance had no plan yet."""
-    one, two = traced("1", [[5, 1.0, 12.0, 12.0], [30, 3.0, 11.0, 11.0]]), traced("2", [[10, 1.0, 14.0, 14.0]])
-    assert figures.mean_curve("A", [one, two], figures.ATTEMPTS, figures.BEST).x.tolist() == [10, 30]
+    one, two = (
+        traced("1", [[5, 1.0, 12.0, 12.0], [30, 3.0, 11.0, 11.0]]),
+        traced("2", [[10, 1.0, 14.0, 14.0]]),
+    )
+    assert figures.mean_curve("A", [one, two], figures.ATTEMPTS, figures.BEST).x.tolist() == [
+        10,
+        30,
+    ]
 
 
 def test_seconds_are_shared_by_instances_solved_together() -> None:
@@ -59,7 +66,9 @@ def test_families_have_a_point_for_each_budget() -> None:
 
 
 def test_the_shift_is_relative_to_ours() -> None:
-    """A method 1 % dearer than ours at power 0 and 2 % at 0.5 is drawn at -1 and -2; one instance has no interval."""
+    """A method 1 % dearer than ours at power 0 and 2 % at 0.5 is drawn at -1 and -2; one
+    instance has no interval.
+    """
     costs = {("COMPASS", 0.0): 10.0, ("COMPASS", 0.5): 20.0, ("EAS", 0.0): 10.1, ("EAS", 0.5): 20.4}
     some = [replace(A, method=m, power=p, cost=c, set=f"p{p}") for (m, p), c in costs.items()]
     figure = figures.shift_figure(some)
@@ -69,11 +78,18 @@ def test_the_shift_is_relative_to_ours() -> None:
 
 
 def test_the_bars_of_a_shift_are_those_of_pairs() -> None:
-    """Ours costs 10 and 20, the other 11 and 23: -13.3 % of 15, and pairs 1 and 3 apart have a deviation of sqrt(2).
+    """Ours costs 10 and 20, the other 11 and 23: -13.3 % of 15, and pairs 1 and 3 apart have a
+    deviation of sqrt(2).
 
     An instance that ours has not is in neither number.
     """
-    costs = {("COMPASS", "1"): 10.0, ("COMPASS", "2"): 20.0, ("EAS", "1"): 11.0, ("EAS", "2"): 23.0, ("EAS", "3"): 99.0}
+    costs = {
+        ("COMPASS", "1"): 10.0,
+        ("COMPASS", "2"): 20.0,
+        ("EAS", "1"): 11.0,
+        ("EAS", "2"): 23.0,
+        ("EAS", "3"): 99.0,
+    }
     some = [
         replace(A, method=m, instance=i, power=p, cost=c, set=f"p{p}")
         for (m, i), c in costs.items()
@@ -96,28 +112,45 @@ def test_scores_go_from_the_worst_to_the_best() -> None:
 
 def radar_lines() -> list[Result]:
     kinds = [(c, m) for c in ("zoo", "large shift", "in distribution") for m in ("COMPASS", "EAS")]
-    return [replace(A, set=c, category=c, method=m, cost=1.0 if m == "COMPASS" else 2.0) for c, m in kinds]
+    return [
+        replace(A, set=c, category=c, method=m, cost=1.0 if m == "COMPASS" else 2.0)
+        for c, m in kinds
+    ]
 
 
 def lines_of(results: list[Result]) -> dict[str, list[float]]:
     """The lines of a radar as they are drawn."""
-    return {line.get_label(): list(line.get_ydata())[:-1] for line in figures.radar_figure(results).axes[0].lines}
+    return {
+        line.get_label(): list(line.get_ydata())[:-1]
+        for line in figures.radar_figure(results).axes[0].lines
+    }
 
 
 def test_a_radar_needs_three_categories_and_two_methods() -> None:
     """Classical solvers, which count no attempts, are left out."""
     lines = radar_lines()
-    assert list(lines_of([*lines, replace(lines[0], method="LKH", attempts=None)])) == ["COMPASS", "EAS"]
+    assert list(lines_of([*lines, replace(lines[0], method="LKH", attempts=None)])) == [
+        "COMPASS",
+        "EAS",
+    ]
     assert figures.radar_figure(lines[:4]) is None
     assert figures.radar_figure([r for r in lines if r.method == "EAS"]) is None
 
 
 def test_axes_of_a_radar_have_an_order_and_say_what_is_behind_them() -> None:
-    """Whatever the order of lines: known categories first, then others; sets and instances are counted."""
-    more = [replace(r, set="two", instance=i) for r in radar_lines()[-2:] for i in ("one-1", "one-2")]
+    """Whatever the order of lines: known categories first, then others; sets and instances are
+    counted.
+    """
+    more = [
+        replace(r, set="two", instance=i) for r in radar_lines()[-2:] for i in ("one-1", "one-2")
+    ]
     figure = figures.radar_figure([*radar_lines(), *more])
     said = [text.get_text() for text in figure.axes[0].get_xticklabels()]
-    assert said == ["in distribution\n2 sets, 3 instances", "large shift\n1 set x 1", "zoo\n1 set x 1"]
+    assert said == [
+        "in distribution\n2 sets, 3 instances",
+        "large shift\n1 set x 1",
+        "zoo\n1 set x 1",
+    ]
     assert "0 is the worst of these methods on a set, 1 the best" in figure.get_suptitle()
 
 
@@ -133,7 +166,9 @@ def test_a_radar_scores_only_what_it_draws() -> None:
 
 
 def test_methods_on_other_sets_do_not_empty_a_radar() -> None:
-    """One that is in each category, but never on a set with the others, is given up; the others stay."""
+    """One that is in each category, but never on a set with the others, is given up; the others
+    stay.
+    """
     lines = radar_lines()
     strangers = [replace(r, method="sampling", set=f"{r.set}-jssp") for r in lines[::2]]
     assert list(lines_of([*lines, *strangers])) == ["COMPASS", "EAS"]
@@ -142,7 +177,10 @@ def test_methods_on_other_sets_do_not_empty_a_radar() -> None:
 def test_a_method_of_another_problem_is_the_same_in_a_radar() -> None:
     """ "COMPASS, job shop" is COMPASS there, unless both are on one set."""
     lines = radar_lines()
-    renamed = [replace(r, method="COMPASS, job shop") if r.set == "zoo" and r.cost == 1.0 else r for r in lines]
+    renamed = [
+        replace(r, method="COMPASS, job shop") if r.set == "zoo" and r.cost == 1.0 else r
+        for r in lines
+    ]
     assert lines_of(renamed) == lines_of(lines)
     both = [*lines, *(replace(r, method="COMPASS, learning", cost=3.0) for r in lines[::2])]
     assert list(lines_of(both)) == ["COMPASS", "EAS", "COMPASS, learning"]
@@ -164,7 +202,9 @@ STEPS = [[16, 1.0, 12.0, 12.0], [32, 2.0, 11.0, 11.0]]
 
 
 def test_curves_of_other_origins_are_not_merged() -> None:
-    """The same method on two machines has two curves, named by them, in one colour; the mean of both is nowhere."""
+    """The same method on two machines has two curves, named by them, in one colour; the mean of
+    both is nowhere.
+    """
     other = [[16, 1.0, 18.0, 18.0], [32, 2.0, 17.0, 17.0]]
     some = [traced("1", STEPS), traced("1", other, hardware="abacus")]
     left = figures.search_figure(some).axes[0]
@@ -175,8 +215,13 @@ def test_curves_of_other_origins_are_not_merged() -> None:
     ]
     assert len({line.get_color() for line in left.lines}) == 1
     assert len({str(line.get_linestyle()) for line in left.lines}) == 2
-    commits = figures.search_figure([some[0], replace(some[1], hardware=A.hardware, commit="decaf")]).axes[0]
-    assert [line.get_label() for line in commits.lines] == ["A (commit c0ffee123456)", "A (commit decaf)"]
+    commits = figures.search_figure(
+        [some[0], replace(some[1], hardware=A.hardware, commit="decaf")]
+    ).axes[0]
+    assert [line.get_label() for line in commits.lines] == [
+        "A (commit c0ffee123456)",
+        "A (commit decaf)",
+    ]
 
 
 def test_times_say_on_what() -> None:
@@ -187,7 +232,10 @@ def test_times_say_on_what() -> None:
     assert [line.get_label() for line in figure.axes[0].lines] == ["COMPASS", "EAS"]
     figure = figures.anytime_figure([some[0], replace(some[1], hardware="abacus")])
     assert figure.get_suptitle() == "one: 1 instance"
-    assert [line.get_label() for line in figure.axes[0].lines] == ["COMPASS, a CPU, 2 threads", "EAS, abacus"]
+    assert [line.get_label() for line in figure.axes[0].lines] == [
+        "COMPASS, a CPU, 2 threads",
+        "EAS, abacus",
+    ]
 
 
 def test_budgets_of_one_family_are_not_averaged() -> None:
@@ -200,8 +248,14 @@ def test_budgets_of_one_family_are_not_averaged() -> None:
 
 @pytest.mark.parametrize("draw", [figures.search_figure, figures.anytime_figure])
 def test_methods_are_compared_on_the_instances_of_all(draw: Callable[..., Any]) -> None:
-    """An instance that one method lacks is in no curve, and the figure says how many are left; none is no figure."""
-    some = [traced(i, STEPS, method=m, reference=r) for m in ("COMPASS", "EAS") for i, r in (("1", 10.0), ("2", 5.0))]
+    """An instance that one method lacks is in no curve, and the figure says how many are left;
+    none is no figure.
+    """
+    some = [
+        traced(i, STEPS, method=m, reference=r)
+        for m in ("COMPASS", "EAS")
+        for i, r in (("1", 10.0), ("2", 5.0))
+    ]
     whole, part = draw(some), draw(some[:3])
     assert whole.get_suptitle().startswith("one: mean over 2 instances, with 95 % intervals")
     assert part.get_suptitle().startswith("one: 1 instance")
@@ -211,7 +265,9 @@ def test_methods_are_compared_on_the_instances_of_all(draw: Callable[..., Any]) 
     assert draw([some[0], some[3]]) is None
 
 
-def test_a_method_has_one_colour_in_all_figures(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_method_has_one_colour_in_all_figures(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """Also where another one comes before it."""
     drawn: list[Any] = []
     monkeypatch.setattr(figures, "save", lambda path, figure: drawn.append(figure))
@@ -220,12 +276,18 @@ def test_a_method_has_one_colour_in_all_figures(tmp_path: Path, monkeypatch: pyt
     list(figures.draw_all([*first, *second], tmp_path))
     assert len(drawn) == 4
     for name in ("EAS", "sampling"):
-        lines = [line for figure in drawn for line in figure.axes[0].lines if line.get_label() == name]
+        lines = [
+            line for figure in drawn for line in figure.axes[0].lines if line.get_label() == name
+        ]
         assert len({line.get_color() for line in lines}) == 1
 
 
-def test_methods_of_many_figures_share_no_colour(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Where there are more methods than colours, those that are on one set only have what others have too."""
+def test_methods_of_many_figures_share_no_colour(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Where there are more methods than colours, those that are on one set only have what others
+    have too.
+    """
     seen: list[Any] = []
     monkeypatch.setattr(figures, "search_figure", lambda some, palette: seen.append(palette))
     rare = [traced("1", STEPS, method=f"rare {i}", set="a") for i in range(12)]
@@ -234,7 +296,9 @@ def test_methods_of_many_figures_share_no_colour(tmp_path: Path, monkeypatch: py
     assert len({seen[0][f"common {i}"] for i in range(9)}) == 9
 
 
-def test_names_of_figures_stay_in_their_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_names_of_figures_stay_in_their_folder(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """A line of whatever origin cannot send a figure elsewhere."""
     monkeypatch.setattr(figures, "save", lambda path, figure: None)
     (path, *_) = figures.draw_all([traced("1", STEPS, suite="..", set="/etc/x")], tmp_path)
@@ -242,8 +306,12 @@ def test_names_of_figures_stay_in_their_folder(tmp_path: Path, monkeypatch: pyte
 
 
 def test_only_what_can_be_drawn_is_drawn(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Lines without traces, others to compare with, powers or categories give no picture; each gives its own."""
-    monkeypatch.setattr(figures, "save", lambda path, figure: path.write_text(type(figure).__name__))
+    """Lines without traces, others to compare with, powers or categories give no picture; each
+    gives its own.
+    """
+    monkeypatch.setattr(
+        figures, "save", lambda path, figure: path.write_text(type(figure).__name__)
+    )
     assert list(figures.draw_all([replace(A, trace=())], tmp_path)) == []
     lines = [
         traced("one-1", STEPS, family="ours", method="COMPASS"),
@@ -251,9 +319,16 @@ def test_only_what_can_be_drawn_is_drawn(tmp_path: Path, monkeypatch: pytest.Mon
     ]
     assert figures.anytime_figure(lines[:1]) is None
     lines += [
-        replace(A, set=f"m{p}", method=m, power=p, reference=None) for p in (0.0, 0.5) for m in ("COMPASS", "EAS")
+        replace(A, set=f"m{p}", method=m, power=p, reference=None)
+        for p in (0.0, 0.5)
+        for m in ("COMPASS", "EAS")
     ]
     lines += [replace(r, reference=None) for r in radar_lines()]
     drawn = list(figures.draw_all(lines, tmp_path))
-    assert [p.name for p in drawn] == ["search-demo-one.png", "seconds-demo-one.png", "mutations-tsp.png", "radar.png"]
+    assert [p.name for p in drawn] == [
+        "search-demo-one.png",
+        "seconds-demo-one.png",
+        "mutations-tsp.png",
+        "radar.png",
+    ]
     assert {p.read_text() for p in drawn} == {"Figure"}

@@ -18,7 +18,9 @@ def line(method: str, gap: float, **more: Any) -> dict[str, Any]:
 
 
 def test_a_row_of_the_overview(script: Any) -> None:
-    """The newest line of each search counts, and what keeps it from being compared with its row is said."""
+    """The newest line of each search counts, and what keeps it from being compared with its row
+    is said.
+    """
     lines = [
         line("cmaes 160", 9.0),
         line("cmaes 160", 0.8512),
@@ -29,12 +31,25 @@ def test_a_row_of_the_overview(script: Any) -> None:
     ]
     row = script.row_of("vrp100", script.newest(lines))
     assert [cell.strip() for cell in row.split("|")[1:-1]] == [
-        "CVRP100, 256", "0.76", "0.85 ± 0.02", "0.24 ± 0.02 (first 64; beside others)",
-        "0.20", "0.50 ± 0.02 (older weights)", "0.095 ± 0.020 (CPU)",
-    ]  # fmt: skip
+        "CVRP100, 256",
+        "0.76",
+        "0.85 ± 0.02",
+        "0.24 ± 0.02 (first 64; beside others)",
+        "0.20",
+        "0.50 ± 0.02 (older weights)",
+        "0.095 ± 0.020 (CPU)",
+    ]
 
 
 def test_a_set_that_nobody_has_measured(script: Any) -> None:
     """Has the paper's gaps alone."""
     row = script.row_of("jssp20x15", {})
-    assert [cell.strip() for cell in row.split("|")[1:-1]] == ["job shop 20x15, 0", "11.83", "", "", "10.40", "", ""]
+    assert [cell.strip() for cell in row.split("|")[1:-1]] == [
+        "job shop 20x15, 0",
+        "11.83",
+        "",
+        "",
+        "10.40",
+        "",
+        "",
+    ]

@@ -40,15 +40,21 @@ def test_uniform_sets_are_drawn_from_their_seed(suite: Suite) -> None:
 def test_standard_sets_have_their_published_checksum() -> None:
     """The checksum in a suite is the one the field knows; `first` takes a prefix."""
     spec = SetSpec("t", "tsp", "tsp125", "0747023340d78d23fb499c146e0f01db", first=2)
-    np.testing.assert_array_equal([i.xy for i in load_set(spec, HERE).instances], tsp_set("tsp125")[:2])
-    routes = load_set(SetSpec("v", "cvrp", "vrp125", "1cfa12202661ee8657e17ea72d15e025", first=1), HERE).instances[0]
+    np.testing.assert_array_equal(
+        [i.xy for i in load_set(spec, HERE).instances], tsp_set("tsp125")[:2]
+    )
+    routes = load_set(
+        SetSpec("v", "cvrp", "vrp125", "1cfa12202661ee8657e17ea72d15e025", first=1), HERE
+    ).instances[0]
     xy, demands, capacity = cvrp_set("vrp125")
     np.testing.assert_array_equal(routes.xy, xy[0])
     assert (routes.demands, routes.capacity) == (tuple(demands[0]), capacity)
 
 
 def test_job_shops_have_their_published_checksum() -> None:
-    """The first durations of the standard set are 27, 17 and 69; it has a hundred instances and no other recipe."""
+    """The first durations of the standard set are 27, 17 and 69; it has a hundred instances and
+    no other recipe.
+    """
     spec = SetSpec("j", "jssp", "jssp10x10", "fca0b967bf000233bfd98e91bd4518cd")
     instances = load_set(spec, HERE).instances
     assert (len(instances), instances[0].durations[0][:3]) == (100, (27, 17, 69))
@@ -61,10 +67,14 @@ def test_mutated_sets() -> None:
     """They are those of `sample_mutated_set`; with vehicles the depot is one of the points."""
     spec = SetSpec("m", "tsp", "mutated", size=12, count=9, seed=1, power=0.5)
     spec = replace(spec, sha256=checksum(spec))
-    np.testing.assert_array_equal([i.xy for i in load_set(spec, HERE).instances], sample_mutated_set(9, 12, 0.5, 1))
+    np.testing.assert_array_equal(
+        [i.xy for i in load_set(spec, HERE).instances], sample_mutated_set(9, 12, 0.5, 1)
+    )
     routes = replace(spec, problem="cvrp", sha256="")
     loaded = load_set(replace(routes, sha256=checksum(routes)), HERE)
-    np.testing.assert_array_equal([i.xy for i in loaded.instances], sample_mutated_set(9, 13, 0.5, 1))
+    np.testing.assert_array_equal(
+        [i.xy for i in loaded.instances], sample_mutated_set(9, 13, 0.5, 1)
+    )
     assert all(i.demands[0] == 0 and min(i.demands[1:]) >= 1 for i in loaded.instances)
 
 
@@ -79,11 +89,17 @@ def test_a_missing_checksum_is_refused_and_told(suite: Suite) -> None:
     ("change", "message"),
     [
         ({"seed": 4}, "what is drawn here has sha256"),
-        ({"recipe": "gauss"}, "no recipe 'gauss' for tsp; known: uniform, mutated, tsp100, tsp125, tsp150, tsp200"),
+        (
+            {"recipe": "gauss"},
+            "no recipe 'gauss' for tsp; known: uniform, mutated, tsp100, tsp125, tsp150, tsp200",
+        ),
         ({"recipe": "mutated"}, "the recipe 'mutated' needs a power"),
         ({"count": 0}, "needs a size and a count of at least 1"),
         ({"first": 5}, "first is 5, but there are only 4 instances"),
-        ({"problem": "knapsack"}, "problem 'knapsack', which this version does not solve (it solves tsp, cvrp"),
+        (
+            {"problem": "knapsack"},
+            "problem 'knapsack', which this version does not solve (it solves tsp, cvrp",
+        ),
     ],
 )
 def test_bad_recipes_are_refused(suite: Suite, change: dict[str, object], message: str) -> None:
@@ -119,11 +135,16 @@ def test_other_references_change_the_digest(suite: Suite, tmp_path: Path) -> Non
     [
         ([1.0] * 3, "holds 3 costs, but set 'ten' needs 4"),
         ([1.0] * 5, "holds 5 costs, but set 'ten' needs 4"),
-        ([1.0, float("nan"), 1.0, 1.0], "has no cost for 1 of the first 4 instances (the first is number 2)"),
+        (
+            [1.0, float("nan"), 1.0, 1.0],
+            "has no cost for 1 of the first 4 instances (the first is number 2)",
+        ),
         ([[1.0] * 4], "`cost` has shape [1, 4], expected one cost for each instance"),
     ],
 )
-def test_wrong_references_are_refused(suite: Suite, tmp_path: Path, costs: list[float], message: str) -> None:
+def test_wrong_references_are_refused(
+    suite: Suite, tmp_path: Path, costs: list[float], message: str
+) -> None:
     """Too few, too many, unfinished or no list: the file is named."""
     reference(tmp_path / "r.npz", costs)
     said = refused(replace(suite.sets[0], reference="r.npz"), tmp_path)
@@ -132,7 +153,9 @@ def test_wrong_references_are_refused(suite: Suite, tmp_path: Path, costs: list[
 
 
 def test_broken_reference_files_are_refused(suite: Suite, tmp_path: Path) -> None:
-    """A missing file comes with the remedy; garbage and foreign files are told apart from references."""
+    """A missing file comes with the remedy; garbage and foreign files are told apart from
+    references.
+    """
     spec = replace(suite.sets[0], reference="r.npz")
     assert "make it with `rhumb bench reference SUITE --only SET`" in refused(spec, tmp_path)
     (tmp_path / "r.npz").write_bytes(b"PK\x03\x04 garbage")
@@ -144,13 +167,19 @@ def test_broken_reference_files_are_refused(suite: Suite, tmp_path: Path) -> Non
 FILE = "NAME : {0}\nDIMENSION : 3\nEDGE_WEIGHT_TYPE : EUC_2D\nNODE_COORD_SECTION\n1 0 0\n2 3 0\n3 3 4\nEOF\n"
 
 
-def test_files_come_with_their_best_known_costs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A folder is given by argument or environment; the instances are in the order of their names."""
+def test_files_come_with_their_best_known_costs(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A folder is given by argument or environment; the instances are in the order of their
+    names.
+    """
     for name in ("b", "a"):
         (tmp_path / f"{name}.tsp").write_text(FILE.format(name))
     (tmp_path / "optima.json").write_text('{"a": 12}')
     spec = SetSpec("real", "tsp", files="$SOMEWHERE/*.tsp")
-    assert "say where with --folder SOMEWHERE=DIR or the environment variable SOMEWHERE" in refused(spec)
+    assert "say where with --folder SOMEWHERE=DIR or the environment variable SOMEWHERE" in refused(
+        spec
+    )
     given = load_set(spec, HERE, {"SOMEWHERE": str(tmp_path)})
     assert ([i.name for i in given.instances], given.references) == (["a", "b"], (12.0, None))
     monkeypatch.setenv("SOMEWHERE", str(tmp_path))
@@ -166,7 +195,9 @@ def test_names_must_tell_instances_apart(tmp_path: Path) -> None:
     """Two files may say the same name; their results would be taken for one another's."""
     for name in ("a", "b"):
         (tmp_path / f"{name}.tsp").write_text(FILE.format("twin"))
-    assert "two instances are called 'twin'" in refused(SetSpec("real", "tsp", files="*.tsp"), tmp_path)
+    assert "two instances are called 'twin'" in refused(
+        SetSpec("real", "tsp", files="*.tsp"), tmp_path
+    )
 
 
 def test_suites_find_files_beside_them(write: Callable[..., Path], tmp_path: Path) -> None:

@@ -29,12 +29,17 @@ def task(make_policy: Callable[..., TSPPolicy], make_instances: Maker) -> Task:
 
 
 def test_each_point_is_the_best_greedy_tour_of_its_latent(task: Task) -> None:
-    """A point of the grid equals a greedy rollout with that latent, in the instance's own units; x runs along rows."""
+    """A point of the grid equals a greedy rollout with that latent, in the instance's own units;
+    x runs along rows.
+    """
     first, second = compute_landscapes(task, 5, 3)
     assert (first.name, second.name, first.cost.shape) == ("random-0", "random-1", (5, 5))
     np.testing.assert_allclose(first.axis, [-1.5, -0.75, 0.0, 0.75, 1.5])
     task.forget()
-    alone = task.rollout(torch.tensor([0.75, -1.5]).expand(2, 1, 2), 0.0).cost.amin((1, 2)) * task.batch.scale
+    alone = (
+        task.rollout(torch.tensor([0.75, -1.5]).expand(2, 1, 2), 0.0).cost.amin((1, 2))
+        * task.batch.scale
+    )
     assert [first.cost[0, 3], second.cost[0, 3]] == pytest.approx(alone.tolist())
     assert len(np.unique(first.cost)) > 1
 
@@ -55,7 +60,9 @@ def test_the_grid_costs_nothing_of_the_search(task: Task) -> None:
     np.testing.assert_array_equal(search_path(task, 3)[0], alone)
 
 
-def test_other_dimensions_are_refused(make_policy: Callable[..., TSPPolicy], make_instances: Maker) -> None:
+def test_other_dimensions_are_refused(
+    make_policy: Callable[..., TSPPolicy], make_instances: Maker
+) -> None:
     """A plane can be drawn, sixteen dimensions cannot."""
     task = make_task(TSP(), make_policy(latent=4), make_instances(1, 6), engine="torch")
     with pytest.raises(InputError, match="needs a policy with 2 latent dimensions, this one has 4"):

@@ -47,7 +47,10 @@ def logged(tmp_path: Path, plan: Path, limit: float = 20.0, done: Path | None = 
 def gone(pid: int) -> bool:
     """Whether a process has ended; somebody else may still have to take note of it."""
     try:
-        return "Z" in Path(f"/proc/{pid}/stat").read_text(encoding="utf-8").rsplit(")", 1)[1].split()[0]
+        return (
+            "Z"
+            in Path(f"/proc/{pid}/stat").read_text(encoding="utf-8").rsplit(")", 1)[1].split()[0]
+        )
     except FileNotFoundError:
         return True
 
@@ -70,20 +73,28 @@ def test_a_wrong_line_is_named(written, line: str) -> None:
 
 def test_failures_stop_nothing_else(tmp_path: Path, written) -> None:
     """Neither an exit code, nor a program that is not there, nor too little time."""
-    log = logged(tmp_path, written("python -c 'raise SystemExit(3)'", "no-such-thing", "@0.3 sleep 50", "echo $OUT"))
+    log = logged(
+        tmp_path,
+        written("python -c 'raise SystemExit(3)'", "no-such-thing", "@0.3 sleep 50", "echo $OUT"),
+    )
     ends = [line for line in log if line.startswith(("exit", "cut", "not started"))]
     assert ends == ["exit 3", "not started: no such program", "cut off", "exit 0"]
     assert str(tmp_path / "out") in log
 
 
 def test_a_plan_goes_on_in_the_next_call(tmp_path: Path, written) -> None:
-    """Without what ended well or had its share of seconds; with what failed or was cut off by the limit."""
+    """Without what ended well or had its share of seconds; with what failed or was cut off by
+    the limit.
+    """
     plan = written("& echo a", "echo b", "sh -c 'exit 3'", "@0.2 sleep 50", "sleep 60", "echo c")
     done = tmp_path / "done.txt"
     assert "no time for echo c" in logged(tmp_path, plan, 6.0, done)
     (tmp_path / "out" / "log.txt").unlink()
     again = logged(tmp_path, plan, 6.0, done)
-    assert [line for line in again if line.startswith(("sh", "sleep"))] == ["sh -c 'exit 3'", "sleep 60"]
+    assert [line for line in again if line.startswith(("sh", "sleep"))] == [
+        "sh -c 'exit 3'",
+        "sleep 60",
+    ]
     assert "exit 0: echo a" in again
     assert done.read_text(encoding="utf-8").splitlines() == ["echo b", "@0.2 sleep 50"]
 
@@ -103,7 +114,11 @@ def test_side_by_side_comes_first(tmp_path: Path, written) -> None:
     """Two that wait for each other both end; nothing of them is in the log but how they ended."""
     wait = "touch {}; while [ ! -e {} ]; do sleep 0.02; done; echo noise; exit {}"
     one, two = tmp_path / "one", tmp_path / "two"
-    plan = written("echo later", f"& sh -c '{wait.format(one, two, 0)}'", f"& sh -c '{wait.format(two, one, 4)}'")
+    plan = written(
+        "echo later",
+        f"& sh -c '{wait.format(one, two, 0)}'",
+        f"& sh -c '{wait.format(two, one, 4)}'",
+    )
     log = logged(tmp_path, plan)
     assert log[0] == "2 commands side by side"
     assert [line[:6] for line in log[1:3]] == ["exit 0", "exit 4"]
@@ -112,7 +127,9 @@ def test_side_by_side_comes_first(tmp_path: Path, written) -> None:
 
 
 def test_what_is_beside_is_interrupted_at_the_end(tmp_path: Path, written) -> None:
-    """It runs while the others do; at the limit it is interrupted as by Ctrl-C; the rest of the plan is named."""
+    """It runs while the others do; at the limit it is interrupted as by Ctrl-C; the rest of the
+    plan is named.
+    """
     ready, slow = tmp_path / "ready", tmp_path / "slow.py"
     slow.write_text(
         "import pathlib, sys, time\ntry:\n    pathlib.Path(sys.argv[1]).touch()\n    time.sleep(50)\n"
@@ -120,7 +137,10 @@ def test_what_is_beside_is_interrupted_at_the_end(tmp_path: Path, written) -> No
         encoding="utf-8",
     )
     plan = written(
-        f"~ python {slow} {ready}", f"sh -c 'while [ ! -e {ready} ]; do sleep 0.02; done'", "sleep 50", "echo never"
+        f"~ python {slow} {ready}",
+        f"sh -c 'while [ ! -e {ready} ]; do sleep 0.02; done'",
+        "sleep 50",
+        "echo never",
     )
     command = [sys.executable, str(NODE), str(plan), "--limit", "8", "--out", str(tmp_path / "out")]
     subprocess.run(command, check=True, capture_output=True)
@@ -130,13 +150,28 @@ def test_what_is_beside_is_interrupted_at_the_end(tmp_path: Path, written) -> No
 
 
 def test_kernels_are_brought_along(tmp_path: Path, written) -> None:
-    """To the next call: what a machine runs, not the stages on the way there. The first call has none."""
+    """To the next call: what a machine runs, not the stages on the way there. The first call has
+    none.
+    """
     make = "mkdir -p $TRITON_CACHE_DIR/A && echo code > $TRITON_CACHE_DIR/A/k.cubin && touch $TRITON_CACHE_DIR/A/k.ptx"
     for number, line in enumerate((f"sh -c '{make}'", "sh -c 'cat $TRITON_CACHE_DIR/A/k.cubin'")):
         out, cache = tmp_path / f"out{number}", tmp_path / f"cache{number}"
-        command = [sys.executable, str(NODE), str(written(line)), "--limit", "20", "--out", str(out)]
+        command = [
+            sys.executable,
+            str(NODE),
+            str(written(line)),
+            "--limit",
+            "20",
+            "--out",
+            str(out),
+        ]
         command += ["--kernels", str(tmp_path / "out0" / "kernels.tgz")]
-        subprocess.run(command, check=True, capture_output=True, env=os.environ | {"TRITON_CACHE_DIR": str(cache)})
+        subprocess.run(
+            command,
+            check=True,
+            capture_output=True,
+            env=os.environ | {"TRITON_CACHE_DIR": str(cache)},
+        )
     assert "\ncode\n" in (out / "log.txt").read_text(encoding="utf-8")
     assert [path.name for path in (cache / "A").iterdir()] == ["k.cubin"]
 
@@ -144,10 +179,20 @@ def test_kernels_are_brought_along(tmp_path: Path, written) -> None:
 def test_kernels_that_are_none_are_refused(tmp_path: Path, written) -> None:
     """In words, before anything is run."""
     (tmp_path / "half.tgz").write_bytes(b"not an archive")
-    command = [sys.executable, str(NODE), str(written("echo never")), "--out", str(tmp_path / "out")]
+    command = [
+        sys.executable,
+        str(NODE),
+        str(written("echo never")),
+        "--out",
+        str(tmp_path / "out"),
+    ]
     command += ["--kernels", str(tmp_path / "half.tgz")]
     ended = subprocess.run(
-        command, check=False, capture_output=True, text=True, env=os.environ | {"TRITON_CACHE_DIR": str(tmp_path / "c")}
+        command,
+        check=False,
+        capture_output=True,
+        text=True,
+        env=os.environ | {"TRITON_CACHE_DIR": str(tmp_path / "c")},
     )
     assert ended.returncode == 1
     assert "half.tgz: is no archive of kernels" in ended.stderr
@@ -157,7 +202,10 @@ def test_kernels_that_are_none_are_refused(tmp_path: Path, written) -> None:
 
 def test_files_that_are_not_there_are_named(written) -> None:
     """Before anything is run: a plan that is wrong costs nothing."""
-    plan = written("python benchmarks/node.py $OUT/new.toml", "& nothing benchmarks/nowhere.py suites/quick.toml")
+    plan = written(
+        "python benchmarks/node.py $OUT/new.toml",
+        "& nothing benchmarks/nowhere.py suites/quick.toml",
+    )
     assert missing(read_plan(plan)) == ["benchmarks/nowhere.py", "nothing"]
 
 
@@ -168,7 +216,11 @@ def option(words: tuple[str, ...], name: str) -> list[str]:
 
 def check_strategies(words: tuple[str, ...]) -> None:
     """Sets and strategies of a line are known."""
-    drawn = {name for name in option(words, "--set") if "--validation" in words and re.fullmatch(r"(tsp|vrp)\d+", name)}
+    drawn = {
+        name
+        for name in option(words, "--set")
+        if "--validation" in words and re.fullmatch(r"(tsp|vrp)\d+", name)
+    }
     assert set(option(words, "--set")) <= {*TSP_SETS, *CVRP_SETS, *JSSP_SETS, *drawn}
     for text in option(words, "--strategies")[0].split(","):
         build_strategy(*((parts := text.split("+"))[0], parts[1:]))

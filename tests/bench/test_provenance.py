@@ -12,21 +12,38 @@ def test_without_a_checkout_the_sources_speak(monkeypatch: pytest.MonkeyPatch) -
     """An installed package has no commit, but other code has another mark."""
     monkeypatch.setattr(provenance, "run_git", lambda *words: None)
     assert (
-        provenance.current_commit() == f"version {__version__}, sources {provenance.source_digest(provenance.PACKAGE)}"
+        provenance.current_commit()
+        == f"version {__version__}, sources {provenance.source_digest(provenance.PACKAGE)}"
     )
 
 
-def test_a_repository_around_an_installed_package_is_not_ours(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+def test_a_repository_around_an_installed_package_is_not_ours(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
     """The commit of somebody's project that has us in its environment says nothing about us."""
-    monkeypatch.setattr(provenance, "run_git", lambda *words: str(tmp_path) if "--show-toplevel" in words else "c0ffee")
+    monkeypatch.setattr(
+        provenance,
+        "run_git",
+        lambda *words: str(tmp_path) if "--show-toplevel" in words else "c0ffee",
+    )
     assert provenance.current_commit().startswith("version")
 
 
 @pytest.mark.parametrize(("status", "marked"), [("", False), (" M rhumbline/x.py", True)])
-def test_changes_to_a_checkout_are_marked(monkeypatch: pytest.MonkeyPatch, status: str, marked: bool) -> None:
+def test_changes_to_a_checkout_are_marked(
+    monkeypatch: pytest.MonkeyPatch, status: str, marked: bool
+) -> None:
     """A clean checkout is its commit; a changed one says so."""
-    answers = {"--show-toplevel": str(provenance.PACKAGE.parent), "HEAD": "c0ffee", "--porcelain": status}
-    monkeypatch.setattr(provenance, "run_git", lambda *words: next(a for word, a in answers.items() if word in words))
+    answers = {
+        "--show-toplevel": str(provenance.PACKAGE.parent),
+        "HEAD": "c0ffee",
+        "--porcelain": status,
+    }
+    monkeypatch.setattr(
+        provenance,
+        "run_git",
+        lambda *words: next(a for word, a in answers.items() if word in words),
+    )
     assert (
         provenance.current_commit()
         == "c0ffee" + f", changed sources {provenance.source_digest(provenance.PACKAGE)}" * marked

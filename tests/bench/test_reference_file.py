@@ -34,7 +34,9 @@ def test_the_better_cost_stays_with_its_maker() -> None:
 
 
 def test_a_file_keeps_its_better_costs(tmp_path: Path) -> None:
-    """Whatever is added, in whatever order, costs only fall and makers stay with them; a hole stays a hole."""
+    """Whatever is added, in whatever order, costs only fall and makers stay with them; a hole
+    stays a hole.
+    """
     file = tmp_path / "deep" / "r.npz"
     add_references(file, found([3.0, np.nan], "a"))
     add_references(file, found([2.0, np.nan, 9.0], "the second maker"))
@@ -46,11 +48,17 @@ def test_a_file_keeps_its_better_costs(tmp_path: Path) -> None:
 
 
 def test_one_maker_is_one_sentence(tmp_path: Path) -> None:
-    """Such a file has the form that the first scripts wrote and read: two sentences, costs, and no bounds if none."""
+    """Such a file has the form that the first scripts wrote and read: two sentences, costs, and
+    no bounds if none.
+    """
     file = tmp_path / "r.npz"
     add_references(file, found([3.0, np.nan], "a"))
     with np.load(file) as stored:
-        assert {name: stored[name].shape for name in stored.files} == {"cost": (2,), "made_by": (), "made_on": ()}
+        assert {name: stored[name].shape for name in stored.files} == {
+            "cost": (2,),
+            "made_by": (),
+            "made_on": (),
+        }
     add_references(file, found([np.nan, 2.0], "b", [np.nan, 1.0]))
     with np.load(file) as stored:
         assert stored["made_by"].tolist() == ["a", "b"]
@@ -73,7 +81,9 @@ def test_stored_files_stay_what_they_are(path: Path, tmp_path: Path) -> None:
 def test_costs_below_a_bound_are_of_other_instances(tmp_path: Path) -> None:
     """The file is left as it was."""
     add_references(tmp_path / "r.npz", found([5.0], "a", [5.0]))
-    with pytest.raises(InputError, match="instance 1 has cost 4 below its bound 5; the file is of other instances"):
+    with pytest.raises(
+        InputError, match="instance 1 has cost 4 below its bound 5; the file is of other instances"
+    ):
         add_references(tmp_path / "r.npz", found([4.0], "b"))
     assert read_references(tmp_path / "r.npz").cost.tolist() == [5.0]
 
@@ -95,7 +105,11 @@ def test_only_what_is_wanted_is_solved(tmp_path: Path, again: bool, solved: list
     seen: list[float] = []
     add_references(tmp_path / "r.npz", found([9.0, 1.0, np.nan], "a", [0.0, 1.0, np.nan]))
     judge = lambda number: seen.append(number) or doubled(number)  # noqa: E731
-    steps = list(fill_references(tmp_path / "r.npz", [1.0, 2.0, 3.0], judge, "b", ReferenceOptions(again=again)))
+    steps = list(
+        fill_references(
+            tmp_path / "r.npz", [1.0, 2.0, 3.0], judge, "b", ReferenceOptions(again=again)
+        )
+    )
     assert seen == solved
     assert [x.done for x in steps] == [*range(3 - len(solved), 4)]
     assert read_references(tmp_path / "r.npz").cost.tolist() == [2.0 if again else 9.0, 1.0, 6.0]
@@ -109,7 +123,10 @@ def test_one_without_a_plan_does_not_end_the_rest(tmp_path: Path) -> None:
             raise Infeasible("nothing in time")
         return doubled(number)
 
-    assert [x.done for x in fill_references(tmp_path / "r.npz", [1.0, 2.0], judge, "b", ReferenceOptions())] == [
+    assert [
+        x.done
+        for x in fill_references(tmp_path / "r.npz", [1.0, 2.0], judge, "b", ReferenceOptions())
+    ] == [
         0,
         1,
         2,
@@ -131,7 +148,15 @@ def test_an_interruption_keeps_what_is_done(tmp_path: Path) -> None:
 
 
 def test_a_makespan_is_proven() -> None:
-    """CP-SAT finds the optimum of a shop of 3 jobs (by hand: 11) and its bound meets it, with a hint and without."""
-    instance = jssp_from_arrays([[3, 2, 2], [2, 1, 4], [4, 3, 1]], [[0, 1, 2], [0, 2, 1], [1, 2, 0]])
+    """CP-SAT finds the optimum of a shop of 3 jobs (by hand: 11) and its bound meets it, with a
+    hint and without.
+    """
+    instance = jssp_from_arrays(
+        [[3, 2, 2], [2, 1, 4], [4, 3, 1]], [[0, 1, 2], [0, 2, 1], [1, 2, 0]]
+    )
     hint = Schedule(((0, 3, 5), (7, 9, 10), (14, 18, 21)))
-    assert solve_by_cpsat(instance, 60.0) == partial(solve_by_cpsat, hint=hint)(instance, 60.0) == (11, 11.0)
+    assert (
+        solve_by_cpsat(instance, 60.0)
+        == partial(solve_by_cpsat, hint=hint)(instance, 60.0)
+        == (11, 11.0)
+    )

@@ -32,8 +32,13 @@ def test_tables_are_what_they_were(kind: str, ending: str) -> None:
 
 
 def test_a_row_worked_by_hand() -> None:
-    """Gaps of 10 %, 20 % and 30 % have the mean 20 % and, with a deviation of 10 points, ± 1.96 x 10 / sqrt(3)."""
-    some = [replace(A, instance=str(k), reference=10.0, cost=10.0 + k, seconds=6.0, together=3) for k in (1, 2, 3)]
+    """Gaps of 10 %, 20 % and 30 % have the mean 20 % and, with a deviation of 10 points, ± 1.96
+    x 10 / sqrt(3).
+    """
+    some = [
+        replace(A, instance=str(k), reference=10.0, cost=10.0 + k, seconds=6.0, together=3)
+        for k in (1, 2, 3)
+    ]
     (row,) = table_rows(some)
     assert (row.n, row.cost) == (3, 12.0)
     half = 1.96 * 0.1 / 3**0.5
@@ -43,14 +48,18 @@ def test_a_row_worked_by_hand() -> None:
 
 
 def test_seeds_of_an_instance_are_no_sample() -> None:
-    """Repeating every instance with another seed and the same outcome does not narrow the interval."""
+    """Repeating every instance with another seed and the same outcome does not narrow the
+    interval.
+    """
     some = [replace(A, instance=str(k), reference=10.0, cost=10.0 + k) for k in (1, 2, 3)]
     (one,), (two,) = table_rows(some), table_rows([*some, *(replace(r, seed=9) for r in some)])
     assert (one.gap, one.low, one.n, one.seeds) == (two.gap, two.low, two.n, two.seeds - 1)
 
 
 def test_without_a_reference_there_is_no_gap() -> None:
-    """One instance without a reference spoils the mean gap of its row, and one instance has no interval."""
+    """One instance without a reference spoils the mean gap of its row, and one instance has no
+    interval.
+    """
     some = [replace(A, instance=str(k), reference=10.0 if k else None) for k in (0, 1)]
     assert (table_rows(some)[0].gap, table_rows(some)[0].low) == (None, None)
     (row,) = table_rows(some[1:])
@@ -61,7 +70,9 @@ def test_without_a_reference_there_is_no_gap() -> None:
 def test_hardware_and_commits_are_not_mixed() -> None:
     """The same method on other hardware, or of other code, is another row."""
     some = [A, replace(A, hardware="abacus"), replace(A, commit="decaf")]
-    assert [(r.hardware, r.commit) for r in table_rows(some)] == [(x.hardware, x.commit) for x in some]
+    assert [(r.hardware, r.commit) for r in table_rows(some)] == [
+        (x.hardware, x.commit) for x in some
+    ]
 
 
 @pytest.mark.parametrize("name", ["suite_hash", "budget", "solver", "hardware", "commit"])
@@ -70,7 +81,11 @@ def test_no_row_is_of_two_kinds(name: str) -> None:
     both = [A, replace(A, instance="one-2", **{name: "zebra"})]
     assert [row.n for row in table_rows(both)] == [1, 1]
     for text in (write(both) for write in REPORT_FORMATS.values()):
-        (line,) = [x for x in text.splitlines() if x.startswith(("| A", "A &", "demo,one,A")) and "zebra" in x]
+        (line,) = [
+            x
+            for x in text.splitlines()
+            if x.startswith(("| A", "A &", "demo,one,A")) and "zebra" in x
+        ]
         assert line
 
 
@@ -85,39 +100,65 @@ def test_versions_tell_rows_apart() -> None:
 
 
 def test_methods_of_one_set_may_have_other_commits() -> None:
-    """Classical solvers that were measured earlier need no column; the facts say what is of which commit."""
+    """Classical solvers that were measured earlier need no column; the facts say what is of
+    which commit.
+    """
     text = REPORT_FORMATS["md"]([A, replace(A, method="LKH", commit="decaf")])
     assert "| commit |" not in text
-    assert "- Suite demo (0123456789abcdef), commit c0ffee123456, rhumbline 0.1.0, torch 2.13.0; of A.\n" in text
-    assert "- Suite demo (0123456789abcdef), commit decaf, rhumbline 0.1.0, torch 2.13.0; of LKH.\n" in text
+    assert (
+        "- Suite demo (0123456789abcdef), commit c0ffee123456, rhumbline 0.1.0, torch 2.13.0; of A.\n"
+        in text
+    )
+    assert (
+        "- Suite demo (0123456789abcdef), commit decaf, rhumbline 0.1.0, torch 2.13.0; of LKH.\n"
+        in text
+    )
 
 
 def test_other_hardware_has_other_versions() -> None:
-    """Rows that the hardware tells apart need no column of commits; the facts say which was where."""
+    """Rows that the hardware tells apart need no column of commits; the facts say which was
+    where.
+    """
     text = REPORT_FORMATS["md"]([A, replace(A, hardware="abacus", commit="decaf")])
     assert "| hardware |" in text
     assert "| commit |" not in text
-    assert "commit c0ffee123456, rhumbline 0.1.0, torch 2.13.0; of A, on a CPU, 2 threads.\n" in text
+    assert (
+        "commit c0ffee123456, rhumbline 0.1.0, torch 2.13.0; of A, on a CPU, 2 threads.\n" in text
+    )
     assert "commit decaf, rhumbline 0.1.0, torch 2.13.0; of A, on abacus.\n" in text
 
 
 def test_only_rows_of_the_same_instances_are_compared() -> None:
-    """A row with fewer instances than another is never in bold, nor is the best of one, nor are equally many others."""
+    """A row with fewer instances than another is never in bold, nor is the best of one, nor are
+    equally many others.
+    """
 
     def lines(method: str, cost: float, *names: str) -> list[Result]:
-        return [replace(A, method=method, instance=name, reference=10.0, cost=cost) for name in names]
+        return [
+            replace(A, method=method, instance=name, reference=10.0, cost=cost) for name in names
+        ]
 
     def bold(*some: Result) -> list[str]:
-        return [line.split(" | ")[0][2:] for line in REPORT_FORMATS["md"](some).splitlines() if "**" in line]
+        return [
+            line.split(" | ")[0][2:]
+            for line in REPORT_FORMATS["md"](some).splitlines()
+            if "**" in line
+        ]
 
-    few, many, rest = lines("few", 11.0, "1"), lines("many", 13.0, "1", "2"), lines("rest", 12.0, "1", "2")
+    few, many, rest = (
+        lines("few", 11.0, "1"),
+        lines("many", 13.0, "1", "2"),
+        lines("rest", 12.0, "1", "2"),
+    )
     assert bold(*few, *many, *rest) == ["rest"]
     assert bold(*few, *many) == []
     assert bold(*many, *lines("strange", 12.0, "2", "3")) == []
 
 
 def test_suites_are_named_where_there_are_several() -> None:
-    """Sets of two suites may have one name; a single suite needs no mention, as in a page that has marks for it."""
+    """Sets of two suites may have one name; a single suite needs no mention, as in a page that
+    has marks for it.
+    """
     both = [A, replace(A, suite="other")]
     assert [x for x in REPORT_FORMATS["md"](both).splitlines() if x.startswith("#")] == [
         "### one (demo)",
@@ -144,7 +185,9 @@ def test_times_have_their_unit() -> None:
 
 
 def test_columns_that_say_nothing_are_left_out() -> None:
-    """No paper, no references and one kind of hardware: neither their columns nor, for one method, anything in bold."""
+    """No paper, no references and one kind of hardware: neither their columns nor, for one
+    method, anything in bold.
+    """
     text = REPORT_FORMATS["md"]([replace(A, reference=None, paper=None)])
     assert "| method | budget | n | mean cost | time / instance | total |" in text
     assert "- Hardware: a CPU, 2 threads." in text
@@ -168,7 +211,9 @@ def test_order_of_lines_within_a_row_does_not_matter() -> None:
 
 
 def test_a_page_gets_its_tables_between_the_marks() -> None:
-    """What stands around them stays; what stood between them goes; a page without marks is not touched."""
+    """What stands around them stays; what stood between them goes; a page without marks is not
+    touched.
+    """
     page = "top\n<!-- suite: demo -->\nold\n<!-- end: demo -->\nbottom <!-- suite: other --><!-- end: other -->"
     once = replace_section(page, "demo", "new\n")
     assert once == page.replace("\nold\n", "\n\nnew\n\n")
@@ -177,8 +222,13 @@ def test_a_page_gets_its_tables_between_the_marks() -> None:
 
 
 def test_instances_of_different_sizes_are_listed() -> None:
-    """A line for each file: nodes, best known cost, and each method's cost and gap; what is missing is a dash."""
-    some = [replace(A, instance="a280", size=280, cost=2600, reference=2579.0), replace(A, instance="d493", size=493)]
+    """A line for each file: nodes, best known cost, and each method's cost and gap; what is
+    missing is a dash.
+    """
+    some = [
+        replace(A, instance="a280", size=280, cost=2600, reference=2579.0),
+        replace(A, instance="d493", size=493),
+    ]
     some = [some[0], replace(some[1], method="B", cost=36000, reference=None)]
     assert instance_table(some) == [
         ["instance", "nodes", "reference", "A", "B"],
@@ -195,15 +245,24 @@ def test_instances_are_listed_for_each_kind() -> None:
 
 
 def test_nothing_has_no_sign() -> None:
-    """A gap that rounds to nothing is 0.000 %, from whichever side; one that does not keeps its sign."""
-    assert [percent_text(x) for x in (-4e-6, 4e-6, -6e-6, None)] == ["0.000 %", "0.000 %", "-0.001 %", "-"]
+    """A gap that rounds to nothing is 0.000 %, from whichever side; one that does not keeps its
+    sign.
+    """
+    assert [percent_text(x) for x in (-4e-6, 4e-6, -6e-6, None)] == [
+        "0.000 %",
+        "0.000 %",
+        "-0.001 %",
+        "-",
+    ]
     some = [replace(A, instance=str(k), reference=10.0, cost=10.0 - 1e-7) for k in (1, 2)]
     assert "-0.0" not in REPORT_FORMATS["md"](some) + REPORT_FORMATS["latex"](some)
     assert instance_table(some)[1][-1].endswith("(0.00 %)")
 
 
 def test_job_shops_have_jobs_and_machines() -> None:
-    """If the set's name has them and they fit; else operations, which are what the lines count; nodes are others'."""
+    """If the set's name has them and they fit; else operations, which are what the lines count;
+    nodes are others'.
+    """
     shop = replace(A, problem="jssp", set="jssp20x15", size=300)
     assert describe_set([shop]).startswith("jssp, 20 jobs x 15 machines; ")
     assert describe_set([replace(shop, size=100)]).startswith("jssp, 100 operations; ")
@@ -213,12 +272,22 @@ def test_job_shops_have_jobs_and_machines() -> None:
 
 
 def test_missing_results_are_counted_and_in_no_mean() -> None:
-    """One of three has no plan: the row is that of the other two, says so, and the reason stands below."""
+    """One of three has no plan: the row is that of the other two, says so, and the reason stands
+    below.
+    """
     some = [replace(A, instance=str(k), reference=10.0, cost=10.0 + k) for k in (1, 2)]
-    lost = replace(A, instance="3", reference=10.0, cost=None, missing="too many vehicles", seconds=1000.0)
+    lost = replace(
+        A, instance="3", reference=10.0, cost=None, missing="too many vehicles", seconds=1000.0
+    )
     (whole,), (row,), (nothing,) = table_rows(some), table_rows([*some, lost]), table_rows([lost])
     assert replace(row, missing=0) == whole
-    assert (row.missing, nothing.missing, nothing.n, nothing.cost, nothing.gap) == (1, 1, 0, None, None)
+    assert (row.missing, nothing.missing, nothing.n, nothing.cost, nothing.gap) == (
+        1,
+        1,
+        0,
+        None,
+        None,
+    )
     text = REPORT_FORMATS["md"]([*some, lost])
     assert "| 2 (1 missing) |" in text
     assert "A on one: 1 missing, in no other number; the first: too many vehicles." in text
@@ -227,6 +296,11 @@ def test_missing_results_are_counted_and_in_no_mean() -> None:
 
 
 def test_a_solver_with_many_budgets_is_named_once() -> None:
-    """Methods of one solver share its line, in order of appearance; names may have commas of their own."""
-    some = [replace(A, method=m, solver=s) for m, s in (("X, 1 s", "X 2.0"), ("Y", "Y 1.0"), ("X, 9 s", "X 2.0"))]
+    """Methods of one solver share its line, in order of appearance; names may have commas of
+    their own.
+    """
+    some = [
+        replace(A, method=m, solver=s)
+        for m, s in (("X, 1 s", "X 2.0"), ("Y", "Y 1.0"), ("X, 9 s", "X 2.0"))
+    ]
     assert "- X, 1 s; X, 9 s: X 2.0.\n- Y: Y 1.0." in REPORT_FORMATS["md"](some)

@@ -1,4 +1,6 @@
-"""Lines of several files: what is the same counts once, what contradicts is refused, what is no result is named."""
+"""Lines of several files: what is the same counts once, what contradicts is refused, what is no
+result is named.
+"""
 
 import json
 import lzma
@@ -25,11 +27,15 @@ def written(path: Path, *results: Result, **changed: Any) -> Path:
 
 
 def test_packed_lines_are_the_same_lines(tmp_path: Path) -> None:
-    """Results that are kept for good are read, nothing is added to them, and what cannot be unpacked is named."""
+    """Results that are kept for good are read, nothing is added to them, and what cannot be
+    unpacked is named.
+    """
     packed, broken = tmp_path / "golden.jsonl.xz", tmp_path / "broken.xz"
     packed.write_bytes(lzma.compress(GOLDEN.read_bytes()))
     assert read_results(packed, print) == read_results(GOLDEN, print)
-    with pytest.raises(InputError, match=r"golden\.jsonl\.xz: is packed; results are added to plain files"):
+    with pytest.raises(
+        InputError, match=r"golden\.jsonl\.xz: is packed; results are added to plain files"
+    ):
         refuse_packed(packed)
     broken.write_bytes(b"{}")
     with pytest.raises(InputError, match=r"broken\.xz: cannot be unpacked"):
@@ -37,7 +43,9 @@ def test_packed_lines_are_the_same_lines(tmp_path: Path) -> None:
 
 
 def test_a_line_counts_once(tmp_path: Path) -> None:
-    """A file named twice, and a line that was copied within one: the results of one, and a warning for each file."""
+    """A file named twice, and a line that was copied within one: the results of one, and a
+    warning for each file.
+    """
     one, said = written(tmp_path / "one.jsonl", A, B, A), list[str]()
     assert read_result_files([one, one], said.append) == [A, B]
     assert said == [
@@ -46,7 +54,9 @@ def test_a_line_counts_once(tmp_path: Path) -> None:
     ]
 
 
-@pytest.mark.parametrize("change", [{"cost": 7.71}, {"seconds": 9.0}, {"when": "2026-11-16T12:00:00+00:00"}])
+@pytest.mark.parametrize(
+    "change", [{"cost": 7.71}, {"seconds": 9.0}, {"when": "2026-11-16T12:00:00+00:00"}]
+)
 def test_two_measurements_of_the_same_are_refused(tmp_path: Path, change: dict[str, Any]) -> None:
     """Within a file or across files, with both places; nobody can tell which one counts."""
     one, two = written(tmp_path / "one.jsonl", B, A), written(tmp_path / "two.jsonl", A, **change)
@@ -54,20 +64,30 @@ def test_two_measurements_of_the_same_are_refused(tmp_path: Path, change: dict[s
     with pytest.raises(InputError, match=said):
         read_result_files([one, two], complain)
     one.write_text(one.read_text() + two.read_text())
-    with pytest.raises(InputError, match=r"one\.jsonl:3: is another measurement of what .*one\.jsonl:2"):
+    with pytest.raises(
+        InputError, match=r"one\.jsonl:3: is another measurement of what .*one\.jsonl:2"
+    ):
         read_results(one, complain)
 
 
 @pytest.mark.parametrize("name", ["suite_hash", "commit", "hardware", "budget", "solver"])
 def test_measurements_of_other_kinds_stand_side_by_side(tmp_path: Path, name: str) -> None:
     """Another suite, commit, hardware, budget or solver is another row, not a contradiction."""
-    one, two = written(tmp_path / "one.jsonl", A), written(tmp_path / "two.jsonl", A, **{name: "other"})
+    one, two = (
+        written(tmp_path / "one.jsonl", A),
+        written(tmp_path / "two.jsonl", A, **{name: "other"}),
+    )
     assert read_result_files([one, two], complain) == [A, replace(A, **{name: "other"})]
 
 
 def test_sets_of_one_name_are_the_same_instances(tmp_path: Path) -> None:
-    """Other instances or references under the same name are refused; in another suite they are another set."""
-    one, two = written(tmp_path / "one.jsonl", A, B), written(tmp_path / "two.jsonl", B, set_hash="00ff")
+    """Other instances or references under the same name are refused; in another suite they are
+    another set.
+    """
+    one, two = (
+        written(tmp_path / "one.jsonl", A, B),
+        written(tmp_path / "two.jsonl", B, set_hash="00ff"),
+    )
     said = r"two\.jsonl:1: set 'one' of suite 'demo' has other instances or references here \(00ff\) than in .*one\.j"
     with pytest.raises(InputError, match=said):
         read_result_files([one, two], complain)
@@ -94,8 +114,12 @@ def test_sets_of_one_name_are_the_same_instances(tmp_path: Path) -> None:
         ("trace", [[1, 2, 3, float("nan")]], "'trace' is"),
     ],
 )
-def test_values_of_the_wrong_type_are_no_results(tmp_path: Path, name: str, value: Any, message: str) -> None:
-    """Named with file and line, also in a last line without an end: it is whole, so it was not cut off."""
+def test_values_of_the_wrong_type_are_no_results(
+    tmp_path: Path, name: str, value: Any, message: str
+) -> None:
+    """Named with file and line, also in a last line without an end: it is whole, so it was not
+    cut off.
+    """
     path = tmp_path / "r.jsonl"
     path.write_text(json.dumps(asdict(A)) + "\n" + json.dumps(asdict(B) | {name: value}))
     with pytest.raises(InputError, match=rf"r\.jsonl:2: is not a result line \({message}"):

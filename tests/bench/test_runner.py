@@ -1,4 +1,6 @@
-"""The runner: every result once, whatever interrupts it, and never results of another origin in one file."""
+"""The runner: every result once, whatever interrupts it, and never results of another origin in
+one file.
+"""
 
 import json
 import math
@@ -55,29 +57,52 @@ def test_there_is_one_line_for_each_method_instance_and_seed(write: Write, tmp_p
     suite, out = read_suite(write("seeds = [0, 5]\n" + SET + METHODS)), tmp_path / "r.jsonl"
     standings = measured(suite, out)
     results = read_results(out, complain)
-    assert standings[-1].done == standings[-1].total == len(results) == len({r.key for r in results}) == 2 * 4 * 2
+    assert (
+        standings[-1].done
+        == standings[-1].total
+        == len(results)
+        == len({r.key for r in results})
+        == 2 * 4 * 2
+    )
     for r in results[:8]:
-        assert (r.method, r.attempts, r.together, r.set, r.problem, r.size) == ("search", 20, 2, "ten", "tsp", 10)
+        assert (r.method, r.attempts, r.together, r.set, r.problem, r.size) == (
+            "search",
+            20,
+            2,
+            "ten",
+            "tsp",
+            10,
+        )
     xy = [i.xy for i in prepare_pairs(suite, CPU)[0].instance_set.instances]
     again = rhumbline.solve(
-        [tsp_from_array(x) for x in xy if x is not None], policy=suite.methods[0].policy, attempts=20, seed=5, device="cpu",
+        [tsp_from_array(x) for x in xy if x is not None],
+        policy=suite.methods[0].policy,
+        attempts=20,
+        seed=5,
+        device="cpu",
         strategy="cmaes",
-    )  # fmt: skip
+    )
     mine = [r.cost for r in results if r.seed == 5 and r.method == "search"]
     assert mine == pytest.approx([s.cost for s in again])
 
 
 @pytest.mark.parametrize("strategy", ["eas-emb", "sgbs"])
 def test_symmetric_copies_share_the_attempts(strategy: str, write: Write, tmp_path: Path) -> None:
-    """A method with copies spends what it would without them, on the same instances, and says so."""
+    """A method with copies spends what it would without them, on the same instances, and says
+    so.
+    """
     method = f'[[method]]\nname = "s"\npolicy = "{{policy}}"\nattempts = 20\nstrategy = "{strategy}"\naugment = 4\n'
     suite, out = read_suite(write(SET + method)), tmp_path / "r.jsonl"
     measured(suite, out)
     xy = [i.xy for i in prepare_pairs(suite, CPU)[0].instance_set.instances]
     again = rhumbline.solve(
-        [tsp_from_array(x) for x in xy if x is not None], policy=suite.methods[0].policy, attempts=20, device="cpu",
-        strategy=strategy, augment=4,
-    )  # fmt: skip
+        [tsp_from_array(x) for x in xy if x is not None],
+        policy=suite.methods[0].policy,
+        attempts=20,
+        device="cpu",
+        strategy=strategy,
+        augment=4,
+    )
     results = read_results(out, complain)
     assert [r.cost for r in results] == pytest.approx([s.cost for s in again])
     assert {(r.attempts, "4 copies" in r.solver) for r in results} == {(20, True)}
@@ -152,25 +177,35 @@ def test_another_suite_is_not_mixed_in(suite: Suite, write: Write, tmp_path: Pat
     measured(suite, out)
     before = out.read_bytes()
     other = read_suite(write(SET + METHODS.replace("20", "21"), "other"))
-    with pytest.raises(InputError, match=r"r\.jsonl:1: is a result of another suite: \w+ \(suite small\), not \w+"):
+    with pytest.raises(
+        InputError, match=r"r\.jsonl:1: is a result of another suite: \w+ \(suite small\), not \w+"
+    ):
         measured(other, out)
     assert out.read_bytes() == before
 
 
-def test_another_commit_is_not_mixed_in(suite: Suite, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_another_commit_is_not_mixed_in(
+    suite: Suite, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """Nor are results of other code, by a run or in a report."""
     out = tmp_path / "r.jsonl"
     measured(suite, out, BenchOptions(device="cpu", threads=1, limit=1))
     monkeypatch.setattr(provenance, "current_commit", lambda: "decaf")
-    with pytest.raises(InputError, match="is a result of another commit: c0ffee, not decaf; results are not mixed"):
+    with pytest.raises(
+        InputError, match="is a result of another commit: c0ffee, not decaf; results are not mixed"
+    ):
         measured(suite, out)
     first, *others = out.read_text().splitlines()
     out.write_text("\n".join([first, *(line.replace("c0ffee", "decaf") for line in others)]) + "\n")
-    with pytest.raises(InputError, match=r"r\.jsonl:2: is a result of another commit: decaf, not c0ffee"):
+    with pytest.raises(
+        InputError, match=r"r\.jsonl:2: is a result of another commit: decaf, not c0ffee"
+    ):
         read_results(out, complain)
 
 
-def test_another_machine_is_not_mixed_in(suite: Suite, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_another_machine_is_not_mixed_in(
+    suite: Suite, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """Times of two machines are not averaged."""
     out = tmp_path / "r.jsonl"
     measured(suite, out, BenchOptions(device="cpu", threads=1, limit=1))
@@ -187,7 +222,9 @@ def test_files_that_changed_are_not_mixed_in(write: Write, tmp_path: Path) -> No
     measured(suite, tmp_path / "r.jsonl", BenchOptions(only=("nearest",), device="cpu", threads=1))
     (tmp_path / "a.tsp").write_text(text.replace("3 3 4", "3 3 5"))
     with pytest.raises(InputError, match="set 'f' had other instances or references then"):
-        measured(suite, tmp_path / "r.jsonl", BenchOptions(only=("nearest",), device="cpu", threads=1))
+        measured(
+            suite, tmp_path / "r.jsonl", BenchOptions(only=("nearest",), device="cpu", threads=1)
+        )
 
 
 @pytest.mark.parametrize(
@@ -222,14 +259,26 @@ def test_unknown_facts_are_refused(suite: Suite, tmp_path: Path) -> None:
     [
         ('solver = "gurobi"', "method 'm': no solver 'gurobi'; known: policy, nearest, lkh"),
         ('strategy = "luck"\nattempts = 1', "method 'm': no strategy 'luck'; known: cmaes"),
-        ("attempts = 1\nsettings = {colour = 1}", "method 'm': unknown key 'colour'; known here: components"),
+        (
+            "attempts = 1\nsettings = {colour = 1}",
+            "method 'm': unknown key 'colour'; known here: components",
+        ),
         ('attempts = 1\npolicy = "nobody"', "no checkpoint 'nobody'"),
-        ('solver = "nearest"\nsettings = {colour = 1}', "unknown setting 'colour' of nearest neighbour"),
+        (
+            'solver = "nearest"\nsettings = {colour = 1}',
+            "unknown setting 'colour' of nearest neighbour",
+        ),
         ('solver = "nearest"\nseconds = 1', "takes no seconds"),
         ('solver = "nearest"\nattempts = 1', "does not count attempts"),
-        ('solver = "hgs"\nseconds = 1', "no method that was asked for solves a set that was asked for"),
+        (
+            'solver = "hgs"\nseconds = 1',
+            "no method that was asked for solves a set that was asked for",
+        ),
         ('solver = "pyvrp"', "PyVRP needs seconds"),
-        ('attempts = 1\npolicy = "tsp100-single"', "method 'm' on tsp: this policy has no latent space to search"),
+        (
+            'attempts = 1\npolicy = "tsp100-single"',
+            "method 'm' on tsp: this policy has no latent space to search",
+        ),
     ],
 )
 def test_methods_that_cannot_work_are_refused_before_any_work(
@@ -243,7 +292,9 @@ def test_methods_that_cannot_work_are_refused_before_any_work(
 
 
 def test_the_time_left_is_that_of_the_work_left(suite: Suite) -> None:
-    """By the pace of the same method and set, else by the mean; before any work nothing is known."""
+    """By the pace of the same method and set, else by the mean; before any work nothing is
+    known.
+    """
     search, nearest = prepare_pairs(suite, CPU)
     pace, job, other = TimeEstimate(), BenchJob(search, 0, (0, 1)), BenchJob(nearest, 0, (0, 1, 2))
     assert pace.seconds_left([job, other]) is None
@@ -262,8 +313,12 @@ def test_budgets_in_seconds_tell_the_time_left_at_once(write: Write) -> None:
     assert TimeEstimate().seconds_left([BenchJob(pair, 0, (0, 1, 2, 3))]) == 8.0
 
 
-def test_a_piece_tells_how_far_it_is(suite: Suite, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Between two results: what is running and how much of its budget is spent; results are those of a silent run."""
+def test_a_piece_tells_how_far_it_is(
+    suite: Suite, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Between two results: what is running and how much of its budget is spent; results are
+    those of a silent run.
+    """
     monkeypatch.setattr(run_module, "NOTE_PAUSE", 0.0)
     said: list[RunProgress] = []
     list(measure_suite(suite, tmp_path / "told.jsonl", CPU, complain, said.append))
@@ -278,12 +333,16 @@ def test_a_piece_tells_how_far_it_is(suite: Suite, tmp_path: Path, monkeypatch: 
     assert current[-1] == (7, "nearest", "")
     assert all(s.current and s.current.set == "ten" and not s.latest for s in said)
     measured(suite, tmp_path / "silent.jsonl")
-    told, silent = (read_results(tmp_path / f"{name}.jsonl", complain) for name in ("told", "silent"))
+    told, silent = (
+        read_results(tmp_path / f"{name}.jsonl", complain) for name in ("told", "silent")
+    )
     assert [(r.key, r.cost) for r in told] == [(r.key, r.cost) for r in silent]
 
 
 def test_a_piece_tells_how_long_it_takes(suite: Suite, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A quarter in 10 s leaves 30 s, and 40 s for another piece of the kind; warming up is no measure of anything."""
+    """A quarter in 10 s leaves 30 s, and 40 s for another piece of the kind; warming up is no
+    measure of anything.
+    """
     (search, _), now, said = prepare_pairs(suite, CPU), [0.0], list[RunProgress]()
     job = BenchJob(search, 0, (0, 1))
     monkeypatch.setattr(run_module.time, "monotonic", lambda: now[0])
@@ -291,7 +350,10 @@ def test_a_piece_tells_how_long_it_takes(suite: Suite, monkeypatch: pytest.Monke
     for at, share in ((100.0, 0.0), (110.0, 0.25), (110.5, 0.3)):
         now[0] = at
         inside.note(share, "")
-    assert [s.seconds_left for s in said] == [None, pytest.approx(70.0)]  # the last came too soon to be told
+    assert [s.seconds_left for s in said] == [
+        None,
+        pytest.approx(70.0),
+    ]  # the last came too soon to be told
 
 
 def test_budgets_are_spent_by_attempts_or_by_the_clock() -> None:
@@ -303,21 +365,29 @@ def test_budgets_are_spent_by_attempts_or_by_the_clock() -> None:
 
 
 def test_two_runs_do_not_share_a_file(suite: Suite, tmp_path: Path) -> None:
-    """The second is refused and changes nothing; when the first has ended, however it did, the file is free."""
+    """The second is refused and changes nothing; when the first has ended, however it did, the
+    file is free.
+    """
     out = tmp_path / "r.jsonl"
     first = measure_suite(suite, out, CPU, complain)
     for _ in range(2):
         next(first)
     before = out.read_bytes()
-    with pytest.raises(InputError, match=r"r\.jsonl: another run is adding to this file; wait for it"):
+    with pytest.raises(
+        InputError, match=r"r\.jsonl: another run is adding to this file; wait for it"
+    ):
         measured(suite, out)
     assert out.read_bytes() == before != b""
     first.close()
     assert measured(suite, out)[-1].done == 8
 
 
-def test_loading_a_library_is_not_measured(suite: Suite, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The first call of a solver takes a second longer by a clock that the test owns; no line shows it."""
+def test_loading_a_library_is_not_measured(
+    suite: Suite, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The first call of a solver takes a second longer by a clock that the test owns; no line
+    shows it.
+    """
     now, calls = [0.0], list[int]()
 
     def slow_at_first(work: SolverTask) -> list[int]:
@@ -325,7 +395,9 @@ def test_loading_a_library_is_not_measured(suite: Suite, tmp_path: Path, monkeyp
         now[0] += 1.0 if len(calls) == 1 else 0.25
         return list(range(work.instance.size))
 
-    monkeypatch.setitem(BASELINES, "nearest", Baseline("slow", {"tsp": slow_at_first}, "numpy", needs_seconds=False))
+    monkeypatch.setitem(
+        BASELINES, "nearest", Baseline("slow", {"tsp": slow_at_first}, "numpy", needs_seconds=False)
+    )
     monkeypatch.setattr(run_module.time, "monotonic", lambda: now[0])
     warm_up_baseline.cache_clear()
     measured(suite, tmp_path / "r.jsonl", BenchOptions(only=("nearest",), device="cpu", threads=1))
@@ -390,18 +462,27 @@ solver = "nearest"
 
 
 def test_plans_beyond_a_limit_are_missing_not_costs(write: Write, tmp_path: Path) -> None:
-    """Three loads of 6 need three vehicles of 10, there and back 20, 20 and 28 long; two vehicles cannot do it."""
+    """Three loads of 6 need three vehicles of 10, there and back 20, 20 and 28 long; two
+    vehicles cannot do it.
+    """
     for name, vehicles in (("a", 2), ("b", 3)):
         (tmp_path / f"{name}.vrp").write_text(TIGHT.format(name=name, vehicles=vehicles))
     out = tmp_path / "r.jsonl"
     measured(read_suite(write(ROUTING)), out, BenchOptions(device="cpu", threads=1, engine="torch"))
     results = read_results(out, complain)
     assert [(r.method, r.instance, r.cost, r.gap) for r in results] == [
-        (method, *of) for method in ("greedy", "nearest") for of in (("a", None, None), ("b", 68, None))
+        (method, *of)
+        for method in ("greedy", "nearest")
+        for of in (("a", None, None), ("b", 68, None))
     ]
     assert ["vehicles" in r.missing for r in results] == [True, False, True, False]
     assert [(row.n, row.missing, row.cost) for row in table_rows(results)] == [(1, 1, 68.0)] * 2
-    assert measured(read_suite(write(ROUTING)), out, BenchOptions(device="cpu", threads=1, engine="torch"))[0].done == 4
+    assert (
+        measured(
+            read_suite(write(ROUTING)), out, BenchOptions(device="cpu", threads=1, engine="torch")
+        )[0].done
+        == 4
+    )
 
 
 def test_policies_of_another_view_of_a_problem_are_found(write: Write, tmp_path: Path) -> None:
@@ -413,5 +494,7 @@ def test_policies_of_another_view_of_a_problem_are_found(write: Write, tmp_path:
     )
     (tmp_path / "shop.txt").write_text("2 1\n0 3\n0 2\n")
     text = '[[set]]\nname = "s"\nproblem = "jssp"\nfiles = "*.txt"\n[[method]]\nname = "m"\nattempts = 2\n'
-    measured(read_suite(write(f'{text}policy = "{tmp_path / "m.safetensors"}"\n')), tmp_path / "r.jsonl")
+    measured(
+        read_suite(write(f'{text}policy = "{tmp_path / "m.safetensors"}"\n')), tmp_path / "r.jsonl"
+    )
     assert [r.cost for r in read_results(tmp_path / "r.jsonl", complain)] == [5]

@@ -19,7 +19,9 @@ def bench(script, make_policy, make_instances):
 
 
 def test_it_counts_trajectories(script, bench) -> None:
-    """Seven attempts from six starts on each of three instances; those of the warm-up do not count."""
+    """Seven attempts from six starts on each of three instances; those of the warm-up do not
+    count.
+    """
     row = script.measured("eas-emb", bench, Budget(7))
     assert (row.attempts, row.trajectories) == (7, 7 * 6 * 3)
     assert row.seconds > 0
@@ -40,17 +42,30 @@ def test_a_profile_of_nothing_is_refused(script, bench) -> None:
 
 
 def test_policies_are_compared_instance_by_instance(script, capsys) -> None:
-    """With two policies each strategy has a row of each; by hand, 10 % dearer on one of two instances is 5 ± 9.8."""
+    """With two policies each strategy has a row of each; by hand, 10 % dearer on one of two
+    instances is 5 ± 9.8.
+    """
     budget, ours = Budget(1), script.np.array([10.0, 20.0])
-    rows = [script.Row(name, budget, cost, 1, 2, 1.0) for name, cost in (("a", ours), ("b", ours * [1.1, 1.0]))]
+    rows = [
+        script.Row(name, budget, cost, 1, 2, 1.0)
+        for name, cost in (("a", ours), ("b", ours * [1.1, 1.0]))
+    ]
     script.table(rows, ours, "the reference")
     *_, first, second = capsys.readouterr().out.splitlines()
     assert [cell.strip() for cell in first.split("|")[4:7]] == ["15.00000", "+0.0000 ± 0.0000", ""]
-    assert [cell.strip() for cell in second.split("|")[4:7]] == ["15.50000", "+5.0000 ± 9.8000", "+5.0000 ± 9.8000"]
+    assert [cell.strip() for cell in second.split("|")[4:7]] == [
+        "15.50000",
+        "+5.0000 ± 9.8000",
+        "+5.0000 ± 9.8000",
+    ]
 
 
-def test_instances_that_are_left_out_take_their_references_with_them(script, capsys, monkeypatch) -> None:
-    """The third of the first three by itself has the gap to its own reference; to leave out all is refused."""
+def test_instances_that_are_left_out_take_their_references_with_them(
+    script, capsys, monkeypatch
+) -> None:
+    """The third of the first three by itself has the gap to its own reference; to leave out all
+    is refused.
+    """
     words = "--set tsp100 --first 3 --attempts 1 --strategies greedy --device cpu --skip"
     monkeypatch.setattr(sys, "argv", ["strategies.py", *words.split(), "2"])
     script.main()
@@ -63,19 +78,30 @@ def test_instances_that_are_left_out_take_their_references_with_them(script, cap
 
 
 def test_rows_of_several_policies_name_them(script, capsys, monkeypatch) -> None:
-    """One strategy by two policies: the rows that each has by itself, with names; the same twice is refused."""
-    words = "--set tsp40 --validation --first 4 --attempts 1 --strategies greedy --device cpu --policy"
+    """One strategy by two policies: the rows that each has by itself, with names; the same twice
+    is refused.
+    """
+    words = (
+        "--set tsp40 --validation --first 4 --attempts 1 --strategies greedy --device cpu --policy"
+    )
 
     def rows(policy: str) -> list[tuple[str, str]]:
         monkeypatch.setattr(sys, "argv", ["strategies.py", *words.split(), policy])
         script.main()
-        table = [line.split("|") for line in capsys.readouterr().out.splitlines() if line.startswith("| greedy")]
+        table = [
+            line.split("|")
+            for line in capsys.readouterr().out.splitlines()
+            if line.startswith("| greedy")
+        ]
         return [(row[1].strip(), row[4].strip()) for row in table]
 
     (one,), (other,) = rows("tsp"), rows("tsp100-single")
     assert (one[0], other[0]) == ("greedy", "greedy")
     assert one[1] != other[1]
-    assert rows("tsp,tsp100-single") == [("greedy, tsp", one[1]), ("greedy, tsp100-single", other[1])]
+    assert rows("tsp,tsp100-single") == [
+        ("greedy, tsp", one[1]),
+        ("greedy, tsp100-single", other[1]),
+    ]
     for wrong in ("tsp,tsp", "tsp,"):
         with pytest.raises(SystemExit, match="expected different names or paths"):
             rows(wrong)

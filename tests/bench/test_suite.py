@@ -26,17 +26,31 @@ SMALL = {
 
 
 def test_a_suite_is_its_tables(suite: Suite) -> None:
-    """Names, defaults and budgets are those of the file; the seconds of a group are the sum of its instances'."""
+    """Names, defaults and budgets are those of the file; the seconds of a group are the sum of
+    its instances'.
+    """
     assert (suite.name, suite.seeds, [s.name for s in suite.sets]) == ("small", (0,), ["ten"])
     search, nearest = suite.methods
-    assert (search.strategy, search.spent, nearest.spent) == ("cmaes", "20 attempts", "until it ends")
+    assert (search.strategy, search.spent, nearest.spent) == (
+        "cmaes",
+        "20 attempts",
+        "until it ends",
+    )
     assert search.budget(5).attempts == 20
 
 
 def test_seconds_are_per_instance(write: Write) -> None:
-    """Three instances solved together have three times the seconds of one, and as many attempts each."""
-    method = read_suite(write(SET + '[[method]]\nname = "a"\nseconds = 1.5\nattempts = 7\n')).methods[0]
-    assert (method.budget(3).seconds, method.budget(3).attempts, method.spent) == (4.5, 7, "7 attempts or 1.5 s")
+    """Three instances solved together have three times the seconds of one, and as many attempts
+    each.
+    """
+    method = read_suite(
+        write(SET + '[[method]]\nname = "a"\nseconds = 1.5\nattempts = 7\n')
+    ).methods[0]
+    assert (method.budget(3).seconds, method.budget(3).attempts, method.spent) == (
+        4.5,
+        7,
+        "7 attempts or 1.5 s",
+    )
 
 
 def test_the_digest_is_of_what_matters(write: Write) -> None:
@@ -51,34 +65,64 @@ def test_the_digest_is_of_what_matters(write: Write) -> None:
     [
         ("", r"expected at least one \[\[set\]\]"),
         (SET, r"expected at least one \[\[method\]\]"),
-        ("device = 1\n" + SET + METHODS, "unknown key 'device'; known here: name, seeds, set, method"),
-        (SET + "colour = 1\n" + METHODS, r"\[\[set\]\] 1: unknown key 'colour'; known here: name, problem, recipe"),
+        (
+            "device = 1\n" + SET + METHODS,
+            "unknown key 'device'; known here: name, seeds, set, method",
+        ),
+        (
+            SET + "colour = 1\n" + METHODS,
+            r"\[\[set\]\] 1: unknown key 'colour'; known here: name, problem, recipe",
+        ),
         (
             SET + METHODS + "atempts = 3\n",
             r"\[\[method\]\] 2: unknown key 'atempts' \(did you mean 'attempts'\?\)",
         ),
-        ("seeds = [0, 0]\n" + SET + METHODS, r"seeds is \[0, 0\]; expected a list of different whole numbers"),
+        (
+            "seeds = [0, 0]\n" + SET + METHODS,
+            r"seeds is \[0, 0\]; expected a list of different whole numbers",
+        ),
         ("seeds = []\n" + SET + METHODS, r"seeds is \[\]"),
         ("seeds = 0\n" + SET + METHODS, "seeds is 0"),
         (SET + SET + METHODS, r"two \[\[set\]\] are called 'ten'"),
         ('[[set]]\nname = "x"\n' + METHODS, r"\[\[set\]\] 1 has no problem"),
-        ('[[set]]\nname = "x"\nproblem = "tsp"\n' + METHODS, "set 'x': give either a recipe or files"),
+        (
+            '[[set]]\nname = "x"\nproblem = "tsp"\n' + METHODS,
+            "set 'x': give either a recipe or files",
+        ),
         (SET + "first = 0\n" + METHODS, "set 'ten': first is 0; expected at least 1"),
         (SET + 'power = "much"\n' + METHODS, "power is 'much'; expected a value of type float"),
         (SET + '[[method]]\nname = "a"\n', "method 'a': a budget needs attempts, seconds or both"),
         (SET + '[[method]]\nname = "a"\nattempts = 0\n', "method 'a': attempts must be at least 1"),
-        (SET + '[[method]]\nname = "a"\nattempts = 2\ntogether = -1\n', "method 'a': expected together of at least 0"),
+        (
+            SET + '[[method]]\nname = "a"\nattempts = 2\ntogether = -1\n',
+            "method 'a': expected together of at least 0",
+        ),
         ("seeds = [", "not a readable TOML suite"),
-        (SET + "power = 0.5\n" + METHODS, "set 'ten': power is of the recipe 'mutated', but the recipe is 'uniform'"),
-        (SET.replace('"ten"', '"a/b"') + METHODS, "set 'a/b': results and figures are files of that name"),
+        (
+            SET + "power = 0.5\n" + METHODS,
+            "set 'ten': power is of the recipe 'mutated', but the recipe is 'uniform'",
+        ),
+        (
+            SET.replace('"ten"', '"a/b"') + METHODS,
+            "set 'a/b': results and figures are files of that name",
+        ),
         (SET.replace('"ten"', '".."') + METHODS, r"set '\.\.': results and figures"),
-        ('name = "../up"\n' + SET + METHODS, r"suite '\.\./up': results and figures are files of that name"),
+        (
+            'name = "../up"\n' + SET + METHODS,
+            r"suite '\.\./up': results and figures are files of that name",
+        ),
         (
             SET + '[[method]]\nname = "a"\nattempts = 2\npaper = {ten = "x"}\n',
             r"paper\.ten is 'x'; expected a gap in %",
         ),
-        (SET + '[[method]]\nname = "a"\nattempts = 2\npaper = {ten = nan}\n', r"paper\.ten is nan; expected a gap"),
-        (SET + '[[method]]\nname = "a"\nattempts = 2\npaper = {ten = true}\n', r"paper\.ten is True"),
+        (
+            SET + '[[method]]\nname = "a"\nattempts = 2\npaper = {ten = nan}\n',
+            r"paper\.ten is nan; expected a gap",
+        ),
+        (
+            SET + '[[method]]\nname = "a"\nattempts = 2\npaper = {ten = true}\n',
+            r"paper\.ten is True",
+        ),
         (
             SET + '[[method]]\nname = "a"\nattempts = 2\npaper = {tem = 1.0}\n',
             r"paper names the set 'tem', which is not there \(did you mean 'ten'\?\); known: ten",
@@ -87,7 +131,10 @@ def test_the_digest_is_of_what_matters(write: Write) -> None:
             SET + '[[method]]\nname = "a"\nattempts = 2\nsets = "t* foo*"\n',
             r"method 'a': sets has 'foo\*', which fits no set; known: ten",
         ),
-        (SET + '[[method]]\nname = "a"\nattempts = 2\nsets = ""\n', "sets has '', which fits no set"),
+        (
+            SET + '[[method]]\nname = "a"\nattempts = 2\nsets = ""\n',
+            "sets has '', which fits no set",
+        ),
     ],
 )
 def test_bad_suites_are_refused(write: Write, text: str, message: str) -> None:
@@ -106,25 +153,31 @@ def test_bad_suites_are_refused(write: Write, text: str, message: str) -> None:
 def test_a_missing_suite_is_named() -> None:
     """Whoever mistypes a path is told where suites are."""
     with pytest.raises(
-        InputError, match=r"nowhere\.toml: no such suite; those of the project are in the folder suites"
+        InputError,
+        match=r"nowhere\.toml: no such suite; those of the project are in the folder suites",
     ):
         read_suite("nowhere.toml")
 
 
 def test_parts_of_a_suite_can_be_chosen(suite: Suite) -> None:
-    """Patterns choose among methods or sets; a kind that is not named stays whole; strangers are refused."""
+    """Patterns choose among methods or sets; a kind that is not named stays whole; strangers are
+    refused.
+    """
     sets, methods = suite.select(["near*"])
     assert ([s.name for s in sets], [m.name for m in methods]) == (["ten"], ["nearest"])
     assert suite.select([]) == (suite.sets, suite.methods)
     with pytest.raises(
-        InputError, match="--only far: no such set or method in suite 'small'; known: ten, search, nearest"
+        InputError,
+        match="--only far: no such set or method in suite 'small'; known: ten, search, nearest",
     ):
         suite.select(["far"])
 
 
 @pytest.mark.parametrize("path", sorted(SUITES.glob("*.toml")), ids=lambda p: p.stem)
 def test_the_suites_of_the_project_can_be_read(path: Path) -> None:
-    """Every suite that ships is whole, is called as its file, and has something to do for each method and set."""
+    """Every suite that ships is whole, is called as its file, and has something to do for each
+    method and set.
+    """
     suite = read_suite(path)
     assert suite.name == path.stem
     for method in suite.methods:
@@ -134,12 +187,24 @@ def test_the_suites_of_the_project_can_be_read(path: Path) -> None:
 
 
 @pytest.mark.parametrize("path", sorted(SUITES.glob("*.toml")), ids=lambda p: p.stem)
-def test_every_method_of_the_project_can_begin_on_its_sets(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Weights are there, settings are known, and the policy has what the strategy searches; nothing is solved."""
-    monkeypatch.setattr(Baseline, "require", lambda self: None)  # other people's solvers need not be installed
+def test_every_method_of_the_project_can_begin_on_its_sets(
+    path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Weights are there, settings are known, and the policy has what the strategy searches;
+    nothing is solved.
+    """
+    monkeypatch.setattr(
+        Baseline, "require", lambda self: None
+    )  # other people's solvers need not be installed
     suite = read_suite(path)
-    pairs = {(m.name, s.problem): m for m in suite.methods for s in suite.sets if m.applies_to(s.name)}
+    pairs = {
+        (m.name, s.problem): m for m in suite.methods for s in suite.sets if m.applies_to(s.name)
+    }
     able = [(m, problem) for (_, problem), m in pairs.items() if can_solve(m, problem)]
-    assert {problem for m, problem in able if m.solver == "policy"} == {s.problem for s in suite.sets}
+    assert {problem for m, problem in able if m.solver == "policy"} == {
+        s.problem for s in suite.sets
+    }
     for method, problem in able:
-        make_runner(method, problem, BenchOptions(device="cpu", engine="torch")).start(SMALL[problem])
+        make_runner(method, problem, BenchOptions(device="cpu", engine="torch")).start(
+            SMALL[problem]
+        )

@@ -1,4 +1,6 @@
-"""A tiny policy, small files, and two ways to run the command: in this process, or in one of its own."""
+"""A tiny policy, small files, and two ways to run the command: in this process, or in one of its
+own.
+"""
 
 import os
 import subprocess
@@ -18,7 +20,12 @@ from rhumbline.policies.attention.encoder import Architecture
 from rhumbline.policies.tsp import TSPPolicy
 
 ROOT = Path(__file__).parents[2]
-ENVIRONMENT = os.environ | {"PYTHONPATH": str(ROOT), "OMP_NUM_THREADS": "1", "COLUMNS": "100", "TERM": "xterm"}
+ENVIRONMENT = os.environ | {
+    "PYTHONPATH": str(ROOT),
+    "OMP_NUM_THREADS": "1",
+    "COLUMNS": "100",
+    "TERM": "xterm",
+}
 RECIPE = """problem = "tsp"
 size = 8
 batch = 4
@@ -53,7 +60,11 @@ def policy(tmp_path_factory: pytest.TempPathFactory) -> Path:
     path = tmp_path_factory.mktemp("policy") / "tiny.safetensors"
     with torch.random.fork_rng(devices=[]):
         torch.random.default_generator.manual_seed(3)
-        save(path, TSPPolicy(Architecture(16, 2, 1, 16, 4)), TrainingFacts("tsp", 20, 7, validation={"greedy": 4.5}))
+        save(
+            path,
+            TSPPolicy(Architecture(16, 2, 1, 16, 4)),
+            TrainingFacts("tsp", 20, 7, validation={"greedy": 4.5}),
+        )
     return path
 
 
@@ -64,7 +75,12 @@ def tsp(tmp_path: Path) -> Callable[..., Path]:
     def make(name: str, size: int = 6, title: str = "", first: int = 1) -> Path:
         points = np.random.default_rng(len(name) + size).integers(0, 100, (size, 2))
         rows = [f"{first + i} {x} {y}" for i, (x, y) in enumerate(points)]
-        head = [f"NAME : {title or name}", f"DIMENSION : {size}", "EDGE_WEIGHT_TYPE : EUC_2D", "NODE_COORD_SECTION"]
+        head = [
+            f"NAME : {title or name}",
+            f"DIMENSION : {size}",
+            "EDGE_WEIGHT_TYPE : EUC_2D",
+            "NODE_COORD_SECTION",
+        ]
         path = tmp_path / f"{name}.tsp"
         path.write_text("\n".join([*head, *rows, "EOF", ""]))
         return path

@@ -73,9 +73,14 @@ def test_top_plans_are_written(solve: Run, tsp: Run, tmp_path: Path) -> None:
     assert sorted(path.name for path in folder.iterdir()) == sorted(names)
     costs = [read_tour(folder / name, read(file)).cost(read(file)) for name in names]
     assert costs == [plan["cost"] for plan in found["plans"]]
-    assert [f"cost {cost:.0f}," in (folder / name).read_text() for name, cost in zip(names, costs, strict=True)] == [
-        True, True, True,
-    ]  # fmt: skip
+    assert [
+        f"cost {cost:.0f}," in (folder / name).read_text()
+        for name, cost in zip(names, costs, strict=True)
+    ] == [
+        True,
+        True,
+        True,
+    ]
     told = solve(file, "--quiet", "--top", 3, "--output", folder).stdout
     assert told.endswith(f"-> {', '.join(str(folder / name) for name in names)}\n")
 
@@ -98,7 +103,11 @@ def test_a_folder_in_the_way_of_the_second_plan(solve: Run, tsp: Run, tmp_path: 
 
 def test_names_of_several_plans_are_nobody_elses() -> None:
     """An instance that is called like the second plan of another keeps its name."""
-    assert plan_stems(["a", "A.2", "b"], 3) == [("a", "a.2-2", "a.3"), ("A.2", "A.2.2", "A.2.3"), ("b", "b.2", "b.3")]
+    assert plan_stems(["a", "A.2", "b"], 3) == [
+        ("a", "a.2-2", "a.3"),
+        ("A.2", "A.2.2", "A.2.3"),
+        ("b", "b.2", "b.3"),
+    ]
     assert plan_stems(["a"], 1) == [("a",)]
 
 
@@ -109,8 +118,15 @@ def test_warm_start_from_own_results(solve: Run, tsp: Run, tmp_path: Path) -> No
     (tmp_path / "a.json").write_text(json.dumps(best))
     for start in ("a.tour", "a.json"):
         found = one(solve(file, "--json", "--quiet", "--warm-start", tmp_path / start))
-        assert (found["cost"], found["plan"], found["phase"]) == (best["cost"], best["plan"], "warm start")
-    assert "nothing better than the warm start" in solve(file, "--warm-start", tmp_path / "a.tour").stdout
+        assert (found["cost"], found["plan"], found["phase"]) == (
+            best["cost"],
+            best["plan"],
+            "warm start",
+        )
+    assert (
+        "nothing better than the warm start"
+        in solve(file, "--warm-start", tmp_path / "a.tour").stdout
+    )
     assert read_tour(tmp_path / "a.tour", read(file)).cost(read(file)) == best["cost"]
 
 
@@ -125,7 +141,9 @@ def test_warm_starts_for_several_files(solve: Run, tsp: Run, tmp_path: Path) -> 
 
 
 def test_bad_warm_starts(solve: Run, tsp: Run, square: Path, tmp_path: Path) -> None:
-    """A plan for another instance, or none at all, is refused with the reason and exit code 3, before any search."""
+    """A plan for another instance, or none at all, is refused with the reason and exit code 3,
+    before any search.
+    """
     tour = tmp_path / "square.tour"
     tour.write_text("TYPE : TOUR\nTOUR_SECTION\n10\n20\n30\n40\n-1\nEOF\n")
     done = solve(tsp("a", 20), "--warm-start", tour)
@@ -135,8 +153,12 @@ def test_bad_warm_starts(solve: Run, tsp: Run, square: Path, tmp_path: Path) -> 
 
 
 def test_trace(solve: Run, tsp: Run, tmp_path: Path) -> None:
-    """Every improvement is a line with name, attempts, seconds, cost and phase; costs fall to that of the result."""
-    found = one(solve(tsp("a", 20), "--json", "--quiet", "--polish", "--trace", tmp_path / "curve.jsonl"))
+    """Every improvement is a line with name, attempts, seconds, cost and phase; costs fall to
+    that of the result.
+    """
+    found = one(
+        solve(tsp("a", 20), "--json", "--quiet", "--polish", "--trace", tmp_path / "curve.jsonl")
+    )
     lines = [json.loads(line) for line in (tmp_path / "curve.jsonl").read_text().splitlines()]
     costs = [line["cost"] for line in lines]
     assert {tuple(line) for line in lines} == {("name", "attempts", "seconds", "cost", "phase")}
@@ -163,22 +185,43 @@ def test_phases_that_an_interruption_left_out(
         raise KeyboardInterrupt
 
     monkeypatch.setattr(Task, "_try", never)
-    words = ("--warm-start", given, "--polish", "--then", "ils", "--top", 2, "--seconds", 20, "--json", "--quiet")
+    words = (
+        "--warm-start",
+        given,
+        "--polish",
+        "--then",
+        "ils",
+        "--top",
+        2,
+        "--seconds",
+        20,
+        "--json",
+        "--quiet",
+    )
     done = solve(file, *words)
     assert done.exit_code == 130, done.stderr
     found = json.loads(done.stdout)
-    assert (found["polish"], found["then"], found["phase"], found["attempts"]) == (None, None, "warm start", 0)
+    assert (found["polish"], found["then"], found["phase"], found["attempts"]) == (
+        None,
+        None,
+        "warm start",
+        0,
+    )
 
 
 def test_then_reports_its_phase(solve: Run, tsp: Run, monkeypatch: pytest.MonkeyPatch) -> None:
     """A solver's better plan is the result, and says so; in JSON and for people."""
     best: list[Tour] = []
 
-    def improve(name: str, instance: Any, plans: Any, seconds: float, seed: int, found: Any) -> None:
+    def improve(
+        name: str, instance: Any, plans: Any, seconds: float, seed: int, found: Any
+    ) -> None:
         from rhumbline.kernels.numba.local_search import launch as local_moves
 
         near = local_moves.nearest_nodes(instance.distances)
-        best.append(Tour(tuple(local_moves.shorten_tour(instance.distances, near, plans[0].order)[0])))
+        best.append(
+            Tour(tuple(local_moves.shorten_tour(instance.distances, near, plans[0].order)[0]))
+        )
         found(best[-1])
 
     monkeypatch.setattr(improvers, "improve_plans", improve)
@@ -187,7 +230,11 @@ def test_then_reports_its_phase(solve: Run, tsp: Run, monkeypatch: pytest.Monkey
     file = tsp("a", 20)
     words = ("--search", "greedy", "--seconds", 20, "--then", "lkh", "--quiet")
     found = one(solve(file, *words, "--json"))
-    assert found["then"] == {"solver": "lkh", "before": found["then"]["before"], "after": found["cost"]}
+    assert found["then"] == {
+        "solver": "lkh",
+        "before": found["then"]["before"],
+        "after": found["cost"],
+    }
     assert (found["phase"], found["then"]["after"]) == ("lkh", best[0].cost(read(file)))
     assert f"lkh {found['then']['before']:,} -> {found['cost']:,}   " in solve(file, *words).stdout
 
@@ -202,13 +249,24 @@ def test_auto_names_the_solver(solve: Run, tsp: Run) -> None:
 def test_trouble_is_in_json() -> None:
     """What went wrong in a phase stands beside its costs."""
     plan = Candidate(Tour((0, 1, 2)), 12, "search")
-    solution = Solution(SimpleNamespace(), plan.plan, 12, 1, 1.0, (), "search", then=CostChange(12, 12, "it fell over"))
+    solution = Solution(
+        SimpleNamespace(),
+        plan.plan,
+        12,
+        1,
+        1.0,
+        (),
+        "search",
+        then=CostChange(12, 12, "it fell over"),
+    )
     facts = render.after_search_facts(solution, AfterSearch(then="lkh"))
     assert facts["then"] == {"solver": "lkh", "before": 12, "after": 12, "trouble": "it fell over"}
 
 
 def test_wrong_usage(solve: Run, square: Path) -> None:
-    """Unknown solvers, solvers without seconds, and impossible numbers are wrong usage: exit code 2."""
+    """Unknown solvers, solvers without seconds, and impossible numbers are wrong usage: exit
+    code 2.
+    """
     for words, message in (
         (
             ("--then", "gurobi", "--seconds", 1),
@@ -223,7 +281,9 @@ def test_wrong_usage(solve: Run, square: Path) -> None:
 
 
 def test_what_is_missing(solve: Run, square: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A missing package is exit code 4 and the line that installs it; a solver for other problems is exit code 3."""
+    """A missing package is exit code 4 and the line that installs it; a solver for other
+    problems is exit code 3.
+    """
     monkeypatch.setattr(improvers, "find_spec", lambda name: None)
     monkeypatch.setattr(kernels, "find_spec", lambda name: None)
     done = solve(square, "--then", "pyvrp", "--seconds", 1)
@@ -231,4 +291,7 @@ def test_what_is_missing(solve: Run, square: Path, monkeypatch: pytest.MonkeyPat
     done = solve(square, "--polish")
     assert (done.exit_code, "pip install 'rhumbline[cpu]'" in done.stderr) == (4, True)
     done = solve(square, "--then", "cpsat", "--seconds", 1)
-    assert (done.exit_code, "cpsat solves jssp, not tsp; use ils or lkh or pyvrp" in done.stderr) == (3, True)
+    assert (
+        done.exit_code,
+        "cpsat solves jssp, not tsp; use ils or lkh or pyvrp" in done.stderr,
+    ) == (3, True)

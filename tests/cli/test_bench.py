@@ -51,7 +51,9 @@ def suite(tmp_path: Path, policy: Path, monkeypatch: pytest.MonkeyPatch) -> Path
 
 
 def test_a_suite_runs_and_is_reported(rhumb: Run, suite: Path, tmp_path: Path) -> None:
-    """Six lines, whose path is printed; the report has a row for each method; a second run adds nothing."""
+    """Six lines, whose path is printed; the report has a row for each method; a second run adds
+    nothing.
+    """
     out = tmp_path / "deep" / "r.jsonl"
     done = rhumb("bench", suite, "--device", "cpu", "--out", out)
     assert (done.exit_code, done.stdout) == (0, f"{out}\n")
@@ -72,7 +74,10 @@ def test_results_have_a_usual_place(rhumb: Run, suite: Path, tmp_path: Path) -> 
     done = rhumb("bench", suite, "--device", "cpu", "--only", "nearest", "--limit", 2)
     assert done.stdout == "results/small.jsonl\n"
     lines = [json.loads(x) for x in (tmp_path / "results/small.jsonl").read_text().splitlines()]
-    assert [(x["method"], x["instance"]) for x in lines] == [("nearest", "six-00001"), ("nearest", "six-00002")]
+    assert [(x["method"], x["instance"]) for x in lines] == [
+        ("nearest", "six-00001"),
+        ("nearest", "six-00002"),
+    ]
 
 
 @pytest.mark.parametrize("kind", ["md", "csv", "latex"])
@@ -92,10 +97,18 @@ def test_reports_come_in_three_formats(rhumb: Run, suite: Path, tmp_path: Path, 
         (["bench", "small.toml", "other.toml"], 2, "expected one suite"),
         (["bench", "reference"], 2, "expected one suite"),
         (["bench", "small.toml", "--seconds", "1"], 2, "a suite has its own budgets"),
-        (["bench", "small.toml", "--only", "x"], 3, "--only x: no such set or method in suite 'small'"),
+        (
+            ["bench", "small.toml", "--only", "x"],
+            3,
+            "--only x: no such set or method in suite 'small'",
+        ),
         (["bench", "small.toml", "--limit", "0"], 2, "--limit"),
         (["bench", "small.toml", "--folder", "x"], 3, "--folder x: expected NAME=DIR"),
-        (["bench", "small.toml", "--out", "/proc/nothing/r.jsonl"], 3, "nothing can be written there"),
+        (
+            ["bench", "small.toml", "--out", "/proc/nothing/r.jsonl"],
+            3,
+            "nothing can be written there",
+        ),
         (["report"], 2, "Missing argument"),
         (["report", "nowhere.jsonl"], 3, "nowhere.jsonl: cannot be read"),
         (["report", "empty.jsonl"], 3, "empty.jsonl: holds no results"),
@@ -114,7 +127,9 @@ def test_bad_usage_is_one_message(
 
 
 def test_a_page_can_be_renewed(rhumb: Run, suite: Path, tmp_path: Path) -> None:
-    """The tables go between the marks of their suite, as often as one likes; a page without marks is refused."""
+    """The tables go between the marks of their suite, as often as one likes; a page without
+    marks is refused.
+    """
     rhumb("bench", suite, "--device", "cpu", "--only", "nearest", "--out", tmp_path / "r.jsonl")
     page = tmp_path / "page.md"
     page.write_text("# Results\n\n<!-- suite: small -->\n<!-- end: small -->\n")
@@ -128,7 +143,9 @@ def test_a_page_can_be_renewed(rhumb: Run, suite: Path, tmp_path: Path) -> None:
     assert rhumb("report", tmp_path / "r.jsonl", "--into", page, "--format", "csv").exit_code == 2
 
 
-def test_a_missing_solver_is_exit_4(rhumb: Run, suite: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_missing_solver_is_exit_4(
+    rhumb: Run, suite: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """The message has the line that installs it."""
     suite.write_text(suite.read_text().replace('solver = "nearest"', 'solver = "lkh"'))
     monkeypatch.setattr(baselines, "find_spec", lambda name: None)
@@ -140,7 +157,9 @@ def test_a_missing_solver_is_exit_4(rhumb: Run, suite: Path, monkeypatch: pytest
 def test_references_are_made_and_gone_on_with(
     rhumb: Run, suite: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The solver of the problem prices what the file lacks; what is there stays, and gaps are to both."""
+    """The solver of the problem prices what the file lacks; what is there stays, and gaps are to
+    both.
+    """
     monkeypatch.setitem(reference.REFERENCE_SOLVERS, "tsp", reference.ReferenceSolver("nearest"))
     np.savez(tmp_path / "six.npz", cost=np.array([0.5]), made_by="me")
     done = rhumb("bench", "reference", suite, "--limit", 2, "--machine", "a desk")
@@ -149,7 +168,11 @@ def test_references_are_made_and_gone_on_with(
     assert rhumb("bench", "reference", suite, "--workers", 2).exit_code == 0
     stored = read_references(tmp_path / "six.npz")
     assert (stored.cost[0], stored.made_by[0], len(stored.cost)) == (0.5, "me", 3)
-    assert [x.startswith("nearest neighbour + 2-opt") for x in stored.made_by] == [False, True, True]
+    assert [x.startswith("nearest neighbour + 2-opt") for x in stored.made_by] == [
+        False,
+        True,
+        True,
+    ]
     assert stored.made_on[1].endswith(", a desk, 1 process")
     assert stored.made_on[2].endswith(", 2 processes")
     assert rhumb("bench", suite, "--device", "cpu", "--only", "nearest", "--quiet").exit_code == 0
@@ -158,7 +181,9 @@ def test_references_are_made_and_gone_on_with(
     assert lines[0]["referee"].startswith("me (1); nearest neighbour")
 
 
-def test_references_stop_in_time_and_say_so(rhumb: Run, suite: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_references_stop_in_time_and_say_so(
+    rhumb: Run, suite: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """Without any minutes nothing is solved; the command that goes on is the same."""
     monkeypatch.setitem(reference.REFERENCE_SOLVERS, "tsp", reference.ReferenceSolver("nearest"))
     Path("six.npz").unlink()
@@ -168,12 +193,22 @@ def test_references_stop_in_time_and_say_so(rhumb: Run, suite: Path, monkeypatch
 
 
 def test_references_made_elsewhere_are_taken_over(rhumb: Run, suite: Path, tmp_path: Path) -> None:
-    """The better of both, each with its maker; no minutes, so nothing is solved; another place is no folder."""
+    """The better of both, each with its maker; no minutes, so nothing is solved; another place
+    is no folder.
+    """
     (tmp_path / "node").mkdir()
-    np.savez(tmp_path / "node" / "six.npz", cost=np.array([2.0, 0.5]), made_by="them", made_on="a node")
-    assert rhumb("bench", "reference", suite, "--from", tmp_path / "node", "--minutes", 0).exit_code == 0
+    np.savez(
+        tmp_path / "node" / "six.npz", cost=np.array([2.0, 0.5]), made_by="them", made_on="a node"
+    )
+    assert (
+        rhumb("bench", "reference", suite, "--from", tmp_path / "node", "--minutes", 0).exit_code
+        == 0
+    )
     stored = read_references(tmp_path / "six.npz")
-    assert (stored.cost.tolist(), stored.made_by.tolist()) == ([1.0, 0.5, 1.0], ["me", "them", "me"])
+    assert (stored.cost.tolist(), stored.made_by.tolist()) == (
+        [1.0, 0.5, 1.0],
+        ["me", "them", "me"],
+    )
     done = rhumb("bench", "reference", suite, "--from", tmp_path / "nowhere")
     assert (done.exit_code, "is no folder" in done.stderr) == (3, True)
 
@@ -186,19 +221,27 @@ def test_options_of_references_are_refused_for_suites(rhumb: Run, suite: Path) -
 
 
 @pytest.mark.parametrize(
-    "words", [("--out", "r.jsonl"), ("--threads", 2), ("--device", "cpu"), ("--engine", "torch")], ids=lambda w: w[0]
+    "words",
+    [("--out", "r.jsonl"), ("--threads", 2), ("--device", "cpu"), ("--engine", "torch")],
+    ids=lambda w: w[0],
 )
-def test_options_of_suites_are_refused_for_references(rhumb: Run, suite: Path, words: tuple[Any, ...]) -> None:
+def test_options_of_suites_are_refused_for_references(
+    rhumb: Run, suite: Path, words: tuple[Any, ...]
+) -> None:
     """They were ignored: whoever gave --out looked for a file in vain."""
     done = rhumb("bench", "reference", suite, *words)
     assert done.exit_code == 2
-    assert "means nothing to `rhumb bench reference`" in " ".join(done.stderr.replace("│", " ").split())
+    assert "means nothing to `rhumb bench reference`" in " ".join(
+        done.stderr.replace("│", " ").split()
+    )
 
 
 def test_a_closed_pipe_does_not_skip_figures(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """`rhumb report ... | head -2`: the reader has gone, the folder still gets its figures, and the command says so."""
+    """`rhumb report ... | head -2`: the reader has gone, the folder still gets its figures, and
+    the command says so.
+    """
 
     def gone(line: str) -> None:
         raise BrokenPipeError
@@ -206,7 +249,9 @@ def test_a_closed_pipe_does_not_skip_figures(
     monkeypatch.setattr(bench_run, "emit", gone)
     lines = [json.loads(x) for x in GOLDEN.read_text().splitlines()[:2]]
     steps = [[16, 1.0, 8.5, 8.5], [32, 2.0, 8.0, 8.0]]
-    (tmp_path / "r.jsonl").write_text("".join(json.dumps(x | {"trace": steps}) + "\n" for x in lines))
+    (tmp_path / "r.jsonl").write_text(
+        "".join(json.dumps(x | {"trace": steps}) + "\n" for x in lines)
+    )
     with pytest.raises(BrokenPipeError):
         bench_run.print_report([tmp_path / "r.jsonl"], "md", tmp_path / "figures", None)
     assert [p.name for p in (tmp_path / "figures").iterdir()] == ["search-demo-one.png"]
@@ -222,7 +267,9 @@ def test_progress_tells_the_time_left() -> None:
 def test_progress_says_what_is_running() -> None:
     """Set, method and what is spent, in the place of what was found last."""
     (found, *_) = read_results(GOLDEN, print)
-    standing = RunProgress(0, 8, 31.0, (), CurrentWork("tsp200", "COMPASS", "640 of 1,600 attempts"))
+    standing = RunProgress(
+        0, 8, 31.0, (), CurrentWork("tsp200", "COMPASS", "640 of 1,600 attempts")
+    )
     said = "0 of 8   tsp200   COMPASS   640 of 1,600 attempts   about 31.0 s left"
     assert progress_text(standing, (found,), 31.0) == said
 
@@ -233,7 +280,10 @@ def test_a_long_piece_is_told_every_few_seconds(
     """Of a note each second every fifth is said, and nothing if nobody wants to read."""
     now = [0.0]
     monkeypatch.setattr(bench_run.time, "monotonic", lambda: now[0])
-    for quiet, lines in ((False, ["0 of 8   s   m   5", "0 of 8   s   m   10", "0 of 8   s   m   15"]), (True, [])):
+    for quiet, lines in (
+        (False, ["0 of 8   s   m   5", "0 of 8   s   m   10", "0 of 8   s   m   15"]),
+        (True, []),
+    ):
         teller = bench_run.ProgressPrinter(quiet, due=now[0] + 5.0)
         for second in range(1, 16):
             now[0] += 1.0
@@ -241,8 +291,12 @@ def test_a_long_piece_is_told_every_few_seconds(
         assert capsys.readouterr().err.splitlines() == lines
 
 
-def test_an_interrupted_run_says_what_is_kept(rhumb: Run, suite: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """How many results are in the file, and that nothing is lost; the exit code is that of Ctrl-C."""
+def test_an_interrupted_run_says_what_is_kept(
+    rhumb: Run, suite: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """How many results are in the file, and that nothing is lost; the exit code is that of
+    Ctrl-C.
+    """
     solve, calls = reference.BASELINES["nearest"].solvers["tsp"], list[Any]()
 
     def interrupted(work: Any) -> list[int]:
@@ -252,11 +306,16 @@ def test_an_interrupted_run_says_what_is_kept(rhumb: Run, suite: Path, monkeypat
         return solve(work)
 
     monkeypatch.setitem(
-        reference.BASELINES, "nearest", baselines.Baseline("n", {"tsp": interrupted}, needs_seconds=False)
+        reference.BASELINES,
+        "nearest",
+        baselines.Baseline("n", {"tsp": interrupted}, needs_seconds=False),
     )
     done = rhumb("bench", suite, "--device", "cpu", "--only", "nearest")
     assert done.exit_code == 130
-    assert "results/small.jsonl: 2 of 3 results are kept; the same command goes on from there" in done.stderr
+    assert (
+        "results/small.jsonl: 2 of 3 results are kept; the same command goes on from there"
+        in done.stderr
+    )
     assert len(Path("results/small.jsonl").read_text().splitlines()) == 2
     assert "3 of 3" in rhumb("bench", suite, "--device", "cpu", "--only", "nearest").stderr
 
@@ -265,18 +324,26 @@ def test_progress_says_what_is_missing() -> None:
     """A result without a cost has a reason instead; beside others it is in no mean."""
     (found, *_) = read_results(GOLDEN, print)
     lost = replace(found, cost=None, missing="too many vehicles")
-    assert progress_text(RunProgress(1, 1, 0.0, ()), (lost,), 0.0) == "1 of 1   one   A   missing: too many vehicles"
+    assert (
+        progress_text(RunProgress(1, 1, 0.0, ()), (lost,), 0.0)
+        == "1 of 1   one   A   missing: too many vehicles"
+    )
     assert "cost 7.7000" in progress_text(RunProgress(2, 2, 0.0, ()), (lost, found), 0.0)
 
 
 def test_the_quick_suite_runs_with_the_shipped_weights(rhumb: Run, tmp_path: Path) -> None:
-    """One instance of each set, as CI can afford; gaps are those of a policy that has learnt something."""
+    """One instance of each set, as CI can afford; gaps are those of a policy that has learnt
+    something.
+    """
     out = tmp_path / "quick.jsonl"
     done = rhumb("bench", QUICK, "--device", "cpu", "--limit", 1, "--out", out, "--quiet")
     assert (done.exit_code, done.stderr) == (0, "")
     lines = [json.loads(x) for x in out.read_text().splitlines()]
     ours = [x for x in lines if "policy" in x["solver"]]
-    assert (len(lines), len(ours)) == (19, 14)  # four on each of three sets of tours, five on vehicles, two on shops
+    assert (len(lines), len(ours)) == (
+        19,
+        14,
+    )  # four on each of three sets of tours, five on vehicles, two on shops
     assert all(x["cost"] >= x["reference"] * (1.0 - 1e-6) for x in lines)
     assert all(x["cost"] < x["reference"] * 1.1 for x in ours)
     assert rhumb("report", out).exit_code == 0

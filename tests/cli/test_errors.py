@@ -26,18 +26,36 @@ def never(*_: object, **__: object) -> None:
         (["x.tsp", "--attempts", "0"], "greater than or equal to 1"),
         (["x.tsp", "--seconds", "0"], "0.0 is not a number of seconds above 0"),
         (["x.tsp", "--seconds", "nan"], "nan is not a number of seconds above 0"),
-        (["x.tsp", "--search", "tabu"], "'tabu' is not known; known: cmaes, sampling, greedy, uniform"),
+        (
+            ["x.tsp", "--search", "tabu"],
+            "'tabu' is not known; known: cmaes, sampling, greedy, uniform",
+        ),
         (["x.tsp", "--device", "tpu"], "'tpu' is not one of"),
         (["x.tsp", "--set", "sigma"], "'sigma' is not FIELD=VALUE"),
         (["x.tsp", "--set", "sigma=1", "--set", "sigma=2"], "'sigma' is given twice: 1 and 2"),
-        (["x.tsp", "--set", "sigm=1"], "unknown key 'sigm' (did you mean 'sigma'?); known here: rebuilt, plans,"),
-        (["x.tsp", "--search", "cmaes-elit"], "'cmaes-elit' is not known (did you mean 'cmaes-elite'?); known: cmaes,"),
-        (["x.tsp", "--set", "stock=-1"], "cmaes-refine needs rebuilt, beam and stock of at least 0"),
+        (
+            ["x.tsp", "--set", "sigm=1"],
+            "unknown key 'sigm' (did you mean 'sigma'?); known here: rebuilt, plans,",
+        ),
+        (
+            ["x.tsp", "--search", "cmaes-elit"],
+            "'cmaes-elit' is not known (did you mean 'cmaes-elite'?); known: cmaes,",
+        ),
+        (
+            ["x.tsp", "--set", "stock=-1"],
+            "cmaes-refine needs rebuilt, beam and stock of at least 0",
+        ),
         (["x.tsp", "--set", "size=3"], "unknown key 'size'; known here: rebuilt, plans, abreast,"),
-        (["x.tsp", "--search", "eas-emb", "--set", "lr=1"], "unknown key 'lr'; known here: passes, rate, imitation"),
+        (
+            ["x.tsp", "--search", "eas-emb", "--set", "lr=1"],
+            "unknown key 'lr'; known here: passes, rate, imitation",
+        ),
         (["x.tsp", "--search", "sgbs", "--set", "width=0"], "a width of at least 1"),
         (["x.tsp", "--set", "components=2.5"], "components is 2.5; expected a value of type int"),
-        (["x.tsp", "--set", "components=many"], "components is 'many'; expected a value of type int"),
+        (
+            ["x.tsp", "--set", "components=many"],
+            "components is 'many'; expected a value of type int",
+        ),
         (["x.tsp", "--search", "cmaes", "--set", "population=1"], "a population of at least 2"),
         (["x.tsp", "--nonsense"], "No such option"),
     ],
@@ -50,7 +68,9 @@ def test_wrong_usage_is_exit_2(rhumb: Run, words: list[str], message: str) -> No
 
 
 def test_settings_that_the_chosen_strategy_refuses(rhumb: Run, tmp_path: Path) -> None:
-    """Where the file decides on the strategy, its settings are refused before any search, and as wrong usage."""
+    """Where the file decides on the strategy, its settings are refused before any search, and as
+    wrong usage.
+    """
     path = tmp_path / "x.tsp"
     path.write_text(
         "NAME: x\nTYPE: TSP\nDIMENSION: 3\nEDGE_WEIGHT_TYPE: EUC_2D\nNODE_COORD_SECTION\n1 0 0\n2 3 0\n3 0 4\nEOF\n"
@@ -60,13 +80,19 @@ def test_settings_that_the_chosen_strategy_refuses(rhumb: Run, tmp_path: Path) -
     assert "a population of at least 2" in done.stderr
 
 
-def test_settings_are_those_of_the_problem(rhumb: Run, square: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """What only the usual search for routing takes is refused for job shops, before any search; others take it."""
+def test_settings_are_those_of_the_problem(
+    rhumb: Run, square: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What only the usual search for routing takes is refused for job shops, before any search;
+    others take it.
+    """
     monkeypatch.setattr(solve_run, "complete", never)
     done = rhumb("solve", "examples/workshop12.jsp", "--set", "plans=4", "--device", "cpu")
     assert done.exit_code == 2
     assert "sampling-elite: unknown key 'plans'" in " ".join(done.stderr.replace("│", " ").split())
-    done = rhumb("solve", str(square), "examples/workshop12.jsp", "--set", "components=2", "--device", "cpu")
+    done = rhumb(
+        "solve", str(square), "examples/workshop12.jsp", "--set", "components=2", "--device", "cpu"
+    )
     assert (done.exit_code, done.stdout) == (2, "")  # before the tour is searched
     for file in (square, "examples/bakery80.vrp"):
         for setting in ("elite=4", "rebuilt=1"):
@@ -74,11 +100,17 @@ def test_settings_are_those_of_the_problem(rhumb: Run, square: Path, monkeypatch
                 raise rhumb("solve", str(file), "--set", setting, "--device", "cpu").exception
 
 
-def test_settings_of_a_population(rhumb: Run, square: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Where a policy decides on the strategy, its settings are known; what nobody knows is told by the usual one."""
+def test_settings_of_a_population(
+    rhumb: Run, square: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Where a policy decides on the strategy, its settings are known; what nobody knows is told
+    by the usual one.
+    """
     monkeypatch.setattr(solve_run, "complete", never)
     with pytest.raises(AssertionError, match="the search began"):
-        raise rhumb("solve", square, "--policy", "tsp100-poppy", "--set", "pairs=true", "--device", "cpu").exception
+        raise rhumb(
+            "solve", square, "--policy", "tsp100-poppy", "--set", "pairs=true", "--device", "cpu"
+        ).exception
     done = rhumb("solve", square, "--set", "pears=3", "--device", "cpu")
     assert done.exit_code == 2
     assert "cmaes-refine: unknown key 'pears'" in " ".join(done.stderr.replace("│", " ").split())
@@ -88,16 +120,29 @@ def test_settings_of_a_population(rhumb: Run, square: Path, monkeypatch: pytest.
     ("words", "code", "message"),
     [
         (("--search", "cmaes-refine"), 3, "there are no neighbourhoods in plans of jssp"),
-        (("--search", "eas-emb"), 3, "active search compares the starts of an instance, and jssp has none"),
+        (
+            ("--search", "eas-emb"),
+            3,
+            "active search compares the starts of an instance, and jssp has none",
+        ),
         (("--engine", "fused"), 4, "jssp"),
     ],
 )
 def test_what_one_of_several_files_cannot_have(
-    rhumb: Run, square: Path, monkeypatch: pytest.MonkeyPatch, words: tuple[str, str], code: int, message: str
+    rhumb: Run,
+    square: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    words: tuple[str, str],
+    code: int,
+    message: str,
 ) -> None:
-    """A search or an engine that the last file cannot have is refused before the first is searched."""
+    """A search or an engine that the last file cannot have is refused before the first is
+    searched.
+    """
     monkeypatch.setattr(solve_run, "complete", never)
-    done = rhumb("solve", square, "examples/workshop12.jsp", *words, "--attempts", 4, "--device", "cpu")
+    done = rhumb(
+        "solve", square, "examples/workshop12.jsp", *words, "--attempts", 4, "--device", "cpu"
+    )
     assert (done.exit_code, done.stdout) == (code, "")
     assert message in " ".join(done.stderr.split())
 
@@ -108,17 +153,25 @@ def test_a_bad_file_among_good_ones_stops_everything(
     """All files are read before anything is searched, and the bad one is named."""
     monkeypatch.setattr(solve_run, "complete", never)
     bad = tmp_path / "bad.tsp"
-    bad.write_text("DIMENSION : 3\nEDGE_WEIGHT_TYPE : EUC_2D\nNODE_COORD_SECTION\n1 0 0\n2 1 1\nEOF\n")
+    bad.write_text(
+        "DIMENSION : 3\nEDGE_WEIGHT_TYPE : EUC_2D\nNODE_COORD_SECTION\n1 0 0\n2 1 1\nEOF\n"
+    )
     done = rhumb("solve", square, bad, "--policy", policy)
-    message = f"error: {bad}:3: NODE_COORD_SECTION has 2 rows, DIMENSION says 3; correct one of them\n"
+    message = (
+        f"error: {bad}:3: NODE_COORD_SECTION has 2 rows, DIMENSION says 3; correct one of them\n"
+    )
     assert (done.exit_code, done.stdout, done.stderr) == (3, "", message)
 
 
 @pytest.mark.parametrize("extra", [["--quiet"], ["--json"]])
-def test_a_missing_file_is_exit_3(rhumb: Run, policy: Path, tmp_path: Path, extra: list[str]) -> None:
+def test_a_missing_file_is_exit_3(
+    rhumb: Run, policy: Path, tmp_path: Path, extra: list[str]
+) -> None:
     """Errors are said with --quiet too, and never on stdout."""
     done = rhumb("solve", tmp_path / "no.tsp", "--policy", policy, *extra)
-    message = f"error: {tmp_path / 'no.tsp'}: there is no such file; check the name and the folder\n"
+    message = (
+        f"error: {tmp_path / 'no.tsp'}: there is no such file; check the name and the folder\n"
+    )
     assert (done.exit_code, done.stdout, done.stderr) == (3, "", message)
 
 
@@ -144,7 +197,9 @@ def test_a_folder_in_the_place_of_a_tour_is_found_out_first(
     assert [p.name for p in (tmp_path / "out").iterdir()] == ["square.tour"]
 
 
-def test_an_unknown_or_damaged_checkpoint_is_exit_3(rhumb: Run, policy: Path, square: Path, tmp_path: Path) -> None:
+def test_an_unknown_or_damaged_checkpoint_is_exit_3(
+    rhumb: Run, policy: Path, square: Path, tmp_path: Path
+) -> None:
     """The message names the checkpoint; it is one line, whatever torch has to say."""
     (tmp_path / "cut.safetensors").write_bytes(policy.read_bytes()[:1000])
     for name in ("nobody", tmp_path / "cut.safetensors"):
@@ -156,22 +211,40 @@ def test_an_unknown_or_damaged_checkpoint_is_exit_3(rhumb: Run, policy: Path, sq
 
 def test_a_single_policy_has_no_space_to_search(rhumb: Run, square: Path, tmp_path: Path) -> None:
     """CMA-ES on a policy without latents is refused with what to do instead."""
-    save(tmp_path / "single.safetensors", TSPPolicy(Architecture(16, 2, 1, 16, 0)), TrainingFacts("tsp", 20))
+    save(
+        tmp_path / "single.safetensors",
+        TSPPolicy(Architecture(16, 2, 1, 16, 0)),
+        TrainingFacts("tsp", 20),
+    )
     done = rhumb(
-        "solve", square, "--policy", tmp_path / "single.safetensors", "--attempts", 1, "--search", "cmaes", "--quiet"
+        "solve",
+        square,
+        "--policy",
+        tmp_path / "single.safetensors",
+        "--attempts",
+        1,
+        "--search",
+        "cmaes",
+        "--quiet",
     )
     message = "error: this policy has no latent space to search; use --search sampling or greedy\n"
     assert (done.exit_code, done.stdout, done.stderr) == (3, "", message)
 
 
 def test_an_engine_that_is_not_here_is_exit_4(rhumb: Run, policy: Path, square: Path) -> None:
-    """Asking for the fused engine for a policy it was not made for is an error, never a silent fallback."""
-    done = rhumb("solve", square, "--policy", policy, "--attempts", 1, "--device", "cpu", "--engine", "fused")
+    """Asking for the fused engine for a policy it was not made for is an error, never a silent
+    fallback.
+    """
+    done = rhumb(
+        "solve", square, "--policy", policy, "--attempts", 1, "--device", "cpu", "--engine", "fused"
+    )
     assert (done.exit_code, done.stdout) == (4, "")
     assert done.stderr.startswith("error: the fused engine takes policies with 8 heads")
 
 
-def test_a_strategy_for_plain_torch_refuses_the_fused_engine(rhumb: Run, policy: Path, square: Path) -> None:
+def test_a_strategy_for_plain_torch_refuses_the_fused_engine(
+    rhumb: Run, policy: Path, square: Path
+) -> None:
     """The reason is said, and what to use."""
     words = ("--policy", policy, "--device", "cpu", "--engine", "fused", "--search", "eas-lay")
     done = rhumb("solve", square, *words)
@@ -196,7 +269,17 @@ def test_a_plan_that_fails_verification_is_exit_5(
 ) -> None:
     """A wrong tour is neither printed nor written."""
     monkeypatch.setattr(TSP, "decode", lambda *_: Tour((0, 1, 1, 3)))
-    words = ("--policy", policy, "--attempts", 1, "--device", "cpu", "--quiet", "--output", tmp_path / "out")
+    words = (
+        "--policy",
+        policy,
+        "--attempts",
+        1,
+        "--device",
+        "cpu",
+        "--quiet",
+        "--output",
+        tmp_path / "out",
+    )
     done = rhumb("solve", square, *words)
     message = "error: square: the tour visits city 20 2 times\n"
     assert (done.exit_code, done.stdout, done.stderr) == (5, "", message)
@@ -209,10 +292,16 @@ def test_a_search_without_a_tour_is_exit_5(
     """No tour at the end of a search is a failure, not an empty success."""
     monkeypatch.setattr(solve_run, "complete", lambda *_: ([], False))
     done = rhumb("solve", square, "--policy", policy, "--quiet")
-    assert (done.exit_code, done.stdout, done.stderr) == (5, "", "error: the search ended without a plan\n")
+    assert (done.exit_code, done.stdout, done.stderr) == (
+        5,
+        "",
+        "error: the search ended without a plan\n",
+    )
 
 
-def test_an_interruption_while_reading_is_exit_130(rhumb: Run, square: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_interruption_while_reading_is_exit_130(
+    rhumb: Run, square: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """Ctrl-C before the search is one word, no traceback."""
 
     def interrupted(*_: object) -> None:
@@ -229,7 +318,11 @@ def test_an_interruption_before_any_tour_says_so(
     """With nothing found there is nothing to print, and even --quiet says why."""
     monkeypatch.setattr(solve_run, "complete", lambda *_: ([], True))
     done = rhumb("solve", square, "--policy", policy, "--quiet")
-    assert (done.exit_code, done.stdout, done.stderr) == (130, "", "interrupted before any plan was found\n")
+    assert (done.exit_code, done.stdout, done.stderr) == (
+        130,
+        "",
+        "interrupted before any plan was found\n",
+    )
 
 
 def test_an_interruption_while_checking_loses_nothing(

@@ -36,11 +36,15 @@ TRACE = ("--trace", "/dev/stderr")  # lines of progress
 
 
 def optimal(line: str) -> bool:
-    """Whether a line of progress is of the best tour of the square, after which there is no other."""
+    """Whether a line of progress is of the best tour of the square, after which there is no
+    other.
+    """
     return line.startswith("{") and json.loads(line)["cost"] == 40
 
 
-def test_ctrl_c_ends_the_search_and_keeps_its_tour(start: Start, policy: Path, square: Path, tmp_path: Path) -> None:
+def test_ctrl_c_ends_the_search_and_keeps_its_tour(
+    start: Start, policy: Path, square: Path, tmp_path: Path
+) -> None:
     """SIGINT: exit 130, the tour verified, written and printed, no traceback."""
     budget = ("--policy", policy, "--seconds", 300, "--device", "cpu")
     process = start("solve", square, *budget, *TRACE, "--json", "--output", "out")
@@ -48,15 +52,31 @@ def test_ctrl_c_ends_the_search_and_keeps_its_tour(start: Start, policy: Path, s
     seen(process, optimal)
     process.send_signal(signal.SIGINT)
     stdout, stderr = process.communicate(timeout=PATIENCE)
-    assert (process.returncode, stderr) == (130, "interrupted; these plans are the best found so far\n")
+    assert (process.returncode, stderr) == (
+        130,
+        "interrupted; these plans are the best found so far\n",
+    )
     found = json.loads(stdout)
     assert (found["cost"], found["verified"]) == (40, True)
     assert read_tour(tmp_path / "out" / "square.tour", read(square)).cost(read(square)) == 40
 
 
-def test_a_signal_leaves_later_groups_out(start: Start, policy: Path, square: Path, tsp: Callable[..., Path]) -> None:
+def test_a_signal_leaves_later_groups_out(
+    start: Start, policy: Path, square: Path, tsp: Callable[..., Path]
+) -> None:
     """SIGTERM is like Ctrl-C, and what was not reached is counted."""
-    process = start("solve", square, tsp("b", 9), "--policy", policy, "--seconds", 300, "--device", "cpu", *TRACE)
+    process = start(
+        "solve",
+        square,
+        tsp("b", 9),
+        "--policy",
+        policy,
+        "--seconds",
+        300,
+        "--device",
+        "cpu",
+        *TRACE,
+    )
     seen(process, optimal)
     process.send_signal(signal.SIGTERM)
     stdout, stderr = process.communicate(timeout=PATIENCE)
@@ -78,7 +98,9 @@ def shop(tmp_path: Path) -> Path:
 def test_ctrl_c_keeps_what_a_solver_has_found(
     start: Start, solver: str, policy: Path, shop: Path, tsp: Callable[..., Path]
 ) -> None:
-    """SIGINT after an improvement by the solver: exit 130, and nothing worse than that is printed, as the solver's."""
+    """SIGINT after an improvement by the solver: exit 130, and nothing worse than that is
+    printed, as the solver's.
+    """
     words = (shop,) if solver != "pyvrp" else (tsp("a", 60), "--policy", policy)
     budget = ("--search", "greedy", "--seconds", 600, "--device", "cpu")
     process = start("solve", *words, *budget, "--then", solver, *TRACE, "--json", "--quiet")
@@ -88,7 +110,11 @@ def test_ctrl_c_keeps_what_a_solver_has_found(
     found = json.loads(stdout)
     assert (process.returncode, "Traceback" in stderr) == (130, False)
     assert found["cost"] <= traced["cost"] < found["then"]["before"]
-    assert (found["phase"], found["verified"], found["then"]["after"]) == (solver, True, found["cost"])
+    assert (found["phase"], found["verified"], found["then"]["after"]) == (
+        solver,
+        True,
+        found["cost"],
+    )
 
 
 def test_a_closed_pipe_ends_quietly(start: Start, policy: Path, tsp: Callable[..., Path]) -> None:
@@ -111,8 +137,12 @@ def test_a_full_disk_behind_stdout_is_an_error(start: Start) -> None:
     assert (process.returncode, stderr) == (3, expected)
 
 
-def test_a_terminal_sees_live_progress_and_stdout_stays_clean(start: Start, policy: Path, square: Path) -> None:
-    """The bar with attempts, best, latest and gap is drawn on stderr; stdout has the result line alone."""
+def test_a_terminal_sees_live_progress_and_stdout_stays_clean(
+    start: Start, policy: Path, square: Path
+) -> None:
+    """The bar with attempts, best, latest and gap is drawn on stderr; stdout has the result line
+    alone.
+    """
     ours, theirs = pty.openpty()
     words = ("--policy", policy, "--seconds", 1, "--device", "cpu")
     process = start("solve", square, *words, stderr=theirs)
@@ -137,7 +167,9 @@ def read_all(terminal: int) -> str:
     return b"".join(parts).decode()
 
 
-@pytest.mark.parametrize("words", [["--help"], ["--version"], ["solve", "--help"], ["train", "--help"]])
+@pytest.mark.parametrize(
+    "words", [["--help"], ["--version"], ["solve", "--help"], ["train", "--help"]]
+)
 def test_help_is_quick(start: Start, words: list[str]) -> None:
     """Neither help nor version imports torch or numpy, so they take a fraction of a second."""
     code = "import sys; from rhumbline.cli import main\ntry: main()\nfinally: print(*sys.modules, file=sys.stderr)"
@@ -155,7 +187,9 @@ def test_flags_want_no_value(rhumb: Callable[..., Any], verb: str) -> None:
 
 
 @pytest.mark.parametrize("verb", ["solve", "train", "sample", "info"])
-def test_every_help_has_an_example(rhumb: Callable[..., Any], verb: str, capsys: pytest.CaptureFixture[str]) -> None:
+def test_every_help_has_an_example(
+    rhumb: Callable[..., Any], verb: str, capsys: pytest.CaptureFixture[str]
+) -> None:
     """Each verb shows a command to start from."""
     done = rhumb(verb, "--help")
     assert done.exit_code == 0
@@ -172,14 +206,21 @@ def test_training_needs_neither_typer_nor_rich(start: Start, recipe: Path, tmp_p
     """On a bare GPU node, where importing them fails, `python -m rhumbline train` trains."""
     for name in ("typer", "rich", "matplotlib"):
         (tmp_path / "bare" / name).mkdir(parents=True)
-        (tmp_path / "bare" / name / "__init__.py").write_text(f"raise ImportError('no {name} here')")
-    bare = os.environ | {"PYTHONPATH": f"{tmp_path / 'bare'}:{Path(__file__).parents[2]}", "OMP_NUM_THREADS": "1"}
+        (tmp_path / "bare" / name / "__init__.py").write_text(
+            f"raise ImportError('no {name} here')"
+        )
+    bare = os.environ | {
+        "PYTHONPATH": f"{tmp_path / 'bare'}:{Path(__file__).parents[2]}",
+        "OMP_NUM_THREADS": "1",
+    }
     process = start("train", recipe, "--out", "run", "--device", "cpu", "--quiet", env=bare)
     stdout, stderr = process.communicate(timeout=PATIENCE)
     assert (process.returncode, stdout, stderr) == (0, "run/policy.safetensors\n", "")
 
 
-def test_a_signal_during_training_leaves_the_checkpoint(start: Start, recipe: Path, tmp_path: Path) -> None:
+def test_a_signal_during_training_leaves_the_checkpoint(
+    start: Start, recipe: Path, tmp_path: Path
+) -> None:
     """Ctrl-C: exit 130, and a policy that can be read."""
     process = start("train", recipe, "--device", "cpu", "--minutes", 9, "--set", "updates=0")
     assert process.stderr

@@ -19,7 +19,9 @@ def after(attempts: int, seconds: float) -> Progress:
 
 
 def test_the_bar_follows_the_budget_that_ends_first() -> None:
-    """The fraction is the larger of time and attempts, never beyond 1, and needs only one of them."""
+    """The fraction is the larger of time and attempts, never beyond 1, and needs only one of
+    them.
+    """
     assert progress.budget_fraction(after(50, 1.0), Budget(100, 10.0)) == 0.5
     assert progress.budget_fraction(after(50, 9.0), Budget(100, 10.0)) == 0.9
     assert progress.budget_fraction(after(50, 9.0), Budget(attempts=200)) == 0.25
@@ -33,12 +35,22 @@ def test_the_line_for_one_instance() -> None:
 
 
 def test_the_line_tells_what_a_phase_has_made_of_the_cost() -> None:
-    """The cost with which a phase began stands beside the one that it has reached; a search has no such thing."""
+    """The cost with which a phase began stands beside the one that it has reached; a search has
+    no such thing.
+    """
     shown = []
     bar = SimpleNamespace(update=lambda line, completed, text: shown.append(text))
     watch = progress.make_bar_updater(bar, 0, [WHOLE], Budget(100, 10.0))
-    for cost, phase in ((1200, "search"), (1100, "polish"), (1050, "polish"), (1050, "ils"), (1010, "ils")):
-        watch(Progress(16, 5.0, torch.tensor([float(cost)]), torch.tensor([float(cost)]), None, phase))
+    for cost, phase in (
+        (1200, "search"),
+        (1100, "polish"),
+        (1050, "polish"),
+        (1050, "ils"),
+        (1010, "ils"),
+    ):
+        watch(
+            Progress(16, 5.0, torch.tensor([float(cost)]), torch.tensor([float(cost)]), None, phase)
+        )
     assert shown == [
         "  attempts 16   best 1,200   latest 1,200   gap 20.00%",
         "  attempts 16   polish 1,100 -> 1,100   gap 10.00%",

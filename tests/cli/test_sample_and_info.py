@@ -18,14 +18,18 @@ Run = Callable[..., Any]
 
 
 def test_samples_are_those_of_their_seed(rhumb: Run, tmp_path: Path) -> None:
-    """The file holds what a CPU generator of that seed gives, its path is printed, and equal seeds give equal bytes."""
+    """The file holds what a CPU generator of that seed gives, its path is printed, and equal
+    seeds give equal bytes.
+    """
     one, two = tmp_path / "deep" / "one.safetensors", tmp_path / "one.safetensors"
     done = rhumb("sample", "tsp", "--size", 7, "--count", 3, "--seed", 4, "--out", one)
     assert (done.exit_code, done.stdout, done.stderr) == (0, f"{one}\n", "")
     rhumb("sample", "tsp", "--size", 7, "--count", 3, "--seed", 4, "--out", two)
     assert one.read_bytes() == two.read_bytes()
     expected = torch.rand(3, 7, 2, generator=torch.Generator().manual_seed(4)).numpy()
-    np.testing.assert_array_equal(np.stack([i.planar_xy for i in load_dataset(one)]), expected.astype(np.float64))
+    np.testing.assert_array_equal(
+        np.stack([i.planar_xy for i in load_dataset(one)]), expected.astype(np.float64)
+    )
 
 
 def test_samples_are_not_written_over(rhumb: Run, tmp_path: Path) -> None:
@@ -34,8 +38,15 @@ def test_samples_are_not_written_over(rhumb: Run, tmp_path: Path) -> None:
     path.write_text("precious")
     done = rhumb("sample", "tsp", "--size", 3, "--count", 1, "--out", path)
     message = f"error: {path}: is there already; give --force to replace it\n"
-    assert (done.exit_code, done.stdout, done.stderr, path.read_text()) == (3, "", message, "precious")
-    assert rhumb("sample", "tsp", "--size", 3, "--count", 1, "--out", path, "--force").exit_code == 0
+    assert (done.exit_code, done.stdout, done.stderr, path.read_text()) == (
+        3,
+        "",
+        message,
+        "precious",
+    )
+    assert (
+        rhumb("sample", "tsp", "--size", 3, "--count", 1, "--out", path, "--force").exit_code == 0
+    )
     assert len(load_dataset(path)) == 1
 
 
@@ -43,19 +54,38 @@ def test_samples_can_be_solved(rhumb: Run, policy: Path, tmp_path: Path) -> None
     """The output of one verb is the input of the other."""
     path = tmp_path / "s.safetensors"
     rhumb("sample", "tsp", "--size", 5, "--count", 4, "--out", path)
-    done = rhumb("solve", path, "--policy", policy, "--search", "greedy", "--device", "cpu", "--quiet", "--json")
-    assert [json.loads(line)["name"] for line in done.stdout.splitlines()] == [f"s-000{i}" for i in (1, 2, 3, 4)]
+    done = rhumb(
+        "solve",
+        path,
+        "--policy",
+        policy,
+        "--search",
+        "greedy",
+        "--device",
+        "cpu",
+        "--quiet",
+        "--json",
+    )
+    assert [json.loads(line)["name"] for line in done.stdout.splitlines()] == [
+        f"s-000{i}" for i in (1, 2, 3, 4)
+    ]
 
 
 @pytest.mark.parametrize("problem", ["tsp", "cvrp"])
 def test_samples_can_be_mutated(rhumb: Run, tmp_path: Path, problem: str) -> None:
-    """Power 0 gives the uniform instances themselves; at power 1 all points lie on one line, the depot too."""
+    """Power 0 gives the uniform instances themselves; at power 1 all points lie on one line, the
+    depot too.
+    """
     for name, words in {"plain": [], "zero": ["--power", 0], "one": ["--power", 1]}.items():
         mutation = ["--mutate", "axis", *words] if words else []
         out = tmp_path / f"{name}.safetensors"
-        assert rhumb("sample", problem, "--size", 9, "--count", 4, *mutation, "--out", out).exit_code == 0
+        assert (
+            rhumb("sample", problem, "--size", 9, "--count", 4, *mutation, "--out", out).exit_code
+            == 0
+        )
     plain, zero, one = (
-        [i.planar_xy for i in load_dataset(tmp_path / f"{n}.safetensors")] for n in ("plain", "zero", "one")
+        [i.planar_xy for i in load_dataset(tmp_path / f"{n}.safetensors")]
+        for n in ("plain", "zero", "one")
     )
     np.testing.assert_array_equal(plain, zero)
     assert all((points == points[0]).all(axis=0).any() for points in one)
@@ -96,7 +126,12 @@ def test_info_tells_versions_devices_and_engines(rhumb: Run) -> None:
     assert [c["name"] for c in facts["checkpoints"]] == list(shipped_checkpoints())
     done = rhumb("info")
     assert (done.exit_code, done.stderr) == (0, "")
-    assert [line.split()[0] for line in done.stdout.splitlines()][:4] == ["versions", "devices", "engine", "engine"]
+    assert [line.split()[0] for line in done.stdout.splitlines()][:4] == [
+        "versions",
+        "devices",
+        "engine",
+        "engine",
+    ]
 
 
 @pytest.mark.skipif(torch.cuda.is_available(), reason="the fused engine may run here")
@@ -111,7 +146,14 @@ def test_info_says_why_an_engine_is_missing(rhumb: Run, monkeypatch: pytest.Monk
 def test_info_describes_a_checkpoint(rhumb: Run, policy: Path) -> None:
     """Training facts, number of weights and latent size come from the file itself."""
     facts = json.loads(rhumb("info", policy, "--json").stdout)
-    known = {"name": "tiny", "problem": "tsp", "size": 20, "trained_at": "20", "updates": 7, "latent": 4}
+    known = {
+        "name": "tiny",
+        "problem": "tsp",
+        "size": 20,
+        "trained_at": "20",
+        "updates": 7,
+        "latent": 4,
+    }
     assert facts | known | {"validation": {"greedy": 4.5}} == facts
     lines = rhumb("info", policy).stdout.splitlines()
     assert lines[0] == "tiny: tsp, trained at 20 cities, 7 updates"

@@ -1,4 +1,6 @@
-"""`rhumb` on job shops, with a policy that has learnt nothing: from files and samples to verified schedules."""
+"""`rhumb` on job shops, with a policy that has learnt nothing: from files and samples to
+verified schedules.
+"""
 
 import json
 from collections.abc import Callable
@@ -19,7 +21,8 @@ from rhumbline.problems.jssp import JSSPInstance, Schedule
 
 Run = Callable[..., Any]
 QUICK = ("--attempts", 4, "--device", "cpu", "--search", "sampling")
-# Machine 2 of the three has nothing to do; job 2 comes to machine 1 twice; one operation takes no time.
+# Machine 2 of the three has nothing to do; job 2 comes to machine 1 twice; one operation takes no
+# time.
 SHOP = "3 3\n0 3 1 2\n1 4 0 1 1 0\n0 2\n"
 BEST = 6  # machine 0 works 3 + 1 + 2 = 6, and 2 and 0 on machine 1 fit behind its 4
 
@@ -50,7 +53,12 @@ def test_json_has_the_start_times_of_each_job(rhumb: Run, shop: Path, untrained:
     done = rhumb("solve", shop, "--policy", untrained, "--json", "--quiet", *QUICK)
     assert (done.exit_code, done.stderr) == (0, "")
     result = json.loads(done.stdout)
-    assert {"name": "shop", "problem": "jssp", "verified": True, "attempts": 4}.items() <= result.items()
+    assert {
+        "name": "shop",
+        "problem": "jssp",
+        "verified": True,
+        "attempts": 4,
+    }.items() <= result.items()
     instance, schedule = read(shop), Schedule(tuple(map(tuple, result["plan"])))
     assert isinstance(instance, JSSPInstance)
     schedule.check(instance)
@@ -60,7 +68,9 @@ def test_json_has_the_start_times_of_each_job(rhumb: Run, shop: Path, untrained:
 
 
 def test_people_are_told_jobs_and_machines(rhumb: Run, shop: Path, untrained: Path) -> None:
-    """The line before the search counts operations, jobs and machines, and speaks of no metric and no starts."""
+    """The line before the search counts operations, jobs and machines, and speaks of no metric
+    and no starts.
+    """
     done = rhumb("solve", shop, "--policy", untrained, *QUICK)
     assert done.stderr.startswith("shop  jssp, 6 operations, 3 jobs, 3 machines   policy ")
     assert "(trained at 6x6)   sampling   cpu, torch\n" in done.stderr
@@ -68,10 +78,14 @@ def test_people_are_told_jobs_and_machines(rhumb: Run, shop: Path, untrained: Pa
     assert "(best known)   4 attempts" in done.stdout
 
 
-def test_schedules_and_charts_are_written(rhumb: Run, shop: Path, untrained: Path, tmp_path: Path) -> None:
+def test_schedules_and_charts_are_written(
+    rhumb: Run, shop: Path, untrained: Path, tmp_path: Path
+) -> None:
     """The schedule file reads back as the plan that was printed; the picture is a PNG."""
     out = tmp_path / "out"
-    done = rhumb("solve", shop, "--policy", untrained, "--output", out, "--plot", "--json", "--quiet", *QUICK)
+    done = rhumb(
+        "solve", shop, "--policy", untrained, "--output", out, "--plot", "--json", "--quiet", *QUICK
+    )
     instance, result = read(shop), json.loads(done.stdout)
     assert isinstance(instance, JSSPInstance)
     assert read_schedule(out / "shop.sched", instance).to_file_numbers(instance) == result["plan"]
@@ -80,8 +94,12 @@ def test_schedules_and_charts_are_written(rhumb: Run, shop: Path, untrained: Pat
     assert sorted(p.name for p in out.iterdir()) == ["shop.png", "shop.sched"]
 
 
-@pytest.mark.parametrize(("text", "cost"), [("1 1\n0 5\n", 5), ("1 3\n0 1 2 2 1 3\n", 6), ("3 1\n0 5\n0 0\n0 7\n", 12)])
-def test_one_job_or_one_machine_is_solved(rhumb: Run, tmp_path: Path, untrained: Path, text: str, cost: int) -> None:
+@pytest.mark.parametrize(
+    ("text", "cost"), [("1 1\n0 5\n", 5), ("1 3\n0 1 2 2 1 3\n", 6), ("3 1\n0 5\n0 0\n0 7\n", 12)]
+)
+def test_one_job_or_one_machine_is_solved(
+    rhumb: Run, tmp_path: Path, untrained: Path, text: str, cost: int
+) -> None:
     """There is nothing to decide, or everything is as good; the makespan is the sum."""
     (tmp_path / "one.jsp").write_text(text)
     done = rhumb("solve", tmp_path / "one.jsp", "--policy", untrained, "--json", "--quiet", *QUICK)
@@ -99,7 +117,9 @@ def test_one_job_or_one_machine_is_solved(rhumb: Run, tmp_path: Path, untrained:
         ("1 3\n0 3000000000\n", 2, "at most 2,147,483,647 are supported"),
     ],
 )
-def test_bad_files_are_one_line_and_exit_3(rhumb: Run, tmp_path: Path, text: str, line: int, words: str) -> None:
+def test_bad_files_are_one_line_and_exit_3(
+    rhumb: Run, tmp_path: Path, text: str, line: int, words: str
+) -> None:
     """File, line and reason, before any policy is loaded."""
     (tmp_path / "bad.txt").write_text(text)
     done = rhumb("solve", tmp_path / "bad.txt")
@@ -110,10 +130,17 @@ def test_bad_files_are_one_line_and_exit_3(rhumb: Run, tmp_path: Path, text: str
 
 
 def test_samples_can_be_solved(rhumb: Run, tmp_path: Path, untrained: Path) -> None:
-    """Sizes are jobs x machines; equal seeds give equal bytes, and the file is input for `solve`."""
+    """Sizes are jobs x machines; equal seeds give equal bytes, and the file is input for
+    `solve`.
+    """
     one, two = tmp_path / "s.safetensors", tmp_path / "t.safetensors"
     for path in (one, two):
-        assert rhumb("sample", "jssp", "--size", "4x3", "--count", 2, "--seed", 5, "--out", path).exit_code == 0
+        assert (
+            rhumb(
+                "sample", "jssp", "--size", "4x3", "--count", 2, "--seed", 5, "--out", path
+            ).exit_code
+            == 0
+        )
     assert one.read_bytes() == two.read_bytes()
     assert [i.shape for i in read_many(one)] == [(4, 3, 3)] * 2
     done = rhumb("solve", one, "--policy", untrained, "--json", "--quiet", *QUICK)
@@ -132,31 +159,54 @@ def test_samples_have_a_usual_size(rhumb: Run, tmp_path: Path) -> None:
 
 @pytest.mark.parametrize(
     ("problem", "size", "code"),
-    [("jssp", "10y10", 2), ("jssp", "0x5", 2), ("jssp", "x", 2), ("jssp", "101x30", 3), ("tsp", "10x10", 2),
-     ("tsp", "-3", 2), ("tsp", "9" * 30, 2), ("jssp", "3x3x3", 3)],
-)  # fmt: skip
-def test_strange_sizes_are_refused(rhumb: Run, tmp_path: Path, problem: str, size: str, code: int) -> None:
+    [
+        ("jssp", "10y10", 2),
+        ("jssp", "0x5", 2),
+        ("jssp", "x", 2),
+        ("jssp", "101x30", 3),
+        ("tsp", "10x10", 2),
+        ("tsp", "-3", 2),
+        ("tsp", "9" * 30, 2),
+        ("jssp", "3x3x3", 3),
+    ],
+)
+def test_strange_sizes_are_refused(
+    rhumb: Run, tmp_path: Path, problem: str, size: str, code: int
+) -> None:
     """What is no size is wrong usage; what is too large cannot be used. No file is left."""
-    done = rhumb("sample", problem, "--size", size, "--count", 2, "--out", tmp_path / "s.safetensors")
+    done = rhumb(
+        "sample", problem, "--size", size, "--count", 2, "--out", tmp_path / "s.safetensors"
+    )
     assert (done.exit_code, done.stdout, list(tmp_path.iterdir())) == (code, "", [])
     assert "Traceback" not in done.stderr
 
 
 def test_arrays_are_solved_like_files(untrained: Path) -> None:
-    """Rows of durations and machines, numpy or lists, from 0 or from 1; several at once; half a shop is refused."""
+    """Rows of durations and machines, numpy or lists, from 0 or from 1; several at once; half a
+    shop is refused.
+    """
     durations, machines = np.array([[3, 2], [4, 1]]), [[0, 1], [1, 0]]
-    shops = [{"durations": durations, "machines": machines}, {"durations": [[1]], "machines": [[1]], "name": "b"}]
+    shops = [
+        {"durations": durations, "machines": machines},
+        {"durations": [[1]], "machines": [[1]], "name": "b"},
+    ]
     found = rhumbline.solve(shops, policy=untrained, attempts=8, device="cpu")
     assert [(s.instance.name, s.cost) for s in found] == [("arrays", 6), ("b", 1)]
     known = "durations, machines and perhaps a name, machine_count and first_machine"
-    with pytest.raises(InputError, match=rf"a mapping must have {known}; it has durations \(vehicle routing"):
+    with pytest.raises(
+        InputError, match=rf"a mapping must have {known}; it has durations \(vehicle routing"
+    ):
         rhumbline.solve({"durations": durations}, policy=untrained)
 
 
 def test_arrays_say_how_their_machines_count_like_json_files(untrained: Path) -> None:
-    """Machines 1 and 3 may count from 0 or from 1; `first_machine` settles it, and is a whole number."""
+    """Machines 1 and 3 may count from 0 or from 1; `first_machine` settles it, and is a whole
+    number.
+    """
     shop = {"durations": [[3, 2], [4, 1]], "machines": [[1, 3], [3, 1]]}
-    with pytest.raises(InputError, match=r"may count from 0 or from 1; .* by first_machine = 0 or 1$"):
+    with pytest.raises(
+        InputError, match=r"may count from 0 or from 1; .* by first_machine = 0 or 1$"
+    ):
         rhumbline.solve(shop, policy=untrained)
     told = shop | {"first_machine": 1, "machine_count": 5}
     (found,) = rhumbline.solve(told, policy=untrained, attempts=8, device="cpu")

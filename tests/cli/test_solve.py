@@ -45,9 +45,22 @@ def without_seconds(text: str) -> str:
 
 
 def test_json_is_one_object_and_nothing_else(rhumb: Run, policy: Path, square: Path) -> None:
-    """The object has the promised keys, the file's city numbers, and the cost and gap of the best tour of a square."""
+    """The object has the promised keys, the file's city numbers, and the cost and gap of the
+    best tour of a square.
+    """
     done = rhumb(
-        "solve", square, "--policy", policy, "--attempts", 32, "--seed", 5, "--device", "cpu", "--json", "--quiet"
+        "solve",
+        square,
+        "--policy",
+        policy,
+        "--attempts",
+        32,
+        "--seed",
+        5,
+        "--device",
+        "cpu",
+        "--json",
+        "--quiet",
     )
     assert (done.exit_code, done.stderr, done.stdout.count("\n")) == (0, "", 1)
     (found,) = records(done.stdout)
@@ -55,21 +68,54 @@ def test_json_is_one_object_and_nothing_else(rhumb: Run, policy: Path, square: P
     assert 0 < seconds < 60
     assert sorted(plan) == [10, 20, 30, 40]
     assert found == {
-        "name": "square", "problem": "tsp", "cost": 40, "attempts": 32, "verified": True, "gap": 0.0,
-        "search": "cmaes", "policy": str(policy), "engine": "torch", "seed": 5, "file": str(square),
-    }  # fmt: skip
+        "name": "square",
+        "problem": "tsp",
+        "cost": 40,
+        "attempts": 32,
+        "verified": True,
+        "gap": 0.0,
+        "search": "cmaes",
+        "policy": str(policy),
+        "engine": "torch",
+        "seed": 5,
+        "file": str(square),
+    }
 
 
 def test_keys_come_in_the_documented_order(rhumb: Run, policy: Path, tsp: Run) -> None:
     """Programs that cut columns can rely on the order, and an unknown optimum is null."""
-    done = rhumb("solve", tsp("a"), "--policy", policy, "--attempts", 1, "--device", "cpu", "--json", "--quiet")
+    done = rhumb(
+        "solve",
+        tsp("a"),
+        "--policy",
+        policy,
+        "--attempts",
+        1,
+        "--device",
+        "cpu",
+        "--json",
+        "--quiet",
+    )
     (found,) = records(done.stdout)
     assert (list(found), found["gap"]) == (KEYS, None)
 
 
 def test_threads_change_the_speed_only(rhumb: Run, policy: Path, tsp: Run) -> None:
-    """--threads reaches torch, by which the fused engine goes too; plans do not depend on it, and 0 is wrong usage."""
-    words = ("solve", tsp("a"), "--policy", policy, "--attempts", 4, "--device", "cpu", "--json", "--quiet")
+    """--threads reaches torch, by which the fused engine goes too; plans do not depend on it,
+    and 0 is wrong usage.
+    """
+    words = (
+        "solve",
+        tsp("a"),
+        "--policy",
+        policy,
+        "--attempts",
+        4,
+        "--device",
+        "cpu",
+        "--json",
+        "--quiet",
+    )
     plans = []
     for count in (2, 1):
         (found,) = records(rhumb(*words, "--threads", count).stdout)
@@ -79,9 +125,22 @@ def test_threads_change_the_speed_only(rhumb: Run, policy: Path, tsp: Run) -> No
     assert rhumb(*words, "--threads", 0).exit_code == 2
 
 
-def test_people_get_a_line_before_and_a_line_after(rhumb: Run, policy: Path, square: Path, tmp_path: Path) -> None:
-    """Without --json stdout has one line per instance, stderr the one that says what is searched and how."""
-    words = ("--policy", policy, "--attempts", 32, "--device", "cpu", "--output", tmp_path / "new" / "tours")
+def test_people_get_a_line_before_and_a_line_after(
+    rhumb: Run, policy: Path, square: Path, tmp_path: Path
+) -> None:
+    """Without --json stdout has one line per instance, stderr the one that says what is searched
+    and how.
+    """
+    words = (
+        "--policy",
+        policy,
+        "--attempts",
+        32,
+        "--device",
+        "cpu",
+        "--output",
+        tmp_path / "new" / "tours",
+    )
     done = rhumb("solve", square, *words)
     tour = tmp_path / "new" / "tours" / "square.tour"
     line = f"square  cost 40   gap 0.00% to 40 (best known)   32 attempts   T s   verified   -> {tour}\n"
@@ -90,22 +149,44 @@ def test_people_get_a_line_before_and_a_line_after(rhumb: Run, policy: Path, squ
     assert read_tour(tour, read(square)).cost(read(square)) == 40
 
 
-def test_large_costs_have_separators_and_exact_ones_decimals(rhumb: Run, policy: Path, tmp_path: Path) -> None:
+def test_large_costs_have_separators_and_exact_ones_decimals(
+    rhumb: Run, policy: Path, tmp_path: Path
+) -> None:
     """Whole metrics print whole numbers; a dataset's unrounded metric prints four decimals."""
     corners = np.array([[[0.0, 0.0], [1.0, 0.0], [1.0, 1.0], [0.0, 1.0]]])
     save_dataset(tmp_path / "unit.safetensors", corners / 2, {})
-    matrix = "NAME: far\nDIMENSION: 2\nEDGE_WEIGHT_TYPE: EXPLICIT\nEDGE_WEIGHT_FORMAT: FULL_MATRIX\n"
+    matrix = (
+        "NAME: far\nDIMENSION: 2\nEDGE_WEIGHT_TYPE: EXPLICIT\nEDGE_WEIGHT_FORMAT: FULL_MATRIX\n"
+    )
     (tmp_path / "far.tsp").write_text(matrix + "EDGE_WEIGHT_SECTION\n0 6172\n6172 0\n")
     files = (tmp_path / "unit.safetensors", tmp_path / "far.tsp")
-    done = rhumb("solve", *files, "--policy", policy, "--attempts", 16, "--device", "cpu", "--quiet")
-    lines = ["unit-0001  cost 2.0000   16 attempts   T s   verified", "far  cost 12,344   16 attempts   T s   verified"]
+    done = rhumb(
+        "solve", *files, "--policy", policy, "--attempts", 16, "--device", "cpu", "--quiet"
+    )
+    lines = [
+        "unit-0001  cost 2.0000   16 attempts   T s   verified",
+        "far  cost 12,344   16 attempts   T s   verified",
+    ]
     assert without_seconds(done.stdout).splitlines() == lines
 
 
 def test_equal_sizes_are_solved_together_in_their_order(rhumb: Run, policy: Path, tsp: Run) -> None:
-    """Groups come in order of first appearance, files keep their order inside, and each has one line before it."""
+    """Groups come in order of first appearance, files keep their order inside, and each has one
+    line before it.
+    """
     files = [tsp("a", 6), tsp("b", 7), tsp("c", 6)]
-    words = ("--policy", policy, "--attempts", 2, "--device", "cpu", "--search", "sampling", "--set", "temperature=0.5")
+    words = (
+        "--policy",
+        policy,
+        "--attempts",
+        2,
+        "--device",
+        "cpu",
+        "--search",
+        "sampling",
+        "--set",
+        "temperature=0.5",
+    )
     done = rhumb("solve", *files, *words, "--json")
     with_policy = f"policy {policy} (trained at 20)   sampling, temperature 0.5   cpu, torch"
     assert [r["name"] for r in records(done.stdout)] == ["a", "c", "b"]
@@ -116,17 +197,23 @@ def test_equal_sizes_are_solved_together_in_their_order(rhumb: Run, policy: Path
 
 
 def test_files_of_one_name_are_told_apart(rhumb: Run, policy: Path, tsp: Run) -> None:
-    """Results come in groups of equal size, so a program goes by the file that each of them names."""
+    """Results come in groups of equal size, so a program goes by the file that each of them
+    names.
+    """
     files = [tsp("a", 6), tsp("b", 7), tsp("c", 6)]
     for file in files:
         file.write_text(re.sub(r"NAME ?: ?\w+", "NAME: same", file.read_text()))
-    done = rhumb("solve", *files, "--policy", policy, "--attempts", 2, "--device", "cpu", "--json", "--quiet")
+    done = rhumb(
+        "solve", *files, "--policy", policy, "--attempts", 2, "--device", "cpu", "--json", "--quiet"
+    )
     found = [(r["name"], r["file"]) for r in records(done.stdout)]
     assert found == [("same", str(files[place])) for place in (0, 2, 1)]
 
 
 def test_a_folder_stands_for_its_files(rhumb: Run, policy: Path, tsp: Run) -> None:
-    """In the order of their names, with whatever else lies there left alone; JSON has the file of each."""
+    """In the order of their names, with whatever else lies there left alone; JSON has the file
+    of each.
+    """
     first, second = tsp("b", 5), tsp("a", 6)
     (first.parent / "notes.txt").write_text("nothing to solve")
     budget = ("--policy", policy, "--attempts", 1, "--device", "cpu", "--json", "--quiet")
@@ -141,7 +228,9 @@ def test_a_folder_stands_for_its_files(rhumb: Run, policy: Path, tsp: Run) -> No
 
 
 def test_datasets_are_solved_like_files(rhumb: Run, policy: Path, tmp_path: Path) -> None:
-    """Every instance of a dataset has its line, and costs are those of the coordinates, not of a scaled square."""
+    """Every instance of a dataset has its line, and costs are those of the coordinates, not of a
+    scaled square.
+    """
     xy = np.random.default_rng(1).random((3, 5, 2)) * 0.1
     save_dataset(tmp_path / "few.safetensors", xy, {})
     words = ("--policy", policy, "--attempts", 4, "--device", "cpu", "--json", "--quiet")
@@ -161,12 +250,18 @@ def test_without_a_budget_the_usual_one_is_named(rhumb: Run, policy: Path, squar
     assert "   1 attempt   " in done.stdout
 
 
-@pytest.mark.parametrize(("cities", "more", "warned"), [(30, (), False), (31, (), True), (31, ("--polish",), False)])
+@pytest.mark.parametrize(
+    ("cities", "more", "warned"), [(30, (), False), (31, (), True), (31, ("--polish",), False)]
+)
 def test_large_instances_come_with_a_word_of_advice(
     cities: int, more: tuple[str, ...], warned: bool, rhumb: Run, policy: Path, tsp: Run
 ) -> None:
-    """Beyond half as much again as training saw (here 20) a polish is worth a try; who asked for one is left alone."""
-    done = rhumb("solve", tsp("a", cities), "--policy", policy, "--attempts", 1, "--device", "cpu", *more)
+    """Beyond half as much again as training saw (here 20) a polish is worth a try; who asked for
+    one is left alone.
+    """
+    done = rhumb(
+        "solve", tsp("a", cities), "--policy", policy, "--attempts", 1, "--device", "cpu", *more
+    )
     advice = f"{cities} cities are far beyond what this policy was trained at: expect a larger gap, and try --polish"
     assert (done.exit_code, advice in done.stderr.splitlines()) == (0, warned)
 
@@ -181,14 +276,44 @@ def test_seconds_end_a_search(rhumb: Run, policy: Path, tsp: Run) -> None:
 
 def test_quiet_says_nothing_on_stderr(rhumb: Run, policy: Path, tsp: Run) -> None:
     """With --quiet stderr is empty, with several files and without a budget too."""
-    done = rhumb("solve", tsp("a"), tsp("b"), "--policy", policy, "--search", "greedy", "--device", "cpu", "--quiet")
+    done = rhumb(
+        "solve",
+        tsp("a"),
+        tsp("b"),
+        "--policy",
+        policy,
+        "--search",
+        "greedy",
+        "--device",
+        "cpu",
+        "--quiet",
+    )
     assert (done.exit_code, done.stderr, done.stdout.count("\n")) == (0, "", 2)
 
 
-def test_names_become_safe_and_unique_files(rhumb: Run, policy: Path, tsp: Run, tmp_path: Path) -> None:
-    """Instances of one name, or with separators in it, each have a tour in the folder and nothing outside."""
-    files = [tsp("a", title="x/../y"), tsp("b", title="Same"), tsp("c", title="same"), tsp("d", 7, title="same")]
-    words = ("--policy", policy, "--search", "greedy", "--device", "cpu", "--quiet", "--output", tmp_path / "out")
+def test_names_become_safe_and_unique_files(
+    rhumb: Run, policy: Path, tsp: Run, tmp_path: Path
+) -> None:
+    """Instances of one name, or with separators in it, each have a tour in the folder and
+    nothing outside.
+    """
+    files = [
+        tsp("a", title="x/../y"),
+        tsp("b", title="Same"),
+        tsp("c", title="same"),
+        tsp("d", 7, title="same"),
+    ]
+    words = (
+        "--policy",
+        policy,
+        "--search",
+        "greedy",
+        "--device",
+        "cpu",
+        "--quiet",
+        "--output",
+        tmp_path / "out",
+    )
     assert rhumb("solve", *files, *words).exit_code == 0
     names = sorted(p.name for p in (tmp_path / "out").iterdir())
     assert names == ["Same.tour", "same-2.tour", "same-3.tour", "x_.._y.tour"]
@@ -210,7 +335,9 @@ def test_pictures_go_beside_tours(rhumb: Run, policy: Path, square: Path, tmp_pa
         "--plot",
     )
     done = rhumb("solve", square, *words)
-    assert done.stdout.rstrip().endswith(f"-> {tmp_path / 'o' / 'square.tour'}, {tmp_path / 'o' / 'square.png'}")
+    assert done.stdout.rstrip().endswith(
+        f"-> {tmp_path / 'o' / 'square.tour'}, {tmp_path / 'o' / 'square.png'}"
+    )
     assert (tmp_path / "o" / "square.png").read_bytes().startswith(b"\x89PNG")
 
 
@@ -219,14 +346,36 @@ def test_pictures_without_a_folder_go_here(
 ) -> None:
     """--plot alone writes to the current folder, and no tour."""
     monkeypatch.chdir(tmp_path)
-    done = rhumb("solve", square, "--policy", policy, "--search", "greedy", "--device", "cpu", "--quiet", "--plot")
+    done = rhumb(
+        "solve",
+        square,
+        "--policy",
+        policy,
+        "--search",
+        "greedy",
+        "--device",
+        "cpu",
+        "--quiet",
+        "--plot",
+    )
     assert done.stdout.rstrip().endswith("verified   -> square.png")
     assert sorted(p.name for p in tmp_path.iterdir()) == ["optima.json", "square.png", "square.tsp"]
 
 
 def test_large_instances_say_how_many_starts_they_have(rhumb: Run, policy: Path, tsp: Run) -> None:
     """Beyond 200 cities an attempt has 100 starts, and the line before says so."""
-    done = rhumb("solve", tsp("big", 201), "--policy", policy, "--search", "greedy", "--attempts", 1, "--device", "cpu")
+    done = rhumb(
+        "solve",
+        tsp("big", 201),
+        "--policy",
+        policy,
+        "--search",
+        "greedy",
+        "--attempts",
+        1,
+        "--device",
+        "cpu",
+    )
     assert done.stderr.startswith("big  tsp, 201 cities, EUC_2D, 100 of 201 starts   policy ")
 
 
@@ -240,25 +389,67 @@ def test_smallest_instances_are_solved(rhumb: Run, policy: Path, tsp: Run, size:
 
 def test_settings_reach_the_strategy(rhumb: Run, policy: Path, square: Path) -> None:
     """--set is repeatable, and what differs from the usual is shown."""
-    words = ("--policy", policy, "--attempts", 4, "--device", "cpu", "--set", "components=1", "--set", "sigma=1e-1")
+    words = (
+        "--policy",
+        policy,
+        "--attempts",
+        4,
+        "--device",
+        "cpu",
+        "--set",
+        "components=1",
+        "--set",
+        "sigma=1e-1",
+    )
     assert "   cmaes, 1 component, sigma 0.1   " in rhumb("solve", square, *words).stderr
 
 
 def test_a_search_that_ends_by_itself_says_so(rhumb: Run, policy: Path, square: Path) -> None:
-    """Greedy makes one attempt of five and says so on stderr; with a budget that fits there is nothing to say."""
-    words = ("solve", square, "--policy", policy, "--device", "cpu", "--search", "greedy", "--attempts")
+    """Greedy makes one attempt of five and says so on stderr; with a budget that fits there is
+    nothing to say.
+    """
+    words = (
+        "solve",
+        square,
+        "--policy",
+        policy,
+        "--device",
+        "cpu",
+        "--search",
+        "greedy",
+        "--attempts",
+    )
     done = rhumb(*words, 5)
     assert "   1 attempt   " in done.stdout
     assert "greedy ended by itself after 1 attempt of 5: it repeats nothing" in done.stderr
     assert "by itself" not in rhumb(*words, 1).stderr
     others = ("--search", "sampling", "--attempts", 10_000_000, "--seconds", 0.1)
-    assert "by itself" not in rhumb("solve", square, "--policy", policy, "--device", "cpu", *others).stderr
-    assert "greedy ended by itself after 1 attempt: it repeats nothing" in rhumb(*words[:-1], "--seconds", 5).stderr
+    assert (
+        "by itself"
+        not in rhumb("solve", square, "--policy", policy, "--device", "cpu", *others).stderr
+    )
+    assert (
+        "greedy ended by itself after 1 attempt: it repeats nothing"
+        in rhumb(*words[:-1], "--seconds", 5).stderr
+    )
 
 
 def test_symmetries_share_the_attempts(rhumb: Run, policy: Path, square: Path) -> None:
-    """--augment 8 is in the line before and in the JSON; the attempts stay what they were. 9 is wrong usage."""
-    words = ("solve", square, "--policy", policy, "--attempts", 20, "--device", "cpu", "--json", "--augment")
+    """--augment 8 is in the line before and in the JSON; the attempts stay what they were. 9 is
+    wrong usage.
+    """
+    words = (
+        "solve",
+        square,
+        "--policy",
+        policy,
+        "--attempts",
+        20,
+        "--device",
+        "cpu",
+        "--json",
+        "--augment",
+    )
     done = rhumb(*words, 8)
     (found,) = records(done.stdout)
     assert (found["attempts"], found["cost"], found["augment"]) == (20, 40, 8)
@@ -267,13 +458,30 @@ def test_symmetries_share_the_attempts(rhumb: Run, policy: Path, square: Path) -
 
 
 @pytest.mark.parametrize("search", STRATEGIES)
-def test_help_names_every_strategy(rhumb: Run, policy: Path, square: Path, search: str, tmp_path: Path) -> None:
+def test_help_names_every_strategy(
+    rhumb: Run, policy: Path, square: Path, search: str, tmp_path: Path
+) -> None:
     """Each strategy is in the help and runs by that name."""
     assert search in rhumb("solve", "--help").stdout
     if search == "population":
         policy = tmp_path / "many.safetensors"
-        save(policy, TSPPolicy(Architecture(16, 2, 1, 16, latent=0, members=2)), TrainingFacts("tsp", 20))
-    words = ("--policy", policy, "--attempts", 3, "--device", "cpu", "--json", "--quiet", "--search", search)
+        save(
+            policy,
+            TSPPolicy(Architecture(16, 2, 1, 16, latent=0, members=2)),
+            TrainingFacts("tsp", 20),
+        )
+    words = (
+        "--policy",
+        policy,
+        "--attempts",
+        3,
+        "--device",
+        "cpu",
+        "--json",
+        "--quiet",
+        "--search",
+        search,
+    )
     (found,) = records(rhumb("solve", square, *words).stdout)
     assert (found["search"], sorted(found["plan"])) == (search, [10, 20, 30, 40])
 
@@ -281,7 +489,18 @@ def test_help_names_every_strategy(rhumb: Run, policy: Path, square: Path, searc
 def test_equal_seeds_give_equal_results(rhumb: Run, policy: Path, tsp: Run) -> None:
     """The same command prints the same plan, alone or beside another file of its size."""
     one, other = tsp("one", 12), tsp("other", 12)
-    words = ("--policy", policy, "--attempts", 5, "--device", "cpu", "--json", "--quiet", "--search", "uniform")
+    words = (
+        "--policy",
+        policy,
+        "--attempts",
+        5,
+        "--device",
+        "cpu",
+        "--json",
+        "--quiet",
+        "--search",
+        "uniform",
+    )
     alone = records(rhumb("solve", one, *words).stdout)[0]
     beside = records(rhumb("solve", other, one, *words).stdout)[1]
     assert (alone["plan"], alone["cost"]) == (beside["plan"], beside["cost"])

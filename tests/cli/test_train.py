@@ -14,7 +14,9 @@ Words = Callable[..., tuple[int, str, str]]
 
 
 @pytest.fixture
-def run(capsys: pytest.CaptureFixture[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Words:
+def run(
+    capsys: pytest.CaptureFixture[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> Words:
     """Runs the verb in `tmp_path`: exit code, stdout and stderr."""
     monkeypatch.chdir(tmp_path)
 
@@ -29,8 +31,12 @@ def metrics(folder: Path) -> list[dict[str, Any]]:
     return [json.loads(line) for line in (folder / "metrics.jsonl").read_text().splitlines()]
 
 
-def test_a_run_reports_and_says_where_the_policy_is(run: Words, recipe: Path, tmp_path: Path) -> None:
-    """Stderr has titles and a row per report, stdout the policy, metrics.jsonl the same reports as JSON."""
+def test_a_run_reports_and_says_where_the_policy_is(
+    run: Words, recipe: Path, tmp_path: Path
+) -> None:
+    """Stderr has titles and a row per report, stdout the policy, metrics.jsonl the same reports
+    as JSON.
+    """
     code, stdout, stderr = run(recipe)
     assert (code, stdout) == (0, "runs/tiny/policy.safetensors\n")
     titles, *rows = stderr.splitlines()
@@ -42,16 +48,24 @@ def test_a_run_reports_and_says_where_the_policy_is(run: Words, recipe: Path, tm
 
 
 def test_resuming_goes_on_in_the_same_folder(run: Words, recipe: Path, tmp_path: Path) -> None:
-    """--resume counts on from the last update and appends to the metrics; --quiet leaves stderr empty."""
+    """--resume counts on from the last update and appends to the metrics; --quiet leaves stderr
+    empty.
+    """
     run(recipe, "--out", "one", "--quiet")
-    assert run(recipe, "--resume", "one", "--set", "updates=5", "--quiet") == (0, "one/policy.safetensors\n", "")
+    assert run(recipe, "--resume", "one", "--set", "updates=5", "--quiet") == (
+        0,
+        "one/policy.safetensors\n",
+        "",
+    )
     assert [line["update"] for line in metrics(tmp_path / "one")] == [1, 2, 3, 4, 5]
 
 
 def test_a_finished_run_has_nothing_to_resume(run: Words, recipe: Path) -> None:
     """Resuming a run whose updates are done says so instead of doing nothing."""
     run(recipe, "--out", "one", "--quiet")
-    message = "error: one: nothing to train, all updates are done; try --set updates=N or --minutes M\n"
+    message = (
+        "error: one: nothing to train, all updates are done; try --set updates=N or --minutes M\n"
+    )
     assert run(recipe, "--resume", "one") == (3, "", message)
 
 
@@ -59,15 +73,29 @@ def test_another_run_is_not_written_over(run: Words, recipe: Path, tmp_path: Pat
     """A folder that holds a run is refused, and its weights stay as they are."""
     run(recipe, "--out", "one", "--quiet")
     before = (tmp_path / "one" / "policy.safetensors").read_bytes()
-    message = "error: one: holds a run already; go on with it by --resume one, or choose another --out\n"
+    message = (
+        "error: one: holds a run already; go on with it by --resume one, or choose another --out\n"
+    )
     assert run(recipe, "--out", "one") == (3, "", message)
     assert (tmp_path / "one" / "policy.safetensors").read_bytes() == before
 
 
-def test_a_trained_policy_solves(run: Words, rhumb: Callable[..., Any], recipe: Path, square: Path) -> None:
+def test_a_trained_policy_solves(
+    run: Words, rhumb: Callable[..., Any], recipe: Path, square: Path
+) -> None:
     """What `train` writes is what `solve` and `info` read."""
     run(recipe, "--out", "one", "--quiet")
-    done = rhumb("solve", square, "--policy", "one/policy.safetensors", "--attempts", 32, "--device", "cpu", "--json")
+    done = rhumb(
+        "solve",
+        square,
+        "--policy",
+        "one/policy.safetensors",
+        "--attempts",
+        32,
+        "--device",
+        "cpu",
+        "--json",
+    )
     assert (done.exit_code, json.loads(done.stdout)["cost"]) == (0, 40)
     facts = json.loads(rhumb("info", "one/policy.safetensors", "--json").stdout)
     assert (facts["size"], facts["updates"], facts["latent"]) == (8, 3, 4)
@@ -77,13 +105,18 @@ def test_a_trained_policy_solves(run: Words, rhumb: Callable[..., Any], recipe: 
 @pytest.mark.parametrize(
     ("words", "message"),
     [
-        (["--set", "speed=9"], "unknown key 'speed' (did you mean 'seed'?); known here: problem, size, sizes"),
+        (
+            ["--set", "speed=9"],
+            "unknown key 'speed' (did you mean 'seed'?); known here: problem, size, sizes",
+        ),
         (["--set", "updates=0"], "give --minutes, or `updates` in the recipe"),
         (["--resume", "nowhere"], "nowhere: no training to resume"),
         (["--out", "tiny.toml/run"], "nothing can be written there"),
     ],
 )
-def test_what_cannot_be_trained_is_exit_3(run: Words, recipe: Path, words: list[str], message: str) -> None:
+def test_what_cannot_be_trained_is_exit_3(
+    run: Words, recipe: Path, words: list[str], message: str
+) -> None:
     """Recipe, checkpoint and folder are checked before training; the error is one line."""
     code, stdout, stderr = run(recipe, *words)
     assert (code, stdout, stderr.count("\n")) == (3, "", 1)

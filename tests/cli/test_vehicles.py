@@ -1,4 +1,6 @@
-"""`rhumb solve --vehicles`: within the fleet, or an error of exit 5 that costs the other files nothing."""
+"""`rhumb solve --vehicles`: within the fleet, or an error of exit 5 that costs the other files
+nothing.
+"""
 
 import json
 from collections.abc import Callable
@@ -13,7 +15,8 @@ from rhumbline.policies.attention.encoder import Architecture
 from rhumbline.policies.cvrp import CVRPPolicy
 
 Run = Callable[..., Any]
-# Demands 6, 6, 4, 4 and vehicles of 10: two must cross over (80), three need not (60); see tests/search/test_fleet.py.
+# Demands 6, 6, 4, 4 and vehicles of 10: two must cross over (80), three need not (60); see
+# tests/search/test_fleet.py.
 SIDES = {1: (10, 0, 0), 2: (0, 0, 6), 3: (0, 0, 6), 4: (20, 0, 4), 5: (20, 0, 4)}
 THIRDS = {1: (0, 0, 0), 2: (1, 0, 6), 3: (2, 0, 6), 4: (3, 0, 6), 5: (4, 0, 0)}
 
@@ -29,10 +32,24 @@ def routing(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def vrp(folder: Path, name: str, nodes: dict[int, tuple[int, int, int]], header: str = "") -> Path:
-    lines = [f"NAME : {name}", "TYPE : CVRP", f"DIMENSION : {len(nodes)}", "EDGE_WEIGHT_TYPE : EUC_2D", "CAPACITY : 10"]
+    lines = [
+        f"NAME : {name}",
+        "TYPE : CVRP",
+        f"DIMENSION : {len(nodes)}",
+        "EDGE_WEIGHT_TYPE : EUC_2D",
+        "CAPACITY : 10",
+    ]
     lines += [header] if header else []
     lines += ["NODE_COORD_SECTION", *(f"{n} {x} {y}" for n, (x, y, _) in nodes.items())]
-    lines += ["DEMAND_SECTION", *(f"{n} {q}" for n, (_, _, q) in nodes.items()), "DEPOT_SECTION", "1", "-1", "EOF", ""]
+    lines += [
+        "DEMAND_SECTION",
+        *(f"{n} {q}" for n, (_, _, q) in nodes.items()),
+        "DEPOT_SECTION",
+        "1",
+        "-1",
+        "EOF",
+        "",
+    ]
     path = folder / f"{name}.vrp"
     path.write_text("\n".join(lines))
     return path
@@ -47,10 +64,14 @@ def vrp(folder: Path, name: str, nodes: dict[int, tuple[int, int, int]], header:
         ("VEHICLES : 2", ["--vehicles", 3], 60),
     ],
 )
-def test_a_limit_is_kept(rhumb: Run, routing: Path, tmp_path: Path, header: str, words: list[Any], cost: int) -> None:
+def test_a_limit_is_kept(
+    rhumb: Run, routing: Path, tmp_path: Path, header: str, words: list[Any], cost: int
+) -> None:
     """By the file or by the option, which goes first; the line before names it."""
     file = vrp(tmp_path, "sides", SIDES, header)
-    done = rhumb("solve", file, "--policy", routing, "--attempts", 64, "--device", "cpu", "--json", *words)
+    done = rhumb(
+        "solve", file, "--policy", routing, "--attempts", 64, "--device", "cpu", "--json", *words
+    )
     assert done.exit_code == 0, done.stderr
     assert json.loads(done.stdout)["cost"] == cost
     limit = words[-1] if words else header[-1:]
@@ -58,9 +79,23 @@ def test_a_limit_is_kept(rhumb: Run, routing: Path, tmp_path: Path, header: str,
 
 
 def test_a_limit_that_is_not_reached_is_exit_5(rhumb: Run, routing: Path, tmp_path: Path) -> None:
-    """The file that fails is named with its numbers and gets no plan; its neighbour is solved and written."""
+    """The file that fails is named with its numbers and gets no plan; its neighbour is solved
+    and written.
+    """
     files = [vrp(tmp_path, "thirds", THIRDS), vrp(tmp_path, "sides", SIDES)]
-    words = ("--policy", routing, "--attempts", 64, "--device", "cpu", "--vehicles", 2, "--output", tmp_path, "--quiet")
+    words = (
+        "--policy",
+        routing,
+        "--attempts",
+        64,
+        "--device",
+        "cpu",
+        "--vehicles",
+        2,
+        "--output",
+        tmp_path,
+        "--quiet",
+    )
     done = rhumb("solve", *files, *words, "--json")
     assert done.exit_code == 5
     assert done.stderr == (
@@ -71,12 +106,28 @@ def test_a_limit_that_is_not_reached_is_exit_5(rhumb: Run, routing: Path, tmp_pa
     assert sorted(p.name for p in tmp_path.glob("*.sol")) == ["sides.sol"]
 
 
-def test_too_few_vehicles_are_refused_before_the_search(rhumb: Run, routing: Path, tmp_path: Path) -> None:
-    """The demand of 20 needs two vehicles of 10: exit 3 with the numbers. No vehicle at all is wrong usage."""
-    words = ("solve", vrp(tmp_path, "sides", SIDES), "--policy", routing, "--attempts", 1, "--device", "cpu")
+def test_too_few_vehicles_are_refused_before_the_search(
+    rhumb: Run, routing: Path, tmp_path: Path
+) -> None:
+    """The demand of 20 needs two vehicles of 10: exit 3 with the numbers. No vehicle at all is
+    wrong usage.
+    """
+    words = (
+        "solve",
+        vrp(tmp_path, "sides", SIDES),
+        "--policy",
+        routing,
+        "--attempts",
+        1,
+        "--device",
+        "cpu",
+    )
     done = rhumb(*words, "--vehicles", 1)
     assert (done.exit_code, done.stdout) == (3, "")
-    assert "sides: 1 vehicles are allowed, but the demand of 20 needs at least 2 of capacity 10" in done.stderr
+    assert (
+        "sides: 1 vehicles are allowed, but the demand of 20 needs at least 2 of capacity 10"
+        in done.stderr
+    )
     assert rhumb(*words, "--vehicles", 0).exit_code == 2
 
 

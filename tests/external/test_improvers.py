@@ -1,4 +1,6 @@
-"""Classical solvers as they are installed here: their plans obey the rules and start from what they are given."""
+"""Classical solvers as they are installed here: their plans obey the rules and start from what
+they are given.
+"""
 
 from collections.abc import Sequence
 from importlib.util import find_spec
@@ -25,7 +27,9 @@ SINGLE = Routes(tuple((c,) for c in range(1, 12)))
 
 
 def needs(package: str):
-    """CI has PyVRP and OR-Tools; elkai is for research only, so that it is nobody's duty to install it."""
+    """CI has PyVRP and OR-Tools; elkai is for research only, so that it is nobody's duty to
+    install it.
+    """
     return pytest.mark.skipif(find_spec(package) is None, reason=f"{package} is not installed")
 
 
@@ -55,19 +59,25 @@ def test_the_best_tour_of_a_circle(name: str) -> None:
 
 
 def test_kicks_repeat_under_a_seed_and_never_lengthen() -> None:
-    """The same kicks give the same tour, other kicks another one; none is longer than the local optimum before them."""
+    """The same kicks give the same tour, other kicks another one; none is longer than the local
+    optimum before them.
+    """
     distance = tsp_from_array(np.random.default_rng(3).random((60, 2))).distances
     near = local_moves.nearest_nodes(distance)
     start, _ = local_moves.shorten_tour(distance, near, range(60))
     found = [
-        local_moves.kick_and_shorten_tour(distance, near, start, 300, np.array([seed], np.uint64))[0]
+        local_moves.kick_and_shorten_tour(distance, near, start, 300, np.array([seed], np.uint64))[
+            0
+        ]
         for seed in (1, 1, 2)
     ]
     lengths = [distance[tour, np.roll(tour, -1)].sum() for tour in [start, *found]]
     assert found[0] == found[1] != found[2]
     assert all(sorted(tour) == list(range(60)) for tour in found)
     assert max(lengths[1:]) < lengths[0]
-    assert local_moves.kick_and_shorten_tour(distance[:7, :7], near[:7], range(7), 10, np.array([1], np.uint64)) == (
+    assert local_moves.kick_and_shorten_tour(
+        distance[:7, :7], near[:7], range(7), 10, np.array([1], np.uint64)
+    ) == (
         list(range(7)),
         0,
     )
@@ -120,9 +130,13 @@ def test_too_small_to_improve(name: str) -> None:
 
 @needs("elkai")
 def test_lkh_begins_with_the_tour_it_gets(tmp_path) -> None:
-    """Without any trial LKH returns its first tour, which is the given one; unknown keywords are errors."""
+    """Without any trial LKH returns its first tour, which is the given one; unknown keywords are
+    errors.
+    """
     distance = integer_distances(CITIES, 10**6)
-    first = lkh_process.write_lkh_tour(tmp_path / "first.tour", [*range(0, 12, 2), *range(1, 12, 2)])
+    first = lkh_process.write_lkh_tour(
+        tmp_path / "first.tour", [*range(0, 12, 2), *range(1, 12, 2)]
+    )
     text = lkh_process.parameters(first, 1.0, 1, False) + "MAX_TRIALS = 0\n"
     found = lkh_process.run_lkh(distance, text)
     edges = {frozenset(e) for e in zip(found, found[1:] + found[:1], strict=True)}
@@ -133,7 +147,9 @@ def test_lkh_begins_with_the_tour_it_gets(tmp_path) -> None:
 
 
 def test_whole_distances() -> None:
-    """Whole metrics stay as they are; others are scaled to the largest number allowed; points that coincide are 0."""
+    """Whole metrics stay as they are; others are scaled to the largest number allowed; points
+    that coincide are 0.
+    """
     rounded = TSPInstance("r", "EUC_2D", xy=np.array([[0.0, 0], [3, 4]]))
     assert integer_distances(rounded, 1000).tolist() == [[0, 5], [5, 0]]
     assert integer_distances(CITIES, 1000).max() == 1000

@@ -35,7 +35,9 @@ def test_a_dataset_survives_writing(tmp_path: Path, dtype: type) -> None:
 
 
 def test_equal_datasets_are_equal_bytes(tmp_path: Path) -> None:
-    """The order of the notes does not change the file, and a view is written as its copy would be."""
+    """The order of the notes does not change the file, and a view is written as its copy would
+    be.
+    """
     xy = points(6)
     save_dataset(tmp_path / "a", xy[::2], {"seed": "5", "made by": "test"})
     save_dataset(tmp_path / "b", xy[::2].copy(), {"made by": "test", "seed": "5"})
@@ -52,11 +54,20 @@ def test_the_note_is_kept(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("tensors", "words"),
     [
-        ({"weight": points()}, "expected a tensor 'xy' of coordinates, read weight; is it a checkpoint?"),
-        ({"xy": points()[0]}, "'xy' is float64 [7, 2], expected floating-point coordinates [instances, cities, 2]"),
+        (
+            {"weight": points()},
+            "expected a tensor 'xy' of coordinates, read weight; is it a checkpoint?",
+        ),
+        (
+            {"xy": points()[0]},
+            "'xy' is float64 [7, 2], expected floating-point coordinates [instances, cities, 2]",
+        ),
         ({"xy": np.zeros((2, 7, 3))}, "'xy' is float64 [2, 7, 3], expected"),
         ({"xy": np.zeros((0, 7, 2))}, "'xy' is float64 [0, 7, 2], expected"),
-        ({"xy": np.zeros((2, 7, 2), dtype=np.int64)}, "'xy' is int64 [2, 7, 2], expected floating-point"),
+        (
+            {"xy": np.zeros((2, 7, 2), dtype=np.int64)},
+            "'xy' is int64 [2, 7, 2], expected floating-point",
+        ),
         ({"xy": np.zeros((1, 0, 2))}, "'xy' has 0 nodes, expected 1 to 1000"),
         ({"xy": np.zeros((1, 1001, 2))}, "'xy' has 1001 nodes, expected 1 to 1000"),
         ({"xy": np.full((1, 3, 2), np.nan)}, "'xy' has NaN or infinite coordinates"),
@@ -104,7 +115,9 @@ def test_what_is_no_dataset_is_refused(tmp_path: Path, content: bytes | None, wo
     assert words in str(caught.value)
 
 
-def test_a_failed_write_leaves_the_old_dataset(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_failed_write_leaves_the_old_dataset(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """A full disk leaves the old file and no temporary one."""
     path = tmp_path / "a.safetensors"
     save_dataset(path, points(1), {})
@@ -113,7 +126,9 @@ def test_a_failed_write_leaves_the_old_dataset(tmp_path: Path, monkeypatch: pyte
         raise OSError(28, "No space left on device")
 
     monkeypatch.setattr(os, "replace", fail)
-    with pytest.raises(InputError, match=r"a\.safetensors: cannot be written: No space left on device"):
+    with pytest.raises(
+        InputError, match=r"a\.safetensors: cannot be written: No space left on device"
+    ):
         save_dataset(path, points(2), {})
     assert [p.name for p in tmp_path.iterdir()] == ["a.safetensors"]
     assert len(load_dataset(path)) == 1
@@ -144,19 +159,26 @@ def test_other_endings_are_read_by_content(tmp_path: Path, name: str) -> None:
 
 def test_one_instance_cannot_be_read_from_a_dataset(tmp_path: Path) -> None:
     """`read` refuses datasets and names `read_many`."""
-    with pytest.raises(InputError, match=r"a\.safetensors: is a dataset of many instances.*read_many"):
+    with pytest.raises(
+        InputError, match=r"a\.safetensors: is a dataset of many instances.*read_many"
+    ):
         read(tmp_path / "a.safetensors")
 
 
 def test_write_plan_writes_a_tour(tmp_path: Path) -> None:
     """A tour is written as a TSPLIB tour file."""
     (tmp_path / "three.tsp").write_text(TRIANGLE)
-    write_plan(str(tmp_path / "three.tour"), Tour((2, 0, 1)), read(tmp_path / "three.tsp"), "cost 12")
+    write_plan(
+        str(tmp_path / "three.tour"), Tour((2, 0, 1)), read(tmp_path / "three.tsp"), "cost 12"
+    )
     assert "TOUR_SECTION\n3\n1\n2\n-1\nEOF\n" in (tmp_path / "three.tour").read_text()
 
 
 @settings(max_examples=200, deadline=None, derandomize=True, database=None)
-@given(changes=st.lists(st.tuples(st.integers(0, 200), st.integers(0, 255)), max_size=3), cut=st.integers(0, 300))
+@given(
+    changes=st.lists(st.tuples(st.integers(0, 200), st.integers(0, 255)), max_size=3),
+    cut=st.integers(0, 300),
+)
 def test_damaged_datasets_give_instances_or_an_input_error(
     tmp_path_factory: pytest.TempPathFactory, changes: list[tuple[int, int]], cut: int
 ) -> None:

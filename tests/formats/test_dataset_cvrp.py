@@ -18,7 +18,12 @@ def test_a_dataset_comes_back_as_it_went(tmp_path: Path) -> None:
     save_dataset(tmp_path / "two.safetensors", XY, {}, demand=DEMAND, capacity=CAPACITY)
     first, second = read_many(tmp_path / "two.safetensors")
     assert (first.name, second.name) == ("two-0001", "two-0002")
-    assert (first.demands, first.capacity, second.demands, second.capacity) == ((0, 2, 3), 5, (0, 1, 4), 4)
+    assert (first.demands, first.capacity, second.demands, second.capacity) == (
+        (0, 2, 3),
+        5,
+        (0, 1, 4),
+        4,
+    )
     assert np.array_equal(second.xy, XY[1])
 
 

@@ -30,7 +30,9 @@ def test_a_sampled_batch_is_written_without_its_margin(tmp_path: Path) -> None:
     """What a policy trains on and what the file gives collate to the same tables."""
     batch = JSSP().sample(3, "4x5", torch.Generator().manual_seed(1))
     save_batch(tmp_path / "s.safetensors", batch, {"seed": "1"})
-    again = JSSP().collate([i for i in load_dataset(tmp_path / "s.safetensors") if isinstance(i, JSSPInstance)])
+    again = JSSP().collate(
+        [i for i in load_dataset(tmp_path / "s.safetensors") if isinstance(i, JSSPInstance)]
+    )
     assert torch.equal(again.duration, batch.duration)
     assert torch.equal(again.machine, batch.machine)
     assert (again.steps, again.max_per_machine) == (batch.steps, batch.max_per_machine)
@@ -40,7 +42,10 @@ def test_a_sampled_batch_is_written_without_its_margin(tmp_path: Path) -> None:
     ("change", "words"),
     [
         ({"machine": MACHINE[:1]}, "expected whole numbers [instances, jobs, operations]"),
-        ({"duration": DURATION[0], "machine": MACHINE[0]}, "expected whole numbers [instances, jobs, operations]"),
+        (
+            {"duration": DURATION[0], "machine": MACHINE[0]},
+            "expected whole numbers [instances, jobs, operations]",
+        ),
         (
             {"duration": DURATION.astype(np.float32)},
             "are float32 [2, 2, 2] and int64 [2, 2, 2], expected whole numbers",
@@ -52,7 +57,9 @@ def test_a_sampled_batch_is_written_without_its_margin(tmp_path: Path) -> None:
         ({"duration": DURATION + 2**31}, "all durations together are"),
     ],
 )
-def test_tables_that_are_no_shops_are_refused(tmp_path: Path, change: dict[str, Any], words: str) -> None:
+def test_tables_that_are_no_shops_are_refused(
+    tmp_path: Path, change: dict[str, Any], words: str
+) -> None:
     """When they are read, and before they are written."""
     path = tmp_path / "bad.safetensors"
     tables = {"duration": DURATION, "machine": MACHINE} | change

@@ -14,7 +14,9 @@ TSP = "NAME: a\nTYPE: TSP\nDIMENSION: 3\nEDGE_WEIGHT_TYPE: EUC_2D\nNODE_COORD_SE
 def folder(tmp_path: Path) -> Path:
     for name in ("b.tsp", "a.tsp", "c.VRP", "d.safetensors", "e.jsp"):
         (tmp_path / name).write_text(TSP)
-    (tmp_path / "f.json").write_text('{"durations": [[1, 2')  # it means to be one; whoever reads it says what is wrong
+    (tmp_path / "f.json").write_text(
+        '{"durations": [[1, 2'
+    )  # it means to be one; whoever reads it says what is wrong
     (tmp_path / "results.json").write_text("")
     (tmp_path / "map.json").write_text('{"type": "FeatureCollection"}')
     (tmp_path / "g.txt").write_text("# a job shop\n2 2\n0 3 1 2\n1 2 0 4\n")

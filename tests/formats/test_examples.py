@@ -17,7 +17,9 @@ EXAMPLES = Path(__file__).parents[2] / "examples"
 
 
 def test_harbour_is_a_hundred_different_cities() -> None:
-    """The example has 100 cities at different whole places between 0 and 1000, and a best known cost."""
+    """The example has 100 cities at different whole places between 0 and 1000, and a best known
+    cost.
+    """
     harbour = read(EXAMPLES / "harbour100.tsp")
     assert harbour.xy is not None
     assert len({tuple(city) for city in harbour.xy}) == harbour.size == 100
@@ -43,7 +45,9 @@ def test_the_best_known_tour_costs_what_is_said() -> None:
 def test_the_script_makes_the_bakery() -> None:
     """`make_bakery.py` gives the file that is committed: 80 shops at different places."""
     script = runpy.run_path(str(EXAMPLES / "make_bakery.py"))
-    assert script["text"](script["bakery"]()) == (EXAMPLES / "bakery80.vrp").read_text(encoding="utf-8")
+    assert script["text"](script["bakery"]()) == (EXAMPLES / "bakery80.vrp").read_text(
+        encoding="utf-8"
+    )
     assert len({tuple(place) for place in script["bakery"]().xy}) == 81
 
 
@@ -62,7 +66,9 @@ def workshop() -> JSSPInstance:
 
 
 def test_the_script_makes_the_workshop() -> None:
-    """`make_workshop.py` gives the jobs that are committed; they differ in length, and some come back to a machine."""
+    """`make_workshop.py` gives the jobs that are committed; they differ in length, and some come
+    back to a machine.
+    """
     made = runpy.run_path(str(EXAMPLES / "make_workshop.py"))["workshop"]()
     assert replace(made, best_known=550.0) == workshop()
     assert len({len(row) for row in made.machines}) > 1
@@ -70,7 +76,9 @@ def test_the_script_makes_the_workshop() -> None:
 
 
 def test_the_optimal_schedule_costs_what_is_said() -> None:
-    """The schedule beside the workshop is feasible and has the makespan of `optima.json`; no rule gets near."""
+    """The schedule beside the workshop is feasible and has the makespan of `optima.json`; no
+    rule gets near.
+    """
     instance = workshop()
     schedule = read_schedule(EXAMPLES / "workshop12.opt.sched", instance)
     schedule.check(instance)

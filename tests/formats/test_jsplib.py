@@ -14,7 +14,9 @@ from rhumbline.formats.jsplib import read_schedule, write_jsp, write_schedule
 from rhumbline.problems.jssp import JSSPInstance, Schedule
 
 # Three jobs on three machines, by hand: 0-1-2, 2-0-1 and 1-2-0.
-THREE = JSSPInstance("three", ((3, 2, 1), (4, 1, 2), (2, 2, 2)), ((0, 1, 2), (2, 0, 1), (1, 2, 0)), 3)
+THREE = JSSPInstance(
+    "three", ((3, 2, 1), (4, 1, 2), (2, 2, 2)), ((0, 1, 2), (2, 0, 1), (1, 2, 0)), 3
+)
 STANDARD = """# three jobs
 3 3
 0 3 1 2 2 1   # the first
@@ -52,10 +54,15 @@ def read_text(folder: Path, text: str, name: str = "three.txt") -> JSSPInstance:
 
 @pytest.mark.parametrize("ending", ["txt", "jsp", "dat", ""])
 @pytest.mark.parametrize(
-    ("text", "first"), [(STANDARD, 0), (STANDARD_FROM_ONE, 1), (TAILLARD, 1), (BARE, 0), (TURNED, 0)]
+    ("text", "first"),
+    [(STANDARD, 0), (STANDARD_FROM_ONE, 1), (TAILLARD, 1), (BARE, 0), (TURNED, 0)],
 )
-def test_every_form_of_a_file_says_the_same(tmp_path: Path, text: str, first: int, ending: str) -> None:
-    """Pairs or matrices, with titles or without, counted from 0 or from 1, whatever the file's ending."""
+def test_every_form_of_a_file_says_the_same(
+    tmp_path: Path, text: str, first: int, ending: str
+) -> None:
+    """Pairs or matrices, with titles or without, counted from 0 or from 1, whatever the file's
+    ending.
+    """
     name = f"three.{ending}" if ending else "three"
     assert read_text(tmp_path, text, name) == replace(THREE, first_machine=first)
 
@@ -80,7 +87,9 @@ def test_old_files_of_other_systems_are_read(tmp_path: Path) -> None:
 
 
 def test_ragged_jobs_that_skip_and_revisit_machines(tmp_path: Path) -> None:
-    """Jobs of three, one and two operations, machine 1 twice in a row, machine 2 never used, and a duration of 0."""
+    """Jobs of three, one and two operations, machine 1 twice in a row, machine 2 never used, and
+    a duration of 0.
+    """
     instance = read_text(tmp_path, "3 3\n0 3 1 2 1 0\n1 4\n0 1 1 1\n", "odd.txt")
     assert instance.durations == ((3, 2, 0), (4,), (1, 1))
     assert instance.machines == ((0, 1, 1), (1,), (0, 1))
@@ -112,7 +121,11 @@ def test_a_comment_settles_where_machines_begin(
 ) -> None:
     """Machines 1 and 2 of 4 may be either; a comment line says it."""
     instance = read_text(tmp_path, f"# first machine: {said}\n2 4\n1 3 2 2\n2 4\n")
-    assert (instance.machines, instance.first_machine, instance.machine_count) == (machines, said, 4)
+    assert (instance.machines, instance.first_machine, instance.machine_count) == (
+        machines,
+        said,
+        4,
+    )
 
 
 @pytest.mark.parametrize("first", [0, 1])
@@ -120,7 +133,9 @@ def test_an_instance_survives_writing(tmp_path: Path, first: int) -> None:
     """Also one whose machines could not be told apart from their numbers alone."""
     odd = JSSPInstance("odd", ((3, 0), (4,)), ((1, 1), (1,)), 3, first)
     write_jsp(tmp_path / "odd.jsp", odd, "by\nhand")
-    assert (tmp_path / "odd.jsp").read_text().startswith(f"# by hand\n# first machine: {first}\n2 3\n")
+    assert (
+        (tmp_path / "odd.jsp").read_text().startswith(f"# by hand\n# first machine: {first}\n2 3\n")
+    )
     assert read(tmp_path / "odd.jsp") == odd
 
 
@@ -129,7 +144,11 @@ def test_an_instance_survives_writing(tmp_path: Path, first: int) -> None:
 
 def test_best_known_makespans_beside_the_file(tmp_path: Path) -> None:
     """A number, an optimum as JSPLIB writes it, or the upper one of its bounds."""
-    for entry in (8, {"optimum": 8, "bounds": None}, {"optimum": None, "bounds": {"upper": 8, "lower": 7}}):
+    for entry in (
+        8,
+        {"optimum": 8, "bounds": None},
+        {"optimum": None, "bounds": {"upper": 8, "lower": 7}},
+    ):
         (tmp_path / "optima.json").write_text(json.dumps({"three": entry}))
         assert read_text(tmp_path, STANDARD).best_known == 8
 
@@ -148,8 +167,14 @@ def rotated(name: str, jobs: int, machines: int, duration: int) -> JSSPInstance:
 
 
 def test_classics_are_known_by_name_size_and_bound() -> None:
-    """ft06 has 6 jobs and 6 machines and takes 55; what is larger, or cannot be done in 55, is another instance."""
-    assert classic_makespan(rotated("ft06", 6, 6, 5)) == classic_makespan(rotated("FT06", 6, 6, 5)) == 55
+    """ft06 has 6 jobs and 6 machines and takes 55; what is larger, or cannot be done in 55, is
+    another instance.
+    """
+    assert (
+        classic_makespan(rotated("ft06", 6, 6, 5))
+        == classic_makespan(rotated("FT06", 6, 6, 5))
+        == 55
+    )
     assert classic_makespan(rotated("ft06", 6, 5, 5)) is None
     assert classic_makespan(rotated("ft06", 6, 6, 10)) is None
     assert classic_makespan(rotated("workshop", 6, 6, 5)) is None
@@ -191,7 +216,9 @@ def test_a_schedule_that_is_none_is_not_written(tmp_path: Path) -> None:
     assert not list(tmp_path.iterdir())
 
 
-def test_a_failed_write_leaves_the_old_schedule(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_failed_write_leaves_the_old_schedule(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """On a full disk the error names the path and the reason, and nothing changes."""
     (tmp_path / "three.sched").write_text("old")
 
@@ -199,6 +226,8 @@ def test_a_failed_write_leaves_the_old_schedule(tmp_path: Path, monkeypatch: pyt
         raise OSError(28, "No space left on device")
 
     monkeypatch.setattr(os, "replace", fail)
-    with pytest.raises(InputError, match=r"three\.sched: cannot be written: No space left on device"):
+    with pytest.raises(
+        InputError, match=r"three\.sched: cannot be written: No space left on device"
+    ):
         write_schedule(tmp_path / "three.sched", PLAN, THREE, "")
     assert [(p.name, p.read_text()) for p in tmp_path.iterdir()] == [("three.sched", "old")]

@@ -1,4 +1,6 @@
-"""What a user is told about job-shop files that cannot be used: the file, the line, and the words."""
+"""What a user is told about job-shop files that cannot be used: the file, the line, and the
+words.
+"""
 
 import json
 from pathlib import Path
@@ -40,7 +42,12 @@ def refusal(path: Path, text: str | bytes | None = None) -> str:
 @pytest.mark.parametrize(
     ("old", "new", "line", "words"),
     [
-        ("3 3\n", "4 3\n", 2, "3 rows follow, 4 jobs need 4 rows of pairs, or 8 of 3 numbers in Taillard's form"),
+        (
+            "3 3\n",
+            "4 3\n",
+            2,
+            "3 rows follow, 4 jobs need 4 rows of pairs, or 8 of 3 numbers in Taillard's form",
+        ),
         ("3 3\n", "2 3\n", 2, "3 rows follow, 2 jobs need 2 rows of pairs"),
         ("3 3\n", "3\n", 2, "read 1 words, expected two: the numbers of jobs and of machines"),
         ("3 3\n", "3 3 1\n", 2, "flexible job shops, which are not supported"),
@@ -52,10 +59,25 @@ def refusal(path: Path, text: str | bytes | None = None) -> str:
         ("0 3 1 2", "0 -3 1 2", 3, "read '-3', expected a duration: a whole number, not negative"),
         ("0 3 1 2", "0 2.5 1 2", 3, "read '2.5', expected a duration"),
         ("0 3 1 2", "-1 3 1 2", 3, "read '-1', expected a machine"),
-        ("2 4 0 1", "3 4 0 1", 4, "read machine 3, expected 0 to 2, as the file counts its 3 machines from 0"),
+        (
+            "2 4 0 1",
+            "3 4 0 1",
+            4,
+            "read machine 3, expected 0 to 2, as the file counts its 3 machines from 0",
+        ),
         ("2 4 0 1", "2 4 nan 1", 4, "read 'nan', expected a machine"),
-        ("2 4 0 1", "2 2147483640 0 1", 4, "the durations up to here add up to 2,147,483,649, at most 2,147,483,647"),
-        ("2 4 0 1", f"2 {'9' * 16} 0 1", 4, "expected a duration: a whole number, not negative, of at most 15 digits"),
+        (
+            "2 4 0 1",
+            "2 2147483640 0 1",
+            4,
+            "the durations up to here add up to 2,147,483,649, at most 2,147,483,647",
+        ),
+        (
+            "2 4 0 1",
+            f"2 {'9' * 16} 0 1",
+            4,
+            "expected a duration: a whole number, not negative, of at most 15 digits",
+        ),
         ("1 2 2 2 0 2", "job", 5, "read 1 numbers, expected pairs"),
         ("1 2 2 2 0 2\n", "1 2 2 2 0 2\n1 1\n", 2, "4 rows follow, 3 jobs need 3 rows of pairs"),
         (
@@ -65,10 +87,17 @@ def refusal(path: Path, text: str | bytes | None = None) -> str:
             "read machine 0, expected 1 to 3, as the file counts its 3 machines from 1",
         ),
         ("# a shop", "Times", 1, "read 1 words, expected two"),
-        ("1 2 2 2 0 2\n", "1 2 2 2 0 2\n0 1 1 0\n1 1 0 0\n0 0 1 1\n", 2, "6 rows follow, 3 jobs need 3 rows of pairs"),
+        (
+            "1 2 2 2 0 2\n",
+            "1 2 2 2 0 2\n0 1 1 0\n1 1 0 0\n0 0 1 1\n",
+            2,
+            "6 rows follow, 3 jobs need 3 rows of pairs",
+        ),
     ],
 )
-def test_a_bad_file_is_refused_at_its_line(tmp_path: Path, old: str, new: str, line: int, words: str) -> None:
+def test_a_bad_file_is_refused_at_its_line(
+    tmp_path: Path, old: str, new: str, line: int, words: str
+) -> None:
     """Row counts, odd rows, signs, ranges and an overflowing horizon."""
     assert old in SHOP
     message = refusal(tmp_path / "shop.jsp", SHOP.replace(old, new))
@@ -78,9 +107,13 @@ def test_a_bad_file_is_refused_at_its_line(tmp_path: Path, old: str, new: str, l
 
 @pytest.mark.parametrize("word", ["-3", "3.0", "+3", "3."])
 def test_a_strange_number_of_jobs_is_said_to_be_one(tmp_path: Path, word: str) -> None:
-    """A file of any ending that begins with numbers is a job shop, though they be wrong, and no file of cities."""
+    """A file of any ending that begins with numbers is a job shop, though they be wrong, and no
+    file of cities.
+    """
     message = refusal(tmp_path / "shop.txt", SHOP.replace("3 3\n", f"{word} 3\n"))
-    assert message.startswith(f"shop.txt:2: read '{word}', expected the number of jobs: a whole number")
+    assert message.startswith(
+        f"shop.txt:2: read '{word}', expected the number of jobs: a whole number"
+    )
 
 
 @pytest.mark.parametrize(
@@ -92,14 +125,26 @@ def test_a_strange_number_of_jobs_is_said_to_be_one(tmp_path: Path, word: str) -
         ("Machines", "Times", 6, "'Times' is given twice"),
         ("Times\n", "", 5, "'Machines' stands behind rows without a title"),
         ("3 1 2", "3 1", 8, "read 2 machines, the durations on line 4 are 3"),
-        ("3 1 2", "4 1 2", 8, "read machine 4, expected 1 to 3, as the file counts its 3 machines from 1"),
-        ("3 1 2", "3 0 2", 7, "read machine 3, expected 0 to 2, as the file counts its 3 machines from 0"),
+        (
+            "3 1 2",
+            "4 1 2",
+            8,
+            "read machine 4, expected 1 to 3, as the file counts its 3 machines from 1",
+        ),
+        (
+            "3 1 2",
+            "3 0 2",
+            7,
+            "read machine 3, expected 0 to 2, as the file counts its 3 machines from 0",
+        ),
         ("4 1 2", "4 -1 2", 4, "read '-1', expected a duration"),
         ("2 3 1\n", "2 3 1\nNb of jobs, Nb of Machines\n", 10, "a second instance begins here"),
         ("3 3", "3 3 1 2", 1, "read 4 words, expected two"),
     ],
 )
-def test_a_bad_matrix_is_refused_at_its_line(tmp_path: Path, old: str, new: str, line: int | None, words: str) -> None:
+def test_a_bad_matrix_is_refused_at_its_line(
+    tmp_path: Path, old: str, new: str, line: int | None, words: str
+) -> None:
     """The same in Taillard's form."""
     assert old in MATRICES
     message = refusal(tmp_path / "shop.jsp", MATRICES.replace(old, new, 1))
@@ -136,14 +181,20 @@ def test_ambiguous_numbering_is_refused_with_what_to_do(tmp_path: Path, text: st
         ({"durations": [], "machines": []}, "has 0 jobs"),
         ({"durations": [[3, -2], [4, 1]]}, "operation 2 of job 1 takes -2"),
         ({"durations": [[3, 2**31], [4, 1]]}, "all durations together are"),
-        ({"durations": [[3, 2.0], [4, 1]]}, "'durations' of job 1: read 2.0, expected a list of whole numbers"),
+        (
+            {"durations": [[3, 2.0], [4, 1]]},
+            "'durations' of job 1: read 2.0, expected a list of whole numbers",
+        ),
         ({"durations": [[3, True], [4, 1]]}, "'durations' of job 1: read true"),
         ({"durations": [3, 2]}, "'durations' of job 1: read 3"),
         ({"durations": 3}, "'durations' must be a list of lists"),
         ({"machines": [[0, "1"], [1, 0]]}, "'machines' of job 1: read \"1\""),
         ({"machines": [[0, -1], [1, 0]]}, "is on machine -1, expected 0 to 1"),
         ({"machines": [[0, 2], [1, 0]], "machine_count": 2}, "is on machine 2, expected 0 to 1"),
-        ({"machines": [[1, 3], [3, 1]]}, "machines 1 to 3 occur, so that they may count from 0 or from 1"),
+        (
+            {"machines": [[1, 3], [3, 1]]},
+            "machines 1 to 3 occur, so that they may count from 0 or from 1",
+        ),
         ({"machines": [[1, 2], [2, 1]], "machine_count": 3}, "they may count from 0 or from 1"),
         ({"machine_count": "2"}, "'machine_count' is \"2\", expected a whole number"),
         ({"machine_count": 0}, "has 0 machines"),
@@ -203,7 +254,12 @@ def test_what_is_no_text_is_refused(tmp_path: Path, content: bytes | None, words
         ("Job 2", "Job 3", 4, "job 3 is not in two"),
         ("Job 2: 0 4", "Job 2: 0 4 5", 4, "job 2 has 3 start times, two has 2 operations"),
         ("Job 2: 0 4", "Job 2: 0 -4", 4, "read '-4', expected a start time"),
-        ("Job 2: 0 4", "Job 2: 0 3", None, "is no schedule for two: operation 2 of job 2 starts at 3"),
+        (
+            "Job 2: 0 4",
+            "Job 2: 0 3",
+            None,
+            "is no schedule for two: operation 2 of job 2 starts at 3",
+        ),
         ("Job 2: 0 4", "0 4", 4, "read '0 4', expected 'Job 1: '"),
         ("Makespan 6", "Makespan 5", 2, "the makespan is said to be 5, the schedule ends at 6"),
         ("Makespan 6", "Makespan six", 2, "read 'six', expected the makespan"),
@@ -230,9 +286,14 @@ GOOD = [SHOP, MATRICES, BARE, SHOP.replace("2 4 0 1 1 2", "2 4")]
 @settings(max_examples=400, deadline=None, derandomize=True, database=None)
 @given(good=st.sampled_from(GOOD), changes=damage, cut=st.integers(0, 100))
 def test_damaged_files_give_an_instance_or_an_input_error(
-    tmp_path_factory: pytest.TempPathFactory, good: str, changes: list[tuple[int, int, bool]], cut: int
+    tmp_path_factory: pytest.TempPathFactory,
+    good: str,
+    changes: list[tuple[int, int, bool]],
+    cut: int,
 ) -> None:
-    """Whatever bytes are flipped, inserted or cut off, nothing but `InputError` escapes, and what is read is usable."""
+    """Whatever bytes are flipped, inserted or cut off, nothing but `InputError` escapes, and
+    what is read is usable.
+    """
     path = tmp_path_factory.getbasetemp() / "damaged.jsp"
     path.write_bytes(damaged(good, changes, cut))
     check_outcome(attempt(read_jsp, path), path)
@@ -255,7 +316,9 @@ def check_outcome(outcome: JSSPInstance | InputError, path: Path) -> None:
         assert str(outcome).startswith(str(path))
         return
     assert outcome.lower_bound <= outcome.horizon
-    assert all(o.duration >= 0 and 0 <= o.machine < outcome.machine_count for o in outcome.operations)
+    assert all(
+        o.duration >= 0 and 0 <= o.machine < outcome.machine_count for o in outcome.operations
+    )
 
 
 @settings(max_examples=200, deadline=None, derandomize=True, database=None)

@@ -20,16 +20,22 @@ def test_a_new_text_replaces_the_old(tmp_path: Path) -> None:
 
 
 def test_a_written_file_has_usual_permissions(tmp_path: Path) -> None:
-    """The file can be read by whom the user's umask lets read, as if it had been opened directly."""
+    """The file can be read by whom the user's umask lets read, as if it had been opened
+    directly.
+    """
     write_text(tmp_path / "a.txt", "")
     (tmp_path / "b.txt").touch()
-    assert stat.S_IMODE((tmp_path / "a.txt").stat().st_mode) == stat.S_IMODE((tmp_path / "b.txt").stat().st_mode)
+    assert stat.S_IMODE((tmp_path / "a.txt").stat().st_mode) == stat.S_IMODE(
+        (tmp_path / "b.txt").stat().st_mode
+    )
 
 
 def test_a_pipe_is_not_replaced(tmp_path: Path) -> None:
     """Pipes and devices (such as /dev/stdout) are refused and stay what they are."""
     os.mkfifo(tmp_path / "pipe")
-    with pytest.raises(InputError, match=r"pipe: cannot be written: it is not a regular file; choose another place"):
+    with pytest.raises(
+        InputError, match=r"pipe: cannot be written: it is not a regular file; choose another place"
+    ):
         write_text(tmp_path / "pipe", "text")
     assert (tmp_path / "pipe").is_fifo()
 
@@ -37,13 +43,17 @@ def test_a_pipe_is_not_replaced(tmp_path: Path) -> None:
 def test_a_read_only_file_is_not_replaced(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """A file that its owner protects is refused, though renaming would not ask."""
     (tmp_path / "a.txt").write_text("old")
-    monkeypatch.setattr(os, "access", lambda path, mode: False)  # the tests may run as root, who may write anything
+    monkeypatch.setattr(
+        os, "access", lambda path, mode: False
+    )  # the tests may run as root, who may write anything
     with pytest.raises(InputError, match=r"a\.txt: cannot be written: it is marked read-only"):
         write_text(tmp_path / "a.txt", "new")
     assert (tmp_path / "a.txt").read_text() == "old"
 
 
-def test_an_interrupted_write_leaves_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_interrupted_write_leaves_nothing(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """Ctrl-C passes through and the temporary file goes."""
 
     def interrupt(source: object, target: object) -> None:

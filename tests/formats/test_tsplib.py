@@ -45,7 +45,9 @@ def planar(metric: str, *points: tuple[float, float]) -> str:
 
 
 def explicit(layout: str, numbers: str, size: int = 4, rest: str = "") -> str:
-    head = f"TYPE: TSP\nDIMENSION: {size}\nEDGE_WEIGHT_TYPE: EXPLICIT\nEDGE_WEIGHT_FORMAT: {layout}\n"
+    head = (
+        f"TYPE: TSP\nDIMENSION: {size}\nEDGE_WEIGHT_TYPE: EXPLICIT\nEDGE_WEIGHT_FORMAT: {layout}\n"
+    )
     return f"{head}EDGE_WEIGHT_SECTION\n{numbers}\n{rest}EOF\n"
 
 
@@ -57,7 +59,12 @@ def cost_in_file_order(path: Path) -> int | float:
 def test_the_house_costs_16(tmp_path: Path) -> None:
     """EUC_2D rounds each edge: 4 + 3 + 3 (2.83) + 3 (2.83) + 3 = 16."""
     instance = read_tsp(put(tmp_path, HOUSE))
-    assert (instance.name, instance.metric, instance.size, instance.numbers) == ("five", "EUC_2D", 5, ())
+    assert (instance.name, instance.metric, instance.size, instance.numbers) == (
+        "five",
+        "EUC_2D",
+        5,
+        (),
+    )
     assert cost_in_file_order(tmp_path / "case.tsp") == 16
 
 
@@ -70,7 +77,11 @@ def test_the_house_costs_16(tmp_path: Path) -> None:
         ("ATT", [(0, 0), (10, 0), (0, 20)], 4 + 8 + 7),  # sqrt of 10, 50, 40: 3.16, 7.07, 6.32
         ("ATT", [(0, 0), (30, 10)], 10 + 10),  # sqrt of 100 is whole and stays
         ("GEO", [(0, 0), (0, 90)], 10020 + 10020),  # 6378.388 * 3.141592 / 2 = 10019.1, plus 1, cut
-        ("GEO", [(0, 0), (0, 0.30), (-0.30, 0)], 56 + 79 + 56),  # 30 minutes are 55.66 km; 55.66 * sqrt(2) = 78.7
+        (
+            "GEO",
+            [(0, 0), (0, 0.30), (-0.30, 0)],
+            56 + 79 + 56,
+        ),  # 30 minutes are 55.66 km; 55.66 * sqrt(2) = 78.7
         ("GEO", [(1.30, 7), (0, 7)], 167 + 167),  # one degree and a half: 166.99 km
     ],
 )
@@ -83,7 +94,9 @@ def test_each_metric_costs_what_the_hand_computes(
 
 @pytest.mark.parametrize("layout", LAYOUTS)
 def test_each_layout_gives_the_same_matrix(tmp_path: Path, layout: str) -> None:
-    """The five matrix layouts spell one matrix, in which 1 2 3 4 costs 26 and 1 2 4 3 costs 2 + 4 + 8 + 9 = 23."""
+    """The five matrix layouts spell one matrix, in which 1 2 3 4 costs 26 and 1 2 4 3 costs 2 +
+    4 + 8 + 9 = 23.
+    """
     instance = read_tsp(put(tmp_path, explicit(layout, LAYOUTS[layout])))
     np.testing.assert_array_equal(instance.distances, MATRIX)
     assert [Tour((0, 1, 2, 3)).cost(instance), Tour((0, 1, 3, 2)).cost(instance)] == [26, 23]
@@ -103,11 +116,15 @@ def test_the_diagonal_of_a_matrix_is_zero_whatever_the_file_says(tmp_path: Path)
 
 def test_weights_need_not_be_whole(tmp_path: Path) -> None:
     """A matrix with fractions has a cost with fractions: 0.5 + 1.25 + 2e-1 = 1.95."""
-    assert cost_in_file_order(put(tmp_path, explicit("UPPER_ROW", "0.5 2e-1 1.25", size=3))) == pytest.approx(1.95)
+    assert cost_in_file_order(
+        put(tmp_path, explicit("UPPER_ROW", "0.5 2e-1 1.25", size=3))
+    ) == pytest.approx(1.95)
 
 
 def test_display_data_are_the_picture_of_a_matrix(tmp_path: Path) -> None:
-    """DISPLAY_DATA_SECTION gives `xy` in the order of the matrix rows and leaves distances and numbers alone."""
+    """DISPLAY_DATA_SECTION gives `xy` in the order of the matrix rows and leaves distances and
+    numbers alone.
+    """
     display = "DISPLAY_DATA_SECTION\n2 10 20\n1 0 0\n4 5 6\n3 7 8\n"
     instance = read_tsp(put(tmp_path, explicit("UPPER_ROW", LAYOUTS["UPPER_ROW"], rest=display)))
     np.testing.assert_array_equal(instance.xy, [[0, 0], [10, 20], [7, 8], [5, 6]])
@@ -133,14 +150,19 @@ def test_a_matrix_without_display_data_has_no_picture(tmp_path: Path) -> None:
         HOUSE.replace("\n", "\n\n  \n"),
         HOUSE.replace("TYPE : TSP\n", ""),
         HOUSE.replace("TYPE : TSP", "TYPE : TSP (M. Hofmeister)"),
-        HOUSE.replace("COMMENT : a house", "COMMENT : one\nCOMMENT : two\nCOMMENT:\nDISPLAY_DATA_TYPE: NO_DISPLAY"),
+        HOUSE.replace(
+            "COMMENT : a house",
+            "COMMENT : one\nCOMMENT : two\nCOMMENT:\nDISPLAY_DATA_TYPE: NO_DISPLAY",
+        ),
         HOUSE.replace("NODE_COORD_SECTION", "NODE_COORD_SECTION :"),
         HOUSE.replace("2 4 0", "\t 2\t4.0e+00   0E0"),
         "\ufeff" + HOUSE,
     ],
 )
 def test_spelling_does_not_matter(tmp_path: Path, text: str) -> None:
-    """Colons, case, line ends, blank lines, a missing EOF or TYPE, and scientific notation give the same instance."""
+    """Colons, case, line ends, blank lines, a missing EOF or TYPE, and scientific notation give
+    the same instance.
+    """
     path = tmp_path / "five.tsp"
     path.write_bytes(text.encode())
     instance = read_tsp(path)
@@ -155,8 +177,12 @@ def test_latin_1_comments_are_read(tmp_path: Path) -> None:
 
 
 def test_node_numbers_are_kept_in_file_order(tmp_path: Path) -> None:
-    """Numbers that are not 1..N in order are remembered, and those that are leave `numbers` empty."""
-    text = planar("EUC_2D", (0, 0), (3, 0), (3, 4)).replace("\n1 0 0\n2 3 0\n3 3 4", "\n30 0 0\n0 3 0\n7 3 4")
+    """Numbers that are not 1..N in order are remembered, and those that are leave `numbers`
+    empty.
+    """
+    text = planar("EUC_2D", (0, 0), (3, 0), (3, 4)).replace(
+        "\n1 0 0\n2 3 0\n3 3 4", "\n30 0 0\n0 3 0\n7 3 4"
+    )
     instance = read_tsp(put(tmp_path, text))
     assert instance.numbers == (30, 0, 7)
     assert Tour((2, 0, 1)).to_file_numbers(instance) == [7, 30, 0]
@@ -169,7 +195,8 @@ def test_the_name_falls_back_to_that_of_the_file(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    "text", [planar("EUC_2D", (5, 5)), explicit("FULL_MATRIX", "7", 1), explicit("UPPER_ROW", "", 1)]
+    "text",
+    [planar("EUC_2D", (5, 5)), explicit("FULL_MATRIX", "7", 1), explicit("UPPER_ROW", "", 1)],
 )
 def test_one_city_is_an_instance(tmp_path: Path, text: str) -> None:
     """The smallest size is 1, and its tour costs nothing."""
@@ -178,7 +205,10 @@ def test_one_city_is_an_instance(tmp_path: Path, text: str) -> None:
 
 def test_a_thousand_cities_are_read(tmp_path: Path) -> None:
     """The largest size is 1000: a line of cities one apart costs 999 there and 999 back."""
-    assert cost_in_file_order(put(tmp_path, planar("EUC_2D", *((i, 0) for i in range(1000))))) == 2 * 999
+    assert (
+        cost_in_file_order(put(tmp_path, planar("EUC_2D", *((i, 0) for i in range(1000)))))
+        == 2 * 999
+    )
 
 
 def test_best_known_cost_comes_from_optima_json(tmp_path: Path) -> None:
@@ -202,11 +232,15 @@ def test_a_tour_file_reads_as_it_says(tmp_path: Path) -> None:
     assert read_tour(tmp_path / "case.tour", read_tsp(path)) == tour
 
 
-@pytest.mark.parametrize("body", ["1 2 3\n4 5 -1\nEOF", "1\n2\n3\n4\n5\n-1\n-1\n", "1 2 3 4 5", "1 2 3 4 5\n-1\nEOF\n"])
+@pytest.mark.parametrize(
+    "body", ["1 2 3\n4 5 -1\nEOF", "1\n2\n3\n4\n5\n-1\n-1\n", "1 2 3 4 5", "1 2 3 4 5\n-1\nEOF\n"]
+)
 def test_tours_may_be_wrapped_anywhere(tmp_path: Path, body: str) -> None:
     """Line breaks, a second -1, and the ends that some programs leave out do not matter."""
     house = read_tsp(put(tmp_path, HOUSE))
-    assert read_tour(put(tmp_path, f"TOUR_SECTION\n{body}", "t.tour"), house) == Tour((0, 1, 2, 3, 4))
+    assert read_tour(put(tmp_path, f"TOUR_SECTION\n{body}", "t.tour"), house) == Tour(
+        (0, 1, 2, 3, 4)
+    )
 
 
 def test_tours_of_every_size_survive_writing(tmp_path: Path) -> None:
@@ -252,7 +286,9 @@ def test_written_matrices_read_back_equal(tmp_path: Path, xy: np.ndarray | None)
 
 def test_the_unrounded_metric_cannot_be_written(tmp_path: Path) -> None:
     """TSPLIB has no name for EXACT_2D, so writing it as something else is refused."""
-    with pytest.raises(InputError, match=r"out\.tsp: TSPLIB has no word for the metric EXACT_2D.*dataset"):
+    with pytest.raises(
+        InputError, match=r"out\.tsp: TSPLIB has no word for the metric EXACT_2D.*dataset"
+    ):
         write_tsp(tmp_path / "out.tsp", TSPInstance("x", "EXACT_2D", xy=np.zeros((3, 2))))
     assert not list(tmp_path.iterdir())
 
@@ -264,7 +300,9 @@ def test_vrplib_reads_the_same_coordinates(tmp_path: Path, size: int) -> None:
     xy = np.random.default_rng(size).integers(0, 1000, (size, 2)).astype(float)
     write_tsp(tmp_path / "v.tsp", TSPInstance("v", "EUC_2D", xy=xy))
     theirs = vrplib.read_instance(tmp_path / "v.tsp")
-    np.testing.assert_array_equal(read_tsp(tmp_path / "v.tsp").distances, np.floor(theirs["edge_weight"] + 0.5))
+    np.testing.assert_array_equal(
+        read_tsp(tmp_path / "v.tsp").distances, np.floor(theirs["edge_weight"] + 0.5)
+    )
 
 
 @pytest.mark.parametrize("layout", ["FULL_MATRIX", "LOWER_ROW"])
@@ -272,4 +310,6 @@ def test_vrplib_reads_the_same_matrix(tmp_path: Path, layout: str) -> None:
     """The vrplib package agrees on the explicit layouts that it knows."""
     vrplib = pytest.importorskip("vrplib")
     path = put(tmp_path, explicit(layout, LAYOUTS[layout]))
-    np.testing.assert_array_equal(read_tsp(path).distances, vrplib.read_instance(path)["edge_weight"])
+    np.testing.assert_array_equal(
+        read_tsp(path).distances, vrplib.read_instance(path)["edge_weight"]
+    )

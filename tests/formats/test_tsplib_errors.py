@@ -1,4 +1,6 @@
-"""What a user is told about files that cannot be used: always the file, the line where there is one, and the words."""
+"""What a user is told about files that cannot be used: always the file, the line where there is
+one, and the words.
+"""
 
 import os
 from pathlib import Path
@@ -44,7 +46,9 @@ TOUR = "NAME : five\nTYPE : TOUR\nDIMENSION : 5\nTOUR_SECTION\n1\n2\n3\n4\n5\n-1
 
 
 def refusal(path: Path, text: str | bytes | None = None, house: Path | None = None) -> str:
-    """The message with which a file is refused, without its folder; with `house`, the file is a tour of that."""
+    """The message with which a file is refused, without its folder; with `house`, the file is a
+    tour of that.
+    """
     if text is not None:
         path.write_bytes(text.encode() if isinstance(text, str) else text)
     with pytest.raises(InputError) as caught:
@@ -69,24 +73,84 @@ def refusal(path: Path, text: str | bytes | None = None, house: Path | None = No
         ("4 2 5", "4.0 2 5", 10, "read '4.0', expected a node number: a whole number"),
         ("4 2 5", "-4 2 5", 10, "read '-4', expected a node number: a whole number, not negative"),
         ("DIMENSION : 5", "DIMENSION : 0", 4, "DIMENSION is 0, expected 1 to 1000 cities"),
-        ("DIMENSION : 5", "DIMENSION : 1001", 4, "DIMENSION is 1001, expected 1 to 1000 cities, the limit"),
-        ("DIMENSION : 5", "DIMENSION : -5", 4, "read '-5', expected the number of cities after DIMENSION"),
-        ("DIMENSION : 5", "DIMENSION : five", 4, "read 'five', expected the number of cities after DIMENSION"),
-        ("DIMENSION : 5", "DIMENSION :", 4, "read '', expected the number of cities after DIMENSION"),
+        (
+            "DIMENSION : 5",
+            "DIMENSION : 1001",
+            4,
+            "DIMENSION is 1001, expected 1 to 1000 cities, the limit",
+        ),
+        (
+            "DIMENSION : 5",
+            "DIMENSION : -5",
+            4,
+            "read '-5', expected the number of cities after DIMENSION",
+        ),
+        (
+            "DIMENSION : 5",
+            "DIMENSION : five",
+            4,
+            "read 'five', expected the number of cities after DIMENSION",
+        ),
+        (
+            "DIMENSION : 5",
+            "DIMENSION :",
+            4,
+            "read '', expected the number of cities after DIMENSION",
+        ),
         ("DIMENSION : 5", "DIMENSION : 5\nDIMENSION : 5", 5, "DIMENSION is given twice"),
         ("DIMENSION : 5\n", "", None, "DIMENSION is missing"),
-        ("EUC_2D", "EUC_3D", 5, "'EUC_3D' is not supported, expected one of EUC_2D, CEIL_2D, ATT, GEO, EXPLICIT"),
-        ("EUC_2D", "MAN_2D", 5, "'MAN_2D' is not supported, expected one of EUC_2D, CEIL_2D, ATT, GEO, EXPLICIT"),
+        (
+            "EUC_2D",
+            "EUC_3D",
+            5,
+            "'EUC_3D' is not supported, expected one of EUC_2D, CEIL_2D, ATT, GEO, EXPLICIT",
+        ),
+        (
+            "EUC_2D",
+            "MAN_2D",
+            5,
+            "'MAN_2D' is not supported, expected one of EUC_2D, CEIL_2D, ATT, GEO, EXPLICIT",
+        ),
         ("EUC_2D", "EXACT_2D", 5, "'EXACT_2D' is not supported"),
-        ("EDGE_WEIGHT_TYPE : EUC_2D\n", "", None, "EDGE_WEIGHT_TYPE is missing, expected one of EUC_2D, CEIL_2D"),
-        ("TYPE : TSP", "TYPE : ATSP", 3, "TYPE is 'ATSP', expected TSP; rhumb reads symmetric TSP files here"),
-        ("TYPE : TSP", "TYPE : CVRP", 3, "TYPE is 'CVRP', expected TSP; rhumb reads symmetric TSP files here"),
+        (
+            "EDGE_WEIGHT_TYPE : EUC_2D\n",
+            "",
+            None,
+            "EDGE_WEIGHT_TYPE is missing, expected one of EUC_2D, CEIL_2D",
+        ),
+        (
+            "TYPE : TSP",
+            "TYPE : ATSP",
+            3,
+            "TYPE is 'ATSP', expected TSP; rhumb reads symmetric TSP files here",
+        ),
+        (
+            "TYPE : TSP",
+            "TYPE : CVRP",
+            3,
+            "TYPE is 'CVRP', expected TSP; rhumb reads symmetric TSP files here",
+        ),
         ("TYPE : TSP", "TYPE : TOUR", 3, "TYPE is 'TOUR', expected TSP"),
-        ("EOF", "FIXED_EDGES_SECTION\n1 2\n-1\nEOF", 12, "FIXED_EDGES_SECTION is not supported here"),
+        (
+            "EOF",
+            "FIXED_EDGES_SECTION\n1 2\n-1\nEOF",
+            12,
+            "FIXED_EDGES_SECTION is not supported here",
+        ),
         ("EOF", "FIXED_EDGES\n1 2\n-1\nEOF", 12, "FIXED_EDGES is not supported here"),
-        ("EOF", "DEPOT_SECTION:\n1\n-1\nEOF", 12, "DEPOT_SECTION is not supported here, expected numbers or one of"),
+        (
+            "EOF",
+            "DEPOT_SECTION:\n1\n-1\nEOF",
+            12,
+            "DEPOT_SECTION is not supported here, expected numbers or one of",
+        ),
         ("EOF", "NODE_COORD_SECTION\n1 0 0", 12, "NODE_COORD_SECTION is given twice"),
-        ("NODE_COORD_SECTION\n", "", 6, "read '1 0 0', expected 'KEY : value' or one of NODE_COORD_SECTION"),
+        (
+            "NODE_COORD_SECTION\n",
+            "",
+            6,
+            "read '1 0 0', expected 'KEY : value' or one of NODE_COORD_SECTION",
+        ),
         (HOUSE[HOUSE.index("NODE") :], "", None, "NODE_COORD_SECTION is missing"),
         ("NAME : five", "NAME five", 1, "read 'NAME five', expected 'KEY : value'"),
     ],
@@ -94,7 +158,9 @@ def refusal(path: Path, text: str | bytes | None = None, house: Path | None = No
 def test_a_bad_planar_file_is_refused_at_its_line(
     tmp_path: Path, old: str, new: str, line: int | None, words: str
 ) -> None:
-    """Each fault of a coordinate file is named with file, line, what was read and what was expected."""
+    """Each fault of a coordinate file is named with file, line, what was read and what was
+    expected.
+    """
     assert old in HOUSE
     where = f"bad.tsp:{line}: " if line else "bad.tsp: "
     message = refusal(tmp_path / "bad.tsp", HOUSE.replace(old, new, 1))
@@ -105,15 +171,45 @@ def test_a_bad_planar_file_is_refused_at_its_line(
 @pytest.mark.parametrize(
     ("old", "new", "line", "words"),
     [
-        ("1 0 3", "1 0", 6, "EDGE_WEIGHT_SECTION has 8 numbers, FULL_MATRIX of DIMENSION 3 needs 9"),
-        ("1 0 3", "1 0 3 4", 6, "EDGE_WEIGHT_SECTION has 10 numbers, FULL_MATRIX of DIMENSION 3 needs 9"),
+        (
+            "1 0 3",
+            "1 0",
+            6,
+            "EDGE_WEIGHT_SECTION has 8 numbers, FULL_MATRIX of DIMENSION 3 needs 9",
+        ),
+        (
+            "1 0 3",
+            "1 0 3 4",
+            6,
+            "EDGE_WEIGHT_SECTION has 10 numbers, FULL_MATRIX of DIMENSION 3 needs 9",
+        ),
         ("1 0 3", "1 0 x", 8, "read 'x', expected a finite number"),
         ("1 0 3", "1 0\nnan", 9, "read 'nan', expected a finite number"),
         ("0 1 2\n1 0 3", "0 -1 2\n-1 0 3", 7, "weight -1 is negative"),
-        ("0 1 2", "0 1 4", 7, "weight 4 is not symmetric, the way back has 2; only symmetric problems"),
-        ("FULL_MATRIX", "UPPER_COL", 5, "'UPPER_COL' is not supported, expected one of FULL_MATRIX, UPPER_ROW"),
-        ("FULL_MATRIX", "UPPER_ROW", 6, "EDGE_WEIGHT_SECTION has 9 numbers, UPPER_ROW of DIMENSION 3 needs 3"),
-        ("EDGE_WEIGHT_FORMAT : FULL_MATRIX\n", "", None, "EDGE_WEIGHT_FORMAT is missing, expected one of FULL_MATRIX"),
+        (
+            "0 1 2",
+            "0 1 4",
+            7,
+            "weight 4 is not symmetric, the way back has 2; only symmetric problems",
+        ),
+        (
+            "FULL_MATRIX",
+            "UPPER_COL",
+            5,
+            "'UPPER_COL' is not supported, expected one of FULL_MATRIX, UPPER_ROW",
+        ),
+        (
+            "FULL_MATRIX",
+            "UPPER_ROW",
+            6,
+            "EDGE_WEIGHT_SECTION has 9 numbers, UPPER_ROW of DIMENSION 3 needs 3",
+        ),
+        (
+            "EDGE_WEIGHT_FORMAT : FULL_MATRIX\n",
+            "",
+            None,
+            "EDGE_WEIGHT_FORMAT is missing, expected one of FULL_MATRIX",
+        ),
         ("3 0 1\n", "", 10, "DISPLAY_DATA_SECTION has 2 rows, DIMENSION says 3"),
         (MATRIX[MATRIX.index("EDGE_WEIGHT_SECTION") :], "", None, "EDGE_WEIGHT_SECTION is missing"),
     ],
@@ -141,9 +237,19 @@ def test_a_negative_weight_of_a_triangle_is_refused(tmp_path: Path) -> None:
         ("4\n5\n-1", "4\n-1", 4, "TOUR_SECTION has 4 nodes, five has 5 cities"),
         ("4\n5\n-1", "4\n4\n-1", 9, "node 4 is given twice, first on line 8"),
         ("4\n5\n-1", "4\n6\n-1", 9, "node 6 is not in five; is this the tour of another instance?"),
-        ("4\n5\n-1", "4\nx5\n-1", 9, "X5 is not supported here, expected numbers or one of TOUR_SECTION"),
+        (
+            "4\n5\n-1",
+            "4\nx5\n-1",
+            9,
+            "X5 is not supported here, expected numbers or one of TOUR_SECTION",
+        ),
         ("4\n5\n-1", "4\n5.0\n-1", 9, "read '5.0', expected a node number or -1"),
-        ("-1\n", "-1\n5 4 3 2 1 -1\n", 11, "read '5' behind the -1 that ends the tour, expected a single tour"),
+        (
+            "-1\n",
+            "-1\n5 4 3 2 1 -1\n",
+            11,
+            "read '5' behind the -1 that ends the tour, expected a single tour",
+        ),
         ("TOUR_SECTION\n1\n2\n3\n4\n5\n-1\n", "", None, "TOUR_SECTION is missing"),
         ("TYPE : TOUR", "TYPE : TSP", 2, "TYPE is 'TSP', expected TOUR; name a tour file"),
     ],
@@ -182,7 +288,10 @@ def test_what_is_no_text_is_refused(tmp_path: Path, content: bytes | None, words
 def test_a_directory_is_refused(tmp_path: Path) -> None:
     """A folder in the place of a file is named as such."""
     (tmp_path / "folder.tsp").mkdir()
-    assert refusal(tmp_path / "folder.tsp") == "folder.tsp: is a directory, expected a file; name a file in it"
+    assert (
+        refusal(tmp_path / "folder.tsp")
+        == "folder.tsp: is a directory, expected a file; name a file in it"
+    )
 
 
 @pytest.mark.parametrize("name", ["no\0name.tsp", "file.txt/x.tsp", "x" * 300 + ".tsp"])
@@ -198,7 +307,9 @@ def test_an_unreadable_file_is_refused(tmp_path: Path, monkeypatch: pytest.Monke
     def deny(self: Path) -> bytes:
         raise PermissionError(13, "Permission denied", str(self))
 
-    monkeypatch.setattr(Path, "read_bytes", deny)  # the tests may run as root, who can read anything
+    monkeypatch.setattr(
+        Path, "read_bytes", deny
+    )  # the tests may run as root, who can read anything
     assert refusal(tmp_path / "secret.tsp") == "secret.tsp: cannot be read: Permission denied"
 
 
@@ -219,8 +330,12 @@ def test_an_unreadable_file_is_refused(tmp_path: Path, monkeypatch: pytest.Monke
         (b'{"five\xff": 1}', "optima.json: ", "is not JSON"),
     ],
 )
-def test_a_malformed_optima_json_is_refused(tmp_path: Path, content: bytes, where: str, words: str) -> None:
-    """A file of best known costs that cannot be used is an error that names it, not a cost that is missing."""
+def test_a_malformed_optima_json_is_refused(
+    tmp_path: Path, content: bytes, where: str, words: str
+) -> None:
+    """A file of best known costs that cannot be used is an error that names it, not a cost that
+    is missing.
+    """
     (tmp_path / "optima.json").write_bytes(content)
     message = refusal(tmp_path / "house.tsp", HOUSE)
     assert message.startswith(where)
@@ -228,8 +343,12 @@ def test_a_malformed_optima_json_is_refused(tmp_path: Path, content: bytes, wher
 
 
 @pytest.mark.parametrize("write", ["tour", "tsp"])
-def test_a_failed_write_leaves_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, write: str) -> None:
-    """Without permission the error names the path and the reason, the old file stays and no temporary does."""
+def test_a_failed_write_leaves_nothing(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, write: str
+) -> None:
+    """Without permission the error names the path and the reason, the old file stays and no
+    temporary does.
+    """
     (tmp_path / "house.tsp").write_text(HOUSE)
     (tmp_path / "out").write_text("old")
     house = read_tsp(tmp_path / "house.tsp")
@@ -238,7 +357,9 @@ def test_a_failed_write_leaves_nothing(tmp_path: Path, monkeypatch: pytest.Monke
         raise PermissionError(13, "Permission denied", str(source))
 
     monkeypatch.setattr(os, "replace", deny)
-    with pytest.raises(InputError, match=r"out: cannot be written: Permission denied; choose another place"):
+    with pytest.raises(
+        InputError, match=r"out: cannot be written: Permission denied; choose another place"
+    ):
         save(write, tmp_path / "out", house)
     assert sorted(p.name for p in tmp_path.iterdir()) == ["house.tsp", "out"]
     assert (tmp_path / "out").read_text() == "old"
@@ -247,7 +368,9 @@ def test_a_failed_write_leaves_nothing(tmp_path: Path, monkeypatch: pytest.Monke
 @pytest.mark.parametrize("write", ["tour", "tsp"])
 @pytest.mark.parametrize("name", ["missing/out", "house.tsp/out", "folder", "no\0name"])
 def test_places_that_cannot_be_written_are_refused(tmp_path: Path, write: str, name: str) -> None:
-    """A missing folder, a file used as a folder and a folder in the place of the file are named in the error."""
+    """A missing folder, a file used as a folder and a folder in the place of the file are named
+    in the error.
+    """
     (tmp_path / "house.tsp").write_text(HOUSE)
     (tmp_path / "folder").mkdir()
     with pytest.raises(InputError, match="cannot be written: ") as caught:
@@ -275,9 +398,14 @@ GOOD = [
 @settings(max_examples=400, deadline=None, derandomize=True, database=None)
 @given(good=st.sampled_from(GOOD), changes=damage, cut=st.integers(0, 500))
 def test_damaged_files_give_an_instance_or_an_input_error(
-    tmp_path_factory: pytest.TempPathFactory, good: str, changes: list[tuple[int, int, bool]], cut: int
+    tmp_path_factory: pytest.TempPathFactory,
+    good: str,
+    changes: list[tuple[int, int, bool]],
+    cut: int,
 ) -> None:
-    """Whatever bytes are flipped, inserted or cut off, nothing but `InputError` escapes, and what is read is usable."""
+    """Whatever bytes are flipped, inserted or cut off, nothing but `InputError` escapes, and
+    what is read is usable.
+    """
     path = tmp_path_factory.getbasetemp() / "damaged.tsp"
     path.write_bytes(damaged(good, changes, cut))
     outcome = attempt(read, path)

@@ -11,7 +11,8 @@ from rhumbline.formats.vrplib import read_sol, read_vrp, write_sol
 from rhumbline.problems.cvrp import CVRPInstance, Routes
 from rhumbline.problems.tsp import Tour
 
-# Ways from the depot: 5, 3, 13, 5. Between customers: 1-2 is 4, 1-4 is 3.16 (root of 10), 3-4 is 8.60 (root of 74).
+# Ways from the depot: 5, 3, 13, 5. Between customers: 1-2 is 4, 1-4 is 3.16 (root of 10), 3-4 is
+# 8.60 (root of 74).
 FOUR = """NAME : four
 COMMENT : (by hand, No of trucks: 2)
 TYPE : CVRP
@@ -36,10 +37,15 @@ DEPOT_SECTION
 EOF
 """
 PAIRS = Routes(((1, 2), (3, 4)))  # loads 7 and 10; 5 + 4 + 3 = 12, and 13 + 8.60 + 5 = 26.60
-SINGLES = Routes(((1, 4), (2,), (3,)))  # loads 8, 3 and 6; 5 + 3.16 + 5 = 13.16, 3 + 3 = 6, and 13 + 13 = 26
+SINGLES = Routes(
+    ((1, 4), (2,), (3,))
+)  # loads 8, 3 and 6; 5 + 3.16 + 5 = 13.16, 3 + 3 = 6, and 13 + 13 = 26
 
-# The same demands with distances that no plane has: the pairs cost 2 + 6 + 9 = 17 and 10 + 7 + 1 = 18.
-MATRIX = np.array([[0, 2, 9, 10, 1], [2, 0, 6, 4, 3], [9, 6, 0, 8, 5], [10, 4, 8, 0, 7], [1, 3, 5, 7, 0]])
+# The same demands with distances that no plane has: the pairs cost 2 + 6 + 9 = 17 and 10 + 7 + 1 =
+# 18.
+MATRIX = np.array(
+    [[0, 2, 9, 10, 1], [2, 0, 6, 4, 3], [9, 6, 0, 8, 5], [10, 4, 8, 0, 7], [1, 3, 5, 7, 0]]
+)
 LAYOUTS = {
     "FULL_MATRIX": lambda m, i: m[i],
     "LOWER_ROW": lambda m, i: m[i, :i],
@@ -77,7 +83,9 @@ def check_four(instance: object) -> None:
 
 
 def test_four_customers_are_read_as_written(tmp_path: Path) -> None:
-    """Depot at 0, customers 1 to 4 behind it, demands beside them; the trucks of the comment are no limit."""
+    """Depot at 0, customers 1 to 4 behind it, demands beside them; the trucks of the comment are
+    no limit.
+    """
     check_four(read_vrp(put(tmp_path, FOUR)))
 
 
@@ -90,8 +98,12 @@ def test_four_customers_are_read_as_written(tmp_path: Path) -> None:
         ("EXACT_2D", 12 + 18 + 74**0.5, 10 + 10**0.5 + 6 + 26),
     ],
 )
-def test_each_metric_costs_what_the_hand_computes(tmp_path: Path, metric: str, pairs: float, singles: float) -> None:
-    """The routes cost the sums written beside them: whole numbers, except in the unrounded metric."""
+def test_each_metric_costs_what_the_hand_computes(
+    tmp_path: Path, metric: str, pairs: float, singles: float
+) -> None:
+    """The routes cost the sums written beside them: whole numbers, except in the unrounded
+    metric.
+    """
     instance = read_vrp(put(tmp_path, FOUR.replace("EUC_2D", metric)))
     costs = [plan.cost(instance) for plan in (PAIRS, SINGLES)]
     assert costs == [pytest.approx(pairs, rel=1e-14), pytest.approx(singles, rel=1e-14)]
@@ -106,8 +118,12 @@ def test_halves_are_rounded_up(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("layout", LAYOUTS)
 @pytest.mark.parametrize("order", [(0, 1, 2, 3, 4), (1, 2, 0, 3, 4), (1, 2, 3, 4, 0)])
-def test_each_layout_gives_the_same_matrix(tmp_path: Path, layout: str, order: tuple[int, ...]) -> None:
-    """The matrix is turned so that the depot comes first, wherever the file has it: the pairs cost 17 + 18."""
+def test_each_layout_gives_the_same_matrix(
+    tmp_path: Path, layout: str, order: tuple[int, ...]
+) -> None:
+    """The matrix is turned so that the depot comes first, wherever the file has it: the pairs
+    cost 17 + 18.
+    """
     instance = read_vrp(put(tmp_path, explicit(layout, order)))
     np.testing.assert_array_equal(instance.distances, MATRIX)
     assert (instance.demands, instance.xy) == ((0, 4, 3, 6, 4), None)
@@ -116,7 +132,9 @@ def test_each_layout_gives_the_same_matrix(tmp_path: Path, layout: str, order: t
 
 @pytest.mark.parametrize("section", ["NODE_COORD_SECTION", "DISPLAY_DATA_SECTION"])
 def test_a_matrix_may_have_a_picture(tmp_path: Path, section: str) -> None:
-    """Coordinates beside a matrix are for drawing: in the order of the instance, without a say in distances."""
+    """Coordinates beside a matrix are for drawing: in the order of the instance, without a say
+    in distances.
+    """
     rows = f"{section}\n5 50 0\n4 40 0\n3 30 0\n2 20 0\n1 10 0\n"
     instance = read_vrp(put(tmp_path, explicit("LOWER_ROW", (1, 2, 0, 3, 4), rows)))
     assert instance.xy is not None
@@ -127,14 +145,26 @@ def test_a_matrix_may_have_a_picture(tmp_path: Path, section: str) -> None:
 @pytest.mark.parametrize(
     ("nodes", "demands", "depot"),
     [
-        ("1 3 4\n2 3 0\n3 0 0\n4 -5 12\n5 0 5", "1 4\n2 3\n3 0\n4 6\n5 4", "3"),  # depot in the middle
+        (
+            "1 3 4\n2 3 0\n3 0 0\n4 -5 12\n5 0 5",
+            "1 4\n2 3\n3 0\n4 6\n5 4",
+            "3",
+        ),  # depot in the middle
         ("1 3 4\n2 3 0\n3 -5 12\n4 0 5\n5 0 0", "1 4\n2 3\n3 6\n4 4\n5 0", "5"),  # depot last
         ("0 0 0\n1 3 4\n2 3 0\n3 -5 12\n4 0 5", "0 0\n1 4\n2 3\n3 6\n4 4", "0"),  # numbered from 0
-        ("70 0 0\n9 3 4\n800 3 0\n1 -5 12\n33 0 5", "1 6\n9 4\n33 4\n70 0\n800 3", "70"),  # any numbers, any order
+        (
+            "70 0 0\n9 3 4\n800 3 0\n1 -5 12\n33 0 5",
+            "1 6\n9 4\n33 4\n70 0\n800 3",
+            "70",
+        ),  # any numbers, any order
     ],
 )
-def test_numbers_and_depot_are_where_the_file_puts_them(tmp_path: Path, nodes: str, demands: str, depot: str) -> None:
-    """The depot goes to the front, the customers keep the order of their coordinates, demands find their nodes."""
+def test_numbers_and_depot_are_where_the_file_puts_them(
+    tmp_path: Path, nodes: str, demands: str, depot: str
+) -> None:
+    """The depot goes to the front, the customers keep the order of their coordinates, demands
+    find their nodes.
+    """
     head = FOUR[: FOUR.index("1 0 0")]
     text = f"{head}{nodes}\nDEMAND_SECTION\n{demands}\nDEPOT_SECTION\n{depot}\n-1\nEOF\n"
     check_four(read_vrp(put(tmp_path, text)))
@@ -153,13 +183,17 @@ def test_numbers_and_depot_are_where_the_file_puts_them(tmp_path: Path, nodes: s
         FOUR.replace("TYPE : CVRP\n", ""),
         FOUR.replace("NAME : four", "NAME : four.vrp"),
         FOUR.replace("NAME : four\n", ""),
-        FOUR.replace("CAPACITY", "EDGE_WEIGHT_FORMAT : FUNCTION\nNODE_COORD_TYPE : TWOD_COORDS\nCAPACITY"),
+        FOUR.replace(
+            "CAPACITY", "EDGE_WEIGHT_FORMAT : FUNCTION\nNODE_COORD_TYPE : TWOD_COORDS\nCAPACITY"
+        ),
         FOUR.replace("NODE_COORD_SECTION", "NODE_COORD_SECTION :"),
         "\ufeff" + FOUR,
     ],
 )
 def test_spelling_does_not_matter(tmp_path: Path, text: str) -> None:
-    """Colons, case, tabs, line ends, a missing EOF, -1, TYPE or NAME, and headers of no meaning here change nothing."""
+    """Colons, case, tabs, line ends, a missing EOF, -1, TYPE or NAME, and headers of no meaning
+    here change nothing.
+    """
     check_four(read_vrp(put(tmp_path, text)))
 
 
@@ -192,11 +226,15 @@ def test_one_customer_is_an_instance(tmp_path: Path) -> None:
 
 
 def test_a_thousand_customers_are_read(tmp_path: Path) -> None:
-    """The largest size is 1000 customers: on a line one apart they cost 1000 there and 1000 back."""
+    """The largest size is 1000 customers: on a line one apart they cost 1000 there and 1000
+    back.
+    """
     head = "DIMENSION: 1001\nEDGE_WEIGHT_TYPE: EUC_2D\nCAPACITY: 1000\nNODE_COORD_SECTION\n"
     nodes = "".join(f"{k} {k} 0\n" for k in range(1001))
     demands = "".join(f"{k} {int(k > 0)}\n" for k in range(1001))
-    instance = read_vrp(put(tmp_path, f"{head}{nodes}DEMAND_SECTION\n{demands}DEPOT_SECTION\n0\n-1\n"))
+    instance = read_vrp(
+        put(tmp_path, f"{head}{nodes}DEMAND_SECTION\n{demands}DEPOT_SECTION\n0\n-1\n")
+    )
     assert Routes((tuple(range(1, 1001)),)).cost(instance) == 2000
 
 
@@ -217,7 +255,9 @@ def test_best_known_costs_come_from_either_file(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("name", ["a.vrp", "a.VRP", "a.txt", "a"])
 def test_files_of_any_ending_are_read(tmp_path: Path, name: str) -> None:
-    """The ending or, for other endings, the TYPE in the header says that this is vehicle routing."""
+    """The ending or, for other endings, the TYPE in the header says that this is vehicle
+    routing.
+    """
     put(tmp_path, FOUR, name)
     check_four(read(str(tmp_path / name)))
     assert [i.size for i in read_many(tmp_path / name)] == [5]
@@ -225,7 +265,13 @@ def test_files_of_any_ending_are_read(tmp_path: Path, name: str) -> None:
 
 def test_the_type_of_a_comment_does_not_decide(tmp_path: Path) -> None:
     """Only the header TYPE is asked, whatever stands in comments or behind it."""
-    put(tmp_path, FOUR.replace("(by hand", "TYPE : TSP (by hand").replace("TYPE : CVRP", "TYPE : CVRP (1995)"), "a")
+    put(
+        tmp_path,
+        FOUR.replace("(by hand", "TYPE : TSP (by hand").replace(
+            "TYPE : CVRP", "TYPE : CVRP (1995)"
+        ),
+        "a",
+    )
     assert read(tmp_path / "a").problem == "cvrp"
 
 
@@ -244,8 +290,12 @@ def test_routes_of_every_size_survive_writing(tmp_path: Path) -> None:
     """Random routes come back equal, in order and direction."""
     rng = np.random.default_rng(3)
     for size in (1, 2, 5, 50, 1000):
-        instance = CVRPInstance("random", "EUC_2D", (0, *[1] * size), size, xy=rng.random((size + 1, 2)) * 1000)
-        pieces = np.split(1 + rng.permutation(size), np.unique(rng.integers(0, size, size // 5)[1:] + 1))
+        instance = CVRPInstance(
+            "random", "EUC_2D", (0, *[1] * size), size, xy=rng.random((size + 1, 2)) * 1000
+        )
+        pieces = np.split(
+            1 + rng.permutation(size), np.unique(rng.integers(0, size, size // 5)[1:] + 1)
+        )
         plan = Routes(tuple(tuple(int(c) for c in piece) for piece in pieces if len(piece)))
         write_sol(tmp_path / "r.sol", plan, instance, "")
         assert read_sol(tmp_path / "r.sol", instance) == plan
@@ -284,7 +334,9 @@ def test_an_infeasible_plan_is_not_written(tmp_path: Path) -> None:
     ],
 )
 def test_spelling_of_a_solution_does_not_matter(tmp_path: Path, text: str) -> None:
-    """Case, blanks, notes, a missing or other cost and a vehicle that stays at home do not change the routes."""
+    """Case, blanks, notes, a missing or other cost and a vehicle that stays at home do not
+    change the routes.
+    """
     four = read_vrp(put(tmp_path, FOUR))
     assert read_sol(put(tmp_path, text, "four.sol"), four) == PAIRS
 
@@ -294,7 +346,9 @@ def test_spelling_of_a_solution_does_not_matter(tmp_path: Path, text: str) -> No
 
 @pytest.mark.parametrize("metric", ["EUC_2D", "FLOOR_2D", "CEIL_2D", "EXACT_2D"])
 def test_vrplib_reads_the_same_file(tmp_path: Path, metric: str) -> None:
-    """Distances, demands and capacity agree; vrplib leaves EUC_2D unrounded and gives EXACT_2D in whole thousandths."""
+    """Distances, demands and capacity agree; vrplib leaves EUC_2D unrounded and gives EXACT_2D
+    in whole thousandths.
+    """
     vrplib = pytest.importorskip("vrplib")
     xy = np.random.default_rng(0).integers(0, 1000, (40, 2))
     nodes = "".join(f"{k} {x} {y}\n" for k, (x, y) in enumerate(xy, 1))
@@ -317,7 +371,9 @@ def test_vrplib_reads_the_same_matrix(tmp_path: Path, layout: str) -> None:
     """The vrplib package agrees on the explicit layouts that it knows."""
     vrplib = pytest.importorskip("vrplib")
     path = put(tmp_path, explicit(layout))
-    np.testing.assert_array_equal(read_vrp(path).distances, vrplib.read_instance(path)["edge_weight"])
+    np.testing.assert_array_equal(
+        read_vrp(path).distances, vrplib.read_instance(path)["edge_weight"]
+    )
 
 
 def test_vrplib_reads_our_solutions(tmp_path: Path) -> None:

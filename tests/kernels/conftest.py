@@ -1,4 +1,6 @@
-"""Kernels run in Triton's interpreter here. Triton asks when it is imported, so this comes before any other import."""
+"""Kernels run in Triton's interpreter here. Triton asks when it is imported, so this comes
+before any other import.
+"""
 
 import os
 
@@ -19,14 +21,18 @@ NEAR_TIE = 1e-5  # of the total weight, or of a logit: float32 sums in another o
 def choices_are_those_of_torch(
     problem, policy, batch, latents, actions, temperature: float, seed: int, attempt: int
 ) -> None:
-    """Every action of a kernel, given those before it, is what the same uniform selects in torch, or a near tie."""
+    """Every action of a kernel, given those before it, is what the same uniform selects in
+    torch, or a near tie.
+    """
     _, tried, per, horizon = actions.shape
     sequences = actions.flatten(1, 2).long()
     memory, state = policy.encode(batch), problem.replay(batch, sequences)
     shift = policy.condition(memory, latents.repeat_interleave(per * (horizon - 1), 1))
     allowed = problem.mask(state)
     logits = policy.logits(memory, shift, state, allowed)
-    uniform = noise.decoding_uniforms(seed, batch.key, attempt + torch.arange(tried), per, horizon)[..., 1:].flatten(1)
+    uniform = noise.decoding_uniforms(seed, batch.key, attempt + torch.arange(tried), per, horizon)[
+        ..., 1:
+    ].flatten(1)
     taken = sequences[:, :, 1:].flatten(1)
     different = taken != choose(logits, allowed, uniform, temperature)
     logits = logits.double().masked_fill(~allowed, -torch.inf)
@@ -36,7 +42,9 @@ def choices_are_those_of_torch(
         sums = (logits / temperature).softmax(-1).cumsum(-1)
         tie = (sums - uniform[..., None] * BELOW_ONE).abs().amin(-1)
     assert (tie[different] < NEAR_TIE).all()
-    assert different.double().mean() < 0.002  # so the rule is the same, and not all decisions are near ties
+    assert (
+        different.double().mean() < 0.002
+    )  # so the rule is the same, and not all decisions are near ties
 
 
 @pytest.fixture(scope="session")
@@ -46,6 +54,8 @@ def assert_choices() -> Callable[..., None]:
 
 @pytest.fixture
 def small_parts(monkeypatch) -> None:
-    """Columns in parts of 32, so that few nodes make several; a part has two groups of the choice (of 64: four)."""
+    """Columns in parts of 32, so that few nodes make several; a part has two groups of the
+    choice (of 64: four).
+    """
     monkeypatch.setattr(rollout_tables, "WHOLE", 32)
     monkeypatch.setattr(rollout_tables, "PART", 32)

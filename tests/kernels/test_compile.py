@@ -1,4 +1,6 @@
-"""The kernels as machine code for a Hopper. The interpreter has no limits of memory or registers, and CI has no GPU."""
+"""The kernels as machine code for a Hopper. The interpreter has no limits of memory or
+registers, and CI has no GPU.
+"""
 
 import os
 import subprocess
@@ -41,15 +43,20 @@ SHARED_BYTES = 232_448  # that a program may have on an H100 or H200: CUDA's sha
 
 
 def compiled(low: int, high: int, *options: str) -> list[dict[str, str]]:
-    """Rows of `benchmarks/hopper.py` for instances of so many nodes: to find launches of other sizes takes seconds.
+    """Rows of `benchmarks/hopper.py` for instances of so many nodes: to find launches of other
+    sizes takes seconds.
 
     A process of its own, because this one has Triton's interpreter.
     """
     environment = os.environ | {"PYTHONPATH": str(ROOT), "TRITON_INTERPRET": "0"}
     command = [sys.executable, "-c", FITTING, str(low), str(high), *options]
-    ran = subprocess.run(command, cwd=ROOT, env=environment, capture_output=True, text=True, check=False)
+    ran = subprocess.run(
+        command, cwd=ROOT, env=environment, capture_output=True, text=True, check=False
+    )
     assert ran.returncode == 0, ran.stderr
-    heads, _, *rows = ([cell.strip() for cell in line.strip("|").split("|")] for line in ran.stdout.splitlines())
+    heads, _, *rows = (
+        [cell.strip() for cell in line.strip("|").split("|")] for line in ran.stdout.splitlines()
+    )
     return [dict(zip(heads, row, strict=True)) for row in rows]
 
 
@@ -58,13 +65,17 @@ def number(text: str) -> int:
 
 
 def test_the_largest_rollout_kernel_fits_a_hopper():
-    """Tours of 256 nodes sampled on, in the launcher's largest tile: others need less, the other problem no more.
+    """Tours of 256 nodes sampled on, in the launcher's largest tile: others need less, the other
+    problem no more.
 
-    Without a layer on the glimpse three tables of 256 x 128 in 16 bits lie in shared memory, with one two. ptxas gives
-    a kernel on which it gives up a few dozen registers, and thousands of spills.
+    Without a layer on the glimpse three tables of 256 x 128 in 16 bits lie in shared memory, with
+    one two. ptxas gives a kernel on which it gives up a few dozen registers, and thousands of
+    spills.
     """
     tile = map(str, triton_rollout.DOUBLE_TILE)
-    rows = compiled(193, MAX_TILE_NODES, "--only", "rollout-tsp-256 BOUNDED WARM GIVEN", "--shape", *tile)
+    rows = compiled(
+        193, MAX_TILE_NODES, "--only", "rollout-tsp-256 BOUNDED WARM GIVEN", "--shape", *tile
+    )
     assert [use["flags"] for use in rows] == ["BOUNDED WARM GIVEN", "BOUNDED WARM GIVEN LAYER"]
     for use, tables in zip(rows, (3, 2), strict=True):
         assert tables * 65_536 < number(use["shared bytes"]) <= SHARED_BYTES
@@ -72,7 +83,9 @@ def test_the_largest_rollout_kernel_fits_a_hopper():
 
 
 def test_kernels_for_large_instances_fit_a_hopper():
-    """Both of them, for all sizes beyond the largest tile, begun or not; two programs share a processor."""
+    """Both of them, for all sizes beyond the largest tile, begun or not; two programs share a
+    processor.
+    """
     rows = compiled(MAX_TILE_NODES + 1, MAX_STREAM_NODES, "--only", "stream")
     assert [use["kernel"] for use in rows] == ["stream-tsp"] * 2 + ["stream-cvrp"] * 2
     assert all(2 * number(use["shared bytes"]) <= SHARED_BYTES for use in rows)
@@ -88,10 +101,14 @@ def test_the_kernel_of_wide_beams_fits_a_hopper():
 
 
 def test_both_kernels_of_a_kind_are_compiled_side_by_side():
-    """Before either is started, and once: other latents and temperatures need no others, greedy tours do."""
+    """Before either is started, and once: other latents and temperatures need no others, greedy
+    tours do.
+    """
     environment = os.environ | {"PYTHONPATH": str(ROOT), "TRITON_INTERPRET": "0"}
     command = [sys.executable, "-c", SIDE_BY_SIDE]
-    ran = subprocess.run(command, cwd=ROOT, env=environment, capture_output=True, text=True, check=False)
+    ran = subprocess.run(
+        command, cwd=ROOT, env=environment, capture_output=True, text=True, check=False
+    )
     assert ran.returncode == 0, ran.stderr
     seen, starts = ran.stdout.strip().split("; "), ["start True", "start False"]
     compiled = ["compile False", "compile True"]

@@ -1,4 +1,6 @@
-"""A layer on the glimpse in the GPU's kernels, in Triton's interpreter and in float32, against plain torch."""
+"""A layer on the glimpse in the GPU's kernels, in Triton's interpreter and in float32, against
+plain torch.
+"""
 
 from dataclasses import replace
 
@@ -20,7 +22,9 @@ from rhumbline.problems.cvrp import CVRP
 from rhumbline.problems.tsp import TSP
 
 # Raised inside Triton's interpreter, by how it reads scalars.
-pytestmark = pytest.mark.filterwarnings("ignore:Conversion of an array with ndim > 0:DeprecationWarning")
+pytestmark = pytest.mark.filterwarnings(
+    "ignore:Conversion of an array with ndim > 0:DeprecationWarning"
+)
 
 KINDS = {"tsp": (TSP(), TSPPolicy, 12), "cvrp": (CVRP(), CVRPPolicy, 9)}
 SEED, ATTEMPT = 9, 2
@@ -29,7 +33,9 @@ CPU, CUDA = torch.device("cpu"), torch.device("cuda")
 
 @pytest.fixture(scope="module", params=KINDS)
 def case(request):
-    """A problem, a policy whose latents and biases matter, two latents of two instances, and how large these are."""
+    """A problem, a policy whose latents and biases matter, two latents of two instances, and how
+    large these are.
+    """
     problem, kind, size = KINDS[request.param]
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(3)
@@ -43,7 +49,9 @@ def layer(instances: int, scale: float = 0.15) -> ResidualLayer:
     """One that changes what is decided."""
     rng = torch.Generator().manual_seed(7)
     shapes = ((128, 128), (1, 128), (128, 128), (1, 128))
-    return ResidualLayer(*(scale * torch.randn(instances, *shape, generator=rng) for shape in shapes))
+    return ResidualLayer(
+        *(scale * torch.randn(instances, *shape, generator=rng) for shape in shapes)
+    )
 
 
 @torch.no_grad()
@@ -56,21 +64,34 @@ def layered(case, size: int):
 
 
 @torch.no_grad()
-def by_kernel(case, batch, starts, memory, latents, temperature: float, given: Prefixes | None = None):
+def by_kernel(
+    case, batch, starts, memory, latents, temperature: float, given: Prefixes | None = None
+):
     problem, policy, _, _ = case
-    tables = rollout_tables.build_triton_tables(memory, policy.condition(memory, latents), torch.float32)
+    tables = rollout_tables.build_triton_tables(
+        memory, policy.condition(memory, latents), torch.float32
+    )
     load = () if problem.name == "tsp" else (batch.demand, batch.capacity)
     build = triton_rollout.tsp_rollout if problem.name == "tsp" else triton_rollout.cvrp_rollout
-    more = {"temperature": temperature, "shape": (16, 4), "given": given and (given.actions, given.length)}
+    more = {
+        "temperature": temperature,
+        "shape": (16, 4),
+        "given": given and (given.actions, given.length),
+    }
     return build(tables, batch.xy, *load, starts, batch.key, torch.tensor([SEED, ATTEMPT]), **more)
 
 
 def assert_alike(case, size: int, temperature: float) -> None:
-    """Plans under a layer are the plain engine's, and not those without it; these seeds meet no near tie."""
+    """Plans under a layer are the plain engine's, and not those without it; these seeds meet no
+    near tie.
+    """
     problem, policy, latents, _ = case
     batch, starts, memory, bare = layered(case, size)
     options = {"seed": SEED, "attempt": ATTEMPT, "temperature": temperature, "engine": "torch"}
-    plain, other = (rollout(problem, policy, batch, latents, starts, memory=m, **options) for m in (memory, bare))
+    plain, other = (
+        rollout(problem, policy, batch, latents, starts, memory=m, **options)
+        for m in (memory, bare)
+    )
     cost, actions = by_kernel(case, batch, starts, memory, latents, temperature)
     assert torch.equal(actions, plain.actions)
     assert torch.allclose(cost, plain.cost, rtol=1e-5)
@@ -95,7 +116,9 @@ def test_what_has_begun_is_carried_on(case) -> None:
     problem, policy, latents, size = case
     batch, starts, memory, _ = layered(case, size)
     one = latents[:, :1]
-    plans = rollout(problem, policy, batch, one, starts, seed=4, engine="torch").actions[:, 0].long()
+    plans = (
+        rollout(problem, policy, batch, one, starts, seed=4, engine="torch").actions[:, 0].long()
+    )
     given = Prefixes(plans, torch.tensor([[1, 3, 3, 5], [2, 2, 4, 1]]))
     options = {"seed": SEED, "attempt": ATTEMPT, "temperature": 0.0, "engine": "torch"}
     plain = complete(problem, policy, batch, one, given, memory, **options)
@@ -104,10 +127,14 @@ def test_what_has_begun_is_carried_on(case) -> None:
 
 
 def test_scores_and_gradients_of_the_layer_agree(case) -> None:
-    """Scores from a kernel's glimpses, and their gradients in all parts of the layer, are those of plain torch."""
+    """Scores from a kernel's glimpses, and their gradients in all parts of the layer, are those
+    of plain torch.
+    """
     problem, policy, latents, size = case
     batch, starts, memory, _ = layered(case, size)
-    rolled = rollout(problem, policy, batch, latents, starts, seed=SEED, engine="torch", memory=memory)
+    rolled = rollout(
+        problem, policy, batch, latents, starts, seed=SEED, engine="torch", memory=memory
+    )
     actions, weight = rolled.actions.flatten(1, 2), torch.linspace(-1.0, 1.0, 16).view(2, 8)
 
     def scored(fused: bool) -> tuple[torch.Tensor, tuple[torch.Tensor, ...]]:
@@ -117,53 +144,75 @@ def test_scores_and_gradients_of_the_layer_agree(case) -> None:
             shift = policy.condition(tables, latents)
             scores = scoring.layer_log_prob(problem, policy, batch, tables, shift, actions)
         else:
-            scores = log_prob(problem, policy, batch, latents, actions, memory=tables, engine="torch")
+            scores = log_prob(
+                problem, policy, batch, latents, actions, memory=tables, engine="torch"
+            )
         return scores.detach(), torch.autograd.grad((weight * scores).sum(), parts)
 
     (expected, expected_gradient), (scores, gradient) = scored(fused=False), scored(fused=True)
     assert torch.allclose(scores, expected, atol=1e-4)
-    for one, other in zip(gradient, expected_gradient, strict=True):  # relative to the largest: sums that cancel
+    for one, other in zip(
+        gradient, expected_gradient, strict=True
+    ):  # relative to the largest: sums that cancel
         assert (one - other).abs().max() <= 1e-4 * other.abs().max()
         assert other.abs().max() > 1e-3
 
 
 def test_log_prob_takes_the_layer_along(case, monkeypatch) -> None:
-    """By whatever name it is asked for, the fused engine scores with the layer, as plain torch does."""
+    """By whatever name it is asked for, the fused engine scores with the layer, as plain torch
+    does.
+    """
     problem, policy, latents, size = case
     batch, starts, memory, _ = layered(case, size)
-    actions = rollout(problem, policy, batch, latents, starts, seed=SEED, engine="torch").actions.flatten(1, 2)
+    actions = rollout(
+        problem, policy, batch, latents, starts, seed=SEED, engine="torch"
+    ).actions.flatten(1, 2)
     expected = log_prob(problem, policy, batch, latents, actions, memory=memory, engine="torch")
     monkeypatch.setattr(kernels, "why_not_layer", lambda *_: None)
     monkeypatch.setattr(kernels, "resolve_log_prob", lambda *_: "fused")
     assert torch.allclose(
-        log_prob(problem, policy, batch, latents, actions, memory=memory, engine="fused"), expected, atol=1e-4
+        log_prob(problem, policy, batch, latents, actions, memory=memory, engine="fused"),
+        expected,
+        atol=1e-4,
     )
 
 
 @pytest.mark.parametrize("asked", ["gradient", "certain"])
 def test_what_the_layer_alone_cannot_answer_is_plain_torch(case, monkeypatch, asked: str) -> None:
-    """Gradients of latents, and leaving out what is certain: right with `auto`, refused with the reason if fused."""
+    """Gradients of latents, and leaving out what is certain: right with `auto`, refused with the
+    reason if fused.
+    """
     problem, policy, latents, size = case
     batch, starts, memory, _ = layered(case, size)
-    actions = rollout(problem, policy, batch, latents, starts, seed=SEED, engine="torch").actions.flatten(1, 2)
+    actions = rollout(
+        problem, policy, batch, latents, starts, seed=SEED, engine="torch"
+    ).actions.flatten(1, 2)
     options = {"memory": memory, "certain": 0.9 if asked == "certain" else 1.0}
     wanted = latents.clone().requires_grad_(asked == "gradient")
     expected = log_prob(problem, policy, batch, wanted, actions, engine="torch", **options)
     monkeypatch.setattr(kernels, "why_not_layer", lambda *_: None)
     monkeypatch.setattr(kernels, "resolve_log_prob", lambda *_: "fused")
-    assert torch.equal(log_prob(problem, policy, batch, wanted, actions, engine="auto", **options), expected)
+    assert torch.equal(
+        log_prob(problem, policy, batch, wanted, actions, engine="auto", **options), expected
+    )
     with pytest.raises(MissingExtra, match="with a layer on the glimpse the fused engine"):
         log_prob(problem, policy, batch, wanted, actions, engine="fused", **options)
 
 
 def test_what_a_latent_adds_is_taken_back_as_it_was_rounded() -> None:
-    """In bfloat16 the kernel adds a rounded number to the glimpse, and the layer sees nothing of it."""
+    """In bfloat16 the kernel adds a rounded number to the glimpse, and the layer sees nothing of
+    it.
+    """
     rng = torch.Generator().manual_seed(2)
     one, shift = layer(1), torch.randn(1, 2, 128, generator=rng)
-    tables = rollout_tables.build_layer_tables(one, torch.randn(1, 5, 128, generator=rng), shift, torch.bfloat16)
+    tables = rollout_tables.build_layer_tables(
+        one, torch.randn(1, 5, 128, generator=rng), shift, torch.bfloat16
+    )
     seen = shift.bfloat16().float() @ tables.into.float() + tables.into_bias
     assert torch.allclose(seen, one.into_bias.expand_as(seen), atol=1e-5)
-    assert not torch.allclose(shift @ tables.into.float() + tables.into_bias, one.into_bias.expand_as(seen), atol=1e-3)
+    assert not torch.allclose(
+        shift @ tables.into.float() + tables.into_bias, one.into_bias.expand_as(seen), atol=1e-3
+    )
 
 
 @torch.no_grad()
@@ -195,11 +244,16 @@ def test_tiles_with_a_layer_are_roomy(case, monkeypatch) -> None:
     problem, policy, latents, _ = case
     for tables in (memory, bare):
         with torch.no_grad():
-            made = rollout_tables.build_triton_tables(tables, policy.condition(tables, latents), torch.float32)
+            made = rollout_tables.build_triton_tables(
+                tables, policy.condition(tables, latents), torch.float32
+            )
         load = () if problem.name == "tsp" else (batch.demand, batch.capacity)
         build = triton_rollout.tsp_rollout if problem.name == "tsp" else triton_rollout.cvrp_rollout
         build(made, batch.xy, *load, starts, batch.key, torch.tensor([SEED, ATTEMPT]))
-    assert shapes == [triton_rollout.LARGE_TILE, (16, 1) if problem.name == "tsp" else triton_rollout.LARGE_TILE]
+    assert shapes == [
+        triton_rollout.LARGE_TILE,
+        (16, 1) if problem.name == "tsp" else triton_rollout.LARGE_TILE,
+    ]
 
 
 def test_tables_that_come_part_by_part_have_no_layer(case, monkeypatch) -> None:
@@ -220,7 +274,9 @@ def test_depots_behind_the_end_are_not_scored() -> None:
 
 
 def test_which_engines_know_layers(case) -> None:
-    """A GPU's up to the largest tile; elsewhere `auto` takes plain torch, and fused is refused with the reason."""
+    """A GPU's up to the largest tile; elsewhere `auto` takes plain torch, and fused is refused
+    with the reason.
+    """
     _, _, memory, bare = layered(case, 4)
     assert engine_for_layer("auto", bare, CPU, 4) == "auto"
     assert engine_for_layer("fused", memory, CUDA, kernels.MAX_TILE_NODES) == "fused"

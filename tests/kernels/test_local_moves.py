@@ -1,4 +1,6 @@
-"""Local moves: every single one against a recount, and their ends against all moves on tiny instances."""
+"""Local moves: every single one against a recount, and their ends against all moves on tiny
+instances.
+"""
 
 from itertools import pairwise, permutations
 
@@ -29,9 +31,15 @@ def length(distance: np.ndarray, order: list[int]) -> float:
 
 @pytest.mark.parametrize("size", [4, 5, 6, 9, 40])
 def test_every_move_of_a_tour_shortens_it(size: int) -> None:
-    """One move at a time, each tour visits all cities and is shorter than the one before, down to the end."""
+    """One move at a time, each tour visits all cities and is shorter than the one before, down
+    to the end.
+    """
     distance = euclidean_distances(points(size))
-    near, tour, lengths = local_moves.nearest_nodes(distance), list(np.random.default_rng(1).permutation(size)), []
+    near, tour, lengths = (
+        local_moves.nearest_nodes(distance),
+        list(np.random.default_rng(1).permutation(size)),
+        [],
+    )
     while True:
         lengths.append(length(distance, tour))
         tour, made = local_moves.shorten_tour(distance, near, tour, most=1)
@@ -58,16 +66,25 @@ def neighbours_of(tour: list[int]) -> list[list[int]]:
 
 @pytest.mark.parametrize("seed", range(4))
 def test_no_move_shortens_a_polished_tour(seed: int) -> None:
-    """With all cities as neighbours, the end is an optimum among all 2-opt and Or-opt moves made by slicing lists."""
+    """With all cities as neighbours, the end is an optimum among all 2-opt and Or-opt moves made
+    by slicing lists.
+    """
     distance = euclidean_distances(points(11, seed))
-    tour, _ = local_moves.shorten_tour(distance, local_moves.nearest_nodes(distance, ALL), list(range(11)))
-    assert min(length(distance, other) for other in neighbours_of(tour)) >= length(distance, tour) - 1e-12
+    tour, _ = local_moves.shorten_tour(
+        distance, local_moves.nearest_nodes(distance, ALL), list(range(11))
+    )
+    assert (
+        min(length(distance, other) for other in neighbours_of(tour))
+        >= length(distance, tour) - 1e-12
+    )
 
 
 def test_a_crossing_is_undone() -> None:
     """The four corners of a square in crossed order become its outline, by one move."""
     distance = euclidean_distances(np.array([[0.0, 0], [1, 1], [0, 1], [1, 0]]))
-    tour, made = local_moves.shorten_tour(distance, local_moves.nearest_nodes(distance), [0, 1, 2, 3])
+    tour, made = local_moves.shorten_tour(
+        distance, local_moves.nearest_nodes(distance), [0, 1, 2, 3]
+    )
     assert (length(distance, tour), made) == (4.0, 1)
 
 
@@ -75,7 +92,9 @@ def test_a_crossing_is_undone() -> None:
 def test_tiny_tours_stay(size: int) -> None:
     """Up to three cities there is one tour."""
     distance = euclidean_distances(points(size))
-    assert local_moves.shorten_tour(distance, local_moves.nearest_nodes(distance), list(range(size))) == (
+    assert local_moves.shorten_tour(
+        distance, local_moves.nearest_nodes(distance), list(range(size))
+    ) == (
         list(range(size)),
         0,
     )
@@ -84,17 +103,25 @@ def test_tiny_tours_stay(size: int) -> None:
 def test_equal_distances_end() -> None:
     """Where all tours cost the same nothing moves, whatever rounding says."""
     distance = 0.1 * (1.0 - np.eye(30))
-    assert local_moves.shorten_tour(distance, local_moves.nearest_nodes(distance), list(range(30)))[1] == 0
+    assert (
+        local_moves.shorten_tour(distance, local_moves.nearest_nodes(distance), list(range(30)))[1]
+        == 0
+    )
 
 
 def test_small_optima_are_mostly_found() -> None:
-    """On 8 cities the local optimum from a random order is never better than the best of all 5,040 tours, often it."""
+    """On 8 cities the local optimum from a random order is never better than the best of all
+    5,040 tours, often it.
+    """
     hits = 0
     for seed in range(5):
         distance = euclidean_distances(points(8, seed))
         best = min(length(distance, [0, *rest]) for rest in permutations(range(1, 8)))
         found = length(
-            distance, local_moves.shorten_tour(distance, local_moves.nearest_nodes(distance, ALL), list(range(8)))[0]
+            distance,
+            local_moves.shorten_tour(
+                distance, local_moves.nearest_nodes(distance, ALL), list(range(8))
+            )[0],
         )
         assert found >= best - 1e-12
         hits += found < best + 1e-9
@@ -123,7 +150,9 @@ def packed(instance, seed: int = 0) -> list[list[int]]:
 def polished(instance, routes, count: int = 16, **options):
     near = local_moves.nearest_customers(instance.distances, count)
     demand = np.asarray(instance.demands)
-    return local_moves.shorten_routes(instance.distances, near, demand, instance.capacity, routes, **options)
+    return local_moves.shorten_routes(
+        instance.distances, near, demand, instance.capacity, routes, **options
+    )
 
 
 def plan(routes) -> Routes:
@@ -145,7 +174,9 @@ def test_every_move_of_routes_shortens_them(customers: int, seed: int) -> None:
 
 
 def changed(routes: list[list[int]]) -> list[list[list[int]]]:
-    """All plans that relocating, swapping, 2-opt* or 2-opt makes of routes (and of an empty one), by slicing."""
+    """All plans that relocating, swapping, 2-opt* or 2-opt makes of routes (and of an empty
+    one), by slicing.
+    """
     routes, made = [*routes, []], []
     for r, one in enumerate(routes):
         for i in range(len(one)):
@@ -164,16 +195,26 @@ def pairs(routes: list[list[int]], r: int, s: int, i: int, j: int) -> list[list[
     if r == s:
         rest = one[:i] + one[i + 1 :]
         swapped = (
-            [one[j] if k == i else one[i] if k == j else c for k, c in enumerate(one)] if max(i, j) < len(one) else one
+            [one[j] if k == i else one[i] if k == j else c for k, c in enumerate(one)]
+            if max(i, j) < len(one)
+            else one
         )
-        news = [(swapped, swapped)] + ([([*rest[:j], one[i], *rest[j:]],) * 2] if i < len(one) else [])
+        news = [(swapped, swapped)] + (
+            [([*rest[:j], one[i], *rest[j:]],) * 2] if i < len(one) else []
+        )
     else:
-        news = [(one[:i] + two[j:], two[:j] + one[i:]), (one[:i] + two[:j][::-1], one[i:][::-1] + two[j:])]
+        news = [
+            (one[:i] + two[j:], two[:j] + one[i:]),
+            (one[:i] + two[:j][::-1], one[i:][::-1] + two[j:]),
+        ]
         if i < len(one):
             news.append((one[:i] + one[i + 1 :], [*two[:j], one[i], *two[j:]]))
             if j < len(two):
                 news.append(([*one[:i], two[j], *one[i + 1 :]], [*two[:j], one[i], *two[j + 1 :]]))
-    return [[new[0] if k == r else new[1] if k == s else x for k, x in enumerate(routes)] for new in news]
+    return [
+        [new[0] if k == r else new[1] if k == s else x for k, x in enumerate(routes)]
+        for new in news
+    ]
 
 
 def feasible(instance, candidate: Routes) -> bool:
@@ -186,7 +227,9 @@ def feasible(instance, candidate: Routes) -> bool:
 
 @pytest.mark.parametrize("seed", range(4))
 def test_no_move_shortens_polished_routes(seed: int) -> None:
-    """With all customers as neighbours, the end is an optimum among all moves made by slicing lists."""
+    """With all customers as neighbours, the end is an optimum among all moves made by slicing
+    lists.
+    """
     instance = delivery(9, seed)
     routes, _ = polished(instance, packed(instance), ALL)
     cost = plan(routes).cost(instance)
@@ -196,7 +239,9 @@ def test_no_move_shortens_polished_routes(seed: int) -> None:
 
 
 def test_the_fleet_is_respected() -> None:
-    """A matrix in which routes of one customer are cheapest splits a route, but not beyond the vehicles allowed."""
+    """A matrix in which routes of one customer are cheapest splits a route, but not beyond the
+    vehicles allowed.
+    """
     customers = np.full((4, 4), 10.0)
     customers[0], customers[:, 0] = 1.0, 1.0
     np.fill_diagonal(customers, 0.0)
@@ -240,14 +285,20 @@ def random_jobs(instance, seed: int) -> list[int]:
     return np.random.default_rng(seed).permutation(jobs).tolist()
 
 
-@pytest.mark.parametrize(("jobs", "machines", "shortest"), [(1, 1, 1), (3, 1, 1), (4, 3, 0), (6, 5, 1), (8, 8, 0)])
+@pytest.mark.parametrize(
+    ("jobs", "machines", "shortest"), [(1, 1, 1), (3, 1, 1), (4, 3, 0), (6, 5, 1), (8, 8, 0)]
+)
 def test_every_move_of_a_schedule_shortens_it(jobs: int, machines: int, shortest: int) -> None:
-    """One move at a time, each schedule is feasible and shorter than the one before; also with times of 0."""
+    """One move at a time, each schedule is feasible and shorter than the one before; also with
+    times of 0.
+    """
     instance = random_shop(jobs, machines, 3, shortest)
     schedule = dispatched(instance, random_jobs(instance, 5))
     while True:
         schedule.check(instance)
-        starts, made = local_moves.shorten_schedule(instance.durations, instance.machines, schedule.starts, most=1)
+        starts, made = local_moves.shorten_schedule(
+            instance.durations, instance.machines, schedule.starts, most=1
+        )
         after = Schedule(tuple(map(tuple, starts)))
         after.check(instance)
         assert after.cost(instance) < schedule.cost(instance) or not made
@@ -260,21 +311,29 @@ def test_every_move_of_a_schedule_shortens_it(jobs: int, machines: int, shortest
 def test_idle_time_is_closed() -> None:
     """A schedule that waits for nothing is moved to the left even where no order changes."""
     instance = shop([[2, 3], [4, 1]], [[0, 1], [1, 0]])
-    starts, made = local_moves.shorten_schedule(instance.durations, instance.machines, [[7, 20], [9, 15]])
+    starts, made = local_moves.shorten_schedule(
+        instance.durations, instance.machines, [[7, 20], [9, 15]]
+    )
     assert (starts, made) == ([[0, 4], [0, 4]], 0)
 
 
 def test_a_wrong_order_is_turned() -> None:
-    """Of two jobs on one machine before a long second operation, the long one goes first: 1 + 9 + ... by hand."""
+    """Of two jobs on one machine before a long second operation, the long one goes first: 1 + 9
+    + ... by hand.
+    """
     instance = shop([[5, 1], [1, 9]], [[0, 1], [0, 2]])
-    starts, made = local_moves.shorten_schedule(instance.durations, instance.machines, [[0, 5], [5, 6]])
+    starts, made = local_moves.shorten_schedule(
+        instance.durations, instance.machines, [[0, 5], [5, 6]]
+    )
     assert made == 1
     assert Schedule(tuple(map(tuple, starts))).cost(instance) == 10  # before: 15
 
 
 @pytest.mark.parametrize("seed", range(4))
 def test_no_swap_of_neighbours_shortens_a_polished_schedule(seed: int) -> None:
-    """At the end of N6 no swap of any two neighbours on a machine helps: by theory, only swaps at block ends could."""
+    """At the end of N6 no swap of any two neighbours on a machine helps: by theory, only swaps
+    at block ends could.
+    """
     instance = random_shop(4, 4, seed)
     given = dispatched(instance, random_jobs(instance, seed))
     starts, _ = local_moves.shorten_schedule(instance.durations, instance.machines, given.starts)
@@ -284,11 +343,15 @@ def test_no_swap_of_neighbours_shortens_a_polished_schedule(seed: int) -> None:
 
 
 def swapped_schedules(instance, schedule: Schedule):
-    """Schedules in which two neighbours on a machine have changed places, where that is possible, by brute force."""
+    """Schedules in which two neighbours on a machine have changed places, where that is
+    possible, by brute force.
+    """
     operations = sorted(instance.operations, key=lambda o: schedule.starts[o.job][o.step])
     for machine in range(instance.machine_count):
         for one, two in pairwise([o for o in operations if o.machine == machine]):
-            orders = {m: [o for o in operations if o.machine == m] for m in range(instance.machine_count)}
+            orders = {
+                m: [o for o in operations if o.machine == m] for m in range(instance.machine_count)
+            }
             k = orders[machine].index(one)
             orders[machine][k], orders[machine][k + 1] = two, one
             jobs = merged(instance, orders)
@@ -310,7 +373,9 @@ def merged(instance, orders) -> list[int] | None:
 
 
 def test_kernels_are_kept_on_disk() -> None:
-    """A kernel comes with a place for it in numba's cache, and is one object however often it is asked for."""
+    """A kernel comes with a place for it in numba's cache, and is one object however often it is
+    asked for.
+    """
     made = local_moves.load_kernel("tsp")
     assert made is local_moves.load_kernel("tsp")
     assert made._cache.cache_path

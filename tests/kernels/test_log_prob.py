@@ -20,23 +20,35 @@ from rhumbline.kernels.triton.scoring.autograd import (
     tsp_mask,
 )
 
-assert isinstance(kernels.forward_kernel, InterpretedFunction), "the kernels were imported before conftest.py was read"
-assert not isinstance(tl.cdiv, triton.JITFunction), "triton was imported before conftest.py was read"
+assert isinstance(kernels.forward_kernel, InterpretedFunction), (
+    "the kernels were imported before conftest.py was read"
+)
+assert not isinstance(tl.cdiv, triton.JITFunction), (
+    "triton was imported before conftest.py was read"
+)
 
 pytestmark = [
     # Triton 3.6 turns arrays of one element into scalars, which numpy 2.3 only announces to refuse.
-    pytest.mark.filterwarnings("ignore:Conversion of an array with ndim > 0 to a scalar:DeprecationWarning:triton.*"),
+    pytest.mark.filterwarnings(
+        "ignore:Conversion of an array with ndim > 0 to a scalar:DeprecationWarning:triton.*"
+    ),
 ]
 
 CAPACITY = 20
-SMALL = TileConfig(*[Tile(16, 4, 1)] * 4, programs=24)  # tiles that trajectories cut at odd places, several chunks
-WIDE = TileConfig(*[Tile(32, 4, 1)] * 4, programs=1)  # tiles that span several trajectories, one chunk
+SMALL = TileConfig(
+    *[Tile(16, 4, 1)] * 4, programs=24
+)  # tiles that trajectories cut at odd places, several chunks
+WIDE = TileConfig(
+    *[Tile(32, 4, 1)] * 4, programs=1
+)  # tiles that span several trajectories, one chunk
 TIGHT = 1e-5  # float32 sums in another order and exp2 of scaled scores; at most 3.4e-6 was seen
 HALF = 4e-3  # float16: two or three roundings of 2^-11 in sequence; 1.2e-3 was seen
 
 
 def random_tables(nodes, rollouts, *, groups=None, load=False, width=64, instances=1, seed=0):
-    """Tables for heads of 16 whose softmaxes are neither flat nor saturated. 4 heads by default, for speed."""
+    """Tables for heads of 16 whose softmaxes are neither flat nor saturated. 4 heads by default,
+    for speed.
+    """
     rng = torch.Generator().manual_seed(seed)
     shapes = {
         "key": (nodes, width, 1.0),
@@ -48,7 +60,10 @@ def random_tables(nodes, rollouts, *, groups=None, load=False, width=64, instanc
         "pointer_constant": (groups or rollouts, nodes, 0.3),
         "pointer_shift": (groups or rollouts, width, 0.3),
     }
-    tables = {name: torch.randn(instances, n, w, generator=rng) * by for name, (n, w, by) in shapes.items()}
+    tables = {
+        name: torch.randn(instances, n, w, generator=rng) * by
+        for name, (n, w, by) in shapes.items()
+    }
     if load:
         tables["query_load"] = torch.randn(instances, width, generator=rng) * 0.05
         tables["query_first"] = None
@@ -80,7 +95,9 @@ def random_routes(nodes, rollouts, *, instances=1, seed=0):
 
 
 def rules(actions, nodes, demand=None):
-    """Allowed nodes [B, R, T, N] and load left [B, R, T] before every step but the first, by walking the tours."""
+    """Allowed nodes [B, R, T, N] and load left [B, R, T] before every step but the first, by
+    walking the tours.
+    """
     visited = torch.zeros(*actions.shape[:2], nodes, dtype=torch.bool)
     left = torch.full(actions.shape[:2], CAPACITY)
     allowed, loads = [], []
@@ -135,17 +152,23 @@ def present(tables):
 
 def leaves(tables, dtype=torch.float32):
     """The same numbers as tensors that collect gradients."""
-    return replace(tables, **{name: x.to(dtype, copy=True).requires_grad_() for name, x in present(tables).items()})
+    return replace(
+        tables,
+        **{name: x.to(dtype, copy=True).requires_grad_() for name, x in present(tables).items()},
+    )
 
 
 def assert_agrees(tables, actions, demand=None, *, tolerance=TIGHT, config=WIDE, **options):
     """Values and all gradients equal the reference's, for random weights on every single step.
 
-    Errors are relative to the largest entry of each tensor: single small entries are sums that cancel.
+    Errors are relative to the largest entry of each tensor: single small entries are sums that
+    cancel.
     """
     mask = None if demand is None else cvrp_mask(actions, demand, CAPACITY)
     ours, exact = leaves(tables), leaves(tables, torch.float64)
-    score = score_actions(ours, actions, mask, per_step=True, heads=heads(tables), config=config, **options)
+    score = score_actions(
+        ours, actions, mask, per_step=True, heads=heads(tables), config=config, **options
+    )
     expected = reference(exact, actions, demand)
     weight = torch.randn(expected.shape, generator=torch.Generator().manual_seed(7))
     score.backward(weight)
@@ -164,13 +187,17 @@ def test_tsp_scores_and_gradients_equal_plain_torch(instances, nodes, config):
     """Scores of tours and the gradients of all eight tables are those of plain torch in float64."""
     size = {"instances": instances, "seed": nodes}
     assert_agrees(
-        random_tables(nodes, 3, width=128 if nodes == 10 else 64, **size), random_tours(nodes, 3, **size), config=config
+        random_tables(nodes, 3, width=128 if nodes == 10 else 64, **size),
+        random_tours(nodes, 3, **size),
+        config=config,
     )
 
 
 @pytest.mark.parametrize(("instances", "nodes", "config"), [(2, 11, SMALL), (1, 21, WIDE)])
 def test_cvrp_scores_and_gradients_equal_plain_torch(instances, nodes, config):
-    """Scores of padded routes and the gradients of all tables, that of the load included, are those of plain torch."""
+    """Scores of padded routes and the gradients of all tables, that of the load included, are
+    those of plain torch.
+    """
     size = {"instances": instances, "seed": 6}
     assert_agrees(
         random_tables(nodes, 3, load=True, width=128 if nodes == 11 else 64, **size),
@@ -181,43 +208,65 @@ def test_cvrp_scores_and_gradients_equal_plain_torch(instances, nodes, config):
 
 @pytest.mark.parametrize("groups", [1, 2, 4])
 def test_trajectories_share_constants_by_groups(groups):
-    """One constant for all trajectories, one per group of neighbours and one per trajectory are all right."""
+    """One constant for all trajectories, one per group of neighbours and one per trajectory are
+    all right.
+    """
     assert_agrees(random_tables(10, 4, groups=groups, seed=2), random_tours(10, 4, seed=2))
 
 
 @pytest.mark.parametrize("constants", [(1, 4), (4, 2)])
 def test_constant_and_shift_may_be_grouped_differently(constants):
-    """The pointer's constant and the glimpse's shift add up whichever of the two has more groups."""
+    """The pointer's constant and the glimpse's shift add up whichever of the two has more
+    groups.
+    """
     tables = random_tables(10, 4, seed=3)
     coarse, fine = constants
     tables = replace(
-        tables, pointer_constant=tables.pointer_constant[:, :coarse], pointer_shift=tables.pointer_shift[:, :fine]
+        tables,
+        pointer_constant=tables.pointer_constant[:, :coarse],
+        pointer_shift=tables.pointer_shift[:, :fine],
     )
     assert_agrees(tables, random_tours(10, 4, seed=3))
 
 
 def test_pointer_constant_is_optional():
-    """Without a pointer constant and a glimpse shift the other tables' gradients are still right."""
+    """Without a pointer constant and a glimpse shift the other tables' gradients are still
+    right.
+    """
     tables = replace(random_tables(10, 3, seed=4), pointer_constant=None, pointer_shift=None)
     assert_agrees(tables, random_tours(10, 3, seed=4))
 
 
 def test_actions_may_be_16_bit_and_the_first_node_absent():
-    """Actions of 16 bits, as rollouts store them, score as any integers do, also without a table of first nodes."""
-    assert_agrees(replace(random_tables(10, 3, seed=4), query_first=None), random_tours(10, 3, seed=4).short())
+    """Actions of 16 bits, as rollouts store them, score as any integers do, also without a table
+    of first nodes.
+    """
+    assert_agrees(
+        replace(random_tables(10, 3, seed=4), query_first=None), random_tours(10, 3, seed=4).short()
+    )
 
 
 def test_half_precision_stays_within_its_rounding():
     """In float16 products, scores and gradients are off by a few roundings only."""
-    assert_agrees(random_tables(10, 3, seed=5), random_tours(10, 3, seed=5), tolerance=HALF, dtype=torch.float16)
+    assert_agrees(
+        random_tables(10, 3, seed=5),
+        random_tours(10, 3, seed=5),
+        tolerance=HALF,
+        dtype=torch.float16,
+    )
 
 
 def test_autocast_around_the_call_changes_nothing():
     """Scores and gradients stay those of float32 where the caller's encoder runs under autocast."""
     with torch.autocast("cpu", dtype=torch.bfloat16):
-        ours, exact = leaves(random_tables(10, 2, seed=8)), leaves(random_tables(10, 2, seed=8), torch.float64)
+        ours, exact = (
+            leaves(random_tables(10, 2, seed=8)),
+            leaves(random_tables(10, 2, seed=8), torch.float64),
+        )
         score = score_actions(ours, random_tours(10, 2, seed=8), heads=4, config=WIDE)
-    torch.testing.assert_close(score.double(), reference(exact, random_tours(10, 2, seed=8)).sum(2), rtol=TIGHT, atol=0)
+    torch.testing.assert_close(
+        score.double(), reference(exact, random_tours(10, 2, seed=8)).sum(2), rtol=TIGHT, atol=0
+    )
 
 
 def test_gradients_equal_finite_differences():
@@ -230,7 +279,9 @@ def test_gradients_equal_finite_differences():
         way = torch.randn(x.shape, generator=rng)
         way /= way.norm()
         f = [
-            score_actions(replace(tables, **{name: x + s * h * way}), actions, heads=4, config=WIDE).sum().item()
+            score_actions(replace(tables, **{name: x + s * h * way}), actions, heads=4, config=WIDE)
+            .sum()
+            .item()
             for s in (-2, -1, 1, 2)
         ]
         slope = (8 * (f[2] - f[1]) - (f[3] - f[0])) / (12 * h)  # fourth order
@@ -241,7 +292,9 @@ def test_gradients_equal_finite_differences():
 
 
 def test_log_prob_is_the_sum_of_its_steps():
-    """Without per_step the steps are added, and no tensor is kept for gradients that nobody asked for."""
+    """Without per_step the steps are added, and no tensor is kept for gradients that nobody
+    asked for.
+    """
     tables, actions = random_tables(10, 3), random_tours(10, 3)
     steps = score_actions(tables, actions, tsp_mask(actions), heads=4, per_step=True)
     total = score_actions(tables, actions, heads=4)
@@ -262,7 +315,9 @@ def test_padding_with_depots_costs_nothing():
 
 @pytest.mark.parametrize("problem", ["tsp", "cvrp"])
 def test_nothing_is_read_back_from_the_device(problem, monkeypatch, forbid_host_sync):
-    """Masks, scores and gradients need no synchronisation, so that a training step can be a CUDA graph."""
+    """Masks, scores and gradients need no synchronisation, so that a training step can be a CUDA
+    graph.
+    """
     for name in (x for x in vars(kernels) if x.endswith("_kernel")):
         monkeypatch.setattr(
             kernels, name, {(grid,): lambda *_, **__: None for grid in range(1000)}
@@ -284,7 +339,9 @@ def test_certain_decisions_count_but_give_no_gradient(problem: str, certain: flo
     """As if their scores were constants; also where none or all are left."""
     vehicles = problem == "cvrp"
     tables = random_tables(11, 5, load=vehicles, instances=2, seed=4)
-    actions, demand = random_routes(11, 5, instances=2) if vehicles else (random_tours(11, 5, instances=2), None)
+    actions, demand = (
+        random_routes(11, 5, instances=2) if vehicles else (random_tours(11, 5, instances=2), None)
+    )
     mask = None if demand is None else cvrp_mask(actions, demand, CAPACITY)
     ours, exact = leaves(tables), leaves(tables, torch.float64)
     score = score_actions(ours, actions, mask, heads=4, certain=certain, config=SMALL)
@@ -302,10 +359,14 @@ def test_certain_decisions_count_but_give_no_gradient(problem: str, certain: flo
 
 @pytest.mark.parametrize("problem", ["tsp", "cvrp"])
 def test_what_is_skipped_counts_as_certain(problem: str) -> None:
-    """The other steps' scores and gradients are as they were; in one instance everything is skipped."""
+    """The other steps' scores and gradients are as they were; in one instance everything is
+    skipped.
+    """
     vehicles = problem == "cvrp"
     tables = random_tables(11, 5, load=vehicles, instances=3, seed=4)
-    actions, demand = random_routes(11, 5, instances=3) if vehicles else (random_tours(11, 5, instances=3), None)
+    actions, demand = (
+        random_routes(11, 5, instances=3) if vehicles else (random_tours(11, 5, instances=3), None)
+    )
     mask = None if demand is None else cvrp_mask(actions, demand, CAPACITY)
     skip = torch.rand(actions.shape, generator=torch.Generator().manual_seed(1)) < 0.7
     skip[1] = True
@@ -320,7 +381,9 @@ def test_what_is_skipped_counts_as_certain(problem: str) -> None:
 
 
 def test_pointers_alone_have_the_same_gradients() -> None:
-    """Where only pointers and their constants are learnt, they get the gradients they get among all tables."""
+    """Where only pointers and their constants are learnt, they get the gradients they get among
+    all tables.
+    """
     actions, found = random_tours(9, 4), []
     for everything in (True, False):
         tables = random_tables(9, 4)
@@ -328,7 +391,9 @@ def test_pointers_alone_have_the_same_gradients() -> None:
             value = getattr(tables, field.name)
             if value is not None:
                 value.requires_grad_(everything or field.name in ("pointer", "pointer_constant"))
-        score_actions(replace(tables, pointer_shift=None), actions, heads=4, config=SMALL).sum().backward()
+        score_actions(
+            replace(tables, pointer_shift=None), actions, heads=4, config=SMALL
+        ).sum().backward()
         found.append((tables.pointer.grad, tables.pointer_constant.grad))
         assert (tables.key.grad is not None) == everything
     assert all(torch.equal(one, other) for one, other in zip(*found, strict=True))
@@ -337,7 +402,9 @@ def test_pointers_alone_have_the_same_gradients() -> None:
 
 @pytest.mark.parametrize("rows", [1, 700, 2500])
 def test_a_kernel_lists_as_torch_does(rows: int) -> None:
-    """The rows kept, in rising order, and how many up to each; by name, and by score and gradient, of any kind."""
+    """The rows kept, in rising order, and how many up to each; by name, and by score and
+    gradient, of any kind.
+    """
     rng = torch.Generator().manual_seed(rows)
     kept = torch.rand(3, rows, generator=rng) < torch.tensor([[0.4], [0.0], [1.0]])
     score, grad = -torch.rand(3, rows, generator=rng), torch.randn(3, rows, generator=rng)
@@ -345,18 +412,25 @@ def test_a_kernel_lists_as_torch_does(rows: int) -> None:
     score[0, rows // 2], grad[0, rows // 2] = torch.nan, 1.0
     pairs = (
         (kernels._list_rows(kept), kernels._list_rows_by_kernel(kept.view(torch.uint8))),
-        (kernels._list_rows_with_gradient(score, grad, -0.3), kernels._list_rows_by_kernel(score, grad, -0.3)),
+        (
+            kernels._list_rows_with_gradient(score, grad, -0.3),
+            kernels._list_rows_by_kernel(score, grad, -0.3),
+        ),
     )
     for (index, place), (by_kernel, place_by_kernel) in pairs:
         assert torch.equal(place, place_by_kernel)
         for own, other, count in zip(index, by_kernel, place[:, -1].tolist(), strict=True):
             assert torch.equal(own[:count], other[:count])
             assert other[0] == 0 or count  # an empty list begins with a row that exists
-    assert bool(kernels._list_rows_with_gradient(score, grad, -0.3)[1][0, -1])  # what is not a number is kept
+    assert bool(
+        kernels._list_rows_with_gradient(score, grad, -0.3)[1][0, -1]
+    )  # what is not a number is kept
 
 
 def test_scores_whose_rows_a_kernel_lists(monkeypatch) -> None:
-    """As on a GPU, where lists are a kernel's: scores and gradients stay what they were, with rows left out."""
+    """As on a GPU, where lists are a kernel's: scores and gradients stay what they were, with
+    rows left out.
+    """
     rng = torch.Generator().manual_seed(3)
     actions = torch.stack([torch.randperm(9, generator=rng) for _ in range(6)]).view(2, 3, 9)
     skip = torch.rand(2, 3, 9, generator=rng) < 0.3

@@ -1,4 +1,6 @@
-"""The CPU kernel with vehicles, compiled, against the plain engine and against plans checked one by one."""
+"""The CPU kernel with vehicles, compiled, against the plain engine and against plans checked one
+by one.
+"""
 
 from dataclasses import replace
 from functools import partial
@@ -51,12 +53,27 @@ def latents_for(policy: CVRPPolicy, batch: CVRPBatch, tried: int) -> torch.Tenso
     return policy.space.sample((len(batch.xy), tried), torch.Generator().manual_seed(1))
 
 
-def by_kernel(policy: CVRPPolicy, batch: CVRPBatch, latents, starts, temperature: float, threads: int | None = None):
+def by_kernel(
+    policy: CVRPPolicy,
+    batch: CVRPBatch,
+    latents,
+    starts,
+    temperature: float,
+    threads: int | None = None,
+):
     memory = policy.encode(batch)
     tables = numba_rollout.build_numba_tables(memory, policy.condition(memory, latents))
     whole = (batch.demand, batch.capacity)
     return numba_rollout.run_rollouts(
-        tables, batch.xy, starts, batch.key, SEED, ATTEMPT, vehicles=whole, temperature=temperature, threads=threads
+        tables,
+        batch.xy,
+        starts,
+        batch.key,
+        SEED,
+        ATTEMPT,
+        vehicles=whole,
+        temperature=temperature,
+        threads=threads,
     )
 
 
@@ -69,8 +86,12 @@ def assert_plans(batch: CVRPBatch, actions: torch.Tensor, cost: torch.Tensor) ->
     """Every sequence is a plan that the host's checker accepts, at the cost that the host finds."""
     for row in range(len(batch.xy)):
         demands, capacity = tuple(batch.demand[row].tolist()), int(batch.capacity[row])
-        instance = CVRPInstance("random", "EXACT_2D", demands, capacity, xy=batch.xy[row].double().numpy())
-        for sequence, price in zip(actions[row].flatten(0, 1).tolist(), cost[row].flatten().tolist(), strict=True):
+        instance = CVRPInstance(
+            "random", "EXACT_2D", demands, capacity, xy=batch.xy[row].double().numpy()
+        )
+        for sequence, price in zip(
+            actions[row].flatten(0, 1).tolist(), cost[row].flatten().tolist(), strict=True
+        ):
             plan = PROBLEM.decode(instance, sequence)
             plan.check(instance)
             assert price == pytest.approx(plan.cost(instance), rel=1e-5)
@@ -78,12 +99,15 @@ def assert_plans(batch: CVRPBatch, actions: torch.Tensor, cost: torch.Tensor) ->
 
 @pytest.mark.parametrize("temperature", [0.0, 0.1, 1.0, 3.0])
 @pytest.mark.parametrize(
-    ("customers", "capacities"), [(1, [9, 30]), (2, [9, 17]), (12, [9, 20, 200]), (36, [25, 9, 60]), (100, [50])]
+    ("customers", "capacities"),
+    [(1, [9, 30]), (2, [9, 17]), (12, [9, 20, 200]), (36, [25, 9, 60]), (100, [50])],
 )
 def test_kernel_drives_as_torch_does(
     policy, assert_same_choices, customers: int, capacities: list[int], temperature: float
 ) -> None:
-    """Choices are the plain engine's but for named near ties, and plans, padding and costs are right."""
+    """Choices are the plain engine's but for named near ties, and plans, padding and costs are
+    right.
+    """
     batch = random_batch(customers, capacities)
     latents, starts = latents_for(policy, batch, 3), PROBLEM.starts(batch)[:, :7]
     cost, actions = by_kernel(policy, batch, latents, starts, temperature)
@@ -99,7 +123,9 @@ def test_kernel_drives_as_torch_does(
 
 @pytest.mark.parametrize("temperature", [0.0, 1.0])
 def test_customers_without_demand(policy, assert_same_choices, temperature: float) -> None:
-    """Who demands nothing fits a vehicle that is full to the last unit; if all do, no vehicle needs to go home."""
+    """Who demands nothing fits a vehicle that is full to the last unit; if all do, no vehicle
+    needs to go home.
+    """
     batch = random_batch(13, [9, 5, 30])
     batch.demand[0] *= torch.arange(14) % 2
     batch.demand[1] = 0
@@ -114,7 +140,9 @@ def test_customers_without_demand(policy, assert_same_choices, temperature: floa
 
 
 def test_loads_are_whole_numbers(policy) -> None:
-    """A load that exceeds the capacity by 1 in 10^9, which float32 cannot tell, needs a second vehicle."""
+    """A load that exceeds the capacity by 1 in 10^9, which float32 cannot tell, needs a second
+    vehicle.
+    """
     batch = random_batch(2, [10**9, 10**9])
     batch.demand[0] = torch.tensor([0, 5 * 10**8, 5 * 10**8 + 1])
     batch.demand[1] = torch.tensor([0, 5 * 10**8, 5 * 10**8])
@@ -126,7 +154,9 @@ def test_loads_are_whole_numbers(policy) -> None:
 def test_the_only_customer(policy) -> None:
     """One customer is one route there and back, for every latent."""
     batch = random_batch(1, [9])
-    cost, actions = by_kernel(policy, batch, latents_for(policy, batch, 3), PROBLEM.starts(batch), 1.0)
+    cost, actions = by_kernel(
+        policy, batch, latents_for(policy, batch, 3), PROBLEM.starts(batch), 1.0
+    )
     assert actions.flatten(0, 2).tolist() == [[1, 0]] * 3
     there = (batch.xy[0, 1] - batch.xy[0, 0]).norm()
     assert torch.allclose(cost, 2 * there.expand(1, 3, 1))
@@ -142,10 +172,14 @@ def test_one_rollout(policy, assert_same_choices) -> None:
 
 
 def test_threads_change_nothing(policy, assert_same_choices) -> None:
-    """1,656 rollouts, the last tile partly filled, are bit for bit the same with 1, 2 and 5 threads."""
+    """1,656 rollouts, the last tile partly filled, are bit for bit the same with 1, 2 and 5
+    threads.
+    """
     batch = random_batch(36, [20, 45])
     latents, starts = latents_for(policy, batch, 23), PROBLEM.starts(batch)
-    (cost, actions), *others = (by_kernel(policy, batch, latents, starts, 1.0, threads=n) for n in (1, 2, 5))
+    (cost, actions), *others = (
+        by_kernel(policy, batch, latents, starts, 1.0, threads=n) for n in (1, 2, 5)
+    )
     assert_same_choices(policy, batch, latents, actions, 1.0)
     for other_cost, other_actions in others:
         assert torch.equal(other_cost, cost)
@@ -154,11 +188,23 @@ def test_threads_change_nothing(policy, assert_same_choices) -> None:
 
 @pytest.mark.parametrize("temperature", [0.0, 1.0])
 def test_neither_chunks_nor_lanes_change_anything(policy, temperature: float) -> None:
-    """Whatever shares a tile with a rollout, and however much longer it drives, nothing changes bit for bit."""
+    """Whatever shares a tile with a rollout, and however much longer it drives, nothing changes
+    bit for bit.
+    """
     batch = random_batch(13, [9, 20, 200])
     latents, starts = latents_for(policy, batch, 5), PROBLEM.starts(batch)
     whole, *split = (
-        rollout(PROBLEM, policy, batch, latents, starts, seed=7, temperature=temperature, chunk=c, engine="fused")
+        rollout(
+            PROBLEM,
+            policy,
+            batch,
+            latents,
+            starts,
+            seed=7,
+            temperature=temperature,
+            chunk=c,
+            engine="fused",
+        )
         for c in (None, 1, 13, 26, 65)
     )
     for part in split:
@@ -176,7 +222,9 @@ def test_every_sampled_plan_is_one(policy, temperature: float) -> None:
 
 
 def test_a_policy_of_nan_harms_nobody(policy) -> None:
-    """Without numbers there is no plan, but every action is a node, the rollout ends and memory stays whole."""
+    """Without numbers there is no plan, but every action is a node, the rollout ends and memory
+    stays whole.
+    """
     batch = random_batch(36, [20, 45])
     latents, starts = latents_for(policy, batch, 2), PROBLEM.starts(batch)
     memory = policy.encode(batch).map(lambda x: x * torch.nan)
@@ -186,16 +234,23 @@ def test_a_policy_of_nan_harms_nobody(policy) -> None:
     )
     for temperature in (0.0, 1.0):
         options = {"temperature": temperature, "threads": 2, "vehicles": whole}
-        _, actions = numba_rollout.run_rollouts(tables, batch.xy, starts, batch.key, SEED, ATTEMPT, **options)
+        _, actions = numba_rollout.run_rollouts(
+            tables, batch.xy, starts, batch.key, SEED, ATTEMPT, **options
+        )
         assert ((actions >= 0) & (actions <= 36)).all()
 
 
 def test_costs_follow_the_file(policy) -> None:
-    """Where a file's metric rounds, costs are sums of its whole numbers, on this engine as on the plain one."""
+    """Where a file's metric rounds, costs are sums of its whole numbers, on this engine as on
+    the plain one.
+    """
     xy = np.random.default_rng(0).random((14, 2)) * 50
     batch = PROBLEM.collate([CVRPInstance("rounded", "EUC_2D", (0, *range(1, 14)), 25, xy=xy)])
     latents, starts = torch.zeros(1, 2, 4), PROBLEM.starts(batch)
-    fused, plain = (rollout(PROBLEM, policy, batch, latents, starts, seed=1, engine=e) for e in ("fused", "torch"))
+    fused, plain = (
+        rollout(PROBLEM, policy, batch, latents, starts, seed=1, engine=e)
+        for e in ("fused", "torch")
+    )
     assert torch.equal(fused.cost, fused.cost.round())
     same = (fused.actions == plain.actions).all(-1)
     assert same.any()

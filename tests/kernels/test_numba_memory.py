@@ -1,4 +1,6 @@
-"""How much is worked on at once: chunks of rollouts, groups of encoded instances, and a GPU that is too small."""
+"""How much is worked on at once: chunks of rollouts, groups of encoded instances, and a GPU that
+is too small.
+"""
 
 import pytest
 import torch
@@ -20,12 +22,16 @@ def reported_afresh():
 def work_of(make_batch, policy, count: int, tried: int) -> RolloutRequest:
     batch = make_batch(count, 5)
     latents = policy.space.sample((count, tried), torch.Generator().manual_seed(3))
-    return RolloutRequest(TSP(), policy, batch, policy.encode(batch), latents, TSP().starts(batch), 1, 0, 1.0)
+    return RolloutRequest(
+        TSP(), policy, batch, policy.encode(batch), latents, TSP().starts(batch), 1, 0, 1.0
+    )
 
 
 @pytest.mark.parametrize("most", [1, 2, 3, 4, 7, 8, 100])
 def test_blocks_cover_everything_once(most: int) -> None:
-    """Blocks of 5 instances x 3 latents follow one another, leave nothing out and are never larger than allowed."""
+    """Blocks of 5 instances x 3 latents follow one another, leave nothing out and are never
+    larger than allowed.
+    """
     seen, done = torch.zeros(5, 3), 0
     while done < 15:
         rows, some = rollouts.next_chunk(done, 5, 3, most)
@@ -36,7 +42,9 @@ def test_blocks_cover_everything_once(most: int) -> None:
 
 
 def test_a_block_is_as_large_as_it_may_be() -> None:
-    """8 of 15 allowed: two instances of 3 latents; 2 allowed: two latents of an instance, then the third."""
+    """8 of 15 allowed: two instances of 3 latents; 2 allowed: two latents of an instance, then
+    the third.
+    """
     assert rollouts.next_chunk(0, 5, 3, 8) == (slice(0, 2), slice(0, 3))
     assert rollouts.next_chunk(12, 5, 3, 8) == (slice(4, 5), slice(0, 3))
     assert rollouts.next_chunk(6, 5, 3, 2) == (slice(2, 3), slice(0, 2))
@@ -45,7 +53,9 @@ def test_a_block_is_as_large_as_it_may_be() -> None:
 
 @pytest.mark.parametrize("encoded", [5, 10, 15])
 def test_instances_are_encoded_in_groups(make_batch, policy, monkeypatch, encoded: int) -> None:
-    """No group exceeds the bound, and rollouts are those of instances that were encoded together."""
+    """No group exceeds the bound, and rollouts are those of instances that were encoded
+    together.
+    """
     work, sizes, encode = work_of(make_batch, policy, 7, 3), [], policy.encode
 
     def counted(batch):
@@ -64,7 +74,9 @@ def test_instances_are_encoded_in_groups(make_batch, policy, monkeypatch, encode
 
 
 def test_usual_chunks_are_small() -> None:
-    """On a CPU a tensor of [rollouts, steps] stays within 16 MiB even in int64, and encoding below 2 GiB."""
+    """On a CPU a tensor of [rollouts, steps] stays within 16 MiB even in int64, and encoding
+    below 2 GiB.
+    """
     assert rollouts.CHUNK_ELEMENTS["cpu"] * 8 <= 16 << 20
     assert rollouts.ENCODED_STEPS["cpu"] * 20_000 < 2 << 30  # measured: 1.2 GiB at 65,536
 
@@ -94,11 +106,15 @@ def test_a_full_gpu_halves_the_chunk(make_batch, policy, monkeypatch, capsys) ->
     assert torch.equal(found.actions, expected.actions)
     assert torch.equal(found.cost, expected.cost)
     lines = capsys.readouterr().err.splitlines()
-    assert lines == ["note: the GPU's memory is too small for the usual chunks of rollouts; they are halved"]
+    assert lines == [
+        "note: the GPU's memory is too small for the usual chunks of rollouts; they are halved"
+    ]
 
 
 def test_chunks_go_below_an_instance(make_batch, policy) -> None:
-    """Where not even one instance's latents fit together, they are tried in turn with their own noise."""
+    """Where not even one instance's latents fit together, they are tried in turn with their own
+    noise.
+    """
     work, asked = work_of(make_batch, policy, 2, 4), []
     expected = engines.construct_torch(work)
     parts = rollouts.construct_chunks(work, limited(engines.construct_torch, 9, asked), 1000)
@@ -110,5 +126,8 @@ def test_chunks_go_below_an_instance(make_batch, policy) -> None:
 def test_a_gpu_that_is_far_too_small(make_batch, policy) -> None:
     """If one latent of one instance does not fit, the error says so and what to do."""
     work = work_of(make_batch, policy, 1, 2)
-    with pytest.raises(InputError, match="5 rollouts of one instance need more memory than the GPU has left; use --de"):
+    with pytest.raises(
+        InputError,
+        match="5 rollouts of one instance need more memory than the GPU has left; use --de",
+    ):
         list(rollouts.construct_chunks(work, limited(engines.construct_torch, 4, []), 1000))

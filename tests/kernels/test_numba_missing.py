@@ -1,4 +1,6 @@
-"""A machine without numba, or with one that does not work: what runs then, and what is said about it."""
+"""A machine without numba, or with one that does not work: what runs then, and what is said
+about it.
+"""
 
 import os
 import subprocess
@@ -25,7 +27,9 @@ NOTE = "note: engine auto takes plain torch, which is several times slower: "
 
 @pytest.fixture(autouse=True)
 def afresh() -> Iterator[None]:
-    """Let the question for numba be asked again and its answer be told again, in the test and after it."""
+    """Let the question for numba be asked again and its answer be told again, in the test and
+    after it.
+    """
     for remembered in (kernels.why_not_numba, kernels.note_once):
         remembered.cache_clear()
     yield
@@ -43,15 +47,23 @@ def no_numba(monkeypatch: pytest.MonkeyPatch) -> None:
 def square(tmp_path: Path) -> Path:
     """Four cities."""
     file = tmp_path / "square.tsp"
-    rows = "".join(f"{i + 1} {x} {y}\n" for i, (x, y) in enumerate([(0, 0), (0, 9), (9, 9), (9, 0)]))
-    file.write_text(f"NAME: square\nDIMENSION: 4\nEDGE_WEIGHT_TYPE: EUC_2D\nNODE_COORD_SECTION\n{rows}EOF\n")
+    rows = "".join(
+        f"{i + 1} {x} {y}\n" for i, (x, y) in enumerate([(0, 0), (0, 9), (9, 9), (9, 0)])
+    )
+    file.write_text(
+        f"NAME: square\nDIMENSION: 4\nEDGE_WEIGHT_TYPE: EUC_2D\nNODE_COORD_SECTION\n{rows}EOF\n"
+    )
     return file
 
 
 @pytest.mark.usefixtures("no_numba")
 def test_auto_says_once_that_it_takes_torch(capsys: pytest.CaptureFixture[str]) -> None:
-    """However often it is asked, one line names the reason and the remedy; torch by name needs no words."""
-    taken = [kernels.resolve(e, p, CPU, 10) for e in ("torch", "auto", "auto") for p in ("tsp", "cvrp")]
+    """However often it is asked, one line names the reason and the remedy; torch by name needs
+    no words.
+    """
+    taken = [
+        kernels.resolve(e, p, CPU, 10) for e in ("torch", "auto", "auto") for p in ("tsp", "cvrp")
+    ]
     assert taken == ["torch"] * 6
     assert capsys.readouterr().err == f"{NOTE}{MISSING}\n"
 
@@ -87,15 +99,34 @@ def test_the_command_without_numba(square: Path) -> None:
     )
     assert (auto.exit_code, auto.stderr.count(NOTE + MISSING)) == (0, 1)
     assert "cost 36" in auto.stdout
-    assert (fused.exit_code, fused.stderr, fused.stdout) == (4, f"error: {MISSING}. Use engine torch (or auto)\n", "")
+    assert (fused.exit_code, fused.stderr, fused.stdout) == (
+        4,
+        f"error: {MISSING}. Use engine torch (or auto)\n",
+        "",
+    )
     assert f"engine       fused: not available: {MISSING}" in info.stdout
 
 
 def test_a_numba_that_fails(square: Path, tmp_path: Path) -> None:
     """One that is installed but cannot be imported leaves a plan, and its own words in one line."""
-    (tmp_path / "numba.py").write_text("raise ImportError('Numba needs NumPy 2.3 or less. Got NumPy 9.9.\\nmore')\n")
-    environment = os.environ | {"PYTHONPATH": f"{tmp_path}{os.pathsep}{ROOT}", "OMP_NUM_THREADS": "1"}
-    command = [sys.executable, "-m", "rhumbline", "solve", str(square), "--attempts", "2", "--device", "cpu"]
+    (tmp_path / "numba.py").write_text(
+        "raise ImportError('Numba needs NumPy 2.3 or less. Got NumPy 9.9.\\nmore')\n"
+    )
+    environment = os.environ | {
+        "PYTHONPATH": f"{tmp_path}{os.pathsep}{ROOT}",
+        "OMP_NUM_THREADS": "1",
+    }
+    command = [
+        sys.executable,
+        "-m",
+        "rhumbline",
+        "solve",
+        str(square),
+        "--attempts",
+        "2",
+        "--device",
+        "cpu",
+    ]
     done = subprocess.run(command, env=environment, capture_output=True, text=True, check=True)
     assert [line for line in done.stderr.splitlines() if line.startswith("note")] == [NOTE + BROKEN]
     assert "cost 36" in done.stdout

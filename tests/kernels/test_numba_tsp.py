@@ -31,15 +31,21 @@ def wide(make_policy):
     return make_policy(latent=4, width=128, heads=8, hidden=64)
 
 
-def problem_of(nodes: int, count: int, tried: int, starts: int, policy) -> tuple[TSPBatch, torch.Tensor, torch.Tensor]:
+def problem_of(
+    nodes: int, count: int, tried: int, starts: int, policy
+) -> tuple[TSPBatch, torch.Tensor, torch.Tensor]:
     rng = torch.Generator().manual_seed(nodes)
     batch = TSP().sample(count, nodes, rng)
-    batch = replace(batch, key=torch.tensor([0xF0000001, 12, 0x7FFFFFFF])[:count])  # keys are 32-bit hashes
+    batch = replace(
+        batch, key=torch.tensor([0xF0000001, 12, 0x7FFFFFFF])[:count]
+    )  # keys are 32-bit hashes
     first = torch.stack([torch.randperm(nodes, generator=rng)[:starts] for _ in range(count)])
     return batch, policy.space.sample((count, tried), rng), first
 
 
-def by_kernel(policy, batch, latents, first, temperature: float, **options) -> tuple[torch.Tensor, torch.Tensor]:
+def by_kernel(
+    policy, batch, latents, first, temperature: float, **options
+) -> tuple[torch.Tensor, torch.Tensor]:
     memory = policy.encode(batch)
     tables = numba_rollout.build_numba_tables(memory, policy.condition(memory, latents))
     return numba_rollout.run_rollouts(
@@ -60,8 +66,12 @@ def assert_same_choices(assert_choices):
 
 @pytest.mark.parametrize("temperature", [0.0, 0.1, 1.0, 3.0])
 @pytest.mark.parametrize("nodes", [2, 3, 13, 37, 101])
-def test_kernel_chooses_as_torch_does(wide, assert_same_choices, nodes: int, temperature: float) -> None:
-    """Choices are the plain engine's but for named near ties, costs agree to 1e-5, tours begin where they should."""
+def test_kernel_chooses_as_torch_does(
+    wide, assert_same_choices, nodes: int, temperature: float
+) -> None:
+    """Choices are the plain engine's but for named near ties, costs agree to 1e-5, tours begin
+    where they should.
+    """
     batch, latents, first = problem_of(nodes, 3, 4, min(nodes, 7), wide)
     cost, actions = by_kernel(wide, batch, latents, first, temperature)
     assert_tours(actions)
@@ -70,7 +80,15 @@ def test_kernel_chooses_as_torch_does(wide, assert_same_choices, nodes: int, tem
     priced = TSP().cost(batch, actions.flatten(1, 2).long()).view_as(cost)
     assert torch.allclose(cost, priced, rtol=1e-5)
     plain = rollout(
-        TSP(), wide, batch, latents, first, seed=SEED, attempt=ATTEMPT, temperature=temperature, engine="torch"
+        TSP(),
+        wide,
+        batch,
+        latents,
+        first,
+        seed=SEED,
+        attempt=ATTEMPT,
+        temperature=temperature,
+        engine="torch",
     )
     same = (plain.actions == actions).all(-1)
     assert same.float().mean() > 0.8  # the rest left the path at a near tie
@@ -81,7 +99,11 @@ def test_a_single_city(wide) -> None:
     """One city is a tour of length 0 for every latent."""
     batch, latents, first = problem_of(1, 2, 3, 1, wide)
     cost, actions = by_kernel(wide, batch, latents, first, 1.0)
-    assert (tuple(actions.shape), actions.any().item(), cost.any().item()) == ((2, 3, 1, 1), False, False)
+    assert (tuple(actions.shape), actions.any().item(), cost.any().item()) == (
+        (2, 3, 1, 1),
+        False,
+        False,
+    )
 
 
 def test_one_rollout(wide, assert_same_choices) -> None:
@@ -93,9 +115,13 @@ def test_one_rollout(wide, assert_same_choices) -> None:
 
 
 def test_threads_change_nothing(wide, assert_same_choices) -> None:
-    """1,702 rollouts, the last tile partly filled, are bit for bit the same with 1, 2 and 5 threads."""
+    """1,702 rollouts, the last tile partly filled, are bit for bit the same with 1, 2 and 5
+    threads.
+    """
     batch, latents, first = problem_of(37, 2, 23, 37, wide)
-    (cost, actions), *others = (by_kernel(wide, batch, latents, first, 1.0, threads=n) for n in (1, 2, 5))
+    (cost, actions), *others = (
+        by_kernel(wide, batch, latents, first, 1.0, threads=n) for n in (1, 2, 5)
+    )
     assert_same_choices(wide, batch, latents, actions, 1.0)
     for other_cost, other_actions in others:
         assert torch.equal(other_cost, cost)
@@ -103,7 +129,9 @@ def test_threads_change_nothing(wide, assert_same_choices) -> None:
 
 
 def test_threads_are_helpers_only() -> None:
-    """Work is over when this thread and those that began with it are done; those that did not begin are not awaited."""
+    """Work is over when this thread and those that began with it are done; those that did not
+    begin are not awaited.
+    """
     both, done = threading.Barrier(2, timeout=10), []
 
     def fail_here() -> None:
@@ -139,7 +167,9 @@ def test_threads_of_a_forked_process() -> None:
 
 
 def test_torch_keeps_its_threads() -> None:
-    """While the tables are made torch has one thread; afterwards, also after an error, as many as before."""
+    """While the tables are made torch has one thread; afterwards, also after an error, as many
+    as before.
+    """
     before, seen = torch.get_num_threads(), []
 
     def fail() -> None:
@@ -160,7 +190,17 @@ def test_neither_chunks_nor_lanes_change_anything(wide, temperature: float) -> N
     """Whatever shares a tile with a rollout, its actions and its cost stay bit for bit the same."""
     batch, latents, first = problem_of(13, 3, 5, 13, wide)
     whole, *split = (
-        rollout(TSP(), wide, batch, latents, first, seed=7, temperature=temperature, chunk=c, engine="fused")
+        rollout(
+            TSP(),
+            wide,
+            batch,
+            latents,
+            first,
+            seed=7,
+            temperature=temperature,
+            chunk=c,
+            engine="fused",
+        )
         for c in (None, 1, 13, 26, 65, 130)
     )
     for part in split:
@@ -168,9 +208,13 @@ def test_neither_chunks_nor_lanes_change_anything(wide, temperature: float) -> N
         assert torch.equal(part.cost, whole.cost)
 
 
-@pytest.mark.parametrize(("temperature", "rounds"), [(1.0, 100), (0.05, 10), (1e-30, 1), (1e30, 10)])
+@pytest.mark.parametrize(
+    ("temperature", "rounds"), [(1.0, 100), (0.05, 10), (1e-30, 1), (1e30, 10)]
+)
 def test_every_sampled_tour_is_one(wide, temperature: float, rounds: int) -> None:
-    """No uniform selects a visited city: a million decisions at temperature 1, fewer at the edges."""
+    """No uniform selects a visited city: a million decisions at temperature 1, fewer at the
+    edges.
+    """
     batch, latents, first = problem_of(101, 1, rounds, 101, wide)
     _, actions = by_kernel(wide, batch, latents, first, temperature)
     assert_tours(actions)
@@ -185,7 +229,9 @@ def test_saturated_scores(wide) -> None:
     )
     for temperature in (0.0, 1.0):
         options = {"temperature": temperature}
-        _, actions = numba_rollout.run_rollouts(tables, batch.xy, first, batch.key, SEED, ATTEMPT, **options)
+        _, actions = numba_rollout.run_rollouts(
+            tables, batch.xy, first, batch.key, SEED, ATTEMPT, **options
+        )
         assert_tours(actions)
 
 
@@ -196,16 +242,22 @@ def test_a_policy_of_nan_harms_nobody(wide) -> None:
     tables = numba_rollout.build_numba_tables(memory, wide.condition(memory, latents))
     for temperature in (0.0, 1.0):
         options = {"temperature": temperature, "threads": 2}
-        _, actions = numba_rollout.run_rollouts(tables, batch.xy, first, batch.key, SEED, ATTEMPT, **options)
+        _, actions = numba_rollout.run_rollouts(
+            tables, batch.xy, first, batch.key, SEED, ATTEMPT, **options
+        )
         assert ((actions >= 0) & (actions < 37)).all()
 
 
 def test_costs_follow_the_file(wide, make_instances) -> None:
-    """Where a file's metric rounds, costs are sums of its whole numbers, on this engine as on the plain one."""
+    """Where a file's metric rounds, costs are sums of its whole numbers, on this engine as on
+    the plain one.
+    """
     instance = replace(make_instances(1, 13, scale=50.0)[0], metric="EUC_2D")
     batch = TSP().collate([instance])
     latents, starts = torch.zeros(1, 2, 4), TSP().starts(batch)
-    fused, plain = (rollout(TSP(), wide, batch, latents, starts, seed=1, engine=e) for e in ("fused", "torch"))
+    fused, plain = (
+        rollout(TSP(), wide, batch, latents, starts, seed=1, engine=e) for e in ("fused", "torch")
+    )
     assert torch.equal(fused.cost, fused.cost.round())
     assert torch.equal(fused.cost[0, 0, 0], TSP().cost(batch, fused.actions[:, 0, :1].long())[0, 0])
     same = (fused.actions == plain.actions).all(-1)
@@ -233,10 +285,19 @@ print(numba_rollout.LANES)
 
 @pytest.mark.skipif(numba_rollout.LANES == 8, reason="this machine has no wider vectors")
 def test_machines_without_avx_512(capsys) -> None:
-    """Code for eight lanes of AVX2 makes the same 33 tours and 30 plans of routes as code for sixteen."""
-    other = {"NUMBA_CPU_NAME": "haswell", "NUMBA_CPU_FEATURES": "+avx,+avx2,+fma,+bmi,+bmi2,+popcnt,+sse4.2"}
+    """Code for eight lanes of AVX2 makes the same 33 tours and 30 plans of routes as code for
+    sixteen.
+    """
+    other = {
+        "NUMBA_CPU_NAME": "haswell",
+        "NUMBA_CPU_FEATURES": "+avx,+avx2,+fma,+bmi,+bmi2,+popcnt,+sse4.2",
+    }
     done = subprocess.run(
-        [sys.executable, "-c", SMALL], env=os.environ | other, capture_output=True, text=True, check=True
+        [sys.executable, "-c", SMALL],
+        env=os.environ | other,
+        capture_output=True,
+        text=True,
+        check=True,
     )
     exec(SMALL, {})
     narrow, wide = done.stdout.splitlines(), capsys.readouterr().out.splitlines()
@@ -244,14 +305,18 @@ def test_machines_without_avx_512(capsys) -> None:
     assert [len(line.split()) for line in narrow[:-1]] == [33 * 11, 30 * 20, 33, 30]
     assert narrow[:2] == wide[:2]
     for ours, theirs in zip(narrow[2:-1], wide[2:-1], strict=True):
-        assert [float(x) for x in ours.split()] == pytest.approx([float(x) for x in theirs.split()], abs=2e-4)
+        assert [float(x) for x in ours.split()] == pytest.approx(
+            [float(x) for x in theirs.split()], abs=2e-4
+        )
 
 
 # --- which engine
 
 
 def test_policies_of_other_sizes_take_torch(policy, make_batch) -> None:
-    """The kernel is for 8 heads of width 16; a smaller policy runs on torch, and the reason can be had."""
+    """The kernel is for 8 heads of width 16; a smaller policy runs on torch, and the reason can
+    be had.
+    """
     words = "takes policies with 8 heads of width 16, and this one has 2 of 16"
     assert words in kernels.why_not("tsp", CPU, 10, policy.architecture)
     assert kernels.resolve("auto", "tsp", CPU, 10, policy.architecture) == "torch"
@@ -259,7 +324,9 @@ def test_policies_of_other_sizes_take_torch(policy, make_batch) -> None:
 
 
 def test_the_fused_engine_is_taken_where_it_can_run() -> None:
-    """On a CPU auto and fused take the kernel for any number of cities; torch stays torch; scoring is torch's."""
+    """On a CPU auto and fused take the kernel for any number of cities; torch stays torch;
+    scoring is torch's.
+    """
     usual = Architecture()
     assert {kernels.resolve(e, "tsp", CPU, 1000, usual) for e in ("auto", "fused")} == {"fused"}
     assert kernels.resolve("torch", "tsp", CPU, 10, usual) == "torch"
@@ -292,5 +359,8 @@ def test_a_kernel_that_cannot_be_compiled_is_named(monkeypatch) -> None:
         raise TypeError("no such intrinsic\nand more")
 
     monkeypatch.setattr(kernel_cache, "cfunc", compile_)
-    with pytest.raises(MissingExtra, match=r"cannot compile the fused engine \(no such intrinsic\)\. Use engine torch"):
+    with pytest.raises(
+        MissingExtra,
+        match=r"cannot compile the fused engine \(no such intrinsic\)\. Use engine torch",
+    ):
         kernel_cache.load_rollout_kernel.__wrapped__(vehicles=False)

@@ -40,9 +40,16 @@ def modules(source: Path) -> set[Path]:
 
 
 def test_the_name_covers_the_source() -> None:
-    """Whatever the kernel's source imports of ours is in the checksum; only the module that makes it is left out."""
+    """Whatever the kernel's source imports of ours is in the checksum; only the module that
+    makes it is left out.
+    """
     covered = {(precompile.HERE / name).resolve() for name in precompile.SOURCES}
-    folders = (precompile.HERE, precompile.HERE.parent, precompile.HERE.parents[1], precompile.HERE.parents[2])
+    folders = (
+        precompile.HERE,
+        precompile.HERE.parent,
+        precompile.HERE.parents[1],
+        precompile.HERE.parents[2],
+    )
     package = {precompile.HERE / "precompile.py", *(folder / "__init__.py" for folder in folders)}
     assert {precompile.HERE / "kernel.py", precompile.HERE / "simd.py"} <= covered
     for name in ("kernel.py", "simd.py"):
@@ -63,8 +70,12 @@ def test_another_source_is_another_kernel(monkeypatch: pytest.MonkeyPatch, tmp_p
     assert len(set(names)) == len(files) + 1
 
 
-def test_another_process_stores_the_kernel(capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
-    """It is there after the wait and not before; the process has ended in silence, and no second one starts."""
+def test_another_process_stores_the_kernel(
+    capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It is there after the wait and not before; the process has ended in silence, and no second
+    one starts.
+    """
     assert not precompile.is_stored("tsp")
     precompile.start_compiling("tsp")
     precompile.wait_for_kernel("tsp")
@@ -80,7 +91,9 @@ def test_another_process_stores_the_kernel(capfd: pytest.CaptureFixture[str], mo
 
 @pytest.mark.parametrize("why", ["no core", "no numba"])
 def test_nothing_is_started_in_vain(monkeypatch: pytest.MonkeyPatch, why: str) -> None:
-    """Without a core to spare it would only be slower, and without numba there is nothing to compile with."""
+    """Without a core to spare it would only be slower, and without numba there is nothing to
+    compile with.
+    """
     monkeypatch.setattr(precompile, "Popen", refuse)
     if why == "no core":
         monkeypatch.setattr(precompile, "has_spare_core", lambda: False)
@@ -103,9 +116,15 @@ def test_nothing_is_started_in_vain(monkeypatch: pytest.MonkeyPatch, why: str) -
     ],
 )
 def test_a_core_to_spare(
-    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, load: str | None, cores: int | None, expected: bool
+    monkeypatch: pytest.MonkeyPatch,
+    tmp_path: Path,
+    load: str | None,
+    cores: int | None,
+    expected: bool,
 ) -> None:
-    """There is one if fewer processes run than there are cores; where they are not counted, this one runs alone."""
+    """There is one if fewer processes run than there are cores; where they are not counted, this
+    one runs alone.
+    """
     monkeypatch.undo()
     if load is not None:
         (tmp_path / "loadavg").write_text(load)
@@ -115,7 +134,9 @@ def test_a_core_to_spare(
 
 
 @pytest.mark.parametrize("python", ["/nowhere/python", "/bin/false"])
-def test_a_process_that_fails_is_not_waited_for(monkeypatch: pytest.MonkeyPatch, python: str) -> None:
+def test_a_process_that_fails_is_not_waited_for(
+    monkeypatch: pytest.MonkeyPatch, python: str
+) -> None:
     """If it cannot be started, or dies, the wait is over at once and nothing is stored."""
     monkeypatch.setattr(sys, "executable", python)
     began = time.monotonic()
@@ -144,8 +165,12 @@ def test_the_process_does_not_outlive_the_command() -> None:
         (["a.txt"], []),
     ],
 )
-def test_what_the_command_starts(monkeypatch: pytest.MonkeyPatch, words: list[str], expected: list[str]) -> None:
-    """`rhumb solve` starts the first file's kernel, before it looks into the file, where a CPU may need it."""
+def test_what_the_command_starts(
+    monkeypatch: pytest.MonkeyPatch, words: list[str], expected: list[str]
+) -> None:
+    """`rhumb solve` starts the first file's kernel, before it looks into the file, where a CPU
+    may need it.
+    """
     asked: list[str] = []
     monkeypatch.setattr(precompile, "start_compiling", asked.append)
     assert CliRunner().invoke(app, ["solve", *words]).exit_code != 0

@@ -1,4 +1,6 @@
-"""Rollouts that begin with imposed actions: the kernels against plain torch, and both against what was imposed."""
+"""Rollouts that begin with imposed actions: the kernels against plain torch, and both against
+what was imposed.
+"""
 
 import pytest
 import torch
@@ -35,15 +37,21 @@ def case(request):
 
 
 def beginnings(plans: torch.Tensor, least: int, most: int) -> Prefixes:
-    """Plans of which so many actions are imposed; what follows is nonsense, and must not be read."""
+    """Plans of which so many actions are imposed; what follows is nonsense, and must not be
+    read.
+    """
     length = torch.randint(least, most + 1, plans.shape[:2], generator=RNG)
     return Prefixes(torch.where(torch.arange(plans.shape[2]) < length[..., None], plans, 7), length)
 
 
 @pytest.mark.parametrize("temperature", [0.0, 1.0])
 @pytest.mark.parametrize(("least", "most"), [(1, 1), (1, 21), (9, 12), (15, 15)])
-def test_the_kernel_carries_on_as_torch_does(case, temperature: float, least: int, most: int) -> None:
-    """What is imposed stays, what follows is the plain engine's choice but for near ties; whole plans are priced."""
+def test_the_kernel_carries_on_as_torch_does(
+    case, temperature: float, least: int, most: int
+) -> None:
+    """What is imposed stays, what follows is the plain engine's choice but for near ties; whole
+    plans are priced.
+    """
     problem, policy, batch, latents, plans = case
     given, memory = beginnings(plans, least, most), policy.encode(batch)
     options = {"seed": 9, "attempt": 2, "temperature": temperature}
@@ -69,7 +77,9 @@ def test_groups_of_samples_too(case, samples: int, temperature: float) -> None:
     given = beginnings(plans[:, :21], 4, 15)
     options = {"seed": 9, "attempt": 2, "temperature": temperature, "samples": samples}
     plain, fused = (
-        complete(problem, policy, batch, latents, given, policy.encode(batch), engine=engine, **options)
+        complete(
+            problem, policy, batch, latents, given, policy.encode(batch), engine=engine, **options
+        )
         for engine in ("torch", "fused")
     )
     assert (plain.actions == fused.actions).all(-1).float().mean() > 0.9
@@ -78,7 +88,15 @@ def test_groups_of_samples_too(case, samples: int, temperature: float) -> None:
 def test_everybody_is_served(case) -> None:
     """After any beginning every city or customer is visited once."""
     problem, policy, batch, latents, plans = case
-    rolled = complete(problem, policy, batch, latents, beginnings(plans, 1, 18), policy.encode(batch), engine="fused")
+    rolled = complete(
+        problem,
+        policy,
+        batch,
+        latents,
+        beginnings(plans, 1, 18),
+        policy.encode(batch),
+        engine="fused",
+    )
     first = 1 if problem.name == "cvrp" else 0
     for plan in rolled.actions.flatten(0, 2).tolist():
         visited = [node for node in plan if node >= first]
@@ -86,24 +104,41 @@ def test_everybody_is_served(case) -> None:
 
 
 def test_with_one_imposed_action_it_is_a_rollout(case) -> None:
-    """The first action alone is what every rollout is given: the noise and the plans are those of `rollout`."""
+    """The first action alone is what every rollout is given: the noise and the plans are those
+    of `rollout`.
+    """
     problem, policy, batch, latents, plans = case
     starts = plans[..., 0]
     whole = rollout(problem, policy, batch, latents, starts, seed=9, attempt=2, engine="fused")
     given = Prefixes(plans, torch.ones_like(starts))
     same = complete(
-        problem, policy, batch, latents, given, policy.encode(batch), seed=9, attempt=2, temperature=1.0, engine="fused"
+        problem,
+        policy,
+        batch,
+        latents,
+        given,
+        policy.encode(batch),
+        seed=9,
+        attempt=2,
+        temperature=1.0,
+        engine="fused",
     )
     assert torch.equal(whole.actions, same.actions)
     assert torch.equal(whole.cost, same.cost)
 
 
-def by_gpu(problem, policy, batch, latents, given: Prefixes, temperature: float) -> tuple[torch.Tensor, torch.Tensor]:
+def by_gpu(
+    problem, policy, batch, latents, given: Prefixes, temperature: float
+) -> tuple[torch.Tensor, torch.Tensor]:
     """The GPU's kernel in Triton's interpreter, in float32 and tiles of 16."""
-    starts = torch.zeros(len(batch.xy), given.length.shape[1] // latents.shape[1], dtype=torch.int64)  # only counted
+    starts = torch.zeros(
+        len(batch.xy), given.length.shape[1] // latents.shape[1], dtype=torch.int64
+    )  # only counted
     with torch.no_grad():
         memory = policy.encode(batch)
-        tables = rollout_tables.build_triton_tables(memory, policy.condition(memory, latents), torch.float32)
+        tables = rollout_tables.build_triton_tables(
+            memory, policy.condition(memory, latents), torch.float32
+        )
     load = () if problem.name == "tsp" else (batch.demand, batch.capacity)
     build = triton_rollout.tsp_rollout if problem.name == "tsp" else triton_rollout.cvrp_rollout
     more = {"temperature": temperature, "shape": (16, 4), "given": (given.actions, given.length)}
@@ -113,21 +148,30 @@ def by_gpu(problem, policy, batch, latents, given: Prefixes, temperature: float)
 def carried_on_alike(
     case, nodes: int, free: tuple[int, int], samples: int, temperature: float, starts: int = 6
 ) -> None:
-    """Imposed actions stay, and the rest is what torch decides with the same noise; these seeds meet no near tie.
+    """Imposed actions stay, and the rest is what torch decides with the same noise; these seeds
+    meet no near tie.
 
     Of plans of so many nodes all but the last few actions are imposed: the interpreter is slow.
     """
     problem, policy, _, latents, _ = case
     batch, one = problem.sample(2, nodes, torch.Generator().manual_seed(nodes)), latents[:2]
-    plans = rollout(problem, policy, batch, one, problem.starts(batch)[:, :starts], seed=4, engine="torch").actions[
-        :, 0
-    ]
-    ends = (plans != 0).int().mul(torch.arange(plans.shape[2])).amax(2) + 1  # behind the last city or customer
+    plans = rollout(
+        problem, policy, batch, one, problem.starts(batch)[:, :starts], seed=4, engine="torch"
+    ).actions[:, 0]
+    ends = (plans != 0).int().mul(torch.arange(plans.shape[2])).amax(
+        2
+    ) + 1  # behind the last city or customer
     length = (ends - torch.randint(free[0], free[1] + 1, ends.shape, generator=RNG)).clamp(min=1)
-    given = Prefixes(torch.where(torch.arange(plans.shape[2]) < length[..., None], plans, 7).long(), length)
+    given = Prefixes(
+        torch.where(torch.arange(plans.shape[2]) < length[..., None], plans, 7).long(), length
+    )
     options = {"seed": 9, "attempt": 2, "temperature": temperature, "samples": samples}
-    plain = complete(problem, policy, batch, one, given, policy.encode(batch), engine="torch", **options)
-    cost, actions = by_gpu(problem, policy, batch, one.expand(-1, starts // samples, -1), given, temperature)
+    plain = complete(
+        problem, policy, batch, one, given, policy.encode(batch), engine="torch", **options
+    )
+    cost, actions = by_gpu(
+        problem, policy, batch, one.expand(-1, starts // samples, -1), given, temperature
+    )
     assert cost.shape[1:] == (starts // samples, samples)
     assert torch.equal(actions.flatten(1, 2), plain.actions[:, 0])
     assert torch.allclose(cost.flatten(1), plain.cost[:, 0], rtol=1e-5)
@@ -138,21 +182,29 @@ def carried_on_alike(
     ("nodes", "free", "samples", "temperature"),
     [(6, (9, 9), 3, 1.0), (23, (0, 9), 6, 0.0), (23, (3, 5), 2, 1.0), (23, (4, 4), 1, 0.3)],
 )
-def test_a_gpu_carries_on_as_torch_does(case, nodes: int, free: tuple[int, int], samples: int, temperature) -> None:
-    """Where one part has all columns; of a tile's rollouts some may have more imposed actions than others."""
+def test_a_gpu_carries_on_as_torch_does(
+    case, nodes: int, free: tuple[int, int], samples: int, temperature
+) -> None:
+    """Where one part has all columns; of a tile's rollouts some may have more imposed actions
+    than others.
+    """
     carried_on_alike(case, nodes, free, samples, temperature)
 
 
 @WARNS
 def test_tiles_begin_by_themselves(case) -> None:
-    """Two tiles, the second of which is not full, each with its own least number of imposed actions."""
+    """Two tiles, the second of which is not full, each with its own least number of imposed
+    actions.
+    """
     carried_on_alike(case, 21, (1, 4), 3, 1.0, starts=21)
 
 
 @WARNS
 @pytest.mark.parametrize(("nodes", "part"), [(37, 32), (70, 64)])
 def test_in_parts_too(case, monkeypatch, nodes: int, part: int) -> None:
-    """Who has been visited is words of bits there, one for a part of 32 nodes, two for one of 64."""
+    """Who has been visited is words of bits there, one for a part of 32 nodes, two for one of
+    64.
+    """
     monkeypatch.setattr(rollout_tables, "WHOLE", 32)
     monkeypatch.setattr(rollout_tables, "PART", part)
     carried_on_alike(case, nodes, (2, 5), 3, 1.0)

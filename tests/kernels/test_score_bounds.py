@@ -8,16 +8,22 @@ from rhumbline.kernels import HEADS
 from rhumbline.kernels.triton.rollout import score_bounds
 from rhumbline.kernels.triton.rollout import tables as rollout_tables
 
-pytestmark = pytest.mark.filterwarnings("ignore:Conversion of an array with ndim > 0:DeprecationWarning")
+pytestmark = pytest.mark.filterwarnings(
+    "ignore:Conversion of an array with ndim > 0:DeprecationWarning"
+)
 
 
 @pytest.mark.parametrize(("rows", "nodes"), [(1, 10), (70, 30), (128, 140)])
 def test_the_kernel_reaches_as_far_as_torch(rows: int, nodes: int) -> None:
-    """For one row, for a tile that is not full, and for keys in several parts; padding has scores of 0."""
+    """For one row, for a tile that is not full, and for keys in several parts; padding has
+    scores of 0.
+    """
     rng = torch.Generator().manual_seed(rows)
     query, key = torch.randn(2, rows, 128, generator=rng), torch.randn(2, nodes, 128, generator=rng)
     key = rollout_tables.pad_rows(key)
-    found = score_bounds.launch_bound_scores(query, key, HEADS, rollout_tables.part_width(key.shape[1]))
+    found = score_bounds.launch_bound_scores(
+        query, key, HEADS, rollout_tables.part_width(key.shape[1])
+    )
     assert found.shape == (2, HEADS, 2, key.shape[1])
     assert torch.allclose(found, rollout_tables.bound_scores(query, key), atol=1e-5)
 
@@ -32,7 +38,9 @@ def test_tables_ask_the_kernel_on_a_gpu(monkeypatch) -> None:
 
 
 def test_a_single_score_reaches_to_both_sides() -> None:
-    """Worked by hand: one query of ones in head 2, one key of 0.5 there: 8 above 0, and -8 below."""
+    """Worked by hand: one query of ones in head 2, one key of 0.5 there: 8 above 0, and -8
+    below.
+    """
     query, key = torch.zeros(1, 1, 128), torch.zeros(1, 16, 128)
     query[..., 32:48], key[:, 3, 32:48] = 1.0, 0.5
     found = score_bounds.launch_bound_scores(query, key, HEADS, 16)

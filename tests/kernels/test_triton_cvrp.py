@@ -11,7 +11,9 @@ from rhumbline.policies.cvrp import CVRPPolicy
 from rhumbline.problems.cvrp import CVRP, CVRPBatch
 
 # Raised inside Triton's interpreter, by how it reads scalars.
-pytestmark = pytest.mark.filterwarnings("ignore:Conversion of an array with ndim > 0:DeprecationWarning")
+pytestmark = pytest.mark.filterwarnings(
+    "ignore:Conversion of an array with ndim > 0:DeprecationWarning"
+)
 
 SEED, ATTEMPT = 11, 5
 PROBLEM = CVRP()
@@ -40,25 +42,52 @@ def tight(customers: int, capacity: int) -> CVRPBatch:
 
 
 @torch.no_grad()
-def by_kernel(policy: CVRPPolicy, batch: CVRPBatch, latents: torch.Tensor, starts: torch.Tensor, temperature: float):
+def by_kernel(
+    policy: CVRPPolicy,
+    batch: CVRPBatch,
+    latents: torch.Tensor,
+    starts: torch.Tensor,
+    temperature: float,
+):
     memory = policy.encode(batch)
-    tables = rollout_tables.build_triton_tables(memory, policy.condition(memory, latents), torch.float32)
+    tables = rollout_tables.build_triton_tables(
+        memory, policy.condition(memory, latents), torch.float32
+    )
     whole, counters = (batch.demand, batch.capacity), torch.tensor([SEED, ATTEMPT])
     return triton_rollout.cvrp_rollout(
-        tables, batch.xy, *whole, starts, batch.key, counters, temperature=temperature, shape=(16, 4)
+        tables,
+        batch.xy,
+        *whole,
+        starts,
+        batch.key,
+        counters,
+        temperature=temperature,
+        shape=(16, 4),
     )
 
 
 @pytest.mark.parametrize(("customers", "capacity"), [(1, 9), (6, 9), (11, 20)])
 @pytest.mark.parametrize("temperature", [0.0, 1.0])
-def test_kernel_drives_as_torch_does(policy: CVRPPolicy, customers: int, capacity: int, temperature: float) -> None:
-    """Routes, padding and costs are the plain engine's for the same counters; these seeds meet no near tie."""
+def test_kernel_drives_as_torch_does(
+    policy: CVRPPolicy, customers: int, capacity: int, temperature: float
+) -> None:
+    """Routes, padding and costs are the plain engine's for the same counters; these seeds meet
+    no near tie.
+    """
     batch = tight(customers, capacity)
     latents = policy.space.sample((2, 2), torch.Generator().manual_seed(1))
     starts = PROBLEM.starts(batch)[:, :4]
     cost, actions = by_kernel(policy, batch, latents, starts, temperature)
     plain = rollout(
-        PROBLEM, policy, batch, latents, starts, seed=SEED, attempt=ATTEMPT, temperature=temperature, engine="torch"
+        PROBLEM,
+        policy,
+        batch,
+        latents,
+        starts,
+        seed=SEED,
+        attempt=ATTEMPT,
+        temperature=temperature,
+        engine="torch",
     )
     assert torch.equal(actions, plain.actions)
     assert torch.allclose(cost, plain.cost, rtol=1e-5)
@@ -73,7 +102,9 @@ def test_kernel_drives_as_torch_does(policy: CVRPPolicy, customers: int, capacit
 def test_parts_drive_as_torch_does(
     policy: CVRPPolicy, monkeypatch, customers: int, part: int, temperature: float, safe: float
 ) -> None:
-    """The same where columns are worked on in parts, the depot being in the first, and where maxima are subtracted."""
+    """The same where columns are worked on in parts, the depot being in the first, and where
+    maxima are subtracted.
+    """
     monkeypatch.setattr(rollout_tables, "SAFE", safe)
     monkeypatch.setattr(rollout_tables, "PART", part)
     batch = tight(customers, 40)
@@ -88,14 +119,18 @@ def test_parts_drive_as_torch_does(
 
 @pytest.mark.parametrize(("strided", "certain"), [(False, 1.0), (True, 1.0), (False, 0.5)])
 def test_scores_and_gradients_agree(policy: CVRPPolicy, strided: bool, certain: float) -> None:
-    """The fused log-probability of sampled routes and its gradient in every weight are those of plain torch.
+    """The fused log-probability of sampled routes and its gradient in every weight are those of
+    plain torch.
 
-    Also for the strided view that a fused rollout hands out, and where likely decisions give no gradient.
+    Also for the strided view that a fused rollout hands out, and where likely decisions give no
+    gradient.
     """
     batch = tight(7, 12)
     latents = policy.space.sample((2, 2), torch.Generator().manual_seed(2))
     starts = PROBLEM.starts(batch)[:, :3]
-    actions = rollout(PROBLEM, policy, batch, latents, starts, seed=SEED, engine="torch").actions.flatten(1, 2)
+    actions = rollout(
+        PROBLEM, policy, batch, latents, starts, seed=SEED, engine="torch"
+    ).actions.flatten(1, 2)
     if strided:
         actions = actions.transpose(1, 2).contiguous().transpose(1, 2)
 
@@ -103,15 +138,33 @@ def test_scores_and_gradients_agree(policy: CVRPPolicy, strided: bool, certain: 
         policy.zero_grad()
         memory = policy.encode(batch)
         if fused:
-            scores = scoring.triton_log_prob(batch, memory, policy.condition(memory, latents), actions, certain)
+            scores = scoring.triton_log_prob(
+                batch, memory, policy.condition(memory, latents), actions, certain
+            )
         else:
-            scores = log_prob(PROBLEM, policy, batch, latents, actions, memory=memory, engine="torch", certain=certain)
+            scores = log_prob(
+                PROBLEM,
+                policy,
+                batch,
+                latents,
+                actions,
+                memory=memory,
+                engine="torch",
+                certain=certain,
+            )
         (scores * torch.arange(1.0, 13.0).view(2, 6)).sum().backward()
-        return scores.detach(), {n: p.grad for n, p in policy.named_parameters() if p.grad is not None}
+        return scores.detach(), {
+            n: p.grad for n, p in policy.named_parameters() if p.grad is not None
+        }
 
     expected, expected_gradient = scored(fused=False)
     scores, gradient = scored(fused=True)
     assert torch.allclose(scores, expected, atol=1e-4)
     assert gradient.keys() == expected_gradient.keys()
-    for name, value in expected_gradient.items():  # relative to the largest entry: single ones are cancelling sums
+    for (
+        name,
+        value,
+    ) in (
+        expected_gradient.items()
+    ):  # relative to the largest entry: single ones are cancelling sums
         assert (gradient[name] - value).abs().max() <= 1e-4 * value.abs().max() + 1e-7, name

@@ -10,11 +10,15 @@ from rhumbline.kernels.triton.job_shop import launch as triton_job_shop
 from rhumbline.policies.jssp import JSSPArchitecture, JSSPPolicy
 from rhumbline.problems.jssp import JSSP, JSSPInstance, jssp_from_arrays
 
-assert isinstance(triton_job_shop.jssp_rollout_kernel, InterpretedFunction), "imported before conftest.py was read"
+assert isinstance(triton_job_shop.jssp_rollout_kernel, InterpretedFunction), (
+    "imported before conftest.py was read"
+)
 
 pytestmark = [
     # Triton 3.6 turns arrays of one element into scalars, which numpy 2.3 only announces to refuse.
-    pytest.mark.filterwarnings("ignore:Conversion of an array with ndim > 0 to a scalar:DeprecationWarning:triton.*"),
+    pytest.mark.filterwarnings(
+        "ignore:Conversion of an array with ndim > 0 to a scalar:DeprecationWarning:triton.*"
+    ),
 ]
 
 SEED, ATTEMPT = (5 << 32) + 17, 6
@@ -24,11 +28,22 @@ SEED, ATTEMPT = (5 << 32) + 17, 6
 def policy() -> JSSPPolicy:
     """Small, and with scores far enough apart that latents and rivals matter."""
     torch.manual_seed(3)
-    policy = JSSPPolicy(JSSPArchitecture(width=32, heads=2, layers=1, hidden=32, latent=4, amplify=1.0))
+    policy = JSSPPolicy(
+        JSSPArchitecture(width=32, heads=2, layers=1, hidden=32, latent=4, amplify=1.0)
+    )
     decoder = policy.decoder
-    for weights, spread in ((decoder.token_latent, 0.5), (decoder.hidden_latent, 0.5), (decoder.rival, 1.0)):
+    for weights, spread in (
+        (decoder.token_latent, 0.5),
+        (decoder.hidden_latent, 0.5),
+        (decoder.rival, 1.0),
+    ):
         weights.data.normal_(0.0, spread)
-    for bias in (decoder.norm.weight, decoder.norm.bias, decoder.token.bias, decoder.among.out.bias):
+    for bias in (
+        decoder.norm.weight,
+        decoder.norm.bias,
+        decoder.token.bias,
+        decoder.among.out.bias,
+    ):
         bias.data += 0.3 * torch.randn_like(bias)
     decoder.score.weight.data *= 20.0
     return policy.requires_grad_(False)
@@ -36,24 +51,48 @@ def policy() -> JSSPPolicy:
 
 def shops() -> list[JSSPInstance]:
     """Jobs of unequal lengths, operations without duration, machines left out and come back to."""
-    ragged = {"durations": [[3, 0, 4], [2, 5], [0], [4, 4, 0]], "machines": [[0, 1, 0], [1, 1], [1], [2, 0, 2]]}
-    full = {"durations": [[7, 2, 2], [1, 1, 9], [5, 5, 5], [2, 2, 3]], "machines": [[0, 1, 2], [2, 1, 0]] * 2}
+    ragged = {
+        "durations": [[3, 0, 4], [2, 5], [0], [4, 4, 0]],
+        "machines": [[0, 1, 0], [1, 1], [1], [2, 0, 2]],
+    }
+    full = {
+        "durations": [[7, 2, 2], [1, 1, 9], [5, 5, 5], [2, 2, 3]],
+        "machines": [[0, 1, 2], [2, 1, 0]] * 2,
+    }
     return [jssp_from_arrays(**ragged, machine_count=3), jssp_from_arrays(**full, machine_count=3)]
 
 
-def by_kernel(problem: JSSP, policy: JSSPPolicy, batch, latents, starts: int, temperature: float, **options):
+def by_kernel(
+    problem: JSSP, policy: JSSPPolicy, batch, latents, starts: int, temperature: float, **options
+):
     memory = policy.encode(batch)
     return triton_job_shop.jssp_rollout(
-        triton_job_shop.build_shop_weights(policy.decoder, torch.float32), memory, policy.condition(memory, latents), batch,
-        torch.tensor([SEED, ATTEMPT]), starts=starts, steps=problem.horizon(batch), heads=2, active=problem.active,
-        temperature=temperature, **options,
-    )  # fmt: skip
+        triton_job_shop.build_shop_weights(policy.decoder, torch.float32),
+        memory,
+        policy.condition(memory, latents),
+        batch,
+        torch.tensor([SEED, ATTEMPT]),
+        starts=starts,
+        steps=problem.horizon(batch),
+        heads=2,
+        active=problem.active,
+        temperature=temperature,
+        **options,
+    )
 
 
 def by_torch(problem: JSSP, policy: JSSPPolicy, batch, latents, starts: int, temperature: float):
     first = torch.zeros(len(batch.key), starts, dtype=torch.int64)
     return rollout(
-        problem, policy, batch, latents, first, seed=SEED, attempt=ATTEMPT, temperature=temperature, engine="torch"
+        problem,
+        policy,
+        batch,
+        latents,
+        first,
+        seed=SEED,
+        attempt=ATTEMPT,
+        temperature=temperature,
+        engine="torch",
     )
 
 
@@ -81,7 +120,9 @@ def test_kernel_chooses_as_torch_does(policy: JSSPPolicy, case: str) -> None:
 
 @pytest.mark.parametrize("candidates", ["active", "any"])
 def test_shops_of_all_kinds(policy: JSSPPolicy, candidates) -> None:
-    """Unequal jobs, no duration, machines that come twice; instances of a batch that end at different steps."""
+    """Unequal jobs, no duration, machines that come twice; instances of a batch that end at
+    different steps.
+    """
     problem = JSSP(candidates)
     batch = problem.collate(shops())
     latents = policy.space.sample((2, 3), torch.Generator().manual_seed(1))
@@ -97,13 +138,17 @@ def test_decisions_made_ahead_change_nothing(policy: JSSPPolicy) -> None:
     batch, latents = problem.sample(1, "4x3", rng), policy.space.sample((1, 4), rng)
     cost, actions = by_kernel(problem, policy, batch, latents, 1, 1.0, shape=(4, 4), ahead=0)
     later, others = by_kernel(problem, policy, batch, latents, 1, 1.0, shape=(4, 4), ahead=100)
-    assert len(actions.flatten(0, 2).unique(dim=0)) > 1  # latents and noise differ, so rollouts take turns
+    assert (
+        len(actions.flatten(0, 2).unique(dim=0)) > 1
+    )  # latents and noise differ, so rollouts take turns
     assert torch.equal(actions, others)
     assert torch.equal(cost, later)
 
 
 def test_tiles_fill_the_processors() -> None:
-    """Large work has 64 tokens in a program; little work is spread out; no tile has half a job shop."""
+    """Large work has 64 tokens in a program; little work is spread out; no tile has half a job
+    shop.
+    """
     assert triton_job_shop.choose_shop_tile(256, 64, 16) == (4, 4)
     assert triton_job_shop.choose_shop_tile(128, 128, 32) == (2, 4)
     assert triton_job_shop.choose_shop_tile(4, 64, 16) == (1, 4)
@@ -121,24 +166,44 @@ def test_which_policies_the_kernel_serves() -> None:
 
 
 def test_engines_on_a_gpu(policy: JSSPPolicy, monkeypatch, capsys) -> None:
-    """The kernel, called with what it needs; for a policy that it cannot hold the graph, which is said once."""
+    """The kernel, called with what it needs; for a policy that it cannot hold the graph, which
+    is said once.
+    """
     problem = JSSP()
-    batch, kept = problem.sample(1, "3x2", torch.Generator().manual_seed(1)), triton_job_shop.build_shop_weights
+    batch, kept = (
+        problem.sample(1, "3x2", torch.Generator().manual_seed(1)),
+        triton_job_shop.build_shop_weights,
+    )
     monkeypatch.setattr(kernels, "resolve", lambda *_: "fused")
-    monkeypatch.setattr(triton_job_shop, "build_shop_weights", lambda decoder: kept(decoder, torch.float32))
-    latents, starts = policy.space.sample((1, 1), torch.Generator().manual_seed(2)), torch.zeros(1, 2, dtype=torch.long)
+    monkeypatch.setattr(
+        triton_job_shop, "build_shop_weights", lambda decoder: kept(decoder, torch.float32)
+    )
+    latents, starts = (
+        policy.space.sample((1, 1), torch.Generator().manual_seed(2)),
+        torch.zeros(1, 2, dtype=torch.long),
+    )
     found = rollout(problem, policy, batch, latents, starts, seed=SEED, attempt=ATTEMPT)
-    plain = rollout(problem, policy, batch, latents, starts, seed=SEED, attempt=ATTEMPT, engine="torch")
+    plain = rollout(
+        problem, policy, batch, latents, starts, seed=SEED, attempt=ATTEMPT, engine="torch"
+    )
     kernels.note_once.cache_clear()
     unfit = JSSPPolicy(JSSPArchitecture(width=16, heads=1, layers=1, hidden=16))
-    assert engines.choose_constructor("fused", problem, unfit, batch, None) is engines.construct_with_cuda_graph
-    assert "plain torch in a CUDA graph, several times slower: the kernel takes widths" in capsys.readouterr().err
+    assert (
+        engines.choose_constructor("fused", problem, unfit, batch, None)
+        is engines.construct_with_cuda_graph
+    )
+    assert (
+        "plain torch in a CUDA graph, several times slower: the kernel takes widths"
+        in capsys.readouterr().err
+    )
     assert torch.equal(found.actions, by_torch(problem, policy, batch, latents, 2, 1.0).actions)
     assert torch.equal(found.cost, plain.cost)
 
 
 def test_scores_that_are_no_numbers_stay_inside(policy: JSSPPolicy) -> None:
-    """A broken policy makes schedules all the same: everything is placed once, and no address is invalid."""
+    """A broken policy makes schedules all the same: everything is placed once, and no address is
+    invalid.
+    """
     problem, rng = JSSP(), torch.Generator().manual_seed(3)
     broken = triton_job_shop.build_shop_weights(policy.decoder, torch.float32)
     broken.score.fill_(torch.nan)
@@ -147,5 +212,7 @@ def test_scores_that_are_no_numbers_stay_inside(policy: JSSPPolicy) -> None:
     more = {"starts": 1, "steps": problem.horizon(batch), "heads": 2, "shape": (2, 4)}
     shift, counters = policy.condition(memory, latents), torch.tensor([SEED, ATTEMPT])
     cost, actions = triton_job_shop.jssp_rollout(broken, memory, shift, batch, counters, **more)
-    assert (actions[..., 1:].flatten(0, 2).long().sort().values == torch.arange(3).repeat_interleave(3)).all()
+    assert (
+        actions[..., 1:].flatten(0, 2).long().sort().values == torch.arange(3).repeat_interleave(3)
+    ).all()
     assert torch.equal(cost, problem.cost(batch, actions.flatten(1, 2).long()).view_as(cost))

@@ -1,4 +1,6 @@
-"""Rollouts beyond the largest tile, in Triton's interpreter, float32: forced on small instances, in small parts."""
+"""Rollouts beyond the largest tile, in Triton's interpreter, float32: forced on small instances,
+in small parts.
+"""
 
 import pytest
 import test_triton_cvrp
@@ -18,7 +20,9 @@ assert isinstance(triton_rollout.tsp_stream_kernel, InterpretedFunction), (
     "the kernels were imported before conftest.py was read"
 )
 
-pytestmark = pytest.mark.filterwarnings("ignore:Conversion of an array with ndim > 0:DeprecationWarning")
+pytestmark = pytest.mark.filterwarnings(
+    "ignore:Conversion of an array with ndim > 0:DeprecationWarning"
+)
 
 wide, vehicles = (
     test_triton_tsp.wide,
@@ -39,8 +43,12 @@ def small_parts(monkeypatch: pytest.MonkeyPatch) -> None:
     [(3, 3, 2, 3, 1.0), (13, 1, 3, 7, 0.1), (12, 1, 2, 5, 0.0), (20, 1, 1, 3, 1.0)],
 )
 @pytest.mark.usefixtures("small_parts")
-def test_tours_are_those_of_torch(wide, nodes: int, count: int, tried: int, starts: int, temperature: float) -> None:
-    """Choices are the plain engine's but for near ties; costs agree to 1e-5, empty parts and further tiles or not."""
+def test_tours_are_those_of_torch(
+    wide, nodes: int, count: int, tried: int, starts: int, temperature: float
+) -> None:
+    """Choices are the plain engine's but for near ties; costs agree to 1e-5, empty parts and
+    further tiles or not.
+    """
     batch, latents, first = test_triton_tsp.problem_of(nodes, count, tried, starts, wide)
     cost, actions = test_triton_tsp.by_kernel(
         wide, batch, latents, first, temperature, shape=test_triton_tsp.SMALL_TILE
@@ -53,7 +61,11 @@ def test_tours_are_those_of_torch(wide, nodes: int, count: int, tried: int, star
 
 @pytest.mark.parametrize(
     ("customers", "capacity", "temperature", "tried", "starts"),
-    [(1, 9, 1.0, 2, 1), (6, 9, 0.0, 2, 4), (6, 20, 0.3, 3, 6)],  # more nodes than a part: test_beginnings.py
+    [
+        (1, 9, 1.0, 2, 1),
+        (6, 9, 0.0, 2, 4),
+        (6, 20, 0.3, 3, 6),
+    ],  # more nodes than a part: test_beginnings.py
 )
 @pytest.mark.usefixtures("small_parts")
 def test_routes_are_those_of_torch(
@@ -64,7 +76,11 @@ def test_routes_are_those_of_torch(
     latents = vehicles.space.sample((2, tried), torch.Generator().manual_seed(1))
     first = problem.starts(batch)[:, :starts]
     cost, actions = test_triton_cvrp.by_kernel(vehicles, batch, latents, first, temperature)
-    options = {"seed": test_triton_cvrp.SEED, "attempt": test_triton_cvrp.ATTEMPT, "temperature": temperature}
+    options = {
+        "seed": test_triton_cvrp.SEED,
+        "attempt": test_triton_cvrp.ATTEMPT,
+        "temperature": temperature,
+    }
     plain = rollout(problem, vehicles, batch, latents, first, engine="torch", **options)
     assert torch.equal(actions, plain.actions)
     assert torch.allclose(cost, plain.cost, rtol=1e-5)

@@ -22,7 +22,9 @@ assert isinstance(triton_rollout.tsp_rollout_kernel, InterpretedFunction), (
 
 pytestmark = [
     # Triton 3.6 turns arrays of one element into scalars, which numpy 2.3 only announces to refuse.
-    pytest.mark.filterwarnings("ignore:Conversion of an array with ndim > 0 to a scalar:DeprecationWarning:triton.*"),
+    pytest.mark.filterwarnings(
+        "ignore:Conversion of an array with ndim > 0 to a scalar:DeprecationWarning:triton.*"
+    ),
 ]
 
 NEAR_TIE = 1e-6  # of the total weight: float32 sums in another order
@@ -37,23 +39,35 @@ def wide(make_policy):
     return make_policy(latent=4, width=128, heads=8, hidden=64)
 
 
-def problem_of(nodes: int, count: int, tried: int, starts: int, policy) -> tuple[TSPBatch, torch.Tensor, torch.Tensor]:
+def problem_of(
+    nodes: int, count: int, tried: int, starts: int, policy
+) -> tuple[TSPBatch, torch.Tensor, torch.Tensor]:
     rng = torch.Generator().manual_seed(nodes)
     batch = TSP().sample(count, nodes, rng)
-    batch = replace(batch, key=torch.tensor([0xF0000001, 12, 0x7FFFFFFF])[:count])  # keys are 32-bit hashes
+    batch = replace(
+        batch, key=torch.tensor([0xF0000001, 12, 0x7FFFFFFF])[:count]
+    )  # keys are 32-bit hashes
     first = torch.stack([torch.randperm(nodes, generator=rng)[:starts] for _ in range(count)])
     return batch, policy.space.sample((count, tried), rng), first
 
 
-def by_kernel(policy, batch, latents, first, temperature, **options) -> tuple[torch.Tensor, torch.Tensor]:
+def by_kernel(
+    policy, batch, latents, first, temperature, **options
+) -> tuple[torch.Tensor, torch.Tensor]:
     memory = policy.encode(batch)
-    tables = rollout_tables.build_triton_tables(memory, policy.condition(memory, latents), torch.float32)
+    tables = rollout_tables.build_triton_tables(
+        memory, policy.condition(memory, latents), torch.float32
+    )
     counters = torch.tensor([SEED, ATTEMPT])
-    return triton_rollout.tsp_rollout(tables, batch.xy, first, batch.key, counters, temperature=temperature, **options)
+    return triton_rollout.tsp_rollout(
+        tables, batch.xy, first, batch.key, counters, temperature=temperature, **options
+    )
 
 
 def assert_choices_are_those_of_torch(policy, batch, latents, actions, temperature: float) -> None:
-    """Every action of the kernel, given those before it, is what the same uniform selects in torch, or a near tie."""
+    """Every action of the kernel, given those before it, is what the same uniform selects in
+    torch, or a near tie.
+    """
     problem, (_, tried, per, nodes) = TSP(), actions.shape
     tours = actions.flatten(1, 2).long().contiguous()
     assert torch.equal(tours.sort(-1).values, torch.arange(nodes).expand_as(tours))
@@ -84,7 +98,9 @@ CASES = [(3, 3, 2, 3), (13, 2, 2, 5), (37, 1, 2, 3)]
 def test_kernel_chooses_as_torch_does(
     wide, nodes: int, count: int, tried: int, starts: int, temperature: float
 ) -> None:
-    """Choices are the plain engine's but for named near ties; costs agree to 1e-5; the tile's edge does no harm."""
+    """Choices are the plain engine's but for named near ties; costs agree to 1e-5; the tile's
+    edge does no harm.
+    """
     batch, latents, first = problem_of(nodes, count, tried, starts, wide)
     cost, actions = by_kernel(wide, batch, latents, first, temperature, shape=SMALL_TILE)
     assert torch.equal(actions[..., 0].long(), first[:, None].expand(-1, tried, -1))
@@ -92,7 +108,15 @@ def test_kernel_chooses_as_torch_does(
     priced = TSP().cost(batch, actions.flatten(1, 2).long()).view_as(cost)
     assert torch.allclose(cost, priced, rtol=1e-5)
     plain = rollout(
-        TSP(), wide, batch, latents, first, seed=SEED, attempt=ATTEMPT, temperature=temperature, engine="torch"
+        TSP(),
+        wide,
+        batch,
+        latents,
+        first,
+        seed=SEED,
+        attempt=ATTEMPT,
+        temperature=temperature,
+        engine="torch",
     )
     same = (plain.actions == actions).all(-1)
     assert same.float().mean() > 0.8  # the rest left the path at a near tie
@@ -107,7 +131,9 @@ def test_temperature_between(wide) -> None:
 
 
 def test_marks_are_where_torch_is_certain(wide) -> None:
-    """With marks the same tours come out, and those decisions are complemented that were at least so probable."""
+    """With marks the same tours come out, and those decisions are complemented that were at
+    least so probable.
+    """
     batch, latents, first = problem_of(13, 2, 2, 5, wide)
     cost, plain = by_kernel(wide, batch, latents, first, 1.0, shape=SMALL_TILE)
     priced, actions = by_kernel(wide, batch, latents, first, 1.0, shape=SMALL_TILE, mark=0.3)
@@ -116,7 +142,9 @@ def test_marks_are_where_torch_is_certain(wide) -> None:
     assert torch.equal(priced, cost)
     memory, state = wide.encode(batch), TSP().replay(batch, tours)
     shift, allowed = wide.condition(memory, latents.repeat_interleave(5 * 12, 1)), TSP().mask(state)
-    shares = wide.logits(memory, shift, state, allowed).masked_fill(~allowed, -torch.inf).softmax(-1)
+    shares = (
+        wide.logits(memory, shift, state, allowed).masked_fill(~allowed, -torch.inf).softmax(-1)
+    )
     shares = shares.gather(-1, tours[:, :, 1:].flatten(1)[..., None]).view(2, 10, 12)
     clear = (shares - 0.3).abs() > 1e-5
     assert torch.equal(marks[..., 1:][clear], (shares >= 0.3)[clear])
@@ -143,22 +171,38 @@ def test_more_rollouts_than_a_tile(wide) -> None:
 
 @pytest.mark.parametrize("members", [0, 2])
 def test_other_tables_are_read(make_policy, members: int) -> None:
-    """The kernel goes by tables that active search has changed, and by those of a member, as torch does."""
+    """The kernel goes by tables that active search has changed, and by those of a member, as
+    torch does.
+    """
     policy = make_policy(latent=0 if members else 4, members=members, width=128, heads=8, hidden=64)
     batch, _, first = problem_of(13, 2, 1, 5, policy)
     latents, usual = policy.space.centre((2, 1), torch.device("cpu")), policy.encode(batch)
     if members:
         usual, changed = usual.members
     else:
-        noisy = usual.embedding + 0.5 * torch.randn(usual.embedding.shape, generator=torch.Generator().manual_seed(1))
+        noisy = usual.embedding + 0.5 * torch.randn(
+            usual.embedding.shape, generator=torch.Generator().manual_seed(1)
+        )
         changed = policy.adjusted(usual, noisy)
     found = []
     for memory in (usual, changed):
-        tables = rollout_tables.build_triton_tables(memory, policy.condition(memory, latents), torch.float32)
+        tables = rollout_tables.build_triton_tables(
+            memory, policy.condition(memory, latents), torch.float32
+        )
         _, actions = triton_rollout.tsp_rollout(
             tables, batch.xy, first, batch.key, torch.tensor([SEED, 0]), temperature=0.0
         )
-        same = rollout(TSP(), policy, batch, latents, first, seed=SEED, temperature=0.0, memory=memory, engine="torch")
+        same = rollout(
+            TSP(),
+            policy,
+            batch,
+            latents,
+            first,
+            seed=SEED,
+            temperature=0.0,
+            memory=memory,
+            engine="torch",
+        )
         assert torch.equal(actions, same.actions)
         found.append(actions)
     assert not torch.equal(*found)
@@ -168,12 +212,17 @@ def test_tables_are_padded_and_scaled(wide) -> None:
     """Nodes are padded with zeros to a power of two of at least 16, queries carry log2(e)/4."""
     batch, latents, _ = problem_of(37, 1, 2, 1, wide)
     memory = wide.encode(batch)
-    nodes = rollout_tables.build_triton_tables(memory, wide.condition(memory, latents), torch.float32).nodes
+    nodes = rollout_tables.build_triton_tables(
+        memory, wide.condition(memory, latents), torch.float32
+    ).nodes
     assert nodes.key.shape == (1, 64, 128)
     assert torch.equal(nodes.key[:, :37], memory.key)
     assert not nodes.key[:, 37:].any()
     assert torch.allclose(nodes.query_last[:, :37], memory.query_last * 1.4426950408889634 / 4)
-    assert rollout_tables.build_triton_tables(memory, wide.condition(memory, latents)).nodes.key.dtype == torch.bfloat16
+    assert (
+        rollout_tables.build_triton_tables(memory, wide.condition(memory, latents)).nodes.key.dtype
+        == torch.bfloat16
+    )
 
 
 @pytest.mark.parametrize(
@@ -192,7 +241,9 @@ def test_tables_are_padded_and_scaled(wide) -> None:
     ],
 )
 def test_tiles_fill_the_chip(instances: int, rollouts: int, padded: int, expected: int) -> None:
-    """Tiles are as large as registers allow while each of the 132 processors has a program, and not mostly empty."""
+    """Tiles are as large as registers allow while each of the 132 processors has a program, and
+    not mostly empty.
+    """
     rows, warps = triton_rollout.choose_tile(instances, rollouts, padded)
     assert rows == expected
     assert 1 <= warps <= 8
@@ -200,7 +251,9 @@ def test_tiles_fill_the_chip(instances: int, rollouts: int, padded: int, expecte
 
 @pytest.mark.parametrize(("padded", "expected"), [(64, (64, 4)), (128, (64, 4)), (192, (128, 8))])
 def test_vehicles_have_no_small_tiles(padded: int, expected: tuple[int, int]) -> None:
-    """Whatever there is to do: 64 rows, and twice as many above 128 nodes where there is enough of it."""
+    """Whatever there is to do: 64 rows, and twice as many above 128 nodes where there is enough
+    of it.
+    """
     assert triton_rollout.choose_roomy_tile(64, 2000, padded) == expected
     assert triton_rollout.choose_roomy_tile(1, 20, padded) == (64, 4)
 
@@ -215,8 +268,12 @@ def test_vehicles_have_no_small_tiles(padded: int, expected: tuple[int, int]) ->
         ("tsp", CUDA, 1025, "nodes, and there are 1025"),  # rollouts up to 1,024, scores up to 256
     ],
 )
-def test_reasons_are_given_in_words(problem: str, device: torch.device, nodes: int, words: str) -> None:
-    """Asking for the fused engine where it cannot run says why and what to do; auto takes torch instead."""
+def test_reasons_are_given_in_words(
+    problem: str, device: torch.device, nodes: int, words: str
+) -> None:
+    """Asking for the fused engine where it cannot run says why and what to do; auto takes torch
+    instead.
+    """
     assert words in kernels.why_not(problem, device, nodes)
     with pytest.raises(MissingExtra, match=rf"{words}\. Use engine torch"):
         kernels.resolve("fused", problem, device, nodes)
@@ -226,11 +283,15 @@ def test_reasons_are_given_in_words(problem: str, device: torch.device, nodes: i
 
 
 def test_policies_of_another_shape_are_neither_rolled_out_nor_scored_fused(policy) -> None:
-    """The kernels assume 8 heads of 16: any other policy takes torch on a GPU too, for rollouts and for gradients."""
+    """The kernels assume 8 heads of 16: any other policy takes torch on a GPU too, for rollouts
+    and for gradients.
+    """
     shape = policy.architecture  # 2 heads of 16
     assert kernels.resolve("auto", "tsp", CUDA, 10, shape) == "torch"
     assert kernels.resolve_log_prob("auto", "tsp", CUDA, 10, shape) == "torch"
-    with pytest.raises(MissingExtra, match="takes policies with 8 heads of width 16, and this one has 2 of 16"):
+    with pytest.raises(
+        MissingExtra, match="takes policies with 8 heads of width 16, and this one has 2 of 16"
+    ):
         kernels.resolve_log_prob("fused", "tsp", CUDA, 10, shape)
     assert kernels.resolve_log_prob("auto", "tsp", CUDA, 10, Architecture()) == "fused"
 
@@ -238,7 +299,9 @@ def test_policies_of_another_shape_are_neither_rolled_out_nor_scored_fused(polic
 def test_log_prob_asks_with_the_policys_shape(policy, make_batch, monkeypatch) -> None:
     """What decides the engine of a score is the policy that is scored."""
     asked: list[object] = []
-    monkeypatch.setattr(kernels, "resolve_log_prob", lambda *question: asked.append(question[-1]) or "torch")
+    monkeypatch.setattr(
+        kernels, "resolve_log_prob", lambda *question: asked.append(question[-1]) or "torch"
+    )
     batch = make_batch(1, 5)
     tours = torch.arange(5).expand(1, 1, 5)
     log_prob(TSP(), policy, batch, policy.space.centre((1, 1), torch.device("cpu")), tours)
@@ -248,13 +311,17 @@ def test_log_prob_asks_with_the_policys_shape(policy, make_batch, monkeypatch) -
 def test_a_missing_triton_is_named(monkeypatch) -> None:
     """Without Triton the reason is Triton."""
     monkeypatch.setattr(kernels, "find_spec", lambda name: None)
-    assert kernels.why_not("tsp", CUDA, 10) == "the fused engine needs Triton, which is not installed"
+    assert (
+        kernels.why_not("tsp", CUDA, 10) == "the fused engine needs Triton, which is not installed"
+    )
 
 
 def test_the_fused_engine_is_taken_where_it_can_run() -> None:
     """On a GPU auto and fused take the kernels up to 1,024 nodes, and torch stays torch."""
     assert kernels.why_not("tsp", CUDA, 1024) is None
-    assert {kernels.resolve(e, "tsp", CUDA, n) for e in ("auto", "fused") for n in (1, 1024)} == {"fused"}
+    assert {kernels.resolve(e, "tsp", CUDA, n) for e in ("auto", "fused") for n in (1, 1024)} == {
+        "fused"
+    }
     assert kernels.resolve("torch", "tsp", CUDA, 10) == "torch"
 
 
@@ -262,17 +329,27 @@ def test_the_fused_engine_is_taken_where_it_can_run() -> None:
 
 
 def test_bounded_scores_stay_below_the_bound(wide) -> None:
-    """Keys are stretched until the largest score of any query passes the limit: it must be seen before that."""
+    """Keys are stretched until the largest score of any query passes the limit: it must be seen
+    before that.
+    """
     batch, latents, first = problem_of(13, 3, 3, 5, wide)
     memory = wide.encode(batch)
-    tables = rollout_tables.build_triton_tables(memory, wide.condition(memory, latents), torch.float32)
+    tables = rollout_tables.build_triton_tables(
+        memory, wide.condition(memory, latents), torch.float32
+    )
     nodes = tables.nodes
     begun = nodes.query_context.gather(1, first[..., None].expand(-1, -1, 128))
-    query = tables.query_shift[:, :, None, None] + begun[:, None, :, None] + nodes.query_last[:, None, None, :13]
+    query = (
+        tables.query_shift[:, :, None, None]
+        + begun[:, None, :, None]
+        + nodes.query_last[:, None, None, :13]
+    )
     heads = (query.unflatten(-1, (8, 16)), nodes.key[:, :13].unflatten(-1, (8, 16)))
     largest = torch.einsum("bkslhd,bnhd->bkslhn", *heads).abs().amax()
     for factor, expected in ((1e-3, 1), (1.001 * rollout_tables.SAFE / largest, 0)):
-        stretched = rollout_tables.build_node_tables(replace(memory, key=memory.key * factor), torch.float32)
+        stretched = rollout_tables.build_node_tables(
+            replace(memory, key=memory.key * factor), torch.float32
+        )
         flags = rollout_tables.find_bounded_instances(stretched, tables.query_shift, begun)
         assert flags.amin() == expected
     assert rollout_tables.find_bounded_instances(
@@ -282,30 +359,44 @@ def test_bounded_scores_stay_below_the_bound(wide) -> None:
 
 @pytest.mark.parametrize("name", ["tsp100", "cvrp100", "cvrp"])
 def test_the_shipped_policies_are_bounded(name: str) -> None:
-    """The faster kernel serves them: a bound by lengths of vectors failed for one and then for the other."""
+    """The faster kernel serves them: a bound by lengths of vectors failed for one and then for
+    the other.
+    """
     policy = checkpoint.load(checkpoint.shipped_checkpoints()[name]).requires_grad_(False)
     problem, rng = PROBLEMS[policy.problem], torch.Generator().manual_seed(1)
     batch = problem.sample(4, 100, rng)
     memory = policy.encode(batch)
-    tables = rollout_tables.build_triton_tables(memory, policy.condition(memory, policy.space.sample((4, 16), rng)))
+    tables = rollout_tables.build_triton_tables(
+        memory, policy.condition(memory, policy.space.sample((4, 16), rng))
+    )
     parts = (tables.query_shift, tables.nodes.query_context)
-    parts = (rollout_tables.empty_and_full_queries(*parts, batch.capacity),) if policy.problem == "cvrp" else parts
+    parts = (
+        (rollout_tables.empty_and_full_queries(*parts, batch.capacity),)
+        if policy.problem == "cvrp"
+        else parts
+    )
     assert rollout_tables.find_bounded_instances(tables.nodes, *parts).all()
 
 
 def test_no_load_scores_more_than_none_or_a_full_one() -> None:
     """Scores are linear in what a vehicle has left, so their extremes are at both ends."""
     rng = torch.Generator().manual_seed(3)
-    query, load, key = (torch.randn(*shape, 128, generator=rng) for shape in ((2, 5), (2,), (2, 16)))
+    query, load, key = (
+        torch.randn(*shape, 128, generator=rng) for shape in ((2, 5), (2,), (2, 16))
+    )
     capacity = torch.tensor([7, 40])
-    most = rollout_tables.bound_scores(rollout_tables.empty_and_full_queries(query, load, capacity), key)
+    most = rollout_tables.bound_scores(
+        rollout_tables.empty_and_full_queries(query, load, capacity), key
+    )
     for share in (0.1, 0.35, 0.8):
         part = rollout_tables.bound_scores(query + share * (load * capacity[:, None])[:, None], key)
         assert (part <= most).all()
 
 
 def test_tables_are_made_once_for_a_memory(wide) -> None:
-    """Asked again for the same object they are the same; for another, or in another type, they are its own."""
+    """Asked again for the same object they are the same; for another, or in another type, they
+    are its own.
+    """
     batch, latents, _ = problem_of(9, 2, 2, 3, wide)
     memory, other = wide.encode(batch), wide.encode(replace(batch, xy=batch.xy.flip(-1)))
     shift = wide.condition(memory, latents)
@@ -315,7 +406,9 @@ def test_tables_are_made_once_for_a_memory(wide) -> None:
     assert half.key.dtype == torch.bfloat16
     moved = rollout_tables.build_triton_tables(other, shift, torch.float32).nodes
     assert torch.equal(moved.key[:, :9], other.key)
-    assert torch.equal(rollout_tables.build_triton_tables(memory, shift, torch.float32).nodes.key, once.nodes.key)
+    assert torch.equal(
+        rollout_tables.build_triton_tables(memory, shift, torch.float32).nodes.key, once.nodes.key
+    )
     del memory, half
     gc.collect()
     assert rollout_tables.TABLE_CACHE.last is None  # nothing is held longer than its memory
@@ -328,14 +421,22 @@ def test_tables_are_made_once_for_a_memory(wide) -> None:
         (40, 32, 64, 0.1, rollout_tables.SAFE),
         (64, 32, 64, 0.1, 0.0),
         (66, 32, 96, 1.0, rollout_tables.SAFE),
-        (66, 64, 128, 1.0, rollout_tables.SAFE),  # as wide as parts are, so that two words have the bits of a part
+        (
+            66,
+            64,
+            128,
+            1.0,
+            rollout_tables.SAFE,
+        ),  # as wide as parts are, so that two words have the bits of a part
     ],
 )
 @pytest.mark.usefixtures("small_parts")
 def test_parts_choose_as_torch_does(
     wide, monkeypatch, nodes: int, part: int, columns: int, temperature: float, safe: float
 ) -> None:
-    """Two parts and three, filled or nearly empty, also where maxima are subtracted because nothing is safe."""
+    """Two parts and three, filled or nearly empty, also where maxima are subtracted because
+    nothing is safe.
+    """
     monkeypatch.setattr(rollout_tables, "SAFE", safe)
     monkeypatch.setattr(rollout_tables, "PART", part)
     assert rollout_tables.padded_columns(nodes) == columns
@@ -346,7 +447,9 @@ def test_parts_choose_as_torch_does(
     assert torch.allclose(cost, priced, rtol=1e-5)
 
 
-@pytest.mark.parametrize(("nodes", "columns"), [(3, 16), (16, 16), (100, 128), (128, 128), (129, 192), (193, 256)])
+@pytest.mark.parametrize(
+    ("nodes", "columns"), [(3, 16), (16, 16), (100, 128), (128, 128), (129, 192), (193, 256)]
+)
 def test_columns_of_a_tile(nodes: int, columns: int) -> None:
     """A power of two up to 128, then a multiple of the part of 64; parts divide tiles."""
     assert rollout_tables.padded_columns(nodes) == columns

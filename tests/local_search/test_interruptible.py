@@ -47,7 +47,9 @@ def test_errors_come_back() -> None:
 
 
 def test_the_last_words_are_heard() -> None:
-    """A plan that is found while the solver is being stopped is passed on before KeyboardInterrupt."""
+    """A plan that is found while the solver is being stopped is passed on before
+    KeyboardInterrupt.
+    """
     stopped, told = Event(), list[str]()
 
     def work(tell: Any) -> None:
@@ -94,7 +96,9 @@ def one_by_one(instance: Any) -> Schedule:
 
 @pytest.mark.parametrize("name", improvers.SOLVERS)
 def test_every_solver_can_be_interrupted(name: str) -> None:
-    """A signal at the first plan: the solver ends long before its time, and its last plan is no worse."""
+    """A signal at the first plan: the solver ends long before its time, and its last plan is no
+    worse.
+    """
     if name == "lkh" and find_spec("elkai") is None:
         pytest.skip("elkai is not installed")
     instance, plan = {

@@ -1,4 +1,6 @@
-"""Ruin and recreate: every plan obeys the rules, what was tried in vain is undone, and small instances are solved."""
+"""Ruin and recreate: every plan obeys the rules, what was tried in vain is undone, and small
+instances are solved.
+"""
 
 import time
 from functools import cache
@@ -28,7 +30,9 @@ def alone(instance: CVRPInstance) -> Routes:
     return Routes(tuple((c,) for c in range(1, instance.size)))
 
 
-def begun(instance: CVRPInstance, seed: int = 0, told: list[Routes] | None = None) -> route_ruin_recreate.Annealing:
+def begun(
+    instance: CVRPInstance, seed: int = 0, told: list[Routes] | None = None
+) -> route_ruin_recreate.Annealing:
     """A search from the dearest sensible plan."""
     return route_ruin_recreate.Annealing(
         instance, alone(instance), seed, Event(), (told if told is not None else []).append
@@ -37,7 +41,9 @@ def begun(instance: CVRPInstance, seed: int = 0, told: list[Routes] | None = Non
 
 def routes_in(rows: np.ndarray, length: np.ndarray) -> tuple[tuple[int, ...], ...]:
     """The routes that some rows are."""
-    return tuple(tuple(row[:count].tolist()) for row, count in zip(rows, length, strict=True) if count)
+    return tuple(
+        tuple(row[:count].tolist()) for row, count in zip(rows, length, strict=True) if count
+    )
 
 
 def present(search: route_ruin_recreate.Annealing) -> Routes:
@@ -61,7 +67,9 @@ def check_notes(search: route_ruin_recreate.Annealing) -> None:
 @pytest.mark.parametrize("seed", range(6))
 @pytest.mark.parametrize("temperature", [0.0, MOLTEN])
 def test_every_time_leaves_a_plan(seed: int, temperature: float) -> None:
-    """After each of 150 times all customers are served once and nobody is overloaded; the best is the least so far."""
+    """After each of 150 times all customers are served once and nobody is overloaded; the best
+    is the least so far.
+    """
     instance, told = delivery(5 + 5 * seed, seed), list[Routes]()
     search = begun(instance, seed, told)
     least = alone(instance).cost(instance)
@@ -80,7 +88,9 @@ def test_every_time_leaves_a_plan(seed: int, temperature: float) -> None:
 
 
 def test_what_was_in_vain_is_undone() -> None:
-    """When it is cold, a plan changes only if it gets cheaper, or by rounding; else all is as it was, in its place."""
+    """When it is cold, a plan changes only if it gets cheaper, or by rounding; else all is as it
+    was, in its place.
+    """
     search, changes, undone = begun(delivery(30, 3)), 0, 0
     search.run_steps(0.0, 0)
     for _ in range(2000):
@@ -88,10 +98,15 @@ def test_what_was_in_vain_is_undone() -> None:
         search.run_steps(0.0, 1)
         if search.costs[kernel.NOW] == cost and routes_in(*before[:2]) == present(search).routes:
             undone += 1
-            assert all(np.array_equal(was, now) for was, now in zip(before[1:], search.plan[1:], strict=True))
+            assert all(
+                np.array_equal(was, now)
+                for was, now in zip(before[1:], search.plan[1:], strict=True)
+            )
         else:
             changes += 1
-            assert search.costs[kernel.NOW] <= cost * (1 + 1e-12)  # the same the other way round may seem shorter
+            assert search.costs[kernel.NOW] <= cost * (
+                1 + 1e-12
+            )  # the same the other way round may seem shorter
     assert min(changes, undone) > 10
 
 
@@ -104,7 +119,10 @@ def cheapest(instance: CVRPInstance, vehicles: int) -> float:
     def route(chosen: frozenset[int]) -> float:
         if demand[list(chosen)].sum() > instance.capacity:
             return np.inf
-        return min(sum(distance[a, b] for a, b in zip((0, *p), (*p, 0), strict=True)) for p in permutations(chosen))
+        return min(
+            sum(distance[a, b] for a, b in zip((0, *p), (*p, 0), strict=True))
+            for p in permutations(chosen)
+        )
 
     @cache
     def served(left: frozenset[int], most: int) -> float:
@@ -139,7 +157,8 @@ SHORT_OF_ROOM = Routes(((1, 2), (3, 4), (5, 6)))
 
 
 def crowded(vehicles: int | None) -> CVRPInstance:
-    """Three loads of 3 and three of 2, in pairs of 5: any other plan of three routes would overload one, or leave one.
+    """Three loads of 3 and three of 2, in pairs of 5: any other plan of three routes would overload
+    one, or leave one.
 
     Neighbours are 1 and 3, 2 and 4; so with more vehicles it would be cheaper.
     """
@@ -148,7 +167,9 @@ def crowded(vehicles: int | None) -> CVRPInstance:
 
 
 def test_a_fleet_is_never_exceeded() -> None:
-    """Where customers find no room, all is undone; with one vehicle more they would have a cheaper plan."""
+    """Where customers find no room, all is undone; with one vehicle more they would have a
+    cheaper plan.
+    """
     costs = []
     for vehicles in (3, 4):
         limited, told = crowded(vehicles), list[Routes]()
@@ -166,21 +187,33 @@ def test_a_fleet_is_never_exceeded() -> None:
 
 
 def test_as_many_rows_as_there_may_be_vehicles() -> None:
-    """Those of the fleet, or one for each customer; ten more than the plan has at most, and never fewer."""
+    """Those of the fleet, or one for each customer; ten more than the plan has at most, and
+    never fewer.
+    """
     many = Routes(tuple((c,) for c in range(1, 21)))
-    cases = {(crowded(3), SHORT_OF_ROOM): 3, (crowded(5), SHORT_OF_ROOM): 5, (crowded(None), SHORT_OF_ROOM): 6}
+    cases = {
+        (crowded(3), SHORT_OF_ROOM): 3,
+        (crowded(5), SHORT_OF_ROOM): 5,
+        (crowded(None), SHORT_OF_ROOM): 6,
+    }
     large = delivery(50, 0, 60)
     start = Routes((*many.routes[:-1], tuple(range(20, 51))))
-    cases = [*((*case, rows) for case, rows in cases.items()), (large, start, 30), (crowded(3), alone(crowded(3)), 6)]
+    cases = [
+        *((*case, rows) for case, rows in cases.items()),
+        (large, start, 30),
+        (crowded(3), alone(crowded(3)), 6),
+    ]
     for instance, plan, rows in cases:
         assert len(route_ruin_recreate.Annealing(instance, plan, 0, Event(), print).plan[1]) == rows
 
 
 @pytest.mark.parametrize("temperature", [0.2, 0.5])
 def test_how_much_dearer_a_plan_may_get(temperature: float) -> None:
-    """By no more than annealing allows: the chance of a change is exp(-change / temperature), and half of them are 0.
+    """By no more than annealing allows: the chance of a change is exp(-change / temperature), and
+    half of them are 0.
 
-    Of those that made a plan dearer, the mean is about the temperature at most, and hardly any is eight times that.
+    Of those that made a plan dearer, the mean is about the temperature at most, and hardly any is
+    eight times that.
     """
     search, changes = begun(delivery(60, 2)), list[float]()
     search.run_steps(temperature, 2000)
@@ -198,7 +231,9 @@ def test_temperatures_are_in_legs() -> None:
     """On another scale it is the same search."""
     instance = delivery(40, 5)
     assert instance.xy is not None
-    scaled = CVRPInstance("large", "EXACT_2D", instance.demands, instance.capacity, xy=1024.0 * instance.xy)
+    scaled = CVRPInstance(
+        "large", "EXACT_2D", instance.demands, instance.capacity, xy=1024.0 * instance.xy
+    )
     one, other = begun(instance), begun(scaled)
     for search in (one, other):
         search.run_steps(0.1, 3000)
@@ -223,17 +258,25 @@ def fixed(monkeypatch: pytest.MonkeyPatch):
     def use(*numbers: int) -> None:
         given = Given(*numbers)
         monkeypatch.setattr(kernel, "draw", given)
-        monkeypatch.setattr(kernel, "unit", lambda random: (given(random, 1 << 30) + 0.5) / (1 << 30))
+        monkeypatch.setattr(
+            kernel, "unit", lambda random: (given(random, 1 << 30) + 0.5) / (1 << 30)
+        )
 
     return use
 
 
-@pytest.mark.parametrize(("length", "place", "longest"), [(1, 0, 10.0), (6, 0, 3.5), (6, 2, 10.0), (6, 5, 2.0)])
+@pytest.mark.parametrize(
+    ("length", "place", "longest"), [(1, 0, 10.0), (6, 0, 3.5), (6, 2, 10.0), (6, 5, 2.0)]
+)
 def test_strings(fixed, length: int, place: int, longest: float) -> None:
-    """All that hold the place, as long as allowed, with each hole that leaves an inner customer or two; no others."""
+    """All that hold the place, as long as allowed, with each hole that leaves an inner customer
+    or two; no others.
+    """
     rng, seen = np.random.default_rng(0), set[tuple[int, ...]]()
     for _ in range(6000):
-        fixed(int(rng.integers(1 << 30)), *(rng.integers(0, 60, 8) * rng.integers(0, 2, 8)).tolist())
+        fixed(
+            int(rng.integers(1 << 30)), *(rng.integers(0, 60, 8) * rng.integers(0, 2, 8)).tolist()
+        )
         begin, end, hole, hole_end = kernel.string_of.py_func(length, place, longest, None)
         seen.add((begin, end, hole_end - hole, hole if hole_end > hole else begin))
     wanted = set[tuple[int, ...]]()
@@ -247,7 +290,9 @@ def test_strings(fixed, length: int, place: int, longest: float) -> None:
     assert seen == wanted
 
 
-def ruined(fixed, instance: CVRPInstance, plan: Routes, *numbers: int) -> tuple[list[int], list[int]]:
+def ruined(
+    fixed, instance: CVRPInstance, plan: Routes, *numbers: int
+) -> tuple[list[int], list[int]]:
     """Rows that are written down and customers that are removed, with given random numbers."""
     search = route_ruin_recreate.Annealing(instance, plan, 0, Event(), print)
     search.run_steps(0.0, 0)
@@ -266,16 +311,23 @@ HALF, ALL, NONE = 1 << 29, (1 << 30) - 1, 0
 
 
 def test_routes_are_ruined_round_a_customer(fixed) -> None:
-    """Of routes of two customers on a line, from the customer that is drawn to its nearest neighbours.
+    """Of routes of two customers on a line, from the customer that is drawn to its nearest
+    neighbours.
 
-    Strings are as long as a route is on average, 2 here, so there are up to 4 * 10 / 3 of them, 13 at most.
+    Strings are as long as a route is on average, 2 here, so there are up to 4 * 10 / 3 of them, 13
+    at most.
     """
     size = 41
-    xy = np.stack([np.arange(size + 0.0) ** 1.01, np.zeros(size)], 1)  # the neighbour before is the nearer one
+    xy = np.stack(
+        [np.arange(size + 0.0) ** 1.01, np.zeros(size)], 1
+    )  # the neighbour before is the nearer one
     instance = CVRPInstance("line", "EXACT_2D", (0, *[1] * (size - 1)), 2, xy=xy)
     plan = Routes(tuple((c, c + 1) for c in range(1, size, 2)))
     # The number of strings, the seed; then of each string its length and where it begins.
-    assert ruined(fixed, instance, plan, NONE, 39, NONE, 0) == ([19], [40])  # the last customer is one, too
+    assert ruined(fixed, instance, plan, NONE, 39, NONE, 0) == (
+        [19],
+        [40],
+    )  # the last customer is one, too
     assert ruined(fixed, instance, plan, NONE, 0, NONE, 0) == ([0], [1])
     lengths = [ALL, 0] * 13
     rows, gone = ruined(fixed, instance, plan, ALL, 20, *lengths)
@@ -297,13 +349,17 @@ def test_strings_are_no_longer_than_routes_on_average(fixed) -> None:
 def test_a_string_is_taken_out() -> None:
     """Customers 1 to 5 in a row; of 2, 3 and 4 the middle one stays."""
     instance = delivery(6, 0, 60)
-    search = route_ruin_recreate.Annealing(instance, Routes(((1, 2, 3, 4, 5), (6,))), 0, Event(), print)
+    search = route_ruin_recreate.Annealing(
+        instance, Routes(((1, 2, 3, 4, 5), (6,))), 0, Event(), print
+    )
     search.run_steps(0.0, 0)
     removed = np.zeros(6, np.int32)
     link = kernel.link.py_func
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(kernel, "link", link)
-        gone = kernel.take_out.py_func(search.distance, search.demand, search.plan, 0, (1, 4, 2, 3), removed, 0)
+        gone = kernel.take_out.py_func(
+            search.distance, search.demand, search.plan, 0, (1, 4, 2, 3), removed, 0
+        )
     assert (gone, removed[:2].tolist()) == (2, [2, 4])
     assert present(search).routes == ((1, 3, 5), (6,))
     assert search.plan[3].tolist() == [0, 0, -1, 0, -1, 0, 1]
@@ -312,12 +368,16 @@ def test_a_string_is_taken_out() -> None:
 
 @pytest.mark.parametrize("kind", range(11))
 def test_the_order_in_which_they_go_back(fixed, kind: int) -> None:
-    """Four of eleven times at random, four by demand, two the farthest first and once the nearest."""
+    """Four of eleven times at random, four by demand, two the farthest first and once the
+    nearest.
+    """
     away, demand = np.array([[0.0, 3, 1, 2]]), np.array([0, 5, 7, 6])
     removed = np.array([1, 2, 3], np.int32)
     fixed(kind, 20, 30, 10)
     kernel.sort.py_func(away, demand, removed, 3, np.zeros(3), None)
-    expected = [3, 1, 2] if kind < 4 else [2, 3, 1] if kind < 8 else [1, 3, 2] if kind < 10 else [2, 3, 1]
+    expected = (
+        [3, 1, 2] if kind < 4 else [2, 3, 1] if kind < 8 else [1, 3, 2] if kind < 10 else [2, 3, 1]
+    )
     assert removed.tolist() == expected
 
 
@@ -326,7 +386,9 @@ def test_the_best_place(fixed, seed: int) -> None:
     """Where a plan with one more customer costs least, of all rows that can carry it."""
     instance = delivery(9, seed, 15)
     routes = [[1, 2], [3, 4], [5, 6, 7], [8]]
-    search = route_ruin_recreate.Annealing(instance, Routes(tuple(map(tuple, routes))), 0, Event(), print)
+    search = route_ruin_recreate.Annealing(
+        instance, Routes(tuple(map(tuple, routes))), 0, Event(), print
+    )
     search.run_steps(0.0, 0)
     fixed()  # the largest number: nothing is overlooked
     found = kernel.best_place.py_func(search.distance, search.demand, 15, search.plan, 9, None)
@@ -335,18 +397,25 @@ def test_the_best_place(fixed, seed: int) -> None:
         for i in range(len(row) + 1):
             longer = [*routes[:r], [*row[:i], 9, *row[i:]], *routes[r + 1 :]]
             if sum(instance.demands[c] for c in longer[r]) <= 15:
-                costs[r if row else len(search.plan[1]) - 1, i] = Routes(tuple(map(tuple, longer))).cost(instance)
+                costs[r if row else len(search.plan[1]) - 1, i] = Routes(
+                    tuple(map(tuple, longer))
+                ).cost(instance)
     assert costs[found] == pytest.approx(min(costs.values()))
 
 
 def test_a_route_of_its_own_may_be_cheaper(fixed) -> None:
-    """Where a file's distances are no plane's: from customer 1 to 2 it is farther than by way of the depot."""
+    """Where a file's distances are no plane's: from customer 1 to 2 it is farther than by way of
+    the depot.
+    """
     matrix = np.array([[0, 1, 1], [1, 0, 9], [1, 9, 0]])
     apart = CVRPInstance("apart", "EXPLICIT", (0, 1, 1), 2, matrix=matrix)
     search = route_ruin_recreate.Annealing(apart, Routes(((1,),)), 0, Event(), print)
     search.run_steps(0.0, 0)
     fixed()
-    assert kernel.best_place.py_func(search.distance, search.demand, 2, search.plan, 2, None) == (1, 0)
+    assert kernel.best_place.py_func(search.distance, search.demand, 2, search.plan, 2, None) == (
+        1,
+        0,
+    )
 
 
 def test_one_better_place_in_a_hundred_is_overlooked(fixed) -> None:
@@ -357,7 +426,10 @@ def test_one_better_place_in_a_hundred_is_overlooked(fixed) -> None:
     search.run_steps(0.0, 0)
     place = kernel.best_place.py_func
     fixed()
-    assert place(search.distance, search.demand, 3, search.plan, 3, None) == (0, 1)  # as good as behind both
+    assert place(search.distance, search.demand, 3, search.plan, 3, None) == (
+        0,
+        1,
+    )  # as good as behind both
     fixed(1, 0)
     assert place(search.distance, search.demand, 3, search.plan, 3, None) == (0, 2)
     fixed(0, 0, 0)
@@ -367,7 +439,9 @@ def test_one_better_place_in_a_hundred_is_overlooked(fixed) -> None:
 
 
 def test_customers_go_back_in_order(monkeypatch: pytest.MonkeyPatch) -> None:
-    """What is removed goes back in the order of `sort`: without it another plan comes of the same random numbers."""
+    """What is removed goes back in the order of `sort`: without it another plan comes of the
+    same random numbers.
+    """
     instance = delivery(40, 5)
     usual = begun(instance)
     usual.run_steps(0.1, 300)
@@ -402,7 +476,9 @@ def as_written(patch: pytest.MonkeyPatch) -> None:
 
 
 def test_plans_repeat_under_a_seed() -> None:
-    """The same random numbers give the same plans, others give others; it begins with the first plan."""
+    """The same random numbers give the same plans, others give others; it begins with the first
+    plan.
+    """
     instance = delivery(40, 5)
     one, same, other = (begun(instance, seed) for seed in (1, 1, 2))
     for search in (one, same, other):
@@ -443,7 +519,9 @@ def test_it_stops_within_a_round(monkeypatch: pytest.MonkeyPatch) -> None:
     """Ctrl-C after the first of many steps."""
     search, steps = begun(delivery(10, 0)), list[float]()
     monkeypatch.setattr(
-        search, "run_steps", lambda temperature: bool(steps.append(temperature) or search.stopped.set())
+        search,
+        "run_steps",
+        lambda temperature: bool(steps.append(temperature) or search.stopped.set()),
     )
     search.run(time.monotonic() + 600.0)
     assert len(steps) == 1
@@ -459,7 +537,9 @@ def test_time_may_be_up_before_a_round_begins(monkeypatch: pytest.MonkeyPatch) -
 
 
 def test_it_ends_when_nothing_is_left_to_find() -> None:
-    """Two customers that share a vehicle; far below the seconds that it may take. One customer is left alone."""
+    """Two customers that share a vehicle; far below the seconds that it may take. One customer
+    is left alone.
+    """
     began = time.monotonic()
     two = cvrp((0.0, 0.0), [(1.0, 0.0), (1.0, 1.0)], (1, 1), 2)
     told = list[Routes]()
@@ -471,7 +551,9 @@ def test_it_ends_when_nothing_is_left_to_find() -> None:
     assert time.monotonic() - began < 300
 
 
-def timed(search: route_ruin_recreate.Annealing, monkeypatch: pytest.MonkeyPatch, better: list[bool]) -> list[float]:
+def timed(
+    search: route_ruin_recreate.Annealing, monkeypatch: pytest.MonkeyPatch, better: list[bool]
+) -> list[float]:
     """Temperatures, if each step takes 2.5 s and is better as it is said."""
     now, passed = [0.0], list[float]()
     monkeypatch.setattr(route_ruin_recreate.time, "monotonic", lambda: now[0])
@@ -486,7 +568,10 @@ def timed(search: route_ruin_recreate.Annealing, monkeypatch: pytest.MonkeyPatch
 
 
 def at(*shares: float) -> list[float]:
-    return [route_ruin_recreate.HOT * (route_ruin_recreate.COLD / route_ruin_recreate.HOT) ** share for share in shares]
+    return [
+        route_ruin_recreate.HOT * (route_ruin_recreate.COLD / route_ruin_recreate.HOT) ** share
+        for share in shares
+    ]
 
 
 def test_it_cools_down(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -498,7 +583,9 @@ def test_it_cools_down(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_rounds(monkeypatch: pytest.MonkeyPatch) -> None:
-    """With more time than a round takes, the next begins with the best plan; after three in vain it is over."""
+    """With more time than a round takes, the next begins with the best plan; after three in vain
+    it is over.
+    """
     search = begun(delivery(10, 1))
     search.plenty = 2 * route_ruin_recreate.AT_ONCE
     passed = timed(search, monkeypatch, [False, False, True, False, *[False] * 6])

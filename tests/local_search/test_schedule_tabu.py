@@ -1,4 +1,6 @@
-"""The tabu search: every move gives a schedule, small shops are solved, and what is kept differs."""
+"""The tabu search: every move gives a schedule, small shops are solved, and what is kept
+differs.
+"""
 
 import time
 from threading import Event
@@ -21,7 +23,9 @@ def uneven(seed: int, shortest: int) -> JSSPInstance:
     """Five jobs of 2 to 6 operations that may come to one of three machines again, also at once."""
     rng = np.random.default_rng(seed)
     lengths = rng.integers(2, 7, 5)
-    return shop([rng.integers(shortest, 9, n) for n in lengths], [rng.integers(0, 3, n) for n in lengths])
+    return shop(
+        [rng.integers(shortest, 9, n) for n in lengths], [rng.integers(0, 3, n) for n in lengths]
+    )
 
 
 def one_after_the_other(instance: JSSPInstance) -> Schedule:
@@ -48,7 +52,9 @@ def scheduled(instance: JSSPInstance, starts: np.ndarray) -> Schedule:
 @pytest.mark.parametrize("shortest", [0, 1])
 @pytest.mark.parametrize("seed", range(8))
 def test_every_move_leaves_a_schedule(seed: int, shortest: int) -> None:
-    """After each of a hundred moves starts are feasible; the best so far is the least makespan that there was."""
+    """After each of a hundred moves starts are feasible; the best so far is the least makespan
+    that there was.
+    """
     instance = uneven(seed, shortest)
     walk = begun(instance)
     walk.run_moves(0)
@@ -76,12 +82,15 @@ def test_heads_and_tails() -> None:
 
 
 def test_a_move_and_its_ban() -> None:
-    """Job 2's first operation waits for job 1's second on machine 1; the swap is made, and its way back forbidden."""
+    """Job 2's first operation waits for job 1's second on machine 1; the swap is made, and its
+    way back forbidden.
+    """
     instance = shop([[3, 2], [2, 4]], [[0, 1], [1, 0]])
     walk = begun(instance)
     assert walk.run_moves(1)
     assert (walk.makespan, walk.idle) == (7, 0)
-    # On machine 1 operation 1 has place 0 and operation 2 place 1: that 1 comes before 2 must not come back soon.
+    # On machine 1 operation 1 has place 0 and operation 2 place 1: that 1 comes before 2 must not
+    # come back soon.
     assert 1 + 10 + 1 <= walk.until[1, 1] <= 1 + 11 + 4
     assert np.count_nonzero(walk.until) == 1
 
@@ -91,7 +100,9 @@ def test_nothing_to_move() -> None:
     began = time.monotonic()
     for instance in (shop([[3, 2, 1]], [[0, 1, 0]]), shop([[0, 0], [0, 0]], [[0, 1], [1, 0]])):
         told: list[Schedule] = []
-        improvers.improve_plans("tabu", instance, [one_after_the_other(instance)], 600.0, 0, told.append)
+        improvers.improve_plans(
+            "tabu", instance, [one_after_the_other(instance)], 600.0, 0, told.append
+        )
         assert told[-1].cost(instance) == instance.lower_bound
     assert time.monotonic() - began < 300
 
@@ -114,7 +125,9 @@ def trace(instance: JSSPInstance, seed: int) -> list[list[int]]:
 
 
 def test_all_moves_of_a_block() -> None:
-    """With everything forbidden any move is made: each operation to an end of the block, and an end to each place."""
+    """With everything forbidden any move is made: each operation to an end of the block, and an
+    end to each place.
+    """
     instance = shop([[1], [2], [3], [4], [5]], [[0]] * 5)
     found = set[tuple[int, ...]]()
     for seed in range(1, 400):
@@ -147,9 +160,15 @@ def test_no_move_comes_twice(size: int) -> None:
 
 @pytest.mark.parametrize("forward", [True, False])
 def test_a_ban_is_for_the_way_back(forward: bool) -> None:
-    """Operation 0 has passed 1 and 2, or they it: the move back is forbidden until then, that of others is not."""
+    """Operation 0 has passed 1 and 2, or they it: the move back is forbidden until then, that of
+    others is not.
+    """
     until, slot = np.zeros((4, 4), np.int64), np.arange(4)
-    now, back = (np.array([1, 2, 0]), np.array([0, 1, 2])) if forward else (np.array([0, 1, 2]), np.array([1, 2, 0]))
+    now, back = (
+        (np.array([1, 2, 0]), np.array([0, 1, 2]))
+        if forward
+        else (np.array([0, 1, 2]), np.array([1, 2, 0]))
+    )
     tabu_kernel.forbid.py_func(until, slot, now, 3, forward, 20)
     cells = {(0, 1), (0, 2)} if forward else {(1, 0), (2, 0)}
     assert {tuple(cell) for cell in np.argwhere(until).tolist()} == cells
@@ -161,7 +180,9 @@ def test_a_ban_is_for_the_way_back(forward: bool) -> None:
 
 
 def test_what_beats_the_best_is_never_forbidden() -> None:
-    """With everything forbidden the same move is made as without, since it is better than all before."""
+    """With everything forbidden the same move is made as without, since it is better than all
+    before.
+    """
     rng = np.random.default_rng(5)
     instance = shop(rng.integers(1, 30, (6, 5)), rng.random((6, 5)).argsort(1))
     for seed in range(1, 20):
@@ -174,11 +195,15 @@ def test_what_beats_the_best_is_never_forbidden() -> None:
 
 
 def test_critical_paths_are_taken_at_random() -> None:
-    """After the first operation its job and its machine go on for equally long; only the machine has a move."""
+    """After the first operation its job and its machine go on for equally long; only the machine
+    has a move.
+    """
     instance = shop([[3, 3], [3]], [[0, 1], [0]])
     start = np.array([0, 3, 3])
     walks = [
-        schedule_tabu.TabuWalk(schedule_tabu.ShopTables(instance), start, np.array([seed * 2**40], np.uint64))
+        schedule_tabu.TabuWalk(
+            schedule_tabu.ShopTables(instance), start, np.array([seed * 2**40], np.uint64)
+        )
         for seed in range(1, 20)
     ]
     assert {walk.run_moves(1) for walk in walks} == {True, False}
@@ -187,7 +212,8 @@ def test_critical_paths_are_taken_at_random() -> None:
 def test_a_ban_grows_with_the_jobs_of_a_machine() -> None:
     """Ten moves, and one more for each time that the machines go into the jobs."""
     assert [
-        schedule_tabu.ShopTables(shop(np.ones((jobs, 4), int), [[0, 1, 2, 3]] * jobs)).ban for jobs in (3, 4, 12)
+        schedule_tabu.ShopTables(shop(np.ones((jobs, 4), int), [[0, 1, 2, 3]] * jobs)).ban
+        for jobs in (3, 4, 12)
     ] == [
         10,
         11,
@@ -197,7 +223,9 @@ def test_a_ban_grows_with_the_jobs_of_a_machine() -> None:
 
 @pytest.mark.parametrize("seed", range(4))
 def test_small_shops_are_solved(seed: int) -> None:
-    """As short as CP-SAT proves them to be, from the worst schedule; also with operations that take no time."""
+    """As short as CP-SAT proves them to be, from the worst schedule; also with operations that
+    take no time.
+    """
     instance = uneven(seed, seed % 2)
     best, bound = cpsat.solve_with_bound(instance, 20.0)
     assert best.cost(instance) == bound
@@ -216,17 +244,27 @@ def kept(makespan: int, following: list[int]) -> schedule_tabu.EliteSchedule:
 
 
 def test_what_is_kept_differs(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Of schedules that are alike the shorter one stays, wherever it comes from; of the others the shortest."""
+    """Of schedules that are alike the shorter one stays, wherever it comes from; of the others
+    the shortest.
+    """
     monkeypatch.setattr(schedule_tabu, "KEPT", 2)
     rounds = schedule_tabu.TabuSearch(uneven(0, 1), 0, Event(), lambda _: None)
-    long, short, other, worse = kept(9, [0] * 10), kept(8, [0] * 9 + [1]), kept(7, [1] * 10), kept(10, [2] * 10)
+    long, short, other, worse = (
+        kept(9, [0] * 10),
+        kept(8, [0] * 9 + [1]),
+        kept(7, [1] * 10),
+        kept(10, [2] * 10),
+    )
     states: list[Any] = []
     for found in (long, short, long, other, worse):
         rounds.keep(found)
         states.append(([one.makespan for one in rounds.kept], rounds.in_vain))
     assert states == [([9], 0), ([8], 0), ([8], 1), ([7, 8], 0), ([7, 8], 1)]
     rounds.keep(kept(8, [3] * 10))
-    assert ([one.following[0] for one in rounds.kept], rounds.in_vain) == ([1, 3], 0)  # the newest of equals
+    assert ([one.following[0] for one in rounds.kept], rounds.in_vain) == (
+        [1, 3],
+        0,
+    )  # the newest of equals
     for _ in range(schedule_tabu.IN_VAIN):
         rounds.keep(worse)
     assert rounds.in_vain == schedule_tabu.IN_VAIN
@@ -235,7 +273,9 @@ def test_what_is_kept_differs(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_from_farther_away() -> None:
-    """Two schedules are mixed; one by itself, or two after rounds in vain, is mixed with random times."""
+    """Two schedules are mixed; one by itself, or two after rounds in vain, is mixed with random
+    times.
+    """
     rounds = schedule_tabu.TabuSearch(uneven(1, 1), 0, Event(), lambda _: None)
     size = rounds.shop.size
     one, two = (schedule_tabu.EliteSchedule(9, np.full(size, x), np.full(size, x)) for x in (0, 1))
@@ -251,7 +291,9 @@ def test_from_farther_away() -> None:
 
 
 @pytest.mark.parametrize(("seconds", "stopped"), [(0.0, False), (600.0, True)])
-def test_it_stops_when_it_is_told(seconds: float, stopped: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_it_stops_when_it_is_told(
+    seconds: float, stopped: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """Without time, or after Ctrl-C, the first plan gets a few moves and nothing follows."""
     monkeypatch.setattr(schedule_tabu, "AT_ONCE", 1)
     instance, event, told = uneven(2, 1), Event(), list[Schedule]()
@@ -260,7 +302,9 @@ def test_it_stops_when_it_is_told(seconds: float, stopped: bool, monkeypatch: py
     rounds = schedule_tabu.TabuSearch(instance, 0, event, told.append)
     calls, run_moves = list[int](), schedule_tabu.TabuWalk.run_moves
     monkeypatch.setattr(
-        schedule_tabu.TabuWalk, "run_moves", lambda walk, moves: calls.append(moves) or run_moves(walk, moves)
+        schedule_tabu.TabuWalk,
+        "run_moves",
+        lambda walk, moves: calls.append(moves) or run_moves(walk, moves),
     )
     rounds.run([one_after_the_other(instance)] * 3, seconds)
     assert calls == [10]
@@ -270,7 +314,10 @@ def test_it_stops_when_it_is_told(seconds: float, stopped: bool, monkeypatch: py
 def test_rounds_begin_with_each_plan(monkeypatch: pytest.MonkeyPatch) -> None:
     """Then, and only then, between two schedules."""
     instance, event = uneven(3, 1), Event()
-    rounds, begun_with = schedule_tabu.TabuSearch(instance, 0, event, lambda _: None), list[list[float]]()
+    rounds, begun_with = (
+        schedule_tabu.TabuSearch(instance, 0, event, lambda _: None),
+        list[list[float]](),
+    )
 
     def round(start: np.ndarray, random: np.ndarray) -> schedule_tabu.EliteSchedule:
         begun_with.append(start.tolist())
@@ -284,10 +331,19 @@ def test_rounds_begin_with_each_plan(monkeypatch: pytest.MonkeyPatch) -> None:
     rounds.run([one, two], 600.0)
     assert begun_with[:2] == [np.concatenate(plan.starts).tolist() for plan in (one, two)]
     assert len(begun_with) == 3
-    assert np.ptp(np.array(begun_with[2]) - begun_with[0]) < 1e-9  # one and two differ by a constant
+    assert (
+        np.ptp(np.array(begun_with[2]) - begun_with[0]) < 1e-9
+    )  # one and two differ by a constant
 
 
 def test_looks_at_the_clock() -> None:
-    """Where all operations share a machine, a move takes the square of their number, and fewer are made at once."""
-    crowded, usual = shop(np.ones((30, 4), int), [[0] * 4] * 30), shop(np.ones((30, 4), int), [[0, 1, 2, 3]] * 30)
-    assert schedule_tabu.ShopTables(crowded).effort > 10 * schedule_tabu.ShopTables(usual).effort > 120
+    """Where all operations share a machine, a move takes the square of their number, and fewer
+    are made at once.
+    """
+    crowded, usual = (
+        shop(np.ones((30, 4), int), [[0] * 4] * 30),
+        shop(np.ones((30, 4), int), [[0, 1, 2, 3]] * 30),
+    )
+    assert (
+        schedule_tabu.ShopTables(crowded).effort > 10 * schedule_tabu.ShopTables(usual).effort > 120
+    )

@@ -1,4 +1,6 @@
-"""Several walkers at one search: they work at once, disturb nobody's arrays, and only the best of all is told."""
+"""Several walkers at one search: they work at once, disturb nobody's arrays, and only the best
+of all is told.
+"""
 
 from collections.abc import Callable
 from functools import partial
@@ -71,7 +73,9 @@ def test_an_error_stops_the_others() -> None:
 
 
 def test_nobody_begins_after_the_others(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Where the system starts no third thread, those who walk are stopped, and nobody walks in the third's place."""
+    """Where the system starts no third thread, those who walk are stopped, and nobody walks in
+    the third's place.
+    """
     stopped, begun, started, start = Event(), list[int](), list[Thread](), Thread.start
 
     def limited(thread: Thread) -> None:
@@ -103,7 +107,9 @@ def test_only_what_is_cheaper_is_told() -> None:
 
 def test_everybody_has_noise_of_his_own() -> None:
     """The same under the same seed; none is 0, of which nothing but 0 would come."""
-    states = [int(crew.generator_state(seed, number)[0]) for seed in range(20) for number in range(20)]
+    states = [
+        int(crew.generator_state(seed, number)[0]) for seed in range(20) for number in range(20)
+    ]
     assert len(set(states)) == 400
     assert min(states) > 0
     assert crew.generator_state(3, 4) == crew.generator_state(3, 4)
@@ -116,7 +122,9 @@ def arrays_of(search: route_ruin_recreate.Annealing) -> list[np.ndarray]:
 
 
 def test_a_twin_goes_its_own_way() -> None:
-    """It begins with the same plan, does the same under the same noise, and never touches the other's arrays."""
+    """It begins with the same plan, does the same under the same noise, and never touches the
+    other's arrays.
+    """
     told = list[Routes]()
     one = route_ruin_recreate.Annealing(DELIVERY, ALONE, 3, Event(), told.append)
     before = [array.copy() for array in arrays_of(one)]
@@ -125,7 +133,9 @@ def test_a_twin_goes_its_own_way() -> None:
         search.run_steps(0.1, 500)
     assert all(np.array_equal(was, now) for was, now in zip(before, arrays_of(one), strict=True))
     one.run_steps(0.1, 500)
-    assert all(np.array_equal(mine, its) for mine, its in zip(arrays_of(one), arrays_of(same), strict=True))
+    assert all(
+        np.array_equal(mine, its) for mine, its in zip(arrays_of(one), arrays_of(same), strict=True)
+    )
     assert not np.array_equal(one.plan[0], other.plan[0])
     assert (one.near is other.near, one.stopped is other.stopped) == (True, True)
     assert told[0].cost(DELIVERY) < ALONE.cost(DELIVERY)
@@ -137,7 +147,9 @@ def heard_at_once(work: Callable[[Any], None], stop: Any, found: Any) -> None:
 
 
 def test_ruin_ends_in_time(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Each walker knows the same end, whenever it begins: making the first took three of the ten seconds."""
+    """Each walker knows the same end, whenever it begins: making the first took three of the ten
+    seconds.
+    """
     now, ends, make = [100.0], list[float](), route_ruin_recreate.Annealing.__init__
 
     def slow(search: route_ruin_recreate.Annealing, *arguments: Any) -> None:
@@ -177,11 +189,17 @@ def test_the_others_are_told_how_many_walk(name: str, monkeypatch: pytest.Monkey
 @pytest.mark.parametrize("walkers", [1, 3])
 def test_ruin_on_each_thread(walkers: int, monkeypatch: pytest.MonkeyPatch) -> None:
     """All begin with the cheapest plan, each with its noise, and are there at the same time."""
-    meet, begun, run_round = meeting(walkers), list[tuple[Any, int, Any]](), route_ruin_recreate.Annealing.run_round
+    meet, begun, run_round = (
+        meeting(walkers),
+        list[tuple[Any, int, Any]](),
+        route_ruin_recreate.Annealing.run_round,
+    )
 
     def watched(search: route_ruin_recreate.Annealing, end: float) -> bool:
         if all(ident != get_ident() for ident, _, _ in begun):
-            begun.append((get_ident(), int(search.random[0]), tuple(map(tuple, search.plan[0].tolist()))))
+            begun.append(
+                (get_ident(), int(search.random[0]), tuple(map(tuple, search.plan[0].tolist())))
+            )
             meet()
         return run_round(search, end)
 
@@ -191,7 +209,9 @@ def test_ruin_on_each_thread(walkers: int, monkeypatch: pytest.MonkeyPatch) -> N
     monkeypatch.setattr(route_ruin_recreate.Annealing, "run_round", watched)
     told = list[Routes]()
     improvers.improve_plans("ruin", DELIVERY, [ALONE, Routes(())], 600.0, 9, told.append)
-    assert {state for _, state, _ in begun} == {int(crew.generator_state(9, k)[0]) for k in range(walkers)}
+    assert {state for _, state, _ in begun} == {
+        int(crew.generator_state(9, k)[0]) for k in range(walkers)
+    }
     assert len({rows for _, _, rows in begun}) == 1
     costs = [plan.cost(DELIVERY) for plan in told]
     assert costs == sorted(set(costs), reverse=True)
@@ -203,7 +223,10 @@ def test_tabu_on_each_thread(walkers: int, plans: int, monkeypatch: pytest.Monke
     """Every plan is begun with, some again if walkers are left; what they find is kept together."""
     stopped, begun = Event(), list[tuple[int, np.ndarray]]()
     rounds, meet = schedule_tabu.TabuSearch(SHOP, 4, stopped, lambda _: None), meeting(walkers)
-    given = [Schedule(tuple(tuple(t + k for t in row) for row in in_turn(SHOP).starts)) for k in range(plans)]
+    given = [
+        Schedule(tuple(tuple(t + k for t in row) for row in in_turn(SHOP).starts))
+        for k in range(plans)
+    ]
     first, numbers = max(walkers, plans), count(1)
 
     def round(start: np.ndarray, random: np.ndarray) -> schedule_tabu.EliteSchedule:
@@ -217,12 +240,20 @@ def test_tabu_on_each_thread(walkers: int, plans: int, monkeypatch: pytest.Monke
 
     keep = rounds.keep
     monkeypatch.setattr(rounds, "round", round)
-    monkeypatch.setattr(rounds, "keep", lambda found: keep(found) if rounds.lock.locked() else pytest.fail("at once"))
+    monkeypatch.setattr(
+        rounds,
+        "keep",
+        lambda found: keep(found) if rounds.lock.locked() else pytest.fail("at once"),
+    )
     rounds.run(given, 600.0, walkers)
     wanted = [np.concatenate(given[k % plans].starts).tolist() for k in range(first)]
-    plain = [start.tolist() for _, start in begun if start.dtype == np.int64]  # what is between two is not whole
+    plain = [
+        start.tolist() for _, start in begun if start.dtype == np.int64
+    ]  # what is between two is not whole
     assert sorted(plain) == sorted(wanted)
-    assert {state for state, _ in begun} == {int(crew.generator_state(4, k)[0]) for k in range(walkers)}
+    assert {state for state, _ in begun} == {
+        int(crew.generator_state(4, k)[0]) for k in range(walkers)
+    }
     assert len(rounds.kept) == len(begun) >= first + 1
 
 
@@ -243,8 +274,12 @@ def random_tours(count: int) -> list[Tour]:
 
 
 @pytest.mark.parametrize(("walkers", "groups"), [(1, [1, 1, 1, 1]), (2, [2, 2, 2]), (5, [5, 5])])
-def test_kicks_on_each_thread(walkers: int, groups: list[int], monkeypatch: pytest.MonkeyPatch) -> None:
-    """As many plans are tried at a time as there are walkers, each for a tenth of the time; then all kick the best."""
+def test_kicks_on_each_thread(
+    walkers: int, groups: list[int], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As many plans are tried at a time as there are walkers, each for a tenth of the time; then
+    all kick the best.
+    """
     search = tour_ils.IteratedLocalSearch(CITIES, 2, Event(), lambda _: None, walkers)
     kicked, seen = search.kicked, list[tuple[list[list[int]], float]]()
     monkeypatch.setattr(tour_ils.time, "monotonic", lambda: 100.0)
@@ -258,22 +293,32 @@ def test_kicks_on_each_thread(walkers: int, groups: list[int], monkeypatch: pyte
     plans = random_tours(3)
     search.run(plans, 50.0)
     assert [len(tours) for tours, _ in seen] == groups
-    assert [end for _, end in seen] == pytest.approx([*(100 + 5 * (k + 1) for k in range(len(groups) - 1)), 150])
-    optima = [local_moves.shorten_tour(search.distance, search.near, plan.order)[0] for plan in plans]
+    assert [end for _, end in seen] == pytest.approx(
+        [*(100 + 5 * (k + 1) for k in range(len(groups) - 1)), 150]
+    )
+    optima = [
+        local_moves.shorten_tour(search.distance, search.near, plan.order)[0] for plan in plans
+    ]
     tried = [tour for tours, _ in seen[:-1] for tour in tours]
     assert tried == [optima[k % 3] for k in range(len(tried))]  # some again, lest a walker be idle
     assert seen[-1][0] == [min(optima, key=lambda order: Tour(tuple(order)).cost(CITIES))] * walkers
 
 
 def test_kicks_at_once() -> None:
-    """Each walker has noise of its own, and all are there at the same time; the best tour of all is the last told."""
+    """Each walker has noise of its own, and all are there at the same time; the best tour of all
+    is the last told.
+    """
     told = list[Tour]()
 
     def tell(tour: Tour) -> None:
         assert search.best.lock.locked()
         told.append(tour)
 
-    search, meet, states = tour_ils.IteratedLocalSearch(CITIES, 0, Event(), tell, 3), meeting(3), set[int]()
+    search, meet, states = (
+        tour_ils.IteratedLocalSearch(CITIES, 0, Event(), tell, 3),
+        meeting(3),
+        set[int](),
+    )
     kicked = search.kicked
 
     def watched(order: list[int], random: np.ndarray, end: float) -> None:
@@ -293,7 +338,9 @@ def test_kicks_at_once() -> None:
 def test_kicks_end_when_they_are_told(monkeypatch: pytest.MonkeyPatch) -> None:
     """After the first better tour there is one more look at the event, and nothing after it."""
     stopped, calls, kicked = Event(), list[int](), local_moves.kick_and_shorten_tour
-    search = tour_ils.IteratedLocalSearch(CITIES, 0, stopped, lambda _: stopped.set() if calls else None)
+    search = tour_ils.IteratedLocalSearch(
+        CITIES, 0, stopped, lambda _: stopped.set() if calls else None
+    )
 
     def counted(*arguments: Any) -> tuple[list[int], int]:
         calls.append(1)

@@ -25,14 +25,25 @@ LEVEL = Curve("greedy", np.ones(1), np.array([40.0]), np.array([2.0]))
 
 
 def test_searches_are_drawn_over_attempts() -> None:
-    """Both panels have the curves on a logarithmic axis; a level is dashed and has its value in the legend."""
+    """Both panels have the curves on a logarithmic axis; a level is dashed and has its value in
+    the legend.
+    """
     far = replace(LEVEL, mean=np.array([19.0]))
     left, right = draw_search([OURS, OTHER, far], [OURS, OTHER], "gap, %").axes
-    np.testing.assert_array_equal(np.asarray(left.lines[0].get_xydata()), np.stack([X, OURS.mean], axis=1))
-    assert (left.get_xscale(), right.get_xscale(), len(left.lines), len(right.lines)) == ("log", "log", 3, 2)
+    np.testing.assert_array_equal(
+        np.asarray(left.lines[0].get_xydata()), np.stack([X, OURS.mean], axis=1)
+    )
+    assert (left.get_xscale(), right.get_xscale(), len(left.lines), len(right.lines)) == (
+        "log",
+        "log",
+        3,
+        2,
+    )
     assert left.lines[2].get_linestyle() == "--"
     assert left.lines[2].get_label() == "greedy (19, beyond the panel)"
-    assert draw_search([OURS, LEVEL], [], "gap, %").axes[0].lines[1].get_label() == "greedy (40)"  # logarithmic
+    assert (
+        draw_search([OURS, LEVEL], [], "gap, %").axes[0].lines[1].get_label() == "greedy (40)"
+    )  # logarithmic
 
 
 def test_a_level_far_off_does_not_flatten_the_curves() -> None:
@@ -42,13 +53,17 @@ def test_a_level_far_off_does_not_flatten_the_curves() -> None:
 
 
 def test_a_level_near_by_is_shown() -> None:
-    """At 8 it is less than the height of the curves above them: the panel ends a margin above it."""
+    """At 8 it is less than the height of the curves above them: the panel ends a margin above
+    it.
+    """
     low, high = panel_limits([OURS, OTHER, replace(LEVEL, mean=np.array([8.0]))])
     assert (low, high) == (pytest.approx(0.5 - 0.45), pytest.approx(8.0 + 0.45))
 
 
 def test_gaps_of_nothing_can_be_drawn() -> None:
-    """A solver that reaches the reference has a gap of 0, which no logarithmic axis has: it is drawn at the floor."""
+    """A solver that reaches the reference has a gap of 0, which no logarithmic axis has: it is
+    drawn at the floor.
+    """
     solver = Curve("LKH", np.array([0.1, 1.0]), np.array([0.01, 0.0]), np.zeros(2), marked=True)
     axes = draw_anytime([OURS, solver]).axes[0]
     assert axes.lines[1].get_ydata().tolist() == [0.01, 0.001]
@@ -58,9 +73,14 @@ def test_gaps_of_nothing_can_be_drawn() -> None:
 
 
 def test_nothing_is_shown_before_it_was_reached() -> None:
-    """The best so far, over attempts or seconds, is drawn as steps that go down where a point is, and so its shade."""
+    """The best so far, over attempts or seconds, is drawn as steps that go down where a point
+    is, and so its shade.
+    """
     left, right = draw_search([OURS, OTHER], [OURS, OTHER], "gap, %").axes
-    styles = [line.get_drawstyle() for line in (*left.lines, *right.lines, *draw_anytime([OURS]).axes[0].lines)]
+    styles = [
+        line.get_drawstyle()
+        for line in (*left.lines, *right.lines, *draw_anytime([OURS]).axes[0].lines)
+    ]
     assert styles == ["steps-post"] * 2 + ["default"] * 2 + ["steps-post"]
     (path,) = draw_anytime([OURS]).axes[0].collections[0].get_paths()
     heights = {y for x, y in path.vertices.tolist() if 16.0 < x < 32.0}
@@ -69,10 +89,14 @@ def test_nothing_is_shown_before_it_was_reached() -> None:
 
 
 def test_a_wide_range_of_gaps_is_logarithmic() -> None:
-    """From 20-fold on; a gap of 0 is at the floor with an open marker; means well below 0 stay on a linear axis."""
+    """From 20-fold on; a gap of 0 is at the floor with an open marker; means well below 0 stay
+    on a linear axis.
+    """
 
     def figure(*last: float) -> Any:
-        return draw_search([replace(OURS, mean=np.array([3.0, 2.0, x])) for x in last], [], "gap, %").axes[0]
+        return draw_search(
+            [replace(OURS, mean=np.array([3.0, 2.0, x])) for x in last], [], "gap, %"
+        ).axes[0]
 
     assert (figure(1.0).get_yscale(), figure(0.1).get_yscale(), figure(-1.0).get_yscale()) == (
         "linear",
@@ -97,12 +121,17 @@ def test_intervals_are_shaded_over_seconds() -> None:
     (bar,) = draw_anytime([one]).axes[0].collections[1].get_segments()
     assert bar.tolist() == [[1.0, 1.5], [1.0, 2.5]]
     (bar,) = axes.collections[1].get_segments()
-    assert bar.tolist() == [[64.0, 0.001], [64.0, 2.5]]  # the last of a course has an area of no width
+    assert bar.tolist() == [
+        [64.0, 0.001],
+        [64.0, 2.5],
+    ]  # the last of a course has an area of no width
 
 
 def test_curves_of_one_colour_have_other_dashes() -> None:
     """Two machines of one method are told apart without a colour of their own."""
-    look = line_styles([replace(OURS, label="a", name="x"), replace(OURS, label="b", name="x")], {"x": "#123456"})
+    look = line_styles(
+        [replace(OURS, label="a", name="x"), replace(OURS, label="b", name="x")], {"x": "#123456"}
+    )
     assert {one.colour for one in look.values()} == {"#123456"}
     assert look["a"].dash != look["b"].dash
 

@@ -89,6 +89,8 @@ def test_given_axes_are_used_and_returned() -> None:
 def test_any_size_is_drawn(tmp_path: Path, jobs: int, machines: int) -> None:
     """The plan's type says how it is drawn; the file is a PNG, drawn without warnings."""
     rng = np.random.default_rng(0)
-    shop = jssp_from_arrays(rng.integers(1, 99, (jobs, machines)), rng.random((jobs, machines)).argsort(axis=1), "a$b$")
+    shop = jssp_from_arrays(
+        rng.integers(1, 99, (jobs, machines)), rng.random((jobs, machines)).argsort(axis=1), "a$b$"
+    )
     save_plan(tmp_path / "gantt.png", shop, dispatch(shop))
     assert (tmp_path / "gantt.png").read_bytes().startswith(b"\x89PNG")

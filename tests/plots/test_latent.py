@@ -34,8 +34,12 @@ def test_the_path_is_as_wide_as_the_search() -> None:
 
 
 def test_the_path_has_a_dark_rim() -> None:
-    """White on yellow is not seen: under each part, and drawn before any white, lies a wider dark line."""
-    lines = draw_landscapes([landscape("a")]).axes[0].lines[:-1]  # the last is the outline of the box
+    """White on yellow is not seen: under each part, and drawn before any white, lies a wider
+    dark line.
+    """
+    lines = (
+        draw_landscapes([landscape("a")]).axes[0].lines[:-1]
+    )  # the last is the outline of the box
     rims, path = lines[:2], lines[2:]
     for rim, line in zip(rims, path, strict=True):
         np.testing.assert_array_equal(rim.get_xydata(), line.get_xydata())
@@ -44,7 +48,9 @@ def test_the_path_has_a_dark_rim() -> None:
 
 
 def test_the_whole_path_is_in_view() -> None:
-    """A search that leaves the grid to (2.5, -3) stays in the picture, before a background of its own."""
+    """A search that leaves the grid to (2.5, -3) stays in the picture, before a background of
+    its own.
+    """
     far = replace(landscape("a"), means=np.array([[0.0, 0.0], [0.5, 0.0], [2.5, -3.0]]))
     panel = draw_landscapes([far]).axes[0]
     (left, right), (bottom, top) = panel.get_xlim(), panel.get_ylim()

@@ -16,9 +16,16 @@ PLAN = Routes(((1, 2), (3,)))
 
 
 def test_each_route_is_drawn_with_its_legs() -> None:
-    """A route is a line through its customers in order, and a fainter one from its end by the depot to its begin."""
+    """A route is a line through its customers in order, and a fainter one from its end by the
+    depot to its begin.
+    """
     lines = [np.asarray(line.get_xydata()).tolist() for line in draw_routes(INSTANCE, PLAN).lines]
-    assert lines == [[[3, 4], [0, 0], [3, 0]], [[3, 0], [3, 4]], [[-3, 0], [0, 0], [-3, 0]], [[-3, 0]]]
+    assert lines == [
+        [[3, 4], [0, 0], [3, 0]],
+        [[3, 0], [3, 4]],
+        [[-3, 0], [0, 0], [-3, 0]],
+        [[-3, 0]],
+    ]
 
 
 def test_opposite_routes_have_other_colours_and_one_route_has_one() -> None:
@@ -30,10 +37,15 @@ def test_opposite_routes_have_other_colours_and_one_route_has_one() -> None:
 
 @pytest.mark.parametrize("count", range(2, 41))
 def test_neighbours_around_the_depot_have_hues_far_apart(count: int) -> None:
-    """A sixth of the circle of hues at least, also between the last and the first; and no hue comes twice."""
+    """A sixth of the circle of hues at least, also between the last and the first; and no hue
+    comes twice.
+    """
     angle = np.random.default_rng(count).permutation(count) * 2 * np.pi / count
     xy = np.stack([np.append(0.0, np.cos(angle)), np.append(0.0, np.sin(angle))], 1)
-    hues = [rgb_to_hls(*rgb)[0] for rgb in route_colours(xy, Routes(tuple((c,) for c in range(1, count + 1))))]
+    hues = [
+        rgb_to_hls(*rgb)[0]
+        for rgb in route_colours(xy, Routes(tuple((c,) for c in range(1, count + 1))))
+    ]
     around = np.array([hues[place] for place in np.argsort(np.mod(angle + np.pi, 2 * np.pi))])
     away = np.abs(around - np.roll(around, 1))
     assert np.minimum(away, 1 - away).min() > 1 / 6 - 1e-6
@@ -42,7 +54,10 @@ def test_neighbours_around_the_depot_have_hues_far_apart(count: int) -> None:
 
 def test_the_caption_counts_vehicles() -> None:
     """Name, cost (12 + 6), gap and number of vehicles."""
-    assert draw_routes(INSTANCE, PLAN).get_title(loc="left") == "four     cost 18     gap 12.50%     2 vehicles"
+    assert (
+        draw_routes(INSTANCE, PLAN).get_title(loc="left")
+        == "four     cost 18     gap 12.50%     2 vehicles"
+    )
 
 
 def test_a_picture_is_written(tmp_path: Path) -> None:

@@ -44,8 +44,12 @@ def test_given_axes_are_used_and_returned() -> None:
 
 
 def test_matrices_are_drawn_by_their_picture_or_their_embedding() -> None:
-    """Positions for display are used as they are; without them the matrix is embedded, keeping these distances."""
-    np.testing.assert_array_equal(line(TSPInstance("m", "EXPLICIT", XY + 7, MATRIX)), XY[[1, 0, 2, 1]] + 7)
+    """Positions for display are used as they are; without them the matrix is embedded, keeping
+    these distances.
+    """
+    np.testing.assert_array_equal(
+        line(TSPInstance("m", "EXPLICIT", XY + 7, MATRIX)), XY[[1, 0, 2, 1]] + 7
+    )
     path = line(TSPInstance("m", "EXPLICIT", matrix=MATRIX))
     np.testing.assert_allclose(np.linalg.norm(np.diff(path, axis=0), axis=1), [5.0, 3.0, 4.0])
 
@@ -66,7 +70,9 @@ def test_any_size_is_drawn(tmp_path: Path, size: int) -> None:
 
 
 def test_writing_is_whole_or_not_at_all(tmp_path: Path) -> None:
-    """A picture replaces the old one and leaves nothing beside it; vector formats go by the ending."""
+    """A picture replaces the old one and leaves nothing beside it; vector formats go by the
+    ending.
+    """
     (tmp_path / "t.svg").write_text("old")
     save_plan(tmp_path / "t.svg", TRIANGLE, TOUR)
     assert "<svg" in (tmp_path / "t.svg").read_text()

@@ -1,11 +1,17 @@
-"""The folded decoder against the network as the paper draws it, and the promise of zero-initialised conditioning."""
+"""The folded decoder against the network as the paper draws it, and the promise of
+zero-initialised conditioning.
+"""
 
 import math
 
 import pytest
 import torch
 
-from rhumbline.policies.attention.encoder import Architecture, attention_ranges, limit_attention_ranges
+from rhumbline.policies.attention.encoder import (
+    Architecture,
+    attention_ranges,
+    limit_attention_ranges,
+)
 from rhumbline.policies.attention.pointer import CLIP
 from rhumbline.policies.cvrp import CVRPPolicy
 from rhumbline.policies.tsp import TSPPolicy
@@ -24,8 +30,16 @@ def states(batch: TSPBatch, rollouts: int) -> TSPState:
     return TSPState(tours[..., 0], last, visited, 0)
 
 
-def unfolded(policy: TSPPolicy, batch: TSPBatch, latents: torch.Tensor, state: TSPState, key_latent: torch.Tensor):
-    """Spec 2.2 and 2.3 as written: z is concatenated to the inputs of the three projections of every rollout."""
+def unfolded(
+    policy: TSPPolicy,
+    batch: TSPBatch,
+    latents: torch.Tensor,
+    state: TSPState,
+    key_latent: torch.Tensor,
+):
+    """Spec 2.2 and 2.3 as written: z is concatenated to the inputs of the three projections of
+    every rollout.
+    """
     d = policy.decoder
     e = policy.encoder(batch.xy)  # [B, N, D]
     (count, nodes, width), rollouts = e.shape, state.last.shape[1]
@@ -33,14 +47,19 @@ def unfolded(policy: TSPPolicy, batch: TSPBatch, latents: torch.Tensor, state: T
     rows = torch.arange(count)[:, None]
     mean = e.mean(1, keepdim=True).expand(-1, rollouts, -1)
     query_in = torch.cat([mean, e[rows, state.last], e[rows, state.first], z], -1)
-    query = query_in @ torch.cat([d.query_mean, d.query_last, d.query_first, d.query_latent]) + d.query_bias
-    pairs = torch.cat([e[:, None].expand(-1, rollouts, -1, -1), z[:, :, None].expand(-1, -1, nodes, -1)], -1)
+    query = (
+        query_in @ torch.cat([d.query_mean, d.query_last, d.query_first, d.query_latent])
+        + d.query_bias
+    )
+    pairs = torch.cat(
+        [e[:, None].expand(-1, rollouts, -1, -1), z[:, :, None].expand(-1, -1, nodes, -1)], -1
+    )
     key = pairs @ torch.cat([d.key, key_latent])  # [B, R, N, D]
     value = pairs @ torch.cat([d.value, d.value_latent]) + d.value_bias
     heads = (d.heads, width // d.heads)
-    scores = torch.einsum("brhc,brnhc->brhn", query.unflatten(-1, heads), key.unflatten(-1, heads)) / math.sqrt(
-        heads[1]
-    )
+    scores = torch.einsum(
+        "brhc,brnhc->brhn", query.unflatten(-1, heads), key.unflatten(-1, heads)
+    ) / math.sqrt(heads[1])
     weight = scores.masked_fill(state.visited[:, :, None], -torch.inf).softmax(-1)
     glimpse = torch.einsum("brhn,brnhc->brhc", weight, value.unflatten(-1, heads)).flatten(2)
     h = glimpse @ d.output + d.output_bias
@@ -49,7 +68,9 @@ def unfolded(policy: TSPPolicy, batch: TSPBatch, latents: torch.Tensor, state: T
 
 @pytest.mark.parametrize("latent", [0, 4])
 def test_tables_equal_the_network_as_written(make_policy, make_batch, latent: int) -> None:
-    """Folding changes no logit: query, key and value conditioned by concatenation give the same to 1e-5."""
+    """Folding changes no logit: query, key and value conditioned by concatenation give the same
+    to 1e-5.
+    """
     policy, batch = make_policy(latent, growth=0.0), make_batch(3, 9)
     rng = torch.Generator().manual_seed(0)
     latents, state = policy.space.sample((3, 8), rng), states(batch, 8)
@@ -63,9 +84,17 @@ def test_tables_equal_the_network_as_written(make_policy, make_batch, latent: in
 
 
 @pytest.mark.parametrize("nodes", [27, 100])
-def test_attention_grows_with_the_cube_root_of_the_nodes(make_policy, make_batch, nodes: int) -> None:
-    """One layer and the keys of the decoder, with every score multiplied where the paper computes it."""
-    policy, batch, factor = make_policy(layers=1), make_batch(2, nodes), {27: 3.0 / 100.0 ** (1 / 3), 100: 1.0}[nodes]
+def test_attention_grows_with_the_cube_root_of_the_nodes(
+    make_policy, make_batch, nodes: int
+) -> None:
+    """One layer and the keys of the decoder, with every score multiplied where the paper
+    computes it.
+    """
+    policy, batch, factor = (
+        make_policy(layers=1),
+        make_batch(2, nodes),
+        {27: 3.0 / 100.0 ** (1 / 3), 100: 1.0}[nodes],
+    )
     layer, x = policy.encoder.layers[0], policy.encoder.embed(batch.xy)
     query, key, value = (w.unflatten(-1, (layer.heads, -1)) for w in layer.qkv(x).chunk(3, dim=-1))
     scores = factor * torch.einsum("bihc,bjhc->bhij", query, key) / math.sqrt(query.shape[-1])
@@ -81,19 +110,26 @@ def test_attention_grows_with_the_cube_root_of_the_nodes(make_policy, make_batch
 def test_a_vehicle_counts_customers_only() -> None:
     """A policy of 100 customers, which are 101 nodes, is left as it is."""
     assert CVRPPolicy(Architecture(32, 2, 1, 32)).sharpness(100) == 1.0
-    policy, batch = CVRPPolicy(Architecture(32, 2, 1, 32)), CVRP().sample(1, 100, torch.Generator().manual_seed(0))
+    policy, batch = (
+        CVRPPolicy(Architecture(32, 2, 1, 32)),
+        CVRP().sample(1, 100, torch.Generator().manual_seed(0)),
+    )
     assert torch.equal(policy.encode(batch).embedding, policy.encoder(policy.features(batch)))
 
 
 def test_key_conditioning_cancels(make_policy, make_batch) -> None:
-    """In the network as written, conditioning the keys changes nothing; conditioning the queries does."""
+    """In the network as written, conditioning the keys changes nothing; conditioning the queries
+    does.
+    """
     policy, batch = make_policy(), make_batch(2, 7)
     rng = torch.Generator().manual_seed(0)
     latents, state = policy.space.sample((2, 6), rng), states(batch, 6)
     without = unfolded(policy, batch, latents, state, torch.zeros(4, 32))
     conditioned = unfolded(policy, batch, latents, state, 0.02 * torch.randn(4, 32, generator=rng))
     assert (without - conditioned).abs().max() < 1e-5
-    assert (without - unfolded(policy, batch, -latents, state, torch.zeros(4, 32))).abs().max() > 0.1
+    assert (
+        without - unfolded(policy, batch, -latents, state, torch.zeros(4, 32))
+    ).abs().max() > 0.1
 
 
 def test_a_widened_policy_is_the_old_one_for_every_latent(make_policy, make_batch) -> None:
@@ -121,7 +157,9 @@ def test_encoder_does_not_care_about_the_order_of_cities(policy, make_batch) -> 
     """Renumbering the cities renumbers their embeddings and changes nothing else."""
     batch = make_batch(2, 10)
     order = torch.randperm(10, generator=torch.Generator().manual_seed(0))
-    assert torch.allclose(policy.encoder(batch.xy[:, order]), policy.encoder(batch.xy)[:, order], atol=1e-5)
+    assert torch.allclose(
+        policy.encoder(batch.xy[:, order]), policy.encoder(batch.xy)[:, order], atol=1e-5
+    )
 
 
 def test_batch_mates_do_not_touch_the_tables(policy, make_batch) -> None:
@@ -135,7 +173,9 @@ def test_batch_mates_do_not_touch_the_tables(policy, make_batch) -> None:
 
 
 def test_box_samples_fill_the_box(policy) -> None:
-    """Latents are uniform in [-1, 1]: mean 0, variance 1/3, reaching for both ends, centred on the single policy."""
+    """Latents are uniform in [-1, 1]: mean 0, variance 1/3, reaching for both ends, centred on
+    the single policy.
+    """
     z = policy.space.sample((2000, 5), torch.Generator().manual_seed(0))
     assert z.shape == (2000, 5, 4)
     assert z.min() >= -1
@@ -147,7 +187,9 @@ def test_box_samples_fill_the_box(policy) -> None:
 
 
 def test_only_heads_that_spread_too_far_are_limited(make_policy, make_batch) -> None:
-    """Scores are products of queries and keys, so a head's spread falls to the limit at once, and no other changes."""
+    """Scores are products of queries and keys, so a head's spread falls to the limit at once,
+    and no other changes.
+    """
     policy, batch = make_policy(0), make_batch(3, 9)
     weight = policy.encoder.layers[0].qkv.weight
     with torch.no_grad():

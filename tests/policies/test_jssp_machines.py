@@ -1,4 +1,6 @@
-"""The published network: skipping forced waits changes nothing, neither in schedules nor in probabilities."""
+"""The published network: skipping forced waits changes nothing, neither in schedules nor in
+probabilities.
+"""
 
 from dataclasses import dataclass, field, replace
 
@@ -27,7 +29,9 @@ def small_policy(latent: int = 3) -> JSSPMachinesPolicy:
     """A random policy whose scores are not flat and whose latents matter."""
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(0)
-        policy = JSSPMachinesPolicy(MachinesArchitecture(width=16, heads=2, hidden=24, latent=latent))
+        policy = JSSPMachinesPolicy(
+            MachinesArchitecture(width=16, heads=2, hidden=24, latent=latent)
+        )
         for rows in (policy.decoder.machine_latent, policy.decoder.job_latent):
             rows.data.normal_(0, 0.004)  # times the amplification of 100
     return policy.requires_grad_(False)
@@ -41,29 +45,42 @@ def policy() -> JSSPMachinesPolicy:
 def random_instance(seed: int, jobs: int = 3, machines: int = 3, longest: int = 6) -> JSSPInstance:
     rng = np.random.default_rng(seed)
     shape = (jobs, machines)
-    return jssp_from_arrays(rng.integers(1, longest, shape), rng.random(shape).argsort(1), f"random-{seed}")
+    return jssp_from_arrays(
+        rng.integers(1, longest, shape), rng.random(shape).argsort(1), f"random-{seed}"
+    )
 
 
 def odd_instance() -> JSSPInstance:
-    """Jobs of different lengths that come back to machines and leave some out; operations that take no time."""
-    return JSSPInstance("odd", ((3, 0, 0, 2, 1), (2,), (0, 4, 3)), ((0, 0, 1, 0, 2), (1,), (2, 0, 2)), 3)
+    """Jobs of different lengths that come back to machines and leave some out; operations that
+    take no time.
+    """
+    return JSSPInstance(
+        "odd", ((3, 0, 0, 2, 1), (2,), (0, 4, 3)), ((0, 0, 1, 0, 2), (1,), (2, 0, 2)), 3
+    )
 
 
 # --- by hand
 
 
 def test_a_shop_by_hand() -> None:
-    """Machine 0 takes job 1 and machine 1 has a choice only then; waiting lets one tick pass, work lets it all pass."""
+    """Machine 0 takes job 1 and machine 1 has a choice only then; waiting lets one tick pass,
+    work lets it all pass.
+    """
     shop = JSSPInstance("hand", ((3, 2), (3, 4)), ((0, 1), (0, 1)), 2)
     problem = JSSPMachines()
     batch = problem.collate([shop])
     state = problem.reset(batch, problem.starts(batch))
     assert problem.mask(state).tolist() == [[[False, True, True]]]  # somebody has to begin
     state = problem.step(state, torch.tensor([[1]]))
-    assert (state.clock.item(), state.turn.item()) == (3, 1)  # both machines: job 2 on the first, job 1 on the other
+    assert (state.clock.item(), state.turn.item()) == (
+        3,
+        1,
+    )  # both machines: job 2 on the first, job 1 on the other
     assert problem.mask(state).tolist() == [[[True, False, True]]]
     waited = problem.step(problem.step(state, torch.tensor([[0]])), torch.tensor([[1]]))
-    assert waited.clock.item() == 4  # the first machine waited, so that it is asked again at the next tick
+    assert (
+        waited.clock.item() == 4
+    )  # the first machine waited, so that it is asked again at the next tick
     assert waited.busy.tolist() == [[[0, 1]]]
     both = problem.step(problem.step(state, torch.tensor([[2]])), torch.tensor([[1]]))
     assert both.clock.item() == 6
@@ -75,18 +92,25 @@ def test_a_shop_by_hand() -> None:
 
 
 def test_nobody_can_wait_for_ever() -> None:
-    """With a machine that always waits if it may, rollouts end within the horizon, in a schedule."""
+    """With a machine that always waits if it may, rollouts end within the horizon, in a
+    schedule.
+    """
     shop, problem = random_instance(0), JSSPMachines()
     batch = problem.collate([shop])
     state, actions = problem.reset(batch, problem.starts(batch)), [0]
     while not problem.finished(state):
-        action = problem.mask(state).to(torch.uint8).argmax(-1)  # the first that is allowed is waiting
+        action = (
+            problem.mask(state).to(torch.uint8).argmax(-1)
+        )  # the first that is allowed is waiting
         state = problem.step(state, action)
         actions.append(action.item())
     assert len(actions) <= problem.horizon(batch)
     plan = problem.decode(shop, actions)
     plan.check(shop)
-    assert plan.cost(shop) == problem.outcome(batch, state, torch.zeros(1, 1, 1, dtype=torch.int64)).item()
+    assert (
+        plan.cost(shop)
+        == problem.outcome(batch, state, torch.zeros(1, 1, 1, dtype=torch.int64)).item()
+    )
 
 
 # --- ticking
@@ -115,9 +139,11 @@ class Ticking:
         return [0] + [
             j + 1
             for j, row in enumerate(self.shop.machines)
-            if self.machine[machine] == 0 and self.job[j] == 0 and self.next[j] < len(row)
+            if self.machine[machine] == 0
+            and self.job[j] == 0
+            and self.next[j] < len(row)
             and row[self.next[j]] == machine
-        ]  # fmt: skip
+        ]
 
     def tick(self, choices: list[int]) -> None:
         """All machines act, and one unit of time passes."""
@@ -135,7 +161,9 @@ class Ticking:
         return all(n == len(row) for n, row in zip(self.next, self.shop.durations, strict=True))
 
     def seen(self, choices: list[int]) -> MachinesState:
-        """What a machine sees; the choices of those before it tell only whose turn it is. Times count from now."""
+        """What a machine sees; the choices of those before it tell only whose turn it is. Times
+        count from now.
+        """
         start = self.start
         cell = start.cell + torch.tensor([[[0, *self.next]]])
         machine = torch.tensor([[[BEYOND_HORIZON, *self.machine, 0]]])
@@ -148,7 +176,9 @@ class Ticking:
 def ticked(
     policy: JSSPMachinesPolicy, shop: JSSPInstance, z: torch.Tensor, actions: list[int]
 ) -> tuple[Ticking, float]:
-    """Replays recorded choices tick by tick and adds up the log-probabilities of all machines at all ticks."""
+    """Replays recorded choices tick by tick and adds up the log-probabilities of all machines at
+    all ticks.
+    """
     env, left, total = Ticking(shop), list(actions[1:]), 0.0
     memory = policy.encode(JSSPMachines().collate([shop]))
     while not env.done():
@@ -159,7 +189,9 @@ def ticked(
             allowed = torch.zeros(1, 1, shop.job_count + 1, dtype=torch.bool)
             allowed[0, 0, valid] = True
             idle = not any(env.machine) and not any(choices[:-1])
-            if idle and not any(len(env.valid(m)) > 1 for m in range(machine + 1, shop.machine_count)):
+            if idle and not any(
+                len(env.valid(m)) > 1 for m in range(machine + 1, shop.machine_count)
+            ):
                 allowed[0, 0, 0] = len(valid) == 1  # time would stand still
             state = env.seen(choices[:-1])
             logits = policy.logits(memory, policy.condition(memory, z), state, allowed)
@@ -172,9 +204,14 @@ def ticked(
 
 @pytest.mark.parametrize("seed", range(4))
 def test_skipping_is_ticking(policy: JSSPMachinesPolicy, seed: int) -> None:
-    """The same choices, tick by tick with every forced wait, give the same schedule and the same log-probability."""
+    """The same choices, tick by tick with every forced wait, give the same schedule and the same
+    log-probability.
+    """
     shop, problem = random_instance(seed) if seed else odd_instance(), JSSPMachines()
-    batch, z = problem.collate([shop]), policy.space.sample((1, 2), torch.Generator().manual_seed(seed))
+    batch, z = (
+        problem.collate([shop]),
+        policy.space.sample((1, 2), torch.Generator().manual_seed(seed)),
+    )
     rolled = rollout(problem, policy, batch, z, problem.starts(batch), seed=seed)
     scores = log_prob(problem, policy, batch, z, rolled.actions.flatten(1, 2))[0]
     for k, row in enumerate(rolled.actions[0, :, 0].tolist()):
@@ -204,13 +241,19 @@ def test_what_is_taken_no_longer_matters(policy: JSSPMachinesPolicy) -> None:
         if step is not None:
             changed.duration[0, job, step] += 5
         memory = policy.encode(changed)
-        scores.append(policy.logits(memory, policy.condition(memory, torch.zeros(1, 1, 3)), state, allowed))
+        scores.append(
+            policy.logits(memory, policy.condition(memory, torch.zeros(1, 1, 3)), state, allowed)
+        )
     assert torch.allclose(scores[0], scores[1], atol=1e-6)
     assert not torch.allclose(scores[0], scores[2], atol=1e-4)
 
 
-def test_endings_from_a_table_are_those_of_the_moment(policy: JSSPMachinesPolicy, monkeypatch) -> None:
-    """Whether a job's ending is looked up or computed when it is there: the same schedules, scores and gradients."""
+def test_endings_from_a_table_are_those_of_the_moment(
+    policy: JSSPMachinesPolicy, monkeypatch
+) -> None:
+    """Whether a job's ending is looked up or computed when it is there: the same schedules,
+    scores and gradients.
+    """
     problem, z = JSSPMachines(), policy.space.sample((1, 3), torch.Generator().manual_seed(0))
     batch, learner = problem.collate([odd_instance()]), small_policy().requires_grad_()
     found = []
@@ -219,11 +262,19 @@ def test_endings_from_a_table_are_those_of_the_moment(policy: JSSPMachinesPolicy
         assert (learner.encode(batch).endings is None) == (most == 0)
         rolled = rollout(problem, learner, batch, z, problem.starts(batch), seed=0)
         scores = log_prob(problem, learner, batch, z, rolled.actions.flatten(1, 2))
-        found.append((rolled.actions, scores, torch.autograd.grad(scores.sum(), list(learner.encoder.parameters()))))
+        found.append(
+            (
+                rolled.actions,
+                scores,
+                torch.autograd.grad(scores.sum(), list(learner.encoder.parameters())),
+            )
+        )
     (looked_up, scores, slopes), (computed, others, other_slopes) = found
     assert torch.equal(looked_up, computed)
     assert torch.allclose(scores, others, rtol=1e-5)
-    for (name, _), one, other in zip(learner.encoder.named_parameters(), slopes, other_slopes, strict=True):
+    for (name, _), one, other in zip(
+        learner.encoder.named_parameters(), slopes, other_slopes, strict=True
+    ):
         assert torch.allclose(one, other, atol=1e-3 * other.abs().max().item()), name
         assert one.abs().max() > 0, name
 
@@ -236,19 +287,29 @@ def test_attention_in_pieces_is_attention(monkeypatch) -> None:
     whole = [jssp_machines.chunked_attention(query, key, value, given) for given in (bias, None)]
     monkeypatch.setattr(jssp_machines, "MOST_ROWS", 2)
     for given, expected in zip((bias, None), whole, strict=True):
-        assert torch.allclose(jssp_machines.chunked_attention(query, key, value, given), expected, atol=1e-6)
+        assert torch.allclose(
+            jssp_machines.chunked_attention(query, key, value, given), expected, atol=1e-6
+        )
     weights = (query[4] @ key[4].mT / 2 + bias[4]).softmax(-1)
     assert torch.allclose(whole[0][4], weights @ value[4], atol=1e-6)
 
 
 def test_operations_lie_by_machine() -> None:
-    """Places are machine by machine, as many as the most frequent visitor needs; later visits come later."""
-    machine = torch.tensor([[[2, 0, 2], [1, 3, 3]]])  # three machines; the second job has one operation
-    assert operations_by_machine(machine, 3).tolist() == [[[1, -1, -1, -1, 0, 2], [-1, -1, 0, -1, -1, -1]]]
+    """Places are machine by machine, as many as the most frequent visitor needs; later visits
+    come later.
+    """
+    machine = torch.tensor(
+        [[[2, 0, 2], [1, 3, 3]]]
+    )  # three machines; the second job has one operation
+    assert operations_by_machine(machine, 3).tolist() == [
+        [[1, -1, -1, -1, 0, 2], [-1, -1, 0, -1, -1, -1]]
+    ]
 
 
 def test_scores_are_the_published_products_up_to_a_constant() -> None:
-    """Machines and jobs, each joined with the latent and sent through its layer, multiplied; less what all share."""
+    """Machines and jobs, each joined with the latent and sent through its layer, multiplied;
+    less what all share.
+    """
     decoder, rng = small_policy().decoder, torch.Generator().manual_seed(0)
     tokens, z = torch.randn(5, 4, 16, generator=rng), torch.rand(5, 3, generator=rng)
     query = decoder.machine(tokens[:, 0]) + 100 * z @ decoder.machine_latent
@@ -266,7 +327,9 @@ def test_a_new_latent_space_changes_nothing() -> None:
     batch, wide = problem.sample(2, "3x3", torch.Generator().manual_seed(0)), single.widened(4)
     one = rollout(problem, single, batch, torch.zeros(2, 3, 0), problem.starts(batch), seed=1)
     z = wide.space.sample((2, 3), torch.Generator().manual_seed(0))
-    assert torch.equal(rollout(problem, wide, batch, z, problem.starts(batch), seed=1).actions, one.actions)
+    assert torch.equal(
+        rollout(problem, wide, batch, z, problem.starts(batch), seed=1).actions, one.actions
+    )
 
 
 def test_the_published_number_of_weights() -> None:
@@ -279,14 +342,20 @@ def test_the_published_number_of_weights() -> None:
 def test_it_solves_instances_of_the_job_shop(policy: JSSPMachinesPolicy) -> None:
     """The policy has rules of its own, but its instances and plans are those of every job shop."""
     shops = [random_instance(0), random_instance(5, jobs=2)]
-    for shop, found in zip(shops, rhumbline.solve(shops, policy=policy, strategy=Sampling(4), attempts=8), strict=True):
+    for shop, found in zip(
+        shops, rhumbline.solve(shops, policy=policy, strategy=Sampling(4), attempts=8), strict=True
+    ):
         found.plan.check(shop)
         assert found.cost == found.plan.cost(shop) == found.trace[-1][2]
 
 
 @pytest.mark.parametrize("temperature", [0.0, 1.0])
-def test_the_recorded_loop_is_the_plain_one(policy: JSSPMachinesPolicy, monkeypatch, temperature: float) -> None:
-    """Steps that work in place, and go on until somebody looks whether all is done, give what plain steps give."""
+def test_the_recorded_loop_is_the_plain_one(
+    policy: JSSPMachinesPolicy, monkeypatch, temperature: float
+) -> None:
+    """Steps that work in place, and go on until somebody looks whether all is done, give what
+    plain steps give.
+    """
 
     def run(step, times: int, device: torch.device, done) -> None:
         for number in range(times):
@@ -298,7 +367,9 @@ def test_the_recorded_loop_is_the_plain_one(policy: JSSPMachinesPolicy, monkeypa
     problem = JSSPMachines()
     batch = problem.sample(2, "3x2", torch.Generator().manual_seed(0))
     z = policy.space.sample((2, 3), torch.Generator().manual_seed(0))
-    work = RolloutRequest(problem, policy, batch, policy.encode(batch), z, problem.starts(batch), 3, 2, temperature)
+    work = RolloutRequest(
+        problem, policy, batch, policy.encode(batch), z, problem.starts(batch), 3, 2, temperature
+    )
     plain, looped = construct_torch(work), construct_with_cuda_graph(work)
     assert torch.equal(plain.actions, looped.actions)
     assert torch.equal(plain.cost, looped.cost)

@@ -1,4 +1,6 @@
-"""The job-shop policy: what it must not see, what costs nothing, and that scoring is what sampling does."""
+"""The job-shop policy: what it must not see, what costs nothing, and that scoring is what
+sampling does.
+"""
 
 from dataclasses import replace
 
@@ -21,7 +23,9 @@ from rhumbline.problems.jssp import JSSP, JSSPBatch, JSSPInstance
 from rhumbline.problems.jssp.rules import batch_from_tables
 
 # Jobs of several lengths, one of which comes to machine 0 three times; nobody comes to machine 2.
-UNEVEN = JSSPInstance("uneven", ((2, 5, 1, 4), (3,), (4, 2), (0, 7, 6)), ((0, 1, 0, 0), (1,), (0, 1), (1, 0, 1)), 3)
+UNEVEN = JSSPInstance(
+    "uneven", ((2, 5, 1, 4), (3,), (4, 2), (0, 7, 6)), ((0, 1, 0, 0), (1,), (0, 1), (1, 0, 1)), 3
+)
 CROWDED = replace(UNEVEN, machines=((0, 0, 0, 0), (0,), (0, 0), (0, 1, 0)))
 
 
@@ -62,7 +66,12 @@ def random_batch(count: int, shape: tuple[int, int], rng: torch.Generator) -> JS
     machine = JSSP().sample(count, f"{shape[0]}x{shape[1]}", rng).machine[..., :-1]
     duration = torch.randint(1, 10**5, (count, *shape), generator=rng)
     return batch_from_tables(
-        duration, machine, shape[1], torch.arange(count), steps=shape[0] * shape[1], max_per_machine=shape[0]
+        duration,
+        machine,
+        shape[1],
+        torch.arange(count),
+        steps=shape[0] * shape[1],
+        max_per_machine=shape[0],
     )
 
 
@@ -71,7 +80,9 @@ def random_batch(count: int, shape: tuple[int, int], rng: torch.Generator) -> JS
 
 @pytest.mark.parametrize("instances", [[UNEVEN], [UNEVEN, CROWDED]], ids=["alone", "with a crowd"])
 def test_groups_hold_the_operations_of_each_machine(instances: list[JSSPInstance]) -> None:
-    """Each place of a machine holds one of its operations or is closed, and each operation is in its place."""
+    """Each place of a machine holds one of its operations or is closed, and each operation is in
+    its place.
+    """
     batch = JSSP().collate(instances)
     groups, crowd = machine_groups(batch), batch.max_per_machine
     for row, instance in enumerate(instances):
@@ -92,11 +103,20 @@ def test_groups_hold_the_operations_of_each_machine(instances: list[JSSPInstance
 def test_permuting_jobs_permutes_scores(policy: JSSPPolicy, rng: torch.Generator) -> None:
     """Jobs in another order get the same scores at every decision of the same schedule."""
     batch, order = random_batch(4, (5, 4), rng), torch.tensor([2, 4, 0, 3, 1])
-    shuffled = replace(batch, **{n: getattr(batch, n)[:, order] for n in ("duration", "machine", "tail")})
+    shuffled = replace(
+        batch, **{n: getattr(batch, n)[:, order] for n in ("duration", "machine", "tail")}
+    )
     starts = torch.zeros(4, 3, dtype=torch.int64)
-    actions = rollout(JSSP(), policy, batch, latents_for(policy, 4, 1), starts, seed=0).actions[:, 0].long()
+    actions = (
+        rollout(JSSP(), policy, batch, latents_for(policy, 4, 1), starts, seed=0)
+        .actions[:, 0]
+        .long()
+    )
     renamed = torch.cat([actions[..., :1], order.argsort()[actions[..., 1:]]], dim=-1)
-    one, other = scores_on_the_way(policy, batch, actions), scores_on_the_way(policy, shuffled, renamed)
+    one, other = (
+        scores_on_the_way(policy, batch, actions),
+        scores_on_the_way(policy, shuffled, renamed),
+    )
     assert torch.allclose(one[..., order], other, atol=2e-4)
     assert one[one.isfinite()].std() > 0.1
 
@@ -106,27 +126,40 @@ def test_names_of_machines_change_nothing(policy: JSSPPolicy, rng: torch.Generat
     batch, names = random_batch(6, (6, 4), rng), torch.tensor([2, 0, 3, 1, 4])
     renamed = replace(batch, machine=names[batch.machine], load=batch.load[:, names.argsort()])
     z, starts = latents_for(policy, 6, 5), JSSP().starts(batch)
-    one, other = (rollout(JSSP(), policy, b, z, starts, seed=0, temperature=0.0) for b in (batch, renamed))
+    one, other = (
+        rollout(JSSP(), policy, b, z, starts, seed=0, temperature=0.0) for b in (batch, renamed)
+    )
     assert torch.equal(one.actions, other.actions)
 
 
 def test_the_unit_of_time_changes_nothing(policy: JSSPPolicy, rng: torch.Generator) -> None:
     """Minutes or seconds: durations times 60 give the same greedy schedules."""
     batch = random_batch(6, (6, 4), rng)
-    scaled = replace(batch, duration=60 * batch.duration, tail=60 * batch.tail, load=60 * batch.load)
+    scaled = replace(
+        batch, duration=60 * batch.duration, tail=60 * batch.tail, load=60 * batch.load
+    )
     z, starts = latents_for(policy, 6, 3), JSSP().starts(batch)
-    one, other = (rollout(JSSP(), policy, b, z, starts, seed=0, temperature=0.0) for b in (batch, scaled))
+    one, other = (
+        rollout(JSSP(), policy, b, z, starts, seed=0, temperature=0.0) for b in (batch, scaled)
+    )
     assert torch.equal(one.actions, other.actions)
     assert torch.equal(60 * one.cost, other.cost)
 
 
 def test_company_and_chunks_change_nothing(policy: JSSPPolicy) -> None:
-    """An instance gets the same schedules alone, beside one that crowds a machine, and in any chunking."""
-    problem, pair, z = JSSP(), JSSP().collate([CROWDED, UNEVEN]), latents_for(policy, 1, 6).expand(2, -1, -1)
+    """An instance gets the same schedules alone, beside one that crowds a machine, and in any
+    chunking.
+    """
+    problem, pair, z = (
+        JSSP(),
+        JSSP().collate([CROWDED, UNEVEN]),
+        latents_for(policy, 1, 6).expand(2, -1, -1),
+    )
     whole = rollout(problem, policy, pair, z, problem.starts(pair), seed=4)
     for chunk in (1, 4, 6):
         assert torch.equal(
-            rollout(problem, policy, pair, z, problem.starts(pair), seed=4, chunk=chunk).actions, whole.actions
+            rollout(problem, policy, pair, z, problem.starts(pair), seed=4, chunk=chunk).actions,
+            whole.actions,
         )
     alone = JSSP().collate([UNEVEN])
     own = rollout(problem, policy, alone, z[:1], problem.starts(alone), seed=4)
@@ -136,11 +169,15 @@ def test_company_and_chunks_change_nothing(policy: JSSPPolicy) -> None:
 
 
 def test_a_new_latent_space_changes_nothing(rng: torch.Generator) -> None:
-    """A widened policy decides as before, whatever the latent; and a latent of the small policy matters."""
+    """A widened policy decides as before, whatever the latent; and a latent of the small policy
+    matters.
+    """
     single, batch = small_policy(0), JSSP().sample(3, "5x4", rng)
     wide, starts = single.widened(4), JSSP().starts(batch)
     one = rollout(JSSP(), single, batch, torch.zeros(3, 8, 0), starts, seed=1)
-    assert torch.equal(rollout(JSSP(), wide, batch, latents_for(wide, 3, 8), starts, seed=1).actions, one.actions)
+    assert torch.equal(
+        rollout(JSSP(), wide, batch, latents_for(wide, 3, 8), starts, seed=1).actions, one.actions
+    )
     policy = small_policy()
     z = latents_for(policy, 3, 8)
     greedy = rollout(JSSP(), policy, batch, z, starts, seed=1, temperature=0.0)
@@ -151,11 +188,21 @@ def test_a_new_latent_space_changes_nothing(rng: torch.Generator) -> None:
 
 
 def test_log_prob_is_the_sum_over_steps(policy: JSSPPolicy) -> None:
-    """Teacher forcing equals walking through the states, also with uneven jobs and batch-mates of other lengths."""
+    """Teacher forcing equals walking through the states, also with uneven jobs and batch-mates
+    of other lengths.
+    """
     problem, batch, z = JSSP(), JSSP().collate([UNEVEN, CROWDED]), latents_for(policy, 2, 3)
-    actions = rollout(problem, policy, batch, z, problem.starts(batch), seed=0).actions.flatten(1, 2).long()
+    actions = (
+        rollout(problem, policy, batch, z, problem.starts(batch), seed=0)
+        .actions.flatten(1, 2)
+        .long()
+    )
     memory = policy.encode(batch)
-    state, walked, shift = problem.reset(batch, actions[..., 0]), torch.zeros(2, 3), policy.condition(memory, z)
+    state, walked, shift = (
+        problem.reset(batch, actions[..., 0]),
+        torch.zeros(2, 3),
+        policy.condition(memory, z),
+    )
     for t in range(1, actions.shape[2]):
         allowed = problem.mask(state)
         logits = policy.logits(memory, shift, state, allowed).masked_fill(~allowed, -torch.inf)
@@ -167,10 +214,16 @@ def test_log_prob_is_the_sum_over_steps(policy: JSSPPolicy) -> None:
 
 
 def test_forced_decisions_are_left_out_exactly(policy: JSSPPolicy, rng: torch.Generator) -> None:
-    """Where a choice exists, scores of those allowed are what a pass over everything gives; elsewhere they are zero."""
+    """Where a choice exists, scores of those allowed are what a pass over everything gives;
+    elsewhere they are zero.
+    """
     problem, batch = JSSP(), JSSP().sample(2, "5x4", rng)
     z = latents_for(policy, 2, 4)
-    actions = rollout(problem, policy, batch, z, problem.starts(batch), seed=0).actions.flatten(1, 2).long()
+    actions = (
+        rollout(problem, policy, batch, z, problem.starts(batch), seed=0)
+        .actions.flatten(1, 2)
+        .long()
+    )
     state, memory = problem.replay(batch, actions), policy.encode(batch)
     allowed, shift = problem.mask(state), policy.condition(memory, z.repeat_interleave(20, dim=1))
     every = policy.score_rows(memory, shift, state, allowed, slice(None)).view(allowed.shape)
@@ -195,10 +248,14 @@ def test_every_weight_learns(rng: torch.Generator) -> None:
 
 @torch.no_grad()
 def test_the_quick_ways_of_a_cpu_are_the_usual_ones() -> None:
-    """Attention's weights add up where torch's do, also beside jobs that nobody sees; times are bent as asinh bends."""
+    """Attention's weights add up where torch's do, also beside jobs that nobody sees; times are
+    bent as asinh bends.
+    """
     score = torch.randn(7, 4, 5, 10, generator=torch.Generator().manual_seed(0))
     score[0, :, :, 3:] += MASK_BIAS
-    low = torch.tensor([[-100.0, -101.0, -120.0], [1.0, 2.0, 3.0]])  # one row rounds to nothing, the other does not
+    low = torch.tensor(
+        [[-100.0, -101.0, -120.0], [1.0, 2.0, 3.0]]
+    )  # one row rounds to nothing, the other does not
     for some in (score, 10.0 * score, 1000.0 * score, low, torch.full((2, 3), MASK_BIAS)):
         assert torch.allclose(fast_softmax(some), some.softmax(-1), atol=1e-6)
     x = torch.tensor([-300.0, -1.5, -1e-3, 0.0, 1e-3, 0.4, 7.0, 5e4])
@@ -228,8 +285,12 @@ def test_nothing_takes_time(policy: JSSPPolicy) -> None:
 
 
 @pytest.mark.parametrize("temperature", [0.0, 1.0])
-def test_the_recorded_loop_is_the_plain_one(policy: JSSPPolicy, monkeypatch, temperature: float) -> None:
-    """Steps that work in place, as a CUDA graph needs them, give what plain steps give; here they just run."""
+def test_the_recorded_loop_is_the_plain_one(
+    policy: JSSPPolicy, monkeypatch, temperature: float
+) -> None:
+    """Steps that work in place, as a CUDA graph needs them, give what plain steps give; here
+    they just run.
+    """
 
     def run(step, times: int, device: torch.device, done) -> None:
         for _ in range(times):
@@ -238,7 +299,9 @@ def test_the_recorded_loop_is_the_plain_one(policy: JSSPPolicy, monkeypatch, tem
     monkeypatch.setattr(cuda_graph, "repeat", run)
     problem, batch = JSSP(), JSSP().collate([UNEVEN, CROWDED])
     z, starts = latents_for(policy, 2, 5), torch.zeros(2, 3, dtype=torch.int64)
-    work = RolloutRequest(problem, policy, batch, policy.encode(batch), z, starts, 3, 2, temperature)
+    work = RolloutRequest(
+        problem, policy, batch, policy.encode(batch), z, starts, 3, 2, temperature
+    )
     plain, looped = construct_torch(work), construct_with_cuda_graph(work)
     assert torch.equal(plain.actions, looped.actions)
     assert torch.equal(plain.cost, looped.cost)

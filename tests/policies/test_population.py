@@ -66,7 +66,9 @@ def test_a_member_learns_from_its_own_sequences_only(make_batch, population) -> 
     actions = torch.arange(6).expand(2, 1, 6)
     log_prob(TSP(), policy, batch, numbers([1], [1]), actions).sum().backward()
     for number in range(MEMBERS):
-        moved = any(p.grad is not None and p.grad.any() for p in policy.decoder[number].parameters())
+        moved = any(
+            p.grad is not None and p.grad.any() for p in policy.decoder[number].parameters()
+        )
         assert moved == (number == 1)
     assert any(p.grad.any() for p in policy.encoder.parameters())
 
@@ -76,7 +78,9 @@ def test_a_population_of_clones_is_the_single_policy(make_batch, make_policy) ->
     single, batch = make_policy(0), make_batch(2, 7)
     many, starts = make_population(single, 4), TSP().starts(batch)
     one = rollout(TSP(), single, batch, torch.zeros(2, 4, 0), starts, seed=1)
-    all_of_them = rollout(TSP(), many, batch, Members(4).sample((2, 4), torch.Generator()), starts, seed=1)
+    all_of_them = rollout(
+        TSP(), many, batch, Members(4).sample((2, 4), torch.Generator()), starts, seed=1
+    )
     assert torch.equal(one.actions, all_of_them.actions)
 
 
@@ -88,37 +92,51 @@ def test_a_population_of_a_latent_space_is_its_centre(make_batch, make_policy) -
             x.normal_()
     many, starts = make_population(wide, 2), TSP().starts(batch)
     centre = rollout(TSP(), wide, batch, torch.zeros(2, 2, 3), starts, seed=1)
-    members = rollout(TSP(), many, batch, Members(2).sample((2, 2), torch.Generator()), starts, seed=1)
+    members = rollout(
+        TSP(), many, batch, Members(2).sample((2, 2), torch.Generator()), starts, seed=1
+    )
     away = rollout(TSP(), wide, batch, torch.ones(2, 2, 3), starts, seed=1)
     assert torch.equal(centre.actions, members.actions)
     assert not torch.equal(centre.actions, away.actions)
 
 
 def test_members_run_fused(make_batch, make_policy) -> None:
-    """A member's tables are those of a single policy, so the kernels of a CPU make the choices of torch."""
+    """A member's tables are those of a single policy, so the kernels of a CPU make the choices
+    of torch.
+    """
     policy, batch = make_policy(latent=0, members=2, width=128, heads=8), make_batch(2, 9)
     starts, members = TSP().starts(batch), numbers([0, 1], [1, 1])
-    one, other = (rollout(TSP(), policy, batch, members, starts, seed=2, engine=e) for e in ("torch", "fused"))
+    one, other = (
+        rollout(TSP(), policy, batch, members, starts, seed=2, engine=e) for e in ("torch", "fused")
+    )
     assert torch.allclose(one.cost, other.cost, atol=1e-5)
 
 
 def test_members_have_constants_of_their_own(make_batch, population) -> None:
-    """What is added to each node's score is the member's own glimpse through its pointers, and its own bias."""
+    """What is added to each node's score is the member's own glimpse through its pointers, and
+    its own bias.
+    """
     crowd, latents = population.encode(make_batch(2, 6)), torch.zeros(2, 1, 1)
     biases = [member.bias for member in crowd.members]
     assert not torch.allclose(biases[0], biases[1])
     for tables in (*crowd.members, crowd.pick(torch.tensor([2, 0]))):
         shift = population.condition(tables, latents)
-        assert torch.allclose(shift.glimpse @ tables.pointer.mT + tables.bias, shift.pointer, atol=1e-5)
+        assert torch.allclose(
+            shift.glimpse @ tables.pointer.mT + tables.bias, shift.pointer, atol=1e-5
+        )
     assert torch.equal(crowd.pick(torch.tensor([2, 0])).bias[1], biases[0][1])
 
 
 def test_vehicles_too() -> None:
-    """A population for vehicle routes gives different routes of one instance, all of them complete."""
+    """A population for vehicle routes gives different routes of one instance, all of them
+    complete.
+    """
     torch.manual_seed(0)
     policy = CVRPPolicy(Architecture(32, 2, 1, 32, latent=0, members=2)).requires_grad_(False)
     batch = CVRP().sample(1, 6, torch.Generator().manual_seed(0))
-    rolled = rollout(CVRP(), policy, batch, numbers([0, 1]), CVRP().starts(batch), seed=0, temperature=0.0)
+    rolled = rollout(
+        CVRP(), policy, batch, numbers([0, 1]), CVRP().starts(batch), seed=0, temperature=0.0
+    )
     served = rolled.actions.flatten(0, 2).sort(1).values
     assert all(row[row > 0].tolist() == [1, 2, 3, 4, 5, 6] for row in served)
     assert not torch.equal(rolled.actions[:, 0], rolled.actions[:, 1])
@@ -130,7 +148,10 @@ def test_checkpoints_keep_all_members(make_batch, tmp_path, population) -> None:
     save(tmp_path / "many.safetensors", policy, TrainingFacts("tsp", 6))
     again = load(tmp_path / "many.safetensors")
     assert again.space == Members(MEMBERS)
-    pair = [rollout(TSP(), p, batch, numbers([0, 1, 2]), TSP().starts(batch), seed=0).actions for p in (policy, again)]
+    pair = [
+        rollout(TSP(), p, batch, numbers([0, 1, 2]), TSP().starts(batch), seed=0).actions
+        for p in (policy, again)
+    ]
     assert torch.equal(*pair)
 
 

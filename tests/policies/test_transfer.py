@@ -15,12 +15,17 @@ SMALL = Architecture(width=32, heads=2, layers=2, hidden=32, latent=0)
 
 
 def test_tables_are_the_salesmans_whatever_the_demands() -> None:
-    """The same places give the same embeddings, keys and queries; demand and load change nothing before training."""
+    """The same places give the same embeddings, keys and queries; demand and load change nothing
+    before training.
+    """
     torch.manual_seed(0)
     salesman = TSPPolicy(replace(SMALL, growth=0.0))  # which would count the depot as a city
     vehicles = CVRPPolicy.after(salesman)
     batch = CVRP().sample(2, 7, torch.Generator().manual_seed(1))
-    ours, theirs = vehicles.encode(batch), salesman.encode(TSPBatch(batch.xy, batch.key, batch.scale, None))
+    ours, theirs = (
+        vehicles.encode(batch),
+        salesman.encode(TSPBatch(batch.xy, batch.key, batch.scale, None)),
+    )
     for name in ("embedding", "key", "value", "pointer", "query_last", "query_fixed", "bias"):
         assert torch.allclose(getattr(ours, name), getattr(theirs, name), atol=1e-6), name
     assert ours.query_load is not None

@@ -26,7 +26,8 @@ from rhumbline.problems.cvrp import (
 )
 
 PROBLEM = CVRP()
-# Ways from the depot: 5, 3, 13, 5. Between customers: 1-2 is 4, 1-4 is 3.16 (root of 10), 3-4 is 8.60 (root of 74).
+# Ways from the depot: 5, 3, 13, 5. Between customers: 1-2 is 4, 1-4 is 3.16 (root of 10), 3-4 is
+# 8.60 (root of 74).
 DEPOT = np.array([0.0, 0.0])
 CUSTOMERS = np.array([[3.0, 4.0], [3.0, 0.0], [-5.0, 12.0], [0.0, 5.0]])
 DEMANDS = np.array([4, 3, 6, 4])
@@ -58,13 +59,17 @@ def open_nodes(state: CVRPState) -> list[int]:
 
 
 def test_routes_cost_what_the_hand_computes() -> None:
-    """Two pairs: 5 + 4 + 3 with load 7, and 13 + root of 74 + 5 with load 10; in miles and in the unit square."""
+    """Two pairs: 5 + 4 + 3 with load 7, and 13 + root of 74 + 5 with load 10; in miles and in
+    the unit square.
+    """
     pairs, expected = Routes(((1, 2), (3, 4))), 12 + 18 + math.sqrt(74)
     pairs.check(four())
     assert pairs.cost(four()) == pytest.approx(expected, rel=1e-14)
     batch = PROBLEM.collate([four()])
     assert batch.scale.tolist() == [LONG_SIDE]
-    assert PROBLEM.cost(batch, walk_of(1, 2, 0, 3, 4, 0)).item() == pytest.approx(expected / LONG_SIDE, rel=1e-6)
+    assert PROBLEM.cost(batch, walk_of(1, 2, 0, 3, 4, 0)).item() == pytest.approx(
+        expected / LONG_SIDE, rel=1e-6
+    )
     singles = Routes(((1,), (2,), (3,), (4,)))
     assert singles.cost(four()) == 10 + 6 + 26 + 10
 
@@ -79,7 +84,9 @@ def test_routes_cost_whole_numbers_where_the_metric_does() -> None:
 
 
 def test_a_matrix_prices_routes() -> None:
-    """Distances of a matrix are taken as they are: 2 + 6 + 9 = 17 there and back, in any order of the pair."""
+    """Distances of a matrix are taken as they are: 2 + 6 + 9 = 17 there and back, in any order
+    of the pair.
+    """
     matrix = np.array([[0, 2, 9], [2, 0, 6], [9, 6, 0]])
     instance = CVRPInstance("three", "EXPLICIT", (0, 1, 1), 2, matrix=matrix)
     assert Routes(((1, 2),)).cost(instance) == Routes(((2, 1),)).cost(instance) == 17
@@ -90,7 +97,10 @@ def test_a_matrix_prices_routes() -> None:
 def test_loads_by_hand() -> None:
     """A vehicle of 10 that served 4 and 3 has 3 left, at the depot it has 10 again."""
     batch = PROBLEM.collate([four()])
-    lefts = [after(batch, *nodes).left.item() for nodes in ((1,), (1, 2), (1, 2, 0), (1, 2, 0, 3), (1, 2, 0, 3, 4))]
+    lefts = [
+        after(batch, *nodes).left.item()
+        for nodes in ((1,), (1, 2), (1, 2, 0), (1, 2, 0, 3), (1, 2, 0, 3, 4))
+    ]
     assert lefts == [6, 3, 10, 4, 0]
 
 
@@ -103,7 +113,9 @@ def test_a_demand_equal_to_the_load_left_fits() -> None:
 
 
 def test_the_depot_is_closed_at_the_depot() -> None:
-    """A vehicle at home has to leave while customers wait: two visits of the depot in a row do not happen."""
+    """A vehicle at home has to leave while customers wait: two visits of the depot in a row do
+    not happen.
+    """
     batch = PROBLEM.collate([four()])
     assert open_nodes(after(batch, 1)) == [0, 2, 3, 4]
     assert open_nodes(after(batch, 1, 0)) == [2, 3, 4]
@@ -155,7 +167,9 @@ def test_actions_are_cut_into_routes_at_the_depot() -> None:
     ],
 )
 def test_wrong_routes_are_named(routes: tuple[tuple[int, ...], ...], words: str | None) -> None:
-    """A plan that misses, repeats or invents a customer, overloads a vehicle or needs too many is refused by name."""
+    """A plan that misses, repeats or invents a customer, overloads a vehicle or needs too many
+    is refused by name.
+    """
     instance = four(vehicles=2)
     if words is None:
         Routes(routes).check(instance)
@@ -175,13 +189,24 @@ def test_a_free_fleet_has_no_limit() -> None:
         ({"capacity": 5}, "four: customer 3 demands 6, more than the capacity 5"),
         ({"capacity": 0}, "four: the capacity is 0, expected 1 to 1000000000"),
         ({"capacity": 10**9 + 1}, "four: the capacity is 1000000001, expected 1 to 1000000000"),
-        ({"vehicles": 1}, "four: 1 vehicles are allowed, but the demand of 17 needs at least 2 of capacity 10"),
-        ({"vehicles": 0}, "four: 0 vehicles are allowed, but the demand of 17 needs at least 2 of capacity 10"),
-        ({"vehicles": 0, "demands": (0,) * 5}, "four: 0 vehicles are allowed, but the demand of 0 needs at least 1"),
+        (
+            {"vehicles": 1},
+            "four: 1 vehicles are allowed, but the demand of 17 needs at least 2 of capacity 10",
+        ),
+        (
+            {"vehicles": 0},
+            "four: 0 vehicles are allowed, but the demand of 17 needs at least 2 of capacity 10",
+        ),
+        (
+            {"vehicles": 0, "demands": (0,) * 5},
+            "four: 0 vehicles are allowed, but the demand of 0 needs at least 1",
+        ),
     ],
 )
 def test_instances_without_a_plan_are_refused(changes: dict[str, Any], words: str) -> None:
-    """A demand that no vehicle can carry, and a fleet that cannot carry all, are errors of the input."""
+    """A demand that no vehicle can carry, and a fleet that cannot carry all, are errors of the
+    input.
+    """
     with pytest.raises(InputError, match=f"^{words}"):
         replace(four(), **changes)
 
@@ -220,7 +245,9 @@ def test_a_single_customer() -> None:
 
 
 def test_full_vehicles_reach_the_horizon_exactly(rng: torch.Generator) -> None:
-    """If every customer fills a vehicle, every sequence is customer, depot, customer, depot: 2n long, n routes."""
+    """If every customer fills a vehicle, every sequence is customer, depot, customer, depot: 2n
+    long, n routes.
+    """
     instance = cvrp_from_arrays(DEPOT, CUSTOMERS, np.full(4, 7), 7)
     batch = PROBLEM.collate([instance])
     actions, _ = random_rollout(batch, rng)
@@ -231,7 +258,9 @@ def test_full_vehicles_reach_the_horizon_exactly(rng: torch.Generator) -> None:
 
 def test_customers_at_the_depot_cost_nothing() -> None:
     """An instance without extent is scaled to a point, not to NaN."""
-    instance = cvrp_from_arrays(np.array([7.5, 7.5]), np.full((3, 2), 7.5), np.ones(3, dtype=int), 2)
+    instance = cvrp_from_arrays(
+        np.array([7.5, 7.5]), np.full((3, 2), 7.5), np.ones(3, dtype=int), 2
+    )
     batch = PROBLEM.collate([instance])
     assert batch.xy.eq(0).all()
     assert PROBLEM.cost(batch, walk_of(1, 2, 0, 3, 0)).item() == 0.0
@@ -276,12 +305,16 @@ class Vehicle:
 
 
 def random_rollout(batch: CVRPBatch, rng: torch.Generator) -> tuple[torch.Tensor, list[CVRPState]]:
-    """Actions of a uniformly random policy from all starts, and the states before every decision and in the end."""
+    """Actions of a uniformly random policy from all starts, and the states before every decision
+    and in the end.
+    """
     actions = [PROBLEM.starts(batch)]
     states = [PROBLEM.reset(batch, actions[0])]
     while not PROBLEM.finished(states[-1]):
         allowed = PROBLEM.mask(states[-1])
-        actions.append(torch.rand(allowed.shape, generator=rng).masked_fill(~allowed, -1.0).argmax(-1))
+        actions.append(
+            torch.rand(allowed.shape, generator=rng).masked_fill(~allowed, -1.0).argmax(-1)
+        )
         states.append(PROBLEM.step(states[-1], actions[-1]))
     return torch.stack(actions, -1), states
 
@@ -292,7 +325,9 @@ def assert_same_state(one: CVRPState, other: CVRPState) -> None:
 
 
 def assert_simulated(state: CVRPState, vehicles: list[list[Vehicle]]) -> None:
-    """Fail unless every rollout stands where its simulated vehicle does and has the same ways open."""
+    """Fail unless every rollout stands where its simulated vehicle does and has the same ways
+    open.
+    """
     mask = PROBLEM.mask(state)
     for b, row in enumerate(vehicles):
         for r, vehicle in enumerate(row):
@@ -304,14 +339,19 @@ def assert_simulated(state: CVRPState, vehicles: list[list[Vehicle]]) -> None:
 
 @pytest.mark.parametrize(("size", "capacity"), [(1, 9), (2, 9), (5, 9), (9, 12), (9, 60)])
 def test_rollouts_are_simulated_drives(size: int, capacity: int, rng: torch.Generator) -> None:
-    """Resetting, stepping and replaying go through the simulator's states, from all starts to the end."""
+    """Resetting, stepping and replaying go through the simulator's states, from all starts to
+    the end.
+    """
     batch = PROBLEM.sample(3, size, rng)
     batch = replace(batch, capacity=torch.full_like(batch.capacity, capacity))
     batch.demand[1, 1] = 0
     actions, states = random_rollout(batch, rng)
     steps = len(states) - 1
     replayed = PROBLEM.replay(batch, actions)
-    vehicles = [[Vehicle(tuple(demands), capacity) for _ in range(size)] for demands in batch.demand.tolist()]
+    vehicles = [
+        [Vehicle(tuple(demands), capacity) for _ in range(size)]
+        for demands in batch.demand.tolist()
+    ]
     for t, state in enumerate(states):
         for row, nodes in zip(vehicles, actions[:, :, t].tolist(), strict=True):
             for vehicle, node in zip(row, nodes, strict=True):
@@ -329,7 +369,9 @@ def test_rollouts_are_simulated_drives(size: int, capacity: int, rng: torch.Gene
 
 
 def test_finished_rollouts_are_fixed_points(rng: torch.Generator) -> None:
-    """Every single rollout that is home with nobody waiting keeps its state to the end of the longest."""
+    """Every single rollout that is home with nobody waiting keeps its state to the end of the
+    longest.
+    """
     batch = PROBLEM.sample(4, 8, rng)
     _, states = random_rollout(replace(batch, capacity=batch.capacity * 0 + 10), rng)
     homes = 0
@@ -350,14 +392,18 @@ def test_replay_does_not_mind_padding(rng: torch.Generator) -> None:
     steps, rollouts = actions.shape[2] - 1, actions.shape[1]
     long = PROBLEM.replay(batch, padded)
     visited = long.visited.view(2, rollouts, steps + 3, -1)
-    assert torch.equal(visited[:, :, :steps], PROBLEM.replay(batch, actions).visited.view(2, rollouts, steps, -1))
+    assert torch.equal(
+        visited[:, :, :steps], PROBLEM.replay(batch, actions).visited.view(2, rollouts, steps, -1)
+    )
     for t in range(steps, steps + 3):
         assert torch.equal(visited[:, :, t], states[-1].visited)
         assert torch.equal(long.left.view(2, rollouts, -1)[..., t], states[-1].left)
 
 
 def test_costs_of_actions_are_costs_of_routes(rng: torch.Generator) -> None:
-    """Unrounded costs, scaled back, are those that the host computes; every random rollout is a plan."""
+    """Unrounded costs, scaled back, are those that the host computes; every random rollout is a
+    plan.
+    """
     instances = [scattered(i, np.arange(1, 10), 15 + i, extent=300.0) for i in range(3)]
     batch = PROBLEM.collate(instances)
     actions, _ = random_rollout(batch, rng)
@@ -376,7 +422,9 @@ def scattered(seed: int, demands: np.ndarray, capacity: int, extent: float = 1.0
 
 
 def test_costs_take_strided_actions(rng: torch.Generator) -> None:
-    """Sequences as a kernel stores them, steps before rollouts, cost and replay as their contiguous copies do."""
+    """Sequences as a kernel stores them, steps before rollouts, cost and replay as their
+    contiguous copies do.
+    """
     batch = PROBLEM.sample(2, 6, rng)
     actions, _ = random_rollout(batch, rng)
     strided = actions.transpose(1, 2).contiguous().transpose(1, 2)
@@ -389,22 +437,30 @@ def test_costs_take_strided_actions(rng: torch.Generator) -> None:
 
 
 def undirected(actions: list[int]) -> list[tuple[int, ...]]:
-    """The routes of a sequence in a spelling that neither their order nor their direction changes."""
+    """The routes of a sequence in a spelling that neither their order nor their direction
+    changes.
+    """
     routes = PROBLEM.decode(four(), actions).routes
     return sorted(min(route, route[::-1]) for route in routes)
 
 
 def test_views_spell_the_same_routes(rng: torch.Generator) -> None:
-    """Views are the same routes with padding behind: any route first, both directions, and a customer in front."""
+    """Views are the same routes with padding behind: any route first, both directions, and a
+    customer in front.
+    """
     batch = PROBLEM.sample(3, 9, rng)
     batch = replace(batch, capacity=torch.full_like(batch.capacity, 14))
-    actions = torch.nn.functional.pad(random_rollout(batch, rng)[0][:, 0], (0, 2))  # one plan per instance
+    actions = torch.nn.functional.pad(
+        random_rollout(batch, rng)[0][:, 0], (0, 2)
+    )  # one plan per instance
     views = PROBLEM.views(actions, torch.rand(3, 60, 2, generator=rng))
     for own, seen in zip(actions.tolist(), views.tolist(), strict=True):
         assert all(undirected(view) == undirected(own) for view in seen)
         routes = PROBLEM.decode(four(), own).routes
         assert len(routes) > 2
-        assert {view[0] for view in seen} == {end for route in routes for end in (route[0], route[-1])}
+        assert {view[0] for view in seen} == {
+            end for route in routes for end in (route[0], route[-1])
+        }
         length = len(own) - own[::-1].index(next(a for a in reversed(own) if a))
         assert all(view[length - 1] != 0 and not any(view[length:]) for view in seen)
     spread = PROBLEM.cost(batch, views) - PROBLEM.cost(batch, actions[:, None])
@@ -425,7 +481,9 @@ def test_views_are_feasible_sequences(rng: torch.Generator) -> None:
 
 
 def test_the_uniforms_choose_the_view() -> None:
-    """The first number turns the order of the routes, the second below a half reverses everything."""
+    """The first number turns the order of the routes, the second below a half reverses
+    everything.
+    """
     own = torch.tensor([[1, 2, 0, 3, 0, 4, 5, 6, 0, 0]])
     uniforms = torch.tensor([[[0.0, 0.9], [0.4, 0.9], [0.999, 0.5], [0.0, 0.1], [0.4, 0.49]]])
     assert PROBLEM.views(own, uniforms)[0].tolist() == [
@@ -441,12 +499,16 @@ def test_the_uniforms_choose_the_view() -> None:
 
 
 def test_samples_follow_the_recipe(rng: torch.Generator) -> None:
-    """Positions fill the unit square, demands are 1 to 9, the depot demands nothing, the capacity is the usual one."""
+    """Positions fill the unit square, demands are 1 to 9, the depot demands nothing, the
+    capacity is the usual one.
+    """
     batch = PROBLEM.sample(500, 20, rng)
     assert (batch.xy.shape, batch.demand.shape) == ((500, 21, 2), (500, 21))
     assert batch.demand[:, 0].eq(0).all()
     assert set(batch.demand[:, 1:].unique().tolist()) == set(range(1, 10))
-    assert batch.demand[:, 1:].float().mean().item() == pytest.approx(5.0, abs=0.15)  # 10,000 draws of deviation 2.6
+    assert batch.demand[:, 1:].float().mean().item() == pytest.approx(
+        5.0, abs=0.15
+    )  # 10,000 draws of deviation 2.6
     assert set(batch.capacity.tolist()) == {30}
     assert batch.xy[:, 0].mean(0).tolist() == pytest.approx([0.5, 0.5], abs=0.06)
 
@@ -460,7 +522,9 @@ def test_capacity_follows_the_size(size: int, capacity: int) -> None:
 
 
 def test_every_customer_starts_up_to_two_hundred() -> None:
-    """Up to 200 customers an attempt starts everywhere; beyond, from 100 customers spread over the order."""
+    """Up to 200 customers an attempt starts everywhere; beyond, from 100 customers spread over
+    the order.
+    """
     for customers, starts in ((200, 200), (250, 100), (1000, 100)):
         batch = PROBLEM.sample(2, customers, torch.Generator().manual_seed(0))
         found = PROBLEM.starts(batch)
@@ -470,10 +534,16 @@ def test_every_customer_starts_up_to_two_hundred() -> None:
 
 
 def test_keys_name_instances_not_places() -> None:
-    """An instance has the same noise key in whatever batch it stands; other demands or capacities have others."""
+    """An instance has the same noise key in whatever batch it stands; other demands or
+    capacities have others.
+    """
     alone = PROBLEM.collate([four()]).key
     assert PROBLEM.collate([four(12), four()]).key[1] == alone[0]
-    others = [four(12), four(demands=DEMANDS[::-1]), cvrp_from_arrays(DEPOT, CUSTOMERS[::-1], DEMANDS, 10)]
+    others = [
+        four(12),
+        four(demands=DEMANDS[::-1]),
+        cvrp_from_arrays(DEPOT, CUSTOMERS[::-1], DEMANDS, 10),
+    ]
     assert len({int(PROBLEM.collate([i]).key[0]) for i in [four(), *others]}) == 4
 
 
@@ -490,20 +560,41 @@ def test_instances_of_several_metrics_share_a_batch() -> None:
 @pytest.mark.parametrize(
     ("change", "words"),
     [
-        ({"depot": np.zeros(3)}, r"expected a depot \[2\], customers \[n, 2\] and demands \[n\], got shapes \(3,\)"),
+        (
+            {"depot": np.zeros(3)},
+            r"expected a depot \[2\], customers \[n, 2\] and demands \[n\], got shapes \(3,\)",
+        ),
         ({"depot": np.zeros((1, 2))}, r"got shapes \(1, 2\), \(4, 2\), \(4,\)"),
         ({"customers": np.zeros((4, 3))}, r"got shapes \(2,\), \(4, 3\), \(4,\)"),
         ({"customers": np.zeros(8)}, r"got shapes \(2,\), \(8,\), \(4,\)"),
         ({"demands": np.ones(5)}, r"got shapes \(2,\), \(4, 2\), \(5,\)"),
         ({"demands": np.ones((4, 1))}, r"got shapes \(2,\), \(4, 2\), \(4, 1\)"),
         ({"customers": [[0.0, 1.0], [2.0]]}, "expected arrays, got lists of unequal lengths"),
-        ({"depot": np.array([0, np.nan])}, r"the depot is at \[ *0. nan\], expected finite coordinates"),
-        ({"customers": np.full((4, 2), np.inf)}, r"customer 1 is at \[inf inf\], expected finite coordinates"),
-        ({"demands": np.array([1, 2, -3, 4])}, "customer 3 demands -3, expected a whole number, not negative"),
-        ({"demands": np.array([1, 2.5, 3, 4])}, "customer 2 demands 2.5, expected a whole number, not negative"),
-        ({"demands": np.array([1, np.nan, 3, 4])}, "customer 2 demands nan, expected a whole number, not negative"),
+        (
+            {"depot": np.array([0, np.nan])},
+            r"the depot is at \[ *0. nan\], expected finite coordinates",
+        ),
+        (
+            {"customers": np.full((4, 2), np.inf)},
+            r"customer 1 is at \[inf inf\], expected finite coordinates",
+        ),
+        (
+            {"demands": np.array([1, 2, -3, 4])},
+            "customer 3 demands -3, expected a whole number, not negative",
+        ),
+        (
+            {"demands": np.array([1, 2.5, 3, 4])},
+            "customer 2 demands 2.5, expected a whole number, not negative",
+        ),
+        (
+            {"demands": np.array([1, np.nan, 3, 4])},
+            "customer 2 demands nan, expected a whole number, not negative",
+        ),
         ({"demands": np.array(["1", "2", "3", "4"])}, "expected real numbers as demands, got <U1"),
-        ({"customers": np.zeros((4, 2), dtype=complex)}, "expected real numbers as customers, got complex128"),
+        (
+            {"customers": np.zeros((4, 2), dtype=complex)},
+            "expected real numbers as customers, got complex128",
+        ),
         ({"demands": np.array([1, 2, 11, 4])}, "customer 3 demands 11, more than the capacity 10"),
         ({"capacity": 0}, "the capacity is 0, expected 1 to"),
         ({"capacity": -5}, "the capacity is -5, expected 1 to"),
@@ -512,8 +603,14 @@ def test_instances_of_several_metrics_share_a_batch() -> None:
         ({"capacity": 1e300}, "the capacity is 1000.*, expected 1 to"),
         ({"capacity": np.array("ten")}, "expected real numbers as capacity, got <U3"),
         ({"capacity": np.array([10, 10])}, "expected a whole number"),
-        ({"customers": np.zeros((0, 2)), "demands": np.zeros(0)}, "has 0 customers; 1 to 1000 are supported"),
-        ({"customers": np.zeros((1001, 2)), "demands": np.zeros(1001)}, "has 1001 customers; 1 to 1000 are supported"),
+        (
+            {"customers": np.zeros((0, 2)), "demands": np.zeros(0)},
+            "has 0 customers; 1 to 1000 are supported",
+        ),
+        (
+            {"customers": np.zeros((1001, 2)), "demands": np.zeros(1001)},
+            "has 1001 customers; 1 to 1000 are supported",
+        ),
     ],
 )
 def test_arrays_that_are_refused(change: dict[str, Any], words: str) -> None:
@@ -555,7 +652,9 @@ def tiny_policy(seed: int = 0, latent: int = 4) -> CVRPPolicy:
 
 
 def complete(demands: tuple[int, ...], capacity: int, start: int) -> Iterator[list[int]]:
-    """Every way in which a vehicle can serve all customers and come home, beginning with `start`."""
+    """Every way in which a vehicle can serve all customers and come home, beginning with
+    `start`.
+    """
 
     def extend(nodes: list[int]) -> Iterator[list[int]]:
         vehicle = Vehicle(demands, capacity)
@@ -576,26 +675,40 @@ def complete(demands: tuple[int, ...], capacity: int, start: int) -> Iterator[li
         ((1, 1, 1), 3, 8),  # two orders of the others, and before each of them home or not
         ((2, 2, 2), 2, 2),  # always home
         ((1, 1, 1), 2, 6),  # never three at once
-        ((0, 1, 1), 1, 4),  # two orders of the others, and 1, who demands nothing, alone or with the first of them
+        (
+            (0, 1, 1),
+            1,
+            4,
+        ),  # two orders of the others, and 1, who demands nothing, alone or with the first of them
     ],
 )
-def test_probabilities_of_all_sequences_sum_to_one(demands: tuple[int, ...], capacity: int, ways: int) -> None:
-    """From each start, over all complete sequences that the simulator finds, padded to the horizon."""
+def test_probabilities_of_all_sequences_sum_to_one(
+    demands: tuple[int, ...], capacity: int, ways: int
+) -> None:
+    """From each start, over all complete sequences that the simulator finds, padded to the
+    horizon.
+    """
     batch = PROBLEM.collate([cvrp_from_arrays(DEPOT, CUSTOMERS[:3], np.array(demands), capacity)])
     policy, latents = tiny_policy(), torch.tensor([[[0.3, -0.9, 0.5, 0.1]]])
     horizon = PROBLEM.horizon(batch)
     for start in (1, 2, 3):
-        found = [way + [0] * (horizon - len(way)) for way in complete((0, *demands), capacity, start)]
+        found = [
+            way + [0] * (horizon - len(way)) for way in complete((0, *demands), capacity, start)
+        ]
         if start == 1:
             assert len(found) == ways
         with torch.no_grad():
-            scores = log_prob(PROBLEM, policy, batch, latents, torch.tensor([found]), engine="torch")
+            scores = log_prob(
+                PROBLEM, policy, batch, latents, torch.tensor([found]), engine="torch"
+            )
         assert scores.exp().sum().item() == pytest.approx(1.0, abs=1e-5)
         assert scores.exp().max().item() < 0.999 or len(found) == 1
 
 
 def test_padding_adds_nothing_to_a_log_probability(rng: torch.Generator) -> None:
-    """Depots behind the end have probability 1: whoever had no choice has exactly 0, all others what they had."""
+    """Depots behind the end have probability 1: whoever had no choice has exactly 0, all others
+    what they had.
+    """
     policy, latents = tiny_policy(), torch.rand(2, 1, 4, generator=rng)
     one, forced = PROBLEM.sample(2, 1, rng), torch.tensor([[[1, 0, 0, 0, 0, 0]]]).expand(2, 1, 6)
     batch = PROBLEM.sample(2, 6, rng)
@@ -603,17 +716,26 @@ def test_padding_adds_nothing_to_a_log_probability(rng: torch.Generator) -> None
     padded = torch.nn.functional.pad(actions, (0, 5))
     with torch.no_grad():
         nothing = log_prob(PROBLEM, policy, one, latents, forced, engine="torch")
-        short, long = (log_prob(PROBLEM, policy, batch, latents, a, engine="torch") for a in (actions, padded))
+        short, long = (
+            log_prob(PROBLEM, policy, batch, latents, a, engine="torch") for a in (actions, padded)
+        )
     assert nothing.tolist() == [[0.0], [0.0]]
-    torch.testing.assert_close(long, short, rtol=1e-6, atol=0)  # a sum of more terms may be added in another order
+    torch.testing.assert_close(
+        long, short, rtol=1e-6, atol=0
+    )  # a sum of more terms may be added in another order
 
 
 def test_chunk_size_changes_nothing(rng: torch.Generator) -> None:
     """Splitting the rollouts into chunks gives the same actions, of the horizon's length."""
     batch = PROBLEM.sample(3, 8, rng)
-    policy, latents, starts = tiny_policy(), torch.rand(3, 4, 4, generator=rng), PROBLEM.starts(batch)
+    policy, latents, starts = (
+        tiny_policy(),
+        torch.rand(3, 4, 4, generator=rng),
+        PROBLEM.starts(batch),
+    )
     whole, split, single = (
-        rollout(PROBLEM, policy, batch, latents, starts, seed=7, chunk=chunk, engine="torch") for chunk in (None, 13, 1)
+        rollout(PROBLEM, policy, batch, latents, starts, seed=7, chunk=chunk, engine="torch")
+        for chunk in (None, 13, 1)
     )
     assert whole.actions.shape == (3, 4, 8, PROBLEM.horizon(batch))
     for other in (split, single):
@@ -622,24 +744,32 @@ def test_chunk_size_changes_nothing(rng: torch.Generator) -> None:
 
 
 def test_rollouts_are_plans_and_have_their_probability(rng: torch.Generator) -> None:
-    """Sampled sequences pass the plan's own check, cost what it says, and none is impossible to `score_actions`."""
+    """Sampled sequences pass the plan's own check, cost what it says, and none is impossible to
+    `score_actions`.
+    """
     instances = [scattered(i, np.arange(8) % 5, 6) for i in range(2)]
     batch = PROBLEM.collate(instances)
     policy, latents = tiny_policy(), torch.rand(2, 3, 4, generator=rng)
     found = rollout(PROBLEM, policy, batch, latents, PROBLEM.starts(batch), seed=3, engine="torch")
     for b, instance in enumerate(instances):
-        for row, cost in zip(found.actions[b].flatten(0, 1).tolist(), found.cost[b].flatten().tolist(), strict=True):
+        for row, cost in zip(
+            found.actions[b].flatten(0, 1).tolist(), found.cost[b].flatten().tolist(), strict=True
+        ):
             plan = PROBLEM.decode(instance, row)
             plan.check(instance)
             assert plan.cost(instance) == pytest.approx(cost * batch.scale[b].item(), rel=1e-6)
     with torch.no_grad():
-        scores = log_prob(PROBLEM, policy, batch, latents, found.actions.flatten(1, 2), engine="torch")
+        scores = log_prob(
+            PROBLEM, policy, batch, latents, found.actions.flatten(1, 2), engine="torch"
+        )
     assert scores.isfinite().all()
     assert (scores < 0).all()
 
 
 def test_gradients_flow_to_every_weight_of_the_decoder(rng: torch.Generator) -> None:
-    """The load's query vector, both input projections and the latent rows all learn from a log-probability."""
+    """The load's query vector, both input projections and the latent rows all learn from a
+    log-probability.
+    """
     batch = PROBLEM.sample(2, 6, rng)
     policy, latents = tiny_policy(), torch.rand(2, 1, 4, generator=rng)
     actions, _ = random_rollout(batch, rng)
@@ -651,7 +781,9 @@ def test_gradients_flow_to_every_weight_of_the_decoder(rng: torch.Generator) -> 
 
 
 def test_the_load_matters_as_a_share_of_the_capacity(rng: torch.Generator) -> None:
-    """Demands and capacity times three are the same instance to the policy; half the capacity is another."""
+    """Demands and capacity times three are the same instance to the policy; half the capacity is
+    another.
+    """
     batch = PROBLEM.sample(2, 6, rng)
     policy, latents = tiny_policy(), torch.rand(2, 1, 4, generator=rng)
     actions, _ = random_rollout(batch, rng)
@@ -659,7 +791,8 @@ def test_the_load_matters_as_a_share_of_the_capacity(rng: torch.Generator) -> No
     roomy = replace(batch, capacity=2 * batch.capacity)
     with torch.no_grad():
         own, same, other = (
-            log_prob(PROBLEM, policy, b, latents, actions, engine="torch") for b in (batch, tripled, roomy)
+            log_prob(PROBLEM, policy, b, latents, actions, engine="torch")
+            for b in (batch, tripled, roomy)
         )
     torch.testing.assert_close(own, same, rtol=1e-5, atol=1e-5)  # the share is rounded differently
     assert (own - other).abs().min() > 1e-4

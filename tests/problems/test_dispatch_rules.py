@@ -28,7 +28,9 @@ WAIT = jssp_from_arrays([[10], [1, 1, 20]], [[0], [1, 0, 1]], "wait")
 )
 @pytest.mark.parametrize("kind", ["non-delay", "active"])
 def test_rules_by_hand(rule: str, starts: tuple[tuple[int, ...], ...], kind: str) -> None:
-    """The order on machine 0 is the rule's; nobody waits for anybody else here, so both kinds agree."""
+    """The order on machine 0 is the rule's; nobody waits for anybody else here, so both kinds
+    agree.
+    """
     assert dispatch(QUEUE, rule, kind) == Schedule(starts)
 
 
@@ -36,13 +38,22 @@ def test_first_in_first_out_goes_by_arrival() -> None:
     """Job 2 comes to machine 1 at 1 and job 1 at 2, while job 3 holds it until 5: job 2 is next."""
     shop = jssp_from_arrays([[2, 1], [1, 1], [5]], [[0, 1], [2, 1], [1]])
     assert dispatch(shop, "fifo").starts == ((0, 6), (0, 5), (0,))
-    assert dispatch(shop, "mopnr").starts == ((0, 5), (0, 6), (0,))  # one operation left each: the first in the file
+    assert dispatch(shop, "mopnr").starts == (
+        (0, 5),
+        (0, 6),
+        (0,),
+    )  # one operation left each: the first in the file
 
 
 def test_only_active_schedules_wait() -> None:
-    """By most work remaining, machine 0 waits for job 2 if it may: 22, the optimum; otherwise 31."""
+    """By most work remaining, machine 0 waits for job 2 if it may: 22, the optimum; otherwise
+    31.
+    """
     assert dispatch(WAIT, "mwkr", "active") == Schedule(((2,), (0, 1, 2)))
-    assert (dispatch(WAIT, "mwkr", "active").cost(WAIT), dispatch(WAIT, "mwkr", "non-delay").cost(WAIT)) == (22, 31)
+    assert (
+        dispatch(WAIT, "mwkr", "active").cost(WAIT),
+        dispatch(WAIT, "mwkr", "non-delay").cost(WAIT),
+    ) == (22, 31)
 
 
 def test_random_schedules_are_named_by_their_seed() -> None:
@@ -56,7 +67,9 @@ def test_random_schedules_are_named_by_their_seed() -> None:
 @pytest.mark.parametrize("arguments", [("edd", "non-delay"), ("spt", "lazy")])
 def test_unknown_rules_are_refused(arguments: tuple[str, str]) -> None:
     """The message lists what there is."""
-    with pytest.raises(InputError, match="known: rules spt, mwkr, fifo, mopnr, random; kinds non-delay, active"):
+    with pytest.raises(
+        InputError, match="known: rules spt, mwkr, fifo, mopnr, random; kinds non-delay, active"
+    ):
         dispatch(QUEUE, *arguments)
 
 
@@ -64,7 +77,9 @@ def test_unknown_rules_are_refused(arguments: tuple[str, str]) -> None:
 
 
 def random_shop(rng: np.random.Generator, jobs: int, machines: int, least: int = 0) -> JSSPInstance:
-    """Jobs of different lengths that skip and revisit machines, with operations of no duration among them."""
+    """Jobs of different lengths that skip and revisit machines, with operations of no duration
+    among them.
+    """
     lengths = rng.integers(1, machines + 1, size=jobs)
     durations = [rng.integers(least, 6, size=n).tolist() for n in lengths]
     places = [rng.integers(0, machines, size=n).tolist() for n in lengths]
@@ -88,23 +103,29 @@ def semi_active(instance: JSSPInstance) -> Iterator[Schedule]:
 
 @pytest.mark.parametrize("seed", range(6))
 def test_no_rule_beats_the_best_of_all_schedules(seed: int) -> None:
-    """Of all orders of a tiny shop the best is feasible, not below the bound, and reached by random active schedules.
+    """Of all orders of a tiny shop the best is feasible, not below the bound, and reached by random
+    active schedules.
 
-    Active schedules lose no optimum, also with operations of no duration; 300 are enough for up to 9 operations.
+    Active schedules lose no optimum, also with operations of no duration; 300 are enough for up to
+    9 operations.
     """
     shop = random_shop(np.random.default_rng(seed), 3, 3)
     best = min(semi_active(shop), key=lambda schedule: schedule.cost(shop))
     best.check(shop)
     optimum = best.cost(shop)
     assert shop.lower_bound <= optimum
-    costs = [dispatch(shop, rule, kind).cost(shop) for rule in RULES for kind in ("non-delay", "active")]
+    costs = [
+        dispatch(shop, rule, kind).cost(shop) for rule in RULES for kind in ("non-delay", "active")
+    ]
     assert min(costs) >= optimum
     assert min(dispatch(shop, "random", "active", s).cost(shop) for s in range(300)) == optimum
 
 
 @pytest.mark.parametrize("seed", range(4))
 def test_schedules_are_of_their_kind(seed: int) -> None:
-    """No operation of an active schedule can begin earlier unless another one moves; non-delay ones are active too."""
+    """No operation of an active schedule can begin earlier unless another one moves; non-delay
+    ones are active too.
+    """
     shop = random_shop(np.random.default_rng(seed), 5, 3, least=1)
     for kind in SCHEDULE_KINDS:
         schedule = dispatch(shop, "random", kind, seed)
@@ -125,14 +146,24 @@ def can_move(shop: JSSPInstance, schedule: Schedule, job: int, step: int) -> boo
 
 
 def test_a_hundred_jobs() -> None:
-    """The largest supported shop, 100 x 20, is within a factor of the bound that list scheduling keeps."""
+    """The largest supported shop, 100 x 20, is within a factor of the bound that list scheduling
+    keeps.
+    """
     rng = np.random.default_rng(2)
     shop = jssp_from_arrays(rng.integers(1, 99, (100, 20)), rng.random((100, 20)).argsort(axis=1))
     assert shop.lower_bound <= dispatch(shop).cost(shop) < 2 * shop.lower_bound
 
 
-@pytest.mark.parametrize(("rule", "mean"), [("mwkr", 945.4), ("spt", 965.1), ("fifo", 991.6), ("mopnr", 936.9)])
-def test_means_on_the_standard_set_are_those_of_another_implementation(rule: str, mean: float) -> None:
+@pytest.mark.parametrize(
+    ("rule", "mean"), [("mwkr", 945.4), ("spt", 965.1), ("fifo", 991.6), ("mopnr", 936.9)]
+)
+def test_means_on_the_standard_set_are_those_of_another_implementation(
+    rule: str, mean: float
+) -> None:
     """Mean makespans that job-shop-lib's rules had on the first 20 of the standard 10 x 10 set."""
-    shops = [jssp_from_arrays(durations, machines) for durations, machines in jssp_set("jssp10x10")[:20]]
-    assert round(float(np.mean([dispatch(shop, rule).cost(shop) for shop in shops])), 1) == pytest.approx(mean)
+    shops = [
+        jssp_from_arrays(durations, machines) for durations, machines in jssp_set("jssp10x10")[:20]
+    ]
+    assert round(
+        float(np.mean([dispatch(shop, rule).cost(shop) for shop in shops])), 1
+    ) == pytest.approx(mean)

@@ -8,17 +8,27 @@ import pytest
 import torch
 
 from rhumbline.errors import Infeasible, InputError
-from rhumbline.problems.jssp import JSSP, JSSPBatch, JSSPInstance, JSSPState, Schedule, jssp_from_arrays
+from rhumbline.problems.jssp import (
+    JSSP,
+    JSSPBatch,
+    JSSPInstance,
+    JSSPState,
+    Schedule,
+    jssp_from_arrays,
+)
 from rhumbline.problems.jssp.rules import batch_from_tables, gather_next_operations, parse_size
 
-# Job 1 needs machine 0 for 3, then machine 1 for 2; job 2 needs machine 1 for 4, then machine 0 for 1.
+# Job 1 needs machine 0 for 3, then machine 1 for 2; job 2 needs machine 1 for 4, then machine 0 for
+# 1.
 SMALL = JSSPInstance("small", ((3, 2), (4, 1)), ((0, 1), (1, 0)), 2)
 UNEVEN = JSSPInstance("uneven", ((2, 5, 1), (3,), (4, 2)), ((0, 1, 0), (1,), (0, 1)), 2)
 LAZY = JSSPInstance("lazy", ((0, 3, 0), (2, 0, 0), (0, 0, 4)), ((1, 0, 1), (1, 1, 0), (0, 1, 1)), 2)
 
 
 def random_instances(count: int, seed: int = 0, longest: int = 9) -> Iterator[JSSPInstance]:
-    """Jobs of one to three operations on two or three machines, with zero durations, revisits and idle machines."""
+    """Jobs of one to three operations on two or three machines, with zero durations, revisits
+    and idle machines.
+    """
     rng = np.random.default_rng(seed)
     for i in range(count):
         lengths, machines = rng.integers(1, 4, size=3), int(rng.integers(2, 4))
@@ -38,11 +48,19 @@ def orders(left: tuple[int, ...]) -> Iterator[tuple[int, ...]]:
 
 
 def makespan(instance: JSSPInstance, order: tuple[int, ...]) -> int:
-    """Each operation appended to its machine, written down once more, without the code under test."""
-    jobs, machines, steps = [0] * instance.job_count, [0] * instance.machine_count, [0] * instance.job_count
+    """Each operation appended to its machine, written down once more, without the code under
+    test.
+    """
+    jobs, machines, steps = (
+        [0] * instance.job_count,
+        [0] * instance.machine_count,
+        [0] * instance.job_count,
+    )
     for job in order:
         machine = instance.machines[job][steps[job]]
-        jobs[job] = machines[machine] = max(jobs[job], machines[machine]) + instance.durations[job][steps[job]]
+        jobs[job] = machines[machine] = (
+            max(jobs[job], machines[machine]) + instance.durations[job][steps[job]]
+        )
         steps[job] += 1
     return max(jobs)
 
@@ -54,13 +72,19 @@ def optimum(instance: JSSPInstance) -> int:
 
 def rows(state: JSSPState, index: torch.Tensor) -> JSSPState:
     """Some of the rollouts of one instance."""
-    return replace(state, **{name: getattr(state, name)[:, index] for name in ("next", "job", "machine", "left")})
+    return replace(
+        state,
+        **{name: getattr(state, name)[:, index] for name in ("next", "job", "machine", "left")},
+    )
 
 
 def all_sequences(problem: JSSP, instance: JSSPInstance) -> tuple[torch.Tensor, torch.Tensor]:
     """Every action sequence that the rules allow, with its makespan."""
     batch = problem.collate([instance])
-    state, actions = problem.reset(batch, torch.zeros(1, 1, dtype=torch.int64)), torch.zeros(1, 1, dtype=torch.int64)
+    state, actions = (
+        problem.reset(batch, torch.zeros(1, 1, dtype=torch.int64)),
+        torch.zeros(1, 1, dtype=torch.int64),
+    )
     while not problem.finished(state):
         row, action = problem.mask(state)[0].nonzero(as_tuple=True)
         state = problem.step(rows(state, row), action[None])
@@ -80,7 +104,9 @@ def played(instance: JSSPInstance, *jobs: int) -> JSSPState:
 
 
 def test_a_schedule_by_hand() -> None:
-    """Both first operations begin at 0; job 1 then waits for machine 1 until 4 and ends at 6, job 2 ends at 5."""
+    """Both first operations begin at 0; job 1 then waits for machine 1 until 4 and ends at 6,
+    job 2 ends at 5.
+    """
     state = played(SMALL, 0, 1)
     view = gather_next_operations(state)
     assert view.start.tolist() == [[[4, 4]]]
@@ -93,22 +119,32 @@ def test_a_schedule_by_hand() -> None:
 
 
 def test_candidates_by_hand() -> None:
-    """Job 1 can end first, at 3 on machine 0, where nobody else can begin; then machine 1 is fought for until 4."""
+    """Job 1 can end first, at 3 on machine 0, where nobody else can begin; then machine 1 is
+    fought for until 4.
+    """
     assert JSSP().mask(played(SMALL)).tolist() == [[[True, False]]]
     assert JSSP("any").mask(played(SMALL)).tolist() == [[[True, True]]]
-    assert JSSP().mask(played(SMALL, 0)).tolist() == [[[True, True]]]  # ends 5 and 4; job 1 could begin at 3
+    assert JSSP().mask(played(SMALL, 0)).tolist() == [
+        [[True, True]]
+    ]  # ends 5 and 4; job 1 could begin at 3
     assert JSSP().mask(played(SMALL, 0, 1)).tolist() == [[[False, True]]]
 
 
 def test_machines_that_tie_are_taken_by_the_work_left() -> None:
-    """Two operations could end at 3; machine 1 has 3 + 9 to do and machine 0 has 3, so machine 1 decides."""
+    """Two operations could end at 3; machine 1 has 3 + 9 to do and machine 0 has 3, so machine 1
+    decides.
+    """
     tie = JSSPInstance("tie", ((3, 9), (3,)), ((0, 1), (1,)), 2)
     assert JSSP().mask(played(tie)).tolist() == [[[False, True]]]
 
 
 def test_finished_rollouts_have_one_thing_to_do() -> None:
-    """A rollout that ends before its batch-mates dispatches job 0, which changes nothing and costs no probability."""
-    short = replace(UNEVEN, name="short", durations=((2,), (3,), (4, 2, 1)), machines=((0,), (1,), (0, 1, 0)))
+    """A rollout that ends before its batch-mates dispatches job 0, which changes nothing and
+    costs no probability.
+    """
+    short = replace(
+        UNEVEN, name="short", durations=((2,), (3,), (4, 2, 1)), machines=((0,), (1,), (0, 1, 0))
+    )
     problem, batch = JSSP(), JSSP().collate([UNEVEN, short])
     state = problem.reset(batch, problem.starts(batch))
     for _ in range(5):
@@ -130,9 +166,13 @@ def test_a_sequence_that_is_no_schedule_is_refused() -> None:
 # --- by brute force
 
 
-@pytest.mark.parametrize("instance", [SMALL, UNEVEN, LAZY, *random_instances(12)], ids=lambda i: i.name)
+@pytest.mark.parametrize(
+    "instance", [SMALL, UNEVEN, LAZY, *random_instances(12)], ids=lambda i: i.name
+)
 def test_active_schedules_lose_no_optimum(instance: JSSPInstance) -> None:
-    """The best sequence is as short as the best of all schedules, and every one decodes to its own makespan."""
+    """The best sequence is as short as the best of all schedules, and every one decodes to its
+    own makespan.
+    """
     actions, cost = all_sequences(JSSP(), instance)
     for row, priced in zip(actions.tolist(), cost.tolist(), strict=True):
         plan = JSSP().decode(instance, row)
@@ -143,7 +183,9 @@ def test_active_schedules_lose_no_optimum(instance: JSSPInstance) -> None:
 
 @pytest.mark.parametrize("seed", range(3))
 def test_active_schedules_of_three_jobs_on_three_machines(seed: int) -> None:
-    """Of 1680 semi-active sequences a few dozen are left, all different schedules, with the shortest among them."""
+    """Of 1680 semi-active sequences a few dozen are left, all different schedules, with the
+    shortest among them.
+    """
     rng = np.random.default_rng(seed)
     instance = jssp_from_arrays(rng.integers(1, 99, (3, 3)), rng.random((3, 3)).argsort(1))
     actions, cost = all_sequences(JSSP(), instance)
@@ -162,7 +204,9 @@ def test_any_job_gives_all_semi_active_sequences() -> None:
 
 
 def test_nothing_can_begin_earlier() -> None:
-    """In active schedules no operation fits into an earlier gap of its machine, whatever is left of the others."""
+    """In active schedules no operation fits into an earlier gap of its machine, whatever is left
+    of the others.
+    """
     for instance in random_instances(10, seed=5):
         actions, _ = all_sequences(JSSP(), instance)
         for row in actions[:: max(1, len(actions) // 10)].tolist():
@@ -173,8 +217,14 @@ def assert_active(instance: JSSPInstance, plan: Schedule) -> None:
     work = [(o, plan.starts[o.job][o.step]) for o in instance.operations]
     for operation, start in work:
         ready = plan.end(instance, operation.job, operation.step - 1) if operation.step else 0
-        busy = sorted((s, s + o.duration) for o, s in work if o.machine == operation.machine and o != operation)
-        gaps = zip([0, *(end for _, end in busy)], [*(begin for begin, _ in busy), 10**9], strict=True)
+        busy = sorted(
+            (s, s + o.duration)
+            for o, s in work
+            if o.machine == operation.machine and o != operation
+        )
+        gaps = zip(
+            [0, *(end for _, end in busy)], [*(begin for begin, _ in busy), 10**9], strict=True
+        )
         earliest = min(max(a, ready) for a, b in gaps if max(a, ready) + operation.duration <= b)
         assert start <= earliest or operation.duration == 0
 
@@ -189,12 +239,17 @@ def shuffled(batch: JSSPBatch, order: torch.Tensor) -> JSSPBatch:
 
 
 def test_permuting_jobs_permutes_candidates(rng: torch.Generator) -> None:
-    """Jobs in another order have the same candidates, at every step of random rollouts, and the same makespans."""
+    """Jobs in another order have the same candidates, at every step of random rollouts, and the
+    same makespans.
+    """
     problem, order = JSSP(), torch.tensor([3, 0, 4, 1, 2])
     duration = torch.randint(1, 10**6, (20, 5, 4), generator=rng)  # so long that machines never tie
     machine = problem.sample(20, "5x4", rng).machine[..., :-1]
     batch = batch_from_tables(duration, machine, 4, torch.arange(20), steps=20, max_per_machine=5)
-    one, other = (problem.reset(b, torch.zeros(20, 3, dtype=torch.int64)) for b in (batch, shuffled(batch, order)))
+    one, other = (
+        problem.reset(b, torch.zeros(20, 3, dtype=torch.int64))
+        for b in (batch, shuffled(batch, order))
+    )
     while not problem.finished(one):
         allowed = problem.mask(one)
         assert torch.equal(problem.mask(other), allowed[..., order])
@@ -204,7 +259,9 @@ def test_permuting_jobs_permutes_candidates(rng: torch.Generator) -> None:
 
 
 def test_keys_name_the_instance() -> None:
-    """Noise goes by what an instance is: durations and machines count, its name and its company do not."""
+    """Noise goes by what an instance is: durations and machines count, its name and its company
+    do not.
+    """
     other = replace(SMALL, durations=((3, 2), (4, 2)))
     turned = replace(SMALL, machines=((1, 0), (0, 1)))
     key = JSSP().collate([SMALL, other, turned, replace(SMALL, name="again")]).key.tolist()
@@ -213,7 +270,9 @@ def test_keys_name_the_instance() -> None:
 
 
 def test_long_times_stay_exact() -> None:
-    """Times beyond what single precision can count decide correctly: 2^29 + 1 is later than 2^29."""
+    """Times beyond what single precision can count decide correctly: 2^29 + 1 is later than
+    2^29.
+    """
     big = 2**29
     instance = JSSPInstance("long", ((big + 1, 1), (big, 5)), ((0, 1), (1, 0)), 2)
     assert JSSP().mask(played(instance)).tolist() == [[[False, True]]]
@@ -224,12 +283,16 @@ def test_long_times_stay_exact() -> None:
 
 
 def test_random_instances_are_those_of_the_field() -> None:
-    """Durations are uniform in 1..98, and each job visits each machine once, in an order of its own."""
+    """Durations are uniform in 1..98, and each job visits each machine once, in an order of its
+    own.
+    """
     batch = JSSP().sample(300, "6x4", torch.Generator().manual_seed(0))
     duration, machine = batch.duration[..., :-1], batch.machine[..., :-1]
     assert tuple(duration.shape) == (300, 6, 4)
     assert (duration.min().item(), duration.max().item()) == (1, 98)
-    assert duration.double().mean().item() == pytest.approx(49.5, abs=1.0)  # 3 standard errors of 28.3 / sqrt(7200)
+    assert duration.double().mean().item() == pytest.approx(
+        49.5, abs=1.0
+    )  # 3 standard errors of 28.3 / sqrt(7200)
     assert torch.equal(machine.sort(2).values, torch.arange(4).expand_as(machine))
     assert (machine[..., 0].flatten().bincount() / 1800 - 0.25).abs().max() < 0.04
     assert torch.equal(batch.load[:, :4].sum(1), duration.sum((1, 2)))
@@ -237,14 +300,17 @@ def test_random_instances_are_those_of_the_field() -> None:
 
 
 @pytest.mark.parametrize(
-    ("size", "shape"), [("20x15", (20, 15)), ("100x25", (100, 25)), (6, (6, 6)), ("1x1", (1, 1)), ("7", (7, 7))]
+    ("size", "shape"),
+    [("20x15", (20, 15)), ("100x25", (100, 25)), (6, (6, 6)), ("1x1", (1, 1)), ("7", (7, 7))],
 )
 def test_sizes(size: int | str, shape: tuple[int, int]) -> None:
     """Sizes are jobs x machines; one number means a square."""
     assert parse_size(size) == shape
 
 
-@pytest.mark.parametrize("size", ["", "x5", "5x", "0x3", "3x0", "5 x 5", "-1x2", "1000x1000", "axb", "101x2", "2x101"])
+@pytest.mark.parametrize(
+    "size", ["", "x5", "5x", "0x3", "3x0", "5 x 5", "-1x2", "1000x1000", "axb", "101x2", "2x101"]
+)
 def test_sizes_that_are_none(size: str) -> None:
     """Anything else is refused with an example, and what no file may have."""
     with pytest.raises(InputError, match="expected jobs x machines such as 20x15"):

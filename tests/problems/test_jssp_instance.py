@@ -1,4 +1,6 @@
-"""Job-shop instances and the checker of schedules: by hand, and against a tick-by-tick simulation."""
+"""Job-shop instances and the checker of schedules: by hand, and against a tick-by-tick
+simulation.
+"""
 
 from collections.abc import Iterator
 from dataclasses import replace
@@ -19,16 +21,26 @@ BEST = Schedule(((0, 4), (0, 4)))
 
 
 def test_a_schedule_costs_what_the_hand_computes() -> None:
-    """Machine 1 works without a pause from 0 to 6, and no schedule can do better than its work of 6."""
+    """Machine 1 works without a pause from 0 to 6, and no schedule can do better than its work
+    of 6.
+    """
     BEST.check(TWO)
     assert (BEST.cost(TWO), TWO.lower_bound) == (6, 6)
     assert BEST.to_file_numbers(TWO) == [[0, 4], [0, 4]]
 
 
 def test_sizes_of_an_instance() -> None:
-    """Ragged rows, a machine without work and one that is visited twice in a row are all counted."""
+    """Ragged rows, a machine without work and one that is visited twice in a row are all
+    counted.
+    """
     odd = JSSPInstance("odd", ((1, 2, 3), (0,)), ((2, 0, 2), (0,)), 4)
-    assert (odd.size, odd.job_count, odd.shape, odd.horizon, odd.problem) == (4, 2, (2, 3, 4), 6, "jssp")
+    assert (odd.size, odd.job_count, odd.shape, odd.horizon, odd.problem) == (
+        4,
+        2,
+        (2, 3, 4),
+        6,
+        "jssp",
+    )
     assert list(odd.operations)[-2:] == [Operation(0, 2, 2, 3), Operation(1, 0, 0, 0)]
 
 
@@ -37,7 +49,10 @@ def test_sizes_of_an_instance() -> None:
     [
         (((0, 2), (3, 7)), "two: operation 2 of job 1 starts at 2, before the one before it ends"),
         (((0, 4), (0, 2)), "two: operation 2 of job 2 starts at 2, before the one before it ends"),
-        (((0, 3), (0, 4)), "on machine 1 operation 2 of job 1 starts at 3, when operation 1 of job 2 is there until 4"),
+        (
+            ((0, 3), (0, 4)),
+            "on machine 1 operation 2 of job 1 starts at 3, when operation 1 of job 2 is there until 4",
+        ),
         (((-1, 4), (0, 4)), "operation 1 of job 1 starts at -1, before time 0"),
         (((0, 4), (0,)), "job 2 has 1 starts for 2 operations"),
         (((0, 4, 9), (0, 4)), "job 1 has 3 starts for 2 operations"),
@@ -45,7 +60,9 @@ def test_sizes_of_an_instance() -> None:
     ],
 )
 def test_broken_schedules_are_refused_with_the_reason(starts: Any, reason: str) -> None:
-    """Order in a job, one thing at a time on a machine, no time before 0, every operation exactly once."""
+    """Order in a job, one thing at a time on a machine, no time before 0, every operation
+    exactly once.
+    """
     with pytest.raises(Infeasible, match=reason):
         Schedule(starts).check(TWO)
 
@@ -56,9 +73,13 @@ def test_errors_name_machines_as_the_file_does() -> None:
         Schedule(((0, 3), (0, 4))).check(replace(TWO, first_machine=1))
 
 
-@pytest.mark.parametrize(("moment", "allowed"), [(0, True), (1, False), (4, False), (5, True), (6, True)])
+@pytest.mark.parametrize(
+    ("moment", "allowed"), [(0, True), (1, False), (4, False), (5, True), (6, True)]
+)
 def test_an_operation_without_duration_may_touch_but_not_cut(moment: int, allowed: bool) -> None:
-    """Beside an operation from 0 to 5, an empty one fits at 0, at 5 and later, and two of them fit together."""
+    """Beside an operation from 0 to 5, an empty one fits at 0, at 5 and later, and two of them
+    fit together.
+    """
     instance = JSSPInstance("empty", ((5,), (0,), (0,)), ((0,), (0,), (0,)), 1)
     schedule = Schedule(((0,), (moment,), (moment,)))
     if allowed:
@@ -77,16 +98,26 @@ def test_a_machine_visited_twice_by_a_job_is_still_one_machine() -> None:
 
 
 def simulate(instance: JSSPInstance, starts: tuple[tuple[int, ...], ...]) -> bool:
-    """Whether a schedule is feasible, by walking through time in units: the durations here are all positive."""
+    """Whether a schedule is feasible, by walking through time in units: the durations here are
+    all positive.
+    """
     for now in range(20):
-        running = [o for o in instance.operations if starts[o.job][o.step] <= now < starts[o.job][o.step] + o.duration]
-        if len({o.machine for o in running}) < len(running) or len({o.job for o in running}) < len(running):
+        running = [
+            o
+            for o in instance.operations
+            if starts[o.job][o.step] <= now < starts[o.job][o.step] + o.duration
+        ]
+        if len({o.machine for o in running}) < len(running) or len({o.job for o in running}) < len(
+            running
+        ):
             return False
     return all(list(row) == sorted(row) for row in starts)
 
 
 def test_the_checker_agrees_with_a_simulation_of_every_schedule() -> None:
-    """All 8^4 start times of a 2 x 2 shop: feasible by the checker exactly where no tick has two things at once."""
+    """All 8^4 start times of a 2 x 2 shop: feasible by the checker exactly where no tick has two
+    things at once.
+    """
     feasible = [feasible_by(s) for s in all_schedules(8)]
     assert sum(by_checker for by_checker, _ in feasible) >= 100
     assert all(by_checker == by_ticks for by_checker, by_ticks in feasible)
@@ -126,7 +157,10 @@ def feasible_by(schedule: Schedule) -> tuple[bool, bool]:
         ({"durations": (), "machines": ()}, "has 0 jobs; 1 to 100 are supported"),
         ({"durations": ((1,),) * 101, "machines": ((0,),) * 101}, "has 101 jobs"),
         ({"machine_count": 101}, "has 101 machines"),
-        ({"durations": ((1,) * 26,) * 100, "machines": ((0,) * 26,) * 100}, "100 jobs with up to 26 operations"),
+        (
+            {"durations": ((1,) * 26,) * 100, "machines": ((0,) * 26,) * 100},
+            "100 jobs with up to 26 operations",
+        ),
         ({"durations": ((2**31 - 1, 0), (0, 1))}, "all durations together are 2,147,483,648"),
     ],
 )
@@ -153,12 +187,16 @@ def test_arrays_of_any_whole_type_become_an_instance() -> None:
         == jssp_from_arrays(durations.astype(float), np.array(machines))
         == expected
     )
-    assert all(type(d) is int for row in jssp_from_arrays(durations, machines).durations for d in row)
+    assert all(
+        type(d) is int for row in jssp_from_arrays(durations, machines).durations for d in row
+    )
 
 
 def test_arrays_that_count_machines_from_one() -> None:
     """Machines 1 and 2 are machines 0 and 1, and remembered as 1 and 2."""
-    assert jssp_from_arrays([[3, 2], [4, 1]], [[1, 2], [2, 1]], "two") == replace(TWO, first_machine=1)
+    assert jssp_from_arrays([[3, 2], [4, 1]], [[1, 2], [2, 1]], "two") == replace(
+        TWO, first_machine=1
+    )
 
 
 def test_arrays_of_jobs_of_different_lengths() -> None:

@@ -51,14 +51,26 @@ def test_rounded_metrics_are_whole(metric: str) -> None:
         ("ATT", (0, 0), (10, 0), 4),  # sqrt(10) = 3.16
         ("ATT", (0, 0), (30, 10), 10),  # sqrt(100)
         ("ATT", (0, 0), (0, 12), 4),  # sqrt(14.4) = 3.79
-        ("GEO", (0, 0), (0, 90), 10020),  # a quarter of the equator is 10019.1 km; TSPLIB adds 1 and cuts
+        (
+            "GEO",
+            (0, 0),
+            (0, 90),
+            10020,
+        ),  # a quarter of the equator is 10019.1 km; TSPLIB adds 1 and cuts
         ("GEO", (90, 0), (0, 33), 10020),  # from the pole
         ("GEO", (0, 0), (0, 0.30), 56),  # 30 minutes: 55.66 km
         ("GEO", (0, 0), (0, -0.30), 56),
-        ("GEO", (10, 20), (10, 20), 1),  # two cities in one place are 1 km apart, by TSPLIB's formula
+        (
+            "GEO",
+            (10, 20),
+            (10, 20),
+            1,
+        ),  # two cities in one place are 1 km apart, by TSPLIB's formula
     ],
 )
-def test_small_distances_by_hand(metric: str, a: tuple[float, float], b: tuple[float, float], expected: float) -> None:
+def test_small_distances_by_hand(
+    metric: str, a: tuple[float, float], b: tuple[float, float], expected: float
+) -> None:
     """Each metric gives the value worked out beside it."""
     assert distance(metric, a, b) == expected
 
@@ -66,11 +78,15 @@ def test_small_distances_by_hand(metric: str, a: tuple[float, float], b: tuple[f
 def test_minutes_stand_behind_the_point() -> None:
     """16.47 is 16 degrees and 47 minutes, in TSPLIB's value of pi."""
     radians = geo_radians(np.array([[16.47, -96.10]]))
-    np.testing.assert_allclose(radians, np.array([[16 + 47 / 60, -(96 + 10 / 60)]]) * 3.141592 / 180, rtol=1e-13)
+    np.testing.assert_allclose(
+        radians, np.array([[16 + 47 / 60, -(96 + 10 / 60)]]) * 3.141592 / 180, rtol=1e-13
+    )
 
 
 def test_one_degree_of_longitude_shrinks_with_latitude() -> None:
-    """At 60 degrees north a degree of longitude is about half as long as at the equator (111.3 km)."""
+    """At 60 degrees north a degree of longitude is about half as long as at the equator (111.3
+    km).
+    """
     assert distance("GEO", (0, 0), (0, 1)) == 112
     assert distance("GEO", (60, 0), (60, 1)) == 56
 
@@ -83,14 +99,18 @@ def test_an_embedding_recovers_planar_points(size: int) -> None:
 
 
 def test_short_distances_are_embedded_best() -> None:
-    """Roads that are longer than the straight line by chance: short ones come out far better than by scaling alone."""
+    """Roads that are longer than the straight line by chance: short ones come out far better
+    than by scaling alone.
+    """
     rng = np.random.default_rng(5)
     detour = 1.0 + np.triu(rng.exponential(0.3, (40, 40)), 1)
     roads = euclidean_distances(cities(40, 1.0)) * np.maximum(detour, detour.T)
 
     def error(plane: np.ndarray) -> float:
         near = np.argsort(roads, axis=1)[:, 1:6]
-        wanted, found = (np.take_along_axis(x, near, 1) for x in (roads, euclidean_distances(plane)))
+        wanted, found = (
+            np.take_along_axis(x, near, 1) for x in (roads, euclidean_distances(plane))
+        )
         return np.abs(found / wanted - 1.0).mean()
 
     assert error(embed_in_plane(roads)) < 0.7 * error(classical_scaling(roads))
@@ -101,7 +121,10 @@ def test_cities_at_one_place_are_embedded_there() -> None:
     assert not embed_in_plane(np.zeros((4, 4))).any()
     xy = np.array([[0.0, 0.0], [0.0, 0.0], [3.0, 4.0], [6.0, 0.0]])
     np.testing.assert_allclose(
-        euclidean_distances(embed_in_plane(euclidean_distances(xy))), euclidean_distances(xy), rtol=0, atol=1e-6
+        euclidean_distances(embed_in_plane(euclidean_distances(xy))),
+        euclidean_distances(xy),
+        rtol=0,
+        atol=1e-6,
     )
 
 
@@ -109,12 +132,19 @@ def test_an_explicit_instance_is_laid_out_by_its_matrix() -> None:
     """The policy sees positions that fit the matrix, whatever the picture says."""
     xy = cities(12, 1.0)
     instance = TSPInstance("m", "EXPLICIT", xy=np.zeros((12, 2)), matrix=euclidean_distances(xy))
-    np.testing.assert_allclose(euclidean_distances(instance.planar_xy), euclidean_distances(xy), rtol=0, atol=1e-9)
+    np.testing.assert_allclose(
+        euclidean_distances(instance.planar_xy), euclidean_distances(xy), rtol=0, atol=1e-9
+    )
 
 
 def test_near_on_the_globe_is_near_in_the_plane() -> None:
-    """For a region of the size of a country, distances in the plane of a GEO instance follow those on the sphere."""
+    """For a region of the size of a country, distances in the plane of a GEO instance follow
+    those on the sphere.
+    """
     xy = np.random.default_rng(2).uniform((47, 6), (54, 15), (30, 2)).round()
     instance = TSPInstance("g", "GEO", xy=xy)
     pairs = np.triu_indices(30, 1)
-    assert np.corrcoef(instance.distances[pairs], euclidean_distances(instance.planar_xy)[pairs])[0, 1] > 0.99
+    assert (
+        np.corrcoef(instance.distances[pairs], euclidean_distances(instance.planar_xy)[pairs])[0, 1]
+        > 0.99
+    )

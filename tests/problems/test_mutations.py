@@ -1,4 +1,6 @@
-"""The nine mutations do what their definitions say (spec 6.1), operator by operator and as a whole."""
+"""The nine mutations do what their definitions say (spec 6.1), operator by operator and as a
+whole.
+"""
 
 import math
 
@@ -25,7 +27,9 @@ def uniform(seed: int, nodes: int = 100) -> np.ndarray:
     return np.random.default_rng([9, seed]).random((nodes, 2))
 
 
-def moves(operator: str, seed: int, power: float = 0.5) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+def moves(
+    operator: str, seed: int, power: float = 0.5
+) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     """The points that an operator takes, where it puts them, and all points."""
     points = uniform(seed)
     chosen, moved = OPERATORS[operator](points, power, np.random.default_rng(seed))
@@ -40,7 +44,9 @@ def disc(seed: int, radii: tuple[float, float]) -> tuple[np.ndarray, float]:
 
 @pytest.mark.parametrize("seed", SEEDS)
 def test_an_explosion_leaves_a_hole(seed: int) -> None:
-    """It takes exactly the points nearer than the radius; they land outside, opposite to where they were."""
+    """It takes exactly the points nearer than the radius; they land outside, opposite to where
+    they were.
+    """
     (centre, radius), (before, after, points) = disc(seed, (0.1, 0.4)), moves("explosion", seed)
     assert len(before) == (np.hypot(*(points - centre).T) < radius).sum()
     assert (np.hypot(*(after - centre).T) >= radius).all()
@@ -69,8 +75,12 @@ def test_the_power_is_a_probability(operator: str) -> None:
 
 @pytest.mark.parametrize("operator", sorted(BY_REGION))
 def test_regions_do_not_depend_on_the_power(operator: str) -> None:
-    """The five region operators act the same at every power above 0, as the published sets must have been made."""
-    rare, often = (OPERATORS[operator](uniform(3), power, np.random.default_rng(3)) for power in (0.1, 0.9))
+    """The five region operators act the same at every power above 0, as the published sets must
+    have been made.
+    """
+    rare, often = (
+        OPERATORS[operator](uniform(3), power, np.random.default_rng(3)) for power in (0.1, 0.9)
+    )
     np.testing.assert_array_equal(rare[0], often[0])
     np.testing.assert_array_equal(rare[1], often[1])
 
@@ -107,7 +117,9 @@ def test_a_linear_projection_moves_points_up_or_down_onto_a_line(seed: int) -> N
 def test_lines_cross_the_square() -> None:
     """Low lines rise, high ones fall, by a slope of at most 3."""
     lines = [sample_line(np.random.default_rng(seed)) for seed in range(200)]
-    assert all(0 <= base <= 1 and abs(slope) <= 3 and (slope > 0) == (base < 0.5) for base, slope in lines)
+    assert all(
+        0 <= base <= 1 and abs(slope) <= 3 and (slope > 0) == (base < 0.5) for base, slope in lines
+    )
 
 
 @pytest.mark.parametrize("seed", SEEDS)
@@ -124,7 +136,9 @@ def height(points: np.ndarray, seed: int) -> tuple[np.ndarray, float]:
     """Signed distance of points to the line of a tube operator, and the tube's radius."""
     rng = np.random.default_rng(seed)
     base, slope = sample_line(rng)
-    return (points[:, 1] - base - slope * points[:, 0]) / math.hypot(1.0, slope), rng.uniform(0.1, 0.3)
+    return (points[:, 1] - base - slope * points[:, 0]) / math.hypot(1.0, slope), rng.uniform(
+        0.1, 0.3
+    )
 
 
 @pytest.mark.parametrize("seed", SEEDS)
@@ -160,7 +174,9 @@ def test_a_grid_is_regular(seed: int) -> None:
     for coordinate in after.T:
         levels = np.unique(np.round(coordinate, 9))
         assert len(levels) == side
-        np.testing.assert_allclose(np.diff(levels), (levels[-1] - levels[0]) / (side - 1), atol=1e-6)
+        np.testing.assert_allclose(
+            np.diff(levels), (levels[-1] - levels[0]) / (side - 1), atol=1e-6
+        )
         assert 0.1 - 1e-6 <= levels[-1] - levels[0] <= 0.3 + 1e-6
     assert len(np.unique(np.round(after, 9), axis=0)) == side * side
 
@@ -175,7 +191,9 @@ def test_power_0_changes_nothing(operator: str) -> None:
 @pytest.mark.parametrize("operator", OPERATORS)
 @pytest.mark.parametrize("power", [0.1, 0.9])
 def test_mutants_stay_in_the_square_and_apart(operator: str, power: float) -> None:
-    """Whatever happens, all points are in the unit square and no two are equal; the input is not touched."""
+    """Whatever happens, all points are in the unit square and no two are equal; the input is not
+    touched.
+    """
     for seed in SEEDS:
         points = uniform(seed)
         mutant = mutate(points, operator, power, np.random.default_rng(seed))
@@ -212,7 +230,9 @@ def test_equal_points_are_told_apart() -> None:
 
 
 def test_sets_begin_alike() -> None:
-    """A longer set begins with the shorter one, all operators occur among the first nine, powers differ."""
+    """A longer set begins with the shorter one, all operators occur among the first nine, powers
+    differ.
+    """
     ten = sample_mutated_set(10, 30, 0.5, 7)
     np.testing.assert_array_equal(sample_mutated_set(4, 30, 0.5, 7), ten[:4])
     assert not (sample_mutated_set(4, 30, 0.6, 7) == ten[:4]).all(axis=(1, 2)).any()
@@ -228,7 +248,9 @@ def test_sets_begin_alike() -> None:
         (2.0 * uniform(0), "grid", 0.5, "points of the unit square; some are outside"),
     ],
 )
-def test_what_cannot_be_mutated_is_refused(points: np.ndarray, operator: str, power: float, message: str) -> None:
+def test_what_cannot_be_mutated_is_refused(
+    points: np.ndarray, operator: str, power: float, message: str
+) -> None:
     """Unknown operators, powers that are no probability, and points outside the square."""
     with pytest.raises(InputError, match=message):
         mutate(points, operator, power, np.random.default_rng(0))

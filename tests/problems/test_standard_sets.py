@@ -11,7 +11,12 @@ from rhumbline.problems.cvrp import cvrp_from_arrays
 
 
 @pytest.mark.parametrize(
-    ("name", "first"), [("tsp100", 0.1915194503788923), ("tsp125", 0.9537625822517408), ("tsp200", 0.9537625822517408)]
+    ("name", "first"),
+    [
+        ("tsp100", 0.1915194503788923),
+        ("tsp125", 0.9537625822517408),
+        ("tsp200", 0.9537625822517408),
+    ],
 )
 def test_sets_have_their_published_hash(name: str, first: float) -> None:
     """A set is drawn anew bit for bit: its hash is checked inside, its first number here."""
@@ -22,13 +27,17 @@ def test_another_stream_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
     """If the generator drew other numbers, nobody would measure on them unawares."""
     changed = standard_sets.StandardSet(125, 1_000, 1236, standard_sets.TSP_SETS["tsp125"].digest)
     monkeypatch.setitem(standard_sets.TSP_SETS, "tsp125", changed)
-    with pytest.raises(InputError, match="tsp125: the regenerated set does not have the published hash"):
+    with pytest.raises(
+        InputError, match="tsp125: the regenerated set does not have the published hash"
+    ):
         standard_sets.tsp_set("tsp125")
 
 
 def test_unknown_set() -> None:
     """The message lists the sets there are."""
-    with pytest.raises(InputError, match="no standard set 'tsp101'; known: tsp100, tsp125, tsp150, tsp200"):
+    with pytest.raises(
+        InputError, match="no standard set 'tsp101'; known: tsp100, tsp125, tsp150, tsp200"
+    ):
         standard_sets.tsp_set("tsp101")
 
 
@@ -41,8 +50,12 @@ def test_unknown_set() -> None:
         ("vrp200", [0.9537625822517408, 0.9921264707372405], 70),
     ],
 )
-def test_vehicle_routing_sets_have_their_published_hash(name: str, first: list[float], capacity: int) -> None:
-    """Depots, customers and demands are drawn anew bit for bit; the depot comes first and demands nothing."""
+def test_vehicle_routing_sets_have_their_published_hash(
+    name: str, first: list[float], capacity: int
+) -> None:
+    """Depots, customers and demands are drawn anew bit for bit; the depot comes first and
+    demands nothing.
+    """
     xy, demands, load = standard_sets.cvrp_set(name)
     count, size = standard_sets.CVRP_SETS[name].count, standard_sets.CVRP_SETS[name].size
     assert (xy.shape, demands.shape, load) == ((count, size + 1, 2), (count, size + 1), capacity)
@@ -67,21 +80,28 @@ def test_other_demands_are_refused(monkeypatch: pytest.MonkeyPatch) -> None:
             return super().randint(low, high, size=size)[:, ::-1]
 
     monkeypatch.setattr(np.random, "RandomState", Other)
-    with pytest.raises(InputError, match="vrp125: the regenerated set does not have the published hash"):
+    with pytest.raises(
+        InputError, match="vrp125: the regenerated set does not have the published hash"
+    ):
         standard_sets.cvrp_set("vrp125")
 
 
 def test_unknown_vehicle_routing_set() -> None:
     """The sets of the two problems are not mixed up."""
-    with pytest.raises(InputError, match="no standard set 'tsp100'; known: vrp100, vrp125, vrp150, vrp200"):
+    with pytest.raises(
+        InputError, match="no standard set 'tsp100'; known: vrp100, vrp125, vrp150, vrp200"
+    ):
         standard_sets.cvrp_set("tsp100")
 
 
 @pytest.mark.parametrize(
-    ("name", "jobs", "machines"), [("jssp10x10", 10, 10), ("jssp15x15", 15, 15), ("jssp20x15", 20, 15)]
+    ("name", "jobs", "machines"),
+    [("jssp10x10", 10, 10), ("jssp15x15", 15, 15), ("jssp20x15", 20, 15)],
 )
 def test_job_shop_sets_have_their_published_hash(name: str, jobs: int, machines: int) -> None:
-    """Durations of 1 to 98 and each job once on each machine; the hash is checked inside, the first numbers here."""
+    """Durations of 1 to 98 and each job once on each machine; the hash is checked inside, the
+    first numbers here.
+    """
     shops = standard_sets.jssp_set(name)
     assert (shops.shape, shops.dtype) == ((100, 2, jobs, machines), np.int32)
     assert shops.ravel()[:3].tolist() == [27, 17, 69]
@@ -93,7 +113,11 @@ def test_other_shops_are_refused(monkeypatch: pytest.MonkeyPatch) -> None:
     """Another seed has another hash, and the sets of other problems are not mixed up."""
     changed = replace(standard_sets.JSSP_SETS["jssp10x10"], seed=201)
     monkeypatch.setitem(standard_sets.JSSP_SETS, "jssp10x10", changed)
-    with pytest.raises(InputError, match="jssp10x10: the regenerated set does not have the published hash"):
+    with pytest.raises(
+        InputError, match="jssp10x10: the regenerated set does not have the published hash"
+    ):
         standard_sets.jssp_set("jssp10x10")
-    with pytest.raises(InputError, match="no standard set 'tsp100'; known: jssp10x10, jssp15x15, jssp20x15"):
+    with pytest.raises(
+        InputError, match="no standard set 'tsp100'; known: jssp10x10, jssp15x15, jssp20x15"
+    ):
         standard_sets.jssp_set("tsp100")

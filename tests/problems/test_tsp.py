@@ -19,15 +19,21 @@ from rhumbline.problems.metrics import scale_to_unit_square
 from rhumbline.problems.tsp import TSP, Tour, TSPInstance, tsp_from_array
 
 SIZES = [1, 2, 3, 7]
-HOUSE = np.array([[0.0, 0.0], [4.0, 0.0], [4.0, 3.0], [2.0, 5.0], [0.0, 3.0]])  # a square with a roof
+HOUSE = np.array(
+    [[0.0, 0.0], [4.0, 0.0], [4.0, 3.0], [2.0, 5.0], [0.0, 3.0]]
+)  # a square with a roof
 
 
 def tour_of(*order: int) -> torch.Tensor:
     return torch.tensor([[order]])
 
 
-def random_rollout(problem: Problem[Any, Any], batch: Any, rng: torch.Generator) -> tuple[torch.Tensor, list[Any]]:
-    """Actions of a uniformly random policy from all starts, and the states before every decision."""
+def random_rollout(
+    problem: Problem[Any, Any], batch: Any, rng: torch.Generator
+) -> tuple[torch.Tensor, list[Any]]:
+    """Actions of a uniformly random policy from all starts, and the states before every
+    decision.
+    """
     start = problem.starts(batch)
     state, actions, states = problem.reset(batch, start), [start], []
     while not problem.finished(state):
@@ -46,11 +52,15 @@ def random_rollout(problem: Problem[Any, Any], batch: Any, rng: torch.Generator)
 
 
 def test_length_of_the_house_by_hand() -> None:
-    """Around the house: floor 4, walls 3 and 3, roof twice the square root of 8; in metres and in the unit square."""
+    """Around the house: floor 4, walls 3 and 3, roof twice the square root of 8; in metres and
+    in the unit square.
+    """
     around = 4 + 3 + 3 + 2 * math.sqrt(8)
     instance = TSPInstance("house", "EXACT_2D", xy=HOUSE)
     assert Tour((0, 1, 2, 3, 4)).cost(instance) == pytest.approx(around, rel=1e-12)
-    assert TSP().cost(TSP().collate([instance]), tour_of(0, 1, 2, 3, 4)).item() == pytest.approx(around / 5, rel=1e-6)
+    assert TSP().cost(TSP().collate([instance]), tour_of(0, 1, 2, 3, 4)).item() == pytest.approx(
+        around / 5, rel=1e-6
+    )
     crossing = 5 + 3 + 5 + math.sqrt(8) + math.sqrt(29)  # 0-2, 2-1, 1-4, 4-3, 3-0
     assert Tour((0, 2, 1, 4, 3)).cost(instance) == pytest.approx(crossing, rel=1e-12)
 
@@ -110,7 +120,9 @@ def some_demand(xy: np.ndarray) -> CVRPInstance:
 
 
 def some_jobs(points: np.ndarray) -> JSSPInstance:
-    """Half as many jobs as points, of four operations, on three machines: each job visits some machine twice."""
+    """Half as many jobs as points, of four operations, on three machines: each job visits some
+    machine twice.
+    """
     durations = points.reshape(-1, 4)
     return jobs_from_arrays(durations.astype(int), durations.argsort(axis=1) % 3)
 
@@ -126,7 +138,8 @@ def routes(actions: list[int]) -> object:
     return frozenset(min(word, word[::-1]) for word in words)
 
 
-# What the suite has to know of each problem: a random instance over points, and how to compare plans.
+# What the suite has to know of each problem: a random instance over points, and how to compare
+# plans.
 INSTANCE: dict[str, Callable[[np.ndarray], Any]] = {
     "tsp": tsp_from_array,
     "cvrp": some_demand,
@@ -148,7 +161,9 @@ def problem(request: pytest.FixtureRequest) -> Problem[Any, Any]:
 
 
 @pytest.mark.parametrize("size", SIZES)
-def test_rollouts_end_within_the_horizon(problem: Problem[Any, Any], size: int, rng: torch.Generator) -> None:
+def test_rollouts_end_within_the_horizon(
+    problem: Problem[Any, Any], size: int, rng: torch.Generator
+) -> None:
     """Before the end something is always allowed, and no sequence is longer than the horizon."""
     batch = problem.sample(3, size, rng)
     actions, _ = random_rollout(problem, batch, rng)  # asserts on the way
@@ -156,7 +171,9 @@ def test_rollouts_end_within_the_horizon(problem: Problem[Any, Any], size: int, 
 
 
 @pytest.mark.parametrize("size", SIZES)
-def test_finished_rollouts_stay_put(problem: Problem[Any, Any], size: int, rng: torch.Generator) -> None:
+def test_finished_rollouts_stay_put(
+    problem: Problem[Any, Any], size: int, rng: torch.Generator
+) -> None:
     """Any action leaves a finished state as it is."""
     batch = problem.sample(2, size, rng)
     _, states = random_rollout(problem, batch, rng)
@@ -177,8 +194,12 @@ def test_step_is_pure(problem: Problem[Any, Any], size: int, rng: torch.Generato
 
 
 def test_random_rollouts_are_plans(problem: Problem[Any, Any]) -> None:
-    """Every random rollout passes the plan's own check, and its cost, scaled back, is the plan's cost."""
-    instances = [INSTANCE[problem.name](xy) for xy in 250.0 * np.random.default_rng(0).random((3, 8, 2))]
+    """Every random rollout passes the plan's own check, and its cost, scaled back, is the plan's
+    cost.
+    """
+    instances = [
+        INSTANCE[problem.name](xy) for xy in 250.0 * np.random.default_rng(0).random((3, 8, 2))
+    ]
     batch = problem.collate(instances)
     actions, _ = random_rollout(problem, batch, torch.Generator().manual_seed(0))
     costs = problem.cost(batch, actions)
@@ -199,13 +220,19 @@ def test_replay_is_stepping(problem: Problem[Any, Any], size: int, rng: torch.Ge
     replayed = problem.replay(batch, actions)
     assert not problem.finished(replayed)
     for t, state in enumerate(states[:-1]):
-        part = replayed.map(lambda x, t=t: decisions(x, rollouts, steps)[:, :, t] if x.shape[1] > 1 else x)
-        assert_same_state(part, state, but="count")  # of decisions in progress; replay holds all at once
+        part = replayed.map(
+            lambda x, t=t: decisions(x, rollouts, steps)[:, :, t] if x.shape[1] > 1 else x
+        )
+        assert_same_state(
+            part, state, but="count"
+        )  # of decisions in progress; replay holds all at once
         assert torch.equal(problem.mask(part), problem.mask(state))
 
 
 def decisions(x: torch.Tensor, rollouts: int, steps: int) -> torch.Tensor:
-    """A field of a replayed state with its rollouts and steps apart. Fields of the instance alone have one row."""
+    """A field of a replayed state with its rollouts and steps apart. Fields of the instance
+    alone have one row.
+    """
     return x.view(len(x), rollouts, steps, *x.shape[2:])
 
 
@@ -220,7 +247,9 @@ def assert_same_state(one: Any, other: Any, but: str = "") -> None:
 
 
 def test_views_spell_the_same_plans(problem: Problem[Any, Any], rng: torch.Generator) -> None:
-    """Views are sequences of the same plans, so of the same cost, and not all alike; their first action is a start."""
+    """Views are sequences of the same plans, so of the same cost, and not all alike; their first
+    action is a start.
+    """
     batch, spell = problem.sample(3, 7, rng), SPELLING[problem.name]
     plans = random_rollout(problem, batch, rng)[0][:, -1]
     views = problem.views(plans, torch.rand(3, 40, 2, generator=rng))
@@ -247,7 +276,9 @@ def test_views_of_tours_begin_everywhere(rng: torch.Generator) -> None:
 
 
 def test_samples_belong_to_their_generator(problem: Problem[Any, Any]) -> None:
-    """The same generator state gives the same instances, the next draw others, each with its own key."""
+    """The same generator state gives the same instances, the next draw others, each with its own
+    key.
+    """
     one, two = (problem.sample(4, 6, torch.Generator().manual_seed(5)) for _ in range(2))
     assert_same_state(one, two)
     rng = torch.Generator().manual_seed(5)
@@ -261,18 +292,26 @@ def test_samples_belong_to_their_generator(problem: Problem[Any, Any]) -> None:
 
 
 def test_one_scale_for_both_axes() -> None:
-    """A rectangle of 4 by 1 stays one: its long side becomes 1, its corner goes to 0, angles survive."""
+    """A rectangle of 4 by 1 stays one: its long side becomes 1, its corner goes to 0, angles
+    survive.
+    """
     plane = np.array([[-2.0, 7.0], [2.0, 7.0], [2.0, 8.0], [-2.0, 8.0]])
-    np.testing.assert_allclose(scale_to_unit_square(plane), [[0, 0], [1, 0], [1, 0.25], [0, 0.25]], atol=1e-15)
+    np.testing.assert_allclose(
+        scale_to_unit_square(plane), [[0, 0], [1, 0], [1, 0.25], [0, 0.25]], atol=1e-15
+    )
     cloud = np.random.default_rng(0).normal(size=(30, 2)) * [50.0, 3.0]
     scaled = scale_to_unit_square(cloud)
-    ratio = np.linalg.norm(scaled[1:] - scaled[0], axis=1) / np.linalg.norm(cloud[1:] - cloud[0], axis=1)
+    ratio = np.linalg.norm(scaled[1:] - scaled[0], axis=1) / np.linalg.norm(
+        cloud[1:] - cloud[0], axis=1
+    )
     np.testing.assert_allclose(ratio, ratio[0], rtol=1e-12)
     assert (scaled.min(), scaled.max()) == (0.0, 1.0)
 
 
 def test_cities_at_one_point_cost_nothing() -> None:
-    """Instances without extent are scaled to a point, not to NaN, and every tour of them costs 0."""
+    """Instances without extent are scaled to a point, not to NaN, and every tour of them costs
+    0.
+    """
     instance = tsp_from_array(np.full((4, 2), 7.5))
     batch = TSP().collate([instance])
     assert batch.xy.eq(0).all()
@@ -284,7 +323,9 @@ def test_cities_on_a_line_cost_there_and_back() -> None:
     """The best tour of collinear cities is twice their span."""
     instance = tsp_from_array(np.array([[0.0, 3.0], [10.0, 3.0], [4.0, 3.0], [6.0, 3.0]]))
     assert Tour((0, 2, 3, 1)).cost(instance) == 20.0
-    assert TSP().cost(TSP().collate([instance]), tour_of(0, 2, 3, 1)).item() == pytest.approx(2.0, rel=1e-6)
+    assert TSP().cost(TSP().collate([instance]), tour_of(0, 2, 3, 1)).item() == pytest.approx(
+        2.0, rel=1e-6
+    )
 
 
 @pytest.mark.parametrize(("size", "cost"), [(1, 0.0), (2, 10.0), (3, 12.0)])
@@ -295,13 +336,18 @@ def test_smallest_instances(size: int, cost: float) -> None:
     actions, _ = random_rollout(TSP(), batch, torch.Generator().manual_seed(0))
     for row in actions[0].tolist():
         assert TSP().decode(instance, row).cost(instance) == pytest.approx(cost)
-    assert TSP().cost(batch, actions).tolist() == [[pytest.approx(cost / 4.0 if size > 1 else 0.0)] * size]
+    assert TSP().cost(batch, actions).tolist() == [
+        [pytest.approx(cost / 4.0 if size > 1 else 0.0)] * size
+    ]
 
 
 def test_every_city_starts_up_to_two_hundred() -> None:
-    """Up to 200 cities an attempt starts everywhere; beyond, from 100 different cities spread over the order."""
+    """Up to 200 cities an attempt starts everywhere; beyond, from 100 different cities spread
+    over the order.
+    """
     small, large = (
-        TSP().starts(TSP().collate([tsp_from_array(np.zeros((n, 2)) + np.arange(n)[:, None])] * 2)) for n in (200, 250)
+        TSP().starts(TSP().collate([tsp_from_array(np.zeros((n, 2)) + np.arange(n)[:, None])] * 2))
+        for n in (200, 250)
     )
     assert small.tolist() == [list(range(200))] * 2
     assert large.shape == (2, 100)
@@ -324,7 +370,9 @@ def test_a_batch_with_a_rounded_metric_prices_in_it() -> None:
     xy = np.random.default_rng(1).random((6, 2)) * 1e5
     instance = TSPInstance("far", "CEIL_2D", xy=xy)
     batch = TSP().collate([instance])
-    assert TSP().cost(batch, tour_of(0, 3, 1, 5, 2, 4)).item() == Tour((0, 3, 1, 5, 2, 4)).cost(instance)
+    assert TSP().cost(batch, tour_of(0, 3, 1, 5, 2, 4)).item() == Tour((0, 3, 1, 5, 2, 4)).cost(
+        instance
+    )
 
 
 # --- arrays
@@ -349,7 +397,10 @@ def test_matrices_keep_their_numbers() -> None:
 @pytest.mark.parametrize(
     ("array", "words"),
     [
-        (np.zeros((3, 2, 2)), r"expected coordinates \[N, 2\] or a distance matrix .* got shape \(3, 2, 2\)"),
+        (
+            np.zeros((3, 2, 2)),
+            r"expected coordinates \[N, 2\] or a distance matrix .* got shape \(3, 2, 2\)",
+        ),
         (np.zeros(4), r"got shape \(4,\)"),
         (np.zeros((0, 2)), r"got shape \(0, 2\)"),
         (np.array([["a", "b"]]), "of real numbers"),
@@ -372,7 +423,9 @@ def test_arrays_that_are_refused(array: np.ndarray, words: str) -> None:
 
 
 def test_replay_and_cost_take_strided_tours(rng: torch.Generator) -> None:
-    """Tours as the kernel stores them, steps before rollouts, replay and cost as their contiguous copies do."""
+    """Tours as the kernel stores them, steps before rollouts, replay and cost as their
+    contiguous copies do.
+    """
     batch = TSP().sample(2, 5, rng)
     stored = torch.rand(2, 5, 6, generator=rng).argsort(1)  # [B, T, R]
     tours = stored.transpose(1, 2)

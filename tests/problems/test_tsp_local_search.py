@@ -1,4 +1,6 @@
-"""2-opt and Or-opt: every price is the true change, and where nothing gains, brute force finds nothing either."""
+"""2-opt and Or-opt: every price is the true change, and where nothing gains, brute force finds
+nothing either.
+"""
 
 from itertools import permutations
 
@@ -6,7 +8,12 @@ import pytest
 import torch
 
 from rhumbline.problems.tsp import TSP
-from rhumbline.problems.tsp.local_search import LONGEST_SEGMENT, best_move, improve_tours, new_positions
+from rhumbline.problems.tsp.local_search import (
+    LONGEST_SEGMENT,
+    best_move,
+    improve_tours,
+    new_positions,
+)
 
 KINDS = range(2 * LONGEST_SEGMENT + 1)
 
@@ -33,13 +40,19 @@ def neighbours(tour: list[int]) -> set[tuple[int, ...]]:
 
 @pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.parametrize("size", [5, 6, 9])
-def test_every_move_costs_what_it_is_priced(kind: int, size: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The reported gain of each kind of move is the true change of length, and the result is a permutation."""
+def test_every_move_costs_what_it_is_priced(
+    kind: int, size: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The reported gain of each kind of move is the true change of length, and the result is a
+    permutation.
+    """
     rng = torch.Generator().manual_seed(10 * size + kind)
     points = torch.rand(200, size, 2, generator=rng)
     stack = torch.stack
 
-    def only_one_kind(tensors, dim=0):  # best_move stacks the prices of all kinds: leave one of them in the race
+    def only_one_kind(
+        tensors, dim=0
+    ):  # best_move stacks the prices of all kinds: leave one of them in the race
         chosen = [t if k == kind else torch.full_like(t, 100.0) for k, t in enumerate(tensors)]
         return stack([torch.where(t == 0, 50.0, t) for t in chosen], dim)
 
@@ -86,7 +99,10 @@ def test_improvement_ends_in_a_local_optimum(size: int) -> None:
 def test_improvement_never_lengthens(size: int) -> None:
     """Each round gives permutations that are no longer than before."""
     rng = torch.Generator().manual_seed(size)
-    xy, tour = torch.rand(50, size, 2, generator=rng), torch.rand(50, size, generator=rng).argsort(1)
+    xy, tour = (
+        torch.rand(50, size, 2, generator=rng),
+        torch.rand(50, size, generator=rng).argsort(1),
+    )
     before = length(xy, tour)
     start = before
     for _ in range(8):
@@ -114,7 +130,9 @@ def test_problem_improves_all_rollouts_of_all_instances() -> None:
     together, xy = TSP().improve(batch, tours, 3), batch.xy
     for b in range(3):
         for r in range(4):
-            assert torch.equal(together[b, r], improve_tours(xy[b : b + 1], tours[b, r][None], 3)[0])
+            assert torch.equal(
+                together[b, r], improve_tours(xy[b : b + 1], tours[b, r][None], 3)[0]
+            )
 
 
 def test_four_cities_are_left_alone() -> None:

@@ -1,4 +1,6 @@
-"""Instances that are not uniform: the operators against their definition, and what a batch looks like."""
+"""Instances that are not uniform: the operators against their definition, and what a batch looks
+like.
+"""
 
 import math
 from dataclasses import replace
@@ -42,7 +44,9 @@ def only(kind: str, d: MutationDraws) -> MutationDraws:
 
 
 class Given(np.random.Generator):
-    """Stands in for NumPy's generator and hands an operator of `mutate` the numbers of one instance's draws."""
+    """Stands in for NumPy's generator and hands an operator of `mutate` the numbers of one
+    instance's draws.
+    """
 
     def __init__(self, d: MutationDraws, row: int):
         super().__init__(np.random.PCG64())
@@ -84,7 +88,9 @@ def nearest(xy: Tensor) -> Tensor:
 
 @pytest.mark.parametrize("name", OPERATORS)
 def test_operators_do_what_their_definition_does(name: str) -> None:
-    """Given the same random numbers, the batched operator moves the points that `mutate` moves, to the same places."""
+    """Given the same random numbers, the batched operator moves the points that `mutate` moves,
+    to the same places.
+    """
     operator = BATCH_OPERATORS[[k.__name__ for k in BATCH_OPERATORS].index(name)]
     points, d = uniform(20, 60), sample_draws(20, 60, seeded(1))
     chosen, moved = operator(points, d)
@@ -124,7 +130,9 @@ def test_points_stay_in_the_square(seed: int) -> None:
 
 
 def test_points_that_left_are_drawn_anew() -> None:
-    """A quarter turn about the origin takes (x, y) to (-y, x): with a shift of (0.25, 0) two of three are outside."""
+    """A quarter turn about the origin takes (x, y) to (-y, x): with a shift of (0.25, 0) two of
+    three are outside.
+    """
     points = torch.tensor([[[0.5, 0.5], [0.2, 0.4], [0.3, 0.0]]])
     d, one = only("rotation", sample_draws(1, 3, seeded(0))), torch.ones(1, 1, 1)
     d = replace(d, power=one, angle=one * math.pi / 2, centre=torch.tensor([[[0.25, 0.0]]]))
@@ -145,17 +153,23 @@ def test_one_point_is_too_few(name: str) -> None:
 
 
 def test_clusters_are_clustered() -> None:
-    """Without loose points the nearest neighbour is at less than half of the distance that uniform points have."""
+    """Without loose points the nearest neighbour is at less than half of the distance that
+    uniform points have.
+    """
     points, d = uniform(300, 100), only("clusters", sample_draws(300, 100, seeded(2)))
     tight = replace(d, power=torch.zeros_like(d.power))
     usual = nearest(points).mean()
     assert nearest(mutate_batch(points, tight)).mean() < 0.5 * usual
     assert nearest(mutate_batch(points, d)).mean() < 0.65 * usual
-    assert nearest(vary_tsp(TSP().sample(300, 100, seeded(0)), 1.0, seeded(1)).xy).mean() < 0.9 * usual
+    assert (
+        nearest(vary_tsp(TSP().sample(300, 100, seeded(0)), 1.0, seeded(1)).xy).mean() < 0.9 * usual
+    )
 
 
 def test_clusters_lie_about_their_centres() -> None:
-    """One centre is used at the lowest size and all eight at the highest; points are within 5 deviations of one."""
+    """One centre is used at the lowest size and all eight at the highest; points are within 5
+    deviations of one.
+    """
     points, d = uniform(40, 200), sample_draws(40, 200, seeded(3))
     d = replace(d, power=torch.zeros_like(d.power), centres=interpolate((0.35, 0.65), d.centres))
     for size, used in ((0.0, 1), (0.99, 8)):
@@ -171,11 +185,16 @@ def test_loose_points_stay() -> None:
     points, d = uniform(50, 100), sample_draws(50, 100, seeded(4))
     for power, share in ((0.2, 0.0), (0.5, 0.0), (1.0, 0.5)):
         chosen, _ = clusters(points, replace(d, power=torch.full_like(d.power, power)))
-        assert abs(1.0 - chosen.float().mean() - share) < 4.5 * math.sqrt(share * (1 - share) / 5000) + 1e-9
+        assert (
+            abs(1.0 - chosen.float().mean() - share)
+            < 4.5 * math.sqrt(share * (1 - share) / 5000) + 1e-9
+        )
 
 
 def test_filling_is_what_files_get() -> None:
-    """One factor for both axes, as `scale_to_unit_square` has it for files; points that coincide go to the corner."""
+    """One factor for both axes, as `scale_to_unit_square` has it for files; points that coincide
+    go to the corner.
+    """
     points = uniform(4, 9) * torch.tensor([0.5, 0.2]) + 0.3
     for one, by_file in zip(fill_unit_square(points), points.double().numpy(), strict=True):
         np.testing.assert_allclose(one.numpy(), scale_to_unit_square(by_file), atol=1e-6)
@@ -195,7 +214,11 @@ def test_batches_are_reproducible(problem: TSP | CVRP) -> None:
     """The same generator gives the same batch, another one another."""
     vary = vary_tsp if isinstance(problem, TSP) else vary_cvrp
     one, two, other = (vary(problem.sample(6, 12, seeded(0)), 1.0, seeded(s)) for s in (1, 1, 2))
-    assert all(torch.equal(x, y) for x, y in zip(vars(one).values(), vars(two).values(), strict=True) if x is not None)
+    assert all(
+        torch.equal(x, y)
+        for x, y in zip(vars(one).values(), vars(two).values(), strict=True)
+        if x is not None
+    )
     assert not torch.equal(one.xy, other.xy)
 
 
@@ -219,17 +242,31 @@ def test_a_graph_could_record_it(problem: TSP | CVRP) -> None:
     with Operations() as seen:
         vary(batch, 0.7, seeded(1))
     assert {"rand", "where", "gather"} <= seen.names
-    assert not seen.names & {"_local_scalar_dense", "nonzero", "masked_select", "index", "lift_fresh", "copy_"}
+    assert not seen.names & {
+        "_local_scalar_dense",
+        "nonzero",
+        "masked_select",
+        "index",
+        "lift_fresh",
+        "copy_",
+    }
 
 
 def test_the_rest_is_uniform() -> None:
-    """At share 0.7 about three of ten instances keep positions, demands and capacity to the last bit."""
+    """At share 0.7 about three of ten instances keep positions, demands and capacity to the last
+    bit.
+    """
     plain = CVRP().sample(1000, 30, seeded(0))
     batch = vary_cvrp(plain, 0.7, seeded(1))
-    same = [(one == two).flatten(1).all(1) for one, two in ((batch.xy, plain.xy), (batch.demand, plain.demand))]
+    same = [
+        (one == two).flatten(1).all(1)
+        for one, two in ((batch.xy, plain.xy), (batch.demand, plain.demand))
+    ]
     kept = same[0] & same[1] & (batch.capacity == plain.capacity)
     assert abs(kept.float().mean() - 0.3) < 4.5 * math.sqrt(0.21 / 1000)
-    assert abs(same[1].float().mean() - (0.3 + 0.7 / 4)) < 4.5 * math.sqrt(0.25 / 1000)  # a quarter has such demands
+    assert abs(same[1].float().mean() - (0.3 + 0.7 / 4)) < 4.5 * math.sqrt(
+        0.25 / 1000
+    )  # a quarter has such demands
 
 
 @pytest.fixture(scope="module", params=[20, 100])
@@ -238,7 +275,9 @@ def fleet(request) -> CVRPBatch:
 
 
 def test_demands_are_whole_and_fit(fleet: CVRPBatch) -> None:
-    """The depot asks for nothing, every customer for 1 to 100, nobody for more than a vehicle carries."""
+    """The depot asks for nothing, every customer for 1 to 100, nobody for more than a vehicle
+    carries.
+    """
     assert fleet.demand.dtype == fleet.capacity.dtype == torch.int64
     assert not fleet.demand[:, 0].any()
     assert fleet.demand[:, 1:].min() == 1
@@ -247,7 +286,9 @@ def test_demands_are_whole_and_fit(fleet: CVRPBatch) -> None:
 
 
 def test_routes_have_4_to_20_customers(fleet: CVRPBatch) -> None:
-    """Capacities are 4 to 20 mean demands, rounded up to whole numbers, and all of that range is used."""
+    """Capacities are 4 to 20 mean demands, rounded up to whole numbers, and all of that range is
+    used.
+    """
     mean = fleet.demand[:, 1:].double().mean(1)
     length = fleet.capacity / mean
     assert length.min() >= 4.0 - 1e-4
@@ -258,7 +299,9 @@ def test_routes_have_4_to_20_customers(fleet: CVRPBatch) -> None:
 
 
 def test_kinds_of_demand(fleet: CVRPBatch) -> None:
-    """A quarter each is 1 to 9, all equal, up to 100 throughout, and few large ones among many small ones."""
+    """A quarter each is 1 to 9, all equal, up to 100 throughout, and few large ones among many
+    small ones.
+    """
     customers = fleet.demand[:, 1:]
     usual, equal = (customers <= 9).all(1) & (customers > 1).any(1), (customers == 1).all(1)
     uneven = ~((customers > 10) & (customers < 50)).any(1) & (customers > 9).any(1)
@@ -268,14 +311,22 @@ def test_kinds_of_demand(fleet: CVRPBatch) -> None:
 
 
 def test_depots() -> None:
-    """A third each is in one of the four corners, in the centre, and where it was; customers stay."""
+    """A third each is in one of the four corners, in the centre, and where it was; customers
+    stay.
+    """
     before = uniform(3000, 4)
     after = move_depot(before, seeded(1))
     assert torch.equal(after[:, 1:], before[:, 1:])
     depot = after[:, 0]
-    corners = torch.unique(depot[((depot == 0.0) | (depot == 1.0)).all(1)], dim=0, return_counts=True)
+    corners = torch.unique(
+        depot[((depot == 0.0) | (depot == 1.0)).all(1)], dim=0, return_counts=True
+    )
     assert corners[0].tolist() == [[0.0, 0.0], [0.0, 1.0], [1.0, 0.0], [1.0, 1.0]]
-    counts = [int(corners[1].sum()), int((depot == 0.5).all(1).sum()), int((depot == before[:, 0]).all(1).sum())]
+    counts = [
+        int(corners[1].sum()),
+        int((depot == 0.5).all(1).sum()),
+        int((depot == before[:, 0]).all(1).sum()),
+    ]
     assert sum(counts) == 3000
     assert all(abs(c - 1000) < 4.5 * math.sqrt(2000 / 3) for c in counts)
     assert corners[1].min() > 190  # of 250

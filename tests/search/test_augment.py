@@ -25,7 +25,16 @@ from rhumbline.search.task import make_task
 def test_they_come_in_the_usual_order() -> None:
     """(x,y), (1-x,y), (x,1-y), (1-x,1-y), (y,x), (1-y,x), (y,1-x), (1-y,1-x)."""
     found = symmetries(torch.tensor([[[0.1, 0.3]]]))[0, :, 0]
-    expected = [(0.1, 0.3), (0.9, 0.3), (0.1, 0.7), (0.9, 0.7), (0.3, 0.1), (0.7, 0.1), (0.3, 0.9), (0.7, 0.9)]
+    expected = [
+        (0.1, 0.3),
+        (0.9, 0.3),
+        (0.1, 0.7),
+        (0.9, 0.7),
+        (0.3, 0.1),
+        (0.7, 0.1),
+        (0.3, 0.9),
+        (0.7, 0.9),
+    ]
     assert torch.allclose(found, torch.tensor(expected))
 
 
@@ -37,7 +46,9 @@ def test_distances_stay(rng) -> None:
 
 
 def test_copies_share_all_but_positions(rng) -> None:
-    """Demands, capacity, key and scale are repeated; an instance's copies lie next to one another."""
+    """Demands, capacity, key and scale are repeated; an instance's copies lie next to one
+    another.
+    """
     batch = CVRP().sample(2, 5, rng)
     many = symmetric_copies(batch, 8)
     assert torch.equal(many.demand, batch.demand.repeat_interleave(8, 0))
@@ -64,7 +75,9 @@ def test_the_best_copy_of_each_start_counts(policy, make_instances) -> None:
 
 
 def test_greedy_over_eight_views_is_never_worse(policy, make_instances) -> None:
-    """The first copy is the instance itself, so eight greedy views find nothing longer, and often something shorter."""
+    """The first copy is the instance itself, so eight greedy views find nothing longer, and
+    often something shorter.
+    """
     instances = make_instances(6, 12)
     one, _ = search(Greedy(), make_task(TSP(), policy, instances), Budget(100))
     eight, _ = search(Greedy(), make_task(TSP(), policy, instances, augment=8), Budget(100))
@@ -90,15 +103,31 @@ def test_in_python(policy) -> None:
 
 
 @pytest.mark.parametrize("name", ["cmaes", "eas-emb", "sgbs"])
-def test_what_follows_a_search_is_of_the_instances_themselves(name: str, policy, make_instances) -> None:
-    """Pools, warm starts and polishes know nothing of copies: every plan is one of its own instance, and priced so."""
+def test_what_follows_a_search_is_of_the_instances_themselves(
+    name: str, policy, make_instances
+) -> None:
+    """Pools, warm starts and polishes know nothing of copies: every plan is one of its own
+    instance, and priced so.
+    """
     instances, told = make_instances(3, 20), list[Any]()
     short = Tour(
-        tuple(local_moves.shorten_tour(d := instances[1].distances, local_moves.nearest_nodes(d), tuple(range(20)))[0])
+        tuple(
+            local_moves.shorten_tour(
+                d := instances[1].distances, local_moves.nearest_nodes(d), tuple(range(20))
+            )[0]
+        )
     )
-    usual: dict[str, Any] = {"policy": policy, "strategy": name, "attempts": 24, "augment": 4, "device": "cpu"}
+    usual: dict[str, Any] = {
+        "policy": policy,
+        "strategy": name,
+        "attempts": 24,
+        "augment": 4,
+        "device": "cpu",
+    }
     plain = api.solve(instances, **usual)
-    found = api.solve(instances, top=4, polish=True, warm_start=[None, short, None], improved=told.append, **usual)
+    found = api.solve(
+        instances, top=4, polish=True, warm_start=[None, short, None], improved=told.append, **usual
+    )
     for instance, before, after in zip(instances, plain, found, strict=True):
         assert len(after.others) == 3
         for plan in (after, *after.others):
@@ -112,26 +141,37 @@ def test_what_follows_a_search_is_of_the_instances_themselves(name: str, policy,
 
 
 def test_strategies_by_name(policy) -> None:
-    """Python takes the names of the command line; an unknown one is refused with those that are known."""
+    """Python takes the names of the command line; an unknown one is refused with those that are
+    known.
+    """
     xy = np.random.default_rng(0).random((7, 2))
     by_name = api.solve(xy, policy=policy, attempts=20, strategy="uniform", device="cpu")
     by_hand = api.solve(xy, policy=policy, attempts=20, strategy=Uniform(), device="cpu")
     assert by_name[0].trace[0][::2] == by_hand[0].trace[0][::2]
-    with pytest.raises(InputError, match=r"'tabu' is not known; known: cmaes, .*, sgbs-eas, cmaes-eas"):
+    with pytest.raises(
+        InputError, match=r"'tabu' is not known; known: cmaes, .*, sgbs-eas, cmaes-eas"
+    ):
         api.solve(xy, policy=policy, strategy="tabu")
 
 
 @pytest.mark.parametrize("augment", [1, 8])
 @pytest.mark.parametrize("name", sorted(STRATEGIES))
 def test_vehicles(name: str, augment: int) -> None:
-    """Every strategy routes vehicles too, with and without copies: checked plans, the budget to the attempt."""
+    """Every strategy routes vehicles too, with and without copies: checked plans, the budget to
+    the attempt.
+    """
     strategy = STRATEGIES[name]()
     own = {"members": 2, "latent": 0} if isinstance(strategy, Population) else {"latent": 3}
     torch.manual_seed(0)
     policy = CVRPPolicy(Architecture(32, 2, 1, 32, **own)).requires_grad_(False)
     draw = np.random.default_rng(1)
-    instances = [CVRPInstance(f"v{i}", "EXACT_2D", (0, 3, 4, 5, 2, 4), 9, xy=draw.random((6, 2))) for i in range(2)]
-    solutions, _ = search(strategy, make_task(CVRP(), policy, instances, augment=augment), Budget(11))
+    instances = [
+        CVRPInstance(f"v{i}", "EXACT_2D", (0, 3, 4, 5, 2, 4), 9, xy=draw.random((6, 2)))
+        for i in range(2)
+    ]
+    solutions, _ = search(
+        strategy, make_task(CVRP(), policy, instances, augment=augment), Budget(11)
+    )
     for instance, solution in zip(instances, solutions, strict=True):
         solution.plan.check(instance)
         assert solution.cost == solution.plan.cost(instance)

@@ -13,10 +13,14 @@ SIZE, POPULATION = 16, 16
 
 
 def uniform_normals(count: int, seed: int) -> torch.Tensor:
-    return torch.randn(count, POPULATION, SIZE, generator=torch.Generator().manual_seed(seed), dtype=torch.float64)
+    return torch.randn(
+        count, POPULATION, SIZE, generator=torch.Generator().manual_seed(seed), dtype=torch.float64
+    )
 
 
-def minimise(f, mean: torch.Tensor, sigma: float, generations: int, seed: int = 0) -> tuple[cma_es.State, float]:
+def minimise(
+    f, mean: torch.Tensor, sigma: float, generations: int, seed: int = 0
+) -> tuple[cma_es.State, float]:
     """The state after some generations and the lowest value seen."""
     c, state, best = cma_es.constants(SIZE, 8), cma_es.initial_state(mean, sigma), math.inf
     for generation, normal in enumerate(uniform_normals(generations, seed)):
@@ -29,7 +33,9 @@ def minimise(f, mean: torch.Tensor, sigma: float, generations: int, seed: int = 
 
 def ellipsoid(x: torch.Tensor) -> torch.Tensor:
     """A rotated ellipsoid whose axes differ by a factor of 1000 in curvature."""
-    turn = torch.linalg.qr(torch.randn(SIZE, SIZE, generator=torch.Generator().manual_seed(9), dtype=torch.float64))[0]
+    turn = torch.linalg.qr(
+        torch.randn(SIZE, SIZE, generator=torch.Generator().manual_seed(9), dtype=torch.float64)
+    )[0]
     return ((x @ turn) ** 2 * torch.logspace(0, 3, SIZE, dtype=torch.float64)).sum(-1)
 
 
@@ -63,24 +69,34 @@ def test_constants_are_the_published_ones(parents: int, weights: str, others: st
 
 def test_sphere() -> None:
     """In 16 dimensions the sphere is minimised to 1e-8."""
-    _, best = minimise(lambda x: x.square().sum(-1), torch.ones(SIZE, dtype=torch.float64), 1.0, 400)
+    _, best = minimise(
+        lambda x: x.square().sum(-1), torch.ones(SIZE, dtype=torch.float64), 1.0, 400
+    )
     assert best < 1e-8
 
 
 def test_rotated_ellipsoid() -> None:
-    """A rotated ellipsoid is minimised to 1e-8 too, which needs the covariance: its axes have been learnt."""
+    """A rotated ellipsoid is minimised to 1e-8 too, which needs the covariance: its axes have
+    been learnt.
+    """
     state, best = minimise(ellipsoid, torch.ones(SIZE, dtype=torch.float64), 1.0, 1200)
     assert best < 1e-8
     assert state.scale.max() / state.scale.min() > 10  # sqrt(1000) is the exact ratio
 
 
 def test_first_samples_are_the_means_plus_sigma_normals() -> None:
-    """Round distributions stretch standard normals by sigma, and learnt ones by the root of the covariance."""
+    """Round distributions stretch standard normals by sigma, and learnt ones by the root of the
+    covariance.
+    """
     normal = uniform_normals(1, 0)[0]
     mean = torch.arange(16.0, dtype=torch.float64)
-    assert torch.allclose(cma_es.ask(cma_es.initial_state(mean, 0.3), normal), mean + 0.3 * normal, atol=1e-14)
+    assert torch.allclose(
+        cma_es.ask(cma_es.initial_state(mean, 0.3), normal), mean + 0.3 * normal, atol=1e-14
+    )
     state, _ = minimise(ellipsoid, mean, 0.3, 30)
-    many = torch.randn(100_000, SIZE, generator=torch.Generator().manual_seed(1), dtype=torch.float64)
+    many = torch.randn(
+        100_000, SIZE, generator=torch.Generator().manual_seed(1), dtype=torch.float64
+    )
     spread = torch.cov(cma_es.ask(state, many).T)
     expected = state.sigma**2 * state.covariance
     assert (spread - expected).abs().max() < 0.03 * expected.abs().max()
@@ -98,20 +114,25 @@ def oracle(mean: np.ndarray, sigma: float) -> CMA:
 
 
 def test_agrees_with_the_cmaes_package() -> None:
-    """Fed the same samples and costs over 25 generations, mean, sigma, covariance and both paths stay equal.
+    """Fed the same samples and costs over 25 generations, mean, sigma, covariance and both paths
+    stay equal.
 
-    h_sigma: theirs is 1 at the first update where ours is 0 as published, so after that update their path and
-    covariance are corrected by hand; and their test looks two updates ahead of ours, so generations are counted back.
+    h_sigma: theirs is 1 at the first update where ours is 0 as published, so after that update
+    their path and covariance are corrected by hand; and their test looks two updates ahead of ours,
+    so generations are counted back.
     """
     mean, c = np.random.default_rng(0).normal(size=SIZE), cma_es.constants(SIZE, 8)
     theirs, ours = oracle(mean, 0.7), cma_es.initial_state(torch.from_numpy(mean), 0.7)
     distrusted = 0
     for generation, normal in enumerate(uniform_normals(25, 3)):
         samples = cma_es.ask(ours, normal)
-        # far away at first, so that the path grows long and h_sigma is 0 in some later generation as well
+        # far away at first, so that the path grows long and h_sigma is 0 in some later generation
+        # as well
         cost = (samples - 30.0).square().sum(-1) if generation < 12 else ellipsoid(samples)
         ours = cma_es.tell(ours, samples, cost, c, generation)
-        theirs._g = generation - 2  # it adds 1 on entry and 1 in the formula: 2 g as in spec 4.5, step 6
+        theirs._g = (
+            generation - 2
+        )  # it adds 1 on entry and 1 in the formula: 2 g as in spec 4.5, step 6
         if generation == 0:
             theirs._g = 0
         theirs.tell([(x.numpy().copy(), f.item()) for x, f in zip(samples, cost, strict=True)])
@@ -128,13 +149,20 @@ def test_agrees_with_the_cmaes_package() -> None:
             (ours.path_sigma, theirs._p_sigma),
             (ours.path_c, theirs._pc),
         ]:
-            np.testing.assert_allclose(mine.numpy(), other, rtol=1e-8, atol=1e-10, err_msg=f"generation {generation}")
+            np.testing.assert_allclose(
+                mine.numpy(), other, rtol=1e-8, atol=1e-10, err_msg=f"generation {generation}"
+            )
     assert 1 < distrusted < 25
 
 
 def test_first_update_never_trusts_its_path() -> None:
-    """As published, the path of the covariance stays 0 at the first update and moves at the second."""
-    c, state = cma_es.constants(SIZE, 8), cma_es.initial_state(torch.zeros(SIZE, dtype=torch.float64), 1.0)
+    """As published, the path of the covariance stays 0 at the first update and moves at the
+    second.
+    """
+    c, state = (
+        cma_es.constants(SIZE, 8),
+        cma_es.initial_state(torch.zeros(SIZE, dtype=torch.float64), 1.0),
+    )
     for generation, normal in enumerate(uniform_normals(2, 0)):
         assert not state.path_c.any()
         samples = cma_es.ask(state, normal)
@@ -148,7 +176,9 @@ def test_batches_equal_one_by_one() -> None:
         cma_es.constants(SIZE, 8),
         torch.randn(2, 3, SIZE, generator=torch.Generator().manual_seed(0), dtype=torch.float64),
     )
-    normals = torch.randn(5, 2, 3, POPULATION, SIZE, generator=torch.Generator().manual_seed(1), dtype=torch.float64)
+    normals = torch.randn(
+        5, 2, 3, POPULATION, SIZE, generator=torch.Generator().manual_seed(1), dtype=torch.float64
+    )
     together = cma_es.initial_state(means, 0.5)
     alone = {(b, k): cma_es.initial_state(means[b, k], 0.5) for b in range(2) for k in range(3)}
     for generation, normal in enumerate(normals):
@@ -159,7 +189,9 @@ def test_batches_equal_one_by_one() -> None:
             alone[place] = cma_es.tell(state, mine, ellipsoid(mine), c, generation)
     for place, state in alone.items():
         for name in ("mean", "sigma", "covariance", "path_sigma", "path_c"):
-            assert torch.allclose(getattr(together[place], name), getattr(state, name), rtol=1e-9, atol=1e-11), name
+            assert torch.allclose(
+                getattr(together[place], name), getattr(state, name), rtol=1e-9, atol=1e-11
+            ), name
 
 
 def test_ties_rank_in_order_of_trial() -> None:
@@ -172,7 +204,9 @@ def test_ties_rank_in_order_of_trial() -> None:
 
 
 def test_centroids_divide_the_box() -> None:
-    """One is near the origin; two have norm 0.5 and are 1 apart; three have norms 0.61-0.67 and are 1.11 apart."""
+    """One is near the origin; two have norm 0.5 and are 1 apart; three have norms 0.61-0.67 and
+    are 1.11 apart.
+    """
     one, two, three = (cma_es.centroids(k, SIZE) for k in (1, 2, 3))
     assert one.norm() < 0.05
     assert two.norm(dim=1).tolist() == pytest.approx([0.5, 0.5], abs=0.05)

@@ -1,4 +1,6 @@
-"""CMA-ES that learns from the best plans of every generation: it takes the right ones, and learning helps."""
+"""CMA-ES that learns from the best plans of every generation: it takes the right ones, and
+learning helps.
+"""
 
 import time
 from functools import partial
@@ -28,7 +30,9 @@ from rhumbline.search.task import Spent, make_task, set_warm_start
 
 
 def test_the_elite_by_hand(policy, make_instances) -> None:
-    """The cheapest sequences of all latents and starts, cheapest first, each with the latent that it came from."""
+    """The cheapest sequences of all latents and starts, cheapest first, each with the latent
+    that it came from.
+    """
     task = make_task(TSP(), policy, make_instances(1, 3))
     rolled = Rollouts(
         torch.tensor([[[9.0, 4.0, 5.0], [1.0, 7.0, 6.0]]]),
@@ -43,7 +47,9 @@ def test_the_elite_by_hand(policy, make_instances) -> None:
 
 
 def test_a_plan_that_was_given_is_learnt_from(policy, make_instances) -> None:
-    """It takes the last place of the elite while a generation has nothing as good; others in the batch keep theirs."""
+    """It takes the last place of the elite while a generation has nothing as good; others in the
+    batch keep theirs.
+    """
     rolled = Rollouts(torch.full((2, 1, 3), 9.0), torch.zeros(2, 1, 3, 3, dtype=torch.int16))
     task = make_task(TSP(), policy, make_instances(2, 3))
     set_warm_start(task, [Tour((1, 2, 0)), None])
@@ -51,7 +57,9 @@ def test_a_plan_that_was_given_is_learnt_from(policy, make_instances) -> None:
     _, sequences, weight = generation_target(task, torch.zeros(2, 1, 1), rolled, 2)
     assert sequences[:, :, 0].tolist() == [[[0, 0, 0], [1, 2, 0]], [[0, 0, 0], [0, 0, 0]]]
     assert torch.allclose(weight, torch.tensor(-0.5))
-    task.account.best = torch.tensor([9.0, 9.0])  # found in this generation, so it is in the elite already
+    task.account.best = torch.tensor(
+        [9.0, 9.0]
+    )  # found in this generation, so it is in the elite already
     assert generation_target(task, torch.zeros(2, 1, 1), rolled, 2)[1].sum() == 0
 
 
@@ -60,7 +68,9 @@ def test_an_elite_of_more_than_there_are_is_everybody(policy, make_instances) ->
     task = make_task(TSP(), policy, make_instances(2, 3), augment=2)
     rolled = Rollouts(torch.rand(2, 2, 3), torch.zeros(2, 2, 3, 3, dtype=torch.int16))
     latents, sequences, weight = generation_target(task, torch.zeros(2, 2, 1), rolled, 50)
-    assert latents.shape[:2] == sequences.shape[:2] == (4, 6)  # a lesson for both copies of both instances
+    assert (
+        latents.shape[:2] == sequences.shape[:2] == (4, 6)
+    )  # a lesson for both copies of both instances
     assert torch.allclose(weight.sum(1), torch.tensor(-1.0))
 
 
@@ -93,11 +103,19 @@ def vehicles(count: int, customers: int) -> list[CVRPInstance]:
 def test_steps_after_the_last_customer_teach_nothing() -> None:
     """Leaving them out changes no likelihood, so an update is the same; tours lose nothing."""
     torch.manual_seed(0)
-    policy, batch = CVRPPolicy(Architecture(16, 2, 1, 16, 2)).requires_grad_(False), CVRP().collate(vehicles(2, 7))
-    routes = [[1, 2, 3, 0, 4, 5, 6, 0, 7, 0, 0, 0, 0, 0], [2, 1, 0, 7, 6, 5, 4, 3, 0, 0, 0, 0, 0, 0]]
+    policy, batch = (
+        CVRPPolicy(Architecture(16, 2, 1, 16, 2)).requires_grad_(False),
+        CVRP().collate(vehicles(2, 7)),
+    )
+    routes = [
+        [1, 2, 3, 0, 4, 5, 6, 0, 7, 0, 0, 0, 0, 0],
+        [2, 1, 0, 7, 6, 5, 4, 3, 0, 0, 0, 0, 0, 0],
+    ]
     actions = torch.tensor([routes, routes[::-1]], dtype=torch.int16)
     short = trim_padding(actions)
-    assert short.shape[2] == 10  # one step more than it takes to reach the last customer, as one must come home
+    assert (
+        short.shape[2] == 10
+    )  # one step more than it takes to reach the last customer, as one must come home
     score = partial(log_prob, CVRP(), policy, batch, torch.zeros(2, 1, 2))
     assert torch.allclose(score(short), score(actions), atol=1e-6)
     tours = torch.tensor([[[2, 1, 0], [1, 2, 0]]])
@@ -105,10 +123,15 @@ def test_steps_after_the_last_customer_teach_nothing() -> None:
 
 
 def test_every_copy_learns() -> None:
-    """With symmetric copies, each copy of each vehicle instance finds the common elite likelier after an update."""
+    """With symmetric copies, each copy of each vehicle instance finds the common elite likelier
+    after an update.
+    """
     torch.manual_seed(0)
     policy = CVRPPolicy(Architecture(16, 2, 1, 16, 2)).requires_grad_(False)
-    task, strategy = make_task(CVRP(), policy, vehicles(2, 7), augment=4), CMAESElite(elite=3, rate=1e-3)
+    task, strategy = (
+        make_task(CVRP(), policy, vehicles(2, 7), augment=4),
+        CMAESElite(elite=3, rate=1e-3),
+    )
     task.account.limit = 1000
     tables = task.memory.map(torch.clone)
     state, latents, rolled = strategy.step(task, strategy.init(task))
@@ -120,11 +143,15 @@ def test_every_copy_learns() -> None:
 
 
 def test_a_weak_policy_learns(make_instances, make_policy) -> None:
-    """From an untrained policy it finds clearly shorter tours than the search alone, with as many attempts."""
+    """From an untrained policy it finds clearly shorter tours than the search alone, with as
+    many attempts.
+    """
     policy, instances = make_policy(seed=1), make_instances(3, 24)
     learns, searches = CMAESElite(rate=0.01, population=4), CMAES(population=4, temperature=1.0)
     mean = {
-        kind: np.mean([s.cost for s in search(kind, make_task(TSP(), policy, instances), Budget(320))[0]])
+        kind: np.mean(
+            [s.cost for s in search(kind, make_task(TSP(), policy, instances), Budget(320))[0]]
+        )
         for kind in (learns, searches)
     }
     assert mean[learns] < 0.92 * mean[searches]
@@ -136,7 +163,9 @@ def test_without_a_rate_it_is_cmaes(policy, make_instances) -> None:
         costs = [
             [
                 s.cost
-                for s in search(kind, make_task(TSP(), policy, make_instances(2, 9), augment=copies), Budget(64))[0]
+                for s in search(
+                    kind, make_task(TSP(), policy, make_instances(2, 9), augment=copies), Budget(64)
+                )[0]
             ]
             for kind in (CMAESElite(rate=0.0), CMAES(temperature=1.0))
         ]
@@ -144,16 +173,22 @@ def test_without_a_rate_it_is_cmaes(policy, make_instances) -> None:
 
 
 def test_the_more_updates_the_slower(policy, make_instances) -> None:
-    """The rate goes with the root of the updates that the budget has room for, and is never above its limit."""
+    """The rate goes with the root of the updates that the budget has room for, and is never
+    above its limit.
+    """
     task = make_task(TSP(), policy, make_instances(1, 5))
-    assert default_learning_rate(task, 100) == pytest.approx(PACE / 10)  # no budget: as if it ended now
+    assert default_learning_rate(task, 100) == pytest.approx(
+        PACE / 10
+    )  # no budget: as if it ended now
     task.account.limit, task.account.attempts = 1600, 400
     assert default_learning_rate(task, 100) == pytest.approx(PACE / 20)
     assert default_learning_rate(task, 1) == FASTEST["routing"]
 
 
 def test_temperatures_of_its_own(policy, make_instances) -> None:
-    """Larger instances are sampled at lower temperatures, though higher ones than without learning."""
+    """Larger instances are sampled at lower temperatures, though higher ones than without
+    learning.
+    """
     for cities, wanted in ((200, 1.0), (240, 0.7), (300, 0.5)):
         task = make_task(TSP(), policy, make_instances(1, cities))
         assert CMAESElite().search_for_task(task).temperature == wanted > default_temperature(task)
@@ -161,7 +196,9 @@ def test_temperatures_of_its_own(policy, make_instances) -> None:
 
 
 def test_large_instances_are_only_searched(policy, make_instances) -> None:
-    """Beyond 300 nodes it is CMA-ES at that size's own temperature, unless a rate says that it shall learn."""
+    """Beyond 300 nodes it is CMA-ES at that size's own temperature, unless a rate says that it
+    shall learn.
+    """
     task = make_task(TSP(), policy, make_instances(1, 302))
     task.account.limit = 100
     search_only, learns = CMAESElite(population=2), CMAESElite(population=2, rate=0.01)
@@ -173,13 +210,17 @@ def test_large_instances_are_only_searched(policy, make_instances) -> None:
 
 
 def test_learning_stops_when_time_is_up(policy, make_instances) -> None:
-    """A lesson that comes too late is left out: scoring makes no solutions, so nobody else would look at the clock."""
+    """A lesson that comes too late is left out: scoring makes no solutions, so nobody else would
+    look at the clock.
+    """
     task, strategy = make_task(TSP(), policy, make_instances(2, 6)), CMAESElite()
     state = strategy.init(task)
     state, latents, rolled = strategy.step(task, state)
     task.account.deadline = time.monotonic()
     with pytest.raises(Spent):
-        strategy.learning.update(task, state.adaptation, [generation_target(task, latents, rolled, 2)])
+        strategy.learning.update(
+            task, state.adaptation, [generation_target(task, latents, rolled, 2)]
+        )
 
 
 @pytest.mark.parametrize(

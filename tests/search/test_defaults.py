@@ -16,7 +16,11 @@ from rhumbline.problems import PROBLEMS
 from rhumbline.problems.cvrp import CVRP, CVRPInstance
 from rhumbline.problems.jssp import jssp_from_arrays
 from rhumbline.problems.tsp import TSP
-from rhumbline.search.strategies import default_strategy, default_strategy_for_task, possible_defaults
+from rhumbline.search.strategies import (
+    default_strategy,
+    default_strategy_for_task,
+    possible_defaults,
+)
 from rhumbline.search.strategies.cmaes import CMAES
 from rhumbline.search.strategies.greedy_sampling import Sampling
 from rhumbline.search.task import Task, make_task
@@ -25,12 +29,16 @@ SMALL = Architecture(width=16, heads=2, layers=1, hidden=16, latent=0)
 
 
 def test_the_policy_decides(policy) -> None:
-    """A latent space is searched by CMA-ES, which learns where that helps; other policies are sampled."""
+    """A latent space is searched by CMA-ES, which learns where that helps; other policies are
+    sampled.
+    """
     assert default_strategy(policy) == "cmaes"
     assert default_strategy(CVRPPolicy(replace(SMALL, latent=2))) == "cmaes-elite"
     assert default_strategy(TSPPolicy(SMALL)) == "sampling"
     assert (
-        default_strategy(JSSPPolicy(JSSPArchitecture(width=16, heads=2, layers=1, hidden=16, latent=2)))
+        default_strategy(
+            JSSPPolicy(JSSPArchitecture(width=16, heads=2, layers=1, hidden=16, latent=2))
+        )
         == "sampling-elite"
     )
 
@@ -46,9 +54,14 @@ def test_plans_are_refined_by_kernels(policy, make_instances, monkeypatch) -> No
         *["cmaes"] * 3,
     ]  # policies that no kernel serves
     for device in ("cpu", "cuda"):
-        monkeypatch.setattr(Task, "device", property(lambda task, device=device: torch.device(device)))
+        monkeypatch.setattr(
+            Task, "device", property(lambda task, device=device: torch.device(device))
+        )
         monkeypatch.setattr(Task, "resolved_engine", "torch")
-        assert [default_strategy_for_task(task) for task in tasks] == ["cmaes-elite", *["cmaes"] * 3]
+        assert [default_strategy_for_task(task) for task in tasks] == [
+            "cmaes-elite",
+            *["cmaes"] * 3,
+        ]
         monkeypatch.setattr(Task, "resolved_engine", "fused")
         assert [default_strategy_for_task(task) for task in tasks] == ["cmaes-refine"] * 4
 
@@ -59,7 +72,10 @@ def test_settings_choose_a_strategy_that_has_them(policy, make_instances, monkey
 
     task = make_task(TSP(), policy, make_instances(1, 126))
     monkeypatch.setattr(Task, "resolved_engine", "fused")
-    plain, given = (SolveRequest(None, None, None, 1, None, 0, "cpu", "auto", settings=s) for s in ((), ("top=4",)))
+    plain, given = (
+        SolveRequest(None, None, None, 1, None, 0, "cpu", "auto", settings=s)
+        for s in ((), ("top=4",))
+    )
     assert plain.strategy_for(task)[0] == "cmaes-refine"
     assert given.strategy_for(task) == ("cmaes", CMAES(top=4))
 
@@ -67,21 +83,30 @@ def test_settings_choose_a_strategy_that_has_them(policy, make_instances, monkey
 def test_what_settings_choose_among(policy) -> None:
     """Of routing all that search a latent space by CMA-ES."""
     driver = CVRPPolicy(replace(SMALL, latent=2))
-    assert set(possible_defaults(driver)) == set(possible_defaults(policy)) == {"cmaes", "cmaes-elite", "cmaes-refine"}
+    assert (
+        set(possible_defaults(driver))
+        == set(possible_defaults(policy))
+        == {"cmaes", "cmaes-elite", "cmaes-refine"}
+    )
     assert possible_defaults(TSPPolicy(SMALL)) == ("sampling",)
 
 
 def test_scores_of_large_instances_have_no_kernel(policy, make_instances, monkeypatch) -> None:
-    """Rollouts of 257 cities have one for whoever asks; what learns from them scores in plain torch all the same."""
+    """Rollouts of 257 cities have one for whoever asks; what learns from them scores in plain
+    torch all the same.
+    """
     asked = []
     monkeypatch.setattr(Task, "device", property(lambda task: torch.device("cuda")))
     scores = torch.zeros(1, 1)
     monkeypatch.setattr(
-        "rhumbline.search.task.log_prob", lambda *given, engine, **options: asked.append(engine) or scores
+        "rhumbline.search.task.log_prob",
+        lambda *given, engine, **options: asked.append(engine) or scores,
     )
     for cities in (256, 257):
         task = replace(make_task(TSP(), policy, make_instances(1, cities)), engine="fused")
-        task.score(slice(None), torch.zeros(1, 1, 4), torch.zeros(1, 1, cities, dtype=torch.int64), None)
+        task.score(
+            slice(None), torch.zeros(1, 1, 4), torch.zeros(1, 1, cities, dtype=torch.int64), None
+        )
     assert asked == ["fused", "auto"]
 
 
@@ -96,7 +121,9 @@ def test_a_policy_without_a_latent_space_needs_no_strategy() -> None:
 
 @torch.no_grad()
 def test_single_rollouts_come_in_larger_steps() -> None:
-    """An attempt on a job shop is one schedule: 256 of them make a step, where 16 attempts from all cities would."""
+    """An attempt on a job shop is one schedule: 256 of them make a step, where 16 attempts from
+    all cities would.
+    """
     shop = jssp_from_arrays([[3, 2], [2, 4]], [[0, 1], [0, 1]], "shop")
     tiny = JSSPArchitecture(width=16, heads=2, layers=1, hidden=16, latent=0)
     task = make_task(PROBLEMS["jssp"], JSSPPolicy(tiny), [shop])
@@ -114,5 +141,7 @@ def test_settings_go_to_the_strategy_that_the_policy_gets() -> None:
     shop = jssp_from_arrays([[3, 2], [2, 4]], [[0, 1], [0, 1]], "shop")
     tiny = JSSPArchitecture(width=16, heads=2, layers=1, hidden=16, latent=0)
     task = make_task(PROBLEMS["jssp"], JSSPPolicy(tiny), [shop])
-    request = SolveRequest(None, None, None, 1, None, 0, "cpu", "auto", settings=("temperature=0.5",))
+    request = SolveRequest(
+        None, None, None, 1, None, 0, "cpu", "auto", settings=("temperature=0.5",)
+    )
     assert request.strategy_for(task) == ("sampling", Sampling(temperature=0.5))

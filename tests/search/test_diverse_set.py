@@ -27,23 +27,36 @@ def alike(problem: str, one: list[int], other: list[int], batch=None) -> float:
 
 
 def test_tours_share_edges() -> None:
-    """Likeness is the part of the edges that two tours share, whatever their starts and directions."""
+    """Likeness is the part of the edges that two tours share, whatever their starts and
+    directions.
+    """
     assert alike("tsp", [0, 1, 2, 3, 4, 5], [3, 2, 1, 0, 5, 4]) == 1.0
-    assert alike("tsp", [0, 1, 2, 3, 4, 5], [0, 1, 2, 5, 4, 3]) == pytest.approx(4 / 6)  # 2-opt: two edges of six
+    assert alike("tsp", [0, 1, 2, 3, 4, 5], [0, 1, 2, 5, 4, 3]) == pytest.approx(
+        4 / 6
+    )  # 2-opt: two edges of six
 
 
 def test_routes_share_neighbours() -> None:
-    """Of routes each customer's two neighbours count, the depot among them; the order of routes does not."""
+    """Of routes each customer's two neighbours count, the depot among them; the order of routes
+    does not.
+    """
     assert alike("cvrp", [1, 2, 0, 3, 0, 0], [3, 0, 2, 1, 0, 0]) == 1.0
-    # 1 has (depot, 2), then (depot, depot); 2 has (1, depot), then (depot, 3); 3 has (depot, depot), then (2, depot)
+    # 1 has (depot, 2), then (depot, depot); 2 has (1, depot), then (depot, 3); 3 has (depot,
+    # depot), then (2, depot)
     assert alike("cvrp", [1, 2, 0, 3, 0, 0], [1, 0, 2, 3, 0, 0]) == pytest.approx(3 / 6)
 
 
 def test_schedules_share_orders_on_machines() -> None:
-    """Of schedules the operations before and behind each on its machine count; jobs on other machines do not matter."""
-    batch = SimpleNamespace(machine=torch.tensor([[[0, 1, 2], [1, 0, 2]]]))  # two jobs; machine 2 does not exist
+    """Of schedules the operations before and behind each on its machine count; jobs on other
+    machines do not matter.
+    """
+    batch = SimpleNamespace(
+        machine=torch.tensor([[[0, 1, 2], [1, 0, 2]]])
+    )  # two jobs; machine 2 does not exist
     first = [0, 0, 0, 1, 1]  # job 0 before job 1 on both machines
-    assert alike("jssp", first, [0, 0, 1, 0, 1], batch) == pytest.approx(4 / 8)  # machine 1 the other way round
+    assert alike("jssp", first, [0, 0, 1, 0, 1], batch) == pytest.approx(
+        4 / 8
+    )  # machine 1 the other way round
     assert alike("jssp", [0, 0, 1, 0, 1], [0, 1, 0, 1, 0], batch) == 1.0
     with_order_turned = [0, 1, 1, 0, 0]
     assert alike("jssp", first, with_order_turned, batch) == 0.0
@@ -66,16 +79,22 @@ def entered(pool: DiverseSet, cost: list[float], orders: list[list[int]]) -> Div
 
 
 def test_copies_take_one_place() -> None:
-    """A tour that comes again from another start and backwards is kept once; others follow, cheapest first."""
+    """A tour that comes again from another start and backwards is kept once; others follow,
+    cheapest first.
+    """
     base, other = [0, 1, 2, 3, 4, 5], [0, 2, 4, 1, 3, 5]
-    pool = entered(DiverseSet(PLAN_TOOLS["tsp"], 3, None), [2.0, 1.0, 1.0], [other, base, base[::-1]])
+    pool = entered(
+        DiverseSet(PLAN_TOOLS["tsp"], 3, None), [2.0, 1.0, 1.0], [other, base, base[::-1]]
+    )
     entered(pool, [1.0, 3.0], [base[2:] + base[:2], [0, 3, 1, 4, 2, 5]])
     assert pool.cost.tolist() == [[1.0, 2.0, 3.0]]
     assert pool.plans() == [[base, other, [0, 3, 1, 4, 2, 5]]]
 
 
 def test_a_cheaper_plan_takes_the_place_of_its_neighbours() -> None:
-    """Of two tours that differ in two edges of 50 only the cheaper one stays, also if it comes later."""
+    """Of two tours that differ in two edges of 50 only the cheaper one stays, also if it comes
+    later.
+    """
     far = np.random.default_rng(0).permutation(50).tolist()
     base = list(range(50))
     near = base[:10] + base[10:20][::-1] + base[20:]
@@ -86,7 +105,9 @@ def test_a_cheaper_plan_takes_the_place_of_its_neighbours() -> None:
 
 @pytest.mark.parametrize("size", [1, 3, 8])
 def test_pool_against_a_plain_list(size: int) -> None:
-    """The best plan of all is always first; costs ascend; no two are near; none is near to anything cheaper."""
+    """The best plan of all is always first; costs ascend; no two are near; none is near to
+    anything cheaper.
+    """
     rng = np.random.default_rng(size)
     pool, seen = DiverseSet(PLAN_TOOLS["tsp"], size, None), []
     for _ in range(6):
@@ -139,11 +160,15 @@ def test_comparing_in_pieces_changes_nothing(monkeypatch) -> None:
 
 
 def test_hundreds_of_copies_hide_nothing() -> None:
-    """Where nearly all of the cheapest are one tour, the others are found behind it; a plain choice is the judge."""
+    """Where nearly all of the cheapest are one tour, the others are found behind it; a plain
+    choice is the judge.
+    """
     rng = np.random.default_rng(5)
     best = rng.permutation(60)
     others = [mutated(rng) for _ in range(40)]
-    orders = [np.roll(best[:: rng.choice([-1, 1])], rng.integers(60)).tolist() for _ in range(500)] + others
+    orders = [
+        np.roll(best[:: rng.choice([-1, 1])], rng.integers(60)).tolist() for _ in range(500)
+    ] + others
     cost = [1.0] * 500 + (2.0 + rng.permutation(40)).tolist()
     kept: list[list[int]] = []
     for _, plan in sorted(zip(cost, orders, strict=True), key=lambda pair: pair[0]):

@@ -27,10 +27,14 @@ from rhumbline.search.task import make_task
 
 @pytest.mark.parametrize("strategy", [EASEmb(rate=0.05), EASLay(rate=0.003)], ids=["emb", "lay"])
 def test_a_weak_policy_learns(strategy, make_instances, make_policy) -> None:
-    """From an untrained policy, 80 attempts with learning find clearly shorter tours than 80 samples."""
+    """From an untrained policy, 80 attempts with learning find clearly shorter tours than 80
+    samples.
+    """
     policy, instances = make_policy(latent=0, seed=1), make_instances(3, 24)
     mean = {
-        kind: np.mean([s.cost for s in search(kind, make_task(TSP(), policy, instances), Budget(80))[0]])
+        kind: np.mean(
+            [s.cost for s in search(kind, make_task(TSP(), policy, instances), Budget(80))[0]]
+        )
         for kind in (strategy, Sampling())
     }
     assert mean[strategy] < 0.95 * mean[Sampling()]
@@ -43,24 +47,34 @@ def changed_tables(strategy, policy, instances, steps: int) -> tuple[object, obj
     state, before = strategy.init(task), task.memory.map(torch.clone)
     for _ in range(steps):
         state, _, _ = strategy.step(task, state)
-    assert all(torch.equal(getattr(before, f.name), getattr(task.memory, f.name)) for f in fields(before)[:7])
+    assert all(
+        torch.equal(getattr(before, f.name), getattr(task.memory, f.name))
+        for f in fields(before)[:7]
+    )
     return before, strategy.tables(task, task.memory, state.parameters)
 
 
 def test_embeddings_change_in_the_final_product_only(make_instances, make_policy) -> None:
-    """Keys, values and queries are those of the encoder, and no weight of the policy gets a gradient."""
+    """Keys, values and queries are those of the encoder, and no weight of the policy gets a
+    gradient.
+    """
     policy = make_policy().requires_grad_(True)
     before, after = changed_tables(EASEmb(), policy, make_instances(2, 6), 3)
     for field in fields(before):
         one, two = getattr(before, field.name), getattr(after, field.name)
         if isinstance(one, torch.Tensor):
-            assert torch.equal(one, two) == (field.name not in ("pointer", "bias", "embedding")), field.name
+            assert torch.equal(one, two) == (field.name not in ("pointer", "bias", "embedding")), (
+                field.name
+            )
     assert all(p.grad is None for p in policy.parameters())
 
 
 def test_a_layer_changes_nothing_but_itself(make_instances, make_policy) -> None:
     """All tables stay; at first the layer is the identity, and after an update it is not."""
-    policy, glimpse = make_policy(), torch.randn(2, 5, 32, generator=torch.Generator().manual_seed(0))
+    policy, glimpse = (
+        make_policy(),
+        torch.randn(2, 5, 32, generator=torch.Generator().manual_seed(0)),
+    )
     _, fresh = changed_tables(EASLay(), policy, make_instances(2, 6), 0)
     assert torch.equal(fresh.layer(glimpse), glimpse)
     before, after = changed_tables(EASLay(), policy, make_instances(2, 6), 1)
@@ -68,9 +82,13 @@ def test_a_layer_changes_nothing_but_itself(make_instances, make_policy) -> None
     assert (after.layer(glimpse) - glimpse).abs().max() > 1e-4
 
 
-@pytest.mark.parametrize("strategy", [EASEmb(rate=1e-3, imitation=10.0), EASLay(rate=1e-4, imitation=10.0)])
+@pytest.mark.parametrize(
+    "strategy", [EASEmb(rate=1e-3, imitation=10.0), EASLay(rate=1e-4, imitation=10.0)]
+)
 def test_imitation_makes_the_incumbent_likelier(strategy, policy, make_instances) -> None:
-    """With a heavy imitation term one update raises the incumbents' probability, each from its own start."""
+    """With a heavy imitation term one update raises the incumbents' probability, each from its
+    own start.
+    """
     task = make_task(TSP(), policy, make_instances(3, 8))
     task.account.limit = 100
     state = strategy.init(task)
@@ -81,11 +99,16 @@ def test_imitation_makes_the_incumbent_likelier(strategy, policy, make_instances
         return log_prob(TSP(), policy, task.batch, torch.zeros(3, 1, 4), incumbents, memory=memory)
 
     with torch.no_grad():
-        assert (likelihood(strategy.tables(task, task.memory, state.parameters)) > likelihood(task.memory)).all()
+        assert (
+            likelihood(strategy.tables(task, task.memory, state.parameters))
+            > likelihood(task.memory)
+        ).all()
 
 
 def test_a_full_gpu_halves_what_is_scored(policy, make_instances, monkeypatch, capsys) -> None:
-    """Scores that memory cannot hold together come in halves, each once: the update is the same, and it is said."""
+    """Scores that memory cannot hold together come in halves, each once: the update is the same,
+    and it is said.
+    """
     moved, asked = [], []
     kernels.note_once.cache_clear()
     for most in (1000, 5):
@@ -104,7 +127,8 @@ def test_a_full_gpu_halves_what_is_scored(policy, make_instances, monkeypatch, c
             state = EASEmb(passes=2).init(task)
             EASEmb(passes=2).step(task, state)
         moved.append(state.parameters[0].detach() - task.memory.embedding)
-    # 3 instances x 2 latents x (6 starts and the incumbent); cut by instances, by latents, by starts; then at once so
+    # 3 instances x 2 latents x (6 starts and the incumbent); cut by instances, by latents, by
+    # starts; then at once so
     assert asked == [42, 42, 14, 7, *[3, 4] * 6]
     assert torch.allclose(*moved, atol=1e-6)
     assert moved[0].abs().max() > 1e-3
@@ -136,7 +160,9 @@ def test_without_a_rate_it_is_sampling(policy, make_instances) -> None:
 
 
 def test_advantages_by_hand(policy, make_instances) -> None:
-    """Cost minus the mean over starts of the same pass, over the number of trajectories: they make a mean."""
+    """Cost minus the mean over starts of the same pass, over the number of trajectories: they
+    make a mean.
+    """
     task = make_task(TSP(), policy, make_instances(1, 3))
     cost = torch.tensor([[[1.0, 2.0, 6.0], [5.0, 5.0, 5.0]]])
     weight = advantages(task, Rollouts(cost, torch.zeros(1, 2, 3, 3, dtype=torch.int16)))
@@ -163,11 +189,15 @@ def test_advantages_know_no_units(policy, make_instances) -> None:
     rolled = plain.rollout_each_copy(torch.zeros(2, 2, 4), 1.0)
     large = replace(plain.batch, distance=1000.0 * torch.cdist(plain.batch.xy, plain.batch.xy))
     dear = Rollouts(1000.0 * rolled.cost, rolled.actions)
-    assert torch.allclose(advantages(replace(plain, batch=large), dear), advantages(plain, rolled), atol=1e-6)
+    assert torch.allclose(
+        advantages(replace(plain, batch=large), dear), advantages(plain, rolled), atol=1e-6
+    )
 
 
 def test_small_memory_learns_the_same(policy, make_instances, monkeypatch) -> None:
-    """Scoring row by row, or three sequences at a time, gives the gradients of scoring everything at once."""
+    """Scoring row by row, or three sequences at a time, gives the gradients of scoring
+    everything at once.
+    """
     found = []
     for elements in (1 << 21, 5 * 8 * 7 * 7 // 4, 3 * 7 * 7 // 4 + 1):
         monkeypatch.setitem(eas.CHUNK_ELEMENTS, "cpu", elements)
@@ -192,19 +222,28 @@ def test_adam_is_adam() -> None:
             one.grad = other.grad = torch.randn(3, 4, generator=rng)
         ours.step()
         peer.step()
-    assert all(torch.allclose(*pair, rtol=1e-6, atol=1e-7) for pair in zip(own, theirs, strict=True))
+    assert all(
+        torch.allclose(*pair, rtol=1e-6, atol=1e-7) for pair in zip(own, theirs, strict=True)
+    )
 
 
 @pytest.mark.parametrize(("used", "tried"), [(1, 1), (1, 3), (2, 3), (3, 2)])
 def test_an_update_follows_its_formula(policy, make_instances, used: int, tried: int) -> None:
-    """The gradient is that of weighted samples and of the incumbent under each latent in use, scored apart."""
+    """The gradient is that of weighted samples and of the incumbent under each latent in use,
+    scored apart.
+    """
     task = make_task(TSP(), policy, make_instances(2, 7))
     task.account.limit, strategy = 100, EASEmb(passes=tried, imitation=0.3)
     latents = torch.rand(2, used, 4, generator=torch.Generator().manual_seed(0))
-    state, own = strategy.init_from_latents(task, latents), task.memory.embedding.clone().requires_grad_(True)
+    state, own = (
+        strategy.init_from_latents(task, latents),
+        task.memory.embedding.clone().requires_grad_(True),
+    )
     sampled, rolled = strategy.sample_and_update(task, state)
     assert torch.equal(sampled, torch.cat([latents] * 3, 1)[:, :tried])
-    score = partial(log_prob, TSP(), policy, task.batch, memory=strategy.tables(task, task.memory, (own,)))
+    score = partial(
+        log_prob, TSP(), policy, task.batch, memory=strategy.tables(task, task.memory, (own,))
+    )
     samples = advantages(task, rolled).flatten(1) * score(sampled, rolled.actions.flatten(1, 2))
     incumbent = 0.3 / used * score(latents, task.incumbents[:, None].expand(-1, used, -1))
     (expected,) = torch.autograd.grad(samples.sum() - incumbent.sum(), own)
@@ -214,7 +253,9 @@ def test_an_update_follows_its_formula(policy, make_instances, used: int, tried:
 
 @pytest.mark.parametrize("copies", [1, 8])
 def test_a_step_waits_for_nothing(policy, make_instances, forbid_host_sync, copies: int) -> None:
-    """Nothing is read back from the device in a step, so that the host can prepare the next one meanwhile."""
+    """Nothing is read back from the device in a step, so that the host can prepare the next one
+    meanwhile.
+    """
     task = make_task(TSP(), policy, make_instances(2, 6), augment=copies)
     steps = stream(EASEmb(), task, Budget(100))
     with forbid_host_sync:
@@ -232,7 +273,9 @@ def test_copies_share_the_passes(policy, make_instances) -> None:
 
 
 def test_a_layer_needs_plain_torch_on_a_cpu() -> None:
-    """There `auto` takes torch for it, and asking for the fused engine is an error with the reason; a GPU knows it."""
+    """There `auto` takes torch for it, and asking for the fused engine is an error with the
+    reason; a GPU knows it.
+    """
     cpu, gpu = torch.device("cpu"), torch.device("cuda")
     assert engine_for(EASLay(), "auto", cpu, 5) == "torch"
     assert engine_for(EASEmb(), "auto", cpu, 5) == "auto"
@@ -245,7 +288,9 @@ def test_a_layer_needs_plain_torch_on_a_cpu() -> None:
 
 @pytest.mark.parametrize("copies", [1, 3])
 def test_adapted_tables_run_fused(make_policy, make_instances, copies: int) -> None:
-    """Rollouts from tables that have learnt are the same on both engines of a CPU, so they learn the same too."""
+    """Rollouts from tables that have learnt are the same on both engines of a CPU, so they learn
+    the same too.
+    """
     policy = make_policy(latent=2, width=128, heads=8)
     costs = []
     for engine in ("torch", "fused"):
@@ -278,7 +323,9 @@ def test_best_latents_by_hand(policy, make_instances) -> None:
     """The cheapest of what was known and what is new, best first."""
     search = CMAES().init(make_task(TSP(), policy, make_instances(1, 3)))
     known = CMAESEASState(search, torch.tensor([[3.0, 5.0]]), torch.tensor([[[0.3], [0.5]]]))
-    rolled = Rollouts(torch.tensor([[[9.0, 4.0], [1.0, 7.0]]]), torch.zeros(1, 2, 2, 3, dtype=torch.int16))
+    rolled = Rollouts(
+        torch.tensor([[[9.0, 4.0], [1.0, 7.0]]]), torch.zeros(1, 2, 2, 3, dtype=torch.int16)
+    )
     cost, latents = update_best_latents(known, torch.tensor([[[0.4], [0.1]]]), rolled, 3)
     assert cost.tolist() == [[1.0, 3.0, 4.0]]
     assert latents[0, :, 0].tolist() == pytest.approx([0.1, 0.3, 0.4])
@@ -300,9 +347,15 @@ def test_impossible_settings_are_refused(kind, settings, words: str) -> None:
         kind(**settings)
 
 
-def test_a_search_settles_its_engine_by_the_size_of_the_task(monkeypatch, policy, make_instances) -> None:
-    """Also where nobody asked before: kernels that know layers know them up to some number of nodes."""
-    monkeypatch.setattr(kernels, "why_not_layer", lambda _, nodes: "too many" if nodes > 5 else None)
+def test_a_search_settles_its_engine_by_the_size_of_the_task(
+    monkeypatch, policy, make_instances
+) -> None:
+    """Also where nobody asked before: kernels that know layers know them up to some number of
+    nodes.
+    """
+    monkeypatch.setattr(
+        kernels, "why_not_layer", lambda _, nodes: "too many" if nodes > 5 else None
+    )
     for nodes, engine in ((5, "auto"), (6, "torch")):
         task = make_task(TSP(), policy, make_instances(1, nodes))
         list(stream(EASLay(), task, Budget(1)))

@@ -1,4 +1,6 @@
-"""The best different plans: which are kept, what follows each, how many are worked on and what is learnt from them."""
+"""The best different plans: which are kept, what follows each, how many are worked on and what
+is learnt from them.
+"""
 
 from collections.abc import Callable
 from itertools import pairwise
@@ -15,7 +17,12 @@ from rhumbline.policies.cvrp import CVRPPolicy
 from rhumbline.policies.tsp import TSPPolicy
 from rhumbline.problems.cvrp import CVRP
 from rhumbline.problems.tsp import TSP
-from rhumbline.search.plan_sets.elite import EliteSet, cheapest_distinct, cheapest_rollouts, incumbent_set
+from rhumbline.search.plan_sets.elite import (
+    EliteSet,
+    cheapest_distinct,
+    cheapest_rollouts,
+    incumbent_set,
+)
 from rhumbline.search.strategies.cmaes_elite import elite_target
 from rhumbline.search.strategies.cmaes_refine import CMAESRefine, group_by_plan
 from rhumbline.search.strategies.eas import Adaptation, EASEmb, ImitationTarget
@@ -49,7 +56,10 @@ def test_a_generation_gives_its_best_whatever_latent_found_them() -> None:
 
 def test_plans_are_joined() -> None:
     """Those that both have count once; gaps of one make room for plans of the other."""
-    assert told(elite_set(2.0, 6.0, float("inf")).joined(elite_set(4.0, 2.0), 3)) == ([2.0, 4.0, 6.0], [2, 4, 6])
+    assert told(elite_set(2.0, 6.0, float("inf")).joined(elite_set(4.0, 2.0), 3)) == (
+        [2.0, 4.0, 6.0],
+        [2, 4, 6],
+    )
 
 
 def test_every_plan_has_a_line_of_its_own() -> None:
@@ -59,7 +69,9 @@ def test_every_plan_has_a_line_of_its_own() -> None:
     assert told(found) == ([1.0, 2.0, 5.0], [1, 2, 5])
 
 
-def task_of(driver: CVRPPolicy, count: int = 2, augment: int = 1, some: slice = slice(None)) -> Task:
+def task_of(
+    driver: CVRPPolicy, count: int = 2, augment: int = 1, some: slice = slice(None)
+) -> Task:
     task = make_task(CVRP(), driver, vehicles(count, 24)[some], augment=augment)
     task.account.limit = 10_000
     return task
@@ -89,7 +101,10 @@ def routes(actions: list[int]) -> set[frozenset[int]]:
 @pytest.mark.parametrize("augment", [1, 2])
 def test_parts_come_back_to_the_plan_they_were_cut_from(driver: CVRPPolicy, augment: int) -> None:
     """What was kept of a neighbourhood are routes of the plan in whose place the result may go."""
-    task, strategy = task_of(driver, augment=augment), CMAESRefine(population=4, plans=3, beam=0, starts=1.0)
+    task, strategy = (
+        task_of(driver, augment=augment),
+        CMAESRefine(population=4, plans=3, beam=0, starts=1.0),
+    )
     seen, plans = watch(task), []
     original = strategy.update_elite(task, None, task.rollout(torch.zeros(2, 2, 4), 1.0))
     improved_by = EliteSet.improved_by
@@ -100,7 +115,9 @@ def test_parts_come_back_to_the_plan_they_were_cut_from(driver: CVRPPolicy, augm
         strategy.rebuild(task, torch.zeros(2, 1, 4), 96, task.memory, original)
     finally:
         EliteSet.improved_by = improved_by
-    assert len(seen) == len(plans) == 2  # twelve neighbourhoods, of three plans each, two of each at a time
+    assert (
+        len(seen) == len(plans) == 2
+    )  # twelve neighbourhoods, of three plans each, two of each at a time
     for (given, length), (had, cost, made) in zip(seen, plans, strict=True):
         rows = len(given)
         assert (rows, had.cost.shape, cost.shape) == (2 * augment, (2, 3), (2, 3, augment * 2 * 16))
@@ -108,7 +125,9 @@ def test_parts_come_back_to_the_plan_they_were_cut_from(driver: CVRPPolicy, augm
             kept = given[0, way, : length[0, way]].tolist()
             assert routes(kept) <= routes(had.actions[0, way % 3].tolist())
         for plan in range(3):
-            assert all(routes(x) & routes(had.actions[0, plan].tolist()) for x in made[0, plan].tolist())
+            assert all(
+                routes(x) & routes(had.actions[0, plan].tolist()) for x in made[0, plan].tolist()
+            )
 
 
 def test_results_are_sorted_by_plan() -> None:
@@ -125,7 +144,9 @@ def test_results_are_sorted_by_plan() -> None:
 
 
 def test_as_many_plans_as_the_budget_has_room_for(driver: CVRPPolicy) -> None:
-    """One in a short search, and one more for every 150 attempts that there will be; or what was asked for."""
+    """One in a short search, and one more for every 150 attempts that there will be; or what was
+    asked for.
+    """
     task = task_of(driver)
     task.account.attempts = 48
     found = dict[int, int]()
@@ -140,9 +161,17 @@ def test_as_many_plans_as_the_budget_has_room_for(driver: CVRPPolicy) -> None:
     assert seen[0][1].shape == (2, 6)  # no more than the elite
 
 
-def test_it_learns_from_the_best_of_all_so_far(driver: CVRPPolicy, monkeypatch: pytest.MonkeyPatch) -> None:
-    """After each generation's own lesson: all different, none dearer than before, the incumbent is one of them."""
-    task, strategy, lessons = task_of(driver), CMAESRefine(population=4, beam=0, elite=5), list[Tensor]()
+def test_it_learns_from_the_best_of_all_so_far(
+    driver: CVRPPolicy, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """After each generation's own lesson: all different, none dearer than before, the incumbent
+    is one of them.
+    """
+    task, strategy, lessons = (
+        task_of(driver),
+        CMAESRefine(population=4, beam=0, elite=5),
+        list[Tensor](),
+    )
     update = EASEmb.update
 
     def keeping(self: EASEmb, task: Task, state: Adaptation, taught: list[ImitationTarget]) -> None:
@@ -155,7 +184,10 @@ def test_it_learns_from_the_best_of_all_so_far(driver: CVRPPolicy, monkeypatch: 
         state, _, _ = strategy.step(task, state)
     costs = [task.problem.cost(task.batch, x.long()).sort(dim=1).values for x in lessons]
     assert [x.shape for x in costs] == [(2, 5)] * 6
-    assert all((best <= generation + 1e-6).all() for generation, best in zip(costs[::2], costs[1::2], strict=True))
+    assert all(
+        (best <= generation + 1e-6).all()
+        for generation, best in zip(costs[::2], costs[1::2], strict=True)
+    )
     assert all((later <= before + 1e-6).all() for before, later in pairwise(costs[1::2]))
     assert (costs[-1].diff(dim=1) > 1e-6).all()
     assert torch.allclose(costs[-1][:, 0], incumbent_set(task).cost[:, 0])
@@ -166,8 +198,12 @@ def test_gaps_teach_nothing(driver: CVRPPolicy) -> None:
     task = task_of(driver, count=1)
     rolled = task.rollout(torch.zeros(1, 1, 4), 0.0, task.starts[:, :2])
     plans = cheapest_rollouts(rolled, 2)
-    double = EliteSet(torch.cat([plans.cost, plans.cost], 1), torch.cat([plans.actions, plans.actions], 1))
-    *_, weight = elite_target(task, torch.zeros(1, 1, 4), cheapest_distinct(double.cost, double.actions, 4))
+    double = EliteSet(
+        torch.cat([plans.cost, plans.cost], 1), torch.cat([plans.actions, plans.actions], 1)
+    )
+    *_, weight = elite_target(
+        task, torch.zeros(1, 1, 4), cheapest_distinct(double.cost, double.actions, 4)
+    )
     assert weight.flatten().tolist() == [-0.5, -0.5, 0.0, 0.0]
 
 
@@ -175,7 +211,10 @@ def test_neighbourhoods_do_not_depend_on_the_company(driver: CVRPPolicy) -> None
     """An instance alone has the plans taken apart that it has beside others, in the same places."""
     found = list[list[tuple[Tensor, Tensor]]]()
     for some in (slice(None), slice(1, 2)):
-        task, strategy = task_of(driver, some=some), CMAESRefine(population=4, plans=3, beam=0, rate=0.0)
+        task, strategy = (
+            task_of(driver, some=some),
+            CMAESRefine(population=4, plans=3, beam=0, rate=0.0),
+        )
         found.append(watch(task))
         state = strategy.init(task)
         for _ in range(2):
@@ -189,7 +228,10 @@ def test_neighbourhoods_do_not_depend_on_the_company(driver: CVRPPolicy) -> None
 
 def test_plans_that_are_not_worked_on_wait(driver: CVRPPolicy) -> None:
     """Of four the best alone is rebuilt; the others are still there, in their order."""
-    task, strategy = task_of(driver), CMAESRefine(population=4, plans=1, elite=4, beam=0, starts=1.0)
+    task, strategy = (
+        task_of(driver),
+        CMAESRefine(population=4, plans=1, elite=4, beam=0, starts=1.0),
+    )
     had = strategy.update_elite(task, None, task.rollout(torch.zeros(2, 2, 4), 1.0))
     found, _ = strategy.rebuild(task, torch.zeros(2, 1, 4), 96, task.memory, had)
     assert (found.cost[:, 0] < had.cost[:, 0]).all()
@@ -197,9 +239,14 @@ def test_plans_that_are_not_worked_on_wait(driver: CVRPPolicy) -> None:
     assert torch.equal(found.actions[:, 1:], had.actions[:, 1:])
 
 
-def test_lines_that_have_met_teach_once(policy: TSPPolicy, make_instances: Callable[..., list[Any]]) -> None:
+def test_lines_that_have_met_teach_once(
+    policy: TSPPolicy, make_instances: Callable[..., list[Any]]
+) -> None:
     """Tours of five cities: most lines soon lead to the shortest one, which counts once."""
-    task, strategy = make_task(TSP(), policy, make_instances(2, 5)), CMAESRefine(population=4, rebuilt=8.0, beam=0)
+    task, strategy = (
+        make_task(TSP(), policy, make_instances(2, 5)),
+        CMAESRefine(population=4, rebuilt=8.0, beam=0),
+    )
     task.account.limit, state = 10_000, strategy.init(task)
     for _ in range(3):
         state, _, _ = strategy.step(task, state)
@@ -207,7 +254,9 @@ def test_lines_that_have_met_teach_once(policy: TSPPolicy, make_instances: Calla
     for cost in state.elite_set.cost:
         real = cost[cost.isfinite()]
         assert (real.diff() > 1e-5).all()
-    assert state.elite_set.cost.isinf().any()  # of five cities there are twelve tours, and few that a search comes upon
+    assert (
+        state.elite_set.cost.isinf().any()
+    )  # of five cities there are twelve tours, and few that a search comes upon
 
 
 def test_no_more_plans_than_the_elite() -> None:

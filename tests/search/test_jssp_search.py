@@ -35,19 +35,26 @@ def instances(count: int, jobs: int, machines: int, seed: int = 0) -> list[JSSPI
     rng = np.random.default_rng(seed)
     shape = (jobs, machines)
     return [
-        jssp_from_arrays(rng.integers(1, 99, shape), rng.random(shape).argsort(1), f"random-{i}") for i in range(count)
+        jssp_from_arrays(rng.integers(1, 99, shape), rng.random(shape).argsort(1), f"random-{i}")
+        for i in range(count)
     ]
 
 
 def optimum(instance: JSSPInstance) -> int:
-    """The shortest of all semi-active schedules: every order of all operations that keeps jobs in order."""
+    """The shortest of all semi-active schedules: every order of all operations that keeps jobs
+    in order.
+    """
     jobs = [o.job for o in instance.operations]
-    return min(JSSP().decode(instance, [0, *order]).cost(instance) for order in set(permutations(jobs)))
+    return min(
+        JSSP().decode(instance, [0, *order]).cost(instance) for order in set(permutations(jobs))
+    )
 
 
 @pytest.mark.parametrize("name", SERVED)
 def test_strategies_return_verified_schedules(name: str, policy: JSSPPolicy) -> None:
-    """Each strategy keeps its budget, and trace and solution agree with the schedule's own makespan."""
+    """Each strategy keeps its budget, and trace and solution agree with the schedule's own
+    makespan.
+    """
     given = instances(3, 5, 4)
     solutions = rhumbline.solve(given, policy=policy, strategy=STRATEGIES[name](), attempts=40)
     for instance, solution in zip(given, solutions, strict=True):
@@ -71,8 +78,12 @@ REFUSED = dict.fromkeys(COMPARING, "compares the starts of an instance, and jssp
 
 
 @pytest.mark.parametrize("name", sorted(REFUSED))
-def test_what_needs_starts_or_neighbourhoods_is_refused_before_any_attempt(name: str, policy: JSSPPolicy) -> None:
-    """A schedule has one start and no positions; this is said at once, with what can be used instead."""
+def test_what_needs_starts_or_neighbourhoods_is_refused_before_any_attempt(
+    name: str, policy: JSSPPolicy
+) -> None:
+    """A schedule has one start and no positions; this is said at once, with what can be used
+    instead.
+    """
     task = make_task(JSSP(), policy, instances(1, 3, 3))
     with pytest.raises(InputError, match=f"{REFUSED[name]}.*; use --search sampling-elite"):
         search(STRATEGIES[name](), task, Budget(40))
@@ -85,14 +96,17 @@ def test_the_published_network_has_no_tables_to_adjust(name: str) -> None:
     policy = JSSPMachinesPolicy(MachinesArchitecture(width=16, heads=2, hidden=16, latent=2))
     task = make_task(JSSPMachines(), policy.requires_grad_(False), instances(1, 3, 3))
     with pytest.raises(
-        InputError, match="adjusts tables that the policy for jssp-machines has not; use --search cmaes"
+        InputError,
+        match="adjusts tables that the policy for jssp-machines has not; use --search cmaes",
     ):
         search(STRATEGIES[name](), task, Budget(8))
     assert task.account.attempts == 0
 
 
 def test_symmetries_are_refused(policy: JSSPPolicy) -> None:
-    """A shop has no positions to turn; among other problems it is refused before these are solved."""
+    """A shop has no positions to turn; among other problems it is refused before these are
+    solved.
+    """
     with pytest.raises(InputError, match="augment needs positions"):
         rhumbline.solve(instances(1, 3, 3), policy=policy, attempts=8, augment=8)
     mixed = [tsp_from_array(np.random.default_rng(0).random((5, 2))), *instances(1, 3, 3)]
@@ -110,7 +124,9 @@ def first_beam(policy: JSSPPolicy, given: list[JSSPInstance]) -> list[float]:
 
 
 def test_a_beam_of_several_is_the_beam_of_each(policy: JSSPPolicy) -> None:
-    """Together they pay for the choices of all, since most shops have none at most decisions; they find the same."""
+    """Together they pay for the choices of all, since most shops have none at most decisions;
+    they find the same.
+    """
     given = instances(3, 4, 3)
     assert first_beam(policy, given) == [first_beam(policy, [instance])[0] for instance in given]
 
@@ -121,11 +137,16 @@ def test_a_batch_equals_each_alone(name: str, policy: JSSPPolicy) -> None:
     given, strategy = instances(3, 4, 3), STRATEGIES[name]()
     together, _ = search(strategy, make_task(JSSP(), policy, given), Budget(32))
     for instance, solution in zip(given, together, strict=True):
-        assert search(strategy, make_task(JSSP(), policy, [instance]), Budget(32))[0][0].plan == solution.plan
+        assert (
+            search(strategy, make_task(JSSP(), policy, [instance]), Budget(32))[0][0].plan
+            == solution.plan
+        )
 
 
 def test_shapes_are_solved_in_groups_and_returned_in_order(policy: JSSPPolicy) -> None:
-    """Uneven jobs, one job, one machine and one operation are solved like the rest, and the order given is kept."""
+    """Uneven jobs, one job, one machine and one operation are solved like the rest, and the
+    order given is kept.
+    """
     odd = [
         JSSPInstance("uneven", ((2, 5, 1), (3,)), ((0, 1, 0), (1,)), 2),
         JSSPInstance("one job", ((2, 5, 1),), ((0, 1, 0),), 2),

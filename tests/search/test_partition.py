@@ -1,4 +1,6 @@
-"""Routes that serve everybody once: against every choice of them, and one engine against another."""
+"""Routes that serve everybody once: against every choice of them, and one engine against
+another.
+"""
 
 from itertools import combinations, pairwise
 
@@ -23,16 +25,22 @@ from rhumbline.search.recombine.set_partitioning import (
     extend_beam,
 )
 
-assert isinstance(triton_partitioning.places_kernel, InterpretedFunction), "imported before conftest.py was read"
+assert isinstance(triton_partitioning.places_kernel, InterpretedFunction), (
+    "imported before conftest.py was read"
+)
 
 pytestmark = [
     # Triton 3.6 turns arrays of one element into scalars, which numpy 2.3 only announces to refuse.
-    pytest.mark.filterwarnings("ignore:Conversion of an array with ndim > 0 to a scalar:DeprecationWarning:triton.*"),
+    pytest.mark.filterwarnings(
+        "ignore:Conversion of an array with ndim > 0 to a scalar:DeprecationWarning:triton.*"
+    ),
 ]
 
 
 def random_pool(seed: int) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
-    """30 routes of eight customers, among them one partition and a gap: costs, customers and codes."""
+    """30 routes of eight customers, among them one partition and a gap: costs, customers and
+    codes.
+    """
     rng = torch.Generator().manual_seed(seed)
     served = (torch.rand(30, 8, generator=rng) < 0.3).float()
     served[:3] = torch.nn.functional.one_hot(torch.randint(3, (8,), generator=rng), 3).T.float()
@@ -81,15 +89,27 @@ def test_a_wide_beam_finds_the_cheapest_of_all(seed: int) -> None:
 
 
 def compiled(
-    cost: torch.Tensor, served: torch.Tensor, code: torch.Tensor, ceiling: float, depth: int, width: int
+    cost: torch.Tensor,
+    served: torch.Tensor,
+    code: torch.Tensor,
+    ceiling: float,
+    depth: int,
+    width: int,
 ) -> list[int]:
     """What the compiled beam makes of a pool, whose first three routes are a plan of cost 1."""
     real = cost[0].isfinite().nonzero()[:, 0]
     members, begins = served[0, real].nonzero()[:, 1].int(), served[0, real].sum(1).long().cumsum(0)
-    routes = [torch.nn.functional.pad(begins, (1, 0)), members, cost[0, real].double(), code[0, real]]
+    routes = [
+        torch.nn.functional.pad(begins, (1, 0)),
+        members,
+        cost[0, real].double(),
+        code[0, real],
+    ]
     descent = (sets.ROUNDS, sets.PACE, sets.MOMENTUM, sets.PATIENCE)
     arrays, best = [x.numpy() for x in routes], (real < 3).numpy()
-    return real[local_moves.find_cheapest_partition(arrays, best, 8, ceiling, descent, depth, width, 4)].tolist()
+    return real[
+        local_moves.find_cheapest_partition(arrays, best, 8, ceiling, descent, depth, width, 4)
+    ].tolist()
 
 
 def test_codes_are_noted_once() -> None:
@@ -99,8 +119,20 @@ def test_codes_are_noted_once() -> None:
     def noted(codes, table):
         return [partition_kernel.is_new(table, code) for code in codes]
 
-    codes = np.array([7, 15, 7, -1, 23, 15, -1, 8, 23])  # in a table of eight all but 8 belong to its last place
-    assert noted(codes, np.zeros(8, np.int64)) == [True, True, False, True, True, False, False, True, False]
+    codes = np.array(
+        [7, 15, 7, -1, 23, 15, -1, 8, 23]
+    )  # in a table of eight all but 8 belong to its last place
+    assert noted(codes, np.zeros(8, np.int64)) == [
+        True,
+        True,
+        False,
+        True,
+        True,
+        False,
+        False,
+        True,
+        False,
+    ]
 
 
 def test_only_routes_that_are_cheap_enough_are_free() -> None:
@@ -108,9 +140,14 @@ def test_only_routes_that_are_cheap_enough_are_free() -> None:
 
     @njit
     def chosen(begin, members, words, value, cover, room, free, choices):
-        return partition_kernel.next_customer((begin, members, words), value, cover, 0, room, free, choices)
+        return partition_kernel.next_customer(
+            (begin, members, words), value, cover, 0, room, free, choices
+        )
 
-    begin, members = np.array([0, 2, 3, 5, 6]), np.array([0, 1, 2, 1, 2, 3], np.int32)  # 01, 2, 12, 3
+    begin, members = (
+        np.array([0, 2, 3, 5, 6]),
+        np.array([0, 1, 2, 1, 2, 3], np.int32),
+    )  # 01, 2, 12, 3
     words = np.array([[0b0011], [0b0100], [0b0110], [0b1000]], np.uint64)
     value, cover = np.array([0.1, 0.2, 0.3, 0.4]), np.array([[0b1000]], np.uint64)
     free, choices = np.zeros(4, np.int32), np.zeros(4, np.int32)
@@ -118,14 +155,21 @@ def test_only_routes_that_are_cheap_enough_are_free() -> None:
     assert (free[:3].tolist(), choices.tolist()) == ([0, 1, 2], [1, 2, 2, 0])
     assert chosen(begin, members, words, value, cover, 0.3, free, choices) == (0, 2)
     assert choices.tolist() == [1, 1, 1, 0]
-    assert chosen(begin, members, words, value, cover, 0.2, free, choices) == (-1, 1)  # nobody is left for the third
+    assert chosen(begin, members, words, value, cover, 0.2, free, choices) == (
+        -1,
+        1,
+    )  # nobody is left for the third
 
 
 def test_compiled_prices_are_those_of_tensors(monkeypatch) -> None:
-    """To begin with: then signs of values near 0 part their ways. After more rounds the bound is never lower."""
+    """To begin with: then signs of values near 0 part their ways. After more rounds the bound is
+    never lower.
+    """
 
     @njit
-    def priced(begin, members, cost, best, rounds, pace, momentum, patience, price, value, way, lack, kept) -> None:
+    def priced(
+        begin, members, cost, best, rounds, pace, momentum, patience, price, value, way, lack, kept
+    ) -> None:
         partition_kernel.first_prices(begin, members, cost, best, price, lack)
         partition_kernel.raise_prices(
             begin, members, cost, rounds, pace, momentum, patience, price, value, way, lack, kept
@@ -138,11 +182,16 @@ def test_compiled_prices_are_those_of_tensors(monkeypatch) -> None:
         real = cost[0].isfinite().nonzero()[:, 0]
         pool, costs = served[0, real].double().numpy(), cost[0, real].double().numpy()
         price, value = np.empty(8), np.empty(len(real))
-        begins, members = np.concatenate([[0], pool.sum(1).cumsum()]).astype(int), pool.nonzero()[1].astype(np.int32)
+        begins, members = (
+            np.concatenate([[0], pool.sum(1).cumsum()]).astype(int),
+            pool.nonzero()[1].astype(np.int32),
+        )
         bounds = list[float]()
         for rounds in (*range(1, 40), sets.ROUNDS):
             room = [np.empty(8) for _ in range(3)]
-            priced(begins, members, costs, (real < 3).numpy(), rounds, *descent, price, value, *room)
+            priced(
+                begins, members, costs, (real < 3).numpy(), rounds, *descent, price, value, *room
+            )
             assert value == pytest.approx(costs - pool @ price)
             bounds.append(price.sum() + np.minimum(value, 0.0).sum())
         assert all(later >= earlier for earlier, later in pairwise(bounds))
@@ -150,12 +199,16 @@ def test_compiled_prices_are_those_of_tensors(monkeypatch) -> None:
         monkeypatch.setattr(sets, "ROUNDS", 1)
         wanted = customer_prices(cost, served, best)[0].double().numpy()
         monkeypatch.undo()
-        assert bounds[0] == pytest.approx(wanted.sum() + np.minimum(costs - pool @ wanted, 0.0).sum(), abs=1e-5)
+        assert bounds[0] == pytest.approx(
+            wanted.sum() + np.minimum(costs - pool @ wanted, 0.0).sum(), abs=1e-5
+        )
 
 
 @pytest.mark.parametrize("seed", range(12))
 def test_the_compiled_beam_finds_it_too(seed: int) -> None:
-    """The cheapest of all if it is wide, never a wrong one, and none that is too dear or has too many routes."""
+    """The cheapest of all if it is wide, never a wrong one, and none that is too dear or has too
+    many routes.
+    """
     cost, served, code = random_pool(seed)
     cost = cost / cost[0, :3].nan_to_num(posinf=0.0).sum()
     wanted = cheapest_partition(cost[0], served[0], 4)
@@ -172,7 +225,9 @@ def test_the_compiled_beam_finds_it_too(seed: int) -> None:
 
 
 def test_what_cannot_be_served_is_said() -> None:
-    """By an infinite sum: a customer whom no route serves, too few routes allowed, or all too dear."""
+    """By an infinite sum: a customer whom no route serves, too few routes allowed, or all too
+    dear.
+    """
     cost, served, code = random_pool(0)
     everything, enough = torch.tensor([torch.inf]), torch.tensor([4])
     lonely = served.clone()
@@ -191,9 +246,13 @@ def test_what_cannot_be_served_is_said() -> None:
 @pytest.mark.parametrize(("customers", "plans"), [(8, 4), (32, 3), (33, 4), (64, 3), (100, 3)])
 def test_the_kernel_adds_the_same_routes(monkeypatch, customers: int, plans: int) -> None:
     """At every place, for the same customer; as many as are kept of them, the best ones first."""
-    monkeypatch.setattr(triton_partitioning, "LOOK", 16)  # several looks at values, the last one not full
+    monkeypatch.setattr(
+        triton_partitioning, "LOOK", 16
+    )  # several looks at values, the last one not full
     rng = torch.Generator().manual_seed(customers)
-    orders = torch.stack([torch.randperm(customers, generator=rng) for _ in range(2 * plans)]).view(2, plans, -1)
+    orders = torch.stack([torch.randperm(customers, generator=rng) for _ in range(2 * plans)]).view(
+        2, plans, -1
+    )
     served = torch.nn.functional.one_hot(orders // 3).mT.flatten(1, 2).float()  # routes of three
     routes = served.shape[1]
     value = torch.rand(2, routes, generator=rng) - 0.1
@@ -216,27 +275,44 @@ def test_the_kernel_adds_the_same_routes(monkeypatch, customers: int, plans: int
         assert two.tolist() == more[..., :2].tolist()
         assert few[two.isfinite()].tolist() == added[..., :2][two.isfinite()].tolist()
         named = packed.named(added.flatten(1).long()).view_as(added)
-        again = torch.full((2, more.shape[1], routes), torch.inf).scatter_reduce(2, named, more, "amin")
+        again = torch.full((2, more.shape[1], routes), torch.inf).scatter_reduce(
+            2, named, more, "amin"
+        )
         width = min(sums.shape[1], more.shape[1])
         torch.testing.assert_close(again[:, :width], sums[:, :width])
         assert again[:, width:].isinf().all()
         assert sums[:, width:].isinf().all()
-        states = [extend_beam(state, offer, 40)[0] for state, offer in zip(states, (dense, packed), strict=True)]
+        states = [
+            extend_beam(state, offer, 40)[0]
+            for state, offer in zip(states, (dense, packed), strict=True)
+        ]
 
 
 def test_who_serves_where(monkeypatch) -> None:
-    """Kernels on a GPU, for customers that fit into a tile; on a CPU the compiled beam, if there is numba."""
+    """Kernels on a GPU, for customers that fit into a tile; on a CPU the compiled beam, if there
+    is numba.
+    """
     cpu, gpu = torch.device("cpu"), torch.device("cuda")
-    assert [sets.best_partition_engine(gpu, n, "auto") for n in (100, 256, 257)] == ["kernels", "kernels", "tensors"]
-    assert [sets.best_partition_engine(cpu, n, "auto") for n in (100, 257, 5000)] == ["compiled"] * 3
+    assert [sets.best_partition_engine(gpu, n, "auto") for n in (100, 256, 257)] == [
+        "kernels",
+        "kernels",
+        "tensors",
+    ]
+    assert [sets.best_partition_engine(cpu, n, "auto") for n in (100, 257, 5000)] == [
+        "compiled"
+    ] * 3
     assert {sets.best_partition_engine(where, 100, "torch") for where in (cpu, gpu)} == {"tensors"}
     monkeypatch.setattr(kernels, "why_not_numba", lambda: "there is none")
     assert sets.best_partition_engine(cpu, 100, "auto") == "tensors"
 
 
 def test_customers_are_listed_route_by_route() -> None:
-    """In order, one below the other, up to as many as the longest route has; of gaps there are none."""
-    served = torch.tensor([[[1, 0, 1, 1], [0, 0, 0, 0], [0, 1, 0, 0]], [[0, 0, 0, 1], [1, 1, 0, 0], [0, 0, 0, 0]]])
+    """In order, one below the other, up to as many as the longest route has; of gaps there are
+    none.
+    """
+    served = torch.tensor(
+        [[[1, 0, 1, 1], [0, 0, 0, 0], [0, 1, 0, 0]], [[0, 0, 0, 1], [1, 1, 0, 0], [0, 0, 0, 0]]]
+    )
     members, size = sets.list_members(served.float())
     assert size.tolist() == [[3, 0, 1], [1, 2, 0]]
     assert members[0].tolist() == [[0, 0, 1], [2, 0, 0], [3, 0, 0]]
@@ -250,9 +326,11 @@ def price_bound(cost: torch.Tensor, served: torch.Tensor, price: torch.Tensor) -
 
 
 def test_prices_of_the_kernel_are_those_of_tensors(monkeypatch) -> None:
-    """From others to begin with, at which no value is near 0: their signs would be a matter of rounding.
+    """From others to begin with, at which no value is near 0: their signs would be a matter of
+    rounding.
 
-    After many rounds the bound is as high, and never lower than before. Each instance has its own in any company.
+    After many rounds the bound is as high, and never lower than before. Each instance has its own
+    in any company.
     """
     monkeypatch.setattr(triton_partitioning, "PRICED", 16)  # several tiles, the last one not full
     best, pools = torch.arange(30)[None] < 3, [random_pool(seed) for seed in range(6)]
@@ -260,12 +338,19 @@ def test_prices_of_the_kernel_are_those_of_tensors(monkeypatch) -> None:
     best = best.expand(6, -1)
     cost = cost / cost.masked_fill(~best | cost.isinf(), 0.0).sum(1, keepdim=True)
     known = torch.tensor([cheapest_partition(c, s, 4) for c, s in zip(cost, served, strict=True)])
-    first = sets.initial_prices(cost, served, best) * (0.7 + 0.6 * torch.rand(6, 8, generator=torch.manual_seed(0)))
-    monkeypatch.setattr(sets, "initial_prices", lambda cost, *_: first if len(cost) == 6 else first[2:3])
+    first = sets.initial_prices(cost, served, best) * (
+        0.7 + 0.6 * torch.rand(6, 8, generator=torch.manual_seed(0))
+    )
+    monkeypatch.setattr(
+        sets, "initial_prices", lambda cost, *_: first if len(cost) == 6 else first[2:3]
+    )
     lowest = price_bound(cost, served, first)
     for rounds in (1, 2, 5, 30, 60):  # the last with a pace that was halved
         monkeypatch.setattr(sets, "ROUNDS", rounds)
-        found, wanted = sets.customer_prices_by_kernel(cost, served, best), customer_prices(cost, served, best)
+        found, wanted = (
+            sets.customer_prices_by_kernel(cost, served, best),
+            customer_prices(cost, served, best),
+        )
         if rounds <= 5:
             torch.testing.assert_close(found, wanted, atol=1e-5, rtol=0)
         bound = price_bound(cost, served, found)

@@ -1,4 +1,6 @@
-"""What follows a search: polish, classical solvers, different plans, warm starts, and who is told."""
+"""What follows a search: polish, classical solvers, different plans, warm starts, and who is
+told.
+"""
 
 import itertools
 from types import SimpleNamespace
@@ -34,7 +36,10 @@ def done(policy, instances, finish: AfterSearch, warm=(), budget: Budget | None 
 
 
 def likeness(one: Tour, other: Tour) -> float:
-    edges = [{frozenset(e) for e in zip(t.order, (*t.order[1:], t.order[0]), strict=True)} for t in (one, other)]
+    edges = [
+        {frozenset(e) for e in zip(t.order, (*t.order[1:], t.order[0]), strict=True)}
+        for t in (one, other)
+    ]
     return len(edges[0] & edges[1]) / len(edges[0])
 
 
@@ -42,27 +47,40 @@ def likeness(one: Tour, other: Tour) -> float:
 
 
 def test_a_rehearsal_changes_nothing(policy, make_instances) -> None:
-    """A search that follows makes the same attempts with the same noise as one that was not rehearsed."""
+    """A search that follows makes the same attempts with the same noise as one that was not
+    rehearsed.
+    """
     fresh, rehearsed = (make_task(TSP(), policy, make_instances(2, 9)) for _ in range(2))
     finishing.run_warm_up(CMAES(population=5), rehearsed, Budget(seconds=1.0))
     assert rehearsed.ledger.attempts == 0
-    traces = [[p.best.tolist() for p in driver.stream(CMAES(population=5), t, Budget(23))] for t in (fresh, rehearsed)]
+    traces = [
+        [p.best.tolist() for p in driver.stream(CMAES(population=5), t, Budget(23))]
+        for t in (fresh, rehearsed)
+    ]
     assert traces[0] == traces[1]
     assert len(traces[0]) == 5
 
 
-@pytest.mark.parametrize(("budget", "made"), [(Budget(seconds=1.0), 32), (Budget(attempts=10, seconds=1.0), 10)])
-def test_a_rehearsal_is_no_longer_than_the_search(policy, make_instances, monkeypatch, budget: Budget, made) -> None:
+@pytest.mark.parametrize(
+    ("budget", "made"), [(Budget(seconds=1.0), 32), (Budget(attempts=10, seconds=1.0), 10)]
+)
+def test_a_rehearsal_is_no_longer_than_the_search(
+    policy, make_instances, monkeypatch, budget: Budget, made
+) -> None:
     """Two usual steps, or as many attempts as are wanted at all."""
     seen, task = [], make_task(TSP(), policy, make_instances(1, 5))
-    monkeypatch.setattr(finishing, "stream", lambda strategy, task, budget: seen.append(budget) or [])
+    monkeypatch.setattr(
+        finishing, "stream", lambda strategy, task, budget: seen.append(budget) or []
+    )
     monkeypatch.setattr(tasks.Task, "device", torch.device("cuda"))
     finishing.run_warm_up(CMAES(), task, budget)
     assert seen == [Budget(attempts=made)]
 
 
 @pytest.mark.parametrize(("budget", "times"), [(Budget(seconds=0.01), 1), (Budget(attempts=3), 0)])
-def test_a_gpu_rehearses_where_the_clock_counts(monkeypatch, policy, make_instances, budget: Budget, times) -> None:
+def test_a_gpu_rehearses_where_the_clock_counts(
+    monkeypatch, policy, make_instances, budget: Budget, times
+) -> None:
     """Compiling is no part of the seconds; without a time limit it would only cost attempts."""
     called: list[object] = []
     monkeypatch.setattr(finishing, "run_warm_up", lambda *given: called.append(given))
@@ -76,7 +94,9 @@ def test_a_gpu_rehearses_where_the_clock_counts(monkeypatch, policy, make_instan
 
 
 def test_a_polish_is_never_worse_and_said_apart(policy, make_instances) -> None:
-    """The cost before is that of the search alone, the one after is the plan's; the trace ends with it."""
+    """The cost before is that of the search alone, the one after is the plan's; the trace ends
+    with it.
+    """
     instances = [*make_instances(3, 25), *make_instances(3, 25, seed=1)]
     plain, _ = done(policy, instances, AfterSearch())
     polished, interrupted = done(policy, instances, AfterSearch(polish=True))
@@ -88,11 +108,15 @@ def test_a_polish_is_never_worse_and_said_apart(policy, make_instances) -> None:
         assert (after.phase, after.attempts) == ("polish", before.attempts)
         assert after.trace[-1][2] == after.cost
         assert before.polish is None
-    assert sum(s.cost for s in polished) < 0.8 * sum(s.cost for s in plain)  # the policy has learnt nothing
+    assert sum(s.cost for s in polished) < 0.8 * sum(
+        s.cost for s in plain
+    )  # the policy has learnt nothing
 
 
 def test_what_rounding_has_made_cheaper_is_no_improvement() -> None:
-    """The last bits of a sum depend on its order: the earlier plan stays; a real improvement counts, however small."""
+    """The last bits of a sum depend on its order: the earlier plan stays; a real improvement
+    counts, however small.
+    """
     costs = ((7.007936659069464, "search"), (7.007936659069462, "x"))
     plans = [Candidate(Tour((0, 1, 2)), cost, phase) for cost, phase in costs]
     assert Candidates(None, plans).best.phase == "search"
@@ -100,14 +124,18 @@ def test_what_rounding_has_made_cheaper_is_no_improvement() -> None:
 
 
 def test_several_plans_are_polished(policy, make_instances) -> None:
-    """The result is at most what polishing the incumbent alone gives, and on some instances better."""
+    """The result is at most what polishing the incumbent alone gives, and on some instances
+    better.
+    """
     instances = make_instances(6, 25)
     plain, _ = done(policy, instances, AfterSearch())
     polished, _ = done(policy, instances, AfterSearch(polish=True))
     better = 0
     for before, after in zip(plain, polished, strict=True):
         distance = before.instance.distances
-        order, _ = local_moves.shorten_tour(distance, local_moves.nearest_nodes(distance), before.plan.order)
+        order, _ = local_moves.shorten_tour(
+            distance, local_moves.nearest_nodes(distance), before.plan.order
+        )
         alone = Tour(tuple(order)).cost(before.instance)
         assert after.cost <= alone
         better += after.cost < alone - 1e-9
@@ -118,7 +146,12 @@ def test_polish_minimises_the_file_metric(policy) -> None:
     """With a rounded metric costs before and after are whole numbers of it."""
     (solution,), _ = done(policy, [ROUNDED], AfterSearch(polish=True))
     assert isinstance(solution.cost, int)
-    assert solution.cost == solution.plan.cost(ROUNDED) == solution.polish.after < solution.polish.before
+    assert (
+        solution.cost
+        == solution.plan.cost(ROUNDED)
+        == solution.polish.after
+        < solution.polish.before
+    )
 
 
 def test_polish_is_deterministic(policy, make_instances) -> None:
@@ -131,7 +164,12 @@ class Clock:
     """A clock that moves when something is rolled out or polished."""
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch, rollout: float, polish: float):
-        self.now, self.polished, trying, polisher = 0.0, [], tasks.Task._try, finishing.craft_of("tsp", "").polisher
+        self.now, self.polished, trying, polisher = (
+            0.0,
+            [],
+            tasks.Task._try,
+            finishing.craft_of("tsp", "").polisher,
+        )
 
         def slow_try(task, *arguments, **options):
             self.now += rollout
@@ -157,19 +195,26 @@ class Clock:
 
 
 def test_polish_stops_at_the_deadline(policy, make_instances, monkeypatch) -> None:
-    """The search leaves half a second of ten; polishing starts no plan after the end, best plans of all come first."""
+    """The search leaves half a second of ten; polishing starts no plan after the end, best plans
+    of all come first.
+    """
     clock = Clock(monkeypatch, rollout=1.0, polish=0.15)
     monkeypatch.setitem(tasks.PIECE, "cpu", 1)
     monkeypatch.setattr(tasks, "PATIENCE", 0.0)
     instances = make_instances(2, 8)
     solutions, _ = done(policy, instances, AfterSearch(polish=True), budget=Budget(seconds=9.6))
     assert solutions[0].attempts == 10  # the piece that begins at 9.0 is the last before 9.1
-    assert clock.polished == ["random-0", "random-1"]  # at 10.0 time is up: only what is always done
+    assert clock.polished == [
+        "random-0",
+        "random-1",
+    ]  # at 10.0 time is up: only what is always done
     assert solutions[0].seconds == pytest.approx(10.3)
 
 
 def test_time_that_is_left_goes_to_more_plans(policy, make_instances, monkeypatch) -> None:
-    """A search that ends early leaves its time to the polish, which goes through the second plans next."""
+    """A search that ends early leaves its time to the polish, which goes through the second
+    plans next.
+    """
     clock = Clock(monkeypatch, rollout=0.1, polish=1.0)
     task = make_task(TSP(), policy, make_instances(2, 8))
     solve_task(Greedy(), task, Budget(attempts=1, seconds=4.0), None, AfterSearch(polish=True))
@@ -179,7 +224,9 @@ def test_time_that_is_left_goes_to_more_plans(policy, make_instances, monkeypatc
 def test_polish_needs_numba(policy, monkeypatch) -> None:
     """Without numba the error names the install line, before anything is searched."""
     monkeypatch.setattr(kernels, "find_spec", lambda name: None)
-    with pytest.raises(MissingExtra, match=r"a polish needs numba; get it with: pip install 'rhumbline\[cpu\]'"):
+    with pytest.raises(
+        MissingExtra, match=r"a polish needs numba; get it with: pip install 'rhumbline\[cpu\]'"
+    ):
         solve(ROUNDED, policy=policy, attempts=1, polish=True)
 
 
@@ -195,7 +242,9 @@ def test_interrupted_polish_keeps_the_plans(policy, make_instances, monkeypatch)
     assert [s.phase for s in solutions] == ["search", "search"]
 
 
-def test_an_interruption_at_the_very_end_loses_no_phase(policy, make_instances, monkeypatch) -> None:
+def test_an_interruption_at_the_very_end_loses_no_phase(
+    policy, make_instances, monkeypatch
+) -> None:
     """Ctrl-C while results are put together: they are put together once more, polish included."""
     real, calls = finishing.AfterSearchRun.result, []
 
@@ -215,7 +264,9 @@ def test_an_interruption_at_the_very_end_loses_no_phase(policy, make_instances, 
 
 
 def test_top_plans_differ(policy, make_instances) -> None:
-    """The other plans are feasible, cost no less, ascend, and share at most 19 of 20 edges with each other."""
+    """The other plans are feasible, cost no less, ascend, and share at most 19 of 20 edges with
+    each other.
+    """
     (solution,), _ = done(policy, make_instances(1, 30), AfterSearch(top=5))
     plans = [solution, *solution.others]
     assert len(plans) == 5
@@ -228,12 +279,20 @@ def test_top_plans_differ(policy, make_instances) -> None:
 
 def test_few_plans_where_there_are_few(policy) -> None:
     """Four cities have three tours, and no more are returned."""
-    (solution,) = solve(np.random.default_rng(0).random((4, 2)), policy=policy, strategy=Sampling(), attempts=64, top=9)
+    (solution,) = solve(
+        np.random.default_rng(0).random((4, 2)),
+        policy=policy,
+        strategy=Sampling(),
+        attempts=64,
+        top=9,
+    )
     assert len(solution.others) <= 2
 
 
 def test_the_pool_changes_no_search(policy, make_instances) -> None:
-    """The best plan is the same whether others are kept or not, and nothing is kept unless asked for."""
+    """The best plan is the same whether others are kept or not, and nothing is kept unless asked
+    for.
+    """
     instances = make_instances(2, 12)
     task = make_task(TSP(), policy, instances)
     solve_task(Sampling(), task, Budget(24))
@@ -245,7 +304,9 @@ def test_the_pool_changes_no_search(policy, make_instances) -> None:
 
 
 def test_top_plans_are_those_of_a_plain_list(monkeypatch) -> None:
-    """A trained policy makes the best tour again and again: the next best are found behind hundreds of copies."""
+    """A trained policy makes the best tour again and again: the next best are found behind
+    hundreds of copies.
+    """
     made, real = list[torch.Tensor](), tasks.Task._try
 
     def watched(task, *more):
@@ -254,7 +315,9 @@ def test_top_plans_are_those_of_a_plain_list(monkeypatch) -> None:
         return rolled
 
     monkeypatch.setattr(tasks.Task, "_try", watched)
-    (solution,) = solve(ROUNDED, policy="tsp100", strategy=Sampling(), attempts=16, top=6, device="cpu")
+    (solution,) = solve(
+        ROUNDED, policy="tsp100", strategy=Sampling(), attempts=16, top=6, device="cpu"
+    )
     tours = {Tour(tuple(order)) for order in torch.cat(made).tolist()}
     kept = list[tuple[int | float, set[frozenset[int]]]]()
     for cost, order in sorted((tour.cost(ROUNDED), tour.order) for tour in tours):
@@ -262,7 +325,9 @@ def test_top_plans_are_those_of_a_plain_list(monkeypatch) -> None:
         if all(len(edges & other) <= 0.95 * len(edges) for _, other in kept):
             kept.append((cost, edges))
     assert len(kept) >= 6
-    assert [solution.cost, *(other.cost for other in solution.others)] == [cost for cost, _ in kept[:6]]
+    assert [solution.cost, *(other.cost for other in solution.others)] == [
+        cost for cost, _ in kept[:6]
+    ]
 
 
 @pytest.mark.parametrize("top", [0, -1, 101])
@@ -279,7 +344,10 @@ def optimal(instance: TSPInstance) -> Tour:
     """A tour that an untrained policy does not beat: the local optimum from many orders."""
     distance = instance.distances
     rng, near = np.random.default_rng(0), local_moves.nearest_nodes(distance)
-    found = [local_moves.shorten_tour(distance, near, rng.permutation(instance.size))[0] for _ in range(20)]
+    found = [
+        local_moves.shorten_tour(distance, near, rng.permutation(instance.size))[0]
+        for _ in range(20)
+    ]
     return min((Tour(tuple(order)) for order in found), key=lambda tour: tour.cost(instance))
 
 
@@ -300,7 +368,9 @@ def test_a_bad_warm_start_is_left_behind(policy) -> None:
 
 
 def test_equal_up_to_rounding_is_not_better(policy, make_instances, monkeypatch) -> None:
-    """Costs on the device are rounded; a plan that is worse by less than that does not replace the given one."""
+    """Costs on the device are rounded; a plan that is worse by less than that does not replace
+    the given one.
+    """
     (instance,) = make_instances(1, 8)
     plan = optimal(instance)
     real = tasks.rollout
@@ -310,12 +380,16 @@ def test_equal_up_to_rounding_is_not_better(policy, make_instances, monkeypatch)
         return tasks.Rollouts(rolled.cost * 0.0, rolled.actions)
 
     monkeypatch.setattr(tasks, "rollout", flattered)
-    (solution,) = solve(instance, policy=policy, strategy=Sampling(population=1), attempts=1, warm_start=plan)
+    (solution,) = solve(
+        instance, policy=policy, strategy=Sampling(population=1), attempts=1, warm_start=plan
+    )
     assert solution.cost == plan.cost(instance)
 
 
 def test_warm_starts_of_some(policy, make_instances) -> None:
-    """In a batch some instances have a plan and others none; each result is as it would be alone."""
+    """In a batch some instances have a plan and others none; each result is as it would be
+    alone.
+    """
     instances = make_instances(3, 15)
     given = [None, optimal(instances[1]), None]
     together = solve(instances, policy=policy, strategy=Sampling(), attempts=8, warm_start=given)
@@ -330,7 +404,9 @@ def test_warm_starts_of_some(policy, make_instances) -> None:
 def test_warm_starts_are_polished(policy) -> None:
     """A polish takes the given plan as well as what was found."""
     plan = Tour(tuple(range(30)))
-    (solution,) = solve(ROUNDED, policy=policy, strategy=Greedy(), warm_start=plan, polish=True, attempts=1)
+    (solution,) = solve(
+        ROUNDED, policy=policy, strategy=Greedy(), warm_start=plan, polish=True, attempts=1
+    )
     distance = ROUNDED.distances
     order, _ = local_moves.shorten_tour(distance, local_moves.nearest_nodes(distance), plan.order)
     assert solution.cost <= Tour(tuple(order)).cost(ROUNDED)
@@ -339,7 +415,10 @@ def test_warm_starts_are_polished(policy) -> None:
 @pytest.mark.parametrize(
     ("plan", "words"),
     [
-        (Tour((0, 1, 2)), "the plan to start from is infeasible: rounded: the tour visits city 4 0 times"),
+        (
+            Tour((0, 1, 2)),
+            "the plan to start from is infeasible: rounded: the tour visits city 4 0 times",
+        ),
         (Routes(((1, 2),)), "rounded: a Routes is no plan for a tsp"),
         ([Tour((0, 1, 2)), None], "2 plans to start from, but 1 instances"),
     ],
@@ -350,9 +429,15 @@ def test_wrong_warm_starts_are_refused(policy, plan, words: str) -> None:
         solve(ROUNDED, policy=policy, attempts=1, warm_start=plan)
 
 
-@pytest.mark.parametrize("wanted", [{}, {"polish": True}, {"top": 2}], ids=["nothing", "a polish", "several"])
-def test_interruption_before_the_first_attempt_returns_the_warm_start(policy, monkeypatch, wanted) -> None:
-    """Whatever happens, the plan that was given is not lost, also where plans of the search would be kept."""
+@pytest.mark.parametrize(
+    "wanted", [{}, {"polish": True}, {"top": 2}], ids=["nothing", "a polish", "several"]
+)
+def test_interruption_before_the_first_attempt_returns_the_warm_start(
+    policy, monkeypatch, wanted
+) -> None:
+    """Whatever happens, the plan that was given is not lost, also where plans of the search
+    would be kept.
+    """
 
     def never(*_, **__):
         raise KeyboardInterrupt
@@ -383,7 +468,9 @@ def solver(monkeypatch: pytest.MonkeyPatch):
 
 
 def test_a_solver_carries_on(policy, solver) -> None:
-    """It gets the best different plans, cheapest first, and the second half of the seconds; its plan is the result."""
+    """It gets the best different plans, cheapest first, and the second half of the seconds; its
+    plan is the result.
+    """
     (solution,) = solve(ROUNDED, policy=policy, strategy=Greedy(), seconds=50.0, then="lkh", seed=3)
     ((name, instance, plans, seconds, seed),) = solver.calls
     costs = [plan.cost(ROUNDED) for plan in plans]
@@ -413,9 +500,14 @@ def test_the_search_gets_half(policy, make_instances, solver, monkeypatch) -> No
     Clock(monkeypatch, rollout=1.0, polish=0.0)
     monkeypatch.setitem(tasks.PIECE, "cpu", 1)
     monkeypatch.setattr(tasks, "PATIENCE", 0.0)
-    solutions, _ = done(policy, make_instances(2, 8), AfterSearch(then="lkh"), budget=Budget(seconds=10.0))
+    solutions, _ = done(
+        policy, make_instances(2, 8), AfterSearch(then="lkh"), budget=Budget(seconds=10.0)
+    )
     assert solutions[0].attempts == 5
-    assert [call[3] for call in solver.calls] == [2.5, 5.0]  # the clock stands still in the fake solver
+    assert [call[3] for call in solver.calls] == [
+        2.5,
+        5.0,
+    ]  # the clock stands still in the fake solver
 
 
 @pytest.mark.parametrize("nothing", [None, Tour(tuple(range(30)))])
@@ -427,10 +519,16 @@ def test_a_solver_that_finds_nothing_better(policy, solver, nothing) -> None:
     assert solution.then == CostChange(solution.cost, solution.cost)
 
 
-def test_a_solver_without_time_is_not_said_to_have_worked(policy, make_instances, solver, monkeypatch) -> None:
-    """Where the search's first attempt took all seconds, the solver is never called, and the result says why."""
+def test_a_solver_without_time_is_not_said_to_have_worked(
+    policy, make_instances, solver, monkeypatch
+) -> None:
+    """Where the search's first attempt took all seconds, the solver is never called, and the
+    result says why.
+    """
     Clock(monkeypatch, rollout=20.0, polish=0.0)
-    (solution,), _ = done(policy, make_instances(1, 8), AfterSearch(then="lkh"), budget=Budget(seconds=10.0))
+    (solution,), _ = done(
+        policy, make_instances(1, 8), AfterSearch(then="lkh"), budget=Budget(seconds=10.0)
+    )
     assert solver.calls == []
     assert solution.then == CostChange(solution.cost, solution.cost, "no time was left for it")
 
@@ -457,12 +555,18 @@ def test_solvers_need_seconds_a_problem_and_a_package(policy, monkeypatch) -> No
             InputError,
             "'gurobi' is no solver; known: auto, ils, lkh, pyvrp, ruin, tabu, cpsat",
         ),
-        ({"then": "cpsat", "seconds": 5.0}, InputError, "cpsat solves jssp, not tsp; use ils or lkh or pyvrp"),
+        (
+            {"then": "cpsat", "seconds": 5.0},
+            InputError,
+            "cpsat solves jssp, not tsp; use ils or lkh or pyvrp",
+        ),
     ):
         with pytest.raises(error, match=words):
             solve(ROUNDED, policy=policy, **options)
     monkeypatch.setattr(improvers, "find_spec", lambda name: None)
-    with pytest.raises(MissingExtra, match=r"pyvrp needs pyvrp; get it with: pip install 'rhumbline\[solvers\]'"):
+    with pytest.raises(
+        MissingExtra, match=r"pyvrp needs pyvrp; get it with: pip install 'rhumbline\[solvers\]'"
+    ):
         solve(ROUNDED, policy=policy, then="pyvrp", seconds=5.0)
 
 
@@ -474,7 +578,9 @@ def test_a_solver_that_cannot_be_loaded_is_known_before_the_search(policy, monke
 
     monkeypatch.setattr(improvers, "find_spec", lambda name: True)
     monkeypatch.setattr(improvers, "import_module", broken)
-    with pytest.raises(MissingExtra, match="pyvrp, which is installed but fails: a library of its own is missing"):
+    with pytest.raises(
+        MissingExtra, match="pyvrp, which is installed but fails: a library of its own is missing"
+    ):
         solve(ROUNDED, policy=policy, then="pyvrp", seconds=5.0)
 
 
@@ -482,9 +588,18 @@ def test_a_solver_that_cannot_be_loaded_is_known_before_the_search(policy, monke
 
 
 def test_improvements_are_told(policy, make_instances) -> None:
-    """Each call brings a verified, strictly cheaper plan of its instance; the last is the solution."""
+    """Each call brings a verified, strictly cheaper plan of its instance; the last is the
+    solution.
+    """
     told, instances = [], make_instances(2, 20)
-    solutions = solve(instances, policy=policy, strategy=Sampling(), attempts=48, polish=True, improved=told.append)
+    solutions = solve(
+        instances,
+        policy=policy,
+        strategy=Sampling(),
+        attempts=48,
+        polish=True,
+        improved=told.append,
+    )
     for solution in solutions:
         mine = [t for t in told if t.instance is solution.instance]
         assert [t.cost for t in mine] == [t.plan.cost(t.instance) for t in mine]
@@ -497,15 +612,25 @@ def test_improvements_are_told(policy, make_instances) -> None:
 def test_a_warm_start_is_told_first(policy) -> None:
     """The curve begins with the plan that was given, at no attempts."""
     told = []
-    solve(ROUNDED, policy=policy, attempts=4, warm_start=Tour(tuple(range(30))), improved=told.append)
-    assert (told[0].phase, told[0].attempts, told[0].plan) == ("warm start", 0, Tour(tuple(range(30))))
+    solve(
+        ROUNDED, policy=policy, attempts=4, warm_start=Tour(tuple(range(30))), improved=told.append
+    )
+    assert (told[0].phase, told[0].attempts, told[0].plan) == (
+        "warm start",
+        0,
+        Tour(tuple(range(30))),
+    )
     assert told[1].phase == "search"
 
 
 def test_phases_are_watched(policy, make_instances) -> None:
-    """The watcher is told when the polish begins, with the cost before it, and when it ends, with the one after it."""
+    """The watcher is told when the polish begins, with the cost before it, and when it ends,
+    with the one after it.
+    """
     seen = []
-    (solution,) = solve(make_instances(1, 20), policy=policy, attempts=8, polish=True, watch=seen.append)
+    (solution,) = solve(
+        make_instances(1, 20), policy=policy, attempts=8, polish=True, watch=seen.append
+    )
     assert [p.phase for p in seen] == ["search", "polish", "polish"]
     before, after = solution.polish.before, solution.polish.after
     assert [p.best.item() for p in seen] == pytest.approx([before, before, after])
@@ -515,13 +640,23 @@ def test_a_solver_is_watched_while_it_works(policy, make_instances, solver) -> N
     """Who is at work is told before it has found anything, of each instance."""
     seen, told = [], []
     solver.work = lambda instance, plans: told.append(seen[-1].phase)
-    solve(make_instances(2, 20), policy=policy, attempts=8, seconds=60, polish=True, then="lkh", watch=seen.append)
+    solve(
+        make_instances(2, 20),
+        policy=policy,
+        attempts=8,
+        seconds=60,
+        polish=True,
+        then="lkh",
+        watch=seen.append,
+    )
     assert told == ["lkh", "lkh"]
 
 
 def test_solutions_are_short_to_read(policy) -> None:
     """The text of a solution names instance, cost, gap, attempts and seconds, and no matrix."""
-    known = TSPInstance("square", "EUC_2D", xy=np.array([[0.0, 0], [0, 10], [10, 10], [10, 0]]), best_known=40.0)
+    known = TSPInstance(
+        "square", "EUC_2D", xy=np.array([[0.0, 0], [0, 10], [10, 10], [10, 0]]), best_known=40.0
+    )
     (solution,) = solve(known, policy=policy, attempts=16)
     text = repr(solution)
     assert text.startswith("<Solution of square: cost 40, gap 0.00%, 16 attempts, ")
@@ -532,7 +667,9 @@ def test_solutions_are_short_to_read(policy) -> None:
 
 
 def test_fleet_limits(monkeypatch) -> None:
-    """A warm start within the fleet is returned where all that the search finds needs more vehicles."""
+    """A warm start within the fleet is returned where all that the search finds needs more
+    vehicles.
+    """
     xy = np.array([[0.0, 0], [1, 0], [0, 1], [1, 1]])
     instance = CVRPInstance("fleet", "EXACT_2D", (0, 1, 1, 1), 3, xy=xy, vehicles=1)
     warm = Routes(((1, 2, 3),))

@@ -30,11 +30,23 @@ from rhumbline.search.task import make_task, set_warm_start
 
 pytestmark = [
     # Triton 3.6 turns arrays of one element into scalars, which numpy 2.3 only announces to refuse.
-    pytest.mark.filterwarnings("ignore:Conversion of an array with ndim > 0 to a scalar:DeprecationWarning:triton.*"),
+    pytest.mark.filterwarnings(
+        "ignore:Conversion of an array with ndim > 0 to a scalar:DeprecationWarning:triton.*"
+    ),
 ]
 
 # A depot in the middle and two customers in each corner.
-XY = [(0.5, 0.5), (0.1, 0.1), (0.1, 0.2), (0.9, 0.1), (0.9, 0.2), (0.1, 0.9), (0.1, 0.8), (0.9, 0.9), (0.9, 0.8)]
+XY = [
+    (0.5, 0.5),
+    (0.1, 0.1),
+    (0.1, 0.2),
+    (0.9, 0.1),
+    (0.9, 0.2),
+    (0.1, 0.9),
+    (0.1, 0.8),
+    (0.9, 0.9),
+    (0.9, 0.8),
+]
 NORTH = [1, 3, 0, 2, 4, 0, 5, 6, 0, 8, 7, 0, 0, 0, 0, 0]  # is right in the corners above
 SOUTH = [1, 2, 0, 4, 3, 0, 5, 7, 0, 6, 8, 0, 0, 0, 0, 0]  # and below
 RIGHT = {(1, 2), (4, 3), (5, 6), (8, 7)}
@@ -62,11 +74,15 @@ def herd_of(batch: CVRPBatch, *plans: list[int]) -> EliteSet:
 def routes(instance: CVRPInstance, elite_set: EliteSet) -> set[tuple[int, ...]]:
     plan = CVRP().decode(instance, elite_set.actions[0, 0].tolist())
     plan.check(instance)
-    assert plan.cost(instance) == pytest.approx((elite_set.cost[0, 0] * CVRP().collate([instance]).scale[0]).item())
+    assert plan.cost(instance) == pytest.approx(
+        (elite_set.cost[0, 0] * CVRP().collate([instance]).scale[0]).item()
+    )
     return set(plan.routes)
 
 
-def test_the_better_halves_of_two_plans(corners: CVRPInstance, merged: Callable[..., EliteSet]) -> None:
+def test_the_better_halves_of_two_plans(
+    corners: CVRPInstance, merged: Callable[..., EliteSet]
+) -> None:
     """Each is right where the other is wrong: neither has the plan that both make."""
     batch = CVRP().collate([corners])
     elite_set = herd_of(batch, NORTH, SOUTH)
@@ -92,7 +108,9 @@ def test_costs_are_those_of_the_file(
 
 
 def compass() -> tuple[list[list[int]], list[list[int]]]:
-    """Three customers in each of four directions: plans of three routes, one of which is short; and four short ones."""
+    """Three customers in each of four directions: plans of three routes, one of which is short;
+    and four short ones.
+    """
     north, east, south = (1, 2, 3, 12), (4, 5, 6, 11), (7, 8, 9, 10)
 
     def mixed(one: tuple[int, ...], other: tuple[int, ...]) -> list[tuple[int, ...]]:
@@ -102,22 +120,36 @@ def compass() -> tuple[list[list[int]], list[list[int]]]:
         actions = [node for route in routes for node in (*route, 0)]
         return actions + [0] * (24 - len(actions))
 
-    three = [[north, *mixed(east, south)], [east, *mixed(north, south)], [south, *mixed(north, east)]]
+    three = [
+        [north, *mixed(east, south)],
+        [east, *mixed(north, south)],
+        [south, *mixed(north, east)],
+    ]
     four = [(1, 2, 3), (4, 5, 6), (7, 8, 9), (10, 11, 12)]
     return [spelt_out(plan) for plan in (*three, four)], [list(north), list(east), list(south)]
 
 
 @pytest.mark.parametrize(("vehicles", "known"), [(3, 4), (3, 3), (None, 4)])
-def test_no_more_routes_than_vehicles(merged: Callable[..., EliteSet], vehicles: int | None, known: int) -> None:
-    """Four short routes are too many for three vehicles: the short ones of three plans are found all the same."""
+def test_no_more_routes_than_vehicles(
+    merged: Callable[..., EliteSet], vehicles: int | None, known: int
+) -> None:
+    """Four short routes are too many for three vehicles: the short ones of three plans are found
+    all the same.
+    """
     ways = [(0, 400), (400, 0), (0, -400), (-400, 0)]
-    xy = [(500, 500)] + [(500 + x + (y and k), 500 + y + (x and k)) for x, y in ways for k in (-20, 0, 20)]
-    file = CVRPInstance("compass", "EUC_2D", (0, *[1] * 12), 4, xy=np.array(xy, dtype=float), vehicles=vehicles)
+    xy = [(500, 500)] + [
+        (500 + x + (y and k), 500 + y + (x and k)) for x, y in ways for k in (-20, 0, 20)
+    ]
+    file = CVRPInstance(
+        "compass", "EUC_2D", (0, *[1] * 12), 4, xy=np.array(xy, dtype=float), vehicles=vehicles
+    )
     (plans, short), batch = compass(), CVRP().collate([file])
     elite_set = herd_of(batch, *plans[:known])
     found = merged(batch, extract_routes(batch, elite_set, 64), 64)
     routes = CVRP().decode(file, found.actions[0, 0].tolist()).routes
-    assert found.cost[0, 0] == CVRP().total_length(batch, found.actions)[0, 0] <= elite_set.cost.min()
+    assert (
+        found.cost[0, 0] == CVRP().total_length(batch, found.actions)[0, 0] <= elite_set.cost.min()
+    )
     assert len(routes) == (vehicles or 4)
     assert not vehicles or sorted(map(list, routes)) == short
 
@@ -139,7 +171,9 @@ def test_gaps_are_no_plans(corners: CVRPInstance, merged: Callable[..., EliteSet
     round_trip = [*range(1, 9), *[0] * 8]
     elite_set = herd_of(batch, round_trip, [4, *[0] * 15])
     elite_set = replace(elite_set, cost=torch.tensor([[elite_set.cost[0, 0], torch.inf]]))
-    assert merged(batch, extract_routes(batch, elite_set, 8), 8).actions[0, 0].tolist() == round_trip
+    assert (
+        merged(batch, extract_routes(batch, elite_set, 8), 8).actions[0, 0].tolist() == round_trip
+    )
 
 
 def test_nobody_is_merged_when_it_is_late(corners: CVRPInstance, monkeypatch) -> None:
@@ -178,7 +212,9 @@ def test_what_is_compiled_has_threads(corners: CVRPInstance, monkeypatch, thread
 
 @pytest.mark.parametrize("size", [63, 64, 65, 130])
 def test_customers_of_several_words(merged: Callable[..., EliteSet], size: int) -> None:
-    """Plans whose routes are shuffled among halves of the customers: the better half of each, and sound."""
+    """Plans whose routes are shuffled among halves of the customers: the better half of each,
+    and sound.
+    """
     rng, half = np.random.default_rng(size), size // 2
     instance = CVRPInstance("many", "EXACT_2D", (0, *[1] * size), 5, xy=rng.random((size + 1, 2)))
     batch, plans = CVRP().collate([instance]), []
@@ -202,11 +238,17 @@ def test_plans_worse_than_the_stock_are_not_looked_at(corners: CVRPInstance) -> 
     """Nor those that only another instance has a use for: company does not matter."""
     batch = CVRP().collate([corners] * 2)
     elite_set = herd_of(batch, NORTH, SOUTH)
-    stock = replace(extract_routes(batch, elite_set, 8), rank=torch.tensor([[0.5], [9.0]]).expand(2, 8))
-    some = merge.promising_plans(replace(elite_set, cost=torch.tensor([[2.0, 1.0], [3.0, 2.0]])), stock)
+    stock = replace(
+        extract_routes(batch, elite_set, 8), rank=torch.tensor([[0.5], [9.0]]).expand(2, 8)
+    )
+    some = merge.promising_plans(
+        replace(elite_set, cost=torch.tensor([[2.0, 1.0], [3.0, 2.0]])), stock
+    )
     assert some.cost.tolist() == [[torch.inf, torch.inf], [2.0, 3.0]]
     assert some.actions[1].tolist() == [SOUTH, NORTH]
-    alone = merge.promising_plans(replace(elite_set, cost=torch.tensor([[2.0, 1.0], [3.0, 2.0]]))[:1], stock[:1])
+    alone = merge.promising_plans(
+        replace(elite_set, cost=torch.tensor([[2.0, 1.0], [3.0, 2.0]]))[:1], stock[:1]
+    )
     assert alone.cost.isinf().all()
 
 
@@ -216,19 +258,25 @@ def test_a_plan_is_spelt_by_its_own_routes(corners: CVRPInstance) -> None:
     stock = extract_routes(batch, herd_of(batch, SOUTH), 9)
     assert actions_of_routes(stock, torch.tensor([[2, 0, -1, 3, 1]]), 16).tolist() == [SOUTH]
     assert stock.begins[0, :4].sort().values.tolist() == [0, 3, 6, 9]
-    assert stock.length[0, :4].sum() == pytest.approx(CVRP().cost(batch, torch.tensor([[SOUTH]])).item())
+    assert stock.length[0, :4].sum() == pytest.approx(
+        CVRP().cost(batch, torch.tensor([[SOUTH]])).item()
+    )
 
 
 def test_a_last_customer_at_the_horizon_is_driven_home_from() -> None:
     """Where a sequence ends without a depot, the way back is there all the same."""
-    batch = CVRP().collate([CVRPInstance("one", "EXACT_2D", (0, 1, 1), 2, xy=np.array([(0.0, 0), (1, 0), (1, 1)]))])
+    batch = CVRP().collate(
+        [CVRPInstance("one", "EXACT_2D", (0, 1, 1), 2, xy=np.array([(0.0, 0), (1, 0), (1, 1)]))]
+    )
     stock = extract_routes(batch, herd_of(batch, [1, 2]), 4)
     assert stock.length[0, 0] == pytest.approx(2 + 2**0.5)
     assert stock.turn[0, 0].tolist() == [0, 1, 2]
 
 
 def test_the_same_customers_count_once(corners: CVRPInstance) -> None:
-    """The shorter way round them stays, with the rank of the better plan, whichever that was; ranks go by plans."""
+    """The shorter way round them stays, with the rank of the better plan, whichever that was;
+    ranks go by plans.
+    """
     batch = CVRP().collate([replace(corners, capacity=4)])
     long, short = [1, 7, 2, 0, 3, 4, 5, 6, 0, 8], [1, 2, 7, 0, 3, 4, 5, 6, 0, 8]
     elite_set = herd_of(batch, [*long, *[0] * 6], [*short, *[0] * 6])
@@ -246,12 +294,17 @@ def test_stocks_are_joined(corners: CVRPInstance, merged: Callable[..., EliteSet
     """As if all plans had come at once."""
     batch = CVRP().collate([corners])
     apart = [extract_routes(batch, herd_of(batch, plan), 16) for plan in (NORTH, SOUTH)]
-    both, at_once = apart[0].joined(apart[1], 16), extract_routes(batch, herd_of(batch, NORTH, SOUTH), 16)
+    both, at_once = (
+        apart[0].joined(apart[1], 16),
+        extract_routes(batch, herd_of(batch, NORTH, SOUTH), 16),
+    )
     assert merged(batch, both, 4).actions.tolist() == merged(batch, at_once, 4).actions.tolist()
     assert both.rank.sort().values[0, :8].tolist() == at_once.rank.sort().values[0, :8].tolist()
 
 
-def test_an_unserved_customer_makes_no_plan(corners: CVRPInstance, merged: Callable[..., EliteSet]) -> None:
+def test_an_unserved_customer_makes_no_plan(
+    corners: CVRPInstance, merged: Callable[..., EliteSet]
+) -> None:
     """Of infinite cost, so that nobody takes it for one."""
     batch = CVRP().collate([corners])
     stock = extract_routes(batch, herd_of(batch, NORTH, SOUTH), 16)
@@ -261,7 +314,10 @@ def test_an_unserved_customer_makes_no_plan(corners: CVRPInstance, merged: Calla
 
 def stocked(driver: CVRPPolicy, instances: list[CVRPInstance]) -> tuple[CVRPBatch, RoutePool]:
     """What a policy's samples leave behind."""
-    task, strategy = make_task(CVRP(), driver, instances), CMAESRefine(population=4, beam=0, starts=1.0)
+    task, strategy = (
+        make_task(CVRP(), driver, instances),
+        CMAESRefine(population=4, beam=0, starts=1.0),
+    )
     task.account.limit = 1000
     state, _, _ = strategy.step(task, strategy.init(task))
     assert state.stock is not None
@@ -269,9 +325,14 @@ def stocked(driver: CVRPPolicy, instances: list[CVRPInstance]) -> tuple[CVRPBatc
 
 
 def test_it_is_the_same_either_way(driver: CVRPPolicy) -> None:
-    """If beams are wide enough that ties and rounding do not matter, and better than the best plan that is known."""
+    """If beams are wide enough that ties and rounding do not matter, and better than the best
+    plan that is known.
+    """
     batch, stock = stocked(driver, vehicles(6, 20))
-    one, other = (merge.recombine_routes(batch, stock, 2000, engine=x).cost[:, 0] for x in ("tensors", "compiled"))
+    one, other = (
+        merge.recombine_routes(batch, stock, 2000, engine=x).cost[:, 0]
+        for x in ("tensors", "compiled")
+    )
     assert other.tolist() == pytest.approx(one.tolist(), rel=1e-5)
     assert (other <= stock.rank.amin(1) * (1 + 1e-5)).all()
     assert (other < stock.rank.amin(1) * (1 - 1e-3)).any()
@@ -292,14 +353,22 @@ def test_instances_do_not_depend_on_their_company(
 
 
 def test_a_search_ends_with_what_its_routes_make(driver: CVRPPolicy, corners: CVRPInstance) -> None:
-    """Without another attempt, as the last step of its trace; also when nothing is merged on the way."""
+    """Without another attempt, as the last step of its trace; also when nothing is merged on the
+    way.
+    """
     task, strategy = make_task(CVRP(), driver, [corners]), CMAESRefine(population=2, beam=0)
     set_warm_start(task, [CVRP().decode(corners, NORTH)])
     task.account.limit = 1000
     state, _, _ = strategy.step(task, strategy.init(task))
-    south, attempts = extract_routes(task.batch, herd_of(task.batch, SOUTH), 512), task.account.attempts
+    south, attempts = (
+        extract_routes(task.batch, herd_of(task.batch, SOUTH), 512),
+        task.account.attempts,
+    )
     north = extract_routes(task.batch, herd_of(task.batch, NORTH), 512)
-    task.account.best, task.account.actions = herd_of(task.batch, NORTH).cost[:, 0], torch.tensor([NORTH])
+    task.account.best, task.account.actions = (
+        herd_of(task.batch, NORTH).cost[:, 0],
+        torch.tensor([NORTH]),
+    )
     strategy.conclude(task, replace(state, stock=north.joined(south, 512)))
     assert set(CVRP().decode(corners, task.incumbents[0].tolist()).routes) == RIGHT
     assert task.account.attempts == attempts
@@ -307,7 +376,10 @@ def test_a_search_ends_with_what_its_routes_make(driver: CVRPPolicy, corners: CV
 
 def test_the_trace_shows_the_end(driver: CVRPPolicy, monkeypatch) -> None:
     """The last line has what concluding found, at the attempts of the line before it."""
-    task, strategy = make_task(CVRP(), driver, vehicles(1, 20)), CMAESRefine(population=4, beam=0, rebuilt=1.0)
+    task, strategy = (
+        make_task(CVRP(), driver, vehicles(1, 20)),
+        CMAESRefine(population=4, beam=0, rebuilt=1.0),
+    )
     real = CMAESRefine.merge_routes
 
     def halved(self, task, stock, allowance):
@@ -325,7 +397,9 @@ def test_merges_come_with_the_budget(driver: CVRPPolicy, monkeypatch) -> None:
     """An eighth of the budget after another, of 25 attempts at least; none where the stock is 0."""
     seen, real = list[int](), CMAESRefine.merge_routes
     monkeypatch.setattr(
-        CMAESRefine, "merge_routes", lambda self, task, *s: seen.append(task.account.attempts) or real(self, task, *s)
+        CMAESRefine,
+        "merge_routes",
+        lambda self, task, *s: seen.append(task.account.attempts) or real(self, task, *s),
     )
     instances = vehicles(1, 10)
     for limit, settings, due in (
@@ -337,19 +411,29 @@ def test_merges_come_with_the_budget(driver: CVRPPolicy, monkeypatch) -> None:
         strategy = CMAESRefine(population=5, rebuilt=1.0, beam=0, starts=1.0, **settings)
         list(stream(strategy, make_task(CVRP(), driver, instances), Budget(limit)))
         assert len(seen) == (0 if due is None else len(due) + 1)  # the last is the end
-        assert all(0 <= now - then < 15 for now, then in zip(seen, due or [], strict=False))  # a generation late
+        assert all(
+            0 <= now - then < 15 for now, then in zip(seen, due or [], strict=False)
+        )  # a generation late
 
 
 def test_many_instances_have_smaller_stocks(driver: CVRPPolicy, monkeypatch) -> None:
-    """What is asked for is kept; else as many as a compiled beam makes use of in the budget and the memory there is."""
+    """What is asked for is kept; else as many as a compiled beam makes use of in the budget and
+    the memory there is.
+    """
     task = make_task(CVRP(), driver, vehicles(2, 20))
     assert CMAESRefine(stock=7).default_route_pool(task) == 7
     means = merge.PARTITION_BUDGETS["compiled"]
-    for limit, routes in ((100, cmaes_refine.FEWEST), (200, 768), (1000, means.stock)):  # of 800 a multiple of 64
+    for limit, routes in (
+        (100, cmaes_refine.FEWEST),
+        (200, 768),
+        (1000, means.stock),
+    ):  # of 800 a multiple of 64
         task.account.limit, task.account.attempts = limit, 20
         assert CMAESRefine().default_route_pool(task) == routes
     for max_elements, routes in ((2 * 21 * 1000, 960), (1, cmaes_refine.FEWEST)):
-        monkeypatch.setitem(merge.PARTITION_BUDGETS, "compiled", replace(means, max_elements=max_elements))
+        monkeypatch.setitem(
+            merge.PARTITION_BUDGETS, "compiled", replace(means, max_elements=max_elements)
+        )
         assert CMAESRefine().default_route_pool(task) == routes
     task.engine = "torch"
     assert CMAESRefine().default_route_pool(task) == merge.PARTITION_BUDGETS["tensors"].stock
@@ -359,7 +443,9 @@ def test_a_tile_of_customers_has_kernels() -> None:
     """The depot is none of them."""
     for customers, engine in ((256, "kernels"), (257, "tensors")):
         batch = CVRP().sample(1, customers, torch.Generator())
-        task = SimpleNamespace(device=torch.device("cuda"), problem=CVRP(), batch=batch, engine="auto")
+        task = SimpleNamespace(
+            device=torch.device("cuda"), problem=CVRP(), batch=batch, engine="auto"
+        )
         assert merge.partition_engine_for(task) == engine  # pyright: ignore[reportArgumentType]
 
 
@@ -367,7 +453,9 @@ def test_a_tile_of_customers_has_kernels() -> None:
 def test_a_cpu_merges_by_the_compiled_beam(driver: CVRPPolicy, monkeypatch, engine) -> None:
     """Unless plain torch is asked for."""
     seen, real = list[str](), cmaes_refine.merged
-    monkeypatch.setattr(cmaes_refine, "merged", lambda *given: seen.append(given[4]) or real(*given))
+    monkeypatch.setattr(
+        cmaes_refine, "merged", lambda *given: seen.append(given[4]) or real(*given)
+    )
     task = make_task(CVRP(), driver, vehicles(1, 10), engine=engine)
     list(stream(CMAESRefine(population=4, beam=0, rebuilt=1.0), task, Budget(8)))
     assert seen == ["compiled" if engine == "auto" else "tensors"]

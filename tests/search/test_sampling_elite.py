@@ -1,4 +1,6 @@
-"""Sampling that learns from its best plans: what it learns, that it helps, and that given schedules do no harm."""
+"""Sampling that learns from its best plans: what it learns, that it helps, and that given
+schedules do no harm.
+"""
 
 from functools import partial
 
@@ -28,14 +30,19 @@ from rhumbline.search.task import Task, make_task, set_warm_start
 def shops(count: int, jobs: int, machines: int) -> list[JSSPInstance]:
     rng = np.random.default_rng(5)
     shape = (jobs, machines)
-    return [jssp_from_arrays(rng.integers(1, 99, shape), rng.random(shape).argsort(1), f"{i}") for i in range(count)]
+    return [
+        jssp_from_arrays(rng.integers(1, 99, shape), rng.random(shape).argsort(1), f"{i}")
+        for i in range(count)
+    ]
 
 
 @pytest.fixture(scope="module")
 def dispatcher() -> JSSPPolicy:
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(2)
-        return JSSPPolicy(JSSPArchitecture(width=32, heads=2, layers=1, hidden=16, latent=3)).requires_grad_(False)
+        return JSSPPolicy(
+            JSSPArchitecture(width=32, heads=2, layers=1, hidden=16, latent=3)
+        ).requires_grad_(False)
 
 
 def costs(strategy: object, task: Task, attempts: int) -> list[float]:
@@ -44,11 +51,16 @@ def costs(strategy: object, task: Task, attempts: int) -> list[float]:
 
 def test_the_best_schedules_become_likelier(dispatcher: JSSPPolicy) -> None:
     """One update raises the probability of what it learns from, in every shop."""
-    task, strategy = make_task(JSSP(), dispatcher, shops(3, 5, 4)), SamplingElite(elite=4, rate=1e-3, population=16)
+    task, strategy = (
+        make_task(JSSP(), dispatcher, shops(3, 5, 4)),
+        SamplingElite(elite=4, rate=1e-3, population=16),
+    )
     task.account.limit = 100
     tables = task.memory.map(torch.clone)
     state, latents, _ = strategy.step(task, strategy.init(task))
-    score = partial(log_prob, JSSP(), dispatcher, task.batch, latents[:, :1], state.elite_set.actions.long())
+    score = partial(
+        log_prob, JSSP(), dispatcher, task.batch, latents[:, :1], state.elite_set.actions.long()
+    )
     real = state.elite_set.cost.isfinite()
     with torch.no_grad():
         learnt = dispatcher.adjusted(task.memory, state.adaptation.parameters[0])
@@ -57,8 +69,13 @@ def test_the_best_schedules_become_likelier(dispatcher: JSSPPolicy) -> None:
 
 
 def test_the_best_of_earlier_generations_are_kept(dispatcher: JSSPPolicy) -> None:
-    """The elite is that of all generations: its costs are the lowest different ones seen so far, in order."""
-    task, strategy = make_task(JSSP(), dispatcher, shops(1, 6, 5)), SamplingElite(elite=5, rate=0.0, population=8)
+    """The elite is that of all generations: its costs are the lowest different ones seen so far,
+    in order.
+    """
+    task, strategy = (
+        make_task(JSSP(), dispatcher, shops(1, 6, 5)),
+        SamplingElite(elite=5, rate=0.0, population=8),
+    )
     task.account.limit = 100
     state, seen = strategy.init(task), set[float]()
     for _ in range(3):
@@ -68,15 +85,22 @@ def test_the_best_of_earlier_generations_are_kept(dispatcher: JSSPPolicy) -> Non
 
 
 def test_the_samples_of_the_shipped_dispatcher_get_shorter() -> None:
-    """Within four generations their mean falls by a percent, and not because of luck: without learning it stays."""
+    """Within four generations their mean falls by a percent, and not because of luck: without
+    learning it stays.
+    """
     policy = load(find_checkpoint("jssp", "jssp"), torch.device("cpu"))
     assert fall_of_means(policy, 0.02) > 0.01
     assert abs(fall_of_means(policy, 0.0)) < 0.005
 
 
 def fall_of_means(policy: JSSPPolicy, rate: float) -> float:
-    """By what part the mean of all samples of three shops falls from the first to the fourth generation."""
-    task, strategy = make_task(JSSP(), policy, shops(3, 10, 10)), SamplingElite(rate=rate, population=48)
+    """By what part the mean of all samples of three shops falls from the first to the fourth
+    generation.
+    """
+    task, strategy = (
+        make_task(JSSP(), policy, shops(3, 10, 10)),
+        SamplingElite(rate=rate, population=48),
+    )
     task.account.limit = 1000
     state, means = strategy.init(task), list[float]()
     for _ in range(4):
@@ -101,9 +125,15 @@ def test_without_a_rate_it_is_sampling(dispatcher: JSSPPolicy) -> None:
     assert still == costs(Sampling(population=8), make_task(JSSP(), dispatcher, given), 60)
 
 
-@pytest.mark.parametrize("strategy", [SamplingElite(population=16), CMAESElite()], ids=["sampling", "cmaes"])
-def test_a_schedule_that_was_given_is_not_learnt_from(dispatcher: JSSPPolicy, strategy: object) -> None:
-    """It may be none that the policy could spell: with the best one there is, every lesson is what it is without."""
+@pytest.mark.parametrize(
+    "strategy", [SamplingElite(population=16), CMAESElite()], ids=["sampling", "cmaes"]
+)
+def test_a_schedule_that_was_given_is_not_learnt_from(
+    dispatcher: JSSPPolicy, strategy: object
+) -> None:
+    """It may be none that the policy could spell: with the best one there is, every lesson is
+    what it is without.
+    """
     (shop,) = shops(1, 6, 5)
     best = search(Sampling(), make_task(JSSP(), dispatcher, [shop]), Budget(512))[0][0].plan
     learnt = list[torch.Tensor]()
@@ -121,22 +151,30 @@ def test_a_schedule_that_was_given_is_not_learnt_from(dispatcher: JSSPPolicy, st
 def test_a_tour_that_was_given_is_learnt_from(make_instances, make_policy) -> None:
     """The best tour there is becomes likelier than it would have without being given."""
     policy, (city,) = make_policy(seed=1), make_instances(1, 16)
-    best = search(SamplingElite(rate=0.01), make_task(TSP(), policy, [city]), Budget(640))[0][0].plan
+    best = search(SamplingElite(rate=0.01), make_task(TSP(), policy, [city]), Budget(640))[0][
+        0
+    ].plan
     likely = list[float]()
     for given in (None, best):
-        task, strategy = make_task(TSP(), policy, [city]), SamplingElite(rate=0.01, population=1, elite=2)
+        task, strategy = (
+            make_task(TSP(), policy, [city]),
+            SamplingElite(rate=0.01, population=1, elite=2),
+        )
         set_warm_start(task, [given])
         task.account.limit = 64
         state, latents, _ = strategy.step(task, strategy.init(task))
         with torch.no_grad():
             learnt = policy.adjusted(task.memory, state.adaptation.parameters[0])
             tour = torch.tensor([[best.order]])
-            likely.append(log_prob(TSP(), policy, task.batch, latents[:, :1], tour, memory=learnt).item())
+            likely.append(
+                log_prob(TSP(), policy, task.batch, latents[:, :1], tour, memory=learnt).item()
+            )
     assert likely[1] > likely[0]
 
 
 def test_scores_of_shops_come_in_small_chunks(dispatcher: JSSPPolicy) -> None:
-    """A decision keeps numbers for every job, so that fewer sequences fit together than of tours as long, but no fewer.
+    """A decision keeps numbers for every job, so that fewer sequences fit together than of tours as
+    long, but no fewer.
 
     Whether they are of one latent or of as many: each chunk walks through all steps once.
     """
@@ -150,7 +188,9 @@ def test_scores_of_shops_come_in_small_chunks(dispatcher: JSSPPolicy) -> None:
 
 
 def test_a_rehearsal_has_generations_of_both_sizes(dispatcher: JSSPPolicy, monkeypatch) -> None:
-    """Kernels of a GPU differ by the size of a batch: whichever a budget leads to has been compiled."""
+    """Kernels of a GPU differ by the size of a batch: whichever a budget leads to has been
+    compiled.
+    """
     task, sizes = make_task(JSSP(), dispatcher, shops(1, 3, 2)), set[int]()
     with monkeypatch.context() as patch:
         patch.setattr(Task, "device", property(lambda task: torch.device("cuda")))
@@ -167,22 +207,32 @@ def test_a_rehearsal_has_generations_of_both_sizes(dispatcher: JSSPPolicy, monke
 
 @pytest.mark.parametrize("copies", [1, 8])
 @pytest.mark.parametrize(
-    "strategy", [CMAES(), CMAESElite(), CMAESRefine(plans=2), SGBS(), SamplingElite()], ids=lambda s: type(s).__name__
+    "strategy",
+    [CMAES(), CMAESElite(), CMAESRefine(plans=2), SGBS(), SamplingElite()],
+    ids=lambda s: type(s).__name__,
 )
 def test_what_a_gpu_builds_beyond_the_budget_is_thrown_away(
     strategy: object, copies: int, make_instances, make_policy, monkeypatch
 ) -> None:
-    """Whole batches at the end of a budget, as a GPU builds them, give the plans and attempts of partial ones."""
+    """Whole batches at the end of a budget, as a GPU builds them, give the plans and attempts of
+    partial ones.
+    """
     policy, given = make_policy(seed=1), make_instances(2, 9)
     for attempts in (5, 21, 30):
-        usual, _ = search(strategy, make_task(TSP(), policy, given, augment=copies), Budget(attempts))
+        usual, _ = search(
+            strategy, make_task(TSP(), policy, given, augment=copies), Budget(attempts)
+        )
         with monkeypatch.context() as patch:
             patch.setattr(Task, "_filled", lambda self, made, wanted: wanted)
-            whole, _ = search(strategy, make_task(TSP(), policy, given, augment=copies), Budget(attempts))
+            whole, _ = search(
+                strategy, make_task(TSP(), policy, given, augment=copies), Budget(attempts)
+            )
         assert [(s.plan, s.attempts) for s in whole] == [(s.plan, s.attempts) for s in usual]
 
 
-@pytest.mark.parametrize("settings", [{"elite": 0}, {"rate": -1.0}, {"population": 0}, {"temperature": -1.0}])
+@pytest.mark.parametrize(
+    "settings", [{"elite": 0}, {"rate": -1.0}, {"population": 0}, {"temperature": -1.0}]
+)
 def test_wrong_settings_are_refused(settings: dict[str, float]) -> None:
     with pytest.raises(InputError):
         SamplingElite(**settings)

@@ -30,7 +30,9 @@ def test_a_greedy_tour_goes_on_as_it_was(policy, make_batch) -> None:
 
 
 def test_next_scores_forbid_what_was_visited(policy, make_batch) -> None:
-    """After a beginning exactly the other cities have scores, and the best of them is the greedy choice."""
+    """After a beginning exactly the other cities have scores, and the best of them is the greedy
+    choice.
+    """
     batch, latents = make_batch(1, 6), torch.zeros(1, 1, 4)
     memory = policy.encode(batch)
     state = TSP().reset(batch, torch.tensor([[2]]))
@@ -46,13 +48,17 @@ def test_next_scores_forbid_what_was_visited(policy, make_batch) -> None:
 def test_a_wide_beam_is_exhaustive(policy, make_instances) -> None:
     """A beam that holds everything completes every tour: it finds the optimum of 6 cities."""
     instances = make_instances(3, 6)
-    solutions, _ = search(SGBS(width=1000, branch=6), make_task(TSP(), policy, instances), Budget(400))
+    solutions, _ = search(
+        SGBS(width=1000, branch=6), make_task(TSP(), policy, instances), Budget(400)
+    )
     best = [min(Tour((0, *rest)).cost(i) for rest in permutations(range(1, 6))) for i in instances]
     assert [s.cost for s in solutions] == pytest.approx(best, rel=1e-9)
 
 
 def test_completions_are_counted_one_by_one(policy, make_instances, monkeypatch) -> None:
-    """Six cities, two nodes, two other actions each: 6 greedy, then 4, 4, 4 and 2 completions; 20 are 4 attempts."""
+    """Six cities, two nodes, two other actions each: 6 greedy, then 4, 4, 4 and 2 completions;
+    20 are 4 attempts.
+    """
     made, real = [], tasks.complete
 
     def counting(problem, policy, batch, latents, given, memory, **more):
@@ -75,7 +81,9 @@ def test_completions_are_counted_one_by_one(policy, make_instances, monkeypatch)
 
 
 def test_the_cheapest_known_ends_go_on(policy, make_instances) -> None:
-    """Nodes and children are ranked together by the cost of their known ends, gaps last; states follow them."""
+    """Nodes and children are ranked together by the cost of their known ends, gaps last; states
+    follow them.
+    """
     actions = torch.tensor([[[0, 1, 2], [1, 0, 2]]])
     task = make_task(TSP(), policy, make_instances(1, 3))
     state = TSP().reset(task.batch, actions[..., 0])
@@ -90,7 +98,9 @@ def test_the_cheapest_known_ends_go_on(policy, make_instances) -> None:
 
 
 def test_never_worse_than_greedy(policy, make_instances) -> None:
-    """It begins with the greedy tours, so it returns none that is longer, and on ten cities mostly shorter ones."""
+    """It begins with the greedy tours, so it returns none that is longer, and on ten cities
+    mostly shorter ones.
+    """
     instances = make_instances(6, 10)
     greedy, _ = search(Greedy(), make_task(TSP(), policy, instances), Budget(1))
     guided, _ = search(SGBS(), make_task(TSP(), policy, instances), Budget(60))
@@ -99,7 +109,9 @@ def test_never_worse_than_greedy(policy, make_instances) -> None:
 
 
 def test_adapting_and_searching_take_turns(policy, make_instances) -> None:
-    """An update is one attempt; then a beam under the changed layer, whose first nodes are the best samples."""
+    """An update is one attempt; then a beam under the changed layer, whose first nodes are the
+    best samples.
+    """
     task, strategy = make_task(TSP(), policy, make_instances(2, 6)), SGBSEAS(width=2, branch=2)
     task.account.limit = 100
     state = strategy.init(task)
@@ -113,7 +125,9 @@ def test_adapting_and_searching_take_turns(policy, make_instances) -> None:
     assert state.beam.depth == 1  # a new beam, after another update
 
 
-@pytest.mark.parametrize(("kind", "settings"), [(SGBS, {"width": 0}), (SGBS, {"branch": 1}), (SGBSEAS, {"rate": -1.0})])
+@pytest.mark.parametrize(
+    ("kind", "settings"), [(SGBS, {"width": 0}), (SGBS, {"branch": 1}), (SGBSEAS, {"rate": -1.0})]
+)
 def test_impossible_settings_are_refused(kind, settings) -> None:
     """A beam without nodes or choices, or a negative rate, is refused when it is written down."""
     with pytest.raises(InputError, match="at least"):

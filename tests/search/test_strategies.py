@@ -91,7 +91,10 @@ def trace_of(
     strategy, policy, instances, attempts: int, seed: int = 0, augment: int = 1
 ) -> list[tuple[int, list[float], list[float]]]:
     task = make_task(TSP(), suited(strategy, policy), instances, seed=seed, augment=augment)
-    return [(p.attempts, p.best.tolist(), p.latest.tolist()) for p in stream(strategy, task, Budget(attempts))]
+    return [
+        (p.attempts, p.best.tolist(), p.latest.tolist())
+        for p in stream(strategy, task, Budget(attempts))
+    ]
 
 
 def one_latent_per_piece(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -102,13 +105,17 @@ def one_latent_per_piece(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(tasks, "PATIENT", 1)
 
 
-@pytest.mark.parametrize(("budget", "sizes"), [(Budget(seconds=10), [4, 9, 17, 21, 13, 4]), (Budget(64), [32, 32])])
-def test_pieces_are_as_large_as_time_allows(policy, make_instances, monkeypatch, budget: Budget, sizes) -> None:
+@pytest.mark.parametrize(
+    ("budget", "sizes"), [(Budget(seconds=10), [4, 9, 17, 21, 13, 4]), (Budget(64), [32, 32])]
+)
+def test_pieces_are_as_large_as_time_allows(
+    policy, make_instances, monkeypatch, budget: Budget, sizes
+) -> None:
     """A piece takes a second, and 0.06 s for each latent: torch is faster with many at once.
 
-    The first is the usual one of 4 and takes 1.24 s; at that pace 9 would fit into the 3 s that a piece may have at
-    most, and take 1.54 s; then 17; from 4.8 s on half of what is left is less: 21, 13, then a usual one. Without a
-    limit it is always eight times the usual.
+    The first is the usual one of 4 and takes 1.24 s; at that pace 9 would fit into the 3 s that a
+    piece may have at most, and take 1.54 s; then 17; from 4.8 s on half of what is left is less:
+    21, 13, then a usual one. Without a limit it is always eight times the usual.
     """
     now, asked = [0.0], []
     real = tasks.Task._try
@@ -133,10 +140,14 @@ def test_pieces_are_as_large_as_time_allows(policy, make_instances, monkeypatch,
 
 @pytest.mark.parametrize("augment", [1, 8])
 @pytest.mark.parametrize("attempts", [1, 16, 21])
-def test_budget_is_spent_exactly(repeating, policy, make_instances, counted, attempts: int, augment: int) -> None:
-    """Not one attempt more or less is made than the budget says; an attempt is a trajectory from each of 6 starts.
+def test_budget_is_spent_exactly(
+    repeating, policy, make_instances, counted, attempts: int, augment: int
+) -> None:
+    """Not one attempt more or less is made than the budget says; an attempt is a trajectory from
+    each of 6 starts.
 
-    Beam searches pay for whole attempts; with eight copies to complete at once, up to 7 trajectories are left over.
+    Beam searches pay for whole attempts; with eight copies to complete at once, up to 7
+    trajectories are left over.
     """
     task = make_task(TSP(), suited(repeating, policy), make_instances(2, 6), augment=augment)
     solutions, interrupted = search(repeating, task, Budget(attempts))
@@ -150,7 +161,9 @@ def test_budget_is_spent_exactly(repeating, policy, make_instances, counted, att
 def test_greedy_is_one_attempt(policy, make_instances, counted) -> None:
     """Greedy ends by itself after its only attempt, whatever the budget."""
     solutions, _ = search(Greedy(), make_task(TSP(), policy, make_instances(2, 6)), Budget(37))
-    assert sorted(ALL.keys() - set(REPEATING)) == ["greedy"]  # whoever else says so would need a test of its own
+    assert sorted(ALL.keys() - set(REPEATING)) == [
+        "greedy"
+    ]  # whoever else says so would need a test of its own
     assert counted == [2 * 6]
     assert [s.attempts for s in solutions] == [1, 1]
 
@@ -166,7 +179,10 @@ def test_pieces_change_nothing(strategy, policy, make_instances, monkeypatch) ->
 @pytest.mark.parametrize(
     ("latents", "words"),
     [
-        (torch.zeros(1, 5, 4), r"float32 and of shape \[2, 1 or more, 4\]; these are torch.float32 \[1, 5, 4\]"),
+        (
+            torch.zeros(1, 5, 4),
+            r"float32 and of shape \[2, 1 or more, 4\]; these are torch.float32 \[1, 5, 4\]",
+        ),
         (torch.zeros(2, 0, 4), r"these are torch.float32 \[2, 0, 4\]"),
         (torch.zeros(2, 5, 3), r"these are torch.float32 \[2, 5, 3\]"),
         (torch.zeros(2, 5), r"these are torch.float32 \[2, 5\]"),
@@ -174,8 +190,12 @@ def test_pieces_change_nothing(strategy, policy, make_instances, monkeypatch) ->
     ],
     ids=["instances", "none", "size", "axes", "type"],
 )
-def test_latents_that_no_rollout_is_made_of(policy, make_instances, latents: torch.Tensor, words: str) -> None:
-    """Whoever writes a strategy is told what was expected, not what a product of matrices made of it."""
+def test_latents_that_no_rollout_is_made_of(
+    policy, make_instances, latents: torch.Tensor, words: str
+) -> None:
+    """Whoever writes a strategy is told what was expected, not what a product of matrices made
+    of it.
+    """
     task = make_task(TSP(), policy, make_instances(2, 6))
     task.check_latents(torch.zeros(2, 5, 4), 2)
     with pytest.raises(InputError, match=words):
@@ -183,10 +203,14 @@ def test_latents_that_no_rollout_is_made_of(policy, make_instances, latents: tor
 
 
 @pytest.mark.parametrize("name", ["rollout", "each_copy"])
-def test_latents_are_looked_at_before_anything_is_tried(policy, make_instances, monkeypatch, name: str) -> None:
+def test_latents_are_looked_at_before_anything_is_tried(
+    policy, make_instances, monkeypatch, name: str
+) -> None:
     """Whichever way a strategy takes: those of instances here, those of all their copies there."""
     asked, task = [], make_task(TSP(), policy, make_instances(2, 6), augment=2)
-    monkeypatch.setattr(tasks.Task, "check_latents", lambda task, latents, rows: asked.append((len(latents), rows)))
+    monkeypatch.setattr(
+        tasks.Task, "check_latents", lambda task, latents, rows: asked.append((len(latents), rows))
+    )
     rows = {"rollout": 2, "each_copy": 4}[name]
     getattr(task, name)(task.policy.space.centre((rows, 1), task.device), 0.0)
     assert asked == ([(2, 2), (4, 4)] if name == "rollout" else [(4, 4)])
@@ -194,7 +218,10 @@ def test_latents_are_looked_at_before_anything_is_tried(policy, make_instances, 
 
 def test_a_search_that_would_never_end(policy, make_instances, monkeypatch) -> None:
     """Steps that try nothing, and a beginning that is an end."""
-    task, nothing = make_task(TSP(), policy, make_instances(2, 6)), Rollouts(torch.ones(2, 1, 1), ORDER)
+    task, nothing = (
+        make_task(TSP(), policy, make_instances(2, 6)),
+        Rollouts(torch.ones(2, 1, 1), ORDER),
+    )
     monkeypatch.setattr(Sampling, "step", lambda self, task, state: (state, None, nothing))
     with pytest.raises(InputError, match="made 100 steps without trying anything"):
         search(Sampling(), task, Budget(8))
@@ -205,7 +232,9 @@ def test_a_search_that_would_never_end(policy, make_instances, monkeypatch) -> N
 
 def test_a_strategy_cannot_overspend(policy, make_instances, counted) -> None:
     """A strategy that asks for a thousand latents gets those that are left."""
-    solutions, _ = search(Sampling(population=1000), make_task(TSP(), policy, make_instances(1, 5)), Budget(23))
+    solutions, _ = search(
+        Sampling(population=1000), make_task(TSP(), policy, make_instances(1, 5)), Budget(23)
+    )
     assert sum(counted) == 23 * 5
     assert solutions[0].attempts == 23
 
@@ -233,12 +262,16 @@ def test_impossible_budgets_are_refused(budget: dict[str, Any], words: str) -> N
 
 
 def test_best_never_worsens(repeating, policy, make_instances) -> None:
-    """The best cost falls or stays, is the cheapest of all steps so far, and is the cost of the returned plan."""
+    """The best cost falls or stays, is the cheapest of all steps so far, and is the cost of the
+    returned plan.
+    """
     instances = make_instances(3, 9)
     trace = trace_of(repeating, policy, instances, 24)
     for (_, before, _), (_, after, latest) in pairwise(trace):
         assert after == [min(pair) for pair in zip(before, latest, strict=True)]
-    solutions, _ = search(repeating, make_task(TSP(), suited(repeating, policy), instances), Budget(24))
+    solutions, _ = search(
+        repeating, make_task(TSP(), suited(repeating, policy), instances), Budget(24)
+    )
     for row, (instance, solution) in enumerate(zip(instances, solutions, strict=True)):
         solution.plan.check(instance)
         assert solution.cost == solution.plan.cost(instance)
@@ -248,12 +281,18 @@ def test_best_never_worsens(repeating, policy, make_instances) -> None:
 def test_same_seed_same_trace(strategy, policy, make_instances) -> None:
     """A search can be repeated exactly."""
     instances = make_instances(2, 8)
-    assert trace_of(strategy, policy, instances, 24, seed=5) == trace_of(strategy, policy, instances, 24, seed=5)
+    assert trace_of(strategy, policy, instances, 24, seed=5) == trace_of(
+        strategy, policy, instances, 24, seed=5
+    )
 
 
 @pytest.mark.parametrize("augment", [8])
-def test_symmetric_copies_are_part_of_the_search(repeating, policy, make_instances, augment: int) -> None:
-    """With copies the best still falls, the trace can be repeated, and the plan is one of the instance itself."""
+def test_symmetric_copies_are_part_of_the_search(
+    repeating, policy, make_instances, augment: int
+) -> None:
+    """With copies the best still falls, the trace can be repeated, and the plan is one of the
+    instance itself.
+    """
     instances = make_instances(2, 7, scale=100.0)
     trace = trace_of(repeating, policy, instances, 21, augment=augment)
     assert trace == trace_of(repeating, policy, instances, 21, augment=augment)
@@ -268,17 +307,23 @@ def test_symmetric_copies_are_part_of_the_search(repeating, policy, make_instanc
 def test_other_seeds_differ(seeded, policy, make_instances) -> None:
     """Another seed makes another search."""
     instances = make_instances(3, 12)
-    assert trace_of(seeded, policy, instances, 12, seed=5) != trace_of(seeded, policy, instances, 12, seed=6)
+    assert trace_of(seeded, policy, instances, 12, seed=5) != trace_of(
+        seeded, policy, instances, 12, seed=6
+    )
 
 
 def test_greedy_needs_no_seed(policy, make_instances) -> None:
     """Greedy is the same for every seed."""
     instances = make_instances(2, 8)
-    assert trace_of(Greedy(), policy, instances, 1, seed=5) == trace_of(Greedy(), policy, instances, 1, seed=6)
+    assert trace_of(Greedy(), policy, instances, 1, seed=5) == trace_of(
+        Greedy(), policy, instances, 1, seed=6
+    )
 
 
 def test_a_batch_equals_each_alone(strategy, policy, make_instances) -> None:
-    """Instances solved together take the steps they take alone, also when there is much that was learnt."""
+    """Instances solved together take the steps they take alone, also when there is much that was
+    learnt.
+    """
     instances = make_instances(3, 9)
     together = trace_of(strategy, policy, instances, 64)
     for place, instance in enumerate(instances):
@@ -298,8 +343,12 @@ def test_incumbents_are_priced_in_the_file_metric(policy) -> None:
 
 
 def test_trace_speaks_the_unit_of_the_cost(policy, make_instances) -> None:
-    """The last best cost of the trace is the cost of the solution, also for coordinates in metres."""
-    solution = search(Sampling(), make_task(TSP(), policy, make_instances(1, 8, scale=1000.0)), Budget(32))[0][0]
+    """The last best cost of the trace is the cost of the solution, also for coordinates in
+    metres.
+    """
+    solution = search(
+        Sampling(), make_task(TSP(), policy, make_instances(1, 8, scale=1000.0)), Budget(32)
+    )[0][0]
     assert solution.trace[-1][2] == pytest.approx(solution.cost, rel=1e-5)
 
 
@@ -326,21 +375,31 @@ class Clock:
         monkeypatch.setattr(tasks, "complete", slow(tasks.complete))
 
 
-def test_search_stops_within_one_piece_of_its_time(repeating, policy, make_instances, monkeypatch) -> None:
+def test_search_stops_within_one_piece_of_its_time(
+    repeating, policy, make_instances, monkeypatch
+) -> None:
     """The piece in progress when time runs out is the last one, also in the middle of a step."""
     one_latent_per_piece(monkeypatch)
     clock = Clock(monkeypatch, 0.3)
     task = make_task(TSP(), suited(repeating, policy), make_instances(2, 5))
     solutions, _ = search(repeating, task, Budget(seconds=6.1))
     assert clock.pieces == 21  # 20 pieces take 6.0 seconds, so a 21st begins
-    parts = isinstance(repeating, CMAESRefine)  # a beginning is carried on sixteen times, from each start three or four
-    less = hasattr(repeating, "branch") or getattr(repeating, "starts", None)  # a completion, a latent from some starts
-    assert solutions[0].attempts == 21 or (less and solutions[0].attempts < 21 * (4 if parts else 1))
+    parts = isinstance(
+        repeating, CMAESRefine
+    )  # a beginning is carried on sixteen times, from each start three or four
+    less = hasattr(repeating, "branch") or getattr(
+        repeating, "starts", None
+    )  # a completion, a latent from some starts
+    assert solutions[0].attempts == 21 or (
+        less and solutions[0].attempts < 21 * (4 if parts else 1)
+    )
     assert solutions[0].seconds == pytest.approx(6.3)
 
 
 @pytest.mark.parametrize("augment", [1, 8])
-def test_the_first_attempt_is_always_made(repeating, policy, make_instances, monkeypatch, augment: int) -> None:
+def test_the_first_attempt_is_always_made(
+    repeating, policy, make_instances, monkeypatch, augment: int
+) -> None:
     """However short the time, there is a solution."""
     one_latent_per_piece(monkeypatch)
     clock = Clock(monkeypatch, 50.0)
@@ -378,7 +437,9 @@ def test_interruption_keeps_what_was_found(repeating, policy, make_instances, mo
     monkeypatch.setattr(tasks.Task, "_try", third_time(tasks.Task._try))
     monkeypatch.setattr(tasks, "complete", third_time(tasks.complete))
     instances = make_instances(2, 6)
-    solutions, interrupted = search(repeating, make_task(TSP(), suited(repeating, policy), instances), Budget(100))
+    solutions, interrupted = search(
+        repeating, make_task(TSP(), suited(repeating, policy), instances), Budget(100)
+    )
     assert interrupted
     assert [s.attempts for s in solutions] == [2, 2]
     for instance, solution in zip(instances, solutions, strict=True):
@@ -393,11 +454,16 @@ def test_interruption_before_anything_was_found(policy, make_instances, monkeypa
         raise KeyboardInterrupt
 
     monkeypatch.setattr(tasks.Task, "_try", never)
-    assert search(Sampling(), make_task(TSP(), policy, make_instances(2, 6)), Budget(9)) == ([], True)
+    assert search(Sampling(), make_task(TSP(), policy, make_instances(2, 6)), Budget(9)) == (
+        [],
+        True,
+    )
 
 
 def test_watching_sees_every_step(policy, make_instances) -> None:
-    """The watcher is called once for each line of the trace, in order, with the latents that were tried."""
+    """The watcher is called once for each line of the trace, in order, with the latents that
+    were tried.
+    """
     seen: list[driver.Progress] = []
     task = make_task(TSP(), policy, make_instances(2, 6))
     solutions, _ = search(Uniform(), task, Budget(40), seen.append)
@@ -431,12 +497,16 @@ def optimum(instance: TSPInstance) -> float:
 def test_exhaustive_search_is_never_beaten(strategy, policy, make_instances) -> None:
     """On 7 cities nothing is shorter than the shortest of all 720 tours."""
     instances = make_instances(3, 7)
-    solutions, _ = search(strategy, make_task(TSP(), suited(strategy, policy), instances), Budget(16))
+    solutions, _ = search(
+        strategy, make_task(TSP(), suited(strategy, policy), instances), Budget(16)
+    )
     for instance, solution in zip(instances, solutions, strict=True):
         assert solution.cost >= optimum(instance) * (1 - 1e-12)
 
 
-@pytest.mark.parametrize("strategy", [CMAES(temperature=1.0), Sampling()], ids=["cmaes", "sampling"])
+@pytest.mark.parametrize(
+    "strategy", [CMAES(temperature=1.0), Sampling()], ids=["cmaes", "sampling"]
+)
 def test_a_few_hundred_attempts_find_the_optimum(strategy, policy, make_instances) -> None:
     """Even an untrained policy finds the best of 720 tours in 320 attempts from 7 starts."""
     instances = make_instances(3, 7)
@@ -448,7 +518,9 @@ def test_a_few_hundred_attempts_find_the_optimum(strategy, policy, make_instance
 def test_smallest_instances(strategy, policy, make_instances, size: int) -> None:
     """One, two and three cities have one tour, and it is found."""
     instance = make_instances(1, size)[0]
-    solution = search(strategy, make_task(TSP(), suited(strategy, policy), [instance]), Budget(16))[0][0]
+    solution = search(strategy, make_task(TSP(), suited(strategy, policy), [instance]), Budget(16))[
+        0
+    ][0]
     assert sorted(solution.plan.order) == list(range(size))
     assert solution.cost == pytest.approx(optimum(instance))
 
@@ -457,8 +529,13 @@ def test_smallest_instances(strategy, policy, make_instances, size: int) -> None
 
 
 def test_components_take_turns(policy, make_instances) -> None:
-    """Each generation moves exactly one component, in round-robin order, each about its own centroid."""
-    task, strategy = make_task(TSP(), policy, make_instances(2, 6)), CMAES(components=3, population=4)
+    """Each generation moves exactly one component, in round-robin order, each about its own
+    centroid.
+    """
+    task, strategy = (
+        make_task(TSP(), policy, make_instances(2, 6)),
+        CMAES(components=3, population=4),
+    )
     state = strategy.init(task)
     centroids = cma_es.centroids(3, 4).float()
     assert torch.equal(state.components.mean, centroids.expand(2, -1, -1))
@@ -466,14 +543,18 @@ def test_components_take_turns(policy, make_instances) -> None:
         after, latents, _ = strategy.step(task, state)
         moved = (after.components.mean != state.components.mean).any(-1)  # [B, C]
         assert moved.tolist() == [[k == generation % 3 for k in range(3)]] * 2
-        if generation < 3:  # the sample mean is within sigma of the component's own centroid, in each coordinate
+        if (
+            generation < 3
+        ):  # the sample mean is within sigma of the component's own centroid, in each coordinate
             assert (latents.mean(1) - centroids[generation]).abs().max() < 2.0
         state = after
     assert state.generation == 7
 
 
 def test_search_moves_towards_cheap_latents(policy, make_instances) -> None:
-    """When the cost is the distance to a hidden latent, the means of all components come near it."""
+    """When the cost is the distance to a hidden latent, the means of all components come near
+    it.
+    """
     task = make_task(TSP(), policy, make_instances(2, 5))
     goal = torch.tensor([0.3, -0.6, 0.1, 0.8])
     nowhere = torch.zeros(2, 16, 1, 5, dtype=torch.int64)
@@ -487,7 +568,9 @@ def test_search_moves_towards_cheap_latents(policy, make_instances) -> None:
     assert (state.components.mean - goal).norm(dim=-1).max() < 0.01
 
 
-@pytest.mark.parametrize("strategy", [CMAES(), Uniform(), Fixed(), CMAESEAS()], ids=lambda s: type(s).__name__)
+@pytest.mark.parametrize(
+    "strategy", [CMAES(), Uniform(), Fixed(), CMAESEAS()], ids=lambda s: type(s).__name__
+)
 def test_latent_strategies_need_a_latent_space(strategy, make_policy, make_instances) -> None:
     """A single policy is refused with the strategies that serve it."""
     with pytest.raises(InputError, match=r"no latent space.*sampling or greedy"):
@@ -495,11 +578,18 @@ def test_latent_strategies_need_a_latent_space(strategy, make_policy, make_insta
 
 
 @pytest.mark.parametrize(
-    "strategy", [Sampling(), Greedy(), EASEmb(), EASLay(), SGBS(), SGBSEAS()], ids=lambda s: type(s).__name__
+    "strategy",
+    [Sampling(), Greedy(), EASEmb(), EASLay(), SGBS(), SGBSEAS()],
+    ids=lambda s: type(s).__name__,
 )
 def test_other_strategies_do_not(strategy, make_policy, make_instances) -> None:
     """Sampling, greedy, active and beam search serve a single policy."""
-    assert search(strategy, make_task(TSP(), make_policy(0), make_instances(1, 5)), Budget(3))[0][0].cost > 0
+    assert (
+        search(strategy, make_task(TSP(), make_policy(0), make_instances(1, 5)), Budget(3))[0][
+            0
+        ].cost
+        > 0
+    )
 
 
 @pytest.mark.parametrize("settings", [{"components": 0}, {"population": 1}])
@@ -520,9 +610,14 @@ def test_populations_of_nobody_are_refused(kind) -> None:
 
 
 @pytest.mark.parametrize(
-    ("cost", "known", "gap"), [(105, 100.0, 0.05), (100, 100.0, 0.0), (99.5, 100.0, -0.005), (7, None, None)]
+    ("cost", "known", "gap"),
+    [(105, 100.0, 0.05), (100, 100.0, 0.0), (99.5, 100.0, -0.005), (7, None, None)],
 )
-def test_gap_is_a_fraction_of_the_best_known(cost: float, known: float | None, gap: float | None) -> None:
+def test_gap_is_a_fraction_of_the_best_known(
+    cost: float, known: float | None, gap: float | None
+) -> None:
     """The gap is (cost - known) / known, and there is none where nothing is known."""
     instance = TSPInstance("x", "EXACT_2D", xy=np.zeros((1, 2)), best_known=known)
-    assert Solution(instance, Tour((0,)), cost, 1, 0.0).gap == (None if gap is None else pytest.approx(gap))
+    assert Solution(instance, Tour((0,)), cost, 1, 0.0).gap == (
+        None if gap is None else pytest.approx(gap)
+    )

@@ -15,7 +15,9 @@ def task_of(policy, size: int) -> Task:
     return make_task(TSP(), policy, [TSPInstance("t", "EXACT_2D", xy=points)], engine="torch")
 
 
-@pytest.mark.parametrize(("size", "expected"), [(5, 1.0), (100, 1.0), (125, 0.5), (150, 0.5), (200, 0.3), (400, 0.2)])
+@pytest.mark.parametrize(
+    ("size", "expected"), [(5, 1.0), (100, 1.0), (125, 0.5), (150, 0.5), (200, 0.3), (400, 0.2)]
+)
 def test_it_falls_with_size(policy, size: int, expected: float) -> None:
     """1 up to 100 nodes, 0.5 up to 150, 0.3 up to 250, 0.2 beyond."""
     assert default_temperature(task_of(policy, size)) == expected

@@ -26,7 +26,9 @@ def rolled_at(cost: list) -> Rollouts:
 
 
 def test_ranking_by_several_starts() -> None:
-    """The fitness of a latent is the mean over its best starts: all of them where more are asked for than there are."""
+    """The fitness of a latent is the mean over its best starts: all of them where more are asked
+    for than there are.
+    """
     rolled = rolled_at([[[1.0, 9.0, 5.0], [2.0, 3.0, 7.0]]])
     assert CMAES().fitness(rolled).tolist() == [[1.0, 2.0]]
     assert CMAES(top=2).fitness(rolled).tolist() == [[3.0, 2.5]]
@@ -34,8 +36,13 @@ def test_ranking_by_several_starts() -> None:
 
 
 def test_parallel_components_all_move(policy, make_instances) -> None:
-    """One step is a generation of every component: 3 x 4 attempts, and each looks about its own centroid."""
-    task, strategy = make_task(TSP(), policy, make_instances(2, 6)), CMAES(population=4, parallel=True, sigma=0.01)
+    """One step is a generation of every component: 3 x 4 attempts, and each looks about its own
+    centroid.
+    """
+    task, strategy = (
+        make_task(TSP(), policy, make_instances(2, 6)),
+        CMAES(population=4, parallel=True, sigma=0.01),
+    )
     task.account.limit = 100
     before = strategy.init(task)
     after, latents, _ = strategy.step(task, before)
@@ -46,7 +53,9 @@ def test_parallel_components_all_move(policy, make_instances) -> None:
 
 
 def test_narrow_components_start_anew(policy, make_instances) -> None:
-    """A component below the limit is replaced by a fresh one at a spare centroid; a wide one goes on."""
+    """A component below the limit is replaced by a fresh one at a spare centroid; a wide one
+    goes on.
+    """
     state = cma_es.initial_state(torch.zeros(1, 2, 4), 1.0)
     state = cma_es.State(**vars(state) | {"sigma": torch.tensor([[0.01, 0.5]])})
     restart_narrow = CMAES(restart=0.1).restart_narrow(state, 18)
@@ -56,36 +65,52 @@ def test_narrow_components_start_anew(policy, make_instances) -> None:
 
 
 def test_arms_by_hand() -> None:
-    """The lowest mean minus the spread over the root of the trials; results in the usual order of the starts."""
-    arms = StartBandit.fresh(1, 4, torch.device("cpu")).seen(None, torch.tensor([[4.0, 1.0, 3.0, 2.0]]))
+    """The lowest mean minus the spread over the root of the trials; results in the usual order
+    of the starts.
+    """
+    arms = StartBandit.fresh(1, 4, torch.device("cpu")).seen(
+        None, torch.tensor([[4.0, 1.0, 3.0, 2.0]])
+    )
     assert arms.best(2).tolist() == [[1, 3]]
     for _ in range(8):
         arms = arms.seen(torch.tensor([[1, 3]]), torch.tensor([[3.0, 3.4]]))
-    # means 4, 25/9, 3, 29.2/9; a spread of about 0.46 counts in full for starts 0 and 2 and a third for 1 and 3
+    # means 4, 25/9, 3, 29.2/9; a spread of about 0.46 counts in full for starts 0 and 2 and a third
+    # for 1 and 3
     assert arms.best(2).tolist() == [[1, 2]]
 
 
 def test_fewer_starts_buy_more_latents(policy, make_instances) -> None:
-    """With half of 6 starts 16 latents cost 8 attempts after the first generation; the total stays exact."""
+    """With half of 6 starts 16 latents cost 8 attempts after the first generation; the total
+    stays exact.
+    """
     seen = []
     task = make_task(TSP(), policy, make_instances(2, 6))
     search(CMAES(starts=0.5), task, Budget(37), lambda p: seen.append((p.attempts, p.latents)))
     assert [n for n, _ in seen] == [16, 24, 32, 37]
-    assert task.tried_count == 16 + 16 + 16 + 10  # 5 attempts are 30 trajectories; each latent has a number of its own
+    assert (
+        task.tried_count == 16 + 16 + 16 + 10
+    )  # 5 attempts are 30 trajectories; each latent has a number of its own
 
 
 def test_25_starts_are_usual_on_a_cpu(policy, make_instances) -> None:
-    """25 starts after the first generation, all of them where there are no more, and all where it is asked for."""
+    """25 starts after the first generation, all of them where there are no more, and all where
+    it is asked for.
+    """
     told = {}
     for nodes, settings in ((50, {}), (50, {"starts": 1.0}), (20, {})):
         seen = told[nodes, *settings] = []
-        search(CMAES(population=4, **settings), make_task(TSP(), policy, make_instances(1, nodes)), Budget(8),
-               lambda p, seen=seen: seen.append(p.attempts))  # fmt: skip
+        search(
+            CMAES(population=4, **settings),
+            make_task(TSP(), policy, make_instances(1, nodes)),
+            Budget(8),
+            lambda p, seen=seen: seen.append(p.attempts),
+        )
     assert told == {(50,): [4, 6, 8], (50, "starts"): [4, 8], (20,): [4, 8]}
 
 
 def test_large_instances_begin_with_a_few_starts(policy, make_instances) -> None:
-    """From all 100 starts a first generation of 1,000 cities takes 20 s. Others have their turn before any comes again.
+    """From all 100 starts a first generation of 1,000 cities takes 20 s. Others have their turn
+    before any comes again.
 
     At 300 cities all of them come first, as in smaller instances.
     """
@@ -113,7 +138,9 @@ def test_large_files_in_a_metric_of_their_own(policy) -> None:
     assert isinstance(found.cost, int)
 
 
-def test_a_generation_has_starts_for_an_eighth_of_the_time_left(policy, make_instances, monkeypatch) -> None:
+def test_a_generation_has_starts_for_an_eighth_of_the_time_left(
+    policy, make_instances, monkeypatch
+) -> None:
     """Of large instances on a CPU: one start before the pace is known, and never more than 25."""
     task = make_task(TSP(), policy, make_instances(3, 302))
     monkeypatch.setattr(tasks.time, "monotonic", lambda: 100.0)
@@ -134,7 +161,9 @@ def test_a_generation_has_starts_for_an_eighth_of_the_time_left(policy, make_ins
     assert CMAES().default_start_count(small, 16) == 25
 
 
-@pytest.mark.parametrize("settings", [{"starts": 0.0}, {"starts": 1.1}, {"top": 0}, {"restart": -1.0}])
+@pytest.mark.parametrize(
+    "settings", [{"starts": 0.0}, {"starts": 1.1}, {"top": 0}, {"restart": -1.0}]
+)
 def test_impossible_variants_are_refused(settings) -> None:
     """What cannot work is refused when it is written down."""
     with pytest.raises(InputError, match="starts above 0 up to 1, a top of at least 1"):
@@ -165,7 +194,9 @@ def test_the_best_pairs_by_hand(make_instances, make_policy) -> None:
 
 
 def test_pairs_cost_the_same(make_instances, make_policy) -> None:
-    """Both variants try every member in every pass; with pairs, every later tour begins at a kept start."""
+    """Both variants try every member in every pass; with pairs, every later tour begins at a
+    kept start.
+    """
     policy, instances = make_policy(latent=0, members=3), make_instances(2, 6)
     task = make_task(TSP(), policy, instances)
     task.account.limit = 100
@@ -176,12 +207,18 @@ def test_pairs_cost_the_same(make_instances, make_policy) -> None:
     starts, members = second.actions[:, :, 0, 0].long(), latents[..., 0].long()
     assert torch.equal(second.actions[..., 0].long(), starts[..., None].expand(-1, -1, 6))
     cheapest = first.cost.flatten(1).sort(1).values[:, :3]  # the same tour from several starts ties
-    assert torch.allclose(first.cost.flatten(1).gather(1, members * 6 + starts), cheapest, rtol=1e-5)
-    assert len({tuple(a) for a in second.actions[0, 0].tolist()}) > 1  # noise differs between the repetitions
+    assert torch.allclose(
+        first.cost.flatten(1).gather(1, members * 6 + starts), cheapest, rtol=1e-5
+    )
+    assert (
+        len({tuple(a) for a in second.actions[0, 0].tolist()}) > 1
+    )  # noise differs between the repetitions
 
 
 def test_who_serves_whom(policy, make_instances, make_policy) -> None:
-    """A population refuses searches of a latent space, and the search of a population refuses other policies."""
+    """A population refuses searches of a latent space, and the search of a population refuses
+    other policies.
+    """
     many, instances = make_policy(latent=0, members=2), make_instances(1, 5)
     with pytest.raises(InputError, match="not a population"):
         search(Population(), make_task(TSP(), policy, instances), Budget(1))

@@ -11,13 +11,21 @@ OBJECTIVES = {
     "winner": Objective("reinforce", latents=5, starts=3),
     "poppy": Objective("reinforce", latents=3, starts=4, baseline="second"),
     "parts": Objective("prefer", latents=3, starts=2, samples=3, copies=2, certain=0.99, parts=2),
-    "imitate": Objective("imitate", latents=4, starts=3, top=3, improve=2, views=2, temperature=0.8),
+    "imitate": Objective(
+        "imitate", latents=4, starts=3, top=3, improve=2, views=2, temperature=0.8
+    ),
 }
 
 
 def small_config(objective: str = "winner", **changes: Any) -> TrainConfig:
     config = TrainConfig(
-        size=7, batch=4, updates=20, report=0.0, policy=POLICY, objective=OBJECTIVES[objective],
-        optimiser=Optimiser(lr=3e-3, warmup=3, clip=1.0, decay=0.5), validation=Validation(count=6, latents=3),
-    )  # fmt: skip
+        size=7,
+        batch=4,
+        updates=20,
+        report=0.0,
+        policy=POLICY,
+        objective=OBJECTIVES[objective],
+        optimiser=Optimiser(lr=3e-3, warmup=3, clip=1.0, decay=0.5),
+        validation=Validation(count=6, latents=3),
+    )
     return replace(config, **changes)

@@ -1,4 +1,6 @@
-"""Copies of an instance that teach one another: what a lesson is, against loops; who learns it; and a whole step."""
+"""Copies of an instance that teach one another: what a lesson is, against loops; who learns it;
+and a whole step.
+"""
 
 from dataclasses import replace
 from functools import partial
@@ -15,7 +17,11 @@ from rhumbline.problems.tsp import TSP
 from rhumbline.training.config import Objective
 from rhumbline.training.objectives import TIE_TOLERANCE
 from rhumbline.training.objectives.prefer import compare_rollouts, preference_targets
-from rhumbline.training.objectives.symmetric_copies import SymmetricTarget, find_symmetric_target, make_symmetric_copies
+from rhumbline.training.objectives.symmetric_copies import (
+    SymmetricTarget,
+    find_symmetric_target,
+    make_symmetric_copies,
+)
 from rhumbline.training.trainer import Trainer
 
 CPU = torch.device("cpu")
@@ -23,10 +29,16 @@ PREFER = Objective(loss="prefer", latents=3, starts=2, samples=2, copies=4, less
 
 
 def made_up(o: Objective, seed: int) -> tuple[Rollouts, torch.Tensor]:
-    """Tours of seven cities under any costs, two instances in their copies; and where they start, sample by sample."""
+    """Tours of seven cities under any costs, two instances in their copies; and where they
+    start, sample by sample.
+    """
     rng = torch.Generator().manual_seed(seed)
     samples = o.samples if o.trial == "all" else 1
-    starts = torch.randint(7, (2, o.starts), generator=rng).repeat_interleave(samples, 1).repeat_interleave(o.copies, 0)
+    starts = (
+        torch.randint(7, (2, o.starts), generator=rng)
+        .repeat_interleave(samples, 1)
+        .repeat_interleave(o.copies, 0)
+    )
     shape = (2 * o.copies, o.latents, o.starts * samples)
     actions = torch.rand(*shape, 7, generator=rng).argsort(3)
     first = starts[:, None, :, None].expand(*shape, 1)
@@ -40,7 +52,9 @@ def made_up(o: Objective, seed: int) -> tuple[Rollouts, torch.Tensor]:
 @pytest.mark.parametrize("trial", ["all", "sample"])
 @pytest.mark.parametrize("anywhere", [True, False])
 def test_a_lesson_is_the_best_of_all_copies(trial: str, anywhere: bool) -> None:
-    """From the same start, or of a tour from any, that begins there and goes round as ours do; without any marks."""
+    """From the same start, or of a tour from any, that begins there and goes round as ours do;
+    without any marks.
+    """
     o = replace(PREFER, trial=trial)  # pyright: ignore[reportArgumentType]
     rolled, starts = made_up(o, 0)
     lesson, samples = find_symmetric_target(rolled, starts, o, anywhere), 2 if trial == "all" else 1
@@ -61,7 +75,9 @@ def test_a_lesson_is_the_best_of_all_copies(trial: str, anywhere: bool) -> None:
                 plan = plan[::-1]
             at = plan.index(starts[row, s * samples].item())
             assert lesson.cost[row, s].tolist() == [cost]
-            assert lesson.actions[row, s, 0].tolist() == (plan[at:] + plan[:at] if anywhere else plan)
+            assert lesson.actions[row, s, 0].tolist() == (
+                plan[at:] + plan[:at] if anywhere else plan
+            )
             assert lesson.actions[row, s, 0, 0] == starts[row, s * samples]
             assert lesson.learner is None
             shared = find_symmetric_target(rolled, starts, replace(o, shared=True), anywhere)
@@ -76,21 +92,29 @@ def test_without_copies_there_is_no_lesson() -> None:
 
 
 def test_only_what_is_better_is_taught() -> None:
-    """Whoever has it already, but for rounding, learns nothing from it; whoever ties with others learns nothing else.
+    """Whoever has it already, but for rounding, learns nothing from it; whoever ties with others
+    learns nothing else.
 
     And it changes nothing about what samples learn from one another.
     """
-    own = Rollouts(torch.tensor([[[3.0, 2.0], [3.0, 2.0], [3.0, 2.0]]]), torch.zeros(1, 3, 2, 4, dtype=torch.long))
+    own = Rollouts(
+        torch.tensor([[[3.0, 2.0], [3.0, 2.0], [3.0, 2.0]]]),
+        torch.zeros(1, 3, 2, 4, dtype=torch.long),
+    )
     costs = torch.tensor([[[1.9], [2.0 * (1 - TIE_TOLERANCE / 2)], [2.5]]])
     lesson = SymmetricTarget(costs, torch.ones(1, 3, 1, 4, dtype=torch.long), 0.3)
-    targets = compare_rollouts(torch.zeros(1, 3, 0), torch.tensor([[False, False, True]]), own, lesson)
+    targets = compare_rollouts(
+        torch.zeros(1, 3, 0), torch.tensor([[False, False, True]]), own, lesson
+    )
     assert targets.group_size == 2
     assert targets.count == 2 + 1
     assert targets.actions[0].sum(1).tolist() == [0, 0, 4] * 3
     weight = targets.weights(torch.zeros(1, 9), 1.0)[0]
     assert weight.tolist() == pytest.approx([0, 0, -0.3, 0, 0, 0, 0.5, -0.5, 0])
     plain = compare_rollouts(torch.zeros(1, 3, 0), torch.tensor([[False, False, True]]), own)
-    assert plain.weights(torch.zeros(1, 6), 1.0)[0].tolist() == pytest.approx([0, 0, 0, 0, 0.5, -0.5])
+    assert plain.weights(torch.zeros(1, 6), 1.0)[0].tolist() == pytest.approx(
+        [0, 0, 0, 0, 0.5, -0.5]
+    )
 
 
 def test_rivals_and_their_lesson() -> None:
@@ -109,7 +133,9 @@ def test_rivals_and_their_lesson() -> None:
 @pytest.mark.parametrize("trial", ["all", "sample", "greedy"])
 @pytest.mark.parametrize("problem", ["tsp", "cvrp"])
 def test_who_has_found_a_lesson_learns_it(problem: str, trial: str) -> None:
-    """Copies share their latents; the one that found the best plan of all copies is compared and taught in each."""
+    """Copies share their latents; the one that found the best plan of all copies is compared and
+    taught in each.
+    """
     objective = replace(PREFER, trial=trial, shared=True)  # pyright: ignore[reportArgumentType]
     config = replace(small_config(), problem=problem, batch=8, objective=objective)
     trainer = Trainer(config, CPU)
@@ -122,15 +148,21 @@ def test_who_has_found_a_lesson_learns_it(problem: str, trial: str) -> None:
         mates = slice(4 * instance, 4 * instance + 4)
         cost = rolled.cost[mates].unflatten(2, (2, samples)).movedim(1, 0)  # latents first
         for s in range(2):
-            finder = (cost if problem == "tsp" else cost[:, :, s : s + 1]).flatten(1).amin(1).argmin()
+            finder = (
+                (cost if problem == "tsp" else cost[:, :, s : s + 1]).flatten(1).amin(1).argmin()
+            )
             assert torch.equal(targets.latents[mates, s], latents[mates, finder])
     assert not targets.weight.view(8, 2, 3)[..., :2].isnan().any()
 
 
 def test_several_may_have_found_a_lesson() -> None:
-    """All latents find plans of one cost from all starts of all copies: where they share latents, somebody learns."""
+    """All latents find plans of one cost from all starts of all copies: where they share
+    latents, somebody learns.
+    """
     rolled, starts = made_up(PREFER, 3)
-    rolled = replace(rolled, cost=torch.tensor([1.0, 2.0]).repeat(8, 3, 2))  # the second sample is worse
+    rolled = replace(
+        rolled, cost=torch.tensor([1.0, 2.0]).repeat(8, 3, 2)
+    )  # the second sample is worse
     latents = torch.rand(2, 3, 4).repeat_interleave(4, 0)
     for shared in (False, True):
         lesson = find_symmetric_target(rolled, starts, replace(PREFER, shared=shared), False)
@@ -141,7 +173,9 @@ def test_several_may_have_found_a_lesson() -> None:
 
 @pytest.mark.parametrize(("copies", "anywhere"), [(2, True), (8, True), (2, False), (4, False)])
 def test_copies_are_the_same_instance_with_other_noise(copies: int, anywhere: bool) -> None:
-    """A tour is as long in each, and goes round the other way where it is mirrored; no two are alike."""
+    """A tour is as long in each, and goes round the other way where it is mirrored; no two are
+    alike.
+    """
     batch = TSP().sample(2, 7, torch.Generator().manual_seed(0))
     many, tour = make_symmetric_copies(batch, copies, anywhere), torch.randperm(7)
     cost = TSP().cost(many, tour.expand(2 * copies, 1, 7)).view(2, copies)
@@ -156,7 +190,9 @@ def test_copies_are_the_same_instance_with_other_noise(copies: int, anywhere: bo
 
 
 def test_a_lesson_is_about_as_likely_as_samples() -> None:
-    """For a policy that goes round one way only, as those that are shipped: backwards it would never be drawn."""
+    """For a policy that goes round one way only, as those that are shipped: backwards it would
+    never be drawn.
+    """
     o, policy = replace(PREFER, latents=4, starts=3, copies=8), load_policy("tsp100", "tsp")
     batch = make_symmetric_copies(TSP().sample(2, 30, torch.Generator().manual_seed(1)), 8, True)
     starts = torch.tensor([3, 3, 9, 9, 20, 20]).expand(16, -1)
@@ -179,7 +215,9 @@ def rolled_scores(score, rolled: Rollouts) -> torch.Tensor:
 
 def test_mini_steps_of_other_sizes_have_whole_copies() -> None:
     """Of larger instances there are fewer, but no part of one."""
-    config = replace(small_config(), size=7, sizes=(7, 19), batch=8, objective=replace(PREFER, starts=2))
+    config = replace(
+        small_config(), size=7, sizes=(7, 19), batch=8, objective=replace(PREFER, starts=2)
+    )
     trainer = Trainer(config, CPU)
     assert [config.batch_for(size) for size in (7, 19)] == [8, 1]
     assert [len(trainer.sample(mini)[0].key) for mini in range(2)] == [8, 4]
@@ -188,7 +226,9 @@ def test_mini_steps_of_other_sizes_have_whole_copies() -> None:
 @pytest.mark.parametrize("problem", ["tsp", "cvrp"])
 @pytest.mark.parametrize("trial", ["all", "sample", "greedy"])
 def test_a_step_learns_lessons(problem: str, trial: str) -> None:
-    """Copies have the same starts; what is taught costs what it says, can be driven, and is to become likelier."""
+    """Copies have the same starts; what is taught costs what it says, can be driven, and is to
+    become likelier.
+    """
     objective = replace(PREFER, trial=trial)  # pyright: ignore[reportArgumentType]
     config = replace(small_config(), problem=problem, batch=8, objective=objective)
     _, targets, _ = Trainer(config, CPU).gradient(0)
@@ -206,4 +246,6 @@ def test_a_step_learns_lessons(problem: str, trial: str) -> None:
     assert (weight[~taught_here] == 0).all()
     plans = targets.actions.view(8, -1, 3, targets.actions.shape[2])[:, :, 2]
     cost = PROBLEMS[problem].cost(batch, plans.long())
-    torch.testing.assert_close(targets.weight.view(8, -1, 3)[..., 2][taught_here], cost[taught_here])
+    torch.testing.assert_close(
+        targets.weight.view(8, -1, 3)[..., 2][taught_here], cost[taught_here]
+    )

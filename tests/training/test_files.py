@@ -1,4 +1,6 @@
-"""Training on instances of one's own: which are held out, what a mini-step gets of them, and that it learns."""
+"""Training on instances of one's own: which are held out, what a mini-step gets of them, and
+that it learns.
+"""
 
 import json
 import re
@@ -58,7 +60,9 @@ def dataset(path: Path, problem: str, count: int, size: int | str, seed: int = 0
 
 def own(data: list[str], problem: str = "tsp", **validation: int) -> FileInstances:
     size = "3x3" if problem == "jssp" else 100
-    config = TrainConfig(problem=problem, size=size, data=tuple(data), validation=Validation(**validation))
+    config = TrainConfig(
+        problem=problem, size=size, data=tuple(data), validation=Validation(**validation)
+    )
     return FileInstances(config, PROBLEMS[problem], CPU)
 
 
@@ -74,12 +78,16 @@ def test_about_a_fifth_is_held_out(tmp_path: Path, count: int, most: int) -> Non
     assert len(kept) + len(out) == count
     assert not kept & out
     assert 1 <= len(out) <= most
-    assert count < 200 or most == len(out) or 25 <= len(out) <= 55  # 40 are expected, with a deviation of 5.7
+    assert (
+        count < 200 or most == len(out) or 25 <= len(out) <= 55
+    )  # 40 are expected, with a deviation of 5.7
     assert "flatters" not in source.about
 
 
 def test_of_very_few_none_may_be_held_out(tmp_path: Path) -> None:
-    """Each instance draws its own lot, so it may happen; then those trained on are judged, and that is said."""
+    """Each instance draws its own lot, so it may happen; then those trained on are judged, and
+    that is said.
+    """
     for seed in range(9):
         source = own(dataset(tmp_path / f"{seed}.safetensors", "tsp", 2, 6, seed=seed))
         kept, out = points(source.kept), points(source.held)
@@ -102,7 +110,9 @@ def test_the_lot_is_the_seed_s(tmp_path: Path) -> None:
 
 
 def test_nothing_trained_on_is_held_out_later(tmp_path: Path) -> None:
-    """Data grow: whoever was trained on stays so, in whatever company and order, and under whatever name."""
+    """Data grow: whoever was trained on stays so, in whatever company and order, and under
+    whatever name.
+    """
     for few in (3, 4, 5, 30):
         one = dataset(tmp_path / f"{few}.safetensors", "tsp", few, 6, seed=few)
         before = points(own(one, count=7).kept)
@@ -123,7 +133,9 @@ def test_twins_count_once(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("problem", ["tsp", "cvrp"])
 def test_draws_are_instances_turned_about(tmp_path: Path, problem: str) -> None:
-    """Of one size: whole instances in some order of nodes; distances are theirs but for the unit square's side."""
+    """Of one size: whole instances in some order of nodes; distances are theirs but for the unit
+    square's side.
+    """
     source = own(dataset(tmp_path / "d.safetensors", problem, 6, 6), problem)
     found = source.sample(32, 6, rng())
     ((whole, _),) = source.kept.whole()
@@ -134,12 +146,21 @@ def test_draws_are_instances_turned_about(tmp_path: Path, problem: str) -> None:
     assert len({tuple(xy.flatten().tolist()) for xy in found.xy}) == 32  # order and turn differ
     assert found.key.tolist() == list(range(32))  # rollouts of copies see other noise
     if problem == "cvrp":
-        for xy, demand, capacity, row in zip(found.xy, found.demand, found.capacity, rows, strict=True):
+        for xy, demand, capacity, row in zip(
+            found.xy, found.demand, found.capacity, rows, strict=True
+        ):
             assert capacity == whole.capacity[row]
             assert demand[0] == 0
-            mine, theirs = (sorted(zip(d.tolist(), q.tolist(), strict=True)) for d, q in (
-                (demand, distances(xy)[0]), (whole.demand[row], distances(whole.xy[row])[0])))  # fmt: skip
-            np.testing.assert_allclose(mine, theirs, atol=1e-5)  # demands by distance from the depot
+            mine, theirs = (
+                sorted(zip(d.tolist(), q.tolist(), strict=True))
+                for d, q in (
+                    (demand, distances(xy)[0]),
+                    (whole.demand[row], distances(whole.xy[row])[0]),
+                )
+            )
+            np.testing.assert_allclose(
+                mine, theirs, atol=1e-5
+            )  # demands by distance from the depot
 
 
 def test_draws_fill_the_square(tmp_path: Path) -> None:
@@ -152,7 +173,9 @@ def test_draws_fill_the_square(tmp_path: Path) -> None:
 
 
 def test_larger_instances_lose_nodes(tmp_path: Path) -> None:
-    """At random: of the nine sizes here eight are chosen, and of 26 cities 25 stay, one of 26 others each time."""
+    """At random: of the nine sizes here eight are chosen, and of 26 cities 25 stay, one of 26
+    others each time.
+    """
     found, _ = load_instances(folder_of_sizes(tmp_path, [9, 11, *range(20, 27)]), PROBLEMS["tsp"])
     kept = RoutingStore(found, PROBLEMS["tsp"], CPU, curved=False)
     assert kept.counts == {9: 1, 11: 1, 20: 1, 21: 1, 22: 1, 23: 1, 24: 1, 25: 2}
@@ -164,7 +187,9 @@ def test_larger_instances_lose_nodes(tmp_path: Path) -> None:
 
 
 def spread(xy: torch.Tensor) -> float:
-    """The sum of all distances in units of the bounding box, which neither turning nor scaling changes."""
+    """The sum of all distances in units of the bounding box, which neither turning nor scaling
+    changes.
+    """
     return round(float(distances(xy).sum()) / box(xy), 2)
 
 
@@ -176,7 +201,16 @@ def box(xy: torch.Tensor) -> float:
 def test_few_sizes_by_hand() -> None:
     """Up to eight stay; else the largest share that anybody loses is as small as it can be."""
     assert choose_sizes([5, 5, 9, 7]) == [5, 7, 9]
-    assert choose_sizes(range(10, 26)) == [10, 11, 13, 15, 17, 19, 21, 23]  # 12 loses one of twelve, 25 two
+    assert choose_sizes(range(10, 26)) == [
+        10,
+        11,
+        13,
+        15,
+        17,
+        19,
+        21,
+        23,
+    ]  # 12 loses one of twelve, 25 two
     many = [*range(20, 40), 1000]
     assert choose_sizes(many)[-1] == 1000  # a few large ones are not cut to 39
     assert len(choose_sizes(many)) <= 8
@@ -206,30 +240,46 @@ def test_distances_of_one_s_own(tmp_path: Path) -> None:
     order = torch.arange(7).expand(20, 1, 7)
     steps = found.distance[:, range(7), [1, 2, 3, 4, 5, 6, 0]].sum(1)
     assert torch.allclose(PROBLEMS["tsp"].cost(found, order)[:, 0], steps)
-    files = {tuple(sorted((d / d.max()).flatten().tolist())) for d in (read(p).distances for p in tmp_path.iterdir())}
+    files = {
+        tuple(sorted((d / d.max()).flatten().tolist()))
+        for d in (read(p).distances for p in tmp_path.iterdir())
+    }
     for distance in found.distance.double():
-        mine = torch.tensor(sorted((distance / distance.amax()).flatten().tolist()), dtype=torch.float64)
-        assert any(torch.allclose(mine, torch.tensor(one, dtype=torch.float64), atol=1e-6) for one in files)
+        mine = torch.tensor(
+            sorted((distance / distance.amax()).flatten().tolist()), dtype=torch.float64
+        )
+        assert any(
+            torch.allclose(mine, torch.tensor(one, dtype=torch.float64), atol=1e-6) for one in files
+        )
 
 
 def test_distances_go_with_their_nodes(tmp_path: Path) -> None:
-    """Nodes that stay keep their distances among themselves: here those are straight lines, given as a matrix."""
+    """Nodes that stay keep their distances among themselves: here those are straight lines,
+    given as a matrix.
+    """
     points_ = np.random.default_rng(0).random((9, 12, 2))
     for place, xy in enumerate(points_):
         whole = np.rint(10**6 * np.linalg.norm(xy[:, None] - xy[None], axis=2)).astype(int)
         write_matrix(tmp_path / f"m{place}.tsp", whole)
     found, _ = load_instances([str(tmp_path)], PROBLEMS["tsp"])
     nodes = stack_padded(found, curved=True)
-    rows, order = torch.arange(9), torch.stack([torch.randperm(12, generator=rng(k))[:7] for k in range(9)])
+    rows, order = (
+        torch.arange(9),
+        torch.stack([torch.randperm(12, generator=rng(k))[:7] for k in range(9)]),
+    )
     batch = nodes.batch(rows, order)
     straight = torch.cdist(batch.xy, batch.xy)
-    assert torch.allclose(batch.distance, straight, atol=2e-2)  # the plane is an embedding of the matrix
+    assert torch.allclose(
+        batch.distance, straight, atol=2e-2
+    )  # the plane is an embedding of the matrix
     assert torch.allclose(batch.distance, batch.distance.mT)
 
 
 @pytest.mark.parametrize("metric", ["GEO", "ATT", "CEIL_2D"])
 def test_units_are_those_of_the_square(tmp_path: Path, metric: str) -> None:
-    """Whatever files count in, beside a matrix: kilometres between degrees must not outweigh all else."""
+    """Whatever files count in, beside a matrix: kilometres between degrees must not outweigh all
+    else.
+    """
     write_matrices(tmp_path, 1, 7)
     write_tsp(tmp_path / "other.tsp", np.random.default_rng(1).random((7, 2)) * 40, metric)
     for batch, _ in own([str(tmp_path)]).kept.whole():
@@ -262,7 +312,10 @@ def test_validation_is_of_whole_files(tmp_path: Path) -> None:
     """Those held out, nothing lost, each once, in the square of `scale_to_unit_square`."""
     data = folder_of_sizes(tmp_path, list(range(10, 40)))
     source = own(data)
-    files = {i.size: scale_to_unit_square(i.planar_xy) for i in (read(path) for path in tmp_path.iterdir())}
+    files = {
+        i.size: scale_to_unit_square(i.planar_xy)
+        for i in (read(path) for path in tmp_path.iterdir())
+    }
     sizes = [batch.xy.shape[1] for batch, _ in source.validation(rng())]
     assert len(set(sizes)) == len(sizes) == 30 - sum(source.kept.counts.values())
     for batch, unit in source.validation(rng()):
@@ -272,22 +325,30 @@ def test_validation_is_of_whole_files(tmp_path: Path) -> None:
 
 def test_validation_is_a_mean_over_instances(tmp_path: Path) -> None:
     """Not over sizes; and of shops in units of their bounds."""
-    data = dataset(tmp_path / "a.safetensors", "tsp", 8, 6) + dataset(tmp_path / "b.safetensors", "tsp", 1, 9, seed=1)
+    data = dataset(tmp_path / "a.safetensors", "tsp", 8, 6) + dataset(
+        tmp_path / "b.safetensors", "tsp", 1, 9, seed=1
+    )
     trainer = Trainer(small_config("pomo", data=tuple(data), validation=Validation(count=100)), CPU)
-    trainer.source.held = trainer.source.kept if len(trainer.source.kept.counts) == 2 else trainer.source.held
+    trainer.source.held = (
+        trainer.source.kept if len(trainer.source.kept.counts) == 2 else trainer.source.held
+    )
     groups = trainer.source.validation(rng())
     costs = [trainer.validate_group(batch, rng())[0] for batch, _ in groups]
     assert trainer.validate()["greedy"] == pytest.approx(float(torch.cat(costs).mean()), rel=1e-5)
     shops = own(dataset(tmp_path / "c.safetensors", "jssp", 3, "3x2"), "jssp")
     ((batch, unit),) = shops.validation(rng())
-    busiest = [max(d.sum(1).max(), *(d[m == k].sum() for k in range(2))) for d, m in zip(
-        batch.duration[..., :-1], batch.machine[..., :-1], strict=True)]  # fmt: skip
+    busiest = [
+        max(d.sum(1).max(), *(d[m == k].sum() for k in range(2)))
+        for d, m in zip(batch.duration[..., :-1], batch.machine[..., :-1], strict=True)
+    ]
     assert unit.tolist() == [float(x) for x in busiest]
 
 
 def test_shops_by_shape(tmp_path: Path) -> None:
     """Each is drawn as it is."""
-    data = dataset(tmp_path / "a.safetensors", "jssp", 4, "3x2") + dataset(tmp_path / "b.safetensors", "jssp", 8, "2x3")
+    data = dataset(tmp_path / "a.safetensors", "jssp", 4, "3x2") + dataset(
+        tmp_path / "b.safetensors", "jssp", 8, "2x3"
+    )
     source = own(data, "jssp", count=2)
     assert sorted(source.labels) == ["2x3", "3x2"]
     for shape in source.kept.counts:
@@ -298,7 +359,9 @@ def test_shops_by_shape(tmp_path: Path) -> None:
         assert found.duration.shape[1:] == kept.duration.shape[1:]
 
 
-@pytest.mark.parametrize(("problem", "size"), [("tsp", 7), ("cvrp", 7), ("jssp", "3x3"), ("jssp-machines", "3x3")])
+@pytest.mark.parametrize(
+    ("problem", "size"), [("tsp", 7), ("cvrp", 7), ("jssp", "3x3"), ("jssp-machines", "3x3")]
+)
 def test_training_on_files(tmp_path: Path, problem: str, size: int | str) -> None:
     """Runs, validates on what is held out, and the checkpoint says what it has seen."""
     solves = PROBLEMS[problem].solves
@@ -322,12 +385,16 @@ def test_it_learns_what_its_files_have_in_common(tmp_path: Path) -> None:
     path = tmp_path / "lines.safetensors"
     save_dataset(path, xy, {"made": "for a test"})
     config = small_config("pomo", data=(str(path),), updates=60, batch=16)
-    costs = [report.cost for report in train(config, device=CPU, out=tmp_path / "out") if report.update]
+    costs = [
+        report.cost for report in train(config, device=CPU, out=tmp_path / "out") if report.update
+    ]
     assert sum(costs[-5:]) < 0.9 * sum(costs[:5])
 
 
 def test_going_on_with_more_data(tmp_path: Path) -> None:
-    """A run may go on with other files. Its best so far was judged by other instances, and is judged anew."""
+    """A run may go on with other files. Its best so far was judged by other instances, and is
+    judged anew.
+    """
     out = tmp_path / "out"
     one = dataset(tmp_path / "a.safetensors", "tsp", 12, 5)
     two = one + dataset(tmp_path / "b.safetensors", "tsp", 12, 9, seed=1)
@@ -338,14 +405,20 @@ def test_going_on_with_more_data(tmp_path: Path) -> None:
     assert [report.update for report in more] == [2, 3]
     best = load_with_facts(out / "best.safetensors")[1]
     assert best.validation["latent"] == min(report.latent for report in more)
-    assert min(report.latent for report in more) > max(report.latent for report in same)  # tours of nine are longer
+    assert min(report.latent for report in more) > max(
+        report.latent for report in same
+    )  # tours of nine are longer
 
 
 def test_the_best_of_before_is_judged_too(tmp_path: Path) -> None:
-    """Other instances are held out when data grow; the best by the former ones may still be better than what is now."""
+    """Other instances are held out when data grow; the best by the former ones may still be
+    better than what is now.
+    """
     data, out = dataset(tmp_path / "a.safetensors", "tsp", 12, 7), tmp_path / "out"
     more = data + dataset(tmp_path / "b.safetensors", "tsp", 40, 7, seed=1)
-    harm = small_config("pomo", data=tuple(data), updates=20, optimiser=Optimiser(lr=0.3, warmup=1, average=0.0))
+    harm = small_config(
+        "pomo", data=tuple(data), updates=20, optimiser=Optimiser(lr=0.3, warmup=1, average=0.0)
+    )
     list(train(replace(harm, report=3600.0), device=CPU, out=out))
     before, facts = load_with_facts(out / "best.safetensors")
     assert facts.updates == 0
@@ -358,11 +431,15 @@ def test_the_best_of_before_is_judged_too(tmp_path: Path) -> None:
 
 
 def test_another_validation_judges_the_best_anew(tmp_path: Path) -> None:
-    """Of random instances too: the best of before stays if it is better than what has become of it since."""
+    """Of random instances too: the best of before stays if it is better than what has become of
+    it since.
+    """
     out, harm = tmp_path / "out", Optimiser(lr=0.3, warmup=1, average=0.0)
     list(train(small_config("pomo", updates=8, optimiser=harm), device=CPU, out=out))
     before, facts = load_with_facts(out / "best.safetensors")
-    other = small_config("pomo", updates=9, optimiser=harm, validation=Validation(count=40, latents=3, seed=7))
+    other = small_config(
+        "pomo", updates=9, optimiser=harm, validation=Validation(count=40, latents=3, seed=7)
+    )
     (report,) = train(other, device=CPU, out=out, resume=out)
     after, again = load_with_facts(out / "best.safetensors")
     assert facts.updates == again.updates < 8
@@ -379,7 +456,9 @@ def test_a_run_stopped_at_once_goes_on(tmp_path: Path) -> None:
     assert [report.update for report in train(config, device=CPU, out=out, resume=out)] == [1, 2]
     whole = tmp_path / "whole"
     list(train(config, device=CPU, out=whole))
-    one, two = (load_with_facts(folder / "policy.safetensors")[0].state_dict() for folder in (out, whole))
+    one, two = (
+        load_with_facts(folder / "policy.safetensors")[0].state_dict() for folder in (out, whole)
+    )
     assert all(torch.equal(x, two[name]) for name, x in one.items())
 
 
@@ -435,15 +514,20 @@ def test_the_verb_takes_data(tmp_path: Path, capsys: pytest.CaptureFixture[str])
     data = folder_of_sizes(tmp_path, [6] * 5)
     recipe = tmp_path / "r.toml"
     settings = {"size": 6, "batch": 2, "updates": 1, "data": ["YOUR-FOLDER"]}
-    recipe.write_text("\n".join(f"{k} = {json.dumps(v)}" for k, v in settings.items()) + (
-        "\n[policy]\nwidth = 32\nheads = 2\nlayers = 1\nhidden = 32\nlatent = 0\n[objective]\nstarts = 2\n"
-        "[validation]\ncount = 2\n"
-    ))  # fmt: skip
+    recipe.write_text(
+        "\n".join(f"{k} = {json.dumps(v)}" for k, v in settings.items())
+        + (
+            "\n[policy]\nwidth = 32\nheads = 2\nlayers = 1\nhidden = 32\nlatent = 0\n[objective]\nstarts = 2\n"
+            "[validation]\ncount = 2\n"
+        )
+    )
     out = tmp_path / "out"
     assert verb.run_train([str(recipe), "--device", "cpu", "--out", str(out)]) == 3
     assert "give them by --data FOLDER" in capsys.readouterr().err
     files = sorted(map(str, Path(data[0]).glob("*.tsp")))  # as a shell expands a pattern
-    assert verb.run_train([str(recipe), "--data", *files, "--device", "cpu", "--out", str(out)]) == 0
+    assert (
+        verb.run_train([str(recipe), "--data", *files, "--device", "cpu", "--out", str(out)]) == 0
+    )
     said = capsys.readouterr()
     assert re.search(r"\d instances of 6 cities to train on, \d held out to validate", said.err)
     assert re.search(r"\n +0 +0\.00 .* +- +- +- ", said.err)

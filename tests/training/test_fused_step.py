@@ -1,4 +1,6 @@
-"""A step as a GPU takes it, kernels in Triton's interpreter: marked rollouts, and scores of what is left to decide."""
+"""A step as a GPU takes it, kernels in Triton's interpreter: marked rollouts, and scores of what
+is left to decide.
+"""
 
 from functools import partial
 
@@ -15,7 +17,9 @@ from rhumbline.training.trainer import Trainer
 
 pytestmark = [
     # Triton 3.6 turns arrays of one element into scalars, which numpy 2.3 only announces to refuse.
-    pytest.mark.filterwarnings("ignore:Conversion of an array with ndim > 0 to a scalar:DeprecationWarning:triton.*"),
+    pytest.mark.filterwarnings(
+        "ignore:Conversion of an array with ndim > 0 to a scalar:DeprecationWarning:triton.*"
+    ),
 ]
 
 LIKELY = 0.3  # random weights are certain of little
@@ -24,31 +28,58 @@ CASES = [
     ("tsp", Objective("prefer", latents=3, starts=2, samples=2, certain=LIKELY)),
     ("cvrp", Objective("prefer", starts=2, samples=2, certain=LIKELY, longest=11)),
     ("tsp", Objective("prefer", latents=3, starts=2, samples=2, copies=2, certain=LIKELY)),
-    ("cvrp", Objective("prefer", latents=3, starts=2, samples=2, trial="sample", copies=2, certain=LIKELY)),
-    ("tsp", Objective("prefer", latents=3, starts=2, samples=2, trial="sample", copies=2, shared=True, certain=LIKELY)),
+    (
+        "cvrp",
+        Objective(
+            "prefer", latents=3, starts=2, samples=2, trial="sample", copies=2, certain=LIKELY
+        ),
+    ),
+    (
+        "tsp",
+        Objective(
+            "prefer",
+            latents=3,
+            starts=2,
+            samples=2,
+            trial="sample",
+            copies=2,
+            shared=True,
+            certain=LIKELY,
+        ),
+    ),
     ("cvrp", Objective("reinforce", latents=2, starts=3, certain=LIKELY)),
     ("cvrp", Objective("prefer", latents=3, starts=2, samples=2, certain=LIKELY, parts=2)),
     ("tsp", Objective("prefer", latents=3, starts=2, samples=2, copies=2, certain=LIKELY, parts=1)),
 ]
 
 
-def gradient(config: TrainConfig, fused: bool) -> tuple[torch.Tensor, torch.Tensor, dict[str, torch.Tensor]]:
+def gradient(
+    config: TrainConfig, fused: bool
+) -> tuple[torch.Tensor, torch.Tensor, dict[str, torch.Tensor]]:
     trainer = Trainer(config, torch.device("cpu"))
     if fused:
         trainer.policy.encoder.set_attention(encoder_attention.triton_attend)
     for weight in (trainer.policy.decoder.query_latent, trainer.policy.decoder.value_latent):
         weight.data.normal_(0.0, 0.01, generator=torch.Generator().manual_seed(1))
     rolled, targets, _ = trainer.gradient(0)
-    return rolled.actions, targets.actions, {n: p.grad for n, p in trainer.names.items() if p.grad is not None}
+    return (
+        rolled.actions,
+        targets.actions,
+        {n: p.grad for n, p in trainer.names.items() if p.grad is not None},
+    )
 
 
 @pytest.mark.parametrize(("problem", "objective"), CASES)
-def test_fused_and_plain_kernels_give_the_same_step(monkeypatch, problem: str, objective: Objective) -> None:
+def test_fused_and_plain_kernels_give_the_same_step(
+    monkeypatch, problem: str, objective: Objective
+) -> None:
     """From the same marked rollouts both give the gradient of the same loss in every weight."""
     for module in (rollouts, engines):
         monkeypatch.setattr(module, "engine_of", lambda *_: engines.construct_triton)
     monkeypatch.setattr(
-        rollout_tables, "build_triton_tables", partial(rollout_tables.build_triton_tables, dtype=torch.float32)
+        rollout_tables,
+        "build_triton_tables",
+        partial(rollout_tables.build_triton_tables, dtype=torch.float32),
     )
     policy = {"layers": 1, "hidden": 32, "latent": 2}
     config = TrainConfig(problem=problem, size=7, batch=2, policy=policy, objective=objective)
@@ -58,7 +89,9 @@ def test_fused_and_plain_kernels_give_the_same_step(monkeypatch, problem: str, o
         found[engine] = gradient(config, engine == "fused")
     (rolled, chosen, fused), (again, _, plain) = found["fused"], found["torch"]
     assert torch.equal(rolled, again)
-    assert 0.05 < (rolled[..., 1:] < 0).float().mean() < 0.95  # some decisions are marked, and some are not
+    assert (
+        0.05 < (rolled[..., 1:] < 0).float().mean() < 0.95
+    )  # some decisions are marked, and some are not
     assert (chosen < 0).any()
     assert fused.keys() == plain.keys()
     largest = max(value.abs().max() for value in plain.values())
@@ -79,8 +112,12 @@ def test_what_is_imitated_is_not_marked(monkeypatch) -> None:
         return real(*arguments, **options)
 
     monkeypatch.setattr(training, "rollout", spy)
-    for objective in (Objective("imitate", starts=2, certain=0.9), Objective("prefer", starts=2, certain=0.9)):
-        Trainer(TrainConfig(size=5, batch=2, policy={"layers": 1}, objective=objective), torch.device("cpu")).gradient(
-            0
-        )
+    for objective in (
+        Objective("imitate", starts=2, certain=0.9),
+        Objective("prefer", starts=2, certain=0.9),
+    ):
+        Trainer(
+            TrainConfig(size=5, batch=2, policy={"layers": 1}, objective=objective),
+            torch.device("cpu"),
+        ).gradient(0)
     assert asked == [0.0, 0.9]

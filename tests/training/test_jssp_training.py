@@ -1,4 +1,6 @@
-"""Training on the job shop: sizes that take turns, samples instead of starts, resuming, and that it learns."""
+"""Training on the job shop: sizes that take turns, samples instead of starts, resuming, and that
+it learns.
+"""
 
 from dataclasses import replace
 from pathlib import Path
@@ -23,10 +25,17 @@ OBJECTIVES = {
 
 def config(objective: str = "imitate", **changes: Any) -> TrainConfig:
     whole = TrainConfig(
-        problem="jssp", size="4x3", sizes=("4x3", "3x2"), batch=6, updates=4, report=3600.0,
-        policy={"width": 16, "heads": 2, "layers": 1, "hidden": 16, "latent": 3}, objective=OBJECTIVES[objective],
-        optimiser=Optimiser(lr=3e-3, warmup=3, clip=1.0), validation=Validation(count=8, latents=4, temperature=1.0),
-    )  # fmt: skip
+        problem="jssp",
+        size="4x3",
+        sizes=("4x3", "3x2"),
+        batch=6,
+        updates=4,
+        report=3600.0,
+        policy={"width": 16, "heads": 2, "layers": 1, "hidden": 16, "latent": 3},
+        objective=OBJECTIVES[objective],
+        optimiser=Optimiser(lr=3e-3, warmup=3, clip=1.0),
+        validation=Validation(count=8, latents=4, temperature=1.0),
+    )
     return replace(whole, **changes)
 
 
@@ -41,7 +50,9 @@ def test_sizes_take_turns() -> None:
 
 
 def test_samples_of_an_instance_differ() -> None:
-    """The only start is sampled as often as the recipe has starts, each time with noise of its own."""
+    """The only start is sampled as often as the recipe has starts, each time with noise of its
+    own.
+    """
     trainer = Trainer(config(objective="imitate", size="6x6", sizes=()), CPU)
     rolled, targets, _ = trainer.gradient(0)
     assert tuple(rolled.cost.shape) == (6, 1, 6)
@@ -57,7 +68,9 @@ def trainer_batch(trainer: Trainer) -> Any:
 
 @pytest.mark.parametrize("objective", OBJECTIVES)
 def test_stopped_and_resumed_is_uninterrupted(tmp_path: Path, objective: str) -> None:
-    """Four updates equal two and, from the files, two more: weights, moments and random state, bit for bit."""
+    """Four updates equal two and, from the files, two more: weights, moments and random state,
+    bit for bit.
+    """
     list(train(config(objective), device=CPU, out=tmp_path / "whole"))
     list(train(config(objective, updates=2), device=CPU, out=tmp_path / "halves"))
     list(train(config(objective), device=CPU, out=tmp_path / "halves", resume=tmp_path / "halves"))
@@ -71,7 +84,9 @@ def test_stopped_and_resumed_is_uninterrupted(tmp_path: Path, objective: str) ->
 
 def test_imitation_learns() -> None:
     """A dozen updates on 5 x 4 shorten sampled schedules by far more than chance."""
-    start = replace(config(size="5x4", sizes=(), batch=16), objective=Objective("imitate", starts=16, views=1))
+    start = replace(
+        config(size="5x4", sizes=(), batch=16), objective=Objective("imitate", starts=16, views=1)
+    )
     trainer = Trainer(replace(start, optimiser=Optimiser(lr=1e-2, warmup=2, clip=1.0)), CPU)
     costs = [trainer.step(0.0)[0].cost.mean().item() for _ in range(12)]
     assert sum(costs[-3:]) / 3 < 0.93 * sum(costs[:2]) / 2

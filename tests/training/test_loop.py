@@ -28,7 +28,11 @@ CPU = torch.device("cpu")
 def bits(folder: Path) -> dict[str, torch.Tensor]:
     """Everything in the files of a folder that a run resumes from."""
     files = sorted(folder.glob("resume-*.safetensors"))
-    return {f"{f.stem}.{name}": x for f in files for name, x in checkpoint.read_tensor_file(f)[0].items()}
+    return {
+        f"{f.stem}.{name}": x
+        for f in files
+        for name, x in checkpoint.read_tensor_file(f)[0].items()
+    }
 
 
 # --- pieces
@@ -37,11 +41,17 @@ def bits(folder: Path) -> dict[str, torch.Tensor]:
 @pytest.mark.parametrize(
     ("update", "done", "rate"),
     [
-        (0, 0.0, 0.25), (1, 0.0, 0.5), (3, 0.0, 1.0), (99, 0.0, 1.0),  # warm-up over 4 updates
-        (99, 0.5, 1.0), (99, 0.75, 0.55), (99, 1.0, 0.1), (99, 1.3, 0.1),  # falls over the second half to a tenth
+        (0, 0.0, 0.25),
+        (1, 0.0, 0.5),
+        (3, 0.0, 1.0),
+        (99, 0.0, 1.0),  # warm-up over 4 updates
+        (99, 0.5, 1.0),
+        (99, 0.75, 0.55),
+        (99, 1.0, 0.1),
+        (99, 1.3, 0.1),  # falls over the second half to a tenth
         (1, 0.75, 0.275),  # both at once
     ],
-)  # fmt: skip
+)
 def test_learning_rate_by_hand(update: int, done: float, rate: float) -> None:
     """Rises linearly, stays, and falls linearly to its floor."""
     config = TrainConfig(optimiser=Optimiser(lr=1.0, warmup=4, decay=0.5, floor=0.1))
@@ -57,7 +67,9 @@ def test_attention_is_kept_within_its_limit(make_config, make_batch) -> None:
     batch = make_batch(16, 7)
     assert max(attention_ranges(trainer.policy.encoder, batch.xy)[0]) > 50.0
     trainer.step(0.0)
-    assert max(attention_ranges(trainer.policy.encoder, batch.xy)[0]) < 10.0  # other instances than it looked at
+    assert (
+        max(attention_ranges(trainer.policy.encoder, batch.xy)[0]) < 10.0
+    )  # other instances than it looked at
 
 
 def test_learning_rate_without_a_schedule() -> None:
@@ -70,7 +82,9 @@ def test_learning_rate_without_a_schedule() -> None:
 def test_accumulation_is_the_mean_of_gradients(make_config, objective: str) -> None:
     """Three mini-steps accumulate the mean of their three gradients."""
     config = make_config(objective)
-    config = replace(config, policy=config.policy | {"amplify": 1.0})  # a hundred would amplify rounding errors, too
+    config = replace(
+        config, policy=config.policy | {"amplify": 1.0}
+    )  # a hundred would amplify rounding errors, too
     together, single = Trainer(replace(config, accumulate=3), CPU), Trainer(config, CPU)
     for mini in range(3):
         together.gradient(mini)
@@ -87,7 +101,9 @@ def test_accumulation_is_the_mean_of_gradients(make_config, objective: str) -> N
 
 
 def test_starts_of_a_single_policy_are_different() -> None:
-    """A random subset has no start twice, draws all alike, and is everything where there are no more."""
+    """A random subset has no start twice, draws all alike, and is everything where there are no
+    more.
+    """
     starts, rng = torch.arange(10, 16).expand(600, 6), torch.Generator().manual_seed(0)
     some = random_subset(starts, 3, rng)
     assert all(len(set(row)) == 3 for row in some.tolist())
@@ -119,11 +135,15 @@ def test_average_follows_the_weights(make_config) -> None:
 
 
 def test_only_the_encoder_decays(make_config) -> None:
-    """Weight decay belongs to the encoder alone (spec 3.1), and every weight is in exactly one group."""
+    """Weight decay belongs to the encoder alone (spec 3.1), and every weight is in exactly one
+    group.
+    """
     trainer = Trainer(make_config(), CPU)
     encoder, decoder = trainer.optimiser.param_groups
     assert (encoder["weight_decay"], decoder["weight_decay"]) == (1e-6, 0.0)
-    assert {id(p) for p in decoder["params"]} == {id(p) for p in trainer.policy.decoder.parameters()}
+    assert {id(p) for p in decoder["params"]} == {
+        id(p) for p in trainer.policy.decoder.parameters()
+    }
     assert len(encoder["params"]) + len(decoder["params"]) == len(trainer.names)
 
 
@@ -137,7 +157,9 @@ def test_global_random_state_is_left_alone(make_config) -> None:
     torch.manual_seed(77)
     second = Trainer(make_config(), CPU)
     second.step(0.0)
-    assert all(torch.equal(a, b) for a, b in zip(first.names.values(), second.names.values(), strict=True))
+    assert all(
+        torch.equal(a, b) for a, b in zip(first.names.values(), second.names.values(), strict=True)
+    )
 
 
 # --- whole runs
@@ -145,7 +167,9 @@ def test_global_random_state_is_left_alone(make_config) -> None:
 
 @pytest.mark.parametrize("objective", ["pomo", "winner", "imitate"])
 def test_stopped_and_resumed_is_uninterrupted(make_config, tmp_path: Path, objective: str) -> None:
-    """20 updates equal 10, a new process's worth of state, and 10 more: weights, average, moments, rng, bit for bit."""
+    """20 updates equal 10, a new process's worth of state, and 10 more: weights, average,
+    moments, rng, bit for bit.
+    """
     config = make_config(objective, accumulate=2)
     whole, parts = tmp_path / "whole", tmp_path / "parts"
     assert [r.update for r in train(config, device=CPU, out=whole)] == list(range(1, 21))
@@ -162,7 +186,10 @@ def test_stopped_and_resumed_is_uninterrupted(make_config, tmp_path: Path, objec
         assert torch.equal(x, two[name]), name
     policy, about = load_with_facts(parts / "policy.safetensors")
     assert about.updates == 20
-    assert all(torch.equal(x, two[f"resume-00000020-weights.average.{n}"]) for n, x in policy.state_dict().items())
+    assert all(
+        torch.equal(x, two[f"resume-00000020-weights.average.{n}"])
+        for n, x in policy.state_dict().items()
+    )
 
 
 @pytest.mark.parametrize(
@@ -173,13 +200,22 @@ def test_stopped_and_resumed_is_uninterrupted(make_config, tmp_path: Path, objec
         ({"batch": 8, "seed": 1}, "batch, seed"),
     ],
 )
-def test_resuming_with_another_recipe_is_refused(make_config, tmp_path: Path, changes, named: str) -> None:
+def test_resuming_with_another_recipe_is_refused(
+    make_config, tmp_path: Path, changes, named: str
+) -> None:
     """What changed is named; the number of updates may change."""
     config = make_config(updates=1)
     list(train(config, device=CPU, out=tmp_path))
-    with pytest.raises(CheckpointError, match=f"{tmp_path}: was trained with other settings of {named}; start anew"):
-        next(train(replace(config, updates=2, **changes), device=CPU, out=tmp_path, resume=tmp_path))
-    assert [r.update for r in train(replace(config, updates=2), device=CPU, out=tmp_path, resume=tmp_path)] == [2]
+    with pytest.raises(
+        CheckpointError, match=f"{tmp_path}: was trained with other settings of {named}; start anew"
+    ):
+        next(
+            train(replace(config, updates=2, **changes), device=CPU, out=tmp_path, resume=tmp_path)
+        )
+    assert [
+        r.update
+        for r in train(replace(config, updates=2), device=CPU, out=tmp_path, resume=tmp_path)
+    ] == [2]
 
 
 def test_resuming_from_nothing_is_refused(make_config, tmp_path: Path) -> None:
@@ -189,7 +225,9 @@ def test_resuming_from_nothing_is_refused(make_config, tmp_path: Path) -> None:
 
 
 def test_a_finished_run_is_not_trained_further(make_config, tmp_path: Path) -> None:
-    """Resuming a run that has reached its updates trains nothing and leaves the files as they are."""
+    """Resuming a run that has reached its updates trains nothing and leaves the files as they
+    are.
+    """
     config = make_config(updates=2)
     list(train(config, device=CPU, out=tmp_path))
     before = bits(tmp_path)
@@ -208,7 +246,9 @@ def test_minutes_end_a_run(make_config, tmp_path: Path) -> None:
     """The clock ends a run and its last report covers everything since the one before."""
     ticks = iter(range(10_000))
     config = make_config(updates=0, report=25.0)
-    reports = list(train(config, device=CPU, out=tmp_path, minutes=1.0, clock=lambda: float(next(ticks))))
+    reports = list(
+        train(config, device=CPU, out=tmp_path, minutes=1.0, clock=lambda: float(next(ticks)))
+    )
     assert len(reports) >= 2
     assert reports[-1].minutes >= 1.0
     assert load_with_facts(tmp_path / "policy.safetensors")[1].updates == reports[-1].update
@@ -216,15 +256,21 @@ def test_minutes_end_a_run(make_config, tmp_path: Path) -> None:
 
 def test_minutes_do_not_outlast_updates(make_config, tmp_path: Path) -> None:
     """With both limits the first one reached ends the run."""
-    reports = list(train(make_config(updates=3, report=1e9), device=CPU, out=tmp_path, minutes=60.0))
+    reports = list(
+        train(make_config(updates=3, report=1e9), device=CPU, out=tmp_path, minutes=60.0)
+    )
     assert [r.update for r in reports] == [3]
 
 
 # --- divergence and crashes
 
 
-def test_divergence_names_its_place_and_spares_the_files(make_config, tmp_path: Path, monkeypatch) -> None:
-    """A cost that is not a number in the third update stops the run there; both files are those of the second."""
+def test_divergence_names_its_place_and_spares_the_files(
+    make_config, tmp_path: Path, monkeypatch
+) -> None:
+    """A cost that is not a number in the third update stops the run there; both files are those
+    of the second.
+    """
     real, trained = training.rollout, []
 
     def poisoned(*arguments, **options):
@@ -236,7 +282,9 @@ def test_divergence_names_its_place_and_spares_the_files(make_config, tmp_path: 
 
     monkeypatch.setattr(training, "rollout", poisoned)
     reports = []
-    with pytest.raises(Diverged, match=r"^update 2: the cost is not finite; the last checkpoint is intact$"):
+    with pytest.raises(
+        Diverged, match=r"^update 2: the cost is not finite; the last checkpoint is intact$"
+    ):
         reports.extend(train(make_config("pomo"), device=CPU, out=tmp_path))
     assert load_with_facts(tmp_path / "policy.safetensors")[1].updates == 2
     assert all(torch.isfinite(x.float()).all() for x in bits(tmp_path).values())
@@ -251,13 +299,19 @@ def test_a_poisoned_weight_is_found_before_it_spreads(make_config, weight: str) 
     before = {n: p.detach().clone() for n, p in trainer.names.items()}
     with pytest.raises(Diverged, match=r"update 0: the .* is not finite"):
         trainer.step(0.0)
-    assert all(torch.equal(p[~p.isnan()], before[n][~before[n].isnan()]) for n, p in trainer.names.items())
+    assert all(
+        torch.equal(p[~p.isnan()], before[n][~before[n].isnan()]) for n, p in trainer.names.items()
+    )
 
 
 @pytest.mark.parametrize("which", [1, 2, 3])
 @pytest.mark.parametrize("blow", [OSError("disk full"), KeyboardInterrupt()], ids=["disk", "kill"])
-def test_a_run_that_dies_while_writing_can_go_on(make_config, tmp_path: Path, monkeypatch, blow, which: int) -> None:
-    """Whichever of a report's three renamings fails, all names carry whole files and the run resumes as if unharmed."""
+def test_a_run_that_dies_while_writing_can_go_on(
+    make_config, tmp_path: Path, monkeypatch, blow, which: int
+) -> None:
+    """Whichever of a report's three renamings fails, all names carry whole files and the run
+    resumes as if unharmed.
+    """
     config = make_config(updates=3)
     whole, broken, real, calls = tmp_path / "whole", tmp_path / "broken", os.replace, []
     list(train(config, device=CPU, out=whole))
@@ -300,23 +354,36 @@ def test_a_single_policy_is_widened(make_config, make_policy, tmp_path: Path) ->
 
 
 def test_latents_are_drawn_apart(make_config, make_policy, tmp_path: Path) -> None:
-    """Amplified three times as much, a latent does what three times that latent did; unasked, nothing is amplified."""
-    path, batch = tmp_path / "policy.safetensors", TSP().sample(2, 6, torch.Generator().manual_seed(0))
+    """Amplified three times as much, a latent does what three times that latent did; unasked,
+    nothing is amplified.
+    """
+    path, batch = (
+        tmp_path / "policy.safetensors",
+        TSP().sample(2, 6, torch.Generator().manual_seed(0)),
+    )
     before = make_policy(4, amplify=5.0)
     before.decoder.query_latent.data.normal_(generator=torch.Generator().manual_seed(1))
     checkpoint.save(path, before, checkpoint.TrainingFacts("tsp", 7))
     after = initial_policy(make_config(init=str(path), policy=POLICY | {"amplify": 15.0}), CPU)
     latents, memory = torch.full((2, 1, 4), 0.3), before.encode(batch)
-    assert torch.allclose(after.condition(memory, latents).query, before.condition(memory, 3.0 * latents).query)
+    assert torch.allclose(
+        after.condition(memory, latents).query, before.condition(memory, 3.0 * latents).query
+    )
     with pytest.raises(InputError, match=r"has .*amplify=5\.0.*recipe asks for .*amplify=100\.0"):
         initial_policy(make_config(init=str(path)), CPU)
 
 
 def test_a_single_policy_becomes_a_population(make_config, make_policy, tmp_path: Path) -> None:
-    """All members begin as the policy of `init`; training makes them differ, and the checkpoint is a population."""
-    checkpoint.save(tmp_path / "single.safetensors", make_policy(0), checkpoint.TrainingFacts("tsp", 7))
+    """All members begin as the policy of `init`; training makes them differ, and the checkpoint
+    is a population.
+    """
+    checkpoint.save(
+        tmp_path / "single.safetensors", make_policy(0), checkpoint.TrainingFacts("tsp", 7)
+    )
     policy = POLICY | {"latent": 0, "members": 3}
-    config = make_config("poppy", policy=policy, init=str(tmp_path / "single.safetensors"), updates=3)
+    config = make_config(
+        "poppy", policy=policy, init=str(tmp_path / "single.safetensors"), updates=3
+    )
     members = Trainer(config, CPU).policy.decoder
     assert torch.equal(members[0].query_last, members[2].query_last)
     assert list(train(config, device=CPU, out=tmp_path / "run"))
@@ -333,7 +400,9 @@ def test_a_policy_of_another_shape_is_refused(make_config, make_policy, tmp_path
     """Both architectures are in the message."""
     path = tmp_path / "other.safetensors"
     checkpoint.save(path, make_policy(4, width=16), checkpoint.TrainingFacts("tsp", 7))
-    with pytest.raises(InputError, match=r"other\.safetensors has .*width=16.*recipe asks for .*width=32"):
+    with pytest.raises(
+        InputError, match=r"other\.safetensors has .*width=16.*recipe asks for .*width=32"
+    ):
         initial_policy(make_config(init=str(path)), CPU)
 
 
@@ -394,7 +463,9 @@ def test_compiling_reaches_the_encoder_and_the_tables(monkeypatch) -> None:
         return what
 
     monkeypatch.setattr(torch, "compile", note)
-    monkeypatch.setattr(torch.nn.Module, "compile", lambda module, **options: note(type(module), **options))
+    monkeypatch.setattr(
+        torch.nn.Module, "compile", lambda module, **options: note(type(module), **options)
+    )
     Trainer(small_config(), torch.device("cpu")).compile()
     assert seen == ["Encoder", "tables"]
     many = {"width": 32, "heads": 2, "layers": 1, "hidden": 32, "latent": 0, "members": 3}

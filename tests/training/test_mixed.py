@@ -1,4 +1,6 @@
-"""Training on routing problems of several sizes and distributions: turns, batches, resuming, and that it learns."""
+"""Training on routing problems of several sizes and distributions: turns, batches, resuming, and
+that it learns.
+"""
 
 from contextlib import contextmanager
 from dataclasses import replace
@@ -23,7 +25,8 @@ ROUTING = ("tsp", "cvrp")
 
 def mixed(problem: str = "tsp", objective: str = "winner", **changes: Any) -> TrainConfig:
     return small_config(
-        objective, **{"problem": problem, "sizes": (5, 7, 9), "variety": 0.7, "report": 3600.0} | changes
+        objective,
+        **{"problem": problem, "sizes": (5, 7, 9), "variety": 0.7, "report": 3600.0} | changes,
     )
 
 
@@ -32,7 +35,8 @@ def mixed(problem: str = "tsp", objective: str = "winner", **changes: Any) -> Tr
     [(100, 256), (50, 1024), (80, 400), (128, 160), (160, 104), (200, 64), (1000, 3), (20, 1024)],
 )
 def test_batches_by_hand(size: int, batch: int) -> None:
-    """256 x (100/n)^2, to the nearest multiple of 8 (156.25 and 100 are 19.5 and 12.5 of them); 2.56 are 3.
+    """256 x (100/n)^2, to the nearest multiple of 8 (156.25 and 100 are 19.5 and 12.5 of them);
+    2.56 are 3.
 
     Small ones would be too many, so that four times 256 are the most.
     """
@@ -48,7 +52,9 @@ def test_the_batch_of_the_recipe_is_kept() -> None:
 @pytest.mark.parametrize(("size", "longest"), [(100, 136), (50, 68), (80, 109), (200, 272)])
 def test_longest_by_hand(size: int, longest: int) -> None:
     """136 actions for 100 customers, in proportion, rounded up."""
-    assert TrainConfig(problem="cvrp", objective=Objective(longest=136)).longest_for(size) == longest
+    assert (
+        TrainConfig(problem="cvrp", objective=Objective(longest=136)).longest_for(size) == longest
+    )
 
 
 def test_sequences_are_cut_for_their_size() -> None:
@@ -72,7 +78,9 @@ def test_sizes_take_turns(problem: str) -> None:
 
 
 def test_processes_can_share_batches_of_every_size(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Whoever trains with four processes chooses `batch`, not the five instances of nine cities that follow from it."""
+    """Whoever trains with four processes chooses `batch`, not the five instances of nine cities
+    that follow from it.
+    """
     monkeypatch.setattr(parallel, "world_size", lambda: 4)
     monkeypatch.setattr(parallel, "share", lambda whole: whole)
     trainer = Trainer(mixed(batch=8), CPU)
@@ -86,7 +94,9 @@ def test_kernels_are_asked_for_the_largest_size() -> None:
 
 @pytest.mark.parametrize("problem", ROUTING)
 def test_without_variety_nothing_changes(problem: str) -> None:
-    """Instances, latents and starts are the numbers that come first from the generator, as they always were."""
+    """Instances, latents and starts are the numbers that come first from the generator, as they
+    always were.
+    """
     trainer = Trainer(small_config(problem=problem), CPU)
     rng = torch.Generator().manual_seed(0)
     instances = PROBLEMS[problem].sample(4, 7, rng)
@@ -101,8 +111,13 @@ def test_without_variety_nothing_changes(problem: str) -> None:
 
 @pytest.mark.parametrize("problem", ROUTING)
 def test_variety_is_the_share_that_differs(problem: str) -> None:
-    """Before anything is disturbed the same uniform instances are drawn; half of them stay at variety 0.5."""
-    plain, varied = (Trainer(small_config(problem=problem, batch=400, variety=v), CPU).sample()[0] for v in (0.0, 0.5))
+    """Before anything is disturbed the same uniform instances are drawn; half of them stay at
+    variety 0.5.
+    """
+    plain, varied = (
+        Trainer(small_config(problem=problem, batch=400, variety=v), CPU).sample()[0]
+        for v in (0.0, 0.5)
+    )
     kept = (plain.xy == varied.xy).all(2).all(1).float().mean()
     assert 0.4 < kept < 0.64  # 0.5, and operators that take nobody
 
@@ -111,7 +126,9 @@ def test_validation_has_its_size_and_variety(monkeypatch) -> None:
     """Every report validates on the same instances of `size`, which are not uniform either."""
     seen = []
     monkeypatch.setattr(
-        Trainer, "best_validation_costs", lambda _, batch, *rest: seen.append(batch.xy) or torch.zeros(len(batch.xy))
+        Trainer,
+        "best_validation_costs",
+        lambda _, batch, *rest: seen.append(batch.xy) or torch.zeros(len(batch.xy)),
     )
     for variety in (0.7, 0.7, 0.0):
         trainer = Trainer(mixed(variety=variety, validation=Validation(count=6, latents=0)), CPU)
@@ -122,9 +139,13 @@ def test_validation_has_its_size_and_variety(monkeypatch) -> None:
     assert not torch.equal(seen[0], seen[2])
 
 
-@pytest.mark.parametrize(("problem", "objective"), [("tsp", "winner"), ("tsp", "imitate"), ("cvrp", "pomo")])
+@pytest.mark.parametrize(
+    ("problem", "objective"), [("tsp", "winner"), ("tsp", "imitate"), ("cvrp", "pomo")]
+)
 def test_stopped_and_resumed_is_uninterrupted(tmp_path: Path, problem: str, objective: str) -> None:
-    """Seven updates equal four and, from the files, three more: the sizes go on where they stopped, bit for bit."""
+    """Seven updates equal four and, from the files, three more: the sizes go on where they
+    stopped, bit for bit.
+    """
     config = mixed(problem, objective, updates=7, optimiser=Optimiser(lr=3e-3, warmup=3))
     list(train(config, device=CPU, out=tmp_path / "whole"))
     list(train(replace(config, updates=4), device=CPU, out=tmp_path / "parts"))
@@ -143,14 +164,18 @@ def sampled(trainer: Trainer) -> list[float]:
     for size in trainer.config.sizes:
         batch = trainer.source.sample(100, size, torch.Generator().manual_seed(9))
         latents, starts = trainer.policy.space.centre((100, 1), CPU), trainer.problem.starts(batch)
-        rolled = rollout(trainer.problem, trainer.policy, batch, latents, starts, seed=0, temperature=1.0)
+        rolled = rollout(
+            trainer.problem, trainer.policy, batch, latents, starts, seed=0, temperature=1.0
+        )
         costs.append(rolled.cost.mean().item())
     return costs
 
 
 @pytest.mark.parametrize("problem", ROUTING)
 def test_mixed_training_learns(problem: str) -> None:
-    """Forty updates that take turns make sampled plans of every size shorter by more than a tenth."""
+    """Forty updates that take turns make sampled plans of every size shorter by more than a
+    tenth.
+    """
     trainer = Trainer(mixed(problem, "pomo", size=10, sizes=(8, 10, 12), batch=16), CPU)
     before = sampled(trainer)
     for _ in range(40):
@@ -197,15 +222,21 @@ def fake_cuda(monkeypatch) -> list[Any]:
         yield
 
     for name, value in {
-        "CUDAGraph": FakeGraph, "Stream": Stream, "current_stream": Stream, "stream": nothing, "graph": record,
+        "CUDAGraph": FakeGraph,
+        "Stream": Stream,
+        "current_stream": Stream,
+        "stream": nothing,
+        "graph": record,
         "graph_pool_handle": object,
-    }.items():  # fmt: skip
+    }.items():
         monkeypatch.setattr(torch.cuda, name, value)
     return pools
 
 
 def test_each_size_is_warmed_up_and_recorded(fake_cuda) -> None:
-    """A key is worked on three times, recorded the fourth time and then only replayed, whatever others do between."""
+    """A key is worked on three times, recorded the fourth time and then only replayed, whatever
+    others do between.
+    """
     size, worked = ["a"], []
     rng = torch.Generator()
 
@@ -229,7 +260,9 @@ def test_each_size_is_warmed_up_and_recorded(fake_cuda) -> None:
 
 
 def test_steps_know_graphs_by_their_sizes(monkeypatch) -> None:
-    """The key of an update is the sizes of all its mini-steps: three graphs for three sizes, two mini-steps each."""
+    """The key of an update is the sizes of all its mini-steps: three graphs for three sizes, two
+    mini-steps each.
+    """
     trainer, keys = Trainer(mixed(accumulate=2), CPU), []
     findings = trainer.update_gradient()
 

@@ -29,7 +29,9 @@ def rotation(size: int, seed: int) -> torch.Tensor:
     return torch.linalg.qr(some(size, size, seed=seed))[0]
 
 
-def moved(weight: torch.Tensor, gradient: torch.Tensor, pieces: int = 1, **group: float) -> torch.Tensor:
+def moved(
+    weight: torch.Tensor, gradient: torch.Tensor, pieces: int = 1, **group: float
+) -> torch.Tensor:
     """How one step at rate 1 changes a weight."""
     p = torch.nn.Parameter(weight.clone())
     p.grad = gradient
@@ -43,7 +45,9 @@ def moved(weight: torch.Tensor, gradient: torch.Tensor, pieces: int = 1, **group
 
 @pytest.mark.parametrize("shape", [(24, 24), (48, 12), (12, 48)])
 def test_directions_stay_and_sizes_become_one(shape: tuple[int, int]) -> None:
-    """U S V' becomes U T V' with T from 0.68 to 1.21 where S is at least 0.2 % of the norm, here over two decades."""
+    """U S V' becomes U T V' with T from 0.68 to 1.21 where S is at least 0.2 % of the norm, here
+    over two decades.
+    """
     rows, columns = shape
     rank = min(shape)
     u, v = rotation(rows, 1)[:, :rank], rotation(columns, 2)[:, :rank]
@@ -65,7 +69,9 @@ def test_a_rotated_gradient_gives_the_rotated_update() -> None:
     """A step of Q G R' is Q, the step of G, R'."""
     gradient, left, right = some(16, 32), rotation(16, 3), rotation(32, 4)
     weight = torch.zeros(16, 32, dtype=torch.float64)
-    assert torch.allclose(moved(weight, left @ gradient @ right.T), left @ moved(weight, gradient) @ right.T)
+    assert torch.allclose(
+        moved(weight, left @ gradient @ right.T), left @ moved(weight, gradient) @ right.T
+    )
 
 
 def test_the_size_of_a_gradient_does_not_matter() -> None:
@@ -77,13 +83,17 @@ def test_the_size_of_a_gradient_does_not_matter() -> None:
 
 @pytest.mark.parametrize("shape", [(64, 64), (64, 16), (16, 64)])
 def test_updates_are_as_large_as_those_of_adam(shape: tuple[int, int]) -> None:
-    """At rate 1 their root mean square is 0.2, up to the band of the singular values, whatever the shape."""
+    """At rate 1 their root mean square is 0.2, up to the band of the singular values, whatever
+    the shape.
+    """
     change = moved(torch.zeros(shape, dtype=torch.float64), some(*shape))
     assert 0.2 * 0.68 < change.square().mean().sqrt() < 0.2 * 1.21
 
 
 def test_matrices_of_one_weight_are_orthogonalised_apart() -> None:
-    """Queries, keys and values move as if each were a weight of its own, however unequal their gradients."""
+    """Queries, keys and values move as if each were a weight of its own, however unequal their
+    gradients.
+    """
     weight, gradient = some(48, 16), torch.cat([some(16, 16, seed=s) * 10.0**s for s in range(3)])
     apart = [moved(w, g) for w, g in zip(weight.split(16), gradient.split(16), strict=True)]
     assert torch.allclose(moved(weight, gradient, pieces=3), torch.cat(apart))
@@ -91,31 +101,44 @@ def test_matrices_of_one_weight_are_orthogonalised_apart() -> None:
 
 
 def test_momentum_by_hand() -> None:
-    """Diagonal gradients a, b: the second step goes along 0.05 b + 0.95 (0.05 b + 0.95 * 0.05 a)."""
+    """Diagonal gradients a, b: the second step goes along 0.05 b + 0.95 (0.05 b + 0.95 * 0.05
+    a).
+    """
     a, b = torch.tensor([1.0, 0.3]), torch.tensor([-0.2, 0.4])
     p = torch.nn.Parameter(torch.zeros(2, 2))
     muon = Muon(
-        [{"params": [p], "weight_decay": 0.0, "pieces": 1}], torch.optim.AdamW([torch.nn.Parameter(a)]), 1.0, 0.95
+        [{"params": [p], "weight_decay": 0.0, "pieces": 1}],
+        torch.optim.AdamW([torch.nn.Parameter(a)]),
+        1.0,
+        0.95,
     )
     for gradient in (a, b):
         before, p.grad = p.detach().clone(), gradient.diag()
         muon.step()
     along = 0.05 * b + 0.95 * (0.05 * b + 0.95 * 0.05 * a)
-    assert torch.allclose(before - p, 0.2 * 2**0.5 * orthogonalise(along.diag()[None])[0], atol=1e-6)
+    assert torch.allclose(
+        before - p, 0.2 * 2**0.5 * orthogonalise(along.diag()[None])[0], atol=1e-6
+    )
 
 
 def test_decay_does_not_pass_through_the_momentum() -> None:
-    """A weight without gradient shrinks by rate times decay, and one with a gradient by the same beside its update."""
+    """A weight without gradient shrinks by rate times decay, and one with a gradient by the same
+    beside its update.
+    """
     weight, gradient = some(8, 8), some(8, 8, seed=1)
     assert torch.allclose(moved(weight, torch.zeros_like(weight), weight_decay=0.1), -0.1 * weight)
-    assert torch.allclose(moved(weight, gradient, weight_decay=0.1), moved(weight, gradient) - 0.1 * weight)
+    assert torch.allclose(
+        moved(weight, gradient, weight_decay=0.1), moved(weight, gradient) - 0.1 * weight
+    )
 
 
 # --- which weights
 
 
 def test_weights_that_muon_moves(make_config) -> None:
-    """The matrices of the layers and of the pointer; embedding, biases, norms and latents stay with AdamW."""
+    """The matrices of the layers and of the pointer; embedding, biases, norms and latents stay
+    with AdamW.
+    """
     trainer = Trainer(make_config("winner", optimiser=MUON), CPU)
     trainer.step(0.0)
     state = trainer.optimiser.state
@@ -128,7 +151,9 @@ def test_weights_that_muon_moves(make_config) -> None:
 
 @pytest.mark.parametrize("problem", POLICIES)
 def test_every_weight_has_one_optimiser(problem: str) -> None:
-    """For all problems: each weight is in one group, Muon's are matrices, and layers have no other matrices."""
+    """For all problems: each weight is in one group, Muon's are matrices, and layers have no
+    other matrices.
+    """
     kind, architecture = POLICIES[problem]
     policy = kind(build_dataclass(architecture, {"width": 16, "heads": 2}, "policy"))
     muon = make_optimiser(policy, TrainConfig(optimiser=MUON), CPU, recorded=False)
@@ -136,7 +161,10 @@ def test_every_weight_has_one_optimiser(problem: str) -> None:
     grouped = [id(p) for group in muon.param_groups for p in group["params"]]
     assert sorted(grouped) == sorted(id(p) for p in policy.parameters())
     for group in muon.matrices:
-        assert all(p.ndim == 2 and min(p.shape) >= 16 and p.shape[0] % group["pieces"] == 0 for p in group["params"])
+        assert all(
+            p.ndim == 2 and min(p.shape) >= 16 and p.shape[0] % group["pieces"] == 0
+            for p in group["params"]
+        )
     taken = {id(p) for group in muon.matrices for p in group["params"]}
     assert all(
         id(p) in taken
@@ -174,7 +202,9 @@ def test_a_member_without_gradient_stays(make_config) -> None:
 
 
 def test_a_step_reads_nothing_back() -> None:
-    """Tensors of the meta device have no contents: a step that looked at one, as no graph may, would raise."""
+    """Tensors of the meta device have no contents: a step that looked at one, as no graph may,
+    would raise.
+    """
     p = torch.nn.Parameter(torch.zeros(48, 16, device="meta"))
     p.grad, rate = torch.zeros_like(p), torch.zeros((), device="meta")
     rest = torch.optim.AdamW([torch.nn.Parameter(torch.zeros(1))])
@@ -213,7 +243,10 @@ def test_stopped_and_resumed_is_uninterrupted(make_config, tmp_path: Path) -> No
             break
     assert [r.update for r in train(config, device=CPU, out=parts, resume=parts)] == [4, 5, 6]
     for part in state.STATE_PARTS:
-        one, two = (checkpoint.read_tensor_file(state.state_file(folder, 6, part))[0] for folder in (whole, parts))
+        one, two = (
+            checkpoint.read_tensor_file(state.state_file(folder, 6, part))[0]
+            for folder in (whole, parts)
+        )
         assert one.keys() == two.keys()
         assert all(torch.equal(x, two[name]) for name, x in one.items())
     assert "encoder.layers.0.qkv.weight.momentum" in one
@@ -229,11 +262,18 @@ def test_a_state_from_before_there_was_a_choice_is_resumed(make_config, tmp_path
     for part in state.STATE_PARTS:
         path = state.state_file(tmp_path, 1, part)
         tensors, header = checkpoint.read_tensor_file(path)
-        checkpoint.write_tensor_file(path, tensors, header | {"config": json.loads(json.dumps(tables))})
+        checkpoint.write_tensor_file(
+            path, tensors, header | {"config": json.loads(json.dumps(tables))}
+        )
     muon = replace(config, updates=2, optimiser=replace(config.optimiser, kind="muon"))
-    with pytest.raises(checkpoint.CheckpointError, match="was trained with other settings of optimiser"):
+    with pytest.raises(
+        checkpoint.CheckpointError, match="was trained with other settings of optimiser"
+    ):
         next(train(muon, device=CPU, out=tmp_path, resume=tmp_path))
-    assert [r.update for r in train(replace(config, updates=2), device=CPU, out=tmp_path, resume=tmp_path)] == [2]
+    assert [
+        r.update
+        for r in train(replace(config, updates=2), device=CPU, out=tmp_path, resume=tmp_path)
+    ] == [2]
 
 
 def test_learning_happens(tmp_path: Path) -> None:

@@ -30,7 +30,9 @@ def gradients(objective: str) -> dict[str, torch.Tensor]:
 
 
 def weights_by_skewed_clock(rank: int, out: Path) -> dict[str, torch.Tensor]:
-    """Weights after six seconds, three of them at a falling rate, by a clock that is faster in the second process."""
+    """Weights after six seconds, three of them at a falling rate, by a clock that is faster in
+    the second process.
+    """
     now, seen = [0.0], list[Trainer]()
 
     class Seen(Trainer):
@@ -43,7 +45,15 @@ def weights_by_skewed_clock(rank: int, out: Path) -> dict[str, torch.Tensor]:
         return now[0]
 
     loop.Trainer = Seen
-    list(train(small_config("pomo", updates=0, report=1.5), device=CPU, out=out, minutes=0.1, clock=clock))
+    list(
+        train(
+            small_config("pomo", updates=0, report=1.5),
+            device=CPU,
+            out=out,
+            minutes=0.1,
+            clock=clock,
+        )
+    )
     return {n: p.detach() for n, p in seen[0].names.items()}
 
 
@@ -65,7 +75,9 @@ def run_two(folder: Path, job: str, seconds: float) -> bool:
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
         port = free.getsockname()[1]
-    context = mp.start_processes(worker, (port, str(folder), job), nprocs=2, join=False, start_method="spawn")
+    context = mp.start_processes(
+        worker, (port, str(folder), job), nprocs=2, join=False, start_method="spawn"
+    )
     deadline = time.monotonic() + seconds
     while time.monotonic() < deadline:
         if context.join(timeout=0.5):
@@ -77,7 +89,9 @@ def run_two(folder: Path, job: str, seconds: float) -> bool:
 
 
 def test_two_processes_give_the_gradient_of_one(tmp_path: Path) -> None:
-    """The sum over processes, each with half of the joint batch, equals the gradient of the whole batch."""
+    """The sum over processes, each with half of the joint batch, equals the gradient of the
+    whole batch.
+    """
     assert run_two(tmp_path, "gradients", 60)
     first, second = (torch.load(tmp_path / f"{rank}.pt") for rank in range(2))
     for objective in JOBS:
@@ -86,18 +100,25 @@ def test_two_processes_give_the_gradient_of_one(tmp_path: Path) -> None:
         assert largest > 1e-3
         for name, expected in alone.items():
             assert torch.equal(first[objective][name], second[objective][name])
-            assert (first[objective][name] - expected).abs().max() <= 1e-6 * largest, (objective, name)
+            assert (first[objective][name] - expected).abs().max() <= 1e-6 * largest, (
+                objective,
+                name,
+            )
 
 
 def test_clocks_that_disagree_do_not_part_the_processes(tmp_path: Path) -> None:
-    """A run that is ended by minutes ends in both processes with the same weights, though their clocks differ."""
+    """A run that is ended by minutes ends in both processes with the same weights, though their
+    clocks differ.
+    """
     assert run_two(tmp_path, "clock", 90), "the processes wait for each other"
     first, second = (torch.load(tmp_path / f"{rank}.pt") for rank in range(2))
     assert all(torch.equal(x, second[name]) for name, x in first.items())
 
 
 def test_shares_cut_the_joint_batch(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Shares follow each other, cover tensors and records alike, and an uneven batch is refused with the remedy."""
+    """Shares follow each other, cover tensors and records alike, and an uneven batch is refused
+    with the remedy.
+    """
     monkeypatch.setattr(parallel, "world_size", lambda: 2)
     batch = TSP().sample(4, 3, torch.Generator().manual_seed(0))
     for rank, rows in enumerate((slice(0, 2), slice(2, 4))):
@@ -105,7 +126,9 @@ def test_shares_cut_the_joint_batch(monkeypatch: pytest.MonkeyPatch) -> None:
         assert torch.equal(parallel.share(batch).xy, batch.xy[rows])
         assert torch.equal(parallel.share(batch).key, batch.key[rows])
         assert torch.equal(parallel.share(batch.xy), batch.xy[rows])
-    with pytest.raises(InputError, match="a batch of 3 cannot be shared by 2 processes; make it a multiple"):
+    with pytest.raises(
+        InputError, match="a batch of 3 cannot be shared by 2 processes; make it a multiple"
+    ):
         parallel.share(torch.zeros(3, 2))
 
 

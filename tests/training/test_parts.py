@@ -1,4 +1,6 @@
-"""Neighbourhoods of good plans that are planned again in training: what is given, what is compared, what is learnt."""
+"""Neighbourhoods of good plans that are planned again in training: what is given, what is
+compared, what is learnt.
+"""
 
 from dataclasses import replace
 
@@ -20,13 +22,17 @@ SIZE = 40  # fewer than 60, so that some parts are whole plans from a start on
 OBJECTIVES = {
     "one latent": Objective("prefer", starts=2, samples=3, certain=0.99, parts=2),
     "latents": Objective("prefer", latents=3, starts=2, samples=3, certain=0.99, parts=2),
-    "tried once": Objective("prefer", latents=3, starts=2, samples=3, trial="sample", certain=0.99, parts=2),
+    "tried once": Objective(
+        "prefer", latents=3, starts=2, samples=3, trial="sample", certain=0.99, parts=2
+    ),
     "copies": Objective("prefer", latents=3, starts=2, samples=3, copies=2, certain=0.99, parts=2),
 }
 
 
 def test_the_best_plan_and_its_latent_by_hand() -> None:
-    """Of two latents and two starts the second latent's first rollout is cheapest; marks are taken off its plan."""
+    """Of two latents and two starts the second latent's first rollout is cheapest; marks are
+    taken off its plan.
+    """
     cost = torch.tensor([[[3.0, 2.0], [1.0, 4.0]]])
     actions = torch.arange(12).view(1, 2, 2, 3)
     actions[0, 1, 0, 2] = ~actions[0, 1, 0, 2]
@@ -37,12 +43,18 @@ def test_the_best_plan_and_its_latent_by_hand() -> None:
 
 @pytest.mark.parametrize("lesson", [0.0, 0.5])
 def test_parts_are_groups_of_their_own(lesson: float) -> None:
-    """One part, given two actions, stands behind the start; these are marked, and a lesson there teaches nobody."""
+    """One part, given two actions, stands behind the start; these are marked, and a lesson there
+    teaches nobody.
+    """
     each = 2 + bool(lesson)
     whole = Targets(
-        torch.tensor([[[1.0]]]), torch.zeros(1, each, 3, dtype=torch.int16), torch.full((1, each), 5.0),
-        torch.tensor(2.0), 2, lesson,
-    )  # fmt: skip
+        torch.tensor([[[1.0]]]),
+        torch.zeros(1, each, 3, dtype=torch.int16),
+        torch.full((1, each), 5.0),
+        torch.tensor(2.0),
+        2,
+        lesson,
+    )
     built = Rollouts(torch.tensor([[[7.0, 6.0]]]), torch.tensor([[[[4, 5, 6], [4, 5, 7]]]]))
     assert select_best_plans(built, torch.zeros(1, 1, 1))[0].tolist() == [[4, 5, 7]]
     found = append_neighbourhoods(whole, torch.tensor([[[2.0]]]), torch.tensor([[2]]), built)
@@ -67,7 +79,9 @@ def trained(problem: str, objective: Objective) -> tuple[Trainer, Targets]:
 @pytest.mark.parametrize("problem", ["tsp", "cvrp"])
 @pytest.mark.parametrize("objective", OBJECTIVES)
 def test_parts_of_a_step_begin_alike_and_end_as_plans(problem: str, objective: str) -> None:
-    """Samples of a part have one beginning, which is marked, and every one visits everybody once."""
+    """Samples of a part have one beginning, which is marked, and every one visits everybody
+    once.
+    """
     o = OBJECTIVES[objective]
     _, targets = trained(problem, o)
     each = o.samples + (o.copies > 1)
@@ -78,7 +92,9 @@ def test_parts_of_a_step_begin_alike_and_end_as_plans(problem: str, objective: s
     begun = marks.int().cummin(-1).values.bool()
     assert (plans[marks & ~begun] == 0).all()  # marks are a beginning, and depots behind the end
     given = begun.all(2)[:, :, None].expand_as(plans)
-    assert torch.equal(plans.masked_fill(~given, -1)[:, :, :1].expand_as(plans)[given], plans[given])
+    assert torch.equal(
+        plans.masked_fill(~given, -1)[:, :, :1].expand_as(plans)[given], plans[given]
+    )
     assert (plans[:, :, :1] != plans).any()  # they end in several ways
     first = 0 if problem == "tsp" else 1
     for plan in plans.flatten(0, 2).tolist():
@@ -90,13 +106,17 @@ def test_parts_of_a_step_begin_alike_and_end_as_plans(problem: str, objective: s
 
 @pytest.mark.parametrize("problem", ["tsp", "cvrp"])
 def test_only_what_was_decided_is_scored(problem: str) -> None:
-    """The score of a part is that of the whole plan less what the policy would have given to its beginning."""
+    """The score of a part is that of the whole plan less what the policy would have given to its
+    beginning.
+    """
     trainer, targets = trained(problem, OBJECTIVES["latents"])
     rules = PROBLEMS[problem]
     batch = rules.sample(4, SIZE, torch.Generator().manual_seed(0))
     actions, latents = targets.actions[:, -6:], targets.latents[:, -2:]
     if problem == "cvrp":
-        batch = replace(batch, capacity=torch.full_like(batch.capacity, 10**6))  # whatever was driven is allowed
+        batch = replace(
+            batch, capacity=torch.full_like(batch.capacity, 10**6)
+        )  # whatever was driven is allowed
     plans, marks = unmark_actions(actions)
     others = torch.where(marks, plans, ~plans)
     with torch.no_grad():
@@ -119,7 +139,9 @@ def test_learning_from_parts_makes_the_better_ones_likelier() -> None:
     actions, cost = targets.actions[:, -6:], targets.weight[:, -6:].unflatten(1, (2, 3))
 
     def leads() -> torch.Tensor:
-        scores = log_prob(trainer.problem, trainer.policy, batch, latents, actions, engine="torch", certain=0.99)
+        scores = log_prob(
+            trainer.problem, trainer.policy, batch, latents, actions, engine="torch", certain=0.99
+        )
         scores = scores.unflatten(1, (2, 3))
         better = cost[..., :, None] < cost[..., None, :]
         return ((scores[..., :, None] - scores[..., None, :]) * better).sum()
@@ -127,14 +149,18 @@ def test_learning_from_parts_makes_the_better_ones_likelier() -> None:
     before, optimiser = leads().item(), torch.optim.SGD(trainer.policy.parameters(), lr=0.01)
     for _ in range(5):
         optimiser.zero_grad()
-        scores = log_prob(trainer.problem, trainer.policy, batch, targets.latents, targets.actions, certain=0.99)
+        scores = log_prob(
+            trainer.problem, trainer.policy, batch, targets.latents, targets.actions, certain=0.99
+        )
         (targets.weights(scores, 0.05) * scores).sum().backward()
         optimiser.step()
     assert leads().item() > before + 0.01
 
 
 def test_parts_are_built_under_their_latent_with_noise_of_their_own(monkeypatch) -> None:
-    """The latent that found the plan, an attempt that no latent has, and another seed for another mini-step."""
+    """The latent that found the plan, an attempt that no latent has, and another seed for
+    another mini-step.
+    """
     seen: list[tuple[torch.Tensor, dict[str, object]]] = []
     real = training.complete
 
@@ -144,7 +170,10 @@ def test_parts_are_built_under_their_latent_with_noise_of_their_own(monkeypatch)
 
     monkeypatch.setattr(training, "complete", spy)
     trainer = Trainer(
-        TrainConfig(problem="cvrp", size=SIZE, batch=4, policy=POLICY, objective=OBJECTIVES["latents"]), CPU
+        TrainConfig(
+            problem="cvrp", size=SIZE, batch=4, policy=POLICY, objective=OBJECTIVES["latents"]
+        ),
+        CPU,
     )
     found = [trainer.gradient(mini)[1] for mini in (0, 1)]
     for (latents, options), targets in zip(seen, found, strict=True):
@@ -155,20 +184,26 @@ def test_parts_are_built_under_their_latent_with_noise_of_their_own(monkeypatch)
 
 
 def test_what_is_too_long_teaches_nothing() -> None:
-    """Parts are cut like whole plans, to the recipe's longest, and those that go on beyond lose their cost."""
+    """Parts are cut like whole plans, to the recipe's longest, and those that go on beyond lose
+    their cost.
+    """
     o = replace(OBJECTIVES["latents"], longest=45)
     config = TrainConfig(problem="cvrp", size=SIZE, batch=4, policy=POLICY, objective=o)
     targets = Trainer(config, CPU).gradient(0)[1]
     whole = Trainer(replace(config, objective=replace(o, longest=0)), CPU).gradient(0)[1]
     most = config.longest_for(SIZE)
     assert targets.actions.shape[2] == most < whole.actions.shape[2]
-    ends = torch.where(unmark_actions(whole.actions)[0] != 0, torch.arange(whole.actions.shape[2]), 0).amax(2)
+    ends = torch.where(
+        unmark_actions(whole.actions)[0] != 0, torch.arange(whole.actions.shape[2]), 0
+    ).amax(2)
     assert torch.equal(targets.weight.isnan(), (ends >= most) | whole.weight.isnan())
 
 
 def test_a_population_has_no_parts() -> None:
     """Refused before the first step, with the reason."""
     many = {"width": 32, "heads": 2, "layers": 1, "hidden": 32, "latent": 0, "members": 3}
-    config = TrainConfig(problem="tsp", size=7, batch=2, policy=many, objective=OBJECTIVES["latents"])
+    config = TrainConfig(
+        problem="tsp", size=7, batch=2, policy=many, objective=OBJECTIVES["latents"]
+    )
     with pytest.raises(InputError, match="parts is for a single decoder"):
         Trainer(config, CPU)

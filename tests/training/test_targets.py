@@ -81,17 +81,23 @@ def test_pomo_weights_by_hand() -> None:
     ],
 )
 def test_the_lead_over_the_second_best(cost, weight) -> None:
-    """Poppy's weight is the winner's cost minus the second best's of the same start; every start counts in the mean."""
+    """Poppy's weight is the winner's cost minus the second best's of the same start; every start
+    counts in the mean.
+    """
     table = torch.tensor([cost])
     assert poppy_weight(table)[0].tolist() == pytest.approx(weight)
     members = torch.arange(float(len(cost)))[None, :, None]
-    targets = winner_targets(Rollouts(table, torch.zeros(1, len(cost), 2, 3, dtype=torch.int16)), members, "second")
+    targets = winner_targets(
+        Rollouts(table, torch.zeros(1, len(cost), 2, 3, dtype=torch.int16)), members, "second"
+    )
     assert targets.count == 2
     assert targets.latents[0, :, 0].tolist() == table[0].argmin(0).tolist()
 
 
 def test_a_population_learns_as_the_spec_says(make_config) -> None:
-    """The gradient is that of -mean over (instance, start) of (R winner - R second) log pi winner, over all members."""
+    """The gradient is that of -mean over (instance, start) of (R winner - R second) log pi
+    winner, over all members.
+    """
     policy = {"width": 32, "heads": 2, "layers": 1, "hidden": 32, "latent": 0, "members": 3}
     config = make_config("poppy", policy=policy)
     _, gradient = stepped(config)
@@ -99,7 +105,9 @@ def test_a_population_learns_as_the_spec_says(make_config) -> None:
     batch, latents, starts = trainer.sample()
     assert latents[0, :, 0].tolist() == [0.0, 1.0, 2.0]
     rolled = rollout(TSP(), trainer.policy, batch, latents, starts, seed=config.seed << 32)
-    scores = log_prob(TSP(), trainer.policy, batch, latents, rolled.actions.flatten(1, 2)).view(rolled.cost.shape)
+    scores = log_prob(TSP(), trainer.policy, batch, latents, rolled.actions.flatten(1, 2)).view(
+        rolled.cost.shape
+    )
     best = (-rolled.cost).topk(2, dim=1)
     lead = best.values[:, 0] - best.values[:, 1]
     (-(lead * scores.gather(1, best.indices[:, :1])[:, 0]).mean()).backward()
@@ -115,7 +123,9 @@ def test_best_latents_pairs_sequences_with_their_latents() -> None:
     actions = torch.arange(2 * 2 * 3).view(1, 2, 2, 3)
     latents = torch.tensor([[[0.1], [0.2]]])
     targets = winner_targets(Rollouts(cost, actions), latents)
-    assert targets.actions.tolist() == [[[0, 1, 2], [9, 10, 11]]]  # latent 0 from start 0, latent 1 from start 1
+    assert targets.actions.tolist() == [
+        [[0, 1, 2], [9, 10, 11]]
+    ]  # latent 0 from start 0, latent 1 from start 1
     assert targets.latents[0, :, 0].tolist() == pytest.approx([0.1, 0.2])
     assert targets.count == 2
 
@@ -123,7 +133,8 @@ def test_best_latents_pairs_sequences_with_their_latents() -> None:
 def test_all_starts_counts_everything() -> None:
     """A single policy learns from every rollout of every instance."""
     targets = pomo_targets(
-        Rollouts(torch.rand(3, 1, 4), torch.zeros(3, 1, 4, 6, dtype=torch.int16)), torch.zeros(3, 1, 2)
+        Rollouts(torch.rand(3, 1, 4), torch.zeros(3, 1, 4, 6, dtype=torch.int16)),
+        torch.zeros(3, 1, 2),
     )
     assert targets.count == 12
     assert targets.actions.shape == (3, 4, 6)
@@ -132,7 +143,10 @@ def test_all_starts_counts_everything() -> None:
 def test_preference_weights_are_the_gradient_of_the_pairwise_loss() -> None:
     """Written out pair by pair; equal costs and nan make no pair."""
     rng = torch.Generator().manual_seed(2)
-    cost, scores = torch.rand(2, 5, generator=rng), (torch.randn(2, 5, generator=rng) * 20).requires_grad_()
+    cost, scores = (
+        torch.rand(2, 5, generator=rng),
+        (torch.randn(2, 5, generator=rng) * 20).requires_grad_(),
+    )
     cost[0, 1], cost[1, 2] = cost[0, 0], torch.nan
     loss = torch.zeros(())
     for b, i, j in itertools.product(range(2), range(5), range(5)):
@@ -148,28 +162,40 @@ def test_preference_weights_are_the_gradient_of_the_pairwise_loss() -> None:
 def test_rivals_are_the_winning_latents_own_samples() -> None:
     """Two latents, three starts with two samples each; the third start is a tie."""
     cost = torch.tensor([[[5.0, 3.0, 9.0, 8.0, 4.0, 6.0], [4.0, 4.0, 7.0, 11.0, 5.0, 4.0]]])
-    actions = torch.arange(12).view(1, 2, 6, 1).expand(-1, -1, -1, 3)  # strided, as a fused rollout's are
+    actions = (
+        torch.arange(12).view(1, 2, 6, 1).expand(-1, -1, -1, 3)
+    )  # strided, as a fused rollout's are
     targets = preference_targets(Rollouts(cost, actions), torch.tensor([[[0.1], [0.2]]]), 2)
     assert targets.actions[0, :4, 0].tolist() == [0, 1, 8, 9]
     assert targets.latents[0, :2, 0].tolist() == pytest.approx([0.1, 0.2])
     assert targets.weight[0, :4].tolist() == [5.0, 3.0, 7.0, 11.0]
     assert targets.weight[0, 4:].isnan().all()
     assert targets.count == 4
-    weight = targets.weights(torch.zeros(1, 6), 0.05)  # equally likely: the cheaper is pulled up by a half
+    weight = targets.weights(
+        torch.zeros(1, 6), 0.05
+    )  # equally likely: the cheaper is pulled up by a half
     assert weight.tolist() == [[0.5, -0.5, -0.5, 0.5, 0.0, 0.0]]
 
 
 def test_rivals_of_a_single_policy() -> None:
     """One sample of each start: all starts are compared. Several: only those of the same start."""
     rolled = Rollouts(torch.tensor([[[1.0, 2.0, 3.0, 4.0]]]), torch.arange(4).view(1, 1, 4, 1))
-    across, within = (preference_targets(rolled, torch.zeros(1, 1, 0), samples) for samples in (1, 2))
-    torch.testing.assert_close(across.weights(torch.zeros(1, 4), 1.0), torch.tensor([[-0.5, -1 / 6, 1 / 6, 0.5]]))
-    torch.testing.assert_close(within.weights(torch.zeros(1, 4), 1.0), torch.tensor([[-0.5, 0.5, -0.5, 0.5]]))
+    across, within = (
+        preference_targets(rolled, torch.zeros(1, 1, 0), samples) for samples in (1, 2)
+    )
+    torch.testing.assert_close(
+        across.weights(torch.zeros(1, 4), 1.0), torch.tensor([[-0.5, -1 / 6, 1 / 6, 0.5]])
+    )
+    torch.testing.assert_close(
+        within.weights(torch.zeros(1, 4), 1.0), torch.tensor([[-0.5, 0.5, -0.5, 0.5]])
+    )
     assert across.count == within.count == 4
 
 
 def test_the_winner_of_one_rollout_each() -> None:
-    """Three latents, two starts: the cheapest rollout of each start, the latent it belongs to, and who is alone."""
+    """Three latents, two starts: the cheapest rollout of each start, the latent it belongs to,
+    and who is alone.
+    """
     cost = torch.tensor([[[5.0, 2.0], [3.0, 2.0], [4.0, 9.0]]])
     first, chosen, alone = select_winner_rollouts(
         Rollouts(cost, torch.arange(6).view(1, 3, 2, 1)), torch.tensor([[[0.1], [0.2], [0.3]]]), 1
@@ -194,18 +220,31 @@ def test_winners_keep_what_they_made_of_their_own_start() -> None:
 
 @pytest.mark.parametrize("trial", ["sample", "greedy"])
 def test_latents_compete_by_one_rollout_each(trial: str) -> None:
-    """The targets of a step: samples of the latent that won the start, under that latent, and from that start."""
+    """The targets of a step: samples of the latent that won the start, under that latent, and
+    from that start.
+    """
     objective = Objective(loss="prefer", latents=6, starts=2, samples=3, trial=trial)  # pyright: ignore[reportArgumentType]
     policy = {"width": 16, "heads": 2, "layers": 1, "hidden": 16, "latent": 4}
-    trainer, rolls = Trainer(TrainConfig(size=9, batch=4, policy=policy, objective=objective), CPU), []
+    trainer, rolls = (
+        Trainer(TrainConfig(size=9, batch=4, policy=policy, objective=objective), CPU),
+        [],
+    )
     for p in (trainer.policy.decoder.query_latent, trainer.policy.decoder.value_latent):
         torch.nn.init.normal_(p, std=0.05, generator=torch.Generator().manual_seed(1))
     real = trainer.rolled
-    trainer.rolled = lambda *given, **more: rolls.append((given[3:], more, real(*given, **more))) or rolls[-1][2]
+    trainer.rolled = lambda *given, **more: (
+        rolls.append((given[3:], more, real(*given, **more))) or rolls[-1][2]
+    )
     _, targets, _ = trainer.gradient(0)
     ((latents, starts), asked, first), ((chosen, more), again, second) = rolls
-    assert (starts.shape, asked["temperature"], again["attempt"]) == ((4, 2), 0.0 if trial == "greedy" else 1.0, 6)
-    assert more.tolist() == [[s for s in row for _ in range(3 if trial == "greedy" else 2)] for row in starts.tolist()]
+    assert (starts.shape, asked["temperature"], again["attempt"]) == (
+        (4, 2),
+        0.0 if trial == "greedy" else 1.0,
+        6,
+    )
+    assert more.tolist() == [
+        [s for s in row for _ in range(3 if trial == "greedy" else 2)] for row in starts.tolist()
+    ]
     best, winner = first.cost.min(1)
     assert torch.equal(chosen, latents.gather(1, winner[..., None].expand(-1, -1, 4)))
     assert torch.equal(targets.latents, chosen)
@@ -223,7 +262,11 @@ def test_latents_compete_by_one_rollout_each(trial: str) -> None:
 def test_cheapest_by_hand() -> None:
     """The cheapest rollouts come in order, with the latents they belong to."""
     index, latent, value = select_cheapest(torch.tensor([[[5.0, 1, 7], [2, 9, 0.5]]]), 3)
-    assert (index.tolist(), latent.tolist(), value.tolist()) == ([[5, 1, 3]], [[1, 0, 1]], [[0.5, 1.0, 2.0]])
+    assert (index.tolist(), latent.tolist(), value.tolist()) == (
+        [[5, 1, 3]],
+        [[1, 0, 1]],
+        [[0.5, 1.0, 2.0]],
+    )
 
 
 # --- gradients
@@ -232,17 +275,24 @@ def test_cheapest_by_hand() -> None:
 def stepped(config) -> tuple[Trainer, dict[str, torch.Tensor]]:
     trainer = Trainer(config, CPU)
     trainer.gradient(0)
-    return trainer, {n: torch.zeros_like(p) if p.grad is None else p.grad.clone() for n, p in trainer.names.items()}
+    return trainer, {
+        n: torch.zeros_like(p) if p.grad is None else p.grad.clone()
+        for n, p in trainer.names.items()
+    }
 
 
 def naive(config) -> dict[str, torch.Tensor]:
-    """The same gradient from a loss over all B x K x S rollouts, written as spec 3.2 and 3.4 state it."""
+    """The same gradient from a loss over all B x K x S rollouts, written as spec 3.2 and 3.4
+    state it.
+    """
     trainer = Trainer(config, CPU)
     problem, policy = TSP(), trainer.policy
     batch, latents, starts = trainer.sample()
     rolled = rollout(problem, policy, batch, latents, starts, seed=config.seed << 32)
     count, tried, per = rolled.cost.shape
-    scores = log_prob(problem, policy, batch, latents, rolled.actions.flatten(1, 2)).view(count, tried, per)
+    scores = log_prob(problem, policy, batch, latents, rolled.actions.flatten(1, 2)).view(
+        count, tried, per
+    )
     returns = -rolled.cost
     advantage = returns - returns.mean(2, keepdim=True)
     terms, kept = torch.zeros(()), 0
@@ -251,7 +301,10 @@ def naive(config) -> dict[str, torch.Tensor]:
             best = returns[i, :, m].max()
             holders = (returns[i, :, m] >= best - best.abs() * 1e-6).nonzero()[:, 0]
             if len(holders) == 1:
-                terms, kept = terms + advantage[i, holders[0], m] * scores[i, holders[0], m], kept + 1
+                terms, kept = (
+                    terms + advantage[i, holders[0], m] * scores[i, holders[0], m],
+                    kept + 1,
+                )
     loss = -terms / kept
     assert 0 < kept <= count * per
     loss.backward()
@@ -264,9 +317,13 @@ def test_gradient_is_that_of_the_loss_over_all_rollouts(make_config, objective: 
     config = make_config(objective)
     _, gradient = stepped(config)
     for name, expected in naive(config).items():
-        if name != "decoder.key":  # its gradient is small by design; compared on the common scale below
+        if (
+            name != "decoder.key"
+        ):  # its gradient is small by design; compared on the common scale below
             assert torch.allclose(gradient[name], expected, rtol=1e-4, atol=1e-6), name
-        assert (gradient[name] - expected).abs().max() <= 1e-5 * max(g.abs().max() for g in gradient.values()), name
+        assert (gradient[name] - expected).abs().max() <= 1e-5 * max(
+            g.abs().max() for g in gradient.values()
+        ), name
     assert max(g.abs().max() for g in gradient.values()) > 1e-3
 
 
@@ -285,7 +342,9 @@ def test_no_advantage_no_gradient(make_config, monkeypatch, objective: str) -> N
 
 
 def test_a_step_against_the_gradient_makes_cheap_tours_likelier(make_config) -> None:
-    """The sign is right: following the loss downhill raises the probability of tours below the mean cost."""
+    """The sign is right: following the loss downhill raises the probability of tours below the
+    mean cost.
+    """
     trainer, gradient = stepped(make_config("pomo"))
     fresh = Trainer(make_config("pomo"), CPU)
     batch, latents, starts = fresh.sample()
@@ -304,7 +363,9 @@ def test_a_step_against_the_gradient_makes_cheap_tours_likelier(make_config) -> 
 
 
 def test_imitation_learns_improved_views_of_the_best(make_config) -> None:
-    """Targets are views of one tour per instance, no longer than the best rollout, under a latent that was tried."""
+    """Targets are views of one tour per instance, no longer than the best rollout, under a
+    latent that was tried.
+    """
     trainer = Trainer(make_config("imitate"), CPU)
     batch, latents, starts = trainer.sample()
     rolled = rollout(TSP(), trainer.policy, batch, latents, starts, seed=0)
@@ -319,7 +380,9 @@ def test_imitation_learns_improved_views_of_the_best(make_config) -> None:
 
 
 def test_imitation_weights_by_hand(make_config) -> None:
-    """Each view weighs -1/T; an instance whose best is shared by two latents weighs nothing and is not counted."""
+    """Each view weighs -1/T; an instance whose best is shared by two latents weighs nothing and
+    is not counted.
+    """
     trainer = Trainer(make_config("imitate"), CPU)
     batch, latents, starts = trainer.sample()
     rolled = rollout(TSP(), trainer.policy, batch, latents, starts, seed=0)
@@ -334,16 +397,21 @@ def test_imitation_weights_by_hand(make_config) -> None:
 
 
 def test_long_sequences_lose_their_weight_and_short_ones_only_their_padding() -> None:
-    """A sequence that ends in time keeps its weight and log-probability; one that goes on beyond teaches nothing."""
+    """A sequence that ends in time keeps its weight and log-probability; one that goes on beyond
+    teaches nothing.
+    """
     problem, batch = CVRP(), CVRP().sample(1, 3, torch.Generator().manual_seed(0))
     actions = torch.tensor([[[1, 2, 3, 0, 0, 0], [1, 0, 2, 0, 3, 0]]])
     targets = Targets(torch.zeros(1, 1, 0), actions, torch.tensor([[0.5, -0.5]]), torch.tensor(2.0))
     cut = truncate_targets(targets, 4)
     assert cut.weight.tolist() == [[0.5, 0.0]]
-    assert truncate_targets(replace(targets, group_size=2), 4).weight.isnan().tolist() == [[False, True]]
+    assert truncate_targets(replace(targets, group_size=2), 4).weight.isnan().tolist() == [
+        [False, True]
+    ]
     assert cut.actions.tolist() == [[[1, 2, 3, 0], [1, 0, 2, 0]]]
     policy = CVRPPolicy(Architecture(width=16, heads=2, layers=1, hidden=16, latent=0))
     whole, part = (
-        log_prob(problem, policy, batch, x.latents, x.actions[:, :1], engine="torch") for x in (targets, cut)
+        log_prob(problem, policy, batch, x.latents, x.actions[:, :1], engine="torch")
+        for x in (targets, cut)
     )
     assert torch.allclose(whole, part)

@@ -1,6 +1,7 @@
 """Figures of result lines: each is drawn if the lines have what it shows.
 
-A figure keeps apart what the tables keep apart, and compares methods on the instances that all of them have.
+A figure keeps apart what the tables keep apart, and compares methods on the instances that all of
+them have.
 """
 
 import re
@@ -24,7 +25,15 @@ from rhumbline.bench.results import (
     keep_common_instances,
 )
 from rhumbline.plots.canvas import save_figure
-from rhumbline.plots.curves import OURS, Curve, Palette, assign_colours, draw_anytime, draw_search, draw_shift
+from rhumbline.plots.curves import (
+    OURS,
+    Curve,
+    Palette,
+    assign_colours,
+    draw_anytime,
+    draw_search,
+    draw_shift,
+)
 
 CURVE_POINTS = 64
 ATTEMPTS, SECONDS, BEST, LATEST = range(4)  # columns of a trace
@@ -51,7 +60,9 @@ def save_if_drawn(path: Path, figure: Any | None) -> Iterator[Path]:
 
 
 def safe_file_name(text: str) -> str:
-    """Text that can be in the name of a file; suites are read with care, but lines may be of any origin."""
+    """Text that can be in the name of a file; suites are read with care, but lines may be of any
+    origin.
+    """
     return re.sub(r"[^\w.+ -]", "_", text)
 
 
@@ -61,7 +72,9 @@ def colour_name(result: Result) -> str:
 
 
 def names_by_frequency(results: Sequence[Result]) -> list[str]:
-    """Names by the number of sets they are on: of more methods than colours, those of most figures differ."""
+    """Names by the number of sets they are on: of more methods than colours, those of most
+    figures differ.
+    """
     sets = Counter(name for _, _, name in {(r.suite, r.set, colour_name(r)): None for r in results})
     return sorted(sets, key=lambda name: -sets[name])
 
@@ -69,14 +82,21 @@ def names_by_frequency(results: Sequence[Result]) -> list[str]:
 def group_mutated(results: Sequence[Result]) -> dict[str, list[Result]]:
     """Results on mutated instances by problem, and by suite where several suites have such."""
     some = [r for r in results if r.power is not None]
-    suites = {p: {r.suite for r in its} for p, its in group_results(some, lambda r: r.problem).items()}
+    suites = {
+        p: {r.suite for r in its} for p, its in group_results(some, lambda r: r.problem).items()
+    }
     return group_results(
-        some, lambda r: r.problem if len(suites[r.problem]) == 1 else safe_file_name(f"{r.suite}-{r.problem}")
+        some,
+        lambda r: (
+            r.problem if len(suites[r.problem]) == 1 else safe_file_name(f"{r.suite}-{r.problem}")
+        ),
     )
 
 
 def search_figure(results: Sequence[Result], palette: Palette | None = None) -> Any | None:
-    """Best so far and latest step over attempts, where searches have left a trace of several steps."""
+    """Best so far and latest step over attempts, where searches have left a trace of several
+    steps.
+    """
     methods = keep_common_instances(group_by_label(results))
     if not any(len(r.trace) > 1 for some in methods.values() for r in some):
         return None
@@ -89,16 +109,22 @@ def search_figure(results: Sequence[Result], palette: Palette | None = None) -> 
         if any(len(r.trace) > 1 for r in some)
     ]
     shown = [r for some in methods.values() for r in some]
-    return draw_search(best, latest, "gap, %" if has_gaps(shown) else "cost", figure_title(shown), palette)
+    return draw_search(
+        best, latest, "gap, %" if has_gaps(shown) else "cost", figure_title(shown), palette
+    )
 
 
 def anytime_figure(results: Sequence[Result], palette: Palette | None = None) -> Any | None:
-    """Gap over seconds of families, or of methods that belong to none, where references are known."""
+    """Gap over seconds of families, or of methods that belong to none, where references are
+    known.
+    """
     shown = [r for some in keep_common_instances(group_by_label(results)).values() for r in some]
     machines = list(dict.fromkeys(r.hardware for r in shown))
     several = len(machines) > 1
     families = group_by_label(
-        shown, lambda r: f"{colour_name(r)}, {r.hardware}" if several else colour_name(r), ORIGIN_FIELDS
+        shown,
+        lambda r: f"{colour_name(r)}, {r.hardware}" if several else colour_name(r),
+        ORIGIN_FIELDS,
     )
     if len(families) < 2 or not has_gaps(shown):
         return None
@@ -111,8 +137,14 @@ def anytime_figure(results: Sequence[Result], palette: Palette | None = None) ->
 
 
 def is_one_search(some: Sequence[Result]) -> bool:
-    """Whether results are of one method that left traces; runs with several budgets are a point each."""
-    return len({r.method for r in some}) == 1 and all(r.trace for r in some) and any(len(r.trace) > 1 for r in some)
+    """Whether results are of one method that left traces; runs with several budgets are a point
+    each.
+    """
+    return (
+        len({r.method for r in some}) == 1
+        and all(r.trace for r in some)
+        and any(len(r.trace) > 1 for r in some)
+    )
 
 
 def figure_title(results: Sequence[Result]) -> str:
@@ -127,7 +159,9 @@ def sample_text(count: int) -> str:
 
 
 def shift_figure(results: Sequence[Result], palette: Palette | None = None) -> Any | None:
-    """The difference to our method, or else to the last one, over powers that all methods were measured at."""
+    """The difference to our method, or else to the last one, over powers that all methods were
+    measured at.
+    """
     methods = keep_common_instances(group_by_label(results))
     powers = sorted({r.power for some in methods.values() for r in some if r.power is not None})
     if len(powers) < 2 or len(methods) < 2:
@@ -141,13 +175,20 @@ def shift_figure(results: Sequence[Result], palette: Palette | None = None) -> A
     return draw_shift(curves, base, title, palette)
 
 
-def shift_curve(label: str, some: Sequence[Result], base: Sequence[Result], powers: Sequence[float]) -> Curve:
-    """Differences to the base in % of its mean cost, each with half its 95 % interval over pairs of one instance."""
+def shift_curve(
+    label: str, some: Sequence[Result], base: Sequence[Result], powers: Sequence[float]
+) -> Curve:
+    """Differences to the base in % of its mean cost, each with half its 95 % interval over pairs
+    of one instance.
+    """
     points: list[tuple[float, float, float]] = []
     for power in powers:
-        mine, theirs = costs_at_power(some, power), costs_at_power(base, power)
+        mine = costs_at_power(some, power)
+        theirs = costs_at_power(base, power)
         scale = 100.0 / np.mean(list(theirs.values()))
-        mean, half = mean_and_half_interval(scale * np.array([[theirs[name] - cost] for name, cost in mine.items()]))
+        mean, half = mean_and_half_interval(
+            scale * np.array([[theirs[name] - cost] for name, cost in mine.items()])
+        )
         points.append((power, mean[0], half[0]))
     return Curve(label, *np.array(points).T, marked=True, name=colour_name(some[0]))
 
@@ -164,11 +205,14 @@ def has_gaps(results: Sequence[Result]) -> bool:
 
 
 def mean_curve(label: str, some: Sequence[Result], along: int, what: int) -> Curve:
-    """Mean and interval over instances of a method's traces; each keeps its last value until its next step."""
+    """Mean and interval over instances of a method's traces; each keeps its last value until its
+    next step.
+    """
     share = [1.0 if along == ATTEMPTS else r.together for r in some]
     traces = [np.asarray(r.trace, dtype=np.float64) for r in some]
     times = [trace[:, along] / s for trace, s in zip(traces, share, strict=True)]
-    begin, end = max(t[0] for t in times), max(t[-1] for t in times)
+    begin = max(t[0] for t in times)
+    end = max(t[-1] for t in times)
     grid = np.unique(np.concatenate([t[t >= begin] for t in times]))
     if len(grid) > CURVE_POINTS:
         grid = np.geomspace(grid[grid > 0][0], end, CURVE_POINTS)
@@ -178,16 +222,22 @@ def mean_curve(label: str, some: Sequence[Result], along: int, what: int) -> Cur
             for t, trace, r in zip(times, traces, some, strict=True)
         ]
     )
-    return Curve(label, grid, *mean_and_half_interval(average_seeds(values, some)), name=colour_name(some[0]))
+    return Curve(
+        label, grid, *mean_and_half_interval(average_seeds(values, some)), name=colour_name(some[0])
+    )
 
 
-def average_seeds(values: Float[np.ndarray, "R G"], some: Sequence[Result]) -> Float[np.ndarray, "I G"]:
+def average_seeds(
+    values: Float[np.ndarray, "R G"], some: Sequence[Result]
+) -> Float[np.ndarray, "I G"]:
     """Values of each instance: those of its seeds are averaged."""
     names = np.array([r.instance for r in some])
     return np.stack([values[names == name].mean(0) for name in dict.fromkeys(names.tolist())])
 
 
-def mean_and_half_interval(values: Float[np.ndarray, "I G"]) -> tuple[Float[np.ndarray, "G"], Float[np.ndarray, "G"]]:
+def mean_and_half_interval(
+    values: Float[np.ndarray, "I G"],
+) -> tuple[Float[np.ndarray, "G"], Float[np.ndarray, "G"]]:
     """Mean over instances and half its 95 % interval; nothing is said of the interval of one."""
     deviation = values.std(0, ddof=1) if len(values) > 1 else np.zeros_like(values[0])
     return values.mean(0), NORMAL_95 * deviation / np.sqrt(len(values))
@@ -200,15 +250,26 @@ def latest_values(
     return values[np.maximum(np.searchsorted(times, grid + 1e-12, side="right") - 1, 0)]
 
 
-def gaps_or_costs(costs: Float[np.ndarray, "P"], result: Result, some: Sequence[Result]) -> Float[np.ndarray, "P"]:
+def gaps_or_costs(
+    costs: Float[np.ndarray, "P"], result: Result, some: Sequence[Result]
+) -> Float[np.ndarray, "P"]:
     """Gaps in % where all results have a reference, else the costs themselves."""
-    return 100.0 * (costs / result.reference - 1.0) if result.reference and has_gaps(some) else costs
+    return (
+        100.0 * (costs / result.reference - 1.0) if result.reference and has_gaps(some) else costs
+    )
 
 
 def level_curve(label: str, some: Sequence[Result]) -> Curve:
     """A method without steps: its mean as a level."""
-    values = np.stack([gaps_or_costs(np.array([c]), r, some) for r, c in zip(some, costs_of(some), strict=True)])
-    return Curve(label, np.ones(1), *mean_and_half_interval(average_seeds(values, some)), name=colour_name(some[0]))
+    values = np.stack(
+        [gaps_or_costs(np.array([c]), r, some) for r, c in zip(some, costs_of(some), strict=True)]
+    )
+    return Curve(
+        label,
+        np.ones(1),
+        *mean_and_half_interval(average_seeds(values, some)),
+        name=colour_name(some[0]),
+    )
 
 
 def budget_curve(label: str, some: Sequence[Result]) -> Curve:

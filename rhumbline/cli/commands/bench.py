@@ -1,4 +1,6 @@
-"""`rhumb bench`: run a suite, or make its references. The options; the work is in `benching`, which needs torch."""
+"""`rhumb bench`: run a suite, or make its references. The options; the work is in `benching`,
+which needs torch.
+"""
 
 from collections.abc import Mapping
 from pathlib import Path
@@ -12,17 +14,29 @@ from rhumbline.cli.process import defer_signals, run_command
 
 Words = Annotated[
     list[str],
-    typer.Argument(metavar="SUITE", help="A suite file; or the word reference and a suite file, to make references."),
+    typer.Argument(
+        metavar="SUITE",
+        help="A suite file; or the word reference and a suite file, to make references.",
+    ),
 ]
-Out = Annotated[Path | None, typer.Option(metavar="FILE", help="Where lines are added. [results/NAME.jsonl]")]
+Out = Annotated[
+    Path | None, typer.Option(metavar="FILE", help="Where lines are added. [results/NAME.jsonl]")
+]
 Only = Annotated[
-    list[str] | None, typer.Option(metavar="NAME", help="Only this set or method; patterns work; repeatable.")
+    list[str] | None,
+    typer.Option(metavar="NAME", help="Only this set or method; patterns work; repeatable."),
 ]
-Limit = Annotated[int | None, typer.Option(min=1, metavar="N", help="Only the first N instances of each set.")]
-Threads = Annotated[int | None, typer.Option(min=1, metavar="N", help="Threads on a CPU. [all cores]")]
+Limit = Annotated[
+    int | None, typer.Option(min=1, metavar="N", help="Only the first N instances of each set.")
+]
+Threads = Annotated[
+    int | None, typer.Option(min=1, metavar="N", help="Threads on a CPU. [all cores]")
+]
 Folders = Annotated[
     list[str] | None,
-    typer.Option("--folder", metavar="NAME=DIR", help="Where $NAME of a suite's files is; repeatable."),
+    typer.Option(
+        "--folder", metavar="NAME=DIR", help="Where $NAME of a suite's files is; repeatable."
+    ),
 ]
 Quiet = Annotated[bool, flag("--quiet", "Nothing on stderr but warnings and errors.")]
 PANEL = "With the word reference"
@@ -30,18 +44,32 @@ Seconds = Annotated[
     float | None,
     typer.Option(min=0.01, help="Of HGS or CP-SAT per instance. [5 or 60]", rich_help_panel=PANEL),
 ]
-Workers = Annotated[int | None, typer.Option(min=1, metavar="N", help="Processes. [1]", rich_help_panel=PANEL)]
-Minutes = Annotated[float | None, typer.Option(min=0.0, help="Stop then and keep what is done.", rich_help_panel=PANEL)]
-Again = Annotated[bool, flag("--again", "Also what has a cost that is not proven.", rich_help_panel=PANEL)]
+Workers = Annotated[
+    int | None, typer.Option(min=1, metavar="N", help="Processes. [1]", rich_help_panel=PANEL)
+]
+Minutes = Annotated[
+    float | None,
+    typer.Option(min=0.0, help="Stop then and keep what is done.", rich_help_panel=PANEL),
+]
+Again = Annotated[
+    bool, flag("--again", "Also what has a cost that is not proven.", rich_help_panel=PANEL)
+]
 Elsewhere = Annotated[
     Path | None,
     typer.Option(
-        "--from", metavar="DIR", help="First take over what files of the same names there have.", rich_help_panel=PANEL
+        "--from",
+        metavar="DIR",
+        help="First take over what files of the same names there have.",
+        rich_help_panel=PANEL,
     ),
 ]
 Machine = Annotated[
     str | None,
-    typer.Option(metavar="TEXT", help="The machine in words, for the file. [its processor]", rich_help_panel=PANEL),
+    typer.Option(
+        metavar="TEXT",
+        help="The machine in words, for the file. [its processor]",
+        rich_help_panel=PANEL,
+    ),
 ]
 
 
@@ -57,7 +85,9 @@ def bench(
     out: Out = None,
     only: Only = None,
     limit: Limit = None,
-    device: Annotated[DeviceChoice, typer.Option(help="auto is a GPU if there is one.")] = DeviceChoice.auto,
+    device: Annotated[
+        DeviceChoice, typer.Option(help="auto is a GPU if there is one.")
+    ] = DeviceChoice.auto,
     engine: Annotated[
         EngineChoice, typer.Option(help="fused is the quick one; on a CPU it needs numba.")
     ] = EngineChoice.auto,
@@ -73,34 +103,57 @@ def bench(
 ) -> None:
     """Measure methods on instances as a suite says, one line of JSON for each result.
 
-    Started again with the same file, it goes on where it stopped. `rhumb bench reference SUITE` solves the sets of a
-    suite by LKH, HGS or CP-SAT and writes the reference files that the suite names: it goes on where a file stops, or
-    solves again, and never puts a worse cost in the place of a better one. Its --limit may exceed what the suite uses.
+    Started again with the same file, it goes on where it stopped. `rhumb bench reference SUITE`
+    solves the sets of a suite by LKH, HGS or CP-SAT and writes the reference files that the suite
+    names: it goes on where a file stops, or solves again, and never puts a worse cost in the place
+    of a better one. Its --limit may exceed what the suite uses.
 
     Example: rhumb bench suites/quick.toml && rhumb report results/quick.jsonl
     """
     reference = words[0] == "reference"
     if len(words) != 1 + reference:
         raise typer.BadParameter(f"expected one suite, got {' '.join(words)}", param_hint="SUITE")
-    for_references = {"--seconds": seconds, "--workers": workers, "--minutes": minutes, "--again": again or None,
-                      "--machine": machine, "--from": elsewhere}  # fmt: skip
-    for_suites = {"--out": out, "--threads": threads, "--device": None if device is DeviceChoice.auto else device,
-                  "--engine": None if engine is EngineChoice.auto else engine}  # fmt: skip
+    for_references = {
+        "--seconds": seconds,
+        "--workers": workers,
+        "--minutes": minutes,
+        "--again": again or None,
+        "--machine": machine,
+        "--from": elsewhere,
+    }
+    for_suites = {
+        "--out": out,
+        "--threads": threads,
+        "--device": None if device is DeviceChoice.auto else device,
+        "--engine": None if engine is EngineChoice.auto else engine,
+    }
     if reference:
         refuse_options(
-            for_suites, "means nothing to `rhumb bench reference`, which writes the files that the suite names"
+            for_suites,
+            "means nothing to `rhumb bench reference`, which writes the files that the suite names",
         )
     else:
-        refuse_options(for_references, "is for `rhumb bench reference`; a suite has its own budgets")
+        refuse_options(
+            for_references, "is for `rhumb bench reference`; a suite has its own budgets"
+        )
 
     def body() -> int:
         with defer_signals():
             from rhumbline.bench.methods import BenchOptions
             from rhumbline.cli import bench_run
-        chosen = (tuple(only or ()), limit, device.value, engine.value, threads, bench_run.parse_folders(folders or []))
+        chosen = (
+            tuple(only or ()),
+            limit,
+            device.value,
+            engine.value,
+            threads,
+            bench_run.parse_folders(folders or []),
+        )
         if reference:
             effort = bench_run.make_effort(workers, minutes, again, machine)
-            return bench_run.run_references(Path(words[1]), BenchOptions(*chosen), effort, seconds, elsewhere, quiet)
+            return bench_run.run_references(
+                Path(words[1]), BenchOptions(*chosen), effort, seconds, elsewhere, quiet
+            )
         return bench_run.run_suite(Path(words[0]), out, BenchOptions(*chosen), quiet)
 
     raise typer.Exit(run_command(body))

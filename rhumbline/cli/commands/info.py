@@ -17,10 +17,13 @@ Facts = dict[str, Any]
 
 
 def info(
-    checkpoint: Annotated[str, typer.Argument(help="A checkpoint to describe: a shipped name or a path.")] = "",
+    checkpoint: Annotated[
+        str, typer.Argument(help="A checkpoint to describe: a shipped name or a path.")
+    ] = "",
     as_json: Annotated[bool, flag("--json", "One JSON object instead of text.")] = False,
 ) -> None:
-    """Show versions, devices, engines and the checkpoints of the package, or the facts of one checkpoint.
+    """Show versions, devices, engines and the checkpoints of the package, or the facts of one
+    checkpoint.
 
     Example: rhumb info
     """
@@ -32,7 +35,13 @@ def describe(checkpoint: str, as_json: bool) -> None:
     with defer_signals():
         from rhumbline.checkpoint import find_checkpoint
     facts = checkpoint_facts(find_checkpoint(checkpoint, "tsp")) if checkpoint else installation()
-    lines = [json.dumps(facts)] if as_json else checkpoint_lines(facts) if checkpoint else installation_lines(facts)
+    lines = (
+        [json.dumps(facts)]
+        if as_json
+        else checkpoint_lines(facts)
+        if checkpoint
+        else installation_lines(facts)
+    )
     for line in lines:
         print_result(line)
 
@@ -65,7 +74,10 @@ def devices() -> list[str]:
     import torch
 
     gpus = (torch.cuda.get_device_name(i) for i in range(torch.cuda.device_count()))
-    return [f"cpu ({torch.get_num_threads()} threads)", *(f"cuda:{i} ({name})" for i, name in enumerate(gpus))]
+    return [
+        f"cpu ({torch.get_num_threads()} threads)",
+        *(f"cuda:{i} ({name})" for i, name in enumerate(gpus)),
+    ]
 
 
 def engines() -> dict[str, str | None]:
@@ -107,7 +119,9 @@ def recipe(text: str) -> Any:
 
 def installation_lines(facts: Facts) -> Iterator[str]:
     """The installation in words."""
-    yield "versions     " + ", ".join(f"{k} {v or '(not installed)'}" for k, v in facts["versions"].items())
+    yield "versions     " + ", ".join(
+        f"{k} {v or '(not installed)'}" for k, v in facts["versions"].items()
+    )
     yield "devices      " + ", ".join(facts["devices"])
     for name, reason in facts["engines"].items():
         yield f"engine       {name}: {'not available: ' + reason if reason else 'available'}"
@@ -121,14 +135,24 @@ def checkpoint_lines(facts: Facts) -> Iterator[str]:
     """A checkpoint in words."""
     from rhumbline.problems import PROBLEMS
 
-    latent = f"latent space of {facts['latent']} dimensions" if facts["latent"] else "a single policy, no latent space"
+    latent = (
+        f"latent space of {facts['latent']} dimensions"
+        if facts["latent"]
+        else "a single policy, no latent space"
+    )
     latent = f"a population of {facts['members']} decoders" if facts["members"] else latent
     size = f"{facts['trained_at']} {PROBLEMS[facts['problem']].size_unit}"
     yield f"{facts['name']}: {facts['problem']}, trained at {size}, {facts['updates']:,} updates"
     yield f"{facts['weights']:,} weights, {latent}"
     if facts["validation"]:
-        of_samples = "best latent" if facts["latent"] else "best sample"  # recipes validate both alike
+        of_samples = (
+            "best latent" if facts["latent"] else "best sample"
+        )  # recipes validate both alike
         named = {"latent": of_samples}
-        yield "validation " + ", ".join(f"{named.get(n, n)} {value:.4f}" for n, value in facts["validation"].items())
+        yield "validation " + ", ".join(
+            f"{named.get(n, n)} {value:.4f}" for n, value in facts["validation"].items()
+        )
     if facts["versions"]:
-        yield "made with " + ", ".join(f"{name} {number}" for name, number in facts["versions"].items())
+        yield "made with " + ", ".join(
+            f"{name} {number}" for name, number in facts["versions"].items()
+        )

@@ -18,14 +18,22 @@ class Format(StrEnum):
 
 
 def report(
-    results: Annotated[list[Path], typer.Argument(metavar="RESULTS", help="Files that `rhumb bench` wrote.")],
+    results: Annotated[
+        list[Path], typer.Argument(metavar="RESULTS", help="Files that `rhumb bench` wrote.")
+    ],
     kind: Annotated[Format, typer.Option("--format", help="Of the tables.")] = Format.md,
-    plots: Annotated[Path | None, typer.Option(metavar="DIR", help="Draw figures into this folder.")] = None,
+    plots: Annotated[
+        Path | None, typer.Option(metavar="DIR", help="Draw figures into this folder.")
+    ] = None,
     into: Annotated[
-        Path | None, typer.Option(metavar="PAGE", help="Put the tables into a Markdown page, between a suite's marks.")
+        Path | None,
+        typer.Option(
+            metavar="PAGE", help="Put the tables into a Markdown page, between a suite's marks."
+        ),
     ] = None,
 ) -> None:
-    """Print tables of results: n, mean cost, gap, 95 % interval, time and hardware; they depend on nothing else.
+    """Print tables of results: n, mean cost, gap, 95 % interval, time and hardware; they depend on
+    nothing else.
 
     Example: rhumb report results/quick.jsonl --format md --plots figures
     """

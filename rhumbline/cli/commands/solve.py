@@ -1,4 +1,6 @@
-"""`rhumb solve`: files to verified tours. The options; the work is in `solving`, which needs torch."""
+"""`rhumb solve`: files to verified tours. The options; the work is in `solving`, which needs
+torch.
+"""
 
 import math
 from enum import StrEnum
@@ -12,7 +14,10 @@ from rhumbline.cli.process import defer_signals, run_command
 from rhumbline.kernels.numba.rollout import precompile
 
 LARGEST_SEED = 2**63 - 1
-COMPILED = {".tsp": "tsp", ".vrp": "cvrp"}  # problems with a kernel that may be missing, by the ending of their files
+COMPILED = {
+    ".tsp": "tsp",
+    ".vrp": "cvrp",
+}  # problems with a kernel that may be missing, by the ending of their files
 
 
 class DeviceChoice(StrEnum):
@@ -35,7 +40,10 @@ def compiled_for(place: Path) -> str | None:
     """The problem of a file, or of a file in a folder, if its ending tells that it has a kernel."""
     try:
         files = place.iterdir() if place.is_dir() else (place,)
-        return next((COMPILED[file.suffix.lower()] for file in files if file.suffix.lower() in COMPILED), None)
+        return next(
+            (COMPILED[file.suffix.lower()] for file in files if file.suffix.lower() in COMPILED),
+            None,
+        )
     except OSError:  # which will be said when it is read
         return None
 
@@ -50,17 +58,24 @@ def positive(value: float | None) -> float | None:
 Files = Annotated[
     list[Path],
     typer.Argument(
-        metavar="FILE", help="TSPLIB (.tsp), VRPLIB (.vrp), job-shop files, datasets (.safetensors), folders."
+        metavar="FILE",
+        help="TSPLIB (.tsp), VRPLIB (.vrp), job-shop files, datasets (.safetensors), folders.",
     ),
 ]
 Attempts = Annotated[
     int | None,
-    typer.Option(min=1, metavar="N", help="Stop after so many attempts per instance; one is a tour from each start."),
+    typer.Option(
+        min=1,
+        metavar="N",
+        help="Stop after so many attempts per instance; one is a tour from each start.",
+    ),
 ]
 Seconds = Annotated[
     float | None,
     typer.Option(
-        callback=positive, metavar="S", help="Stop after so many seconds; equally sized instances share them."
+        callback=positive,
+        metavar="S",
+        help="Stop after so many seconds; equally sized instances share them.",
     ),
 ]
 Search = Annotated[
@@ -75,30 +90,55 @@ Search = Annotated[
 Augment = Annotated[
     int,
     typer.Option(
-        min=1, max=8, metavar="N", help="Share the attempts among N (8) symmetries of the plane; routing only."
+        min=1,
+        max=8,
+        metavar="N",
+        help="Share the attempts among N (8) symmetries of the plane; routing only.",
     ),
 ]
-PolicyName = Annotated[str | None, typer.Option("--policy", help="A shipped checkpoint's name or a path. [by problem]")]
-Vehicles = Annotated[
-    int | None, typer.Option(min=1, metavar="K", help="At most so many vehicles. [the file's VEHICLES, or any number]")
+PolicyName = Annotated[
+    str | None, typer.Option("--policy", help="A shipped checkpoint's name or a path. [by problem]")
 ]
-Seed = Annotated[int, typer.Option(min=0, max=LARGEST_SEED, metavar="N", help="Equal seeds give equal attempts.")]
-Threads = Annotated[int | None, typer.Option(min=1, metavar="N", help="Threads on a CPU. [all cores]")]
+Vehicles = Annotated[
+    int | None,
+    typer.Option(
+        min=1, metavar="K", help="At most so many vehicles. [the file's VEHICLES, or any number]"
+    ),
+]
+Seed = Annotated[
+    int, typer.Option(min=0, max=LARGEST_SEED, metavar="N", help="Equal seeds give equal attempts.")
+]
+Threads = Annotated[
+    int | None, typer.Option(min=1, metavar="N", help="Threads on a CPU. [all cores]")
+]
 Output = Annotated[
     Path | None,
-    typer.Option(help="Write NAME.tour (.sol, .sched) of each instance to this folder; with --top NAME.2.tour too."),
+    typer.Option(
+        help="Write NAME.tour (.sol, .sched) of each instance to this folder; with --top NAME.2.tour too."
+    ),
 ]
-AsJson = Annotated[bool, flag("--json", "One JSON object per instance on stdout, and nothing else.")]
-Plot = Annotated[bool, flag("--plot", "Write NAME.png of each plan, to the folder of --output or here.")]
+AsJson = Annotated[
+    bool, flag("--json", "One JSON object per instance on stdout, and nothing else.")
+]
+Plot = Annotated[
+    bool, flag("--plot", "Write NAME.png of each plan, to the folder of --output or here.")
+]
 Quiet = Annotated[bool, flag("--quiet", "Nothing on stderr but notes of importance and errors.")]
 Settings = Annotated[
     list[str] | None,
-    typer.Option("--set", metavar="FIELD=VALUE", help="A setting of the search, such as components=3; repeatable."),
+    typer.Option(
+        "--set",
+        metavar="FIELD=VALUE",
+        help="A setting of the search, such as components=3; repeatable.",
+    ),
 ]
 Polish = Annotated[bool, flag("--polish", "Take the best plans to a local optimum at the end.")]
 WarmStart = Annotated[
     list[Path] | None,
-    typer.Option(metavar="PLAN", help="A plan (.tour, .sol, .sched, or --json output) to start from; repeatable."),
+    typer.Option(
+        metavar="PLAN",
+        help="A plan (.tour, .sol, .sched, or --json output) to start from; repeatable.",
+    ),
 ]
 Then = Annotated[
     str | None,
@@ -109,9 +149,14 @@ Then = Annotated[
     ),
 ]
 Top = Annotated[
-    int, typer.Option(min=1, max=100, metavar="K", help="The K best different plans, by --json and --output.")
+    int,
+    typer.Option(
+        min=1, max=100, metavar="K", help="The K best different plans, by --json and --output."
+    ),
 ]
-Trace = Annotated[Path | None, typer.Option(metavar="FILE", help="Write every improvement as a line of JSON.")]
+Trace = Annotated[
+    Path | None, typer.Option(metavar="FILE", help="Write every improvement as a line of JSON.")
+]
 
 
 def solve(
@@ -124,7 +169,9 @@ def solve(
     augment: Augment = 1,
     vehicles: Vehicles = None,
     seed: Seed = 0,
-    device: Annotated[DeviceChoice, typer.Option(help="auto is a GPU if there is one.")] = DeviceChoice.auto,
+    device: Annotated[
+        DeviceChoice, typer.Option(help="auto is a GPU if there is one.")
+    ] = DeviceChoice.auto,
     engine: Annotated[
         EngineChoice, typer.Option(help="fused is the quick one; on a CPU it needs numba.")
     ] = EngineChoice.auto,
@@ -139,10 +186,12 @@ def solve(
     plot: Plot = False,
     quiet: Quiet = False,
 ) -> None:
-    """Find short tours, vehicle routes or job-shop schedules; each is checked and measured in its file's own metric.
+    """Find short tours, vehicle routes or job-shop schedules; each is checked and measured in its
+    file's own metric.
 
-    Instances of equal size are solved together and share the seconds. Without --attempts and --seconds: 1600 attempts
-    or 30 seconds, whichever comes first. Ctrl-C ends the search and keeps the best tours so far.
+    Instances of equal size are solved together and share the seconds. Without --attempts and
+    --seconds: 1600 attempts or 30 seconds, whichever comes first. Ctrl-C ends the search and keeps
+    the best tours so far.
 
     Example: rhumb solve examples/harbour100.tsp --seconds 10 --output tours --plot
     """
@@ -156,13 +205,17 @@ def solve(
         after = solve_run.AfterSearchOptions(tuple(warm_start or ()), polish, then, top, trace)
         after.check_usage(seconds)
         given = tuple(settings or ())
-        strategy = solve_run.choose_strategy(search, given) if search else None  # refuses before any work
+        strategy = (
+            solve_run.choose_strategy(search, given) if search else None
+        )  # refuses before any work
         if strategy is None:
             solve_run.check_default_settings(given)
         places = solve_run.OutputPaths(output, plot)
         talk = solve_run.Verbosity(as_json, quiet)
         facts = (attempts, seconds, seed, device.value, engine.value, threads)
-        request = solve_run.SolveRequest(strategy, search, policy, *facts, augment, vehicles, after, given)
+        request = solve_run.SolveRequest(
+            strategy, search, policy, *facts, augment, vehicles, after, given
+        )
         return solve_run.solve_files(files, request, places, talk)
 
     raise typer.Exit(run_command(body))

@@ -42,17 +42,40 @@ def run_train(words: Sequence[str]) -> int:
 def parser() -> argparse.ArgumentParser:
     """The verb's options."""
     shape = argparse.RawDescriptionHelpFormatter
-    new = argparse.ArgumentParser("rhumb train", description=DESCRIPTION, epilog=EXAMPLES, formatter_class=shape)
-    new.add_argument("recipe", type=Path, metavar="RECIPE", help="a TOML file such as those in recipes/")
+    new = argparse.ArgumentParser(
+        "rhumb train", description=DESCRIPTION, epilog=EXAMPLES, formatter_class=shape
+    )
     new.add_argument(
-        "--data", action="extend", nargs="+", default=[], metavar="PATH",
+        "recipe", type=Path, metavar="RECIPE", help="a TOML file such as those in recipes/"
+    )
+    new.add_argument(
+        "--data",
+        action="extend",
+        nargs="+",
+        default=[],
+        metavar="PATH",
         help="train on instances of your own: files, folders, patterns and datasets; behind the recipe",
-    )  # fmt: skip
-    new.add_argument("--minutes", type=positive_number, metavar="M", help="stop after so many minutes")
+    )
+    new.add_argument(
+        "--minutes", type=positive_number, metavar="M", help="stop after so many minutes"
+    )
     new.add_argument("--resume", type=Path, metavar="DIR", help="go on with the run in DIR")
-    new.add_argument("--out", type=Path, metavar="DIR", help="where to write [--resume, else runs/<recipe>]")
-    new.add_argument("--device", choices=("auto", "cpu", "cuda"), default="auto", help="[auto: a GPU if there is one]")
-    new.add_argument("--set", action="append", default=[], metavar="KEY=VALUE", help="change the recipe; repeatable")
+    new.add_argument(
+        "--out", type=Path, metavar="DIR", help="where to write [--resume, else runs/<recipe>]"
+    )
+    new.add_argument(
+        "--device",
+        choices=("auto", "cpu", "cuda"),
+        default="auto",
+        help="[auto: a GPU if there is one]",
+    )
+    new.add_argument(
+        "--set",
+        action="append",
+        default=[],
+        metavar="KEY=VALUE",
+        help="change the recipe; repeatable",
+    )
     new.add_argument("--quiet", action="store_true", help="no reports on stderr")
     return new
 
@@ -72,10 +95,14 @@ def run_training(options: argparse.Namespace) -> int:
     out = options.out or options.resume or Path("runs") / options.recipe.stem
     check_output_folder(out, options.resume)
     try:
-        reports = list(record_reports(start_training(config, options, out), out, quiet=options.quiet))
+        reports = list(
+            record_reports(start_training(config, options, out), out, quiet=options.quiet)
+        )
     except KeyboardInterrupt:
         there = (out / POLICY_FILE).is_file()
-        kept = f"; the last checkpoint in {out} is intact" if there else " before the first checkpoint"
+        kept = (
+            f"; the last checkpoint in {out} is intact" if there else " before the first checkpoint"
+        )
         print_note(f"interrupted{kept}")
         return INTERRUPTED
     return finish_training(reports, out, own=bool(config.data))
@@ -84,11 +111,15 @@ def run_training(options: argparse.Namespace) -> int:
 def check_output_folder(out: Path, resume: Path | None) -> None:
     """Refuse to write over another run; that would destroy its weights at the first report."""
     if (out / POLICY_FILE).exists() and (resume is None or out.resolve() != resume.resolve()):
-        raise InputError(f"{out}: holds a run already; go on with it by --resume {out}, or choose another --out")
+        raise InputError(
+            f"{out}: holds a run already; go on with it by --resume {out}, or choose another --out"
+        )
     prepare_folder(out)
 
 
-def start_training(config: TrainConfig, options: argparse.Namespace, out: Path) -> "Iterator[Report]":
+def start_training(
+    config: TrainConfig, options: argparse.Namespace, out: Path
+) -> "Iterator[Report]":
     """Reports of the training, on this process's device."""
     with defer_signals():
         import torch
@@ -101,7 +132,14 @@ def start_training(config: TrainConfig, options: argparse.Namespace, out: Path) 
         torch.cuda.set_device(device)  # kernels and collectives go to the current device
     try:
         words = partial(print, file=sys.stderr) if not options.quiet else lambda words: None
-        yield from train(config, device=device, out=out, minutes=options.minutes, resume=options.resume, notify=words)
+        yield from train(
+            config,
+            device=device,
+            out=out,
+            minutes=options.minutes,
+            resume=options.resume,
+            notify=words,
+        )
     finally:
         parallel.leave_group()
 
@@ -130,20 +168,31 @@ def print_report_row(report: "Report", *, titles: bool) -> None:
     if titles:
         print("".join(f"{title:>11}" for title in TITLES), file=sys.stderr)
     values = asdict(report).values()
-    row = (f"{'-' if value is None else format(value, kind):>11}" for value, kind in zip(values, FORMATS, strict=True))
+    row = (
+        f"{'-' if value is None else format(value, kind):>11}"
+        for value, kind in zip(values, FORMATS, strict=True)
+    )
     print("".join(row), file=sys.stderr, flush=True)
 
 
 def finish_training(reports: "Sequence[Report]", out: Path, *, own: bool) -> int:
-    """Say where the policy is; on instances of one's own the best counts, in which a run that goes on is included."""
+    """Say where the policy is; on instances of one's own the best counts, in which a run that
+    goes on is included.
+    """
     if not reports:
-        raise InputError(f"{out}: nothing to train, all updates are done; try --set updates=N or --minutes M")
+        raise InputError(
+            f"{out}: nothing to train, all updates are done; try --set updates=N or --minutes M"
+        )
     if os.environ.get("RANK", "0") == "0":
         from rhumbline.checkpoint import load_with_facts
 
         best = out / BEST_POLICY_FILE
-        own = own and best.is_file()  # what goes on in another folder may have found nothing better there
+        own = (
+            own and best.is_file()
+        )  # what goes on in another folder may have found nothing better there
         if own and not load_with_facts(best)[1].updates:
-            print_note(f"no report was better than what the run began with, which is what {best} holds")
+            print_note(
+                f"no report was better than what the run began with, which is what {best} holds"
+            )
         print_result(str(best if own else out / POLICY_FILE))
     return 0

@@ -20,8 +20,14 @@ TRAINING_NODES = 100  # that policies are trained with
 
 def check_sizes(sizes: Any) -> None:
     """Refuse a network, of any architecture, that cannot be built."""
-    if min(sizes.width, sizes.heads, sizes.layers, sizes.hidden) < 1 or sizes.latent < 0 or sizes.width % sizes.heads:
-        raise InputError(f"{sizes}: sizes must be positive (latent may be 0), and heads must divide width")
+    if (
+        min(sizes.width, sizes.heads, sizes.layers, sizes.hidden) < 1
+        or sizes.latent < 0
+        or sizes.width % sizes.heads
+    ):
+        raise InputError(
+            f"{sizes}: sizes must be positive (latent may be 0), and heads must divide width"
+        )
 
 
 @dataclass(frozen=True)
@@ -34,21 +40,26 @@ class Architecture:
     hidden: int = 512
     latent: int = 16
     amplify: float = 100.0
-    members: int = 0  # decoders that share the encoder (a population); 0 is one decoder with a latent space
+    members: int = (
+        0  # decoders that share the encoder (a population); 0 is one decoder with a latent space
+    )
     growth: float = 1 / 3  # attention scores grow as (nodes / 100) to this power; 0 as published
 
     def __post_init__(self) -> None:
         if self.members < 0 or (self.members and self.latent):
-            raise InputError(f"{self}: a population has no latent space; set latent or members to 0")
+            raise InputError(
+                f"{self}: a population has no latent space; set latent or members to 0"
+            )
         check_sizes(self)
 
 
 def split_qkv(qkv: Float[Tensor, "B N E"], heads: int) -> tuple[Tensor, Tensor, Tensor]:
     """Queries, keys and values [B, H, N, C].
 
-    The softmax does not see what all keys of an instance have in common, but rounding does: in bfloat16, gradients
-    along that direction are noise. The weights there grew until scores reached 10^6 and a layer was lost, and with it
-    the gradients of all layers below (docs/training.md, "What broke the encoder"). So keys are centred.
+    The softmax does not see what all keys of an instance have in common, but rounding does: in
+    bfloat16, gradients along that direction are noise. The weights there grew until scores reached
+    10^6 and a layer was lost, and with it the gradients of all layers below (docs/training.md,
+    "What broke the encoder"). So keys are centred.
     """
     q, k, v = qkv.view(len(qkv), qkv.shape[1], 3, heads, -1).permute(2, 0, 3, 1, 4)
     common = k.mean(2, keepdim=True, dtype=torch.promote_types(k.dtype, torch.float32))
@@ -73,12 +84,16 @@ class EncoderLayer(nn.Module):
         self.up, self.down = nn.Linear(width, hidden), nn.Linear(hidden, width)
 
     def forward(self, x: Float[Tensor, "B N D"], sharpness: float = 1.0) -> Float[Tensor, "B N D"]:
-        """Attention among all nodes, its scores times `sharpness`, then a hidden layer, each with a residual."""
+        """Attention among all nodes, its scores times `sharpness`, then a hidden layer, each
+        with a residual.
+        """
         x = self.norm_attention(x + self.out(self.attend(self.projected(x, sharpness), self.heads)))
         return self.norm_hidden(x + self.down(F.relu(self.up(x))))
 
     def projected(self, x: Float[Tensor, "B N D"], sharpness: float) -> Float[Tensor, "B N E"]:
-        """Queries, times `sharpness`, keys and values. The weights are multiplied: they are fewer than the nodes."""
+        """Queries, times `sharpness`, keys and values. The weights are multiplied: they are
+        fewer than the nodes.
+        """
         if sharpness == 1.0:
             return self.qkv(x)
         queries, others = self.qkv.weight.split([self.out.in_features, 2 * self.out.in_features])
@@ -99,7 +114,9 @@ class Encoder(nn.Module):
             assert isinstance(layer, EncoderLayer)
             layer.attend = attend
 
-    def forward(self, features: Float[Tensor, "B N F"], sharpness: float = 1.0) -> Float[Tensor, "B N D"]:
+    def forward(
+        self, features: Float[Tensor, "B N F"], sharpness: float = 1.0
+    ) -> Float[Tensor, "B N D"]:
         """Embeddings of all nodes."""
         x = self.embed(features)
         for layer in self.layers:
@@ -116,8 +133,11 @@ def head_ranges(layer: EncoderLayer, x: Float[Tensor, "B N D"]) -> Float[Tensor,
 
 @torch.no_grad()
 def attention_ranges(encoder: Encoder, features: Float[Tensor, "B N F"]) -> list[list[float]]:
-    """The spreads of all heads, layer by layer: healthy ones are 5 to 100, thousands are one-hot and grow."""
-    x, found = encoder.embed(features), list[list[float]]()
+    """The spreads of all heads, layer by layer: healthy ones are 5 to 100, thousands are one-hot
+    and grow.
+    """
+    x = encoder.embed(features)
+    found = list[list[float]]()
     for layer in encoder.layers:
         assert isinstance(layer, EncoderLayer)
         found.append(head_ranges(layer, x).tolist())
@@ -129,13 +149,15 @@ def attention_ranges(encoder: Encoder, features: Float[Tensor, "B N F"]) -> list
 def limit_attention_ranges(encoder: Encoder, features: Float[Tensor, "B N F"], most: float) -> None:
     """Scale down, in place, the queries and keys of heads whose scores spread farther than `most`.
 
-    A head that attends to one node gets next to no gradient, and what it gets is rounding; an optimiser that divides by
-    the gradient's size makes steps of it, and the scores grow without end (docs/training.md). Nothing is lost by this:
-    attention is as good as one-hot long before.
+    A head that attends to one node gets next to no gradient, and what it gets is rounding; an
+    optimiser that divides by the gradient's size makes steps of it, and the scores grow without end
+    (docs/training.md). Nothing is lost by this: attention is as good as one-hot long before.
     """
     x = encoder.embed(features)
     for layer in encoder.layers:
         assert isinstance(layer, EncoderLayer)
-        factor = (most / head_ranges(layer, x)).clamp(max=1.0).sqrt()  # half of it for queries, half for keys
+        factor = (
+            (most / head_ranges(layer, x)).clamp(max=1.0).sqrt()
+        )  # half of it for queries, half for keys
         layer.qkv.weight.view(3, layer.heads, -1)[:2] *= factor[:, None]
         x = layer(x)

@@ -12,7 +12,9 @@ from rhumbline.record import Record
 
 @dataclass(frozen=True)
 class ResidualLayer(Record):
-    """A residual layer on the glimpse, its own for each instance; at first it changes nothing (EAS-Lay, spec 4.4)."""
+    """A residual layer on the glimpse, its own for each instance; at first it changes nothing
+    (EAS-Lay, spec 4.4).
+    """
 
     into: Float[Tensor, "B D D"]
     into_bias: Float[Tensor, "B 1 D"]
@@ -31,13 +33,17 @@ class Memory(Record):
 
     query_fixed: Float[Tensor, "B 1 D"]  # mean embedding, projected, plus bias
     query_last: Float[Tensor, "B N D"]  # each node as the current node, projected
-    query_first: Float[Tensor, "B N D"] | None  # each node as the first node, projected, where the context has one
+    query_first: (
+        Float[Tensor, "B N D"] | None
+    )  # each node as the first node, projected, where the context has one
     key: Float[Tensor, "B N D"]
     value: Float[Tensor, "B N D"]
     pointer: Float[Tensor, "B N D"]  # embeddings times the output projection, over sqrt(D)
     bias: Float[Tensor, "B 1 N"]  # score of each node before any glimpse
     embedding: Float[Tensor, "B N D"]
-    query_load: Float[Tensor, "B 1 D"] | None = None  # per unit of capacity left, where vehicles have one
+    query_load: Float[Tensor, "B 1 D"] | None = (
+        None  # per unit of capacity left, where vehicles have one
+    )
     glimpse: Float[Tensor, "B 1 D"] | None = None  # of a population's member: its `Shift.glimpse`
     preference: Float[Tensor, "B 1 N"] | None = None  # and its `Shift.pointer`
     layer: ResidualLayer | None = None  # not linear, so no table can hold it
@@ -49,4 +55,6 @@ class LatentBias(Record):
 
     query: Float[Tensor, "B K D"]  # fixed part of the query and the latent's bias
     glimpse: Float[Tensor, "B K D"]  # added to the glimpse
-    pointer: Float[Tensor, "B K N"]  # what that adds to each node's score before the tanh, and the node's bias
+    pointer: Float[
+        Tensor, "B K N"
+    ]  # what that adds to each node's score before the tanh, and the node's bias

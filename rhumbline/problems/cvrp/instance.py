@@ -11,15 +11,19 @@ from rhumbline.errors import Infeasible, InputError, LimitExceeded
 from rhumbline.problems.metrics import MAX_NUMBER, Metric, MetricInstance
 
 MAX_CUSTOMERS = 1000
-MORE_VEHICLES = 10  # than the given plans have, for solvers that improve them, as far as the fleet allows
+MORE_VEHICLES = (
+    10  # than the given plans have, for solvers that improve them, as far as the fleet allows
+)
 MAX_CAPACITY = 10**9  # the kernels count loads in 32 bits
 
 
 @dataclass(frozen=True, eq=False)
 class CVRPInstance(MetricInstance):
-    """One instance as its file says it, with the depot at index 0 and the other nodes in the file's order.
+    """One instance as its file says it, with the depot at index 0 and the other nodes in the file's
+    order.
 
-    Plans name customer k of a solution file: the k-th node of the file that is not the depot, as CVRPLIB does.
+    Plans name customer k of a solution file: the k-th node of the file that is not the depot, as
+    CVRPLIB does.
     """
 
     problem = "cvrp"
@@ -35,7 +39,9 @@ class CVRPInstance(MetricInstance):
 
     def __post_init__(self) -> None:
         if not 1 <= self.capacity <= MAX_CAPACITY:
-            raise InputError(f"{self.name}: the capacity is {self.capacity}, expected 1 to {MAX_CAPACITY}")
+            raise InputError(
+                f"{self.name}: the capacity is {self.capacity}, expected 1 to {MAX_CAPACITY}"
+            )
         for customer, demand in enumerate(self.demands):
             if demand > self.capacity:
                 raise InputError(
@@ -55,7 +61,9 @@ class CVRPInstance(MetricInstance):
 
     @property
     def shape(self) -> tuple[int, int]:
-        """What instances must share to be solved together: nodes, and whether a matrix comes with them."""
+        """What instances must share to be solved together: nodes, and whether a matrix comes
+        with them.
+        """
         return self.size, self.metric != "EXACT_2D"
 
 
@@ -66,15 +74,21 @@ class Routes:
     routes: tuple[tuple[int, ...], ...]
 
     def check(self, instance: CVRPInstance) -> None:
-        """Raise `Infeasible` unless every customer is served once, no vehicle is overloaded and the fleet suffices."""
+        """Raise `Infeasible` unless every customer is served once, no vehicle is overloaded and
+        the fleet suffices.
+        """
         served = np.asarray([c for route in self.routes for c in route], dtype=np.int64)
         strange = served[(served < 1) | (served >= instance.size)]
         if len(strange):
-            raise Infeasible(f"{instance.name}: a route visits customer {strange[0]} of {instance.size - 1}")
+            raise Infeasible(
+                f"{instance.name}: a route visits customer {strange[0]} of {instance.size - 1}"
+            )
         counts = np.bincount(served, minlength=instance.size)
         wrong = [c for c in range(1, instance.size) if counts[c] != 1]
         if wrong:
-            raise Infeasible(f"{instance.name}: customer {wrong[0]} is visited {counts[wrong[0]]} times")
+            raise Infeasible(
+                f"{instance.name}: customer {wrong[0]} is visited {counts[wrong[0]]} times"
+            )
         self.check_fleet(instance)
 
     def check_fleet(self, instance: CVRPInstance) -> None:
@@ -82,7 +96,9 @@ class Routes:
         for number, route in enumerate(self.routes, start=1):
             load = sum(instance.demands[c] for c in route)
             if load > instance.capacity:
-                raise Infeasible(f"{instance.name}: route {number} carries {load}, the capacity is {instance.capacity}")
+                raise Infeasible(
+                    f"{instance.name}: route {number} carries {load}, the capacity is {instance.capacity}"
+                )
         if instance.vehicles is not None and len(self.routes) > instance.vehicles:
             raise LimitExceeded(
                 f"{instance.name}: the plan needs {len(self.routes)} vehicles, {instance.vehicles} are allowed"
@@ -107,30 +123,47 @@ def cvrp_from_arrays(
     name: str = "arrays",
     vehicles: int | None = None,
 ) -> CVRPInstance:
-    """An instance from a depot [2], customers [n, 2], whole demands [n] and a capacity; straight lines, unrounded."""
+    """An instance from a depot [2], customers [n, 2], whole demands [n] and a capacity; straight
+    lines, unrounded.
+    """
     try:
-        depot, customers, demands, load = (np.asarray(x) for x in (depot, customers, demands, capacity))
+        depot, customers, demands, load = (
+            np.asarray(x) for x in (depot, customers, demands, capacity)
+        )
     except ValueError as error:
         raise InputError(f"{name}: expected arrays, got lists of unequal lengths") from error
     arrays = {"depot": depot, "customers": customers, "demands": demands, "capacity": load}
     for what, array in arrays.items():
         if array.dtype.kind not in "iuf":
             raise InputError(f"{name}: expected real numbers as {what}, got {array.dtype}")
-    if depot.shape != (2,) or customers.ndim != 2 or customers.shape[1] != 2 or demands.shape != customers.shape[:1]:
+    if (
+        depot.shape != (2,)
+        or customers.ndim != 2
+        or customers.shape[1] != 2
+        or demands.shape != customers.shape[:1]
+    ):
         shapes = f"{depot.shape}, {customers.shape}, {demands.shape}"
         wanted = "expected a depot [2], customers [n, 2] and demands [n]"
-        raise InputError(f"{name}: {wanted}, got shapes {shapes}; several instances are a list with all four of each")
+        raise InputError(
+            f"{name}: {wanted}, got shapes {shapes}; several instances are a list with all four of each"
+        )
     if not 1 <= len(customers) <= MAX_CUSTOMERS:
-        raise InputError(f"{name}: has {len(customers)} customers; 1 to {MAX_CUSTOMERS} are supported")
+        raise InputError(
+            f"{name}: has {len(customers)} customers; 1 to {MAX_CUSTOMERS} are supported"
+        )
     if load.shape or not (np.isfinite(load) and load == np.rint(load)):
         raise InputError(f"{name}: the capacity is {capacity}, expected a whole number")
     xy = np.concatenate([depot[None], customers]).astype(np.float64)
     check_nodes(name, xy, demands)
-    return CVRPInstance(name, "EXACT_2D", (0, *(int(q) for q in demands)), int(load), xy=xy, vehicles=vehicles)
+    return CVRPInstance(
+        name, "EXACT_2D", (0, *(int(q) for q in demands)), int(load), xy=xy, vehicles=vehicles
+    )
 
 
 def check_nodes(name: str, xy: Float[np.ndarray, "N 2"], demands: np.ndarray) -> None:
-    """Raise at the first node that is nowhere, and at the first customer whose demand is no count."""
+    """Raise at the first node that is nowhere, and at the first customer whose demand is no
+    count.
+    """
     nowhere = np.flatnonzero(~(np.abs(xy) <= MAX_NUMBER).all(1))
     if len(nowhere):
         who = f"customer {nowhere[0]}" if nowhere[0] else "the depot"
@@ -139,8 +172,11 @@ def check_nodes(name: str, xy: Float[np.ndarray, "N 2"], demands: np.ndarray) ->
         )
     wrong = np.flatnonzero(~(np.isfinite(demands) & (demands == np.rint(demands)) & (demands >= 0)))
     if len(wrong):
-        customer, demand = wrong[0] + 1, demands[wrong[0]]
-        raise InputError(f"{name}: customer {customer} demands {demand}, expected a whole number, not negative")
+        customer = wrong[0] + 1
+        demand = demands[wrong[0]]
+        raise InputError(
+            f"{name}: customer {customer} demands {demand}, expected a whole number, not negative"
+        )
 
 
 def with_fleet(instance: Any, vehicles: int | float) -> CVRPInstance:
@@ -148,10 +184,14 @@ def with_fleet(instance: Any, vehicles: int | float) -> CVRPInstance:
     if not isinstance(vehicles, int | np.integer):
         raise InputError(f"vehicles is {vehicles!r}, expected a whole number")
     if instance.problem != "cvrp":
-        raise InputError(f"{instance.name}: a number of vehicles is for vehicle routing, this is '{instance.problem}'")
+        raise InputError(
+            f"{instance.name}: a number of vehicles is for vehicle routing, this is '{instance.problem}'"
+        )
     return replace(instance, vehicles=int(vehicles))
 
 
 def min_vehicles(demands: Sequence[int], capacity: int) -> int:
-    """No fleet of fewer vehicles can carry the demand; whether this many can is a packing problem."""
+    """No fleet of fewer vehicles can carry the demand; whether this many can is a packing
+    problem.
+    """
     return max(1, -(-sum(demands) // capacity))

@@ -1,9 +1,11 @@
-"""Training instances that are not uniform: disturbed or clustered points, other depots, demands and capacities.
+"""Training instances that are not uniform: disturbed or clustered points, other depots, demands and
+capacities.
 
-The batched counterpart of `mutate`, which defines the nine operators on one instance at a time; clusters are as in
-CVRPLIB's X set. Everything runs on the device with static shapes and reads nothing back, so that a training step can be
-recorded with it. What an operator makes of an instance comes from one set of `MutationDraws`; all operators run on all
-instances, and each instance keeps the result of one.
+The batched counterpart of `mutate`, which defines the nine operators on one instance at a time;
+clusters are as in CVRPLIB's X set. Everything runs on the device with static shapes and reads
+nothing back, so that a training step can be recorded with it. What an operator makes of an instance
+comes from one set of `MutationDraws`; all operators run on all instances, and each instance keeps
+the result of one.
 """
 
 import math
@@ -16,7 +18,14 @@ from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
 from rhumbline.problems.cvrp import CVRPBatch
-from rhumbline.problems.distributions.mutations import BOX, CLUSTER, EXPLOSION, FLING, REGION, STEEPEST
+from rhumbline.problems.distributions.mutations import (
+    BOX,
+    CLUSTER,
+    EXPLOSION,
+    FLING,
+    REGION,
+    STEEPEST,
+)
 from rhumbline.problems.nodes import take_nodes
 from rhumbline.problems.tsp import TSPBatch
 
@@ -32,7 +41,9 @@ FEW = (0.05, 0.3)  # share of large demands among small ones
 
 @dataclass(frozen=True)
 class MutationDraws:
-    """Random numbers behind one disturbance of each instance. An operator uses some of them, none of them twice."""
+    """Random numbers behind one disturbance of each instance. An operator uses some of them,
+    none of them twice.
+    """
 
     kind: Int[Tensor, "B 1 1"]
     power: PerInstance
@@ -69,12 +80,21 @@ def sample_draws(count: int, nodes: int, rng: torch.Generator) -> MutationDraws:
     )
     steep = STEEPEST * one[5]
     return MutationDraws(
-        kind=(one[0] * SHARES).long().clamp(max=len(BATCH_OPERATORS) - 1), power=one[1], size=one[2],
-        angle=2.0 * torch.pi * one[3], base=one[4], slope=torch.where(one[4] < 0.5, steep, -steep),
-        centre=two[:, :1], sides=two[:, 1:], centres=places[..., :2], deviations=interpolate(DEVIATION, places[..., 2:]),
-        luck=each[..., :1], share=each[..., 1:],
-        normal=torch.randn(count, nodes, 2, generator=rng, device=rng.device), anew=anew,
-    )  # fmt: skip
+        kind=(one[0] * SHARES).long().clamp(max=len(BATCH_OPERATORS) - 1),
+        power=one[1],
+        size=one[2],
+        angle=2.0 * torch.pi * one[3],
+        base=one[4],
+        slope=torch.where(one[4] < 0.5, steep, -steep),
+        centre=two[:, :1],
+        sides=two[:, 1:],
+        centres=places[..., :2],
+        deviations=interpolate(DEVIATION, places[..., 2:]),
+        luck=each[..., :1],
+        share=each[..., 1:],
+        normal=torch.randn(count, nodes, 2, generator=rng, device=rng.device),
+        anew=anew,
+    )
 
 
 def interpolate(ends: tuple[float, float], share: Tensor) -> Tensor:
@@ -90,8 +110,11 @@ def explosion(points: Points, d: MutationDraws) -> Moves:
 
 def implosion(points: Points, d: MutationDraws) -> Moves:
     """The points of a disc come nearer to its centre."""
-    radius, way = interpolate(REGION, d.size), d.centre - points
-    return directions(way)[1] < radius, points + way * torch.minimum(d.normal[..., :1].abs(), radius)
+    radius = interpolate(REGION, d.size)
+    way = d.centre - points
+    return directions(way)[1] < radius, points + way * torch.minimum(
+        d.normal[..., :1].abs(), radius
+    )
 
 
 def cluster(points: Points, d: MutationDraws) -> Moves:
@@ -121,7 +144,8 @@ def axis(points: Points, d: MutationDraws) -> Moves:
 
 def expansion(points: Points, d: MutationDraws) -> Moves:
     """A tube about a line becomes empty: its points fly out at right angles."""
-    foot, radius = feet(points, d), interpolate(REGION, d.size)
+    foot = feet(points, d)
+    radius = interpolate(REGION, d.size)
     way, distance = directions(points - foot)
     return distance < radius, foot + (radius + d.flung) * way
 
@@ -148,9 +172,11 @@ def grid(points: Points, d: MutationDraws) -> Moves:
 
 
 def clusters(points: Points, d: MutationDraws) -> Moves:
-    """Points gather about one to eight centres; in every other instance some, up to half of them, stay loose.
+    """Points gather about one to eight centres; in every other instance some, up to half of them,
+    stay loose.
 
-    Those beyond the border are folded back: drawn anew they would leave clusters at the border thin.
+    Those beyond the border are folded back: drawn anew they would leave clusters at the border
+    thin.
     """
     centres = 1 + (MOST_CENTRES * d.size).long()
     own = (d.share * centres).long()[..., 0]
@@ -159,15 +185,27 @@ def clusters(points: Points, d: MutationDraws) -> Moves:
 
 
 BATCH_OPERATORS: tuple[Callable[[Points, MutationDraws], Moves], ...] = (
-    explosion, implosion, cluster, rotation, linear, axis, expansion, compression, grid, clusters,
-)  # fmt: skip
-SHARES = 12  # in which instances are divided: one for each kind, and what is left for the last, a quarter in all
+    explosion,
+    implosion,
+    cluster,
+    rotation,
+    linear,
+    axis,
+    expansion,
+    compression,
+    grid,
+    clusters,
+)
+# in which instances are divided: one for each kind, and what is left for the last, a quarter in all
+SHARES = 12
 
 
 def mutate_batch(points: Points, d: MutationDraws) -> Points:
-    """Uniform points after the operator drawn for each instance; unchanged where it took fewer than two.
+    """Uniform points after the operator drawn for each instance; unchanged where it took fewer than
+    two.
 
-    Points that left the square are drawn anew. Unlike in `mutate`, those that fell on others stay: files have them too.
+    Points that left the square are drawn anew. Unlike in `mutate`, those that fell on others stay:
+    files have them too.
     """
     found = points
     for number, operator in enumerate(BATCH_OPERATORS):
@@ -192,7 +230,9 @@ def feet(points: Points, d: MutationDraws) -> Points:
 
 
 def fill_unit_square(points: Points) -> Points:
-    """Points moved and scaled until the longer side of their box is that of the square, as files are for a policy."""
+    """Points moved and scaled until the longer side of their box is that of the square, as files
+    are for a policy.
+    """
     low = points.amin(1, keepdim=True)
     side = (points.amax(1, keepdim=True) - low).amax(2, keepdim=True)
     return (points - low) / torch.where(side > 0.0, side, 1.0)
@@ -204,7 +244,9 @@ def flip_coins(count: int, chance: float, rng: torch.Generator) -> Bool[Tensor, 
 
 
 def vary_tsp(batch: TSPBatch, share: float, rng: torch.Generator) -> TSPBatch:
-    """Uniform instances, a share of which is disturbed, half of those also scaled to fill the square."""
+    """Uniform instances, a share of which is disturbed, half of those also scaled to fill the
+    square.
+    """
     count, nodes = batch.xy.shape[:2]
     xy = mutate_batch(batch.xy, sample_draws(count, nodes, rng))
     xy = torch.where(flip_coins(count, 0.5, rng), fill_unit_square(xy), xy)
@@ -212,7 +254,9 @@ def vary_tsp(batch: TSPBatch, share: float, rng: torch.Generator) -> TSPBatch:
 
 
 def vary_cvrp(batch: CVRPBatch, share: float, rng: torch.Generator) -> CVRPBatch:
-    """The same for vehicle routing; disturbed instances have other depots, demands and capacities, too."""
+    """The same for vehicle routing; disturbed instances have other depots, demands and
+    capacities, too.
+    """
     count, nodes = batch.xy.shape[:2]
     xy = move_depot(mutate_batch(batch.xy, sample_draws(count, nodes, rng)), rng)
     xy = torch.where(flip_coins(count, 0.5, rng), fill_unit_square(xy), xy)
@@ -228,32 +272,44 @@ def vary_cvrp(batch: CVRPBatch, share: float, rng: torch.Generator) -> CVRPBatch
 
 
 def move_depot(xy: Points, rng: torch.Generator) -> Points:
-    """The same customers; a third of the depots stays, a third goes to a corner, a third to the centre."""
+    """The same customers; a third of the depots stays, a third goes to a corner, a third to the
+    centre.
+    """
     uniform = torch.rand(len(xy), 1, 3, generator=rng, device=rng.device)
-    place, corner = uniform[..., :1], uniform[..., 1:].round()
+    place = uniform[..., :1]
+    corner = uniform[..., 1:].round()
     depot = torch.where(place < 1 / 3, corner, torch.where(place < 2 / 3, 0.5, xy[:, :1]))
     return torch.cat([depot, xy[:, 1:]], dim=1)
 
 
 def sample_demands(demand: Int[Tensor, "B N"], rng: torch.Generator) -> Int[Tensor, "B N"]:
-    """A quarter of the instances each: as they were, all equal, widely spread, and few large ones among small ones."""
+    """A quarter of the instances each: as they were, all equal, widely spread, and few large
+    ones among small ones.
+    """
     small, large, wide = (
         torch.randint(low, high + 1, demand.shape, generator=rng, device=rng.device)
         for low, high in (SMALL, LARGE, WIDE)
     )
     kind = torch.randint(4, (len(demand), 1), generator=rng, device=rng.device)
     few = interpolate(FEW, torch.rand(len(demand), 1, generator=rng, device=rng.device))
-    uneven = torch.where(torch.rand(demand.shape, generator=rng, device=rng.device) < few, large, small)
+    uneven = torch.where(
+        torch.rand(demand.shape, generator=rng, device=rng.device) < few, large, small
+    )
     drawn = torch.where(kind == 1, 1, torch.where(kind == 2, wide, uneven))
     return torch.where((kind == 0) | (demand == 0), demand, drawn)  # nothing for the depot
 
 
 def sample_capacity(demand: Int[Tensor, "B N"], rng: torch.Generator) -> Int[Tensor, "B"]:
-    """Whole capacities that serve 4 to 20 customers of mean demand, evenly by ratio, and any single one."""
+    """Whole capacities that serve 4 to 20 customers of mean demand, evenly by ratio, and any
+    single one.
+    """
     uniform = torch.rand(len(demand), generator=rng, device=rng.device)
     route = ROUTE[0] * torch.exp(math.log(ROUTE[1] / ROUTE[0]) * uniform)
     capacity = (route * demand.sum(1) / (demand.shape[1] - 1)).ceil().long()
     return torch.maximum(capacity, demand.amax(1))
 
 
-VARY_BY_PROBLEM: dict[str, Callable[[Any, float, torch.Generator], Any]] = {"tsp": vary_tsp, "cvrp": vary_cvrp}
+VARY_BY_PROBLEM: dict[str, Callable[[Any, float, torch.Generator], Any]] = {
+    "tsp": vary_tsp,
+    "cvrp": vary_cvrp,
+}

@@ -1,10 +1,23 @@
 """Job-shop scheduling: instances and schedules, rules of both policies, and dispatching rules."""
 
-from rhumbline.problems.jssp.instance import JSSPInstance, Operation, Schedule, jssp_from_arrays, jssp_from_tables
+from rhumbline.problems.jssp.instance import (
+    JSSPInstance,
+    Operation,
+    Schedule,
+    jssp_from_arrays,
+    jssp_from_tables,
+)
 from rhumbline.problems.jssp.machine_rules import JSSPMachines
 from rhumbline.problems.jssp.rules import JSSP, JSSPBatch, JSSPState
 
 __all__ = [
-    "JSSP", "JSSPBatch", "JSSPInstance", "JSSPMachines", "JSSPState", "Operation", "Schedule", "jssp_from_arrays",
+    "JSSP",
+    "JSSPBatch",
+    "JSSPInstance",
+    "JSSPMachines",
+    "JSSPState",
+    "Operation",
+    "Schedule",
+    "jssp_from_arrays",
     "jssp_from_tables",
-]  # fmt: skip
+]

@@ -1,7 +1,7 @@
 """Job-shop instances and schedules on the host, exact. Nothing here needs torch.
 
-A job is a chain of operations, each on one machine for a whole number of time units. Jobs may differ in length, leave
-machines out and come back to them, and operations may take no time at all.
+A job is a chain of operations, each on one machine for a whole number of time units. Jobs may
+differ in length, leave machines out and come back to them, and operations may take no time at all.
 """
 
 from collections.abc import Iterator, Sequence
@@ -16,7 +16,9 @@ from rhumbline.errors import Infeasible, InputError
 
 MAX_HORIZON = 2**31 - 1  # all durations together; devices count time in 32 bits
 MAX_JOBS, MAX_MACHINES = 100, 100
-MAX_CELLS = 2_500  # jobs times operations of the longest job: 100 jobs of 20, with room for uneven ones
+MAX_CELLS = (
+    2_500  # jobs times operations of the longest job: 100 jobs of 20, with room for uneven ones
+)
 
 UNCLEAR = "use machine 0, or say which is the first by first_machine = 0 or 1"
 
@@ -67,11 +69,15 @@ class JSSPInstance:
         """Numbers of jobs, machines and operations."""
         lengths = [len(row) for row in self.durations]
         if lengths != [len(row) for row in self.machines]:
-            raise InputError(f"{self.name}: durations and machines differ in shape, expected one of each per operation")
+            raise InputError(
+                f"{self.name}: durations and machines differ in shape, expected one of each per operation"
+            )
         if not 1 <= len(lengths) <= MAX_JOBS:
             raise InputError(f"{self.name}: has {len(lengths)} jobs; 1 to {MAX_JOBS} are supported")
         if not 1 <= self.machine_count <= MAX_MACHINES:
-            raise InputError(f"{self.name}: has {self.machine_count} machines; 1 to {MAX_MACHINES} are supported")
+            raise InputError(
+                f"{self.name}: has {self.machine_count} machines; 1 to {MAX_MACHINES} are supported"
+            )
         if 0 in lengths:
             raise InputError(
                 f"{self.name}: job {lengths.index(0) + 1} has no operation, expected at least one; remove it"
@@ -109,7 +115,9 @@ class JSSPInstance:
     @property
     def operations(self) -> Iterator[Operation]:
         """All operations, job after job."""
-        for job, (durations, machines) in enumerate(zip(self.durations, self.machines, strict=True)):
+        for job, (durations, machines) in enumerate(
+            zip(self.durations, self.machines, strict=True)
+        ):
             for step, (duration, machine) in enumerate(zip(durations, machines, strict=True)):
                 yield Operation(job, step, machine, duration)
 
@@ -119,10 +127,13 @@ class JSSPInstance:
 
     @cached_property
     def lower_bound(self) -> int:
-        """No schedule is shorter: the longest job, and each machine's work between the least before and behind it."""
+        """No schedule is shorter: the longest job, and each machine's work between the least
+        before and behind it.
+        """
         chains = [[0, *np.cumsum(row, dtype=np.int64).tolist()] for row in self.durations]
         work = [0] * self.machine_count
-        heads, tails = [self.horizon] * self.machine_count, [self.horizon] * self.machine_count
+        heads = [self.horizon] * self.machine_count
+        tails = [self.horizon] * self.machine_count
         for job, step, machine, duration in self.operations:
             work[machine] += duration
             heads[machine] = min(heads[machine], chains[job][step])
@@ -138,16 +149,20 @@ class Schedule:
     starts: Table
 
     def check(self, instance: JSSPInstance) -> None:
-        """Raise `Infeasible` unless operations all have a start, follow one another in each job and share no machine.
+        """Raise `Infeasible` unless operations all have a start, follow one another in each job and
+        share no machine.
 
-        Of two operations on a machine one must have ended when the other begins. So operations without duration may
-        begin together, and where another one begins or ends, but not in the middle of one.
+        Of two operations on a machine one must have ended when the other begins. So operations
+        without duration may begin together, and where another one begins or ends, but not in the
+        middle of one.
         """
         self.check_shape(instance)
         for operation in instance.operations:
             start = self.starts[operation.job][operation.step]
             if start < 0:
-                raise Infeasible(f"{instance.name}: {instance.called(operation)} starts at {start}, before time 0")
+                raise Infeasible(
+                    f"{instance.name}: {instance.called(operation)} starts at {start}, before time 0"
+                )
             if operation.step and start < self.end(instance, operation.job, operation.step - 1):
                 raise Infeasible(
                     f"{instance.name}: {instance.called(operation)} starts at {start}, before the one before it ends"
@@ -157,23 +172,33 @@ class Schedule:
     def check_shape(self, instance: JSSPInstance) -> None:
         """One start for each operation."""
         if len(self.starts) != instance.job_count:
-            raise Infeasible(f"{instance.name}: the schedule has {len(self.starts)} jobs of {instance.job_count}")
-        for job, (starts, durations) in enumerate(zip(self.starts, instance.durations, strict=True), 1):
+            raise Infeasible(
+                f"{instance.name}: the schedule has {len(self.starts)} jobs of {instance.job_count}"
+            )
+        for job, (starts, durations) in enumerate(
+            zip(self.starts, instance.durations, strict=True), 1
+        ):
             if len(starts) != len(durations):
                 found = f"{len(starts)} starts for {len(durations)} operations"
                 raise Infeasible(f"{instance.name}: job {job} has {found}")
 
     def check_machines(self, instance: JSSPInstance) -> None:
-        """No overlaps: in order of start (and end, where starts are equal) each ends before the next begins."""
+        """No overlaps: in order of start (and end, where starts are equal) each ends before the
+        next begins.
+        """
         by_machine: dict[int, list[tuple[int, int, Operation]]] = {}
         for operation in instance.operations:
             start = self.starts[operation.job][operation.step]
-            by_machine.setdefault(operation.machine, []).append((start, start + operation.duration, operation))
+            by_machine.setdefault(operation.machine, []).append(
+                (start, start + operation.duration, operation)
+            )
         for machine, work in by_machine.items():
             for (_, end, first), (start, _, second) in pairwise(sorted(work)):
                 if start < end:
                     busy = f"when {instance.called(first)} is there until {end}"
-                    where = f"on machine {machine + instance.first_machine} {instance.called(second)}"
+                    where = (
+                        f"on machine {machine + instance.first_machine} {instance.called(second)}"
+                    )
                     raise Infeasible(f"{instance.name}: {where} starts at {start}, {busy}")
 
     def end(self, instance: JSSPInstance, job: int, step: int) -> int:
@@ -182,7 +207,9 @@ class Schedule:
 
     def cost(self, instance: JSSPInstance) -> int:
         """The makespan: when the last operation is over."""
-        return max(self.end(instance, operation.job, operation.step) for operation in instance.operations)
+        return max(
+            self.end(instance, operation.job, operation.step) for operation in instance.operations
+        )
 
     def to_file_numbers(self, instance: JSSPInstance) -> list[list[int]]:
         """The start times of each job in the order of its operations."""
@@ -197,16 +224,23 @@ def jssp_from_arrays(
     machine_count: int | None = None,
     first_machine: int | None = None,
 ) -> JSSPInstance:
-    """An instance from a row of durations and a row of machines for each job; rows may differ in length.
+    """An instance from a row of durations and a row of machines for each job; rows may differ in
+    length.
 
-    Where `first_machine` is not given, machines are numbered from 0, or from 1 if all of 1..M occur and 0 does not.
+    Where `first_machine` is not given, machines are numbered from 0, or from 1 if all of 1..M occur
+    and 0 does not.
     """
     tables = integer_rows(durations, "durations", name), integer_rows(machines, "machines", name)
     return jssp_from_tables(*tables, name, machine_count=machine_count, first=first_machine)
 
 
 def jssp_from_tables(
-    durations: Table, machines: Table, name: str, *, machine_count: int | None = None, first: int | None = None
+    durations: Table,
+    machines: Table,
+    name: str,
+    *,
+    machine_count: int | None = None,
+    first: int | None = None,
 ) -> JSSPInstance:
     """An instance whose machines are numbered from `first`, or as the numbers themselves tell."""
     numbers = {m for row in machines for m in row}
@@ -218,7 +252,9 @@ def jssp_from_tables(
         raise InputError(f"{name}: the first machine is {first}, expected 0 or 1")
     shifted = tuple(tuple(m - first for m in row) for row in machines)
     used = 1 + max(numbers, default=first) - first
-    return JSSPInstance(name, durations, shifted, used if machine_count is None else machine_count, first)
+    return JSSPInstance(
+        name, durations, shifted, used if machine_count is None else machine_count, first
+    )
 
 
 def first_machine(numbers: set[int], count: int | None) -> int | None:
@@ -239,9 +275,15 @@ def integer_rows(rows: Sequence[Any] | np.ndarray, what: str, name: str) -> Tabl
     try:
         table = [np.asarray(row) for row in rows]
     except (TypeError, ValueError) as error:
-        raise InputError(f"{name}: the {what} must be rows of whole numbers, one row for each job") from error
+        raise InputError(
+            f"{name}: the {what} must be rows of whole numbers, one row for each job"
+        ) from error
     for job, row in enumerate(table, 1):
-        real = not row.size or np.issubdtype(row.dtype, np.integer) or np.issubdtype(row.dtype, np.floating)
+        real = (
+            not row.size
+            or np.issubdtype(row.dtype, np.integer)
+            or np.issubdtype(row.dtype, np.floating)
+        )
         if row.ndim != 1 or not real or not np.isfinite(row).all() or (row != np.rint(row)).any():
             raise InputError(f"{name}: the {what} of job {job} must be a row of whole numbers")
     return tuple(tuple(int(x) for x in row) for row in table)

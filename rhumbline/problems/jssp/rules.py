@@ -1,8 +1,10 @@
-"""The job shop on a device: a decision is which job's next operation is placed, as early as it fits behind the others.
+"""The job shop on a device: a decision is which job's next operation is placed, as early as it fits
+behind the others.
 
-Candidates are the conflict set of Giffler and Thompson (1960): on the machine where some operation could end first, all
-operations that could begin before that. Its sequences spell the active schedules, and one of those is optimal; half of
-the decisions have a single candidate. Times are whole numbers on every device, so comparisons and makespans are exact.
+Candidates are the conflict set of Giffler and Thompson (1960): on the machine where some operation
+could end first, all operations that could begin before that. Its sequences spell the active
+schedules, and one of those is optimal; half of the decisions have a single candidate. Times are
+whole numbers on every device, so comparisons and makespans are exact.
 """
 
 import re
@@ -19,7 +21,13 @@ from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
 from rhumbline.errors import InputError
-from rhumbline.problems.jssp.instance import MAX_CELLS, MAX_JOBS, MAX_MACHINES, JSSPInstance, Schedule
+from rhumbline.problems.jssp.instance import (
+    MAX_CELLS,
+    MAX_JOBS,
+    MAX_MACHINES,
+    JSSPInstance,
+    Schedule,
+)
 from rhumbline.record import Record
 
 MAX_RANDOM_DURATION = 98  # of the field's random instances (Zhang et al. 2020)
@@ -30,15 +38,18 @@ BEYOND_HORIZON = 2**31  # later than any horizon, so that a time and a load fit 
 class JSSPBatch(Record):
     """Instances of one shape on a device.
 
-    The tables have C = O + 1 columns for O operations. From a job's end on they hold nothing to do on a machine M that
-    does not exist, so that an exhausted job looks like any other and dispatching it changes nothing.
+    The tables have C = O + 1 columns for O operations. From a job's end on they hold nothing to do
+    on a machine M that does not exist, so that an exhausted job looks like any other and
+    dispatching it changes nothing.
     """
 
     duration: Int[Tensor, "B J C"]
     machine: Int[Tensor, "B J C"]
     tail: Int[Tensor, "B J C"]  # work left in the job, this operation included
     load: Int[Tensor, "B W"]  # total work of each machine; W = M + 1
-    key: Int[Tensor, "B"]  # names the instance to the decoding noise, whatever its place in the batch
+    key: Int[
+        Tensor, "B"
+    ]  # names the instance to the decoding noise, whatever its place in the batch
     scale: Float[Tensor, "B"]  # costs are in the instance's own units already
     steps: int  # most operations of an instance
     max_per_machine: int  # most operations on one machine of an instance
@@ -83,9 +94,11 @@ def gather_next_operations(state: JSSPState) -> NextOperations:
     index = state.next[..., None]
     jobs = (-1, state.next.shape[1], -1, -1)
     duration, machine, tail = (
-        table.expand(jobs).gather(3, index)[..., 0] for table in (state.durations, state.machines, state.tails)
+        table.expand(jobs).gather(3, index)[..., 0]
+        for table in (state.durations, state.machines, state.tails)
     )
-    free, load = state.machine.gather(2, machine), state.left.gather(2, machine)
+    free = state.machine.gather(2, machine)
+    load = state.left.gather(2, machine)
     start = torch.maximum(state.job, free)
     done = machine == state.machine.shape[2] - 1
     return NextOperations(duration, machine, tail, free, load, start, start + duration, done)
@@ -94,9 +107,9 @@ def gather_next_operations(state: JSSPState) -> NextOperations:
 def conflict_set(view: NextOperations) -> Bool[Tensor, "B R J"]:
     """The conflict set: gives every active schedule, by one sequence up to ties.
 
-    Of operations that end first together, those that take time count, and those on the machine with more work left: so
-    neither the order of jobs nor the numbers of machines matter. What takes no time is in only if it ends first, and a
-    finished rollout has its first job alone.
+    Of operations that end first together, those that take time count, and those on the machine with
+    more work left: so neither the order of jobs nor the numbers of machines matter. What takes no
+    time is in only if it ends first, and a finished rollout has its first job alone.
     """
     end = 2 * view.finish + (view.duration == 0)
     first = (
@@ -110,7 +123,9 @@ def conflict_set(view: NextOperations) -> Bool[Tensor, "B R J"]:
 
 
 def unfinished_jobs(view: NextOperations) -> Bool[Tensor, "B R J"]:
-    """All jobs that have work left: gives every semi-active schedule, by very many sequences each."""
+    """All jobs that have work left: gives every semi-active schedule, by very many sequences
+    each.
+    """
     allowed = ~view.done
     allowed[..., 0] |= view.done.all(2)
     return allowed
@@ -129,13 +144,19 @@ class JobShopRules:
     default_size: int | str = "10x10"
 
     def sample(self, count: int, size: int | str, rng: torch.Generator) -> JSSPBatch:
-        """The field's random instances: durations uniform in 1..98, each job visits all machines in a random order."""
+        """The field's random instances: durations uniform in 1..98, each job visits all machines
+        in a random order.
+        """
         jobs, machines = parse_size(size)
         shape = (count, jobs, machines)
-        duration = torch.randint(1, MAX_RANDOM_DURATION + 1, shape, generator=rng, device=rng.device)
+        duration = torch.randint(
+            1, MAX_RANDOM_DURATION + 1, shape, generator=rng, device=rng.device
+        )
         machine = torch.rand(shape, generator=rng, device=rng.device).argsort(2)
         key = torch.arange(count, device=rng.device)
-        return batch_from_tables(duration, machine, machines, key, steps=jobs * machines, max_per_machine=jobs)
+        return batch_from_tables(
+            duration, machine, machines, key, steps=jobs * machines, max_per_machine=jobs
+        )
 
     def collate(self, instances: Sequence[JSSPInstance]) -> JSSPBatch:
         """Instances of one shape (jobs, longest job, machines) as a batch on the CPU."""
@@ -144,13 +165,22 @@ class JobShopRules:
         machine = np.full_like(duration, machines)
         for row, instance in enumerate(instances):
             for at in instance.operations:
-                duration[row, at.job, at.step], machine[row, at.job, at.step] = at.duration, at.machine
-        key = [crc32(m.tobytes(), crc32(d.tobytes())) for d, m in zip(duration, machine, strict=True)]
+                duration[row, at.job, at.step], machine[row, at.job, at.step] = (
+                    at.duration,
+                    at.machine,
+                )
+        key = [
+            crc32(m.tobytes(), crc32(d.tobytes())) for d, m in zip(duration, machine, strict=True)
+        ]
         max_per_machine = max(int(np.bincount(m[m < machines]).max()) for m in machine)
         return batch_from_tables(
-            torch.from_numpy(duration), torch.from_numpy(machine), machines, torch.tensor(key),
-            steps=max(i.size for i in instances), max_per_machine=max_per_machine,
-        )  # fmt: skip
+            torch.from_numpy(duration),
+            torch.from_numpy(machine),
+            machines,
+            torch.tensor(key),
+            steps=max(i.size for i in instances),
+            max_per_machine=max_per_machine,
+        )
 
     def item_count(self, instance: JSSPInstance) -> int:
         """How many there are to place."""
@@ -160,22 +190,31 @@ class JobShopRules:
         """One start, the empty schedule."""
         return torch.zeros(len(batch.key), 1, dtype=torch.int64, device=batch.key.device)
 
-    def views(self, actions: Int[Tensor, "B T"], uniforms: Float[Tensor, "B V 2"]) -> Int[Tensor, "B V T"]:
+    def views(
+        self, actions: Int[Tensor, "B T"], uniforms: Float[Tensor, "B V 2"]
+    ) -> Int[Tensor, "B V T"]:
         """The same sequences again: an active schedule has one, up to ties."""
         return actions[:, None].expand(-1, uniforms.shape[1], -1)
 
-    def improve(self, batch: JSSPBatch, actions: Int[Tensor, "B R T"], rounds: int) -> Int[Tensor, "B R T"]:
+    def improve(
+        self, batch: JSSPBatch, actions: Int[Tensor, "B R T"], rounds: int
+    ) -> Int[Tensor, "B R T"]:
         """There is no local improvement for schedules yet."""
-        raise InputError("objective.improve: there is no local improvement for jssp yet; set it to 0")
+        raise InputError(
+            "objective.improve: there is no local improvement for jssp yet; set it to 0"
+        )
 
 
 class JSSP(JobShopRules):
-    """The problem as the rollout engines see it. Every method is pure. The imposed first action, 0, places nothing."""
+    """The problem as the rollout engines see it. Every method is pure. The imposed first action,
+    0, places nothing.
+    """
 
     name = "jssp"
 
     def __init__(self, candidates: Literal["active", "any"] = "active"):
-        self.candidates, self.active = CANDIDATE_RULES[candidates], candidates == "active"
+        self.candidates = CANDIDATE_RULES[candidates]
+        self.active = candidates == "active"
 
     def action_count(self, batch: JSSPBatch) -> int:
         """How many jobs one chooses among."""
@@ -199,7 +238,9 @@ class JSSP(JobShopRules):
         )
 
     def mask(self, state: JSSPState) -> Bool[Tensor, "B R J"]:
-        """True where a job may be dispatched next; in a finished rollout the first job, which changes nothing."""
+        """True where a job may be dispatched next; in a finished rollout the first job, which
+        changes nothing.
+        """
         return self.candidates(state.next_operations)
 
     def step(self, state: JSSPState, action: Int[Tensor, "B R"]) -> JSSPState:
@@ -232,11 +273,14 @@ class JSSP(JobShopRules):
         return batch.steps + 1
 
     def replay(self, batch: JSSPBatch, actions: Int[Tensor, "B R T"]) -> JSSPState:
-        """The states before decisions 1..T-1 of given sequences, steps flattened into the rollout axis.
+        """The states before decisions 1..T-1 of given sequences, steps flattened into the rollout
+        axis.
 
-        Times follow from one another, so this steps through; each step is a dozen small tensors and no network.
+        Times follow from one another, so this steps through; each step is a dozen small tensors and
+        no network.
         """
-        state, passed = self.reset(batch, actions[..., 0]), list[JSSPState]()
+        state = self.reset(batch, actions[..., 0])
+        passed = list[JSSPState]()
         for action in actions[..., 1:].unbind(2):
             passed.append(state)
             state = self.step(state, action)
@@ -253,14 +297,19 @@ class JSSP(JobShopRules):
             state = self.step(state, action)
         return self.outcome(batch, state, actions)
 
-    def outcome(self, batch: JSSPBatch, state: JSSPState, actions: Int[Tensor, "B R T"]) -> Float[Tensor, "B R"]:
+    def outcome(
+        self, batch: JSSPBatch, state: JSSPState, actions: Int[Tensor, "B R T"]
+    ) -> Float[Tensor, "B R"]:
         """The makespan, which the last state knows."""
         return state.job.amax(2).to(torch.float32)
 
     def decode(self, instance: JSSPInstance, actions: Sequence[int]) -> Schedule:
-        """The schedule that an action sequence spells; what follows the last operation means nothing."""
+        """The schedule that an action sequence spells; what follows the last operation means
+        nothing.
+        """
         starts: list[list[int]] = [[] for _ in instance.durations]
-        jobs, machines = [0] * instance.job_count, [0] * instance.machine_count
+        jobs = [0] * instance.job_count
+        machines = [0] * instance.machine_count
         for job in actions[1 : instance.size + 1]:
             step = len(starts[job])
             if step == len(instance.durations[job]):
@@ -281,9 +330,12 @@ def batch_from_tables(
     max_per_machine: int,
 ) -> JSSPBatch:
     """A batch from tables in which missing operations take no time on machine `machines`."""
-    duration, machine = F.pad(duration, (0, 1)), F.pad(machine, (0, 1), value=machines)
+    duration = F.pad(duration, (0, 1))
+    machine = F.pad(machine, (0, 1), value=machines)
     tail = duration.flip(2).cumsum(2).flip(2)
-    load = duration.new_zeros(len(key), machines + 1).scatter_add(1, machine.flatten(1), duration.flatten(1))
+    load = duration.new_zeros(len(key), machines + 1).scatter_add(
+        1, machine.flatten(1), duration.flatten(1)
+    )
     scale = torch.ones(len(key), device=key.device)
     return JSSPBatch(duration, machine, tail, load, key, scale, steps, max_per_machine)
 
@@ -292,7 +344,9 @@ def parse_size(size: int | str) -> tuple[int, int]:
     """Jobs and machines of a size such as "20x15"; a number n means n x n."""
     found = re.fullmatch(r"(\d+)(?:x(\d+))?", str(size))
     jobs, machines = (int(found[1]), int(found[2] or found[1])) if found else (0, 0)
-    if not (1 <= jobs <= MAX_JOBS and 1 <= machines <= MAX_MACHINES and jobs * machines <= MAX_CELLS):
+    if not (
+        1 <= jobs <= MAX_JOBS and 1 <= machines <= MAX_MACHINES and jobs * machines <= MAX_CELLS
+    ):
         limits = f"at most {MAX_JOBS} x {MAX_MACHINES} and {MAX_CELLS:,} for the product"
         raise InputError(f"size is {size!r}; expected jobs x machines such as 20x15, {limits}")
     return jobs, machines

@@ -16,7 +16,8 @@ MAX_CITIES = 1000
 class TSPInstance(MetricInstance):
     """One instance as its file says it: coordinates or a matrix, a metric, and node numbers.
 
-    `EXACT_2D` is the unrounded Euclidean metric of arrays. `EXPLICIT` needs `matrix`; its `xy` is for pictures.
+    `EXACT_2D` is the unrounded Euclidean metric of arrays. `EXPLICIT` needs `matrix`; its `xy` is
+    for pictures.
     """
 
     problem = "tsp"
@@ -37,7 +38,9 @@ class TSPInstance(MetricInstance):
 
     @property
     def shape(self) -> tuple[int, int]:
-        """What instances must share to be solved together: cities, and whether a matrix comes with them."""
+        """What instances must share to be solved together: cities, and whether a matrix comes
+        with them.
+        """
         return self.size, self.metric != "EXACT_2D"
 
     @cached_property
@@ -57,12 +60,16 @@ class Tour:
         order = np.asarray(self.order, dtype=np.int64)
         strange = order[(order < 0) | (order >= instance.size)]
         if len(strange):
-            raise Infeasible(f"{instance.name}: the tour visits city index {strange[0]} of {instance.size}")
+            raise Infeasible(
+                f"{instance.name}: the tour visits city index {strange[0]} of {instance.size}"
+            )
         counts = np.bincount(order, minlength=instance.size)
         wrong = np.flatnonzero(counts != 1)
         if len(wrong):
             number = instance.node_numbers[wrong[0]]
-            raise Infeasible(f"{instance.name}: the tour visits city {number} {counts[wrong[0]]} times")
+            raise Infeasible(
+                f"{instance.name}: the tour visits city {number} {counts[wrong[0]]} times"
+            )
 
     def cost(self, instance: TSPInstance) -> int | float:
         """Length of the closed tour in the instance's metric; an int where the metric is whole."""
@@ -80,7 +87,9 @@ def tsp_from_array(array: np.ndarray, name: str = "array") -> TSPInstance:
     real = np.issubdtype(array.dtype, np.integer) or np.issubdtype(array.dtype, np.floating)
     if array.ndim != 2 or not len(array) or not real:
         kind = f"shape {array.shape} of {array.dtype}"
-        raise InputError(f"{name}: expected coordinates [N, 2] or a distance matrix [N, N] of real numbers, got {kind}")
+        raise InputError(
+            f"{name}: expected coordinates [N, 2] or a distance matrix [N, N] of real numbers, got {kind}"
+        )
     if len(array) > MAX_CITIES:
         raise InputError(f"{name}: has {len(array)} cities; up to {MAX_CITIES} are supported")
     if not np.isfinite(array).all():
@@ -99,7 +108,11 @@ def tsp_from_matrix(array: np.ndarray, name: str) -> TSPInstance:
     if array.shape[0] != array.shape[1]:
         raise InputError(f"{name}: a distance matrix must be square, got shape {array.shape}")
     if not np.array_equal(array, array.T):
-        raise InputError(f"{name}: the distance matrix is not symmetric; only symmetric problems are supported")
+        raise InputError(
+            f"{name}: the distance matrix is not symmetric; only symmetric problems are supported"
+        )
     if (array < 0).any() or np.diagonal(array).any():
-        raise InputError(f"{name}: a distance matrix needs distances of at least 0 and zeros on its diagonal")
+        raise InputError(
+            f"{name}: a distance matrix needs distances of at least 0 and zeros on its diagonal"
+        )
     return TSPInstance(name, "EXPLICIT", matrix=array)

@@ -1,1 +1,3 @@
-"""Sets of plans: the best plans of each instance, different plans, and how similar two plans are."""
+"""Sets of plans: the best plans of each instance, different plans, and how similar two plans
+are.
+"""

@@ -1,9 +1,10 @@
 """The best different plans of a search, kept on its device.
 
-Two plans are near if they share more than 1 - `APART` of their links (edges). The cheapest plan is kept, then the
-cheapest that is not near to it, then the cheapest that is near to neither, and so on while there is room. A search goes
-in steps, so what was near to a plan that is given up later does not come back. All is done in batched tensor
-operations on the cheapest new plans, without waiting for the device.
+Two plans are near if they share more than 1 - `APART` of their links (edges). The cheapest plan is
+kept, then the cheapest that is not near to it, then the cheapest that is near to neither, and so on
+while there is room. A search goes in steps, so what was near to a plan that is given up later does
+not come back. All is done in batched tensor operations on the cheapest new plans, without waiting
+for the device.
 """
 
 from dataclasses import dataclass, field
@@ -18,43 +19,69 @@ from rhumbline.search.plan_sets.similarity import PlanTools, edge_similarity
 
 APART = 0.05  # different plans differ in at least one link of twenty
 COMPARED = 1 << 26  # links that are looked at together
-GLANCE = 2048  # new plans of an instance that are looked at: nearly all of the cheapest may be one and the same tour
-CONSIDERED = 128, 2  # different ones of them at least, and for each place: most of the cheapest are near to each other
+# new plans of an instance that are looked at: nearly all of the cheapest may be one and the same
+# tour
+GLANCE = 2048
+CONSIDERED = (
+    128,
+    2,
+)  # different ones of them at least, and for each place: most of the cheapest are near to each other
 
 
 @dataclass
 class DiverseSet:
-    """Up to `size` plans of each instance, cheapest first; places that are still empty cost infinity."""
+    """Up to `size` plans of each instance, cheapest first; places that are still empty cost
+    infinity.
+    """
 
     craft: PlanTools
     size: int
     batch: Any  # of the instances
     cost: Float[Tensor, "B P"] = field(default_factory=lambda: torch.empty(0, 0))
-    actions: Int[Tensor, "B P T"] = field(default_factory=lambda: torch.empty(0, 0, 0, dtype=torch.int16))
-    links: Int[Tensor, "B P N 2"] = field(default_factory=lambda: torch.empty(0, 0, 0, 2, dtype=torch.int16))
+    actions: Int[Tensor, "B P T"] = field(
+        default_factory=lambda: torch.empty(0, 0, 0, dtype=torch.int16)
+    )
+    links: Int[Tensor, "B P N 2"] = field(
+        default_factory=lambda: torch.empty(0, 0, 0, 2, dtype=torch.int16)
+    )
 
     def enter(self, rolled: Rollouts) -> None:
         """Take in what is good and different among new plans."""
-        cost, where = (found[:, :GLANCE] for found in rolled.cost.flatten(1).sort(dim=1, stable=True))
-        count, actions = cost.shape[1], gather_per_instance(rolled.actions.flatten(1, 2), where)
-        some = max(1, COMPARED // (count * actions.shape[2] * 8))  # instances at a time: bounded memory
+        cost, where = (
+            found[:, :GLANCE] for found in rolled.cost.flatten(1).sort(dim=1, stable=True)
+        )
+        count = cost.shape[1]
+        actions = gather_per_instance(rolled.actions.flatten(1, 2), where)
+        some = max(
+            1, COMPARED // (count * actions.shape[2] * 8)
+        )  # instances at a time: bounded memory
         parts = (slice(at, at + some) for at in range(0, len(cost), some))
         found = [self._different(rows, cost[rows], actions[rows]) for rows in parts]
         self._merge(*(torch.cat(part) for part in zip(*found, strict=True)))
 
-    def _different(self, rows: slice, cost: Tensor, actions: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+    def _different(
+        self, rows: slice, cost: Tensor, actions: Tensor
+    ) -> tuple[Tensor, Tensor, Tensor]:
         """The cheapest new plans of some instances, each once."""
         links = self.craft.links(None if self.batch is None else self.batch[rows], actions)
         cost, kept = cost.masked_fill(mark_duplicates(links), torch.inf).sort(dim=1, stable=True)
         most = max(CONSIDERED[0], CONSIDERED[1] * self.size)
-        return cost[:, :most], gather_per_instance(actions, kept[:, :most]), gather_per_instance(links, kept[:, :most])
+        return (
+            cost[:, :most],
+            gather_per_instance(actions, kept[:, :most]),
+            gather_per_instance(links, kept[:, :most]),
+        )
 
     def _merge(self, cost: Tensor, actions: Tensor, links: Tensor) -> None:
         if len(self.cost):
             cost = torch.cat([self.cost, cost], 1)
-            actions, links = torch.cat([self.actions, actions], 1), torch.cat([self.links, links], 1)
+            actions = torch.cat([self.actions, actions], 1)
+            links = torch.cat([self.links, links], 1)
         self.cost, best = select_diverse(cost, links, min(self.size, cost.shape[1]))
-        self.actions, self.links = gather_per_instance(actions, best), gather_per_instance(links, best)
+        self.actions, self.links = (
+            gather_per_instance(actions, best),
+            gather_per_instance(links, best),
+        )
 
     def plans(self) -> list[list[list[int]]]:
         """The action sequences of each instance, cheapest first."""
@@ -71,7 +98,9 @@ def gather_per_instance(table: Tensor, index: Int[Tensor, "B P"]) -> Tensor:
 
 
 def mark_duplicates(links: Int[Tensor, "B M N 2"]) -> Bool[Tensor, "B M"]:
-    """Plans that are the same as one before them, by a hash of their links (which cannot err on equal plans)."""
+    """Plans that are the same as one before them, by a hash of their links (which cannot err on
+    equal plans).
+    """
     one, other = links.long().unbind(-1)
     rng = torch.Generator().manual_seed(0)
     weight = torch.randint(1, 2**62, links.shape[2:3], generator=rng).to(links.device)
@@ -89,8 +118,11 @@ def mark_repeats(codes: Int[Tensor, "B C"]) -> Bool[Tensor, "B C"]:
 def select_diverse(
     cost: Float[Tensor, "B M"], links: Int[Tensor, "B M N 2"], count: int
 ) -> tuple[Float[Tensor, "B P"], Int[Tensor, "B P"]]:
-    """The cheapest plan of each instance, the cheapest that is not near to it, and so on; infinity if there is none."""
-    costs, places = list[Tensor](), list[Tensor]()
+    """The cheapest plan of each instance, the cheapest that is not near to it, and so on;
+    infinity if there is none.
+    """
+    costs = list[Tensor]()
+    places = list[Tensor]()
     for _ in range(count):
         least, best = cost.min(1)
         costs.append(least)

@@ -1,4 +1,6 @@
-"""What is to be known of a problem's plans beyond rollouts: how to compare, spell and polish them. One line each."""
+"""What is to be known of a problem's plans beyond rollouts: how to compare, spell and polish
+them. One line each.
+"""
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -21,15 +23,21 @@ Polisher = Callable[[Any], Any]
 class PlanTools:
     """Skills for the plans of one problem."""
 
-    links: Callable[[Any, Int[Tensor, "B R T"]], Int[Tensor, "B R N 2"]]  # of a batch's plans: what is beside what
-    encode_plan: Callable[[Any, Any], list[int]]  # of an instance: the action sequence of a plan, without padding
+    links: Callable[
+        [Any, Int[Tensor, "B R T"]], Int[Tensor, "B R N 2"]
+    ]  # of a batch's plans: what is beside what
+    encode_plan: Callable[
+        [Any, Any], list[int]
+    ]  # of an instance: the action sequence of a plan, without padding
     polisher: Callable[[Any], Polisher]  # for an instance, what takes its plans to a local optimum
 
 
 def plan_tools_for(problem: str, wish: str) -> PlanTools:
     """The skills for a problem; refused where nobody has written them yet."""
     if problem not in PLAN_TOOLS:
-        raise InputError(f"{wish} is not there for {problem} yet; it is for {', '.join(PLAN_TOOLS)}")
+        raise InputError(
+            f"{wish} is not there for {problem} yet; it is for {', '.join(PLAN_TOOLS)}"
+        )
     return PLAN_TOOLS[problem]
 
 
@@ -46,41 +54,61 @@ def route_edges(batch: Any, actions: Int[Tensor, "B R T"]) -> Int[Tensor, "B R N
 
 
 def schedule_edges(batch: Any, actions: Int[Tensor, "B R T"]) -> Int[Tensor, "B R N 2"]:
-    """The operations before and behind each operation on its machine; what is behind has numbers below 0."""
+    """The operations before and behind each operation on its machine; what is behind has numbers
+    below 0.
+    """
     jobs, (count, _, columns) = actions[..., 1:].long(), batch.machine.shape
     cells = batch.machine[0].numel()
     cell = (jobs * columns + occurrence_index(jobs)).clamp(max=cells - 1)
     machine = batch.machine.view(count, 1, -1).expand(-1, cell.shape[1], -1).gather(2, cell)
     order = machine.argsort(dim=2, stable=True)
-    cell, machine = cell.gather(2, order) + 1, machine.gather(2, order)
+    cell = cell.gather(2, order) + 1
+    machine = machine.gather(2, order)
     same = machine[..., 1:] == machine[..., :-1]
     before = torch.nn.functional.pad(cell[..., :-1] * same, (1, 0))
-    behind = torch.nn.functional.pad(torch.where(same, -cell[..., 1:], -cells - 1), (0, 1), value=-cells - 1)
+    behind = torch.nn.functional.pad(
+        torch.where(same, -cell[..., 1:], -cells - 1), (0, 1), value=-cells - 1
+    )
     table = neighbour_table(cell - 1, before, behind, cells)
-    return table.unflatten(2, (-1, columns))[..., :-1, :].flatten(2, 3)  # the last column is nobody's
+    return table.unflatten(2, (-1, columns))[..., :-1, :].flatten(
+        2, 3
+    )  # the last column is nobody's
 
 
 def occurrence_index(jobs: Int[Tensor, "B R T"]) -> Int[Tensor, "B R T"]:
     """How often each entry has occurred before."""
     order = jobs.argsort(dim=2, stable=True)
-    ranked, place = jobs.gather(2, order), torch.arange(jobs.shape[2], device=jobs.device).expand_as(jobs)
+    ranked = jobs.gather(2, order)
+    place = torch.arange(jobs.shape[2], device=jobs.device).expand_as(jobs)
     opening = torch.nn.functional.pad(ranked[..., 1:] != ranked[..., :-1], (1, 0), value=True)
     since = place - torch.where(opening, place, 0).cummax(2).values
     return torch.empty_like(jobs).scatter_(2, order, since)
 
 
 def neighbour_table(
-    node: Int[Tensor, "B R T"], before: Int[Tensor, "B R T"], behind: Int[Tensor, "B R T"], count: int
+    node: Int[Tensor, "B R T"],
+    before: Int[Tensor, "B R T"],
+    behind: Int[Tensor, "B R T"],
+    count: int,
 ) -> Int[Tensor, "B R C 2"]:
     """What is said of each step, in the order of the nodes that are visited."""
     table = torch.zeros(*node.shape[:2], count, 2, dtype=node.dtype, device=node.device)
-    return table.scatter_(2, node[..., None].long().expand(-1, -1, -1, 2), torch.stack((before, behind), -1))
+    return table.scatter_(
+        2, node[..., None].long().expand(-1, -1, -1, 2), torch.stack((before, behind), -1)
+    )
 
 
-def edge_similarity(one: Int[Tensor, "*#b N 2"], other: Int[Tensor, "*#b N 2"]) -> Float[Tensor, "*c"]:
-    """The part of the links that two plans share, 0 to 1; direction and order of routes do not matter."""
+def edge_similarity(
+    one: Int[Tensor, "*#b N 2"], other: Int[Tensor, "*#b N 2"]
+) -> Float[Tensor, "*c"]:
+    """The part of the links that two plans share, 0 to 1; direction and order of routes do not
+    matter.
+    """
     (a, b), (c, d) = (links.unbind(-1) for links in (one, other))
-    ac, bd, ad, bc = a == c, b == d, a == d, b == c
+    ac = a == c
+    bd = b == d
+    ad = a == d
+    bc = b == c
     shared = (ac | bd | ad | bc).sum(-1) + ((ac & bd) | (ad & bc)).sum(-1)
     return shared / (2.0 * one.shape[-2])
 
@@ -101,13 +129,19 @@ def encode_tour(instance: TSPInstance, tour: Tour) -> list[int]:
 
 
 def encode_routes(instance: CVRPInstance, routes: Routes) -> list[int]:
-    """The customers of each route and the depot behind them; no vehicle waits there, as an empty route would."""
+    """The customers of each route and the depot behind them; no vehicle waits there, as an empty
+    route would.
+    """
     return [node for route in routes.routes if route for node in (*route, 0)]
 
 
 def encode_schedule(instance: JSSPInstance, schedule: Schedule) -> list[int]:
-    """The jobs in order of the starts of their operations, behind the first action, which places nothing."""
-    starts = ((schedule.starts[o.job][o.step], o.duration > 0, o.job, o.step) for o in instance.operations)
+    """The jobs in order of the starts of their operations, behind the first action, which places
+    nothing.
+    """
+    starts = (
+        (schedule.starts[o.job][o.step], o.duration > 0, o.job, o.step) for o in instance.operations
+    )
     return [0, *(job for _, _, job, _ in sorted(starts))]
 
 
@@ -129,12 +163,15 @@ def route_polisher(instance: CVRPInstance) -> Polisher:
     """Relocate, swap, 2-opt* and 2-opt."""
     from rhumbline.kernels.numba.local_search import launch as local_moves
 
-    distance, demand = np.ascontiguousarray(instance.distances), np.asarray(instance.demands, dtype=np.int64)
+    distance = np.ascontiguousarray(instance.distances)
+    demand = np.asarray(instance.demands, dtype=np.int64)
     near = local_moves.nearest_customers(distance)
 
     def polish(plan: Routes) -> Routes:
         given = [route for route in plan.routes if route]
-        routes, _ = local_moves.shorten_routes(distance, near, demand, instance.capacity, given, instance.vehicles)
+        routes, _ = local_moves.shorten_routes(
+            distance, near, demand, instance.capacity, given, instance.vehicles
+        )
         return Routes(tuple(map(tuple, routes)))
 
     return polish
@@ -145,7 +182,9 @@ def schedule_polisher(instance: JSSPInstance) -> Polisher:
     from rhumbline.kernels.numba.local_search import launch as local_moves
 
     def polish(schedule: Schedule) -> Schedule:
-        starts, _ = local_moves.shorten_schedule(instance.durations, instance.machines, schedule.starts)
+        starts, _ = local_moves.shorten_schedule(
+            instance.durations, instance.machines, schedule.starts
+        )
         return Schedule(tuple(map(tuple, starts)))
 
     return polish

@@ -1,8 +1,9 @@
 """Routes of different plans put together to a better one.
 
-A good plan has routes that could be better, and for most of them a better one was built: in another plan, which is
-worse elsewhere. Which routes of all good plans serve every customer once, at the least cost, is a problem of its own
-(`partition`). To solve it builds nothing new, so it costs no attempt.
+A good plan has routes that could be better, and for most of them a better one was built: in another
+plan, which is worse elsewhere. Which routes of all good plans serve every customer once, at the
+least cost, is a problem of its own (`partition`). To solve it builds nothing new, so it costs no
+attempt.
 """
 
 from collections.abc import Callable
@@ -26,8 +27,13 @@ from rhumbline.search.recombine.set_partitioning import (
 )
 from rhumbline.search.task import Task
 
-SPARE = 3  # routes that a merged plan may have more than the best one, or than the best ones together
-FEW, SOME = 4, 128  # instances between two looks at the clock, on a CPU without the compiled beam, and on a GPU
+SPARE = (
+    3  # routes that a merged plan may have more than the best one, or than the best ones together
+)
+FEW, SOME = (
+    4,
+    128,
+)  # instances between two looks at the clock, on a CPU without the compiled beam, and on a GPU
 
 
 @dataclass(frozen=True)
@@ -50,7 +56,9 @@ PARTITION_BUDGETS: dict[PartitionEngine, PartitionBudget] = {
 
 def partition_engine_for(task: Task) -> PartitionEngine:
     """What puts the routes of a task together."""
-    return best_partition_engine(task.device, task.problem.action_count(task.batch) - 1, task.engine)
+    return best_partition_engine(
+        task.device, task.problem.action_count(task.batch) - 1, task.engine
+    )
 
 
 @dataclass(frozen=True)
@@ -79,10 +87,13 @@ class RoutePool(Record):
 def distinct_routes(
     rank: Float[Tensor, "B C"], length: Float[Tensor, "B C"], code: Int[Tensor, "B C"], most: int
 ) -> tuple[Float[Tensor, "B R"], Int[Tensor, "B R"]]:
-    """The routes of the best plans, and the ranks of these; of those with the same customers the shortest."""
+    """The routes of the best plans, and the ranks of these; of those with the same customers the
+    shortest.
+    """
     order = length.argsort(dim=1, stable=True)
     order = order.gather(1, code.gather(1, order).argsort(dim=1, stable=True))
-    code, rank = code.gather(1, order), rank.gather(1, order)
+    code = code.gather(1, order)
+    rank = rank.gather(1, order)
     again = torch.nn.functional.pad(code[:, 1:] == code[:, :-1], (1, 0))
     group = (~again).long().cumsum(1) - 1
     least = torch.full_like(rank, torch.inf).scatter_reduce(1, group, rank, "amin").gather(1, group)
@@ -95,7 +106,9 @@ def extract_routes(batch: CVRPBatch, elite_set: EliteSet, most: int) -> RoutePoo
     parts = instance_slices(len(elite_set.actions), 8 * elite_set.actions[0].numel())
     many = max(max_route_count(elite_set.actions[rows]) for rows in parts)
     found = [split_into_routes(batch[rows], elite_set[rows], many, most) for rows in parts]
-    return RoutePool(*(torch.cat(part) for part in zip(*(vars(stock).values() for stock in found), strict=True)))
+    return RoutePool(
+        *(torch.cat(part) for part in zip(*(vars(stock).values() for stock in found), strict=True))
+    )
 
 
 def max_route_count(actions: Int[Tensor, "B M T"]) -> int:
@@ -105,29 +118,45 @@ def max_route_count(actions: Int[Tensor, "B M T"]) -> int:
 
 
 def promising_plans(elite_set: EliteSet, stock: RoutePool) -> EliteSet:
-    """Plans that are better than the worst one in stock; gaps where another instance has more of them.
+    """Plans that are better than the worst one in stock; gaps where another instance has more of
+    them.
 
-    The others would leave no new route there, at most a shorter way round customers of a known one. A GPU would have to
-    wait to know how many they are.
+    The others would leave no new route there, at most a shorter way round customers of a known one.
+    A GPU would have to wait to know how many they are.
     """
     worst = stock.rank.amax(1, keepdim=True)
     most = max(1, int((elite_set.cost < worst).sum(1).amax()))
     cost, best = (x[:, :most] for x in elite_set.cost.sort(dim=1, stable=True))
-    return EliteSet(cost.masked_fill(cost >= worst, torch.inf), gather_per_instance(elite_set.actions, best))
+    return EliteSet(
+        cost.masked_fill(cost >= worst, torch.inf), gather_per_instance(elite_set.actions, best)
+    )
 
 
 def split_into_routes(batch: CVRPBatch, elite_set: EliteSet, many: int, most: int) -> RoutePool:
     """The routes of plans that have no more than so many."""
-    actions, (count, plans, steps), size = elite_set.actions.long(), elite_set.actions.shape, batch.xy.shape[1]
-    ends, step = actions == 0, torch.arange(steps, device=actions.device).expand(count, plans, -1)
-    route = (ends.cumsum(2) - ends.long()).clamp(max=many - 1)  # of each step, with its return; empty after the end
-    begins = route.new_full((count, plans, many), steps).scatter_reduce(2, route, step.masked_fill(ends, steps), "amin")
-    owner, when = (route.new_zeros(count, plans, size).scatter(2, actions, x) for x in (route, step))
+    actions, (count, plans, steps), size = (
+        elite_set.actions.long(),
+        elite_set.actions.shape,
+        batch.xy.shape[1],
+    )
+    ends = actions == 0
+    step = torch.arange(steps, device=actions.device).expand(count, plans, -1)
+    route = (ends.cumsum(2) - ends.long()).clamp(
+        max=many - 1
+    )  # of each step, with its return; empty after the end
+    begins = route.new_full((count, plans, many), steps).scatter_reduce(
+        2, route, step.masked_fill(ends, steps), "amin"
+    )
+    owner, when = (
+        route.new_zeros(count, plans, size).scatter(2, actions, x) for x in (route, step)
+    )
     code = torch.zeros_like(begins).scatter_add(
         2, owner[..., 1:], customer_codes(size, batch.xy.device).expand(count, plans, -1)
     )
     rank = elite_set.cost[..., None].masked_fill(begins == steps, torch.inf)
-    length = route_lengths(batch, actions, route, many).masked_fill(rank.isinf(), torch.inf)  # gaps are no plans
+    length = route_lengths(batch, actions, route, many).masked_fill(
+        rank.isinf(), torch.inf
+    )  # gaps are no plans
     rank, kept = distinct_routes(*(x.flatten(1) for x in (rank, length, code)), most)
     length, code, begins = (x.flatten(1).gather(1, kept) for x in (length, code, begins))
     mine = gather_per_instance(owner, kept // many) == (kept % many)[..., None]
@@ -139,16 +168,22 @@ def split_into_routes(batch: CVRPBatch, elite_set: EliteSet, many: int, most: in
 def route_lengths(
     batch: CVRPBatch, actions: Int[Tensor, "B M T"], route: Int[Tensor, "B M T"], many: int
 ) -> Float[Tensor, "B M q"]:
-    """Of each route, summed in double precision and rounded: a GPU adds in any order, which must not be seen."""
+    """Of each route, summed in double precision and rounded: a GPU adds in any order, which must
+    not be seen.
+    """
     legs = CVRP().leg_lengths(batch, actions).double()
-    sums = legs.new_zeros(*actions.shape[:2], many).scatter_add(2, torch.cat([route, route[..., -1:]], 2), legs)
+    sums = legs.new_zeros(*actions.shape[:2], many).scatter_add(
+        2, torch.cat([route, route[..., -1:]], 2), legs
+    )
     return sums.float()
 
 
 @cache
 def customer_codes(size: int, device: torch.device) -> Int[Tensor, "n"]:
     """What each customer adds to a code; kept, since a GPU would wait for it."""
-    return torch.randint(1, 2**62, (size - 1,), generator=torch.Generator().manual_seed(0)).to(device)
+    return torch.randint(1, 2**62, (size - 1,), generator=torch.Generator().manual_seed(0)).to(
+        device
+    )
 
 
 def recombine_routes(
@@ -158,7 +193,8 @@ def recombine_routes(
     late: Callable[[], bool] = lambda: False,
     engine: PartitionEngine = "tensors",
 ) -> EliteSet:
-    """The best plan that a beam makes of the routes, which may be one that is known; of infinite cost if it makes none.
+    """The best plan that a beam makes of the routes, which may be one that is known; of infinite
+    cost if it makes none.
 
     Instances that nobody has come to when it is late have none either.
     """
@@ -175,26 +211,42 @@ def recombine_routes(
     return found
 
 
-def recombine_batch(batch: CVRPBatch, stock: RoutePool, width: int, engine: PartitionEngine) -> EliteSet:
+def recombine_batch(
+    batch: CVRPBatch, stock: RoutePool, width: int, engine: PartitionEngine
+) -> EliteSet:
     """The same for as many instances as there is memory for."""
     least = stock.rank.amin(1, keepdim=True)
-    cost = (stock.length / batch.without_surcharge(least).float()).masked_fill(stock.rank.isinf(), torch.inf)
+    cost = (stock.length / batch.without_surcharge(least).float()).masked_fill(
+        stock.rank.isinf(), torch.inf
+    )
     best = stock.rank <= least * (1.0 + SAME)
     depth = best.sum(1) + SPARE
     depth = depth if batch.vehicles is None else torch.minimum(depth, batch.vehicles)
     any_welcome = least[:, 0] > batch.without_surcharge(least)[:, 0]  # plan for the fleet
     ceiling = torch.full_like(cost[:, 0], 1.0 + SAME).masked_fill(any_welcome, torch.inf)
-    chosen = solve_partition(PartitionProblem(stock.served, stock.code, cost, best, depth, ceiling), width, engine)
+    chosen = solve_partition(
+        PartitionProblem(stock.served, stock.code, cost, best, depth, ceiling), width, engine
+    )
     actions = actions_of_routes(stock, chosen, 2 * (stock.turn.shape[2] - 1))[:, None]
     return EliteSet(CVRP().cost(batch, actions).masked_fill(chosen[:, :1] < 0, torch.inf), actions)
 
 
-def actions_of_routes(stock: RoutePool, chosen: Int[Tensor, "B q"], horizon: int) -> Int[Tensor, "B T"]:
+def actions_of_routes(
+    stock: RoutePool, chosen: Int[Tensor, "B q"], horizon: int
+) -> Int[Tensor, "B T"]:
     """The plan of some routes, those first that began first in plans of their own."""
-    order = stock.begins.gather(1, chosen.clamp(min=0)).masked_fill(chosen < 0, horizon).argsort(dim=1, stable=True)
+    order = (
+        stock.begins.gather(1, chosen.clamp(min=0))
+        .masked_fill(chosen < 0, horizon)
+        .argsort(dim=1, stable=True)
+    )
     chosen = chosen.gather(1, order)
     turn = gather_per_instance(stock.turn, chosen.clamp(min=0)).long() * (chosen >= 0)[..., None]
     length = (turn > 0).sum(2) + 1  # and the way back
-    step = ((length.cumsum(1) - length)[..., None] + turn - 1).masked_fill(turn == 0, 0).sum(1)[:, 1:]
+    step = (
+        ((length.cumsum(1) - length)[..., None] + turn - 1).masked_fill(turn == 0, 0).sum(1)[:, 1:]
+    )
     customers = torch.arange(1, turn.shape[2], device=chosen.device).expand_as(step)
-    return torch.zeros(len(chosen), horizon, dtype=torch.int64, device=chosen.device).scatter(1, step, customers)
+    return torch.zeros(len(chosen), horizon, dtype=torch.int64, device=chosen.device).scatter(
+        1, step, customers
+    )

@@ -37,8 +37,17 @@ STRATEGIES: dict[str, type[Any]] = {
 
 # Where something else than CMA-ES was measured to be better (docs/experiments.md).
 BETTER = {"cvrp": "cmaes-elite", "jssp": "sampling-elite"}
-ROUTING = ("cmaes-refine", "cmaes", "cmaes-elite")  # that may take one another's place; most often it is the first
-DEFAULT_STRATEGIES = (*ROUTING, "sampling-elite", "population", "sampling")  # all that are taken where none is named
+ROUTING = (
+    "cmaes-refine",
+    "cmaes",
+    "cmaes-elite",
+)  # that may take one another's place; most often it is the first
+DEFAULT_STRATEGIES = (
+    *ROUTING,
+    "sampling-elite",
+    "population",
+    "sampling",
+)  # all that are taken where none is named
 
 
 def default_strategy(policy: Policy[Any, Any, Any]) -> str:
@@ -57,7 +66,9 @@ def possible_defaults(policy: Policy[Any, Any, Any]) -> tuple[str, ...]:
 
 
 def default_strategy_for_task(task: Task) -> str:
-    """The same for a task: plans are refined where kernels carry on what has begun (docs/experiments.md)."""
+    """The same for a task: plans are refined where kernels carry on what has begun
+    (docs/experiments.md).
+    """
     name = default_strategy(task.policy)
     return "cmaes-refine" if name in ROUTING and task.resolved_engine == "fused" else name
 
@@ -77,7 +88,9 @@ def build_strategy(name: str, settings: Sequence[str] = ()) -> Any:
 
 
 def parse_settings(settings: Sequence[str]) -> dict[str, Any]:
-    """Fields and their values; one that is given twice would leave open which of the two was meant."""
+    """Fields and their values; one that is given twice would leave open which of the two was
+    meant.
+    """
     table = dict[str, Any]()
     for text in settings:
         name, equals, value = text.partition("=")

@@ -1,4 +1,6 @@
-"""The paper's open question: search the latent space first, then adapt from the best latents found."""
+"""The paper's open question: search the latent space first, then adapt from the best latents
+found.
+"""
 
 from dataclasses import dataclass
 
@@ -25,7 +27,9 @@ class CMAESEASState:
 
 @dataclass(frozen=True)
 class CMAESEAS:
-    """CMA-ES with the first part of the budget; then active search of the embeddings under the best latents."""
+    """CMA-ES with the first part of the budget; then active search of the embeddings under the
+    best latents.
+    """
 
     share: float = 0.5  # of the budget, for the search
     kept: int = 8  # latents that take turns in the adaptation
@@ -44,7 +48,9 @@ class CMAESEAS:
 
     @property
     def search(self) -> CMAES:
-        """The first phase, from all starts: `kept` compares what latents cost, which fewer starts would colour."""
+        """The first phase, from all starts: `kept` compares what latents cost, which fewer
+        starts would colour.
+        """
         return CMAES(self.components, self.population, self.sigma, self.temperature, starts=1.0)
 
     @property
@@ -55,15 +61,25 @@ class CMAESEAS:
     def init(self, task: Task) -> CMAESEASState:
         """Nothing seen yet; without any search the adaptation would begin at the centre."""
         search = self.search.init(task)
-        require_comparable_starts(task)  # else half of the budget would pass before anybody was told
+        require_comparable_starts(
+            task
+        )  # else half of the budget would pass before anybody was told
         centre = task.policy.space.centre((task.count, 1), task.device)
-        return CMAESEASState(search, torch.full(centre.shape[:2], torch.inf, device=task.device), centre)
+        return CMAESEASState(
+            search, torch.full(centre.shape[:2], torch.inf, device=task.device), centre
+        )
 
-    def step(self, task: Task, state: CMAESEASState) -> tuple[CMAESEASState, Float[Tensor, "B K Z"], Rollouts]:
+    def step(
+        self, task: Task, state: CMAESEASState
+    ) -> tuple[CMAESEASState, Float[Tensor, "B K Z"], Rollouts]:
         """A generation, or an update."""
         if state.adaptation is None and task.spent_share < self.share:
             search, latents, rolled = self.search.step(task, state.search)
-            return CMAESEASState(search, *update_best_latents(state, latents, rolled, self.kept)), latents, rolled
+            return (
+                CMAESEASState(search, *update_best_latents(state, latents, rolled, self.kept)),
+                latents,
+                rolled,
+            )
         adaptation = state.adaptation or self.learning.init_from_latents(task, state.latents)
         adaptation, latents, rolled = self.learning.step(task, adaptation)
         return CMAESEASState(state.search, state.cost, state.latents, adaptation), latents, rolled

@@ -1,8 +1,8 @@
 """CMA-ES whose policy learns from the best plans of every generation.
 
-Active search scores every sample to learn from it, which takes many times what sampling took. Here only the elite of a
-generation is scored, a few of hundreds of sequences, so learning costs little more than the search alone
-(docs/experiments.md).
+Active search scores every sample to learn from it, which takes many times what sampling took. Here
+only the elite of a generation is scored, a few of hundreds of sequences, so learning costs little
+more than the search alone (docs/experiments.md).
 """
 
 import math
@@ -24,7 +24,8 @@ from rhumbline.search.task import Task
 
 PACE = 0.025  # of the usual rate, for which it is divided by the root of the number of updates
 FASTEST = {"routing": 0.005, "jssp": 0.02}
-# Up to so many nodes. Higher than those of a search that does not learn: what has been learnt narrows the choices too.
+# Up to so many nodes. Higher than those of a search that does not learn: what has been learnt
+# narrows the choices too.
 ELITE_TEMPERATURES = ((200.0, 1.0), (250.0, 0.7), (math.inf, 0.5))
 
 
@@ -46,7 +47,9 @@ class CMAESElite:
 
     elite: int = 8  # sequences of a generation to learn from
     rate: float | None = (
-        None  # of Adam; None: the more updates the budget has room for, the slower (`default_learning_rate`)
+        # of Adam; None: the more updates the budget has room for, the slower
+        # (`default_learning_rate`)
+        None
     )
     components: int = 3
     population: int = 16
@@ -62,7 +65,9 @@ class CMAESElite:
     @property
     def search(self) -> CMAES:
         """Where latents come from."""
-        return CMAES(self.components, self.population, self.sigma, self.temperature, starts=self.starts)
+        return CMAES(
+            self.components, self.population, self.sigma, self.temperature, starts=self.starts
+        )
 
     def learns(self, task: Task) -> bool:
         """Whether instances of this size are worth it."""
@@ -72,7 +77,10 @@ class CMAESElite:
         """The same at the temperature for the task."""
         if not self.learns(task):
             return self.search
-        return replace(self.search, temperature=temperature_or_default(task, self.temperature, ELITE_TEMPERATURES))
+        return replace(
+            self.search,
+            temperature=temperature_or_default(task, self.temperature, ELITE_TEMPERATURES),
+        )
 
     @property
     def learning(self) -> EASEmb:
@@ -83,14 +91,22 @@ class CMAESElite:
         """Nothing learnt yet."""
         return CMAESEliteState(self.search.init(task), self.learning.init_at_centre(task))
 
-    def step(self, task: Task, state: CMAESEliteState) -> tuple[CMAESEliteState, Float[Tensor, "B K Z"], Rollouts]:
+    def step(
+        self, task: Task, state: CMAESEliteState
+    ) -> tuple[CMAESEliteState, Float[Tensor, "B K Z"], Rollouts]:
         """One generation with what has been learnt so far, and one update from its elite."""
         if not self.learns(task):
             search, latents, rolled = self.search_for_task(task).step(task, state.search)
             return replace(state, search=search), latents, rolled
-        learning, adaptation, updates = self.learning, state.adaptation, state.updates + 1
-        search, latents, rolled = self.search_for_task(task).step(task, state.search, self.memory(task, state))
-        adaptation.optimiser.rate = default_learning_rate(task, updates) if self.rate is None else self.rate
+        learning = self.learning
+        adaptation = state.adaptation
+        updates = state.updates + 1
+        search, latents, rolled = self.search_for_task(task).step(
+            task, state.search, self.memory(task, state)
+        )
+        adaptation.optimiser.rate = (
+            default_learning_rate(task, updates) if self.rate is None else self.rate
+        )
         learning.update(task, adaptation, [generation_target(task, latents, rolled, self.elite)])
         return replace(state, search=search, updates=updates), latents, rolled
 
@@ -103,19 +119,25 @@ class CMAESElite:
 
 
 def default_learning_rate(task: Task, updates: int) -> float:
-    """Slower, the more updates there will be, as far as the budget spent so far tells: haste narrows the search."""
+    """Slower, the more updates there will be, as far as the budget spent so far tells: haste
+    narrows the search.
+    """
     foreseen = updates / (task.spent_share or 1.0)
     return min(FASTEST.get(task.problem.name, FASTEST["routing"]), PACE / max(foreseen, 1.0) ** 0.5)
 
 
-def generation_target(task: Task, latents: Float[Tensor, "B K Z"], rolled: Rollouts, count: int) -> ImitationTarget:
+def generation_target(
+    task: Task, latents: Float[Tensor, "B K Z"], rolled: Rollouts, count: int
+) -> ImitationTarget:
     """The cheapest sequences with equal weights: a lesson for every copy of an instance."""
     starts = rolled.cost.shape[2]
     best = rolled.cost.flatten(1).argsort(dim=1, stable=True)[:, :count]
     source = latents.gather(1, (best // starts)[..., None].expand(-1, -1, latents.shape[2]))
     sequences = rolled.actions.flatten(1, 2)
     sequences = sequences.gather(1, best[..., None].expand(-1, -1, sequences.shape[2]))
-    sequences = trim_padding(replace_last_with_given(task, sequences, rolled.cost.flatten(1).amin(1)))
+    sequences = trim_padding(
+        replace_last_with_given(task, sequences, rolled.cost.flatten(1).amin(1))
+    )
     weight = torch.full(best.shape, -1.0 / best.shape[1], device=task.device)
     return (
         task.repeat_for_copies(source),
@@ -124,8 +146,12 @@ def generation_target(task: Task, latents: Float[Tensor, "B K Z"], rolled: Rollo
     )
 
 
-def elite_target(task: Task, latent: Float[Tensor, "B 1 Z"], elite_set: EliteSet) -> ImitationTarget:
-    """All plans with equal weights, but for gaps, under one latent: a lesson for every copy of an instance."""
+def elite_target(
+    task: Task, latent: Float[Tensor, "B 1 Z"], elite_set: EliteSet
+) -> ImitationTarget:
+    """All plans with equal weights, but for gaps, under one latent: a lesson for every copy of
+    an instance.
+    """
     real = elite_set.cost.isfinite()
     weight = -real.float() / real.sum(1, keepdim=True)
     return (
@@ -138,7 +164,8 @@ def elite_target(task: Task, latent: Float[Tensor, "B 1 Z"], elite_set: EliteSet
 def replace_last_with_given(
     task: Task, sequences: Int[Tensor, "B M T"], least: Float[Tensor, "B"]
 ) -> Int[Tensor, "B M T"]:
-    """Sequences of which the last makes room for a plan that was given, where nothing as good was found since.
+    """Sequences of which the last makes room for a plan that was given, where nothing as good was
+    found since.
 
     Other instances of the batch keep theirs: what one learns does not depend on its company.
     """
@@ -147,7 +174,13 @@ def replace_last_with_given(
     given = torch.tensor([plan is not None for plan in task.account.warm], device=task.device)
     assert task.account.best is not None
     leads = given & (task.account.best < least)
-    return torch.cat([sequences[:, :-1], torch.where(leads[:, None], task.incumbents, sequences[:, -1])[:, None]], 1)
+    return torch.cat(
+        [
+            sequences[:, :-1],
+            torch.where(leads[:, None], task.incumbents, sequences[:, -1])[:, None],
+        ],
+        1,
+    )
 
 
 def has_learnable_warm_start(task: Task) -> bool:
@@ -159,10 +192,11 @@ def has_learnable_warm_start(task: Task) -> bool:
 
 
 def trim_padding(sequences: Int[Tensor, "B M T"]) -> Int[Tensor, "B M t"]:
-    """Sequences without the steps at the depot after all of them have ended, which are certain and teach nothing.
+    """Sequences without the steps at the depot after all of them have ended, which are certain and
+    teach nothing.
 
-    In shops these are steps for which only the first job is left. Only on a CPU: to know where that is would make a
-    GPU wait.
+    In shops these are steps for which only the first job is left. Only on a CPU: to know where that
+    is would make a GPU wait.
     """
     if sequences.device.type != "cpu":
         return sequences

@@ -1,9 +1,10 @@
-"""Efficient active search: a few parameters of each instance learn from its own rollouts (spec 4.4).
+"""Efficient active search: a few parameters of each instance learn from its own rollouts (spec
+4.4).
 
-A step samples `passes` attempts, then one update of Adam raises the likelihood of sequences that are cheaper than the
-mean over their starts, and of the incumbent. Parameters belong to one row (instance or symmetric copy), and losses are
-summed over rows, so that a row learns the same alone or among thousands. Scoring makes no solutions and costs no
-attempts.
+A step samples `passes` attempts, then one update of Adam raises the likelihood of sequences that
+are cheaper than the mean over their starts, and of the incumbent. Parameters belong to one row
+(instance or symmetric copy), and losses are summed over rows, so that a row learns the same alone
+or among thousands. Scoring makes no solutions and costs no attempts.
 """
 
 import math
@@ -26,7 +27,9 @@ from rhumbline.search.task import Task
 
 @dataclass
 class Adam:
-    """Kingma and Ba (2015) with their constants. Torch's own first loads its compiler: 1.6 s of a search's time."""
+    """Kingma and Ba (2015) with their constants. Torch's own first loads its compiler: 1.6 s of
+    a search's time.
+    """
 
     parameters: tuple[Tensor, ...]
     rate: float
@@ -40,7 +43,8 @@ class Adam:
     def step(self) -> None:
         """Move all parameters against their gradients."""
         self.steps += 1
-        first, second = 1.0 - 0.9**self.steps, 1.0 - 0.999**self.steps  # the moments began at zero
+        first = 1.0 - 0.9**self.steps  # the moments began at zero
+        second = 1.0 - 0.999**self.steps
         for parameter, (mean, square) in zip(self.parameters, self.moments, strict=True):
             assert parameter.grad is not None
             mean.lerp_(parameter.grad, 0.1)
@@ -116,14 +120,20 @@ class ActiveSearch:
         """Begin with given latents, which take turns."""
         require_adjustable(task)
         parameters = tuple(p.requires_grad_(True) for p in self.parameters(task))
-        return Adaptation(task.repeat_for_copies(latents), parameters, Adam(parameters, self.rates(task).rate))
+        return Adaptation(
+            task.repeat_for_copies(latents), parameters, Adam(parameters, self.rates(task).rate)
+        )
 
-    def step(self, task: Task, state: Adaptation) -> tuple[Adaptation, Float[Tensor, "B K Z"], Rollouts]:
+    def step(
+        self, task: Task, state: Adaptation
+    ) -> tuple[Adaptation, Float[Tensor, "B K Z"], Rollouts]:
         """Sample, then learn from it."""
         latents, rolled = self.sample_and_update(task, state)
         return state, latents[:: task.copies], task.best_of_copies(rolled)
 
-    def sample_and_update(self, task: Task, state: Adaptation) -> tuple[Float[Tensor, "R K Z"], Rollouts]:
+    def sample_and_update(
+        self, task: Task, state: Adaptation
+    ) -> tuple[Float[Tensor, "R K Z"], Rollouts]:
         """What was sampled before the update, of every copy."""
         tried = max(1, self.passes // task.copies)
         latents = state.latents.repeat(1, -(-tried // state.latents.shape[1]), 1)[:, :tried]
@@ -133,9 +143,15 @@ class ActiveSearch:
         self.learn(task, state, latents, rolled)
         return latents, rolled
 
-    def learn(self, task: Task, state: Adaptation, latents: Float[Tensor, "R K Z"], rolled: Rollouts) -> None:
-        """One update: REINFORCE on the samples, and the likelihood of the incumbent under the latents in use."""
-        self.update(task, state, sample_targets(task, state, latents, rolled, self.rates(task).imitation))
+    def learn(
+        self, task: Task, state: Adaptation, latents: Float[Tensor, "R K Z"], rolled: Rollouts
+    ) -> None:
+        """One update: REINFORCE on the samples, and the likelihood of the incumbent under the
+        latents in use.
+        """
+        self.update(
+            task, state, sample_targets(task, state, latents, rolled, self.rates(task).imitation)
+        )
 
     def update(self, task: Task, state: Adaptation, taught: Iterable[ImitationTarget]) -> None:
         """One update from weighted sequences."""
@@ -148,17 +164,23 @@ class ActiveSearch:
         state.optimiser.step()
 
     def add_gradient(
-        self, task: Task, state: Adaptation, latents: Float[Tensor, "R K Z"], actions: Int[Tensor, "R K S T"],
+        self,
+        task: Task,
+        state: Adaptation,
+        latents: Float[Tensor, "R K Z"],
+        actions: Int[Tensor, "R K S T"],
         weight: Float[Tensor, "R K S"],
-    ) -> None:  # fmt: skip
+    ) -> None:
         """Of the weighted sum of log-probabilities, to the parameters and to nothing else.
 
-        What is too large for a GPU's memory is done in halves, and whatever comes later in pieces as small.
+        What is too large for a GPU's memory is done in halves, and whatever comes later in pieces
+        as small.
         """
         waiting = list(score_chunks(task, actions))[::-1]
         while waiting:
             task.check_deadline()
-            chunk, parts = waiting.pop(), None
+            chunk = waiting.pop()
+            parts = None
             count = chunk.count(actions)
             if count > task.max_scored_sequences:
                 waiting.extend(reversed(chunk.halves(actions)))
@@ -171,7 +193,9 @@ class ActiveSearch:
                     raise InputError(f"{words}; use --search cmaes or --device cpu") from error
             if parts is None:  # only here has the error let go of the tensors that were in the way
                 torch.cuda.empty_cache()
-                note_once("the GPU's memory is too small for the usual chunks of scores; they are halved")
+                note_once(
+                    "the GPU's memory is too small for the usual chunks of scores; they are halved"
+                )
                 task.max_scored_sequences = -(-count // 2)
                 waiting.append(chunk)
                 continue
@@ -180,15 +204,24 @@ class ActiveSearch:
                 parameter.grad[chunk.rows].add_(part)  # `+=` would copy the sum once more
 
     def gradient(
-        self, task: Task, state: Adaptation, chunk: "ScoreChunk", latents: Float[Tensor, "R K Z"],
-        actions: Int[Tensor, "R K S T"], weight: Float[Tensor, "R K S"],
-    ) -> tuple[Tensor, ...]:  # fmt: skip
+        self,
+        task: Task,
+        state: Adaptation,
+        chunk: "ScoreChunk",
+        latents: Float[Tensor, "R K Z"],
+        actions: Int[Tensor, "R K S T"],
+        weight: Float[Tensor, "R K S"],
+    ) -> tuple[Tensor, ...]:
         """Of one chunk, to the parameters of its rows."""
-        rows, tried, starts = chunk.rows, chunk.tried, chunk.starts
+        rows = chunk.rows
+        tried = chunk.tried
+        starts = chunk.starts
         with torch.enable_grad():
             own = tuple(p[rows] for p in state.parameters)
             sequences = actions[rows, tried, starts].flatten(1, 2)
-            scores = task.score(rows, latents[rows, tried], sequences, self.tables(task, task.memory[rows], own))
+            scores = task.score(
+                rows, latents[rows, tried], sequences, self.tables(task, task.memory[rows], own)
+            )
             loss = (weight[rows, tried, starts].flatten(1) * scores).sum()
         return torch.autograd.grad(loss, own)
 
@@ -198,11 +231,15 @@ def require_adjustable(task: Task) -> None:
     require_single_decoder(task)
     if not hasattr(task.policy, "adjusted"):
         others = "use --search cmaes, sgbs or sampling"
-        raise InputError(f"this search adjusts tables that the policy for {task.problem.name} has not; {others}")
+        raise InputError(
+            f"this search adjusts tables that the policy for {task.problem.name} has not; {others}"
+        )
 
 
 def require_comparable_starts(task: Task) -> None:
-    """Refuse what has no starts whose costs active search could compare: all but routing, whatever the size."""
+    """Refuse what has no starts whose costs active search could compare: all but routing,
+    whatever the size.
+    """
     require_single_decoder(task)
     if not isinstance(task.memory, Memory):
         why = f"active search compares the starts of an instance, and {task.problem.name} has none"
@@ -210,11 +247,13 @@ def require_comparable_starts(task: Task) -> None:
 
 
 def advantages(task: Task, rolled: Rollouts) -> Float[Tensor, "R K S"]:
-    """Cost above the mean over starts, in lengths of the unit square whatever the file's metric; sums to a mean.
+    """Cost above the mean over starts, in lengths of the unit square whatever the file's metric;
+    sums to a mean.
 
     Surcharges for vehicles would drown all else. What pulls towards fewer routes is the incumbent.
     """
-    batch, cost = task.batch, rolled.cost
+    batch = task.batch
+    cost = rolled.cost
     if isinstance(batch, CVRPBatch):
         batch, cost = replace(batch, vehicles=None, surcharge=None), batch.without_surcharge(cost)
     if getattr(batch, "distance", None) is not None:
@@ -225,19 +264,30 @@ def advantages(task: Task, rolled: Rollouts) -> Float[Tensor, "R K S"]:
 
 
 def sample_targets(
-    task: Task, state: Adaptation, latents: Float[Tensor, "R K Z"], rolled: Rollouts, imitation: float
+    task: Task,
+    state: Adaptation,
+    latents: Float[Tensor, "R K Z"],
+    rolled: Rollouts,
+    imitation: float,
 ) -> Iterator[ImitationTarget]:
     """The samples, and the incumbent under each latent in use.
 
-    Latents that were tried begin with those in use. Unless a step tries fewer than there are, the incumbent is one more
-    start of each: a second batch, of one sequence per latent, would cost as many launches as all samples do.
+    Latents that were tried begin with those in use. Unless a step tries fewer than there are, the
+    incumbent is one more start of each: a second batch, of one sequence per latent, would cost as
+    many launches as all samples do.
     """
     (_, tried, _), used = latents.shape, state.latents.shape[1]
-    best = task.repeat_for_copies(task.incumbents)[:, None, None].expand(-1, max(tried, used), -1, -1)
+    best = task.repeat_for_copies(task.incumbents)[:, None, None].expand(
+        -1, max(tried, used), -1, -1
+    )
     even = torch.full(best.shape[:3], -imitation / used, device=task.device)
     even[:, used:] = 0.0  # the same latents once more
     if used <= tried:
-        yield latents, torch.cat([rolled.actions, best], 2), torch.cat([advantages(task, rolled), even], 2)
+        yield (
+            latents,
+            torch.cat([rolled.actions, best], 2),
+            torch.cat([advantages(task, rolled), even], 2),
+        )
     else:
         yield latents, rolled.actions, advantages(task, rolled)
         yield state.latents, best, even
@@ -266,36 +316,56 @@ class ScoreChunk:
         axis = next(i for i, size in enumerate(self.sizes(actions)) if size > 1)
         begin, end, _ = getattr(self, names[axis]).indices(actions.shape[axis])
         middle = (begin + end) // 2
-        return replace(self, **{names[axis]: slice(begin, middle)}), replace(self, **{names[axis]: slice(middle, end)})
+        return replace(self, **{names[axis]: slice(begin, middle)}), replace(
+            self, **{names[axis]: slice(middle, end)}
+        )
 
 
 def score_chunks(task: Task, actions: Int[Tensor, "R K S T"]) -> Iterator[ScoreChunk]:
     """Sequences whose scores should fit into memory together.
 
-    Those of several rows, part of one latent's starts, or of a row's latents if each has a single sequence.
+    Those of several rows, part of one latent's starts, or of a row's latents if each has a single
+    sequence.
     """
     rows, tried, starts, steps = actions.shape
     each = steps * task.policy.footprint(task.problem.action_count(task.batch), steps)
-    room = max(1, CHUNK_ELEMENTS[task.device.type] * (4 if task.device.type == "cpu" else 1) // each)
+    room = max(
+        1, CHUNK_ELEMENTS[task.device.type] * (4 if task.device.type == "cpu" else 1) // each
+    )
     if room >= tried * starts:
         most = room // (tried * starts)
-        return (ScoreChunk(slice(at, at + most), slice(None), slice(None)) for at in range(0, rows, most))
+        return (
+            ScoreChunk(slice(at, at + most), slice(None), slice(None))
+            for at in range(0, rows, most)
+        )
     if starts == 1:
         pairs = ((row, at) for row in range(rows) for at in range(0, tried, room))
-        return (ScoreChunk(slice(row, row + 1), slice(at, at + room), slice(None)) for row, at in pairs)
-    parts = ((row, k, at) for row in range(rows) for k in range(tried) for at in range(0, starts, room))
-    return (ScoreChunk(slice(row, row + 1), slice(k, k + 1), slice(at, at + room)) for row, k, at in parts)
+        return (
+            ScoreChunk(slice(row, row + 1), slice(at, at + room), slice(None)) for row, at in pairs
+        )
+    parts = (
+        (row, k, at) for row in range(rows) for k in range(tried) for at in range(0, starts, room)
+    )
+    return (
+        ScoreChunk(slice(row, row + 1), slice(k, k + 1), slice(at, at + room))
+        for row, k, at in parts
+    )
 
 
 @dataclass(frozen=True)
 class EASEmb(ActiveSearch):
-    """Learns what the policy lets a search adjust, which is nothing but tables, so the fused engines serve it.
+    """Learns what the policy lets a search adjust, which is nothing but tables, so the fused
+    engines serve it.
 
-    For routing these are the embeddings in the final product (`PointerDecoder.pointers`), nodes x width; glimpse and
-    context keep theirs. For job shops it is the first hidden layer's share of each operation.
+    For routing these are the embeddings in the final product (`PointerDecoder.pointers`), nodes x
+    width; glimpse and context keep theirs. For job shops it is the first hidden layer's share of
+    each operation.
     """
 
-    USUAL: ClassVar[dict[str, EASRates]] = {"tsp": EASRates(0.0032, 0.0058), "cvrp": EASRates(0.0049, 0.0063)}
+    USUAL: ClassVar[dict[str, EASRates]] = {
+        "tsp": EASRates(0.0032, 0.0058),
+        "cvrp": EASRates(0.0049, 0.0063),
+    }
 
     def parameters(self, task: Task) -> tuple[Tensor, ...]:
         """A copy of what the policy lets a search adjust."""
@@ -312,22 +382,32 @@ class EASEmb(ActiveSearch):
 class EASLay(ActiveSearch):
     """Learns a residual layer on the glimpse, before its output projection.
 
-    The policy folds the value biases out of the glimpse, so the layer sees it without them: a layer with another bias.
-    Rates are a tenth of the published ones, whose first update throws the shipped policy off (docs/experiments.md).
+    The policy folds the value biases out of the glimpse, so the layer sees it without them: a layer
+    with another bias. Rates are a tenth of the published ones, whose first update throws the
+    shipped policy off (docs/experiments.md).
     """
 
-    USUAL: ClassVar[dict[str, EASRates]] = {"tsp": EASRates(0.00032, 0.012), "cvrp": EASRates(0.00041, 0.013)}
+    USUAL: ClassVar[dict[str, EASRates]] = {
+        "tsp": EASRates(0.00032, 0.012),
+        "cvrp": EASRates(0.00041, 0.013),
+    }
     layered: ClassVar[bool] = True
 
     def parameters(self, task: Task) -> tuple[Tensor, ...]:
         """Random weights into the layer (Xavier, from the seed), zeros out of it."""
-        rows, width = len(task.starts), task.policy.architecture.width
+        rows = len(task.starts)
+        width = task.policy.architecture.width
         bound = (3.0 / width) ** 0.5
         rng = torch.Generator().manual_seed(task.seed)
         into = bound * (2.0 * torch.rand(width + 1, width, generator=rng) - 1.0).to(task.device)
         into = into.expand(rows, -1, -1)
         zeros = torch.zeros(rows, width + 1, width, device=task.device)
-        return into[:, :-1].clone(), into[:, -1:].clone(), zeros[:, :-1].clone(), zeros[:, -1:].clone()
+        return (
+            into[:, :-1].clone(),
+            into[:, -1:].clone(),
+            zeros[:, :-1].clone(),
+            zeros[:, -1:].clone(),
+        )
 
     def tables(self, task: Task, memory: Memory, parameters: tuple[Tensor, ...]) -> Memory:
         """The same tables and the layer."""

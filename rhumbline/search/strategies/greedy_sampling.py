@@ -7,7 +7,12 @@ from jaxtyping import Float
 from torch import Tensor
 
 from rhumbline.decoding import Rollouts
-from rhumbline.search.strategy import check_settings, default_step_size, latent_dimensions, temperature_or_default
+from rhumbline.search.strategy import (
+    check_settings,
+    default_step_size,
+    latent_dimensions,
+    temperature_or_default,
+)
 from rhumbline.search.task import Task
 
 
@@ -76,7 +81,9 @@ class Uniform:
 
 @dataclass(frozen=True)
 class Fixed:
-    """Uniform latents drawn once for each instance, then sampled again and again: a population without training."""
+    """Uniform latents drawn once for each instance, then sampled again and again: a population
+    without training.
+    """
 
     latents: int = 16
     temperature: float | None = None  # of the sampling; None: `default_temperature`

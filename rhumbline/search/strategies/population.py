@@ -22,9 +22,11 @@ class PopulationState:
 
 @dataclass(frozen=True)
 class Population:
-    """All members from all starts. With `pairs`, after the first pass only the best (member, start) pairs go on.
+    """All members from all starts. With `pairs`, after the first pass only the best (member, start)
+    pairs go on.
 
-    As many pairs as there are members are kept, each sampled once for every start there is: equal attempts.
+    As many pairs as there are members are kept, each sampled once for every start there is: equal
+    attempts.
     """
 
     pairs: bool = False
@@ -42,7 +44,9 @@ class Population:
         members = space.centre((task.count, space.count), task.device)
         return PopulationState(members + members.new_tensor(range(space.count))[:, None])
 
-    def step(self, task: Task, state: PopulationState) -> tuple[PopulationState, Float[Tensor, "B K Z"], Rollouts]:
+    def step(
+        self, task: Task, state: PopulationState
+    ) -> tuple[PopulationState, Float[Tensor, "B K Z"], Rollouts]:
         """One pass."""
         rolled = task.rollout(state.latents, self.temperature, state.starts)
         following = best_pairs(task, rolled) if self.pairs and state.starts is None else state
@@ -54,4 +58,6 @@ def best_pairs(task: Task, rolled: Rollouts) -> PopulationState:
     members, starts = rolled.cost.shape[1:]
     index = rolled.cost.flatten(1).topk(members, dim=1, largest=False, sorted=True).indices
     start = task.starts[:: task.copies].gather(1, index % starts)
-    return PopulationState((index // starts).float()[..., None], start[..., None].expand(-1, -1, starts))
+    return PopulationState(
+        (index // starts).float()[..., None], start[..., None].expand(-1, -1, starts)
+    )

@@ -1,7 +1,9 @@
-"""Sampling whose policy learns from the best plans so far: `CMAESElite` without a search among latents.
+"""Sampling whose policy learns from the best plans so far: `CMAESElite` without a search among
+latents.
 
-For policies whose latents differ little, such as those for job shops, and for policies that have none. A generation is
-larger than one of CMA-ES where an attempt is a single rollout, so that an elite is worth its name.
+For policies whose latents differ little, such as those for job shops, and for policies that have
+none. A generation is larger than one of CMA-ES where an attempt is a single rollout, so that an
+elite is worth its name.
 """
 
 from dataclasses import dataclass, replace
@@ -24,9 +26,13 @@ from rhumbline.search.strategy import check_settings, temperature_or_default
 from rhumbline.search.task import Task
 
 GENERATION = 64  # schedules: more in a batch are faster on a CPU, fewer leave more to learn
-LARGE = 256  # the same on a GPU with attempts for many of them: lessons take longer there (docs/experiments.md)
+# the same on a GPU with attempts for many of them: lessons take longer there (docs/experiments.md)
+LARGE = 256
 MANY = 16
-ELITE = {"cpu": 4, "cuda": 8}  # a lesson of 8 is no better, and on a CPU its scores take the time of more samples
+ELITE = {
+    "cpu": 4,
+    "cuda": 8,
+}  # a lesson of 8 is no better, and on a CPU its scores take the time of more samples
 
 
 @dataclass(frozen=True)
@@ -40,13 +46,19 @@ class SamplingEliteState:
 
 @dataclass(frozen=True)
 class SamplingElite:
-    """Samples of one policy, whose tables learn from the best different plans of all generations so far."""
+    """Samples of one policy, whose tables learn from the best different plans of all generations
+    so far.
+    """
 
     elite: int | None = None  # plans to learn from; None: 8, on a CPU 4
     rate: float | None = (
-        None  # of Adam; None: the more updates the budget has room for, the slower (`default_learning_rate`)
+        # of Adam; None: the more updates the budget has room for, the slower
+        # (`default_learning_rate`)
+        None
     )
-    population: int | None = None  # of a generation; None: 16, where an attempt is one rollout 64 or 256
+    population: int | None = (
+        None  # of a generation; None: 16, where an attempt is one rollout 64 or 256
+    )
     temperature: float | None = None  # None: that of `CMAESElite`
 
     def __post_init__(self) -> None:
@@ -62,20 +74,28 @@ class SamplingElite:
         self, task: Task, state: SamplingEliteState
     ) -> tuple[SamplingEliteState, Float[Tensor, "B K Z"], Rollouts]:
         """One generation with what has been learnt so far, and one update from the best plans."""
-        learning, adaptation, updates = EASEmb(rate=0.0), state.adaptation, state.updates + 1
+        learning = EASEmb(rate=0.0)
+        adaptation = state.adaptation
+        updates = state.updates + 1
         latents = task.policy.space.centre((task.count, self.generation(task)), task.device)
         with torch.no_grad():
             memory = learning.tables(task, task.memory, adaptation.parameters)
         rolled = task.rollout(
-            latents, temperature_or_default(task, self.temperature, ELITE_TEMPERATURES), memory=memory
+            latents,
+            temperature_or_default(task, self.temperature, ELITE_TEMPERATURES),
+            memory=memory,
         )
         elite_set = self.update_elite(task, state.elite_set, rolled)
-        adaptation.optimiser.rate = default_learning_rate(task, updates) if self.rate is None else self.rate
+        adaptation.optimiser.rate = (
+            default_learning_rate(task, updates) if self.rate is None else self.rate
+        )
         learning.update(task, adaptation, [elite_target(task, latents[:, :1], elite_set)])
         return replace(state, elite_set=elite_set, updates=updates), latents, rolled
 
     def update_elite(self, task: Task, elite_set: EliteSet | None, rolled: Rollouts) -> EliteSet:
-        """The best different plans so far, among them one that was given, if the policy could spell it (`led`)."""
+        """The best different plans so far, among them one that was given, if the policy could
+        spell it (`led`).
+        """
         most = self.elite or ELITE[task.device.type]
         found = cheapest_rollouts(rolled, most)
         found = found if elite_set is None else elite_set.joined(found, most)
@@ -97,7 +117,9 @@ class SamplingElite:
 
 @dataclass(frozen=True)
 class AlternatingSizes:
-    """A rehearsal: the search with small and large generations in turns, where an attempt is one rollout."""
+    """A rehearsal: the search with small and large generations in turns, where an attempt is one
+    rollout.
+    """
 
     search: SamplingElite
 

@@ -1,7 +1,7 @@
 """Instances of one's own to train on: files, folders and datasets instead of random ones.
 
-Here it is decided which are held out, and when each size has its turn. How instances are kept on a device and drawn
-from there depends on their problem: `own_nodes.py`, `own_shops.py`.
+Here it is decided which are held out, and when each size has its turn. How instances are kept on a
+device and drawn from there depends on their problem: `own_nodes.py`, `own_shops.py`.
 """
 
 from bisect import bisect
@@ -37,7 +37,11 @@ class DataStore(Protocol):
     max_node_loss: float  # the largest share of its nodes that an instance loses
 
     def __init__(
-        self, instances: Sequence[Any], problem: Problem[Any, Any], device: torch.device, curved: bool
+        self,
+        instances: Sequence[Any],
+        problem: Problem[Any, Any],
+        device: torch.device,
+        curved: bool,
     ) -> None: ...
 
     @staticmethod
@@ -55,17 +59,22 @@ class DataStore(Protocol):
         ...
 
     def whole(self) -> list[tuple[Any, Tensor]]:
-        """All of them as they are, in batches of one size; and what a cost of 1 is worth in reports."""
+        """All of them as they are, in batches of one size; and what a cost of 1 is worth in
+        reports.
+        """
         ...
 
 
 class FileInstances:
     """Instances from files: which are held out, and how often each size has its turn."""
 
-    def __init__(self, config: TrainConfig, problem: Problem[Any, Any], device: torch.device) -> None:
+    def __init__(
+        self, config: TrainConfig, problem: Problem[Any, Any], device: torch.device
+    ) -> None:
         found, remarks = load_instances(config.data, problem)
         training, held = split_validation(found, config.validation)
-        keep, judged = KEPT[problem.solves], held or training
+        keep = KEPT[problem.solves]
+        judged = held or training
         curved = any(getattr(i, "metric", "") in CURVED for i in found)
         self.kept, self.held = (keep(some, problem, device, curved) for some in (training, judged))
         ends = accumulate(count / len(training) for count in self.kept.counts.values())
@@ -81,7 +90,9 @@ class FileInstances:
         if not self.kept.max_node_loss:
             return []
         sizes = ", ".join(map(str, self.labels))
-        return [f"trained at sizes of {sizes}, where an instance loses at most {self.kept.max_node_loss:.0%} of itself"]
+        return [
+            f"trained at sizes of {sizes}, where an instance loses at most {self.kept.max_node_loss:.0%} of itself"
+        ]
 
     def size_at(self, step: int) -> Size:
         """Each size as often as it has instances, evenly spread."""
@@ -96,19 +107,31 @@ class FileInstances:
         return self.held.whole()
 
 
-def load_instances(places: Sequence[str], problem: Problem[Any, Any]) -> tuple[list[Any], list[str]]:
-    """All different instances of a problem in files, folders and datasets, and what was left out, in words."""
+def load_instances(
+    places: Sequence[str], problem: Problem[Any, Any]
+) -> tuple[list[Any], list[str]]:
+    """All different instances of a problem in files, folders and datasets, and what was left
+    out, in words.
+    """
     if DATA_PLACEHOLDER in places:
-        raise InputError("this recipe is for instances of your own: give them by --data FOLDER, or files")
+        raise InputError(
+            "this recipe is for instances of your own: give them by --data FOLDER, or files"
+        )
     read = [i for place in places for file in find_instance_files(place) for i in read_many(file)]
     own = [i for i in read if i.problem == problem.solves]
     if not own:
         names = ", ".join(sorted({i.problem for i in read}))
-        raise InputError(f"data: {', '.join(places)} holds instances of {names}, the recipe is for {problem.solves}")
-    open_ = [i for i in own if choices(KEPT[problem.solves].size_of(i, problem)) >= LEAST[problem.solves]]
+        raise InputError(
+            f"data: {', '.join(places)} holds instances of {names}, the recipe is for {problem.solves}"
+        )
+    open_ = [
+        i for i in own if choices(KEPT[problem.solves].size_of(i, problem)) >= LEAST[problem.solves]
+    ]
     different = list({contents(i): i for i in reversed(open_)}.values())[::-1]
     if not different:
-        raise InputError(f"data: of {len(own):,} instances none has anything to decide; there is nothing to learn")
+        raise InputError(
+            f"data: of {len(own):,} instances none has anything to decide; there is nothing to learn"
+        )
     left_out = {
         "of other problems": len(read) - len(own),
         "without anything to decide": len(own) - len(open_),
@@ -125,10 +148,13 @@ def contents(instance: Any) -> bytes:
 def split_validation(found: Sequence[Any], validation: Validation) -> tuple[list[Any], list[Any]]:
     """Instances to train on and those held out; of very few there may be none.
 
-    Each draws its own lot, so that none that was trained on is held out later because others have come.
+    Each draws its own lot, so that none that was trained on is held out later because others have
+    come.
     """
     lots = [lot(i, validation.seed) for i in found]
-    drawn = sorted((n for n in range(len(found)) if lots[n] < 1 / HELD), key=lots.__getitem__)[: validation.count]
+    drawn = sorted((n for n in range(len(found)) if lots[n] < 1 / HELD), key=lots.__getitem__)[
+        : validation.count
+    ]
     held = set(drawn if len(drawn) < len(found) else [])
     return [i for n, i in enumerate(found) if n not in held], [found[n] for n in sorted(held)]
 
@@ -154,14 +180,22 @@ def extent_of(size: Any) -> int:
     return size if isinstance(size, int) else size[0] * size[2]
 
 
-def described(problem: Problem[Any, Any], training: Sequence[Any], held: Sequence[Any]) -> list[str]:
+def described(
+    problem: Problem[Any, Any], training: Sequence[Any], held: Sequence[Any]
+) -> list[str]:
     """What there is."""
-    sizes = sorted((KEPT[problem.solves].size_of(i, problem) for i in (*training, *held)), key=extent_of)
+    sizes = sorted(
+        (KEPT[problem.solves].size_of(i, problem) for i in (*training, *held)), key=extent_of
+    )
     ends = " to ".join(dict.fromkeys(str(label(size)) for size in (sizes[0], sizes[-1])))
-    instances = f"{len(training):,} instance{'s' * (len(training) != 1)} of {ends} {problem.size_unit}"
+    instances = (
+        f"{len(training):,} instance{'s' * (len(training) != 1)} of {ends} {problem.size_unit}"
+    )
     words = [f"{instances} to train on, {len(held):,} held out to validate"]
     if not held:
-        words.append("of so few none happens to be: validation is on those trained on, and flatters")
+        words.append(
+            "of so few none happens to be: validation is on those trained on, and flatters"
+        )
     return words
 
 

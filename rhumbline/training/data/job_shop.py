@@ -17,11 +17,17 @@ class JobShopStore:
     max_node_loss = 0.0
 
     def __init__(
-        self, instances: Sequence[Any], problem: Problem[Any, Any], device: torch.device, curved: bool
+        self,
+        instances: Sequence[Any],
+        problem: Problem[Any, Any],
+        device: torch.device,
+        curved: bool,
     ) -> None:
         shapes = sorted({i.shape for i in instances}, key=lambda shape: shape[0] * shape[2])
         groups = [[i for i in instances if i.shape == shape] for shape in shapes]
-        self.batches = {s: problem.collate(some).to(device) for s, some in zip(shapes, groups, strict=True)}
+        self.batches = {
+            s: problem.collate(some).to(device) for s, some in zip(shapes, groups, strict=True)
+        }
         self.counts: dict[Size, int] = {s: len(batch.key) for s, batch in self.batches.items()}
         self.width = max(problem.action_count(batch) for batch in self.batches.values())
 
@@ -41,10 +47,14 @@ class JobShopStore:
         return batch[torch.randint(len(batch.key), (count,), generator=rng, device=rng.device)]
 
     def whole(self) -> list[tuple[Any, Tensor]]:
-        """By shape; costs count in the longest job or busiest machine, lest large shops outweigh small ones."""
+        """By shape; costs count in the longest job or busiest machine, lest large shops outweigh
+        small ones.
+        """
         return [(batch, bound_of(batch)) for batch in self.batches.values()]
 
 
 def bound_of(batch: Any) -> Float[Tensor, "B"]:
-    """The longest job or busiest machine of each shop, which no schedule is shorter than; at least 1."""
+    """The longest job or busiest machine of each shop, which no schedule is shorter than; at
+    least 1.
+    """
     return torch.maximum(batch.tail[:, :, 0].amax(1), batch.load.amax(1)).clamp(min=1).float()

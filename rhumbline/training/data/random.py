@@ -1,4 +1,6 @@
-"""Where the instances of a training come from: they are drawn at random, or are one's own (`own`)."""
+"""Where the instances of a training come from: they are drawn at random, or are one's own
+(`own`).
+"""
 
 from collections.abc import Hashable
 from typing import Any, Protocol
@@ -11,7 +13,8 @@ from rhumbline.problems import Problem
 from rhumbline.problems.distributions.varied import VARY_BY_PROBLEM
 from rhumbline.training.config import TrainConfig
 
-Size = Hashable  # whatever tells shapes of instances apart; for routing the number of cities or customers
+# whatever tells shapes of instances apart; for routing the number of cities or customers
+Size = Hashable
 
 
 class InstanceSource(Protocol):
@@ -24,15 +27,21 @@ class InstanceSource(Protocol):
     mark: str  # of the validation instances: costs of others cannot be compared
 
     def size_at(self, step: int) -> Size:
-        """The size of a mini-step, counted from the beginning of the training; the same in all processes."""
+        """The size of a mini-step, counted from the beginning of the training; the same in all
+        processes.
+        """
         ...
 
     def sample(self, count: int, size: Any, rng: torch.Generator) -> Any:
-        """Instances of one size on the generator's device, by operations that a graph can record."""
+        """Instances of one size on the generator's device, by operations that a graph can
+        record.
+        """
         ...
 
     def validation(self, rng: torch.Generator) -> list[tuple[Any, Float[Tensor, "B"]]]:
-        """Batches to validate with, each of one size, the same whenever the generator is; and units of costs."""
+        """Batches to validate with, each of one size, the same whenever the generator is; and
+        units of costs.
+        """
         ...
 
 
@@ -42,11 +51,15 @@ class RandomInstances:
     about = ""
 
     def __init__(self, config: TrainConfig, problem: Problem[Any, Any]) -> None:
-        self.config, self.problem = config, problem
-        self.labels, self.usual = list(config.sizes), config.size
+        self.config = config
+        self.problem = problem
+        self.labels = list(config.sizes)
+        self.usual = config.size
         self.mark = f"{config.size}, variety {config.variety:g}"
         rng = torch.Generator().manual_seed(0)
-        self.width = max(problem.action_count(problem.sample(1, s, rng)) for s in (config.size, *config.sizes))
+        self.width = max(
+            problem.action_count(problem.sample(1, s, rng)) for s in (config.size, *config.sizes)
+        )
 
     def size_at(self, step: int) -> Size:
         """In turns."""
@@ -54,7 +67,8 @@ class RandomInstances:
 
     def sample(self, count: int, size: Any, rng: torch.Generator) -> Any:
         """New ones each time."""
-        c, batch = self.config, self.problem.sample(count, size, rng)
+        c = self.config
+        batch = self.problem.sample(count, size, rng)
         return VARY_BY_PROBLEM[c.problem](batch, c.variety, rng) if c.variety else batch
 
     def validation(self, rng: torch.Generator) -> list[tuple[Any, Float[Tensor, "B"]]]:

@@ -1,8 +1,9 @@
 """Routing instances of one's own on a device.
 
-All instances of a mini-step have one size. Files seldom do, so a few of their sizes are chosen, and an instance of
-another size loses nodes until it has the next smaller one: at random, others each time. It is also turned and mirrored
-at random; both keep a policy from learning few instances by heart.
+All instances of a mini-step have one size. Files seldom do, so a few of their sizes are chosen, and
+an instance of another size loses nodes until it has the next smaller one: at random, others each
+time. It is also turned and mirrored at random; both keep a policy from learning few instances by
+heart.
 """
 
 from bisect import bisect
@@ -37,26 +38,33 @@ class PaddedNodes(Record):
     count: Int[Tensor, "I"]  # nodes of each
     demand: Int[Tensor, "I N"] | None = None
     capacity: Int[Tensor, "I"] | None = None
-    distance: Float[Tensor, "I N N"] | None = None  # in sides of the square; None means straight lines
+    distance: Float[Tensor, "I N N"] | None = (
+        None  # in sides of the square; None means straight lines
+    )
 
     def batch(self, rows: Int[Tensor, "B"], order: Int[Tensor, "B M"]) -> TSPBatch | CVRPBatch:
         """Some nodes of some instances, all of them real, in some order; again in the unit square.
 
         Limits on fleets are not taught.
         """
-        xy, distance = self.xy[rows[:, None], order], self.distance
+        xy = self.xy[rows[:, None], order]
+        distance = self.distance
         low, side = bounds(xy)
         if distance is not None:
             distance = distance[rows[:, None, None], order[:, :, None], order[:, None, :]] / side
-        key, ones = torch.arange(len(rows), device=rows.device), torch.ones_like(side[:, 0, 0])
+        key = torch.arange(len(rows), device=rows.device)
+        ones = torch.ones_like(side[:, 0, 0])
         if self.demand is None or self.capacity is None:
             return TSPBatch((xy - low) / side, key, ones, distance)
-        demand, capacity = self.demand[rows[:, None], order], self.capacity[rows]
+        demand = self.demand[rows[:, None], order]
+        capacity = self.capacity[rows]
         return CVRPBatch((xy - low) / side, demand, capacity, key, ones, distance)
 
 
 def bounds(xy: Float[Tensor, "I N 2"]) -> tuple[Float[Tensor, "I 1 2"], Float[Tensor, "I 1 1"]]:
-    """The lower left corner of each instance, and the longer side of its bounding box; 1 if its nodes coincide."""
+    """The lower left corner of each instance, and the longer side of its bounding box; 1 if its
+    nodes coincide.
+    """
     low = xy.amin(1, keepdim=True)
     side = (xy.amax(1, keepdim=True) - low).amax(2, keepdim=True)
     return low, torch.where(side > 0, side, 1.0)
@@ -65,7 +73,8 @@ def bounds(xy: Float[Tensor, "I N 2"]) -> tuple[Float[Tensor, "I 1 2"], Float[Te
 def stack_padded(instances: Sequence[Any], curved: bool) -> PaddedNodes:
     """Instances as tensors; with matrices if some instances want them."""
     most = max(i.size for i in instances)
-    xy, count = np.zeros((len(instances), most, 2), np.float32), np.array([i.size for i in instances])
+    xy = np.zeros((len(instances), most, 2), np.float32)
+    count = np.array([i.size for i in instances])
     for row, instance in enumerate(instances):
         xy[row, : instance.size] = scale_to_unit_square(instance.planar_xy)
     distance = matrices(instances, most) if curved else None
@@ -75,11 +84,16 @@ def stack_padded(instances: Sequence[Any], curved: bool) -> PaddedNodes:
     demand = np.zeros((len(instances), most), np.int64)
     for row, instance in enumerate(instances):
         demand[row, : instance.size] = instance.demands
-    return replace(nodes, demand=torch.from_numpy(demand), capacity=torch.tensor([i.capacity for i in instances]))
+    return replace(
+        nodes,
+        demand=torch.from_numpy(demand),
+        capacity=torch.tensor([i.capacity for i in instances]),
+    )
 
 
 def matrices(instances: Sequence[Any], most: int) -> Float[Tensor, "I N N"]:
-    """Distances in sides of each instance's square: straight lines, or for other metrics their own, as long on average.
+    """Distances in sides of each instance's square: straight lines, or for other metrics their own,
+    as long on average.
 
     Kilometres between degrees, say, would otherwise outweigh all else.
     """
@@ -97,19 +111,28 @@ class RoutingStore:
     """Instances of a routing problem, by the size that they are trained at."""
 
     def __init__(
-        self, instances: Sequence[Any], problem: Problem[Any, Any], device: torch.device, curved: bool
+        self,
+        instances: Sequence[Any],
+        problem: Problem[Any, Any],
+        device: torch.device,
+        curved: bool,
     ) -> None:
         counts = [problem.item_count(i) for i in instances]
         self.depots = instances[0].size - counts[0]
         sizes = choose_sizes(counts)
         next_smaller = [sizes[bisect(sizes, count) - 1] for count in counts]
-        groups = {s: [i for i, size in zip(instances, next_smaller, strict=True) if size == s] for s in sizes}
+        groups = {
+            s: [i for i, size in zip(instances, next_smaller, strict=True) if size == s]
+            for s in sizes
+        }
         if curved:
             check_memory(groups.values())
         self.groups = {size: stack_padded(some, curved).to(device) for size, some in groups.items()}
         self.counts: dict[Size, int] = {size: len(some) for size, some in groups.items()}
         self.width = max(i.size for i in instances)
-        self.max_node_loss = max(1 - size / count for size, count in zip(next_smaller, counts, strict=True))
+        self.max_node_loss = max(
+            1 - size / count for size, count in zip(next_smaller, counts, strict=True)
+        )
 
     @staticmethod
     def size_of(instance: Any, problem: Problem[Any, Any]) -> Size:
@@ -120,8 +143,12 @@ class RoutingStore:
     def contents(instance: Any) -> bytes:
         """Places or distances, and what vehicles must carry."""
         place = instance.matrix if instance.xy is None else instance.xy
-        words = repr((instance.metric, getattr(instance, "demands", ()), getattr(instance, "capacity", 0))).encode()
-        matrix = b"" if instance.matrix is None else np.asarray(instance.matrix, np.float64).tobytes()
+        words = repr(
+            (instance.metric, getattr(instance, "demands", ()), getattr(instance, "capacity", 0))
+        ).encode()
+        matrix = (
+            b"" if instance.matrix is None else np.asarray(instance.matrix, np.float64).tobytes()
+        )
         return np.asarray(place, np.float64).tobytes() + matrix + words
 
     def draw(self, count: int, size: Any, rng: torch.Generator) -> Any:
@@ -130,7 +157,9 @@ class RoutingStore:
         rows = torch.randint(len(nodes.count), (count,), generator=rng, device=rng.device)
         luck = torch.rand(count, nodes.xy.shape[1], generator=rng, device=rng.device)
         place = torch.arange(luck.shape[1], device=luck.device)
-        luck = torch.where(place < nodes.count[rows, None], luck, 2.0)  # what does not exist comes last
+        luck = torch.where(
+            place < nodes.count[rows, None], luck, 2.0
+        )  # what does not exist comes last
         luck = torch.where(place < self.depots, -1.0, luck)
         thin = nodes.batch(rows, luck.argsort(1)[:, : size + self.depots])
         turn = torch.randint(SYMMETRY_COUNT, (count, 1, 1, 1), generator=rng, device=rng.device)
@@ -143,7 +172,9 @@ class RoutingStore:
         for nodes in self.groups.values():
             for count in nodes.count.unique().tolist():
                 rows = (nodes.count == count).nonzero()[:, 0]
-                batch = nodes.batch(rows, torch.arange(count, device=rows.device).expand(len(rows), -1))
+                batch = nodes.batch(
+                    rows, torch.arange(count, device=rows.device).expand(len(rows), -1)
+                )
                 found.append((batch, batch.scale))
         return found
 
@@ -151,15 +182,19 @@ class RoutingStore:
 def choose_sizes(counts: Iterable[int]) -> list[int]:
     """Sizes to train at: all that occur, or if these are many, some of them.
 
-    Instances lose nodes down to the next smaller one; the largest share that any of them loses is as small as can be.
+    Instances lose nodes down to the next smaller one; the largest share that any of them loses is
+    as small as can be.
     """
     distinct = sorted(set(counts))
-    low, high = 1.0, distinct[-1] / distinct[0]
+    low = 1.0
+    high = distinct[-1] / distinct[0]
     if len(distinct) <= MOST_SIZES:
         return distinct
     for _ in range(40):
         middle = (low + high) / 2
-        low, high = (low, middle) if len(steps_of(distinct, middle)) <= MOST_SIZES else (middle, high)
+        low, high = (
+            (low, middle) if len(steps_of(distinct, middle)) <= MOST_SIZES else (middle, high)
+        )
     return steps_of(distinct, high)
 
 
@@ -177,4 +212,6 @@ def check_memory(groups: Iterable[Sequence[Any]]) -> None:
     numbers = sum(len(some) * max(i.size for i in some) ** 2 for some in groups)
     if numbers > MOST_DISTANCES:
         words = "some instances have distances of their own, so each of them needs a matrix"
-        raise InputError(f"data: {words}, {numbers:,} numbers in all; up to {MOST_DISTANCES:,} fit: give fewer")
+        raise InputError(
+            f"data: {words}, {numbers:,} numbers in all; up to {MOST_DISTANCES:,} fit: give fewer"
+        )

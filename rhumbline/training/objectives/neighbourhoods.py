@@ -14,20 +14,25 @@ def select_best_plans(
     rolled: Rollouts, latents: Float[Tensor, "B K Z"]
 ) -> tuple[Int[Tensor, "B T"], Float[Tensor, "B 1 Z"]]:
     """The cheapest rollout of each instance, and the latent that found it."""
-    row, at = torch.arange(len(latents), device=latents.device), rolled.cost.flatten(1).argmin(1)
-    latent, start = at // rolled.cost.shape[2], at % rolled.cost.shape[2]
+    row = torch.arange(len(latents), device=latents.device)
+    at = rolled.cost.flatten(1).argmin(1)
+    latent = at // rolled.cost.shape[2]
+    start = at % rolled.cost.shape[2]
     return unmark_actions(rolled.actions[row, latent, start])[0], latents[row, latent][:, None]
 
 
 def append_neighbourhoods(
     targets: Targets, latent: Float[Tensor, "B 1 Z"], length: Int[Tensor, "B A"], built: Rollouts
 ) -> Targets:
-    """Targets that are compared, and beside them parts of plans, [B, A, samples], of which a `length` was given.
+    """Targets that are compared, and beside them parts of plans, [B, A, samples], of which a
+    `length` was given.
 
-    What was given is marked like what is certain: nobody decided it. So are depots behind the end, which are forced.
-    Where others have lessons, parts have none: a sequence of nothing but marks takes the place.
+    What was given is marked like what is certain: nobody decided it. So are depots behind the end,
+    which are forced. Where others have lessons, parts have none: a sequence of nothing but marks
+    takes the place.
     """
-    cost, steps = built.cost, torch.arange(built.actions.shape[3], device=length.device)
+    cost = built.cost
+    steps = torch.arange(built.actions.shape[3], device=length.device)
     last = torch.where(built.actions != 0, steps, 0).amax(3, keepdim=True)
     decided = (steps >= length[..., None, None]) & (steps <= last)
     actions = torch.where(decided, built.actions, ~built.actions)

@@ -18,7 +18,8 @@ def pomo_weight(cost: Float[Tensor, "B S"]) -> Float[Tensor, "B S"]:
 def winner_weight(
     cost: Float[Tensor, "B K S"], winner: Int[Tensor, "B S"], alone: Bool[Tensor, "B S"]
 ) -> Float[Tensor, "B S"]:
-    """REINFORCE on the winners; eq. 1 of the paper. The baseline is the winning latent's own mean over starts.
+    """REINFORCE on the winners; eq. 1 of the paper. The baseline is the winning latent's own mean
+    over starts.
 
     With one start there is no baseline. Ties train nobody (appendix F).
     """
@@ -28,7 +29,9 @@ def winner_weight(
 
 
 def poppy_weight(cost: Float[Tensor, "B K S"]) -> Float[Tensor, "B S"]:
-    """REINFORCE on the winners with the second best as baseline: Poppy's own (spec 3.3). A tie weighs nothing."""
+    """REINFORCE on the winners with the second best as baseline: Poppy's own (spec 3.3). A tie
+    weighs nothing.
+    """
     best = cost.topk(2, dim=1, largest=False).values
     return best[:, 0] - best[:, 1]
 
@@ -41,12 +44,15 @@ def pomo_targets(rolled: Rollouts, latents: Float[Tensor, "B K Z"]) -> Targets:
 
 
 def winner_targets(
-    rolled: Rollouts, latents: Float[Tensor, "B K Z"], baseline: Literal["starts", "second"] = "starts"
+    rolled: Rollouts,
+    latents: Float[Tensor, "B K Z"],
+    baseline: Literal["starts", "second"] = "starts",
 ) -> Targets:
-    """Latent space and population, as published: the winner of each (instance, start) learns by REINFORCE.
+    """Latent space and population, as published: the winner of each (instance, start) learns by
+    REINFORCE.
 
-    The baseline is the winner's own mean over starts, and ties train nobody; or the second best of the same start, and
-    then every start counts in the mean.
+    The baseline is the winner's own mean over starts, and ties train nobody; or the second best of
+    the same start, and then every start counts in the mean.
     """
     winner, alone = find_winners(rolled.cost)
     steps = rolled.actions.shape[3]
@@ -54,5 +60,7 @@ def winner_targets(
     chosen = latents.gather(1, winner[..., None].expand(-1, -1, latents.shape[2]))
     if baseline == "second":
         weight = poppy_weight(rolled.cost)
-        return Targets(chosen, actions, weight, torch.full((), float(weight.numel()), device=weight.device))
+        return Targets(
+            chosen, actions, weight, torch.full((), float(weight.numel()), device=weight.device)
+        )
     return Targets(chosen, actions, winner_weight(rolled.cost, winner, alone), alone.sum().float())

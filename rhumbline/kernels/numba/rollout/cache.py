@@ -1,4 +1,6 @@
-"""The CPU kernel as numba makes it, or finds it stored. Without torch: another process may compile it ahead."""
+"""The CPU kernel as numba makes it, or finds it stored. Without torch: another process may
+compile it ahead.
+"""
 
 from collections.abc import Generator
 from contextlib import contextmanager
@@ -14,16 +16,22 @@ from rhumbline.kernels import pause_garbage_collection
 from rhumbline.kernels.numba.rollout import precompile
 from rhumbline.kernels.numba.rollout.kernel import SIGNATURE, tiles
 
-OPTIONS: dict[str, Any] = {"error_model": "numpy", "_nrt": False}  # no objects, so no reference counts
+OPTIONS: dict[str, Any] = {
+    "error_model": "numpy",
+    "_nrt": False,
+}  # no objects, so no reference counts
 
 
 @cache
 def load_rollout_kernel(vehicles: bool) -> Any:
-    """The compiled kernel: from the cache on disk, or made now and stored there if that is possible."""
+    """The compiled kernel: from the cache on disk, or made now and stored there if that is
+    possible.
+    """
     precompile.wait_for_kernel("cvrp" if vehicles else "tsp")
     try:
         return compile_kernel(vehicles, cache=True)
-    except Exception:  # no folder can be written, the disk is full, a stored file is damaged: for this process only
+    # no folder can be written, the disk is full, a stored file is damaged: for this process only
+    except Exception:
         return compile_without_cache(vehicles)
 
 
@@ -48,7 +56,8 @@ def compile_kernel(vehicles: bool, cache: bool) -> Any:
 def disable_loop_vectoriser() -> Generator[None]:
     """LLVM's finds nothing in loops over vectors, at length."""
     tuning: Any = config
-    usual, tuning.LOOP_VECTORIZE = tuning.LOOP_VECTORIZE, 0
+    usual = tuning.LOOP_VECTORIZE
+    tuning.LOOP_VECTORIZE = 0
     try:
         yield
     finally:

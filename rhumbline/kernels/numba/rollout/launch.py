@@ -1,4 +1,6 @@
-"""Whole rollouts on the CPU, compiled by numba: each thread carries tiles of rollouts through every step."""
+"""Whole rollouts on the CPU, compiled by numba: each thread carries tiles of rollouts through
+every step.
+"""
 
 import ctypes
 import os
@@ -24,13 +26,17 @@ SHARPEST = 1.0e25  # bounds 1 / temperature, so that no product with lanes.CLOSE
 
 @dataclass(frozen=True)
 class NumbaTables:
-    """What the kernel reads, in float32: queries times log2(e)/sqrt(head width) for exp2, a row of zeros at the end."""
+    """What the kernel reads, in float32: queries times log2(e)/sqrt(head width) for exp2, a row
+    of zeros at the end.
+    """
 
     key: np.ndarray  # [B, H, N + 1, C]
     value: np.ndarray  # [B, H, N + 1, C]
     pointer: np.ndarray  # [B, N + 1, E]
     query_last: np.ndarray  # [B, N, E]
-    query_context: np.ndarray  # [B, N, E] of the first node (TSP), or [B, E] per unit of capacity left (CVRP)
+    query_context: (
+        np.ndarray
+    )  # [B, N, E] of the first node (TSP), or [B, E] per unit of capacity left (CVRP)
     query_shift: np.ndarray  # [B, K, E]
     pointer_shift: np.ndarray  # [B, K, N]
 
@@ -43,14 +49,19 @@ def build_numba_tables(memory: Any, shift: Any) -> NumbaTables:
         value=split_heads_of_nodes(array(memory.value)),
         pointer=append_zero_row(array(memory.pointer)),
         query_last=array(memory.query_last) * scale,
-        query_context=array(memory.query_first if memory.query_load is None else memory.query_load[:, 0]) * scale,
+        query_context=array(
+            memory.query_first if memory.query_load is None else memory.query_load[:, 0]
+        )
+        * scale,
         query_shift=array(shift.query) * scale,
         pointer_shift=array(shift.pointer),
     )
 
 
 def split_heads_of_nodes(x: np.ndarray) -> np.ndarray:
-    """[B, N, E] as [B, H, N + 1, C]: a head's keys in one piece, since in rows of E they would collide in the cache."""
+    """[B, N, E] as [B, H, N + 1, C]: a head's keys in one piece, since in rows of E they would
+    collide in the cache.
+    """
     return append_zero_row(x.reshape(*x.shape[:2], HEADS, HEAD_WIDTH).swapaxes(1, 2))
 
 
@@ -68,7 +79,9 @@ def array(x: Tensor, dtype: torch.dtype = torch.float32) -> np.ndarray:
 
 @contextmanager
 def limit_torch_to_one_thread() -> Generator[None]:
-    """Keep torch to this thread: its others would go on spinning for milliseconds, on the cores the kernel needs."""
+    """Keep torch to this thread: its others would go on spinning for milliseconds, on the cores
+    the kernel needs.
+    """
     usual = torch.get_num_threads()
     torch.set_num_threads(1)
     try:
@@ -78,19 +91,30 @@ def limit_torch_to_one_thread() -> Generator[None]:
 
 
 def run_rollouts(
-    tables: NumbaTables, xy: Tensor, starts: Tensor, key: Tensor, seed: int, attempt: int, *,
-    vehicles: tuple[Tensor, Tensor] | None = None, temperature: float = 1.0, threads: int | None = None,
+    tables: NumbaTables,
+    xy: Tensor,
+    starts: Tensor,
+    key: Tensor,
+    seed: int,
+    attempt: int,
+    *,
+    vehicles: tuple[Tensor, Tensor] | None = None,
+    temperature: float = 1.0,
+    threads: int | None = None,
     given: tuple[Tensor, Tensor] | None = None,
-) -> tuple[Tensor, Tensor]:  # fmt: skip
-    """Costs [B, K, S] and actions (int16): [B, K, S, N] of tours or, padded with the depot, [B, K, S, 2n] of routes.
+) -> tuple[Tensor, Tensor]:
+    """Costs [B, K, S] and actions (int16): [B, K, S, N] of tours or, padded with the depot, [B, K,
+    S, 2n] of routes.
 
-    Vehicles are whole demands [B, N] and capacities [B]. As many threads as torch uses, unless told otherwise. Given
-    are sequences [B, K * S, T] and how many actions of each are imposed; they begin with the starts.
+    Vehicles are whole demands [B, N] and capacities [B]. As many threads as torch uses, unless told
+    otherwise. Given are sequences [B, K * S, T] and how many actions of each are imposed; they
+    begin with the starts.
     """
     (count, nodes, _), per, tried = xy.shape, starts.shape[1], tables.query_shift.shape[1]
     assert (1 if vehicles else 0) <= int(starts.min()) <= int(starts.max()) < nodes
     horizon = 2 * (nodes - 1) if vehicles else nodes
-    actions, cost = np.zeros((count, tried, per, horizon), np.int16), np.empty((count, tried, per), np.float32)
+    actions = np.zeros((count, tried, per, horizon), np.int16)
+    cost = np.empty((count, tried, per), np.float32)
     imposed = np.ones((count, tried, per), np.int64)
     if given is None:
         actions[..., 0] = array(starts, torch.int16)[:, None]
@@ -99,7 +123,9 @@ def run_rollouts(
     sharpness = min(LOG2E / temperature, SHARPEST) if temperature else 0.0
     numbers = (count, nodes, horizon, tried, per, seed, attempt, sharpness)
     identity = array(key & noise.WORD, torch.int64).view(np.uint64)
-    whole = [array(x, torch.int64) for x in vehicles or (starts, starts)]  # without vehicles never read
+    whole = [
+        array(x, torch.int64) for x in vehicles or (starts, starts)
+    ]  # without vehicles never read
     inputs = (*vars(tables).values(), array(xy), imposed, identity, *whole)
     shared = (np.zeros(1, np.int64), *inputs, actions, cost)
     compiled = function(load_rollout_kernel(vehicles is not None), len(numbers))
@@ -110,7 +136,9 @@ def run_rollouts(
 
 
 def impose(actions: np.ndarray, imposed: np.ndarray, given: Tensor, length: Tensor) -> None:
-    """Write the beginnings into the actions: zeros follow, as after the end of a rollout that the kernel makes."""
+    """Write the beginnings into the actions: zeros follow, as after the end of a rollout that
+    the kernel makes.
+    """
     whole = array(given, torch.int16).reshape(actions.shape)
     imposed[...] = array(length, torch.int64).reshape(imposed.shape)
     assert 1 <= imposed.min() <= imposed.max() <= actions.shape[-1]
@@ -119,9 +147,13 @@ def impose(actions: np.ndarray, imposed: np.ndarray, given: Tensor, length: Tens
 
 @cache
 def function(compiled: Any, numbers: int) -> Any:
-    """The kernel as it is called: with so many numbers and then addresses, which pass quicker than typed pointers."""
+    """The kernel as it is called: with so many numbers and then addresses, which pass quicker
+    than typed pointers.
+    """
     kinds = compiled.ctypes.argtypes
-    return ctypes.CFUNCTYPE(None, *kinds[:numbers], *[ctypes.c_void_p] * (len(kinds) - numbers))(compiled.address)
+    return ctypes.CFUNCTYPE(None, *kinds[:numbers], *[ctypes.c_void_p] * (len(kinds) - numbers))(
+        compiled.address
+    )
 
 
 def call_kernel(compiled: Any, numbers: tuple[float, ...], arrays: tuple[np.ndarray, ...]) -> None:
@@ -142,7 +174,9 @@ def run_in_threads(count: int, work: Callable[[], None]) -> None:
 
 @cache
 def pool(count: int) -> ThreadPoolExecutor:
-    """So many threads to help; they are kept, because to start them takes as long as some rollouts of 20 cities."""
+    """So many threads to help; they are kept, because to start them takes as long as some
+    rollouts of 20 cities.
+    """
     return ThreadPoolExecutor(count, "rhumbline")
 
 

@@ -1,7 +1,9 @@
-"""The CPU kernel compiled ahead by another process, while this one imports torch. Standard library only.
+"""The CPU kernel compiled ahead by another process, while this one imports torch. Standard library
+only.
 
-Otherwise the first solve on a machine waits for the compiler. Nothing but time depends on it: who needs a kernel waits
-for the process that makes it, and compiles it himself if it is not stored then, whatever the reason.
+Otherwise the first solve on a machine waits for the compiler. Nothing but time depends on it: who
+needs a kernel waits for the process that makes it, and compiles it himself if it is not stored
+then, whatever the reason.
 """
 
 import atexit
@@ -29,22 +31,34 @@ def cache_name(problem: str) -> str:
 
 
 def start_compiling(problem: str) -> None:
-    """Have a kernel compiled by another process, if it is not stored and a core is free for that."""
-    if problem in _waiting or find_spec("numba") is None or is_stored(problem) or not has_spare_core():
+    """Have a kernel compiled by another process, if it is not stored and a core is free for
+    that.
+    """
+    if (
+        problem in _waiting
+        or find_spec("numba") is None
+        or is_stored(problem)
+        or not has_spare_core()
+    ):
         return
     work = f"from rhumbline.kernels.numba.rollout.cache import made; made({problem == 'cvrp'}, cache=True)"
-    code = f"import os, sys; sys.path[:] = {sys.path!r}; {work}; os._exit(0)"  # at once: taking numba down takes time
+    # at once: taking numba down takes time
+    code = f"import os, sys; sys.path[:] = {sys.path!r}; {work}; os._exit(0)"
     try:
         process = Popen([sys.executable, "-c", code], stdin=DEVNULL, stdout=DEVNULL, stderr=DEVNULL)
     except OSError:
         return
-    _waiting[problem] = Thread(target=process.wait, daemon=True)  # so that it is no zombie, even if nobody needs it
+    _waiting[problem] = Thread(
+        target=process.wait, daemon=True
+    )  # so that it is no zombie, even if nobody needs it
     _waiting[problem].start()
     atexit.register(stop_compiling, process, _waiting[problem])
 
 
 def has_spare_core() -> bool:
-    """Whether fewer processes run at this moment than there are cores; this one alone where nobody counts them."""
+    """Whether fewer processes run at this moment than there are cores; this one alone where
+    nobody counts them.
+    """
     try:
         running = int(LOAD.read_text().split()[3].split("/")[0])
     except (OSError, ValueError, IndexError):
@@ -65,12 +79,16 @@ def wait_for_kernel(problem: str) -> None:
 
 
 def is_stored(problem: str) -> bool:
-    """Whether a kernel is where numba stores it. One for another processor or numba counts too: a rare loss of time."""
+    """Whether a kernel is where numba stores it. One for another processor or numba counts too:
+    a rare loss of time.
+    """
     return any(any(folder.rglob(f"*{cache_name(problem)}*.nbi")) for folder in cache_folders())
 
 
 def cache_folders() -> list[Path]:
-    """Where numba stores what it has compiled: where it is told to, next to the source, or with the user's caches."""
+    """Where numba stores what it has compiled: where it is told to, next to the source, or with
+    the user's caches.
+    """
     if told := os.environ.get("NUMBA_CACHE_DIR"):
         return [Path(told)]
     caches = (os.environ.get("XDG_CACHE_HOME") or "~/.cache", "~/Library/Caches")

@@ -1,4 +1,6 @@
-"""Launches of the job-shop kernel in `shop_kernels`: tiles, buffers, and a policy's weights as it reads them."""
+"""Launches of the job-shop kernel in `shop_kernels`: tiles, buffers, and a policy's weights as
+it reads them.
+"""
 
 from dataclasses import dataclass
 from typing import Any
@@ -18,7 +20,9 @@ PART = 64  # columns of a hidden layer that are worked on at a time
 
 @dataclass(frozen=True)
 class ShopWeights:
-    """The network of a decision: matrices [in, out] in the type of the products, the rest in float32."""
+    """The network of a decision: matrices [in, out] in the type of the products, the rest in
+    float32.
+    """
 
     times: Tensor  # [16, 2D], of which 13 rows are in use
     token: Tensor  # [2D, D]
@@ -60,7 +64,8 @@ def build_shop_weights(decoder: Any, dtype: torch.dtype = torch.bfloat16) -> Sho
 
 
 def choose_shop_tile(instances: int, rollouts: int, padded: int) -> tuple[int, int]:
-    """Rollouts of a program and its warps: many rows read the weights less often, few fill the processors.
+    """Rollouts of a program and its warps: many rows read the weights less often, few fill the
+    processors.
 
     Two programs of 64 rows share a processor, and do a third more than one of 128.
     """
@@ -70,27 +75,68 @@ def choose_shop_tile(instances: int, rollouts: int, padded: int) -> tuple[int, i
 
 
 def jssp_rollout(
-    network: ShopWeights, memory: Any, shift: Any, batch: Any, counters: Tensor, *, starts: int, steps: int, heads: int,
-    active: bool = True, temperature: float = 1.0, shape: tuple[int, int] | None = None, ahead: int = AHEAD,
-) -> tuple[Tensor, Tensor]:  # fmt: skip
-    """Costs [B, K, S] and actions [B, K, S, T] (int16; a strided view). `counters` is [seed, first attempt], int64.
+    network: ShopWeights,
+    memory: Any,
+    shift: Any,
+    batch: Any,
+    counters: Tensor,
+    *,
+    starts: int,
+    steps: int,
+    heads: int,
+    active: bool = True,
+    temperature: float = 1.0,
+    shape: tuple[int, int] | None = None,
+    ahead: int = AHEAD,
+) -> tuple[Tensor, Tensor]:
+    """Costs [B, K, S] and actions [B, K, S, T] (int16; a strided view). `counters` is [seed, first
+    attempt], int64.
 
     The counters live on the device so that a CUDA graph can be replayed with other noise.
     """
-    (count, tried, _), (jobs, columns), machines = shift.token.shape, batch.duration.shape[1:], batch.load.shape[1]
-    rollouts, width, dtype = tried * starts, len(network.out), network.token.dtype
+    (count, tried, _), (jobs, columns), machines = (
+        shift.token.shape,
+        batch.duration.shape[1:],
+        batch.load.shape[1],
+    )
+    rollouts = tried * starts
+    width = len(network.out)
+    dtype = network.token.dtype
     rows, warps = shape or choose_shop_tile(count, rollouts, padded_columns(jobs))
     actions = torch.zeros(count, steps, rollouts, dtype=torch.int16, device=counters.device)
     cost = torch.empty(count, rollouts, device=counters.device)
     kernel: Any = jssp_rollout_kernel
     kernel[(count, -(-rollouts // rows))](
-        *network_arguments(network, memory, shift), *rule_arguments(batch), memory.unit.float().contiguous(),
-        memory.bound.float().contiguous(), batch.key, counters, actions, cost,
-        tried, starts, jobs, columns, machines, steps, LOG2E / (width // heads) ** 0.5,
-        min(LOG2E / (temperature or 1.0), SHARPEST), R=rows, JP=padded_columns(jobs), WP=padded_columns(machines), D=width, H=heads,
-        PART=PART, AHEAD=ahead, ACTIVE=active, GREEDY=temperature == 0.0, PREC="ieee",
-        DT=tl.bfloat16 if dtype == torch.bfloat16 else tl.float32, num_warps=warps, num_stages=STAGES,
-    )  # fmt: skip
+        *network_arguments(network, memory, shift),
+        *rule_arguments(batch),
+        memory.unit.float().contiguous(),
+        memory.bound.float().contiguous(),
+        batch.key,
+        counters,
+        actions,
+        cost,
+        tried,
+        starts,
+        jobs,
+        columns,
+        machines,
+        steps,
+        LOG2E / (width // heads) ** 0.5,
+        min(LOG2E / (temperature or 1.0), SHARPEST),
+        R=rows,
+        JP=padded_columns(jobs),
+        WP=padded_columns(machines),
+        D=width,
+        H=heads,
+        PART=PART,
+        AHEAD=ahead,
+        ACTIVE=active,
+        GREEDY=temperature == 0.0,
+        PREC="ieee",
+        DT=tl.bfloat16 if dtype == torch.bfloat16 else tl.float32,
+        num_warps=warps,
+        num_stages=STAGES,
+    )
     shaped = (count, tried, starts)
     return cost.view(shaped), actions.transpose(1, 2).view(*shaped, -1)
 
@@ -100,9 +146,22 @@ def network_arguments(n: ShopWeights, memory: Any, shift: Any) -> tuple[Tensor, 
     table = memory.table.to(n.token.dtype).contiguous()
     token_shift, hidden_shift = (x.float().contiguous() for x in (shift.token, shift.hidden))
     return (
-        table, n.times, n.token, n.token_bias, token_shift, n.norm, n.qkv, n.out, n.out_bias, n.rival, n.hidden,
-        n.hidden_bias, hidden_shift, n.context, n.score,
-    )  # fmt: skip
+        table,
+        n.times,
+        n.token,
+        n.token_bias,
+        token_shift,
+        n.norm,
+        n.qkv,
+        n.out,
+        n.out_bias,
+        n.rival,
+        n.hidden,
+        n.hidden_bias,
+        hidden_shift,
+        n.context,
+        n.score,
+    )
 
 
 def rule_arguments(batch: Any) -> tuple[Tensor, ...]:
