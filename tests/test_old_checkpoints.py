@@ -35,7 +35,7 @@ def instance_for(problem: str) -> Any:
 def test_a_checkpoint_of_the_former_modules_finds_the_same_cost(name: str) -> None:
     """Costs differ between policies, so equal costs mean equal weights and equal decisions."""
     (solution,) = rhumbline.solve(
-        instance_for(name.split("-")[0]),
+        instance_for(name.split("-", maxsplit=1)[0]),
         policy=str(FOLDER / f"{name}.safetensors"),
         strategy="population" if name.endswith("population") else "greedy",
         attempts=1,
@@ -52,5 +52,5 @@ def test_every_architecture_has_one() -> None:
 
 
 def test_costs_tell_policies_apart() -> None:
-    """Both job-shop networks solve one instance, and differ: the costs above are of the policies."""
+    """Both job-shop networks solve one instance with different costs."""
     assert COSTS["jssp"] != COSTS["jssp-machines"]
