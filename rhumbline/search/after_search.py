@@ -78,10 +78,14 @@ class AfterSearch:
         """Different plans that the search has to keep; 0 if only the best one is used."""
         if self.top == 1 and not self.polish and self.then is None:
             return 0
-        returned = 2 * self.top if self.top > 1 else 0
-        polished = TUNING.polished_plans if self.polish else 0
-        handed = TUNING.handed_plans if self.then else 0
-        return max(returned, polished, handed)
+        count = 0
+        if self.top > 1:
+            count = 2 * self.top
+        if self.polish:
+            count = max(count, TUNING.polished_plans)
+        if self.then:
+            count = max(count, TUNING.handed_plans)
+        return count
 
     def settled(self, problem: str) -> "AfterSearch":
         """Return the same with the name of the solver that "auto" stands for."""
@@ -130,9 +134,12 @@ class Candidates:
 
         Lengths that are added in another order differ by rounding, which is no improvement.
         """
-        least = min(c.cost for c in self.plans)
-        limit = least * (1.0 + TUNING.relative_rounding)
-        return next(c for c in self.plans if c.cost <= limit)
+        costs = [c.cost for c in self.plans]
+        least = min(costs)
+        factor = 1.0 + TUNING.relative_rounding
+        limit = least * factor
+        equals = (c for c in self.plans if c.cost <= limit)
+        return next(equals)
 
     def add(self, plan: Plan, phase: str) -> None:
         """Check, price and keep a plan."""
@@ -143,8 +150,11 @@ class Candidates:
     def improve(self, plan: Plan, phase: str) -> None:
         """Add a plan and keep only the best one of its phase."""
         self.add(plan, phase)
-        others = [c for c in self.plans if c.phase != phase]
-        same_phase = [c for c in self.plans if c.phase == phase]
+        others = list[Candidate]()
+        same_phase = list[Candidate]()
+        for candidate in self.plans:
+            group = same_phase if candidate.phase == phase else others
+            group.append(candidate)
         best = min(same_phase, key=lambda c: c.cost)
         self.plans = [*others, best]
 

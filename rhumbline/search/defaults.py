@@ -38,7 +38,10 @@ def default_step_size(task: Task) -> int:
 def default_temperature(task: Task, table: Temperatures = TUNING.temperatures) -> float:
     """Return the temperature for the size of the instances."""
     nodes = task.problem.action_count(task.batch)
-    return next(value for most, value in table if nodes <= most + 1)  # a depot does not count
+    for most, temperature in table:
+        if nodes <= most + 1:  # a depot does not count
+            return temperature
+    raise AssertionError("a table of temperatures ends with infinitely many nodes")
 
 
 def temperature_or_default(

@@ -163,8 +163,9 @@ def displayed_cost(batch: Any, cost: Float[Tensor, "B"]) -> Float[Tensor, "B"]:
 
     They are in the instances' own units, without the surcharge for vehicles beyond the limit.
     """
-    plain = batch.without_surcharge(cost) if isinstance(batch, CVRPBatch) else cost
-    return plain * batch.scale
+    if isinstance(batch, CVRPBatch):
+        cost = batch.without_surcharge(cost)
+    return cost * batch.scale
 
 
 def collect_solutions(task: Task, seconds: float, trace: Sequence[Progress]) -> list[Solution]:

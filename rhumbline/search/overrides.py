@@ -31,9 +31,10 @@ class Overrides:
 
 def concatenate_rollouts(parts: Sequence[Rollouts], axis: int) -> Rollouts:
     """Concatenate rollouts of the same instances along latents (1) or starts (2)."""
-    cost = torch.cat([part.cost for part in parts], axis)
-    actions = torch.cat([part.actions for part in parts], axis)
-    return Rollouts(cost, actions)
+    costs = [part.cost for part in parts]
+    actions = [part.actions for part in parts]
+    cost = torch.cat(costs, axis)
+    return Rollouts(cost, torch.cat(actions, axis))
 
 
 def starts_of_latents(

@@ -54,10 +54,15 @@ class Solution:
         return (self.cost - known) / known
 
     def __repr__(self) -> str:
+        gap = self.gap
+        facts = [f"cost {self.cost:g}"]
+        if gap is not None:
+            facts.append(f"gap {gap:.2%}")
+        facts.append(f"{self.attempts:,} attempts")
+        facts.append(f"{self.seconds:.1f} s")
         name = self.instance.name
-        gap = "" if self.gap is None else f", gap {self.gap:.2%}"
-        spent = f"{self.attempts:,} attempts, {self.seconds:.1f} s"
-        return f"<Solution of {name}: cost {self.cost:g}{gap}, {spent}>"
+        text = ", ".join(facts)
+        return f"<Solution of {name}: {text}>"
 
 
 def incumbent(
@@ -69,9 +74,13 @@ def incumbent(
     """
     unmet = unmet_limit(plan, instance, attempts)
     cost = plan.cost(instance)
-    if warm_start is not None and (unmet or warm_start.cost(instance) <= cost):
-        return Candidate(warm_start, warm_start.cost(instance), "warm start"), None
-    return Candidate(plan, cost, "search"), unmet
+    found = Candidate(plan, cost, "search")
+    if warm_start is None:
+        return found, unmet
+    given_cost = warm_start.cost(instance)
+    if unmet or given_cost <= cost:
+        return Candidate(warm_start, given_cost, "warm start"), None
+    return found, unmet
 
 
 def unmet_limit(plan: Plan, instance: Any, attempts: int) -> str | None:

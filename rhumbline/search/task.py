@@ -83,9 +83,10 @@ class Task:
     @property
     def resolved_engine(self) -> str:
         """The engine that "auto" stands for here."""
-        width = self.problem.action_count(self.batch)
+        problem = self.problem
+        size = problem.action_count(self.batch)
         architecture = self.policy.architecture
-        return kernels.resolve(self.engine, self.problem.name, self.device, width, architecture)
+        return kernels.resolve(self.engine, problem.name, self.device, size, architecture)
 
     @property
     def spent_share(self) -> float:
@@ -116,9 +117,11 @@ class Task:
         It depends on their numbers only, not on the rest of the batch. A second call before the
         next rollout returns the same.
         """
-        attempt = self.tried_count + torch.arange(count, device=self.device)
+        numbers = torch.arange(count, device=self.device)
+        attempts = self.tried_count + numbers
         instance_ids = self.batch.key[:: self.copies]
-        return noise.latent_uniforms(self.seed, instance_ids, attempt, self.policy.space.size)
+        size = self.policy.space.size
+        return noise.latent_uniforms(self.seed, instance_ids, attempts, size)
 
     def repeat_for_copies(self, each: Tensor) -> Tensor:
         """Repeat the rows of instances for each of their copies."""
@@ -129,10 +132,14 @@ class Task:
         if self.copies == 1:
             return rolled
         shape = (self.count, self.copies)
-        cost, best = rolled.cost.unflatten(0, shape).min(1)
+        costs = rolled.cost.unflatten(0, shape)
         actions = rolled.actions.unflatten(0, shape)
-        index = best[:, None, ..., None].expand(-1, -1, -1, -1, actions.shape[-1])
-        return Rollouts(cost, actions.gather(1, index)[:, 0])
+        cost, best = costs.min(1)
+        steps = actions.shape[-1]
+        index = best[:, None, ..., None]
+        index = index.expand(-1, -1, -1, -1, steps)
+        best_actions = actions.gather(1, index)
+        return Rollouts(cost, best_actions[:, 0])
 
     # --- the ways to spend
 
@@ -149,8 +156,10 @@ class Task:
         each latent. `memory` replaces the tables of every copy.
         """
         self.check_latents(latents, self.count)
-        own = {} if starts is None else {"starts": self.repeat_for_copies(starts)}
         latents = self.repeat_for_copies(latents)
+        own: dict[str, Tensor] = {}
+        if starts is not None:
+            own["starts"] = self.repeat_for_copies(starts)
         rolled = self.rollout_each_copy(latents, temperature, memory=memory, **own)
         return self.best_of_copies(rolled)
 
@@ -167,19 +176,22 @@ class Task:
         It cannot overspend: it raises `Spent` instead.
         """
         self.check_latents(latents, len(self.starts))
-        each = (self.starts if starts is None else starts).shape[-1]
+        each = self.starts.shape[-1] if starts is None else starts.shape[-1]
         rollouts = len(latents) * each  # of one latent
+        count = latents.shape[1]
         parts = list[Rollouts]()
         first = 0
-        while first < latents.shape[1]:
-            last = min(first + self._units_per_piece(rollouts), latents.shape[1])
+        while first < count:
+            size = self._units_per_piece(rollouts)
+            last = min(first + size, count)
             piece = slice(first, last)
-            started = time.monotonic()
-            first = last
+            piece_start = time.monotonic()
             overrides = Overrides(memory, starts_of_latents(starts, piece))
-            parts.append(self._rollout_piece(latents[:, piece], temperature, each, overrides))
-            elements = self._work(rollouts * (piece.stop - piece.start))
-            self.seconds_per_element = (time.monotonic() - started) / elements
+            rolled = self._rollout_piece(latents[:, piece], temperature, each, overrides)
+            parts.append(rolled)
+            seconds = time.monotonic() - piece_start
+            self.seconds_per_element = seconds / self._work(rollouts * (last - first))
+            first = last
         return concatenate_rollouts(parts, 1)
 
     def complete(
@@ -255,12 +267,15 @@ class Task:
         """Refuse latents of a wrong shape or type; reading their values would make a GPU wait."""
         size = self.policy.space.size
         shape = tuple(latents.shape)
-        fits = len(shape) == 3 and shape[::2] == (rows, size) and shape[1] > 0
+        fits = False
+        if len(shape) == 3 and shape[1] > 0:
+            fits = shape[::2] == (rows, size)
         if fits and latents.dtype == torch.float32:
             return
         wanted = f"float32 and of shape [{rows}, 1 or more, {size}]"
         given = f"{latents.dtype} {list(shape)}"
-        raise InputError(f"latents of a strategy have to be {wanted}; these are {given}")
+        words = f"latents of a strategy have to be {wanted}"
+        raise InputError(f"{words}; these are {given}")
 
     def check_deadline(self) -> None:
         """Raise `Spent` if time is up: between parts of long work that makes no solutions."""
@@ -305,9 +320,11 @@ class Task:
 
     def _work(self, rollouts: int) -> int:
         """Return how many elements so many rollouts take over all their steps."""
-        steps = self.problem.horizon(self.batch)
-        size = self.problem.action_count(self.batch)
-        return rollouts * steps * self.policy.footprint(size, steps)
+        problem = self.problem
+        steps = problem.horizon(self.batch)
+        size = problem.action_count(self.batch)
+        per_step = self.policy.footprint(size, steps)
+        return rollouts * steps * per_step
 
     # --- paying
 
@@ -322,7 +339,8 @@ class Task:
         if attempts <= 0:
             self.check_deadline()
         allowed = self.account.allowed(attempts) if attempts > 0 else 0
-        return min(wanted, (self.spare_trajectories + allowed * per_attempt) // trajectories)
+        paid = self.spare_trajectories + allowed * per_attempt
+        return min(wanted, paid // trajectories)
 
     def _filled(self, made: int, wanted: int) -> int:
         """Return how many to build where `made` are paid for; the others are thrown away.
@@ -338,19 +356,27 @@ class Task:
         missing = trajectories - self.spare_trajectories
         attempts = max(0, -(-missing // per_attempt))
         self.spare_trajectories += attempts * per_attempt - trajectories
-        by_instance = rolled.map(lambda x: x.unflatten(0, (self.count, -1)).flatten(1, 2))
-        self.account.enter(by_instance, attempts)
+        shape = (self.count, -1)
+
+        def merge_copies(x: Tensor) -> Tensor:
+            return x.unflatten(0, shape).flatten(1, 2)
+
+        self.account.enter(rolled.map(merge_copies), attempts)
 
     def _affordable_copies(self, trajectories: int) -> tuple[Int[Tensor, "r"], int]:
         """Return the rows of the first copies that the end of the budget allows, and their number.
 
         Raises `Spent` if it allows none.
         """
-        copies = self._affordable(self.copies - 1, trajectories) if self.copies > 1 else 0
+        copies = 0
+        if self.copies > 1:
+            copies = self._affordable(self.copies - 1, trajectories)
         if not copies:
             raise Spent
         rows = torch.arange(len(self.starts), device=self.device)
-        return rows.view(-1, self.copies)[:, :copies].flatten(), copies
+        by_instance = rows.view(-1, self.copies)
+        first_copies = by_instance[:, :copies]
+        return first_copies.flatten(), copies
 
     # --- rollouts
 
@@ -482,24 +508,35 @@ def set_warm_start(task: Task, plans: Sequence[Plan | None]) -> None:
 
     The solutions of the search are then no worse than these plans.
     """
-    tools = plan_tools_for(task.problem.name, "a warm start")
-    horizon = task.problem.horizon(task.batch)
+    problem = task.problem
+    tools = plan_tools_for(problem.name, "a warm start")
+    horizon = problem.horizon(task.batch)
     rows = list[list[int]]()
     costs = list[float]()
     for instance, plan in zip(task.instances, plans, strict=True):
-        actions = tools.encode_plan(instance, plan) if plan else []
-        rows.append(pad_actions(actions, horizon))
-        costs.append(plan.cost(instance) if plan else 0.0)
-    is_missing = torch.tensor([plan is None for plan in plans], device=task.device)
-    cost = torch.tensor(costs, dtype=torch.float64, device=task.device)
-    best = (cost / task.original_batch.scale).to(cost_dtype(task))
+        sequence = list[int]()
+        cost = 0.0
+        if plan:
+            sequence = tools.encode_plan(instance, plan)
+            cost = plan.cost(instance)
+        rows.append(pad_actions(sequence, horizon))
+        costs.append(cost)
+
+    device = task.device
+    missing = [plan is None for plan in plans]
+    is_missing = torch.tensor(missing, device=device)
+    best = torch.tensor(costs, dtype=torch.float64, device=device)
+    best = best / task.original_batch.scale
+    best = best.to(cost_dtype(task))
     actions = torch.tensor(rows, dtype=torch.int64)
     task.account.warm = plans
     task.account.best = best.masked_fill(is_missing, torch.inf)
-    task.account.actions = actions.to(task.device, torch.int16)
+    task.account.actions = actions.to(device, torch.int16)
 
 
 def cost_dtype(task: Task) -> torch.dtype:
     """Return the dtype of costs on the device: that of the batch's distances, if it has any."""
     distance = getattr(task.batch, "distance", None)
-    return torch.float32 if distance is None else distance.dtype
+    if distance is None:
+        return torch.float32
+    return distance.dtype

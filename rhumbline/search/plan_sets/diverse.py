@@ -25,7 +25,7 @@ class DiverseTuning:
     max_elements: int = 1 << 26  # edges that are compared at once
     candidates_considered: int = 2048  # new plans per instance: most of the cheapest may be equal
     min_distinct: int = 128  # distinct new plans that are kept for the comparison ...
-    distinct_per_place: int = 2  # ... or so many for each place: most of them are similar
+    distinct_per_place: int = 2  # ... or this for each place: most of them are similar
 
 
 TUNING = DiverseTuning()
@@ -48,18 +48,25 @@ class DiverseSet:
 
     def enter(self, rolled: Rollouts) -> None:
         """Add the new plans that are good and different enough."""
-        cost, order = rolled.cost.flatten(1).sort(dim=1, stable=True)
-        cost = cost[:, : TUNING.candidates_considered]
-        order = order[:, : TUNING.candidates_considered]
-        actions = gather_per_instance(rolled.actions.flatten(1, 2), order)
+        considered = TUNING.candidates_considered
+        cost = rolled.cost.flatten(1)
+        actions = rolled.actions.flatten(1, 2)
+        cost, order = cost.sort(dim=1, stable=True)
+        cost = cost[:, :considered]
+        order = order[:, :considered]
+        actions = gather_per_instance(actions, order)
         elements = 8 * actions[0].numel()
         at_once = max(1, TUNING.max_elements // elements)  # instances; bounds the memory
-        found = list[tuple[Tensor, Tensor, Tensor]]()
+        costs = list[Tensor]()
+        sequences = list[Tensor]()
+        edges = list[Tensor]()
         for first in range(0, len(cost), at_once):
             rows = slice(first, first + at_once)
-            found.append(self._distinct_plans(rows, cost[rows], actions[rows]))
-        cost, actions, edges = (torch.cat(parts) for parts in zip(*found, strict=True))
-        self._merge(cost, actions, edges)
+            found = self._distinct_plans(rows, cost[rows], actions[rows])
+            costs.append(found[0])
+            sequences.append(found[1])
+            edges.append(found[2])
+        self._merge(torch.cat(costs), torch.cat(sequences), torch.cat(edges))
 
     def _distinct_plans(
         self, rows: slice, cost: Tensor, actions: Tensor
@@ -67,11 +74,15 @@ class DiverseSet:
         """Return the cheapest new plans of some instances, each of them once."""
         batch = None if self.batch is None else self.batch[rows]
         edges = self.tools.edges(batch, actions)
-        cost, order = cost.masked_fill(mark_duplicates(edges), torch.inf).sort(dim=1, stable=True)
+        is_duplicate = mark_duplicates(edges)
+        cost = cost.masked_fill(is_duplicate, torch.inf)
+        cost, order = cost.sort(dim=1, stable=True)
         most = max(TUNING.min_distinct, TUNING.distinct_per_place * self.size)
+        cost = cost[:, :most]
         order = order[:, :most]
         actions = gather_per_instance(actions, order)
-        return cost[:, :most], actions, gather_per_instance(edges, order)
+        edges = gather_per_instance(edges, order)
+        return cost, actions, edges
 
     def _merge(self, cost: Tensor, actions: Tensor, edges: Tensor) -> None:
         """Select from the plans that are kept and the new ones."""
@@ -79,7 +90,8 @@ class DiverseSet:
             cost = torch.cat([self.cost, cost], 1)
             actions = torch.cat([self.actions, actions], 1)
             edges = torch.cat([self.edges, edges], 1)
-        count = min(self.size, cost.shape[1])
+        plans = cost.shape[1]
+        count = min(self.size, plans)
         self.cost, best = select_diverse(cost, edges, count)
         self.actions = gather_per_instance(actions, best)
         self.edges = gather_per_instance(edges, best)
@@ -88,16 +100,20 @@ class DiverseSet:
         """Return the action sequences of each instance, cheapest first."""
         is_plan = self.cost.isfinite().tolist()
         kept = list[list[list[int]]]()
-        for sequences, present in zip(self.actions.tolist(), is_plan, strict=True):
-            pairs = zip(sequences, present, strict=True)
-            kept.append([actions for actions, there in pairs if there])
+        sequences = self.actions.tolist()
+        for row, present in zip(sequences, is_plan, strict=True):
+            pairs = zip(row, present, strict=True)
+            plans = [actions for actions, there in pairs if there]
+            kept.append(plans)
         return kept
 
 
 def gather_per_instance(table: Tensor, index: Int[Tensor, "B P"]) -> Tensor:
     """Return `table[b, index[b, p]]` for every instance b."""
-    rows = torch.arange(len(index), device=index.device)
-    return table[rows[:, None], index]
+    count = len(index)
+    rows = torch.arange(count, device=index.device)
+    column = rows[:, None]
+    return table[column, index]
 
 
 def mark_duplicates(edges: Int[Tensor, "B M N 2"]) -> Bool[Tensor, "B M"]:
@@ -106,18 +122,27 @@ def mark_duplicates(edges: Int[Tensor, "B M N 2"]) -> Bool[Tensor, "B M"]:
     Equal plans always have equal hashes. The sum of the hash wraps round.
     """
     one, other = edges.long().unbind(-1)
-    rng = torch.Generator().manual_seed(0)
-    weight = torch.randint(1, 2**62, edges.shape[2:3], generator=rng).to(edges.device)
-    edge = torch.minimum(one, other) * 65_537 + torch.maximum(one, other) + 1
-    return mark_repeats((edge * weight).sum(-1))
+    low = torch.minimum(one, other)
+    high = torch.maximum(one, other)
+    edge = low * 65_537 + high + 1
+    nodes = edges.shape[2:3]
+    rng = torch.Generator()
+    rng.manual_seed(0)
+    weight = torch.randint(1, 2**62, nodes, generator=rng)
+    weight = weight.to(edges.device)
+    codes = (edge * weight).sum(-1)
+    return mark_repeats(codes)
 
 
 def mark_repeats(codes: Int[Tensor, "B C"]) -> Bool[Tensor, "B C"]:
     """Mark the codes that occur earlier in their row."""
     ordered, order = codes.sort(dim=1, stable=True)  # the first of equal codes stays in front
-    is_repeat = ordered[:, 1:] == ordered[:, :-1]
+    later = ordered[:, 1:]
+    before = ordered[:, :-1]
+    is_repeat = later == before
     is_repeat = torch.nn.functional.pad(is_repeat, (1, 0))
-    return torch.empty_like(is_repeat).scatter_(1, order, is_repeat)
+    unordered = torch.empty_like(is_repeat)
+    return unordered.scatter_(1, order, is_repeat)
 
 
 def select_diverse(
@@ -141,7 +166,13 @@ def similar_plans(edges: Int[Tensor, "B M N 2"], best: Int[Tensor, "B"]) -> Bool
     """Mark the plans of each instance that are similar to one of them, that one included."""
     _, plans, nodes, _ = edges.shape
     chosen = gather_per_instance(edges, best[:, None])
-    at_once = max(1, TUNING.max_elements // (plans * nodes))
+    elements = plans * nodes
+    at_once = max(1, TUNING.max_elements // elements)
     limit = 1.0 - TUNING.min_edge_difference
-    pairs = zip(edges.split(at_once), chosen.split(at_once), strict=True)
-    return torch.cat([edge_similarity(one, other) > limit for one, other in pairs])
+    all_parts = edges.split(at_once)
+    chosen_parts = chosen.split(at_once)
+    is_similar = list[Tensor]()
+    for one, other in zip(all_parts, chosen_parts, strict=True):
+        similarity = edge_similarity(one, other)
+        is_similar.append(similarity > limit)
+    return torch.cat(is_similar)

@@ -40,20 +40,24 @@ class EliteSet(Record):
         Each plan keeps its place, so different plans are improved independently.
         """
         child_cost, best = cost.min(2)
-        index = best[..., None, None].expand(-1, -1, 1, actions.shape[3])
-        child = actions.gather(2, index)[:, :, 0]
+        steps = actions.shape[3]
+        index = best[..., None, None]
+        index = index.expand(-1, -1, 1, steps)
+        children = actions.gather(2, index)
+        child = children[:, :, 0]
         is_better = child_cost < self.cost
-        return EliteSet(
-            torch.where(is_better, child_cost, self.cost),
-            torch.where(is_better[..., None], child, self.actions),
-        )
+        new_cost = torch.where(is_better, child_cost, self.cost)
+        is_better = is_better[..., None]
+        new_actions = torch.where(is_better, child, self.actions)
+        return EliteSet(new_cost, new_actions)
 
 
 def concatenate_sets(sets: Sequence[EliteSet]) -> EliteSet:
     """Return all plans of several sets, distinct or not."""
-    cost = torch.cat([s.cost for s in sets], 1)
-    actions = torch.cat([s.actions for s in sets], 1)
-    return EliteSet(cost, actions)
+    costs = [plans.cost for plans in sets]
+    actions = [plans.actions for plans in sets]
+    cost = torch.cat(costs, 1)
+    return EliteSet(cost, torch.cat(actions, 1))
 
 
 def cheapest_distinct(
@@ -61,19 +65,30 @@ def cheapest_distinct(
 ) -> EliteSet:
     """Return the cheapest plans of different cost, at most `most` for each instance."""
     cost, order = cost.sort(dim=1, stable=True)
-    is_repeat = cost[:, 1:] <= cost[:, :-1] * EQUAL_COST
-    others = cost[:, 1:].masked_fill(is_repeat, torch.inf)
-    cost, place = torch.cat([cost[:, :1], others], 1).sort(dim=1, stable=True)
+    first = cost[:, :1]
+    others = cost[:, 1:]
+    before = cost[:, :-1]
+    limit = before * EQUAL_COST
+    is_repeat = others <= limit
+    others = others.masked_fill(is_repeat, torch.inf)
+    cost = torch.cat([first, others], 1)
+    cost, place = cost.sort(dim=1, stable=True)
+    cost = cost[:, :most]
     index = order.gather(1, place[:, :most])
-    return EliteSet(cost[:, :most], gather_per_instance(actions, index))
+    actions = gather_per_instance(actions, index)
+    return EliteSet(cost, actions)
 
 
 def cheapest_rollouts(rolled: Rollouts, most: int) -> EliteSet:
     """Return the cheapest distinct plans of a generation, from whatever latent and start."""
-    return cheapest_distinct(rolled.cost.flatten(1), rolled.actions.flatten(1, 2), most)
+    cost = rolled.cost.flatten(1)
+    actions = rolled.actions.flatten(1, 2)
+    return cheapest_distinct(cost, actions, most)
 
 
 def incumbent_set(task: Task) -> EliteSet:
     """Return the best plan of each instance so far, which may be the warm start."""
-    assert task.account.best is not None
-    return EliteSet(task.account.best[:, None], task.incumbents[:, None])
+    cost = task.account.best
+    assert cost is not None
+    actions = task.incumbents
+    return EliteSet(cost[:, None], actions[:, None])

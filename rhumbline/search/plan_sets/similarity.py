@@ -45,9 +45,10 @@ def plan_tools_for(problem: str, wish: str) -> PlanTools:
 
 def tour_edges(batch: Any, actions: Int[Tensor, "B R T"]) -> Int[Tensor, "B R N 2"]:
     """Return the cities before and after each city."""
+    cities = actions.shape[2]
     before = actions.roll(1, 2)
     after = actions.roll(-1, 2)
-    return neighbour_table(actions, before, after, actions.shape[2])
+    return neighbour_table(actions, before, after, cities)
 
 
 def route_edges(batch: Any, actions: Int[Tensor, "B R T"]) -> Int[Tensor, "B R N 2"]:
@@ -55,8 +56,11 @@ def route_edges(batch: Any, actions: Int[Tensor, "B R T"]) -> Int[Tensor, "B R N
     walk = torch.nn.functional.pad(actions, (1, 1))
     before = walk[..., :-2]
     after = walk[..., 2:]
-    customers = actions.shape[2] // 2  # a sequence has room for a return after every customer
-    return neighbour_table(actions, before, after, customers + 1)[:, :, 1:]
+    steps = actions.shape[2]
+    customers = steps // 2  # a sequence has room for a return after every customer
+    nodes = customers + 1
+    table = neighbour_table(actions, before, after, nodes)
+    return table[:, :, 1:]
 
 
 def schedule_edges(batch: Any, actions: Int[Tensor, "B R T"]) -> Int[Tensor, "B R N 2"]:
@@ -65,33 +69,50 @@ def schedule_edges(batch: Any, actions: Int[Tensor, "B R T"]) -> Int[Tensor, "B 
     An operation after it has a negative number, because direction matters here.
     """
     jobs = actions[..., 1:].long()
+    plans = jobs.shape[1]
     count, _, columns = batch.machine.shape
     cells = batch.machine[0].numel()
-    cell = (jobs * columns + occurrence_index(jobs)).clamp(max=cells - 1)
-    machine = batch.machine.view(count, 1, -1).expand(-1, cell.shape[1], -1).gather(2, cell)
+    step = occurrence_index(jobs)
+    cell = jobs * columns + step
+    cell = cell.clamp(max=cells - 1)
+    machine = batch.machine.view(count, 1, -1)
+    machine = machine.expand(-1, plans, -1)
+    machine = machine.gather(2, cell)
     order = machine.argsort(dim=2, stable=True)
-    cell = cell.gather(2, order) + 1
+    operation = cell.gather(2, order)
+    number = operation + 1
     machine = machine.gather(2, order)
 
-    same_machine = machine[..., 1:] == machine[..., :-1]
+    next_machine = machine[..., 1:]
+    this_machine = machine[..., :-1]
+    is_same = next_machine == this_machine
+    earlier = number[..., :-1]
+    earlier = earlier * is_same
+    before = torch.nn.functional.pad(earlier, (1, 0))
     none_after = -cells - 1
-    before = torch.nn.functional.pad(cell[..., :-1] * same_machine, (1, 0))
-    after = torch.where(same_machine, -cell[..., 1:], none_after)
+    later = -number[..., 1:]
+    after = torch.where(is_same, later, none_after)
     after = torch.nn.functional.pad(after, (0, 1), value=none_after)
-    table = neighbour_table(cell - 1, before, after, cells)
+    table = neighbour_table(operation, before, after, cells)
     by_job = table.unflatten(2, (-1, columns))
-    return by_job[..., :-1, :].flatten(2, 3)  # the last column holds no operation
+    by_job = by_job[..., :-1, :]  # the last column holds no operation
+    return by_job.flatten(2, 3)
 
 
 def occurrence_index(jobs: Int[Tensor, "B R T"]) -> Int[Tensor, "B R T"]:
     """Return how often each entry occurs earlier in its row."""
+    steps = jobs.shape[2]
     order = jobs.argsort(dim=2, stable=True)
     ranked = jobs.gather(2, order)
-    place = torch.arange(jobs.shape[2], device=jobs.device).expand_as(jobs)
-    is_first = ranked[..., 1:] != ranked[..., :-1]
+    place = torch.arange(steps, device=jobs.device)
+    place = place.expand_as(jobs)
+    previous = ranked[..., :-1]
+    is_first = ranked[..., 1:] != previous
     is_first = torch.nn.functional.pad(is_first, (1, 0), value=True)
-    first = torch.where(is_first, place, 0).cummax(2).values
-    return torch.empty_like(jobs).scatter_(2, order, place - first)
+    first = torch.where(is_first, place, 0)
+    first, _ = first.cummax(2)
+    index = torch.empty_like(jobs)
+    return index.scatter_(2, order, place - first)
 
 
 def neighbour_table(
@@ -101,10 +122,15 @@ def neighbour_table(
     count: int,
 ) -> Int[Tensor, "B R C 2"]:
     """Sort the neighbours of each step by the node that the step visits."""
-    shape = (*node.shape[:2], count, 2)
-    table = torch.zeros(shape, dtype=node.dtype, device=node.device)
-    index = node[..., None].long().expand(-1, -1, -1, 2)
-    return table.scatter_(2, index, torch.stack((before, after), -1))
+    rows, plans, _ = node.shape
+    shape = (rows, plans, count, 2)
+    dtype = node.dtype
+    table = torch.zeros(shape, dtype=dtype, device=node.device)
+    neighbours = torch.stack((before, after), -1)
+    index = node[..., None]
+    index = index.long()
+    index = index.expand(-1, -1, -1, 2)
+    return table.scatter_(2, index, neighbours)
 
 
 def edge_similarity(
@@ -120,15 +146,19 @@ def edge_similarity(
     bd = b == d
     ad = a == d
     bc = b == c
-    any_shared = (ac | bd | ad | bc).sum(-1)
-    both_shared = ((ac & bd) | (ad & bc)).sum(-1)
-    return (any_shared + both_shared) / (2.0 * one.shape[-2])
+    any_shared = ac | bd | ad | bc
+    both_shared = (ac & bd) | (ad & bc)
+    shared = any_shared.sum(-1) + both_shared.sum(-1)
+    nodes = one.shape[-2]
+    return shared / (2.0 * nodes)
 
 
 def plan_edges(tools: PlanTools, batch: Any, sequence: Sequence[int]) -> Int[Tensor, "N 2"]:
     """Return the edges of one plan of the only instance of a batch."""
-    actions = torch.tensor(sequence)[None, None]
-    return tools.edges(batch, actions)[0, 0]
+    actions = torch.tensor(sequence)
+    actions = actions[None, None]
+    edges = tools.edges(batch, actions)
+    return edges[0, 0]
 
 
 # --- action sequences
@@ -150,7 +180,12 @@ def encode_routes(instance: CVRPInstance, routes: Routes) -> list[int]:
 
     Empty routes are left out: a vehicle must not wait at the depot.
     """
-    return [node for route in routes.routes if route for node in (*route, 0)]
+    actions = list[int]()
+    for route in routes.routes:
+        if route:
+            actions += route
+            actions.append(0)
+    return actions
 
 
 def encode_schedule(instance: JSSPInstance, schedule: Schedule) -> list[int]:
@@ -160,9 +195,14 @@ def encode_schedule(instance: JSSPInstance, schedule: Schedule) -> list[int]:
     """
     keys = list[tuple[Any, bool, int, int]]()
     for operation in instance.operations:
-        start = schedule.starts[operation.job][operation.step]
-        keys.append((start, operation.duration > 0, operation.job, operation.step))
-    return [0, *(job for _, _, job, _ in sorted(keys))]
+        job = operation.job
+        step = operation.step
+        start = schedule.starts[job][step]
+        takes_time = operation.duration > 0
+        keys.append((start, takes_time, job, step))
+    keys.sort()
+    jobs = [job for _, _, job, _ in keys]
+    return [0, *jobs]
 
 
 # --- local search
@@ -177,7 +217,8 @@ def tour_polisher(instance: TSPInstance) -> Polisher:
 
     def polish(tour: Tour) -> Tour:
         order, _ = local_moves.shorten_tour(distance, neighbours, tour.order)
-        return Tour(tuple(order))
+        shorter = tuple(order)
+        return Tour(shorter)
 
     return polish
 

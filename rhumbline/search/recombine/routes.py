@@ -5,7 +5,7 @@ plan that is worse elsewhere. Selecting routes that serve every customer once at
 set partitioning problem (`set_partitioning`). It samples nothing new, so it costs no attempt.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from functools import cache
 
@@ -59,7 +59,8 @@ PARTITION_BUDGETS: dict[PartitionEngine, PartitionBudget] = {
 
 def partition_engine_for(task: Task) -> PartitionEngine:
     """Return the engine that recombines the routes of a task."""
-    customers = task.problem.action_count(task.batch) - 1
+    nodes = task.problem.action_count(task.batch)
+    customers = nodes - 1
     return best_partition_engine(task.device, customers, task.engine)
 
 
@@ -75,10 +76,13 @@ class RoutePool(Record):
 
     def joined(self, other: "RoutePool", most: int) -> "RoutePool":
         """Return the routes of the best plans in both pools, each in its shortest form."""
-        pairs = zip(vars(self).values(), vars(other).values(), strict=True)
-        both = RoutePool(*(torch.cat(pair, 1) for pair in pairs))
+        both = concatenate_pools([self, other], 1)
         rank, kept = distinct_routes(both.rank, both.length, both.code, most)
-        selected = both.map(lambda x: gather_per_instance(x, kept))
+
+        def select(x: Tensor) -> Tensor:
+            return gather_per_instance(x, kept)
+
+        selected = both.map(select)
         return replace(selected, rank=rank)
 
     @property
@@ -86,6 +90,16 @@ class RoutePool(Record):
         """1 for the customers of each route."""
         customers = self.position[..., 1:]
         return (customers > 0).float()
+
+
+def concatenate_pools(pools: Sequence[RoutePool], axis: int) -> RoutePool:
+    """Concatenate pools along instances (0) or routes (1)."""
+    tables = [vars(pool) for pool in pools]
+    columns = dict[str, Tensor]()
+    for name in tables[0]:
+        parts = [table[name] for table in tables]
+        columns[name] = torch.cat(parts, axis)
+    return RoutePool(**columns)
 
 
 def distinct_routes(
@@ -96,17 +110,25 @@ def distinct_routes(
     Of routes with the same customers the shortest stays, with the best rank of them all.
     """
     by_length = length.argsort(dim=1, stable=True)
-    by_code = code.gather(1, by_length).argsort(dim=1, stable=True)
+    codes = code.gather(1, by_length)
+    by_code = codes.argsort(dim=1, stable=True)
     order = by_length.gather(1, by_code)
     code = code.gather(1, order)
     rank = rank.gather(1, order)
 
-    is_repeat = torch.nn.functional.pad(code[:, 1:] == code[:, :-1], (1, 0))
-    group = (~is_repeat).long().cumsum(1) - 1
+    previous = code[:, :-1]
+    is_repeat = code[:, 1:] == previous
+    is_repeat = torch.nn.functional.pad(is_repeat, (1, 0))
+    is_new = ~is_repeat
+    group = is_new.long().cumsum(1) - 1
     infinite = torch.full_like(rank, torch.inf)
-    best_rank = infinite.scatter_reduce(1, group, rank, "amin").gather(1, group)
-    rank, kept = best_rank.masked_fill(is_repeat, torch.inf).sort(dim=1, stable=True)
-    return rank[:, :most], order.gather(1, kept[:, :most])
+    best_rank = infinite.scatter_reduce(1, group, rank, "amin")
+    rank = best_rank.gather(1, group)
+    rank = rank.masked_fill(is_repeat, torch.inf)
+    rank, kept = rank.sort(dim=1, stable=True)
+    rank = rank[:, :most]
+    kept = kept[:, :most]
+    return rank, order.gather(1, kept)
 
 
 # --- plans to routes
@@ -114,19 +136,24 @@ def distinct_routes(
 
 def extract_routes(batch: CVRPBatch, plans: EliteSet, most: int) -> RoutePool:
     """Return the best routes of some plans, at most `most` for each instance."""
-    elements = 8 * plans.actions[0].numel()
-    slices = instance_slices(len(plans.actions), elements)
-    routes = max(max_route_count(plans.actions[rows]) for rows in slices)
-    pools = [split_into_routes(batch[rows], plans[rows], routes, most) for rows in slices]
-    fields = zip(*(vars(pool).values() for pool in pools), strict=True)
-    return RoutePool(*(torch.cat(parts) for parts in fields))
+    actions = plans.actions
+    elements = 8 * actions[0].numel()
+    slices = instance_slices(len(actions), elements)
+    routes = max(max_route_count(actions[rows]) for rows in slices)
+    pools = list[RoutePool]()
+    for rows in slices:
+        part = split_into_routes(batch[rows], plans[rows], routes, most)
+        pools.append(part)
+    return concatenate_pools(pools, 0)
 
 
 def max_route_count(actions: Int[Tensor, "B M T"]) -> int:
     """Return the number of routes of the plan that has the most."""
     at_depot = actions == 0
     route = at_depot.cumsum(2) - at_depot.long()
-    return int(route.masked_fill(at_depot, 0).amax()) + 1
+    route = route.masked_fill(at_depot, 0)
+    last = int(route.amax())
+    return last + 1
 
 
 def promising_plans(plans: EliteSet, pool: RoutePool) -> EliteSet:
@@ -136,12 +163,15 @@ def promising_plans(plans: EliteSet, pool: RoutePool) -> EliteSet:
     the better plans would make the host wait.
     """
     worst = pool.rank.amax(1, keepdim=True)
-    better = (plans.cost < worst).sum(1)
+    is_better = plans.cost < worst
+    better = is_better.sum(1)
     most = max(1, int(better.amax()))
     cost, best = plans.cost.sort(dim=1, stable=True)
     cost = cost[:, :most]
-    actions = gather_per_instance(plans.actions, best[:, :most])
-    return EliteSet(cost.masked_fill(cost >= worst, torch.inf), actions)
+    best = best[:, :most]
+    actions = gather_per_instance(plans.actions, best)
+    cost = cost.masked_fill(cost >= worst, torch.inf)
+    return EliteSet(cost, actions)
 
 
 def split_into_routes(batch: CVRPBatch, elite_set: EliteSet, routes: int, most: int) -> RoutePool:
@@ -149,29 +179,42 @@ def split_into_routes(batch: CVRPBatch, elite_set: EliteSet, routes: int, most: 
     actions = elite_set.actions.long()
     count, plans, steps = actions.shape
     size = batch.xy.shape[1]
-    step = torch.arange(steps, device=actions.device).expand(count, plans, -1)
+    step = torch.arange(steps, device=actions.device)
+    step = step.expand(count, plans, -1)
     at_depot = actions == 0
-    # The route of each step; a return to the depot belongs to the route before it.
-    route = (at_depot.cumsum(2) - at_depot.long()).clamp(max=routes - 1)
+    # The route of each step. A return to the depot belongs to the route before it.
+    route = at_depot.cumsum(2) - at_depot.long()
+    route = route.clamp(max=routes - 1)
     first_step = route.new_full((count, plans, routes), steps)
-    first_step = first_step.scatter_reduce(2, route, step.masked_fill(at_depot, steps), "amin")
-    owner = route.new_zeros(count, plans, size).scatter(2, actions, route)
-    visited = route.new_zeros(count, plans, size).scatter(2, actions, step)
-    hashes = customer_codes(size, batch.xy.device).expand(count, plans, -1)
-    code = torch.zeros_like(first_step).scatter_add(2, owner[..., 1:], hashes)
+    customer_step = step.masked_fill(at_depot, steps)
+    first_step = first_step.scatter_reduce(2, route, customer_step, "amin")
+    no_node = route.new_zeros(count, plans, size)
+    owner = no_node.scatter(2, actions, route)
+    visited = no_node.scatter(2, actions, step)
+    hashes = customer_codes(size, batch.xy.device)
+    hashes = hashes.expand(count, plans, -1)
+    code = torch.zeros_like(first_step)
+    code = code.scatter_add(2, owner[..., 1:], hashes)
 
-    rank = elite_set.cost[..., None].masked_fill(first_step == steps, torch.inf)
+    rank = elite_set.cost[..., None]
+    rank = rank.masked_fill(first_step == steps, torch.inf)
     length = route_lengths(batch, actions, route, routes)
     length = length.masked_fill(rank.isinf(), torch.inf)  # gaps of the set are no plans
-    rank, kept = distinct_routes(rank.flatten(1), length.flatten(1), code.flatten(1), most)
+    rank = rank.flatten(1)
+    length = length.flatten(1)
+    code = code.flatten(1)
+    first_step = first_step.flatten(1)
+    rank, kept = distinct_routes(rank, length, code, most)
 
-    length = length.flatten(1).gather(1, kept)
-    code = code.flatten(1).gather(1, kept)
-    first_step = first_step.flatten(1).gather(1, kept)
+    length = length.gather(1, kept)
+    code = code.gather(1, kept)
+    first_step = first_step.gather(1, kept)
     plan = kept // routes
-    is_member = gather_per_instance(owner, plan) == (kept % routes)[..., None]
+    index = kept % routes
+    is_member = gather_per_instance(owner, plan) == index[..., None]
     visited = gather_per_instance(visited, plan)
-    position = (visited - first_step[..., None] + 1) * is_member
+    position = visited - first_step[..., None] + 1
+    position = position * is_member
     position[..., 0] = 0
     return RoutePool(rank, length, code, first_step, position.short())
 
@@ -183,10 +226,14 @@ def route_lengths(
 
     Sums are in double precision and rounded: a GPU adds in any order, which must not show.
     """
-    legs = CVRP().leg_lengths(batch, actions).double()
-    owner = torch.cat([route, route[..., -1:]], 2)
-    sums = legs.new_zeros(*actions.shape[:2], routes)
-    return sums.scatter_add(2, owner, legs).float()
+    count, plans, _ = actions.shape
+    legs = CVRP().leg_lengths(batch, actions)
+    legs = legs.double()
+    return_leg = route[..., -1:]
+    owner = torch.cat([route, return_leg], 2)
+    sums = legs.new_zeros(count, plans, routes)
+    sums = sums.scatter_add(2, owner, legs)
+    return sums.float()
 
 
 @cache
@@ -195,8 +242,11 @@ def customer_codes(size: int, device: torch.device) -> Int[Tensor, "n"]:
 
     Cached, because a GPU would wait for the copy.
     """
-    rng = torch.Generator().manual_seed(0)
-    return torch.randint(1, 2**62, (size - 1,), generator=rng).to(device)
+    rng = torch.Generator()
+    rng.manual_seed(0)
+    shape = (size - 1,)
+    codes = torch.randint(1, 2**62, shape, generator=rng)
+    return codes.to(device)
 
 
 # --- routes to plans
@@ -238,38 +288,59 @@ def recombine_batch(
     batch: CVRPBatch, pool: RoutePool, width: int, engine: PartitionEngine
 ) -> EliteSet:
     """Do the same for as many instances as fit into memory."""
-    best_cost = pool.rank.amin(1, keepdim=True)
+    rank = pool.rank
+    best_cost = rank.amin(1, keepdim=True)
     best_length = batch.without_surcharge(best_cost)
-    cost = (pool.length / best_length.float()).masked_fill(pool.rank.isinf(), torch.inf)
-    in_best = pool.rank <= best_cost * EQUAL_COST
+    cost = pool.length / best_length.float()
+    cost = cost.masked_fill(rank.isinf(), torch.inf)
+    limit = best_cost * EQUAL_COST
+    in_best = rank <= limit
     max_routes = in_best.sum(1) + TUNING.extra_routes
     if batch.vehicles is not None:
         max_routes = torch.minimum(max_routes, batch.vehicles)
     # Where even the best plan has too many routes, any plan for the fleet is welcome.
-    exceeds_fleet = best_cost[:, 0] > best_length[:, 0]
-    max_cost = torch.full_like(cost[:, 0], EQUAL_COST).masked_fill(exceeds_fleet, torch.inf)
+    has_surcharge = best_cost > best_length
+    exceeds_fleet = has_surcharge[:, 0]
+    max_cost = torch.full_like(cost[:, 0], EQUAL_COST)
+    max_cost = max_cost.masked_fill(exceeds_fleet, torch.inf)
 
     problem = PartitionProblem(pool.served, pool.code, cost, in_best, max_routes, max_cost)
     chosen = solve_partition(problem, width, engine)
-    horizon = 2 * (pool.position.shape[2] - 1)
-    actions = actions_of_routes(pool, chosen, horizon)[:, None]
-    is_missing = chosen[:, :1] < 0
-    return EliteSet(CVRP().cost(batch, actions).masked_fill(is_missing, torch.inf), actions)
+    size = pool.position.shape[2]
+    horizon = 2 * (size - 1)
+    actions = actions_of_routes(pool, chosen, horizon)
+    actions = actions[:, None]
+    first = chosen[:, :1]
+    cost = CVRP().cost(batch, actions)
+    cost = cost.masked_fill(first < 0, torch.inf)
+    return EliteSet(cost, actions)
 
 
 def actions_of_routes(
     pool: RoutePool, chosen: Int[Tensor, "B q"], horizon: int
 ) -> Int[Tensor, "B T"]:
     """Return the action sequence of some routes, in the order in which their own plans had them."""
-    first_step = pool.first_step.gather(1, chosen.clamp(min=0))
-    order = first_step.masked_fill(chosen < 0, horizon).argsort(dim=1, stable=True)
+    index = chosen.clamp(min=0)
+    first_step = pool.first_step.gather(1, index)
+    first_step = first_step.masked_fill(chosen < 0, horizon)
+    order = first_step.argsort(dim=1, stable=True)
     chosen = chosen.gather(1, order)
-    position = gather_per_instance(pool.position, chosen.clamp(min=0)).long()
-    position = position * (chosen >= 0)[..., None]
-    length = (position > 0).sum(2) + 1  # with the return to the depot
+    index = chosen.clamp(min=0)
+    position = gather_per_instance(pool.position, index)
+    position = position.long()
+    is_route = chosen >= 0
+    position = position * is_route[..., None]
+
+    is_member = position > 0
+    length = is_member.sum(2) + 1  # with the return to the depot
     before = length.cumsum(1) - length
-    step = (before[..., None] + position - 1).masked_fill(position == 0, 0)
-    step = step.sum(1)[:, 1:]
-    customers = torch.arange(1, position.shape[2], device=chosen.device).expand_as(step)
-    actions = torch.zeros(len(chosen), horizon, dtype=torch.int64, device=chosen.device)
+    step = before[..., None] + position - 1
+    step = step.masked_fill(position == 0, 0)
+    step = step.sum(1)
+    step = step[:, 1:]
+    count, _, size = position.shape
+    device = chosen.device
+    customers = torch.arange(1, size, device=device)
+    customers = customers.expand_as(step)
+    actions = torch.zeros(count, horizon, dtype=torch.int64, device=device)
     return actions.scatter(1, step, customers)

@@ -36,7 +36,12 @@ class PartitionTuning:
     @property
     def descent(self) -> tuple[int, float, float, int]:
         """What the kernels need to update prices."""
-        return self.price_rounds, self.step_size, self.momentum, self.patience
+        return (
+            self.price_rounds,
+            self.step_size,
+            self.momentum,
+            self.patience,
+        )
 
 
 TUNING = PartitionTuning()
@@ -62,9 +67,14 @@ def instance_slices(count: int, elements: int, most: int | None = None) -> list[
 
     `elements` are the numbers that one instance takes.
     """
-    fitting = max(1, TUNING.max_batch_elements // elements)
-    size = min(fitting, most or count)
-    return [slice(first, first + size) for first in range(0, count, size)]
+    size = max(1, TUNING.max_batch_elements // elements)
+    if most is not None:
+        size = min(size, most)
+    size = min(size, count)
+    slices = list[slice]()
+    for first in range(0, count, size):
+        slices.append(slice(first, first + size))
+    return slices
 
 
 def solve_partition(
@@ -125,48 +135,62 @@ def sparse_routes(
     They are the first member of each route, all members, costs and codes; and separately, which
     routes belong to the best plan. An empty entry serves no customer.
     """
-    real = cost.isfinite()
-    owner, members = (served * real[:, None]).nonzero(as_tuple=True)
-    sizes = owner.bincount(minlength=len(cost))
-    first = torch.nn.functional.pad(sizes.cumsum(0), (1, 0))
-    price = cost.double().masked_fill(~real, 1.0)
-    arrays = [first, members.int(), price, code.contiguous()]
-    return [x.numpy() for x in arrays], (best & real).numpy()
+    routes = len(cost)
+    is_route = cost.isfinite()
+    served = served * is_route[:, None]
+    owner, members = served.nonzero(as_tuple=True)
+    sizes = owner.bincount(minlength=routes)
+    ends = sizes.cumsum(0)
+    first = torch.nn.functional.pad(ends, (1, 0))
+    cost = cost.double()
+    cost = cost.masked_fill(~is_route, 1.0)
+    tensors = [first, members.int(), cost, code.contiguous()]
+    arrays = [x.numpy() for x in tensors]
+    in_best = best & is_route
+    return arrays, in_best.numpy()
 
 
 def solve_batched(problem: PartitionProblem, width: int, packed: bool) -> Int[Tensor, "B q"]:
     """Solve with tensor operations or kernels, for as many instances at once as fit into memory."""
+    cost = problem.cost
+    code = problem.code
     served = problem.served
-    count, routes = problem.cost.shape
+    count, routes = cost.shape
     price_function = customer_prices_by_kernel if packed else customer_prices
-    price = price_function(problem.cost, served, problem.best)
-    value = problem.cost - route_price_sums(served, price)
+    price = price_function(cost, served, problem.best)
+    value = cost - route_price_sums(served, price)
     goal = problem.max_cost - price.sum(1)
-    most = goal - value.clamp(max=0.0).sum(1)  # routes still to come may lower the sum by that much
+    gain = value.clamp(max=0.0)
+    most = goal - gain.sum(1)  # routes that are added later may still lower the sum
 
     kind = PackedRoutes if packed else DenseRoutes
     columns = TUNING.kernel_routes_per_place if packed else routes
+    slices = instance_slices(count, width * columns)
+    tables = list[PackedRoutes | DenseRoutes]()
+    for rows in slices:
+        table = kind.of(value[rows], served[rows], code[rows], most[rows])
+        tables.append(table)
     totals = list[Tensor]()
     selections = list[Tensor]()
-    # All tables are built before the first beam starts.
-    slices = instance_slices(count, width * columns)
-    tables = [kind.of(value[rows], served[rows], problem.code[rows], most[rows]) for rows in slices]
     for table, rows in zip(tables, slices, strict=True):
-        total, chosen = beam_partition(table, problem.max_routes[rows], width)
+        max_routes = problem.max_routes[rows]
+        total, chosen = beam_partition(table, max_routes, width)
         totals.append(total)
         selections.append(chosen)
-    too_expensive = torch.cat(totals) >= goal
+    is_useless = torch.cat(totals) >= goal
     chosen = pad_selections(selections)
-    return chosen.masked_fill(too_expensive[:, None], -1)
+    return chosen.masked_fill(is_useless[:, None], -1)
 
 
 def pad_selections(selections: list[Tensor]) -> Int[Tensor, "B q"]:
     """Concatenate selections of different lengths, padded with -1."""
-    longest = max(chosen.shape[1] for chosen in selections)
+    lengths = [chosen.shape[1] for chosen in selections]
+    longest = max(lengths)
     padded = list[Tensor]()
-    for chosen in selections:
-        missing = longest - chosen.shape[1]
-        padded.append(torch.nn.functional.pad(chosen, (0, missing), value=-1))
+    for chosen, length in zip(selections, lengths, strict=True):
+        padding = (0, longest - length)
+        chosen = torch.nn.functional.pad(chosen, padding, value=-1)
+        padded.append(chosen)
     return torch.cat(padded)
 
 
@@ -183,22 +207,32 @@ def customer_prices(
     price = initial_prices(cost, served, best)
     kept = price
     direction = torch.zeros_like(served[:, 0])
-    bound = torch.full_like(cost[:, :1], -torch.inf)
+    first_cost = cost[:, :1]
+    bound = torch.full_like(first_cost, -torch.inf)
     step_size = torch.full_like(bound, TUNING.step_size)
     in_vain = torch.zeros_like(bound)
     for _ in range(TUNING.price_rounds):
         value = cost - route_price_sums(served, price)
-        lower_bound = price.sum(1, keepdim=True) + value.clamp(max=0.0).sum(1, keepdim=True)
-        higher = lower_bound > bound
-        kept = torch.where(higher, price, kept)
+        gain = value.clamp(max=0.0)
+        lower_bound = price.sum(1, keepdim=True) + gain.sum(1, keepdim=True)
+        is_higher = lower_bound > bound
+        kept = torch.where(is_higher, price, kept)
         bound = torch.maximum(lower_bound, bound)
+
         in_vain = in_vain + 1.0
-        in_vain = in_vain.masked_fill(higher | (in_vain > TUNING.patience), 0.0)
-        step_size = torch.where((in_vain == 0) & ~higher, 0.5 * step_size, step_size)
-        times_served = ((value < 0).float()[:, None] @ served)[:, 0]
-        direction = TUNING.momentum * direction + (1.0 - times_served)
-        square_norm = direction.square().sum(1, keepdim=True) + TUNING.min_square_norm
-        price = price + step_size * (1.0 - lower_bound).clamp(min=0.0) / square_norm * direction
+        give_up = in_vain > TUNING.patience
+        in_vain = in_vain.masked_fill(is_higher | give_up, 0.0)
+        is_stuck = (in_vain == 0) & ~is_higher
+        step_size = torch.where(is_stuck, 0.5 * step_size, step_size)
+
+        is_used = (value < 0).float()
+        times_served = is_used[:, None] @ served
+        lack = 1.0 - times_served[:, 0]
+        direction = TUNING.momentum * direction + lack
+        square = direction.square()
+        square_norm = square.sum(1, keepdim=True) + TUNING.min_square_norm
+        distance = (1.0 - lower_bound).clamp(min=0.0)
+        price = price + step_size * distance / square_norm * direction
     return kept
 
 
@@ -209,9 +243,13 @@ def initial_prices(
 
     Several best plans are averaged.
     """
-    share = cost.masked_fill(~best, 0.0) / served.sum(2).clamp(min=1.0)
+    members = served.sum(2).clamp(min=1.0)
+    cost = cost.masked_fill(~best, 0.0)
+    share = cost / members
     rows = torch.stack([share, best.float()], 1)
-    sums = (rows.double() @ served.double()).float()
+    rows = rows.double()
+    sums = rows @ served.double()
+    sums = sums.float()
     price, plans = sums.unbind(1)
     return price / plans.clamp(min=1.0)
 
@@ -238,8 +276,11 @@ def list_members(
     count, routes, _ = served.shape
     size = served.sum(2).int()
     instance, route, customer = served.nonzero(as_tuple=True)
-    first = size.flatten().cumsum(0) - size.flatten()  # customers of all routes before
-    place = torch.arange(len(customer), device=served.device) - first[instance * routes + route]
+    sizes = size.flatten()
+    before = sizes.cumsum(0) - sizes  # customers of all routes before each
+    index = instance * routes + route
+    number = torch.arange(len(customer), device=served.device)
+    place = number - before[index]
     longest = int(size.amax())
     members = size.new_zeros(count, longest, routes, dtype=torch.int16)
     members[instance, place, route] = customer.short()
@@ -253,7 +294,8 @@ def route_price_sums(
 
     A matrix product would be shorter, but its last bits depend on the size of the batch.
     """
-    return (served * price[:, None]).sum(2)
+    prices = served * price[:, None]
+    return prices.sum(2)
 
 
 # --- tables of routes
@@ -332,13 +374,19 @@ class DenseRoutes(Record):
 
     def additions(self, cover: Tensor, score: Float[Tensor, "B W"]) -> tuple[Tensor, None]:
         """Score all routes at all places."""
-        sums = score[..., None] + self.value[:, None]
-        free = cover @ self.across == 0
-        free = free.logical_and_(sums < self.most[:, None, None])
-        choices = free.to(cover.dtype) @ self.served
-        customer = choices.masked_fill_(cover > 0, torch.inf).argmin(2)
-        free &= gather_per_instance(self.across, customer) > 0
-        return sums.masked_fill_(free.logical_not_(), torch.inf), None
+        value = self.value[:, None]
+        sums = score[..., None] + value
+        is_free = cover @ self.across == 0
+        limit = self.most[:, None, None]
+        is_free = is_free.logical_and_(sums < limit)
+        choices = is_free.to(cover.dtype) @ self.served
+        choices = choices.masked_fill_(cover > 0, torch.inf)
+        customer = choices.argmin(2)
+        serves = gather_per_instance(self.across, customer)
+        is_free &= serves > 0
+        is_excluded = is_free.logical_not_()
+        sums = sums.masked_fill_(is_excluded, torch.inf)
+        return sums, None
 
     def original_indices(self, chosen: Int[Tensor, "B q"]) -> Int[Tensor, "B q"]:
         """Return the indices as they are."""
@@ -361,20 +409,28 @@ class PackedRoutes(Record):
     @classmethod
     def of(cls, value: Tensor, served: Tensor, code: Tensor, most: Tensor) -> Self:
         """Build the table. Low values come first: the kernel lists the first routes it finds."""
+        device = value.device
         value, order = value.sort(dim=1, stable=True)
+        code = code.gather(1, order)
         customers = served.shape[2]
-        columns = max(32, 1 << (customers - 1).bit_length())
+        power_of_two = 1 << (customers - 1).bit_length()
+        columns = max(32, power_of_two)
         served = gather_per_instance(served, order)
         served = torch.nn.functional.pad(served, (0, columns - customers))
 
-        bit = torch.arange(32, device=served.device)
-        bits = served.long().unflatten(2, (-1, 32)) << bit
-        words = to_signed_words(bits.sum(3)).mT.contiguous()
-        column = torch.arange(columns, device=served.device).view(-1, 32)
-        full = to_signed_words(((column < customers).long() << column % 32).sum(1))
+        bit = torch.arange(32, device=device)
+        bits = served.long()
+        bits = bits.unflatten(2, (-1, 32)) << bit
+        words = to_signed_words(bits.sum(3))
+        words = words.mT.contiguous()
+        column = torch.arange(columns, device=device)
+        column = column.view(-1, 32)
+        is_customer = column < customers
+        full_bits = is_customer.long() << column % 32
+        full = to_signed_words(full_bits.sum(1))
 
         served = served.bfloat16() if served.is_cuda else served
-        return cls(value, served, words, code.gather(1, order), most, order, full, customers)
+        return cls(value, served, words, code, most, order, full, customers)
 
     def empty_cover(self) -> Tensor:
         """Return words of zeros."""
@@ -386,7 +442,8 @@ class PackedRoutes(Record):
 
     def add_routes(self, cover: Tensor, route: Int[Tensor, "B W"]) -> Tensor:
         """Set the bits of the routes as well."""
-        return cover | gather_per_instance(self.words.mT, route)
+        words = self.words.mT
+        return cover | gather_per_instance(words, route)
 
     def additions(self, cover: Tensor, score: Float[Tensor, "B W"]) -> tuple[Tensor, Tensor]:
         """List the best routes of each place."""
@@ -400,14 +457,18 @@ class PackedRoutes(Record):
 
     def original_indices(self, chosen: Int[Tensor, "B q"]) -> Int[Tensor, "B q"]:
         """Undo the sorting by value."""
-        indices = self.order.gather(1, chosen.clamp(min=0))
-        return indices.masked_fill(chosen < 0, -1)
+        is_padding = chosen < 0
+        index = chosen.clamp(min=0)
+        original = self.order.gather(1, index)
+        return original.masked_fill(is_padding, -1)
 
 
 def to_signed_words(words: Int[Tensor, "*w"]) -> Int[Tensor, "*w"]:
     """Reinterpret unsigned 32-bit words, held as 64-bit integers, as signed 32-bit integers."""
-    negative = words >= 1 << 31
-    return torch.where(negative, words - (1 << 32), words).int()
+    is_negative = words >= 1 << 31
+    below_zero = words - (1 << 32)
+    signed = torch.where(is_negative, below_zero, words)
+    return signed.int()
 
 
 # --- beam search
@@ -430,25 +491,35 @@ def beam_partition(
     Returns the sums, infinite where nothing is found, and the routes, padded with -1. Each step
     adds a route for the customer with the fewest routes left, so that dead ends show early.
     """
-    none = torch.zeros_like(table.value[:, :1])
-    device = none.device
-    state = PartialCover(table.empty_cover(), none, torch.zeros_like(table.code[:, :1]))
-    total = none[:, 0] + torch.inf
-    last = torch.zeros(2, len(none), dtype=torch.int64, device=device)
+    value = table.value
+    device = value.device
+    no_score = torch.zeros_like(value[:, :1])
+    no_code = torch.zeros_like(table.code[:, :1])
+    state = PartialCover(table.empty_cover(), no_score, no_code)
+    count = len(value)
+    total = no_score[:, 0] + torch.inf
+    last = torch.zeros(2, count, dtype=torch.int64, device=device)
     steps = list[tuple[Tensor, Tensor]]()
-    for depth in range(int(max_routes.amax())):
+    deepest = int(max_routes.amax())
+    for depth in range(deepest):
         if device.type == "cpu" and not state.score.isfinite().any():
             break  # asking would make a GPU wait
         state, parent, route = extend_beam(state, table, width)
         steps.append((parent, route))
-        complete = table.is_complete(state.cover)
-        excluded = ~complete | (depth >= max_routes)[:, None]
-        least, place = state.score.masked_fill(excluded, torch.inf).min(1)
-        found = torch.stack([torch.full_like(place, depth), place])
+        score = state.score
+        is_complete = table.is_complete(state.cover)
+        is_too_deep = depth >= max_routes
+        is_excluded = ~is_complete | is_too_deep[:, None]
+        plans = score.masked_fill(is_excluded, torch.inf)
+        least, place = plans.min(1)
+        step = torch.full_like(place, depth)
+        found = torch.stack([step, place])
         last = torch.where(least < total, found, last)
         total = torch.minimum(total, least)
-        state = replace(state, score=state.score.masked_fill(complete, torch.inf))
-    return total, table.original_indices(trace_back(steps, last, total))
+        score = score.masked_fill(is_complete, torch.inf)
+        state = replace(state, score=score)
+    chosen = trace_back(steps, last, total)
+    return total, table.original_indices(chosen)
 
 
 def extend_beam(
@@ -459,21 +530,32 @@ def extend_beam(
     Returns the new places, the places they come from, and the routes that were added.
     """
     sums, added = table.additions(state.cover, state.score)
-    candidates = min(TUNING.candidates_per_place * width, sums[0].numel())
-    score, where = sums.flatten(1).topk(candidates, dim=1, largest=False)
+    candidates = TUNING.candidates_per_place * width
+    available = sums[0].numel()
+    count = min(candidates, available)
+    flat = sums.flatten(1)
+    score, where = flat.topk(count, dim=1, largest=False)
     columns = sums.shape[2]
     parent = where // columns
-    route = where % columns if added is None else added.flatten(1).gather(1, where).long()
-    code = state.code.gather(1, parent) + table.code.gather(1, route)
+    if added is None:
+        route = where % columns
+    else:
+        route = added.flatten(1).gather(1, where)
+        route = route.long()
+    code = state.code.gather(1, parent)
+    code = code + table.code.gather(1, route)
 
-    score = score.masked_fill(mark_repeats(code), torch.inf)
+    is_repeat = mark_repeats(code)
+    score = score.masked_fill(is_repeat, torch.inf)
     score, kept = score.sort(dim=1, stable=True)
     score = score[:, :width]
     kept = kept[:, :width]
     parent = parent.gather(1, kept)
     route = route.gather(1, kept)
-    cover = table.add_routes(gather_per_instance(state.cover, parent), route)
-    return PartialCover(cover, score, code.gather(1, kept)), parent, route
+    code = code.gather(1, kept)
+    cover = gather_per_instance(state.cover, parent)
+    cover = table.add_routes(cover, route)
+    return PartialCover(cover, score, code), parent, route
 
 
 def trace_back(
@@ -485,9 +567,13 @@ def trace_back(
     for step in reversed(range(len(steps))):
         parents, routes = steps[step]
         on_path = (step <= last_step) & total.isfinite()
-        column = place[:, None].clamp(max=parents.shape[1] - 1)  # beyond that it is not used
-        route = routes.gather(1, column)[:, 0]
-        parent = parents.gather(1, column)[:, 0]
-        chosen.append(torch.where(on_path, route, -1))
-        place = torch.where(on_path, parent, place)
-    return torch.stack(chosen[::-1], 1)
+        width = parents.shape[1]
+        column = place[:, None]
+        column = column.clamp(max=width - 1)  # beyond that it is not used
+        route = routes.gather(1, column)
+        parent = parents.gather(1, column)
+        route = torch.where(on_path, route[:, 0], -1)
+        place = torch.where(on_path, parent[:, 0], place)
+        chosen.append(route)
+    chosen.reverse()
+    return torch.stack(chosen, 1)
