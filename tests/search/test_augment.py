@@ -69,7 +69,7 @@ def test_the_best_copy_of_each_start_counts(policy, make_instances) -> None:
     task = make_task(TSP(), policy, make_instances(2, 4), augment=2)
     cost = torch.tensor([[[1.0, 5.0]], [[2.0, 4.0]], [[9.0, 9.0]], [[8.0, 10.0]]])
     actions = torch.arange(4)[:, None, None, None].expand(4, 1, 2, 3).to(torch.int16)
-    merged = task.merged(Rollouts(cost, actions))
+    merged = task.best_of_copies(Rollouts(cost, actions))
     assert merged.cost.tolist() == [[[1.0, 4.0]], [[8.0, 9.0]]]
     assert merged.actions[..., 0].tolist() == [[[0, 1]], [[3, 2]]]
 

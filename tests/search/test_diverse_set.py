@@ -1,5 +1,6 @@
 """The pool of different plans: what counts as the same, what as near, and what is kept."""
 
+from dataclasses import replace
 from types import SimpleNamespace
 
 import numpy as np
@@ -13,7 +14,7 @@ from rhumbline.problems.jssp import Schedule
 from rhumbline.problems.jssp import jssp_from_arrays as shop
 from rhumbline.problems.tsp import TSP, Tour, tsp_from_array
 from rhumbline.search.plan_sets import diverse
-from rhumbline.search.plan_sets.diverse import APART, DiverseSet
+from rhumbline.search.plan_sets.diverse import TUNING, DiverseSet
 from rhumbline.search.plan_sets.similarity import PLAN_TOOLS, edge_similarity, plan_edges
 
 
@@ -121,7 +122,9 @@ def test_pool_against_a_plain_list(size: int) -> None:
     assert len(kept) == size
     for k, plan in enumerate(kept):
         assert (costs[k], plan) in seen
-        assert all(alike("tsp", plan, other) <= 1 - APART for other in kept[:k])
+        assert all(
+            alike("tsp", plan, other) <= 1 - TUNING.min_edge_difference for other in kept[:k]
+        )
 
 
 def mutated(rng: np.random.Generator) -> list[int]:
@@ -153,7 +156,7 @@ def test_comparing_in_pieces_changes_nothing(monkeypatch) -> None:
     cost = torch.rand(5, 2, 6, generator=rng)
     whole, pieces = DiverseSet(PLAN_TOOLS["tsp"], 5, None), DiverseSet(PLAN_TOOLS["tsp"], 5, None)
     whole.enter(Rollouts(cost, actions))
-    monkeypatch.setattr(diverse, "COMPARED", 1)
+    monkeypatch.setattr(diverse, "TUNING", replace(TUNING, max_elements=1))
     pieces.enter(Rollouts(cost, actions))
     assert pieces.plans() == whole.plans()
     assert torch.equal(pieces.cost, whole.cost)
@@ -172,7 +175,9 @@ def test_hundreds_of_copies_hide_nothing() -> None:
     cost = [1.0] * 500 + (2.0 + rng.permutation(40)).tolist()
     kept: list[list[int]] = []
     for _, plan in sorted(zip(cost, orders, strict=True), key=lambda pair: pair[0]):
-        if len(kept) < 6 and all(alike("tsp", plan, other) <= 1 - APART for other in kept):
+        if len(kept) < 6 and all(
+            alike("tsp", plan, other) <= 1 - TUNING.min_edge_difference for other in kept
+        ):
             kept.append(plan)
     assert len(kept) == 6
     assert entered(DiverseSet(PLAN_TOOLS["tsp"], 6, None), cost, orders).plans() == [kept]

@@ -2,6 +2,7 @@
 another.
 """
 
+from dataclasses import replace
 from itertools import combinations, pairwise
 
 import numpy as np
@@ -105,7 +106,7 @@ def compiled(
         cost[0, real].double(),
         code[0, real],
     ]
-    descent = (sets.ROUNDS, sets.PACE, sets.MOMENTUM, sets.PATIENCE)
+    descent = sets.TUNING.descent
     arrays, best = [x.numpy() for x in routes], (real < 3).numpy()
     return real[
         local_moves.find_cheapest_partition(arrays, best, 8, ceiling, descent, depth, width, 4)
@@ -175,7 +176,7 @@ def test_compiled_prices_are_those_of_tensors(monkeypatch) -> None:
             begin, members, cost, rounds, pace, momentum, patience, price, value, way, lack, kept
         )
 
-    descent, best = (sets.PACE, sets.MOMENTUM, sets.PATIENCE), torch.arange(30)[None] < 3
+    descent, best = sets.TUNING.descent[1:], torch.arange(30)[None] < 3
     for seed in range(6):
         cost, served, _ = random_pool(seed)
         cost = cost / cost[best].nan_to_num(posinf=0.0).sum()
@@ -187,7 +188,7 @@ def test_compiled_prices_are_those_of_tensors(monkeypatch) -> None:
             pool.nonzero()[1].astype(np.int32),
         )
         bounds = list[float]()
-        for rounds in (*range(1, 40), sets.ROUNDS):
+        for rounds in (*range(1, 40), sets.TUNING.price_rounds):
             room = [np.empty(8) for _ in range(3)]
             priced(
                 begins, members, costs, (real < 3).numpy(), rounds, *descent, price, value, *room
@@ -196,7 +197,7 @@ def test_compiled_prices_are_those_of_tensors(monkeypatch) -> None:
             bounds.append(price.sum() + np.minimum(value, 0.0).sum())
         assert all(later >= earlier for earlier, later in pairwise(bounds))
         assert bounds[-1] <= cheapest_partition(cost[0], served[0], 4) + 1e-6
-        monkeypatch.setattr(sets, "ROUNDS", 1)
+        monkeypatch.setattr(sets, "TUNING", replace(sets.TUNING, price_rounds=1))
         wanted = customer_prices(cost, served, best)[0].double().numpy()
         monkeypatch.undo()
         assert bounds[0] == pytest.approx(
@@ -243,6 +244,12 @@ def test_what_cannot_be_served_is_said() -> None:
             assert (chosen == -1).all()
 
 
+def list_at_most(monkeypatch: pytest.MonkeyPatch, routes: int) -> None:
+    """Make the kernel list so many routes for each place of the beam."""
+    tuning = replace(sets.TUNING, kernel_routes_per_place=routes)
+    monkeypatch.setattr(sets, "TUNING", tuning)
+
+
 @pytest.mark.parametrize(("customers", "plans"), [(8, 4), (32, 3), (33, 4), (64, 3), (100, 3)])
 def test_the_kernel_adds_the_same_routes(monkeypatch, customers: int, plans: int) -> None:
     """At every place, for the same customer; as many as are kept of them, the best ones first."""
@@ -262,19 +269,21 @@ def test_the_kernel_adds_the_same_routes(monkeypatch, customers: int, plans: int
         torch.tensor([3.0, torch.inf]),
     )
     dense, packed = (kind.of(value, served, code, most) for kind in (DenseRoutes, PackedRoutes))
-    states = [PartialCover(x.nobody(), torch.zeros(2, 1), code[:, :1] * 0) for x in (dense, packed)]
+    states = [
+        PartialCover(x.empty_cover(), torch.zeros(2, 1), code[:, :1] * 0) for x in (dense, packed)
+    ]
     for _ in range(3):
         sums, none = dense.additions(states[0].cover, states[0].score)
         assert none is None
         assert sums.isfinite().any()
-        monkeypatch.setattr(sets, "KEPT", routes)
+        list_at_most(monkeypatch, routes)
         more, added = packed.additions(states[1].cover, states[1].score)
-        monkeypatch.setattr(sets, "KEPT", 2)
+        list_at_most(monkeypatch, 2)
         two, few = packed.additions(states[1].cover, states[1].score)
-        monkeypatch.setattr(sets, "KEPT", 128)
+        list_at_most(monkeypatch, 128)
         assert two.tolist() == more[..., :2].tolist()
         assert few[two.isfinite()].tolist() == added[..., :2][two.isfinite()].tolist()
-        named = packed.named(added.flatten(1).long()).view_as(added)
+        named = packed.original_indices(added.flatten(1).long()).view_as(added)
         again = torch.full((2, more.shape[1], routes), torch.inf).scatter_reduce(
             2, named, more, "amin"
         )
@@ -346,7 +355,7 @@ def test_prices_of_the_kernel_are_those_of_tensors(monkeypatch) -> None:
     )
     lowest = price_bound(cost, served, first)
     for rounds in (1, 2, 5, 30, 60):  # the last with a pace that was halved
-        monkeypatch.setattr(sets, "ROUNDS", rounds)
+        monkeypatch.setattr(sets, "TUNING", replace(sets.TUNING, price_rounds=rounds))
         found, wanted = (
             sets.customer_prices_by_kernel(cost, served, best),
             customer_prices(cost, served, best),

@@ -3,6 +3,7 @@ told.
 """
 
 import itertools
+from dataclasses import replace
 from types import SimpleNamespace
 
 import numpy as np
@@ -17,8 +18,8 @@ from rhumbline.policies.attention.encoder import Architecture
 from rhumbline.policies.cvrp import CVRPPolicy
 from rhumbline.problems.cvrp import CVRPInstance, Routes, cvrp_from_arrays
 from rhumbline.problems.tsp import TSP, Tour, TSPInstance
+from rhumbline.search import account, driver
 from rhumbline.search import after_search as finishing
-from rhumbline.search import driver
 from rhumbline.search import task as tasks
 from rhumbline.search.after_search import AfterSearch, Candidates, solve_task
 from rhumbline.search.driver import Budget
@@ -52,7 +53,7 @@ def test_a_rehearsal_changes_nothing(policy, make_instances) -> None:
     """
     fresh, rehearsed = (make_task(TSP(), policy, make_instances(2, 9)) for _ in range(2))
     finishing.run_warm_up(CMAES(population=5), rehearsed, Budget(seconds=1.0))
-    assert rehearsed.ledger.attempts == 0
+    assert rehearsed.account.attempts == 0
     traces = [
         [p.best.tolist() for p in driver.stream(CMAES(population=5), t, Budget(23))]
         for t in (fresh, rehearsed)
@@ -164,19 +165,17 @@ class Clock:
     """A clock that moves when something is rolled out or polished."""
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch, rollout: float, polish: float):
-        self.now, self.polished, trying, polisher = (
-            0.0,
-            [],
-            tasks.Task._try,
-            finishing.craft_of("tsp", "").polisher,
-        )
+        self.now = 0.0
+        self.polished = []
+        real_try = tasks.Task._try
+        tools = finishing.plan_tools_for("tsp", "")
 
         def slow_try(task, *arguments, **options):
             self.now += rollout
-            return trying(task, *arguments, **options)
+            return real_try(task, *arguments, **options)
 
         def slow_polisher(instance):
-            real = polisher(instance)
+            real = tools.polisher(instance)
 
             def polish_slowly(plan):
                 self.now += polish
@@ -186,12 +185,17 @@ class Clock:
             return polish_slowly
 
         clock = SimpleNamespace(monotonic=lambda: self.now)
-        monkeypatch.setattr(driver, "time", clock)
-        monkeypatch.setattr(tasks, "time", clock)
-        monkeypatch.setattr(finishing, "time", clock)
+        for module in (account, driver, tasks, finishing):
+            monkeypatch.setattr(module, "time", clock)
         monkeypatch.setattr(tasks.Task, "_try", slow_try)
-        slow = finishing.replace(finishing.craft_of("tsp", ""), polisher=slow_polisher)
-        monkeypatch.setattr(finishing, "craft_of", lambda *_: slow)
+        slow = replace(tools, polisher=slow_polisher)
+        monkeypatch.setattr(finishing, "plan_tools_for", lambda *_: slow)
+
+
+def one_rollout_per_piece(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Make the task look at the clock after every rollout."""
+    small = replace(tasks.TUNING, piece_elements_cpu=1, max_piece_seconds=0.0)
+    monkeypatch.setattr(tasks, "TUNING", small)
 
 
 def test_polish_stops_at_the_deadline(policy, make_instances, monkeypatch) -> None:
@@ -199,8 +203,7 @@ def test_polish_stops_at_the_deadline(policy, make_instances, monkeypatch) -> No
     of all come first.
     """
     clock = Clock(monkeypatch, rollout=1.0, polish=0.15)
-    monkeypatch.setitem(tasks.PIECE, "cpu", 1)
-    monkeypatch.setattr(tasks, "PATIENCE", 0.0)
+    one_rollout_per_piece(monkeypatch)
     instances = make_instances(2, 8)
     solutions, _ = done(policy, instances, AfterSearch(polish=True), budget=Budget(seconds=9.6))
     assert solutions[0].attempts == 10  # the piece that begins at 9.0 is the last before 9.1
@@ -296,7 +299,7 @@ def test_the_pool_changes_no_search(policy, make_instances) -> None:
     instances = make_instances(2, 12)
     task = make_task(TSP(), policy, instances)
     solve_task(Sampling(), task, Budget(24))
-    assert task.ledger.pool is None
+    assert task.account.diverse_set is None
     plain, _ = done(policy, instances, AfterSearch())
     several, _ = done(policy, instances, AfterSearch(top=4))
     assert [s.plan for s in plain] == [s.plan for s in several]
@@ -475,7 +478,7 @@ def test_a_solver_carries_on(policy, solver) -> None:
     ((name, instance, plans, seconds, seed),) = solver.calls
     costs = [plan.cost(ROUNDED) for plan in plans]
     assert (name, instance, seed) == ("lkh", "rounded", 3)
-    assert 1 < len(plans) <= finishing.HANDED
+    assert 1 < len(plans) <= finishing.TUNING.handed_plans
     assert costs == sorted(costs)
     assert 45.0 < seconds < 50.0  # greedy ends at once and leaves its half
     assert (solution.phase, solution.cost) == ("lkh", optimal(ROUNDED).cost(ROUNDED))
@@ -498,8 +501,7 @@ def test_auto_is_our_own_solver_for_each_problem(policy, solver) -> None:
 def test_the_search_gets_half(policy, make_instances, solver, monkeypatch) -> None:
     """Of ten seconds the search has five, and two instances share the rest."""
     Clock(monkeypatch, rollout=1.0, polish=0.0)
-    monkeypatch.setitem(tasks.PIECE, "cpu", 1)
-    monkeypatch.setattr(tasks, "PATIENCE", 0.0)
+    one_rollout_per_piece(monkeypatch)
     solutions, _ = done(
         policy, make_instances(2, 8), AfterSearch(then="lkh"), budget=Budget(seconds=10.0)
     )
@@ -698,6 +700,6 @@ def test_routes_go_through_all_phases(solver) -> None:
         assert candidate.cost == candidate.plan.cost(instance)
     assert solution.polish.after < solution.polish.before
     assert (solution.phase, len(solution.others)) == ("polish", 2)
-    assert 1 < len(solver.calls[0][2]) <= finishing.HANDED
+    assert 1 < len(solver.calls[0][2]) <= finishing.TUNING.handed_plans
     (warm,) = solve(instance, warm_start=solution.plan, **options)
     assert (warm.plan, warm.phase) == (solution.plan, "warm start")

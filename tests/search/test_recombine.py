@@ -57,7 +57,8 @@ def merged(request: pytest.FixtureRequest, monkeypatch) -> Callable[..., EliteSe
     """The best plan of a stock, by each engine; kernels are interpreted."""
     if request.param == "kernels":
         monkeypatch.setattr(triton_partitioning, "PRICED", 256)
-        monkeypatch.setattr(set_partitioning, "ROUNDS", 30)
+        few_rounds = replace(set_partitioning.TUNING, price_rounds=30)
+        monkeypatch.setattr(set_partitioning, "TUNING", few_rounds)
     return partial(merge.recombine_routes, engine=request.param)
 
 
@@ -180,7 +181,8 @@ def test_nobody_is_merged_when_it_is_late(corners: CVRPInstance, monkeypatch) ->
     """Those for whom there is time are, the others have no plan."""
     batch = CVRP().collate([corners] * 3)
     stock, looks = extract_routes(batch, herd_of(batch, NORTH, SOUTH), 16), iter([False, True])
-    monkeypatch.setattr(merge, "FEW", 2)
+    two_at_once = replace(merge.TUNING, instances_per_look_cpu=2)
+    monkeypatch.setattr(merge, "TUNING", two_at_once)
     found = merge.recombine_routes(batch, stock, 4, lambda: next(looks))
     assert found.cost.isfinite()[:, 0].tolist() == [True, True, False]
 
@@ -257,7 +259,7 @@ def test_a_plan_is_spelt_by_its_own_routes(corners: CVRPInstance) -> None:
     batch = CVRP().collate([corners])
     stock = extract_routes(batch, herd_of(batch, SOUTH), 9)
     assert actions_of_routes(stock, torch.tensor([[2, 0, -1, 3, 1]]), 16).tolist() == [SOUTH]
-    assert stock.begins[0, :4].sort().values.tolist() == [0, 3, 6, 9]
+    assert stock.first_step[0, :4].sort().values.tolist() == [0, 3, 6, 9]
     assert stock.length[0, :4].sum() == pytest.approx(
         CVRP().cost(batch, torch.tensor([[SOUTH]])).item()
     )
@@ -270,7 +272,7 @@ def test_a_last_customer_at_the_horizon_is_driven_home_from() -> None:
     )
     stock = extract_routes(batch, herd_of(batch, [1, 2]), 4)
     assert stock.length[0, 0] == pytest.approx(2 + 2**0.5)
-    assert stock.turn[0, 0].tolist() == [0, 1, 2]
+    assert stock.position[0, 0].tolist() == [0, 1, 2]
 
 
 def test_the_same_customers_count_once(corners: CVRPInstance) -> None:
@@ -282,9 +284,9 @@ def test_the_same_customers_count_once(corners: CVRPInstance) -> None:
     elite_set = herd_of(batch, [*long, *[0] * 6], [*short, *[0] * 6])
     for ranks in ([3.0, 5.0], [5.0, 3.0]):
         stock = extract_routes(batch, replace(elite_set, cost=torch.tensor([ranks])), 9)
-        mine = (stock.turn[0] > 0)[:, 7] & stock.rank[0].isfinite()
+        mine = (stock.position[0] > 0)[:, 7] & stock.rank[0].isfinite()
         assert mine.sum() == 1
-        assert stock.turn[0, mine].tolist() == [[0, 1, 2, 0, 0, 0, 0, 3, 0]]
+        assert stock.position[0, mine].tolist() == [[0, 1, 2, 0, 0, 0, 0, 3, 0]]
         assert stock.rank[0, mine].tolist() == [3.0]
     fewer = extract_routes(batch, herd_of(batch, NORTH, SOUTH, [*short, *[0] * 6]), 3)
     assert fewer.rank.tolist() == [[elite_set.cost.min()] * 3]  # of the best plan alone
@@ -308,7 +310,7 @@ def test_an_unserved_customer_makes_no_plan(
     """Of infinite cost, so that nobody takes it for one."""
     batch = CVRP().collate([corners])
     stock = extract_routes(batch, herd_of(batch, NORTH, SOUTH), 16)
-    stock = replace(stock, rank=stock.rank.masked_fill(stock.turn[..., 5] > 0, torch.inf))
+    stock = replace(stock, rank=stock.rank.masked_fill(stock.position[..., 5] > 0, torch.inf))
     assert merged(batch, stock, 4).cost.isinf().all()
 
 
@@ -348,7 +350,8 @@ def test_instances_do_not_depend_on_their_company(
     together = merged(batch, stock, 32)
     single = merged(lone, alone, 32)
     assert together.actions[1].tolist() == single.actions[0].tolist()
-    monkeypatch.setattr(set_partitioning, "TOGETHER", 1)
+    one_at_once = replace(set_partitioning.TUNING, max_batch_elements=1)
+    monkeypatch.setattr(set_partitioning, "TUNING", one_at_once)
     assert merged(batch, stock, 32).actions.tolist() == together.actions.tolist()
 
 
@@ -452,9 +455,9 @@ def test_a_tile_of_customers_has_kernels() -> None:
 @pytest.mark.parametrize("engine", ["auto", "torch"])
 def test_a_cpu_merges_by_the_compiled_beam(driver: CVRPPolicy, monkeypatch, engine) -> None:
     """Unless plain torch is asked for."""
-    seen, real = list[str](), cmaes_refine.merged
+    seen, real = list[str](), cmaes_refine.recombine_routes
     monkeypatch.setattr(
-        cmaes_refine, "merged", lambda *given: seen.append(given[4]) or real(*given)
+        cmaes_refine, "recombine_routes", lambda *given: seen.append(given[4]) or real(*given)
     )
     task = make_task(CVRP(), driver, vehicles(1, 10), engine=engine)
     list(stream(CMAESRefine(population=4, beam=0, rebuilt=1.0), task, Budget(8)))
