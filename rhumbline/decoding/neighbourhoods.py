@@ -35,8 +35,11 @@ def neighbourhood_prefixes(
     where = uniforms[..., 0]
     if name == "tsp" and not both:
         where = 0.5 * where
-    free = MIN_FREE_NODES + (MAX_FREE_NODES - MIN_FREE_NODES) * uniforms[..., 1]
-    return PREFIXES_BY_PROBLEM[name](xy, plan, where, free)
+    share = uniforms[..., 1]
+    span = MAX_FREE_NODES - MIN_FREE_NODES
+    free = MIN_FREE_NODES + span * share
+    make_prefixes = PREFIXES_BY_PROBLEM[name]
+    return make_prefixes(xy, plan, where, free)
 
 
 def tour_prefixes(
@@ -50,15 +53,20 @@ def tour_prefixes(
     The lower half of `where` reads tours forwards, the upper half backwards.
     """
     size = plan.shape[1]
-    ways = where.shape[1]
     doubled = where * 2 * size
-    backwards = (doubled >= size)[..., None]
-    begin = doubled.long()[..., None] % size
+    backwards = doubled >= size
+    begin = doubled.long()
+    begin = begin[..., None] % size
     steps = torch.arange(size, device=plan.device)
-    index = torch.where(backwards, begin - steps, begin + steps) % size
-    actions = plan[:, None].expand(-1, ways, -1).gather(2, index)
-    length = (size - free.long()).clamp(min=1)
-    return Prefixes(actions, length)
+    index = torch.where(
+        backwards[..., None],
+        begin - steps,
+        begin + steps,
+    )
+    copies = copy_plan(plan, where)
+    actions = copies.gather(2, index % size)
+    kept = size - free.long()
+    return Prefixes(actions, length=kept.clamp(min=1))
 
 
 def route_prefixes(
@@ -73,46 +81,78 @@ def route_prefixes(
     one or two routes lose their first or last customers instead.
     """
     size = xy.shape[1]
-    ways = where.shape[1]
     ends = plan == 0
     route_of_step = ends.cumsum(1) - ends.long()  # a return to the depot belongs to its route
-    by_node = torch.zeros_like(plan[:, :1]).expand(-1, size)
-    route_of_customer = by_node.scatter(1, plan, route_of_step)[:, 1:]
-    centre = (where * (size - 1)).long().clamp(max=size - 2)  # a customer, counted from 0
+    route_of_node = torch.zeros_like(plan[:, :1])
+    route_of_node = route_of_node.expand(-1, size)
+    route_of_node = route_of_node.scatter(1, plan, route_of_step)
+    route_of_customer = route_of_node[:, 1:]
+    centre = (where * (size - 1)).long()
+    centre = centre.clamp(max=size - 2)  # a customer, counted from 0
     distance = distances_to_customer(xy[:, 1:], centre)
     # No plan has more than `size` routes, empty ones included.
-    kept_routes = choose_kept_routes(route_of_customer, distance, free, size)
-    kept = kept_routes.gather(2, route_of_step[:, None].expand(-1, ways, -1))
+    kept_routes = choose_kept_routes(
+        route_of_customer,
+        distance,
+        free,
+        size,
+    )
+    kept = kept_routes.gather(2, copy_plan(route_of_step, where))
     regular = pack_prefixes(plan, kept)
     short = few_route_prefixes(plan, where, free)
-    has_few = (route_of_customer.amax(1) < 2)[:, None]
-    return Prefixes(
-        actions=torch.where(has_few[..., None], short.actions, regular.actions),
-        length=torch.where(has_few, short.length, regular.length),
+    routes = route_of_customer.amax(1)
+    has_few = (routes < 2)[:, None]
+    actions = torch.where(
+        has_few[..., None],
+        short.actions,
+        regular.actions,
     )
+    length = torch.where(
+        has_few,
+        short.length,
+        regular.length,
+    )
+    return Prefixes(actions, length)
 
 
 def few_route_prefixes(
     plan: Int[Tensor, "B T"], where: Float[Tensor, "B A"], free: Float[Tensor, "B A"]
 ) -> Prefixes:
     """Make prefixes of plans without their last customers, or reversed and without their first."""
+    size = plan.shape[1]
+    steps = torch.arange(size, device=plan.device)
+    visits = torch.where(plan != 0, steps, 0)
+    last = visits.amax(1)[:, None]  # step of the last customer
+    last_step = last[..., None]
+    backwards = where >= 0.5
+    index = torch.where(
+        backwards[..., None],
+        last_step - steps,
+        steps,
+    )
+    index = index.clamp(min=0)
+    copies = copy_plan(plan, where)
+    actions = copies.gather(2, index)
+    actions = actions.masked_fill(steps > last_step, 0)
+    kept = last + 1 - free.long()
+    return Prefixes(actions, length=kept.clamp(min=1))
+
+
+def copy_plan(plan: Int[Tensor, "B T"], where: Float[Tensor, "B A"]) -> Int[Tensor, "B A T"]:
+    """Return each plan once for each of its A prefixes, without copying memory."""
     ways = where.shape[1]
-    steps = torch.arange(plan.shape[1], device=plan.device)
-    last = torch.where(plan != 0, steps, 0).amax(1)[:, None]  # step of the last customer
-    backwards = (where >= 0.5)[..., None]
-    index = torch.where(backwards, last[..., None] - steps, steps).clamp(min=0)
-    actions = plan[:, None].expand(-1, ways, -1).gather(2, index)
-    actions = actions.masked_fill(steps > last[..., None], 0)
-    length = (last + 1 - free.long()).clamp(min=1)
-    return Prefixes(actions, length)
+    once = plan[:, None]
+    return once.expand(-1, ways, -1)
 
 
 def distances_to_customer(
     xy: Float[Tensor, "B n 2"], centre: Int[Tensor, "B A"]
 ) -> Float[Tensor, "B A n"]:
     """Compute the distances of all customers to each centre, itself a customer."""
-    index = centre[..., None].expand(-1, -1, 2)
-    return torch.cdist(xy.gather(1, index), xy)
+    index = centre[..., None]
+    index = index.expand(-1, -1, 2)
+    chosen = xy.gather(1, index)
+    return torch.cdist(chosen, xy)
 
 
 def choose_kept_routes(
@@ -126,30 +166,41 @@ def choose_kept_routes(
     One route always stays, so that there is a prefix. The nearest routes are left out.
     """
     count, ways, _ = distance.shape
-    index = route[:, None].expand_as(distance)
-    nearest = distance.new_full((count, ways, routes), torch.inf)
+    shape = (count, ways, routes)
+    index = route[:, None]
+    index = index.expand_as(distance)
+    nearest = distance.new_full(shape, torch.inf)
     nearest = nearest.scatter_reduce(2, index, distance, "amin")
-    customers = distance.new_zeros(count, ways, routes)
-    customers = customers.scatter_add(2, index, torch.ones_like(distance))
+    each = torch.ones_like(distance)
+    customers = distance.new_zeros(shape)
+    customers = customers.scatter_add(2, index, each)
     nearest, order = nearest.sort(dim=2, stable=True)
     freed = customers.gather(2, order)
     freed_before = freed.cumsum(2) - freed
     rank = torch.arange(routes, device=distance.device)
     exists = nearest.isfinite()
-    wanted = (rank < 2) | (freed_before < free[..., None])
-    not_last = rank < exists.sum(2, keepdim=True) - 1
-    left_out = wanted & not_last
-    return torch.zeros_like(left_out).scatter(2, order, ~left_out & exists)
+    too_few = freed_before < free[..., None]
+    wanted = (rank < 2) | too_few
+    last = exists.sum(2, keepdim=True) - 1
+    left_out = wanted & (rank < last)
+    stays = ~left_out & exists
+    by_route = torch.zeros_like(stays)
+    return by_route.scatter(2, order, stays)
 
 
 def pack_prefixes(plan: Int[Tensor, "B T"], kept: Bool[Tensor, "B A T"]) -> Prefixes:
     """Move the kept actions of a plan to the front."""
-    steps = plan.shape[1]
-    ways = kept.shape[1]
-    target = torch.where(kept, kept.cumsum(2) - 1, steps)  # all others go behind the end
-    whole = plan.new_zeros(len(plan), ways, steps + 1)
-    whole.scatter_(2, target, plan[:, None].expand(-1, ways, -1))
-    return Prefixes(whole[..., :steps], kept.sum(2))
+    count, ways, steps = kept.shape
+    rank = kept.cumsum(2) - 1
+    target = torch.where(kept, rank, steps)  # all others go behind the end
+    source = plan[:, None]
+    source = source.expand(-1, ways, -1)
+    whole = plan.new_zeros(count, ways, steps + 1)
+    whole.scatter_(2, target, source)
+    return Prefixes(
+        actions=whole[..., :steps],
+        length=kept.sum(2),
+    )
 
 
 PREFIXES_BY_PROBLEM: dict[str, Callable[..., Prefixes]] = {

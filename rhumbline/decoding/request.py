@@ -59,13 +59,19 @@ class RolloutRequest:
     @property
     def latent_bias(self) -> Any:
         """Compute what each latent adds to the policy's tables, [B, K, ...]."""
-        return self.policy.condition(self.memory, self.latents)
+        policy = self.policy
+        return policy.condition(self.memory, self.latents)
 
     @property
     def rollout_bias(self) -> Any:
         """Repeat the bias of a latent for each of its rollouts, [B, K * S, ...]."""
         starts = self.starts.shape[1]
-        return self.latent_bias.map(lambda x: x.repeat_interleave(starts, dim=1))
+        bias = self.latent_bias
+
+        def for_each_start(x: Tensor) -> Tensor:
+            return x.repeat_interleave(starts, dim=1)
+
+        return bias.map(for_each_start)
 
     @property
     def first_actions(self) -> Int[Tensor, "B R"]:
@@ -81,7 +87,12 @@ class RolloutRequest:
     ) -> Int[Tensor, "B R"]:
         """Choose the next action of each rollout."""
         allowed = self.problem.mask(state)
-        logits = self.policy.logits(self.memory, bias, state, allowed)
+        logits = self.policy.logits(
+            self.memory,
+            bias,
+            state,
+            allowed,
+        )
         return choose(logits, allowed, uniform, self.temperature)
 
     def part(self, rows: slice, tried: slice) -> "RolloutRequest":
@@ -121,14 +132,17 @@ def choose(
     if uniform is None or temperature == 0.0:
         return logits.argmax(-1)
     highest = logits.amax(-1, keepdim=True)
-    weight = torch.exp((logits - highest) / temperature)
+    below = logits - highest
+    weight = torch.exp(below / temperature)
     # A parallel scan may round the sum at a forbidden action above those of its neighbours.
     # Such a sum must neither be hit nor count towards the total.
-    cumulative = weight.cumsum(-1).masked_fill_(~allowed, 0.0)
+    cumulative = weight.cumsum(-1)
+    cumulative.masked_fill_(~allowed, 0.0)
     total = cumulative.amax(-1, keepdim=True)
     limit = uniform[..., None] * (total * BELOW_ONE)
     passed = cumulative > limit
-    return passed.to(torch.uint8).argmax(-1)
+    passed = passed.to(torch.uint8)
+    return passed.argmax(-1)
 
 
 def split_rollouts(

@@ -85,8 +85,6 @@ def rollout_by_member(
     latents: Float[Tensor, "B K 1"],
     starts: Int[Tensor, "B S"],
     memory: PopulationMemory,
-    *,
-    attempt: int,
     **options: Any,
 ) -> Rollouts:
     """Construct the rollouts of a population, one latent at a time.
@@ -94,6 +92,7 @@ def rollout_by_member(
     Each instance then has the tables of one member, which its latent names.
     """
     count, tried, _ = latents.shape
+    first_attempt = options.pop("attempt")
 
     def parts() -> Iterator[Part]:
         for k, latent in enumerate(latents.split(1, dim=1)):
@@ -105,7 +104,7 @@ def rollout_by_member(
                 latent,
                 starts,
                 memory=member,
-                attempt=attempt + k,
+                attempt=first_attempt + k,
                 **options,
             )
             yield slice(0, count), slice(k, k + 1), part
@@ -128,7 +127,14 @@ def rollout_in_groups(
     def parts() -> Iterator[Part]:
         for begin in range(0, count, most):
             group = slice(begin, begin + most)
-            part = rollout(problem, policy, batch[group], latents[group], starts[group], **options)
+            part = rollout(
+                problem,
+                policy,
+                batch[group],
+                latents[group],
+                starts[group],
+                **options,
+            )
             yield group, slice(0, tried), part
 
     return gather_parts(parts(), count, tried)
@@ -161,7 +167,7 @@ def construct_chunks(
             most = size // 2
             torch.cuda.empty_cache()
             kernels.note_once(
-                "the GPU's memory is too small for the usual chunks of rollouts; they are halved"
+                "the GPU's memory is too small for the default chunks of rollouts; they are halved"
             )
             continue
         yield rows, some, part
@@ -175,10 +181,13 @@ def next_chunk(done: int, count: int, tried: int, most: int) -> tuple[slice, sli
     """
     row, latent = divmod(done, tried)
     if latent == 0 and most >= tried:
-        end = min(row + most // tried, count)
-        return slice(row, end), slice(0, tried)
+        rows = most // tried
+        end = min(row + rows, count)
+        instances = slice(row, end)
+        return instances, slice(0, tried)
     end = min(latent + most, tried)
-    return slice(row, row + 1), slice(latent, end)
+    instance = slice(row, row + 1)
+    return instance, slice(latent, end)
 
 
 def gather_parts(parts: Iterable[Part], count: int, tried: int) -> Rollouts:

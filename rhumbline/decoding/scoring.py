@@ -77,10 +77,11 @@ def torch_log_prob(
 ) -> Float[Tensor, "B R t"]:
     """Compute the log-probability of each action but the first in plain torch: the definition."""
     state = problem.replay(batch, actions.long())
-    steps = actions.shape[2] - 1
-    sequences = actions.shape[1] // latents.shape[1]
+    _, sequences, length = actions.shape
+    per_latent = sequences // latents.shape[1]
+    decisions = per_latent * (length - 1)
     bias = policy.condition(memory, latents)
-    bias = bias.map(lambda x: x.repeat_interleave(steps * sequences, dim=1))
+    bias = bias.map(lambda x: x.repeat_interleave(decisions, dim=1))
     allowed = problem.mask(state)
     logits = policy.logits(memory, bias, state, allowed)
     return chosen_log_prob(logits, allowed, actions)
@@ -90,10 +91,14 @@ def chosen_log_prob(
     logits: Float[Tensor, "B V N"], allowed: Bool[Tensor, "B V N"], actions: Int[Tensor, "B R T"]
 ) -> Float[Tensor, "B R t"]:
     """Select the log-probability of each action but the first."""
-    scores = logits.masked_fill(~allowed, -torch.inf).log_softmax(-1)
-    chosen = actions[:, :, 1:].long().flatten(1)
-    selected = scores.gather(-1, chosen[..., None])
-    return selected.view(*actions.shape[:2], -1)
+    count, sequences, _ = actions.shape
+    logits = logits.masked_fill(~allowed, -torch.inf)
+    scores = logits.log_softmax(-1)
+    chosen = actions[:, :, 1:]
+    index = chosen.long().flatten(1)
+    index = index[..., None]
+    selected = scores.gather(-1, index)
+    return selected.view(count, sequences, -1)
 
 
 def unmark_actions(
@@ -124,13 +129,20 @@ def score_by_member(
     for number, member in enumerate(memory.members):
         owned = owner == number
         most = int(owned.sum(1).max())
-        order = owned.int().argsort(dim=1, descending=True, stable=True)[:, :most]
+        order = owned.int().argsort(
+            dim=1,
+            descending=True,
+            stable=True,
+        )
+        order = order[:, :most]
         if not order.shape[1]:
             continue
-        index = order[..., None].expand(-1, -1, actions.shape[2])
+        index = order[..., None]
+        index = index.expand(-1, -1, actions.shape[2])
         some = actions.gather(1, index)
         scored = log_prob(problem, policy, batch, latents[:, :1], some, memory=member, **options)
-        scores = scores.scatter_add(1, order, scored * owned.gather(1, order))
+        scored = scored * owned.gather(1, order)
+        scores = scores.scatter_add(1, order, scored)
     return scores
 
 
@@ -169,13 +181,19 @@ def layer_log_prob(
 
     bias = bias.map(Tensor.detach)
     if memory.query_load is not None:
-        actions = actions[:, :, : last_decision(actions) + 1]
+        end = last_decision(actions) + 1
+        actions = actions[:, :, :end]
     tables = scoring_tables(memory, bias)
-    glimpses = triton_scoring.glimpses(tables, actions, scoring_mask(batch, memory, actions))
-    with torch.autocast(actions.device.type, torch.bfloat16, enabled=actions.is_cuda):
-        logits = policy.decoder.layered(memory, bias, glimpses.flatten(1, 2))
-    allowed = problem.mask(problem.replay(batch, actions.long()))
-    return chosen_log_prob(logits, allowed, actions).sum(-1)
+    mask = scoring_mask(batch, memory, actions)
+    glimpses = triton_scoring.glimpses(tables, actions, mask)
+    glimpses = glimpses.flatten(1, 2)
+    device = actions.device.type
+    with torch.autocast(device, torch.bfloat16, enabled=actions.is_cuda):
+        logits = policy.decoder.layered(memory, bias, glimpses)
+    state = problem.replay(batch, actions.long())
+    allowed = problem.mask(state)
+    decisions = chosen_log_prob(logits, allowed, actions)
+    return decisions.sum(-1)
 
 
 def why_not_layer_alone(memory: Any, latents: Tensor, certain: float) -> str | None:
@@ -197,8 +215,10 @@ def last_decision(actions: Int[Tensor, "B R T"]) -> int:
 
     All later actions are certain; the first action is imposed.
     """
-    visits = actions.flatten(0, 1).ne(0).any(0)
-    return max(1, int(visits.nonzero().amax()))
+    sequences = actions.flatten(0, 1)
+    visits = sequences.ne(0).any(0)
+    last = visits.nonzero().amax()
+    return max(1, int(last))
 
 
 def scoring_tables(memory: Any, bias: Any) -> Any:

@@ -190,7 +190,8 @@ def resolve(
 @cache
 def note_once(line: str) -> None:
     """Print a note on stderr, once in the life of the process."""
-    print(f"note: {line}", file=sys.stderr, flush=True)
+    note = f"note: {line}"
+    print(note, file=sys.stderr, flush=True)
 
 
 def resolve_log_prob(

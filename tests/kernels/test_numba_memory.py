@@ -107,7 +107,7 @@ def test_a_full_gpu_halves_the_chunk(make_batch, policy, monkeypatch, capsys) ->
     assert torch.equal(found.cost, expected.cost)
     lines = capsys.readouterr().err.splitlines()
     assert lines == [
-        "note: the GPU's memory is too small for the usual chunks of rollouts; they are halved"
+        "note: the GPU's memory is too small for the default chunks of rollouts; they are halved"
     ]
 
 

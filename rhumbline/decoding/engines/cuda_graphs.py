@@ -25,10 +25,14 @@ def construct_with_cuda_graph(request: RolloutRequest) -> Rollouts:
     sequence[..., 0] = first
 
     def step() -> None:
-        uniform = None if uniforms is None else uniforms.index_select(2, position)[..., 0]
+        uniform = None
+        if uniforms is not None:
+            uniform = uniforms.index_select(2, position)
+            uniform = uniform[..., 0]
         state = replace(kept)  # a new object, without values cached by an earlier step
         action = request.decide(bias, state, uniform)
-        kept.copy_(problem.step(state, action))
+        following = problem.step(state, action)
+        kept.copy_(following)
         sequence.index_copy_(2, position, action[..., None])
         position.add_(1)
 

@@ -47,14 +47,19 @@ def load_kernel(name: str) -> Callable[..., Any]:
 def nearest_nodes(distance: np.ndarray, count: int = NEIGHBOURS) -> np.ndarray:
     """Return the nearest nodes of each node, [N, count] at most, in order; ties by number."""
     size = len(distance)
-    itself = np.diag(np.full(size, np.inf))
-    order = np.argsort(distance + itself, axis=1, kind="stable")
-    return order[:, : min(count, size - 1)].astype(np.int32)
+    infinite = np.full(size, np.inf)
+    others = distance + np.diag(infinite)
+    order = np.argsort(others, axis=1, kind="stable")
+    most = min(count, size - 1)
+    near = order[:, :most]
+    return near.astype(np.int32)
 
 
 def nearest_customers(distance: np.ndarray, count: int = NEIGHBOURS) -> np.ndarray:
     """Return the nearest customers of each customer; the row of the depot has no meaning."""
-    near = nearest_nodes(distance[1:, 1:], count) + np.int32(1)
+    customers = distance[1:, 1:]
+    near = nearest_nodes(customers, count)
+    near = near + np.int32(1)
     depot = np.zeros_like(near[:1])
     return np.concatenate([depot, near])
 
@@ -191,8 +196,15 @@ def pack_routes(
 
 def route_scratch(size: int) -> list[np.ndarray]:
     """Allocate what `improve_routes` works on: places, loads, the queue, room for two routes."""
-    types = (np.int32, np.int32, np.int64, np.int32, np.bool_, np.int32, np.int32)
-    return [np.zeros(size, kind) for kind in types]
+    return [
+        np.zeros(size, np.int32),  # the route of each customer
+        np.zeros(size, np.int32),  # its place there
+        np.zeros(size, np.int64),  # the load up to it
+        np.zeros(size, np.int32),  # the queue
+        np.zeros(size, np.bool_),  # customers that wait in it
+        np.zeros(size, np.int32),  # room for a route
+        np.zeros(size, np.int32),  # and for another
+    ]
 
 
 def shorten_schedule(
@@ -226,7 +238,8 @@ def split_by_job(times: np.ndarray, durations: Sequence[Sequence[int]]) -> list[
     """Split the times of all operations, job after job, into a row for each job."""
     lengths = [len(row) for row in durations]
     ends = np.cumsum(lengths)
-    return [row.tolist() for row in np.split(times, ends[:-1])]
+    rows = np.split(times, ends[:-1])
+    return [row.tolist() for row in rows]
 
 
 def flatten_jobs(
@@ -237,14 +250,17 @@ def flatten_jobs(
     The neighbours are the operations before and behind in the same job, or -1.
     """
     lengths = [len(row) for row in durations]
-    job = np.repeat(np.arange(len(durations)), lengths)
+    jobs = np.arange(len(durations))
+    job = np.repeat(jobs, lengths)  # of each operation
     size = len(job)
     before = np.arange(-1, size - 1, dtype=np.int32)
     behind = np.arange(1, size + 1, dtype=np.int32)
-    before[np.flatnonzero(np.diff(job, prepend=-1))] = -1
-    behind[np.flatnonzero(np.diff(job, append=-1))] = -1
-    duration = np.concatenate(durations).astype(np.int64)
-    return duration, before, behind
+    step = np.diff(job, prepend=-1)
+    before[step != 0] = -1
+    step = np.diff(job, append=-1)
+    behind[step != 0] = -1
+    duration = np.concatenate(durations)
+    return duration.astype(np.int64), before, behind
 
 
 def machine_orders(machine: np.ndarray, start: np.ndarray, end: np.ndarray) -> np.ndarray:
@@ -254,7 +270,9 @@ def machine_orders(machine: np.ndarray, start: np.ndarray, end: np.ndarray) -> n
     within the jobs.
     """
     number = np.arange(len(machine))
-    return np.lexsort((number, end, start, machine)).astype(np.int32)
+    keys = (number, end, start, machine)
+    order = np.lexsort(keys)
+    return order.astype(np.int32)
 
 
 def find_cheapest_partition(
@@ -322,8 +340,11 @@ def reorder_routes(
     begin: np.ndarray, members: np.ndarray, order: np.ndarray
 ) -> tuple[np.ndarray, np.ndarray]:
     """Return the routes in another order: where each begins, and the members of all."""
-    size = np.diff(begin)[order]
+    sizes = np.diff(begin)
+    sizes = sizes[order]
     zero = np.zeros(1, begin.dtype)
-    begins = np.concatenate([zero, size.cumsum()])
-    moved = np.repeat(begin[order] - begins[:-1], size)
-    return begins, members[moved + np.arange(len(members))]
+    begins = np.concatenate([zero, sizes.cumsum()])
+    moved_by = begin[order] - begins[:-1]
+    place = np.arange(len(members))
+    place = place + np.repeat(moved_by, sizes)
+    return begins, members[place]

@@ -68,8 +68,9 @@ def split_nodes_into_heads(x: np.ndarray) -> np.ndarray:
 def append_zero_row(x: np.ndarray) -> np.ndarray:
     """Copy a table and append a row of zeros."""
     *before, rows, width = x.shape
-    whole = np.zeros((*before, rows + 1, width), x.dtype)
-    whole[..., :-1, :] = x
+    shape = (*before, rows + 1, width)
+    whole = np.zeros(shape, x.dtype)
+    whole[..., :rows, :] = x
     return whole
 
 
@@ -145,7 +146,9 @@ def run_rollouts(
     compiled = function(kernel, len(numbers))
 
     def work() -> None:
-        call_kernel(compiled, numbers, (*inputs, actions, cost, *scratch(nodes)))
+        own = scratch(nodes)
+        arrays = (*inputs, actions, cost, *own)
+        call_kernel(compiled, numbers, arrays)
 
     tiles_per_instance = -(-tried * per_latent // LANES)
     wanted = threads or torch.get_num_threads()
@@ -159,11 +162,17 @@ def impose(actions: np.ndarray, imposed: np.ndarray, given: Tensor, length: Tens
     Zeros follow, as they do after the end of a rollout.
     """
     horizon = actions.shape[-1]
-    sequences = to_array(given, torch.int16).reshape(actions.shape)
-    imposed[...] = to_array(length, torch.int64).reshape(imposed.shape)
+    sequences = to_array(given, torch.int16)
+    lengths = to_array(length, torch.int64)
+    imposed[...] = lengths.reshape(imposed.shape)
     assert 1 <= imposed.min() <= imposed.max() <= horizon
-    is_imposed = np.arange(horizon) < imposed[..., None]
-    np.copyto(actions, sequences, where=is_imposed)
+    step = np.arange(horizon)
+    is_imposed = step < imposed[..., None]
+    np.copyto(
+        actions,
+        sequences.reshape(actions.shape),
+        where=is_imposed,
+    )
 
 
 @cache
@@ -173,8 +182,12 @@ def function(compiled: Any, numbers: int) -> Any:
     Plain addresses are passed faster than typed pointers.
     """
     types = compiled.ctypes.argtypes
-    pointers = [ctypes.c_void_p] * (len(types) - numbers)
-    prototype = ctypes.CFUNCTYPE(None, *types[:numbers], *pointers)
+    pointers = len(types) - numbers
+    prototype = ctypes.CFUNCTYPE(
+        None,
+        *types[:numbers],
+        *[ctypes.c_void_p] * pointers,
+    )
     return prototype(compiled.address)
 
 

@@ -37,8 +37,10 @@ _waiting: dict[str, Thread] = {}  # for each problem, the thread that waits for 
 @cache
 def cache_name(problem: str) -> str:
     """Return the name of a problem's kernel, which changes with any of its sources."""
-    source = b"".join((HERE / name).read_bytes() for name in SOURCES)
-    checksum = zlib.crc32(source)
+    checksum = 0
+    for name in SOURCES:
+        source = (HERE / name).read_bytes()
+        checksum = zlib.crc32(source, checksum)
     return f"{problem}_{checksum:08x}"
 
 
@@ -95,8 +97,10 @@ def is_stored(problem: str) -> bool:
 
     One for another processor or another numba counts too, which costs time in rare cases.
     """
-    pattern = f"*{cache_name(problem)}*.nbi"
-    return any(any(folder.rglob(pattern)) for folder in cache_folders())
+    name = cache_name(problem)
+    pattern = f"*{name}*.nbi"
+    found = [any(folder.rglob(pattern)) for folder in cache_folders()]
+    return any(found)
 
 
 def cache_folders() -> list[Path]:
@@ -108,6 +112,8 @@ def cache_folders() -> list[Path]:
     if configured:
         return [Path(configured)]
     linux = os.environ.get("XDG_CACHE_HOME") or "~/.cache"
-    user_caches = (linux, "~/Library/Caches")
-    of_user = [Path(os.path.expanduser(place)) / "numba" for place in user_caches]
-    return [HERE / "__pycache__", *of_user]
+    folders = [HERE / "__pycache__"]
+    for user_cache in (linux, "~/Library/Caches"):
+        place = os.path.expanduser(user_cache)
+        folders.append(Path(place) / "numba")
+    return folders

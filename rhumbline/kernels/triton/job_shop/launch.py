@@ -180,8 +180,14 @@ def network_arguments(network: ShopWeights, memory: Any, bias: Any) -> tuple[Ten
 
 def rule_arguments(batch: Any) -> tuple[Tensor, ...]:
     """Return all that the rules read; times and their differences are below 2^31."""
-    tables = (batch.duration, batch.machine, batch.tail, batch.load)
+    tables = (
+        batch.duration,
+        batch.machine,
+        batch.tail,
+        batch.load,
+    )
     machines = batch.load.shape[1] - 1
-    operations = (batch.machine < machines).sum((1, 2), dtype=torch.int32)
-    whole = (x.to(torch.int32).contiguous() for x in tables)
+    exists = batch.machine < machines
+    operations = exists.sum((1, 2), dtype=torch.int32)
+    whole = [x.to(torch.int32).contiguous() for x in tables]
     return *whole, operations

@@ -124,14 +124,18 @@ def make_buffers(inputs: RolloutInputs, rollouts: int) -> tuple[Tensor, Tensor, 
     """
     device = inputs.xy.device
     count = len(inputs.xy)
-    actions = torch.zeros(count, inputs.steps, rollouts, dtype=torch.int16, device=device)
+    shape = (count, inputs.steps, rollouts)
+    actions = torch.zeros(shape, dtype=torch.int16, device=device)
     cost = torch.empty(count, rollouts, device=device)
     if inputs.given is None:
         return actions, cost, actions
     sequence, length = inputs.given
-    length = length.to(torch.int32).contiguous()
-    imposed = torch.arange(inputs.steps, device=device)[:, None] < length[:, None]
-    actions.copy_(sequence.transpose(1, 2)).mul_(imposed)
+    length = length.to(torch.int32)
+    length = length.contiguous()
+    step = torch.arange(inputs.steps, device=device)
+    is_imposed = step[:, None] < length[:, None]
+    actions.copy_(sequence.transpose(1, 2))
+    actions.mul_(is_imposed)
     return actions, cost, length
 
 
@@ -153,18 +157,21 @@ class Launch:
         is read back from the device.
         """
         self.compile(kernel, *more)
+        start = kernel[self.grid]
         for flag in BOUNDED:
-            kernel[self.grid](*self.inputs, *more, BOUNDED=flag, **self.options)
+            start(*self.inputs, *more, BOUNDED=flag, **self.options)
         tried, starts, _ = self.sizes
         shape = (len(self.cost), tried, starts)
-        return self.cost.view(shape), self.actions.transpose(1, 2).view(*shape, -1)
+        cost = self.cost.view(shape)
+        actions = self.actions.transpose(1, 2)
+        return cost, actions.view(*shape, -1)
 
     def compile(self, kernel: Any, *more: Any) -> None:
         """Compile both kernels at the same time if they are new.
 
         Above 128 nodes each takes 15 to 25 seconds of a core.
         """
-        options = (item for item in self.options.items() if item[0] not in RUNTIME_OPTIONS)
+        options = [item for item in self.options.items() if item[0] not in RUNTIME_OPTIONS]
         key = (kernel, self.cost.device, *options)
         if key in _compiled:
             return
@@ -173,7 +180,13 @@ class Launch:
 
         def warm_up(flag: bool) -> None:
             with torch.cuda.device_of(self.cost):  # a new thread has the default device
-                kernel.warmup(*self.inputs, *more, grid=self.grid, BOUNDED=flag, **self.options)
+                kernel.warmup(
+                    *self.inputs,
+                    *more,
+                    grid=self.grid,
+                    BOUNDED=flag,
+                    **self.options,
+                )
 
         if self.cost.device.type == "cuda":
             # Look the cache up once before the threads do: the first look-up makes it.
@@ -248,7 +261,8 @@ def prepare_launch(
 
 def is_streamed(tables: TritonTables) -> bool:
     """Return whether tables exceed the memory of a processor and are read part by part."""
-    return tables.nodes.key.shape[1] > MAX_TILE_NODES
+    columns = tables.nodes.key.shape[1]
+    return columns > MAX_TILE_NODES
 
 
 def launch_streamed(
@@ -313,7 +327,8 @@ def launch_sizes(tables: TritonTables, starts: Tensor) -> tuple[int, int, int]:
     """Return the instances, the rollouts of each, and the columns of its tables."""
     count, tried, _ = tables.query_shift.shape
     columns = tables.nodes.key.shape[1]
-    return count, tried * starts.shape[1], columns
+    rollouts = tried * starts.shape[1]
+    return count, rollouts, columns
 
 
 @torch.no_grad()
@@ -325,7 +340,8 @@ def first_queries(shift: Tensor, first: Tensor, dtype: torch.dtype) -> Tensor:
     """
     count, tried, width = shift.shape
     starts = first.shape[2]
-    query = torch.empty(count, tried, starts, width, dtype=dtype, device=shift.device)
+    shape = (count, tried, starts, width)
+    query = torch.empty(shape, dtype=dtype, device=shift.device)
     torch.add(shift[:, :, None], first, out=query)
     return query.flatten(1, 2)
 
@@ -333,8 +349,11 @@ def first_queries(shift: Tensor, first: Tensor, dtype: torch.dtype) -> Tensor:
 def gather_rows(table: Tensor, nodes: Tensor) -> Tensor:
     """Gather the rows [B, k, S, E] of nodes [B, k, S] from a table [B, N, E]."""
     width = table.shape[2]
-    index = nodes.long().flatten(1)[..., None].expand(-1, -1, width)
-    return table.gather(1, index).unflatten(1, nodes.shape[1:])
+    index = nodes.long().flatten(1)
+    index = index[..., None]
+    index = index.expand(-1, -1, width)
+    rows = table.gather(1, index)
+    return rows.unflatten(1, nodes.shape[1:])
 
 
 def tsp_rollout(

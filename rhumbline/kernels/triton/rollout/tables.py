@@ -8,6 +8,7 @@ from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
+from torch.nn.functional import pad
 
 from rhumbline import kernels
 from rhumbline.kernels import HEAD_WIDTH, HEADS
@@ -86,20 +87,29 @@ def build_layer_tables(
     The kernels add the biases first, which the layer must not see. They are rounded there, so the
     rounded ones are taken back.
     """
-    into = layer.into.to(dtype).contiguous()
+    into = layer.into.to(dtype)
+    into = into.contiguous()
     pointer = pointer.float() * POINTER_SCALE
-    seen = glimpse.to(dtype).float() @ into.float()
-    into_bias = (layer.into_bias - seen).float().contiguous()
-    out = pad_rows(pointer @ layer.out.transpose(1, 2))
-    out_bias = pad_rows(pointer @ layer.out_bias.transpose(1, 2))
-    return LayerTables(into, into_bias, out.to(dtype), out_bias[..., 0].contiguous())
+    rounded = glimpse.to(dtype).float()
+    seen = rounded @ into.float()
+    into_bias = (layer.into_bias - seen).float()
+    out = pointer @ layer.out.transpose(1, 2)
+    out = pad_rows(out)
+    out_bias = pointer @ layer.out_bias.transpose(1, 2)
+    out_bias = pad_rows(out_bias)
+    return LayerTables(
+        into=into,
+        into_bias=into_bias.contiguous(),
+        out=out.to(dtype),
+        out_bias=out_bias[..., 0].contiguous(),
+    )
 
 
 def pad_rows(table: Tensor) -> Tensor:
     """Append zeros to a table [B, N, E] for the columns of a tile that have no node."""
     nodes = table.shape[1]
     missing = padded_columns(nodes) - nodes
-    return torch.nn.functional.pad(table, (0, 0, 0, missing))
+    return pad(table, (0, 0, 0, missing))
 
 
 def padded_columns(nodes: int) -> int:
@@ -113,7 +123,9 @@ def padded_columns(nodes: int) -> int:
 
 def part_width(columns: int) -> int:
     """Return how many columns of a tile are worked on at once."""
-    return columns if columns <= TUNING.whole_columns else TUNING.part_columns
+    if columns <= TUNING.whole_columns:
+        return columns
+    return TUNING.part_columns
 
 
 def build_node_tables(memory: Any, dtype: torch.dtype) -> NodeTables:
@@ -147,8 +159,10 @@ def scale_and_pad(scaled: Sequence[tuple[Tensor, float]], dtype: torch.dtype) ->
     table, _ = scaled[0]
     count, nodes, width = table.shape
     columns = padded_columns(nodes)
-    buffer = torch.zeros(len(scaled), count, columns, width, dtype=dtype, device=table.device)
-    for target, (source, factor) in zip(buffer, scaled, strict=True):
+    shape = (len(scaled), count, columns, width)
+    buffer = torch.zeros(shape, dtype=dtype, device=table.device)
+    pairs = zip(buffer, scaled, strict=True)
+    for target, (source, factor) in pairs:
         torch.mul(source, factor, out=target[:, :nodes])
     return buffer
 
@@ -189,7 +203,8 @@ TABLE_CACHE = TableCache()
 
 def by_head(x: Tensor) -> Tensor:
     """Split the rows of a table into heads, [B, heads, rows, width]."""
-    return x.unflatten(-1, (HEADS, HEAD_WIDTH)).transpose(1, 2)
+    heads = x.unflatten(-1, (HEADS, HEAD_WIDTH))
+    return heads.transpose(1, 2)
 
 
 def bound_scores(query: Tensor, key: Tensor) -> Tensor:
@@ -200,10 +215,13 @@ def bound_scores(query: Tensor, key: Tensor) -> Tensor:
     if kernels.on_gpu(key):
         width = part_width(key.shape[1])
         return score_bounds.launch_bound_scores(query, key, HEADS, width)
-    scores = by_head(query.to(key.dtype)) @ by_head(key).transpose(2, 3)
+    queries = by_head(query.to(key.dtype))
+    keys = by_head(key)
+    scores = queries @ keys.transpose(2, 3)
     highest = scores.amax(2)
     lowest = scores.amin(2)
-    return torch.stack([highest, -lowest], dim=2).float()
+    bounds = torch.stack([highest, -lowest], dim=2)
+    return bounds.float()
 
 
 def find_bounded_instances(nodes: NodeTables, *parts: Tensor) -> Tensor:
@@ -214,9 +232,11 @@ def find_bounded_instances(nodes: NodeTables, *parts: Tensor) -> Tensor:
     the score of the query, and likewise from below. A bound that ignores the key and the sign would
     be a fifth larger for trained policies, and one by lengths two to four times as large.
     """
-    reach = nodes.reach + sum(bound_scores(part, nodes.key) for part in parts)
-    below = (reach < TUNING.max_exponent).flatten(1)
-    return below.all(1).to(torch.int32)
+    of_parts = [bound_scores(part, nodes.key) for part in parts]
+    reach = nodes.reach + sum(of_parts)
+    is_below = reach < TUNING.max_exponent
+    bounded = is_below.flatten(1).all(1)
+    return bounded.to(torch.int32)
 
 
 def empty_and_full_queries(query: Tensor, load: Tensor, capacity: Tensor) -> Tensor:
@@ -224,5 +244,7 @@ def empty_and_full_queries(query: Tensor, load: Tensor, capacity: Tensor) -> Ten
 
     Among all loads one of these two has the highest score.
     """
-    full = load * capacity[:, None]
-    return torch.cat([query, query + full[:, None]], dim=1)
+    all_left = load * capacity[:, None]
+    all_left = all_left[:, None]
+    full = query + all_left
+    return torch.cat([query, full], dim=1)

@@ -62,14 +62,17 @@ class ScoringMask:
 
 def step_numbers(actions: Tensor) -> Tensor:
     """Return the number of each step, in the shape of the actions."""
-    steps = torch.arange(actions.shape[2], device=actions.device, dtype=torch.int16)
+    length = actions.shape[2]
+    steps = torch.arange(length, device=actions.device, dtype=torch.int16)
     return steps.expand_as(actions)
 
 
 def tsp_mask(actions: Tensor) -> ScoringMask:
     """Compute the rules of the TSP for actions [B, R, N], a permutation of the nodes each."""
-    position = _empty_positions(actions, actions.shape[2])
-    position.scatter_(2, actions.long(), step_numbers(actions))
+    nodes = actions.shape[2]
+    position = _empty_positions(actions, nodes)
+    steps = step_numbers(actions)
+    position.scatter_(2, actions.long(), steps)
     return ScoringMask(TSP.value, position)
 
 
@@ -81,22 +84,34 @@ def cvrp_mask(actions: Tensor, demand: Tensor, capacity: int, first_step: int = 
     """
     # Rollouts come as strided views, and what follows would inherit the strides.
     actions = actions.long().contiguous()
+    _, sequences, length = actions.shape
     steps = step_numbers(actions)
     demand = demand.float().contiguous()
-    demand_of_node = demand[:, None].expand(-1, actions.shape[1], -1)  # [B, R, N]
+    demand_of_node = demand[:, None]
+    demand_of_node = demand_of_node.expand(-1, sequences, -1)  # [B, R, N]
     position = _empty_positions(actions, demand.shape[1])
     position.scatter_(2, actions, steps)
-    all_served = steps > position[:, :, 1:].amax(2, keepdim=True)
-    position[:, :, 0] = actions.shape[2]  # the depot never counts as visited
-    served = demand_of_node.gather(2, actions).cumsum(2)
+    of_customers = position[:, :, 1:]
+    last_customer = of_customers.amax(2, keepdim=True)
+    all_served = steps > last_customer
+    position[:, :, 0] = length  # the depot never counts as visited
+    served = demand_of_node.gather(2, actions)
+    served = served.cumsum(2)
     at_depot = actions == 0
-    served_before_route = served.masked_fill(~at_depot, 0.0).cummax(2).values
-    left = capacity - served + served_before_route
+    at_return = served.masked_fill(~at_depot, 0.0)
+    left = capacity - served + at_return.cummax(2).values
     before = slice(first_step - 1, -1)
-    depot_allowed = ~at_depot[:, :, before] | all_served[:, :, first_step:]
+    is_away = ~at_depot[:, :, before]
+    depot_allowed = is_away | all_served[:, :, first_step:]
     room = left[:, :, before] + 0.5
     room = torch.where(depot_allowed, room, -room)
-    return ScoringMask(CVRP.value, position, first_step, room, demand)
+    return ScoringMask(
+        CVRP.value,
+        position,
+        first_step,
+        room,
+        demand,
+    )
 
 
 def _empty_positions(actions: Tensor, nodes: int) -> Tensor:
@@ -141,7 +156,8 @@ class TileConfig(NamedTuple):
         columns = _padded_columns(nodes)
 
         def narrowed(tile: Tile) -> Tile:
-            return tile._replace(rows=max(16, tile.rows * 128 // columns))
+            rows = tile.rows * 128 // columns
+            return tile._replace(rows=max(16, rows))
 
         return TileConfig(
             forward=narrowed(Tile(64, 4, 2)),
@@ -181,17 +197,8 @@ def score_actions(
     """
     if mask is None:
         mask = tsp_mask(actions)
-    call, inputs, rules = _prepare(
-        tables,
-        actions,
-        mask,
-        scale=scale,
-        clip=clip,
-        heads=heads,
-        certain=certain,
-        dtype=dtype,
-        config=config,
-    )
+    settings = _Settings(scale, clip, heads, certain, dtype, config)
+    call, inputs, rules = _prepare(tables, actions, mask, settings)
     differentiable = any(x is not None and x.requires_grad for x in inputs)
     save = torch.is_grad_enabled() and differentiable
     rows = None
@@ -215,24 +222,28 @@ def glimpses(
     """
     if mask is None:
         mask = tsp_mask(actions)
-    call, inputs, rules = _prepare(tables, actions, mask, dtype=dtype)
+    settings = _Settings(dtype=dtype)
+    call, inputs, rules = _prepare(tables, actions, mask, settings)
     _, glimpse, _, _ = _score(call, True, None, (*inputs, *rules))
     return glimpse
 
 
+class _Settings(NamedTuple):
+    """Options of `score_actions`, with its defaults."""
+
+    scale: float = 0.25
+    clip: float = 10.0
+    heads: int = 8
+    certain: float = 1.0
+    dtype: torch.dtype | None = None
+    config: TileConfig | None = None
+
+
 def _prepare(
-    tables: ScoringTables,
-    actions: Tensor,
-    mask: ScoringMask,
-    *,
-    scale: float = 0.25,
-    clip: float = 10.0,
-    heads: int = 8,
-    certain: float = 1.0,
-    dtype: torch.dtype | None = None,
-    config: TileConfig | None = None,
+    tables: ScoringTables, actions: Tensor, mask: ScoringMask, settings: _Settings
 ) -> tuple[_Call, tuple[Tensor | None, ...], tuple[Tensor | None, ...]]:
     """Describe a call, and return its tensors: the tables, and what the rules read."""
+    scale, clip, heads, certain, dtype, config = settings
     assert 0 < clip <= 40, "the pointer's softmax subtracts the bound `clip`, not the maximum"
     has_load = tables.query_load is not None
     assert (mask.problem == CVRP.value) == has_load, "CVRP, and only CVRP, has a load query"
@@ -294,10 +305,14 @@ def _pointer_constant(tables: ScoringTables) -> Tensor | None:
 
 def _query_base(tables: ScoringTables, actions: Tensor) -> Tensor:
     """Compute the part of the query that a sequence keeps, [B, R, E]."""
-    query = _repeat(tables.query_constant.float(), actions.shape[1])
+    constant = tables.query_constant.float()
+    query = _repeat(constant, actions.shape[1])
     if tables.query_first is not None:
-        first = actions[:, :, :1].long().expand(-1, -1, query.shape[2])
-        query = query + tables.query_first.float().gather(1, first)
+        width = query.shape[2]
+        first = actions[:, :, :1].long()
+        first = first.expand(-1, -1, width)
+        rows = tables.query_first.float()
+        query = query + rows.gather(1, first)
     return query.contiguous()
 
 
@@ -308,7 +323,9 @@ def _repeat(x: Tensor, groups: int) -> Tensor:
     """
     count, own, width = x.shape
     assert groups % own == 0
-    repeated = x[:, :, None].expand(-1, -1, groups // own, -1)
+    times = groups // own
+    repeated = x[:, :, None]
+    repeated = repeated.expand(-1, -1, times, -1)
     return repeated.reshape(count, groups, width)
 
 
@@ -353,12 +370,14 @@ class _Call(NamedTuple):
     def tiles(self, tile: Tile) -> int:
         """Return the tiles of rows of an instance."""
         _, rollouts, _ = self.actions
-        return triton.cdiv(rollouts * self.steps, tile.rows)
+        rows = rollouts * self.steps
+        return triton.cdiv(rows, tile.rows)
 
     def chunks(self, tile: Tile, groups: int) -> int:
         """Return the chunks of tiles of an instance, for about `programs` programs in all."""
         wanted = triton.cdiv(self.config.programs, groups)
-        return max(1, min(self.tiles(tile), wanted))
+        tiles = self.tiles(tile)
+        return max(1, min(tiles, wanted))
 
     def options(self, tile: Tile) -> dict[str, int]:
         """Return the compile-time arguments and launch options of one kernel."""
@@ -440,7 +459,10 @@ def _list_rows_by_kernel(
 
 def _fill_missing(key: Tensor, tensors: tuple[Tensor | None, ...]) -> list[Tensor]:
     """Replace missing tensors by a pointer that the kernels do not follow."""
-    return [key if x is None else x for x in tensors]
+    present = []
+    for x in tensors:
+        present.append(key if x is None else x)
+    return present
 
 
 def _score(
