@@ -1,8 +1,9 @@
-"""Triton: attention among all nodes of an instance, with gradient, as the encoder has it in training.
+"""Triton: attention among all nodes of an instance, with gradient, for the encoder in training.
 
-A program does one head of one instance. Its keys and values fit into a tile, so softmax needs no running maximum, the
-backward pass recomputes weights instead of reading them, and no sum crosses programs. Centring the keys (`policies`
-says why) costs nothing here. Tensors are read and written as the products around them have them: nothing is copied.
+A program computes one head of one instance. Its keys and values fit into a tile, so the softmax
+needs no running maximum, the backward pass recomputes weights instead of reading them, and no sum
+crosses programs. Centring the keys costs nothing here (`policies/attention/encoder.py` has the
+reason). Tensors have the layout of the matrix products before and after: nothing is copied.
 """
 
 import math
