@@ -187,7 +187,11 @@ def tune(policy: RoutingPolicy, instances: int, latents: int, size: int, per: in
     )
     counters = torch.tensor([3, 0], device="cuda")
     total = instances * latents * starts.shape[1]
-    smaller = ((32, 4), (32, 2), (16, 2)) if memory.key.shape[1] <= rollout_tables.WHOLE else ()
+    smaller = (
+        ((32, 4), (32, 2), (16, 2))
+        if memory.key.shape[1] <= rollout_tables.TUNING.whole_columns
+        else ()
+    )
     for shape in ((128, 8), (64, 4), *smaller):
         work = partial(kernel, policy.problem, tables, batch, starts, counters, shape=shape)
         ms = milliseconds(work, 5)

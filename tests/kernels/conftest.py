@@ -7,6 +7,7 @@ import os
 os.environ["TRITON_INTERPRET"] = "1"
 
 from collections.abc import Callable
+from dataclasses import replace
 
 import pytest
 import torch
@@ -57,5 +58,5 @@ def small_parts(monkeypatch) -> None:
     """Columns in parts of 32, so that few nodes make several; a part has two groups of the
     choice (of 64: four).
     """
-    monkeypatch.setattr(rollout_tables, "WHOLE", 32)
-    monkeypatch.setattr(rollout_tables, "PART", 32)
+    tuning = replace(rollout_tables.TUNING, whole_columns=32, part_columns=32)
+    monkeypatch.setattr(rollout_tables, "TUNING", tuning)

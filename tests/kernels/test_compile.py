@@ -72,7 +72,7 @@ def test_the_largest_rollout_kernel_fits_a_hopper():
     one two. ptxas gives a kernel on which it gives up a few dozen registers, and thousands of
     spills.
     """
-    tile = map(str, triton_rollout.DOUBLE_TILE)
+    tile = map(str, triton_rollout.TUNING.double_tile)
     rows = compiled(
         193, MAX_TILE_NODES, "--only", "rollout-tsp-256 BOUNDED WARM GIVEN", "--shape", *tile
     )

@@ -107,7 +107,8 @@ def test_kernels_decide_as_torch_does(case, temperature: float) -> None:
 @pytest.mark.usefixtures("small_parts")
 def test_in_parts_too(case, monkeypatch) -> None:
     """Where columns are worked on in parts, and where maxima are subtracted."""
-    monkeypatch.setattr(rollout_tables, "SAFE", 0.0)
+    tuning = replace(rollout_tables.TUNING, max_exponent=0.0)
+    monkeypatch.setattr(rollout_tables, "TUNING", tuning)
     assert_alike(case, 33, 1.0)
 
 
@@ -237,8 +238,8 @@ def test_tiles_with_a_layer_are_roomy(case, monkeypatch) -> None:
     real = triton_rollout.prepare_launch
 
     def spy(*arguments):
-        shapes.append(arguments[-2])
-        return real(*arguments[:-2], (16, 4), arguments[-1])
+        shapes.append(arguments[-1])
+        return real(*arguments[:-1], (16, 4))
 
     monkeypatch.setattr(triton_rollout, "prepare_launch", spy)
     problem, policy, latents, _ = case
@@ -250,17 +251,15 @@ def test_tiles_with_a_layer_are_roomy(case, monkeypatch) -> None:
         load = () if problem.name == "tsp" else (batch.demand, batch.capacity)
         build = triton_rollout.tsp_rollout if problem.name == "tsp" else triton_rollout.cvrp_rollout
         build(made, batch.xy, *load, starts, batch.key, torch.tensor([SEED, ATTEMPT]))
-    assert shapes == [
-        triton_rollout.LARGE_TILE,
-        (16, 1) if problem.name == "tsp" else triton_rollout.LARGE_TILE,
-    ]
+    large = triton_rollout.TUNING.large_tile
+    assert shapes == [large, (16, 1) if problem.name == "tsp" else large]
 
 
 def test_tables_that_come_part_by_part_have_no_layer(case, monkeypatch) -> None:
     """It would be ignored there."""
     _, _, latents, size = case
     batch, starts, memory, _ = layered(case, size)
-    monkeypatch.setattr(triton_rollout, "LARGEST_TILE", 0)
+    monkeypatch.setattr(triton_rollout, "MAX_TILE_NODES", 0)
     with pytest.raises(AssertionError, match="knows of layers"):
         by_kernel(case, batch, starts, memory, latents, 0.0)
 

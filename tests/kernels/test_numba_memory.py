@@ -99,7 +99,7 @@ def test_a_full_gpu_halves_the_chunk(make_batch, policy, monkeypatch, capsys) ->
     arguments = (TSP(), policy, work.batch, work.latents, work.starts)
     expected = rollout(*arguments, seed=1, memory=work.memory, engine="torch")
     engine = limited(engines.construct_torch, 25, asked)
-    monkeypatch.setattr(rollouts, "engine_of", lambda *_: engine)
+    monkeypatch.setattr(rollouts, "choose_constructor", lambda *_: engine)
     found = rollout(*arguments, seed=1, memory=work.memory)
     # 6 instances x 4 latents x 5 starts; half of them; of a quarter, the whole instances: one
     assert asked == [120, 60, 20, 20, 20, 20, 20, 20]
@@ -107,7 +107,7 @@ def test_a_full_gpu_halves_the_chunk(make_batch, policy, monkeypatch, capsys) ->
     assert torch.equal(found.cost, expected.cost)
     lines = capsys.readouterr().err.splitlines()
     assert lines == [
-        "note: the GPU's memory is too small for the usual chunks of rollouts; they are halved"
+        "note: the GPU's memory is too small for the default chunks of rollouts; they are halved"
     ]
 
 

@@ -267,16 +267,16 @@ def test_costs_follow_the_file(wide, make_instances) -> None:
 
 SMALL = """
 import torch
-from rhumbline.kernels.numba.rollout import cache as kernel_cache, launch as numba_rollout
+from rhumbline.kernels.numba.rollout import launch as numba_rollout
 rng = torch.Generator().manual_seed(0)
 def some(*shape): return torch.randn(shape, generator=rng).numpy() * 0.3
-tables = numba_rollout.Tables(*(some(1, 8, 12, 16) for _ in range(2)), some(1, 12, 128), *(some(1, 11, 128) for _ in range(2)),
+tables = numba_rollout.NumbaTables(*(some(1, 8, 12, 16) for _ in range(2)), some(1, 12, 128), *(some(1, 11, 128) for _ in range(2)),
                     some(1, 3, 128), some(1, 3, 11))
 xy, starts = torch.rand(1, 11, 2, generator=rng), torch.arange(11)[None]
-cost, tours = numba_rollout.rollout(tables, xy, starts, torch.tensor([3]), 5, 0, threads=2)
-tables = numba_rollout.Tables(*list(vars(tables).values())[:4], some(1, 128), *list(vars(tables).values())[5:])
+cost, tours = numba_rollout.run_rollouts(tables, xy, starts, torch.tensor([3]), 5, 0, threads=2)
+tables = numba_rollout.NumbaTables(*list(vars(tables).values())[:4], some(1, 128), *list(vars(tables).values())[5:])
 vehicles = torch.tensor([[0, 3, 1, 4, 1, 5, 9, 2, 6, 5, 0]]), torch.tensor([9])
-more, routes = numba_rollout.rollout(tables, xy, starts[:, 1:], torch.tensor([3]), 5, 0, vehicles=vehicles, threads=2)
+more, routes = numba_rollout.run_rollouts(tables, xy, starts[:, 1:], torch.tensor([3]), 5, 0, vehicles=vehicles, threads=2)
 for found in (tours, routes, cost, more):
     print(*(f"{x:.4f}" for x in found.flatten().tolist()))
 print(numba_rollout.LANES)

@@ -4,6 +4,7 @@ import ast
 import subprocess
 import sys
 import time
+from dataclasses import replace
 from pathlib import Path
 from threading import Thread
 
@@ -128,7 +129,8 @@ def test_a_core_to_spare(
     monkeypatch.undo()
     if load is not None:
         (tmp_path / "loadavg").write_text(load)
-    monkeypatch.setattr(precompile, "LOAD", tmp_path / "loadavg")
+    tuning = replace(precompile.TUNING, load_file=tmp_path / "loadavg")
+    monkeypatch.setattr(precompile, "TUNING", tuning)
     monkeypatch.setattr("os.cpu_count", lambda: cores)
     assert precompile.has_spare_core() is expected
 
@@ -142,7 +144,7 @@ def test_a_process_that_fails_is_not_waited_for(
     began = time.monotonic()
     precompile.start_compiling("tsp")
     precompile.wait_for_kernel("tsp")
-    assert time.monotonic() - began < precompile.PATIENCE / 2
+    assert time.monotonic() - began < precompile.TUNING.max_wait_seconds / 2
     assert not precompile.is_stored("tsp")
 
 

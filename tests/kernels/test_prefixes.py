@@ -2,6 +2,8 @@
 what was imposed.
 """
 
+from dataclasses import replace
+
 import pytest
 import torch
 
@@ -205,16 +207,17 @@ def test_in_parts_too(case, monkeypatch, nodes: int, part: int) -> None:
     """Who has been visited is words of bits there, one for a part of 32 nodes, two for one of
     64.
     """
-    monkeypatch.setattr(rollout_tables, "WHOLE", 32)
-    monkeypatch.setattr(rollout_tables, "PART", part)
+    tuning = replace(rollout_tables.TUNING, whole_columns=32, part_columns=part)
+    monkeypatch.setattr(rollout_tables, "TUNING", tuning)
     carried_on_alike(case, nodes, (2, 5), 3, 1.0)
 
 
 @WARNS
 def test_part_by_part_too(case, monkeypatch) -> None:
     """And bytes in memory beyond the largest tile."""
-    monkeypatch.setattr(triton_rollout, "LARGEST_TILE", 0)
-    monkeypatch.setattr(triton_rollout, "STREAM_PART", 16)
+    monkeypatch.setattr(triton_rollout, "MAX_TILE_NODES", 0)
+    tuning = replace(triton_rollout.TUNING, stream_columns=16)
+    monkeypatch.setattr(triton_rollout, "TUNING", tuning)
     carried_on_alike(case, 21, (2, 5), 3, 1.0)
 
 

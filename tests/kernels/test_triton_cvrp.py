@@ -1,5 +1,7 @@
 """The vehicle-routing kernels in Triton's interpreter, float32, against plain torch."""
 
+from dataclasses import replace
+
 import pytest
 import torch
 
@@ -96,7 +98,7 @@ def test_kernel_drives_as_torch_does(
 
 @pytest.mark.parametrize(
     ("customers", "part", "temperature", "safe"),
-    [(37, 32, 1.0, rollout_tables.SAFE), (33, 32, 0.0, 0.0)],
+    [(37, 32, 1.0, rollout_tables.TUNING.max_exponent), (33, 32, 0.0, 0.0)],
 )
 @pytest.mark.usefixtures("small_parts")
 def test_parts_drive_as_torch_does(
@@ -105,8 +107,8 @@ def test_parts_drive_as_torch_does(
     """The same where columns are worked on in parts, the depot being in the first, and where
     maxima are subtracted.
     """
-    monkeypatch.setattr(rollout_tables, "SAFE", safe)
-    monkeypatch.setattr(rollout_tables, "PART", part)
+    tuning = replace(rollout_tables.TUNING, max_exponent=safe, part_columns=part)
+    monkeypatch.setattr(rollout_tables, "TUNING", tuning)
     batch = tight(customers, 40)
     latents = policy.space.sample((2, 1), torch.Generator().manual_seed(1))
     starts = PROBLEM.starts(batch)[:, :4]

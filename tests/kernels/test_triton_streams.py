@@ -2,6 +2,8 @@
 in small parts.
 """
 
+from dataclasses import replace
+
 import pytest
 import test_triton_cvrp
 import test_triton_tsp
@@ -33,9 +35,10 @@ wide, vehicles = (
 @pytest.fixture
 def small_parts(monkeypatch: pytest.MonkeyPatch) -> None:
     """Parts of 16 nodes for everybody, and one more than needed."""
-    monkeypatch.setattr(triton_rollout, "LARGEST_TILE", 0)
+    monkeypatch.setattr(triton_rollout, "MAX_TILE_NODES", 0)
     monkeypatch.setattr(rollout_tables, "padded_columns", lambda nodes: -(-nodes // 16) * 16 + 16)
-    monkeypatch.setattr(triton_rollout, "STREAM_PART", 16)
+    tuning = replace(triton_rollout.TUNING, stream_columns=16)
+    monkeypatch.setattr(triton_rollout, "TUNING", tuning)
 
 
 @pytest.mark.parametrize(

@@ -28,6 +28,7 @@ pytestmark = [
 ]
 
 NEAR_TIE = 1e-6  # of the total weight: float32 sums in another order
+SAFE = rollout_tables.TUNING.max_exponent
 SMALL_TILE = (16, 1)
 SEED, ATTEMPT = (5 << 32) + 17, 6
 CUDA = torch.device("cuda")
@@ -346,7 +347,7 @@ def test_bounded_scores_stay_below_the_bound(wide) -> None:
     )
     heads = (query.unflatten(-1, (8, 16)), nodes.key[:, :13].unflatten(-1, (8, 16)))
     largest = torch.einsum("bkslhd,bnhd->bkslhn", *heads).abs().amax()
-    for factor, expected in ((1e-3, 1), (1.001 * rollout_tables.SAFE / largest, 0)):
+    for factor, expected in ((1e-3, 1), (1.001 * SAFE / largest, 0)):
         stretched = rollout_tables.build_node_tables(
             replace(memory, key=memory.key * factor), torch.float32
         )
@@ -418,16 +419,10 @@ def test_tables_are_made_once_for_a_memory(wide) -> None:
     ("nodes", "part", "columns", "temperature", "safe"),
     [
         (33, 32, 64, 0.0, 0.0),
-        (40, 32, 64, 0.1, rollout_tables.SAFE),
+        (40, 32, 64, 0.1, SAFE),
         (64, 32, 64, 0.1, 0.0),
-        (66, 32, 96, 1.0, rollout_tables.SAFE),
-        (
-            66,
-            64,
-            128,
-            1.0,
-            rollout_tables.SAFE,
-        ),  # as wide as parts are, so that two words have the bits of a part
+        (66, 32, 96, 1.0, SAFE),
+        (66, 64, 128, 1.0, SAFE),  # two words have the bits of a part of 64
     ],
 )
 @pytest.mark.usefixtures("small_parts")
@@ -437,8 +432,8 @@ def test_parts_choose_as_torch_does(
     """Two parts and three, filled or nearly empty, also where maxima are subtracted because
     nothing is safe.
     """
-    monkeypatch.setattr(rollout_tables, "SAFE", safe)
-    monkeypatch.setattr(rollout_tables, "PART", part)
+    tuning = replace(rollout_tables.TUNING, max_exponent=safe, part_columns=part)
+    monkeypatch.setattr(rollout_tables, "TUNING", tuning)
     assert rollout_tables.padded_columns(nodes) == columns
     batch, latents, first = problem_of(nodes, 1, 2, 3, wide)
     cost, actions = by_kernel(wide, batch, latents, first, temperature, shape=SMALL_TILE)

@@ -74,7 +74,7 @@ def counted(monkeypatch: pytest.MonkeyPatch) -> list[int]:
         return built
 
     for module in (engines, rollouts):
-        monkeypatch.setattr(module, "engine_of", counting)
+        monkeypatch.setattr(module, "choose_constructor", counting)
     return seen
 
 
