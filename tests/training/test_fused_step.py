@@ -65,7 +65,7 @@ def gradient(
     return (
         rolled.actions,
         targets.actions,
-        {n: p.grad for n, p in trainer.names.items() if p.grad is not None},
+        {n: p.grad for n, p in trainer.parameters.items() if p.grad is not None},
     )
 
 
