@@ -93,11 +93,11 @@ def test_groups_have_one_shape(monkeypatch) -> None:
     mixed = [exact[0], small[0], rounded[0], exact[1], exact[2]]
     assert [g.places for g in group_instances(mixed)] == [(0, 3, 4), (1,), (2,)]
     assert group_instances(mixed)[0].instances == tuple(exact)
-    monkeypatch.setattr(api, "GROUP_ELEMENTS", 2 * 16 * 6 * 6)
+    monkeypatch.setattr(api, "MAX_GROUP_ELEMENTS", 2 * 16 * 6 * 6)
     assert [g.places for g in group_instances(mixed)] == [(0,), (3, 4), (1,), (2,)]
     many = [len(g.places) for g in group_instances(exact * 7)]  # 21 of them, two at a time
     assert (sum(many), len(many), set(many)) == (21, 11, {1, 2})
-    monkeypatch.setattr(api, "GROUP_ELEMENTS", 10 * 16 * 6 * 6)
+    monkeypatch.setattr(api, "MAX_GROUP_ELEMENTS", 10 * 16 * 6 * 6)
     assert [len(g.places) for g in group_instances(exact * 7)] == [7, 7, 7]  # and not 10, 10 and 1
 
 
@@ -129,7 +129,7 @@ def test_budgets(policy, monkeypatch, given, expected: Budget) -> None:
         seen.append(budget)
         return driver.search(strategy, task, Budget(1), watch)
 
-    monkeypatch.setattr(api, "complete", fake)
+    monkeypatch.setattr(api, "solve_task", fake)
     solve(XY[0], policy=policy, **given)
     assert seen == [expected]
 

@@ -1,6 +1,6 @@
-"""The command `rhumb`. One file per verb; results go to stdout, everything else to stderr.
+"""The command `rhumb`. Results go to stdout, everything else to stderr.
 
-`train` is parsed without typer and rich, which bare GPU nodes do not have.
+`train` is parsed without typer and rich, because bare GPU nodes do not have them.
 """
 
 import sys
@@ -8,7 +8,7 @@ from importlib.util import find_spec
 
 from rhumbline.cli.process import install_signal_handlers, print_note, run_command
 
-MISSING = 4
+MISSING_PACKAGE = 4  # the exit code of MissingExtra
 
 
 def main() -> None:
@@ -23,12 +23,11 @@ def main() -> None:
 
 
 def run_app() -> int:
-    """Every other verb; typer exits by itself."""
+    """Run every other command; typer exits by itself."""
     if find_spec("typer") is None or find_spec("rich") is None:
-        print_note(
-            "error: only `train` runs without typer and rich; get them with: pip install rhumbline"
-        )
-        return MISSING
+        install = "get them with: pip install rhumbline"
+        print_note(f"error: only `train` runs without typer and rich; {install}")
+        return MISSING_PACKAGE
     from rhumbline.cli.app import app
 
     app(prog_name="rhumb")

@@ -246,7 +246,7 @@ def test_a_closed_pipe_does_not_skip_figures(
     def gone(line: str) -> None:
         raise BrokenPipeError
 
-    monkeypatch.setattr(bench_run, "emit", gone)
+    monkeypatch.setattr(bench_run, "print_result", gone)
     lines = [json.loads(x) for x in GOLDEN.read_text().splitlines()[:2]]
     steps = [[16, 1.0, 8.5, 8.5], [32, 2.0, 8.0, 8.0]]
     (tmp_path / "r.jsonl").write_text(
@@ -284,10 +284,10 @@ def test_a_long_piece_is_told_every_few_seconds(
         (False, ["0 of 8   s   m   5", "0 of 8   s   m   10", "0 of 8   s   m   15"]),
         (True, []),
     ):
-        teller = bench_run.ProgressPrinter(quiet, due=now[0] + 5.0)
+        printer = bench_run.ProgressPrinter(quiet, due=now[0] + 5.0)
         for second in range(1, 16):
             now[0] += 1.0
-            teller.tell(RunProgress(0, 8, None, (), CurrentWork("s", "m", str(second))))
+            printer.update(RunProgress(0, 8, None, (), CurrentWork("s", "m", str(second))))
         assert capsys.readouterr().err.splitlines() == lines
 
 

@@ -86,7 +86,7 @@ def test_settings_are_those_of_the_problem(
     """What only the usual search for routing takes is refused for job shops, before any search;
     others take it.
     """
-    monkeypatch.setattr(solve_run, "complete", never)
+    monkeypatch.setattr(solve_run, "solve_task", never)
     done = rhumb("solve", "examples/workshop12.jsp", "--set", "plans=4", "--device", "cpu")
     assert done.exit_code == 2
     assert "sampling-elite: unknown key 'plans'" in " ".join(done.stderr.replace("│", " ").split())
@@ -106,7 +106,7 @@ def test_settings_of_a_population(
     """Where a policy decides on the strategy, its settings are known; what nobody knows is told
     by the usual one.
     """
-    monkeypatch.setattr(solve_run, "complete", never)
+    monkeypatch.setattr(solve_run, "solve_task", never)
     with pytest.raises(AssertionError, match="the search began"):
         raise rhumb(
             "solve", square, "--policy", "tsp100-poppy", "--set", "pairs=true", "--device", "cpu"
@@ -139,7 +139,7 @@ def test_what_one_of_several_files_cannot_have(
     """A search or an engine that the last file cannot have is refused before the first is
     searched.
     """
-    monkeypatch.setattr(solve_run, "complete", never)
+    monkeypatch.setattr(solve_run, "solve_task", never)
     done = rhumb(
         "solve", square, "examples/workshop12.jsp", *words, "--attempts", 4, "--device", "cpu"
     )
@@ -151,7 +151,7 @@ def test_a_bad_file_among_good_ones_stops_everything(
     rhumb: Run, policy: Path, square: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """All files are read before anything is searched, and the bad one is named."""
-    monkeypatch.setattr(solve_run, "complete", never)
+    monkeypatch.setattr(solve_run, "solve_task", never)
     bad = tmp_path / "bad.tsp"
     bad.write_text(
         "DIMENSION : 3\nEDGE_WEIGHT_TYPE : EUC_2D\nNODE_COORD_SECTION\n1 0 0\n2 1 1\nEOF\n"
@@ -179,7 +179,7 @@ def test_a_folder_that_cannot_be_written_is_found_out_first(
     rhumb: Run, policy: Path, square: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A folder below a file cannot exist: exit 3 before the search."""
-    monkeypatch.setattr(solve_run, "complete", never)
+    monkeypatch.setattr(solve_run, "solve_task", never)
     done = rhumb("solve", square, "--policy", policy, "--output", square / "tours")
     message = f"error: {square / 'tours'}: nothing can be written there: Not a directory; choose another folder\n"
     assert (done.exit_code, done.stdout, done.stderr) == (3, "", message)
@@ -189,7 +189,7 @@ def test_a_folder_in_the_place_of_a_tour_is_found_out_first(
     rhumb: Run, policy: Path, square: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """What cannot be replaced is refused before the search, and nothing is left behind."""
-    monkeypatch.setattr(solve_run, "complete", never)
+    monkeypatch.setattr(solve_run, "solve_task", never)
     (tmp_path / "out" / "square.tour").mkdir(parents=True)
     done = rhumb("solve", square, "--policy", policy, "--output", tmp_path / "out")
     assert (done.exit_code, done.stdout) == (3, "")
@@ -258,7 +258,7 @@ def test_pictures_without_matplotlib_are_exit_4(
 ) -> None:
     """The missing extra is named before the search begins."""
     monkeypatch.setattr("rhumbline.plots.canvas.find_spec", lambda name: None)
-    monkeypatch.setattr(solve_run, "complete", never)
+    monkeypatch.setattr(solve_run, "solve_task", never)
     done = rhumb("solve", square, "--policy", policy, "--plot")
     message = "error: pictures need matplotlib; get it with: pip install 'rhumbline[plots]'\n"
     assert (done.exit_code, done.stdout, done.stderr) == (4, "", message)
@@ -290,7 +290,7 @@ def test_a_search_without_a_tour_is_exit_5(
     rhumb: Run, policy: Path, square: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """No tour at the end of a search is a failure, not an empty success."""
-    monkeypatch.setattr(solve_run, "complete", lambda *_: ([], False))
+    monkeypatch.setattr(solve_run, "solve_task", lambda *_: ([], False))
     done = rhumb("solve", square, "--policy", policy, "--quiet")
     assert (done.exit_code, done.stdout, done.stderr) == (
         5,
@@ -307,7 +307,7 @@ def test_an_interruption_while_reading_is_exit_130(
     def interrupted(*_: object) -> None:
         raise KeyboardInterrupt
 
-    monkeypatch.setattr("rhumbline.inputs.instances_from", interrupted)
+    monkeypatch.setattr(solve_run, "instances_from", interrupted)
     done = rhumb("solve", square)
     assert (done.exit_code, done.stdout, done.stderr) == (130, "", "interrupted\n")
 
@@ -316,7 +316,7 @@ def test_an_interruption_before_any_tour_says_so(
     rhumb: Run, policy: Path, square: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """With nothing found there is nothing to print, and even --quiet says why."""
-    monkeypatch.setattr(solve_run, "complete", lambda *_: ([], True))
+    monkeypatch.setattr(solve_run, "solve_task", lambda *_: ([], True))
     done = rhumb("solve", square, "--policy", policy, "--quiet")
     assert (done.exit_code, done.stdout, done.stderr) == (
         130,
@@ -329,13 +329,13 @@ def test_an_interruption_while_checking_loses_nothing(
     rhumb: Run, policy: Path, square: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Ctrl-C between the search and its result still verifies and prints the tour."""
-    complete = solve_run.complete
+    solve_task = solve_run.solve_task
 
     def late(*words: Any) -> None:
-        complete(*words)
+        solve_task(*words)
         raise KeyboardInterrupt
 
-    monkeypatch.setattr(solve_run, "complete", late)
+    monkeypatch.setattr(solve_run, "solve_task", late)
     done = rhumb("solve", square, "--policy", policy, "--attempts", 8, "--device", "cpu", "--quiet")
     assert (done.exit_code, done.stderr) == (130, "")
     assert done.stdout.startswith("square  cost ")
@@ -345,6 +345,6 @@ def test_our_own_bugs_keep_their_traceback(
     rhumb: Run, policy: Path, square: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Only what a user can put right is shortened to a line."""
-    monkeypatch.setattr(solve_run, "complete", lambda *_: 1 / 0)
+    monkeypatch.setattr(solve_run, "solve_task", lambda *_: 1 / 0)
     done = rhumb("solve", square, "--policy", policy, "--quiet")
     assert (done.exit_code, type(done.exception)) == (1, ZeroDivisionError)

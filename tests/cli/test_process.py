@@ -129,7 +129,10 @@ def test_a_closed_pipe_ends_quietly(start: Start, policy: Path, tsp: Callable[..
 
 def test_a_full_disk_behind_stdout_is_an_error(start: Start) -> None:
     """Results that cannot be printed are not a success."""
-    code = "import sys; from rhumbline.cli.process import conclude, emit; sys.exit(conclude(lambda: emit('result')))"
+    code = (
+        "import sys; from rhumbline.cli.process import print_result, run_command; "
+        "sys.exit(run_command(lambda: print_result('result')))"
+    )
     with open("/dev/full", "w") as full:
         process = start(args=[sys.executable, "-c", code], stdout=full)
         stderr = process.communicate(timeout=PATIENCE)[1]

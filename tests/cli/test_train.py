@@ -40,7 +40,7 @@ def test_a_run_reports_and_says_where_the_policy_is(
     code, stdout, stderr = run(recipe)
     assert (code, stdout) == (0, "runs/tiny/policy.safetensors\n")
     titles, *rows = stderr.splitlines()
-    assert titles.split() == list(train.TITLES)
+    assert titles.split() == list(train.COLUMNS)
     assert [row.split()[0] for row in rows] == ["1", "2", "3"]
     kept = metrics(tmp_path / "runs" / "tiny")
     assert [line["update"] for line in kept] == [1, 2, 3]
