@@ -1,5 +1,7 @@
 """One call from files or arrays to verified solutions."""
 
+import math
+from collections import defaultdict
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
@@ -44,20 +46,28 @@ def group_instances(instances: Sequence[Any], copies: int = 1) -> list[Group]:
     No group is larger than memory allows for its `copies` symmetric copies. If a shape needs
     several groups, they have about one size: a small rest would leave a GPU idle.
     """
-    shapes: dict[tuple[str, tuple[int, ...]], list[int]] = {}
+    places_by_shape: dict[tuple[str, tuple[int, ...]], list[int]] = defaultdict(list)
     for place, instance in enumerate(instances):
-        shapes.setdefault((instance.problem, instance.shape), []).append(place)
+        shape = instance.problem, instance.shape
+        places_by_shape[shape].append(place)
     groups: list[Group] = []
-    for places in shapes.values():
+    for places in places_by_shape.values():
         size = max(instances[place].size for place in places)
-        elements = 16 * min(size, 200) * size * max(1, copies)
-        max_instances = max(1, MAX_GROUP_ELEMENTS // elements)
-        count = -(-len(places) // max_instances)
-        bounds = [len(places) * piece // count for piece in range(count + 1)]
-        for start, end in pairwise(bounds):
-            piece = tuple(places[start:end])
-            groups.append(Group(piece, tuple(instances[place] for place in piece)))
+        elements = 16 * min(size, 200) * size
+        max_instances = MAX_GROUP_ELEMENTS // (elements * max(1, copies))
+        for piece in split_evenly(places, max(1, max_instances)):
+            members = tuple(instances[place] for place in piece)
+            groups.append(Group(tuple(piece), members))
     return groups
+
+
+def split_evenly(places: Sequence[int], max_length: int) -> Iterator[Sequence[int]]:
+    """Yield pieces of about one length, none longer than `max_length`."""
+    total = len(places)
+    count = math.ceil(total / max_length)
+    bounds = [total * piece // count for piece in range(count + 1)]
+    for start, end in pairwise(bounds):
+        yield places[start:end]
 
 
 def find_device(name: str) -> torch.device:

@@ -83,7 +83,8 @@ def save(path: str | Path, policy: Policy[Any, Any, Any], about: TrainingFacts) 
     header = {"architecture": asdict(policy.architecture), "about": asdict(about)}
     tensors: dict[str, Tensor] = {}
     for name, weight in policy.state_dict().items():
-        tensors[name] = weight.detach().cpu().contiguous()
+        weight = weight.detach().cpu()
+        tensors[name] = weight.contiguous()
     write_tensor_file(Path(path), tensors, header)
 
 
@@ -151,7 +152,8 @@ def load_with_facts(
 def shipped_checkpoints() -> dict[str, Path]:
     """Return the checkpoints inside the package by name."""
     package = Path(str(resources.files("rhumbline")))
-    paths = sorted((package / "weights").glob("*.safetensors"))
+    folder = package / "weights"
+    paths = sorted(folder.glob("*.safetensors"))
     return {path.stem: path for path in paths}
 
 

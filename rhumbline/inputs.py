@@ -102,16 +102,20 @@ def jssp_from_mapping(facts: Mapping[str, Any]) -> JSSPInstance:
     """Return the JSSP instance of a mapping."""
     needed = {"durations", "machines"}
     optional = {"name", "machine_count", "first_machine"}
-    if not needed <= set(facts) <= needed | optional:
+    keys = set(facts)
+    if not needed <= keys <= needed | optional:
         known = "durations, machines and perhaps a name, machine_count and first_machine"
         given = ", ".join(map(str, facts))
         raise InputError(f"a mapping must have {known}; it has {given} ({CVRP_ARRAYS})")
-    numbers = {key: facts.get(key) for key in ("machine_count", "first_machine")}
-    for key, value in numbers.items():
+    numbers: dict[str, int | None] = {}
+    for key in ("machine_count", "first_machine"):
+        value = facts.get(key)
         if isinstance(value, bool) or not isinstance(value, int | None):
             raise InputError(f"{key} is {value!r}, expected a whole number")
+        numbers[key] = value
     name = str(facts.get("name", "arrays"))
-    return jssp_from_arrays(facts["durations"], facts["machines"], name, **numbers)
+    durations = facts["durations"]
+    return jssp_from_arrays(durations, facts["machines"], name, **numbers)
 
 
 def number_array(nested: Sequence[Any]) -> np.ndarray:

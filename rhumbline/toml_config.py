@@ -53,7 +53,8 @@ def build_dataclass(kind: type[T], tables: Mapping[str, Any], where: str) -> T:
         raise InputError(f"{where}: unknown key '{unknown[0]}'{hint}; known here: {choices}")
     values: dict[str, Any] = {}
     for name, value in tables.items():
-        values[name] = _convert_value(hints[name], value, f"{where}: {name}")
+        place = f"{where}: {name}"
+        values[name] = _convert_value(hints[name], value, place)
     return kind(**values)
 
 
@@ -88,15 +89,21 @@ def _convert_value(hint: Any, value: Any, where: str) -> Any:
 def _member_for(union: UnionType, value: Any) -> Any:
     """Return the member of a union that has the type of a value, or else its first member."""
     members = [member for member in get_args(union) if member is not NoneType]
-    return type(value) if type(value) in members else members[0]
+    kind = type(value)
+    return kind if kind in members else members[0]
 
 
 def _convert_list(parts: tuple[Any, ...], value: Any, where: str) -> tuple[Any, ...]:
     """Convert a TOML list to a tuple, of fixed length or of any length (`tuple[int, ...]`)."""
     any_length = parts[1:] == (...,)
-    if any_length and isinstance(value, list):
+    length = "" if any_length else f" of {len(parts)}"
+    is_list = isinstance(value, list)
+    if any_length and is_list:
         parts = parts[:1] * len(value)
-    if not isinstance(value, list) or len(value) != len(parts):
-        length = "" if any_length else f" of {len(parts)}"
+    if not is_list or len(value) != len(parts):
         raise InputError(f"{where} is {value!r}; expected a list{length}")
-    return tuple(_convert_value(part, x, where) for part, x in zip(parts, value, strict=True))
+    items: list[Any] = []
+    for part, item in zip(parts, value, strict=True):
+        converted = _convert_value(part, item, where)
+        items.append(converted)
+    return tuple(items)

@@ -82,9 +82,11 @@ class ProgressPrinter:
 
     def report_interruption(self, file: Path) -> None:
         """Print how many results an interrupted run has left in its file."""
-        if self.last and not self.quiet:
-            kept = f"{self.last.done:,} of {self.last.total:,} results are kept"
-            print_note(f"{file}: {kept}; the same command goes on from there")
+        if self.quiet or not self.last:
+            return
+        progress = self.last
+        kept = f"{progress.done:,} of {progress.total:,} results are kept"
+        print_note(f"{file}: {kept}; the same command goes on from there")
 
 
 def progress_text(

@@ -56,7 +56,8 @@ def run_command(body: Callable[[], int | None], prefix: str = "") -> int:
 def discard_stdout() -> None:
     """Point stdout at /dev/null, so that the interpreter's last flush succeeds."""
     null = os.open(os.devnull, os.O_WRONLY)
-    os.dup2(null, sys.stdout.fileno())
+    stdout = sys.stdout.fileno()
+    os.dup2(null, stdout)
 
 
 def install_signal_handlers() -> None:

@@ -78,9 +78,12 @@ def make_bar_updater(bar: Bar, line: Any, instances: Sequence[Any], budget: Budg
 
 def budget_fraction(progress: Progress, budget: Budget) -> float:
     """Return the spent fraction of the budget, by time or by attempts, whichever is larger."""
-    by_time = progress.seconds / budget.seconds if budget.seconds else 0.0
-    by_attempts = progress.attempts / budget.attempts if budget.attempts else 0.0
-    return min(1.0, max(by_time, by_attempts))
+    fraction = 0.0
+    if budget.seconds:
+        fraction = progress.seconds / budget.seconds
+    if budget.attempts:
+        fraction = max(fraction, progress.attempts / budget.attempts)
+    return min(1.0, fraction)
 
 
 def search_status(
@@ -90,17 +93,21 @@ def search_status(
     whole = shows_whole_costs(instances)
     best_cost = format_cost(best.mean(), whole)
     latest_cost = format_cost(latest.mean(), whole)
-    costs = f"{mean_label(instances)}best {best_cost}   latest {latest_cost}"
-    return f"  attempts {attempts:,}   {costs}{mean_gap_text(instances, best)}"
+    label = mean_label(instances)
+    gap = mean_gap_text(instances, best)
+    costs = f"{label}best {best_cost}   latest {latest_cost}"
+    return f"  attempts {attempts:,}   {costs}{gap}"
 
 
 def phase_status(
     instances: Sequence[Any], attempts: int, phase: str, before: float, best: np.ndarray
 ) -> str:
     """Format the same for a phase after the search, with the cost before the phase and now."""
-    change = format_cost_change(before, best.mean(), shows_whole_costs(instances))
-    costs = f"{phase} {mean_label(instances)}{change}"
-    return f"  attempts {attempts:,}   {costs}{mean_gap_text(instances, best)}"
+    whole = shows_whole_costs(instances)
+    change = format_cost_change(before, best.mean(), whole)
+    label = mean_label(instances)
+    gap = mean_gap_text(instances, best)
+    return f"  attempts {attempts:,}   {phase} {label}{change}{gap}"
 
 
 def shows_whole_costs(instances: Sequence[Any]) -> bool:

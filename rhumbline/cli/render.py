@@ -138,35 +138,40 @@ def phase_facts(change: CostChange | None, **facts: Any) -> dict[str, Any] | Non
 
 def summary_line(solutions: Sequence[Solution]) -> str:
     """Format the mean results of several instances."""
-    costs = [solution.cost for solution in solutions]
+    count = len(solutions)
+    cost = np.mean([solution.cost for solution in solutions])
+    parts = [f"{count:,} instances", f"mean cost {cost:,.4f}"]
     gaps = [solution.gap for solution in solutions if solution.gap is not None]
-    parts = [f"{len(solutions):,} instances", f"mean cost {np.mean(costs):,.4f}"]
-    if len(gaps) == len(solutions):
-        parts.append(f"mean gap {np.mean(gaps):.2%}")
-    parts.append(f"{solutions[0].seconds:.1f} s")
+    if len(gaps) == count:
+        gap = np.mean(gaps)
+        parts.append(f"mean gap {gap:.2%}")
+    seconds = solutions[0].seconds
+    parts.append(f"{seconds:.1f} s")
     return SEPARATOR.join(parts)
 
 
 def task_line(task: Task, policy: str, search: str) -> str:
     """Format what is about to be searched and how."""
     engine = f"{task.device.type}, {task.resolved_engine}"
-    parts = [instances_text(task), *fleet_parts(task), policy, search, engine]
-    return SEPARATOR.join(parts)
+    instances = instances_text(task)
+    fleet = fleet_parts(task)
+    return SEPARATOR.join([instances, *fleet, policy, search, engine])
 
 
 def instances_text(task: Task) -> str:
     """Format the name or number of the instances, their size, details and starts."""
+    count = len(task.instances)
     first = task.instances[0]
-    several = len(task.instances) > 1
-    names = f"{len(task.instances):,} instances, " if several else f"{first.name}  "
-    one, many = task.problem.nouns
-    size = task.problem.item_count(first)
-    details = "/".join(sorted({instance.details for instance in task.instances}))
-    text = f"{names}{task.problem.solves}, {format_count(size, one, many)}, {details}"
+    problem = task.problem
+    names = f"{count:,} instances, " if count > 1 else f"{first.name}  "
+    size = problem.item_count(first)
+    items = format_count(size, *problem.nouns)
+    details = {instance.details for instance in task.instances}
+    parts = [f"{names}{problem.solves}", items, "/".join(sorted(details))]
     starts = task.starts.shape[1]
     if 1 < starts < size:  # a job shop has a single start
-        text += f", {starts:,} of {size:,} starts"
-    return text
+        parts.append(f"{starts:,} of {size:,} starts")
+    return ", ".join(parts)
 
 
 def fleet_parts(task: Task) -> list[str]:

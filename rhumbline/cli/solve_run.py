@@ -249,19 +249,22 @@ def write_results(
 
 def print_results(kept: Sequence[tuple[int, Solution]], task: Task, context: SolveContext) -> None:
     """Print the result of each instance of a group, and their mean on stderr."""
-    finish = context.finish.settled(task.problem.name)
-    width = max((len(solution.instance.name) for _, solution in kept), default=0)
+    problem = task.problem
+    finish = context.finish.settled(problem.name)
+    solutions = [solution for _, solution in kept]
+    width = max((len(solution.instance.name) for solution in solutions), default=0)
     for place, solution in kept:
         if context.verbosity.as_json:
             facts = context.request.facts(task)
             facts["file"] = str(context.files[place])  # several may hold instances of one name
             facts |= render.after_search_facts(solution, finish)
-            print_result(render.result_json(solution, task.problem.solves, facts))
+            line = render.result_json(solution, problem.solves, facts)
         else:
             written = context.paths.files(place, 1 + len(solution.others))
-            print_result(render.result_line(solution, width, written, finish))
-    if len(kept) > 1:
-        context.verbosity.note(render.summary_line([solution for _, solution in kept]))
+            line = render.result_line(solution, width, written, finish)
+        print_result(line)
+    if len(solutions) > 1:
+        context.verbosity.note(render.summary_line(solutions))
 
 
 def write_files(place: int, solution: Solution, context: SolveContext) -> None:

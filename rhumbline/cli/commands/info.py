@@ -78,7 +78,8 @@ def device_names() -> list[str]:
     """Return the CPU and every GPU that torch sees."""
     import torch
 
-    names = [f"cpu ({torch.get_num_threads()} threads)"]
+    threads = torch.get_num_threads()
+    names = [f"cpu ({threads} threads)"]
     for index in range(torch.cuda.device_count()):
         name = torch.cuda.get_device_name(index)
         names.append(f"cuda:{index} ({name})")
@@ -126,7 +127,8 @@ def installation_lines(facts: Facts) -> Iterator[str]:
     """Yield the installation in words."""
     versions: list[str] = []
     for name, number in facts["versions"].items():
-        versions.append(f"{name} {number or '(not installed)'}")
+        installed = number or "(not installed)"
+        versions.append(f"{name} {installed}")
     yield f"versions     {', '.join(versions)}"
     yield f"devices      {', '.join(facts['devices'])}"
     for name, reason in facts["engines"].items():
@@ -142,20 +144,29 @@ def checkpoint_lines(facts: Facts) -> Iterator[str]:
     """Yield a checkpoint in words."""
     from rhumbline.problems import PROBLEMS
 
-    unit = PROBLEMS[facts["problem"]].size_unit
-    trained = f"trained at {facts['trained_at']} {unit}, {facts['updates']:,} updates"
-    yield f"{facts['name']}: {facts['problem']}, {trained}"
+    problem = facts["problem"]
+    unit = PROBLEMS[problem].size_unit
+    size = f"{facts['trained_at']} {unit}"
+    yield f"{facts['name']}: {problem}, trained at {size}, {facts['updates']:,} updates"
     yield f"{facts['weights']:,} weights, {latent_text(facts)}"
     if facts["validation"]:
-        # Recipes validate a policy without latents by samples, but call the result "latent" too.
-        labels = {"latent": "best latent" if facts["latent"] else "best sample"}
-        costs: list[str] = []
-        for name, cost in facts["validation"].items():
-            costs.append(f"{labels.get(name, name)} {cost:.4f}")
-        yield f"validation {', '.join(costs)}"
-    if facts["versions"]:
-        versions = [f"{name} {number}" for name, number in facts["versions"].items()]
+        yield validation_text(facts)
+    versions = [f"{name} {number}" for name, number in facts["versions"].items()]
+    if versions:
         yield f"made with {', '.join(versions)}"
+
+
+def validation_text(facts: Facts) -> str:
+    """Return the costs of the validation in words.
+
+    Recipes validate a policy without latents by samples, but call the result "latent" too.
+    """
+    labels = {"latent": "best latent" if facts["latent"] else "best sample"}
+    costs: list[str] = []
+    for name, cost in facts["validation"].items():
+        label = labels.get(name, name)
+        costs.append(f"{label} {cost:.4f}")
+    return f"validation {', '.join(costs)}"
 
 
 def latent_text(facts: Facts) -> str:

@@ -95,7 +95,7 @@ def write_samples(request: SampleRequest, out: Path, force: bool) -> None:
         message = f"'{request.problem}' is not known; known: {', '.join(known)}"
         raise typer.BadParameter(message, param_hint="PROBLEM")
     problem = PROBLEMS[request.problem]
-    size = parse_size(problem, request.size, request.count)
+    size = parse_sample_size(problem, request.size, request.count)
     prepare_folder(out.parent)
     generator = torch.Generator().manual_seed(request.seed)
     batch = problem.sample(request.count, size, generator)
@@ -119,19 +119,25 @@ def write_samples(request: SampleRequest, out: Path, force: bool) -> None:
     print_result(str(out))
 
 
-def parse_size(problem: "Problem[Any, Any]", text: str | None, count: int) -> int | str:
+def parse_sample_size(problem: "Problem[Any, Any]", text: str | None, count: int) -> int | str:
     """Return the size a user means, in the form of the problem's default size: 100 or "10x10"."""
     default = problem.default_size
+    has_two_numbers = isinstance(default, str)
     size = str(default) if text is None else text
-    numbers = size.split("x") if isinstance(default, str) else [size]
-    if not all(number.isdecimal() and 0 < int(number) < 10**9 for number in numbers):
+    numbers = size.split("x") if has_two_numbers else [size]
+    if not all(is_positive_integer(number) for number in numbers):
         message = f"'{size}' is no size of {problem.name}; one is {default}"
         raise typer.BadParameter(message, param_hint="--size")
     entries = count * math.prod(int(number) for number in numbers)
     if entries > MAX_ENTRIES:
         message = f"size x count is {entries:,}; at most {MAX_ENTRIES:,}"
         raise typer.BadParameter(message, param_hint="--count")
-    return size if isinstance(default, str) else int(size)
+    return size if has_two_numbers else int(size)
+
+
+def is_positive_integer(text: str) -> bool:
+    """Return whether a text is a number from 1 to 999,999,999."""
+    return text.isdecimal() and 0 < int(text) < 10**9
 
 
 def mutate_points(xy: "np.ndarray", mutation: Mutation, seed: int) -> "np.ndarray":

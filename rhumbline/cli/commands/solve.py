@@ -57,7 +57,7 @@ Attempts = Annotated[
     typer.Option(
         min=1,
         metavar="N",
-        help="Stop after so many attempts per instance; one is a tour from each start.",
+        help="Stop after N attempts per instance; one is a tour from each start.",
     ),
 ]
 Seconds = Annotated[
@@ -65,7 +65,7 @@ Seconds = Annotated[
     typer.Option(
         callback=check_seconds,
         metavar="S",
-        help="Stop after so many seconds; equally sized instances share them.",
+        help="Stop after S seconds; equally sized instances share them.",
     ),
 ]
 SearchName = Annotated[
@@ -94,7 +94,7 @@ PolicyName = Annotated[
 Vehicles = Annotated[
     int | None,
     typer.Option(
-        min=1, metavar="K", help="At most so many vehicles. [the file's VEHICLES, or any number]"
+        min=1, metavar="K", help="At most K vehicles. [the file's VEHICLES, or any number]"
     ),
 ]
 Seed = Annotated[
@@ -136,7 +136,7 @@ Then = Annotated[
     typer.Option(
         metavar="SOLVER",
         help="auto (our own local search: ils, ruin or tabu), ils, lkh, pyvrp, ruin, tabu or "
-        "cpsat: carries on for the second half of the --seconds.",
+        "cpsat: continues for the second half of the --seconds.",
     ),
 ]
 Top = Annotated[

@@ -77,9 +77,7 @@ def make_parser() -> argparse.ArgumentParser:
         help="train on instances of your own: files, folders, patterns and datasets; "
         "behind the recipe",
     )
-    parser.add_argument(
-        "--minutes", type=positive_number, metavar="M", help="stop after so many minutes"
-    )
+    parser.add_argument("--minutes", type=positive_number, metavar="M", help="stop after M minutes")
     parser.add_argument("--resume", type=Path, metavar="DIR", help="go on with the run in DIR")
     parser.add_argument(
         "--out", type=Path, metavar="DIR", help="where to write [--resume, else runs/<recipe>]"
@@ -130,8 +128,9 @@ def run_training(options: argparse.Namespace) -> int:
 
 def check_output_folder(out: Path, resume: Path | None) -> None:
     """Refuse a folder that holds another run: the first report would overwrite its weights."""
+    holds_run = (out / POLICY_FILE).exists()
     resumes = resume is not None and out.resolve() == resume.resolve()
-    if (out / POLICY_FILE).exists() and not resumes:
+    if holds_run and not resumes:
         remedy = f"go on with it by --resume {out}, or choose another --out"
         raise InputError(f"{out}: holds a run already; {remedy}")
     prepare_folder(out)
@@ -201,11 +200,18 @@ def append_metrics(path: Path, report: "Report") -> None:
 def print_report_row(report: "Report", *, titles: bool) -> None:
     """Print a report as a row on stderr, below the titles if it is the first."""
     if titles:
-        print("".join(f"{title:>11}" for title in COLUMNS), file=sys.stderr)
+        print_row(list(COLUMNS))
+    values = asdict(report).values()
     cells: list[str] = []
-    for value, style in zip(asdict(report).values(), COLUMNS.values(), strict=True):
+    for value, style in zip(values, COLUMNS.values(), strict=True):
         cells.append("-" if value is None else format(value, style))
-    print("".join(f"{cell:>11}" for cell in cells), file=sys.stderr, flush=True)
+    print_row(cells)
+
+
+def print_row(cells: Sequence[str]) -> None:
+    """Print right-aligned cells on stderr."""
+    row = "".join(f"{cell:>11}" for cell in cells)
+    print(row, file=sys.stderr, flush=True)
 
 
 def finish_training(reports: "Sequence[Report]", out: Path, *, has_user_data: bool) -> int:
