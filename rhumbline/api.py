@@ -53,12 +53,16 @@ def group_instances(instances: Sequence[Any], copies: int = 1) -> list[Group]:
     groups: list[Group] = []
     for places in places_by_shape.values():
         size = max(instances[place].size for place in places)
-        elements = 16 * min(size, 200) * size
-        max_instances = MAX_GROUP_ELEMENTS // (elements * max(1, copies))
-        for piece in split_evenly(places, max(1, max_instances)):
+        for piece in split_evenly(places, max_group_length(size, copies)):
             members = tuple(instances[place] for place in piece)
             groups.append(Group(tuple(piece), members))
     return groups
+
+
+def max_group_length(size: int, copies: int) -> int:
+    """Return how many instances of a size, each in several symmetric copies, memory allows."""
+    elements = 16 * min(size, 200) * size
+    return max(1, MAX_GROUP_ELEMENTS // (elements * max(1, copies)))
 
 
 def split_evenly(places: Sequence[int], max_length: int) -> Iterator[Sequence[int]]:

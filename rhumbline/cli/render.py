@@ -166,8 +166,8 @@ def instances_text(task: Task) -> str:
     names = f"{count:,} instances, " if count > 1 else f"{first.name}  "
     size = problem.item_count(first)
     items = format_count(size, *problem.nouns)
-    details = {instance.details for instance in task.instances}
-    parts = [f"{names}{problem.solves}", items, "/".join(sorted(details))]
+    details = sorted({instance.details for instance in task.instances})
+    parts = [names + problem.solves, items, "/".join(details)]
     starts = task.starts.shape[1]
     if 1 < starts < size:  # a job shop has a single start
         parts.append(f"{starts:,} of {size:,} starts")
