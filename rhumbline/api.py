@@ -98,11 +98,11 @@ def load_policy_with_facts(
 ) -> tuple[Policy[Any, Any, Any], TrainingFacts]:
     """Load the same policy together with its training facts."""
     path = find_checkpoint(name, problem)
-    policy, about = load_with_facts(path)
-    if PROBLEMS[about.problem].solves != problem:
-        trained = f"checkpoint {path.name} was trained for '{about.problem}'"
+    policy, facts = load_with_facts(path)
+    if PROBLEMS[facts.problem].solves != problem:
+        trained = f"checkpoint {path.name} was trained for '{facts.problem}'"
         raise CheckpointError(f"{trained}; these are '{problem}' instances")
-    return policy, about
+    return policy, facts
 
 
 def problem_names(instances: Sequence[Any]) -> list[str]:
@@ -261,12 +261,12 @@ def solve(
     instances = instances_from(source, vehicles)
     has_budget = attempts is not None or seconds is not None
     budget = Budget(attempts, seconds) if has_budget else DEFAULT_BUDGET
-    finish = AfterSearch(top, polish, then, improved)
-    warm = plans_for(instances, warm_start)
+    after_search = AfterSearch(top, polish, then, improved)
+    warm_starts = plans_for(instances, warm_start)
     strategy = resolve_strategy(strategy)  # refuses a wrong name before weights are loaded
     policies = load_policies(instances, policy)
     for one in policies.values():
-        finish.check(one.problem, budget)
+        after_search.check(one.problem, budget)
     tasks = make_tasks(
         instances,
         policies,
@@ -278,9 +278,9 @@ def solve(
     )
     solutions: dict[int, Solution] = {}
     for group, task in tasks:
-        given = [warm[place] for place in group.places]
+        given = [warm_starts[place] for place in group.places]
         chosen = strategy or STRATEGIES[default_strategy_for_task(task)]()
-        found, interrupted = solve_task(chosen, task, budget, watch, finish, given)
+        found, interrupted = solve_task(chosen, task, budget, watch, after_search, given)
         solutions |= dict(zip(group.places, found, strict=False))
         if interrupted:
             break

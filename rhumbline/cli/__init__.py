@@ -1,6 +1,7 @@
 """The command `rhumb`. Results go to stdout, everything else to stderr.
 
-`train` is parsed without typer and rich, because bare GPU nodes do not have them.
+`train` and `bench compare` are parsed without typer and rich, because bare GPU nodes do not have
+them.
 """
 
 import sys
@@ -19,14 +20,20 @@ def main() -> None:
         from rhumbline.cli.commands import train
 
         sys.exit(train.run_train(words[1:]))
+    if words[:2] == ["bench", "compare"]:
+        from rhumbline.cli.commands import compare
+
+        sys.exit(compare.run_compare(words[2:]))
     sys.exit(run_command(run_app))
 
 
 def run_app() -> int:
     """Run every other command; typer exits by itself."""
     if find_spec("typer") is None or find_spec("rich") is None:
-        install = "get them with: pip install rhumbline"
-        print_note(f"error: only `train` runs without typer and rich; {install}")
+        print_note(
+            "error: only `train` and `bench compare` run without typer and rich; "
+            "get them with: pip install rhumbline"
+        )
         return MISSING_PACKAGE
     from rhumbline.cli.app import app
 

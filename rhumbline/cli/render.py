@@ -52,11 +52,11 @@ def phase_parts(name: str | None, change: CostChange | None, whole: bool) -> lis
     return [costs]
 
 
-def after_search_parts(solution: Solution, finish: AfterSearch) -> list[str]:
+def after_search_parts(solution: Solution, after_search: AfterSearch) -> list[str]:
     """Return the results of the phases besides the search as parts of a line."""
     whole = solution.instance.has_integer_costs
     parts = phase_parts("polish", solution.polish, whole)
-    parts += phase_parts(finish.then, solution.then, whole)
+    parts += phase_parts(after_search.then, solution.then, whole)
     if solution.phase == "warm start":
         parts.append("nothing better than the warm start")
     if solution.others:
@@ -67,7 +67,7 @@ def after_search_parts(solution: Solution, finish: AfterSearch) -> list[str]:
 
 
 def result_line(
-    solution: Solution, width: int, written: Sequence[Path], finish: AfterSearch
+    solution: Solution, width: int, written: Sequence[Path], after_search: AfterSearch
 ) -> str:
     """Format the result of one instance as a line for people.
 
@@ -77,7 +77,7 @@ def result_line(
     parts = [
         f"{solution.instance.name:<{width}}  cost {cost}",
         *gap_parts(solution),
-        *after_search_parts(solution, finish),
+        *after_search_parts(solution, after_search),
         format_count(solution.attempts, "attempt", "attempts"),
         f"{solution.seconds:.1f} s",
         "verified",
@@ -102,19 +102,19 @@ def result_json(solution: Solution, problem: str, facts: dict[str, Any]) -> str:
     return json.dumps(found | facts)
 
 
-def after_search_facts(solution: Solution, finish: AfterSearch) -> dict[str, Any]:
+def after_search_facts(solution: Solution, after_search: AfterSearch) -> dict[str, Any]:
     """Return the results of the phases besides the search, for JSON.
 
     A phase that was not requested has no key; one that did not begin is null.
     """
     facts: dict[str, Any] = {}
-    if finish.polish:
+    if after_search.polish:
         facts["polish"] = phase_facts(solution.polish)
-    if finish.then:
-        facts["then"] = phase_facts(solution.then, solver=finish.then)
+    if after_search.then:
+        facts["then"] = phase_facts(solution.then, solver=after_search.then)
     if facts or solution.phase != "search":
         facts["phase"] = solution.phase
-    if finish.top > 1:
+    if after_search.top > 1:
         facts["plans"] = [
             {
                 "cost": found.cost,

@@ -30,7 +30,7 @@ from rhumbline.search.task import Task
 class AfterSearchOptions:
     """The options besides the search: warm starts, polish, a second solver, top plans, a trace."""
 
-    warm: tuple[Path, ...] = ()
+    warm_starts: tuple[Path, ...] = ()
     polish: bool = False
     then: str | None = None
     top: int = 1
@@ -47,7 +47,7 @@ class AfterSearchOptions:
             message = "it takes the second half of the --seconds, so give them"
             raise typer.BadParameter(message, param_hint="--then")
 
-    def finish(self, file: TextIO | None) -> AfterSearch:
+    def after_search(self, file: TextIO | None) -> AfterSearch:
         """Return the same for the driver; improvements are written to `file`, if one is given."""
         improved = None if file is None else partial(write_trace_line, file)
         return AfterSearch(self.top, self.polish, self.then, improved)

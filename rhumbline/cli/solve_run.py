@@ -60,8 +60,8 @@ class SolveContext:
     paths: OutputPaths
     verbosity: Verbosity
     policies: dict[str, tuple[Policy[Any, Any, Any], TrainingFacts]]  # by problem
-    finish: AfterSearch
-    warm: Sequence[Any]  # a plan for each instance, or None
+    after_search: AfterSearch
+    warm_starts: Sequence[Any]  # a plan for each instance, or None
     files: Sequence[Path]  # where each instance comes from
 
 
@@ -78,11 +78,11 @@ def solve_files(
         found = instances_from(file, request.vehicles)
         instances += found
         files += [file] * len(found)
-    warm = match_plan_files(instances, request.after.warm)
-    finish = request.after.finish(None)
+    warm_starts = match_plan_files(instances, request.after.warm_starts)
+    after_search = request.after.after_search(None)
     problems = api.problem_names(instances)
     for problem in problems:
-        finish.check(problem, request.budget)
+        after_search.check(problem, request.budget)
     paths = prepare_output_paths(paths, instances, request.after.top)
     policies = {
         problem: api.load_policy_with_facts(request.policy, problem) for problem in problems
@@ -95,8 +95,10 @@ def solve_files(
             "(--attempts, --seconds)"
         )
     with open_trace(request.after.trace) as trace:
-        finish = request.after.finish(trace)
-        context = SolveContext(request, paths, verbosity, policies, finish, warm, files)
+        after_search = request.after.after_search(trace)
+        context = SolveContext(
+            request, paths, verbosity, policies, after_search, warm_starts, files
+        )
         return solve_groups(instances, context)
 
 
@@ -168,7 +170,7 @@ def solve_each_group(instances: Sequence[Any], context: SolveContext) -> Iterato
         context.verbosity.note(group_header(task, context))
         for warning in group_warnings(task, context):
             context.verbosity.note(warning)
-        warm = [context.warm[place] for place in group.places]
+        warm = [context.warm_starts[place] for place in group.places]
         found, interrupted = run_search(task, context, warm)
         with defer_signals():
             write_results(group, found, task, context)
@@ -181,8 +183,8 @@ def group_header(task: Task, context: SolveContext) -> str:
     """Return the line before a group."""
     request = context.request
     problem = task.problem.solves
-    _, about = context.policies[problem]
-    policy = f"policy {request.policy_name(problem)} (trained at {about.trained_at})"
+    _, facts = context.policies[problem]
+    policy = f"policy {request.policy_name(problem)} (trained at {facts.trained_at})"
     search = render.strategy_text(*request.strategy_for(task))
     if task.copies > 1:
         search += f", {task.copies} symmetries"
@@ -191,11 +193,11 @@ def group_header(task: Task, context: SolveContext) -> str:
 
 def group_warnings(task: Task, context: SolveContext) -> Iterator[str]:
     """Yield what a user should know before the search of a group."""
-    _, about = context.policies[task.problem.solves]
-    finish = context.finish
+    _, facts = context.policies[task.problem.solves]
+    after_search = context.after_search
     count = task.problem.item_count(task.instances[0])
-    is_far = count > FAR_FROM_TRAINING * about.largest
-    if is_far and not (finish.polish or finish.then):
+    is_far = count > FAR_FROM_TRAINING * facts.largest
+    if is_far and not (after_search.polish or after_search.then):
         size = render.format_count(count, *task.problem.nouns)
         advice = "expect a larger gap, and try --polish"
         yield f"{size} are far beyond what this policy was trained at: {advice}"
@@ -211,7 +213,7 @@ def run_search(
     with show_progress(task.instances, request.budget, context.verbosity.quiet) as watch:
         try:
             found, interrupted = solve_task(
-                strategy, task, request.budget, watch, context.finish, warm
+                strategy, task, request.budget, watch, context.after_search, warm
             )
         except KeyboardInterrupt:  # it came after the search, while plans were being checked
             found = collect_solutions(task, time.monotonic() - began, ())
@@ -250,18 +252,18 @@ def write_results(
 def print_results(kept: Sequence[tuple[int, Solution]], task: Task, context: SolveContext) -> None:
     """Print the result of each instance of a group, and their mean on stderr."""
     problem = task.problem
-    finish = context.finish.settled(problem.name)
+    after_search = context.after_search.settled(problem.name)
     solutions = [solution for _, solution in kept]
     width = max((len(solution.instance.name) for solution in solutions), default=0)
     for place, solution in kept:
         if context.verbosity.as_json:
             facts = context.request.facts(task)
             facts["file"] = str(context.files[place])  # several may hold instances of one name
-            facts |= render.after_search_facts(solution, finish)
+            facts |= render.after_search_facts(solution, after_search)
             line = render.result_json(solution, problem.solves, facts)
         else:
             written = context.paths.files(place, 1 + len(solution.others))
-            line = render.result_line(solution, width, written, finish)
+            line = render.result_line(solution, width, written, after_search)
         print_result(line)
     if len(solutions) > 1:
         context.verbosity.note(render.summary_line(solutions))

@@ -191,7 +191,7 @@ def solve_command(
         with defer_signals():
             from rhumbline.cli import solve_request, solve_run
         after = solve_request.AfterSearchOptions(
-            warm=tuple(warm_start or ()),
+            warm_starts=tuple(warm_start or ()),
             polish=polish,
             then=then,
             top=top,

@@ -51,13 +51,13 @@ COLUMNS = {
 
 def run_train(words: Sequence[str]) -> int:
     """Parse the words behind `train`, train, and return the exit code."""
-    options = make_parser().parse_args(words)
+    options = train_parser().parse_args(words)
     rank = os.environ.get("RANK", "0")  # set by torchrun
     prefix = "" if rank == "0" else f"process {rank}: "
     return run_command(partial(run_training, options), prefix)
 
 
-def make_parser() -> argparse.ArgumentParser:
+def train_parser() -> argparse.ArgumentParser:
     """Return the parser of the options of `train`."""
     parser = argparse.ArgumentParser(
         "rhumb train",
