@@ -64,7 +64,7 @@ def convert_source(source: Any) -> list[Any]:
     if isinstance(source, Mapping):
         return [jssp_from_mapping(source)]
     if isinstance(source, np.ndarray):
-        return tsp_instances(source)
+        return instances_from_array(source)
     if not isinstance(source, Sequence):
         expected = "expected a path, an array, a mapping or a list of these"
         raise InputError(f"{expected}, got {type(source).__name__}")
@@ -79,7 +79,7 @@ def convert_source(source: Any) -> list[Any]:
     return [instance for part in source for instance in convert_source(part)]
 
 
-def tsp_instances(array: np.ndarray) -> list[TSPInstance]:
+def instances_from_array(array: np.ndarray) -> list[TSPInstance]:
     """Return the TSP instance of an array, or those of a batch of coordinates."""
     if array.ndim == 3:
         return [tsp_from_array(xy, f"array-{i}") for i, xy in enumerate(array, 1)]

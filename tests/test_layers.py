@@ -11,7 +11,7 @@ import pytest
 PACKAGE = Path(__file__).parents[1] / "rhumbline"
 
 LAYERS = (
-    ("errors", "philox", "record", "noise"),
+    ("errors", "philox", "record", "registry", "noise"),
     ("problems", "formats", "toml_config"),
     ("policies", "kernels"),
     ("decoding", "checkpoint", "improvers", "local_search", "external"),
@@ -24,6 +24,7 @@ LEVEL = {name: level for level, names in enumerate(LAYERS) for name in names}
 # The only imports between neighbours of a layer.
 FRIENDS = {
     ("noise", "philox"),
+    ("registry", "errors"),
     ("formats", "problems"),
     ("__main__", "cli"),
     ("external", "local_search"),  # an external solver runs in a thread that can be interrupted

@@ -30,7 +30,7 @@ PHRASES = {
     r"rehears\w*": "warm-up run",
     r"hast(?:e|y|en)|hurr(?:y|ied)": "time-critical",
     r"carr(?:y|ies|ied)[ ]on": "continue; completed",
-    r"lessons?": "imitation targets",
+    r"lessons": "imitation targets",
     r"walkers?": "worker threads",
     r"company": "the other instances of the batch",
 }
@@ -50,7 +50,6 @@ WORDS = {
     r"beginnings": "prefixes",
     r"stock": "route_pool",
     r"usual": "default",
-    r"lessons?": "imitation_target",
     r"walkers?": "workers",
 }
 
