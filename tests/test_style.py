@@ -39,17 +39,6 @@ MANY_OPTIONS = {
 SHARED_NAMES = {
     "improve": "the interface of improvers, which are modules that `improvers` loads by name",
     "prepare": "the same interface, and the public `rhumbline.prepare`",
-    "axis": "a mutation of arrays and its twin for tensors",
-    "cluster": "a mutation of arrays and its twin for tensors",
-    "compression": "a mutation of arrays and its twin for tensors",
-    "directions": "a mutation of arrays and its twin for tensors",
-    "expansion": "a mutation of arrays and its twin for tensors",
-    "explosion": "a mutation of arrays and its twin for tensors",
-    "feet": "a mutation of arrays and its twin for tensors",
-    "grid": "a mutation of arrays and its twin for tensors",
-    "implosion": "a mutation of arrays and its twin for tensors",
-    "linear": "a mutation of arrays and its twin for tensors",
-    "rotation": "a mutation of arrays and its twin for tensors",
 }
 
 Function = ast.FunctionDef | ast.AsyncFunctionDef
