@@ -9,7 +9,7 @@ and nothing is imported before it is used. An outside package adds a name by an 
 """
 
 import sys
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from difflib import get_close_matches
 from functools import cached_property
 from importlib import import_module
@@ -115,7 +115,7 @@ def report_once(line: str) -> None:
         print(f"note: {line}", file=sys.stderr, flush=True)
 
 
-def did_you_mean(name: str, known: Mapping[str, Any]) -> str:
-    """` (did you mean 'x'?)` for the closest known name, or nothing."""
+def did_you_mean(name: str, known: Iterable[str]) -> str:
+    """Return " (did you mean 'x'?)" if a known name is close to `name`, and "" otherwise."""
     close = get_close_matches(name, known, n=1)
     return f" (did you mean '{close[0]}'?)" if close else ""

@@ -2,14 +2,14 @@
 
 import tomllib
 from collections import abc
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from dataclasses import fields
-from difflib import get_close_matches
 from pathlib import Path
 from types import NoneType, UnionType
 from typing import Any, Literal, TypeVar, get_args, get_origin, get_type_hints
 
 from rhumbline.errors import InputError
+from rhumbline.registry import did_you_mean
 
 T = TypeVar("T")
 
@@ -34,12 +34,6 @@ def parse_value(text: str) -> Any:
         return tomllib.loads(f"value = {text}")["value"]
     except tomllib.TOMLDecodeError:
         return text
-
-
-def did_you_mean(name: str, known: Iterable[str]) -> str:
-    """Return " (did you mean 'x'?)" if a known name is close to `name`, and "" otherwise."""
-    close = get_close_matches(name, known, n=1)
-    return f" (did you mean '{close[0]}'?)" if close else ""
 
 
 def build_dataclass(kind: type[T], tables: Mapping[str, Any], where: str) -> T:
