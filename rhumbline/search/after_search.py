@@ -38,7 +38,8 @@ class AfterSearchTuning:
     search_share: float = 0.5  # of the seconds, where a solver follows
     polish_share: float = 0.1  # of the seconds ...
     max_polish_seconds: float = 0.5  # ... or this, whichever is less
-    polished_plans: int = 16  # of each instance; 1 gives worse results (docs/polish.md)
+    # Of each instance. Polishing only the best gives worse results (research/notebooks/polish.md).
+    polished_plans: int = 16
     handed_plans: int = 5  # that a solver gets
     max_plans: int = 100  # that can be asked for
     relative_rounding: float = 1e-12  # of a sum of distances

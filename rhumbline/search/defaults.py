@@ -11,16 +11,18 @@ Temperatures = Sequence[tuple[float, float]]  # pairs of most nodes and temperat
 
 @dataclass(frozen=True)
 class DefaultsTuning:
-    """Defaults that were chosen by experiments (docs/experiments.md, docs/training.md)."""
+    """Defaults that were chosen by experiments (research/notebooks/experiments.md)."""
 
     # The longer a tour, the more decisions noise can spoil: the best of 0.1 to 1 on validation
-    # instances. Chalumeau et al. 2023 take 1 at 100 cities and 0.1 beyond.
+    # instances (research/notebooks/training.md). Chalumeau et al. 2023 take 1 at 100 cities and
+    # 0.1 beyond.
     temperatures: Temperatures = ((100.0, 1.0), (150.0, 0.5), (250.0, 0.3), (math.inf, 0.2))
     starts_cpu: int = 25  # by validation instances of 100 and 200 nodes
     max_small_nodes: int = 300  # larger instances get too few generations to learn from
     step_size: int = 16  # attempts, where an attempt is one rollout from each start
     rollouts_per_step_cuda: int = 64  # where an attempt is a single rollout
-    rollouts_per_step_cpu: int = 256  # plain torch is faster in large batches (docs/jobshop.md)
+    # Plain torch is faster in large batches (research/notebooks/jobshop.md).
+    rollouts_per_step_cpu: int = 256
 
 
 TUNING = DefaultsTuning()

@@ -75,8 +75,8 @@ def warm_up_run_of(strategy: Any, task: Task) -> tuple[Any, int]:
     A GPU compiles these kernels first. Two steps of default size use all of them, unless the
     strategy's `rehearsal` names another search.
     """
-    usual = (strategy, 2 * default_step_size(task))
-    search, attempts = getattr(strategy, "rehearsal", usual)
+    default = (strategy, 2 * default_step_size(task))
+    search, attempts = getattr(strategy, "rehearsal", default)
     if task.device.type == "cpu":
         return search, 1
     return search, attempts * task.copies
@@ -85,8 +85,8 @@ def warm_up_run_of(strategy: Any, task: Task) -> tuple[Any, int]:
 def engine_for(strategy: Any, engine: EngineName, device: torch.device, nodes: int) -> EngineName:
     """Return the engine a strategy can run on.
 
-    It is plain torch for a `layered` strategy if no kernel supports layers for so many nodes, which
-    is an error if the fused engine is required.
+    It is plain torch for a `layered` strategy if no kernel supports layers for instances of this
+    size. That is an error if the fused engine is required.
     """
     if not getattr(strategy, "layered", False):
         return engine

@@ -298,7 +298,7 @@ class Task:
         return share * max(0.0, deadline - time.monotonic()) / seconds
 
     def _units_per_piece(self, rollouts: int) -> int:
-        """Return how many units of so many rollouts to make between two looks at the clock.
+        """Return how many units, of `rollouts` each, to make between two looks at the clock.
 
         Plain torch on a CPU is faster in larger pieces. The time of the last piece tells how many
         fit into half of the time left, in case the machine gets busier. Without a limit there is no
@@ -319,7 +319,7 @@ class Task:
         return max(units, int(left / (self.seconds_per_element * elements)))
 
     def _work(self, rollouts: int) -> int:
-        """Return how many elements so many rollouts take over all their steps."""
+        """Return how many elements some rollouts take over all their steps."""
         problem = self.problem
         steps = problem.horizon(self.batch)
         size = problem.action_count(self.batch)
@@ -331,7 +331,7 @@ class Task:
     def _affordable(self, wanted: int, trajectories: int) -> int:
         """Return how many of `wanted` things the budget still allows.
 
-        Each takes so many trajectories of every instance.
+        `trajectories` is what each of them takes, of every instance.
         """
         per_attempt = self.starts.shape[1]
         missing = wanted * trajectories - self.spare_trajectories
