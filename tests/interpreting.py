@@ -1,4 +1,4 @@
-"""Triton's interpreter without its needless work: the same operations on the same numbers, in a
+"""Triton's interpreter without its redundant work: the same operations on the same numbers, in a
 third of the time.
 """
 
@@ -7,13 +7,13 @@ from functools import cache
 from typing import Any
 
 
-def hasten() -> None:
-    """Leave out what Triton 3.6 does for nothing; any other version stays as it is, and slow.
+def speed_up_interpreter() -> None:
+    """Remove redundant work of Triton 3.6; any other version stays as it is, and slow.
 
-    At every call of a function inside a kernel it prepares its language again, by looking at every
-    name in it. After every sum and product of whole numbers it asks whether they have overflowed,
-    and forgets the answer, as asserts are off. And it describes a tile's type, in words too, for
-    every tile anew.
+    At every call of a function inside a kernel, Triton patches its language again, by looking at
+    every name in it. After every sum and product of whole numbers it computes whether they
+    overflow, and drops the result, as asserts are off. And it builds the description of a tile's
+    type, in words too, for every tile.
     """
     try:
         import triton
@@ -23,16 +23,16 @@ def hasten() -> None:
         return
     if not triton.__version__.startswith("3.6."):
         return
-    prepare_once(interpreter)
+    patch_once(interpreter)
     options = interpreter.interpreter_builder.options
     if not options.debug:
         interpreter.interpreter_builder.options = replace(options, sanitize_overflow=False)
-    remember_types(core, interpreter)
+    cache_types(core, interpreter)
 
 
-def prepare_once(interpreter: Any) -> None:
-    """Each function that a launch calls prepares the language once: nothing is put back before
-    the launch is over.
+def patch_once(interpreter: Any) -> None:
+    """Patch the language once for each function that a launch calls; nothing is restored before the
+    launch ends.
     """
     prepared: set[Any] = set()
     call, launch = interpreter.InterpretedFunction.__call__, interpreter.GridExecutor.__call__
@@ -57,8 +57,8 @@ def prepare_once(interpreter: Any) -> None:
     interpreter.GridExecutor.__call__ = launched
 
 
-def remember_types(core: Any, interpreter: Any) -> None:
-    """Types of tiles, their shapes and what they are in numpy are made once; they never change."""
+def cache_types(core: Any, interpreter: Any) -> None:
+    """Make types of tiles, their shapes and their numpy types once; they never change."""
     made: dict[tuple[Any, ...], dict[str, Any]] = {}
     make_type, numpy_type = core.block_type.__init__, interpreter._get_np_dtype
 
