@@ -31,36 +31,39 @@ def speed_up_interpreter() -> None:
 
 
 def patch_once(interpreter: Any) -> None:
-    """Patch the language once for each function that a launch calls; nothing is restored before the
-    launch ends.
+    """Patch the language once for each function that a launch calls.
+
+    Nothing is restored before the launch ends.
     """
-    prepared: set[Any] = set()
-    call, launch = interpreter.InterpretedFunction.__call__, interpreter.GridExecutor.__call__
+    patched: set[Any] = set()
+    call = interpreter.InterpretedFunction.__call__
+    launch = interpreter.GridExecutor.__call__
 
     def quick_call(function: Any, *arguments: Any, **options: Any) -> Any:
-        if function.fn not in prepared:
-            prepared.add(function.fn)
+        if function.fn not in patched:
+            patched.add(function.fn)
             return call(function, *arguments, **options)
         try:
             return function.rewrite()(*arguments, **options)
         except Exception as error:
             raise interpreter.InterpreterError(repr(error)) from error
 
-    def launched(executor: Any, *arguments: Any, **options: Any) -> None:
-        prepared.clear()
+    def clear_and_launch(executor: Any, *arguments: Any, **options: Any) -> None:
+        patched.clear()
         try:
             launch(executor, *arguments, **options)
         finally:
-            prepared.clear()
+            patched.clear()
 
     interpreter.InterpretedFunction.__call__ = quick_call
-    interpreter.GridExecutor.__call__ = launched
+    interpreter.GridExecutor.__call__ = clear_and_launch
 
 
 def cache_types(core: Any, interpreter: Any) -> None:
     """Make types of tiles, their shapes and their numpy types once; they never change."""
     made: dict[tuple[Any, ...], dict[str, Any]] = {}
-    make_type, numpy_type = core.block_type.__init__, interpreter._get_np_dtype
+    make_type = core.block_type.__init__
+    numpy_type = interpreter._get_np_dtype
 
     def block_type(self: Any, element_ty: Any, shape: Any) -> None:
         if type(element_ty) is not core.dtype:  # pointers differ in more than their names
@@ -73,23 +76,29 @@ def cache_types(core: Any, interpreter: Any) -> None:
         vars(self).update(made[key])
 
     @cache
-    def named(element_ty: Any) -> Any:
+    def cached_numpy_type(element_ty: Any) -> Any:
         return numpy_type(element_ty)
 
     def numpy_type_of(kind: Any) -> Any:
         element = kind.element_ty if isinstance(kind, core.block_type) else kind
-        return named(element) if type(element) is core.dtype else numpy_type(kind)
+        if type(element) is core.dtype:
+            return cached_numpy_type(element)
+        return numpy_type(kind)
 
     @cache
     def extent(shape: tuple[int, ...]) -> tuple[Any, Any]:
         size = 1
         for length in shape:
             size *= length
-        return core.constexpr(size), core.tuple([core.constexpr(length) for length in shape])
+        lengths = [core.constexpr(length) for length in shape]
+        return core.constexpr(size), core.tuple(lengths)
 
     def tensor(self: Any, handle: Any, type: Any) -> None:
-        self.handle, self.type, self.dtype = handle, type, type.scalar
-        self.numel, self.shape = extent(tuple(type.shape) if type.is_block() else ())
+        self.handle = handle
+        self.type = type
+        self.dtype = type.scalar
+        shape = tuple(type.shape) if type.is_block() else ()
+        self.numel, self.shape = extent(shape)
 
     core.block_type.__init__ = block_type
     core.tensor.__init__ = tensor
