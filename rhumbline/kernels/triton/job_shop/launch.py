@@ -16,7 +16,8 @@ class ShopTuning:
     """Settings of the launch."""
 
     max_forced_decisions: int = 3  # made at most before the network is asked again
-    stages: int = 2  # not one: on an H200 such a kernel read illegal addresses (docs/kernels.md)
+    # Not one: on an H200 such a kernel read illegal addresses (research/notebooks/kernels.md).
+    stages: int = 2
     max_sharpness: float = 1.0e25  # bounds 1 / temperature, so that no product is infinite
     hidden_columns: int = 64  # of a hidden layer that are worked on at once
 

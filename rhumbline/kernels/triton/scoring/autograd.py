@@ -1,6 +1,6 @@
 """Scores of given actions with gradients in every table: an autograd function of five kernels.
 
-`kernels` has the formulas; `docs/kernels.md` the design, its reasons and its limits.
+`kernels` has the formulas; `research/notebooks/kernels.md` the design and its limits.
 """
 
 from __future__ import annotations
