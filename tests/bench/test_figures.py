@@ -270,7 +270,7 @@ def test_a_method_has_one_colour_in_all_figures(
 ) -> None:
     """Also where another one comes before it."""
     drawn: list[Any] = []
-    monkeypatch.setattr(figures, "save", lambda path, figure: drawn.append(figure))
+    monkeypatch.setattr(figures, "save_figure", lambda path, figure: drawn.append(figure))
     first = [traced("1", STEPS, method=m, set="a") for m in ("EAS", "sampling")]
     second = [traced("1", STEPS, method=m, set="b") for m in ("sampling", "COMPASS", "EAS")]
     list(figures.draw_all([*first, *second], tmp_path))
@@ -300,7 +300,7 @@ def test_names_of_figures_stay_in_their_folder(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A line of whatever origin cannot send a figure elsewhere."""
-    monkeypatch.setattr(figures, "save", lambda path, figure: None)
+    monkeypatch.setattr(figures, "save_figure", lambda path, figure: None)
     (path, *_) = figures.draw_all([traced("1", STEPS, suite="..", set="/etc/x")], tmp_path)
     assert path == tmp_path / "search-..-_etc_x.png"
 
@@ -310,7 +310,7 @@ def test_only_what_can_be_drawn_is_drawn(tmp_path: Path, monkeypatch: pytest.Mon
     gives its own.
     """
     monkeypatch.setattr(
-        figures, "save", lambda path, figure: path.write_text(type(figure).__name__)
+        figures, "save_figure", lambda path, figure: path.write_text(type(figure).__name__)
     )
     assert list(figures.draw_all([replace(A, trace=())], tmp_path)) == []
     lines = [
