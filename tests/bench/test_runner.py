@@ -12,8 +12,7 @@ import torch
 from tiny_suites import METHODS, SET
 
 import rhumbline
-from rhumbline.bench import provenance
-from rhumbline.bench import runner as run_module
+from rhumbline.bench import provenance, runner
 from rhumbline.bench.baselines import BASELINES, Baseline, SolverTask
 from rhumbline.bench.methods import BenchOptions, spent_share, thin_steps, warm_up_baseline
 from rhumbline.bench.report import table_rows
@@ -296,13 +295,17 @@ def test_the_time_left_is_that_of_the_work_left(suite: Suite) -> None:
     known.
     """
     search, nearest = prepare_pairs(suite, CPU)
-    pace, job, other = TimeEstimate(), BenchJob(search, 0, (0, 1)), BenchJob(nearest, 0, (0, 1, 2))
-    assert pace.seconds_left([job, other]) is None
-    pace.note(job, 10.0)
-    assert pace.seconds_left([job, job]) == 20.0
-    assert pace.seconds_left([other]) == 15.0
-    pace.note(other, 0.3)
-    assert pace.seconds_left([job, other]) == pytest.approx(10.3)
+    estimate, job, other = (
+        TimeEstimate(),
+        BenchJob(search, 0, (0, 1)),
+        BenchJob(nearest, 0, (0, 1, 2)),
+    )
+    assert estimate.seconds_left([job, other]) is None
+    estimate.add_job(job, 10.0)
+    assert estimate.seconds_left([job, job]) == 20.0
+    assert estimate.seconds_left([other]) == 15.0
+    estimate.add_job(other, 0.3)
+    assert estimate.seconds_left([job, other]) == pytest.approx(10.3)
 
 
 def test_budgets_in_seconds_tell_the_time_left_at_once(write: Write) -> None:
@@ -319,7 +322,7 @@ def test_a_piece_tells_how_far_it_is(
     """Between two results: what is running and how much of its budget is spent; results are
     those of a silent run.
     """
-    monkeypatch.setattr(run_module, "NOTE_PAUSE", 0.0)
+    monkeypatch.setattr(runner, "SECONDS_BETWEEN_REPORTS", 0.0)
     said: list[RunProgress] = []
     list(measure_suite(suite, tmp_path / "told.jsonl", CPU, complain, said.append))
     current = [(s.done, s.current.method, s.current.spent) for s in said if s.current]
@@ -345,11 +348,11 @@ def test_a_piece_tells_how_long_it_takes(suite: Suite, monkeypatch: pytest.Monke
     """
     (search, _), now, said = prepare_pairs(suite, CPU), [0.0], list[RunProgress]()
     job = BenchJob(search, 0, (0, 1))
-    monkeypatch.setattr(run_module.time, "monotonic", lambda: now[0])
-    inside = JobProgress(job, [job], TimeEstimate(), said.append, 0, 4)
+    monkeypatch.setattr(runner.time, "monotonic", lambda: now[0])
+    progress = JobProgress(job, [job], TimeEstimate(), said.append, 0, 4)
     for at, share in ((100.0, 0.0), (110.0, 0.25), (110.5, 0.3)):
         now[0] = at
-        inside.note(share, "")
+        progress.report(share, "")
     assert [s.seconds_left for s in said] == [
         None,
         pytest.approx(70.0),
@@ -398,7 +401,7 @@ def test_loading_a_library_is_not_measured(
     monkeypatch.setitem(
         BASELINES, "nearest", Baseline("slow", {"tsp": slow_at_first}, "numpy", needs_seconds=False)
     )
-    monkeypatch.setattr(run_module.time, "monotonic", lambda: now[0])
+    monkeypatch.setattr(runner.time, "monotonic", lambda: now[0])
     warm_up_baseline.cache_clear()
     measured(suite, tmp_path / "r.jsonl", BenchOptions(only=("nearest",), device="cpu", threads=1))
     warm_up_baseline.cache_clear()

@@ -31,7 +31,7 @@ def test_a_suite_is_its_tables(suite: Suite) -> None:
     """
     assert (suite.name, suite.seeds, [s.name for s in suite.sets]) == ("small", (0,), ["ten"])
     search, nearest = suite.methods
-    assert (search.strategy, search.spent, nearest.spent) == (
+    assert (search.strategy, search.budget_text, nearest.budget_text) == (
         "cmaes",
         "20 attempts",
         "until it ends",
@@ -46,7 +46,7 @@ def test_seconds_are_per_instance(write: Write) -> None:
     method = read_suite(
         write(SET + '[[method]]\nname = "a"\nseconds = 1.5\nattempts = 7\n')
     ).methods[0]
-    assert (method.budget(3).seconds, method.budget(3).attempts, method.spent) == (
+    assert (method.budget(3).seconds, method.budget(3).attempts, method.budget_text) == (
         4.5,
         7,
         "7 attempts or 1.5 s",
@@ -205,6 +205,6 @@ def test_every_method_of_the_project_can_begin_on_its_sets(
         s.problem for s in suite.sets
     }
     for method, problem in able:
-        make_runner(method, problem, BenchOptions(device="cpu", engine="torch")).start(
+        make_runner(method, problem, BenchOptions(device="cpu", engine="torch")).check(
             SMALL[problem]
         )
