@@ -349,9 +349,11 @@ def instance_traces(steps: Sequence[Progress]) -> list[Trace]:
     points: list[list[tuple[float, ...]]] = []
     for step in kept:
         seconds = round(step.seconds, 4)
-        costs = zip(step.best.tolist(), step.latest.tolist(), strict=True)
+        best = step.best.tolist()
+        latest = step.latest.tolist()
+        instances = range(len(best))
         points.append(
-            [(step.attempts, seconds, round(best, 6), round(latest, 6)) for best, latest in costs]
+            [(step.attempts, seconds, round(best[i], 6), round(latest[i], 6)) for i in instances]
         )
     return list(zip(*points, strict=True))
 
@@ -363,4 +365,5 @@ def thin_steps(count: int) -> list[int]:
     """
     numbers = np.geomspace(1, count, TUNING.trace_steps)
     rounded = np.rint(numbers).astype(int)
-    return np.unique(rounded - 1).tolist()
+    distinct = np.unique(rounded - 1)
+    return distinct.tolist()

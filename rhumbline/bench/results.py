@@ -11,14 +11,16 @@ from collections.abc import Callable, Generator, Iterable, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass, field, fields
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 from rhumbline.errors import InputError
 from rhumbline.formats.safe_io import error_reason
 
 Warn = Callable[[str], None]
 ResultKey = tuple[str, str, str, int]  # method, set, instance, seed
+SetKey = tuple[str, str]  # suite, set
 InstanceKey = tuple[str, str]  # set, instance
+K = TypeVar("K")
 PACKED_SUFFIX = ".xz"  # of files that are only read
 
 
@@ -81,6 +83,11 @@ class Result:
     def key(self) -> ResultKey:
         """What the result is a measurement of."""
         return self.method, self.set, self.instance, self.seed
+
+    @property
+    def set_key(self) -> SetKey:
+        """The set and its suite."""
+        return self.suite, self.set
 
     @property
     def instance_key(self) -> InstanceKey:
@@ -148,11 +155,9 @@ def costs_of(results: Sequence[Result]) -> list[float]:
     return [result.cost for result in results if result.cost is not None]
 
 
-def group_results(
-    results: Sequence[Result], key: Callable[[Result], str]
-) -> dict[str, list[Result]]:
+def group_results(results: Sequence[Result], key: Callable[[Result], K]) -> dict[K, list[Result]]:
     """Return the results by a key, in order of first appearance."""
-    groups: dict[str, list[Result]] = {}
+    groups: dict[K, list[Result]] = {}
     for result in results:
         groups.setdefault(key(result), []).append(result)
     return groups
@@ -160,10 +165,7 @@ def group_results(
 
 def group_by_instance(results: Sequence[Result]) -> dict[InstanceKey, list[Result]]:
     """Return the results of each instance of each set."""
-    groups: dict[InstanceKey, list[Result]] = {}
-    for result in results:
-        groups.setdefault(result.instance_key, []).append(result)
-    return groups
+    return group_results(results, lambda result: result.instance_key)
 
 
 def keep_common_instances(groups: Mapping[str, Sequence[Result]]) -> dict[str, list[Result]]:
@@ -217,7 +219,7 @@ class SeenResults:
     # By everything that makes a measurement
     results: dict[tuple[Any, ...], tuple[FileLine, Result]] = field(default_factory=dict)
     # By suite and set
-    set_hashes: dict[tuple[str, str], tuple[FileLine, str]] = field(default_factory=dict)
+    set_hashes: dict[SetKey, tuple[FileLine, str]] = field(default_factory=dict)
 
     def add(self, line: FileLine, result: Result) -> bool:
         """Add a result and return True, or return False if an identical one is there.
@@ -239,8 +241,7 @@ class SeenResults:
 
     def refuse_other_instances(self, line: FileLine, result: Result) -> None:
         """Raise if an earlier set of the same name had other instances or references."""
-        key = (result.suite, result.set)
-        first_line, set_hash = self.set_hashes.setdefault(key, (line, result.set_hash))
+        first_line, set_hash = self.set_hashes.setdefault(result.set_key, (line, result.set_hash))
         if set_hash != result.set_hash:
             raise line.error(
                 f"set '{result.set}' of suite '{result.suite}' has other instances or references "

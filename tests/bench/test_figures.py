@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from rhumbline.bench import figures
-from rhumbline.bench.figures import radar
+from rhumbline.bench.figures import TraceColumn, radar
 from rhumbline.bench.results import Result, read_results
 
 A = read_results(Path(__file__).parent / "golden" / "results.jsonl", print)[0]
@@ -27,14 +27,17 @@ def test_curves_keep_the_last_value_until_the_next_step() -> None:
     """
     one = traced("1", [[10, 1.0, 12.0, 12.0], [30, 3.0, 11.0, 11.5]])
     two = traced("2", [[10, 1.0, 14.0, 14.0], [20, 2.0, 13.0, 13.0]])
-    curve = figures.mean_curve("A", [one, two], figures.ATTEMPTS, figures.BEST)
+    curve = figures.mean_curve("A", [one, two], TraceColumn.ATTEMPTS, TraceColumn.BEST)
     assert curve.x.tolist() == [10, 20, 30]
     np.testing.assert_allclose(curve.mean, [30.0, 25.0, 20.0])
-    np.testing.assert_allclose(curve.spread, [19.6, 9.8, 19.6])
+    np.testing.assert_allclose(curve.half_interval, [19.6, 9.8, 19.6])
     again = figures.mean_curve(
-        "A", [one, two, replace(one, seed=9), replace(two, seed=9)], figures.ATTEMPTS, figures.BEST
+        "A",
+        [one, two, replace(one, seed=9), replace(two, seed=9)],
+        TraceColumn.ATTEMPTS,
+        TraceColumn.BEST,
     )
-    np.testing.assert_allclose(again.spread, curve.spread)  # seeds are no sample
+    np.testing.assert_allclose(again.half_interval, curve.half_interval)  # seeds are no sample
 
 
 def test_a_curve_starts_when_all_have_begun() -> None:
@@ -43,7 +46,9 @@ def test_a_curve_starts_when_all_have_begun() -> None:
         traced("1", [[5, 1.0, 12.0, 12.0], [30, 3.0, 11.0, 11.0]]),
         traced("2", [[10, 1.0, 14.0, 14.0]]),
     )
-    assert figures.mean_curve("A", [one, two], figures.ATTEMPTS, figures.BEST).x.tolist() == [
+    assert figures.mean_curve(
+        "A", [one, two], TraceColumn.ATTEMPTS, TraceColumn.BEST
+    ).x.tolist() == [
         10,
         30,
     ]
@@ -52,7 +57,7 @@ def test_a_curve_starts_when_all_have_begun() -> None:
 def test_seconds_are_shared_by_instances_solved_together() -> None:
     """Four instances in 8 seconds took 2 each."""
     some = [traced(str(k), [[16, 8.0, 12.0, 12.0]], together=4, family="ours") for k in range(4)]
-    curve = figures.mean_curve("x", some, figures.SECONDS, figures.BEST)
+    curve = figures.mean_curve("x", some, TraceColumn.SECONDS, TraceColumn.BEST)
     assert (curve.name, curve.x.tolist()) == ("ours", [2.0])
 
 
@@ -61,7 +66,7 @@ def test_families_have_a_point_for_each_budget() -> None:
     ten = [replace(A, method="10 s", seconds=10.0, together=1, cost=10.1, reference=10.0, trace=())]
     one = [replace(A, method="1 s", seconds=1.0, together=1, cost=10.5, reference=10.0, trace=())]
     curve = figures.budget_curve("X", [*ten, *one])
-    assert (curve.label, curve.marked, curve.x.tolist()) == ("X", True, [1.0, 10.0])
+    assert (curve.label, curve.is_measured, curve.x.tolist()) == ("X", True, [1.0, 10.0])
     np.testing.assert_allclose(curve.mean, [5.0, 1.0])
 
 

@@ -29,7 +29,7 @@ def test_the_better_cost_stays_with_its_maker() -> None:
     assert both.cost.tolist() == [5.0, 4.0, 5.0, 7.0, 8.0]
     assert both.made_by.tolist() == ["old", "new", "old", "new", "new"]
     assert both.bound[:3].tolist() == [2.0, 4.0, 5.0]
-    assert both.proven.tolist() == [False, True, True, False, False]
+    assert both.is_proven.tolist() == [False, True, True, False, False]
     assert both.makers() == "old (2); new (3)"
 
 
@@ -43,7 +43,7 @@ def test_a_file_keeps_its_better_costs(tmp_path: Path) -> None:
     add_references(file, found([4.0], "c"))
     stored = read_references(file)
     assert stored.cost.tolist()[::2] == [2.0, 9.0]
-    assert stored.known.tolist() == [True, False, True]
+    assert stored.has_cost.tolist() == [True, False, True]
     assert stored.makers() == "the second maker"
 
 
@@ -131,7 +131,7 @@ def test_one_without_a_plan_does_not_end_the_rest(tmp_path: Path) -> None:
         1,
         2,
     ]
-    assert read_references(tmp_path / "r.npz").known.tolist() == [False, True]
+    assert read_references(tmp_path / "r.npz").has_cost.tolist() == [False, True]
 
 
 def test_an_interruption_keeps_what_is_done(tmp_path: Path) -> None:
@@ -144,7 +144,7 @@ def test_an_interruption_keeps_what_is_done(tmp_path: Path) -> None:
 
     with pytest.raises(KeyboardInterrupt):
         list(fill_references(tmp_path / "r.npz", [1.0, 2.0], judge, "b", ReferenceOptions()))
-    assert read_references(tmp_path / "r.npz").known.tolist() == [True, False]
+    assert read_references(tmp_path / "r.npz").has_cost.tolist() == [True, False]
 
 
 def test_a_makespan_is_proven() -> None:

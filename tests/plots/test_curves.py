@@ -64,7 +64,9 @@ def test_gaps_of_nothing_can_be_drawn() -> None:
     """A solver that reaches the reference has a gap of 0, which no logarithmic axis has: it is
     drawn at the floor.
     """
-    solver = Curve("LKH", np.array([0.1, 1.0]), np.array([0.01, 0.0]), np.zeros(2), marked=True)
+    solver = Curve(
+        "LKH", np.array([0.1, 1.0]), np.array([0.01, 0.0]), np.zeros(2), is_measured=True
+    )
     axes = draw_anytime([OURS, solver]).axes[0]
     assert axes.lines[1].get_ydata().tolist() == [0.01, 0.001]
     assert axes.get_ylabel() == "mean gap, % (open at 0.001: below it)"
@@ -113,11 +115,11 @@ def test_a_wide_range_of_gaps_is_logarithmic() -> None:
 
 def test_intervals_are_shaded_over_seconds() -> None:
     """From mean - spread to mean + spread, cut off at the floor; a single measurement has a bar."""
-    axes = draw_anytime([replace(OURS, spread=np.full(3, 1.5))]).axes[0]
+    axes = draw_anytime([replace(OURS, half_interval=np.full(3, 1.5))]).axes[0]
     (path,) = axes.collections[0].get_paths()
     heights = path.vertices[:, 1]
     assert (heights.min(), heights.max()) == (0.001, 4.5)
-    one = Curve("LKH", np.array([1.0]), np.array([2.0]), np.array([0.5]), marked=True)
+    one = Curve("LKH", np.array([1.0]), np.array([2.0]), np.array([0.5]), is_measured=True)
     (bar,) = draw_anytime([one]).axes[0].collections[1].get_segments()
     assert bar.tolist() == [[1.0, 1.5], [1.0, 2.5]]
     (bar,) = axes.collections[1].get_segments()
@@ -150,7 +152,10 @@ def test_numbers_of_an_axis_are_plain() -> None:
 
 def test_only_few_points_are_marked() -> None:
     """Measurements always are, and points of a curve that are few enough to be told apart."""
-    x, solver = np.arange(1.0, 20.0), Curve("LKH", X, OURS.mean, OURS.spread, marked=True)
+    x, solver = (
+        np.arange(1.0, 20.0),
+        Curve("LKH", X, OURS.mean, OURS.half_interval, is_measured=True),
+    )
     axes = draw_anytime([OURS, Curve("sampling", x, x, np.zeros(19)), solver]).axes[0]
     assert [line.get_marker() for line in axes.lines] == ["o", "", "o"]
 
@@ -164,7 +169,7 @@ def test_colours_are_of_methods_and_ours_is_the_first() -> None:
 def test_differences_are_drawn_over_powers() -> None:
     """A line for each method, and a bar for the interval of each point."""
     power = np.array([0.0, 0.5])
-    eas = Curve("EAS", power, np.array([-0.1, -0.2]), np.array([0.05, 0.1]), marked=True)
+    eas = Curve("EAS", power, np.array([-0.1, -0.2]), np.array([0.05, 0.1]), is_measured=True)
     axes = draw_shift([Curve("COMPASS", power, np.zeros(2), np.zeros(2)), eas], "COMPASS").axes[0]
     np.testing.assert_allclose(
         [bar[:, 1] for bar in axes.collections[1].get_segments()], [[-0.15, -0.05], [-0.3, -0.1]]

@@ -9,7 +9,7 @@ from matplotlib.figure import Figure
 from matplotlib.patches import Rectangle
 
 from rhumbline.plots import save_plan
-from rhumbline.plots.gantt import BAR, draw_gantt, job_colours
+from rhumbline.plots.gantt import STYLE, draw_gantt, job_colours
 from rhumbline.problems.jssp import JSSPInstance, Schedule, jssp_from_arrays
 from rhumbline.problems.jssp.dispatch_rules import dispatch
 
@@ -23,7 +23,9 @@ def rectangles(instance: JSSPInstance, plan: Schedule) -> list[Rectangle]:
 
 def test_each_operation_is_a_bar_in_its_machines_row() -> None:
     """Left end, length and row of all four, job after job."""
-    found = [(r.get_x(), r.get_width(), r.get_y() + BAR / 2) for r in rectangles(TWO, PLAN)]
+    found = [
+        (r.get_x(), r.get_width(), r.get_y() + STYLE.bar_height / 2) for r in rectangles(TWO, PLAN)
+    ]
     np.testing.assert_allclose(found, [(0, 3, 0), (4, 2, 1), (0, 4, 1), (4, 1, 0)])
 
 

@@ -5,7 +5,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from rhumbline.plots.canvas import INK
+from rhumbline.plots.canvas import THEME
 from rhumbline.plots.latent import Landscape, draw_landscapes
 
 AXIS = np.linspace(-1.0, 1.0, 3)
@@ -44,7 +44,7 @@ def test_the_path_has_a_dark_rim() -> None:
     for rim, line in zip(rims, path, strict=True):
         np.testing.assert_array_equal(rim.get_xydata(), line.get_xydata())
         assert rim.get_linewidth() > line.get_linewidth() + 1.0
-        assert (rim.get_color(), line.get_color()) == (INK, "white")
+        assert (rim.get_color(), line.get_color()) == (THEME.ink, "white")
 
 
 def test_the_whole_path_is_in_view() -> None:
