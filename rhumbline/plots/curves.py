@@ -372,8 +372,10 @@ def log_panel_limits(curves: Sequence[Curve], floor: float) -> tuple[float, floa
     """Return the limits of a logarithmic y axis, which shows all curves down to its floor."""
     means = [float(curve.mean.min()) for curve in curves]
     highs = [float(curve.high.max()) for curve in curves]
-    low = 0.8 * max(floor, min(means))
-    high = 1.25 * max(highs)
+    lowest = max(floor, min(means))
+    highest = max(highs)
+    low = 0.8 * lowest
+    high = 1.25 * highest
     return low, high
 
 

@@ -270,8 +270,8 @@ def shift_curve(
         costs = costs_at_power(results, power)
         base_costs = costs_at_power(base, power)
         differences = [[base_costs[key] - cost] for key, cost in costs.items()]
-        base_mean = np.mean(list(base_costs.values()))
-        scale = 100.0 / base_mean
+        all_base_costs = list(base_costs.values())
+        scale = 100.0 / np.mean(all_base_costs)
         mean, half = mean_and_half_interval(scale * np.array(differences))
         points.append(Point(power, mean[0], half[0]))
     return measured_curve(label, points, results)
