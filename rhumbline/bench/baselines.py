@@ -476,5 +476,5 @@ BASELINES: dict[str, Baseline] = {
         needs_seconds=False,
         program="concorde",
     ),
+    **{rule: dispatching_baseline(rule) for rule in ("spt", "mwkr", "mopnr", "fifo")},
 }
-BASELINES |= {rule: dispatching_baseline(rule) for rule in ("spt", "mwkr", "mopnr", "fifo")}

@@ -34,7 +34,7 @@ from rhumbline.toml_config import build_dataclass
 
 # Called with the share of a job that is done and with what is spent in words
 ReportShare = Callable[[float, str], None]
-Trace = tuple[tuple[float, ...], ...]  # see `Result.trace`
+InstanceTrace = tuple[tuple[float, ...], ...]  # see `Result.trace`
 
 
 @dataclass(frozen=True)
@@ -75,7 +75,7 @@ class Outcome:
     # Wall time of all instances that were solved together, and their number
     seconds: float
     together: int
-    trace: Trace = ()
+    trace: InstanceTrace = ()
     missing: str = ""
 
 
@@ -336,14 +336,16 @@ def spent_share(progress: Progress, budget: Budget) -> tuple[float, str]:
     return min(1.0, share), text
 
 
-def search_outcome(solution: Solution, seconds: float, together: int, trace: Trace) -> Outcome:
+def search_outcome(
+    solution: Solution, seconds: float, together: int, trace: InstanceTrace
+) -> Outcome:
     """Return the outcome of a search. A plan that exceeds a limit has no cost to compare."""
     if solution.unmet:
         return Outcome(None, solution.attempts, seconds, together, missing=solution.unmet)
     return Outcome(solution.cost, solution.attempts, seconds, together, trace)
 
 
-def instance_traces(steps: Sequence[Progress]) -> list[Trace]:
+def instance_traces(steps: Sequence[Progress]) -> list[InstanceTrace]:
     """Return a trace for each instance: attempts, seconds, best cost so far, best of the step."""
     kept = [steps[number] for number in thin_steps(len(steps))]
     points: list[list[tuple[float, ...]]] = []

@@ -91,7 +91,7 @@ class References:
 
 
 def read_references(path: Path) -> References:
-    """Read a reference file, whoever has written it."""
+    """Read a reference file of any maker."""
     if not path.exists():
         raise InputError(
             f"{path}: no such reference file; make it with `rhumb bench reference SUITE --only SET`"

@@ -18,6 +18,9 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 
+Colour = tuple[float, float, float]  # red, green, blue, from 0 to 1
+
+
 @dataclass(frozen=True)
 class Theme:
     """The look of all figures."""

@@ -4,13 +4,12 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, NamedTuple
 
-from rhumbline.plots.canvas import THEME, padded_axes, plan_caption
+from rhumbline.plots.canvas import THEME, Colour, padded_axes, plan_caption
 from rhumbline.problems.jssp import JSSPInstance, Schedule
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
-Colour = tuple[float, float, float]  # red, green, blue
 POINTS_PER_INCH = 72
 
 

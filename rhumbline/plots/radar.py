@@ -1,7 +1,7 @@
 """A radar of categories: how methods compare on each, from the worst (0) to the best (1)."""
 
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Literal
 
 import numpy as np
 
@@ -68,7 +68,7 @@ def style_radar_axes(axes: "PolarAxes", angles: Sequence[float], categories: Seq
     axes.grid(color=THEME.ink, alpha=0.15)
 
 
-def label_alignment(side: float) -> str:
+def label_alignment(side: float) -> Literal["left", "center", "right"]:
     """Return how a label is aligned so that it grows away from the circle.
 
     `side` is 1 at the right of the circle and -1 at its left.

@@ -8,6 +8,7 @@ from jaxtyping import Float
 
 from rhumbline.plots.canvas import (
     THEME,
+    Colour,
     line_width,
     new_axes,
     plan_caption,
@@ -20,8 +21,6 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
 MAX_LUMINANCE = 0.55  # of a line, from 0 (black) to 1 (white)
-
-Colour = tuple[float, float, float]  # red, green, blue
 
 
 def draw_routes(

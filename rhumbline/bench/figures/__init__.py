@@ -250,11 +250,13 @@ def base_method(names: Sequence[str]) -> str:
 def shift_sample_text(base: Sequence[Result], powers: Sequence[float]) -> str:
     """Return in words how many instances each point of a shift figure is of."""
     counts = sorted({len(costs_at_power(base, power)) for power in powers})
-    fewest = counts[0]
-    most = counts[-1]
-    if most == 1:
+    lowest = counts[0]
+    highest = counts[-1]
+    if highest == 1:
         return "1 instance at each power"
-    number = f"{most:,}" if fewest == most else f"{fewest:,} to {most:,}"
+    number = f"{lowest:,}"
+    if highest > lowest:
+        number += f" to {highest:,}"
     return f"{number} instances at each power, with 95 % intervals"
 
 

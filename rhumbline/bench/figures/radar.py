@@ -104,7 +104,7 @@ def methods_to_draw(categories: Mapping[str, Sequence[SetResults]]) -> list[str]
     """Return the methods that share a set with all others in every category of ours.
 
     If our method is missing, every category counts. As long as some category has no set with all
-    methods, the method with the fewest sets is dropped, but never ours.
+    methods, the method with the smallest number of sets is dropped, but never ours.
     """
     names: list[str] = []
     for sets in categories.values():
@@ -133,7 +133,7 @@ def has_method(sets: Sequence[SetResults], name: str) -> bool:
 
 
 def rarest_method(categories: Sequence[Sequence[SetResults]], names: Sequence[str]) -> str:
-    """Return the method with results on the fewest sets, the last one of several."""
+    """Return the method with results on the smallest number of sets, the last one of several."""
     counts = dict.fromkeys(reversed(names), 0)
     for sets in categories:
         for set_results in sets:
