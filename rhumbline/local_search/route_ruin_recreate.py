@@ -71,8 +71,10 @@ def improve(
     def work(report: RoutesListener) -> None:
         best = threads.CheapestPlan(instance, report)
         first = Annealing(instance, plans[0], seed, stopped, best)
-        others = [first.clone(seed, number) for number in range(1, walkers)]
-        walks = [partial(walker.run, end) for walker in (first, *others)]
+        walks = [partial(first.run, end)]
+        for number in range(1, walkers):
+            walker = first.clone(seed, number)
+            walks.append(partial(walker.run, end))
         threads.run_walkers(walks, stopped)
 
     run_interruptible(work, stopped.set, on_plan)
@@ -143,8 +145,11 @@ class Annealing:
         """Run rounds from the best plan, until the time `end` or some rounds without success."""
         idle = 0
         max_idle = TUNING.idle_rounds
-        while idle < max_idle and not self.stopped.is_set() and time.monotonic() < end:
-            idle = 0 if self.run_round(end) else idle + 1
+        while idle < max_idle and not self.stopped.is_set():
+            if time.monotonic() >= end:
+                break
+            is_better = self.run_round(end)
+            idle = 0 if is_better else idle + 1
 
     def run_round(self, end: float) -> bool:
         """Cool down once, by the time `end` or sooner; return whether a cheaper plan was found."""

@@ -29,7 +29,8 @@ def thread_count() -> int:
 def generator_state(seed: int, number: int = 0) -> np.ndarray:
     """Return the state of a walker's random generator for the kernels: 64 bits, not 0."""
     rng = np.random.default_rng((number, seed))
-    return rng.integers(1, 2**63, 1, dtype=np.uint64)
+    largest = 2**63
+    return rng.integers(1, largest, 1, dtype=np.uint64)
 
 
 def run_walkers(walks: Sequence[Callable[[], None]], stopped: Event) -> None:

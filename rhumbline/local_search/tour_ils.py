@@ -100,8 +100,10 @@ class IteratedLocalSearch:
     def kick_tours(self, tours: Sequence[list[int]], end: float) -> None:
         """Kick one tour in each thread, until the time `end`."""
         walks: list[Callable[[], None]] = []
-        for tour, random_state in zip(tours, self.random_states, strict=True):
-            walks.append(partial(self.kick_tour, tour, random_state, end))
+        pairs = zip(tours, self.random_states, strict=True)
+        for tour, random_state in pairs:
+            walk = partial(self.kick_tour, tour, random_state, end)
+            walks.append(walk)
         threads.run_walkers(walks, self.stopped)
 
     def kick_tour(self, order: list[int], random_state: np.ndarray, end: float) -> None:
