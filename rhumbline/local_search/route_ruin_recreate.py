@@ -1,6 +1,6 @@
 """Ruin and recreate for CVRP routes: rounds of simulated annealing from the best plan.
 
-Walkers on different threads are independent. When walkers exchanged plans on the way, eight of them
+Workers on different threads are independent. When workers exchanged plans on the way, eight of them
 ended no better, or worse (research/notebooks/polish.md).
 """
 
@@ -65,23 +65,23 @@ def improve(
     if instance.size <= 2:
         return
     stopped = Event()
-    walkers = threads.thread_count()
+    workers = threads.thread_count()
     end = time.monotonic() + seconds
 
     def work(report: RoutesListener) -> None:
         best = threads.CheapestPlan(instance, report)
         first = Annealing(instance, plans[0], seed, stopped, best)
         walks = [partial(first.run, end)]
-        for number in range(1, walkers):
-            walker = first.clone(seed, number)
-            walks.append(partial(walker.run, end))
-        threads.run_walkers(walks, stopped)
+        for number in range(1, workers):
+            worker = first.clone(seed, number)
+            walks.append(partial(worker.run, end))
+        threads.run_workers(walks, stopped)
 
     run_interruptible(work, stopped.set, on_plan)
 
 
 class Annealing:
-    """A walker that reports each plan that is cheaper than all of its plans before."""
+    """A worker that reports each plan that is cheaper than all of its plans before."""
 
     def __init__(
         self,
@@ -132,7 +132,7 @@ class Annealing:
         self.tolerance = local_moves.improvement_tolerance(self.distance)
 
     def clone(self, seed: int, number: int) -> "Annealing":
-        """Return a walker that begins with the same plan, and shares only what is never written."""
+        """Return a worker that begins with the same plan, and shares only what is never written."""
         other = copy(self)
         for name in ("plan", "saved", "best", "scratch"):
             arrays = getattr(self, name)

@@ -61,11 +61,11 @@ def improve(
 ) -> None:
     """Run rounds until the time is up or a lower bound is met; report each shorter schedule."""
     stopped = Event()
-    walkers = threads.thread_count()
+    workers = threads.thread_count()
 
     def work(report: ScheduleListener) -> None:
         search = TabuSearch(instance, seed, stopped, report)
-        search.run(plans, seconds, walkers)
+        search.run(plans, seconds, workers)
 
     run_interruptible(work, stopped.set, on_plan)
 
@@ -141,7 +141,7 @@ class TabuWalk:
         self.kernel_module = schedule_tabu
 
     def run_moves(self, moves: int) -> bool:
-        """Make up to `moves` moves; return whether there were that many to make."""
+        """Make up to `moves` moves; return whether all of them were possible."""
         shop = self.shop
         made = self.kernel(
             shop.tables,
@@ -209,23 +209,23 @@ class TabuSearch:
         self.end = 0.0
         self.shortest = instance.horizon + 1
 
-    def run(self, plans: Sequence[Schedule], seconds: float, walkers: int = 1) -> None:
+    def run(self, plans: Sequence[Schedule], seconds: float, workers: int = 1) -> None:
         """Run rounds from each plan, then from between two schedules.
 
-        Some plans have two rounds if there are more walkers than plans.
+        Some plans have two rounds if there are more workers than plans.
         """
         self.end = time.monotonic() + seconds
         given: list[np.ndarray] = []
         for plan in plans:
             times = np.concatenate(plan.starts)
             given.append(times.astype(np.int64))
-        rounds = max(walkers, len(plans))
+        rounds = max(workers, len(plans))
         starts = deque(islice(cycle(given), rounds))
         walks: list[Callable[[], None]] = []
-        for number in range(walkers):
+        for number in range(workers):
             random = threads.generator_state(self.seed, number)
             walks.append(partial(self.walk, starts, random))
-        threads.run_walkers(walks, self.stopped)
+        threads.run_workers(walks, self.stopped)
 
     def walk(self, starts: deque[np.ndarray], random: np.ndarray) -> None:
         """Run one round after the other, until the search is over."""

@@ -54,7 +54,7 @@ def train(
     if not minutes and not config.updates:
         raise InputError("give --minutes, or `updates` in the recipe: training needs an end")
     trainer = make_trainer(config, device, resume, notify)
-    progress = Progress(trainer, minutes, clock)
+    progress = TrainingProgress(trainer, minutes, clock)
     is_unvalidated = trainer.best_cost == float("inf")
     if resume and is_unvalidated:
         revalidate_best(trainer, resume, out)
@@ -92,7 +92,7 @@ def make_trainer(
     return trainer
 
 
-class Progress:
+class TrainingProgress:
     """How far a run has come, by its clock and by its updates."""
 
     def __init__(self, trainer: Trainer, minutes: float | None, clock: Callable[[], float]) -> None:
