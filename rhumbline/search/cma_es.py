@@ -1,8 +1,8 @@
-"""CMA-ES arithmetic, batched over any leading axes; constants as published with COMPASS (spec 4.5).
+"""CMA-ES arithmetic, batched over any leading axes, as published (Chalumeau et al. 2023).
 
 Equation numbers are those of Hansen, "The CMA Evolution Strategy: A Tutorial" (2016). Two
-deliberate differences reproduce the published search: c_1 has sqrt(2) where the tutorial has 1.3,
-and the first update never trusts its evolution path (h_sigma = 0).
+deliberate differences reproduce the published search. The constant c_1 has sqrt(2) where the
+tutorial has 1.3, and the first update never trusts its evolution path (h_sigma = 0).
 """
 
 import math
@@ -33,29 +33,31 @@ class Constants:
 
 @lru_cache
 def constants(size: int, parents: int) -> Constants:
-    """Constants for `size` dimensions and `parents` selected samples."""
+    """Return the constants for `size` dimensions and `parents` selected samples."""
     raw = [math.log((parents + 0.5) / i) for i in range(1, parents + 1)]
     weights = tuple(w / sum(raw) for w in raw)
     mu_eff = 1.0 / sum(w * w for w in weights)
     c_sigma = (mu_eff + 2.0) / (size + mu_eff + 5.0)
+    damping = math.sqrt((mu_eff - 1.0) / (size + 1.0)) - 1.0
     c_1 = 2.0 / (mu_eff + (size + math.sqrt(2.0)) ** 2)
-    c_mu = min(1.0 - c_1, 2.0 * (mu_eff - 2.0 + 1.0 / mu_eff) / (mu_eff + (size + 2.0) ** 2))
+    c_mu = 2.0 * (mu_eff - 2.0 + 1.0 / mu_eff) / (mu_eff + (size + 2.0) ** 2)
     return Constants(
         weights=weights,
         mu_eff=mu_eff,
         c_sigma=c_sigma,
-        d_sigma=1.0 + 2.0 * max(0.0, math.sqrt((mu_eff - 1.0) / (size + 1.0)) - 1.0) + c_sigma,
+        d_sigma=1.0 + 2.0 * max(0.0, damping) + c_sigma,
         c_c=(4.0 + mu_eff / size) / (size + 4.0 + 2.0 * mu_eff / size),
         c_1=c_1,
-        c_mu=c_mu,
+        c_mu=min(1.0 - c_1, c_mu),
         chi=math.sqrt(size) * (1.0 - 1.0 / (4.0 * size) + 1.0 / (21.0 * size**2)),
     )
 
 
 @dataclass(frozen=True)
 class State(Record):
-    """Search distributions N(mean, sigma^2 C) and their evolution paths, with C = basis
-    diag(scale^2) basis^T.
+    """Search distributions N(mean, sigma^2 C) and their evolution paths.
+
+    The covariance matrix is C = basis diag(scale^2) basis^T.
     """
 
     mean: Float[Tensor, "*b Z"]
@@ -68,19 +70,26 @@ class State(Record):
 
 
 def initial_state(mean: Float[Tensor, "*b Z"], sigma: float) -> State:
-    """Round distributions about the means."""
+    """Return isotropic distributions about the means."""
     size = mean.shape[-1]
-    eye = (
-        torch.eye(size, dtype=mean.dtype, device=mean.device).expand(*mean.shape, size).contiguous()
-    )
+    eye = torch.eye(size, dtype=mean.dtype, device=mean.device)
+    eye = eye.expand(*mean.shape, size).contiguous()
     zero = torch.zeros_like(mean)
-    step = torch.full(mean.shape[:-1], sigma, dtype=mean.dtype, device=mean.device)
-    return State(mean, step, eye, eye, torch.ones_like(mean), zero, zero)
+    return State(
+        mean=mean,
+        sigma=torch.full(mean.shape[:-1], sigma, dtype=mean.dtype, device=mean.device),
+        covariance=eye,
+        basis=eye,
+        scale=torch.ones_like(mean),
+        path_sigma=zero,
+        path_c=zero,
+    )
 
 
 def ask(state: State, normal: Float[Tensor, "*b L Z"]) -> Float[Tensor, "*b L Z"]:
-    """Samples of each distribution made from standard normals (38-40)."""
-    stretched = normal.to(state.mean.dtype) * (state.sigma[..., None] * state.scale)[..., None, :]
+    """Return samples of each distribution, made from standard normals (38-40)."""
+    deviation = (state.sigma[..., None] * state.scale)[..., None, :]
+    stretched = normal.to(state.mean.dtype) * deviation
     return state.mean[..., None, :] + stretched @ state.basis.mT
 
 
@@ -91,89 +100,93 @@ def tell(
     c: Constants,
     generation: int,
 ) -> State:
-    """Distributions after ranking the samples by cost; `generation` counts previous updates."""
-    size = samples.shape[-1]
-    parents = len(c.weights)
-    order = cost.argsort(dim=-1, stable=True)[..., :parents]
-    chosen = samples.gather(-2, order[..., None].expand(*order.shape, size))
+    """Return the distributions after an update with samples that are ranked by cost.
+
+    `generation` counts the updates before this one.
+    """
+    parents = select_parents(samples, cost, len(c.weights))
     weights = torch.tensor(c.weights, dtype=samples.dtype, device=samples.device)
-    steps = (chosen - state.mean[..., None, :]) / state.sigma[
-        ..., None, None
-    ]  # old mean, old sigma
+    # Steps are relative to the old mean, in units of the old sigma.
+    steps = (parents - state.mean[..., None, :]) / state.sigma[..., None, None]
     mean_step = weights @ steps  # (41), (42)
-    whitened = (
-        ((mean_step[..., None, :] @ state.basis) / state.scale[..., None, :]) @ state.basis.mT
-    )[..., 0, :]
-    path_sigma = (1 - c.c_sigma) * state.path_sigma + math.sqrt(
-        c.c_sigma * (2 - c.c_sigma) * c.mu_eff
-    ) * whitened  # (43)
+    path_sigma = step_size_path(state, mean_step, c)
     length = path_sigma.norm(dim=-1)
-    trusted = _trusted(length, size, c, generation)
-    path_c = (1 - c.c_c) * state.path_c + trusted[..., None] * math.sqrt(
-        c.c_c * (2 - c.c_c) * c.mu_eff
-    ) * mean_step  # (45)
+    h_sigma = path_indicator(length, samples.shape[-1], c, generation)
+    push = math.sqrt(c.c_c * (2 - c.c_c) * c.mu_eff)
+    path_c = (1 - c.c_c) * state.path_c + h_sigma[..., None] * push * mean_step  # (45)
     rank_one = path_c[..., :, None] * path_c[..., None, :]
     rank_mu = steps.mT @ (weights[:, None] * steps)
-    forgotten = ((1 - trusted) * c.c_1 * c.c_c * (2 - c.c_c))[
-        ..., None, None
-    ]  # makes up for the path that stalled
-    covariance = (
-        (1 - c.c_1 - c.c_mu + forgotten) * state.covariance + c.c_1 * rank_one + c.c_mu * rank_mu
-    )  # (47)
-    sigma = state.sigma * torch.exp((c.c_sigma / c.d_sigma) * (length / c.chi - 1))  # (44)
-    basis, scale = _decompose(covariance)
+    # Compensates for the variance that the path loses while it stalls.
+    stalled = ((1 - h_sigma) * c.c_1 * c.c_c * (2 - c.c_c))[..., None, None]
+    kept = (1 - c.c_1 - c.c_mu + stalled) * state.covariance
+    covariance = kept + c.c_1 * rank_one + c.c_mu * rank_mu  # (47)
+    growth = torch.exp((c.c_sigma / c.d_sigma) * (length / c.chi - 1))  # (44)
+    basis, scale = decompose(covariance)
     return State(
-        state.mean + state.sigma[..., None] * mean_step,
-        sigma,
-        covariance,
-        basis,
-        scale,
-        path_sigma,
-        path_c,
+        mean=state.mean + state.sigma[..., None] * mean_step,
+        sigma=state.sigma * growth,
+        covariance=covariance,
+        basis=basis,
+        scale=scale,
+        path_sigma=path_sigma,
+        path_c=path_c,
     )
 
 
-def _trusted(
+def select_parents(
+    samples: Float[Tensor, "*b L Z"], cost: Float[Tensor, "*b L"], count: int
+) -> Float[Tensor, "*b P Z"]:
+    """Return the cheapest samples, best first."""
+    order = cost.argsort(dim=-1, stable=True)[..., :count]
+    return samples.gather(-2, order[..., None].expand(*order.shape, samples.shape[-1]))
+
+
+def step_size_path(
+    state: State, mean_step: Float[Tensor, "*b Z"], c: Constants
+) -> Float[Tensor, "*b Z"]:
+    """Return the evolution path of sigma after a step of the mean (43)."""
+    rotated = mean_step[..., None, :] @ state.basis
+    whitened = ((rotated / state.scale[..., None, :]) @ state.basis.mT)[..., 0, :]
+    push = math.sqrt(c.c_sigma * (2 - c.c_sigma) * c.mu_eff)
+    return (1 - c.c_sigma) * state.path_sigma + push * whitened
+
+
+def path_indicator(
     length: Float[Tensor, "*b"], size: int, c: Constants, generation: int
 ) -> Float[Tensor, "*b"]:
-    """h_sigma: 0 where the path is suspiciously long, and always at the first update (as
-    published).
-    """
+    """Return h_sigma: 0 where the path is suspiciously long, and at the first update."""
     if generation == 0:
         return torch.zeros_like(length)
-    expected = (
-        c.chi * (1.4 + 2.0 / (size + 1.0)) * math.sqrt(1.0 - (1.0 - c.c_sigma) ** (2 * generation))
-    )
+    correction = math.sqrt(1.0 - (1.0 - c.c_sigma) ** (2 * generation))
+    expected = c.chi * (1.4 + 2.0 / (size + 1.0)) * correction
     return (length <= expected).to(length.dtype)
 
 
-def _decompose(
+def decompose(
     covariance: Float[Tensor, "*b Z Z"],
 ) -> tuple[Float[Tensor, "*b Z Z"], Float[Tensor, "*b Z"]]:
-    """Eigenvectors and square roots of the eigenvalues."""
+    """Return the eigenvectors and the square roots of the eigenvalues."""
     values, basis = torch.linalg.eigh(0.5 * (covariance + covariance.mT))
     return basis, values.clamp(min=1e-20).sqrt()
 
 
 @lru_cache
 def centroids(count: int, size: int) -> Float[Tensor, "C Z"]:
-    """Means that divide the box [-1, 1]^Z evenly: k-means of 10,000 uniform points, the same for
-    everybody.
+    """Return means that divide the box [-1, 1]^Z evenly: k-means of 10,000 uniform points.
+
+    They are the same in every run.
     """
     rng = torch.Generator().manual_seed(0)
-    points = 2.0 * torch.rand(10_000, size, generator=rng, dtype=torch.float64) - 1.0
-    # In NumPy, whose elementwise loops use one thread: torch's spin where other jobs hold the
-    # cores, for seconds.
-    cloud = points.numpy()
-    means = cloud[:1]
-    while len(means) < count:  # k-means++: the next mean is likely far from those there
-        nearest = torch.from_numpy(squared_distances(cloud, means).min(1))
-        means = np.concatenate([means, cloud[torch.multinomial(nearest, 1, generator=rng).numpy()]])
+    uniforms = torch.rand(10_000, size, generator=rng, dtype=torch.float64)
+    # NumPy's elementwise loops use one thread. Torch's threads spin for seconds where other jobs
+    # hold the cores.
+    points = (2.0 * uniforms - 1.0).numpy()
+    means = spread_means(points, count, rng)
     for _ in range(300):
-        owner = ((means**2).sum(1) - 2.0 * cloud @ means.T).argmin(
-            1
-        )  # less a square that is the same for all means
-        moved = np.stack([cloud[owner == k].mean(0) for k in range(count)])
+        # Distances leave out the square of the point, which is the same for all means.
+        distance = (means**2).sum(1) - 2.0 * points @ means.T
+        owner = distance.argmin(1)
+        moved = np.stack([points[owner == k].mean(0) for k in range(count)])
         shift = np.abs(moved - means).max()
         means = moved
         if shift < 1e-4:
@@ -181,8 +194,20 @@ def centroids(count: int, size: int) -> Float[Tensor, "C Z"]:
     return torch.from_numpy(means)
 
 
+def spread_means(
+    points: Float[np.ndarray, "P Z"], count: int, rng: torch.Generator
+) -> Float[np.ndarray, "C Z"]:
+    """Return the first means of k-means++: the next one is likely far from those before it."""
+    means = points[:1]
+    while len(means) < count:
+        nearest = torch.from_numpy(squared_distances(points, means).min(1))
+        index = torch.multinomial(nearest, 1, generator=rng).numpy()
+        means = np.concatenate([means, points[index]])
+    return means
+
+
 def squared_distances(
     points: Float[np.ndarray, "P Z"], means: Float[np.ndarray, "C Z"]
 ) -> Float[np.ndarray, "P C"]:
-    """Of every point to every mean."""
+    """Return the squared distance of every point to every mean."""
     return np.stack([((points - mean) ** 2).sum(1) for mean in means], axis=1)

@@ -14,7 +14,6 @@ from rhumbline.decoding.engines import construct_torch, construct_with_cuda_grap
 from rhumbline.kernels import cuda_graph
 from rhumbline.policies import jssp_machines
 from rhumbline.policies.jssp_machines import (
-    MOST_ENDINGS,
     JSSPMachinesPolicy,
     MachinesArchitecture,
     operations_by_machine,
@@ -258,7 +257,8 @@ def test_endings_from_a_table_are_those_of_the_moment(
     batch, learner = problem.collate([odd_instance()]), small_policy().requires_grad_()
     found = []
     for most in (1 << 20, 0):
-        monkeypatch.setitem(MOST_ENDINGS, "cpu", most)
+        tuning = replace(jssp_machines.TUNING, max_ending_elements={"cpu": most})
+        monkeypatch.setattr(jssp_machines, "TUNING", tuning)
         assert (learner.encode(batch).endings is None) == (most == 0)
         rolled = rollout(problem, learner, batch, z, problem.starts(batch), seed=0)
         scores = log_prob(problem, learner, batch, z, rolled.actions.flatten(1, 2))
@@ -285,7 +285,8 @@ def test_attention_in_pieces_is_attention(monkeypatch) -> None:
     query, key, value = (torch.randn(5, 2, length, 4, generator=rng) for length in (3, 6, 6))
     bias = torch.randn(5, 1, 1, 6, generator=rng)
     whole = [jssp_machines.chunked_attention(query, key, value, given) for given in (bias, None)]
-    monkeypatch.setattr(jssp_machines, "MOST_ROWS", 2)
+    tuning = replace(jssp_machines.TUNING, max_attention_rows=2)
+    monkeypatch.setattr(jssp_machines, "TUNING", tuning)
     for given, expected in zip((bias, None), whole, strict=True):
         assert torch.allclose(
             jssp_machines.chunked_attention(query, key, value, given), expected, atol=1e-6

@@ -18,8 +18,7 @@ from rhumbline.problems.tsp import TSP, Tour
 from rhumbline.search.driver import Budget, search
 from rhumbline.search.strategies.cmaes import CMAES
 from rhumbline.search.strategies.cmaes_elite import (
-    FASTEST,
-    PACE,
+    TUNING,
     CMAESElite,
     default_learning_rate,
     generation_target,
@@ -178,11 +177,11 @@ def test_the_more_updates_the_slower(policy, make_instances) -> None:
     """
     task = make_task(TSP(), policy, make_instances(1, 5))
     assert default_learning_rate(task, 100) == pytest.approx(
-        PACE / 10
+        TUNING.rate_numerator / 10
     )  # no budget: as if it ended now
     task.account.limit, task.account.attempts = 1600, 400
-    assert default_learning_rate(task, 100) == pytest.approx(PACE / 20)
-    assert default_learning_rate(task, 1) == FASTEST["routing"]
+    assert default_learning_rate(task, 100) == pytest.approx(TUNING.rate_numerator / 20)
+    assert default_learning_rate(task, 1) == TUNING.max_rate["routing"]
 
 
 def test_temperatures_of_its_own(policy, make_instances) -> None:

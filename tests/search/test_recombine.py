@@ -424,13 +424,13 @@ def test_many_instances_have_smaller_stocks(driver: CVRPPolicy, monkeypatch) -> 
     assert CMAESRefine(stock=7).default_route_pool(task) == 7
     means = merge.PARTITION_BUDGETS["compiled"]
     for limit, routes in (
-        (100, cmaes_refine.FEWEST),
+        (100, cmaes_refine.TUNING.min_route_pool),
         (200, 768),
         (1000, means.stock),
     ):  # of 800 a multiple of 64
         task.account.limit, task.account.attempts = limit, 20
         assert CMAESRefine().default_route_pool(task) == routes
-    for max_elements, routes in ((2 * 21 * 1000, 960), (1, cmaes_refine.FEWEST)):
+    for max_elements, routes in ((2 * 21 * 1000, 960), (1, cmaes_refine.TUNING.min_route_pool)):
         monkeypatch.setitem(
             merge.PARTITION_BUDGETS, "compiled", replace(means, max_elements=max_elements)
         )

@@ -61,10 +61,10 @@ def seeded(request: pytest.FixtureRequest) -> Any:
 def counted(monkeypatch: pytest.MonkeyPatch) -> list[int]:
     """Trajectories that engines build, whoever asks for them."""
     seen: list[int] = []
-    engine_of = engines.choose_constructor
+    choose = engines.choose_constructor
 
     def counting(*words):
-        build = engine_of(*words)
+        build = choose(*words)
 
         def built(work):
             rolled = build(work)
@@ -74,7 +74,7 @@ def counted(monkeypatch: pytest.MonkeyPatch) -> list[int]:
         return built
 
     for module in (engines, rollouts):
-        monkeypatch.setattr(module, "engine_of", counting)
+        monkeypatch.setattr(module, "choose_constructor", counting)
     return seen
 
 
@@ -202,7 +202,7 @@ def test_latents_that_no_rollout_is_made_of(
         task.check_latents(latents, 2)
 
 
-@pytest.mark.parametrize("name", ["rollout", "each_copy"])
+@pytest.mark.parametrize("name", ["rollout", "rollout_each_copy"])
 def test_latents_are_looked_at_before_anything_is_tried(
     policy, make_instances, monkeypatch, name: str
 ) -> None:
@@ -211,7 +211,7 @@ def test_latents_are_looked_at_before_anything_is_tried(
     monkeypatch.setattr(
         tasks.Task, "check_latents", lambda task, latents, rows: asked.append((len(latents), rows))
     )
-    rows = {"rollout": 2, "each_copy": 4}[name]
+    rows = {"rollout": 2, "rollout_each_copy": 4}[name]
     getattr(task, name)(task.policy.space.centre((rows, 1), task.device), 0.0)
     assert asked == ([(2, 2), (4, 4)] if name == "rollout" else [(4, 4)])
 
