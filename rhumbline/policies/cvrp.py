@@ -23,9 +23,13 @@ class DepotAndCustomers(nn.Module):
 
     def forward(self, features: Float[Tensor, "B N 3"]) -> Float[Tensor, "B N D"]:
         """Return the embeddings before the first layer."""
-        depot = self.depot(features[:, :1])
-        customers = self.customer(features[:, 1:])
-        return torch.cat([depot, customers], dim=1)
+        depot = features[:, :1]
+        customers = features[:, 1:]
+        parts = [
+            self.depot(depot),
+            self.customer(customers),
+        ]
+        return torch.cat(parts, dim=1)
 
 
 class CVRPPolicy(RoutingPolicy):
@@ -36,7 +40,13 @@ class CVRPPolicy(RoutingPolicy):
     def __init__(self, architecture: Architecture = Architecture()):  # noqa: B008 (frozen, so safe to share)
         super().__init__(architecture)
         a = architecture
-        self.encoder = Encoder(DepotAndCustomers(a.width), a.width, a.heads, a.layers, a.hidden)
+        self.encoder = Encoder(
+            DepotAndCustomers(a.width),
+            a.width,
+            a.heads,
+            a.layers,
+            a.hidden,
+        )
         self.decoder = make_decoder("load", a)
 
     @classmethod
@@ -64,13 +74,16 @@ class CVRPPolicy(RoutingPolicy):
 
         Demands are fractions of the capacity, so that other capacities look familiar.
         """
+        features = self.features(batch)
         customers = batch.xy.shape[1] - 1
-        return self.fold_tables(self.features(batch), customers, batch.capacity)
+        return self.fold_tables(features, customers, batch.capacity)
 
     def features(self, batch: CVRPBatch) -> Float[Tensor, "B N 3"]:
         """Return the encoder's features of each node."""
-        share = batch.demand / batch.capacity[:, None]
-        return torch.cat([batch.xy, share[..., None]], dim=-1)
+        capacity = batch.capacity[:, None]
+        share = batch.demand / capacity
+        parts = [batch.xy, share[..., None]]
+        return torch.cat(parts, dim=-1)
 
     def logits(
         self, memory: Memory, shift: LatentBias, state: CVRPState, allowed: Bool[Tensor, "B R N"]

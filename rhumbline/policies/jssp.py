@@ -85,22 +85,41 @@ def machine_groups(batch: JSSPBatch) -> MachineGroups:
     """Group the operations of each instance by machine."""
     count = batch.load.shape[0]
     machines = batch.load.shape[1] - 1
-    crowd = batch.max_per_machine
+    group = batch.max_per_machine
     machine = batch.machine[..., :-1].flatten(1)
-    ones = torch.ones_like(machine)
-    sizes = ones.new_zeros(count, machines + 1).scatter_add(1, machine, ones)
     order = machine.argsort(dim=1, stable=True)
     owner = machine.gather(1, order)
-    first = sizes.cumsum(1) - sizes
-    rank = ones.cumsum(1) - 1 - first.gather(1, owner)
-    slot = torch.where(owner < machines, owner * crowd + rank, machines * crowd)
+    slot = torch.where(
+        owner < machines,
+        owner * group + rank_in_group(machine, owner, machines),
+        machines * group,
+    )
     place = torch.empty_like(machine).scatter_(1, order, slot)
-    slots = ones.new_zeros(count, machines * crowd + 1)
+    slots = machine.new_zeros(count, machines * group + 1)
     member = slots.scatter(1, slot, order)[:, :-1]
     is_empty = slots.scatter(1, slot, 1)[:, :-1] == 0
-    is_missing = batch.machine[:, :, None, None, :-1] == machines
-    on_machine = MASK_BIAS * is_empty.view(count, machines, 1, 1, crowd).float()
-    return MachineGroups(member, place, on_machine, MASK_BIAS * is_missing.float())
+    is_empty = is_empty.view(count, machines, 1, 1, group)
+    columns = batch.machine[:, :, None, None, :-1]
+    is_missing = columns == machines
+    return MachineGroups(
+        member=member,
+        place=place,
+        on_machine=MASK_BIAS * is_empty.float(),
+        in_job=MASK_BIAS * is_missing.float(),
+    )
+
+
+def rank_in_group(
+    machine: Int[Tensor, "B N"], owner: Int[Tensor, "B N"], machines: int
+) -> Int[Tensor, "B N"]:
+    """Return the rank of each operation on its machine; `owner` has the machines sorted."""
+    ones = torch.ones_like(machine)
+    count = len(machine)
+    sizes = ones.new_zeros(count, machines + 1)
+    sizes = sizes.scatter_add(1, machine, ones)
+    first = sizes.cumsum(1) - sizes
+    position = ones.cumsum(1) - 1
+    return position - first.gather(1, owner)
 
 
 def operation_features(batch: JSSPBatch) -> Float[Tensor, "B J O 8"]:
@@ -136,11 +155,18 @@ def time_scales(batch: JSSPBatch) -> tuple[Float[Tensor, "B 1 1 1"], Float[Tenso
     Both are at least 1, for instances whose operations take no time.
     """
     machines = batch.load.shape[1] - 1
-    operations = (batch.machine < machines).sum((1, 2))
-    unit = (batch.load.sum(1) / operations).clamp(min=1.0)
+    is_real = batch.machine < machines
+    operations = is_real.sum((1, 2))
+    unit = batch.load.sum(1) / operations
+    unit = unit.clamp(min=1.0)
     longest_job = batch.tail[:, :, 0].amax(1)
-    bound = torch.maximum(longest_job, batch.load.amax(1)).clamp(min=1).to(unit.dtype)
-    return unit[:, None, None, None], bound[:, None, None, None]
+    busiest_machine = batch.load.amax(1)
+    bound = torch.maximum(longest_job, busiest_machine)
+    bound = bound.clamp(min=1).to(unit.dtype)
+    return (
+        unit[:, None, None, None],
+        bound[:, None, None, None],
+    )
 
 
 class Attention(nn.Module):
@@ -161,8 +187,12 @@ class Attention(nn.Module):
 
     def glimpses(self, x: Float[Tensor, "*X L D"], bias: Tensor) -> Float[Tensor, "*X L D"]:
         """Return the attention read-outs before the output projection."""
-        qkv = at_least_float32(self.qkv(x)).unflatten(-1, (3, self.heads, -1))
-        q, k, v = qkv.transpose(-4, -2).unbind(-3)
+        qkv = self.qkv(x)
+        qkv = at_least_float32(qkv)
+        shape = (3, self.heads, -1)
+        parts = qkv.unflatten(-1, shape)
+        parts = parts.transpose(-4, -2)
+        q, k, v = parts.unbind(-3)
         return biased_attention(q, k, v, bias)
 
 
@@ -186,10 +216,15 @@ def biased_attention(
 
     Autocast does not change that precision.
     """
-    with torch.autocast(q.device.type, enabled=False):
-        score = q @ k.transpose(-1, -2) / math.sqrt(q.shape[-1]) + bias
-        weight = fast_softmax(score) if is_cpu_inference(score) else score.softmax(-1)
-        return (weight.to(v.dtype) @ v).transpose(-2, -3).flatten(-2)
+    width = q.shape[-1]
+    device = q.device.type
+    with torch.autocast(device, enabled=False):
+        score = q @ k.transpose(-1, -2)
+        score = score / math.sqrt(width) + bias
+        weight = fast_softmax(score)
+        glimpse = weight.to(v.dtype) @ v
+        glimpse = glimpse.transpose(-2, -3)
+        return glimpse.flatten(-2)
 
 
 def is_cpu_inference(x: Tensor) -> bool:
@@ -198,14 +233,18 @@ def is_cpu_inference(x: Tensor) -> bool:
 
 
 def fast_softmax(score: Float[Tensor, "*X L"]) -> Float[Tensor, "*X L"]:
-    """Return the softmax without the maximum of each row, if the scores allow that.
+    """Return the softmax; on a CPU without the maximum of each row, if the scores allow that.
 
-    On short rows it takes a fraction of the time of torch's.
+    On short rows this takes a fraction of the time of torch's softmax.
     """
+    if not is_cpu_inference(score):
+        return score.softmax(-1)
     weight = score.exp()
     total = weight.sum(-1, keepdim=True)
-    fits = (total > TUNING.min_softmax_sum) & (total < TUNING.max_softmax_sum)
-    return weight.div_(total) if bool(fits.all()) else score.softmax(-1)
+    is_large = total > TUNING.min_softmax_sum
+    is_small = total < TUNING.max_softmax_sum
+    is_exact = (is_large & is_small).all()
+    return weight.div_(total) if bool(is_exact) else score.softmax(-1)
 
 
 def fast_asinh(x: Float[Tensor, "*X"]) -> Float[Tensor, "*X"]:
@@ -221,29 +260,40 @@ class OperationLayer(nn.Module):
 
     def __init__(self, a: JSSPArchitecture):
         super().__init__()
-        self.chain = Attention(a.width, a.heads)
-        self.crowd = Attention(a.width, a.heads)
-        self.offset = nn.Parameter(torch.zeros(a.heads, 2 * TUNING.distances + 1))
-        self.norm_chain = nn.LayerNorm(a.width)
-        self.norm_crowd = nn.LayerNorm(a.width)
-        self.norm_hidden = nn.LayerNorm(a.width)
-        self.up = nn.Linear(a.width, a.hidden)
-        self.down = nn.Linear(a.hidden, a.width)
+        width = a.width
+        self.chain = Attention(width, a.heads)
+        self.crowd = Attention(width, a.heads)
+        distances = 2 * TUNING.distances + 1
+        offset = torch.zeros(a.heads, distances)
+        self.offset = nn.Parameter(offset)
+        self.norm_chain = nn.LayerNorm(width)
+        self.norm_crowd = nn.LayerNorm(width)
+        self.norm_hidden = nn.LayerNorm(width)
+        self.up = nn.Linear(width, a.hidden)
+        self.down = nn.Linear(a.hidden, width)
 
     def forward(
         self, x: Float[Tensor, "B J O D"], groups: MachineGroups
     ) -> Float[Tensor, "B J O D"]:
         """Apply three residual steps."""
-        x = x + self.chain(self.norm_chain(x), self.distance_bias(x) + groups.in_job)
-        x = x + self.attend_on_machines(self.norm_crowd(x), groups)
-        return x + self.down(F.relu(self.up(self.norm_hidden(x))))
+        bias = self.distance_bias(x) + groups.in_job
+        tokens = self.norm_chain(x)
+        x = x + self.chain(tokens, bias)
+        tokens = self.norm_crowd(x)
+        x = x + self.attend_on_machines(tokens, groups)
+        tokens = self.norm_hidden(x)
+        hidden = F.relu(self.up(tokens))
+        return x + self.down(hidden)
 
     def distance_bias(self, x: Float[Tensor, "B J O D"]) -> Float[Tensor, "heads O O"]:
         """Return the attention bias by the signed distance of two operations of a job."""
-        place = torch.arange(x.shape[2], device=x.device)
         most = TUNING.distances
-        distance = (place[None] - place[:, None]).clamp(-most, most)
-        return self.offset[:, distance + most]
+        steps = x.shape[2]
+        place = torch.arange(steps, device=x.device)
+        distance = place[None] - place[:, None]
+        distance = distance.clamp(-most, most)
+        index = distance + most
+        return self.offset[:, index]
 
     def attend_on_machines(
         self, x: Float[Tensor, "B J O D"], groups: MachineGroups
@@ -252,15 +302,21 @@ class OperationLayer(nn.Module):
 
         A job may visit a machine any number of times.
         """
-        count = len(x)
         machines = groups.on_machine.shape[1]
-        crowd = groups.on_machine.shape[4]
-        width = x.shape[3]
-        members = groups.member[..., None].expand(-1, -1, width)
-        grouped = x.flatten(1, 2).gather(1, members).view(count, machines, crowd, width)
-        mixed = self.crowd(grouped, groups.on_machine).flatten(1, 2)
+        size = groups.on_machine.shape[4]
+        count, _, _, width = x.shape
+        members = groups.member[..., None]
+        members = members.expand(-1, -1, width)
+        grouped = x.flatten(1, 2)
+        grouped = grouped.gather(1, members)
+        grouped = grouped.view(count, machines, size, width)
+        mixed = self.crowd(grouped, groups.on_machine)
+        mixed = mixed.flatten(1, 2)
         mixed = F.pad(mixed, (0, 0, 0, 1))  # the place of operations that do not exist
-        return mixed.gather(1, groups.place[..., None].expand(-1, -1, width)).view(x.shape)
+        places = groups.place[..., None]
+        places = places.expand(-1, -1, width)
+        mixed = mixed.gather(1, places)
+        return mixed.view(x.shape)
 
 
 class OperationEncoder(nn.Module):
@@ -269,7 +325,9 @@ class OperationEncoder(nn.Module):
     def __init__(self, a: JSSPArchitecture):
         super().__init__()
         self.embed = nn.Linear(8, a.width)
-        self.layers = nn.ModuleList(OperationLayer(a) for _ in range(a.layers))
+        self.layers = nn.ModuleList()
+        for _ in range(a.layers):
+            self.layers.append(OperationLayer(a))
         self.norm = nn.LayerNorm(a.width)
 
     def forward(
@@ -290,32 +348,42 @@ class Dispatcher(nn.Module):
 
     def __init__(self, a: JSSPArchitecture):
         super().__init__()
-        wide = 2 * a.width
-        self.table = nn.Linear(a.width, wide)
+        width = a.width
+        wide = 2 * width
+        self.table = nn.Linear(width, wide)
         self.times = nn.Linear(TUNING.time_features, wide, bias=False)
-        self.token = nn.Linear(wide, a.width)
-        self.norm = nn.LayerNorm(a.width)
-        self.among = Attention(a.width, a.heads)
-        self.rival = nn.Parameter(torch.zeros(a.heads, 1, 1))  # bias of jobs that share a machine
-        self.hidden = nn.Linear(a.width, wide)
+        self.token = nn.Linear(wide, width)
+        self.norm = nn.LayerNorm(width)
+        self.among = Attention(width, a.heads)
+        # Attention bias between jobs that wait for the same machine.
+        self.rival = nn.Parameter(torch.zeros(a.heads, 1, 1))
+        self.hidden = nn.Linear(width, wide)
         self.context = nn.Linear(wide, wide, bias=False)
         self.score = nn.Linear(wide, 1, bias=False)
-        self.token_latent = nn.Parameter(torch.zeros(a.latent, wide))
-        self.hidden_latent = nn.Parameter(torch.zeros(a.latent, wide))
+        token_latent = torch.zeros(a.latent, wide)
+        self.token_latent = nn.Parameter(token_latent)
+        hidden_latent = torch.zeros(a.latent, wide)
+        self.hidden_latent = nn.Parameter(hidden_latent)
+        amplify = torch.tensor(float(a.amplify))
         self.amplify: Tensor
-        self.register_buffer("amplify", torch.tensor(float(a.amplify)))
+        self.register_buffer("amplify", amplify)
 
     def tables(self, embedding: Float[Tensor, "B J O D"]) -> Float[Tensor, "B JC H"]:
         """Return the first hidden layer's share of each operation.
 
         Jobs that have no operation left get zeros, which are masked later.
         """
-        return F.pad(self.table(embedding), (0, 0, 0, 1)).flatten(1, 2)
+        table = self.table(embedding)
+        table = F.pad(table, (0, 0, 0, 1))
+        return table.flatten(1, 2)
 
     def condition(self, latents: Float[Tensor, "B K Z"]) -> JSSPLatentBias:
         """Return what each latent adds to the hidden layers."""
         z = latents * self.amplify
-        return JSSPLatentBias(z @ self.token_latent, z @ self.hidden_latent)
+        return JSSPLatentBias(
+            token=z @ self.token_latent,
+            hidden=z @ self.hidden_latent,
+        )
 
     def forward(
         self,
@@ -331,25 +399,58 @@ class Dispatcher(nn.Module):
         decisions were selected (`rows`), only allowed jobs, which are few, get a score; others get
         zero.
         """
-        x = self.token(F.relu(tokens + shift.token))
-        bias = rivals[:, None] * self.rival + MASK_BIAS * (seen[:, None, :1] == 0)
+        hidden = F.relu(tokens + shift.token)
+        x = self.token(hidden)
+        bias = self.attention_bias(rivals, seen)
         glimpses = self.among.glimpses(self.norm(x), bias)
-        # Weights add up to one, so means may be taken before the output projection of attention.
-        means = seen.to(x.dtype) @ x
-        context = means + self.among.out(seen.to(glimpses.dtype) @ glimpses)  # [X, 2, D]
-        common = self.context(context.flatten(1))[:, None] + shift.hidden
+        context = self.mean_context(x, glimpses, seen)
+        common = self.context(context.flatten(1))
+        common = common[:, None] + shift.hidden
         if isinstance(rows, slice):
-            return self.clipped_scores(x + self.among.out(glimpses), common)
-        row, job = (seen[:, 1] > 0).nonzero(as_tuple=True)
-        allowed = x[row, job] + self.among.out(glimpses[row, job])
-        scores = self.clipped_scores(allowed, common[row, 0])
-        return scores.new_zeros(len(seen), seen.shape[2]).index_put((row, job), scores)
+            x = x + self.among.out(glimpses)
+            return self.clipped_scores(x, common)
+        is_allowed = seen[:, 1] > 0
+        row, job = is_allowed.nonzero(as_tuple=True)
+        change = self.among.out(glimpses[row, job])
+        x = x[row, job] + change
+        common = common[row, 0]
+        scores = self.clipped_scores(x, common)
+        zeros = scores.new_zeros(is_allowed.shape)
+        return zeros.index_put((row, job), scores)
+
+    def attention_bias(
+        self, rivals: Bool[Tensor, "X J J"], seen: Float[Tensor, "X 2 J"]
+    ) -> Float[Tensor, "X heads J J"]:
+        """Return the bias of attention among jobs, which masks finished jobs."""
+        unfinished = seen[:, None, :1]
+        is_finished = unfinished == 0
+        bias = rivals[:, None] * self.rival
+        return bias + MASK_BIAS * is_finished
+
+    def mean_context(
+        self,
+        x: Float[Tensor, "X J D"],
+        glimpses: Float[Tensor, "X J D"],
+        seen: Float[Tensor, "X 2 J"],
+    ) -> Float[Tensor, "X 2 D"]:
+        """Return the mean embedding of the unfinished jobs, and that of the allowed jobs.
+
+        Weights add up to one, so that means may be taken before the output projection of attention.
+        """
+        weight = seen.to(x.dtype)
+        mean = weight @ x
+        weight = seen.to(glimpses.dtype)
+        mean_glimpse = weight @ glimpses
+        return mean + self.among.out(mean_glimpse)
 
     def clipped_scores(
         self, x: Float[Tensor, "*X D"], common: Float[Tensor, "... H"]
     ) -> Float[Tensor, "*X"]:
         """Return the scores of jobs, given what all jobs of their decision have in common."""
-        score = self.score(F.relu(self.hidden(x) + common))[..., 0].float()
+        hidden = self.hidden(x) + common
+        hidden = F.relu(hidden)
+        score = self.score(hidden)
+        score = score[..., 0].float()
         return CLIP * torch.tanh(score / CLIP)
 
 
@@ -393,9 +494,11 @@ def rows_with_choice(allowed: Bool[Tensor, "B R A"]) -> Rows:
     On a GPU without gradients these are all decisions: the host would have to wait for their
     number at every step.
     """
-    if allowed.device.type == "cuda" and not torch.is_grad_enabled():
+    is_cuda = allowed.device.type == "cuda"
+    if is_cuda and not torch.is_grad_enabled():
         return slice(None)
-    return (allowed.sum(2) > 1).flatten().nonzero()[:, 0]
+    has_choice = allowed.sum(2) > 1
+    return has_choice.flatten().nonzero()[:, 0]
 
 
 def scatter_scores(
@@ -404,8 +507,10 @@ def scatter_scores(
     """Put scores back in their rows, with zeros elsewhere."""
     if isinstance(rows, slice):
         return scores.view(allowed.shape)
-    zeros = scores.new_zeros(allowed.shape).flatten(0, 1)
-    return zeros.index_put((rows,), scores).view(allowed.shape)
+    zeros = scores.new_zeros(allowed.shape)
+    zeros = zeros.flatten(0, 1)
+    found = zeros.index_put((rows,), scores)
+    return found.view(allowed.shape)
 
 
 class JSSPPolicy(nn.Module):
@@ -431,8 +536,15 @@ class JSSPPolicy(nn.Module):
 
     def encode(self, batch: JSSPBatch) -> JSSPMemory:
         """Return the tables for all later decoding."""
-        embedding = self.encoder(operation_features(batch), machine_groups(batch))
-        return JSSPMemory(self.decoder.tables(embedding), *time_scales(batch))
+        features = operation_features(batch)
+        groups = machine_groups(batch)
+        embedding = self.encoder(features, groups)
+        unit, bound = time_scales(batch)
+        return JSSPMemory(
+            table=self.decoder.tables(embedding),
+            unit=unit,
+            bound=bound,
+        )
 
     def condition(self, memory: JSSPMemory, latents: Float[Tensor, "B K Z"]) -> JSSPLatentBias:
         """Return what each latent changes."""
@@ -473,19 +585,39 @@ class JSSPPolicy(nn.Module):
         """Return the scores of selected decisions, all instances and rollouts in one row."""
         view = state.next_operations
         count, _, jobs = allowed.shape
-        times = decision_features(memory, state, view, allowed).flatten(0, 1)[rows]
         columns = state.durations.shape[3]
-        first = torch.arange(count * jobs, device=allowed.device).view(count, 1, jobs) * columns
+        times = decision_features(memory, state, view, allowed)
+        times = times.flatten(0, 1)[rows]
+        first = torch.arange(count * jobs, device=allowed.device)
+        first = first.view(count, 1, jobs) * columns
         cell = (first + state.next).flatten(0, 1)[rows]
-        tokens = F.embedding(cell, memory.table.flatten(0, 1)) + self.decoder.times(times)
+        table = memory.table.flatten(0, 1)
+        tokens = F.embedding(cell, table)
+        tokens = tokens + self.decoder.times(times)
         machine = view.machine.flatten(0, 1)[rows]
+        is_rival = machine[:, None] == machine[..., None]
         seen = torch.stack([~view.done, allowed], dim=2).float()
-        seen = (seen / seen.sum(3, keepdim=True).clamp(min=1.0)).flatten(0, 1)[rows]
+        total = seen.sum(3, keepdim=True)
+        seen = seen / total.clamp(min=1.0)
+        seen = seen.flatten(0, 1)[rows]
         biases = shift.map(lambda x: x.flatten(0, 1)[rows][:, None])
-        return self.decoder(tokens, biases, machine[:, None] == machine[..., None], seen, rows)
+        return self.decoder(
+            tokens,
+            biases,
+            is_rival,
+            seen,
+            rows,
+        )
 
     def widened(self, latent: int, amplify: float = 100.0) -> "JSSPPolicy":
         """Return the policy with a latent space whose every point behaves exactly alike."""
-        wide = JSSPPolicy(replace(self.architecture, latent=latent, amplify=amplify))
-        wide.load_state_dict(weights_without_latents(self), strict=False)
-        return wide.to(next(self.parameters()).device)
+        architecture = replace(
+            self.architecture,
+            latent=latent,
+            amplify=amplify,
+        )
+        wide = JSSPPolicy(architecture)
+        weights = weights_without_latents(self)
+        wide.load_state_dict(weights, strict=False)
+        device = next(self.parameters()).device
+        return wide.to(device)

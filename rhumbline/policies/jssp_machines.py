@@ -62,8 +62,12 @@ class MachinesArchitecture:
     amplify: float = 100.0
 
     def __post_init__(self) -> None:
-        is_positive = min(self.width, self.heads, self.hidden) >= 1 and self.latent >= 0
-        if not is_positive or self.width % self.heads or self.width % 2:
+        sizes = (self.width, self.heads, self.hidden)
+        is_possible = min(sizes) >= 1 and self.latent >= 0
+        if is_possible:
+            is_odd = self.width % 2 == 1
+            is_possible = not is_odd and self.width % self.heads == 0
+        if not is_possible:
             rule = "sizes must be positive (latent may be 0), heads must divide the even width"
             raise InputError(f"{self}: {rule}")
 
@@ -80,7 +84,9 @@ class Affine(NamedTuple):
 
     def after(self, first: "Affine") -> "Affine":
         """Return the composition of `first` and this map."""
-        return Affine(self.weight @ first.weight, self.weight @ first.bias + self.bias)
+        weight = self.weight @ first.weight
+        bias = self.weight @ first.bias
+        return Affine(weight, bias + self.bias)
 
 
 class FoldedWeights(NamedTuple):
@@ -139,10 +145,13 @@ class Block(nn.Module):
     ) -> Float[Tensor, "X L D"]:
         """Let `x` attend to the tokens `seen`, or to itself."""
         if seen is None:
-            return self.attend(x, self.split_heads(self.qkv(x)))
-        query = self.split_heads(self.part(0, 1)(x))
-        key_and_value = self.split_heads(self.part(1, 3)(seen))
-        return self.attend(x, query + key_and_value, bias)
+            parts = self.split_heads(self.qkv(x))
+            return self.attend(x, parts)
+        to_query = self.part(0, 1)
+        to_key_and_value = self.part(1, 3)
+        query = self.split_heads(to_query(x))
+        others = self.split_heads(to_key_and_value(seen))
+        return self.attend(x, query + others, bias)
 
     def attend(
         self,
@@ -153,26 +162,38 @@ class Block(nn.Module):
         """Apply the block, given queries, keys and values."""
         query, key, value = parts
         with torch.autocast(x.device.type, enabled=False):  # see `at_least_float32`
-            glimpse = chunked_attention(query, key, value, bias)
-        return self.feed_forward(x + self.out(glimpse.transpose(1, 2).flatten(2)))
+            glimpse = chunked_attention(
+                query,
+                key,
+                value,
+                bias,
+            )
+        glimpse = glimpse.transpose(1, 2).flatten(2)
+        return self.feed_forward(x + self.out(glimpse))
 
     def part(self, first: int, end: int) -> Affine:
         """Return the projection to some of queries (0), keys (1) and values (2)."""
         width = self.out.in_features
         rows = slice(first * width, end * width)
-        return Affine(self.qkv.weight[rows], self.qkv.bias[rows])
+        weight = self.qkv.weight[rows]
+        bias = self.qkv.bias[rows]
+        return Affine(weight, bias)
 
     def split_heads(self, x: Float[Tensor, "X L E"]) -> tuple[Float[Tensor, "X N L C"], ...]:
         """Separate queries, keys or values that are side by side, and cut them into heads."""
-        width = self.out.in_features // self.heads
-        parts = at_least_float32(x).unflatten(2, (-1, self.heads, width))
+        heads = self.heads
+        width = self.out.in_features // heads
+        x = at_least_float32(x)
+        parts = x.unflatten(2, (-1, heads, width))
         return parts.transpose(1, 3).unbind(2)
 
     def feed_forward(self, x: Float[Tensor, "*X D"]) -> Float[Tensor, "*X D"]:
         """Apply what follows attention and its residual."""
         x = self.norm_attention(x)
         hidden = F.relu(self.up(x), inplace=True)
-        return self.norm_hidden(x + F.relu(self.down(hidden), inplace=True))
+        change = self.down(hidden)
+        change = F.relu(change, inplace=True)
+        return self.norm_hidden(x + change)
 
 
 def chunked_attention(
@@ -183,12 +204,20 @@ def chunked_attention(
 ) -> Float[Tensor, "X N L C"]:
     """Apply fused attention, in chunks if there are more rows than its kernels take."""
     size = TUNING.max_attention_rows
+    count = max(1, len(query))
     glimpses = list[Tensor]()
-    for start in range(0, max(1, len(query)), size):
+    for start in range(0, count, size):
         rows = slice(start, start + size)
-        mask = None if bias is None else bias[rows]
-        glimpses.append(F.scaled_dot_product_attention(query[rows], key[rows], value[rows], mask))
-    return glimpses[0] if len(glimpses) == 1 else torch.cat(glimpses)
+        glimpse = F.scaled_dot_product_attention(
+            query[rows],
+            key[rows],
+            value[rows],
+            None if bias is None else bias[rows],
+        )
+        glimpses.append(glimpse)
+    if len(glimpses) == 1:
+        return glimpses[0]
+    return torch.cat(glimpses)
 
 
 class ShopEncoder(nn.Module):
@@ -196,13 +225,16 @@ class ShopEncoder(nn.Module):
 
     def __init__(self, a: MachinesArchitecture):
         super().__init__()
-        self.busy = nn.Linear(1, a.width)
-        self.duration = nn.Linear(1, a.width)
-        self.waiting = nn.Linear(1, a.width)
-        self.machines = Block(a.width, a.heads)
-        self.operations = Block(a.width, a.heads)
-        self.places = Block(a.width, a.heads)
-        self.joint = nn.ModuleList(Block(a.width, a.heads) for _ in range(JOINT_LAYERS))
+        width = a.width
+        self.busy = nn.Linear(1, width)
+        self.duration = nn.Linear(1, width)
+        self.waiting = nn.Linear(1, width)
+        self.machines = Block(width, a.heads)
+        self.operations = Block(width, a.heads)
+        self.places = Block(width, a.heads)
+        self.joint = nn.ModuleList()
+        for _ in range(JOINT_LAYERS):
+            self.joint.append(Block(width, a.heads))
 
     def fold_weights(self, match: Float[Tensor, "D D"]) -> FoldedWeights:
         """Return the products of weights, with `match` of the decoder."""
@@ -227,13 +259,20 @@ class ShopEncoder(nn.Module):
         """
         count = duration.shape[1]
         endings = first.shape[1]
-        positions = sinusoidal_positions(count, self.duration.out_features, duration.device)
-        x = self.duration(duration[..., None]) + positions
+        device = duration.device
+        width = self.duration.out_features
+        x = self.duration(duration[..., None])
+        x = x + sinusoidal_positions(count, width, device)
         steps = torch.arange(count, device=first.device)
-        left = (steps >= first[..., None]) & real[:, None]
+        is_ahead = steps >= first[..., None]
+        left = is_ahead & real[:, None]
         mask = MASK_BIAS * (~left).to(duration.dtype)
-        bias = mask.repeat_interleave(count, dim=1)[:, None]
-        embedding = self.operations(x.repeat(1, endings, 1), x, bias)
+        bias = mask.repeat_interleave(count, dim=1)
+        embedding = self.operations(
+            x.repeat(1, endings, 1),
+            x,
+            bias[:, None],
+        )
         return embedding.unflatten(1, (endings, count))
 
     def forward(
@@ -246,16 +285,30 @@ class ShopEncoder(nn.Module):
     ) -> Float[Tensor, "X L D"]:
         """Return the tokens of the machine at `turn` (counted from 1), of waiting, and of jobs."""
         width = folded.waiting.shape[0]
-        token, qkv = folded.machine(busy[..., None]).split((width, 3 * width), dim=2)
-        machines = self.machines.attend(token, self.machines.split_heads(qkv))
-        jobs = self.jobs(operations, left, folded.operation(machines))
-        waiting = folded.waiting.expand(len(busy), 1, -1)
-        x = torch.cat([waiting.to(machines.dtype), machines, jobs.to(machines.dtype)], dim=1)
+        count, machine_count = busy.shape
+        projected = folded.machine(busy[..., None])
+        token, qkv = projected.split((width, 3 * width), dim=2)
+        parts = self.machines.split_heads(qkv)
+        machines = self.machines.attend(token, parts)
+        seen = folded.operation(machines)
+        jobs = self.jobs(operations, left, seen)
+        waiting = folded.waiting.expand(count, 1, -1)
+        tokens = [
+            waiting.to(machines.dtype),
+            machines,
+            jobs.to(machines.dtype),
+        ]
+        x = torch.cat(tokens, dim=1)
         for block in self.joint[:-1]:
             x = block(x)
-        machine = x.gather(1, turn[:, None, None].expand(-1, 1, width))
-        jobs = x[:, busy.shape[1] + 1 :]
-        return self.joint[-1](torch.cat([machine, x[:, :1], jobs], dim=1), x)
+        index = turn[:, None, None].expand(-1, 1, width)
+        scored = [
+            x.gather(1, index),
+            x[:, :1],
+            x[:, machine_count + 1 :],
+        ]
+        last = self.joint[-1]
+        return last(torch.cat(scored, dim=1), x)
 
     def jobs(
         self,
@@ -267,10 +320,15 @@ class ShopEncoder(nn.Module):
 
         Each operation has attended to its machine.
         """
-        x = operations.unflatten(2, (seen.shape[1], -1)) + seen[:, None, :, None]
-        x = self.places.feed_forward(x.flatten(2, 3))
+        machines = seen.shape[1]
+        x = operations.unflatten(2, (machines, -1))
+        x = x + seen[:, None, :, None]
+        x = x.flatten(2, 3)
+        x = self.places.feed_forward(x)
+        weight = left[:, :, None]
         with torch.autocast(x.device.type, enabled=False):  # a sum of many in full precision
-            return (left[:, :, None] @ x)[:, :, 0]
+            total = weight @ x
+            return total[:, :, 0]
 
 
 def as_affine(layer: nn.Linear) -> Affine:
@@ -280,29 +338,47 @@ def as_affine(layer: nn.Linear) -> Affine:
 
 def sinusoidal_positions(count: int, width: int, device: torch.device) -> Float[Tensor, "O D"]:
     """Return sines on even and cosines on odd channels, base 10,000."""
-    frequency = 10000.0 ** (-torch.arange(0, width, 2, device=device) / width)
-    angle = torch.arange(count, device=device)[:, None] * frequency
-    return torch.stack([angle.sin(), angle.cos()], dim=-1).flatten(1)
+    channel = torch.arange(0, width, 2, device=device)
+    exponent = -channel / width
+    frequency = 10000.0**exponent
+    position = torch.arange(count, device=device)
+    angle = position[:, None] * frequency
+    pairs = [angle.sin(), angle.cos()]
+    table = torch.stack(pairs, dim=-1)
+    return table.flatten(1)
 
 
 def operations_by_machine(machine: Int[Tensor, "B J O"], count: int) -> Int[Tensor, "B J S"]:
     """Sort the operations of each job by machine, G places for each; -1 is an empty place."""
+    steps = machine.shape[2]
     is_same = machine[..., None] == machine[..., None, :]
     earlier_visits = is_same.tril(-1).sum(3)
     is_real = machine < count
-    group = int((earlier_visits * is_real).max()) + 1
-    slot = torch.where(is_real, machine * group + earlier_visits, count * group)
-    empty = torch.full_like(machine[..., :1], -1).repeat(1, 1, count * group + 1)
-    operation = torch.arange(machine.shape[2], device=machine.device).expand_as(slot)
-    return empty.scatter(2, slot, operation)[..., :-1]
+    visits = earlier_visits * is_real
+    group = int(visits.max()) + 1
+    slots = count * group
+    slot = torch.where(
+        is_real,
+        machine * group + earlier_visits,
+        slots,
+    )
+    empty = torch.full_like(machine[..., :1], -1)
+    empty = empty.repeat(1, 1, slots + 1)
+    operation = torch.arange(steps, device=machine.device)
+    filled = empty.scatter(2, slot, operation.expand_as(slot))
+    return filled[..., :-1]
 
 
 def gather_operations(
     x: Float[Tensor, "Y E O D"], place: Int[Tensor, "Y S"]
 ) -> Float[Tensor, "Y E S D"]:
     """Put operations in their places; empty places get the first operation, which is masked."""
-    index = place.clamp(min=0)[:, None, :, None]
-    return x.gather(2, index.expand(-1, x.shape[1], -1, x.shape[3]))
+    endings = x.shape[1]
+    width = x.shape[3]
+    index = place.clamp(min=0)
+    index = index[:, None, :, None]
+    index = index.expand(-1, endings, -1, width)
+    return x.gather(2, index)
 
 
 class Matcher(nn.Module):
@@ -312,23 +388,31 @@ class Matcher(nn.Module):
         super().__init__()
         self.machine = nn.Linear(a.width, a.hidden)
         self.job = nn.Linear(a.width, a.hidden)
-        self.machine_latent = nn.Parameter(torch.zeros(a.latent, a.hidden))
-        self.job_latent = nn.Parameter(torch.zeros(a.latent, a.hidden))
+        machine_latent = torch.zeros(a.latent, a.hidden)
+        self.machine_latent = nn.Parameter(machine_latent)
+        job_latent = torch.zeros(a.latent, a.hidden)
+        self.job_latent = nn.Parameter(job_latent)
+        amplify = torch.tensor(float(a.amplify))
         self.amplify: Tensor
-        self.register_buffer("amplify", torch.tensor(float(a.amplify)))
+        self.register_buffer("amplify", amplify)
 
     @property
     def match(self) -> Float[Tensor, "D D"]:
         """Return the product of both projections, from a machine's token to a job's."""
-        return self.job.weight.T @ self.machine.weight / math.sqrt(self.job.out_features)
+        scale = math.sqrt(self.job.out_features)
+        product = self.job.weight.T @ self.machine.weight
+        return product / scale
 
     def condition(self, latents: Float[Tensor, "B K Z"]) -> MachinesLatentBias:
         """Return what each latent adds to that.
 
         What a latent adds to jobs, it adds to all of them; it does not change the probabilities.
         """
-        shift = latents * self.amplify @ self.machine_latent + self.machine.bias
-        return MachinesLatentBias(shift @ self.job.weight / math.sqrt(self.job.out_features))
+        z = latents * self.amplify
+        scale = math.sqrt(self.job.out_features)
+        shift = z @ self.machine_latent + self.machine.bias
+        match = shift @ self.job.weight
+        return MachinesLatentBias(match / scale)
 
     def forward(
         self,
@@ -340,8 +424,12 @@ class Matcher(nn.Module):
 
         They are scores up to what is the same in all of them.
         """
-        query = F.linear(tokens[:, 0], match) + shift
-        return (tokens[:, 1:] @ query[..., None])[..., 0].float()
+        machine = tokens[:, 0]
+        others = tokens[:, 1:]
+        query = F.linear(machine, match)
+        query = query + shift
+        products = others @ query[..., None]
+        return products[..., 0].float()
 
 
 class JSSPMachinesPolicy(nn.Module):
@@ -387,15 +475,27 @@ class JSSPMachinesPolicy(nn.Module):
 
     def endings(self, memory: MachinesMemory, columns: int) -> Float[Tensor, "B JC SD"]:
         """Return the table of endings, computed for some jobs at a time."""
+        count, _, places_each = memory.place.shape
         width = self.architecture.width
-        jobs = [x.flatten(0, 1) for x in (memory.duration, memory.real, memory.place)]
-        some = max(1, TUNING.elements_at_once // (columns * columns * width))
-        first = torch.arange(columns, device=memory.place.device)
+        size = columns * columns * width
+        some = max(1, TUNING.elements_at_once // size)
+        first = torch.arange(
+            columns,
+            device=memory.place.device,
+        )
+        durations = memory.duration.flatten(0, 1).split(some)
+        reals = memory.real.flatten(0, 1).split(some)
+        places = memory.place.flatten(0, 1).split(some)
         parts = list[Tensor]()
-        for duration, real, place in zip(*(x.split(some) for x in jobs), strict=True):
-            embedding = self.encoder.endings(duration, real, first.expand(len(real), -1))
+        for duration, real, place in zip(durations, reals, places, strict=True):
+            embedding = self.encoder.endings(
+                duration,
+                real,
+                first.expand(len(real), -1),
+            )
             parts.append(gather_operations(embedding, place))
-        return torch.cat(parts).view(len(memory.duration), -1, memory.place.shape[2] * width)
+        table = torch.cat(parts)
+        return table.view(count, -1, places_each * width)
 
     def operations(
         self, memory: MachinesMemory, cell: Int[Tensor, "X J"]
@@ -404,18 +504,27 @@ class JSSPMachinesPolicy(nn.Module):
 
         They are in the table, or are computed now.
         """
-        sizes = (memory.place.shape[2], self.architecture.width)
+        shape = (
+            *cell.shape,
+            memory.place.shape[2],
+            self.architecture.width,
+        )
         if memory.endings is not None:
-            embedding = F.embedding(cell, memory.endings.flatten(0, 1))
-            return embedding.view(*cell.shape, *sizes)
+            table = memory.endings.flatten(0, 1)
+            return F.embedding(cell, table).view(shape)
         columns = memory.duration.shape[2] + 1
         cells = cell.flatten()
         job = cells // columns
+        first = cells % columns
         duration = memory.duration.flatten(0, 1)[job]
         real = memory.real.flatten(0, 1)[job]
         place = memory.place.flatten(0, 1)[job]
-        embedding = self.encoder.endings(duration, real, (cells % columns)[:, None])
-        return gather_operations(embedding, place).view(*cell.shape, *sizes)
+        embedding = self.encoder.endings(
+            duration,
+            real,
+            first[:, None],
+        )
+        return gather_operations(embedding, place).view(shape)
 
     def condition(
         self, memory: MachinesMemory, latents: Float[Tensor, "B K Z"]
@@ -435,18 +544,33 @@ class JSSPMachinesPolicy(nn.Module):
         They are not masked. Decisions without a choice get zeros.
         """
         rows = rows_with_choice(allowed)
-        cell = state.cell[..., 1:].flatten(0, 1)[rows].contiguous()
+        cell = state.cell[..., 1:].flatten(0, 1)
+        cell = cell[rows].contiguous()
         turn = state.turn.flatten()[rows]
-        busy = state.busy.flatten(0, 1)[rows].to(memory.duration.dtype)
-        left = F.embedding(cell, memory.left.flatten(0, 1))
-        operations = self.operations(memory, cell)
-        tokens = self.encoder(memory.folded, busy, turn, operations, left)
-        bias = shift.match.flatten(0, 1)[rows]
-        scores = self.decoder(memory.folded.match, tokens, bias)
+        busy = state.busy.flatten(0, 1)[rows]
+        tokens = self.encoder(
+            memory.folded,
+            busy.to(memory.duration.dtype),
+            turn,
+            self.operations(memory, cell),
+            F.embedding(cell, memory.left.flatten(0, 1)),
+        )
+        scores = self.decoder(
+            memory.folded.match,
+            tokens,
+            shift.match.flatten(0, 1)[rows],
+        )
         return scatter_scores(scores, rows, allowed)
 
     def widened(self, latent: int, amplify: float = 100.0) -> "JSSPMachinesPolicy":
         """Return the policy with a latent space whose every point behaves exactly alike."""
-        wide = JSSPMachinesPolicy(replace(self.architecture, latent=latent, amplify=amplify))
-        wide.load_state_dict(weights_without_latents(self), strict=False)
-        return wide.to(next(self.parameters()).device)
+        architecture = replace(
+            self.architecture,
+            latent=latent,
+            amplify=amplify,
+        )
+        wide = JSSPMachinesPolicy(architecture)
+        weights = weights_without_latents(self)
+        wide.load_state_dict(weights, strict=False)
+        device = next(self.parameters()).device
+        return wide.to(device)

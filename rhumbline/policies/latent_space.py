@@ -17,7 +17,13 @@ class Box:
 
     def sample(self, count: tuple[int, ...], rng: torch.Generator) -> Float[Tensor, "*count Z"]:
         """Draw uniform latents on the generator's device."""
-        return 2.0 * torch.rand(*count, self.size, generator=rng, device=rng.device) - 1.0
+        uniforms = torch.rand(
+            *count,
+            self.size,
+            generator=rng,
+            device=rng.device,
+        )
+        return 2.0 * uniforms - 1.0
 
     def centre(self, count: tuple[int, ...], device: torch.device) -> Float[Tensor, "*count Z"]:
         """Return the centre of the box, where a widened policy behaves like the original."""
@@ -33,8 +39,11 @@ class Members:
 
     def sample(self, count: tuple[int, ...], rng: torch.Generator) -> Float[Tensor, "*count 1"]:
         """Return the members in order, from the first again after the last; nothing is random."""
-        order = torch.arange(count[-1], device=rng.device) % self.count
-        return order.float()[:, None].expand(*count, 1).contiguous()
+        wanted = count[-1]
+        numbers = torch.arange(wanted, device=rng.device)
+        member = (numbers % self.count).float()
+        latents = member[:, None]
+        return latents.expand(*count, 1).contiguous()
 
     def centre(self, count: tuple[int, ...], device: torch.device) -> Float[Tensor, "*count 1"]:
         """Return the first member."""

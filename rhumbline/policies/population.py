@@ -27,7 +27,8 @@ class PopulationMemory(Record):
 
     def map(self, change: Callable[[Tensor], Tensor]) -> "PopulationMemory":
         """Return a copy in which `change` was applied to every tensor of every member."""
-        return PopulationMemory(tuple(member.map(change) for member in self.members))
+        members = (member.map(change) for member in self.members)
+        return PopulationMemory(tuple(members))
 
     def pick(self, which: Int[Tensor, "B"]) -> Memory:
         """Return the tables of one member for each instance."""
@@ -67,18 +68,30 @@ class Decoders(nn.ModuleList):
         sharpness: float = 1.0,
     ) -> PopulationMemory:
         """Return the tables of every member for the embeddings they share."""
-        tables = (member_tables(x, embedding, capacity, sharpness) for x in self.each)
-        return PopulationMemory(tuple(tables))
+        members = list[Memory]()
+        for decoder in self.each:
+            memory = member_tables(
+                decoder,
+                embedding,
+                capacity,
+                sharpness,
+            )
+            members.append(memory)
+        return PopulationMemory(tuple(members))
 
     def condition(self, memory: Memory, latents: Float[Tensor, "B K 1"]) -> LatentBias:
         """Return the constants of the members whose tables these are.
 
         `PopulationMemory.pick` has selected the members by the latents already.
         """
+        count = latents.shape[1]
         assert memory.glimpse is not None
         assert memory.preference is not None
-        constants = (memory.query_fixed, memory.glimpse, memory.preference)
-        return LatentBias(*(x.expand(-1, latents.shape[1], -1) for x in constants))
+        return LatentBias(
+            query=memory.query_fixed.expand(-1, count, -1),
+            glimpse=memory.glimpse.expand(-1, count, -1),
+            pointer=memory.preference.expand(-1, count, -1),
+        )
 
     def logits(
         self,
@@ -108,10 +121,15 @@ def member_tables(
     The constants are in float32, as they are for a policy with latents.
     """
     memory = decoder.tables(embedding, capacity, sharpness)
-    with torch.autocast(embedding.device.type, enabled=False):
-        empty = torch.zeros(len(embedding), 1, 0, device=embedding.device)
+    device = embedding.device
+    with torch.autocast(device.type, enabled=False):
+        empty = torch.zeros(len(embedding), 1, 0, device=device)
         shift = decoder.condition(memory, empty)
-        return replace(memory, glimpse=shift.glimpse, preference=shift.pointer)
+        return replace(
+            memory,
+            glimpse=shift.glimpse,
+            preference=shift.pointer,
+        )
 
 
 def make_decoder(context: Literal["first", "load"], a: Architecture) -> PointerDecoder | Decoders:

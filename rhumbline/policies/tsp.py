@@ -19,7 +19,13 @@ class TSPPolicy(RoutingPolicy):
     def __init__(self, architecture: Architecture = Architecture()):  # noqa: B008 (frozen, so safe to share)
         super().__init__(architecture)
         a = architecture
-        self.encoder = Encoder(nn.Linear(2, a.width), a.width, a.heads, a.layers, a.hidden)
+        self.encoder = Encoder(
+            nn.Linear(2, a.width),
+            a.width,
+            a.heads,
+            a.layers,
+            a.hidden,
+        )
         self.decoder = make_decoder("first", a)
 
     def encode(self, batch: TSPBatch) -> Memory | PopulationMemory:

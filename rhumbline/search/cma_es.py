@@ -34,22 +34,29 @@ class Constants:
 @lru_cache
 def constants(size: int, parents: int) -> Constants:
     """Return the constants for `size` dimensions and `parents` selected samples."""
-    raw = [math.log((parents + 0.5) / i) for i in range(1, parents + 1)]
-    weights = tuple(w / sum(raw) for w in raw)
+    raw = list[float]()
+    for rank in range(1, parents + 1):
+        raw.append(math.log((parents + 0.5) / rank))
+    total = sum(raw)
+    weights = tuple(w / total for w in raw)
     mu_eff = 1.0 / sum(w * w for w in weights)
     c_sigma = (mu_eff + 2.0) / (size + mu_eff + 5.0)
-    damping = math.sqrt((mu_eff - 1.0) / (size + 1.0)) - 1.0
+    ratio = (mu_eff - 1.0) / (size + 1.0)
+    damping = max(0.0, math.sqrt(ratio) - 1.0)
     c_1 = 2.0 / (mu_eff + (size + math.sqrt(2.0)) ** 2)
-    c_mu = 2.0 * (mu_eff - 2.0 + 1.0 / mu_eff) / (mu_eff + (size + 2.0) ** 2)
+    gain = mu_eff - 2.0 + 1.0 / mu_eff
+    c_mu = 2.0 * gain / (mu_eff + (size + 2.0) ** 2)
+    share = mu_eff / size
+    correction = 1.0 - 1.0 / (4.0 * size) + 1.0 / (21.0 * size**2)
     return Constants(
         weights=weights,
         mu_eff=mu_eff,
         c_sigma=c_sigma,
-        d_sigma=1.0 + 2.0 * max(0.0, damping) + c_sigma,
-        c_c=(4.0 + mu_eff / size) / (size + 4.0 + 2.0 * mu_eff / size),
+        d_sigma=1.0 + 2.0 * damping + c_sigma,
+        c_c=(4.0 + share) / (size + 4.0 + 2.0 * mu_eff / size),
         c_1=c_1,
         c_mu=min(1.0 - c_1, c_mu),
-        chi=math.sqrt(size) * (1.0 - 1.0 / (4.0 * size) + 1.0 / (21.0 * size**2)),
+        chi=math.sqrt(size) * correction,
     )
 
 
@@ -88,9 +95,13 @@ def initial_state(mean: Float[Tensor, "*b Z"], sigma: float) -> State:
 
 def ask(state: State, normal: Float[Tensor, "*b L Z"]) -> Float[Tensor, "*b L Z"]:
     """Return samples of each distribution, made from standard normals (38-40)."""
-    deviation = (state.sigma[..., None] * state.scale)[..., None, :]
-    stretched = normal.to(state.mean.dtype) * deviation
-    return state.mean[..., None, :] + stretched @ state.basis.mT
+    dtype = state.mean.dtype
+    mean = state.mean[..., None, :]
+    deviation = state.sigma[..., None] * state.scale
+    deviation = deviation[..., None, :]
+    stretched = normal.to(dtype) * deviation
+    rotated = stretched @ state.basis.mT
+    return mean + rotated
 
 
 def tell(
@@ -105,26 +116,37 @@ def tell(
     `generation` counts the updates before this one.
     """
     parents = select_parents(samples, cost, len(c.weights))
-    weights = torch.tensor(c.weights, dtype=samples.dtype, device=samples.device)
+    weights = torch.tensor(
+        c.weights,
+        dtype=samples.dtype,
+        device=samples.device,
+    )
     # Steps are relative to the old mean, in units of the old sigma.
-    steps = (parents - state.mean[..., None, :]) / state.sigma[..., None, None]
+    steps = parents - state.mean[..., None, :]
+    steps = steps / state.sigma[..., None, None]
     mean_step = weights @ steps  # (41), (42)
     path_sigma = step_size_path(state, mean_step, c)
     length = path_sigma.norm(dim=-1)
-    h_sigma = path_indicator(length, samples.shape[-1], c, generation)
-    push = math.sqrt(c.c_c * (2 - c.c_c) * c.mu_eff)
-    path_c = (1 - c.c_c) * state.path_c + h_sigma[..., None] * push * mean_step  # (45)
-    rank_one = path_c[..., :, None] * path_c[..., None, :]
+    h_sigma = path_indicator(
+        length,
+        samples.shape[-1],
+        c,
+        generation,
+    )
+    path_c = covariance_path(state, mean_step, h_sigma, c)
     rank_mu = steps.mT @ (weights[:, None] * steps)
-    # Compensates for the variance that the path loses while it stalls.
-    stalled = ((1 - h_sigma) * c.c_1 * c.c_c * (2 - c.c_c))[..., None, None]
-    kept = (1 - c.c_1 - c.c_mu + stalled) * state.covariance
-    covariance = kept + c.c_1 * rank_one + c.c_mu * rank_mu  # (47)
-    growth = torch.exp((c.c_sigma / c.d_sigma) * (length / c.chi - 1))  # (44)
+    covariance = update_covariance(
+        state.covariance,
+        path_c,
+        rank_mu,
+        h_sigma,
+        c,
+    )
     basis, scale = decompose(covariance)
+    growth = (c.c_sigma / c.d_sigma) * (length / c.chi - 1)
     return State(
         mean=state.mean + state.sigma[..., None] * mean_step,
-        sigma=state.sigma * growth,
+        sigma=state.sigma * torch.exp(growth),  # (44)
         covariance=covariance,
         basis=basis,
         scale=scale,
@@ -137,18 +159,63 @@ def select_parents(
     samples: Float[Tensor, "*b L Z"], cost: Float[Tensor, "*b L"], count: int
 ) -> Float[Tensor, "*b P Z"]:
     """Return the cheapest samples, best first."""
-    order = cost.argsort(dim=-1, stable=True)[..., :count]
-    return samples.gather(-2, order[..., None].expand(*order.shape, samples.shape[-1]))
+    dimensions = samples.shape[-1]
+    order = cost.argsort(dim=-1, stable=True)
+    order = order[..., :count]
+    index = order[..., None]
+    return samples.gather(
+        -2,
+        index.expand(*order.shape, dimensions),
+    )
 
 
 def step_size_path(
     state: State, mean_step: Float[Tensor, "*b Z"], c: Constants
 ) -> Float[Tensor, "*b Z"]:
     """Return the evolution path of sigma after a step of the mean (43)."""
-    rotated = mean_step[..., None, :] @ state.basis
-    whitened = ((rotated / state.scale[..., None, :]) @ state.basis.mT)[..., 0, :]
-    push = math.sqrt(c.c_sigma * (2 - c.c_sigma) * c.mu_eff)
-    return (1 - c.c_sigma) * state.path_sigma + push * whitened
+    rate = c.c_sigma
+    scale = state.scale[..., None, :]
+    row = mean_step[..., None, :]
+    rotated = row @ state.basis
+    scaled = rotated / scale
+    whitened = scaled @ state.basis.mT
+    step = whitened[..., 0, :]
+    push = math.sqrt(rate * (2 - rate) * c.mu_eff)
+    kept = (1 - rate) * state.path_sigma
+    return kept + push * step
+
+
+def covariance_path(
+    state: State, mean_step: Float[Tensor, "*b Z"], h_sigma: Float[Tensor, "*b"], c: Constants
+) -> Float[Tensor, "*b Z"]:
+    """Return the evolution path of the covariance after a step of the mean (45)."""
+    rate = c.c_c
+    push = math.sqrt(rate * (2 - rate) * c.mu_eff)
+    moved = h_sigma[..., None] * push * mean_step
+    kept = (1 - rate) * state.path_c
+    return kept + moved
+
+
+def update_covariance(
+    covariance: Float[Tensor, "*b Z Z"],
+    path_c: Float[Tensor, "*b Z"],
+    rank_mu: Float[Tensor, "*b Z Z"],
+    h_sigma: Float[Tensor, "*b"],
+    c: Constants,
+) -> Float[Tensor, "*b Z Z"]:
+    """Return the covariance after the rank-one and the rank-mu update (47)."""
+    column = path_c[..., :, None]
+    row = path_c[..., None, :]
+    rank_one = column * row
+    # Compensates for the variance that the path loses while it stalls.
+    loss = (1 - h_sigma) * c.c_1
+    loss = loss * c.c_c * (2 - c.c_c)
+    loss = loss[..., None, None]
+    share = 1 - c.c_1 - c.c_mu + loss
+    kept = share * covariance
+    one = c.c_1 * rank_one
+    many = c.c_mu * rank_mu
+    return kept + one + many
 
 
 def path_indicator(
@@ -157,8 +224,10 @@ def path_indicator(
     """Return h_sigma: 0 where the path is suspiciously long, and at the first update."""
     if generation == 0:
         return torch.zeros_like(length)
-    correction = math.sqrt(1.0 - (1.0 - c.c_sigma) ** (2 * generation))
-    expected = c.chi * (1.4 + 2.0 / (size + 1.0)) * correction
+    decay = (1.0 - c.c_sigma) ** (2 * generation)
+    correction = math.sqrt(1.0 - decay)
+    factor = 1.4 + 2.0 / (size + 1.0)
+    expected = c.chi * factor * correction
     return (length <= expected).to(length.dtype)
 
 
@@ -166,8 +235,10 @@ def decompose(
     covariance: Float[Tensor, "*b Z Z"],
 ) -> tuple[Float[Tensor, "*b Z Z"], Float[Tensor, "*b Z"]]:
     """Return the eigenvectors and the square roots of the eigenvalues."""
-    values, basis = torch.linalg.eigh(0.5 * (covariance + covariance.mT))
-    return basis, values.clamp(min=1e-20).sqrt()
+    symmetric = 0.5 * (covariance + covariance.mT)
+    values, basis = torch.linalg.eigh(symmetric)
+    scale = values.clamp(min=1e-20).sqrt()
+    return basis, scale
 
 
 @lru_cache
@@ -210,4 +281,8 @@ def squared_distances(
     points: Float[np.ndarray, "P Z"], means: Float[np.ndarray, "C Z"]
 ) -> Float[np.ndarray, "P C"]:
     """Return the squared distance of every point to every mean."""
-    return np.stack([((points - mean) ** 2).sum(1) for mean in means], axis=1)
+    distances = list[np.ndarray]()
+    for mean in means:
+        difference = points - mean
+        distances.append((difference**2).sum(1))
+    return np.stack(distances, axis=1)

@@ -1,4 +1,4 @@
-"""Choose which starts to try: a bandit whose arms are the starts of an instance."""
+"""A bandit over the starts of an instance, which selects those worth trying."""
 
 from dataclasses import dataclass
 
@@ -39,6 +39,8 @@ class StartBandit(Record):
         """Return the starts with the lowest mean less a bonus for few trials, in index order."""
         times = self.times.clamp(min=1.0)
         mean = self.total / times
-        bonus = mean.std(1, keepdim=True, correction=0) / times.sqrt()
+        deviation = mean.std(1, keepdim=True, correction=0)
+        bonus = deviation / times.sqrt()
         order = (mean - bonus).argsort(dim=1, stable=True)
-        return order[:, :count].sort(dim=1).values
+        best = order[:, :count]
+        return best.sort(dim=1).values

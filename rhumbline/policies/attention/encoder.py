@@ -20,8 +20,14 @@ TRAINING_NODES = 100  # size of the instances that policies are usually trained 
 
 def check_sizes(sizes: Any) -> None:
     """Refuse a network, of any architecture, that cannot be built."""
-    is_positive = min(sizes.width, sizes.heads, sizes.layers, sizes.hidden) >= 1
-    if not is_positive or sizes.latent < 0 or sizes.width % sizes.heads:
+    positive = (
+        sizes.width,
+        sizes.heads,
+        sizes.layers,
+        sizes.hidden,
+    )
+    is_possible = min(positive) >= 1 and sizes.latent >= 0
+    if not is_possible or sizes.width % sizes.heads:
         rule = "sizes must be positive (latent may be 0), and heads must divide width"
         raise InputError(f"{sizes}: {rule}")
 
@@ -54,14 +60,25 @@ def split_qkv(qkv: Float[Tensor, "B N E"], heads: int) -> tuple[Tensor, Tensor, 
     10^6. One layer was lost, and with it the gradients of all layers below it. Keys are therefore
     centred (research/notebooks/training.md, "What broke the encoder").
     """
-    q, k, v = qkv.view(len(qkv), qkv.shape[1], 3, heads, -1).permute(2, 0, 3, 1, 4)
-    common = k.mean(2, keepdim=True, dtype=torch.promote_types(k.dtype, torch.float32))
-    return q, (k - common).to(k.dtype), v
+    count, nodes, _ = qkv.shape
+    parts = qkv.view(count, nodes, 3, heads, -1)
+    q, k, v = parts.permute(2, 0, 3, 1, 4)
+    exact = torch.promote_types(k.dtype, torch.float32)
+    common = k.mean(
+        2,
+        keepdim=True,
+        dtype=exact,
+    )
+    centred = k - common
+    return q, centred.to(k.dtype), v
 
 
 def torch_attention(qkv: Float[Tensor, "B N E"], heads: int) -> Float[Tensor, "B N D"]:
     """Let all nodes attend to all nodes; E is three times D."""
-    return F.scaled_dot_product_attention(*split_qkv(qkv, heads)).transpose(1, 2).flatten(2)
+    q, k, v = split_qkv(qkv, heads)
+    glimpse = F.scaled_dot_product_attention(q, k, v)
+    glimpse = glimpse.transpose(1, 2)
+    return glimpse.flatten(2)
 
 
 class EncoderLayer(nn.Module):
@@ -83,9 +100,13 @@ class EncoderLayer(nn.Module):
 
         Attention scores are multiplied by `sharpness`.
         """
-        glimpse = self.attend(self.project_qkv(x, sharpness), self.heads)
-        x = self.norm_attention(x + self.out(glimpse))
-        return self.norm_hidden(x + self.down(F.relu(self.up(x))))
+        qkv = self.project_qkv(x, sharpness)
+        glimpse = self.attend(qkv, self.heads)
+        change = self.out(glimpse)
+        x = self.norm_attention(x + change)
+        hidden = F.relu(self.up(x))
+        change = self.down(hidden)
+        return self.norm_hidden(x + change)
 
     def project_qkv(self, x: Float[Tensor, "B N D"], sharpness: float) -> Float[Tensor, "B N E"]:
         """Return queries times `sharpness`, keys and values.
@@ -95,8 +116,10 @@ class EncoderLayer(nn.Module):
         if sharpness == 1.0:
             return self.qkv(x)
         width = self.out.in_features
-        queries, others = self.qkv.weight.split([width, 2 * width])
-        return F.linear(x, torch.cat([queries * sharpness, others]))
+        weight = self.qkv.weight
+        queries, others = weight.split([width, 2 * width])
+        sharpened = torch.cat([queries * sharpness, others])
+        return F.linear(x, sharpened)
 
 
 class Encoder(nn.Module):
@@ -105,7 +128,9 @@ class Encoder(nn.Module):
     def __init__(self, embed: nn.Module, width: int, heads: int, layers: int, hidden: int):
         super().__init__()
         self.embed = embed
-        self.layers = nn.ModuleList(EncoderLayer(width, heads, hidden) for _ in range(layers))
+        self.layers = nn.ModuleList()
+        for _ in range(layers):
+            self.layers.append(EncoderLayer(width, heads, hidden))
 
     def set_attention(self, attend: AttentionFunction) -> None:
         """Make all layers attend by another function that computes the same."""
@@ -125,9 +150,15 @@ class Encoder(nn.Module):
 
 def head_ranges(layer: EncoderLayer, x: Float[Tensor, "B N D"]) -> Float[Tensor, "H"]:
     """Return the mean range of a row of attention logits, for each head."""
-    q, k, _ = split_qkv(layer.qkv(x), layer.heads)
-    scores = q @ k.transpose(-1, -2) / math.sqrt(q.shape[-1])
-    return (scores.amax(-1) - scores.amin(-1)).mean((0, 2))
+    qkv = layer.qkv(x)
+    q, k, _ = split_qkv(qkv, layer.heads)
+    width = q.shape[-1]
+    scores = q @ k.transpose(-1, -2)
+    scores = scores / math.sqrt(width)
+    highest = scores.amax(-1)
+    lowest = scores.amin(-1)
+    ranges = highest - lowest
+    return ranges.mean((0, 2))
 
 
 @torch.no_grad()

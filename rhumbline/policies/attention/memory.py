@@ -24,8 +24,10 @@ class ResidualLayer(Record):
 
     def __call__(self, glimpse: Float[Tensor, "B R D"]) -> Float[Tensor, "B R D"]:
         """Return the glimpse and what the layer adds to it."""
-        hidden = F.relu(torch.baddbmm(self.into_bias, glimpse, self.into))
-        return glimpse + torch.baddbmm(self.out_bias, hidden, self.out)
+        hidden = torch.baddbmm(self.into_bias, glimpse, self.into)
+        hidden = F.relu(hidden)
+        change = torch.baddbmm(self.out_bias, hidden, self.out)
+        return glimpse + change
 
 
 @dataclass(frozen=True)

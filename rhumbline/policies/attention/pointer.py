@@ -34,7 +34,9 @@ def capacity_column(capacity: Int[Tensor, "B"] | None) -> Int[Tensor, "B 1 1"]:
 def projection_matrix(width: int) -> nn.Parameter:
     """Return a square projection with torch's default initial values."""
     bound = width**-0.5
-    return nn.Parameter(torch.empty(width, width).uniform_(-bound, bound))
+    weight = torch.empty(width, width)
+    weight.uniform_(-bound, bound)
+    return nn.Parameter(weight)
 
 
 class PointerDecoder(nn.Module):
@@ -120,9 +122,15 @@ class PointerDecoder(nn.Module):
         """Return what each latent adds; for latents of size 0, the constants of the policy."""
         z = latents * self.amplify
         query = memory.query_fixed + z @ self.query_latent
-        glimpse = (z @ self.value_latent + self.value_bias).expand(query.shape)
-        pointer = memory.pointer.transpose(1, 2).to(glimpse.dtype)
-        return LatentBias(query, glimpse, glimpse @ pointer + memory.bias)
+        glimpse = z @ self.value_latent + self.value_bias
+        glimpse = glimpse.expand(query.shape)
+        pointer = memory.pointer.transpose(1, 2)
+        pointer = pointer.to(glimpse.dtype)
+        return LatentBias(
+            query=query,
+            glimpse=glimpse,
+            pointer=glimpse @ pointer + memory.bias,
+        )
 
     def logits(
         self,
@@ -153,13 +161,20 @@ class PointerDecoder(nn.Module):
         Products may be in 16 bits; what follows is not.
         """
         assert memory.layer is not None
-        points = (memory.layer(glimpse) @ memory.pointer.transpose(1, 2)).float()
-        points = points.unflatten(1, (shift.pointer.shape[1], -1)) + shift.pointer[:, :, None]
-        return CLIP * torch.tanh(points).flatten(1, 2)
+        glimpse = memory.layer(glimpse)
+        pointer = memory.pointer.transpose(1, 2)
+        points = (glimpse @ pointer).float()
+        latents = shift.pointer.shape[1]
+        points = points.unflatten(1, (latents, -1))
+        points = points + shift.pointer[:, :, None]
+        logits = CLIP * torch.tanh(points)
+        return logits.flatten(1, 2)
 
     def split_heads(self, x: Float[Tensor, "B N D"]) -> Float[Tensor, "B H N C"]:
         """Cut the channels into heads."""
-        return x.view(len(x), x.shape[1], self.heads, -1).transpose(1, 2)
+        count, nodes, _ = x.shape
+        heads = x.view(count, nodes, self.heads, -1)
+        return heads.transpose(1, 2)
 
 
 class RoutingPolicy(nn.Module):
@@ -197,7 +212,8 @@ class RoutingPolicy(nn.Module):
         """Return the tables for all later decoding from node features; `nodes` counts no depot."""
         sharp = self.sharpness(nodes)
         # Compiled, the encoder must not get a number that it could take for a variable.
-        embedding = self.encoder(features) if sharp == 1.0 else self.encoder(features, sharp)
+        factor = () if sharp == 1.0 else (sharp,)
+        embedding = self.encoder(features, *factor)
         return self.decoder.tables(embedding, capacity, sharp)
 
     def footprint(self, width: int, steps: int) -> int:
@@ -221,6 +237,13 @@ class RoutingPolicy(nn.Module):
         if self.architecture.members:
             rule = "a population has no latent space and cannot be given one"
             raise InputError(f"{rule}; start from a single policy")
-        wide = type(self)(replace(self.architecture, latent=latent, amplify=amplify))
-        wide.load_state_dict(weights_without_latents(self), strict=False)
-        return wide.to(next(self.parameters()).device)
+        architecture = replace(
+            self.architecture,
+            latent=latent,
+            amplify=amplify,
+        )
+        wide = type(self)(architecture)
+        weights = weights_without_latents(self)
+        wide.load_state_dict(weights, strict=False)
+        device = next(self.parameters()).device
+        return wide.to(device)

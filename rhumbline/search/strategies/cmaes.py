@@ -66,21 +66,27 @@ class CMAES:
 
     def __post_init__(self) -> None:
         check_settings(self.population, self.temperature)
-        if self.components < 1 or self.population < 2 or not self.sigma > 0:
+        is_too_small = self.components < 1 or self.population < 2
+        if is_too_small or not self.sigma > 0:
             least = "components of at least 1, a population of at least 2 and a sigma above 0"
             raise InputError(f"cmaes needs {least}")
-        fits = self.starts is None or 0.0 < self.starts <= 1.0
-        if not fits or self.top < 1 or not self.restart >= 0.0:
+        is_share = self.starts is None or 0.0 < self.starts <= 1.0
+        is_restart = self.restart >= 0.0
+        if not is_share or self.top < 1 or not is_restart:
             least = "starts above 0 up to 1, a top of at least 1 and a restart of at least 0"
             raise InputError(f"cmaes needs {least}")
 
     def init(self, task: Task) -> CMAESState:
         """Place the components at the centroids of the latent box."""
-        means = cma_es.centroids(self.components, latent_dimensions(task))
+        starts = task.starts.shape[1]
+        dimensions = latent_dimensions(task)
+        means = cma_es.centroids(self.components, dimensions)
         means = means.to(task.device, torch.float32)
-        means = means.expand(task.count, -1, -1).contiguous()
-        bandit = StartBandit.untried(task.count, task.starts.shape[1], task.device)
-        return CMAESState(cma_es.initial_state(means, self.sigma), bandit)
+        means = means.expand(task.count, -1, -1)
+        return CMAESState(
+            components=cma_es.initial_state(means.contiguous(), self.sigma),
+            bandit=StartBandit.untried(task.count, starts, task.device),
+        )
 
     def step(
         self, task: Task, state: CMAESState, memory: Any = None
@@ -120,11 +126,20 @@ class CMAES:
         fitness: Float[Tensor, "B c P"],
     ) -> cma_es.State:
         """Return some components after a generation; converged ones restart if that is set."""
+        dimensions = samples.shape[3]
+        parents = max(1, self.population // 2)
+        constants = cma_es.constants(dimensions, parents)
         turns = 1 if self.parallel else self.components
-        constants = cma_es.constants(samples.shape[3], max(1, self.population // 2))
-        past_updates = state.generation // turns
-        updated = cma_es.tell(components, samples, fitness, constants, past_updates)
-        return self.restart_narrow(updated, state.generation) if self.restart else updated
+        updated = cma_es.tell(
+            components,
+            samples,
+            fitness,
+            constants,
+            generation=state.generation // turns,
+        )
+        if self.restart:
+            return self.restart_narrow(updated, state.generation)
+        return updated
 
     def rollout_best_starts(
         self, task: Task, bandit: StartBandit, latents: Float[Tensor, "B K Z"], memory: Any
@@ -135,14 +150,19 @@ class CMAES:
         """
         temperature = temperature_or_default(task, self.temperature)
         available = bandit.times.shape[1]
-        count = self.start_count(task, available, latents.shape[1])
-        if count == available or not (is_time_critical(task) or bandit.times.any()):
+        count = self.start_count(
+            task,
+            available=available,
+            latents=latents.shape[1],
+        )
+        if count == available:
+            return bandit, task.rollout(latents, temperature, memory=memory)
+        if not (is_time_critical(task) or bandit.times.any()):
             rolled = task.rollout(latents, temperature, memory=memory)
-            if count < available:
-                bandit = bandit.record(None, rolled.cost.amin(1))
-            return bandit, rolled
+            return bandit.record(None, rolled.cost.amin(1)), rolled
         index = bandit.best(count)
-        starts = task.starts[:: task.copies].gather(1, index)
+        original_starts = task.starts[:: task.copies]
+        starts = original_starts.gather(1, index)
         rolled = task.rollout(latents, temperature, starts, memory)
         return bandit.record(index, rolled.cost.amin(1)), rolled
 
@@ -157,26 +177,33 @@ class CMAES:
 
         It is at least one.
         """
-        count = max(1, round(default_start_share(task) * task.starts.shape[1]))
+        available = task.starts.shape[1]
+        count = max(1, round(default_start_share(task) * available))
         if not is_time_critical(task):
             return count
         affordable = task.rollouts_within(TUNING.late_share)
-        return max(1, int(min(count * latents, affordable) // latents))
+        rollouts = min(count * latents, affordable)
+        return max(1, int(rollouts // latents))
 
     def fitness(self, rolled: Rollouts) -> Float[Tensor, "B K"]:
         """Return the cost by which a latent is ranked."""
+        cost = rolled.cost
         if self.top == 1:
-            return rolled.cost.amin(2)
-        count = min(self.top, rolled.cost.shape[2])
-        return rolled.cost.topk(count, dim=2, largest=False).values.mean(2)
+            return cost.amin(2)
+        count = min(self.top, cost.shape[2])
+        best = cost.topk(count, dim=2, largest=False)
+        return best.values.mean(2)
 
     def restart_narrow(self, components: cma_es.State, generation: int) -> cma_es.State:
         """Replace components that have converged by new ones."""
-        is_narrow = components.sigma * components.scale.amax(-1) < self.restart
         mean = components.mean
-        centroids = cma_es.centroids(TUNING.restart_centroids, mean.shape[-1]).to(mean)
-        centroid = centroids[generation % TUNING.restart_centroids]
-        fresh = cma_es.initial_state(centroid.expand_as(mean).contiguous(), self.sigma)
+        width = components.scale.amax(-1)
+        is_narrow = components.sigma * width < self.restart
+        count = TUNING.restart_centroids
+        centroids = cma_es.centroids(count, mean.shape[-1])
+        centroid = centroids.to(mean)[generation % count]
+        means = centroid.expand_as(mean).contiguous()
+        fresh = cma_es.initial_state(means, self.sigma)
         return select_components(is_narrow, fresh, components)
 
 
@@ -184,17 +211,21 @@ def select_components(
     which: Bool[Tensor, "B C"], yes: cma_es.State, no: cma_es.State
 ) -> cma_es.State:
     """Take each component from one state or the other."""
-    selected: dict[str, Tensor] = {}
+    shape = which.shape
+    selected = dict[str, Tensor]()
     for name, value in vars(yes).items():
-        mask = which.view(*which.shape, *[1] * (value.ndim - 2))
-        selected[name] = torch.where(mask, value, getattr(no, name))
+        other = getattr(no, name)
+        trailing = [1] * (value.ndim - 2)
+        mask = which.view(*shape, *trailing)
+        selected[name] = torch.where(mask, value, other)
     return cma_es.State(**selected)
 
 
 def replace_components(components: cma_es.State, turn: slice, some: cma_es.State) -> cma_es.State:
     """Return all components with those of `turn` replaced."""
-    changed: dict[str, Tensor] = {}
+    changed = dict[str, Tensor]()
     for name, value in vars(components).items():
-        changed[name] = value.clone()
-        changed[name][:, turn] = getattr(some, name)
+        copy = value.clone()
+        copy[:, turn] = getattr(some, name)
+        changed[name] = copy
     return replace(components, **changed)

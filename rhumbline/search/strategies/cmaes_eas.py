@@ -3,7 +3,7 @@
 The paper (Chalumeau et al. 2023) leaves open whether the two add up.
 """
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import torch
 from jaxtyping import Float
@@ -65,30 +65,48 @@ class CMAESEAS:
         """
         search = self.search.init(task)
         require_comparable_starts(task)
-        centre = task.policy.space.centre((task.count, 1), task.device)
-        cost = torch.full(centre.shape[:2], torch.inf, device=task.device)
+        space = task.policy.space
+        centre = space.centre((task.count, 1), task.device)
+        cost = torch.full(
+            centre.shape[:2],
+            torch.inf,
+            device=task.device,
+        )
         return CMAESEASState(search, cost, centre)
 
     def step(
         self, task: Task, state: CMAESEASState
     ) -> tuple[CMAESEASState, Float[Tensor, "B K Z"], Rollouts]:
         """Try a generation of the search, or make an update of the adaptation."""
-        if state.adaptation is None and task.spent_share < self.share:
+        adaptation = state.adaptation
+        if adaptation is None and task.spent_share < self.share:
             search, latents, rolled = self.search.step(task, state.search)
-            cost, best = update_best_latents(state, latents, rolled, self.kept)
+            cost, best = update_best_latents(
+                state,
+                latents,
+                rolled,
+                self.kept,
+            )
             return CMAESEASState(search, cost, best), latents, rolled
-        adaptation = state.adaptation or self.learning.init_from_latents(task, state.latents)
+        if adaptation is None:
+            adaptation = self.learning.init_from_latents(task, state.latents)
         adaptation, latents, rolled = self.learning.step(task, adaptation)
-        following = CMAESEASState(state.search, state.cost, state.latents, adaptation)
-        return following, latents, rolled
+        return replace(state, adaptation=adaptation), latents, rolled
 
 
 def update_best_latents(
     state: CMAESEASState, latents: Float[Tensor, "B K Z"], rolled: Rollouts, count: int
 ) -> tuple[Float[Tensor, "B L"], Float[Tensor, "B L Z"]]:
     """Return the cheapest latents so far with their costs, best first."""
-    cost = torch.cat([state.cost, rolled.cost.amin(2)], dim=1)
+    rolled_cost = rolled.cost.amin(2)
+    cost = torch.cat([state.cost, rolled_cost], dim=1)
     cost, order = cost.sort(dim=1, stable=True)
-    index = order[:, :count, None].expand(-1, -1, latents.shape[2])
-    candidates = torch.cat([state.latents, latents.to(state.latents)], dim=1)
-    return cost[:, :count], candidates.gather(1, index)
+    candidates = torch.cat(
+        [state.latents, latents.to(state.latents)],
+        dim=1,
+    )
+    dimensions = latents.shape[2]
+    index = order[:, :count, None]
+    index = index.expand(-1, -1, dimensions)
+    best = candidates.gather(1, index)
+    return cost[:, :count], best

@@ -103,13 +103,26 @@ class CMAESElite:
         if not self.learns(task):
             search, latents, rolled = cmaes.step(task, state.search)
             return replace(state, search=search), latents, rolled
+        adaptation = state.adaptation
         updates = state.updates + 1
-        search, latents, rolled = cmaes.step(task, state.search, self.memory(task, state))
-        rate = default_learning_rate(task, updates) if self.rate is None else self.rate
-        state.adaptation.optimiser.rate = rate
-        target = generation_target(task, latents, rolled, self.elite)
-        self.learning.update(task, state.adaptation, [target])
-        return replace(state, search=search, updates=updates), latents, rolled
+        memory = self.memory(task, state)
+        search, latents, rolled = cmaes.step(task, state.search, memory)
+        adaptation.optimiser.rate = self.learning_rate(task, updates)
+        target = generation_target(
+            task,
+            latents,
+            rolled,
+            self.elite,
+        )
+        self.learning.update(task, adaptation, [target])
+        following = replace(state, search=search, updates=updates)
+        return following, latents, rolled
+
+    def learning_rate(self, task: Task, updates: int) -> float:
+        """Return Adam's rate at an update."""
+        if self.rate is None:
+            return default_learning_rate(task, updates)
+        return self.rate
 
     def memory(self, task: Task, state: CMAESEliteState) -> Any:
         """Return the tables of the task with what was learnt."""
@@ -125,9 +138,11 @@ def default_learning_rate(task: Task, updates: int) -> float:
     The share of the budget spent so far tells how many updates there will be. A high rate narrows
     the search early.
     """
+    limits = TUNING.max_rate
+    max_rate = limits.get(task.problem.name, limits["routing"])
     expected_updates = updates / (task.spent_share or 1.0)
-    max_rate = TUNING.max_rate.get(task.problem.name, TUNING.max_rate["routing"])
-    return min(max_rate, TUNING.rate_numerator / max(expected_updates, 1.0) ** 0.5)
+    slowdown = max(expected_updates, 1.0) ** 0.5
+    return min(max_rate, TUNING.rate_numerator / slowdown)
 
 
 def generation_target(
@@ -135,19 +150,34 @@ def generation_target(
 ) -> ImitationTarget:
     """Return the cheapest sequences of a generation with equal weights, for every copy."""
     starts = rolled.cost.shape[2]
+    dimensions = latents.shape[2]
     cost = rolled.cost.flatten(1)
     best = cost.argsort(dim=1, stable=True)[:, :count]
-    source = latents.gather(1, (best // starts)[..., None].expand(-1, -1, latents.shape[2]))
-    sequences = rolled.actions.flatten(1, 2)
-    sequences = sequences.gather(1, best[..., None].expand(-1, -1, sequences.shape[2]))
+    latent = (best // starts)[..., None]
+    source = latents.gather(1, latent.expand(-1, -1, dimensions))
+    sequences = gather_sequences(rolled.actions.flatten(1, 2), best)
     sequences = replace_last_with_given(task, sequences, cost.amin(1))
     sequences = trim_padding(sequences)
-    weight = torch.full(best.shape, -1.0 / best.shape[1], device=task.device)
+    weight = torch.full(
+        best.shape,
+        -1.0 / best.shape[1],
+        device=task.device,
+    )
     return (
         task.repeat_for_copies(source),
         task.repeat_for_copies(sequences)[:, :, None],
         task.repeat_for_copies(weight)[..., None],
     )
+
+
+def gather_sequences(
+    sequences: Int[Tensor, "B C T"], index: Int[Tensor, "B M"]
+) -> Int[Tensor, "B M T"]:
+    """Return some sequences of each instance."""
+    steps = sequences.shape[2]
+    index = index[..., None]
+    index = index.expand(-1, -1, steps)
+    return sequences.gather(1, index)
 
 
 def elite_target(
@@ -176,10 +206,18 @@ def replace_last_with_given(
     """
     if not has_learnable_warm_start(task):
         return sequences
-    given = torch.tensor([plan is not None for plan in task.account.warm], device=task.device)
-    assert task.account.best is not None
-    leads = given & (task.account.best < least)
-    last = torch.where(leads[:, None], task.incumbents, sequences[:, -1])
+    account = task.account
+    assert account.best is not None
+    given = torch.tensor(
+        [plan is not None for plan in account.warm],
+        device=task.device,
+    )
+    leads = given & (account.best < least)
+    last = torch.where(
+        leads[:, None],
+        task.incumbents,
+        sequences[:, -1],
+    )
     return torch.cat([sequences[:, :-1], last[:, None]], 1)
 
 
@@ -199,5 +237,9 @@ def trim_padding(sequences: Int[Tensor, "B M T"]) -> Int[Tensor, "B M t"]:
     """
     if sequences.device.type != "cpu":
         return sequences
-    moving = (sequences != 0).flatten(0, 1).any(0).nonzero()
-    return sequences[..., : int(moving[-1]) + 2] if len(moving) else sequences
+    moves = (sequences != 0).flatten(0, 1)
+    moving = moves.any(0).nonzero()
+    if not len(moving):
+        return sequences
+    length = int(moving[-1]) + 2
+    return sequences[..., :length]

@@ -89,16 +89,29 @@ class CMAESRefineState:
 
 
 @dataclass(frozen=True)
+class Generation:
+    """One generation of the learner, and its best latent."""
+
+    rolled: Rollouts
+    latent: Float[Tensor, "B 1 Z"]  # of the cheapest rollout
+    learner_state: CMAESEliteState
+    memory: Any  # the tables after the update
+
+
+@dataclass(frozen=True)
 class CMAESRefine:
     """`CMAESElite`, and after each generation LNS on the best plans."""
 
-    rebuilt: float | None = None  # parts per rollout, about. None: `default_parts_per_rollout`
-    plans: int | None = None  # of the elite, that are refined. None: as many as the budget allows
-    abreast: int | None = (
-        None  # neighbourhoods at once, one of each plan at least. None: 5; GPU: all
-    )
-    beam: int | None = None  # generations between two beams; 0: none. None: `default_beam`
-    stock: int | None = None  # CVRP: routes in the pool; 0: no pool. None: `default_route_pool`
+    # Parts for each whole rollout, about. None: `default_parts_per_rollout`.
+    rebuilt: float | None = None
+    # Plans of the elite that are refined. None: as many as the budget has room for.
+    plans: int | None = None
+    # Neighbourhoods at once, at least one of each plan. None: 5, all of them on a GPU.
+    abreast: int | None = None
+    # Generations between two beams; 0 is never. None: `default_beam`.
+    beam: int | None = None
+    # CVRP: routes in the pool; 0 is no pool. None: `default_route_pool`.
+    stock: int | None = None
     width: int = 4  # nodes in the beam
     branch: int = 4  # actions of each node, the known one included
     elite: int = 8  # best plans so far, which are learnt from too; from here on as in `CMAESElite`
@@ -110,10 +123,14 @@ class CMAESRefine:
     starts: float | None = None
 
     def __post_init__(self) -> None:
-        optional = (self.rebuilt, self.plans, self.abreast, self.beam, self.stock)
-        rebuilt, plans, abreast, beam, stock = (1 if x is None else x for x in optional)
-        is_too_small = not rebuilt >= 0.0 or min(plans, abreast, self.width) < 1
-        if is_too_small or min(beam, stock) < 0 or self.branch < 2:
+        rebuilt = value_or_one(self.rebuilt)
+        plans = value_or_one(self.plans)
+        abreast = value_or_one(self.abreast)
+        beam = value_or_one(self.beam)
+        stock = value_or_one(self.stock)
+        is_negative = not rebuilt >= 0.0 or min(beam, stock) < 0
+        is_zero = min(plans, abreast, self.width) < 1
+        if is_negative or is_zero or self.branch < 2:
             least = "rebuilt, beam and stock of at least 0, plans, width and abreast of at least 1"
             raise InputError(f"cmaes-refine needs {least} and a branch of at least 2")
         if self.elite and plans > self.elite:
@@ -140,9 +157,12 @@ class CMAESRefine:
 
         They are enough for the generation, its parts and some of the beam.
         """
-        parts = TUNING.parts_per_rollout if self.rebuilt is None else self.rebuilt
+        parts = self.rebuilt
+        if parts is None:
+            parts = TUNING.parts_per_rollout
         attempts = math.ceil(self.population * (2 + parts))
-        return replace(self, beam=self.beam and 1), attempts
+        first_beam = self.beam and 1
+        return replace(self, beam=first_beam), attempts
 
     def default_beam(self, task: Task) -> int:
         """Return the number of generations between two beams; 0 means no beams.
@@ -167,48 +187,70 @@ class CMAESRefine:
         self, task: Task, state: CMAESRefineState
     ) -> tuple[CMAESRefineState, Float[Tensor, "B K Z"], Rollouts]:
         """Search one depth of the beam, or try one generation and refine its best plans."""
-        deeper = deepen_beam(task, state.beam, self.branch) if state.beam else None
-        if deeper:
-            beam, latents, rolled = deeper
-            return replace(state, beam=beam), latents, rolled
+        if state.beam:
+            deeper = deepen_beam(task, state.beam, self.branch)
+            if deeper:
+                beam, latents, rolled = deeper
+                return replace(state, beam=beam), latents, rolled
         learner_state, latents, rolled = self.learner.step(task, state.learner_state)
-        memory = self.learner.memory(task, learner_state)
-        latent = best_latent(latents, rolled)
+        generation = Generation(
+            rolled=rolled,
+            latent=best_latent(latents, rolled),
+            learner_state=learner_state,
+            memory=self.learner.memory(task, learner_state),
+        )
         elite_set = self.update_elite(task, state.elite_set, rolled)
-        elite_set, parts = self.rebuild(task, latent, rolled.cost[0].numel(), memory, elite_set)
-        stock, elite_set, merges = self.update_route_pool(task, state, elite_set, rolled, parts)
-        self.learn_from_elite(task, learner_state, latent, elite_set)
-        since = 0 if state.beam else state.since
-        following = CMAESRefineState(learner_state, elite_set, None, since + 1, stock, merges)
-        every = self.default_beam(task)
-        if every and since + 1 >= every:
-            beam = self.first_nodes(task, learner_state, latent, rolled)
-            following = replace(following, beam=beam, since=0)
+        elite_set, parts = self.rebuild(
+            task,
+            generation.latent,
+            rolled.cost[0].numel(),
+            generation.memory,
+            elite_set,
+        )
+        pool, elite_set, merges = self.update_route_pool(
+            task,
+            state,
+            elite_set,
+            rolled,
+            parts,
+        )
+        self.learn_from_elite(task, generation, elite_set)
+        generations = 1 if state.beam else state.since + 1
+        is_due = self.is_beam_due(task, generations)
+        following = CMAESRefineState(
+            learner_state=learner_state,
+            elite_set=elite_set,
+            beam=self.first_nodes(task, generation) if is_due else None,
+            since=0 if is_due else generations,
+            stock=pool,
+            merges=merges,
+        )
         return following, latents, rolled
 
-    def learn_from_elite(
-        self,
-        task: Task,
-        learner_state: CMAESEliteState,
-        latent: Float[Tensor, "B 1 Z"],
-        elite_set: EliteSet,
-    ) -> None:
+    def learn_from_elite(self, task: Task, generation: Generation, elite_set: EliteSet) -> None:
         """Make a second update of the generation, at the rate of the first and not counted."""
-        if self.learner.learns(task):
-            target = elite_target(task, latent, random_views(task, elite_set))
-            self.learner.learning.update(task, learner_state.adaptation, [target])
+        if not self.learner.learns(task):
+            return
+        views = random_views(task, elite_set)
+        target = elite_target(task, generation.latent, views)
+        adaptation = generation.learner_state.adaptation
+        self.learner.learning.update(task, adaptation, [target])
 
-    def first_nodes(
-        self,
-        task: Task,
-        learner_state: CMAESEliteState,
-        latent: Float[Tensor, "B 1 Z"],
-        rolled: Rollouts,
-    ) -> Beam:
+    def is_beam_due(self, task: Task, generations: int) -> bool:
+        """Return whether a beam follows this number of generations after the last."""
+        every = self.default_beam(task)
+        return every > 0 and generations >= every
+
+    def first_nodes(self, task: Task, generation: Generation) -> Beam:
         """Start a beam at the best rollouts, with the tables of now."""
-        memory = self.learner.memory(task, learner_state)
-        rollouts = rolled.map(task.repeat_for_copies)
-        return start_beam(task, rollouts, task.repeat_for_copies(latent), memory, self.width)
+        rolled = generation.rolled
+        return start_beam(
+            task,
+            rolled.map(task.repeat_for_copies),
+            task.repeat_for_copies(generation.latent),
+            self.learner.memory(task, generation.learner_state),
+            self.width,
+        )
 
     def prepare(self, task: Task) -> None:
         """Compile what recombines routes before the clock runs; the machine does it once."""
@@ -274,44 +316,56 @@ class CMAESRefine:
         plans = concatenate_sets([elite_set, generation, *parts])
         if state.stock is not None and task.device.type != "cuda":
             plans = promising_plans(plans, state.stock)
-        stock = extract_routes(task.original_batch, plans, size)
+        pool = extract_routes(task.original_batch, plans, size)
         if state.stock is not None:
-            stock = state.stock.joined(stock, size)
+            pool = state.stock.joined(pool, size)
         due = min(
             int(task.spent_share * merges),
             merges - 1,
             task.account.attempts // TUNING.attempts_per_merge,
         )
         if due > state.merges:
-            elite_set = elite_set.joined(self.merge_routes(task, stock, 0.0), self.elite)
-        return stock, elite_set, due
+            elite_set = elite_set.joined(self.merge_routes(task, pool, 0.0), self.elite)
+        return pool, elite_set, due
 
-    def merge_routes(self, task: Task, stock: RoutePool, beyond: float) -> EliteSet:
+    def merge_routes(self, task: Task, pool: RoutePool, beyond: float) -> EliteSet:
         """Return the best plan made of routes of the pool, for the instances there is time for.
 
         It costs no attempt and may run `beyond` seconds over the time limit.
         """
         engine = partition_engine_for(task)
+        budget = PARTITION_BUDGETS[engine]
         deadline = task.account.deadline
         limit = math.inf if deadline is None else deadline + beyond
-        size = self.default_route_pool(task) // PARTITION_BUDGETS[engine].routes_per_place
+        size = self.default_route_pool(task) // budget.routes_per_place
         customers = task.problem.action_count(task.batch) - 1
-        breadth = max(TUNING.min_beam_width, min(size, size * TRAINING_NODES // customers))
+        affordable = size * TRAINING_NODES // customers
         child = recombine_routes(
-            task.original_batch, stock, breadth, lambda: time.monotonic() > limit, engine
+            task.original_batch,
+            pool,
+            max(TUNING.min_beam_width, min(size, affordable)),
+            lambda: time.monotonic() > limit,
+            engine,
         )
         known = incumbent_set(task)
-        child = EliteSet(child.cost.to(known.cost.dtype), child.actions.to(known.actions.dtype))
-        task.account.enter(Rollouts(child.cost[:, None], child.actions[:, None]), 0)
-        return child
+        cost = child.cost.to(known.cost.dtype)
+        actions = child.actions.to(known.actions.dtype)
+        rolled = Rollouts(cost[:, None], actions[:, None])
+        task.account.enter(rolled, 0)
+        return EliteSet(cost, actions)
 
     def update_elite(self, task: Task, elite_set: EliteSet | None, rolled: Rollouts) -> EliteSet:
         """Return the best distinct plans so far.
 
         They come from all generations and beams, and from the plans that were given.
         """
-        found = cheapest_rollouts(rolled, self.elite).joined(incumbent_set(task), self.elite)
-        return found if elite_set is None else elite_set.joined(found, self.elite)
+        size = self.elite
+        incumbents = incumbent_set(task)
+        found = cheapest_rollouts(rolled, size)
+        found = found.joined(incumbents, size)
+        if elite_set is None:
+            return found
+        return elite_set.joined(found, size)
 
     def rebuild(
         self,
@@ -329,25 +383,39 @@ class CMAESRefine:
         temperature = self.part_temperature(task)
         # Without randomness all samples would be the same.
         samples = TUNING.samples_per_neighbourhood if temperature else 1
-        ways = round(rollouts * self.default_parts_per_rollout(task) / samples)
+        per_rollout = self.default_parts_per_rollout(task)
+        ways = round(rollouts * per_rollout / samples)
         parts = list[EliteSet]()
         if not ways:
             return elite_set, parts
-        plans = min(ways, elite_set.cost.shape[1], self.default_plans(task))
+        plans = min(
+            ways,
+            elite_set.cost.shape[1],
+            self.default_plans(task),
+        )
         rest = elite_set[:, plans:]  # is not refined this time
         elite_set = elite_set[:, :plans]
         rounds = self.rounds(task, ways, plans)
         for uniforms in rounds:
-            given = cut_neighbourhoods(task, elite_set, uniforms)
-            latents = task.repeat_for_copies(latent)
-            cost, actions = task.complete(latents, given, memory, temperature, samples)
+            cost, actions = task.complete(
+                task.repeat_for_copies(latent),
+                cut_neighbourhoods(task, elite_set, uniforms),
+                memory,
+                temperature,
+                samples,
+            )
             ways_each, plans_each = uniforms.shape[1:3]
             cost = group_by_plan(task, cost, ways_each, plans_each)
             actions = group_by_plan(task, actions, ways_each, plans_each)
             elite_set = elite_set.improved_by(cost, actions)
             if self.pools_routes(task):
-                considered = max(1, self.plans_considered(task) // len(rounds))
-                parts.append(cheapest_distinct(cost.flatten(1), actions.flatten(1, 2), considered))
+                considered = self.plans_considered(task) // len(rounds)
+                best = cheapest_distinct(
+                    cost.flatten(1),
+                    actions.flatten(1, 2),
+                    max(1, considered),
+                )
+                parts.append(best)
         # Joining drops plans that have become the same.
         return elite_set.joined(rest, self.elite), parts
 
@@ -357,12 +425,17 @@ class CMAESRefine:
         A neighbourhood of plan m has two uniforms, [row, way, m].
         """
         each = round(ways / plans)
-        seed = task.seed ^ TUNING.neighbourhood_stream
         uniforms = noise.decoding_uniforms(
-            seed, task.batch.key, latents_tried(task), each * plans, 2
-        )[:, 0]
-        at_once = -(-self.neighbourhoods_at_once(task, ways) // plans)
-        return uniforms.unflatten(1, (each, plans)).split(at_once, dim=1)
+            task.seed ^ TUNING.neighbourhood_stream,
+            task.batch.key,
+            latents_tried(task),
+            each * plans,
+            2,
+        )
+        by_plan = uniforms[:, 0].unflatten(1, (each, plans))
+        at_once = self.neighbourhoods_at_once(task, ways)
+        ways_at_once = -(-at_once // plans)
+        return by_plan.split(ways_at_once, dim=1)
 
     def part_temperature(self, task: Task) -> float:
         """Return the temperature of parts.
@@ -409,6 +482,11 @@ class CMAESRefine:
         return ways if task.device.type == "cuda" else TUNING.neighbourhoods_at_once_cpu
 
 
+def value_or_one(setting: float | None) -> float:
+    """Return a setting, or 1 for a default, which every check lets pass."""
+    return 1 if setting is None else setting
+
+
 def expected_attempts(task: Task) -> float:
     """Return the attempts of the whole search, by the share of the budget spent so far."""
     return task.account.attempts / (task.spent_share or 1.0)
@@ -419,8 +497,10 @@ def finish_allowance(task: Task) -> float:
 
     It is a hundredth of the limit, or enough for one instance.
     """
-    seconds = (task.account.deadline or task.start_time) - task.start_time
-    return max(TUNING.min_finish_seconds, 0.01 * seconds)
+    start = task.start_time
+    deadline = task.account.deadline or start
+    limit = deadline - start
+    return max(TUNING.min_finish_seconds, 0.01 * limit)
 
 
 def latents_tried(task: Task) -> Int[Tensor, "1"]:
@@ -433,8 +513,11 @@ def latents_tried(task: Task) -> Int[Tensor, "1"]:
 
 def best_latent(latents: Float[Tensor, "B K Z"], rolled: Rollouts) -> Float[Tensor, "B 1 Z"]:
     """Return the latent of the cheapest rollout."""
-    best = rolled.cost.amin(2).argmin(1)
-    return latents.gather(1, best[:, None, None].expand(-1, -1, latents.shape[2]))
+    cost = rolled.cost.amin(2)
+    best = cost.argmin(1)[:, None, None]
+    dimensions = latents.shape[2]
+    index = best.expand(-1, -1, dimensions)
+    return latents.gather(1, index)
 
 
 def random_views(task: Task, elite_set: EliteSet) -> EliteSet:
@@ -445,12 +528,21 @@ def random_views(task: Task, elite_set: EliteSet) -> EliteSet:
     """
     if task.problem.name != "tsp":
         return elite_set
-    seed = task.seed ^ TUNING.view_stream
-    keys = task.batch.key[:: task.copies]
-    plans = elite_set.cost.shape[1]
-    uniforms = noise.decoding_uniforms(seed, keys, latents_tried(task), plans, 2)[:, 0]
-    views = task.problem.views(elite_set.actions.flatten(0, 1), uniforms.flatten(0, 1)[:, None])
-    return EliteSet(elite_set.cost, views.view_as(elite_set.actions))
+    cost = elite_set.cost
+    actions = elite_set.actions
+    uniforms = noise.decoding_uniforms(
+        task.seed ^ TUNING.view_stream,
+        task.batch.key[:: task.copies],
+        latents_tried(task),
+        cost.shape[1],
+        2,
+    )
+    uniforms = uniforms[:, 0].flatten(0, 1)
+    views = task.problem.views(
+        actions.flatten(0, 1),
+        uniforms[:, None],
+    )
+    return EliteSet(cost, views.view_as(actions))
 
 
 def cut_neighbourhoods(
@@ -463,17 +555,29 @@ def cut_neighbourhoods(
     rows = uniforms.shape[0]
     plans = uniforms.shape[2]
     order = uniforms[..., 1:].argsort(stable=True, dim=1)
-    uniforms = uniforms.gather(1, order.expand_as(uniforms)).transpose(1, 2).flatten(0, 1)
-    xy = task.batch.xy.repeat_interleave(plans, 0)
-    actions = task.repeat_for_copies(elite_set.actions).flatten(0, 1).long()
-    given = neighbourhood_prefixes(task.problem.name, xy, actions, uniforms)
-    return given.map(lambda x: x.unflatten(0, (rows, plans)).transpose(1, 2).flatten(1, 2))
+    by_size = uniforms.gather(1, order.expand_as(uniforms))
+    actions = task.repeat_for_copies(elite_set.actions)
+    prefixes = neighbourhood_prefixes(
+        task.problem.name,
+        task.batch.xy.repeat_interleave(plans, 0),
+        actions.flatten(0, 1).long(),
+        by_size.transpose(1, 2).flatten(0, 1),
+    )
+
+    def ways_first(x: Tensor) -> Tensor:
+        by_plan = x.unflatten(0, (rows, plans))
+        by_way = by_plan.transpose(1, 2)
+        return by_way.flatten(1, 2)
+
+    return prefixes.map(ways_first)
 
 
 def group_by_plan(
     task: Task, x: Shaped[Tensor, "R C *rest"], ways: int, plans: int
 ) -> Shaped[Tensor, "B M c *rest"]:
     """Group completions by the plan they were made of: all copies, ways and samples of it."""
+    copies = (task.count, task.copies)
     by_way = x.unflatten(1, (ways, plans, -1))
-    by_copy = by_way.unflatten(0, (task.count, task.copies))  # [B, copies, A, M, samples]
-    return by_copy.movedim(3, 1).flatten(2, 4)
+    by_copy = by_way.unflatten(0, copies)  # [B, copies, A, M, samples]
+    by_plan = by_copy.movedim(3, 1)
+    return by_plan.flatten(2, 4)

@@ -37,7 +37,11 @@ class Adam:
     steps: int = 0
 
     def __post_init__(self) -> None:
-        self.moments = [(torch.zeros_like(p), torch.zeros_like(p)) for p in self.parameters]
+        self.moments = []
+        for parameter in self.parameters:
+            mean = torch.zeros_like(parameter)
+            square = torch.zeros_like(parameter)
+            self.moments.append((mean, square))
 
     @torch.no_grad()
     def step(self) -> None:
@@ -46,12 +50,20 @@ class Adam:
         # Both moments start at zero; these factors correct the bias.
         first = 1.0 - 0.9**self.steps
         second = 1.0 - 0.999**self.steps
-        for parameter, (mean, square) in zip(self.parameters, self.moments, strict=True):
-            assert parameter.grad is not None
-            mean.lerp_(parameter.grad, 0.1)
-            square.mul_(0.999).addcmul_(parameter.grad, parameter.grad, value=0.001)
-            deviation = square.sqrt().div_(second**0.5).add_(1e-8)
-            parameter.addcdiv_(mean, deviation, value=-self.rate / first)
+        for parameter, moments in zip(self.parameters, self.moments, strict=True):
+            mean, square = moments
+            gradient = parameter.grad
+            assert gradient is not None
+            mean.lerp_(gradient, 0.1)
+            square.mul_(0.999)
+            square.addcmul_(gradient, gradient, value=0.001)
+            deviation = square.sqrt()
+            deviation.div_(second**0.5).add_(1e-8)
+            parameter.addcdiv_(
+                mean,
+                deviation,
+                value=-self.rate / first,
+            )
 
 
 @dataclass(frozen=True)
@@ -86,10 +98,12 @@ class ActiveSearch:
     imitation: float | None = None
 
     def __post_init__(self) -> None:
-        if self.passes < 1 or not (self.rate is None or self.rate >= 0):
+        is_rate = self.rate is None or self.rate >= 0
+        if self.passes < 1 or not is_rate:
             least = "passes of at least 1 and a rate of at least 0"
             raise InputError(f"active search needs {least}")
-        if not (self.imitation is None or self.imitation >= 0):
+        is_weight = self.imitation is None or self.imitation >= 0
+        if not is_weight:
             raise InputError(f"imitation must be at least 0, not {self.imitation}")
 
     def rates(self, task: Task) -> EASRates:
@@ -115,30 +129,41 @@ class ActiveSearch:
 
     def init_at_centre(self, task: Task) -> Adaptation:
         """Start with nothing learnt, under the latent at the centre, on any problem."""
-        centre = task.policy.space.centre((task.count, 1), task.device)
+        space = task.policy.space
+        centre = space.centre((task.count, 1), task.device)
         return self.init_from_latents(task, centre)
 
     def init_from_latents(self, task: Task, latents: Float[Tensor, "B L Z"]) -> Adaptation:
         """Start under given latents, which take turns."""
         require_adjustable(task)
-        parameters = tuple(p.requires_grad_(True) for p in self.parameters(task))
+        parameters = self.parameters(task)
+        for parameter in parameters:
+            parameter.requires_grad_(True)
         optimiser = Adam(parameters, self.rates(task).rate)
-        return Adaptation(task.repeat_for_copies(latents), parameters, optimiser)
+        return Adaptation(
+            latents=task.repeat_for_copies(latents),
+            parameters=parameters,
+            optimiser=optimiser,
+        )
 
     def step(
         self, task: Task, state: Adaptation
     ) -> tuple[Adaptation, Float[Tensor, "B K Z"], Rollouts]:
         """Sample solutions, then learn from them."""
         latents, rolled = self.sample_and_update(task, state)
-        return state, latents[:: task.copies], task.best_of_copies(rolled)
+        original = latents[:: task.copies]
+        best = task.best_of_copies(rolled)
+        return state, original, best
 
     def sample_and_update(
         self, task: Task, state: Adaptation
     ) -> tuple[Float[Tensor, "R K Z"], Rollouts]:
         """Make one step, and return what every copy sampled before the update."""
         count = max(1, self.passes // task.copies)
-        repeats = -(-count // state.latents.shape[1])
-        latents = state.latents.repeat(1, repeats, 1)[:, :count]
+        used = state.latents.shape[1]
+        repeats = -(-count // used)
+        latents = state.latents.repeat(1, repeats, 1)
+        latents = latents[:, :count]
         with torch.no_grad():
             memory = self.tables(task, task.memory, state.parameters)
         rolled = task.rollout_each_copy(latents, 1.0, memory=memory)
@@ -149,8 +174,14 @@ class ActiveSearch:
         self, task: Task, state: Adaptation, latents: Float[Tensor, "R K Z"], rolled: Rollouts
     ) -> None:
         """Make one update: REINFORCE on the samples, and imitation of the incumbent."""
-        imitation = self.rates(task).imitation
-        self.update(task, state, sample_targets(task, state, latents, rolled, imitation))
+        targets = sample_targets(
+            task,
+            state,
+            latents,
+            rolled,
+            self.rates(task).imitation,
+        )
+        self.update(task, state, targets)
 
     def update(self, task: Task, state: Adaptation, targets: Iterable[ImitationTarget]) -> None:
         """Make one update from weighted sequences."""
@@ -188,7 +219,7 @@ class ActiveSearch:
                 # The error holds its tensors until here: only now can their memory be freed.
                 torch.cuda.empty_cache()
                 note_once(
-                    "the GPU's memory is too small for the usual chunks of scores; they are halved"
+                    "the GPU's memory is too small for these chunks of scores; they are halved"
                 )
                 task.max_scored_sequences = -(-count // 2)
                 waiting.append(chunk)
@@ -207,9 +238,14 @@ class ActiveSearch:
         with torch.enable_grad():
             parameters = tuple(p[rows] for p in state.parameters)
             memory = self.tables(task, task.memory[rows], parameters)
-            sequences = actions[part].flatten(1, 2)
-            scores = task.score(rows, latents[rows, chunk.latents], sequences, memory)
-            loss = (weight[part].flatten(1) * scores).sum()
+            scores = task.score(
+                rows,
+                latents[rows, chunk.latents],
+                actions[part].flatten(1, 2),
+                memory,
+            )
+            weighted = weight[part].flatten(1) * scores
+            loss = weighted.sum()
         return torch.autograd.grad(loss, parameters)
 
 
@@ -245,9 +281,14 @@ def advantages(task: Task, rolled: Rollouts) -> Float[Tensor, "R K S"]:
         batch = replace(batch, vehicles=None, surcharge=None)
     if getattr(batch, "distance", None) is not None:
         first = rolled.actions[:, 0, :1].long()
-        straight = task.problem.cost(replace(batch, distance=None), first)
-        cost = cost * (straight / cost[:, 0, :1].clamp(min=1e-9))[..., None]
-    return (cost - cost.mean(2, keepdim=True)) / (cost.shape[1] * cost.shape[2])
+        straight_batch = replace(batch, distance=None)
+        straight = task.problem.cost(straight_batch, first)
+        given = cost[:, 0, :1].clamp(min=1e-9)
+        cost = cost * (straight / given)[..., None]
+    above_mean = cost - cost.mean(2, keepdim=True)
+    latents = cost.shape[1]
+    starts = cost.shape[2]
+    return above_mean / (latents * starts)
 
 
 def sample_targets(
@@ -265,13 +306,20 @@ def sample_targets(
     """
     tried = latents.shape[1]
     used = state.latents.shape[1]
-    best = task.repeat_for_copies(task.incumbents)[:, None, None]
+    incumbents = task.repeat_for_copies(task.incumbents)
+    best = incumbents[:, None, None]
     best = best.expand(-1, max(tried, used), -1, -1)
-    even = torch.full(best.shape[:3], -imitation / used, device=task.device)
+    even = torch.full(
+        best.shape[:3],
+        -imitation / used,
+        device=task.device,
+    )
     even[:, used:] = 0.0  # the same latents once more
     weight = advantages(task, rolled)
     if used <= tried:
-        yield latents, torch.cat([rolled.actions, best], 2), torch.cat([weight, even], 2)
+        actions = torch.cat([rolled.actions, best], 2)
+        weights = torch.cat([weight, even], 2)
+        yield latents, actions, weights
     else:
         yield latents, rolled.actions, weight
         yield state.latents, best, even
@@ -287,8 +335,12 @@ class ScoreChunk:
 
     def sizes(self, actions: Int[Tensor, "R K S T"]) -> tuple[int, ...]:
         """Return the number of rows, latents and starts."""
-        axes = zip((self.rows, self.latents, self.starts), actions.shape[:3], strict=True)
-        return tuple(len(range(*some.indices(count))) for some, count in axes)
+        ranges = (self.rows, self.latents, self.starts)
+        sizes = list[int]()
+        for some, count in zip(ranges, actions.shape, strict=False):
+            covered = range(*some.indices(count))
+            sizes.append(len(covered))
+        return tuple(sizes)
 
     def count(self, actions: Int[Tensor, "R K S T"]) -> int:
         """Return the number of sequences."""
@@ -296,12 +348,17 @@ class ScoreChunk:
 
     def halves(self, actions: Int[Tensor, "R K S T"]) -> "tuple[ScoreChunk, ScoreChunk]":
         """Cut the chunk in two along the first axis of more than one entry."""
-        axis = next(i for i, size in enumerate(self.sizes(actions)) if size > 1)
+        sizes = self.sizes(actions)
+        axis = next(i for i, size in enumerate(sizes) if size > 1)
         name = ("rows", "latents", "starts")[axis]
-        begin, end, _ = getattr(self, name).indices(actions.shape[axis])
+        whole = getattr(self, name)
+        begin, end, _ = whole.indices(actions.shape[axis])
         middle = (begin + end) // 2
-        return replace(self, **{name: slice(begin, middle)}), replace(
-            self, **{name: slice(middle, end)}
+        first = slice(begin, middle)
+        second = slice(middle, end)
+        return (
+            replace(self, **{name: first}),
+            replace(self, **{name: second}),
         )
 
 
@@ -315,27 +372,34 @@ def score_chunks(task: Task, actions: Int[Tensor, "R K S T"]) -> Iterator[ScoreC
     size = max_chunk_size(task, steps)
     every = slice(None)
     if size >= latents * starts:
-        most = size // (latents * starts)
-        for row in range(0, rows, most):
-            yield ScoreChunk(slice(row, row + most), every, every)
+        for some in slices(rows, size // (latents * starts)):
+            yield ScoreChunk(some, every, every)
         return
-    for row in range(rows):
-        this_row = slice(row, row + 1)
+    for row in slices(rows, 1):
         if starts == 1:
-            for first in range(0, latents, size):
-                yield ScoreChunk(this_row, slice(first, first + size), every)
+            for some in slices(latents, size):
+                yield ScoreChunk(row, some, every)
             continue
-        for latent in range(latents):
-            for first in range(0, starts, size):
-                yield ScoreChunk(this_row, slice(latent, latent + 1), slice(first, first + size))
+        for latent in slices(latents, 1):
+            for some in slices(starts, size):
+                yield ScoreChunk(row, latent, some)
+
+
+def slices(count: int, size: int) -> Iterator[slice]:
+    """Cut a range into slices of one size."""
+    for first in range(0, count, size):
+        yield slice(first, first + size)
 
 
 def max_chunk_size(task: Task, steps: int) -> int:
-    """Return how many sequences of so many steps may be scored together."""
+    """Return how many sequences of a length may be scored together."""
     device = task.device.type
-    elements = CHUNK_ELEMENTS[device] * (4 if device == "cpu" else 1)
-    each = steps * task.policy.footprint(task.problem.action_count(task.batch), steps)
-    return max(1, elements // each)
+    elements = CHUNK_ELEMENTS[device]
+    if device == "cpu":
+        elements *= 4
+    actions = task.problem.action_count(task.batch)
+    footprint = task.policy.footprint(actions, steps)
+    return max(1, elements // (steps * footprint))
 
 
 @dataclass(frozen=True)
@@ -355,7 +419,8 @@ class EASEmb(ActiveSearch):
     def parameters(self, task: Task) -> tuple[Tensor, ...]:
         """Return a copy of the tables that the policy lets a search adjust."""
         policy: Any = task.policy
-        return (policy.adjustable(task.memory).detach().clone(),)
+        table = policy.adjustable(task.memory)
+        return (table.detach().clone(),)
 
     def tables(self, task: Task, memory: Any, parameters: tuple[Tensor, ...]) -> Any:
         """Return the tables with the copy in place."""
@@ -383,13 +448,18 @@ class EASLay(ActiveSearch):
         rows = len(task.starts)
         width = task.policy.architecture.width
         bound = (3.0 / width) ** 0.5
-        rng = torch.Generator().manual_seed(task.seed)
+        rng = torch.Generator()
+        rng.manual_seed(task.seed)
         uniforms = torch.rand(width + 1, width, generator=rng)
         into = bound * (2.0 * uniforms - 1.0).to(task.device)
         into = into.expand(rows, -1, -1)
         out = torch.zeros(rows, width + 1, width, device=task.device)
-        matrices = (into[:, :-1], into[:, -1:], out[:, :-1], out[:, -1:])
-        return tuple(x.clone() for x in matrices)
+        return (
+            into[:, :-1].clone(),
+            into[:, -1:].clone(),
+            out[:, :-1].clone(),
+            out[:, -1:].clone(),
+        )
 
     def tables(self, task: Task, memory: Memory, parameters: tuple[Tensor, ...]) -> Memory:
         """Return the same tables with the layer."""

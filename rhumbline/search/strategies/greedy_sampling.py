@@ -33,8 +33,10 @@ class Greedy:
 
     def step(self, task: Task, state: NoState) -> tuple[None, Float[Tensor, "B K Z"], Rollouts]:
         """Decode greedily and end the search."""
-        latents = task.policy.space.centre((task.count, 1), task.device)
-        return None, latents, task.rollout(latents, 0.0)
+        space = task.policy.space
+        latents = space.centre((task.count, 1), task.device)
+        rolled = task.rollout(latents, 0.0)
+        return None, latents, rolled
 
 
 @dataclass(frozen=True)
@@ -54,9 +56,11 @@ class Sampling:
 
     def step(self, task: Task, state: NoState) -> tuple[NoState, Float[Tensor, "B K Z"], Rollouts]:
         """Sample more solutions."""
+        space = task.policy.space
         count = self.population or default_step_size(task)
-        latents = task.policy.space.centre((task.count, count), task.device)
-        return state, latents, task.rollout(latents, self.temperature)
+        latents = space.centre((task.count, count), task.device)
+        rolled = task.rollout(latents, self.temperature)
+        return state, latents, rolled
 
 
 @dataclass(frozen=True)
@@ -109,4 +113,5 @@ class Fixed:
 
 def uniform_latents(task: Task, count: int) -> Float[Tensor, "B K Z"]:
     """Draw the next latents, uniform in the latent box."""
-    return 2.0 * task.uniforms(count)[..., 0] - 1.0
+    uniforms = task.uniforms(count)[..., 0]
+    return 2.0 * uniforms - 1.0

@@ -49,9 +49,14 @@ class Population:
         self, task: Task, state: PopulationState
     ) -> tuple[PopulationState, Float[Tensor, "B K Z"], Rollouts]:
         """Try every member, or every pair, once."""
-        rolled = task.rollout(state.latents, self.temperature, state.starts)
-        is_first_pass = state.starts is None
-        following = best_pairs(task, rolled) if self.pairs and is_first_pass else state
+        rolled = task.rollout(
+            state.latents,
+            self.temperature,
+            state.starts,
+        )
+        following = state
+        if self.pairs and state.starts is None:
+            following = best_pairs(task, rolled)
         return following, state.latents, rolled
 
 
@@ -59,9 +64,17 @@ def best_pairs(task: Task, rolled: Rollouts) -> PopulationState:
     """Return the cheapest (member, start) pairs of a pass over all of them."""
     members, starts = rolled.cost.shape[1:]
     cost = rolled.cost.flatten(1)
-    index = cost.topk(members, dim=1, largest=False, sorted=True).indices
-    start = task.starts[:: task.copies].gather(1, index % starts)
+    best = cost.topk(
+        members,
+        dim=1,
+        largest=False,
+        sorted=True,
+    )
+    index = best.indices
+    original_starts = task.starts[:: task.copies]
+    start = original_starts.gather(1, index % starts)
+    member = (index // starts).float()
     return PopulationState(
-        latents=(index // starts).float()[..., None],
+        latents=member[..., None],
         starts=start[..., None].expand(-1, -1, starts),
     )

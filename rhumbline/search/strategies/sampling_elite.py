@@ -65,8 +65,9 @@ class SamplingElite:
     def __post_init__(self) -> None:
         population = 1 if self.population is None else self.population
         check_settings(population, self.temperature)
-        fits = self.elite is None or self.elite >= 1
-        if not fits or not (self.rate is None or self.rate >= 0):
+        is_elite = self.elite is None or self.elite >= 1
+        is_rate = self.rate is None or self.rate >= 0
+        if not is_elite or not is_rate:
             least = "an elite of at least 1 and a rate of at least 0"
             raise InputError(f"sampling-elite needs {least}")
 
@@ -78,19 +79,25 @@ class SamplingElite:
         self, task: Task, state: SamplingEliteState
     ) -> tuple[SamplingEliteState, Float[Tensor, "B K Z"], Rollouts]:
         """Try one generation with what was learnt so far, and learn from the best plans."""
-        learning = EASEmb(rate=0.0)
+        learning = EASEmb(rate=0.0)  # every step sets the rate
         adaptation = state.adaptation
         updates = state.updates + 1
-        latents = task.policy.space.centre((task.count, self.generation(task)), task.device)
+        size = (task.count, self.generation(task))
+        latents = task.policy.space.centre(size, task.device)
         with torch.no_grad():
             memory = learning.tables(task, task.memory, adaptation.parameters)
-        temperature = temperature_or_default(task, self.temperature, ELITE_TUNING.temperatures)
+        temperature = temperature_or_default(
+            task,
+            self.temperature,
+            ELITE_TUNING.temperatures,
+        )
         rolled = task.rollout(latents, temperature, memory=memory)
         elite_set = self.update_elite(task, state.elite_set, rolled)
-        rate = default_learning_rate(task, updates) if self.rate is None else self.rate
-        adaptation.optimiser.rate = rate
-        learning.update(task, adaptation, [elite_target(task, latents[:, :1], elite_set)])
-        return replace(state, elite_set=elite_set, updates=updates), latents, rolled
+        adaptation.optimiser.rate = self.learning_rate(task, updates)
+        target = elite_target(task, latents[:, :1], elite_set)
+        learning.update(task, adaptation, [target])
+        following = replace(state, elite_set=elite_set, updates=updates)
+        return following, latents, rolled
 
     def update_elite(self, task: Task, elite_set: EliteSet | None, rolled: Rollouts) -> EliteSet:
         """Return the best distinct plans so far.
@@ -101,7 +108,15 @@ class SamplingElite:
         found = cheapest_rollouts(rolled, size)
         if elite_set is not None:
             found = elite_set.joined(found, size)
-        return found.joined(incumbent_set(task), size) if has_learnable_warm_start(task) else found
+        if has_learnable_warm_start(task):
+            found = found.joined(incumbent_set(task), size)
+        return found
+
+    def learning_rate(self, task: Task, updates: int) -> float:
+        """Return Adam's rate at an update."""
+        if self.rate is None:
+            return default_learning_rate(task, updates)
+        return self.rate
 
     def generation(self, task: Task) -> int:
         """Return the number of latents of a generation, which are all the same one."""
@@ -119,7 +134,8 @@ class SamplingElite:
 
         A GPU's kernels differ by size.
         """
-        return AlternatingSizes(self), TUNING.generation + TUNING.large_generation
+        attempts = TUNING.generation + TUNING.large_generation
+        return AlternatingSizes(self), attempts
 
 
 @dataclass(frozen=True)
@@ -139,8 +155,10 @@ class AlternatingSizes:
         self, task: Task, state: SamplingEliteState
     ) -> tuple[SamplingEliteState, Float[Tensor, "B K Z"], Rollouts]:
         """Try a generation of the next size."""
+        search = self.search
         if task.starts.shape[1] > 1:
-            return self.search.step(task, state)
+            return search.step(task, state)
         sizes = (TUNING.generation, TUNING.large_generation)
-        size = self.search.population or sizes[state.updates % 2]
-        return replace(self.search, population=size).step(task, state)
+        size = search.population or sizes[state.updates % 2]
+        one_size = replace(search, population=size)
+        return one_size.step(task, state)

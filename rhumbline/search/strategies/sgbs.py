@@ -65,7 +65,9 @@ class BeamSettings:
     def sizes(self, task: Task) -> tuple[int, int]:
         """Return width and branch, or the defaults of the problem."""
         require_single_decoder(task)
-        width, branch = self.DEFAULTS.get(task.problem.name, self.DEFAULTS["cvrp"])
+        defaults = self.DEFAULTS
+        name = task.problem.name
+        width, branch = defaults.get(name, defaults["cvrp"])
         return self.width or width, self.branch or branch
 
 
@@ -82,17 +84,24 @@ class SGBS(BeamSettings):
         self, task: Task, state: int | Beam
     ) -> tuple[int | Beam, Float[Tensor, "B K Z"], Rollouts]:
         """Search one depth of the beam, or make the greedy rollouts with which it starts."""
+        _, branch = self.sizes(task)
         if isinstance(state, Beam):
-            _, branch = self.sizes(task)
             deeper = deepen_beam(task, state, branch)
             if deeper:
                 return deeper
             width = 2 * state.width
         else:
             width = state
-        latents = task.policy.space.centre((len(task.starts), 1), task.device)
+        size = (len(task.starts), 1)
+        latents = task.policy.space.centre(size, task.device)
         rolled = task.rollout_each_copy(latents, 0.0)
-        beam = start_beam(task, rolled, latents, task.memory, width)
+        beam = start_beam(
+            task,
+            rolled,
+            latents,
+            task.memory,
+            width,
+        )
         return beam, latents[:: task.copies], task.best_of_copies(rolled)
 
 
@@ -132,15 +141,25 @@ class SGBSEAS(BeamSettings):
     ) -> tuple[SGBSEASState, Float[Tensor, "B K Z"], Rollouts]:
         """Search one depth of the beam, or make one update."""
         width, branch = self.sizes(task)
-        deeper = deepen_beam(task, state.beam, branch) if state.beam else None
-        if deeper:
-            beam, latents, rolled = deeper
-            return replace(state, beam=beam), latents, rolled
-        latents, rolled = self.learning.sample_and_update(task, state.adaptation)
-        parameters = tuple(p.detach() for p in state.adaptation.parameters)
+        if state.beam:
+            deeper = deepen_beam(task, state.beam, branch)
+            if deeper:
+                beam, latents, rolled = deeper
+                return replace(state, beam=beam), latents, rolled
+        adaptation = state.adaptation
+        latents, rolled = self.learning.sample_and_update(task, adaptation)
+        parameters = tuple(p.detach() for p in adaptation.parameters)
         memory = self.learning.tables(task, task.memory, parameters)
-        beam = start_beam(task, rolled, latents[:, :1], memory, width)
-        return replace(state, beam=beam), latents[:: task.copies], task.best_of_copies(rolled)
+        beam = start_beam(
+            task,
+            rolled,
+            latents[:, :1],
+            memory,
+            width,
+        )
+        following = replace(state, beam=beam)
+        original = latents[:: task.copies]
+        return following, original, task.best_of_copies(rolled)
 
 
 @dataclass(frozen=True)
@@ -164,22 +183,35 @@ def start_beam(
     A single node gets a gap beside it. With one node, its state could not be distinguished from
     the tensors that all nodes share (`advance_nodes`).
     """
-    cost, order = rolled.cost.flatten(1).sort(dim=1, stable=True)
+    cost = rolled.cost.flatten(1)
+    cost, order = cost.sort(dim=1, stable=True)
     cost = cost[:, :width]
     order = order[:, :width]
     if cost.shape[1] < min(width, 2):
-        cost = torch.cat([cost, torch.full_like(cost, torch.inf)], dim=1)
+        gap = torch.full_like(cost, torch.inf)
+        cost = torch.cat([cost, gap], dim=1)
         order = order.repeat(1, 2)
     actions = gather_nodes(rolled.actions.flatten(1, 2), order)
-    state = task.problem.reset(task.batch, actions[..., 0].long())
-    return Beam(cost, actions, state, latents, memory, width)
+    first = actions[..., 0].long()
+    return Beam(
+        cost=cost,
+        actions=actions,
+        state=task.problem.reset(task.batch, first),
+        latents=latents,
+        memory=memory,
+        width=width,
+    )
 
 
 def gather_nodes(
     x: Shaped[Tensor, "R W *rest"], order: Int[Tensor, "R w"]
 ) -> Shaped[Tensor, "R w *rest"]:
     """Return the nodes of each row in another order."""
-    index = order.view(*order.shape, *[1] * (x.ndim - 2)).expand(-1, -1, *x.shape[2:])
+    shape = order.shape
+    rest = x.shape[2:]
+    trailing = [1] * len(rest)
+    index = order.view(*shape, *trailing)
+    index = index.expand(-1, -1, *rest)
     return x.gather(1, index)
 
 
@@ -190,26 +222,50 @@ def advance_nodes(
 
     Tensors that all nodes of a row share, of size 1 along the nodes, stay as they are.
     """
-    chosen = state.map(lambda x: x if x.shape[1] == 1 else gather_nodes(x, order))
-    return task.problem.step(chosen, action.long())
+
+    def select(x: Tensor) -> Tensor:
+        is_shared = x.shape[1] == 1
+        return x if is_shared else gather_nodes(x, order)
+
+    return task.problem.step(state.map(select), action.long())
 
 
 def deepen_beam(
     task: Task, beam: Beam, branch: int
 ) -> tuple[Beam, Float[Tensor, "B K Z"], Rollouts] | None:
     """Search the next depth at which a node has a choice; return None if there is none left."""
-    while not beam.finished and not task.problem.finished(beam.state):
+    problem = task.problem
+    while not beam.finished and not problem.finished(beam.state):
         action, valid = child_actions(task, beam, branch)
         if valid.any():
-            given = child_prefixes(beam, action)
-            cost, actions = task.complete(beam.latents, given, beam.memory)
-            tried = cost.masked_fill(~valid.flatten(1), torch.inf)
-            deeper = select_nodes(task, beam, tried, actions)
-            rolled = task.best_of_copies(Rollouts(cost[:, None], actions[:, None]))
-            return deeper, beam.latents[:: task.copies], rolled
-        state = task.problem.step(beam.state, beam.actions[..., beam.depth].long())
-        beam = replace(beam, state=state, depth=beam.depth + 1)
+            return complete_children(task, beam, action, valid)
+        known = beam.actions[..., beam.depth].long()
+        beam = replace(
+            beam,
+            state=problem.step(beam.state, known),
+            depth=beam.depth + 1,
+        )
     return None
+
+
+def complete_children(
+    task: Task, beam: Beam, action: Int[Tensor, "R W G"], valid: Bool[Tensor, "R W G"]
+) -> tuple[Beam, Float[Tensor, "B K Z"], Rollouts]:
+    """Complete every child greedily, and return the next nodes and what was tried."""
+    prefixes = child_prefixes(beam, action)
+    cost, actions = task.complete(beam.latents, prefixes, beam.memory)
+    is_gap = ~valid.flatten(1)
+    known_cost = cost.masked_fill(is_gap, torch.inf)
+    deeper = select_nodes(
+        task,
+        beam,
+        known_cost,
+        actions,
+    )
+    rolled = Rollouts(cost[:, None], actions[:, None])
+    original = beam.latents[:: task.copies]
+    best = task.best_of_copies(rolled)
+    return deeper, original, best
 
 
 def child_actions(
@@ -217,19 +273,38 @@ def child_actions(
 ) -> tuple[Int[Tensor, "R W G"], Bool[Tensor, "R W G"]]:
     """Return the likeliest actions of each node besides the known one, and which are real."""
     known = beam.actions[..., beam.depth].long()[..., None]
-    logits = next_logits(task.problem, task.policy, beam.latents, beam.state, beam.memory)
+    logits = next_logits(
+        task.problem,
+        task.policy,
+        beam.latents,
+        beam.state,
+        beam.memory,
+    )
     others = logits.scatter(2, known, -torch.inf)
-    score, action = others.sort(dim=2, descending=True, stable=True)
-    valid = score.isfinite() & beam.cost.isfinite()[..., None]
-    most = min(branch - 1, int(valid.sum(2).max()))
-    return torch.where(valid, action, known)[..., :most], valid[..., :most]
+    score, action = others.sort(
+        dim=2,
+        descending=True,
+        stable=True,
+    )
+    is_node = beam.cost.isfinite()[..., None]
+    valid = score.isfinite() & is_node
+    available = int(valid.sum(2).max())
+    most = min(branch - 1, available)
+    action = torch.where(valid, action, known)
+    return action[..., :most], valid[..., :most]
 
 
 def child_prefixes(beam: Beam, action: Int[Tensor, "R W G"]) -> Prefixes:
     """Return the prefix of every node, followed by each of its actions."""
-    sequences = beam.actions.long().repeat_interleave(action.shape[2], dim=1)
+    children = action.shape[2]
+    sequences = beam.actions.long()
+    sequences = sequences.repeat_interleave(children, dim=1)
     sequences[..., beam.depth] = action.flatten(1)
-    return Prefixes(sequences, torch.full_like(sequences[..., 0], beam.depth + 1))
+    length = torch.full_like(
+        sequences[..., 0],
+        beam.depth + 1,
+    )
+    return Prefixes(sequences, length)
 
 
 def select_nodes(
@@ -238,11 +313,23 @@ def select_nodes(
     """Return the cheapest of the nodes, one step further along their completions, and children."""
     nodes = beam.cost.shape[1]
     children_each = cost.shape[1] // nodes
-    best, order = torch.cat([beam.cost, cost], dim=1).sort(dim=1, stable=True)
+    costs = torch.cat([beam.cost, cost], dim=1)
+    best, order = costs.sort(dim=1, stable=True)
     best = best[:, : beam.width]
     order = order[:, : beam.width]
-    candidates = torch.cat([beam.actions, actions.to(beam.actions.dtype)], dim=1)
+    children = actions.to(beam.actions.dtype)
+    candidates = torch.cat([beam.actions, children], dim=1)
     kept = gather_nodes(candidates, order)
-    parent = torch.where(order < nodes, order, (order - nodes) // children_each)
-    state = advance_nodes(task, beam.state, parent, kept[..., beam.depth])
-    return replace(beam, cost=best, actions=kept, state=state, depth=beam.depth + 1)
+    parent = torch.where(
+        order < nodes,
+        order,
+        (order - nodes) // children_each,
+    )
+    action = kept[..., beam.depth]
+    return replace(
+        beam,
+        cost=best,
+        actions=kept,
+        state=advance_nodes(task, beam.state, parent, action),
+        depth=beam.depth + 1,
+    )
