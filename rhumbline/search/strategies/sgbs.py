@@ -48,10 +48,11 @@ class Beam:
 class BeamSettings:
     """Settings that both searches share."""
 
+    # as published
     DEFAULTS: ClassVar[dict[str, tuple[int, int]]] = {
         "tsp": (10, 10),
         "cvrp": (4, 4),
-    }  # as published
+    }
 
     width: int | None = None  # nodes in the beam; None: 10 (tsp) or 4 (cvrp)
     branch: int | None = None  # actions of each node, the known one included; None: as `width`
