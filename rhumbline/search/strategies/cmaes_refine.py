@@ -306,7 +306,8 @@ class CMAESRefine:
     ) -> tuple[RoutePool | None, EliteSet, int]:
         """Add the routes of new plans to the pool, and recombine the pool now and then.
 
-        Returns the pool, the elite, and how often recombination was due so far.
+        Returns the pool, the elite, and how often recombination was due so far. What is due at the
+        very end is left to `conclude`.
         """
         if not self.pools_routes(task):
             return None, elite_set, 0
