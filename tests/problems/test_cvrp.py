@@ -138,7 +138,7 @@ def test_one_rollout_does_not_finish_for_another() -> None:
     state = PROBLEM.reset(batch, torch.tensor([[1, 1]]))
     for pair in ([2, 0], [0, 2], [3, 3], [4, 0], [0, 4]):
         state = PROBLEM.step(state, torch.tensor([pair]))
-    assert PROBLEM.served(state).tolist() == [[True, True]]
+    assert PROBLEM.all_served(state).tolist() == [[True, True]]
     assert not PROBLEM.finished(state)  # the second stands at customer 4
     assert PROBLEM.finished(PROBLEM.step(state, torch.tensor([[0, 0]])))
 
@@ -376,7 +376,7 @@ def test_finished_rollouts_are_fixed_points(rng: torch.Generator) -> None:
     _, states = random_rollout(replace(batch, capacity=batch.capacity * 0 + 10), rng)
     homes = 0
     for now, then in pairwise(states):
-        home = (now.last == 0) & PROBLEM.served(now)
+        home = (now.last == 0) & PROBLEM.all_served(now)
         homes += int(home.sum())
         assert torch.equal(now.left[home], then.left[home])
         assert torch.equal(now.visited[home], then.visited[home])

@@ -9,13 +9,13 @@ import torch
 
 from rhumbline.problems.tsp import TSP
 from rhumbline.problems.tsp.local_search import (
-    LONGEST_SEGMENT,
+    TUNING,
     best_move,
     improve_tours,
     new_positions,
 )
 
-KINDS = range(2 * LONGEST_SEGMENT + 1)
+KINDS = range(2 * TUNING.max_segment + 1)
 
 
 def length(xy: torch.Tensor, tour: torch.Tensor) -> torch.Tensor:
@@ -31,7 +31,7 @@ def neighbours(tour: list[int]) -> set[tuple[int, ...]]:
         t = tour[turn:] + tour[:turn]
         for j in range(2, size + 1):
             found.add(tuple(t[:j][::-1] + t[j:]))
-        for cut in range(1, LONGEST_SEGMENT + 1):
+        for cut in range(1, TUNING.max_segment + 1):
             segment, rest = t[:cut], t[cut:]
             for at in range(1, len(rest)):
                 found |= {tuple(rest[:at] + s + rest[at:]) for s in (segment, segment[::-1])}

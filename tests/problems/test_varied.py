@@ -12,12 +12,12 @@ from torch import Tensor
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from rhumbline.problems.cvrp import CVRP, CVRPBatch
-from rhumbline.problems.distributions.mutations import OPERATORS, STEEPEST
+from rhumbline.problems.distributions.mutations import OPERATORS, RANGES
 from rhumbline.problems.distributions.varied import (
     BATCH_OPERATORS,
     MutationDraws,
-    clusters,
     fill_unit_square,
+    gather_into_clusters,
     interpolate,
     move_depot,
     mutate_batch,
@@ -39,7 +39,7 @@ def uniform(count: int, nodes: int, seed: int = 0) -> Tensor:
 
 def only(kind: str, d: MutationDraws) -> MutationDraws:
     """The same draws, but all instances get one kind."""
-    number = [k.__name__ for k in BATCH_OPERATORS].index(kind)
+    number = list(BATCH_OPERATORS).index(kind)
     return replace(d, kind=torch.full_like(d.kind, number))
 
 
@@ -58,14 +58,14 @@ class Given(np.random.Generator):
     def random(self, count: int | None = None):
         if count is None:
             return self.of("base").item()
-        return self.of("centre")[0] if count == 2 else self.of("luck")[:, 0]
+        return self.of("centre")[0] if count == 2 else self.of("uniform")[:, 0]
 
     def uniform(self, low: float, high: float, count: int | None = None):
         if count == 2:
             return low + (high - low) * self.of("sides")[0]
         if high == 2.0 * math.pi:
             return self.of("angle").item()
-        steep = (low, high) in ((0.0, STEEPEST), (-STEEPEST, 0.0))
+        steep = (low, high) in ((0.0, RANGES.max_slope), (-RANGES.max_slope, 0.0))
         return self.of("slope").item() if steep else low + (high - low) * self.of("size").item()
 
     def standard_normal(self, shape: tuple[int, int]) -> np.ndarray:
@@ -91,7 +91,7 @@ def test_operators_do_what_their_definition_does(name: str) -> None:
     """Given the same random numbers, the batched operator moves the points that `mutate` moves,
     to the same places.
     """
-    operator = BATCH_OPERATORS[[k.__name__ for k in BATCH_OPERATORS].index(name)]
+    operator = BATCH_OPERATORS[name]
     points, d = uniform(20, 60), sample_draws(20, 60, seeded(1))
     chosen, moved = operator(points, d)
     for row in range(20):
@@ -110,7 +110,7 @@ def test_an_instance_gets_its_own_operator() -> None:
     assert set(d.kind.flatten().tolist()) == set(range(len(BATCH_OPERATORS)))
     for number, kind in enumerate(BATCH_OPERATORS):
         mine = d.kind[:, 0, 0] == number
-        assert torch.equal(mixed[mine], mutate_batch(points, only(kind.__name__, d))[mine])
+        assert torch.equal(mixed[mine], mutate_batch(points, only(kind, d))[mine])
 
 
 def test_shares_of_the_kinds() -> None:
@@ -137,7 +137,7 @@ def test_points_that_left_are_drawn_anew() -> None:
     d, one = only("rotation", sample_draws(1, 3, seeded(0))), torch.ones(1, 1, 1)
     d = replace(d, power=one, angle=one * math.pi / 2, centre=torch.tensor([[[0.25, 0.0]]]))
     found = mutate_batch(points, d)
-    assert torch.equal(found[:, :2], d.anew[:, :2])
+    assert torch.equal(found[:, :2], d.replacement[:, :2])
     assert torch.allclose(found[0, 2], torch.tensor([0.25, 0.3]))
 
 
@@ -146,8 +146,8 @@ def test_one_point_is_too_few(name: str) -> None:
     """An operator that takes a single point changes nothing; of two it changes both."""
     points, d = uniform(1, 5), only(name, sample_draws(1, 5, seeded(0)))
     for few in (1, 2):
-        luck = torch.where(torch.arange(5) < few, 0.0, 1.0)[None, :, None]
-        found = mutate_batch(points, replace(d, luck=luck, power=torch.full((1, 1, 1), 0.5)))
+        uniforms = torch.where(torch.arange(5) < few, 0.0, 1.0)[None, :, None]
+        found = mutate_batch(points, replace(d, uniform=uniforms, power=torch.full((1, 1, 1), 0.5)))
         changed = (found != points).any(2)[0].tolist()
         assert changed == ([False] * 5 if few == 1 else [True, True, False, False, False])
 
@@ -173,7 +173,7 @@ def test_clusters_lie_about_their_centres() -> None:
     points, d = uniform(40, 200), sample_draws(40, 200, seeded(3))
     d = replace(d, power=torch.zeros_like(d.power), centres=interpolate((0.35, 0.65), d.centres))
     for size, used in ((0.0, 1), (0.99, 8)):
-        chosen, moved = clusters(points, replace(d, size=torch.full_like(d.size, size)))
+        chosen, moved = gather_into_clusters(points, replace(d, size=torch.full_like(d.size, size)))
         assert chosen.all()
         distance = torch.cdist(moved, d.centres[:, :used]) / d.deviations[:, None, :used, 0]
         assert distance.amin(2).max() < 5.0
@@ -184,7 +184,7 @@ def test_loose_points_stay() -> None:
     """At power 1 half of the points stay where they were, at power 0.5 and below none."""
     points, d = uniform(50, 100), sample_draws(50, 100, seeded(4))
     for power, share in ((0.2, 0.0), (0.5, 0.0), (1.0, 0.5)):
-        chosen, _ = clusters(points, replace(d, power=torch.full_like(d.power, power)))
+        chosen, _ = gather_into_clusters(points, replace(d, power=torch.full_like(d.power, power)))
         assert (
             abs(1.0 - chosen.float().mean() - share)
             < 4.5 * math.sqrt(share * (1 - share) / 5000) + 1e-9
