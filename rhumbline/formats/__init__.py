@@ -96,5 +96,6 @@ def plan_suffix_for(instance: AnyInstance) -> str:
 
 def write_plan(path: str | Path, plan: AnyPlan, instance: AnyInstance, comment: str) -> None:
     """Write a plan in the format of its problem."""
-    _, writer = WRITERS[type(plan)]
+    kind = type(plan)
+    _, writer = WRITERS[kind]
     writer(Path(path), plan, instance, comment)

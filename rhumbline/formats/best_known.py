@@ -54,21 +54,34 @@ def read_best_known(folder: Path, name: str) -> float | None:
 
 def cost_of_entry(entry: object) -> object:
     """Return the cost of an entry that may be an object as in JSPLIB; its type is unchecked."""
-    facts = cast(dict[str, object], entry) if isinstance(entry, dict) else {}
-    if facts.get("optimum") is not None:
-        return facts["optimum"]
-    bounds = facts.get("bounds")
-    upper = cast(dict[str, object], bounds).get("upper") if isinstance(bounds, dict) else None
-    return entry if upper is None else upper
+    facts = as_object(entry)
+    optimum = facts.get("optimum")
+    if optimum is not None:
+        return optimum
+    bounds = as_object(facts.get("bounds"))
+    upper = bounds.get("upper")
+    if upper is not None:
+        return upper
+    return entry
+
+
+def as_object(value: object) -> dict[str, object]:
+    """Return a JSON object, or an empty one for any other value."""
+    if isinstance(value, dict):
+        return cast(dict[str, object], value)
+    return {}
 
 
 def check_known_cost(path: Path, name: str, cost: object) -> float:
     """Return the cost as a float, or raise unless it is a number of 0 or more."""
-    if isinstance(cost, bool) or not isinstance(cost, int | float) or not 0 <= cost < COST_LIMIT:
-        shown = str(cost)[:40]
-        message = f"{name!r} has {shown!r}, expected its best known cost: a number of 0 or more"
-        raise InputError.at(path, None, message)
-    return float(cost)
+    shown = str(cost)[:40]
+    if isinstance(cost, bool):
+        cost = None  # Python counts True as a number
+    if isinstance(cost, int | float) and 0 <= cost < COST_LIMIT:
+        return float(cost)
+    expected = "expected its best known cost: a number of 0 or more"
+    message = f"{name!r} has {shown!r}, {expected}"
+    raise InputError.at(path, None, message)
 
 
 def load_costs(path: Path) -> dict[str, object]:
@@ -103,7 +116,9 @@ def classic_makespan(instance: JSSPInstance) -> float | None:
     """
     size = (instance.job_count, instance.machine_count)
     words = CLASSIC_MAKESPANS.get(size, "").split()
-    makespans = dict(zip(words[::2], map(float, words[1::2]), strict=True))
+    names = words[::2]
+    numbers = map(float, words[1::2])
+    makespans = dict(zip(names, numbers, strict=True))
     makespan = makespans.get(instance.name.lower())
     if makespan is None or makespan < instance.lower_bound:
         return None

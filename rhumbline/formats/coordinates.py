@@ -23,18 +23,22 @@ def read_coordinates(
 ) -> tuple[tuple[int, ...], Float[np.ndarray, "N 2"]]:
     """Read node numbers and positions of a section, in the order of its rows."""
     start, rows = file.section(key)
-    if len(rows) != size:
-        found = f"{key} has {len(rows)} rows, DIMENSION says {size}"
+    count = len(rows)
+    if count != size:
+        found = f"{key} has {count} rows, DIMENSION says {size}"
         raise file.error(start, f"{found}; correct one of them")
     seen: dict[int, int] = {}
     xy = np.empty((size, 2))
     for index, (line, words) in enumerate(rows):
         if len(words) != 3:
-            message = f"read {len(words)} words, expected three: a node number, x and y"
-            raise file.error(line, message)
-        node = file.parse_integer(line, words[0], "a node number")
+            found = f"read {len(words)} words"
+            expected = "expected three: a node number, x and y"
+            raise file.error(line, f"{found}, {expected}")
+        number, x, y = words
+        node = file.parse_integer(line, number, "a node number")
         file.note_once(seen, node, line)
-        xy[index] = [file.parse_number(line, word) for word in words[1:]]
+        xy[index, 0] = file.parse_number(line, x)
+        xy[index, 1] = file.parse_number(line, y)
     return tuple(seen), xy
 
 
@@ -54,14 +58,18 @@ def read_display_positions(
 
 def read_weight_matrix(file: Sections, size: int) -> Float[np.ndarray, "N N"]:
     """Read the symmetric distance matrix of an EXPLICIT file."""
-    rows, columns = file.choice("EDGE_WEIGHT_FORMAT", MATRIX_LAYOUTS)(size)
+    layout = file.choice("EDGE_WEIGHT_FORMAT", MATRIX_LAYOUTS)
+    rows, columns = layout(size)
     start, lines = file.section("EDGE_WEIGHT_SECTION")
-    numbers = [file.parse_number(line, word) for line, words in lines for word in words]
+    numbers: list[float] = []
+    for line, words in lines:
+        numbers += [file.parse_number(line, word) for word in words]
     values = np.array(numbers, dtype=np.float64)
     if len(values) != len(rows):
-        layout = f"{file.headers['EDGE_WEIGHT_FORMAT'][1]} of DIMENSION {size}"
-        message = f"EDGE_WEIGHT_SECTION has {len(values)} numbers, {layout} needs {len(rows)}"
-        raise file.error(start, message)
+        _, layout_name = file.headers["EDGE_WEIGHT_FORMAT"]
+        found = f"EDGE_WEIGHT_SECTION has {len(values)} numbers"
+        needed = f"{layout_name} of DIMENSION {size} needs {len(rows)}"
+        raise file.error(start, f"{found}, {needed}")
     # Files write anything on the diagonal, such as 9999; no tour goes from a city to itself.
     values[rows == columns] = 0.0
     matrix = np.zeros((size, size))

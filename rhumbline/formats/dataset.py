@@ -34,7 +34,12 @@ def save_dataset(
     Equal input gives equal bytes, so files can be compared by hash.
     """
     check_coordinates(path, xy)
-    write_arrays(path, {"xy": xy, "demand": demand, "capacity": capacity}, about)
+    arrays = {
+        "xy": xy,
+        "demand": demand,
+        "capacity": capacity,
+    }
+    write_arrays(path, arrays, about)
 
 
 def save_job_shops(
@@ -45,7 +50,10 @@ def save_job_shops(
 ) -> None:
     """Write job shops as 32-bit integers, which hold any horizon; equal input gives equal bytes."""
     job_shops_from_tables(path, duration, machine)  # raises if they are invalid
-    arrays = {"duration": duration.astype(np.int32), "machine": machine.astype(np.int32)}
+    arrays = {
+        "duration": duration.astype(np.int32),
+        "machine": machine.astype(np.int32),
+    }
     write_arrays(path, arrays, about)
 
 
@@ -67,10 +75,14 @@ def write_arrays(
     path: Path, arrays: Mapping[str, np.ndarray | None], about: dict[str, str]
 ) -> None:
     """Write the arrays that are not None."""
-    tensors = {name: np.ascontiguousarray(x) for name, x in arrays.items() if x is not None}
+    tensors: dict[str, np.ndarray] = {}
+    for name, array in arrays.items():
+        if array is not None:
+            tensors[name] = np.ascontiguousarray(array)
     # One metadata entry: safetensors writes several in an order that changes from run to run.
-    metadata = {"about": json.dumps(about, sort_keys=True)}
-    write_bytes(path, save(tensors, metadata=metadata))
+    note = json.dumps(about, sort_keys=True)
+    content = save(tensors, metadata={"about": note})
+    write_bytes(path, content)
 
 
 def load_dataset(path: Path) -> list[TSPInstance] | list[CVRPInstance] | list[JSSPInstance]:
@@ -80,17 +92,33 @@ def load_dataset(path: Path) -> list[TSPInstance] | list[CVRPInstance] | list[JS
     """
     tensors = load_tensors(path)
     if "xy" not in tensors:
-        return job_shops_from_tables(path, tensors["duration"], tensors["machine"])
-    xy = check_coordinates(path, tensors["xy"]).astype(np.float64)
-    names = [f"{path.stem}-{number:04}" for number in range(1, len(xy) + 1)]
+        duration = tensors["duration"]
+        machine = tensors["machine"]
+        return job_shops_from_tables(path, duration, machine)
+    xy = check_coordinates(path, tensors["xy"])
+    xy = xy.astype(np.float64)
+    names = [instance_name(path, number) for number in range(1, len(xy) + 1)]
     if "demand" not in tensors:
         rows = zip(names, xy, strict=True)
         return [TSPInstance(name, "EXACT_2D", xy=points) for name, points in rows]
     demand, capacity = check_loads(path, tensors)
-    return [
-        cvrp_from_arrays(points[0], points[1:], demands[1:], limit, name)
-        for name, points, demands, limit in zip(names, xy, demand, capacity.tolist(), strict=True)
-    ]
+    instances: list[CVRPInstance] = []
+    for index, limit in enumerate(capacity.tolist()):
+        points = xy[index]
+        instance = cvrp_from_arrays(
+            depot=points[0],
+            customers=points[1:],
+            demands=demand[index, 1:],
+            capacity=limit,
+            name=names[index],
+        )
+        instances.append(instance)
+    return instances
+
+
+def instance_name(path: Path, number: int) -> str:
+    """Return the name of an instance of a dataset, counted from 1."""
+    return f"{path.stem}-{number:04}"
 
 
 def check_loads(path: Path, tensors: dict[str, np.ndarray]) -> tuple[np.ndarray, np.ndarray]:
@@ -98,13 +126,19 @@ def check_loads(path: Path, tensors: dict[str, np.ndarray]) -> tuple[np.ndarray,
 
     Their values are checked with each instance.
     """
+    count, nodes, _ = tensors["xy"].shape
     demand = tensors["demand"]
     capacity = tensors.get("capacity", np.zeros(0))
-    shapes_fit = demand.shape == tensors["xy"].shape[:2] and capacity.shape == demand.shape[:1]
-    if not are_integers(demand, capacity) or not shapes_fit:
-        found = f"{describe(demand)} and {describe(capacity)}"
+    are_valid = (
+        are_integers(demand, capacity),
+        demand.shape == (count, nodes),
+        capacity.shape == (count,),
+    )
+    if not all(are_valid):
+        found = f"{describe_array(demand)} and {describe_array(capacity)}"
         expected = "expected whole numbers [instances, nodes] and [instances]"
-        raise InputError.at(path, None, f"'demand' and 'capacity' are {found}, {expected}")
+        message = f"'demand' and 'capacity' are {found}, {expected}"
+        raise InputError.at(path, None, message)
     return demand, capacity
 
 
@@ -112,19 +146,29 @@ def job_shops_from_tables(
     path: Path, duration: np.ndarray, machine: np.ndarray
 ) -> list[JSSPInstance]:
     """Return the job shops of two tables, with as many machines as any of them uses."""
-    shapes_fit = duration.ndim == 3 and duration.shape == machine.shape and duration.size > 0
-    if not are_integers(duration, machine) or not shapes_fit:
-        found = f"{describe(duration)} and {describe(machine)}"
+    are_valid = (
+        are_integers(duration, machine),
+        duration.ndim == 3,
+        duration.shape == machine.shape,
+        duration.size > 0,
+    )
+    if not all(are_valid):
+        found = f"{describe_array(duration)} and {describe_array(machine)}"
         expected = "expected whole numbers [instances, jobs, operations]"
-        raise InputError.at(path, None, f"'duration' and 'machine' are {found}, {expected}")
+        message = f"'duration' and 'machine' are {found}, {expected}"
+        raise InputError.at(path, None, message)
     machine_count = int(machine.max()) + 1
     tables = zip(duration.tolist(), machine.tolist(), strict=True)
     shops: list[JSSPInstance] = []
     try:
         for number, (durations, machines) in enumerate(tables, 1):
-            name = f"{path.stem}-{number:04}"
-            rows = tuple(map(tuple, durations)), tuple(map(tuple, machines))
-            shops.append(JSSPInstance(name, *rows, machine_count))
+            shop = JSSPInstance(
+                name=instance_name(path, number),
+                durations=tuple(map(tuple, durations)),
+                machines=tuple(map(tuple, machines)),
+                machine_count=machine_count,
+            )
+            shops.append(shop)
     except InputError as error:
         raise InputError.at(path, None, str(error)) from error
     return shops
@@ -137,7 +181,7 @@ def load_tensors(path: Path) -> dict[str, np.ndarray]:
         tensors = load(content)
     except (SafetensorError, KeyError, TypeError, ValueError) as error:
         # The file is damaged, or it has a type that numpy does not have.
-        message = f"is not a dataset in safetensors format ({error}); make it anew"
+        message = f"is not a dataset in safetensors format ({error}); make it again"
         raise InputError.at(path, None, message) from error
     if "xy" not in tensors and not {"duration", "machine"} <= set(tensors):
         found = ", ".join(sorted(tensors)[:5]) or "nothing"
@@ -148,16 +192,18 @@ def load_tensors(path: Path) -> dict[str, np.ndarray]:
 
 def check_coordinates(path: Path, xy: np.ndarray) -> Float[np.ndarray, "B N 2"]:
     """Return the coordinates, or raise unless the package solves such instances."""
+    count = nodes = width = 0
+    if xy.ndim == 3:
+        count, nodes, width = xy.shape
     is_float = np.issubdtype(xy.dtype, np.floating)
-    if xy.ndim != 3 or xy.shape[2] != 2 or not is_float or not len(xy):
+    if not count or width != 2 or not is_float:
         expected = "expected floating-point coordinates [instances, cities, 2]"
-        raise InputError.at(path, None, f"'xy' is {describe(xy)}, {expected}")
-    nodes = xy.shape[1]
+        raise InputError.at(path, None, f"'xy' is {describe_array(xy)}, {expected}")
     if not 1 <= nodes <= TSP.max_size:
         expected = f"expected 1 to {TSP.max_size}, the limit here"
         raise InputError.at(path, None, f"'xy' has {nodes} nodes, {expected}")
     if not np.isfinite(xy).all():
-        message = "'xy' has NaN or infinite coordinates, expected finite ones; make it anew"
+        message = "'xy' has NaN or infinite coordinates, expected finite ones; make it again"
         raise InputError.at(path, None, message)
     return xy
 
@@ -167,6 +213,6 @@ def are_integers(*arrays: np.ndarray) -> bool:
     return all(np.issubdtype(array.dtype, np.integer) for array in arrays)
 
 
-def describe(array: np.ndarray) -> str:
+def describe_array(array: np.ndarray) -> str:
     """Return an array's type and shape for messages."""
     return f"{array.dtype} {list(array.shape)}"

@@ -14,7 +14,7 @@ from pathlib import Path
 from rhumbline.errors import Infeasible, InputError
 from rhumbline.formats.best_known import with_best_makespan
 from rhumbline.formats.safe_io import write_text
-from rhumbline.formats.sections import Row, Sections, text_lines
+from rhumbline.formats.sections import Row, Sections, quote, text_lines
 from rhumbline.problems.jssp.instance import (
     MAX_HORIZON,
     MAX_JOBS,
@@ -85,12 +85,14 @@ def build_instance(
 
 def is_job_shop_file(path: Path) -> bool:
     """Return whether a file begins like a job shop: with numbers or with Taillard's title."""
-    texts = (text.partition(COMMENT)[0].strip() for _, text in text_lines(path))
-    first = next((text for text in texts if text), "")
-    if TAILLARD_TITLE.match(first):
-        return True
-    words = first.split()
-    return bool(words) and all(NUMBER_WORD.fullmatch(word) for word in words)
+    for _, full_text in text_lines(path):
+        text = full_text.partition(COMMENT)[0].strip()
+        if TAILLARD_TITLE.match(text):
+            return True
+        if text:
+            words = text.split()
+            return all(NUMBER_WORD.fullmatch(word) for word in words)
+    return False
 
 
 def read_shop_file(path: Path) -> ShopFile:
@@ -155,26 +157,31 @@ def parse_count(file: Sections, line: int, word: str, what: str, limit: int) -> 
     """Return a number of jobs or machines, 1 to the limit."""
     count = file.parse_integer(line, word, f"the number of {what}")
     if not 1 <= count <= limit:
+        found = f"the file has {count} {what}"
         expected = f"expected 1 to {limit}, the limit of this package"
-        raise file.error(line, f"the file has {count} {what}, {expected}")
+        raise file.error(line, f"{found}, {expected}")
     return count
 
 
 def read_jobs(shop: ShopFile, count: int, machine_count: int) -> list[JobRows]:
     """Return the jobs in the form that the titles, or the number and length of rows, indicate."""
     assert shop.header is not None
+    file = shop.file
     if shop.starts:
-        times, machines = (matrix_block(shop, key, count) for key in TAILLARD_BLOCKS)
-        return jobs_from_matrices(shop.file, times, machines)
+        blocks = [matrix_block(shop, key, count) for key in TAILLARD_BLOCKS]
+        return jobs_from_matrices(file, *blocks)
     rows = shop.rows.get("", [])
-    if len(rows) == 2 * count and all(len(row.words) == machine_count for row in rows):
-        return jobs_from_matrices(shop.file, rows[:count], rows[count:])
+    are_full = all(len(row.words) == machine_count for row in rows)
+    if len(rows) == 2 * count and are_full:
+        times = rows[:count]
+        machines = rows[count:]
+        return jobs_from_matrices(file, times, machines)
     if len(rows) != count:
         taillard = f"{2 * count} of {machine_count} numbers in Taillard's form"
         needed = f"{count} jobs need {count} rows of pairs, or {taillard}"
         message = f"{len(rows)} rows follow, {needed}; correct one"
-        raise shop.file.error(shop.header.line, message)
-    return [job_from_pairs(shop.file, row) for row in rows]
+        raise file.error(shop.header.line, message)
+    return [job_from_pairs(file, row) for row in rows]
 
 
 def matrix_block(shop: ShopFile, key: str, count: int) -> list[Row]:
@@ -195,11 +202,19 @@ def job_from_pairs(file: Sections, row: Row) -> JobRows:
     """Return the job of a row in the standard form."""
     line, words = row
     if len(words) % 2:
+        found = f"read {len(words)} numbers"
         expected = "expected pairs: machine and duration of each operation"
-        raise file.error(line, f"read {len(words)} numbers, {expected}")
-    machines = tuple(file.parse_integer(line, word, "a machine") for word in words[::2])
-    durations = tuple(file.parse_integer(line, word, "a duration") for word in words[1::2])
+        raise file.error(line, f"{found}, {expected}")
+    machines = integers_of_words(file, line, words[::2], "a machine")
+    durations = integers_of_words(file, line, words[1::2], "a duration")
     return JobRows(line, machines, line, durations)
+
+
+def integers_of_words(
+    file: Sections, line: int, words: Sequence[str], what: str
+) -> tuple[int, ...]:
+    """Return words of a line as whole numbers, 0 or more."""
+    return tuple(file.parse_integer(line, word, what) for word in words)
 
 
 def jobs_from_matrices(
@@ -211,13 +226,15 @@ def jobs_from_matrices(
 
 def job_from_rows(file: Sections, times: Row, machines: Row) -> JobRows:
     """Return the job of a row of times and a row of machines."""
-    if len(times.words) != len(machines.words):
-        found = f"read {len(machines.words)} machines"
-        expected = f"the durations on line {times.line} are {len(times.words)}"
-        raise file.error(machines.line, f"{found}, {expected}")
-    numbers = tuple(file.parse_integer(machines.line, word, "a machine") for word in machines.words)
-    durations = tuple(file.parse_integer(times.line, word, "a duration") for word in times.words)
-    return JobRows(machines.line, numbers, times.line, durations)
+    time_line, time_words = times
+    line, words = machines
+    if len(time_words) != len(words):
+        found = f"read {len(words)} machines"
+        expected = f"the durations on line {time_line} are {len(time_words)}"
+        raise file.error(line, f"{found}, {expected}")
+    numbers = integers_of_words(file, line, words, "a machine")
+    durations = integers_of_words(file, time_line, time_words, "a duration")
+    return JobRows(line, numbers, time_line, durations)
 
 
 def check_horizon(file: Sections, jobs: Sequence[JobRows]) -> None:
@@ -266,14 +283,15 @@ def read_schedule(path: Path, instance: JSSPInstance) -> Schedule:
     jobs: dict[int, tuple[int, ...]] = {}
     makespan: tuple[int, int] | None = None  # line and number
     for line, full_text in text_lines(path):
-        text = full_text.partition(COMMENT)[0].strip()
+        text, _, _ = full_text.partition(COMMENT)
+        text = text.strip()
         if job := JOB_LINE.fullmatch(text):
             read_job(file, line, job, instance, jobs)
         elif stated := MAKESPAN_LINE.fullmatch(text):
             makespan = line, file.parse_integer(line, stated[1], "the makespan")
         elif text:
-            expected = "'Job 1: ' and start times, or 'Makespan ' and a number"
-            raise file.error(line, f"read {text[:40]!r}, expected {expected}")
+            expected = "expected 'Job 1: ' and start times, or 'Makespan ' and a number"
+            raise file.error(line, f"read {quote(text)}, {expected}")
     return check_schedule(file, instance, jobs, makespan)
 
 
@@ -285,16 +303,24 @@ def read_job(
     jobs: dict[int, tuple[int, ...]],
 ) -> None:
     """Add the start times of one job to `jobs`."""
+    name = instance.name
+    count = instance.job_count
     number = file.parse_integer(line, found[1], "the number of a job")
-    if not 1 <= number <= instance.job_count or number in jobs:
-        what = "is given twice" if number in jobs else f"is not in {instance.name}"
-        expected = f"expected jobs 1 to {instance.job_count} once each"
-        raise file.error(line, f"job {number} {what}, {expected}")
-    starts = tuple(file.parse_integer(line, word, "a start time") for word in found[2].split())
+    problem = ""
+    if number in jobs:
+        problem = "is given twice"
+    elif not 1 <= number <= count:
+        problem = f"is not in {name}"
+    if problem:
+        expected = f"expected jobs 1 to {count} once each"
+        raise file.error(line, f"job {number} {problem}, {expected}")
+    words = found[2].split()
+    starts = integers_of_words(file, line, words, "a start time")
     needed = len(instance.durations[number - 1])
     if len(starts) != needed:
-        expected = f"{instance.name} has {needed} operations"
-        raise file.error(line, f"job {number} has {len(starts)} start times, {expected}")
+        given = f"job {number} has {len(starts)} start times"
+        expected = f"{name} has {needed} operations"
+        raise file.error(line, f"{given}, {expected}")
     jobs[number] = starts
 
 
@@ -326,10 +352,14 @@ def write_schedule(path: Path, schedule: Schedule, instance: JSSPInstance, comme
     """Check a schedule and write the start times of each job, in the order of its operations."""
     schedule.check(instance)
     about = "start times of the operations of each job"
-    lines = [*comment_lines(instance.name, comment, about), f"Makespan {schedule.cost(instance)}"]
-    for number, starts in enumerate(schedule.to_file_numbers(instance), 1):
-        lines.append(f"Job {number}: {' '.join(map(str, starts))}")
-    write_text(path, "\n".join([*lines, ""]))
+    lines = comment_lines(instance.name, comment, about)
+    lines.append(f"Makespan {schedule.cost(instance)}")
+    rows = schedule.to_file_numbers(instance)
+    for number, starts in enumerate(rows, 1):
+        words = " ".join(map(str, starts))
+        lines.append(f"Job {number}: {words}")
+    lines.append("")
+    write_text(path, "\n".join(lines))
 
 
 def write_jsp(path: Path, instance: JSSPInstance, comment: str = "") -> None:
@@ -337,12 +367,21 @@ def write_jsp(path: Path, instance: JSSPInstance, comment: str = "") -> None:
     first = instance.first_machine
     lines = comment_lines(comment, f"first machine: {first}")
     lines.append(f"{instance.job_count} {instance.machine_count}")
-    for machines, durations in zip(instance.machines, instance.durations, strict=True):
-        pairs = zip(machines, durations, strict=True)
-        lines.append("  ".join(f"{machine + first} {duration}" for machine, duration in pairs))
-    write_text(path, "\n".join([*lines, ""]))
+    rows = zip(instance.machines, instance.durations, strict=True)
+    for machines, durations in rows:
+        numbers = [machine + first for machine in machines]
+        operations = zip(numbers, durations, strict=True)
+        pairs = [f"{number} {duration}" for number, duration in operations]
+        lines.append("  ".join(pairs))
+    lines.append("")
+    write_text(path, "\n".join(lines))
 
 
 def comment_lines(*remarks: str) -> list[str]:
     """Return the remarks that are not empty as comments of one line each."""
-    return [f"{COMMENT} {' '.join(text.split())}" for text in remarks if text]
+    lines: list[str] = []
+    for text in remarks:
+        if text:
+            one_line = " ".join(text.split())
+            lines.append(f"{COMMENT} {one_line}")
+    return lines

@@ -73,25 +73,36 @@ def integer_table(path: Path, key: str, value: object) -> Table:
     if not isinstance(value, list):
         message = f"'{key}' must be a list of lists, one for each job"
         raise InputError.at(path, None, message)
+    table: list[tuple[int, ...]] = []
     rows = cast(list[object], value)
-    return tuple(integer_row(path, key, job, row) for job, row in enumerate(rows, 1))
+    for job, row in enumerate(rows, 1):
+        table.append(integer_row(path, key, job, row))
+    return tuple(table)
 
 
 def integer_row(path: Path, key: str, job: int, value: object) -> tuple[int, ...]:
     """Return the whole numbers of one job."""
-    items = cast(list[object], value) if isinstance(value, list) else [value]
-    strange = [x for x in items if isinstance(x, bool) or not isinstance(x, int)]
-    if strange or not isinstance(value, list):
-        shown = json.dumps(strange[0] if strange else value)[:40]
-        message = f"'{key}' of job {job}: read {shown}, expected a list of whole numbers"
+    invalid = [value]
+    if isinstance(value, list):
+        items = cast(list[object], value)
+        invalid = [item for item in items if not is_json_integer(item)]
+    if invalid:
+        shown = json.dumps(invalid[0])[:40]
+        expected = "expected a list of whole numbers"
+        message = f"'{key}' of job {job}: read {shown}, {expected}"
         raise InputError.at(path, None, message)
     return tuple(cast(list[int], value))
+
+
+def is_json_integer(value: object) -> bool:
+    """Return whether a JSON value is a whole number."""
+    return isinstance(value, int) and not isinstance(value, bool)
 
 
 def optional_integer(path: Path, facts: dict[str, Any], key: str) -> int | None:
     """Return a whole number, or None without the key."""
     value = facts.get(key)
-    if value is not None and (isinstance(value, bool) or not isinstance(value, int)):
+    if value is not None and not is_json_integer(value):
         shown = json.dumps(value)[:40]
         raise InputError.at(path, None, f"'{key}' is {shown}, expected a whole number")
     return value

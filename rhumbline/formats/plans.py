@@ -35,19 +35,22 @@ def plans_for(
 
     A list has one entry for each instance. A single plan is for a single instance.
     """
+    count = len(instances)
+    plans: list[AnyPlan | None] = [None] * count
     if given is None:
-        return [None] * len(instances)
-    is_list = isinstance(given, Sequence) and not isinstance(given, str)
-    if not is_list and len(instances) != 1:
-        found = f"one plan to start from, but {len(instances):,} instances"
+        return plans
+    each: Sequence[Any] = [given]
+    if isinstance(given, Sequence) and not isinstance(given, str):
+        each = given
+    elif count != 1:
+        found = f"one plan to start from, but {count:,} instances"
         raise InputError(f"{found}; give a list with one for each")
-    each: list[Any] = list(given) if is_list else [given]  # pyright: ignore[reportArgumentType]
-    if len(each) != len(instances):
-        found = f"{len(each)} plans to start from, but {len(instances):,} instances"
+    if len(each) != count:
+        found = f"{len(each)} plans to start from, but {count:,} instances"
         raise InputError(f"{found}; use None for no plan")
-    plans: list[AnyPlan | None] = []
-    for plan, instance in zip(each, instances, strict=True):
-        plans.append(None if plan is None else resolve_plan(plan, instance))
+    for place, plan in enumerate(each):
+        if plan is not None:
+            plans[place] = resolve_plan(plan, instances[place])
     return plans
 
 
@@ -60,7 +63,7 @@ def match_plan_files(instances: Sequence[Any], paths: Sequence[Path]) -> list[An
     """
     plans: list[AnyPlan | None] = [None] * len(instances)
     for path in paths:
-        results = read_results(path) if path.suffix.lower() in RESULT_SUFFIXES else None
+        results = read_plan_results(path) if path.suffix.lower() in RESULT_SUFFIXES else None
         for place in places_for_file(instances, path, results):
             instance = instances[place]
             if plans[place] is not None:
@@ -94,8 +97,10 @@ def places_for_file(
 
 def first_names(names: Sequence[str], limit: int = 3) -> str:
     """Return the first names of a list, with dots for the others."""
-    dots = ["..."] if len(names) > limit else []
-    return ", ".join([*names[:limit], *dots])
+    shown = list(names[:limit])
+    if len(names) > limit:
+        shown.append("...")
+    return ", ".join(shown)
 
 
 def resolve_plan(given: GivenPlan, instance: Any) -> AnyPlan:
@@ -116,7 +121,7 @@ def read_plan(path: Path, instance: AnyInstance) -> AnyPlan:
     """Read the plan of a file, which must be feasible for the instance."""
     suffix = path.suffix.lower()
     if suffix in RESULT_SUFFIXES:
-        return pick_plan(path, read_results(path), instance)
+        return pick_plan(path, read_plan_results(path), instance)
     if suffix not in PLAN_READERS:
         known = ", ".join([*PLAN_READERS, *RESULT_SUFFIXES])
         message = f"a plan cannot be read from '{suffix}' files, expected one of {known}"
@@ -143,25 +148,33 @@ def check_tour_name(path: Path, name: str) -> None:
         if key.strip().upper() != "NAME":
             continue
         found = value.strip().split(".")[0]
-        if found and not name.startswith("array") and found.lower() != wanted.lower():
+        is_other = found.lower() != wanted.lower()
+        if found and is_other and not name.startswith("array"):
             advice = "if it fits all the same, take out this line"
-            raise InputError.at(path, number, f"is a tour of {found}, not of {name}; {advice}")
+            message = f"is a tour of {found}, not of {name}; {advice}"
+            raise InputError.at(path, number, message)
 
 
 def pick_plan(path: Path, results: ResultsByName, instance: Any) -> AnyPlan:
     """Return the plan that a file of results has for an instance."""
+    wanted = instance.problem
     for line, result in results.get(instance.name, ()):
-        if result.get("problem", instance.problem) == instance.problem:
+        problem = result.get("problem", wanted)
+        if problem == wanted:
             return parse_plan(path, line, result["plan"], instance)
     others: list[str] = []
     for name, entries in results.items():
-        others += [f"{result.get('problem', 'instance')} {name}" for _, result in entries]
-    only = f"only for {first_names(others)}" if others else "nor for any other"
-    message = f"has no plan for {instance.problem} {instance.name}, {only}"
+        for _, result in entries:
+            problem = result.get("problem", "instance")
+            others.append(f"{problem} {name}")
+    only = "nor for any other"
+    if others:
+        only = f"only for {first_names(others)}"
+    message = f"has no plan for {wanted} {instance.name}, {only}"
     raise InputError.at(path, None, message)
 
 
-def read_results(path: Path) -> ResultsByName:
+def read_plan_results(path: Path) -> ResultsByName:
     """Read the results in a file by the names of their instances.
 
     `rhumb solve --json` prints one result per line. Any other layout of JSON values is read too,
@@ -170,10 +183,13 @@ def read_results(path: Path) -> ResultsByName:
     results: ResultsByName = {}
     text = read_bytes(path).decode("utf-8", errors="replace")
     for line, value in json_values(path, text):
-        entries = [(None, item) for item in value] if isinstance(value, list) else [(line, value)]
-        for place, entry in entries:
+        is_list = isinstance(value, list)
+        place = None if is_list else line
+        entries = value if is_list else [value]
+        for entry in entries:
             result = check_result(path, place, entry)
-            results.setdefault(str(result["name"]), []).append((place, result))
+            name = str(result["name"])
+            results.setdefault(name, []).append((place, result))
     return results
 
 
@@ -231,8 +247,10 @@ def parse_plan(path: Path, line: int | None, numbers: Any, instance: Any) -> Any
 
 def parse_tour(numbers: Any, instance: TSPInstance) -> Tour:
     """Return a tour from the file's own node numbers."""
-    city_of = {number: index for index, number in enumerate(instance.node_numbers)}
-    return Tour(tuple(city_of[number] for number in numbers))
+    numbered = enumerate(instance.node_numbers)
+    city_of = {number: index for index, number in numbered}
+    order = tuple(city_of[number] for number in numbers)
+    return Tour(order)
 
 
 def parse_routes(numbers: Any, _: Any) -> Routes:

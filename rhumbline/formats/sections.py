@@ -48,21 +48,26 @@ class Sections:
 
     def choice(self, key: str, options: Mapping[str, Option]) -> Option:
         """Return the option that a required header selects."""
-        line, word = self.headers.get(key, (None, ""))
-        known = f"expected one of {', '.join(options)}"
-        if line is None:
-            raise self.error(None, f"{key} is missing, {known}")
-        if word.upper() not in options:
-            raise self.error(line, f"{key} {word[:40]!r} is not supported, {known}")
-        return options[word.upper()]
+        known = ", ".join(options)
+        expected = f"expected one of {known}"
+        if key not in self.headers:
+            raise self.error(None, f"{key} is missing, {expected}")
+        line, word = self.headers[key]
+        name = word.upper()
+        if name not in options:
+            found = f"{key} {quote(word)} is not supported"
+            raise self.error(line, f"{found}, {expected}")
+        return options[name]
 
     def parse_integer(self, line: int, word: str, what: str) -> int:
         """Return a word as a whole number, 0 or more."""
-        if not word.isdecimal() or len(word) > MAX_DIGITS:
-            limit = f", of at most {MAX_DIGITS} digits" if word.isdecimal() else ""
-            expected = f"expected {what}: a whole number, not negative{limit}"
-            raise self.error(line, f"read {word[:40]!r}, {expected}")
-        return int(word)
+        is_number = word.isdecimal()
+        if is_number and len(word) <= MAX_DIGITS:
+            return int(word)
+        expected = f"expected {what}: a whole number, not negative"
+        if is_number:
+            expected += f", of at most {MAX_DIGITS} digits"
+        raise self.error(line, f"read {quote(word)}, {expected}")
 
     def parse_number(self, line: int, word: str) -> float:
         """Return a word as a finite number."""
@@ -72,7 +77,7 @@ class Sections:
             value = np.nan
         if not abs(value) <= MAX_NUMBER:
             expected = f"expected a finite number of size up to {MAX_NUMBER:g}"
-            raise self.error(line, f"read {word[:40]!r}, {expected}")
+            raise self.error(line, f"read {quote(word)}, {expected}")
         return value
 
     def note_once(self, seen: dict[int, int], node: int, line: int) -> None:
@@ -88,20 +93,27 @@ class Sections:
         Only more -1 may follow.
         """
         _, rows = self.section(key)
-        entries = [(line, word) for line, words in rows for word in words]
-        ends = (index for index, (_, word) in enumerate(entries) if word == "-1")
-        end = next(ends, len(entries))
-        for line, word in entries[end:]:
-            if word != "-1":
-                raise self.error(line, f"read {word[:40]!r} behind the -1 that ends {what}")
-        return entries[:end]
+        entries: list[tuple[int, str]] = []
+        has_ended = False
+        for line, words in rows:
+            for word in words:
+                if word == "-1":
+                    has_ended = True
+                elif has_ended:
+                    message = f"read {quote(word)} behind the -1 that ends {what}"
+                    raise self.error(line, message)
+                else:
+                    entries.append((line, word))
+        return entries
 
     def check_type(self, expected: str, advice: str) -> None:
         """Raise unless the file has this TYPE, or none."""
         line, value = self.headers.get("TYPE", (None, ""))
         word = first_word(value) or expected
         if word != expected:
-            raise self.error(line, f"TYPE is {word[:40]!r}, expected {expected}; {advice}")
+            found = f"TYPE is {quote(word)}"
+            message = f"{found}, expected {expected}; {advice}"
+            raise self.error(line, message)
 
     def dimension(self, smallest: int, largest: int, nodes: str) -> int:
         """Return the number of nodes, which must be within what the package solves."""
@@ -109,7 +121,8 @@ class Sections:
             expected = f"expected 'DIMENSION : ' and the number of {nodes}"
             raise self.error(None, f"DIMENSION is missing, {expected}")
         line, word = self.headers["DIMENSION"]
-        size = self.parse_integer(line, word, f"the number of {nodes} after DIMENSION")
+        what = f"the number of {nodes} after DIMENSION"
+        size = self.parse_integer(line, word, what)
         if not smallest <= size <= largest:
             limits = f"expected {smallest} to {largest} {nodes}, the limit of this package"
             raise self.error(line, f"DIMENSION is {size}, {limits}")
@@ -121,7 +134,9 @@ class Sections:
         A suffix is dropped: ulysses22 calls itself 'ulysses22.tsp'.
         """
         _, name = self.headers.get("NAME", (None, ""))
-        return name.removesuffix(".tsp").removesuffix(".vrp") or self.path.stem
+        name = name.removesuffix(".tsp")
+        name = name.removesuffix(".vrp")
+        return name or self.path.stem
 
 
 def read_sections(path: Path, allowed: tuple[str, ...]) -> Sections:
@@ -133,7 +148,7 @@ def read_sections(path: Path, allowed: tuple[str, ...]) -> Sections:
         if keyword is None:
             if rows is None:
                 expected = f"expected 'KEY : value' or one of {', '.join(allowed)}"
-                raise file.error(line, f"read {text[:40]!r}, {expected}")
+                raise file.error(line, f"read {quote(text)}, {expected}")
             rows.append(Row(line, text.split()))
         elif keyword[1].upper() == "EOF":
             break
@@ -146,15 +161,17 @@ def open_keyword(
     file: Sections, line: int, key: str, value: str | None, allowed: tuple[str, ...]
 ) -> list[Row] | None:
     """Record a header, or open a section and return the list for its rows."""
-    if key in file.rows or (key in file.headers and key != "COMMENT"):
+    is_second_header = key in file.headers and key != "COMMENT"
+    if key in file.rows or is_second_header:
         raise file.error(line, f"{key} is given twice, expected it once; remove one")
     if value is not None and not key.endswith("_SECTION"):
         file.headers[key] = (line, value)
         return None
     if key not in allowed or value:
         shown = f"{key[:40]} {value or ''}".strip()
-        expected = f"expected numbers or one of {', '.join(allowed)}"
-        raise file.error(line, f"{shown} is not supported here, {expected}")
+        known = ", ".join(allowed)
+        found = f"{shown} is not supported here"
+        raise file.error(line, f"{found}, expected numbers or one of {known}")
     file.starts[key] = line
     return file.rows.setdefault(key, [])
 
@@ -166,6 +183,11 @@ def read_type(path: Path) -> str:
         if keyword and keyword[1].upper() == "TYPE":
             return first_word(keyword[2])
     return ""
+
+
+def quote(text: str) -> str:
+    """Return the beginning of a text in quotes, for messages."""
+    return repr(text[:40])
 
 
 def first_word(value: str | None) -> str:

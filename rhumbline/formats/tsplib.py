@@ -49,9 +49,11 @@ def read_tour(path: Path, instance: TSPInstance) -> Tour:
     """Read a TSPLIB tour file, which must visit each city of the instance once."""
     file = read_sections(path, ("TOUR_SECTION",))
     file.check_type("TOUR", "name a tour file")
-    city_of = {number: index for index, number in enumerate(instance.node_numbers)}
+    numbered = enumerate(instance.node_numbers)
+    city_of = {number: index for index, number in numbered}
+    entries = file.words_to_end("TOUR_SECTION", "the tour, expected a single tour")
     seen: dict[int, int] = {}
-    for line, word in file.words_to_end("TOUR_SECTION", "the tour, expected a single tour"):
+    for line, word in entries:
         number = file.parse_integer(line, word, "a node number or -1")
         if number not in city_of:
             found = f"node {number} is not in {instance.name}"
@@ -59,8 +61,9 @@ def read_tour(path: Path, instance: TSPInstance) -> Tour:
         file.note_once(seen, number, line)
     if len(seen) != instance.size:
         start, _ = file.section("TOUR_SECTION")
+        found = f"TOUR_SECTION has {len(seen)} nodes"
         expected = f"{instance.name} has {instance.size} cities"
-        raise file.error(start, f"TOUR_SECTION has {len(seen)} nodes, {expected}")
+        raise file.error(start, f"{found}, {expected}")
     return Tour(tuple(city_of[number] for number in seen))
 
 
@@ -119,4 +122,9 @@ def header_lines(instance: TSPInstance, kind: str, comment: str) -> Iterator[str
 
 def format_numbers(values: np.ndarray) -> str:
     """Return numbers that read back equal; whole ones have no decimal point."""
-    return " ".join(str(int(v)) if v == int(v) else repr(float(v)) for v in values)
+    words: list[str] = []
+    for value in values:
+        is_whole = value == int(value)
+        word = str(int(value)) if is_whole else repr(float(value))
+        words.append(word)
+    return " ".join(words)

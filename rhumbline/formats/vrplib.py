@@ -16,7 +16,7 @@ from rhumbline.formats.coordinates import (
     read_weight_matrix,
 )
 from rhumbline.formats.safe_io import write_text
-from rhumbline.formats.sections import KEYWORD, Sections, read_sections, text_lines
+from rhumbline.formats.sections import KEYWORD, Sections, quote, read_sections, text_lines
 from rhumbline.problems.cvrp.instance import MAX_CAPACITY, CVRPInstance, Routes, min_vehicles
 from rhumbline.problems.cvrp.rules import CVRP
 from rhumbline.problems.metrics import Metric
@@ -100,9 +100,13 @@ def read_nodes(file: Sections, size: int, demand_nodes: Collection[int]) -> Node
     if file.choice("EDGE_WEIGHT_TYPE", VRPLIB_METRICS) != "EXPLICIT":
         numbers, xy = read_coordinates(file, "NODE_COORD_SECTION", size)
         return NodeTable(numbers, xy, matrix=None)
+    numbers = tuple(sorted(demand_nodes))
+    xy = None
     display = read_display_positions(file, size)
-    numbers, xy = display or (tuple(sorted(demand_nodes)), None)
-    return NodeTable(numbers, xy, read_weight_matrix(file, size))
+    if display:
+        numbers, xy = display
+    matrix = read_weight_matrix(file, size)
+    return NodeTable(numbers, xy, matrix)
 
 
 def read_demands(file: Sections, size: int) -> dict[int, tuple[int, int]]:
@@ -116,9 +120,11 @@ def read_demands(file: Sections, size: int) -> dict[int, tuple[int, int]]:
         if len(words) != 2:
             expected = "expected two: a node number and its demand"
             raise file.error(line, f"read {len(words)} words, {expected}")
-        node = file.parse_integer(line, words[0], "a node number")
+        number, load = words
+        node = file.parse_integer(line, number, "a node number")
         file.note_once(seen, node, line)
-        demands.append(file.parse_integer(line, words[1], "the demand of a node"))
+        demand = file.parse_integer(line, load, "the demand of a node")
+        demands.append(demand)
     rows_of_nodes = zip(seen.items(), demands, strict=True)
     return {node: (line, demand) for (node, line), demand in rows_of_nodes}
 
@@ -128,10 +134,11 @@ def explain_demand_count(file: Sections, size: int) -> str:
     _, rows = file.section("DEMAND_SECTION")
     found = f"DEMAND_SECTION has {len(rows)} rows, DIMENSION says {size}"
     message = f"{found} (the depot needs a row with demand 0)"
-    nodes_with_demand = {words[0] for _, words in rows}
+    with_demand = {words[0] for _, words in rows}
     for _, words in file.rows.get("NODE_COORD_SECTION", ()):
-        if words[0] not in nodes_with_demand:
-            return f"{message}; node {words[0][:40]} has none"
+        node = words[0]
+        if node not in with_demand:
+            return f"{message}; node {node[:40]} has none"
     return message
 
 
@@ -174,11 +181,14 @@ def read_depot(file: Sections, numbers: set[int]) -> int:
 def positive_header(file: Sections, key: str, what: str) -> int:
     """Return the value of a required header that counts something."""
     if key not in file.headers:
-        raise file.error(None, f"{key} is missing, expected '{key} : ' and {what}")
+        expected = f"expected '{key} : ' and {what}"
+        raise file.error(None, f"{key} is missing, {expected}")
     line, word = file.headers[key]
-    value = file.parse_integer(line, word, f"{what} after {key}")
+    description = f"{what} after {key}"
+    value = file.parse_integer(line, word, description)
     if not 1 <= value <= MAX_CAPACITY:
-        raise file.error(line, f"{key} is {value}, expected {what}: 1 to {MAX_CAPACITY}")
+        expected = f"expected {what}: 1 to {MAX_CAPACITY}"
+        raise file.error(line, f"{key} is {value}, {expected}")
     return value
 
 
@@ -188,10 +198,13 @@ def check_demands(
     """Raise if the depot has a demand, or at a customer whose demand exceeds the capacity."""
     line, demand = rows[0]
     if demand:
-        raise file.error(line, f"the depot (node {numbers[0]}) demands {demand}, expected 0")
-    for customer, (line, demand) in enumerate(rows[1:], 1):
+        who = f"the depot (node {numbers[0]})"
+        raise file.error(line, f"{who} demands {demand}, expected 0")
+    for customer in range(1, len(rows)):
+        line, demand = rows[customer]
         if demand > capacity:
-            who = f"customer {customer} (node {numbers[customer]})"
+            node = numbers[customer]
+            who = f"customer {customer} (node {node})"
             limit = f"more than the CAPACITY {capacity} of a vehicle"
             raise file.error(line, f"{who} demands {demand}, {limit}")
 
@@ -230,7 +243,7 @@ def read_sol(path: Path, instance: CVRPInstance) -> Routes:
             stated_costs.append((line, file.parse_number(line, cost[1])))
         elif not (KEYWORD.match(text) and ":" in text):
             expected = "expected 'Route #1: ' and customers, or 'Cost ' and a number"
-            raise file.error(line, f"read {text[:40]!r}, {expected}")
+            raise file.error(line, f"read {quote(text)}, {expected}")
     plan = Routes(tuple(route for route in routes if route))
     try:
         plan.check(instance)
@@ -251,7 +264,9 @@ def check_stated_cost(
     cost = plan.cost(instance)
     edges = sum(len(route) + 1 for route in plan.routes)
     rounding = edges * instance.has_integer_costs
-    if abs(stated - cost) > COST_TOLERANCE * cost + rounding:
+    difference = abs(stated - cost)
+    tolerance = COST_TOLERANCE * cost
+    if difference > tolerance + rounding:
         said = f"the cost is said to be {stated:,g}"
         found = f"in {instance.name} these routes cost {cost:,g}"
         advice = "is this the solution of another instance? If not, take out this line"
@@ -273,8 +288,9 @@ def read_route(
             raise file.error(line, f"customer {customer} is served twice, {first}")
         seen[customer] = line
     load = sum(instance.demands[customer] for customer in route)
-    if load > instance.capacity:
-        limit = f"the capacity of {instance.name} is {instance.capacity}"
+    capacity = instance.capacity
+    if load > capacity:
+        limit = f"the capacity of {instance.name} is {capacity}"
         raise file.error(line, f"the route carries {load}, {limit}")
     return route
 
@@ -282,8 +298,12 @@ def read_route(
 def write_sol(path: Path, routes: Routes, instance: CVRPInstance, comment: str) -> None:
     """Check a plan and write it as CVRPLIB does; `comment` is unused, the format has none."""
     routes.check(instance)
-    served = [route for route in routes.to_file_numbers(instance) if route]
+    plan = routes.to_file_numbers(instance)
+    served = [route for route in plan if route]
     lines: list[str] = []
     for number, route in enumerate(served, 1):
-        lines.append(f"Route #{number}: {' '.join(map(str, route))}")
-    write_text(path, "\n".join([*lines, f"Cost {routes.cost(instance)}", ""]))
+        words = " ".join(map(str, route))
+        lines.append(f"Route #{number}: {words}")
+    lines.append(f"Cost {routes.cost(instance)}")
+    lines.append("")
+    write_text(path, "\n".join(lines))

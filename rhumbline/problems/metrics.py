@@ -31,13 +31,18 @@ TUNING = EmbeddingTuning()
 
 def euclidean_distances(xy: Float[np.ndarray, "N 2"]) -> Float[np.ndarray, "N N"]:
     """Return unrounded straight-line distances."""
-    difference = xy[:, None] - xy[None]
-    return np.sqrt((difference**2).sum(-1))
+    here = xy[:, None]
+    difference = here - xy
+    squared = (difference**2).sum(-1)
+    return np.sqrt(squared)
 
 
 def att_distances(xy: Float[np.ndarray, "N 2"]) -> Float[np.ndarray, "N N"]:
     """Return TSPLIB's pseudo-Euclidean ATT distances: scaled by sqrt(10) and rounded up."""
-    exact = np.sqrt(((xy[:, None] - xy[None]) ** 2).sum(-1) / 10.0)
+    here = xy[:, None]
+    difference = here - xy
+    squared = (difference**2).sum(-1)
+    exact = np.sqrt(squared / 10.0)
     nearest = np.floor(exact + 0.5)
     return nearest + (nearest < exact)
 
@@ -45,17 +50,23 @@ def att_distances(xy: Float[np.ndarray, "N 2"]) -> Float[np.ndarray, "N N"]:
 def geo_radians(xy: Float[np.ndarray, "N 2"]) -> Float[np.ndarray, "N 2"]:
     """Return latitude and longitude in radians from TSPLIB's DDD.MM (minutes behind the point)."""
     degrees = np.trunc(xy)
-    return GEO_PI * (degrees + 5.0 * (xy - degrees) / 3.0) / 180.0
+    minutes = xy - degrees
+    decimal = degrees + 5.0 * minutes / 3.0
+    return GEO_PI * decimal / 180.0
 
 
 def geo_distances(xy: Float[np.ndarray, "N 2"]) -> Float[np.ndarray, "N N"]:
     """Return TSPLIB's GEO distances: kilometres on its idealised sphere, cut to whole numbers."""
     latitude, longitude = geo_radians(xy).T
-    q1 = np.cos(longitude[:, None] - longitude)
-    q2 = np.cos(latitude[:, None] - latitude)
-    q3 = np.cos(latitude[:, None] + latitude)
+    from_latitude = latitude[:, None]
+    from_longitude = longitude[:, None]
+    q1 = np.cos(from_longitude - longitude)
+    q2 = np.cos(from_latitude - latitude)
+    q3 = np.cos(from_latitude + latitude)
     cosine = 0.5 * ((1.0 + q1) * q2 - (1.0 - q1) * q3)
-    kilometres = np.trunc(GEO_RADIUS * np.arccos(np.clip(cosine, -1.0, 1.0)) + 1.0)
+    cosine = np.clip(cosine, -1.0, 1.0)
+    angle = np.arccos(cosine)
+    kilometres = np.trunc(GEO_RADIUS * angle + 1.0)
     np.fill_diagonal(kilometres, 0.0)
     return kilometres
 
@@ -91,27 +102,36 @@ def minimise_stress(
     if not between_nodes.any():
         return plane
     # Without a least distance, places in one town would outweigh everything else.
-    least = np.quantile(between_nodes[between_nodes > 0], TUNING.short_quantile)
-    weight = np.where(off_diagonal, 1.0 / np.maximum(distances, least) ** 2, 0.0)
+    positive = between_nodes[between_nodes > 0]
+    least = np.quantile(positive, TUNING.short_quantile)
+    bounded = np.maximum(distances, least)
+    weight = np.where(off_diagonal, 1.0 / bounded**2, 0.0)
     laplacian = np.diag(weight.sum(1)) - weight
     solve = np.linalg.pinv(laplacian, hermitian=True)
     wanted = weight * distances
+    min_distance = TUNING.min_distance_share * least
     for _ in range(TUNING.rounds):
-        current = np.maximum(euclidean_distances(plane), TUNING.min_distance_share * least)
+        current = np.maximum(euclidean_distances(plane), min_distance)
         pull = wanted / current
-        plane = solve @ (pull.sum(1)[:, None] * plane - pull @ plane)
+        total_pull = pull.sum(1)[:, None]
+        plane = solve @ (total_pull * plane - pull @ plane)
     return plane
 
 
 def classical_scaling(distances: Float[np.ndarray, "N N"]) -> Float[np.ndarray, "N 2"]:
     """Return points in the plane that resemble a distance matrix (Torgerson 1952)."""
     squared = distances**2
-    centred = squared - squared.mean(0) - squared.mean(1)[:, None] + squared.mean()
+    column_means = squared.mean(0)
+    row_means = squared.mean(1)[:, None]
+    centred = squared - column_means - row_means + squared.mean()
     values, vectors = np.linalg.eigh(-0.5 * centred)
     largest = slice(None, -3, -1)  # eigh sorts upwards; one city has one eigenvalue
-    axes = vectors[:, largest] * np.sqrt(np.maximum(values[largest], 0.0))
+    variances = np.maximum(values[largest], 0.0)
+    deviations = np.sqrt(variances)
+    axes = vectors[:, largest] * deviations
+    count = axes.shape[1]
     plane = np.zeros((len(distances), 2))
-    plane[:, : axes.shape[1]] = axes
+    plane[:, :count] = axes
     return plane
 
 
@@ -122,7 +142,8 @@ def scale_to_unit_square(plane: Float[np.ndarray, "N 2"]) -> Float[np.ndarray, "
 
 def longer_side(plane: Float[np.ndarray, "N 2"]) -> float:
     """Return the longer side of the points' bounding box; 1 if they coincide."""
-    sides = plane.max(axis=0) - plane.min(axis=0)
+    low = plane.min(axis=0)
+    sides = plane.max(axis=0) - low
     return float(sides.max()) or 1.0
 
 

@@ -77,11 +77,16 @@ def cvrp_set(name: str) -> tuple[Float[np.ndarray, "count N 2"], Int[np.ndarray,
     stream = np.random.RandomState(recipe.seed)
     depots = stream.uniform(size=(count, 1, 2))
     customers = stream.uniform(size=(count, size, 2))
-    nodes = np.zeros((count, size + 1, 3))
-    nodes[..., :2] = np.concatenate([depots, customers], axis=1)
-    nodes[:, 1:, 2] = stream.randint(1, 10, size=(count, size))
+    demands = stream.randint(1, 10, size=(count, size))
+    shape = (count, size + 1, 3)
+    nodes = np.zeros(shape)  # x, y and demand
+    nodes[:, :1, :2] = depots
+    nodes[:, 1:, :2] = customers
+    nodes[:, 1:, 2] = demands
     check_digest(name, recipe.digest, nodes)
-    return nodes[..., :2].copy(), nodes[..., 2].astype(np.int64), recipe.capacity
+    xy = nodes[..., :2].copy()
+    demand = nodes[..., 2].astype(np.int64)
+    return xy, demand, recipe.capacity
 
 
 def jssp_set(name: str) -> Int[np.ndarray, "count 2 J M"]:

@@ -21,12 +21,15 @@ def symmetries(
     They are (x,y), (1-x,y), (x,1-y), (1-x,1-y), (y,x), (1-y,x), (y,1-x), (1-y,1-x).
     """
     x, y = xy.unbind(-1)
+    orders = ((x, y), (y, x))
     pairs: list[tuple[Tensor, Tensor]] = []
-    for first, second in ((x, y), (y, x)):
+    for first, second in orders:
         for b in (second, 1 - second):
             for a in (first, 1 - first):
                 pairs.append((a, b))
-    return torch.stack([torch.stack(pair, dim=-1) for pair in pairs[:copies]], dim=1)
+    wanted = pairs[:copies]
+    views = [torch.stack(pair, dim=-1) for pair in wanted]
+    return torch.stack(views, dim=1)
 
 
 def symmetric_copies(batch: Any, copies: int) -> Any:
@@ -56,8 +59,9 @@ def rotated_copies(batch: Any, copies: int) -> Any:
     """Return a routing batch with up to four rotated copies of each instance, none mirrored."""
     # Not one index operation: a CUDA graph that is being recorded cannot copy the index.
     views = symmetries(batch.xy).unbind(1)
-    rotated = torch.stack([views[rotation] for rotation in ROTATIONS[:copies]], dim=1)
-    return with_coordinates(batch, rotated)
+    rotations = ROTATIONS[:copies]
+    rotated = [views[rotation] for rotation in rotations]
+    return with_coordinates(batch, torch.stack(rotated, dim=1))
 
 
 def with_coordinates(batch: Any, views: Float[Tensor, "B C N 2"]) -> Any:
@@ -65,5 +69,7 @@ def with_coordinates(batch: Any, views: Float[Tensor, "B C N 2"]) -> Any:
 
     Copies are next to one another; everything else is repeated.
     """
-    repeated = batch.map(lambda x: x.repeat_interleave(views.shape[1], dim=0))
-    return replace(repeated, xy=views.flatten(0, 1))
+    copies = views.shape[1]
+    repeated = batch.map(lambda x: x.repeat_interleave(copies, dim=0))
+    xy = views.flatten(0, 1)
+    return replace(repeated, xy=xy)

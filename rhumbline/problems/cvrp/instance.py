@@ -2,6 +2,7 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from itertools import chain
 from typing import Any
 
 import numpy as np
@@ -35,18 +36,25 @@ class CVRPInstance(MetricInstance):
     best_known: float | None = None
 
     def __post_init__(self) -> None:
-        if not 1 <= self.capacity <= MAX_CAPACITY:
-            found = f"the capacity is {self.capacity}"
-            raise InputError(f"{self.name}: {found}, expected 1 to {MAX_CAPACITY}")
+        capacity = self.capacity
+        if not 1 <= capacity <= MAX_CAPACITY:
+            expected = f"expected 1 to {MAX_CAPACITY}"
+            raise self.error(f"the capacity is {capacity}, {expected}")
         for customer, demand in enumerate(self.demands):
-            if demand > self.capacity:
+            if demand > capacity:
                 found = f"customer {customer} demands {demand}"
-                raise InputError(f"{self.name}: {found}, more than the capacity {self.capacity}")
-        needed = min_vehicles(self.demands, self.capacity)
-        if self.vehicles is not None and self.vehicles < needed:
-            found = f"{self.vehicles} vehicles are allowed"
-            need = f"needs at least {needed} of capacity {self.capacity}"
-            raise InputError(f"{self.name}: {found}, but the demand of {sum(self.demands)} {need}")
+                raise self.error(f"{found}, more than the capacity {capacity}")
+        needed = min_vehicles(self.demands, capacity)
+        limit = self.vehicles
+        if limit is not None and limit < needed:
+            found = f"{limit} vehicles are allowed"
+            demand = f"the demand of {sum(self.demands)}"
+            need = f"needs at least {needed} of capacity {capacity}"
+            raise self.error(f"{found}, but {demand} {need}")
+
+    def error(self, message: str) -> InputError:
+        """Return an error that names this instance."""
+        return InputError(f"{self.name}: {message}")
 
     @property
     def size(self) -> int:
@@ -70,17 +78,21 @@ class Routes:
 
         Every customer is served once, no vehicle is overloaded and the fleet suffices.
         """
-        customers = [customer for route in self.routes for customer in route]
+        name = instance.name
+        size = instance.size
+        customers = list(chain.from_iterable(self.routes))
         served = np.asarray(customers, dtype=np.int64)
-        strange = served[(served < 1) | (served >= instance.size)]
-        if len(strange):
-            found = f"a route visits customer {strange[0]} of {instance.size - 1}"
-            raise Infeasible(f"{instance.name}: {found}")
-        counts = np.bincount(served, minlength=instance.size)
-        for customer in range(1, instance.size):
-            if counts[customer] != 1:
-                found = f"customer {customer} is visited {counts[customer]} times"
-                raise Infeasible(f"{instance.name}: {found}")
+        is_unknown = (served < 1) | (served >= size)
+        unknown = served[is_unknown]
+        if len(unknown):
+            found = f"a route visits customer {unknown[0]} of {size - 1}"
+            raise Infeasible(f"{name}: {found}")
+        counts = np.bincount(served, minlength=size)
+        for customer in range(1, size):
+            times = counts[customer]
+            if times != 1:
+                found = f"customer {customer} is visited {times} times"
+                raise Infeasible(f"{name}: {found}")
         self.check_fleet(instance)
 
     def check_fleet(self, instance: CVRPInstance) -> None:
@@ -88,16 +100,19 @@ class Routes:
 
         `LimitExceeded` therefore means that everything else is right.
         """
+        name = instance.name
         for number, route in enumerate(self.routes, start=1):
             load = sum(instance.demands[customer] for customer in route)
             if load > instance.capacity:
+                found = f"route {number} carries {load}"
                 limit = f"the capacity is {instance.capacity}"
-                raise Infeasible(f"{instance.name}: route {number} carries {load}, {limit}")
-        if instance.vehicles is not None and len(self.routes) > instance.vehicles:
-            limit = f"{instance.vehicles} are allowed"
-            raise LimitExceeded(
-                f"{instance.name}: the plan needs {len(self.routes)} vehicles, {limit}"
-            )
+                raise Infeasible(f"{name}: {found}, {limit}")
+        needed = len(self.routes)
+        allowed = instance.vehicles
+        if allowed is not None and needed > allowed:
+            found = f"the plan needs {needed} vehicles"
+            limit = f"{allowed} are allowed"
+            raise LimitExceeded(f"{name}: {found}, {limit}")
 
     def cost(self, instance: CVRPInstance) -> int | float:
         """Return the length of all routes, from the depot and back, in the instance's metric.
@@ -108,7 +123,9 @@ class Routes:
         for route in self.routes:
             walk += [*route, 0]
         nodes = np.asarray(walk)
-        total = float(instance.distances[nodes[:-1], nodes[1:]].sum())
+        here = nodes[:-1]
+        there = nodes[1:]
+        total = float(instance.distances[here, there].sum())
         return round(total) if instance.has_integer_costs else total
 
     def to_file_numbers(self, instance: CVRPInstance) -> list[list[int]]:
@@ -142,9 +159,10 @@ def cvrp_from_arrays(
             raise InputError(f"{name}: expected real numbers as {what}, got {array.dtype}")
     depot, customers, demands, limit = arrays.values()
     check_array_shapes(name, depot, customers, demands)
-    if not 1 <= len(customers) <= MAX_CUSTOMERS:
+    count = len(customers)
+    if not 1 <= count <= MAX_CUSTOMERS:
         supported = f"1 to {MAX_CUSTOMERS} are supported"
-        raise InputError(f"{name}: has {len(customers)} customers; {supported}")
+        raise InputError(f"{name}: has {count} customers; {supported}")
     if limit.shape or not (np.isfinite(limit) and limit == np.rint(limit)):
         raise InputError(f"{name}: the capacity is {capacity}, expected a whole number")
     xy = np.concatenate([depot[None], customers]).astype(np.float64)
@@ -157,8 +175,13 @@ def check_array_shapes(
     name: str, depot: np.ndarray, customers: np.ndarray, demands: np.ndarray
 ) -> None:
     """Raise unless the arrays have shapes [2], [n, 2] and [n]."""
-    pairs = customers.ndim == 2 and customers.shape[1] == 2
-    if depot.shape != (2,) or not pairs or demands.shape != customers.shape[:1]:
+    count = len(customers) if customers.ndim else 0
+    are_valid = (
+        depot.shape == (2,),
+        customers.shape == (count, 2),
+        demands.shape == (count,),
+    )
+    if not all(are_valid):
         expected = "expected a depot [2], customers [n, 2] and demands [n]"
         shapes = f"{depot.shape}, {customers.shape}, {demands.shape}"
         advice = "several instances are a list with all four of each"
@@ -167,17 +190,23 @@ def check_array_shapes(
 
 def check_nodes(name: str, xy: Float[np.ndarray, "N 2"], demands: np.ndarray) -> None:
     """Raise at the first node without finite coordinates, then at the first invalid demand."""
-    nowhere = np.flatnonzero(~(np.abs(xy) <= MAX_NUMBER).all(1))
+    is_finite = np.abs(xy) <= MAX_NUMBER
+    is_placed = is_finite.all(1)
+    nowhere = np.flatnonzero(~is_placed)
     if len(nowhere):
         node = nowhere[0]
         who = f"customer {node}" if node else "the depot"
+        found = f"{who} is at {xy[node]}"
         expected = f"expected finite coordinates of size up to {MAX_NUMBER:g}"
-        raise InputError(f"{name}: {who} is at {xy[node]}, {expected}")
-    is_count = np.isfinite(demands) & (demands == np.rint(demands)) & (demands >= 0)
+        raise InputError(f"{name}: {found}, {expected}")
+    is_whole = demands == np.rint(demands)
+    is_count = np.isfinite(demands) & is_whole & (demands >= 0)
     wrong = np.flatnonzero(~is_count)
     if len(wrong):
-        found = f"customer {wrong[0] + 1} demands {demands[wrong[0]]}"
-        raise InputError(f"{name}: {found}, expected a whole number, not negative")
+        index = wrong[0]
+        found = f"customer {index + 1} demands {demands[index]}"
+        expected = "expected a whole number, not negative"
+        raise InputError(f"{name}: {found}, {expected}")
 
 
 def with_fleet(instance: Any, vehicles: int | float) -> CVRPInstance:
@@ -186,7 +215,8 @@ def with_fleet(instance: Any, vehicles: int | float) -> CVRPInstance:
         raise InputError(f"vehicles is {vehicles!r}, expected a whole number")
     if instance.problem != "cvrp":
         found = f"this is '{instance.problem}'"
-        raise InputError(f"{instance.name}: a number of vehicles is for vehicle routing, {found}")
+        wanted = "a number of vehicles is for vehicle routing"
+        raise InputError(f"{instance.name}: {wanted}, {found}")
     return replace(instance, vehicles=int(vehicles))
 
 

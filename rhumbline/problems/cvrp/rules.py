@@ -9,6 +9,7 @@ from zlib import crc32
 
 import numpy as np
 import torch
+import torch.nn.functional as F  # noqa: N812
 from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
@@ -75,9 +76,15 @@ class CVRP:
     def sample(self, count: int, size: int, rng: torch.Generator) -> CVRPBatch:
         """Return uniform positions, demands of 1 to 9, and the default capacity for `size`."""
         device = rng.device
-        xy = torch.rand(count, size + 1, 2, generator=rng, device=device)
         shape = (count, size + 1)
-        demand = torch.randint(1, MAX_RANDOM_DEMAND + 1, shape, generator=rng, device=device)
+        xy = torch.rand(*shape, 2, generator=rng, device=device)
+        demand = torch.randint(
+            1,
+            MAX_RANDOM_DEMAND + 1,
+            shape,
+            generator=rng,
+            device=device,
+        )
         demand[:, 0] = 0
         key = torch.arange(count, device=device)
         scale = torch.ones(count, device=device)
@@ -86,19 +93,30 @@ class CVRP:
 
     def collate(self, instances: Sequence[CVRPInstance]) -> CVRPBatch:
         """Return instances of one size as a batch on the CPU, scaled for the policy."""
-        squares = [scale_to_unit_square(instance.planar_xy) for instance in instances]
-        xy = torch.from_numpy(np.stack(squares).astype(np.float32))
-        demand = torch.tensor([instance.demands for instance in instances])
-        capacity = torch.tensor([instance.capacity for instance in instances])
-        key = torch.tensor([key_of(i, points) for i, points in zip(instances, xy, strict=True)])
+        squares: list[np.ndarray] = []
+        keys: list[int] = []
+        for instance in instances:
+            square = scale_to_unit_square(instance.planar_xy).astype(np.float32)
+            squares.append(square)
+            keys.append(key_of(instance, square))
+        distance = None
         if all(instance.metric == "EXACT_2D" for instance in instances):
-            scale = torch.tensor([longer_side(instance.planar_xy) for instance in instances])
-            batch = CVRPBatch(xy, demand, capacity, key, scale)
+            sides = [longer_side(instance.planar_xy) for instance in instances]
+            scale = torch.tensor(sides)
         else:
-            distance = torch.from_numpy(np.stack([instance.distances for instance in instances]))
+            distances = [instance.distances for instance in instances]
+            distance = torch.from_numpy(np.stack(distances))
             scale = torch.ones(len(instances))
-            batch = CVRPBatch(xy, demand, capacity, key, scale, distance)
-        return with_vehicle_limits(batch, [instance.vehicles for instance in instances])
+        batch = CVRPBatch(
+            xy=torch.from_numpy(np.stack(squares)),
+            demand=torch.tensor([instance.demands for instance in instances]),
+            capacity=torch.tensor([instance.capacity for instance in instances]),
+            key=torch.tensor(keys),
+            scale=scale,
+            distance=distance,
+        )
+        limits = [instance.vehicles for instance in instances]
+        return with_vehicle_limits(batch, limits)
 
     def item_count(self, instance: CVRPInstance) -> int:
         """Return the number of customers."""
@@ -112,29 +130,42 @@ class CVRP:
         """Return every customer; in large instances `max_starts`, evenly over the file's order."""
         count = len(batch.xy)
         customers = batch.xy.shape[1] - 1
-        starts = customers if customers <= self.all_starts_size else self.max_starts
+        starts = self.max_starts
+        if customers <= self.all_starts_size:
+            starts = customers
         index = torch.arange(starts, device=batch.xy.device)
         customer = index * customers // max(1, starts) + 1
         return customer.expand(count, starts)
 
     def reset(self, batch: CVRPBatch, starts: Int[Tensor, "B R"]) -> CVRPState:
         """Return the state in which each vehicle has served its first customer."""
-        count, size = batch.demand.shape
-        shape = (count, starts.shape[1], size)
-        visited = torch.zeros(shape, dtype=torch.bool, device=starts.device)
-        demand = batch.demand[:, None]
-        capacity = batch.capacity[:, None]
-        left = capacity - batch.demand.gather(1, starts)
+        size = batch.demand.shape[1]
+        visited = torch.zeros(
+            *starts.shape,
+            size,
+            dtype=torch.bool,
+            device=starts.device,
+        )
         visited.scatter_(2, starts[..., None], True)
-        return CVRPState(starts, left, visited, demand, capacity)
+        capacity = batch.capacity[:, None]
+        first_demand = batch.demand.gather(1, starts)
+        return CVRPState(
+            last=starts,
+            left=capacity - first_demand,
+            visited=visited,
+            demand=batch.demand[:, None],
+            capacity=capacity,
+        )
 
     def mask(self, state: CVRPState) -> Bool[Tensor, "B R N"]:
         """Return True for unserved customers that fit, and for the depot if it may be visited.
 
         It may unless the vehicle is already there and some customer is not served yet.
         """
-        allowed = ~state.visited & (state.demand <= state.left[..., None])
-        allowed[..., 0] = (state.last != 0) | self.all_served(state)
+        fits = state.demand <= state.left[..., None]
+        allowed = ~state.visited & fits
+        is_away = state.last != 0
+        allowed[..., 0] = is_away | self.all_served(state)
         return allowed
 
     def all_served(self, state: CVRPState) -> Bool[Tensor, "B R"]:
@@ -147,16 +178,25 @@ class CVRP:
         A customer takes its demand from the vehicle; the depot fills the vehicle.
         """
         node = action[..., None]
-        demand = state.demand.expand_as(state.visited).gather(2, node)[..., 0]
-        left = torch.where(action == 0, state.capacity, state.left - demand)
+        demands = state.demand.expand_as(state.visited)
+        demand = demands.gather(2, node)[..., 0]
+        is_depot = action == 0
+        left = torch.where(is_depot, state.capacity, state.left - demand)
         is_customer = (action != 0)[..., None]
-        served = is_customer | state.visited.gather(2, node)
-        visited = state.visited.scatter(2, node, served)
-        return replace(state, last=action, left=left, visited=visited)
+        is_served = is_customer | state.visited.gather(2, node)
+        visited = state.visited.scatter(2, node, is_served)
+        return replace(
+            state,
+            last=action,
+            left=left,
+            visited=visited,
+        )
 
     def finished(self, state: CVRPState) -> bool:
         """Return whether every vehicle is at the depot and all customers are served."""
-        return bool(((state.last == 0) & self.all_served(state)).all())
+        is_home = state.last == 0
+        is_done = is_home & self.all_served(state)
+        return bool(is_done.all())
 
     def horizon(self, batch: CVRPBatch) -> int:
         """Return the longest action sequence: every customer has a route of its own."""
@@ -169,23 +209,33 @@ class CVRP:
         """
         count, rollouts, steps = actions.shape
         size = batch.demand.shape[1]
-        time = torch.arange(steps, device=actions.device).expand_as(actions)
-        zeros = torch.zeros(count, rollouts, size, dtype=torch.int64, device=actions.device)
-        served_at = zeros.scatter_(2, actions, time)  # customers occur once
-        visited = served_at[:, :, None, :] < time[:1, :1, 1:, None]
+        device = actions.device
+        time = torch.arange(steps, device=device)
+        served_at = torch.zeros(
+            count,
+            rollouts,
+            size,
+            dtype=torch.int64,
+            device=device,
+        )
+        served_at.scatter_(2, actions, time.expand_as(actions))  # customers occur once
+        visited = served_at.unsqueeze(2) < time[1:, None]
         visited[..., 0] = False
-        demand = batch.demand[:, None].expand(-1, rollouts, -1)
-        loads = demand.gather(2, actions).cumsum(2)
+        demand = batch.demand[:, None]
+        capacity = batch.capacity[:, None]
+        demands = demand.expand(-1, rollouts, -1)
+        loads = demands.gather(2, actions).cumsum(2)
         # What was served up to the vehicle's last visit to the depot.
-        unloaded = torch.where(actions == 0, loads, 0).cummax(2).values
-        left = batch.capacity[:, None, None] - (loads - unloaded)
+        at_depot = torch.where(actions == 0, loads, 0)
+        unloaded = at_depot.cummax(2).values
+        left = capacity.unsqueeze(2) - (loads - unloaded)
         flat = (count, rollouts * (steps - 1))
         return CVRPState(
-            last=actions[:, :, :-1].reshape(flat),
-            left=left[:, :, :-1].reshape(flat),
+            last=actions[..., :-1].reshape(flat),
+            left=left[..., :-1].reshape(flat),
             visited=visited.reshape(*flat, size),
-            demand=batch.demand[:, None],
-            capacity=batch.capacity[:, None],
+            demand=demand,
+            capacity=capacity,
         )
 
     def cost(self, batch: CVRPBatch, actions: Int[Tensor, "B R T"]) -> Float[Tensor, "B R"]:
@@ -196,10 +246,14 @@ class CVRP:
         length = self.total_length(batch, actions)
         if batch.vehicles is None or batch.surcharge is None:
             return length
-        following = torch.nn.functional.pad(actions, (0, 1))[..., 1:]
-        is_route_end = (actions != 0) & (following == 0)
-        excess = (is_route_end.sum(-1) - batch.vehicles[:, None]).clamp(min=0)
-        return length + excess * batch.surcharge[:, None]
+        following = F.pad(actions, (0, 1))[..., 1:]
+        is_customer = actions != 0
+        is_route_end = is_customer & (following == 0)
+        routes = is_route_end.sum(-1)
+        limit = batch.vehicles[:, None]
+        excess = (routes - limit).clamp(min=0)
+        surcharge = batch.surcharge[:, None]
+        return length + excess * surcharge
 
     def total_length(self, batch: CVRPBatch, actions: Int[Tensor, "B R T"]) -> Float[Tensor, "B R"]:
         """Return the length of the walk from the depot through all actions and back.
@@ -215,14 +269,18 @@ class CVRP:
 
         The walk begins and ends at the depot.
         """
-        walk = torch.nn.functional.pad(actions, (1, 1))
+        walk = F.pad(actions, (1, 1))
         here = walk[..., :-1]
         there = walk[..., 1:]
         if batch.distance is None:
-            return (take_nodes(batch.xy, here) - take_nodes(batch.xy, there)).norm(dim=-1)
+            from_xy = take_nodes(batch.xy, here)
+            to_xy = take_nodes(batch.xy, there)
+            return (from_xy - to_xy).norm(dim=-1)
         size = batch.distance.shape[1]
-        edge = (here * size + there).flatten(1)
-        return batch.distance.flatten(1).gather(1, edge).view(here.shape)
+        edge = here * size + there
+        distances = batch.distance.flatten(1)
+        lengths = distances.gather(1, edge.flatten(1))
+        return lengths.view(here.shape)
 
     def outcome(
         self, batch: CVRPBatch, state: CVRPState, actions: Int[Tensor, "B R T"]
@@ -238,22 +296,28 @@ class CVRP:
         The uniforms select both. Sorting by (route, depot last, place in the route) does it.
         """
         count, steps = actions.shape
-        views = uniforms.shape[1]
+        shape = (count, uniforms.shape[1], steps)
+        turn, orientation = uniforms.split(1, dim=2)
+        actions = actions[:, None]
         is_depot = actions == 0
-        route = is_depot.long().cumsum(1) - is_depot.long()  # a depot belongs to the route it ends
-        routes = (torch.where(is_depot, 0, route).amax(1) + 1)[:, None, None]
-        rank = route[:, None].expand(count, views, steps)
-        is_used = rank < routes  # the rest is padding
-        is_reversed = uniforms[..., 1:] < 0.5
-        rotation = (uniforms[..., :1] * routes).long()
-        rank = (torch.where(is_reversed, routes - 1 - rank, rank) + rotation) % routes
-        place = torch.arange(steps, device=actions.device).expand(count, views, steps)
-        place = torch.where(is_reversed & ~is_depot[:, None], steps - 1 - place, place)
-        depot_last = is_depot[:, None].expand(count, views, steps).long()
-        sort_key = (rank * 2 + depot_last) * steps + place
+        is_last = is_depot.long()
+        route = is_last.cumsum(2) - is_last  # a depot belongs to the route that it ends
+        of_customers = torch.where(is_depot, 0, route)
+        routes = of_customers.amax(2, keepdim=True) + 1
+        is_used = route < routes  # the rest is padding
+        is_reversed = orientation < 0.5
+        rotation = (turn * routes).long()
+        backwards = routes - 1 - route
+        rank = torch.where(is_reversed, backwards, route)
+        rank = (rank + rotation) % routes
+        place = torch.arange(steps, device=actions.device)
+        from_end = steps - 1 - place
+        place = torch.where(is_reversed & ~is_depot, from_end, place)
+        sort_key = (rank * 2 + is_last) * steps + place
         behind_all = 2 * steps * steps
-        order = torch.where(is_used, sort_key, behind_all).argsort(dim=2, stable=True)
-        return actions[:, None].expand(-1, views, -1).gather(2, order)
+        sort_key = torch.where(is_used, sort_key, behind_all)
+        order = sort_key.argsort(dim=2, stable=True)
+        return actions.expand(shape).gather(2, order)
 
     def improve(
         self, batch: CVRPBatch, actions: Int[Tensor, "B R T"], rounds: int
@@ -273,10 +337,12 @@ class CVRP:
         return Routes(tuple(tuple(route) for route in routes if route))
 
 
-def key_of(instance: CVRPInstance, xy: Float[Tensor, "N 2"]) -> int:
+def key_of(instance: CVRPInstance, xy: Float[np.ndarray, "N 2"]) -> int:
     """Return the instance id: a checksum of scaled positions, demands and capacity."""
-    loads = np.asarray([*instance.demands, instance.capacity], dtype=np.int64)
-    return crc32(loads.tobytes(), crc32(xy.numpy().tobytes()))
+    loads = [*instance.demands, instance.capacity]
+    load_bytes = np.asarray(loads, dtype=np.int64).tobytes()
+    xy_bytes = xy.tobytes()
+    return crc32(load_bytes, crc32(xy_bytes))
 
 
 def with_vehicle_limits(batch: CVRPBatch, vehicles: Sequence[int | None]) -> CVRPBatch:

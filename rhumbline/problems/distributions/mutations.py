@@ -42,7 +42,8 @@ def explosion(points: Points, power: float, rng: np.random.Generator) -> Moves:
     radius = rng.uniform(*RANGES.explosion_radius)
     direction, distance = directions(centre - points)
     landing = radius + sample_fling_distances(points, rng)
-    return distance < radius, centre + landing * direction
+    is_inside = distance < radius
+    return is_inside, centre + landing * direction
 
 
 def implosion(points: Points, power: float, rng: np.random.Generator) -> Moves:
@@ -51,8 +52,10 @@ def implosion(points: Points, power: float, rng: np.random.Generator) -> Moves:
     radius = rng.uniform(*RANGES.region_radius)
     normal = rng.standard_normal((len(points), 1))
     share = np.minimum(np.abs(normal), radius)
-    _, distance = directions(centre - points)
-    return distance < radius, points + (centre - points) * share
+    to_centre = centre - points
+    _, distance = directions(to_centre)
+    is_inside = distance < radius
+    return is_inside, points + to_centre * share
 
 
 def cluster(points: Points, power: float, rng: np.random.Generator) -> Moves:
@@ -60,7 +63,8 @@ def cluster(points: Points, power: float, rng: np.random.Generator) -> Moves:
     centre = rng.random(2)
     deviation = rng.uniform(*RANGES.cluster_deviation)
     chosen = choose_points(points, power, rng)
-    moved = centre + deviation * rng.standard_normal(points.shape)
+    normal = rng.standard_normal(points.shape)
+    moved = centre + deviation * normal
     return chosen, np.clip(moved, 0.0, 1.0)
 
 
@@ -71,15 +75,19 @@ def rotation(points: Points, power: float, rng: np.random.Generator) -> Moves:
     cos = math.cos(angle)
     sin = math.sin(angle)
     x, y = points.T
-    rotated = np.stack([cos * x - sin * y, sin * x + cos * y], axis=1)
+    rotated_x = cos * x - sin * y
+    rotated_y = sin * x + cos * y
+    rotated = np.stack([rotated_x, rotated_y], axis=1)
     return choose_points(points, power, rng), rotated + shift
 
 
 def linear(points: Points, power: float, rng: np.random.Generator) -> Moves:
     """Move points up or down onto a line."""
     base, slope = sample_line(rng)
+    chosen = choose_points(points, power, rng)
     x = points[:, 0]
-    return choose_points(points, power, rng), np.stack([x, base + slope * x], axis=1)
+    y = base + slope * x
+    return chosen, np.stack([x, y], axis=1)
 
 
 def axis(points: Points, power: float, rng: np.random.Generator) -> Moves:
@@ -99,7 +107,8 @@ def expansion(points: Points, power: float, rng: np.random.Generator) -> Moves:
     radius = rng.uniform(*RANGES.region_radius)
     direction, distance = directions(points - foot)
     landing = radius + sample_fling_distances(points, rng)
-    return distance < radius, foot + landing * direction
+    is_inside = distance < radius
+    return is_inside, foot + landing * direction
 
 
 def compression(points: Points, power: float, rng: np.random.Generator) -> Moves:
@@ -108,19 +117,25 @@ def compression(points: Points, power: float, rng: np.random.Generator) -> Moves
     radius = rng.uniform(*RANGES.region_radius)
     normal = rng.standard_normal((len(points), 1))
     share = np.minimum(np.abs(normal), 1.0)
-    _, distance = directions(points - foot)
-    return distance < radius, points - (points - foot) * share
+    from_line = points - foot
+    _, distance = directions(from_line)
+    is_inside = distance < radius
+    return is_inside, points - from_line * share
 
 
 def grid(points: Points, power: float, rng: np.random.Generator) -> Moves:
     """Arrange points of a box as a regular square grid in it, as many as fill one."""
     sides = rng.uniform(*RANGES.grid_side, 2)
     corner = rng.random(2) * (1.0 - sides)
-    inside = np.flatnonzero(((points >= corner) & (points <= corner + sides)).all(axis=1))
+    opposite = corner + sides
+    is_inside = (points >= corner) & (points <= opposite)
+    inside = np.flatnonzero(is_inside.all(axis=1))
     side = math.isqrt(len(inside))
-    taken = rng.permutation(inside)[: side * side]
+    count = side * side
+    taken = rng.permutation(inside)[:count]
     steps = np.linspace(0.0, 1.0, side)
-    knots = np.stack(np.meshgrid(steps, steps, indexing="ij"), axis=-1).reshape(-1, 2)
+    rows_and_columns = np.meshgrid(steps, steps, indexing="ij")
+    knots = np.stack(rows_and_columns, axis=-1).reshape(-1, 2)
     chosen = np.zeros(len(points), dtype=bool)
     chosen[taken] = True
     moved = points.copy()
@@ -175,11 +190,13 @@ def sample_mutated_set(
     Each instance has its own random stream, so a longer set begins with the shorter one.
     """
     names = list(OPERATORS)
+    power_id = round(power * 1000)
     instances: list[np.ndarray] = []
     for index in range(count):
-        rng = np.random.default_rng([seed, round(power * 1000), index])
+        rng = np.random.default_rng([seed, power_id, index])
         points = rng.random((nodes, 2))
-        instances.append(mutate(points, names[index % len(names)], power, rng))
+        name = names[index % len(names)]
+        instances.append(mutate(points, name, power, rng))
     return np.stack(instances)
 
 
@@ -195,8 +212,11 @@ def sample_fling_distances(points: Points, rng: np.random.Generator) -> Float[np
 
 def directions(vectors: Points) -> tuple[Points, Float[np.ndarray, "N"]]:
     """Return unit vectors (zero for zero) and lengths."""
-    length = np.sqrt((vectors**2).sum(axis=1))
-    return vectors / np.where(length > 0.0, length, 1.0)[:, None], length
+    squared = (vectors**2).sum(axis=1)
+    length = np.sqrt(squared)
+    is_positive = length > 0.0
+    divisor = np.where(is_positive, length, 1.0)
+    return vectors / divisor[:, None], length
 
 
 def sample_line(rng: np.random.Generator) -> tuple[float, float]:
@@ -213,8 +233,11 @@ def sample_line(rng: np.random.Generator) -> tuple[float, float]:
 def project_on_random_line(points: Points, rng: np.random.Generator) -> Points:
     """Return the orthogonal projection of each point on a random line."""
     base, slope = sample_line(rng)
-    x = (points[:, 0] + slope * (points[:, 1] - base)) / (1.0 + slope * slope)
-    return np.stack([x, base + slope * x], axis=1)
+    x, y = points.T
+    squared_length = 1.0 + slope * slope
+    foot_x = (x + slope * (y - base)) / squared_length
+    foot_y = base + slope * foot_x
+    return np.stack([foot_x, foot_y], axis=1)
 
 
 def is_outside(points: Points) -> Bool[np.ndarray, "N"]:

@@ -112,23 +112,30 @@ def interpolate(ends: tuple[float, float], share: Tensor) -> Tensor:
 def explode(points: PointBatch, draws: MutationDraws) -> MoveBatch:
     """Make a round hole: its points leave through the centre and land beyond the far border."""
     radius = interpolate(RANGES.explosion_radius, draws.size)
-    direction, distance = unit_vectors(draws.centre - points)
-    return distance < radius, draws.centre + (radius + draws.fling) * direction
+    centre = draws.centre
+    direction, distance = unit_vectors(centre - points)
+    landing = radius + draws.fling
+    is_inside = distance < radius
+    return is_inside, centre + landing * direction
 
 
 def implode(points: PointBatch, draws: MutationDraws) -> MoveBatch:
     """Move the points of a disc nearer to its centre."""
     radius = interpolate(RANGES.region_radius, draws.size)
     to_centre = draws.centre - points
-    share = torch.minimum(draws.normal[..., :1].abs(), radius)
+    normal = draws.normal[..., :1]
+    share = torch.minimum(normal.abs(), radius)
     _, distance = unit_vectors(to_centre)
-    return distance < radius, points + to_centre * share
+    is_inside = distance < radius
+    return is_inside, points + to_centre * share
 
 
 def gather_about_centre(points: PointBatch, draws: MutationDraws) -> MoveBatch:
     """Gather points about a centre, normally distributed."""
     deviation = interpolate(RANGES.cluster_deviation, draws.size)
-    return draws.chosen, (draws.centre + deviation * draws.normal).clamp(0.0, 1.0)
+    offset = deviation * draws.normal
+    moved = draws.centre + offset
+    return draws.chosen, moved.clamp(0.0, 1.0)
 
 
 def rotate(points: PointBatch, draws: MutationDraws) -> MoveBatch:
@@ -136,22 +143,31 @@ def rotate(points: PointBatch, draws: MutationDraws) -> MoveBatch:
     x, y = points.split(1, dim=2)
     cos = draws.angle.cos()
     sin = draws.angle.sin()
-    rotated = torch.cat([cos * x - sin * y, sin * x + cos * y], dim=2)
+    rotated_x = cos * x - sin * y
+    rotated_y = sin * x + cos * y
+    rotated = torch.cat([rotated_x, rotated_y], dim=2)
     return draws.chosen, rotated + draws.centre
 
 
 def project_linearly(points: PointBatch, draws: MutationDraws) -> MoveBatch:
     """Move points up or down onto a line."""
     x = points[..., :1]
-    return draws.chosen, torch.cat([x, draws.base + draws.slope * x], dim=2)
+    y = draws.base + draws.slope * x
+    moved = torch.cat([x, y], dim=2)
+    return draws.chosen, moved
 
 
 def project_on_axis(points: PointBatch, draws: MutationDraws) -> MoveBatch:
     """Move points onto a horizontal or vertical line within their range."""
-    low = torch.where(draws.chosen, points, 1.0).amin(1, keepdim=True)
-    high = torch.where(draws.chosen, points, 0.0).amax(1, keepdim=True)
-    is_level = torch.arange(2, device=points.device) == (2.0 * draws.base).long()
-    return draws.chosen, torch.where(is_level, low + (high - low) * draws.size, points)
+    chosen = draws.chosen
+    low = torch.where(chosen, points, 1.0).amin(1, keepdim=True)
+    high = torch.where(chosen, points, 0.0).amax(1, keepdim=True)
+    level = low + (high - low) * draws.size
+    coordinate = (2.0 * draws.base).long()
+    coordinates = torch.arange(2, device=points.device)
+    is_level = coordinates == coordinate
+    moved = torch.where(is_level, level, points)
+    return chosen, moved
 
 
 def expand(points: PointBatch, draws: MutationDraws) -> MoveBatch:
@@ -159,16 +175,20 @@ def expand(points: PointBatch, draws: MutationDraws) -> MoveBatch:
     foot = project_on_line(points, draws)
     radius = interpolate(RANGES.region_radius, draws.size)
     direction, distance = unit_vectors(points - foot)
-    return distance < radius, foot + (radius + draws.fling) * direction
+    landing = radius + draws.fling
+    is_inside = distance < radius
+    return is_inside, foot + landing * direction
 
 
 def compress(points: PointBatch, draws: MutationDraws) -> MoveBatch:
     """Move the points of a tube nearer to its middle line."""
     from_line = points - project_on_line(points, draws)
-    share = draws.normal[..., :1].abs().clamp(max=1.0)
+    normal = draws.normal[..., :1]
+    share = normal.abs().clamp(max=1.0)
     _, distance = unit_vectors(from_line)
     radius = interpolate(RANGES.region_radius, draws.size)
-    return distance < radius, points - from_line * share
+    is_inside = distance < radius
+    return is_inside, points - from_line * share
 
 
 def arrange_as_grid(points: PointBatch, draws: MutationDraws) -> MoveBatch:
@@ -178,11 +198,19 @@ def arrange_as_grid(points: PointBatch, draws: MutationDraws) -> MoveBatch:
     """
     sides = interpolate(RANGES.grid_side, draws.sides)
     corner = draws.centre * (1.0 - sides)
-    inside = ((points >= corner) & (points <= corner + sides)).all(2, keepdim=True)
+    opposite = corner + sides
+    in_range = (points >= corner) & (points <= opposite)
+    inside = in_range.all(2, keepdim=True)
     rank = inside.cumsum(1) - 1
-    side = inside.sum(1, keepdim=True).float().sqrt().long().clamp(min=1)
-    knot = torch.cat([rank // side, rank % side], dim=2) / (side - 1).clamp(min=1)
-    return inside & (rank < side * side), corner + sides * knot
+    count = inside.sum(1, keepdim=True)
+    side = count.float().sqrt().long()
+    side = side.clamp(min=1)
+    row = rank // side
+    column = rank % side
+    cells = (side - 1).clamp(min=1)
+    knot = torch.cat([row, column], dim=2) / cells
+    chosen = inside & (rank < side * side)
+    return chosen, corner + sides * knot
 
 
 def gather_into_clusters(points: PointBatch, draws: MutationDraws) -> MoveBatch:
@@ -191,12 +219,17 @@ def gather_into_clusters(points: PointBatch, draws: MutationDraws) -> MoveBatch:
     Up to half of the points are loose. Points beyond the border are folded back, because redrawing
     them would thin out the clusters there.
     """
-    centres = 1 + (VARIATION.max_centres * draws.size).long()
-    centre = (draws.share * centres).long()[..., 0]
-    deviation = take_nodes(draws.deviations, centre)
-    moved = take_nodes(draws.centres, centre) + deviation * draws.normal
-    loose_share = VARIATION.max_loose_share * (2.0 * draws.power - 1.0)
-    return draws.uniform >= loose_share, 1.0 - (1.0 - moved.abs()).abs()
+    more_centres = (VARIATION.max_centres * draws.size).long()
+    count = 1 + more_centres
+    index = (draws.share * count).long()[..., 0]
+    centre = take_nodes(draws.centres, index)
+    deviation = take_nodes(draws.deviations, index)
+    moved = centre + deviation * draws.normal
+    above_half = 2.0 * draws.power - 1.0
+    loose_share = VARIATION.max_loose_share * above_half
+    is_clustered = draws.uniform >= loose_share
+    folded = 1.0 - (1.0 - moved.abs()).abs()
+    return is_clustered, folded
 
 
 BATCH_OPERATORS: dict[str, Callable[[PointBatch, MutationDraws], MoveBatch]] = {
@@ -224,30 +257,38 @@ def mutate_batch(points: PointBatch, draws: MutationDraws) -> PointBatch:
     for number, operator in enumerate(BATCH_OPERATORS.values()):
         chosen, moved = operator(points, draws)
         several = chosen.sum(1, keepdim=True) > 1
-        chosen = chosen & (draws.kind == number) & several
+        is_drawn = draws.kind == number
+        chosen = chosen & is_drawn & several
         mutated = torch.where(chosen, moved, mutated)
-    outside = ((mutated < 0.0) | (mutated > 1.0)).any(2, keepdim=True)
-    return torch.where(outside, draws.replacement, mutated)
+    is_beyond = (mutated < 0.0) | (mutated > 1.0)
+    is_lost = is_beyond.any(2, keepdim=True)
+    return torch.where(is_lost, draws.replacement, mutated)
 
 
 def unit_vectors(vectors: PointBatch) -> tuple[PointBatch, Float[Tensor, "B N 1"]]:
     """Return unit vectors (zero for zero) and lengths."""
     length = vectors.norm(dim=2, keepdim=True)
-    return vectors / torch.where(length > 0.0, length, 1.0), length
+    divisor = torch.where(length > 0.0, length, 1.0)
+    return vectors / divisor, length
 
 
 def project_on_line(points: PointBatch, draws: MutationDraws) -> PointBatch:
     """Return the orthogonal projection of each point on the drawn line."""
+    base = draws.base
+    slope = draws.slope
     x, y = points.split(1, dim=2)
-    x = (x + draws.slope * (y - draws.base)) / (1.0 + draws.slope * draws.slope)
-    return torch.cat([x, draws.base + draws.slope * x], dim=2)
+    foot_x = (x + slope * (y - base)) / (1.0 + slope * slope)
+    foot_y = base + slope * foot_x
+    return torch.cat([foot_x, foot_y], dim=2)
 
 
 def fill_unit_square(points: PointBatch) -> PointBatch:
     """Move and scale points until the longer side of their box is 1, as for points of files."""
     low = points.amin(1, keepdim=True)
-    side = (points.amax(1, keepdim=True) - low).amax(2, keepdim=True)
-    return (points - low) / torch.where(side > 0.0, side, 1.0)
+    high = points.amax(1, keepdim=True)
+    side = (high - low).amax(2, keepdim=True)
+    divisor = torch.where(side > 0.0, side, 1.0)
+    return (points - low) / divisor
 
 
 def flip_coins(count: int, chance: float, rng: torch.Generator) -> Bool[Tensor, "B 1 1"]:
@@ -258,9 +299,13 @@ def flip_coins(count: int, chance: float, rng: torch.Generator) -> Bool[Tensor, 
 def vary_tsp(batch: TSPBatch, share: float, rng: torch.Generator) -> TSPBatch:
     """Mutate a share of uniform instances; half of those are also scaled to fill the square."""
     count, nodes = batch.xy.shape[:2]
-    xy = mutate_batch(batch.xy, sample_draws(count, nodes, rng))
-    xy = torch.where(flip_coins(count, 0.5, rng), fill_unit_square(xy), xy)
-    return replace(batch, xy=torch.where(flip_coins(count, share, rng), xy, batch.xy))
+    draws = sample_draws(count, nodes, rng)
+    xy = mutate_batch(batch.xy, draws)
+    is_filled = flip_coins(count, 0.5, rng)
+    xy = torch.where(is_filled, fill_unit_square(xy), xy)
+    is_varied = flip_coins(count, share, rng)
+    xy = torch.where(is_varied, xy, batch.xy)
+    return replace(batch, xy=xy)
 
 
 def vary_cvrp(batch: CVRPBatch, share: float, rng: torch.Generator) -> CVRPBatch:
@@ -269,16 +314,19 @@ def vary_cvrp(batch: CVRPBatch, share: float, rng: torch.Generator) -> CVRPBatch
     Half of those are also scaled to fill the square.
     """
     count, nodes = batch.xy.shape[:2]
-    xy = move_depot(mutate_batch(batch.xy, sample_draws(count, nodes, rng)), rng)
-    xy = torch.where(flip_coins(count, 0.5, rng), fill_unit_square(xy), xy)
+    draws = sample_draws(count, nodes, rng)
+    xy = mutate_batch(batch.xy, draws)
+    xy = move_depot(xy, rng)
+    is_filled = flip_coins(count, 0.5, rng)
+    xy = torch.where(is_filled, fill_unit_square(xy), xy)
     demand = sample_demands(batch.demand, rng)
     capacity = sample_capacity(demand, rng)
-    varied = flip_coins(count, share, rng)
+    is_varied = flip_coins(count, share, rng)
     return replace(
         batch,
-        xy=torch.where(varied, xy, batch.xy),
-        demand=torch.where(varied[..., 0], demand, batch.demand),
-        capacity=torch.where(varied[:, 0, 0], capacity, batch.capacity),
+        xy=torch.where(is_varied, xy, batch.xy),
+        demand=torch.where(is_varied[..., 0], demand, batch.demand),
+        capacity=torch.where(is_varied[:, 0, 0], capacity, batch.capacity),
     )
 
 
@@ -287,12 +335,20 @@ def move_depot(xy: PointBatch, rng: torch.Generator) -> PointBatch:
 
     A third of the depots stays, a third goes to a corner and a third to the centre.
     """
-    uniform = torch.rand(len(xy), 1, 3, generator=rng, device=rng.device)
+    uniform = torch.rand(
+        len(xy),
+        1,
+        3,
+        generator=rng,
+        device=rng.device,
+    )
     place = uniform[..., :1]
     corner = uniform[..., 1:].round()
-    centre_or_same = torch.where(place < 2 / 3, 0.5, xy[:, :1])
-    depot = torch.where(place < 1 / 3, corner, centre_or_same)
-    return torch.cat([depot, xy[:, 1:]], dim=1)
+    depot = xy[:, :1]
+    customers = xy[:, 1:]
+    centre_or_same = torch.where(place < 2 / 3, 0.5, depot)
+    moved = torch.where(place < 1 / 3, corner, centre_or_same)
+    return torch.cat([moved, customers], dim=1)
 
 
 def sample_demands(demand: Int[Tensor, "B N"], rng: torch.Generator) -> Int[Tensor, "B N"]:
@@ -303,13 +359,18 @@ def sample_demands(demand: Int[Tensor, "B N"], rng: torch.Generator) -> Int[Tens
     small = sample_integers(VARIATION.small_demand, demand, rng)
     large = sample_integers(VARIATION.large_demand, demand, rng)
     wide = sample_integers(VARIATION.wide_demand, demand, rng)
-    kind = torch.randint(4, (len(demand), 1), generator=rng, device=rng.device)
-    uniform = torch.rand(len(demand), 1, generator=rng, device=rng.device)
+    count = len(demand)
+    device = rng.device
+    kind = torch.randint(4, (count, 1), generator=rng, device=device)
+    uniform = torch.rand(count, 1, generator=rng, device=device)
     large_share = interpolate(VARIATION.large_share, uniform)
-    is_large = torch.rand(demand.shape, generator=rng, device=rng.device) < large_share
-    uneven = torch.where(is_large, large, small)
-    drawn = torch.where(kind == 1, 1, torch.where(kind == 2, wide, uneven))
-    return torch.where((kind == 0) | (demand == 0), demand, drawn)  # nothing for the depot
+    per_node = torch.rand(demand.shape, generator=rng, device=device)
+    uneven = torch.where(per_node < large_share, large, small)
+    wide_or_uneven = torch.where(kind == 2, wide, uneven)
+    drawn = torch.where(kind == 1, 1, wide_or_uneven)
+    is_depot = demand == 0
+    is_kept = (kind == 0) | is_depot
+    return torch.where(is_kept, demand, drawn)
 
 
 def sample_integers(
@@ -317,7 +378,13 @@ def sample_integers(
 ) -> Int[Tensor, "B N"]:
     """Return uniform whole numbers of the shape of a tensor, both ends included."""
     low, high = ends
-    return torch.randint(low, high + 1, like.shape, generator=rng, device=rng.device)
+    return torch.randint(
+        low,
+        high + 1,
+        like.shape,
+        generator=rng,
+        device=rng.device,
+    )
 
 
 def sample_capacity(demand: Int[Tensor, "B N"], rng: torch.Generator) -> Int[Tensor, "B"]:
@@ -326,10 +393,15 @@ def sample_capacity(demand: Int[Tensor, "B N"], rng: torch.Generator) -> Int[Ten
     The number of customers is uniform in its logarithm.
     """
     low, high = VARIATION.route_customers
-    uniform = torch.rand(len(demand), generator=rng, device=rng.device)
-    customers = low * torch.exp(math.log(high / low) * uniform)
-    capacity = (customers * demand.sum(1) / (demand.shape[1] - 1)).ceil().long()
-    return torch.maximum(capacity, demand.amax(1))
+    count, nodes = demand.shape
+    uniform = torch.rand(count, generator=rng, device=rng.device)
+    log_ratio = math.log(high / low)
+    per_route = low * torch.exp(log_ratio * uniform)
+    customers = nodes - 1
+    load = per_route * demand.sum(1) / customers
+    capacity = load.ceil().long()
+    largest = demand.amax(1)
+    return torch.maximum(capacity, largest)
 
 
 VARY_BY_PROBLEM: dict[str, Callable[[Any, float, torch.Generator], Any]] = {

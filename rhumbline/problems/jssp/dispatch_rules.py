@@ -45,11 +45,14 @@ def dispatch(
 ) -> Schedule:
     """Return the verified schedule of a rule; only 'random' depends on the seed."""
     if rule not in RULES or kind not in SCHEDULE_KINDS:
-        known = f"rules {', '.join(RULES)}; kinds {', '.join(SCHEDULE_KINDS)}"
-        raise InputError(f"there is no rule '{rule}' for '{kind}' schedules; known: {known}")
-    starts = [[0] * len(row) for row in instance.durations]
+        rules = ", ".join(RULES)
+        kinds = ", ".join(SCHEDULE_KINDS)
+        found = f"there is no rule '{rule}' for '{kind}' schedules"
+        raise InputError(f"{found}; known: rules {rules}; kinds {kinds}")
     rng = np.random.default_rng(seed)
-    for job, step, start in simulate_rule(instance, RULES[rule], SCHEDULE_KINDS[kind], rng):
+    operations = simulate_rule(instance, RULES[rule], SCHEDULE_KINDS[kind], rng)
+    starts = [[0] * len(row) for row in instance.durations]
+    for job, step, start in operations:
         starts[job][step] = start
     schedule = Schedule(tuple(map(tuple, starts)))
     schedule.check(instance)
@@ -72,12 +75,20 @@ def simulate_rule(
     for _ in range(instance.size):
         machine = machines[jobs, step]
         duration = durations[jobs, step]
-        start = np.where(step < lengths, np.maximum(ready, free[machine]), NEVER)
-        work_left = work[jobs, step]
-        uniform = rng.random(len(jobs))
-        state = DispatchState(duration, start, ready, work_left, lengths - step, uniform)
-        choices = np.flatnonzero(candidates(start, duration, machine))
-        job = int(choices[rule(state)[choices].argmin()])
+        earliest = np.maximum(ready, free[machine])
+        start = np.where(step < lengths, earliest, NEVER)
+        state = DispatchState(
+            duration=duration,
+            start=start,
+            ready=ready,
+            work=work[jobs, step],
+            left=lengths - step,
+            uniform=rng.random(len(jobs)),
+        )
+        is_candidate = candidates(start, duration, machine)
+        choices = np.flatnonzero(is_candidate)
+        priorities = rule(state)[choices]
+        job = int(choices[priorities.argmin()])
         yield job, int(step[job]), int(start[job])
         end = start[job] + duration[job]
         ready[job] = end
@@ -91,11 +102,14 @@ def operation_tables(instance: JSSPInstance) -> tuple[np.ndarray, np.ndarray, np
     They are 0 behind the last operation of a job.
     """
     jobs, longest, _ = instance.shape
-    durations, machines = np.zeros((2, jobs, longest + 1), dtype=np.int64)
+    shape = (jobs, longest + 1)
+    durations = np.zeros(shape, dtype=np.int64)
+    machines = np.zeros_like(durations)
     for job, step, machine, duration in instance.operations:
         durations[job, step] = duration
         machines[job, step] = machine
-    work = durations[:, ::-1].cumsum(axis=1)[:, ::-1]
+    from_end = durations[:, ::-1].cumsum(axis=1)
+    work = from_end[:, ::-1]
     return durations, machines, work
 
 
@@ -113,7 +127,8 @@ def active_candidates(start: np.ndarray, duration: np.ndarray, machine: np.ndarr
     """
     end = start + duration
     first = end.argmin()
-    candidates = (machine == machine[first]) & (start < end[first])
+    on_machine = machine == machine[first]
+    candidates = on_machine & (start < end[first])
     candidates[first] = True  # an operation of duration 0 does not begin before it ends
     return candidates
 

@@ -7,7 +7,7 @@ differ in length, and may skip or revisit machines. Operations may have duration
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from itertools import pairwise
+from itertools import accumulate, pairwise
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -52,39 +52,47 @@ class JSSPInstance:
         if self.horizon > MAX_HORIZON:
             found = f"all durations together are {self.horizon:,}"
             limit = f"at most {MAX_HORIZON:,} are supported"
-            raise InputError(f"{self.name}: {found}, {limit}; use a coarser unit of time")
+            raise self.error(f"{found}, {limit}; use a coarser unit of time")
+
+    def error(self, message: str) -> InputError:
+        """Return an error that names this instance."""
+        return InputError(f"{self.name}: {message}")
 
     def check_shape(self) -> None:
         """Raise unless numbers of jobs, machines and operations are consistent and supported."""
+        jobs = self.job_count
+        machines = self.machine_count
         lengths = [len(row) for row in self.durations]
         if lengths != [len(row) for row in self.machines]:
             expected = "expected one of each per operation"
-            raise InputError(f"{self.name}: durations and machines differ in shape, {expected}")
-        if not 1 <= len(lengths) <= MAX_JOBS:
+            raise self.error(f"durations and machines differ in shape, {expected}")
+        if not 1 <= jobs <= MAX_JOBS:
             supported = f"1 to {MAX_JOBS} are supported"
-            raise InputError(f"{self.name}: has {len(lengths)} jobs; {supported}")
-        if not 1 <= self.machine_count <= MAX_MACHINES:
+            raise self.error(f"has {jobs} jobs; {supported}")
+        if not 1 <= machines <= MAX_MACHINES:
             supported = f"1 to {MAX_MACHINES} are supported"
-            raise InputError(f"{self.name}: has {self.machine_count} machines; {supported}")
+            raise self.error(f"has {machines} machines; {supported}")
         if 0 in lengths:
             job = lengths.index(0) + 1
             advice = "expected at least one; remove it"
-            raise InputError(f"{self.name}: job {job} has no operation, {advice}")
-        if max(lengths) * len(lengths) > MAX_CELLS:
-            found = f"{len(lengths)} jobs with up to {max(lengths)} operations"
+            raise self.error(f"job {job} has no operation, {advice}")
+        longest = max(lengths)
+        if longest * jobs > MAX_CELLS:
+            found = f"{jobs} jobs with up to {longest} operations"
             limit = f"the product may be {MAX_CELLS:,} at most"
-            raise InputError(f"{self.name}: has {found}; {limit}")
+            raise self.error(f"has {found}; {limit}")
 
     def check_operation(self, operation: Operation) -> None:
         """Raise unless the duration is 0 or more and the machine exists."""
-        who = f"{self.name}: {self.describe(operation)}"
-        if operation.duration < 0:
-            raise InputError(f"{who} takes {operation.duration}, expected 0 or more")
-        if not 0 <= operation.machine < self.machine_count:
+        who = self.describe(operation)
+        _, _, machine, duration = operation
+        if duration < 0:
+            raise self.error(f"{who} takes {duration}, expected 0 or more")
+        if not 0 <= machine < self.machine_count:
             first = self.first_machine
             last = first + self.machine_count - 1
-            found = f"is on machine {operation.machine + first}"
-            raise InputError(f"{who} {found}, expected {first} to {last}")
+            found = f"is on machine {machine + first}"
+            raise self.error(f"{who} {found}, expected {first} to {last}")
 
     @property
     def job_count(self) -> int:
@@ -104,8 +112,9 @@ class JSSPInstance:
     @property
     def details(self) -> str:
         """Return the numbers of jobs and machines, for users."""
-        counts = {"job": self.job_count, "machine": self.machine_count}
-        return ", ".join(f"{count} {noun}{'s' * (count != 1)}" for noun, count in counts.items())
+        jobs = count_with_noun(self.job_count, "job")
+        machines = count_with_noun(self.machine_count, "machine")
+        return f"{jobs}, {machines}"
 
     @cached_property
     def horizon(self) -> int:
@@ -132,20 +141,22 @@ class JSSPInstance:
         It is the longest job, or the work of a machine between the least time before and the least
         time behind its operations.
         """
-        ends = [[0, *np.cumsum(row, dtype=np.int64).tolist()] for row in self.durations]
+        ends = [[0, *accumulate(row)] for row in self.durations]
         work = [0] * self.machine_count
         heads = [self.horizon] * self.machine_count
         tails = [self.horizon] * self.machine_count
         for job, step, machine, duration in self.operations:
-            head = ends[job][step]
-            tail = ends[job][-1] - ends[job][step + 1]
+            row = ends[job]
+            head = row[step]
+            tail = row[-1] - row[step + 1]
             work[machine] += duration
             heads[machine] = min(heads[machine], head)
             tails[machine] = min(tails[machine], tail)
         bounds = [row[-1] for row in ends]
-        for head, duration, tail in zip(heads, work, tails, strict=True):
+        for machine, duration in enumerate(work):
             if duration:
-                bounds.append(head + duration + tail)
+                bound = heads[machine] + duration + tails[machine]
+                bounds.append(bound)
         return max(bounds)
 
 
@@ -164,41 +175,52 @@ class Schedule:
         """
         self.check_shape(instance)
         for operation in instance.operations:
-            start = self.starts[operation.job][operation.step]
-            found = f"{instance.name}: {instance.describe(operation)} starts at {start}"
-            if start < 0:
-                raise Infeasible(f"{found}, before time 0")
-            if operation.step and start < self.end(instance, operation.job, operation.step - 1):
-                raise Infeasible(f"{found}, before the one before it ends")
+            job, step, _, _ = operation
+            start = self.starts[job][step]
+            previous_end = 0
+            if step:
+                previous_end = self.end(instance, job, step - 1)
+            if start < 0 or start < previous_end:
+                why = "time 0" if start < 0 else "the one before it ends"
+                found = f"{instance.describe(operation)} starts at {start}"
+                raise Infeasible(f"{instance.name}: {found}, before {why}")
         self.check_machines(instance)
 
     def check_shape(self, instance: JSSPInstance) -> None:
         """Raise unless there is one start for each operation."""
-        if len(self.starts) != instance.job_count:
-            found = f"the schedule has {len(self.starts)} jobs of {instance.job_count}"
-            raise Infeasible(f"{instance.name}: {found}")
-        rows = zip(self.starts, instance.durations, strict=True)
-        for job, (starts, durations) in enumerate(rows, 1):
-            if len(starts) != len(durations):
-                found = f"{len(starts)} starts for {len(durations)} operations"
-                raise Infeasible(f"{instance.name}: job {job} has {found}")
+        name = instance.name
+        jobs = len(self.starts)
+        if jobs != instance.job_count:
+            found = f"the schedule has {jobs} jobs of {instance.job_count}"
+            raise Infeasible(f"{name}: {found}")
+        for job in range(jobs):
+            starts = len(self.starts[job])
+            needed = len(instance.durations[job])
+            if starts != needed:
+                found = f"{starts} starts for {needed} operations"
+                raise Infeasible(f"{name}: job {job + 1} has {found}")
 
     def check_machines(self, instance: JSSPInstance) -> None:
         """Raise if operations on a machine overlap.
 
         In order of start (and of end, where starts are equal) each must end before the next begins.
         """
-        by_machine: dict[int, list[tuple[int, int, Operation]]] = {}
+        work: dict[int, list[tuple[int, int, Operation]]] = {}
         for operation in instance.operations:
-            start = self.starts[operation.job][operation.step]
-            work = by_machine.setdefault(operation.machine, [])
-            work.append((start, start + operation.duration, operation))
-        for machine, work in by_machine.items():
-            for (_, end, first), (start, _, second) in pairwise(sorted(work)):
+            job, step, machine, duration = operation
+            start = self.starts[job][step]
+            entry = (start, start + duration, operation)
+            work.setdefault(machine, []).append(entry)
+        for machine, entries in work.items():
+            for before, after in pairwise(sorted(entries)):
+                _, end, first = before
+                start, _, second = after
                 if start < end:
                     number = machine + instance.first_machine
-                    found = f"on machine {number} {instance.describe(second)} starts at {start}"
-                    busy = f"when {instance.describe(first)} is there until {end}"
+                    late = instance.describe(second)
+                    early = instance.describe(first)
+                    found = f"on machine {number} {late} starts at {start}"
+                    busy = f"when {early} is there until {end}"
                     raise Infeasible(f"{instance.name}: {found}, {busy}")
 
     def end(self, instance: JSSPInstance, job: int, step: int) -> int:
@@ -207,7 +229,10 @@ class Schedule:
 
     def cost(self, instance: JSSPInstance) -> int:
         """Return the makespan: when the last operation ends."""
-        return max(self.end(instance, job, step) for job, step, _, _ in instance.operations)
+        ends: list[int] = []
+        for job, step, _, _ in instance.operations:
+            ends.append(self.end(instance, job, step))
+        return max(ends)
 
     def to_file_numbers(self, instance: JSSPInstance) -> list[list[int]]:
         """Return the start times of each job in the order of its operations."""
@@ -279,9 +304,27 @@ def integer_rows(rows: Sequence[Any] | np.ndarray, what: str, name: str) -> Tabl
         expected = f"the {what} must be rows of whole numbers, one row for each job"
         raise InputError(f"{name}: {expected}") from error
     for job, row in enumerate(table, 1):
-        is_integer = np.issubdtype(row.dtype, np.integer)
-        is_real = not row.size or is_integer or np.issubdtype(row.dtype, np.floating)
-        is_row = row.ndim == 1 and is_real
-        if not is_row or not np.isfinite(row).all() or (row != np.rint(row)).any():
-            raise InputError(f"{name}: the {what} of job {job} must be a row of whole numbers")
+        if not is_integer_row(row):
+            expected = f"the {what} of job {job} must be a row of whole numbers"
+            raise InputError(f"{name}: {expected}")
     return tuple(tuple(int(x) for x in row) for row in table)
+
+
+def is_integer_row(row: np.ndarray) -> bool:
+    """Return whether an array is one row of finite whole numbers, perhaps stored as floats."""
+    is_integer = np.issubdtype(row.dtype, np.integer)
+    is_real = is_integer or np.issubdtype(row.dtype, np.floating)
+    if row.ndim != 1:
+        return False
+    if row.size and not is_real:
+        return False
+    is_finite = np.isfinite(row)
+    is_whole = row == np.rint(row)
+    return bool((is_finite & is_whole).all())
+
+
+def count_with_noun(count: int, noun: str) -> str:
+    """Return a number and its noun, such as "1 job" or "2 jobs"."""
+    if count != 1:
+        noun += "s"
+    return f"{count} {noun}"

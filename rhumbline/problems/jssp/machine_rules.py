@@ -16,7 +16,12 @@ from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
 from rhumbline.problems.jssp.instance import JSSPInstance, Schedule
-from rhumbline.problems.jssp.rules import BEYOND_HORIZON, JobShopRules, JSSPBatch
+from rhumbline.problems.jssp.rules import (
+    BEYOND_HORIZON,
+    JobShopRules,
+    JSSPBatch,
+    stack_fields,
+)
 from rhumbline.record import Record
 
 # Decisions per operation after which machines no longer wait, so that every rollout ends.
@@ -60,13 +65,19 @@ class MachinesState(Record):
     @property
     def busy(self) -> Int[Tensor, "B R M"]:
         """Return how long each machine still works."""
-        return (self.machine[..., 1:-1] - self.clock[..., None]).clamp(min=0)
+        free = self.machine[..., 1:-1]
+        now = self.clock.unsqueeze(2)
+        remaining = free - now
+        return remaining.clamp(min=0)
 
     @cached_property
     def is_available(self) -> Bool[Tensor, "B R A"]:
         """Return True for jobs that a machine which has not decided yet can take."""
-        can_begin = self.start <= self.clock[..., None]
-        return can_begin & (self.needed_machine > self.last[..., None])
+        now = self.clock[..., None]
+        last = self.last[..., None]
+        can_begin = self.start <= now
+        undecided = self.needed_machine > last
+        return can_begin & undecided
 
     @cached_property
     def taker(self) -> Int[Tensor, "B R A"]:
@@ -86,7 +97,9 @@ class MachinesState(Record):
     @cached_property
     def others_follow(self) -> Bool[Tensor, "B R"]:
         """Return whether other machines decide after this one at this tick."""
-        return (self.is_available ^ self.is_for_turn)[..., 1:].any(2)
+        for_others = self.is_available ^ self.is_for_turn
+        jobs = for_others[..., 1:]
+        return jobs.any(2)
 
     @property
     def done(self) -> Bool[Tensor, "B R"]:
@@ -103,26 +116,34 @@ def operation_table(batch: JSSPBatch) -> Int[Tensor, "1 1 X 2"]:
     Machines are numbered as in the state.
     """
     machines = batch.load.shape[1]
-    numbers = ((batch.machine + 1) % machines).flatten()
+    numbers = (batch.machine + 1) % machines
+    numbers = numbers.flatten()
     machine = F.pad(numbers, (0, 1), value=machines)
-    duration = F.pad(batch.duration.flatten(), (0, 1))
-    return torch.stack([machine, duration], dim=-1)[None, None]
+    durations = batch.duration.flatten()
+    duration = F.pad(durations, (0, 1))
+    table = torch.stack([machine, duration], dim=-1)
+    return table[None, None]
 
 
 def first_cells(batch: JSSPBatch) -> Int[Tensor, "B 1 A"]:
     """Return where the rows of waiting and of each job begin."""
-    count, jobs, columns = batch.duration.shape
-    index = torch.arange(count * jobs, device=batch.duration.device)
-    cells = index.view(count, 1, jobs) * columns
-    return F.pad(cells, (1, 0), value=batch.duration.numel())
+    duration = batch.duration
+    count, jobs, columns = duration.shape
+    index = torch.arange(count * jobs, device=duration.device)
+    job = index.view(count, 1, jobs)
+    first = job * columns
+    waiting = duration.numel()
+    return F.pad(first, (1, 0), value=waiting)
 
 
 def read_next_operations(
     cell: Int[Tensor, "B R A"], operations: Int[Tensor, "1 1 X 2"], machine: Int[Tensor, "B R V"]
 ) -> tuple[Int[Tensor, "B R A 2"], Int[Tensor, "B R A"]]:
     """Return machine and duration of each job's next operation, and when that machine is free."""
-    ahead = F.embedding(cell, operations[0, 0])
-    return ahead, machine.gather(2, ahead[..., 0])
+    table = operations[0, 0]
+    ahead = F.embedding(cell, table)
+    needed = ahead[..., 0]
+    return ahead, machine.gather(2, needed)
 
 
 class JSSPMachines(JobShopRules):
@@ -162,9 +183,12 @@ class JSSPMachines(JobShopRules):
         The published environment ends an episode with a large penalty when nothing runs and all
         machines wait. Here the last machine that could take a job then has to.
         """
-        busy_until = torch.maximum(state.machine[..., 1:].amax(2), state.taken.amax(2))
-        time_passes = state.others_follow | (busy_until > state.clock)
-        may_wait = time_passes & (state.count < state.max_waiting_count)
+        machines_free = state.machine[..., 1:].amax(2)
+        busy_until = torch.maximum(machines_free, state.taken.amax(2))
+        is_busy = busy_until > state.clock
+        time_passes = state.others_follow | is_busy
+        within_limit = state.count < state.max_waiting_count
+        may_wait = time_passes & within_limit
         allowed = state.is_for_turn.clone()
         allowed[..., 0].logical_or_(may_wait)
         return allowed
@@ -213,20 +237,18 @@ class JSSPMachines(JobShopRules):
 
     def replay(self, batch: JSSPBatch, actions: Int[Tensor, "B R T"]) -> MachinesState:
         """Return the states before decisions 1..T-1, steps flattened into the rollout axis."""
-        state = self.reset(batch, actions[..., 0])
+        first = actions[..., 0]
+        state = self.reset(batch, first)
         states: list[MachinesState] = []
         for action in actions[..., 1:].unbind(2):
             states.append(state)
             state = self.step(state, action)
-        stacked: dict[str, Tensor] = {}
-        for name in MOVING_FIELDS:
-            steps = [getattr(each, name) for each in states]
-            stacked[name] = torch.stack(steps, dim=2).flatten(1, 2)
-        return replace(state, **stacked)
+        return replace(state, **stack_fields(states, MOVING_FIELDS))
 
     def cost(self, batch: JSSPBatch, actions: Int[Tensor, "B R T"]) -> Float[Tensor, "B R"]:
         """Return the makespan of each sequence."""
-        state = self.reset(batch, actions[..., 0])
+        first = actions[..., 0]
+        state = self.reset(batch, first)
         for action in actions[..., 1:].unbind(2):
             state = self.step(state, action)
         return self.outcome(batch, state, actions)
@@ -235,16 +257,22 @@ class JSSPMachines(JobShopRules):
         self, batch: JSSPBatch, state: MachinesState, actions: Int[Tensor, "B R T"]
     ) -> Float[Tensor, "B R"]:
         """Return the makespan from the last state."""
-        return state.machine[..., 1:].amax(2).to(torch.float32)
+        free = state.machine[..., 1:]
+        makespan = free.amax(2)
+        return makespan.to(torch.float32)
 
     def decode(self, instance: JSSPInstance, actions: Sequence[int]) -> Schedule:
         """Return the schedule of an action sequence: operations begin when the clock moves on."""
         starts: list[list[int]] = [[] for _ in instance.durations]
-        state = self.reset(self.collate([instance]), torch.zeros(1, 1, dtype=torch.int64))
+        batch = self.collate([instance])
+        first = torch.zeros(1, 1, dtype=torch.int64)
+        state = self.reset(batch, first)
         for action in actions[1:]:
-            after = self.step(state, torch.tensor([[action]]))
-            begun = (after.cell - state.cell)[0, 0, 1:]
-            for job in begun.nonzero()[:, 0].tolist():
-                starts[job].append(int(state.clock))
-            state = after
+            clock = int(state.clock)
+            before = state.cell
+            state = self.step(state, torch.tensor([[action]]))
+            begun = state.cell - before
+            jobs = begun[0, 0, 1:].nonzero()
+            for job in jobs.flatten().tolist():
+                starts[job].append(clock)
         return Schedule(tuple(map(tuple, starts)))

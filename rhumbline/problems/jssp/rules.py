@@ -88,16 +88,33 @@ class NextOperations(Record):
 
 def gather_next_operations(state: JSSPState) -> NextOperations:
     """Return each job's next operation in a state."""
-    index = state.next[..., None]
-    shape = (-1, state.next.shape[1], -1, -1)
-    duration = state.durations.expand(shape).gather(3, index)[..., 0]
-    machine = state.machines.expand(shape).gather(3, index)[..., 0]
-    tail = state.tails.expand(shape).gather(3, index)[..., 0]
+    duration = take_operations(state.durations, state.next)
+    machine = take_operations(state.machines, state.next)
+    tail = take_operations(state.tails, state.next)
     free = state.machine.gather(2, machine)
-    load = state.left.gather(2, machine)
     start = torch.maximum(state.job, free)
-    done = machine == state.machine.shape[2] - 1
-    return NextOperations(duration, machine, tail, free, load, start, start + duration, done)
+    no_machine = state.machine.shape[2] - 1
+    return NextOperations(
+        duration=duration,
+        machine=machine,
+        tail=tail,
+        free=free,
+        load=state.left.gather(2, machine),
+        start=start,
+        finish=start + duration,
+        done=machine == no_machine,
+    )
+
+
+def take_operations(
+    table: Int[Tensor, "B 1 J C"], operation: Int[Tensor, "B R J"]
+) -> Int[Tensor, "B R J"]:
+    """Return the entries of one operation of each job."""
+    rollouts = operation.shape[1]
+    shared = table.expand(-1, rollouts, -1, -1)
+    index = operation.unsqueeze(3)
+    entries = shared.gather(3, index)
+    return entries.squeeze(3)
 
 
 def conflict_set(operations: NextOperations) -> Bool[Tensor, "B R J"]:
@@ -108,13 +125,18 @@ def conflict_set(operations: NextOperations) -> Bool[Tensor, "B R J"]:
     of duration 0 is in the set only if it ends first. A finished rollout has its first job alone.
     """
     # One integer that orders by end, then by duration 0, then by work left on the machine.
-    end = 2 * operations.finish + (operations.duration == 0)
+    has_no_duration = operations.duration == 0
+    end = 2 * operations.finish + has_no_duration
     rank = end * BEYOND_HORIZON - operations.load
     never = 2 * BEYOND_HORIZON * BEYOND_HORIZON - 1
-    first = rank.masked_fill(operations.done, never).argmin(2, keepdim=True)
-    same_machine = operations.machine == operations.machine.gather(2, first)
-    early = operations.start < operations.finish.gather(2, first)
-    return (same_machine & early & ~operations.done).scatter(2, first, True)
+    rank = rank.masked_fill(operations.done, never)
+    first = rank.argmin(2, keepdim=True)
+    machine = operations.machine.gather(2, first)
+    finish = operations.finish.gather(2, first)
+    on_machine = operations.machine == machine
+    is_early = operations.start < finish
+    candidates = on_machine & is_early & ~operations.done
+    return candidates.scatter(2, first, True)
 
 
 def unfinished_jobs(operations: NextOperations) -> Bool[Tensor, "B R J"]:
@@ -147,12 +169,16 @@ class JobShopRules:
         jobs, machines = parse_size(size)
         shape = (count, jobs, machines)
         limit = MAX_RANDOM_DURATION + 1
-        duration = torch.randint(1, limit, shape, generator=rng, device=rng.device)
-        machine = torch.rand(shape, generator=rng, device=rng.device).argsort(2)
-        key = torch.arange(count, device=rng.device)
-        steps = jobs * machines
+        device = rng.device
+        duration = torch.randint(1, limit, shape, generator=rng, device=device)
+        order = torch.rand(shape, generator=rng, device=device)
         return batch_from_tables(
-            duration, machine, machines, key, steps=steps, max_per_machine=jobs
+            duration,
+            order.argsort(2),
+            machines,
+            torch.arange(count, device=device),
+            steps=jobs * machines,
+            max_per_machine=jobs,
         )
 
     def collate(self, instances: Sequence[JSSPInstance]) -> JSSPBatch:
@@ -165,10 +191,10 @@ class JobShopRules:
                 cell = (row, operation.job, operation.step)
                 duration[cell] = operation.duration
                 machine[cell] = operation.machine
-        keys = [
-            crc32(machine_table.tobytes(), crc32(duration_table.tobytes()))
-            for duration_table, machine_table in zip(duration, machine, strict=True)
-        ]
+        keys: list[int] = []
+        for durations, machine_numbers in zip(duration, machine, strict=True):
+            duration_sum = crc32(durations.tobytes())
+            keys.append(crc32(machine_numbers.tobytes(), duration_sum))
         return batch_from_tables(
             torch.from_numpy(duration),
             torch.from_numpy(machine),
@@ -190,7 +216,9 @@ class JobShopRules:
         self, actions: Int[Tensor, "B T"], uniforms: Float[Tensor, "B V 2"]
     ) -> Int[Tensor, "B V T"]:
         """Return the same sequences: an active schedule has only one, up to ties."""
-        return actions[:, None].expand(-1, uniforms.shape[1], -1)
+        views = uniforms.shape[1]
+        sequences = actions.unsqueeze(1)
+        return sequences.expand(-1, views, -1)
 
     def improve(
         self, batch: JSSPBatch, actions: Int[Tensor, "B R T"], rounds: int
@@ -281,15 +309,13 @@ class JSSP(JobShopRules):
         for action in actions[..., 1:].unbind(2):
             states.append(state)
             state = self.step(state, action)
-        moving: dict[str, Tensor] = {}
-        for name in ("next", "job", "machine", "left"):
-            steps = [getattr(each, name) for each in states]
-            moving[name] = torch.stack(steps, dim=2).flatten(1, 2)
+        moving = stack_fields(states, ("next", "job", "machine", "left"))
         return replace(state, **moving, count=0)
 
     def cost(self, batch: JSSPBatch, actions: Int[Tensor, "B R T"]) -> Float[Tensor, "B R"]:
         """Return the makespan of each sequence."""
-        state = self.reset(batch, actions[..., 0])
+        first = actions[..., 0]
+        state = self.reset(batch, first)
         for action in actions[..., 1:].unbind(2):
             state = self.step(state, action)
         return self.outcome(batch, state, actions)
@@ -331,18 +357,38 @@ def batch_from_tables(
     max_per_machine: int,
 ) -> JSSPBatch:
     """Return a batch from tables; missing operations have duration 0 on machine `machines`."""
+    count = len(key)
     duration = F.pad(duration, (0, 1))
     machine = F.pad(machine, (0, 1), value=machines)
-    tail = duration.flip(2).cumsum(2).flip(2)
-    zeros = duration.new_zeros(len(key), machines + 1)
-    load = zeros.scatter_add(1, machine.flatten(1), duration.flatten(1))
-    scale = torch.ones(len(key), device=key.device)
-    return JSSPBatch(duration, machine, tail, load, key, scale, steps, max_per_machine)
+    from_end = duration.flip(2).cumsum(2)
+    load = duration.new_zeros(count, machines + 1)
+    load.scatter_add_(1, machine.flatten(1), duration.flatten(1))
+    return JSSPBatch(
+        duration=duration,
+        machine=machine,
+        tail=from_end.flip(2),
+        load=load,
+        key=key,
+        scale=torch.ones(count, device=key.device),
+        steps=steps,
+        max_per_machine=max_per_machine,
+    )
+
+
+def stack_fields(states: Sequence[Record], names: Sequence[str]) -> dict[str, Tensor]:
+    """Return fields of successive states, steps flattened into the rollout axis."""
+    stacked: dict[str, Tensor] = {}
+    for name in names:
+        steps = [getattr(state, name) for state in states]
+        stacked[name] = torch.stack(steps, dim=2).flatten(1, 2)
+    return stacked
 
 
 def most_on_one_machine(table: Int[np.ndarray, "J O"], machines: int) -> int:
     """Return the most operations on one machine of an instance; machine `machines` is none."""
-    return int(np.bincount(table[table < machines]).max())
+    existing = table[table < machines]
+    counts = np.bincount(existing)
+    return int(counts.max())
 
 
 def parse_size(size: int | str) -> tuple[int, int]:
@@ -353,7 +399,8 @@ def parse_size(size: int | str) -> tuple[int, int]:
         jobs = int(match[1])
         machines = int(match[2] or match[1])
     in_range = 1 <= jobs <= MAX_JOBS and 1 <= machines <= MAX_MACHINES
-    if not in_range or jobs * machines > MAX_CELLS:
+    cells = jobs * machines
+    if not in_range or cells > MAX_CELLS:
         limits = f"at most {MAX_JOBS} x {MAX_MACHINES} and {MAX_CELLS:,} for the product"
         raise InputError(f"size is {size!r}; expected jobs x machines such as 20x15, {limits}")
     return jobs, machines

@@ -55,17 +55,21 @@ class Tour:
 
     def check(self, instance: TSPInstance) -> None:
         """Raise `Infeasible` unless every city is visited exactly once."""
+        name = instance.name
+        size = instance.size
         order = np.asarray(self.order, dtype=np.int64)
-        strange = order[(order < 0) | (order >= instance.size)]
-        if len(strange):
-            found = f"the tour visits city index {strange[0]} of {instance.size}"
-            raise Infeasible(f"{instance.name}: {found}")
-        counts = np.bincount(order, minlength=instance.size)
+        is_unknown = (order < 0) | (order >= size)
+        unknown = order[is_unknown]
+        if len(unknown):
+            found = f"the tour visits city index {unknown[0]} of {size}"
+            raise Infeasible(f"{name}: {found}")
+        counts = np.bincount(order, minlength=size)
         wrong = np.flatnonzero(counts != 1)
         if len(wrong):
-            number = instance.node_numbers[wrong[0]]
-            times = counts[wrong[0]]
-            raise Infeasible(f"{instance.name}: the tour visits city {number} {times} times")
+            city = wrong[0]
+            number = instance.node_numbers[city]
+            found = f"the tour visits city {number} {counts[city]} times"
+            raise Infeasible(f"{name}: {found}")
 
     def cost(self, instance: TSPInstance) -> int | float:
         """Return the length of the closed tour in the instance's metric.
@@ -73,7 +77,9 @@ class Tour:
         It is an int where costs are whole numbers.
         """
         order = np.asarray(self.order)
-        total = float(instance.distances[order, np.roll(order, -1)].sum())
+        following = np.roll(order, -1)
+        lengths = instance.distances[order, following]
+        total = float(lengths.sum())
         return round(total) if instance.has_integer_costs else total
 
     def to_file_numbers(self, instance: TSPInstance) -> list[int]:
@@ -86,25 +92,32 @@ def tsp_from_array(array: np.ndarray, name: str = "array") -> TSPInstance:
 
     Two columns always mean coordinates, also for two cities.
     """
-    is_real = np.issubdtype(array.dtype, np.integer) or np.issubdtype(array.dtype, np.floating)
-    if array.ndim != 2 or not len(array) or not is_real:
+    is_integer = np.issubdtype(array.dtype, np.integer)
+    is_real = is_integer or np.issubdtype(array.dtype, np.floating)
+    size = len(array) if array.ndim == 2 else 0
+    if not size or not is_real:
         expected = "expected coordinates [N, 2] or a distance matrix [N, N] of real numbers"
-        raise InputError(f"{name}: {expected}, got shape {array.shape} of {array.dtype}")
-    if len(array) > MAX_CITIES:
-        raise InputError(f"{name}: has {len(array)} cities; up to {MAX_CITIES} are supported")
+        found = f"got shape {array.shape} of {array.dtype}"
+        raise InputError(f"{name}: {expected}, {found}")
+    if size > MAX_CITIES:
+        limit = f"up to {MAX_CITIES} are supported"
+        raise InputError(f"{name}: has {size} cities; {limit}")
     if not np.isfinite(array).all():
         raise InputError(f"{name}: contains NaN or infinite numbers")
-    if np.abs(array).max() > MAX_NUMBER:
+    largest = np.abs(array).max()
+    if largest > MAX_NUMBER:
         limit = f"numbers beyond {MAX_NUMBER:g}, up to which costs are exact"
         raise InputError(f"{name}: contains {limit}; use another unit")
     if array.shape[1] == 2:
-        return TSPInstance(name, "EXACT_2D", xy=array.astype(np.float64))
+        xy = array.astype(np.float64)
+        return TSPInstance(name, "EXACT_2D", xy=xy)
     return tsp_from_matrix(array, name)
 
 
 def tsp_from_matrix(array: np.ndarray, name: str) -> TSPInstance:
     """Return an instance from a symmetric matrix of distances."""
-    if array.shape[0] != array.shape[1]:
+    rows, columns = array.shape
+    if rows != columns:
         raise InputError(f"{name}: a distance matrix must be square, got shape {array.shape}")
     if not np.array_equal(array, array.T):
         found = "the distance matrix is not symmetric"

@@ -54,22 +54,29 @@ class TSP:
 
     def sample(self, count: int, size: int, rng: torch.Generator) -> TSPBatch:
         """Return instances with uniform random cities, on the generator's device."""
-        xy = torch.rand(count, size, 2, generator=rng, device=rng.device)
-        key = torch.arange(count, device=rng.device)
-        scale = torch.ones(count, device=rng.device)
+        device = rng.device
+        xy = torch.rand(count, size, 2, generator=rng, device=device)
+        key = torch.arange(count, device=device)
+        scale = torch.ones(count, device=device)
         return TSPBatch(xy, key, scale)
 
     def collate(self, instances: Sequence[TSPInstance]) -> TSPBatch:
         """Return instances of one size as a batch on the CPU, scaled for the policy."""
-        squares = [scale_to_unit_square(instance.planar_xy) for instance in instances]
-        xy = np.stack(squares).astype(np.float32)
-        keys = [crc32(np.ascontiguousarray(points).tobytes()) for points in xy]
+        squares: list[np.ndarray] = []
+        keys: list[int] = []
+        for instance in instances:
+            square = scale_to_unit_square(instance.planar_xy).astype(np.float32)
+            squares.append(square)
+            keys.append(crc32(np.ascontiguousarray(square).tobytes()))
+        xy = torch.from_numpy(np.stack(squares))
         key = torch.tensor(keys, dtype=torch.int64)
         if all(instance.metric == "EXACT_2D" for instance in instances):
-            scale = torch.tensor([longer_side(instance.planar_xy) for instance in instances])
-            return TSPBatch(torch.from_numpy(xy), key, scale)
-        distance = torch.from_numpy(np.stack([instance.distances for instance in instances]))
-        return TSPBatch(torch.from_numpy(xy), key, torch.ones(len(instances)), distance)
+            sides = [longer_side(instance.planar_xy) for instance in instances]
+            return TSPBatch(xy, key, scale=torch.tensor(sides))
+        distances = [instance.distances for instance in instances]
+        distance = torch.from_numpy(np.stack(distances))
+        scale = torch.ones(len(instances))
+        return TSPBatch(xy, key, scale, distance)
 
     def item_count(self, instance: TSPInstance) -> int:
         """Return the number of cities."""
@@ -82,16 +89,24 @@ class TSP:
     def starts(self, batch: TSPBatch) -> Int[Tensor, "B S"]:
         """Return every city; in large instances `max_starts`, evenly over the file's order."""
         count, size = batch.xy.shape[:2]
-        starts = size if size <= self.all_starts_size else self.max_starts
-        city = torch.arange(starts, device=batch.xy.device) * size // starts
+        starts = self.max_starts
+        if size <= self.all_starts_size:
+            starts = size
+        index = torch.arange(starts, device=batch.xy.device)
+        city = index * size // starts
         return city.expand(count, starts)
 
     def reset(self, batch: TSPBatch, starts: Int[Tensor, "B R"]) -> TSPState:
         """Return the state in which each rollout is in its start city."""
-        count, size = batch.xy.shape[:2]
-        shape = (count, starts.shape[1], size)
-        visited = torch.zeros(shape, dtype=torch.bool, device=starts.device)
-        return TSPState(starts, starts, visited.scatter_(2, starts[..., None], True), 1)
+        size = batch.xy.shape[1]
+        visited = torch.zeros(
+            *starts.shape,
+            size,
+            dtype=torch.bool,
+            device=starts.device,
+        )
+        visited.scatter_(2, starts[..., None], True)
+        return TSPState(first=starts, last=starts, visited=visited, count=1)
 
     def mask(self, state: TSPState) -> Bool[Tensor, "B R N"]:
         """Return True where a city may be visited next."""
@@ -115,13 +130,20 @@ class TSP:
     def replay(self, batch: TSPBatch, actions: Int[Tensor, "B R T"]) -> TSPState:
         """Return the states before decisions 1..T-1 of tours, as a batch of B x R(T-1) rollouts."""
         count, rollouts, size = actions.shape
+        decisions = size - 1
         order = torch.arange(size, device=actions.device)
-        position = torch.empty_like(actions).scatter_(2, actions, order.expand_as(actions))
-        visited = position[:, :, None, :] < order[1:, None]  # [B, R, T-1, N]
-        first = actions[:, :, :1].expand(-1, -1, size - 1)
-        last = actions[:, :, :-1]
-        flat = (count, rollouts * (size - 1))
-        return TSPState(first.reshape(flat), last.reshape(flat), visited.reshape(*flat, size), 0)
+        position = torch.empty_like(actions)
+        position.scatter_(2, actions, order.expand_as(actions))
+        visited = position.unsqueeze(2) < order[1:, None]  # [B, R, T-1, N]
+        first = actions[..., :1].expand(-1, -1, decisions)
+        last = actions[..., :-1]
+        flat = (count, rollouts * decisions)
+        return TSPState(
+            first=first.reshape(flat),
+            last=last.reshape(flat),
+            visited=visited.reshape(*flat, size),
+            count=0,
+        )
 
     def cost(self, batch: TSPBatch, actions: Int[Tensor, "B R T"]) -> Float[Tensor, "B R"]:
         """Return the length of each closed tour.
@@ -132,11 +154,13 @@ class TSP:
         if batch.distance is None:
             here = take_nodes(batch.xy, actions)
             there = take_nodes(batch.xy, following)
-            return (here - there).norm(dim=-1).sum(-1)
+            lengths = (here - there).norm(dim=-1)
+            return lengths.sum(-1)
         size = batch.distance.shape[1]
-        edge = (actions * size + following).flatten(1)
-        length = batch.distance.flatten(1).gather(1, edge)
-        return length.view(actions.shape).sum(-1)
+        edge = actions * size + following
+        distances = batch.distance.flatten(1)
+        lengths = distances.gather(1, edge.flatten(1))
+        return lengths.view(actions.shape).sum(-1)
 
     def outcome(
         self, batch: TSPBatch, state: TSPState, actions: Int[Tensor, "B R T"]
@@ -152,17 +176,25 @@ class TSP:
         The uniforms select both.
         """
         size = actions.shape[1]
-        offset = (uniforms[..., :1] * size).long().clamp(max=size - 1)
-        direction = 2 * (uniforms[..., 1:] < 0.5).long() - 1
-        index = (offset + direction * torch.arange(size, device=actions.device)) % size
-        return actions[:, None].expand(-1, uniforms.shape[1], -1).gather(2, index)
+        views = uniforms.shape[1]
+        start, orientation = uniforms.split(1, dim=2)
+        last = size - 1
+        offset = (start * size).long().clamp(max=last)
+        is_forwards = orientation < 0.5
+        direction = 2 * is_forwards.long() - 1
+        steps = torch.arange(size, device=actions.device)
+        index = (offset + direction * steps) % size
+        tours = actions[:, None].expand(-1, views, -1)
+        return tours.gather(2, index)
 
     def improve(
         self, batch: TSPBatch, actions: Int[Tensor, "B R T"], rounds: int
     ) -> Int[Tensor, "B R T"]:
         """Return tours after up to `rounds` moves of 2-opt or Or-opt each, in the unit square."""
-        repeated_xy = batch.xy.repeat_interleave(actions.shape[1], dim=0)
-        improved = improve_tours(repeated_xy, actions.flatten(0, 1), rounds)
+        rollouts = actions.shape[1]
+        repeated_xy = batch.xy.repeat_interleave(rollouts, dim=0)
+        tours = actions.flatten(0, 1)
+        improved = improve_tours(repeated_xy, tours, rounds)
         return improved.view(actions.shape)
 
     def decode(self, instance: TSPInstance, actions: Sequence[int]) -> Tour:
