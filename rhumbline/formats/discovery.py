@@ -1,5 +1,6 @@
 """Find the files that hold instances, given a file, a folder or a pattern."""
 
+from collections.abc import Callable
 from glob import glob
 from pathlib import Path
 
@@ -12,8 +13,10 @@ from rhumbline.formats.safe_io import error_reason
 
 SUFFIXES = (*INSTANCE_READERS, DATASET_SUFFIX)
 # JSPLIB's files and our own have these suffixes; so has much else, so their content decides.
-TEXT_SUFFIX = ".txt"
-JSON_SUFFIX = ".json"
+CONTENT_CHECKS: dict[str, Callable[[Path], bool]] = {
+    ".txt": is_job_shop_file,
+    ".json": is_job_shop_json,
+}
 WILDCARDS = "*?["
 
 
@@ -32,7 +35,7 @@ def find_files_at(place: str | Path) -> list[Path]:
     if path.is_dir():
         found = files_of_folder(path)
         if not found:
-            known = ", ".join((*SUFFIXES, TEXT_SUFFIX))
+            known = ", ".join((*SUFFIXES, ".txt"))
             expected = f"expected names that end in {known}"
             raise InputError(f"{path}: no file in this folder holds instances; {expected}")
         return found
@@ -77,9 +80,9 @@ def holds_instances(file: Path) -> bool:
     if not file.is_file() or not file.stat().st_size:
         return False
     suffix = file.suffix.lower()
-    if suffix not in (TEXT_SUFFIX, JSON_SUFFIX):
+    if suffix not in CONTENT_CHECKS:
         return suffix in SUFFIXES
     try:
-        return is_job_shop_json(file) if suffix == JSON_SUFFIX else is_job_shop_file(file)
+        return CONTENT_CHECKS[suffix](file)
     except InputError:  # such as a binary file named .txt
         return False

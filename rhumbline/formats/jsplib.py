@@ -16,9 +16,7 @@ from rhumbline.formats.best_known import with_best_makespan
 from rhumbline.formats.safe_io import write_text
 from rhumbline.formats.sections import Row, Sections, quote, text_lines
 from rhumbline.problems.jssp.instance import (
-    MAX_HORIZON,
-    MAX_JOBS,
-    MAX_MACHINES,
+    LIMITS,
     JSSPInstance,
     Schedule,
     infer_first_machine,
@@ -148,8 +146,8 @@ def dimensions(shop: ShopFile) -> tuple[int, int]:
         if len(words) == 3:
             message += "; three of them begin files of flexible job shops, which are not supported"
         raise shop.file.error(line, message)
-    jobs = parse_count(shop.file, line, words[0], "jobs", MAX_JOBS)
-    machines = parse_count(shop.file, line, words[1], "machines", MAX_MACHINES)
+    jobs = parse_count(shop.file, line, words[0], "jobs", LIMITS.max_jobs)
+    machines = parse_count(shop.file, line, words[1], "machines", LIMITS.max_machines)
     return jobs, machines
 
 
@@ -242,9 +240,10 @@ def check_horizon(file: Sections, jobs: Sequence[JobRows]) -> None:
     total = 0
     for job in jobs:
         total += sum(job.durations)
-        if total > MAX_HORIZON:
+        if total > LIMITS.max_horizon:
             found = f"the durations up to here add up to {total:,}"
-            message = f"{found}, at most {MAX_HORIZON:,} are supported; use a coarser unit of time"
+            limit = f"at most {LIMITS.max_horizon:,} are supported"
+            message = f"{found}, {limit}; use a coarser unit of time"
             raise file.error(job.duration_line, message)
 
 

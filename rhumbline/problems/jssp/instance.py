@@ -14,10 +14,18 @@ import numpy as np
 
 from rhumbline.errors import Infeasible, InputError
 
-MAX_HORIZON = 2**31 - 1  # sum of all durations; devices count time in 32 bits
-MAX_JOBS = 100
-MAX_MACHINES = 100
-MAX_CELLS = 2_500  # jobs times operations of the longest job: 100 jobs of 20, with some room
+
+@dataclass(frozen=True)
+class JobShopLimits:
+    """The largest job shops that the package solves."""
+
+    max_jobs: int = 100
+    max_machines: int = 100
+    max_cells: int = 2_500  # jobs times operations of the longest: 100 jobs of 20, and some room
+    max_horizon: int = 2**31 - 1  # sum of all durations; devices count time in 32 bits
+
+
+LIMITS = JobShopLimits()
 
 Table = tuple[tuple[int, ...], ...]  # a row for each job
 
@@ -49,9 +57,9 @@ class JSSPInstance:
         self.check_shape()
         for operation in self.operations:
             self.check_operation(operation)
-        if self.horizon > MAX_HORIZON:
+        if self.horizon > LIMITS.max_horizon:
             found = f"all durations together are {self.horizon:,}"
-            limit = f"at most {MAX_HORIZON:,} are supported"
+            limit = f"at most {LIMITS.max_horizon:,} are supported"
             raise self.error(f"{found}, {limit}; use a coarser unit of time")
 
     def error(self, message: str) -> InputError:
@@ -66,20 +74,20 @@ class JSSPInstance:
         if lengths != [len(row) for row in self.machines]:
             expected = "expected one of each per operation"
             raise self.error(f"durations and machines differ in shape, {expected}")
-        if not 1 <= jobs <= MAX_JOBS:
-            supported = f"1 to {MAX_JOBS} are supported"
+        if not 1 <= jobs <= LIMITS.max_jobs:
+            supported = f"1 to {LIMITS.max_jobs} are supported"
             raise self.error(f"has {jobs} jobs; {supported}")
-        if not 1 <= machines <= MAX_MACHINES:
-            supported = f"1 to {MAX_MACHINES} are supported"
+        if not 1 <= machines <= LIMITS.max_machines:
+            supported = f"1 to {LIMITS.max_machines} are supported"
             raise self.error(f"has {machines} machines; {supported}")
         if 0 in lengths:
             job = lengths.index(0) + 1
             advice = "expected at least one; remove it"
             raise self.error(f"job {job} has no operation, {advice}")
         longest = max(lengths)
-        if longest * jobs > MAX_CELLS:
+        if longest * jobs > LIMITS.max_cells:
             found = f"{jobs} jobs with up to {longest} operations"
-            limit = f"the product may be {MAX_CELLS:,} at most"
+            limit = f"the product may be {LIMITS.max_cells:,} at most"
             raise self.error(f"has {found}; {limit}")
 
     def check_operation(self, operation: Operation) -> None:

@@ -20,13 +20,7 @@ from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
 from rhumbline.errors import InputError
-from rhumbline.problems.jssp.instance import (
-    MAX_CELLS,
-    MAX_JOBS,
-    MAX_MACHINES,
-    JSSPInstance,
-    Schedule,
-)
+from rhumbline.problems.jssp.instance import LIMITS, JSSPInstance, Schedule
 from rhumbline.record import Record
 
 MAX_RANDOM_DURATION = 98  # of the field's random instances (Zhang et al. 2020)
@@ -158,7 +152,7 @@ class JobShopRules:
     solves = "jssp"
     nouns: tuple[str, str] = ("operation", "operations")
     size_unit = "jobs x machines"
-    max_size = MAX_CELLS
+    max_size = LIMITS.max_cells
     default_size: int | str = "10x10"
 
     def sample(self, count: int, size: int | str, rng: torch.Generator) -> JSSPBatch:
@@ -398,9 +392,12 @@ def parse_size(size: int | str) -> tuple[int, int]:
     if match:
         jobs = int(match[1])
         machines = int(match[2] or match[1])
-    in_range = 1 <= jobs <= MAX_JOBS and 1 <= machines <= MAX_MACHINES
-    cells = jobs * machines
-    if not in_range or cells > MAX_CELLS:
-        limits = f"at most {MAX_JOBS} x {MAX_MACHINES} and {MAX_CELLS:,} for the product"
-        raise InputError(f"size is {size!r}; expected jobs x machines such as 20x15, {limits}")
+    max_jobs = LIMITS.max_jobs
+    max_machines = LIMITS.max_machines
+    max_cells = LIMITS.max_cells
+    in_range = 1 <= jobs <= max_jobs and 1 <= machines <= max_machines
+    if not in_range or jobs * machines > max_cells:
+        expected = "expected jobs x machines such as 20x15"
+        limits = f"at most {max_jobs} x {max_machines} and {max_cells:,} for the product"
+        raise InputError(f"size is {size!r}; {expected}, {limits}")
     return jobs, machines
