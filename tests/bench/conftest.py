@@ -1,4 +1,4 @@
-"""Fixtures: small suites that run in a second, and the programs of benchmarks/ as modules."""
+"""Small suites that run in a second, and programs of benchmarks/ as modules."""
 
 import sys
 from collections.abc import Callable
@@ -20,9 +20,8 @@ BENCHMARKS = Path(__file__).parents[2] / "benchmarks"
 
 @pytest.fixture(scope="session")
 def load_script() -> Callable[[str], ModuleType]:
-    """Return a loader of programs of benchmarks/.
-
-    It finds their neighbours as Python does there.
+    """Loads a program of benchmarks/ as a module, with its neighbours in reach as `python
+    benchmarks/x.py` has them.
     """
 
     def load(name: str) -> ModuleType:
