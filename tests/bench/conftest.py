@@ -39,7 +39,7 @@ def load_script() -> Callable[[str], ModuleType]:
 
 @pytest.fixture(scope="session")
 def policy(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Return the path of a checkpoint with untrained weights."""
+    """A checkpoint that has learnt nothing but behaves like one."""
     path = tmp_path_factory.mktemp("policy") / "tiny.safetensors"
     with torch.random.fork_rng(devices=[]):
         torch.random.default_generator.manual_seed(3)
@@ -49,7 +49,7 @@ def policy(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture
 def write(tmp_path: Path, policy: Path) -> Callable[..., Path]:
-    """Return a writer of suites. The default has one set of four instances and two methods."""
+    """Writes a suite: by default one set of four instances and two methods."""
 
     def make(text: str = SET + METHODS, name: str = "small") -> Path:
         path = tmp_path / f"{name}.toml"
