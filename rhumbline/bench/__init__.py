@@ -1,1 +1,1 @@
-"""Benchmarks: suites of instances and methods in TOML, results as JSON lines, tables and figures."""
+"""Benchmarks: suites of instances and methods, results as JSON lines, tables and figures."""
