@@ -1,6 +1,6 @@
 """The command `rhumb`. One file per verb; results go to stdout, everything else to stderr.
 
-`train` is parsed without typer and rich, which bare GPU nodes do not have.
+`train` and `bench compare` are parsed without typer and rich, which bare GPU nodes do not have.
 """
 
 import sys
@@ -19,6 +19,10 @@ def main() -> None:
         from rhumbline.cli.commands import train
 
         sys.exit(train.run_train(words[1:]))
+    if words[:2] == ["bench", "compare"]:
+        from rhumbline.cli.commands import compare
+
+        sys.exit(compare.run_compare(words[2:]))
     sys.exit(run_command(run_app))
 
 
@@ -26,7 +30,8 @@ def run_app() -> int:
     """Every other verb; typer exits by itself."""
     if find_spec("typer") is None or find_spec("rich") is None:
         print_note(
-            "error: only `train` runs without typer and rich; get them with: pip install rhumbline"
+            "error: only `train` and `bench compare` run without typer and rich; "
+            "get them with: pip install rhumbline"
         )
         return MISSING
     from rhumbline.cli.app import app
