@@ -1,7 +1,7 @@
 """Days of a delivery service that does not exist: data of one's own to try `rhumb train --data`
 with (docs/own.md).
 
-    python benchmarks/deliveries.py days --count 500 --seed 1
+    python examples/make_deliveries.py days --count 500 --seed 1
 
 writes a VRPLIB file for each day. The depot and 400 addresses in a dozen neighbourhoods are always
 the same; each day 60 to 90 of them order something, and a vehicle carries the parcels of about 20.
@@ -47,6 +47,7 @@ def day(
 
 
 def main() -> None:
+    """Write the files of so many days."""
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )

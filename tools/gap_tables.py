@@ -1,26 +1,37 @@
-"""Tables of gaps, from the lines that evaluate.py and strategies.py keep: the newest of each set
-and method.
+"""Make the tables of gaps in README.md, docs/search.md and research/notebooks/gaps.md.
 
-    python benchmarks/gaps.py [docs/gaps.jsonl] [README.md] [docs/gaps.md] [docs/search.md]
+    python tools/gap_tables.py [RESULTS.jsonl ...]
 
-The README has the published search, what `rhumb solve` does, and the paper's own figures;
-docs/gaps.md has every method that compares with the paper, docs/search.md all strategies at equal
-attempts and at equal time. A row that was measured with other weights than those that are shipped
-is marked, and so is one with a `note` in its line: how the search was another one then.
+Rows come from the ledger research/notebooks/gaps.jsonl, a dated record of means, and from result
+files of `rhumb bench compare` on test sets, which are reduced to the same means. Of each set and
+method the newest row counts. The README has the published search, the search of `rhumb solve`, and
+the paper's figures; docs/search.md has all strategies at equal attempts and at equal seconds. A row
+of other weights than those that are shipped today is marked.
 """
 
 import argparse
 import json
+import re
 from collections import Counter
 from collections.abc import Sequence
+from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
-from typing import Any
 
-from evaluate import PAPER, fingerprint, of_the_paper, problem_of
+import numpy as np
 
-from rhumbline.bench.report import replace_section
+from rhumbline.bench.compare import weights_digest
+from rhumbline.bench.compare_sets import TEST_SETS
+from rhumbline.bench.report import replace_section, summarise
+from rhumbline.bench.results import Result, read_result_files
 
+ROOT = Path(__file__).resolve().parents[1]
+LEDGER = ROOT / "research" / "notebooks" / "gaps.jsonl"
+PAGES = {
+    "readme": ROOT / "README.md",
+    "all": ROOT / "research" / "notebooks" / "gaps.md",
+    "search": ROOT / "docs" / "search.md",
+}
 METHODS = {
     "greedy": "greedy, all starts",
     "sampling": "sampling",
@@ -29,8 +40,6 @@ METHODS = {
     "cmaes-refine": "CMA-ES that refines",
     "sampling-elite": "sampling that learns",
 }
-SETS = {"tsp": "TSP", "vrp": "CVRP", "jssp": "job shop "}
-COMPARED = ("tsp100", "tsp150", "vrp100", "vrp200", "jssp10x10", "jssp15x15")  # by all strategies
 STRATEGIES = (
     "sampling",
     "fixed",
@@ -45,264 +54,354 @@ STRATEGIES = (
     "sampling-elite",
     "cmaes-refine",
 )
-DEFAULTS = {
-    "tsp": "cmaes-refine",
-    "cvrp": "cmaes-refine",
-    "jssp": "sampling-elite",
-}  # of `rhumb solve` on a GPU
+# The strategy of `rhumb solve` on a GPU, and the weights of the paper's protocol.
+DEFAULTS = {"tsp": "cmaes-refine", "cvrp": "cmaes-refine", "jssp": "sampling-elite"}
+CHECKPOINTS = {"tsp": "tsp100", "cvrp": "cvrp100", "jssp": "jssp"}
+COMPARED = ("tsp100", "tsp150", "vrp100", "vrp200", "jssp10x10", "jssp15x15")  # by all strategies
 BUDGETS = (160, 1600)  # attempts
-Line = dict[str, Any]
+TITLES = {"tsp": "TSP", "vrp": "CVRP", "jssp": "JSSP "}
+# Gaps in % of the paper's greedy and sampling single agent, and of its COMPASS (table 1 and the
+# table of 10 % of the budget).
+PAPER_COLUMNS = ("greedy", "sampling 160", "sampling 1600", "cmaes 160", "cmaes 1600")
+PAPER_GAPS = {
+    "tsp100": (0.404, 0.263, 0.185, 0.044, 0.002),
+    "tsp125": (0.607, 0.424, 0.299, 0.138, 0.036),
+    "tsp150": (1.001, 0.835, 0.585, 0.283, 0.083),
+    "tsp200": (2.300, 3.545, 2.513, 0.933, 0.348),
+    "vrp100": None,
+    "vrp150": None,
+    "vrp200": None,
+    "jssp10x10": (None, 7.684, 6.7, 5.48, 4.7),
+    "jssp15x15": (None, 10.47, 9.6, 9.518, 8.0),
+    "jssp20x15": (None, 12.787, 11.7, 11.827, 10.4),
+}
+# CVRP: published mean costs of HGS (Choo et al. 2022, table 1) and of the methods in the paper. The
+# paper's own gaps are to LKH3, whose plans cost more than those of HGS, to which our gaps are.
+PAPER_COSTS = {
+    "vrp100": (15.563, (15.874, 15.767, 15.713, 15.681, 15.594)),
+    "vrp150": (19.055, (19.750, 19.610, 19.488, 19.532, 19.313)),
+    "vrp200": (21.766, (23.318, 23.817, 23.378, 22.946, 22.462)),
+}
 
 
-def newest(lines: Sequence[Line]) -> dict[tuple[str, str], Line]:
-    """The last line of each set and method."""
-    return {(x["set"], x["method"]): x for x in lines}
+@dataclass(frozen=True)
+class GapRow:
+    """The mean gap of a method on the first instances of a test set, as the ledger has it."""
 
+    set: str
+    first: int
+    method: str  # a strategy, and its budget: "cmaes 160", "cmaes 6 s", "greedy"
+    gap: float
+    error: float  # half the 95 % interval
+    where: str
+    date: str
+    cost: float | None = None
+    seconds: float | None = None  # for all instances
+    attempts: int | None = None
+    weights: str = ""
+    note: str = ""
 
-def beside_the_paper(lines: Sequence[Line]) -> list[Line]:
-    """A line for each set and method of docs/gaps.md: sets in the paper's order, methods by
-    attempts, then by name.
-    """
-    found = [
-        x for x in newest(lines).values() if x["method"].split()[0] in METHODS and timed(x) is None
-    ]
+    @property
+    def strategy(self) -> str:
+        """The name of the strategy."""
+        return self.method.split()[0]
 
-    def place(x: Line) -> tuple[int, int, int]:
-        kind, *attempts = x["method"].split()
-        return (
-            list(PAPER).index(x["set"]),
-            int(attempts[0]) if attempts else 0,
-            list(METHODS).index(kind),
-        )
+    @property
+    def budget(self) -> str:
+        """The budget as a word: attempts, or seconds with their unit."""
+        return " ".join(self.method.split()[1:])
 
-    return sorted(found, key=place)
+    @property
+    def is_timed(self) -> bool:
+        """Whether the budget is one of seconds."""
+        return self.budget.endswith("s")
 
+    @property
+    def has_old_weights(self) -> bool:
+        """Whether other weights are shipped today."""
+        return self.weights != shipped_weights(TEST_SETS[self.set][0])
 
-def timed(line: Line) -> str | None:
-    """The seconds that a method had, if its budget was one of time."""
-    words = line["method"].split()
-    return words[1] if words[-1] == "s" else None
+    def text(self) -> str:
+        """The gap with its interval."""
+        digits = significant_digits(self.gap)
+        return f"{self.gap:.{digits}f} ± {self.error:.{digits}f}"
+
+    def caveats(self, size: int) -> list[str]:
+        """What keeps the row from being compared with rows of a GPU, today's weights and so many
+        instances.
+        """
+        found = ["CPU"] if self.where == "CPU" else []
+        if self.first < size:
+            found.append(f"first {self.first}")
+        if self.has_old_weights:
+            found.append("older weights")
+        return [*found, self.note] if self.note else found
 
 
 @cache
 def shipped_weights(problem: str) -> str:
-    """The fingerprint of those that tables are about."""
-    return fingerprint(of_the_paper(problem), problem)
+    """Return the digest of the weights that the tables are about."""
+    return weights_digest(CHECKPOINTS[problem], problem)
 
 
-def is_older(line: Line) -> bool:
-    """Whether a row is of weights that are no longer shipped."""
-    return line.get("weights") != shipped_weights(problem_of(line["set"]))
+@cache
+def paper_gaps(name: str) -> dict[str, float]:
+    """Return the gaps in % that the paper reports for a set, by method."""
+    gaps = PAPER_GAPS[name]
+    if gaps is None:
+        reference, costs = PAPER_COSTS[name]
+        gaps = tuple(100 * (cost / reference - 1) for cost in costs)
+    pairs = zip(PAPER_COLUMNS, gaps, strict=True)
+    return {method: gap for method, gap in pairs if gap is not None}
 
 
-def titled(name: str) -> str:
-    """A set as readers know it."""
-    return next(name.replace(short, long) for short, long in SETS.items() if name.startswith(short))
+# --- rows
 
 
-def published(name: str, method: str) -> str:
-    """The paper's gap of a single agent by this method, and of its COMPASS with as many
-    attempts.
+def read_ledger(path: Path) -> list[GapRow]:
+    """Return the rows of the ledger."""
+    rows = list[GapRow]()
+    for line in path.read_text(encoding="utf-8").splitlines():
+        rows.append(GapRow(**json.loads(line)))
+    return rows
+
+
+def rows_of_results(results: Sequence[Result]) -> list[GapRow]:
+    """Return a row for each strategy with its default settings on the first of a test set.
+
+    Other results are not for the tables: validation instances, other settings, symmetric copies.
     """
-    known = PAPER.get(name, {})
-    names = {
-        method: "",
-        method.replace("sampling", "cmaes")
-        .replace("-elite", "")
-        .replace("-refine", ""): " (COMPASS)",
-    }
-    names |= {} if method.startswith("cmaes") else {method: " (single agent)"}
-    return ", ".join(f"{shortly(known[x])} %{who}" for x, who in names.items() if x in known) or "-"
+    groups: dict[tuple[str, str], list[Result]] = {}
+    for result in results:
+        match = re.fullmatch(r"(\w+), first \d+", result.set)
+        strategy = re.match(r"([\w-]+), policy [^,]*$", result.solver)
+        if match and match[1] in TEST_SETS and strategy:
+            groups.setdefault((result.set, result.method), []).append(result)
+    return [reduce_results(some) for some in groups.values()]
 
 
-def shortly(gap: float) -> str:
-    """A gap of the paper, which has three digits at most."""
-    return f"{gap:.{min(digits(gap), 3)}f}"
-
-
-def digits(gap: float) -> int:
-    """How many say anything."""
-    return 2 if gap >= 0.1 else 3 if gap >= 0.01 else 4
-
-
-def measured(line: Line) -> str:
-    """A gap and its interval."""
-    places = digits(line["gap"])
-    return f"{line['gap']:.{places}f} ± {line['error']:.{places}f}"
-
-
-def overview(lines: Sequence[Line]) -> str:
-    """The README's, in Markdown: sets by searches, at two budgets."""
-    heads = [
-        f"{who}, {n:,}"
-        for n in BUDGETS
-        for who in ("COMPASS, paper", "COMPASS, ours", "our default")
-    ]
-    found = newest(lines)
-    rows = (row_of(name, found) for name in PAPER)
-    return "\n".join(
-        [f"| gap in % | {' | '.join(heads)} |", "| --- |" + " ---: |" * len(heads), *rows]
+def reduce_results(some: Sequence[Result]) -> GapRow:
+    """Return the row of the results of one method on one set."""
+    row = summarise(some)
+    assert row.gap is not None, "test sets have references"
+    budget = ""
+    if some[0].budget.endswith(" s"):
+        seconds = float(some[0].budget.split()[0]) * row.n
+        budget = f" {seconds:g} s"
+    elif not some[0].solver.startswith("greedy"):
+        budget = " " + some[0].budget.split()[0].replace(",", "")
+    weights = re.search(r"\(weights (\w+)\)", some[0].solver)
+    attempts = [result.attempts for result in some if result.attempts is not None]
+    is_gpu = "NVIDIA" in row.hardware
+    return GapRow(
+        set=some[0].set.split(",")[0],
+        first=row.n,
+        method=some[0].solver.split(",")[0] + budget,
+        gap=round(100 * row.gap, 4),
+        error=round(100 * ((row.high or row.gap) - row.gap), 4),
+        where=row.hardware if is_gpu else "CPU",
+        date=some[0].when[:10],
+        cost=row.cost,
+        seconds=round(row.total, 1),
+        attempts=round(float(np.mean(attempts))) if attempts else None,
+        weights=weights[1] if weights else "",
     )
 
 
-def row_of(name: str, found: dict[tuple[str, str], Line]) -> str:
-    """A set at each budget: the paper's COMPASS, the same search of our weights, and what `rhumb
-    solve` does.
-    """
-    searches = ("cmaes", DEFAULTS[problem_of(name)])
-    cells = {n: [found.get((name, f"{search} {n}")) for search in searches] for n in BUDGETS}
-    size = max((x["first"] for row in cells.values() for x in row if x), default=0)
-    paper = {n: shortly(PAPER[name][f"cmaes {n}"]) for n in BUDGETS}
-    texts = [
-        text for n, row in cells.items() for text in (paper[n], *(plain(x, size) for x in row))
-    ]
-    return f"| {titled(name)}, {size:,} | {' | '.join(texts)} |"
+def newest_rows(rows: Sequence[GapRow]) -> dict[tuple[str, str], GapRow]:
+    """Return the last row of each set and method."""
+    return {(row.set, row.method): row for row in rows}
 
 
-def plain(line: Line | None, size: int) -> str:
-    """A gap with its interval, and what keeps it from being compared with its row."""
-    if line is None:
-        return ""
-    return measured(line) + (f" ({'; '.join(notes)})" if (notes := marks(line, size)) else "")
+# --- tables
 
 
-def marks(line: Line, size: int) -> list[str]:
-    """What keeps a line from being compared with others, of so many instances on a GPU with
-    today's weights.
-    """
-    facts = {
-        "CPU": line["where"] == "CPU",
-        f"first {line['first']}": line["first"] < size,
-        "older weights": is_older(line),
-    }
-    return [*(fact for fact, true in facts.items() if true), *filter(None, [line.get("note")])]
+def significant_digits(gap: float) -> int:
+    """Return how many decimals of a gap say anything."""
+    if gap >= 0.1:
+        return 2
+    return 3 if gap >= 0.01 else 4
 
 
-def table(lines: Sequence[Line]) -> str:
-    """Every method that compares with the paper, in Markdown; a set is named once for all rows
-    of as many instances.
-    """
-    rows, last = (
-        ["| set | method | our gap | paper's gap | on |", "| --- | --- | --- | --- | --- |"],
-        "",
-    )
-    for x in beside_the_paper(lines):
-        kind, *attempts = x["method"].split()
-        method = METHODS[kind] + (f", {int(attempts[0]):,} attempts" if attempts else "")
-        facts = [
-            x["where"].removeprefix("NVIDIA "),
-            "older weights" if is_older(x) else "",
-            x.get("note", ""),
-        ]
-        where = ", ".join(filter(None, facts))
-        title = f"{titled(x['set'])}, first {x['first']:,}"
-        shown, last = "" if title == last else title, title
-        rows.append(
-            f"| {shown} | {method} | {measured(x)} % | {published(x['set'], x['method'])} | {where} |"
-        )
-    return "\n".join(rows)
+def paper_text(gap: float) -> str:
+    """Return a gap of the paper, which has three decimals at most."""
+    digits = min(significant_digits(gap), 3)
+    return f"{gap:.{digits}f}"
 
 
-def matrix(lines: Sequence[Line], columns: Sequence[tuple[str, str]]) -> str:
-    """Strategies by sets, of which each has a budget, in Markdown: gaps, and seconds or
-    attempts.
-    """
-    if not columns:
-        return ""
-    found = newest(lines)
-    cells = {
-        name: [found.get((place, f"{name} {limit}")) for place, limit in columns]
-        for name in STRATEGIES
-    }
-    sizes = [
-        max((row[i]["first"] for row in cells.values() if row[i]), default=0)
-        for i in range(len(columns))
-    ]
-    best = [least([row[i] for row in cells.values()], size) for i, size in enumerate(sizes)]
-    titles = [
-        f"{titled(place)}, {size:,}" + (f", {limit}" if limit.endswith("s") else "")
-        for (place, limit), size in zip(columns, sizes, strict=True)
-    ]
-    rows = ["| gap in % | " + " | ".join(titles) + " |", "| --- |" + " ---: |" * len(columns)]
-    for name, row in cells.items():
-        if any(row):
-            texts = [cell(x, size, x is top) for x, size, top in zip(row, sizes, best, strict=True)]
-            rows.append(f"| `{name}` | " + " | ".join(texts) + " |")
-    return "\n".join(rows)
+def set_title(name: str) -> str:
+    """Return the name of a set as readers know it."""
+    kind = next(kind for kind in TITLES if name.startswith(kind))
+    return name.replace(kind, TITLES[kind])
 
 
-def least(column: Sequence[Line | None], size: int) -> Line | None:
-    """The best of those that compare with one another."""
-    compare = (
-        x for x in column if x and x["first"] == size and not is_older(x) and x["where"] != "CPU"
-    )
-    return min(compare, key=lambda x: x["gap"], default=None)
-
-
-def cell(line: Line | None, size: int, best: bool) -> str:
-    """A gap with its interval, what it took, and what keeps it from being compared with its
-    column.
-    """
-    if line is None:
-        return ""
-    text = f"**{measured(line)}**" if best else measured(line)
-    took = (
-        f"{line['attempts']:,}"
-        if timed(line)
-        else f"{line['seconds']:g} s"
-        if "seconds" in line
-        else ""
-    )
-    notes = [*filter(None, [took]), *marks(line, size)]
+def with_notes(text: str, notes: Sequence[str]) -> str:
+    """Return a text with notes in brackets."""
     return f"{text} ({'; '.join(notes)})" if notes else text
 
 
-def in_time(lines: Sequence[Line]) -> list[tuple[str, str]]:
-    """The sets, and of each the seconds that most strategies had."""
-    rows = [
-        (x["set"], x["method"].split(maxsplit=1)[1]) for x in newest(lines).values() if timed(x)
-    ]
-    usual = {
-        name: Counter(limit for place, limit in rows if place == name).most_common(1)
-        for name in COMPARED
+def overview_table(rows: Sequence[GapRow]) -> str:
+    """Return the table of the README: sets by searches, at two budgets."""
+    heads = list[str]()
+    for attempts in BUDGETS:
+        for who in ("COMPASS, paper", "COMPASS, ours", "our default"):
+            heads.append(f"{who}, {attempts:,}")
+    newest = newest_rows(rows)
+    lines = ["| gap in % | " + " | ".join(heads) + " |", "| --- |" + " ---: |" * len(heads)]
+    lines += [overview_row(name, newest) for name in PAPER_GAPS]
+    return "\n".join(lines)
+
+
+def overview_row(name: str, newest: dict[tuple[str, str], GapRow]) -> str:
+    """Return a set at each budget: the paper's COMPASS, the same search with our weights, and the
+    search of `rhumb solve`.
+    """
+    strategies = ("cmaes", DEFAULTS[TEST_SETS[name][0]])
+    found = {
+        (attempts, strategy): newest.get((name, f"{strategy} {attempts}"))
+        for attempts in BUDGETS
+        for strategy in strategies
     }
-    return [(name, found[0][0]) for name, found in usual.items() if found]
+    size = max((row.first for row in found.values() if row), default=0)
+    cells = [f"{set_title(name)}, {size:,}"]
+    for attempts in BUDGETS:
+        cells.append(paper_text(paper_gaps(name)[f"cmaes {attempts}"]))
+        for strategy in strategies:
+            row = found[attempts, strategy]
+            cells.append(with_notes(row.text(), row.caveats(size)) if row else "")
+    return "| " + " | ".join(cells) + " |"
+
+
+def methods_table(rows: Sequence[GapRow]) -> str:
+    """Return every method that compares with the paper; a set is named once for rows of as many
+    instances.
+    """
+
+    def place(row: GapRow) -> tuple[int, int, int]:
+        attempts = int(row.budget) if row.budget else 0
+        return list(PAPER_GAPS).index(row.set), attempts, list(METHODS).index(row.strategy)
+
+    newest = newest_rows(rows).values()
+    shown = [row for row in newest if row.strategy in METHODS and not row.is_timed]
+    lines = ["| set | method | our gap | paper's gap | on |", "| --- | --- | --- | --- | --- |"]
+    last = ""
+    for row in sorted(shown, key=place):
+        method = METHODS[row.strategy]
+        if row.budget:
+            method += f", {int(row.budget):,} attempts"
+        facts = [row.where.removeprefix("NVIDIA ")]
+        facts += ["older weights"] * row.has_old_weights + [row.note] * bool(row.note)
+        title = f"{set_title(row.set)}, first {row.first:,}"
+        first = "" if title == last else title
+        last = title
+        where = ", ".join(facts)
+        lines.append(f"| {first} | {method} | {row.text()} % | {paper_comparison(row)} | {where} |")
+    return "\n".join(lines)
+
+
+def paper_comparison(row: GapRow) -> str:
+    """Return the paper's gaps of a single agent and of COMPASS with as many attempts."""
+    gaps = paper_gaps(row.set)
+    found = list[str]()
+    if row.method in gaps and row.strategy != "cmaes":
+        found.append(f"{paper_text(gaps[row.method])} % (single agent)")
+    compass = f"cmaes {row.budget}"
+    if row.budget and compass in gaps:
+        found.append(f"{paper_text(gaps[compass])} % (COMPASS)")
+    return ", ".join(found) or "-"
+
+
+def strategy_table(rows: Sequence[GapRow], columns: Sequence[tuple[str, str]]) -> str:
+    """Return strategies by sets, each with a budget: gaps, and the seconds or attempts."""
+    if not columns:
+        return ""
+    newest = newest_rows(rows)
+    heads = ["gap in %"]
+    table = {name: [f"`{name}`"] for name in STRATEGIES}
+    for place, budget in columns:
+        found = {name: newest.get((place, f"{name} {budget}")) for name in STRATEGIES}
+        size = max((row.first for row in found.values() if row), default=0)
+        best = best_row([row for row in found.values() if row], size)
+        head = f"{set_title(place)}, {size:,}"
+        heads.append(f"{head}, {budget}" if budget.endswith("s") else head)
+        for name, row in found.items():
+            table[name].append(strategy_cell(row, size, row is best) if row else "")
+    lines = ["| " + " | ".join(heads) + " |", "| --- |" + " ---: |" * len(columns)]
+    for cells in table.values():
+        if any(cells[1:]):
+            lines.append("| " + " | ".join(cells) + " |")
+    return "\n".join(lines)
+
+
+def best_row(rows: Sequence[GapRow], size: int) -> GapRow | None:
+    """Return the row with the least gap among those that compare with one another."""
+    comparable = [
+        row for row in rows if row.first == size and row.where != "CPU" and not row.has_old_weights
+    ]
+    return min(comparable, key=lambda row: row.gap, default=None)
+
+
+def strategy_cell(row: GapRow, size: int, is_best: bool) -> str:
+    """Return a gap with what it took and what keeps it from being compared with its column."""
+    text = f"**{row.text()}**" if is_best else row.text()
+    spent = list[str]()
+    if row.is_timed:
+        spent.append(f"{row.attempts:,}")
+    elif row.seconds is not None:
+        spent.append(f"{row.seconds:g} s")
+    return with_notes(text, spent + row.caveats(size))
+
+
+def timed_columns(rows: Sequence[GapRow]) -> list[tuple[str, str]]:
+    """Return the sets with the seconds that most strategies had."""
+    columns = list[tuple[str, str]]()
+    for name in COMPARED:
+        newest = newest_rows(rows).values()
+        budgets = Counter(row.budget for row in newest if row.set == name and row.is_timed)
+        columns += [(name, budget) for budget, _ in budgets.most_common(1)]
+    return columns
+
+
+def update_page(page: Path, tables: dict[str, str]) -> str:
+    """Return a page with tables where their marks are."""
+    text = page.read_text(encoding="utf-8")
+    for name, table in tables.items():
+        changed = replace_section(text, name, table)
+        if changed is None:
+            marks = f"<!-- suite: {name} --> and <!-- end: {name} -->"
+            raise SystemExit(f"{page}: has no marks {marks}")
+        text = changed
+    return text
+
+
+def warn(text: str) -> None:
+    """Print a warning about a result file."""
+    print(f"warning: {text}")
 
 
 def main() -> None:
-    root, parser = Path(__file__).parent.parent, argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("ledger", type=Path, nargs="?", default=root / "docs/gaps.jsonl")
-    parser.add_argument("page", type=Path, nargs="?", default=root / "README.md")
-    parser.add_argument("all", type=Path, nargs="?", default=root / "docs/gaps.md")
-    parser.add_argument("search", type=Path, nargs="?", default=root / "docs/search.md")
-    args = parser.parse_args()
-    lines = [json.loads(line) for line in args.ledger.read_text(encoding="utf-8").splitlines()]
-    attempts = {
-        f"attempts-{n}": matrix(lines, [(name, str(n)) for name in COMPARED]) for n in BUDGETS
+    """Read all rows, make all tables, and only then write the pages."""
+    as_written = argparse.RawDescriptionHelpFormatter
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=as_written)
+    parser.add_argument("results", type=Path, nargs="*", help="of `rhumb bench compare`")
+    parser.add_argument("--ledger", type=Path, default=LEDGER)
+    for name, path in PAGES.items():
+        parser.add_argument(f"--{name}", type=Path, default=path, help="a page")
+    given = parser.parse_args()
+    rows = read_ledger(given.ledger)
+    rows += rows_of_results(read_result_files(given.results, warn))
+    by_attempts = {
+        f"attempts-{count}": strategy_table(rows, [(name, str(count)) for name in COMPARED])
+        for count in BUDGETS
     }
     pages = {
-        args.page: {"gaps": overview(lines)},
-        args.all: {"all-gaps": table(lines)},
-        args.search: attempts | {"seconds": matrix(lines, in_time(lines))},
+        given.readme: {"gaps": overview_table(rows)},
+        given.all: {"all-gaps": methods_table(rows)},
+        given.search: by_attempts | {"seconds": strategy_table(rows, timed_columns(rows))},
     }
-    texts = {
-        page: filled(page, tables) for page, tables in pages.items()
-    }  # before anything is written
+    texts = {page: update_page(page, tables) for page, tables in pages.items()}
     for page, text in texts.items():
         page.write_text(text, encoding="utf-8")
-
-
-def filled(page: Path, tables: dict[str, str]) -> str:
-    """A page with tables where their marks are."""
-    text = page.read_text(encoding="utf-8")
-    for name, found in tables.items():
-        changed = replace_section(text, name, found)
-        if changed is None:
-            raise SystemExit(
-                f"{page}: has no marks <!-- suite: {name} --> and <!-- end: {name} -->"
-            )
-        text = changed
-    return text
 
 
 if __name__ == "__main__":

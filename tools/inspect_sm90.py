@@ -1,7 +1,7 @@
 """What the GPU kernels need on a Hopper (sm_90), read off machine code that is compiled without a
 GPU.
 
-    python benchmarks/hopper.py [--only rollout-tsp-256] [--temperature 1] [--mark 0] [--shape 64 4]
+    python tools/inspect_sm90.py [--only rollout-tsp-256] [--temperature 1] [--shape 64 4]
 
 Triton's wheel brings assembler and disassembler, so this runs anywhere, CI included. The package's
 own launchers are called with small tensors on the CPU, and what they would start is compiled
@@ -85,12 +85,15 @@ class Hopper:
     """As much of a driver as Triton needs to compile for a chip that is not there."""
 
     def get_current_target(self) -> GPUTarget:
+        """The chip: compute capability 9.0, warps of 32."""
         return GPUTarget("cuda", 90, 32)
 
     def get_current_device(self) -> int:
+        """The only one."""
         return 0
 
     def get_current_stream(self, device: int) -> int:
+        """The default one."""
         return 0
 
 
@@ -117,13 +120,16 @@ class Launch:
 
     @property
     def flags(self) -> str:
+        """Names of the compile-time switches that are on."""
         return " ".join(key for key, value in self.options.items() if value is True)
 
     @property
     def title(self) -> str:
+        """Name and flags."""
         return f"{self.name} {self.flags}".strip()
 
     def compile(self) -> Any:
+        """Compile the kernel without starting it."""
         return self.kernel.run(*self.arguments, grid=None, warmup=True, **self.options)
 
 
@@ -143,7 +149,8 @@ class Use:
         if self.shared > SHARED_BYTES:
             return f"needs {self.shared:,} bytes of shared memory, and there are {SHARED_BYTES:,}"
         if self.registers < FEW_REGISTERS and self.loads + self.stores:
-            return f"was given {self.registers} registers and spills {self.loads:,} loads: ptxas gave up"
+            spills = f"spills {self.loads:,} loads: ptxas gave up"
+            return f"was given {self.registers} registers and {spills}"
         return None
 
 
@@ -334,6 +341,7 @@ def report(launch: Launch) -> str | None:
 
 
 def main() -> None:
+    """Print a row for each kernel; exit with 1 if one cannot run."""
     parser = argparse.ArgumentParser()
     parser.add_argument(
         "--only",

@@ -1,8 +1,7 @@
 """Reference makespans of a standard job-shop set, as `rhumb bench reference` makes them, but with a
 tabu search first.
 
-    python benchmarks/reference_jssp.py jssp20x15 --seconds 30 --workers 2 --out
-benchmarks/reference/jssp20x15.npz
+    python tools/reference_jssp.py jssp20x15 --seconds 30 --out benchmarks/reference/jssp20x15.npz
 
 CP-SAT on one thread proves 10x10 in a second, but after 40 s was still some per cent from the best
 at 20x15, where the tabu search (tabu_jssp.c, compiled here with `cc`) is better within 5 s. So
@@ -97,14 +96,13 @@ def arguments() -> argparse.Namespace:
 
 
 def main() -> None:
+    """Solve what the file lacks, and print the means."""
     args = arguments()
     if args.resume and args.resume.exists() and not args.out.exists():
         shutil.copy(args.resume, args.out)
     instances = [jssp_from_arrays(*shop) for shop in jssp_set(args.name)[: args.first]]
-    cpsat, effort = (
-        REFERENCE_SOLVERS["jssp"].with_seconds(args.seconds),
-        ReferenceOptions(args.workers, args.minutes, args.again, args.machine),
-    )
+    cpsat = REFERENCE_SOLVERS["jssp"].with_seconds(args.seconds)
+    effort = ReferenceOptions(args.workers, args.minutes, args.again, args.machine)
     tabu_first = (
         f"tabu_jssp.c, {args.iterations} iterations, seed {SEED}, then " if args.iterations else ""
     )
@@ -118,9 +116,8 @@ def main() -> None:
         ):
             print(f"{args.name}: {filled.done} of {filled.total}", flush=True)
     known = read_references(args.out)
-    print(
-        f"mean cost {np.nanmean(known.cost):.2f}, mean bound {np.nanmean(known.bound):.2f}; {known.makers()}"
-    )
+    means = f"mean cost {np.nanmean(known.cost):.2f}, mean bound {np.nanmean(known.bound):.2f}"
+    print(f"{means}; {known.makers()}")
 
 
 if __name__ == "__main__":

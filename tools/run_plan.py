@@ -1,11 +1,12 @@
 """Many commands within one limit, on a GPU node that is paid by the minute.
 
-    python benchmarks/node.py benchmarks/plans/tables.txt --limit 560 --out DIR
+    python tools/run_plan.py tools/plans/tables.txt --limit 560 --out DIR
 
 A plan has a command in each line; # begins a comment. What the first characters mean:
 
-    & COMMAND    side by side with the other such lines, before anything else: a short run of what follows, so that its
-                 kernels are compiled on all cores at once instead of one after another. Their output is thrown away.
+    & COMMAND    side by side with the other such lines, before anything else: a short run of what
+                 follows, so that its kernels are compiled on all cores at once instead of one
+                 after another. The output is thrown away.
     ~ COMMAND    beside everything that follows, for work that leaves the GPU alone.
     COMMAND      one after another. Each may take what is left of the limit.
     @60 COMMAND  the same, of which it may take sixty seconds at most.
@@ -56,6 +57,7 @@ class Line:
 
     @property
     def text(self) -> str:
+        """The command as a shell would read it."""
         return shlex.join(self.words)
 
     @property
@@ -73,9 +75,11 @@ class Running:
 
     @property
     def over(self) -> bool:
+        """Whether the command has ended, or was never started."""
         return self.process is None or self.process.poll() is not None
 
     def wait(self, until: float) -> None:
+        """Wait for the end of the command, up to a moment."""
         if self.process is not None:
             with suppress(subprocess.TimeoutExpired):
                 self.process.wait(max(until - time.monotonic(), 0.0))
@@ -88,6 +92,7 @@ class Running:
 
     @property
     def ending(self) -> str:
+        """How the command ended, in words."""
         return (
             "not started: no such program"
             if self.process is None
@@ -283,6 +288,7 @@ def stopped(*_: object) -> None:
 
 
 def main() -> None:
+    """Check a plan and run it."""
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )

@@ -1,11 +1,10 @@
-"""`rhumb bench SUITE` for nodes that have torch and no more: the command's own parser needs typer
-and what typer needs.
+"""Run `rhumb bench SUITE` on nodes without typer, which the command's own parser needs.
 
-python benchmarks/suite.py suites/standard.toml --out RESULTS.jsonl [--only NAME ...] [--limit N]
+    python tools/run_suite.py suites/standard.toml --out RESULTS.jsonl [--only NAME ...] [--limit N]
 
-With --rehearse nothing is measured: every method makes the attempts that do not count, on as many
-instances as it will be given at once, so that its kernels are compiled. Several such commands side
-by side take as long as the slowest.
+With --compile-only nothing is measured: every method makes the attempts that do not count, on as
+many instances as it will be given at once. Several such commands side by side take as long as the
+slowest of them.
 """
 
 import argparse
@@ -18,8 +17,8 @@ from rhumbline.cli.bench_run import parse_folders, run_suite
 from rhumbline.cli.process import install_signal_handlers, run_command
 
 
-def rehearse(path: Path, options: BenchOptions) -> int:
-    """Compile what a run would."""
+def compile_kernels(path: Path, options: BenchOptions) -> int:
+    """Compile the kernels that a run needs."""
     for pair in prepare_pairs(read_suite(path), options):
         if isinstance(pair.runner, SearchRunner):
             places = wanted_places(pair, options.limit)[: pair.runner.together]
@@ -28,6 +27,7 @@ def rehearse(path: Path, options: BenchOptions) -> int:
 
 
 def main() -> None:
+    """Run a suite, or compile its kernels."""
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
@@ -38,7 +38,7 @@ def main() -> None:
     parser.add_argument("--device", default="auto", choices=("auto", "cpu", "cuda"))
     parser.add_argument("--folder", action="append", default=[])
     parser.add_argument("--quiet", action="store_true")
-    parser.add_argument("--rehearse", action="store_true", help="only compile what would be needed")
+    parser.add_argument("--compile-only", action="store_true", help="measure nothing")
     args = parser.parse_args()
     if args.limit is not None and args.limit < 1:
         parser.error(f"--limit {args.limit}: expected at least 1")
@@ -47,11 +47,9 @@ def main() -> None:
         options = BenchOptions(
             tuple(args.only), args.limit, args.device, folders=parse_folders(args.folder)
         )
-        return (
-            rehearse(args.suite, options)
-            if args.rehearse
-            else run_suite(args.suite, args.out, options, args.quiet)
-        )
+        if args.compile_only:
+            return compile_kernels(args.suite, options)
+        return run_suite(args.suite, args.out, options, args.quiet)
 
     install_signal_handlers()
     raise SystemExit(run_command(body))

@@ -1,8 +1,9 @@
+# Dated record: a finished probe of November 2026. Its findings are in research/notebooks.
 """Whether the attention of an encoder still discriminates: the spread of its scores in each layer,
 mean (widest head).
 
-    python benchmarks/encoder_health.py rhumbline/weights/*.safetensors
-    python benchmarks/encoder_health.py rhumbline/weights/tsp100.safetensors --limits 1000 300 150 75
+    python research/probes/encoder_health.py rhumbline/weights/*.safetensors
+    python research/probes/encoder_health.py rhumbline/weights/tsp100.safetensors --limits 300 75
 
 Healthy heads show 5 to 100. Thousands mean one-hot attention, and gradients below that are noise
 (docs/training.md). With limits, what greedy tours of 300 validation instances cost as it is, and

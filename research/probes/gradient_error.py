@@ -1,7 +1,8 @@
+# Dated record: a finished probe of November 2026. Its findings are in research/notebooks.
 """How far gradients of the encoder under bfloat16 are from those in float32: the numbers of
 docs/training.md.
 
-    python benchmarks/gradient_error.py rhumbline/weights/tsp100-single.safetensors [--batches 6]
+    python research/probes/gradient_error.py tsp100-single.safetensors [--batches 6]
 
 For each layer: the error of the summed gradient of the same sampled tours, relative to its size,
 with keys that are not centred (as until 2026-11-15), centred (as now), and centred with attention

@@ -1,8 +1,8 @@
+# Dated record: a finished probe of November 2026. Its findings are in research/notebooks.
 """How much attention should sharpen with the number of nodes: greedy plans of other sizes, by power
 of the size.
 
-    python benchmarks/growth.py tsp100 cvrp100 [--sizes 50 150 200 300] [--powers 0 0.25 0.33 0.45]
-[--count 16]
+    python research/probes/growth.py tsp100 cvrp100 [--sizes 50 150 200] [--powers 0 0.25 0.33]
 
 Scores of attention are multiplied by (nodes / 100) to a power, which is `growth` of the policy's
 architecture. Printed are costs at the first power, and differences to it in % with their standard
@@ -54,7 +54,8 @@ def main() -> None:
             row = f"{name} at {size}: {args.powers[0]:.2f} {first.mean():.4f}"
             for power, cost in zip(args.powers[1:], others, strict=True):
                 change = 100.0 * (cost / first - 1.0)
-                row += f"   {power:.2f} {change.mean():+.2f} ± {change.std() / len(change) ** 0.5:.2f} %"
+                error = change.std() / len(change) ** 0.5
+                row += f"   {power:.2f} {change.mean():+.2f} ± {error:.2f} %"
             print(row, flush=True)
 
 

@@ -1,9 +1,11 @@
+# Dated record: a finished probe of November 2026. Its findings are in research/notebooks.
 """Pictures of a two-dimensional latent space: cost of each latent for one instance and for eight,
 with a search's path.
 
-    rhumb train recipes/tsp100-latent.toml --set init=tsp100-single --set policy.latent=2 --set policy.amplify=30 \\
-        --minutes 1.3 --out runs/plane
-    python benchmarks/landscape.py --policy runs/plane/policy.safetensors --set tsp100 --points 41 --out docs/landscape
+    rhumb train recipes/tsp100-latent.toml --set init=tsp100-single --set policy.latent=2 \\
+        --set policy.amplify=30 --minutes 1.3 --out runs/plane
+    python research/probes/landscape.py --policy runs/plane/policy.safetensors --set tsp100 \\
+        --points 41 --out docs/landscape
 
 Writes OUT-1.png (the first instance), OUT-8.png (all) and OUT.npz, their numbers: with `--numbers
 OUT.npz` instead of a policy the pictures are drawn again. 181 x 181 latents are the paper's 32,000
@@ -21,7 +23,10 @@ from rhumbline.plots.latent import Landscape, draw_landscapes
 from rhumbline.problems.standard_sets import tsp_set
 from rhumbline.problems.tsp import TSPInstance
 
-TITLE = "Best greedy tour at each latent, and the means of CMA-ES; dashed: where latents were trained; grey: not computed"
+TITLE = (
+    "Best greedy tour at each latent, and the means of CMA-ES; "
+    "dashed: where latents were trained; grey: not computed"
+)
 
 
 def computed(args: argparse.Namespace) -> list[Landscape]:

@@ -1,7 +1,7 @@
+# Dated record: a finished probe of November 2026. Its findings are in research/notebooks.
 """How much of what a latent costs is its own doing, and how much is luck: what CMA-ES has to go by.
 
-    python benchmarks/latent_signal.py tsp100 cvrp100 [--instances 8] [--latents 48] [--scale 3]
-[--size 100]
+    python research/probes/latent_signal.py tsp100 cvrp100 [--instances 8] [--latents 48]
 
 Random latents are tried twice on the same random instances, with other noise. Printed are the
 correlations of both trials over an instance's latents, for the cheapest of all starts, the mean of
@@ -49,8 +49,9 @@ def measured(name: str, args: argparse.Namespace, device: torch.device) -> str:
     cheapest = [
         x.amin((1, 2)).mean().item() for x in (one, work(torch.zeros_like(latents), seed=1).cost)
     ]
-    costs = f"mean {one.mean():.2f}, spread {spread:.2%}; cheapest {cheapest[0]:.4f}, at the centre {cheapest[1]:.4f}"
-    return f"{name}: {shares}; {costs}"
+    costs = f"mean {one.mean():.2f}, spread {spread:.2%}"
+    least = f"cheapest {cheapest[0]:.4f}, at the centre {cheapest[1]:.4f}"
+    return f"{name}: {shares}; {costs}; {least}"
 
 
 def main() -> None:

@@ -1,8 +1,9 @@
+# Dated record: a finished probe of November 2026. Its findings are in research/notebooks.
 """A picture of the nine mutations, and the mean cost of mutated sets by LKH beside the paper's
 (needs elkai).
 
-    python benchmarks/mutations.py --picture docs/mutations.png
-    python benchmarks/mutations.py --powers 0.1 0.5 0.9 --count 450
+    python research/probes/mutations.py --picture docs/mutations.png
+    python research/probes/mutations.py --powers 0.1 0.5 0.9 --count 450
 
 The paper's sets were never released; equal means say that ours are made alike (spec 6.3).
 """
@@ -51,9 +52,8 @@ def main() -> None:
     for power in args.powers:
         costs = np.array([lkh_cost(xy) for xy in sample_mutated_set(args.count, 100, power, SEED)])
         error = costs.std(ddof=1) / np.sqrt(len(costs))
-        print(
-            f"power {power}: {costs.mean():.3f} ± {error:.3f} (standard error), the paper's LKH {PAPER[power]}"
-        )
+        found = f"{costs.mean():.3f} ± {error:.3f} (standard error)"
+        print(f"power {power}: {found}, the paper's LKH {PAPER[power]}")
 
 
 if __name__ == "__main__":

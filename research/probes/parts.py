@@ -1,8 +1,8 @@
+# Dated record: a finished probe of November 2026. Its findings are in research/notebooks.
 """How well policies plan neighbourhoods of good plans again, which is what `cmaes-refine` does most
 of the time.
 
-    python benchmarks/parts.py cvrp cvrp100 runs/cvrp100/policy.safetensors [--size 100] [--count
-48] [--cuts 30]
+    python research/probes/parts.py cvrp cvrp100 runs/cvrp100/policy.safetensors [--count 48]
 
 Validation instances are solved by the first policy with a few attempts of `cmaes-refine`. Each plan
 is cut in several ways, tours the way round that they were built, and each policy carries on each
@@ -17,9 +17,9 @@ import argparse
 
 import numpy as np
 import torch
-from strategies import validation
 
 from rhumbline.api import find_device, load_policy, make_tasks
+from rhumbline.bench.compare_sets import draw_uniform
 from rhumbline.decoding import complete, rollout
 from rhumbline.decoding.neighbourhoods import neighbourhood_prefixes
 from rhumbline.errors import RhumbError
@@ -33,7 +33,7 @@ SAMPLES, SEED = 16, 5
 def solved(policy: object, size: int, count: int, attempts: int, device: torch.device) -> Task:
     """A task whose incumbents are good plans."""
     short = {"tsp": "tsp", "cvrp": "vrp"}[policy.problem]
-    instances = validation(f"{short}{size}", count)
+    instances = draw_uniform(f"{short}{size}", count).instances
     ((_, task),) = make_tasks(
         instances, {policy.problem: policy}, seed=0, device=device, engine="auto"
     )

@@ -1,6 +1,7 @@
+# Dated record: a finished probe of November 2026. Its findings are in research/notebooks.
 """Where the time of one TSP100 attempt goes: encoding, decoding, CMA-ES, checking on the host.
 
-    python benchmarks/phases.py [--instances 1] [--size 100] [--repeats 500]
+    python research/probes/phases.py [--instances 1] [--size 100] [--repeats 500]
 
 The paper's table on a TPU, per attempt on one instance: encoding 32.27 ms, decoding 297.99 ms,
 environment 68.31 ms, CMA-ES 0.28 ms. Here decoding and environment are one loop, and the encoding
@@ -75,9 +76,8 @@ def main() -> None:
             task, 0.0, ()
         ),
     }
-    print(
-        f"{args.instances} x TSP{args.size}, {device.type}, engine {task.resolved_engine}, mean of {args.repeats}\n"
-    )
+    where = f"{device.type}, engine {task.resolved_engine}"
+    print(f"{args.instances} x TSP{args.size}, {where}, mean of {args.repeats}\n")
     print("| phase | ms |\n| --- | --- |")
     for name, work in phases.items():
         print(f"| {name} | {milliseconds(work, args.repeats, device):.3f} |", flush=True)

@@ -1,6 +1,7 @@
+# Dated record: a finished probe of November 2026. Its findings are in research/notebooks.
 """What a polish is worth: each file with the same seconds, with and without it.
 
-    python benchmarks/polish.py ../shared/instances/tsplib --seconds 10 --threads 1
+    python research/probes/polish.py ../shared/instances/tsplib --seconds 10 --threads 1
 
 Prints a line for each file as it goes (gap without, gap of the search part with a polish, gap after
 it), and the means. Both runs of a file follow each other, so that a busy machine is equally unfair

@@ -1,7 +1,8 @@
+# Dated record: a finished probe of November 2026. Its findings are in research/notebooks.
 """What keeping different plans costs beside the rollouts that find them: one generation of 16
 latents.
 
-python benchmarks/pool.py [--instances 1] [--size 100] [--places 16] [--device cpu] [--threads 1]
+    python research/probes/pool.py [--instances 1] [--size 100] [--places 16] [--threads 1]
 """
 
 import argparse
@@ -56,7 +57,8 @@ def main() -> None:
     keeping = seconds(lambda: pool.enter(rolled), 20, device)
     rolling = seconds(lambda: task._try(latents, 0.1), 3, device)
     print(
-        f"{args.instances} x {args.size} on {device.type}, {task.resolved_engine}: pool {keeping * 1e3:.2f} ms, "
+        f"{args.instances} x {args.size} on {device.type}, {task.resolved_engine}: "
+        f"pool {keeping * 1e3:.2f} ms, "
         f"rollouts {rolling * 1e3:.1f} ms, share {keeping / rolling:.1%}"
     )
 

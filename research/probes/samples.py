@@ -1,7 +1,8 @@
+# Dated record: a finished probe of November 2026. Its findings are in research/notebooks.
 """What the samples of a policy are like: how good, from how many starts, and how certain its
 decisions are.
 
-    python benchmarks/samples.py tsp100-single cvrp100-single runs/single/policy.safetensors
+    python research/probes/samples.py tsp100-single cvrp100-single runs/single/policy.safetensors
 
 A start is given up if none of its 8 samples is within 20 % of the best of all starts. Certain
 decisions hardly give any gradient: the share of the sum of (1 - p)^2 that they hold is printed
@@ -56,9 +57,8 @@ def certainty(problem: Any, policy: Any) -> None:
     print(f"  forced {(allowed.sum(-1) == 1).float().mean():.1%}")
     for p in CERTAIN:
         sure = taken > p
-        print(
-            f"  p > {p:g}: {sure.float().mean():.1%}, with {rest[sure].sum() / rest.sum():.4%} of the squares"
-        )
+        squares = rest[sure].sum() / rest.sum()
+        print(f"  p > {p:g}: {sure.float().mean():.1%}, with {squares:.4%} of the squares")
 
 
 @torch.no_grad()

@@ -1,10 +1,11 @@
+# Dated record: a finished probe of November 2026. Its findings are in research/notebooks.
 """What several walkers of `ruin` are worth: one, the best of some, and one that walks as far as all
 of them together.
 
-    python benchmarks/walkers.py [--walkers 8] [--times 600000] [--sizes 200,300] [--first 4]
+    python research/probes/walkers.py [--walkers 8] [--times 600000] [--sizes 200,300] [--first 4]
 [--seconds 5]
 
-Vehicles of four kinds (those of `strategies.py --varied`), from plans of so many seconds of search
+Four kinds of CVRP (`rhumb bench compare --validation --varied`), from plans of a short search
 on one core; then steps are counted, not timed, so that it takes one core of whatever machine and
 repeats under the plans it begins with. Gaps are to the cheapest plan of each instance in this run,
 in %.
@@ -15,10 +16,10 @@ from threading import Event
 
 import numpy as np
 import torch
-from strategies import varied_vehicles
 
 import rhumbline
 from rhumbline import improvers
+from rhumbline.bench.compare_sets import draw_varied
 from rhumbline.kernels.numba.local_search.route_ruin_recreate import BEST
 from rhumbline.local_search.route_ruin_recreate import AT_ONCE, COLD, HOT, Annealing
 
@@ -55,7 +56,9 @@ def main() -> None:
     torch.set_num_threads(1)
     improvers.prepare_solver("ruin")
     instances = [
-        one for size in args.sizes.split(",") for one in varied_vehicles(int(size), args.first)
+        one
+        for size in args.sizes.split(",")
+        for one in draw_varied(f"vrp{size}", args.first).instances
     ]
     costs = np.array([compared(one, args.walkers, args.times, args.seconds) for one in instances])
     gaps = 100 * (costs / costs.min(1, keepdims=True) - 1)

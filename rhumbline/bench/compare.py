@@ -140,8 +140,11 @@ def prepare_comparison(
     for named in comparison.methods():
         for instances in sets:
             method = resolve_default(named, instances, options)
-            runner = make_search_runner(method, instances.spec.problem, options)
-            runner.solver += f" (weights {weights_digest(runner)})"
+            problem = instances.spec.problem
+            runner = make_search_runner(method, problem, options)
+            checkpoint = method.policy.replace("{problem}", problem)
+            digest = weights_digest(checkpoint or DEFAULT_CHECKPOINTS[problem], problem)
+            runner.solver += f" (weights {digest})"
             runner.start(smallest_instance(instances))
             pairs.append(MethodOnSet(method, instances, runner))
     return pairs
@@ -169,11 +172,9 @@ def resolve_default(method: Method, instances: InstanceSet, options: BenchOption
     return replace(method, strategy=default_strategy_for_task(task))
 
 
-def weights_digest(runner: SearchRunner) -> str:
-    """Return a digest of the weights of a policy alone, whatever its header says."""
-    problem = runner.policy.problem
-    name = runner.method.policy.replace("{problem}", problem)
-    path = find_checkpoint(name or DEFAULT_CHECKPOINTS[problem], problem)
+def weights_digest(name: str, problem: str) -> str:
+    """Return a digest of the weights of a checkpoint alone, whatever its header says."""
+    path = find_checkpoint(name, problem)
     tensors, _ = read_tensor_file(path)
     digest = sha256()
     for key in sorted(tensors):

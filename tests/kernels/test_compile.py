@@ -13,8 +13,8 @@ from rhumbline.kernels.triton.rollout import launch as triton_rollout
 ROOT = Path(__file__).parents[2]
 SIDE_BY_SIDE = """
 import sys, threading
-sys.path.insert(0, "benchmarks")
-import hopper
+sys.path.insert(0, "tools")
+import inspect_sm90 as hopper
 from triton.runtime.jit import JITFunction
 
 both, seen = threading.Barrier(2, timeout=20.0), []
@@ -32,8 +32,8 @@ print(*(f"{what} {flag}" for what, flag in seen), sep="; ")
 """
 FITTING = """
 import sys
-sys.path.insert(0, "benchmarks")
-import hopper
+sys.path.insert(0, "tools")
+import inspect_sm90 as hopper
 
 low, high = (int(sys.argv.pop(1)) for _ in range(2))
 hopper.NODES = {name: [n for n in sizes if low <= n <= high] for name, sizes in hopper.NODES.items()}
@@ -43,7 +43,7 @@ SHARED_BYTES = 232_448  # that a program may have on an H100 or H200: CUDA's sha
 
 
 def compiled(low: int, high: int, *options: str) -> list[dict[str, str]]:
-    """Rows of `benchmarks/hopper.py` for instances of so many nodes: to find launches of other
+    """Rows of `tools/inspect_sm90.py` for instances of so many nodes: to find launches of other
     sizes takes seconds.
 
     A process of its own, because this one has Triton's interpreter.

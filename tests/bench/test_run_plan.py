@@ -1,7 +1,6 @@
 """The driver of a GPU node: what a plan means, and that nothing in it can stop the rest."""
 
 import os
-import re
 import runpy
 import subprocess
 import sys
@@ -15,15 +14,18 @@ from typing import Any
 
 import pytest
 
+from rhumbline.bench.compare import Comparison
+from rhumbline.bench.compare_sets import TEST_SETS, parse_set_name
 from rhumbline.bench.suite import read_suite
-from rhumbline.problems.standard_sets import CVRP_SETS, JSSP_SETS, TSP_SETS
+from rhumbline.checkpoint import find_checkpoint
+from rhumbline.cli.commands.compare import make_parser
 from rhumbline.search.strategies import build_strategy
 
 ROOT = Path(__file__).parents[2]
-NODE = ROOT / "benchmarks" / "node.py"
+NODE = ROOT / "tools" / "run_plan.py"
 SCRIPT = runpy.run_path(str(NODE), run_name="node")
 Node, missing, read_plan = SCRIPT["Node"], SCRIPT["missing"], SCRIPT["read_plan"]
-PLANS = sorted((ROOT / "benchmarks" / "plans").glob("*.txt"))
+PLANS = sorted((ROOT / "tools" / "plans").glob("*.txt"))
 
 
 @pytest.fixture
@@ -132,7 +134,8 @@ def test_what_is_beside_is_interrupted_at_the_end(tmp_path: Path, written) -> No
     """
     ready, slow = tmp_path / "ready", tmp_path / "slow.py"
     slow.write_text(
-        "import pathlib, sys, time\ntry:\n    pathlib.Path(sys.argv[1]).touch()\n    time.sleep(50)\n"
+        "import pathlib, sys, time\n"
+        "try:\n    pathlib.Path(sys.argv[1]).touch()\n    time.sleep(50)\n"
         "except KeyboardInterrupt:\n    print('kept', flush=True)\n",
         encoding="utf-8",
     )
@@ -153,7 +156,8 @@ def test_kernels_are_brought_along(tmp_path: Path, written) -> None:
     """To the next call: what a machine runs, not the stages on the way there. The first call has
     none.
     """
-    make = "mkdir -p $TRITON_CACHE_DIR/A && echo code > $TRITON_CACHE_DIR/A/k.cubin && touch $TRITON_CACHE_DIR/A/k.ptx"
+    cache = "$TRITON_CACHE_DIR/A"
+    make = f"mkdir -p {cache} && echo code > {cache}/k.cubin && touch {cache}/k.ptx"
     for number, line in enumerate((f"sh -c '{make}'", "sh -c 'cat $TRITON_CACHE_DIR/A/k.cubin'")):
         out, cache = tmp_path / f"out{number}", tmp_path / f"cache{number}"
         command = [
@@ -203,7 +207,7 @@ def test_kernels_that_are_none_are_refused(tmp_path: Path, written) -> None:
 def test_files_that_are_not_there_are_named(written) -> None:
     """Before anything is run: a plan that is wrong costs nothing."""
     plan = written(
-        "python benchmarks/node.py $OUT/new.toml",
+        "python tools/run_plan.py $OUT/new.toml",
         "& nothing benchmarks/nowhere.py suites/quick.toml",
     )
     assert missing(read_plan(plan)) == ["benchmarks/nowhere.py", "nothing"]
@@ -214,16 +218,17 @@ def option(words: tuple[str, ...], name: str) -> list[str]:
     return [value for key, value in pairwise(words) if key == name]
 
 
-def check_strategies(words: tuple[str, ...]) -> None:
-    """Sets and strategies of a line are known."""
-    drawn = {
-        name
-        for name in option(words, "--set")
-        if "--validation" in words and re.fullmatch(r"(tsp|vrp)\d+", name)
-    }
-    assert set(option(words, "--set")) <= {*TSP_SETS, *CVRP_SETS, *JSSP_SETS, *drawn}
-    for text in option(words, "--strategies")[0].split(","):
-        build_strategy(*((parts := text.split("+"))[0], parts[1:]))
+def check_compare(words: tuple[str, ...]) -> None:
+    """Sets, strategies and settings of a line are known, and its policies are there."""
+    given = make_parser().parse_args(words[words.index("compare") + 1 :])
+    Comparison(given.search, given.policy, given.attempts, given.seconds)
+    for place in given.sets:
+        problem = parse_set_name(place)[0] if given.validation else TEST_SETS[place][0]
+        for policy in given.policy:
+            assert find_checkpoint(policy, problem).is_file()
+    for text in given.search:
+        name, *settings = text.split("+")
+        build_strategy(name, settings)
 
 
 def check_suite(words: tuple[str, ...]) -> None:
@@ -235,8 +240,8 @@ def check_suite(words: tuple[str, ...]) -> None:
 
 
 CHECKS: dict[str, Callable[[Any], None]] = {
-    "benchmarks/strategies.py": check_strategies,
-    "benchmarks/suite.py": check_suite,
+    "-m": check_compare,
+    "tools/run_suite.py": check_suite,
 }
 
 
@@ -246,6 +251,7 @@ def test_our_plans_name_what_is_there(path: Path) -> None:
     lines = read_plan(path)
     assert len(lines) > 5
     assert missing(lines) == []
-    for line in lines:
-        if line.words[1] in CHECKS:
-            CHECKS[line.words[1]](line.words)
+    checked = [line for line in lines if line.words[1] in CHECKS]
+    assert checked
+    for line in checked:
+        CHECKS[line.words[1]](line.words)
