@@ -26,17 +26,17 @@ def test_the_python_example_runs(
 def test_the_example_of_a_strategy_runs(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """The strategy of docs/search.md solves the demo as it stands; with jaxtyping's checks, so
+    """The strategy of docs/extend/strategy.md solves the demo as it stands; with jaxtyping's checks, so
     its shapes are right.
     """
     monkeypatch.chdir(ROOT)
-    text = (ROOT / "docs" / "search.md").read_text(encoding="utf-8")
+    text = (ROOT / "docs" / "extend" / "strategy.md").read_text(encoding="utf-8")
     code = next(
         block
         for block in re.findall(r"```python\n(.*?)```", text, re.DOTALL)
         if "class Nearby" in block
     )
-    exec(compile(code, "search.md", "exec"), {"__name__": "example"})
+    exec(compile(code, "strategy.md", "exec"), {"__name__": "example"})
     assert 5191 <= float(capsys.readouterr().out.split()[-1]) < 1.05 * 5191
 
 
