@@ -4,8 +4,7 @@
     best = rhumbline.solve("a280.tsp", seconds=10)[0]
     best.cost, best.plan, best.gap
 
-Names are loaded when first used, so that `import rhumbline` and `rhumb --help` do not wait for
-torch.
+Names are loaded on first use, so that `import rhumbline` and `rhumb --help` need not import torch.
 """
 
 from importlib import import_module
@@ -55,6 +54,7 @@ if TYPE_CHECKING:
 
 __version__ = "0.1.0"
 
+# The module of each public name; the block for type checkers above has the same names.
 _HOMES = {
     "rhumbline.api": ("prepare", "solve"),
     "rhumbline.checkpoint": ("load", "save"),

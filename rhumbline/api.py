@@ -1,5 +1,7 @@
 """One call from files or arrays to verified solutions."""
 
+import math
+from collections import defaultdict
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
@@ -25,9 +27,9 @@ from rhumbline.search.task import Task, make_task
 
 DEFAULT_BUDGET = Budget(attempts=1600, seconds=30.0)
 
-# Numbers in the largest tables of a group (distances, actions of a generation): keeps a group
-# within about a gigabyte.
-GROUP_ELEMENTS = 1 << 26
+# Numbers in the largest tables of a group (distances, actions of a generation). This keeps the
+# memory of a group within about a gigabyte.
+MAX_GROUP_ELEMENTS = 1 << 26
 
 
 @dataclass(frozen=True)
@@ -39,88 +41,102 @@ class Group:
 
 
 def group_instances(instances: Sequence[Any], copies: int = 1) -> list[Group]:
-    """Groups of one problem and shape, in order of first appearance, none larger than memory allows
-    for its copies.
+    """Group instances by problem and shape, in order of first appearance.
 
-    Where there must be several they are of about one size: a few that are left over would leave a
-    GPU idle.
+    No group is larger than memory allows for its `copies` symmetric copies. If a shape needs
+    several groups, they have about one size: a small rest would leave a GPU idle.
     """
-    shapes: dict[tuple[str, tuple[int, ...]], list[int]] = {}
+    places_by_shape: dict[tuple[str, tuple[int, ...]], list[int]] = defaultdict(list)
     for place, instance in enumerate(instances):
-        shapes.setdefault((instance.problem, instance.shape), []).append(place)
+        shape = instance.problem, instance.shape
+        places_by_shape[shape].append(place)
     groups: list[Group] = []
-    for places in shapes.values():
-        size = max(instances[p].size for p in places)
-        most = max(1, GROUP_ELEMENTS // (16 * min(size, 200) * size * max(1, copies)))
-        pieces = -(-len(places) // most)
-        for ends in pairwise(len(places) * piece // pieces for piece in range(pieces + 1)):
-            some = tuple(places[slice(*ends)])
-            groups.append(Group(some, tuple(instances[p] for p in some)))
+    for places in places_by_shape.values():
+        size = max(instances[place].size for place in places)
+        for piece in split_evenly(places, max_group_length(size, copies)):
+            members = tuple(instances[place] for place in piece)
+            groups.append(Group(tuple(piece), members))
     return groups
 
 
+def max_group_length(size: int, copies: int) -> int:
+    """Return how many instances of a size, each in several symmetric copies, memory allows."""
+    elements = 16 * min(size, 200) * size
+    return max(1, MAX_GROUP_ELEMENTS // (elements * max(1, copies)))
+
+
+def split_evenly(places: Sequence[int], max_length: int) -> Iterator[Sequence[int]]:
+    """Yield pieces of about one length, none longer than `max_length`."""
+    total = len(places)
+    count = math.ceil(total / max_length)
+    bounds = [total * piece // count for piece in range(count + 1)]
+    for start, end in pairwise(bounds):
+        yield places[start:end]
+
+
 def find_device(name: str) -> torch.device:
-    """The device a user means; `auto` is a GPU if there is one."""
+    """Return the device a user means; `auto` is a GPU if there is one."""
     if name not in ("auto", "cpu", "cuda"):
         raise InputError(f"device '{name}' is not known; use auto, cpu or cuda")
-    if name == "cuda" and not torch.cuda.is_available():
-        raise MissingExtra(
-            "device 'cuda' was asked for, but torch sees no NVIDIA GPU; use --device cpu (or auto)"
-        )
-    return torch.device("cuda" if name != "cpu" and torch.cuda.is_available() else "cpu")
+    if name == "cpu":
+        return torch.device("cpu")
+    has_gpu = torch.cuda.is_available()
+    if name == "cuda" and not has_gpu:
+        missing = "device 'cuda' was asked for, but torch sees no NVIDIA GPU"
+        raise MissingExtra(f"{missing}; use --device cpu (or auto)")
+    return torch.device("cuda" if has_gpu else "cpu")
 
 
 def load_policy(name: str | None, problem: str) -> Policy[Any, Any, Any]:
-    """The policy a user means, refused if it was trained for another problem."""
-    return load_policy_with_facts(name, problem)[0]
+    """Load the policy a user means; refuse one that was trained for another problem."""
+    policy, _ = load_policy_with_facts(name, problem)
+    return policy
 
 
 def load_policy_with_facts(
     name: str | None, problem: str
 ) -> tuple[Policy[Any, Any, Any], TrainingFacts]:
-    """The same with its training facts."""
+    """Load the same policy together with its training facts."""
     path = find_checkpoint(name, problem)
-    policy, about = load_with_facts(path)
-    if PROBLEMS[about.problem].solves != problem:
-        raise CheckpointError(
-            f"checkpoint {path.name} was trained for '{about.problem}'; these are '{problem}' instances"
-        )
-    return policy, about
+    policy, facts = load_with_facts(path)
+    if PROBLEMS[facts.problem].solves != problem:
+        trained = f"checkpoint {path.name} was trained for '{facts.problem}'"
+        raise CheckpointError(f"{trained}; these are '{problem}' instances")
+    return policy, facts
 
 
 def problem_names(instances: Sequence[Any]) -> list[str]:
-    """Names of the problems among instances, in order of first appearance."""
-    return list(dict.fromkeys(i.problem for i in instances))
+    """Return the names of the problems among instances, in order of first appearance."""
+    names = dict.fromkeys(instance.problem for instance in instances)
+    return list(names)
 
 
 def load_policies(
     instances: Sequence[Any], policy: str | Path | Policy[Any, Any, Any] | None
 ) -> dict[str, Policy[Any, Any, Any]]:
-    """The policy for each problem among the instances: by name, path or default, or the one
-    given.
+    """Return the policy for each problem among the instances.
+
+    `policy` is a name, a path, None for the defaults, or a policy, which is returned as it is.
     """
-    wanted = problem_names(instances)
+    problems = problem_names(instances)
     if isinstance(policy, str | Path | None):
-        return {
-            problem: load_policy(str(policy) if policy else None, problem) for problem in wanted
-        }
+        name = str(policy) if policy else None
+        return {problem: load_policy(name, problem) for problem in problems}
     solves = PROBLEMS[policy.problem].solves
-    strangers = [problem for problem in wanted if problem != solves]
-    if strangers:
-        raise CheckpointError(
-            f"the policy was trained for '{policy.problem}'; there are '{strangers[0]}' instances"
-        )
+    for problem in problems:
+        if problem != solves:
+            trained = f"the policy was trained for '{policy.problem}'"
+            raise CheckpointError(f"{trained}; there are '{problem}' instances")
     return {solves: policy}
 
 
 def resolve_strategy(strategy: Strategy[Any] | str | None) -> Strategy[Any] | None:
-    """A strategy by name with its usual settings, or the one given, if one is."""
+    """Return the strategy of a name with its default settings, or the one given, if any."""
     if isinstance(strategy, str):
         return build_strategy(strategy)
     if strategy is not None and (isinstance(strategy, type) or not hasattr(strategy, "step")):
-        raise InputError(
-            f"strategy is {strategy!r}; expected a name such as 'cmaes' or an object such as CMAES()"
-        )
+        expected = "expected a name such as 'cmaes' or an object such as CMAES()"
+        raise InputError(f"strategy is {strategy!r}; {expected}")
     return strategy
 
 
@@ -134,34 +150,42 @@ def make_tasks(
     augment: int = 1,
     strategy: Any = None,
 ) -> Iterator[tuple[Group, Task]]:
-    """Each group with its task, on the engine that the strategy can run on; encoded when its turn
-    comes.
+    """Yield each group with its task, on an engine that the strategy supports.
 
-    What one of several groups cannot have is refused before the first: of each problem the largest
-    instance is tried.
+    Instances are encoded when their group is due. What one of several groups does not support is
+    refused before the first one: the largest instance of each problem is tried.
     """
-    for instance in {i.problem: i for i in instances}.values():
-        symmetric_copies(
-            PROBLEMS[instance.problem].collate([instance]), augment
-        )  # refuse before any work
-    options: dict[str, Any] = {"seed": seed, "device": device, "augment": augment}
+    for instance in {instance.problem: instance for instance in instances}.values():
+        batch = PROBLEMS[instance.problem].collate([instance])
+        symmetric_copies(batch, augment)  # refuse before any work
 
-    def task_for(some: Sequence[Any]) -> Task:
-        policy = policies[some[0].problem]
-        settled = engine_for(strategy, engine, device, some[0].size)
-        return make_task(PROBLEMS[policy.problem], policy, some, engine=settled, **options)
+    def make_group_task(members: Sequence[Any]) -> Task:
+        first = members[0]
+        policy = policies[first.problem]
+        return make_task(
+            PROBLEMS[policy.problem],
+            policy,
+            members,
+            seed=seed,
+            device=device,
+            engine=engine_for(strategy, engine, device, first.size),
+            augment=augment,
+        )
 
     groups = group_instances(instances, augment)
     if len(groups) > 1 and (strategy is not None or engine != "auto"):
-        for largest in {i.problem: i for i in sorted(instances, key=lambda i: i.size)}.values():
-            refuse_early(strategy, task_for([largest]))
+        by_size = sorted(instances, key=lambda instance: instance.size)
+        largest = {instance.problem: instance for instance in by_size}
+        for instance in largest.values():
+            check_strategy(strategy, make_group_task([instance]))
     for group in groups:
-        yield group, task_for(group.instances)
+        yield group, make_group_task(group.instances)
 
 
-def refuse_early(strategy: Any, task: Task) -> None:
-    """Let a strategy of ours refuse a task. Others may want a budget when they begin, and here
-    is none.
+def check_strategy(strategy: Any, task: Task) -> None:
+    """Let one of our strategies refuse a task.
+
+    Third-party strategies are skipped: their `init` may read the budget, which is not set yet.
     """
     if type(strategy) in STRATEGIES.values():
         strategy.init(task)
@@ -177,28 +201,24 @@ def prepare(
     engine: EngineName = "auto",
     augment: int = 1,
 ) -> Task:
-    """A task to `stream` over: instances of one problem and size, encoded on the device."""
+    """Return a task to `stream` over: instances of one problem and size, encoded on the device."""
     instances = instances_from(source, vehicles)
-    shapes = {(i.problem, i.shape): i.size for i in instances}
+    shapes = {(instance.problem, instance.shape): instance.size for instance in instances}
     if len(shapes) != 1:
-        found = (
-            ", ".join(sorted({f"{problem} of {size}" for (problem, _), size in shapes.items()}))
-            or "none"
-        )
-        raise InputError(
-            f"a task needs instances of one problem and size, not {found}; `solve` groups them by itself"
-        )
-    policies = load_policies(instances, policy)
-    return next(
-        make_tasks(
-            instances,
-            policies,
-            seed=seed,
-            device=find_device(device),
-            engine=engine,
-            augment=augment,
-        )
-    )[1]
+        sizes = {f"{problem} of {size}" for (problem, _), size in shapes.items()}
+        found = ", ".join(sorted(sizes)) or "none"
+        expected = "a task needs instances of one problem and size"
+        raise InputError(f"{expected}, not {found}; `solve` groups them by itself")
+    tasks = make_tasks(
+        instances,
+        load_policies(instances, policy),
+        seed=seed,
+        device=find_device(device),
+        engine=engine,
+        augment=augment,
+    )
+    _, task = next(tasks)
+    return task
 
 
 def solve(
@@ -220,44 +240,51 @@ def solve(
     then: str | None = None,
     improved: Callable[[Improvement], None] | None = None,
 ) -> list[Solution]:
-    """Verified solutions, in the order given. Instances of one size are solved together and share
-    the seconds.
+    """Return verified solutions in the order given.
 
-    Without a strategy: CMA-ES that learns and refines plans where the policy has a latent space and
-    there are kernels for it; for job shops sampling that learns; plain sampling for policies
-    without a latent space. Without a budget: 1600 attempts or 30 seconds, whichever comes first.
-    Ctrl-C ends the search early and returns what was found; instances not reached by then are left
-    out. `augment` 8 shares the attempts among the symmetries of the square (routing only).
-    `vehicles` limits the fleet of vehicle routing, whatever the files say; `Infeasible` is raised
-    in the end if no plan within the limit was found.
+    Instances of one size are solved together and share the seconds. Without `attempts` and
+    `seconds` the budget is 1600 attempts or 30 seconds, whichever comes first. Ctrl-C ends the
+    search early and returns what was found; instances not reached by then are left out.
+
+    `strategy` is a name or an object. The default depends on the policy: CMA-ES that learns and
+    refines plans if there is a latent space and kernels for it, sampling that learns for job
+    shops, and plain sampling for policies without a latent space. `augment=8` shares the attempts
+    among the symmetries of the square (routing only). `vehicles` limits the fleet of CVRP,
+    whatever the files say; `Infeasible` is raised at the end if no plan within the limit was found.
 
     `warm_start` is a plan, or the path of one, that no result will be worse than; a list for
-    several. `top` plans that differ are returned, `polish` takes the best ones to a local optimum,
-    and `then` names a classical solver that carries on with them for the rest of the seconds;
-    "auto" is our own one for each problem. `improved` is called at each improvement.
+    several instances. `top` is the number of different plans to return, `polish` takes the best
+    ones to a local optimum, and `then` names a classical solver that improves them for the rest of
+    the seconds; "auto" is our own solver for each problem. `improved` is called at each
+    improvement, and `watch` after each step of the search.
     """
     instances = instances_from(source, vehicles)
-    budget = DEFAULT_BUDGET if attempts is None and seconds is None else Budget(attempts, seconds)
-    finish = AfterSearch(top, polish, then, improved)
-    warm = plans_for(instances, warm_start)
-    strategy = resolve_strategy(strategy)  # which refuses before weights are loaded
+    has_budget = attempts is not None or seconds is not None
+    budget = Budget(attempts, seconds) if has_budget else DEFAULT_BUDGET
+    after_search = AfterSearch(top, polish, then, improved)
+    warm_starts = plans_for(instances, warm_start)
+    strategy = resolve_strategy(strategy)  # refuses a wrong name before weights are loaded
     policies = load_policies(instances, policy)
     for one in policies.values():
-        finish.check(one.problem, budget)
+        after_search.check(one.problem, budget)
+    tasks = make_tasks(
+        instances,
+        policies,
+        seed=seed,
+        device=find_device(device),
+        engine=engine,
+        augment=augment,
+        strategy=strategy,
+    )
     solutions: dict[int, Solution] = {}
-    where: dict[str, Any] = {
-        "device": find_device(device),
-        "engine": engine,
-        "augment": augment,
-        "strategy": strategy,
-    }
-    for group, task in make_tasks(instances, policies, seed=seed, **where):
-        given = [warm[place] for place in group.places]
+    for group, task in tasks:
+        given = [warm_starts[place] for place in group.places]
         chosen = strategy or STRATEGIES[default_strategy_for_task(task)]()
-        found, interrupted = solve_task(chosen, task, budget, watch, finish, given)
+        found, interrupted = solve_task(chosen, task, budget, watch, after_search, given)
         solutions |= dict(zip(group.places, found, strict=False))
         if interrupted:
             break
-    if unmet := [s.unmet for s in solutions.values() if s.unmet]:
+    unmet = [solution.unmet for solution in solutions.values() if solution.unmet]
+    if unmet:
         raise Infeasible("; ".join(unmet))
     return [solutions[place] for place in sorted(solutions)]

@@ -1,7 +1,7 @@
-"""Weights on disk: one safetensors file whose header says in JSON what they are.
+"""Weights on disk: one safetensors file whose JSON header says what they are.
 
-No code runs on loading. Files are written aside and renamed, so a reader never sees half a
-checkpoint.
+Loading runs no code from the file. A file is written under a temporary name and then renamed, so
+that a reader never sees half a checkpoint.
 """
 
 import json
@@ -23,17 +23,17 @@ from torch import Tensor
 from rhumbline.errors import CheckpointError, InputError
 from rhumbline.policies import POLICIES, Policy
 
-HEADER = "rhumbline"
+METADATA_KEY = "rhumbline"  # the entry of the safetensors metadata that holds our header
+
+DEFAULT_CHECKPOINTS = {"tsp": "tsp", "cvrp": "cvrp", "jssp": "jssp"}
 
 
 @dataclass(frozen=True)
 class TrainingFacts:
-    """Training facts of a checkpoint."""
+    """How the weights of a checkpoint were trained."""
 
     problem: str
-    size: (
-        int | str
-    )  # instances it was validated on, and trained on unless its recipe has several `sizes`
+    size: int | str  # of the validation instances, and of training unless its recipe has `sizes`
     updates: int = 0
     recipe: str = ""
     validation: Mapping[str, float] = field(default_factory=dict[str, float])
@@ -41,85 +41,93 @@ class TrainingFacts:
 
     @property
     def trained_at(self) -> str:
-        """The size of its training instances in words, or the smallest and the largest."""
+        """Return the size of the training instances in words, as in "100" or "50 to 200"."""
         sizes = self._sizes
-        return f"{sizes[0]}" if len(sizes) == 1 else f"{sizes[0]} to {sizes[-1]}"
+        if len(sizes) == 1:
+            return f"{sizes[0]}"
+        return f"{sizes[0]} to {sizes[-1]}"
 
     @property
     def largest(self) -> int:
-        """How many there were to visit or to place in the largest of its training instances."""
-        return _extent(self._sizes[-1])
+        """Return the number of nodes or operations of the largest training instance."""
+        return _node_count(self._sizes[-1])
 
     @property
     def _sizes(self) -> list[int | str]:
-        """Of its training instances, the smallest first."""
-        try:  # recipes of other makers need not be JSON
-            return sorted(json.loads(self.recipe)["sizes"], key=_extent) or [self.size]
+        """Return the sizes of the training instances, the smallest first."""
+        try:  # recipes of other programs need not be JSON
+            return sorted(json.loads(self.recipe)["sizes"], key=_node_count) or [self.size]
         except (ValueError, KeyError, TypeError):
             return [self.size]
 
 
-def _extent(size: int | str) -> int:
-    """Nodes, or operations of a job shop as in 15x10."""
-    return math.prod(int(x) for x in str(size).split("x"))
+def _node_count(size: int | str) -> int:
+    """Return the number of nodes, or of operations of a size such as 15x10."""
+    numbers = str(size).split("x")
+    return math.prod(int(number) for number in numbers)
 
 
 def recorded_versions() -> dict[str, str]:
-    """Versions that weights or results were made with."""
+    """Return the versions that weights or results were made with."""
     from rhumbline import __version__
 
-    return {"rhumbline": __version__, "torch": str(torch.__version__), "numpy": np.__version__}
+    return {
+        "rhumbline": __version__,
+        "torch": str(torch.__version__),
+        "numpy": np.__version__,
+    }
 
 
 def save(path: str | Path, policy: Policy[Any, Any, Any], about: TrainingFacts) -> None:
-    """Write a policy's weights with their facts."""
+    """Write the weights of a policy together with its training facts."""
     header = {"architecture": asdict(policy.architecture), "about": asdict(about)}
-    state = {n: x.detach().cpu().contiguous() for n, x in policy.state_dict().items()}
-    write_tensor_file(Path(path), state, header)
+    tensors: dict[str, Tensor] = {}
+    for name, weight in policy.state_dict().items():
+        weight = weight.detach().cpu()
+        tensors[name] = weight.contiguous()
+    write_tensor_file(Path(path), tensors, header)
 
 
 def write_tensor_file(path: Path, tensors: Mapping[str, Tensor], header: Mapping[str, Any]) -> None:
-    """Write tensors and a JSON header aside, then rename: nothing half-written ever carries the
-    name.
-    """
-    aside = path.with_name(f".{path.name}.{os.getpid()}.part")
+    """Write tensors and a JSON header to a temporary file, then rename it to `path`."""
+    temporary = path.with_name(f".{path.name}.{os.getpid()}.part")
+    metadata = {METADATA_KEY: json.dumps(header)}
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
-        save_file(dict(tensors), aside, metadata={HEADER: json.dumps(header)})
-        aside.chmod(0o644)  # safetensors makes files that only their owner can read
-        os.replace(aside, path)
+        save_file(dict(tensors), temporary, metadata=metadata)
+        temporary.chmod(0o644)  # safetensors makes files that only their owner can read
+        os.replace(temporary, path)
     except (OSError, SafetensorError) as error:
         raise InputError(f"{path}: cannot be written ({error})") from error
     finally:
-        with suppress(OSError):  # gone after the renaming; never there if the folder is not one
-            aside.unlink()
+        with suppress(OSError):  # it is gone after the renaming, and absent if the folder is none
+            temporary.unlink()
 
 
 def read_tensor_file(
     path: Path, device: torch.device | str = "cpu"
 ) -> tuple[dict[str, Tensor], dict[str, Any]]:
-    """Tensors and header of a file that `write_tensors` wrote."""
+    """Read the tensors and the header of a file that `write_tensor_file` wrote."""
     if not path.is_file():
-        raise CheckpointError(
-            f"{path}: no such checkpoint; `rhumb info` lists those that come with the package"
-        )
+        listed = "`rhumb info` lists those that come with the package"
+        raise CheckpointError(f"{path}: no such checkpoint; {listed}")
     try:
         with safe_open(path, framework="pt", device=str(device)) as file:
-            header = json.loads((file.metadata() or {}).get(HEADER, "null"))
-            tensors = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118 (not a mapping)
+            metadata = file.metadata() or {}
+            header = json.loads(metadata.get(METADATA_KEY, "null"))
+            names = file.keys()
+            tensors = {name: file.get_tensor(name) for name in names}
     except (OSError, SafetensorError, ValueError) as error:
-        raise CheckpointError(
-            f"{path}: not a readable checkpoint ({error}); it may be truncated"
-        ) from error
+        message = f"{path}: not a readable checkpoint ({error}); it may be truncated"
+        raise CheckpointError(message) from error
     if not isinstance(header, dict):
-        raise CheckpointError(
-            f"{path}: a safetensors file, but no checkpoint of rhumbline (no '{HEADER}' header)"
-        )
+        foreign = "a safetensors file, but no checkpoint of rhumbline"
+        raise CheckpointError(f"{path}: {foreign} (no '{METADATA_KEY}' header)")
     return tensors, header
 
 
 def load(path: str | Path, device: torch.device | str = "cpu") -> Policy[Any, Any, Any]:
-    """The policy in a checkpoint, ready to decode."""
+    """Load the policy of a checkpoint, ready to decode."""
     policy, _ = load_with_facts(path, device)
     return policy
 
@@ -127,31 +135,30 @@ def load(path: str | Path, device: torch.device | str = "cpu") -> Policy[Any, An
 def load_with_facts(
     path: str | Path, device: torch.device | str = "cpu"
 ) -> tuple[Policy[Any, Any, Any], TrainingFacts]:
-    """The policy in a checkpoint and its training facts."""
+    """Load the policy of a checkpoint and its training facts."""
     tensors, header = read_tensor_file(Path(path), device)
     try:
-        about = TrainingFacts(**header["about"])
-        kind, architecture = POLICIES[about.problem]
-        policy = kind(architecture(**header["architecture"])).to(device)
+        facts = TrainingFacts(**header["about"])
+        kind, architecture = POLICIES[facts.problem]
+        policy = kind(architecture(**header["architecture"]))
+        policy = policy.to(device)
         policy.load_state_dict(tensors)
     except (KeyError, TypeError, RuntimeError) as error:
-        raise CheckpointError(
-            f"{path}: does not hold what its header promises ({error})"
-        ) from error
-    return policy.requires_grad_(False), about
+        message = f"{path}: does not hold what its header promises ({error})"
+        raise CheckpointError(message) from error
+    return policy.requires_grad_(False), facts
 
 
 def shipped_checkpoints() -> dict[str, Path]:
-    """Checkpoints inside the package, by name."""
-    folder = Path(str(resources.files("rhumbline") / "weights"))
-    return {p.stem: p for p in sorted(folder.glob("*.safetensors"))}
-
-
-DEFAULT_CHECKPOINTS = {"tsp": "tsp", "cvrp": "cvrp", "jssp": "jssp"}
+    """Return the checkpoints inside the package by name."""
+    package = Path(str(resources.files("rhumbline")))
+    folder = package / "weights"
+    paths = sorted(folder.glob("*.safetensors"))
+    return {path.stem: path for path in paths}
 
 
 def find_checkpoint(policy: str | None, problem: str) -> Path:
-    """The checkpoint a user means: a shipped name, a path, or the default for a problem."""
+    """Return the checkpoint a user means: a shipped name, a path, or the default of a problem."""
     known = shipped_checkpoints()
     name = policy or DEFAULT_CHECKPOINTS[problem]
     if name in known:
@@ -159,9 +166,7 @@ def find_checkpoint(policy: str | None, problem: str) -> Path:
     if policy and Path(policy).exists():
         return Path(policy)
     if policy is None:
-        raise CheckpointError(
-            f"no weights for {problem} come with this version; train some and give them by --policy"
-        )
-    raise CheckpointError(
-        f"no checkpoint '{name}'; give a path or one of: {', '.join(known) or '(none shipped)'}"
-    )
+        missing = f"no weights for {problem} come with this version"
+        raise CheckpointError(f"{missing}; train some and give them by --policy")
+    choices = ", ".join(known) or "(none shipped)"
+    raise CheckpointError(f"no checkpoint '{name}'; give a path or one of: {choices}")

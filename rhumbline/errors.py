@@ -5,12 +5,12 @@ RhumbError
 │   └── CheckpointError   a checkpoint is missing, damaged or made for another problem  exit 3
 ├── MissingExtra      an optional dependency is not installed                           exit 4
 └── Infeasible        a plan failed verification, or none was found                     exit 5
-    └── Unreached         a plan is sound, but does not keep a limit such as the fleet   exit 5
+    └── LimitExceeded     a plan is sound, but exceeds a limit such as the fleet         exit 5
 """
 
 
 class RhumbError(Exception):
-    """Something the user can put right; the message says what and where."""
+    """An error the user can fix; the message says what is wrong and where."""
 
     exit_code = 1
 
@@ -22,13 +22,13 @@ class InputError(RhumbError):
 
     @classmethod
     def at(cls, path: object, line: int | None, message: str) -> "InputError":
-        """An error that points at a line of a file, as compilers do."""
+        """Create an error that points at a line of a file, as compilers do."""
         where = f"{path}:{line}" if line else f"{path}"
         return cls(f"{where}: {message}")
 
 
 class CheckpointError(InputError):
-    """A checkpoint cannot be loaded or does not fit."""
+    """A checkpoint cannot be loaded, or it does not fit the instances."""
 
 
 class MissingExtra(RhumbError):
@@ -38,10 +38,10 @@ class MissingExtra(RhumbError):
 
 
 class Infeasible(RhumbError):
-    """A plan breaks the rules of its problem."""
+    """A plan violates the constraints of its problem."""
 
     exit_code = 5
 
 
 class LimitExceeded(Infeasible):
-    """A plan obeys the rules, but not a limit that the user set on it."""
+    """A plan is feasible, but exceeds a limit that the user set, such as the number of vehicles."""

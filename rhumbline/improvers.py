@@ -1,10 +1,11 @@
-"""Classical solvers that carry on from given plans. They know problems, no policies; each is an
-optional extra.
+"""Classical solvers that improve given plans: our local searches, and external solvers.
 
-A solver is a module with `improve(instance, plans, seconds, seed, found)`. It calls `found` with
-better and better plans, if there are any; also after Ctrl-C with its last, before it passes
-`KeyboardInterrupt` on (`aside.py`). Given plans come cheapest first. Most solvers work on whole
-numbers; the caller checks and prices what they find.
+They know problems but no policies, and each is an optional extra. A solver is a module with a
+function `improve(instance, plans, seconds, seed, on_plan)`. Given plans come cheapest first. The
+solver calls `on_plan` with better and better plans, if it finds any. After Ctrl-C it reports its
+last plan before it passes `KeyboardInterrupt` on (`local_search.threads.run_interruptible`). Most
+solvers calculate with integers, so the caller checks and prices the plans. A module may have a
+function `prepare()` for work before the clock runs.
 """
 
 from collections.abc import Callable, Sequence
@@ -34,18 +35,16 @@ SOLVERS = {
     "tabu": Solver("rhumbline.local_search.schedule_tabu", "numba", "cpu", ("jssp",)),
     "cpsat": Solver("rhumbline.external.cpsat", "ortools", "solvers", ("jssp",)),
 }
-
-OWN_SOLVERS = {
-    "tsp": "ils",
-    "cvrp": "ruin",
-    "jssp": "tabu",
-}  # by this project, which "auto" stands for
+# Our own solvers, which "auto" stands for.
+OWN_SOLVERS = {"tsp": "ils", "cvrp": "ruin", "jssp": "tabu"}
 SOLVER_NAMES = ("auto", *SOLVERS)
 
 
 def resolve_solver(name: str, problem: str) -> str:
-    """The solver that a name stands for."""
-    return OWN_SOLVERS.get(problem, name) if name == "auto" else name
+    """Return the solver that a name stands for."""
+    if name != "auto":
+        return name
+    return OWN_SOLVERS.get(problem, name)
 
 
 def require_solver(name: str, problem: str) -> None:
@@ -65,9 +64,7 @@ def require_solver(name: str, problem: str) -> None:
 
 
 def prepare_solver(name: str) -> None:
-    """Whatever a solver has to do once, before the clock runs; it is loaded now, so that a
-    broken one is known.
-    """
+    """Load a solver and do its preparations, before the clock runs; raise if it is broken."""
     solver = SOLVERS[name]
     try:
         import_module(solver.package)
@@ -75,8 +72,9 @@ def prepare_solver(name: str) -> None:
         raise MissingExtra(
             f"{name} needs {solver.package}, which is installed but fails: {error}"
         ) from error
-    module: Any = import_module(SOLVERS[name].module)
-    getattr(module, "prepare", lambda: None)()
+    module: Any = import_module(solver.module)
+    if hasattr(module, "prepare"):
+        module.prepare()
 
 
 def improve_plans(
@@ -85,10 +83,8 @@ def improve_plans(
     plans: Sequence[Any],
     seconds: float,
     seed: int,
-    found: Callable[[Any], None],
+    on_plan: Callable[[Any], None],
 ) -> None:
-    """Tell of the plans that a solver finds in these seconds, starting from the given ones; the
-    last is its best.
-    """
+    """Pass each better plan that a solver finds in `seconds` to `on_plan`; the last is its best."""
     module: Any = import_module(SOLVERS[name].module)
-    module.improve(instance, plans, seconds, seed, found)
+    module.improve(instance, plans, seconds, seed, on_plan)

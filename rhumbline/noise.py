@@ -1,8 +1,8 @@
-"""Counter-based random numbers: the torch twin of the Philox-4x32-10 generator inside the kernels.
+"""Counter-based random numbers: the torch twin of the Philox-4x32-10 generator in the kernels.
 
-What a rollout sees depends on (seed, instance, attempt, start, step) and on nothing else: not on
-the batch around it, nor on chunking, device or engine. Latents are drawn the same way, on their own
-stream.
+The numbers of a rollout depend on (seed, instance, attempt, start, step) and on nothing else: not
+on the other instances of the batch, on chunking, on the device or on the engine. Latents are drawn
+in the same way from a stream of their own.
 """
 
 import math
@@ -13,16 +13,20 @@ from torch import Tensor
 
 from rhumbline.philox import MULTIPLIERS, ROUNDS, WEYL, WORD
 
-DECODING_STREAM, LATENT_STREAM = 0, 1  # streams
+# The fourth word of the counter: the stream.
+DECODING_STREAM = 0
+LATENT_STREAM = 1
 
 
 def philox(seed: int, c0: Tensor, c1: Tensor, c2: Tensor, c3: Tensor) -> tuple[Tensor, Tensor]:
-    """Two 32-bit words (as int64) for each counter; broadcasts. Salmon et al. 2011."""
+    """Return two 32-bit words (as int64) for each counter (Salmon et al. 2011).
+
+    The four words of the counter broadcast against each other.
+    """
     k0 = seed & WORD
     k1 = (seed >> 32) & WORD
     for _ in range(ROUNDS):
-        # int64 products wrap, but their bits are those of the unsigned product, so masking recovers
-        # both halves.
+        # int64 products wrap, but have the bits of the unsigned product: masking gives both halves.
         left = c0 * MULTIPLIERS[0]
         right = c2 * MULTIPLIERS[1]
         c0 = ((right >> 32) & WORD) ^ c1 ^ k0
@@ -35,7 +39,7 @@ def philox(seed: int, c0: Tensor, c1: Tensor, c2: Tensor, c3: Tensor) -> tuple[T
 
 
 def to_unit_interval(word: Int[Tensor, "*shape"]) -> Float[Tensor, "*shape"]:
-    """A word as a float32 in [0, 1), bit for bit as Triton converts it."""
+    """Convert words to float32 in [0, 1), bit for bit as Triton does."""
     folded = torch.where(word > WORD >> 1, WORD - word, word)
     return folded.to(torch.float32) * 4.6566127342e-10
 
@@ -43,30 +47,39 @@ def to_unit_interval(word: Int[Tensor, "*shape"]) -> Float[Tensor, "*shape"]:
 def decoding_uniforms(
     seed: int, key: Int[Tensor, "B"], attempt: Int[Tensor, "K"], starts: int, steps: int
 ) -> Float[Tensor, "B K S T"]:
-    """The uniform behind each decision of a rollout. `attempt` numbers the latents tried on an
-    instance from 0.
+    """Return the uniform behind each decision of a rollout.
+
+    `key` holds instance ids; `attempt` counts the latents tried on an instance, from 0.
     """
     position = torch.arange(starts * steps, device=key.device)
-    c0 = position[None, None]
-    c1 = attempt[None, :, None]
-    c2 = key[:, None, None] & WORD
-    words, _ = philox(seed, c0, c1, c2, torch.full_like(c0, DECODING_STREAM))
-    return to_unit_interval(words).view(len(key), len(attempt), starts, steps)
+    words, _ = _stream_words(seed, DECODING_STREAM, key, attempt, position)
+    uniforms = to_unit_interval(words)
+    return uniforms.view(len(key), len(attempt), starts, steps)
 
 
 def latent_uniforms(
     seed: int, key: Int[Tensor, "B"], attempt: Int[Tensor, "K"], size: int
 ) -> Float[Tensor, "B K Z 2"]:
-    """Two independent uniforms for each coordinate of each latent."""
+    """Return two independent uniforms for each coordinate of each latent."""
     position = torch.arange(size, device=key.device)
+    words = _stream_words(seed, LATENT_STREAM, key, attempt, position)
+    return to_unit_interval(torch.stack(words, dim=-1))
+
+
+def _stream_words(
+    seed: int, stream: int, key: Tensor, attempt: Tensor, position: Tensor
+) -> tuple[Tensor, Tensor]:
+    """Return the two Philox words of each (instance, attempt, position): [B, K, positions]."""
     c0 = position[None, None]
     c1 = attempt[None, :, None]
     c2 = key[:, None, None] & WORD
-    words = torch.stack(philox(seed, c0, c1, c2, torch.full_like(c0, LATENT_STREAM)), dim=-1)
-    return to_unit_interval(words)
+    c3 = torch.full_like(c0, stream)
+    return philox(seed, c0, c1, c2, c3)
 
 
 def box_muller(uniforms: Float[Tensor, "*shape 2"]) -> Float[Tensor, "*shape"]:
-    """Standard normals from pairs of uniforms (Box and Muller)."""
+    """Return one standard normal for each pair of uniforms (Box and Muller)."""
     first, second = uniforms.unbind(-1)
-    return torch.sqrt(-2.0 * torch.log1p(-first)) * torch.cos(2.0 * math.pi * second)
+    radius = torch.sqrt(-2.0 * torch.log1p(-first))
+    angle = 2.0 * math.pi * second
+    return radius * torch.cos(angle)

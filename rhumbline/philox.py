@@ -1,6 +1,4 @@
-"""The numbers of Philox-4x32-10 (Salmon et al. 2011): for `noise`, which computes it in torch,
-and for the kernels.
-"""
+"""The constants of Philox-4x32-10 (Salmon et al. 2011), for `noise` and for the kernels."""
 
 WORD = 0xFFFFFFFF
 MULTIPLIERS = (0xD2511F53, 0xCD9E8D57)

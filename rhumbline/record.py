@@ -1,4 +1,4 @@
-"""Record: a frozen dataclass of tensors that moves, indexes and maps as one thing."""
+"""Record: a frozen dataclass of tensors that moves, indexes and maps as one value."""
 
 from collections.abc import Callable
 from dataclasses import dataclass, fields, replace
@@ -10,12 +10,10 @@ from torch import Tensor
 
 @dataclass(frozen=True)
 class Record:
-    """Parent of batches, states and tables. Fields that are not tensors are left alone by every
-    operation.
-    """
+    """Parent of batches, states and tables. Fields that are not tensors stay as they are."""
 
     def map(self, change: Callable[[Tensor], Tensor]) -> Self:
-        """A copy in which every tensor field, also of records inside, went through `change`."""
+        """Return a copy with `change` applied to every tensor, also to those of nested records."""
         changed: dict[str, Any] = {}
         for field in fields(self):
             value = getattr(self, field.name)
@@ -26,19 +24,25 @@ class Record:
         return replace(self, **changed)
 
     def to(self, device: torch.device | str) -> Self:
-        """A copy with every tensor on `device`."""
+        """Return a copy with every tensor on `device`."""
         return self.map(lambda x: x.to(device))
 
     def copy_(self, other: Self) -> None:
-        """Overwrite every tensor, in place, with that of another record; for loops that must
-        keep their memory.
+        """Overwrite every tensor in place with the one of `other`, as `Tensor.copy_` does.
+
+        Loops under a CUDA graph need it: their tensors must keep their addresses.
         """
-        pairs = ((getattr(self, f.name), getattr(other, f.name)) for f in fields(self))
-        changed = [(own, new) for own, new in pairs if isinstance(own, Tensor) and own is not new]
-        if changed:  # on a GPU one launch for all of them
-            own, new = ([pair[side] for pair in changed] for side in (0, 1))
-            torch._foreach_copy_(own, new)  # pyright: ignore[reportPrivateUsage]
+        targets: list[Tensor] = []
+        sources: list[Tensor] = []
+        for field in fields(self):
+            target = getattr(self, field.name)
+            source = getattr(other, field.name)
+            if isinstance(target, Tensor) and target is not source:
+                targets.append(target)
+                sources.append(source)
+        if targets:  # one launch for all of them on a GPU
+            torch._foreach_copy_(targets, sources)  # pyright: ignore[reportPrivateUsage]
 
     def __getitem__(self, index: Any) -> Self:
-        """A copy in which every tensor is indexed alike."""
+        """Return a copy in which `index` is applied to every tensor."""
         return self.map(lambda x: x[index])

@@ -1,5 +1,6 @@
-"""Small policies and batches for all tests. One thread, so that the suite is quick on a shared
-machine.
+"""Small policies and batches for all tests.
+
+One thread, so that the suite is quick on a shared machine.
 """
 
 # ruff: noqa: E402 (the environment and the hook come before the imports they are for)
@@ -7,16 +8,16 @@ machine.
 import os
 import signal
 
-os.environ["TRITON_INTERPRET"] = (
-    "1"  # before anything imports triton; tests/kernels/conftest.py says the same
-)
+# Before anything imports triton; tests/kernels/conftest.py sets the same.
+os.environ["TRITON_INTERPRET"] = "1"
 
 from collections.abc import Callable
+from pathlib import Path
 
 import numpy as np
 import pytest
 import torch
-from interpreting import hasten
+from interpreting import speed_up_interpreter
 from jaxtyping import install_import_hook
 from torch.utils._python_dispatch import TorchDispatchMode
 
@@ -68,6 +69,10 @@ CHECKED = (
     "training.parallel",
     "training.trainer",
 )
+PACKAGE = Path(__file__).parents[1] / "rhumbline"
+for name in CHECKED:  # the hook ignores names of modules that are not there
+    place = PACKAGE / name.replace(".", "/")
+    assert place.is_dir() or place.with_suffix(".py").is_file(), name
 install_import_hook([f"rhumbline.{name}" for name in CHECKED], "beartype.beartype")
 
 from rhumbline.policies.attention.encoder import Architecture
@@ -75,14 +80,16 @@ from rhumbline.policies.tsp import TSPPolicy
 from rhumbline.problems.tsp import TSP, TSPBatch, TSPInstance
 
 torch.set_num_threads(1)
-hasten()
+speed_up_interpreter()
 # A shell's background jobs begin with SIGINT ignored, and tests that interrupt something would wait
 # for ever.
 signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
 def tiny_policy(latent: int = 4, seed: int = 0, **sizes: int) -> TSPPolicy:
-    """A random policy whose logits are neither flat nor saturated and whose latents matter."""
+    """Return a random policy whose logits are neither flat nor saturated and whose
+    latents matter.
+    """
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(seed)
         small = {"width": 32, "heads": 2, "layers": 1, "hidden": 32, "latent": latent}
@@ -117,7 +124,7 @@ def make_batch(rng: torch.Generator) -> Callable[[int, int], TSPBatch]:
 
 @pytest.fixture
 def make_instances() -> Callable[..., list[TSPInstance]]:
-    """Instances in the unrounded metric whose unit is not that of the unit square."""
+    """Return a function that makes instances in the unrounded metric, in any unit."""
 
     def make(count: int, size: int, seed: int = 0, scale: float = 1.0) -> list[TSPInstance]:
         xy = scale * np.random.default_rng(seed).random((count, size, 2))
@@ -126,8 +133,8 @@ def make_instances() -> Callable[..., list[TSPInstance]]:
     return make
 
 
-class NoReading(TorchDispatchMode):
-    """Fails on operations that read the device's memory on the host or size a tensor by it."""
+class ForbidHostSync(TorchDispatchMode):
+    """Fail on operations that read device memory on the host, or size a tensor by it."""
 
     FORBIDDEN = (
         "_local_scalar_dense",
@@ -143,13 +150,12 @@ class NoReading(TorchDispatchMode):
     def __torch_dispatch__(self, func, types, args=(), kwargs=None):
         name = func.overloadpacket.__name__
         assert name not in self.FORBIDDEN, func
-        by_mask = name in self.INDEXING and any(
-            x is not None and x.dtype == torch.bool for x in args[1]
-        )
-        assert not by_mask, func
+        if name in self.INDEXING:
+            indices = [index for index in args[1] if index is not None]
+            assert all(index.dtype != torch.bool for index in indices), func
         return func(*args, **(kwargs or {}))
 
 
 @pytest.fixture
 def forbid_host_sync() -> TorchDispatchMode:
-    return NoReading()
+    return ForbidHostSync()

@@ -1,4 +1,4 @@
-"""Random instances of vehicle routing for tests of searches."""
+"""Random CVRP instances for tests of searches."""
 
 import numpy as np
 
@@ -6,7 +6,7 @@ from rhumbline.problems.cvrp import CVRPInstance
 
 
 def vehicles(count: int, customers: int) -> list[CVRPInstance]:
-    """Vehicles hold five customers."""
+    """Return random CVRP instances whose vehicles hold five customers."""
     xy = np.random.default_rng(3).random((count, customers + 1, 2))
     return [
         CVRPInstance(f"{i}", "EXACT_2D", (0, *[3] * customers), 15, xy=x) for i, x in enumerate(xy)

@@ -1,4 +1,4 @@
-"""Triton's interpreter without its needless work: the same operations on the same numbers, in a
+"""Triton's interpreter without its redundant work: the same operations on the same numbers, in a
 third of the time.
 """
 
@@ -7,13 +7,13 @@ from functools import cache
 from typing import Any
 
 
-def hasten() -> None:
-    """Leave out what Triton 3.6 does for nothing; any other version stays as it is, and slow.
+def speed_up_interpreter() -> None:
+    """Remove redundant work of Triton 3.6; any other version stays as it is, and slow.
 
-    At every call of a function inside a kernel it prepares its language again, by looking at every
-    name in it. After every sum and product of whole numbers it asks whether they have overflowed,
-    and forgets the answer, as asserts are off. And it describes a tile's type, in words too, for
-    every tile anew.
+    At every call of a function inside a kernel, Triton patches its language again, by looking at
+    every name in it. After every sum and product of whole numbers it computes whether they
+    overflow, and drops the result, as asserts are off. And it builds the description of a tile's
+    type, in words too, for every tile.
     """
     try:
         import triton
@@ -23,44 +23,47 @@ def hasten() -> None:
         return
     if not triton.__version__.startswith("3.6."):
         return
-    prepare_once(interpreter)
+    patch_once(interpreter)
     options = interpreter.interpreter_builder.options
     if not options.debug:
         interpreter.interpreter_builder.options = replace(options, sanitize_overflow=False)
-    remember_types(core, interpreter)
+    cache_types(core, interpreter)
 
 
-def prepare_once(interpreter: Any) -> None:
-    """Each function that a launch calls prepares the language once: nothing is put back before
-    the launch is over.
+def patch_once(interpreter: Any) -> None:
+    """Patch the language once for each function that a launch calls.
+
+    Nothing is restored before the launch ends.
     """
-    prepared: set[Any] = set()
-    call, launch = interpreter.InterpretedFunction.__call__, interpreter.GridExecutor.__call__
+    patched: set[Any] = set()
+    call = interpreter.InterpretedFunction.__call__
+    launch = interpreter.GridExecutor.__call__
 
     def quick_call(function: Any, *arguments: Any, **options: Any) -> Any:
-        if function.fn not in prepared:
-            prepared.add(function.fn)
+        if function.fn not in patched:
+            patched.add(function.fn)
             return call(function, *arguments, **options)
         try:
             return function.rewrite()(*arguments, **options)
         except Exception as error:
             raise interpreter.InterpreterError(repr(error)) from error
 
-    def launched(executor: Any, *arguments: Any, **options: Any) -> None:
-        prepared.clear()
+    def clear_and_launch(executor: Any, *arguments: Any, **options: Any) -> None:
+        patched.clear()
         try:
             launch(executor, *arguments, **options)
         finally:
-            prepared.clear()
+            patched.clear()
 
     interpreter.InterpretedFunction.__call__ = quick_call
-    interpreter.GridExecutor.__call__ = launched
+    interpreter.GridExecutor.__call__ = clear_and_launch
 
 
-def remember_types(core: Any, interpreter: Any) -> None:
-    """Types of tiles, their shapes and what they are in numpy are made once; they never change."""
+def cache_types(core: Any, interpreter: Any) -> None:
+    """Make types of tiles, their shapes and their numpy types once; they never change."""
     made: dict[tuple[Any, ...], dict[str, Any]] = {}
-    make_type, numpy_type = core.block_type.__init__, interpreter._get_np_dtype
+    make_type = core.block_type.__init__
+    numpy_type = interpreter._get_np_dtype
 
     def block_type(self: Any, element_ty: Any, shape: Any) -> None:
         if type(element_ty) is not core.dtype:  # pointers differ in more than their names
@@ -73,23 +76,29 @@ def remember_types(core: Any, interpreter: Any) -> None:
         vars(self).update(made[key])
 
     @cache
-    def named(element_ty: Any) -> Any:
+    def cached_numpy_type(element_ty: Any) -> Any:
         return numpy_type(element_ty)
 
     def numpy_type_of(kind: Any) -> Any:
         element = kind.element_ty if isinstance(kind, core.block_type) else kind
-        return named(element) if type(element) is core.dtype else numpy_type(kind)
+        if type(element) is core.dtype:
+            return cached_numpy_type(element)
+        return numpy_type(kind)
 
     @cache
     def extent(shape: tuple[int, ...]) -> tuple[Any, Any]:
         size = 1
         for length in shape:
             size *= length
-        return core.constexpr(size), core.tuple([core.constexpr(length) for length in shape])
+        lengths = [core.constexpr(length) for length in shape]
+        return core.constexpr(size), core.tuple(lengths)
 
     def tensor(self: Any, handle: Any, type: Any) -> None:
-        self.handle, self.type, self.dtype = handle, type, type.scalar
-        self.numel, self.shape = extent(tuple(type.shape) if type.is_block() else ())
+        self.handle = handle
+        self.type = type
+        self.dtype = type.scalar
+        shape = tuple(type.shape) if type.is_block() else ()
+        self.numel, self.shape = extent(shape)
 
     core.block_type.__init__ = block_type
     core.tensor.__init__ = tensor

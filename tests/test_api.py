@@ -30,7 +30,10 @@ MATRIX = (MATRIX + MATRIX.T) * (1 - np.eye(5, dtype=int))
 
 def write_file(path: Path, xy: np.ndarray) -> Path:
     rows = "\n".join(f"{i} {x} {y}" for i, (x, y) in enumerate(xy, 1))
-    head = f"NAME: {path.stem}\nTYPE: TSP\nDIMENSION: {len(xy)}\nEDGE_WEIGHT_TYPE: EUC_2D\nNODE_COORD_SECTION\n"
+    head = (
+        f"NAME: {path.stem}\nTYPE: TSP\nDIMENSION: {len(xy)}\n"
+        "EDGE_WEIGHT_TYPE: EUC_2D\nNODE_COORD_SECTION\n"
+    )
     path.write_text(f"{head}{rows}\nEOF\n")
     return path
 
@@ -40,6 +43,15 @@ def files(folder: Path, count: int, size: int) -> list[Path]:
     return [
         write_file(folder / f"file-{i}.tsp", rng.integers(0, 1000, (size, 2))) for i in range(count)
     ]
+
+
+def random_tsp(*sizes: int) -> list[TSPInstance]:
+    """Return a random instance of each size."""
+    instances: list[TSPInstance] = []
+    for size in sizes:
+        xy = np.random.default_rng(size).random((size, 2))
+        instances.append(TSPInstance(str(size), "EUC_2D", xy=xy))
+    return instances
 
 
 def test_a_batch_of_coordinates(policy) -> None:
@@ -84,8 +96,8 @@ def test_a_mixed_list_keeps_its_order(policy, tmp_path: Path) -> None:
 
 
 def test_groups_have_one_shape(monkeypatch) -> None:
-    """Instances are grouped by size and by kind of metric, in order of appearance, and groups
-    stay small enough.
+    """Instances are grouped by size and kind of metric, in order of appearance; groups stay within
+    memory.
     """
     exact = instances_from(XY)
     rounded = [TSPInstance("r", "EUC_2D", xy=XY[0])]
@@ -93,11 +105,11 @@ def test_groups_have_one_shape(monkeypatch) -> None:
     mixed = [exact[0], small[0], rounded[0], exact[1], exact[2]]
     assert [g.places for g in group_instances(mixed)] == [(0, 3, 4), (1,), (2,)]
     assert group_instances(mixed)[0].instances == tuple(exact)
-    monkeypatch.setattr(api, "GROUP_ELEMENTS", 2 * 16 * 6 * 6)
+    monkeypatch.setattr(api, "MAX_GROUP_ELEMENTS", 2 * 16 * 6 * 6)
     assert [g.places for g in group_instances(mixed)] == [(0,), (3, 4), (1,), (2,)]
     many = [len(g.places) for g in group_instances(exact * 7)]  # 21 of them, two at a time
     assert (sum(many), len(many), set(many)) == (21, 11, {1, 2})
-    monkeypatch.setattr(api, "GROUP_ELEMENTS", 10 * 16 * 6 * 6)
+    monkeypatch.setattr(api, "MAX_GROUP_ELEMENTS", 10 * 16 * 6 * 6)
     assert [len(g.places) for g in group_instances(exact * 7)] == [7, 7, 7]  # and not 10, 10 and 1
 
 
@@ -122,14 +134,14 @@ def test_files_together_cost_what_they_cost_alone(policy, tmp_path: Path, strate
     ],
 )
 def test_budgets(policy, monkeypatch, given, expected: Budget) -> None:
-    """Without a budget it is 1600 attempts or 30 seconds; with one, that one alone."""
+    """The default budget is 1600 attempts or 30 seconds; a given budget replaces both."""
     seen = []
 
     def fake(strategy, task, budget, watch, finish, warm):
         seen.append(budget)
         return driver.search(strategy, task, Budget(1), watch)
 
-    monkeypatch.setattr(api, "complete", fake)
+    monkeypatch.setattr(api, "solve_task", fake)
     solve(XY[0], policy=policy, **given)
     assert seen == [expected]
 
@@ -155,9 +167,7 @@ def test_gap(policy) -> None:
 
 
 def test_devices(policy) -> None:
-    """A device that does not exist or is not there is an error with the choices; auto is the CPU
-    without a GPU.
-    """
+    """An unknown or missing device is an error with the choices; auto is the CPU without a GPU."""
     with pytest.raises(InputError, match="device 'tpu' is not known; use auto, cpu or cuda"):
         solve(XY[0], policy=policy, attempts=1, device="tpu")
     if not torch.cuda.is_available():
@@ -167,7 +177,7 @@ def test_devices(policy) -> None:
 
 
 def test_policies_from_files(policy, tmp_path: Path) -> None:
-    """A path to a checkpoint serves as well as the policy itself; one that is not there is an
+    """A path to a checkpoint gives the same results as the policy itself; a missing one is an
     error.
     """
     path = tmp_path / "mine.safetensors"
@@ -179,8 +189,8 @@ def test_policies_from_files(policy, tmp_path: Path) -> None:
 
 
 def test_interruption_returns_the_groups_so_far(policy, monkeypatch) -> None:
-    """Ctrl-C in the second group returns the first group's solutions and what the second had
-    found.
+    """Ctrl-C in the second group returns the first group's solutions and the best ones of the
+    second so far.
     """
     real, sizes = tasks.Task._try, []
 
@@ -197,9 +207,7 @@ def test_interruption_returns_the_groups_so_far(policy, monkeypatch) -> None:
 
 
 def test_seeds_and_watching(policy) -> None:
-    """The same seed repeats a solution and its trace; the watcher sees every step of every
-    group.
-    """
+    """The same seed repeats a solution and its trace; `watch` sees every step of every group."""
     seen = []
     big = RNG.random((14, 2))
     one, two = (
@@ -222,21 +230,19 @@ WRONG = {
 }
 REFUSALS = """
 import json, rhumbline
-said = {}
+messages = {}
 for options in %r:
     try:
         eval(f"rhumbline.solve([[[0.0, 0.0], [1.0, 0.0], [0.0, 1.0]]], {options})")
     except Exception as error:
-        said[options] = f"{type(error).__module__}.{type(error).__name__}: {error}"
-print(json.dumps(said))
+        messages[options] = f"{type(error).__module__}.{type(error).__name__}: {error}"
+print(json.dumps(messages))
 """
 
 
 @pytest.fixture(scope="module")
 def refusals() -> dict[str, str]:
-    """What is said to each wrong value; in a process of its own, where nobody checks types as
-    these tests do.
-    """
+    """Return the error for each wrong value; its process has no type checks as tests have."""
     code = REFUSALS % (list(WRONG),)
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     return json.loads(done.stdout)
@@ -246,10 +252,10 @@ def refusals() -> dict[str, str]:
 def test_values_of_a_wrong_kind_are_refused(
     refusals: dict[str, str], options: str, words: str
 ) -> None:
-    """With a sentence of ours."""
-    (said,) = refusals[options].splitlines()
-    assert said.startswith("rhumbline.errors.InputError: ")
-    assert words in said
+    """The error is an InputError that says what is expected."""
+    (message,) = refusals[options].splitlines()
+    assert message.startswith("rhumbline.errors.InputError: ")
+    assert words in message
 
 
 def test_nothing_in_nothing_out(policy) -> None:
@@ -258,9 +264,7 @@ def test_nothing_in_nothing_out(policy) -> None:
 
 
 def test_tensors_are_arrays() -> None:
-    """Coordinates, matrices and the four arrays of vehicle routing may be tensors, alone or in
-    lists.
-    """
+    """Coordinates, matrices and the four arrays of CVRP may be tensors, alone or in lists."""
     xy = torch.tensor([[0.0, 0.0], [3.0, 4.0], [0.0, 4.0]], requires_grad=True)
     routing = (torch.zeros(2), xy, torch.tensor([1, 2, 3]), torch.tensor(5))
     tour, one, two = instances_from(xy)[0], *instances_from([routing, routing])
@@ -285,74 +289,61 @@ def test_tensors_are_arrays() -> None:
     ],
 )
 def test_what_is_no_instance_is_refused(source, words: str) -> None:
-    """Whatever is given by mistake gives an error that says what is expected."""
+    """The error says what is expected."""
     with pytest.raises(InputError, match=words):
         instances_from(source)
 
 
-def test_an_engine_that_one_of_the_instances_cannot_have_is_refused_before_any_work(
-    policy, monkeypatch
-) -> None:
-    """Of two sizes one is too large for kernels with a layer: nothing is solved; `auto` settles
-    each by itself.
+def test_an_engine_that_an_instance_does_not_support_is_refused_early(policy, monkeypatch) -> None:
+    """One of two sizes is too large for kernels with a layer: nothing is solved. `auto` decides for
+    each group.
     """
     monkeypatch.setattr(
         kernels, "why_not_layer", lambda _, nodes: "too many nodes" if nodes > 5 else None
     )
-    instances = [
-        TSPInstance(str(n), "EUC_2D", xy=np.random.default_rng(n).random((n, 2))) for n in (5, 6)
-    ]
-    device, some = torch.device("cpu"), {"tsp": policy}
+    instances = random_tsp(5, 6)
+    device = torch.device("cpu")
+    policies = {"tsp": policy}
     with pytest.raises(MissingExtra, match="too many nodes"):
         next(
             api.make_tasks(
-                instances, some, seed=0, device=device, engine="fused", strategy=EASLay()
+                instances, policies, seed=0, device=device, engine="fused", strategy=EASLay()
             )
         )
-    found = api.make_tasks(instances, some, seed=0, device=device, engine="auto", strategy=EASLay())
-    assert {task.instances[0].size: task.engine for _, task in found} == {5: "auto", 6: "torch"}
+    tasks = api.make_tasks(
+        instances, policies, seed=0, device=device, engine="auto", strategy=EASLay()
+    )
+    assert {task.instances[0].size: task.engine for _, task in tasks} == {5: "auto", 6: "torch"}
 
 
 @dataclass(frozen=True)
-class Halved(Sampling):
-    """Somebody's own strategy, which asks for its budget when it begins."""
+class NeedsBudget(Sampling):
+    """A third-party strategy whose `init` reads the budget."""
 
     def init(self, task):
         assert task.account.limit
         return super().init(task)
 
 
-def test_strategies_of_others_begin_once_for_each_group(policy) -> None:
-    """Only ours are asked beforehand whether they refuse a task: others may want a budget when
-    they begin.
-    """
-    instances = [
-        TSPInstance(str(n), "EUC_2D", xy=np.random.default_rng(n).random((n, 2))) for n in (5, 6)
-    ]
-    assert [s.attempts for s in solve(instances, policy=policy, strategy=Halved(), attempts=4)] == [
-        4,
-        4,
-    ]
+def test_third_party_strategies_begin_once_for_each_group(policy) -> None:
+    """Only our strategies are tried beforehand: the `init` of others may read the budget."""
+    solutions = solve(random_tsp(5, 6), policy=policy, strategy=NeedsBudget(), attempts=4)
+    assert [solution.attempts for solution in solutions] == [4, 4]
 
 
 @pytest.mark.parametrize("sizes", [(5, 6), (6, 5)])
 def test_the_largest_instance_is_tried_first(policy, monkeypatch, sizes) -> None:
-    """In whatever order they come, an engine that the larger one cannot have is refused before
-    the first is encoded.
+    """In any order, an engine that the larger instance does not support is refused before the first
+    is encoded.
     """
-    monkeypatch.setattr(kernels, "resolve", refusing_more_than_5)
-    instances = [
-        TSPInstance(str(n), "EUC_2D", xy=np.random.default_rng(n).random((n, 2))) for n in sizes
-    ]
+    monkeypatch.setattr(kernels, "resolve", refuse_more_than_5)
+    instances = random_tsp(*sizes)
+    device = torch.device("cpu")
     with pytest.raises(MissingExtra, match="6 are too many"):
-        next(
-            api.make_tasks(
-                instances, {"tsp": policy}, seed=0, device=torch.device("cpu"), engine="fused"
-            )
-        )
+        next(api.make_tasks(instances, {"tsp": policy}, seed=0, device=device, engine="fused"))
 
 
-def refusing_more_than_5(engine, problem, device, nodes, architecture):
+def refuse_more_than_5(engine, problem, device, nodes, architecture):
     if nodes > 5:
         raise MissingExtra(f"{nodes} are too many")
     return "torch"

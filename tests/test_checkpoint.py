@@ -1,4 +1,4 @@
-"""Checkpoints: nothing is lost on the way to disk and back, and what cannot be read is named."""
+"""Checkpoints: a round trip loses nothing, and errors name the file that cannot be read."""
 
 import json
 import os
@@ -50,16 +50,16 @@ def path(tmp_path: Path, policy) -> Path:
         (TrainingFacts("tsp", 60, recipe="null"), "60", 60),
     ],
 )
-def test_what_it_was_trained_at(about: TrainingFacts, words: str, largest: int) -> None:
-    """One size, or the range of a recipe that has several, whatever their order; and how much
-    the largest has.
+def test_training_sizes(about: TrainingFacts, words: str, largest: int) -> None:
+    """One size, or the range of a recipe with several in any order; and the nodes of the
+    largest.
     """
     assert (about.trained_at, about.largest) == (words, largest)
 
 
 def test_round_trip_keeps_every_bit(path: Path, policy) -> None:
-    """Weights, architecture, amplification and facts come back as they were; logits are equal
-    bit for bit.
+    """Weights, architecture, amplification and facts survive a round trip; logits are equal bit for
+    bit.
     """
     read, about = load_with_facts(path)
     assert about == ABOUT
@@ -74,7 +74,7 @@ def test_round_trip_keeps_every_bit(path: Path, policy) -> None:
 
 
 def test_loaded_policies_do_not_train(path: Path) -> None:
-    """A loaded policy asks for no gradients."""
+    """A loaded policy requires no gradients."""
     assert not any(p.requires_grad for p in load(path).parameters())
 
 
@@ -85,13 +85,13 @@ def test_equal_policies_give_equal_bytes(path: Path, tmp_path: Path, policy) -> 
 
 
 def test_save_makes_its_folder(tmp_path: Path, policy) -> None:
-    """Folders on the way are made."""
+    """Missing parent folders are created."""
     save(tmp_path / "a" / "b" / "c.safetensors", policy, ABOUT)
     assert load(tmp_path / "a" / "b" / "c.safetensors").architecture == policy.architecture
 
 
 def test_header_is_readable_without_us(path: Path) -> None:
-    """The header is JSON that says what the weights are."""
+    """The header is JSON that describes the weights."""
     with safe_open(path, "pt") as file:
         header = json.loads(file.metadata()["rhumbline"])
     assert header["about"]["problem"] == "tsp"
@@ -100,7 +100,7 @@ def test_header_is_readable_without_us(path: Path) -> None:
 
 @pytest.mark.parametrize("left", [0, 5, 100, -1])
 def test_truncated_files_are_named(path: Path, left: int) -> None:
-    """A file cut at any place is refused as unreadable."""
+    """A file cut at any position is refused as unreadable."""
     path.write_bytes(path.read_bytes()[:left])
     with pytest.raises(
         CheckpointError, match=r"mine\.safetensors: not a readable checkpoint .* truncated"
@@ -109,14 +109,14 @@ def test_truncated_files_are_named(path: Path, left: int) -> None:
 
 
 def test_missing_files_are_named(tmp_path: Path) -> None:
-    """A checkpoint that is not there, or is a folder, is named."""
+    """A missing checkpoint, or a folder in its place, is named."""
     for name in (tmp_path / "nowhere.safetensors", tmp_path):
         with pytest.raises(CheckpointError, match=f"{name}: no such checkpoint"):
             load(name)
 
 
 def test_foreign_files_are_named(tmp_path: Path) -> None:
-    """A safetensors file of somebody else is refused as such."""
+    """A safetensors file of another program is refused."""
     path = tmp_path / "foreign.safetensors"
     save_file({"x": torch.zeros(3)}, path)
     with pytest.raises(
@@ -144,7 +144,7 @@ def test_foreign_files_are_named(tmp_path: Path) -> None:
     ids=["problem", "fact", "no facts", "no sizes", "width", "size", "missing", "extra"],
 )
 def test_headers_that_promise_something_else(path: Path, change, words: str) -> None:
-    """Weights that are not what the header says are refused by name."""
+    """Weights that do not fit their header are refused by name."""
     tensors, header = read_tensor_file(path)
     change(header, tensors)
     write_tensor_file(path, tensors, header)
@@ -156,7 +156,9 @@ def test_headers_that_promise_something_else(path: Path, change, words: str) -> 
 
 
 def test_failed_writes_leave_the_old_file(path: Path, make_policy, monkeypatch) -> None:
-    """When renaming fails, the old file stays, nothing else does, and the error names the file."""
+    """If renaming fails, the old file stays, no other file is left, and the error names
+    the file.
+    """
     old = path.read_bytes()
 
     def fail(*_):
@@ -170,13 +172,13 @@ def test_failed_writes_leave_the_old_file(path: Path, make_policy, monkeypatch) 
 
 
 def test_a_folder_that_is_a_file(path: Path, policy) -> None:
-    """A path below a file cannot be written, and the message says so."""
+    """A path below a file cannot be written; the message says so."""
     with pytest.raises(InputError, match="cannot be written"):
         save(path / "below.safetensors", policy, ABOUT)
 
 
 def test_find_knows_names_paths_and_defaults(path: Path, monkeypatch) -> None:
-    """A shipped name wins, then a path; anything else lists what there is."""
+    """A shipped name takes precedence over a path; the error lists all names."""
     shipped = {name: Path(f"/shipped/{name}.safetensors") for name in ("tsp", "tsp100")}
     monkeypatch.setattr(checkpoint, "shipped_checkpoints", lambda: shipped)
     assert find_checkpoint("tsp100", "tsp") == shipped["tsp100"]

@@ -91,8 +91,8 @@ def test_chunk_size_changes_nothing(policy, make_batch, temperature: float) -> N
         assert_same(part, whole)
 
 
-def test_batch_mates_change_nothing(policy, make_batch) -> None:
-    """An instance gets the same solutions alone, in company and at another place."""
+def test_rest_of_the_batch_changes_nothing(policy, make_batch) -> None:
+    """An instance gets the same solutions alone, in a batch and at another place."""
     batch, latents = make_batch(4, 7), latents_for(policy, 4, 3)
     starts = TSP().starts(batch)
     whole = rollout(TSP(), policy, batch, latents, starts, seed=7)
@@ -115,7 +115,7 @@ def test_attempts_continue_the_noise(policy, make_batch) -> None:
 
 
 def test_seed_and_memory(policy, make_batch) -> None:
-    """Another seed gives other samples; handing over the memory changes nothing."""
+    """Another seed gives other samples; passing the memory changes nothing."""
     batch, latents = make_batch(2, 8), latents_for(policy, 2, 2)
     starts = TSP().starts(batch)
     one = rollout(TSP(), policy, batch, latents, starts, seed=1)
@@ -129,7 +129,7 @@ def test_seed_and_memory(policy, make_batch) -> None:
 
 @pytest.mark.parametrize("size", [1, 2, 3, 9])
 def test_rollouts_are_tours_from_their_starts(policy, make_batch, size: int) -> None:
-    """Every rollout is a permutation that begins where it was told, and its cost is the tour's."""
+    """Every rollout is a permutation from its start, and its cost is the tour's."""
     batch, latents = make_batch(2, size), latents_for(policy, 2, 3)
     starts = TSP().starts(batch).flip(1)
     rolled = rollout(TSP(), policy, batch, latents, starts, seed=0)
@@ -152,8 +152,8 @@ def test_greedy_cost_survives_renumbering(policy, make_batch) -> None:
     assert torch.allclose(*costs, rtol=1e-5)
 
 
-def test_asking_for_the_fused_engine_where_it_cannot_run_is_an_error(policy, make_batch) -> None:
-    """No silent fallback: the reason and the remedy are in the message."""
+def test_fused_engine_that_cannot_run_is_an_error(policy, make_batch) -> None:
+    """There is no silent fallback: the reason and the remedy are in the message."""
     batch = make_batch(1, 4)
     with pytest.raises(
         MissingExtra, match=r"takes policies with 8 heads of width 16.*Use engine torch"
@@ -228,8 +228,8 @@ def test_log_prob_of_sampled_actions_needs_no_conversion(policy, make_batch) -> 
 
 
 def test_certain_and_marked_decisions(make_policy, make_batch) -> None:
-    """Likely decisions count without a gradient; marked ones do not even count; the first action
-    is never scored.
+    """Likely decisions count without a gradient; marked ones do not count; the first action is
+    never scored.
     """
     policy, batch = make_policy(2).requires_grad_(True), make_batch(1, 6)
     latents, tours = torch.zeros(1, 1, 2), torch.tensor([[[0, 3, 1, 5, 2, 4], [2, 1, 0, 3, 4, 5]]])

@@ -1,4 +1,4 @@
-"""Imports point down only, and third-party packages stay where they belong (design 2.5)."""
+"""Imports point down only, and third-party packages are imported in few places."""
 
 import ast
 import subprocess
@@ -11,7 +11,7 @@ import pytest
 PACKAGE = Path(__file__).parents[1] / "rhumbline"
 
 LAYERS = (
-    ("errors", "philox", "record", "noise"),
+    ("errors", "philox", "record", "registry", "noise"),
     ("problems", "formats", "toml_config"),
     ("policies", "kernels"),
     ("decoding", "checkpoint", "improvers", "local_search", "external"),
@@ -21,31 +21,34 @@ LAYERS = (
     ("cli", "__main__"),
 )
 LEVEL = {name: level for level, names in enumerate(LAYERS) for name in names}
+# The only imports between neighbours of a layer.
 FRIENDS = {
     ("noise", "philox"),
+    ("registry", "errors"),
     ("formats", "problems"),
     ("__main__", "cli"),
     ("external", "local_search"),  # an external solver runs in a thread that can be interrupted
     ("api", "inputs"),
-}  # the only imports between neighbours of a layer
+}
 KERNEL_COMPILERS = ("triton", "numba", "llvmlite")
 SOLVERS = ("elkai", "hygese", "pyvrp", "ortools")
 ONLY_IN = {"rich": {"cli"}, "typer": {"cli"}, "matplotlib": {"plots"}}
 ONLY_IN |= {name: {"kernels"} for name in KERNEL_COMPILERS}
-ONLY_IN |= {
-    name: {"external", "bench"} for name in SOLVERS
-}  # to improve plans with, and to compare with in suites
+# External solvers improve plans, and suites compare with them.
+ONLY_IN |= {name: {"external", "bench"} for name in SOLVERS}
 FREE = {"torch", "numpy", "safetensors", "jaxtyping"}  # allowed anywhere above the standard library
 MODULES = sorted(p for p in PACKAGE.rglob("*.py") if p.parent != PACKAGE or p.stem != "__init__")
 
 
 def part_of(path: Path) -> str:
-    """The package part a module belongs to: its folder, or its own name at the top."""
+    """Return the part of the package a module belongs to: its folder, or its own name at
+    the top.
+    """
     return path.relative_to(PACKAGE).with_suffix("").parts[0]
 
 
 def imports(tree: ast.AST) -> Iterator[str]:
-    """Every imported module, inside functions too; blocks for type checkers alone do not count."""
+    """Yield every imported module, also inside functions, but not in blocks for type checkers."""
     for node in ast.iter_child_nodes(tree):
         if isinstance(node, ast.If) and "TYPE_CHECKING" in ast.unparse(node.test):
             continue
@@ -63,7 +66,7 @@ def imports_of(path: Path) -> list[str]:
 
 
 def own_parts(path: Path) -> set[str]:
-    """Parts of our package that a module imports, itself left out."""
+    """Return the parts of our package that a module imports, besides its own."""
     names = [n.split(".") for n in imports_of(path) if n.startswith("rhumbline.")]
     return {n[1] for n in names if n[1] in LEVEL} - {part_of(path)}
 
@@ -74,7 +77,7 @@ def third_party(path: Path) -> set[str]:
 
 
 def test_every_part_has_a_layer() -> None:
-    """A new module has to be given its place in the table above."""
+    """A new module must be given its layer in the table above."""
     assert {part_of(p) for p in MODULES} - {"weights"} <= set(LEVEL)
 
 
@@ -90,39 +93,42 @@ def test_imports_point_down(path: Path) -> None:
 
 @pytest.mark.parametrize("path", MODULES, ids=lambda p: str(p.relative_to(PACKAGE)))
 def test_third_party_packages_stay_at_home(path: Path) -> None:
-    """Typer and Rich are the command line's, matplotlib the plots', Triton and numba the
-    kernels': no others.
-    """
+    """Each third-party package is imported only in the folders listed above."""
     strangers = {n for n in third_party(path) - FREE if part_of(path) not in ONLY_IN.get(n, ())}
     assert not strangers
 
 
 def test_training_needs_only_numbers() -> None:
-    """Whatever the training loop imports, directly or not, is ours, torch, numpy, safetensors or
-    jaxtyping.
-    """
-    seen, due = set[Path](), [PACKAGE / "training" / "loop.py"]
+    """The training loop and its imports need only torch, numpy, safetensors and jaxtyping."""
+    seen: set[Path] = set()
+    due = [PACKAGE / "training" / "loop.py"]
     while due:
         path = due.pop()
-        if (
-            path in seen or "kernels" in path.parts
-        ):  # kernels are loaded late, and only where there is a GPU
+        # Kernels are loaded lazily, and only where there is a GPU.
+        if path in seen or "kernels" in path.parts:
             continue
         seen.add(path)
         assert third_party(path) <= FREE, path
-        for name in (n for n in imports_of(path) if n.startswith("rhumbline.")):
-            place = PACKAGE.parent / name.replace(".", "/")
-            options = (
-                place.with_suffix(".py"),
-                place / "__init__.py",
-                place.parent.with_suffix(".py"),
-            )
-            due += [p for p in (*options, place.parent / "__init__.py") if p.is_file()]
+        for name in imports_of(path):
+            if name.startswith("rhumbline."):
+                due += files_of(name)
     assert {"loop.py", "local_search.py", "encoder.py", "noise.py"} <= {p.name for p in seen}
 
 
+def files_of(name: str) -> list[Path]:
+    """Return the files that an import such as `rhumbline.formats.read` may load."""
+    place = PACKAGE.parent / name.replace(".", "/")
+    options = (
+        place.with_suffix(".py"),
+        place / "__init__.py",
+        place.parent.with_suffix(".py"),
+        place.parent / "__init__.py",
+    )
+    return [path for path in options if path.is_file()]
+
+
 def loaded_after(statement: str) -> set[str]:
-    """Top-level modules in a fresh interpreter after a statement."""
+    """Return the top-level modules in a fresh interpreter after a statement."""
     code = f"{statement}; import sys; print(*{{n.split('.')[0] for n in sys.modules}})"
     return set(
         subprocess.run(
@@ -137,12 +143,12 @@ def test_import_rhumbline_is_quick() -> None:
 
 
 def test_kernels_are_compiled_only_when_they_run() -> None:
-    """Everything for a search can be imported without waiting for Triton or numba."""
+    """Importing everything for a search loads neither Triton nor numba."""
     assert not loaded_after("import rhumbline.api, rhumbline.cli.solve_run") & set(KERNEL_COMPILERS)
 
 
 def test_training_starts_without_command_line_packages() -> None:
-    """A training process loads nothing that only the command line or the plots need."""
+    """A training process loads none of the packages of the command line and the plots."""
     loaded = loaded_after("import rhumbline.training.loop")
     assert "torch" in loaded
     assert not loaded & {"typer", "rich", "matplotlib", "numba"}

@@ -1,5 +1,6 @@
-"""Names that are used are there: shapes in annotations look like names, so that linters cannot
-be asked.
+"""Every global name is defined.
+
+Linters cannot check that here: shapes in annotations look like undefined names.
 """
 
 import builtins
@@ -16,7 +17,7 @@ KNOWN = {*dir(builtins), "__file__", "__name__", "__doc__", "__annotations__"}
 
 
 def codes(code: CodeType) -> Iterator[CodeType]:
-    """A piece of code and all that lies inside it."""
+    """Yield a code object and all that are nested in it."""
     yield code
     for constant in code.co_consts:
         if isinstance(constant, CodeType):
@@ -24,7 +25,7 @@ def codes(code: CodeType) -> Iterator[CodeType]:
 
 
 def undefined(source: str, name: str) -> set[str]:
-    """Global names that functions read and the module never binds."""
+    """Return the global names that functions read and the module never binds."""
     module = compile(source, name, "exec")
     steps = [
         (step.opname, step.argval) for code in codes(module) for step in dis.get_instructions(code)
@@ -35,13 +36,13 @@ def undefined(source: str, name: str) -> set[str]:
 
 @pytest.mark.parametrize("path", FILES, ids=lambda path: str(path.relative_to(ROOT)))
 def test_every_global_name_is_bound(path: Path) -> None:
-    """Whatever a function reads from its module is imported, defined or built in there."""
+    """Each name that a function reads from its module is imported, defined or built in."""
     assert undefined(path.read_text(encoding="utf-8"), str(path)) == set()
 
 
-def test_what_is_missing_is_found() -> None:
-    """A forgotten import is, also in a method and in a nested function; annotations, arguments
-    and globals are none.
+def test_missing_names_are_found() -> None:
+    """A forgotten import is found, also in methods and nested functions; annotations, arguments and
+    globals are not.
     """
     source = """
 import os

@@ -1,4 +1,4 @@
-"""Facts about the counter-based random numbers."""
+"""Properties of the counter-based random numbers."""
 
 # ruff: noqa: N803 (kernels name pointers in capitals)
 
@@ -58,7 +58,7 @@ def uniform_kernel(WORD, UNIFORM, M: tl.constexpr):
     ],
 )
 def test_published_vectors(counter: tuple[int, ...], seed: int, expected: tuple[int, int]) -> None:
-    """The known-answer vectors published with Philox4x32-10 come out (zeros, ones, digits of
+    """The known-answer vectors published with Philox4x32-10 are reproduced (zeros, ones, digits of
     pi).
     """
     first, second = noise.philox(seed, *(torch.tensor([c]) for c in counter))
@@ -83,7 +83,7 @@ def test_words_are_those_of_triton(seed: int) -> None:
 
 
 def test_uniforms_are_those_of_triton() -> None:
-    """The conversion to [0, 1) equals Triton's bit for bit, at the ends of the range too."""
+    """The conversion to [0, 1) equals Triton's bit for bit, at both ends of the range too."""
     words = torch.tensor(WORDS + [5] * (16 - len(WORDS)))
     theirs = torch.empty(16)
     uniform_kernel[(1,)](words, theirs, M=16)
@@ -94,8 +94,8 @@ def test_uniforms_are_those_of_triton() -> None:
 
 
 def test_decoding_noise_depends_on_counters_alone() -> None:
-    """Each uniform is that of its (seed, instance, attempt, start, step), wherever it stands in
-    the batch.
+    """Each uniform depends on (seed, instance, attempt, start, step), not on its place in the
+    batch.
     """
     key, attempt = torch.tensor([5, 0xFFFFFFFF, 9]), torch.tensor([3, 4])
     whole = noise.decoding_uniforms(11, key, attempt, starts=4, steps=6)
@@ -105,7 +105,7 @@ def test_decoding_noise_depends_on_counters_alone() -> None:
 
 
 def test_streams_and_seeds_differ() -> None:
-    """Latents, decisions and seeds do not share numbers."""
+    """Latents, decisions and seeds share no random numbers."""
     key, attempt = torch.tensor([1]), torch.arange(4)
     decisions = noise.decoding_uniforms(3, key, attempt, 1, 64)[0, :, 0]
     latents = noise.latent_uniforms(3, key, attempt, 64)[0, ..., 0]

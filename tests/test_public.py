@@ -9,7 +9,7 @@ import rhumbline
 
 
 def test_every_public_name_loads() -> None:
-    """Each name in `__all__` can be fetched and is the object of its home module."""
+    """Each name in `__all__` loads and is the object of its home module."""
     for name in rhumbline.__all__:
         value = getattr(rhumbline, name)
         assert value.__module__.startswith("rhumbline.")
@@ -17,7 +17,7 @@ def test_every_public_name_loads() -> None:
 
 
 def test_type_checkers_see_the_same_names() -> None:
-    """The block for type checkers lists exactly the names that are loaded late."""
+    """The block for type checkers lists exactly the names that are loaded lazily."""
     tree = ast.parse(Path(rhumbline.__file__).read_text(encoding="utf-8"))
     block = next(n for n in tree.body if isinstance(n, ast.If))
     seen = {
@@ -30,20 +30,20 @@ def test_type_checkers_see_the_same_names() -> None:
 
 
 def test_unknown_name_is_an_attribute_error() -> None:
-    """A name that does not exist is refused as any module would."""
+    """An unknown name is refused as by any module."""
     with pytest.raises(AttributeError, match="no attribute 'sovle'"):
         _ = rhumbline.sovle
 
 
 def test_dir_is_the_public_interface() -> None:
-    """Completion shows the public names and nothing of the machinery."""
+    """Completion shows the public names and nothing else."""
     assert dir(rhumbline) == sorted(rhumbline.__all__)
     assert "solve" in dir(rhumbline)
     assert "_HOME" not in dir(rhumbline)
 
 
 def test_every_strategy_is_public() -> None:
-    """Whoever wants settings in Python finds the class of each name."""
+    """The class of each strategy is public, for users who set its fields in Python."""
     from rhumbline.search.strategies import STRATEGIES
 
     assert {kind.__name__ for kind in STRATEGIES.values()} <= set(rhumbline.__all__)

@@ -1,4 +1,4 @@
-"""What the README promises, run."""
+"""The promises of the README, run."""
 
 import re
 from pathlib import Path
@@ -12,8 +12,8 @@ README = (ROOT / "README.md").read_text(encoding="utf-8")
 def test_the_python_example_runs(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """The README's Python block runs as it stands, with the shipped weights, and ends in a cost
-    near the optimum.
+    """The Python block runs as it stands, with the shipped weights, and ends in a cost near the
+    optimum.
     """
     monkeypatch.chdir(ROOT)
     code = re.search(r"```python\n(.*?)```", README, re.DOTALL)

@@ -1,6 +1,4 @@
-"""The stored reference costs belong to their instances: bounds that differ from instance to
-instance hold for each.
-"""
+"""The stored reference costs belong to their instances: each lies within bounds of its instance."""
 
 from pathlib import Path
 
@@ -14,7 +12,7 @@ FOLDER = Path(__file__).parents[1] / "benchmarks" / "reference"
 
 
 def stored(name: str) -> np.ndarray:
-    """The costs of a set, which must be there, complete and signed."""
+    """Return the costs of a set, which must be stored, complete and signed."""
     with np.load(FOLDER / f"{name}.npz") as file:
         assert len(str(file["made_by"])) > 10
         cost = file["cost"]
@@ -23,7 +21,7 @@ def stored(name: str) -> np.ndarray:
 
 
 def nearest_neighbour(distances: np.ndarray) -> float:
-    """Length of the tour that always goes on to the nearest city, from city 0."""
+    """Return the length of the tour that always visits the nearest city next, from city 0."""
     away, here, length = distances + np.diag(np.full(len(distances), np.inf)), 0, 0.0
     for _ in range(len(distances) - 1):
         away[:, here] = np.inf
@@ -34,9 +32,7 @@ def nearest_neighbour(distances: np.ndarray) -> float:
 
 @pytest.mark.parametrize("name", TSP_SETS)
 def test_tours_lie_between_their_bounds(name: str) -> None:
-    """Each city has two edges, at best its two shortest; and LKH beats the greedy tour of every
-    instance.
-    """
+    """Each city has two edges, at best its two shortest; LKH beats the nearest-neighbour tour."""
     cost = stored(name)
     assert len(cost) >= 256
     for xy, found in zip(
@@ -48,8 +44,8 @@ def test_tours_lie_between_their_bounds(name: str) -> None:
 
 @pytest.mark.parametrize("name", CVRP_SETS)
 def test_routes_lie_between_their_bounds(name: str) -> None:
-    """A unit of demand costs its share of a full vehicle's way there and back; a vehicle each is
-    the dearest plan.
+    """The lower bound is each demand's share of a round trip; the upper one gives each customer a
+    vehicle.
     """
     cost = stored(name)
     xy, demands, capacity = cvrp_set(name)
@@ -61,7 +57,7 @@ def test_routes_lie_between_their_bounds(name: str) -> None:
 
 
 def test_optimal_makespans_are_proven() -> None:
-    """All of jssp10x10 is solved to the end: whole numbers, and the bound meets the cost."""
+    """All of jssp10x10 is solved to optimality: integers, with bound equal to cost."""
     cost = stored("jssp10x10")
     with np.load(FOLDER / "jssp10x10.npz") as file:
         assert (file["bound"] == cost).all()

@@ -10,6 +10,7 @@ over, and the one at the end.
 """
 
 import argparse
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -26,7 +27,7 @@ def by_number_of_plans(numbers: list[int], device: str) -> None:
     """
     instances = list(np.random.RandomState(1234).uniform(size=(24, 100, 2)))
     for number in numbers:
-        after_search.POLISHED = max(1, number)
+        after_search.TUNING = replace(after_search.TUNING, polished_plans=max(1, number))
         found = solve(instances, attempts=32, polish=number > 0, device=device)
         print(
             f"{number:3} plans polished: mean length {np.mean([s.cost for s in found]):.4f}",

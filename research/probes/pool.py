@@ -14,7 +14,7 @@ import torch
 
 from rhumbline.api import find_device, load_policy
 from rhumbline.problems.tsp import TSP, TSPInstance
-from rhumbline.search.after_search import POLISHED
+from rhumbline.search.after_search import TUNING
 from rhumbline.search.plan_sets.diverse import DiverseSet
 from rhumbline.search.plan_sets.similarity import PLAN_TOOLS
 from rhumbline.search.task import make_task
@@ -42,7 +42,10 @@ def main() -> None:
     parser.add_argument("--instances", type=int, default=1)
     parser.add_argument("--size", type=int, default=100)
     parser.add_argument(
-        "--places", type=int, default=POLISHED, help="plans that are kept; --top K keeps 2 K"
+        "--places",
+        type=int,
+        default=TUNING.polished_plans,
+        help="plans that are kept; --top K keeps 2 K",
     )
     parser.add_argument("--device", default="auto")
     parser.add_argument("--threads", type=int, default=1)

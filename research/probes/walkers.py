@@ -21,14 +21,14 @@ import rhumbline
 from rhumbline import improvers
 from rhumbline.bench.compare_sets import draw_varied
 from rhumbline.kernels.numba.local_search.route_ruin_recreate import BEST
-from rhumbline.local_search.route_ruin_recreate import AT_ONCE, COLD, HOT, Annealing
+from rhumbline.local_search.route_ruin_recreate import TUNING, Annealing
 
 
 def cooled(walker: Annealing, times: int) -> float:
     """The least cost of a round of so many times, from hot to cold."""
-    steps = times // AT_ONCE
+    steps = times // TUNING.steps_between_clock_checks
     for step in range(steps):
-        walker.run_steps(HOT * (COLD / HOT) ** (step / steps))
+        walker.run_steps(TUNING.temperature(step / steps))
     return float(walker.costs[BEST])
 
 

@@ -1,6 +1,7 @@
-"""The command `rhumb`. One file per verb; results go to stdout, everything else to stderr.
+"""The command `rhumb`. Results go to stdout, everything else to stderr.
 
-`train` and `bench compare` are parsed without typer and rich, which bare GPU nodes do not have.
+`train` and `bench compare` are parsed without typer and rich, because bare GPU nodes do not have
+them.
 """
 
 import sys
@@ -8,7 +9,7 @@ from importlib.util import find_spec
 
 from rhumbline.cli.process import install_signal_handlers, print_note, run_command
 
-MISSING = 4
+MISSING_PACKAGE = 4  # the exit code of MissingExtra
 
 
 def main() -> None:
@@ -27,13 +28,13 @@ def main() -> None:
 
 
 def run_app() -> int:
-    """Every other verb; typer exits by itself."""
+    """Run every other command; typer exits by itself."""
     if find_spec("typer") is None or find_spec("rich") is None:
         print_note(
             "error: only `train` and `bench compare` run without typer and rich; "
             "get them with: pip install rhumbline"
         )
-        return MISSING
+        return MISSING_PACKAGE
     from rhumbline.cli.app import app
 
     app(prog_name="rhumb")

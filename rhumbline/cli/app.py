@@ -1,20 +1,20 @@
-"""The verbs together. Importing this imports neither torch nor numpy, so that help is quick."""
+"""The commands together. Importing this loads neither torch nor numpy, so that help is quick."""
 
 from typing import Annotated
 
 import typer
 
 from rhumbline import __version__
-from rhumbline.cli.commands.bench import bench
-from rhumbline.cli.commands.info import info
-from rhumbline.cli.commands.report import report
-from rhumbline.cli.commands.sample import sample
-from rhumbline.cli.commands.solve import solve
+from rhumbline.cli.commands.bench import bench_command
+from rhumbline.cli.commands.info import info_command
+from rhumbline.cli.commands.report import report_command
+from rhumbline.cli.commands.sample import sample_command
+from rhumbline.cli.commands.solve import solve_command
 from rhumbline.cli.options import flag
 
 
 def show_version(wanted: bool) -> None:
-    """Print the version and leave."""
+    """Print the version and exit."""
     if wanted:
         typer.echo(f"rhumbline {__version__}")
         raise typer.Exit
@@ -33,7 +33,7 @@ def rhumb(version: Version = False) -> None:
     """
 
 
-def train(context: typer.Context) -> None:
+def train_command(context: typer.Context) -> None:
     """Train a policy by a recipe. `rhumb train --help` tells more.
 
     Example: rhumb train recipes/tsp100.toml --minutes 30
@@ -52,9 +52,9 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
 )
 app.callback()(rhumb)
-app.command()(solve)
-app.command(context_settings=OWN_PARSER, add_help_option=False)(train)
-app.command()(sample)
-app.command()(info)
-app.command()(bench)
-app.command()(report)
+app.command("solve")(solve_command)
+app.command("train", context_settings=OWN_PARSER, add_help_option=False)(train_command)
+app.command("sample")(sample_command)
+app.command("info")(info_command)
+app.command("bench")(bench_command)
+app.command("report")(report_command)

@@ -4,7 +4,6 @@ import time
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 
@@ -25,32 +24,33 @@ from rhumbline.cli.process import print_note, print_result
 from rhumbline.errors import InputError
 from rhumbline.formats.safe_io import read_bytes, write_text
 
-RESULTS = Path("results")  # not in the repository
-PAUSE = 5.0  # seconds between two lines of progress
+RESULTS_FOLDER = Path("results")  # not in the repository
+REPORT_SECONDS = 5.0  # between two lines of progress
 
 
 def parse_folders(words: Sequence[str]) -> dict[str, str]:
-    """Folders by name."""
+    """Parse NAME=DIR options to folders by name."""
+    folders: dict[str, str] = {}
     for word in words:
         name, _, folder = word.partition("=")
         if not name or not folder:
-            raise InputError(
-                f"--folder {word}: expected NAME=DIR, for example TSPLIB=instances/tsplib"
-            )
-    return {word.partition("=")[0]: word.partition("=")[2] for word in words}
+            example = "for example TSPLIB=instances/tsplib"
+            raise InputError(f"--folder {word}: expected NAME=DIR, {example}")
+        folders[name] = folder
+    return folders
 
 
 def run_suite(path: Path, out: Path | None, options: BenchOptions, quiet: bool) -> int:
-    """Run a suite and print where its results are."""
+    """Run a suite and print the path of its results; return the exit code."""
     suite = read_suite(path)
-    file = out or RESULTS / f"{suite.name}.jsonl"
+    file = out or RESULTS_FOLDER / f"{suite.name}.jsonl"
     prepare_folder(file.parent)
-    teller = ProgressPrinter(quiet)
+    printer = ProgressPrinter(quiet)
     try:
-        for standing in measure_suite(suite, file, options, print_warning, teller.tell):
-            teller.tell(standing)
+        for progress in measure_suite(suite, file, options, print_warning, printer.update):
+            printer.update(progress)
     except KeyboardInterrupt:
-        teller.end(file)
+        printer.report_interruption(file)
         raise
     print_result(str(file))
     return 0
@@ -58,7 +58,7 @@ def run_suite(path: Path, out: Path | None, options: BenchOptions, quiet: bool) 
 
 @dataclass
 class ProgressPrinter:
-    """Lines of progress on stderr, not more often than anybody reads them."""
+    """Prints lines of progress on stderr, at most every `REPORT_SECONDS`."""
 
     quiet: bool
     due: float = 0.0
@@ -66,98 +66,111 @@ class ProgressPrinter:
     last: RunProgress | None = None
     latest: tuple[Result, ...] = ()
 
-    def tell(self, standing: RunProgress) -> None:
-        """Say where a run stands if it is time to: what is running, or what was found last."""
-        self.seconds_left = (
-            standing.seconds_left if standing.seconds_left is not None else self.seconds_left
-        )
-        self.last = standing
-        self.latest = standing.latest or self.latest
-        finished = standing.done == standing.total
-        news = standing.current or standing.latest or not self.latest or finished
-        if not self.quiet and news and (time.monotonic() >= self.due or finished):
-            print_note(progress_text(standing, self.latest, self.seconds_left))
-            self.due = time.monotonic() + PAUSE
+    def update(self, progress: RunProgress) -> None:
+        """Remember the state of a run, and print what is running or was found last if it is due."""
+        if progress.seconds_left is not None:
+            self.seconds_left = progress.seconds_left
+        self.last = progress
+        self.latest = progress.latest or self.latest
+        finished = progress.done == progress.total
+        news = progress.current or progress.latest or not self.latest or finished
+        if self.quiet or not news:
+            return
+        if finished or time.monotonic() >= self.due:
+            print_note(progress_text(progress, self.latest, self.seconds_left))
+            self.due = time.monotonic() + REPORT_SECONDS
 
-    def end(self, file: Path) -> None:
-        """Say what an interrupted run leaves."""
-        if self.last and not self.quiet:
-            kept = f"{self.last.done:,} of {self.last.total:,} results are kept"
-            print_note(f"{file}: {kept}; the same command goes on from there")
+    def report_interruption(self, file: Path) -> None:
+        """Print how many results an interrupted run has left in its file."""
+        if self.quiet or not self.last:
+            return
+        progress = self.last
+        kept = f"{progress.done:,} of {progress.total:,} results are kept"
+        print_note(f"{file}: {kept}; the same command goes on from there")
 
 
 def progress_text(
-    standing: RunProgress, latest: Sequence[Result], seconds_left: float | None
+    progress: RunProgress, latest: Sequence[Result], seconds_left: float | None
 ) -> str:
-    """How far it is, what is running or was found last, and how long it will take."""
-    parts = [f"{standing.done:,} of {standing.total:,}"]
-    if standing.current:
-        parts += [
-            x for x in (standing.current.set, standing.current.method, standing.current.spent) if x
-        ]
+    """Format how far a run is, what is running or was found last, and the time left."""
+    parts = [f"{progress.done:,} of {progress.total:,}"]
+    if progress.current:
+        current = progress.current
+        parts += [part for part in (current.set, current.method, current.spent) if part]
     elif latest:
-        gaps = [r.gap for r in latest if r.gap is not None]
-        costs = costs_of(latest)
-        cost = f"cost {np.mean(costs):,.4f}" if costs else f"missing: {latest[0].missing}"
-        parts += [
-            latest[0].set,
-            latest[0].method,
-            cost + (f", gap {decimal_text(100 * float(np.mean(gaps)), 2)}%" if gaps else ""),
-        ]
-    if seconds_left is not None and standing.done < standing.total:
+        parts += [latest[0].set, latest[0].method, results_text(latest)]
+    if seconds_left is not None and progress.done < progress.total:
         parts.append(f"about {duration_text(seconds_left)} left")
     return "   ".join(parts)
 
 
+def results_text(results: Sequence[Result]) -> str:
+    """Format the mean cost and gap of some results, or why there are none."""
+    costs = costs_of(results)
+    text = f"cost {np.mean(costs):,.4f}" if costs else f"missing: {results[0].missing}"
+    gaps = [result.gap for result in results if result.gap is not None]
+    if gaps:
+        percent = 100 * float(np.mean(gaps))
+        text += f", gap {decimal_text(percent, 2)}%"
+    return text
+
+
 def print_warning(text: str) -> None:
-    """A warning on stderr."""
+    """Print a warning on stderr."""
     print_note(f"warning: {text}")
 
 
-def make_effort(
+def make_reference_options(
     workers: int | None, minutes: float | None, again: bool, machine: str | None
 ) -> ReferenceOptions:
-    """What the user said, the rest as usual."""
+    """Return the effort for references, with defaults for what the user did not give."""
     return ReferenceOptions(
-        workers or 1, float("inf") if minutes is None else minutes, again, machine or ""
+        workers=workers or 1,
+        minutes=float("inf") if minutes is None else minutes,
+        again=again,
+        machine=machine or "",
     )
 
 
 def run_references(
     path: Path,
     options: BenchOptions,
-    effort: ReferenceOptions,
+    reference_options: ReferenceOptions,
     seconds: float | None,
     elsewhere: Path | None,
     quiet: bool,
 ) -> int:
-    """Make the references of a suite's sets and print where they are."""
+    """Make the references of a suite's sets and print the paths of their files."""
     if elsewhere and not elsewhere.is_dir():
         raise InputError(f"--from {elsewhere}: is no folder")
     suite = read_suite(path)
-    due = time.monotonic() + PAUSE
+    due = time.monotonic() + REPORT_SECONDS
     specs, _ = suite.select(options.only)
-    more: dict[str, Any] = {"limit": options.limit, "seconds": seconds, "folders": options.folders}
-    more["made_elsewhere"] = elsewhere
+    updates = make_references(
+        suite,
+        specs,
+        reference_options,
+        limit=options.limit,
+        seconds=seconds,
+        folders=options.folders,
+        made_elsewhere=elsewhere,
+    )
     last: dict[Path, ReferenceProgress] = {}
-    for filled in make_references(suite, specs, effort, **more):
+    for filled in updates:
         last[filled.file] = filled
         if not quiet and time.monotonic() >= due:
             print_note(f"{filled.file}: {filled.done:,} of {filled.total:,}")
-            due = time.monotonic() + PAUSE
+            due = time.monotonic() + REPORT_SECONDS
     for filled in last.values():
         if filled.done < filled.total:
-            print_note(
-                f"{filled.file}: has {filled.done:,} of {filled.total:,}; the same command goes on from there"
-            )
+            count = f"{filled.done:,} of {filled.total:,}"
+            print_note(f"{filled.file}: has {count}; the same command goes on from there")
         print_result(str(filled.file))
     return 0
 
 
 def print_report(files: Sequence[Path], kind: str, plots: Path | None, into: Path | None) -> int:
-    """Print the tables of result files or put them into a page, and draw what can be drawn of
-    them.
-    """
+    """Print the tables of result files, or put them into a page, and draw the figures."""
     if plots:
         from rhumbline.plots import require_matplotlib
 
@@ -166,24 +179,23 @@ def print_report(files: Sequence[Path], kind: str, plots: Path | None, into: Pat
     results = read_result_files(files, print_warning)
     if not results:
         raise InputError(f"{files[0]}: holds no results; run `rhumb bench` first")
-    closed: BrokenPipeError | None = None
+    closed_pipe: BrokenPipeError | None = None
     try:
-        print_result(
-            str(update_page(into, results)) if into else REPORT_FORMATS[kind](results).rstrip("\n")
-        )
-    except (
-        BrokenPipeError
-    ) as error:  # `rhumb report ... | head` wants fewer lines, not fewer figures
-        closed = error
+        if into:
+            print_result(str(update_page(into, results)))
+        else:
+            print_result(REPORT_FORMATS[kind](results).rstrip("\n"))
+    except BrokenPipeError as error:  # `rhumb report ... | head` still wants its figures
+        closed_pipe = error
     if plots:
         draw_figures(results, plots)
-    if closed:
-        raise closed
+    if closed_pipe:
+        raise closed_pipe
     return 0
 
 
 def draw_figures(results: Sequence[Result], folder: Path) -> None:
-    """All figures that can be drawn, each told when it is there."""
+    """Draw all figures that the results allow, and print the path of each."""
     from rhumbline.bench.figures import draw_all
 
     for path in draw_all(results, folder):
@@ -191,19 +203,16 @@ def draw_figures(results: Sequence[Result], folder: Path) -> None:
 
 
 def update_page(path: Path, results: Sequence[Result]) -> Path:
-    """A page with the tables of each suite between its marks."""
+    """Write the tables of each suite between its marks in a Markdown page."""
     page = read_bytes(path).decode("utf-8", errors="replace")
-    for suite in dict.fromkeys(r.suite for r in results):
-        changed = replace_section(
-            page, suite, markdown_report([r for r in results if r.suite == suite])
-        )
+    suites = dict.fromkeys(result.suite for result in results)
+    for suite in suites:
+        tables = markdown_report([result for result in results if result.suite == suite])
+        changed = replace_section(page, suite, tables)
         if changed is None:
             marks = f"'<!-- suite: {suite} -->' and '<!-- end: {suite} -->'"
-            raise InputError.at(
-                path,
-                None,
-                f"has no place for suite '{suite}'; write {marks} where its tables belong",
-            )
+            message = f"has no place for suite '{suite}'; write {marks} where its tables belong"
+            raise InputError.at(path, None, message)
         page = changed
     write_text(path, page)
     return path

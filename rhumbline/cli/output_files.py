@@ -1,70 +1,110 @@
-"""Where results go: file names made of instance names, and folders that are tried before any
-work. No typer here.
+"""Where results go: file names made of instance names, and folders tested before any work.
+
+This module does without typer, because `rhumb train` uses it.
 """
 
 import os
 import re
 import tempfile
 from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 
 from rhumbline.errors import InputError
 
-MAX_STEM_LENGTH = 100  # characters of a file name before its ending; file systems take 255 bytes
+MAX_STEM_LENGTH = 100  # characters before the suffix; file systems take 255 bytes
+
+
+@dataclass(frozen=True)
+class OutputPaths:
+    """Where the files of each instance go.
+
+    `stems` and `suffixes` are known after the instances have been read. `stems` holds the names
+    for the plans of each instance, that of the best plan first.
+    """
+
+    output: Path | None
+    plot: bool
+    stems: tuple[tuple[str, ...], ...] = ()
+    suffixes: tuple[str, ...] = ()  # of the plan files: .tour, .sol
+
+    def plans(self, place: int, count: int) -> list[Path]:
+        """Return the files for the best `count` plans of an instance; none without --output."""
+        if self.output is None:
+            return []
+        suffix = self.suffixes[place]
+        return [self.output / f"{stem}{suffix}" for stem in self.stems[place][:count]]
+
+    def picture(self, place: int) -> Path | None:
+        """Return the file for the picture of an instance, or None without --plot."""
+        if not self.plot:
+            return None
+        folder = self.output or Path()
+        return folder / f"{self.stems[place][0]}.png"
+
+    def files(self, place: int, count: int) -> list[Path]:
+        """Return all files of an instance that has `count` plans."""
+        files = self.plans(place, count)
+        picture = self.picture(place)
+        if picture:
+            files.append(picture)
+        return files
 
 
 def prepare_folder(folder: Path) -> Path:
-    """The folder, created if missing and proved writable, so that no work is lost at the end."""
+    """Create a folder if it is missing and test that it is writable, before any work is done."""
     try:
         folder.mkdir(parents=True, exist_ok=True)
         with tempfile.NamedTemporaryFile(dir=folder, prefix=".rhumb-"):
             return folder
     except (OSError, ValueError) as error:
         reason = (error.strerror if isinstance(error, OSError) else None) or str(error)
-        raise InputError(
-            f"{folder}: nothing can be written there: {reason}; choose another folder"
-        ) from error
+        message = f"{folder}: nothing can be written there: {reason}; choose another folder"
+        raise InputError(message) from error
 
 
 def check_replaceable(paths: Iterable[Path]) -> None:
-    """Refuse results whose names folders or read-only files have."""
+    """Refuse output files whose names belong to folders or read-only files."""
     for path in paths:
-        if path.exists() and not (path.is_file() and os.access(path, os.W_OK)):
+        replaceable = path.is_file() and os.access(path, os.W_OK)
+        if path.exists() and not replaceable:
             raise InputError(f"{path}: cannot be replaced; it is a folder or read-only")
 
 
 def unique_stems(names: Sequence[str]) -> list[str]:
-    """A file name for each instance: safe anywhere, and unique; the second of a name gets -2."""
+    """Return a safe and unique file name for each instance; a second "a" becomes "a-2"."""
     taken: set[str] = set()
-    chosen: list[str] = []
+    stems: list[str] = []
     for name in names:
         stem = unused_stem(safe_stem(name), taken)
         taken.add(stem.lower())
-        chosen.append(stem)
-    return chosen
+        stems.append(stem)
+    return stems
 
 
 def plan_stems(stems: Sequence[str], count: int) -> list[tuple[str, ...]]:
-    """Names for so many plans of each instance: its own, and for the others that with .2, .3 and
-    so on behind it.
+    """Return file names for the best `count` plans of each instance.
+
+    The best plan has the name of its instance; the others have .2, .3 and so on behind it.
     """
-    taken = {stem.lower() for stem in stems}  # others than these cannot meet: their stems differ
-    return [
-        (stem, *(unused_stem(f"{stem}.{rank}", taken) for rank in range(2, count + 1)))
-        for stem in stems
-    ]
+    taken = {stem.lower() for stem in stems}  # numbered names of two instances never collide
+    names: list[tuple[str, ...]] = []
+    for stem in stems:
+        others = [unused_stem(f"{stem}.{rank}", taken) for rank in range(2, count + 1)]
+        names.append((stem, *others))
+    return names
 
 
 def safe_stem(name: str) -> str:
-    """A name without separators, spaces, leading dots or dashes."""
-    return (
-        re.sub(r"[^\w.+-]+", "_", name, flags=re.ASCII).lstrip(".-")[:MAX_STEM_LENGTH] or "instance"
-    )
+    """Return a name without separators, spaces, leading dots or dashes."""
+    stem = re.sub(r"[^\w.+-]+", "_", name, flags=re.ASCII)
+    return stem.lstrip(".-")[:MAX_STEM_LENGTH] or "instance"
 
 
 def unused_stem(stem: str, taken: set[str]) -> str:
-    """The stem itself, or with the first number from 2 that nobody has; some file systems do not
-    know cases.
+    """Return the stem, with the first free number from 2 behind it if it is taken.
+
+    `taken` is in lower case, because some file systems ignore case.
     """
     number = 1
     candidate = stem

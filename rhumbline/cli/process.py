@@ -1,5 +1,6 @@
-"""How a command ends: exit codes, one-line errors, signals and closed pipes. Standard library
-only.
+"""How a command talks and ends: exit codes, one-line errors, signals and closed pipes.
+
+Standard library only, because `rhumb train` runs without typer and rich.
 """
 
 import io
@@ -12,18 +13,19 @@ from types import FrameType
 
 from rhumbline.errors import InputError, RhumbError
 
-INTERRUPTED = 130
-CLOSED_PIPE = 141  # as a shell reports a program that SIGPIPE ended
+INTERRUPTED = 130  # exit code
+CLOSED_PIPE = 141  # exit code, as a shell reports a program that SIGPIPE ended
 SIGNALS = (signal.SIGINT, signal.SIGTERM)
 
 
 def print_note(line: str) -> None:
-    """One line on stderr, whatever breaks the text has."""
-    print(" ".join(line.splitlines()), file=sys.stderr, flush=True)
+    """Print one line on stderr; line breaks in the text become spaces."""
+    text = " ".join(line.splitlines())
+    print(text, file=sys.stderr, flush=True)
 
 
 def print_result(line: str) -> None:
-    """One line of results on stdout."""
+    """Print one line of results on stdout."""
     try:
         print(line, flush=True)
     except BrokenPipeError:
@@ -34,8 +36,9 @@ def print_result(line: str) -> None:
 
 
 def run_command(body: Callable[[], int | None], prefix: str = "") -> int:
-    """The exit code of a command's body; what a user can put right becomes one line, never a
-    traceback.
+    """Run the body of a command and return its exit code.
+
+    An error that the user can fix becomes one line on stderr, never a traceback.
     """
     try:
         return body() or 0
@@ -45,18 +48,20 @@ def run_command(body: Callable[[], int | None], prefix: str = "") -> int:
     except KeyboardInterrupt:
         print_note(f"{prefix}interrupted")
         return INTERRUPTED
-    except BrokenPipeError:  # `rhumb ... | head`: the reader has seen enough
+    except BrokenPipeError:  # `rhumb ... | head`: the reader has closed the pipe
         discard_stdout()
         return CLOSED_PIPE
 
 
 def discard_stdout() -> None:
-    """Let the interpreter's last flush of stdout succeed."""
-    os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+    """Point stdout at /dev/null, so that the interpreter's last flush succeeds."""
+    null = os.open(os.devnull, os.O_WRONLY)
+    stdout = sys.stdout.fileno()
+    os.dup2(null, stdout)
 
 
 def install_signal_handlers() -> None:
-    """Make SIGTERM the same as Ctrl-C, and let names that cannot be encoded be printed escaped."""
+    """Make SIGTERM act like Ctrl-C, and print characters that cannot be encoded as escapes."""
     for number in SIGNALS:
         signal.signal(number, raise_interrupt)
     if isinstance(sys.stdout, io.TextIOWrapper):
@@ -64,27 +69,25 @@ def install_signal_handlers() -> None:
 
 
 def raise_interrupt(number: int, frame: FrameType | None) -> None:
-    """The handler of both signals."""
+    """Handle either signal as Python handles Ctrl-C."""
     raise KeyboardInterrupt
 
 
 @contextmanager
 def defer_signals() -> Generator[None, None, None]:
-    """Put off an interruption to the end of a short piece of work; a second one comes through at
-    once.
-    """
-    noted: list[int] = []
+    """Delay an interruption to the end of a short block; a second one takes effect at once."""
+    received: list[int] = []
 
-    def note(number: int, frame: FrameType | None) -> None:
-        noted.append(number)
-        if len(noted) > 1:
+    def record_signal(number: int, frame: FrameType | None) -> None:
+        received.append(number)
+        if len(received) > 1:
             raise KeyboardInterrupt
 
-    before = {number: signal.signal(number, note) for number in SIGNALS}
+    before = {number: signal.signal(number, record_signal) for number in SIGNALS}
     try:
         yield
     finally:
         for number, handler in before.items():
             signal.signal(number, handler)
-    if noted:
+    if received:
         raise KeyboardInterrupt

@@ -1,4 +1,4 @@
-"""Live progress on a terminal. Nothing is drawn where stderr is none."""
+"""Live progress on a terminal. Nothing is drawn if stderr is not a terminal."""
 
 import sys
 import time
@@ -16,23 +16,27 @@ from rich.text import Text
 from rhumbline.cli.render import format_cost, format_cost_change
 from rhumbline.search.driver import Budget, Progress
 
-Watch = Callable[[Progress], None]
-PAUSE = 0.1  # seconds between two updates: reading costs waits for the device
+BAR_SECONDS = 0.1  # between two updates of the bar; reading costs waits for the device
+
+BarUpdater = Callable[[Progress], None]
 
 
 class Clock(ProgressColumn):
-    """Seconds since the search began; runs on during long steps."""
+    """The seconds since the search began; it runs on during long steps."""
 
     def render(self, task: BarTask) -> Text:
-        """The time now."""
+        """Return the time now."""
         return Text(f"{task.elapsed or 0.0:6.1f} s")
 
 
 @contextmanager
 def show_progress(
     instances: Sequence[Any], budget: Budget, quiet: bool
-) -> Generator[Watch | None, None, None]:
-    """A watcher that draws while the context lasts, or None where nothing should be drawn."""
+) -> Generator[BarUpdater | None, None, None]:
+    """Show a progress bar while the context lasts and yield the function that updates it.
+
+    Yields None if nothing is to be drawn.
+    """
     if quiet or not sys.stderr.isatty():
         yield None
         return
@@ -47,64 +51,79 @@ def show_progress(
         yield make_bar_updater(bar, line, instances, budget)
 
 
-def make_bar_updater(bar: Bar, line: Any, instances: Sequence[Any], budget: Budget) -> Watch:
-    """A function that moves the bar, not more often than eyes can see."""
+def make_bar_updater(bar: Bar, line: Any, instances: Sequence[Any], budget: Budget) -> BarUpdater:
+    """Return a function that updates the bar, at most every `BAR_SECONDS` during the search."""
     due = time.monotonic()
     phase = "search"
-    before = 0.0
+    cost_before_phase = 0.0
 
-    def watch(progress: Progress) -> None:
-        nonlocal due, phase, before
-        if time.monotonic() >= due or progress.phase != "search":
-            best, latest = (np.asarray(x.tolist()) for x in (progress.best, progress.latest))
-            if progress.phase != phase:  # a phase tells first that it begins
-                phase = progress.phase
-                before = float(best.mean())
-            if phase == "search":
-                text = search_status(instances, progress.attempts, best, latest)
-            else:
-                text = phase_status(instances, progress.attempts, phase, before, best)
-            bar.update(line, completed=budget_fraction(progress, budget), text=text)
-            due = time.monotonic() + PAUSE
+    def update(progress: Progress) -> None:
+        nonlocal due, phase, cost_before_phase
+        if time.monotonic() < due and progress.phase == "search":
+            return
+        best = np.asarray(progress.best.tolist())
+        latest = np.asarray(progress.latest.tolist())
+        if progress.phase != phase:  # the first report of a phase comes when it begins
+            phase = progress.phase
+            cost_before_phase = float(best.mean())
+        if phase == "search":
+            text = search_status(instances, progress.attempts, best, latest)
+        else:
+            text = phase_status(instances, progress.attempts, phase, cost_before_phase, best)
+        bar.update(line, completed=budget_fraction(progress, budget), text=text)
+        due = time.monotonic() + BAR_SECONDS
 
-    return watch
+    return update
 
 
 def budget_fraction(progress: Progress, budget: Budget) -> float:
-    """How much of the budget is spent, by the clock or by attempts, whichever is more."""
-    by_time = progress.seconds / budget.seconds if budget.seconds else 0.0
-    by_attempts = progress.attempts / budget.attempts if budget.attempts else 0.0
-    return min(1.0, max(by_time, by_attempts))
-
-
-def shows_whole_costs(instances: Sequence[Any]) -> bool:
-    """Whether the cost that is shown has no decimals; a mean has."""
-    return len(instances) == 1 and instances[0].has_integer_costs
+    """Return the spent fraction of the budget, by time or by attempts, whichever is larger."""
+    fraction = 0.0
+    if budget.seconds:
+        fraction = progress.seconds / budget.seconds
+    if budget.attempts:
+        fraction = max(fraction, progress.attempts / budget.attempts)
+    return min(1.0, fraction)
 
 
 def search_status(
     instances: Sequence[Any], attempts: int, best: np.ndarray, latest: np.ndarray
 ) -> str:
-    """Attempts, costs and gap of a search; means over several instances."""
+    """Format the attempts, costs and gap of a search; costs of several instances are means."""
     whole = shows_whole_costs(instances)
-    costs = f"best {format_cost(best.mean(), whole)}   latest {format_cost(latest.mean(), whole)}"
-    return f"  attempts {attempts:,}   {mean_of(instances)}{costs}{mean_gap_text(instances, best)}"
+    best_cost = format_cost(best.mean(), whole)
+    latest_cost = format_cost(latest.mean(), whole)
+    label = mean_label(instances)
+    gap = mean_gap_text(instances, best)
+    costs = f"{label}best {best_cost}   latest {latest_cost}"
+    return f"  attempts {attempts:,}   {costs}{gap}"
 
 
 def phase_status(
     instances: Sequence[Any], attempts: int, phase: str, before: float, best: np.ndarray
 ) -> str:
-    """The same of a phase behind the search, and what it has made of the cost so far."""
-    costs = format_cost_change(before, best.mean(), shows_whole_costs(instances))
-    return f"  attempts {attempts:,}   {phase} {mean_of(instances)}{costs}{mean_gap_text(instances, best)}"
+    """Format the same for a phase after the search, with the cost before the phase and now."""
+    whole = shows_whole_costs(instances)
+    change = format_cost_change(before, best.mean(), whole)
+    label = mean_label(instances)
+    gap = mean_gap_text(instances, best)
+    return f"  attempts {attempts:,}   {phase} {label}{change}{gap}"
 
 
-def mean_of(instances: Sequence[Any]) -> str:
-    """What the costs of several instances are."""
+def shows_whole_costs(instances: Sequence[Any]) -> bool:
+    """Return whether costs are shown without decimals; a mean has decimals."""
+    return len(instances) == 1 and instances[0].has_integer_costs
+
+
+def mean_label(instances: Sequence[Any]) -> str:
+    """Return "mean " if the costs shown are means over several instances."""
     return "mean " if len(instances) > 1 else ""
 
 
 def mean_gap_text(instances: Sequence[Any], best: np.ndarray) -> str:
-    """The mean gap, if all best known costs are known."""
-    known = [i.best_known for i in instances]
-    return f"   gap {np.mean(best / np.asarray(known) - 1.0):.2%}" if all(known) else ""
+    """Format the mean optimality gap, or return "" unless all best known costs are known."""
+    known = [instance.best_known for instance in instances]
+    if not all(known):
+        return ""
+    gaps = best / np.asarray(known) - 1.0
+    return f"   gap {np.mean(gaps):.2%}"

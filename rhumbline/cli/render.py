@@ -1,4 +1,4 @@
-"""Results in words and as JSON: pure functions to text."""
+"""Results as text and as JSON: pure functions."""
 
 import json
 from collections.abc import Sequence
@@ -12,76 +12,83 @@ from rhumbline.search.after_search import AfterSearch
 from rhumbline.search.solution import CostChange, Solution
 from rhumbline.search.task import Task
 
-GAP = "   "  # between the parts of a line
+SEPARATOR = "   "  # between the parts of a line
 
 
 def format_cost(cost: float, whole: bool) -> str:
-    """A cost with thousands separators; decimals only where the metric has them."""
-    return f"{cost:,.0f}" if whole else f"{cost:,.4f}"
+    """Format a cost with thousands separators; only unrounded metrics have decimals."""
+    if whole:
+        return f"{cost:,.0f}"
+    return f"{cost:,.4f}"
 
 
 def format_cost_change(before: float, after: float, whole: bool) -> str:
-    """What a phase made of a cost."""
+    """Format the cost before and after a phase."""
     return f"{format_cost(before, whole)} -> {format_cost(after, whole)}"
 
 
 def format_count(count: int, one: str, many: str) -> str:
-    """A number with its noun."""
-    return f"{count:,} {one if count == 1 else many}"
+    """Format a number with its noun."""
+    noun = one if count == 1 else many
+    return f"{count:,} {noun}"
 
 
 def gap_parts(solution: Solution) -> list[str]:
-    """The distance to the best known cost, if there is one."""
-    known = solution.instance.best_known
-    whole = solution.instance.has_integer_costs
+    """Return the optimality gap as a part of a line, or nothing if no best cost is known."""
     if solution.gap is None:
         return []
-    return [
-        f"gap {solution.gap:.2%} to {format_cost(known, whole and known == int(known))} (best known)"
-    ]
+    known = solution.instance.best_known
+    whole = solution.instance.has_integer_costs and known == int(known)
+    return [f"gap {solution.gap:.2%} to {format_cost(known, whole)} (best known)"]
 
 
 def phase_parts(name: str | None, change: CostChange | None, whole: bool) -> list[str]:
-    """The cost before and after a phase, and what went wrong there."""
+    """Return the cost before and after a phase, with what went wrong there, as a part of a line."""
     if change is None:
         return []
     costs = f"{name} {format_cost_change(change.before, change.after, whole)}"
-    return [f"{costs} ({change.trouble})" if change.trouble else costs]
+    if change.trouble:
+        return [f"{costs} ({change.trouble})"]
+    return [costs]
 
 
-def after_search_parts(solution: Solution, finish: AfterSearch) -> list[str]:
-    """What came of the phases besides the search."""
+def after_search_parts(solution: Solution, after_search: AfterSearch) -> list[str]:
+    """Return the results of the phases besides the search as parts of a line."""
     whole = solution.instance.has_integer_costs
-    parts = [
-        *phase_parts("polish", solution.polish, whole),
-        *phase_parts(finish.then, solution.then, whole),
-    ]
+    parts = phase_parts("polish", solution.polish, whole)
+    parts += phase_parts(after_search.then, solution.then, whole)
     if solution.phase == "warm start":
         parts.append("nothing better than the warm start")
     if solution.others:
+        count = format_count(len(solution.others), "other plan", "other plans")
         costs = ", ".join(format_cost(other.cost, whole) for other in solution.others)
-        parts.append(f"{format_count(len(solution.others), 'other plan', 'other plans')}: {costs}")
+        parts.append(f"{count}: {costs}")
     return parts
 
 
 def result_line(
-    solution: Solution, width: int, written: Sequence[Path], finish: AfterSearch
+    solution: Solution, width: int, written: Sequence[Path], after_search: AfterSearch
 ) -> str:
-    """One instance's result for people."""
+    """Format the result of one instance as a line for people.
+
+    `width` is the number of characters for the name; `written` are the files of the instance.
+    """
+    cost = format_cost(solution.cost, solution.instance.has_integer_costs)
     parts = [
-        f"{solution.instance.name:<{width}}  cost {format_cost(solution.cost, solution.instance.has_integer_costs)}",
+        f"{solution.instance.name:<{width}}  cost {cost}",
         *gap_parts(solution),
-        *after_search_parts(solution, finish),
+        *after_search_parts(solution, after_search),
         format_count(solution.attempts, "attempt", "attempts"),
         f"{solution.seconds:.1f} s",
         "verified",
-        *([f"-> {', '.join(map(str, written))}"] if written else []),
     ]
-    return GAP.join(parts)
+    if written:
+        parts.append(f"-> {', '.join(map(str, written))}")
+    return SEPARATOR.join(parts)
 
 
 def result_json(solution: Solution, problem: str, facts: dict[str, Any]) -> str:
-    """One instance's result for programs; `facts` say how it was found."""
+    """Format the result of one instance as JSON; `facts` say how it was found."""
     found = {
         "name": solution.instance.name,
         "problem": problem,
@@ -89,96 +96,95 @@ def result_json(solution: Solution, problem: str, facts: dict[str, Any]) -> str:
         "plan": solution.plan.to_file_numbers(solution.instance),
         "attempts": solution.attempts,
         "seconds": round(solution.seconds, 3),
-        "verified": True,  # `harvest` has checked it, or raised
+        "verified": True,  # the search has checked the plan, or it has raised an error
         "gap": solution.gap,
     }
     return json.dumps(found | facts)
 
 
-def after_search_facts(solution: Solution, finish: AfterSearch) -> dict[str, Any]:
-    """What came of the phases besides the search, for JSON; nothing where none was wanted, null
-    where none began.
+def after_search_facts(solution: Solution, after_search: AfterSearch) -> dict[str, Any]:
+    """Return the results of the phases besides the search, for JSON.
+
+    A phase that was not requested has no key; one that did not begin is null.
     """
     facts: dict[str, Any] = {}
-    if finish.polish:
+    if after_search.polish:
         facts["polish"] = phase_facts(solution.polish)
-    if finish.then:
-        facts["then"] = phase_facts(solution.then, solver=finish.then)
+    if after_search.then:
+        facts["then"] = phase_facts(solution.then, solver=after_search.then)
     if facts or solution.phase != "search":
         facts["phase"] = solution.phase
-    if finish.top > 1:
-        plans = [
-            (solution.cost, solution.plan, solution.phase),
-            *((o.cost, o.plan, o.phase) for o in solution.others),
-        ]
+    if after_search.top > 1:
         facts["plans"] = [
-            {"cost": c, "plan": p.to_file_numbers(solution.instance), "phase": f}
-            for c, p, f in plans
+            {
+                "cost": found.cost,
+                "plan": found.plan.to_file_numbers(solution.instance),
+                "phase": found.phase,
+            }
+            for found in (solution, *solution.others)
         ]
     return facts
 
 
 def phase_facts(change: CostChange | None, **facts: Any) -> dict[str, Any] | None:
-    """The cost before and after a phase; None if Ctrl-C came before it began."""
+    """Return the cost before and after a phase, or None if Ctrl-C came before it began."""
     if change is None:
         return None
-    trouble = {"trouble": change.trouble} if change.trouble else {}
-    return facts | {"before": change.before, "after": change.after} | trouble
+    facts |= {"before": change.before, "after": change.after}
+    if change.trouble:
+        facts["trouble"] = change.trouble
+    return facts
 
 
 def summary_line(solutions: Sequence[Solution]) -> str:
-    """The mean over several instances."""
-    gaps = [s.gap for s in solutions if s.gap is not None]
-    parts = [
-        f"{len(solutions):,} instances",
-        f"mean cost {np.mean([s.cost for s in solutions]):,.4f}",
-    ]
-    if len(gaps) == len(solutions):
-        parts.append(f"mean gap {np.mean(gaps):.2%}")
-    return GAP.join([*parts, f"{solutions[0].seconds:.1f} s"])
+    """Format the mean results of several instances."""
+    count = len(solutions)
+    cost = np.mean([solution.cost for solution in solutions])
+    parts = [f"{count:,} instances", f"mean cost {cost:,.4f}"]
+    gaps = [solution.gap for solution in solutions if solution.gap is not None]
+    if len(gaps) == count:
+        gap = np.mean(gaps)
+        parts.append(f"mean gap {gap:.2%}")
+    seconds = solutions[0].seconds
+    parts.append(f"{seconds:.1f} s")
+    return SEPARATOR.join(parts)
 
 
 def task_line(task: Task, policy: str, search: str) -> str:
-    """What is about to be searched and how."""
-    return GAP.join(
-        [
-            instances_text(task),
-            *fleet_text(task),
-            policy,
-            search,
-            f"{task.device.type}, {task.resolved_engine}",
-        ]
-    )
+    """Format what is about to be searched and how."""
+    engine = f"{task.device.type}, {task.resolved_engine}"
+    instances = instances_text(task)
+    fleet = fleet_parts(task)
+    return SEPARATOR.join([instances, *fleet, policy, search, engine])
 
 
 def instances_text(task: Task) -> str:
-    """Name or number of the instances, their size, details and starts."""
-    several = len(task.instances) > 1
-    who = f"{len(task.instances):,} instances, " if several else f"{task.instances[0].name}  "
-    one, many = task.problem.nouns
-    size = task.problem.item_count(task.instances[0])
+    """Format the name or number of the instances, their size, details and starts."""
+    count = len(task.instances)
+    first = task.instances[0]
+    problem = task.problem
+    names = f"{count:,} instances, " if count > 1 else f"{first.name}  "
+    size = problem.item_count(first)
+    items = format_count(size, *problem.nouns)
+    details = sorted({instance.details for instance in task.instances})
+    parts = [names + problem.solves, items, "/".join(details)]
     starts = task.starts.shape[1]
-    details = "/".join(sorted({i.details for i in task.instances}))
-    some = (
-        f", {starts:,} of {size:,} starts" if 1 < starts < size else ""
-    )  # schedules all start from nothing
-    return f"{who}{task.problem.solves}, {format_count(size, one, many)}, {details}{some}"
+    if 1 < starts < size:  # a job shop has a single start
+        parts.append(f"{starts:,} of {size:,} starts")
+    return ", ".join(parts)
 
 
-def fleet_text(task: Task) -> list[str]:
-    """The limit on vehicles, if all instances have the same."""
+def fleet_parts(task: Task) -> list[str]:
+    """Return the limit on vehicles as a part of a line, if all instances have the same limit."""
     limits = {getattr(instance, "vehicles", None) for instance in task.instances}
-    return [
-        f"at most {format_count(limit, 'vehicle', 'vehicles')}"
-        for limit in limits
-        if limit and len(limits) == 1
-    ]
+    if len(limits) > 1:
+        return []
+    limit = limits.pop()
+    return [f"at most {format_count(limit, 'vehicle', 'vehicles')}"] if limit else []
 
 
 def strategy_text(name: str, strategy: Any) -> str:
-    """The strategy, its components if it has some, and every other setting that is not the usual
-    one.
-    """
+    """Format a strategy with its components, if any, and every setting that is not the default."""
     parts = [name]
     for field in fields(strategy):
         value = getattr(strategy, field.name)

@@ -1,8 +1,6 @@
-"""The two functions in the middle: `rollout` samples solutions, `score_actions` scores given ones
-with gradients.
+"""Decoding: `rollout` samples solutions, `log_prob` scores given ones with gradients.
 
-Plain torch over the Problem and Policy protocols is the definition. The fused kernels are
-optimisations of it.
+Plain torch over the Problem and Policy protocols is the definition. The fused kernels optimise it.
 """
 
 from rhumbline.decoding.engines import complete, next_logits

@@ -1,9 +1,9 @@
-"""Parts of a plan built anew: most of it is kept, and the policy fills in the rest, several times.
+"""Large-neighbourhood search (LNS): prefixes that keep most of a plan and leave one region free.
 
-What a policy decides depends on what has been done, not on the order of the routes behind it. So
-any routes of a plan, or any stretch of a tour, may be the beginning of a rollout. If those that are
-left out lie near one another, a few dozen nodes are planned again among themselves, for a fraction
-of the work of a whole rollout.
+A policy's decisions depend on what has been visited, not on the order of finished routes. So any
+routes of a plan, or any stretch of a tour, can be the prefix of a rollout. If the nodes that are
+left out lie close together, the policy re-samples a few dozen nodes among themselves, for a
+fraction of the work of a whole rollout.
 """
 
 from collections.abc import Callable
@@ -14,122 +14,193 @@ from torch import Tensor
 
 from rhumbline.decoding.request import Prefixes
 
-MIN_FREE_NODES, MAX_FREE_NODES = 12, 60  # nodes to plan again, about
+MIN_FREE_NODES = 12  # approximate bounds of the nodes that a prefix leaves out
+MAX_FREE_NODES = 60
 
 
 def neighbourhood_prefixes(
     name: str,
     xy: Float[Tensor, "B N 2"],
     plan: Int[Tensor, "B T"],
-    luck: Float[Tensor, "B A 2"],
+    uniforms: Float[Tensor, "B A 2"],
     *,
     both: bool = True,
 ) -> Prefixes:
-    """Most of each plan, cut in several ways: the luck says where and how much.
+    """Make A prefixes of each plan; two uniforms say which region to free and how many nodes.
 
-    Tours are carried on from either end of what is left, or, if not `both`, only the way round that
-    they were built. A policy goes round one way; the tables of a search that learns know both.
+    A tour is completed from either end of the stretch that is kept, or, if not `both`, only in the
+    direction in which it was built. A trained policy prefers one direction; tables that a search
+    adapts learn both.
     """
-    where = luck[..., 0] if both or name != "tsp" else 0.5 * luck[..., 0]
-    return PREFIXES_BY_PROBLEM[name](
-        xy, plan, where, MIN_FREE_NODES + (MAX_FREE_NODES - MIN_FREE_NODES) * luck[..., 1]
-    )
+    where = uniforms[..., 0]
+    if name == "tsp" and not both:
+        where = 0.5 * where
+    share = uniforms[..., 1]
+    span = MAX_FREE_NODES - MIN_FREE_NODES
+    free = MIN_FREE_NODES + span * share
+    make_prefixes = PREFIXES_BY_PROBLEM[name]
+    return make_prefixes(xy, plan, where, free)
 
 
 def tour_prefixes(
     xy: Float[Tensor, "B N 2"],
     plan: Int[Tensor, "B N"],
     where: Float[Tensor, "B A"],
-    gone: Float[Tensor, "B A"],
+    free: Float[Tensor, "B A"],
 ) -> Prefixes:
-    """Tours without a stretch, from either of its ends."""
+    """Make prefixes of tours that leave out a stretch, read from either end of the rest.
+
+    The lower half of `where` reads tours forwards, the upper half backwards.
+    """
     size = plan.shape[1]
-    turned = where * 2 * size  # the first half of the luck forwards, the other backwards
-    back = (turned >= size)[..., None]
-    place = turned.long()[..., None] % size
+    doubled = where * 2 * size
+    backwards = doubled >= size
+    begin = doubled.long()
+    begin = begin[..., None] % size
     steps = torch.arange(size, device=plan.device)
-    index = torch.where(back, place - steps, place + steps) % size
-    length = (size - gone.long()).clamp(min=1)
-    return Prefixes(plan[:, None].expand(-1, where.shape[1], -1).gather(2, index), length)
+    index = torch.where(
+        backwards[..., None],
+        begin - steps,
+        begin + steps,
+    )
+    copies = copy_plan(plan, where)
+    actions = copies.gather(2, index % size)
+    kept = size - free.long()
+    return Prefixes(actions, length=kept.clamp(min=1))
 
 
 def route_prefixes(
     xy: Float[Tensor, "B N 2"],
     plan: Int[Tensor, "B T"],
     where: Float[Tensor, "B A"],
-    gone: Float[Tensor, "B A"],
+    free: Float[Tensor, "B A"],
 ) -> Prefixes:
-    """Routes but for those nearest to a customer: two at least, and further ones until enough
-    customers are free.
+    """Make prefixes of CVRP plans that leave out the routes nearest to a customer.
+
+    At least two routes are left out, and further ones until enough customers are free. Plans of
+    one or two routes lose their first or last customers instead.
     """
-    ends = plan == 0
     size = xy.shape[1]
-    at_step = ends.cumsum(1) - ends.long()  # the route of each step, its return included
-    of_node = torch.zeros_like(plan[:, :1]).expand(-1, size).scatter(1, plan, at_step)[:, 1:]
-    centre = (where * (size - 1)).long().clamp(max=size - 2)  # a customer, counted from 0
-    kept = choose_kept_routes(
-        of_node, distances_to_customer(xy[:, 1:], centre), gone, size
-    )  # no plan has more routes, empty ones and all
-    apart = pack_prefixes(plan, kept.gather(2, at_step[:, None].expand(-1, where.shape[1], -1)))
-    along = few_route_prefixes(plan, where, gone)
-    few = (of_node.amax(1) < 2)[:, None]
-    return Prefixes(
-        torch.where(few[..., None], along.actions, apart.actions),
-        torch.where(few, along.length, apart.length),
+    ends = plan == 0
+    route_of_step = ends.cumsum(1) - ends.long()  # a return to the depot belongs to its route
+    route_of_node = torch.zeros_like(plan[:, :1])
+    route_of_node = route_of_node.expand(-1, size)
+    route_of_node = route_of_node.scatter(1, plan, route_of_step)
+    route_of_customer = route_of_node[:, 1:]
+    centre = (where * (size - 1)).long()
+    centre = centre.clamp(max=size - 2)  # a customer, counted from 0
+    distance = distances_to_customer(xy[:, 1:], centre)
+    # No plan has more than `size` routes, empty ones included.
+    kept_routes = choose_kept_routes(
+        route_of_customer,
+        distance,
+        free,
+        size,
     )
+    kept = kept_routes.gather(2, copy_plan(route_of_step, where))
+    regular = pack_prefixes(plan, kept)
+    short = few_route_prefixes(plan, where, free)
+    routes = route_of_customer.amax(1)
+    has_few = (routes < 2)[:, None]
+    actions = torch.where(
+        has_few[..., None],
+        short.actions,
+        regular.actions,
+    )
+    length = torch.where(
+        has_few,
+        short.length,
+        regular.length,
+    )
+    return Prefixes(actions, length)
 
 
 def few_route_prefixes(
-    plan: Int[Tensor, "B T"], where: Float[Tensor, "B A"], gone: Float[Tensor, "B A"]
+    plan: Int[Tensor, "B T"], where: Float[Tensor, "B A"], free: Float[Tensor, "B A"]
 ) -> Prefixes:
-    """Plans of one or two routes without their last customers, or driven backwards and without
-    their first ones.
-    """
-    steps = torch.arange(plan.shape[1], device=plan.device)
-    last = torch.where(plan != 0, steps, 0).amax(1)[:, None]  # step of the last customer
-    index = torch.where((where >= 0.5)[..., None], last[..., None] - steps, steps)
-    actions = plan[:, None].expand(-1, where.shape[1], -1).gather(2, index.clamp(min=0))
-    return Prefixes(
-        actions.masked_fill(steps > last[..., None], 0), (last + 1 - gone.long()).clamp(min=1)
+    """Make prefixes of plans without their last customers, or reversed and without their first."""
+    size = plan.shape[1]
+    steps = torch.arange(size, device=plan.device)
+    visits = torch.where(plan != 0, steps, 0)
+    last = visits.amax(1)[:, None]  # step of the last customer
+    last_step = last[..., None]
+    backwards = where >= 0.5
+    index = torch.where(
+        backwards[..., None],
+        last_step - steps,
+        steps,
     )
+    index = index.clamp(min=0)
+    copies = copy_plan(plan, where)
+    actions = copies.gather(2, index)
+    actions = actions.masked_fill(steps > last_step, 0)
+    kept = last + 1 - free.long()
+    return Prefixes(actions, length=kept.clamp(min=1))
+
+
+def copy_plan(plan: Int[Tensor, "B T"], where: Float[Tensor, "B A"]) -> Int[Tensor, "B A T"]:
+    """Return each plan once for each of its A prefixes, without copying memory."""
+    ways = where.shape[1]
+    once = plan[:, None]
+    return once.expand(-1, ways, -1)
 
 
 def distances_to_customer(
     xy: Float[Tensor, "B n 2"], centre: Int[Tensor, "B A"]
 ) -> Float[Tensor, "B A n"]:
-    """From some customers to all of them."""
-    return torch.cdist(xy.gather(1, centre[..., None].expand(-1, -1, 2)), xy)
+    """Compute the distances of all customers to each centre, itself a customer."""
+    index = centre[..., None]
+    index = index.expand(-1, -1, 2)
+    chosen = xy.gather(1, index)
+    return torch.cdist(chosen, xy)
 
 
 def choose_kept_routes(
-    route: Int[Tensor, "B n"], far: Float[Tensor, "B A n"], gone: Float[Tensor, "B A"], routes: int
+    route: Int[Tensor, "B n"],
+    distance: Float[Tensor, "B A n"],
+    free: Float[Tensor, "B A"],
+    routes: int,
 ) -> Bool[Tensor, "B A q"]:
-    """Which routes stay, given each customer's route and distance: one always, so that there is
-    a beginning.
+    """Choose the routes that stay, given the route and the distance of each customer.
+
+    One route always stays, so that there is a prefix. The nearest routes are left out.
     """
-    (count, ways, _), index = far.shape, route[:, None].expand_as(far)
-    near = far.new_full((count, ways, routes), torch.inf).scatter_reduce(2, index, far, "amin")
-    customers = far.new_zeros(count, ways, routes).scatter_add(2, index, torch.ones_like(far))
-    near, order = near.sort(dim=2, stable=True)
+    count, ways, _ = distance.shape
+    shape = (count, ways, routes)
+    index = route[:, None]
+    index = index.expand_as(distance)
+    nearest = distance.new_full(shape, torch.inf)
+    nearest = nearest.scatter_reduce(2, index, distance, "amin")
+    each = torch.ones_like(distance)
+    customers = distance.new_zeros(shape)
+    customers = customers.scatter_add(2, index, each)
+    nearest, order = nearest.sort(dim=2, stable=True)
     freed = customers.gather(2, order)
-    before = freed.cumsum(2) - freed
-    rank = torch.arange(routes, device=far.device)
-    real = near.isfinite()
-    out = ((rank < 2) | (before < gone[..., None])) & (rank < real.sum(2, keepdim=True) - 1)
-    return torch.zeros_like(out).scatter(2, order, ~out & real)
+    freed_before = freed.cumsum(2) - freed
+    rank = torch.arange(routes, device=distance.device)
+    exists = nearest.isfinite()
+    too_few = freed_before < free[..., None]
+    wanted = (rank < 2) | too_few
+    last = exists.sum(2, keepdim=True) - 1
+    left_out = wanted & (rank < last)
+    stays = ~left_out & exists
+    by_route = torch.zeros_like(stays)
+    return by_route.scatter(2, order, stays)
 
 
-def pack_prefixes(plan: Int[Tensor, "B T"], stays: Bool[Tensor, "B A T"]) -> Prefixes:
-    """The actions that stay, one behind the other."""
-    steps = plan.shape[1]
-    ways = stays.shape[1]
-    place = torch.where(
-        stays, stays.cumsum(2) - 1, steps
-    )  # all others go to a place behind the end
-    whole = plan.new_zeros(len(plan), ways, steps + 1).scatter_(
-        2, place, plan[:, None].expand(-1, ways, -1)
+def pack_prefixes(plan: Int[Tensor, "B T"], kept: Bool[Tensor, "B A T"]) -> Prefixes:
+    """Move the kept actions of a plan to the front."""
+    count, ways, steps = kept.shape
+    rank = kept.cumsum(2) - 1
+    target = torch.where(kept, rank, steps)  # all others go behind the end
+    source = plan[:, None]
+    source = source.expand(-1, ways, -1)
+    whole = plan.new_zeros(count, ways, steps + 1)
+    whole.scatter_(2, target, source)
+    return Prefixes(
+        actions=whole[..., :steps],
+        length=kept.sum(2),
     )
-    return Prefixes(whole[..., :steps], stays.sum(2))
 
 
 PREFIXES_BY_PROBLEM: dict[str, Callable[..., Prefixes]] = {

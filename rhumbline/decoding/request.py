@@ -1,4 +1,4 @@
-"""Rollouts to build and rollouts built, and how an action is drawn."""
+"""What an engine is asked for, what it returns, and the rule that draws an action."""
 
 from dataclasses import dataclass, replace
 from typing import Any, Literal
@@ -14,14 +14,13 @@ from rhumbline.record import Record
 
 EngineName = Literal["auto", "torch", "fused"]
 
-# A sampled position is compared with u * total; this keeps the product below the total whatever the
-# rounding.
+# The drawn position is u * total. This factor keeps it below the total under any rounding.
 BELOW_ONE = 1.0 - 2.0**-22
 
 
 @dataclass(frozen=True)
 class Rollouts(Record):
-    """Complete solutions and what they cost."""
+    """Complete solutions and their costs, for each instance, latent and start."""
 
     cost: Float[Tensor, "B K S"]
     actions: Int[Tensor, "B K S T"]
@@ -29,7 +28,7 @@ class Rollouts(Record):
 
 @dataclass(frozen=True)
 class Prefixes(Record):
-    """How rollouts begin: of each sequence so many actions are imposed, at least the first."""
+    """Partial solutions: the first `length` actions of each sequence are imposed, one at least."""
 
     actions: Int[Tensor, "B R T"]
     length: Int[Tensor, "B R"]
@@ -37,7 +36,7 @@ class Prefixes(Record):
 
 @dataclass(frozen=True)
 class RolloutRequest:
-    """Rollouts to build: one per (instance, latent, start)."""
+    """Rollouts to construct: one for each instance, latent and start."""
 
     problem: Problem[Any, Any]
     policy: Policy[Any, Any, Any]
@@ -45,65 +44,78 @@ class RolloutRequest:
     memory: Any
     latents: Float[Tensor, "B K Z"]
     starts: Int[Tensor, "B S"]
-    seed: int | Tensor  # a tensor only for fused engines on a GPU, for replays of a graph
-    attempt: int  # number of the first latent
+    seed: int | Tensor  # a tensor only for fused engines on a GPU, so that a CUDA graph can replay
+    attempt: int  # number of the first latent; it continues the noise
     temperature: float
-    given: Prefixes | None = None  # of all rollouts, where more than the first action is imposed
-    mark: float = 0.0  # probability from which on drawn actions are complemented; 0: never
+    prefixes: Prefixes | None = None  # if more than the first action of each rollout is imposed
+    mark: float = 0.0  # store drawn actions of at least this probability as complements; 0: never
 
     @property
     def host_seed(self) -> int:
-        """The seed where only a number will do."""
-        assert isinstance(self.seed, int), (
-            "only the fused engine of a GPU reads its seed from the device"
-        )
+        """Return the seed as a number, for engines that run on the host."""
+        assert isinstance(self.seed, int), "only the fused engine of a GPU reads its seed there"
         return self.seed
 
     @property
-    def shift(self) -> Any:
-        """What the latents change."""
-        return self.policy.condition(self.memory, self.latents)
+    def latent_bias(self) -> Any:
+        """Compute what each latent adds to the policy's tables, [B, K, ...]."""
+        policy = self.policy
+        return policy.condition(self.memory, self.latents)
 
     @property
-    def shift_of_rollouts(self) -> Any:
-        """The same for each rollout, latents and starts in one row."""
-        return self.shift.map(lambda x: x.repeat_interleave(self.starts.shape[1], dim=1))
+    def rollout_bias(self) -> Any:
+        """Repeat the bias of a latent for each of its rollouts, [B, K * S, ...]."""
+        starts = self.starts.shape[1]
+        bias = self.latent_bias
+
+        def for_each_start(x: Tensor) -> Tensor:
+            return x.repeat_interleave(starts, dim=1)
+
+        return bias.map(for_each_start)
 
     @property
-    def first(self) -> Int[Tensor, "B R"]:
-        """The imposed first action of each rollout."""
-        if self.given is not None:
-            return self.given.actions[..., 0]
-        return self.starts[:, None].expand(-1, self.latents.shape[1], -1).flatten(1)
+    def first_actions(self) -> Int[Tensor, "B R"]:
+        """Return the imposed first action of each rollout."""
+        if self.prefixes is not None:
+            return self.prefixes.actions[..., 0]
+        tried = self.latents.shape[1]
+        of_latent = self.starts[:, None].expand(-1, tried, -1)
+        return of_latent.flatten(1)
 
     def decide(
-        self, shift: Any, state: Any, uniform: Float[Tensor, "B R"] | None
+        self, bias: Any, state: Any, uniform: Float[Tensor, "B R"] | None
     ) -> Int[Tensor, "B R"]:
-        """The next action of each rollout."""
+        """Choose the next action of each rollout."""
         allowed = self.problem.mask(state)
-        logits = self.policy.logits(self.memory, shift, state, allowed)
+        logits = self.policy.logits(
+            self.memory,
+            bias,
+            state,
+            allowed,
+        )
         return choose(logits, allowed, uniform, self.temperature)
 
     def part(self, rows: slice, tried: slice) -> "RolloutRequest":
-        """The same for some instances and some latents; the latents keep their numbers."""
-        assert self.given is None, "beginnings are carried on in one part"
+        """Return the request for some instances and some latents; latents keep their numbers."""
+        assert self.prefixes is None, "prefixes are completed in one part"
+        every_row = rows == slice(0, len(self.starts))
         return replace(
             self,
             batch=self.batch[rows],
-            memory=self.memory
-            if rows == slice(0, len(self.starts))
-            else self.memory[rows],  # kernels know it again
+            memory=self.memory if every_row else self.memory[rows],  # the same object hits caches
             latents=self.latents[rows, tried],
             starts=self.starts[rows],
             attempt=self.attempt + tried.start,
         )
 
-    def uniform(self, horizon: int) -> Float[Tensor, "B R T"]:
-        """The noise behind every decision."""
-        attempts = self.attempt + torch.arange(self.latents.shape[1], device=self.starts.device)
-        return noise.decoding_uniforms(
-            self.host_seed, self.batch.key, attempts, self.starts.shape[1], horizon
-        ).flatten(1, 2)
+    def uniforms(self, horizon: int) -> Float[Tensor, "B R T"]:
+        """Draw the uniform behind every decision, up to `horizon` steps."""
+        device = self.starts.device
+        tried = self.latents.shape[1]
+        starts = self.starts.shape[1]
+        attempts = self.attempt + torch.arange(tried, device=device)
+        drawn = noise.decoding_uniforms(self.host_seed, self.batch.key, attempts, starts, horizon)
+        return drawn.flatten(1, 2)
 
 
 def choose(
@@ -112,15 +124,61 @@ def choose(
     uniform: Float[Tensor, "*R"] | None,
     temperature: float,
 ) -> Int[Tensor, "*R"]:
-    """The action that `uniform` selects: inverse of the cumulative weights. Temperature 0 takes
-    the best.
+    """Choose the action that `uniform` selects by inversion of the cumulative weights.
+
+    Without a uniform, or at temperature 0, choose the action with the highest logit.
     """
     logits = logits.masked_fill(~allowed, -torch.inf)
     if uniform is None or temperature == 0.0:
         return logits.argmax(-1)
-    weight = torch.exp((logits - logits.amax(-1, keepdim=True)) / temperature)
-    # A parallel scan may round a forbidden action above its neighbours: it must neither be hit nor
-    # count in the total.
-    reach = weight.cumsum(-1).masked_fill_(~allowed, 0.0)
-    limit = uniform[..., None] * (reach.amax(-1, keepdim=True) * BELOW_ONE)
-    return (reach > limit).to(torch.uint8).argmax(-1)
+    highest = logits.amax(-1, keepdim=True)
+    below = logits - highest
+    weight = torch.exp(below / temperature)
+    # A parallel scan may round the sum at a forbidden action above those of its neighbours.
+    # Such a sum must neither be hit nor count towards the total.
+    cumulative = weight.cumsum(-1)
+    cumulative.masked_fill_(~allowed, 0.0)
+    total = cumulative.amax(-1, keepdim=True)
+    limit = uniform[..., None] * (total * BELOW_ONE)
+    passed = cumulative > limit
+    passed = passed.to(torch.uint8)
+    return passed.argmax(-1)
+
+
+def split_rollouts(
+    cost: Float[Tensor, "B R"], actions: Int[Tensor, "B R T"], tried: int
+) -> Rollouts:
+    """Split the rollout axis into `tried` latents and their starts."""
+    count, rollouts = cost.shape
+    starts = rollouts // tried
+    return Rollouts(
+        cost=cost.view(count, tried, starts),
+        actions=actions.to(torch.int16).view(count, tried, starts, -1),
+    )
+
+
+def reprice(
+    problem: Problem[Any, Any],
+    batch: Any,
+    cost: Float[Tensor, "B K S"],
+    actions: Int[Tensor, "B K S T"],
+) -> Rollouts:
+    """Return a kernel's rollouts, priced by the problem unless distances are straight lines.
+
+    Kernels measure straight lines only; other metrics and limits need the actions.
+    """
+    if batch.has_euclidean_cost:
+        return Rollouts(cost, actions)
+    sequence = actions.flatten(1, 2).long()
+    return split_rollouts(problem.cost(batch, sequence), sequence, actions.shape[1])
+
+
+def noise_counters(request: RolloutRequest) -> Int[Tensor, "2"]:
+    """Put seed and first attempt on the device.
+
+    Nothing is copied from the host, so that a CUDA graph may record it.
+    """
+    device = request.starts.device
+    counters = torch.full((2,), request.attempt, dtype=torch.int64, device=device)
+    counters[0] = request.seed
+    return counters

@@ -1,4 +1,4 @@
-"""Rollouts by whatever engine serves, in groups and chunks that memory can hold."""
+"""Rollouts by the engine that serves, in groups and chunks that fit into memory."""
 
 from collections.abc import Callable, Iterable, Iterator
 from typing import Any
@@ -18,8 +18,10 @@ from rhumbline.problems import Problem
 # Numbers of all rollouts worked on at once: a few cache-sized tensors on a CPU, gigabytes on a GPU.
 CHUNK_ELEMENTS = {"cpu": 1 << 21, "cuda": 1 << 28}
 
-# Instances x steps encoded at once, where `rollout` encodes: 20 KB each at the usual width.
+# Instances x steps encoded at once, if `rollout` encodes: 20 KB each at the default width.
 ENCODED_STEPS = {"cpu": 1 << 16, "cuda": 1 << 17}
+
+Part = tuple[slice, slice, Rollouts]  # instances, latents, and their rollouts
 
 
 @torch.no_grad()
@@ -38,37 +40,42 @@ def rollout(
     engine: EngineName = "auto",
     mark: float = 0.0,
 ) -> Rollouts:
-    """One solution per (instance, latent, start).
+    """Construct one solution for each instance, latent and start.
 
-    `attempt` numbers the first latent among all that were ever tried on these instances: it
+    `attempt` is the number of the first latent among all that were tried on these instances; it
     continues the noise. `chunk` bounds the rollouts worked on at once; it changes memory, never
-    results. With `mark`, an engine that knows complements (~a) the actions that had at least that
-    probability, so that `score_actions` can leave them out.
+    results. With `mark`, an engine that supports marks stores the actions that had at least that
+    probability as their complements (~a), so that `log_prob` can leave them out.
     """
-    options = {
+    device = starts.device.type
+    horizon = problem.horizon(batch)
+    options: dict[str, Any] = {
         "seed": seed,
         "temperature": temperature,
         "chunk": chunk,
         "engine": engine,
         "mark": mark,
     }
-    most = max(1, ENCODED_STEPS[starts.device.type] // problem.horizon(batch))
+    most = max(1, ENCODED_STEPS[device] // horizon)
     if memory is None and len(starts) > most:
         return rollout_in_groups(
             problem, policy, batch, latents, starts, most, attempt=attempt, **options
         )
-    memory = policy.encode(batch) if memory is None else memory
+    if memory is None:
+        memory = policy.encode(batch)
     if isinstance(memory, PopulationMemory):
         return rollout_by_member(
-            problem, policy, batch, latents, starts, memory, attempt, **options
+            problem, policy, batch, latents, starts, memory, attempt=attempt, **options
         )
     construct = choose_constructor(engine, problem, policy, batch, memory)
-    work = RolloutRequest(
+    request = RolloutRequest(
         problem, policy, batch, memory, latents, starts, seed, attempt, temperature, mark=mark
     )
-    each = policy.footprint(problem.action_count(batch), problem.horizon(batch))
-    chunk = chunk or max(1, CHUNK_ELEMENTS[starts.device.type] // each)
-    return gather_parts(construct_chunks(work, construct, chunk), *latents.shape[:2])
+    if not chunk:
+        footprint = policy.footprint(problem.action_count(batch), horizon)
+        chunk = max(1, CHUNK_ELEMENTS[device] // footprint)
+    parts = construct_chunks(request, construct, chunk)
+    return gather_parts(parts, *latents.shape[:2])
 
 
 def rollout_by_member(
@@ -77,30 +84,32 @@ def rollout_by_member(
     batch: Any,
     latents: Float[Tensor, "B K 1"],
     starts: Int[Tensor, "B S"],
-    crowd: PopulationMemory,
-    attempt: int,
+    memory: PopulationMemory,
     **options: Any,
 ) -> Rollouts:
-    """A population's rollouts, latent by latent: each instance has one member's tables at a
-    time.
+    """Construct the rollouts of a population, one latent at a time.
+
+    Each instance then has the tables of one member, which its latent names.
     """
-    parts = (
-        rollout(
-            problem,
-            policy,
-            batch,
-            one,
-            starts,
-            memory=crowd.pick(one[:, 0, 0].long()),
-            attempt=attempt + k,
-            **options,
-        )
-        for k, one in enumerate(latents.split(1, dim=1))
-    )
-    whole = slice(0, len(starts))
-    return gather_parts(
-        ((whole, slice(k, k + 1), part) for k, part in enumerate(parts)), *latents.shape[:2]
-    )
+    count, tried, _ = latents.shape
+    first_attempt = options.pop("attempt")
+
+    def parts() -> Iterator[Part]:
+        for k, latent in enumerate(latents.split(1, dim=1)):
+            member = memory.pick(latent[:, 0, 0].long())
+            part = rollout(
+                problem,
+                policy,
+                batch,
+                latent,
+                starts,
+                memory=member,
+                attempt=first_attempt + k,
+                **options,
+            )
+            yield slice(0, count), slice(k, k + 1), part
+
+    return gather_parts(parts(), count, tried)
 
 
 def rollout_in_groups(
@@ -112,41 +121,53 @@ def rollout_in_groups(
     most: int,
     **options: Any,
 ) -> Rollouts:
-    """Rollouts of so many instances that they are encoded in groups, one after the other."""
-    (count, tried, _), groups = (
-        latents.shape,
-        (slice(at, at + most) for at in range(0, len(starts), most)),
-    )
-    parts = (
-        (g, rollout(problem, policy, batch[g], latents[g], starts[g], **options)) for g in groups
-    )
-    return gather_parts(((g, slice(0, tried), part) for g, part in parts), count, tried)
+    """Construct rollouts of many instances in groups of at most `most`, encoded one by one."""
+    count, tried, _ = latents.shape
+
+    def parts() -> Iterator[Part]:
+        for begin in range(0, count, most):
+            group = slice(begin, begin + most)
+            part = rollout(
+                problem,
+                policy,
+                batch[group],
+                latents[group],
+                starts[group],
+                **options,
+            )
+            yield group, slice(0, tried), part
+
+    return gather_parts(parts(), count, tried)
 
 
 def construct_chunks(
-    work: RolloutRequest, construct: Callable[[RolloutRequest], Rollouts], chunk: int
-) -> Iterator[tuple[slice, slice, Rollouts]]:
-    """All rollouts, at most a chunk at a time, with their instances and latents.
+    request: RolloutRequest, construct: Callable[[RolloutRequest], Rollouts], chunk: int
+) -> Iterator[Part]:
+    """Construct all rollouts, at most `chunk` at a time, with their instances and latents.
 
-    Where a chunk is too large for a GPU's memory, they go on in chunks of half its size.
+    A chunk that does not fit into the memory of a GPU is halved, and so are those after it.
     """
-    (count, tried, _), per, done = work.latents.shape, work.starts.shape[1], 0
-    most = max(1, chunk // per)
+    count, tried, _ = request.latents.shape
+    starts = request.starts.shape[1]
+    most = max(1, chunk // starts)
+    done = 0
     while done < count * tried:
         rows, some = next_chunk(done, count, tried, most)
         size = (rows.stop - rows.start) * (some.stop - some.start)
         part = None
         try:
-            part = construct(work.part(rows, some))
+            part = construct(request.part(rows, some))
         except torch.OutOfMemoryError as error:
             if size == 1:
-                words = f"{per:,} rollouts of one instance need more memory than the GPU has left"
-                raise InputError(f"{words}; use --device cpu") from error
-        if part is None:  # only here has the error let go of the tensors that were in the way
+                raise InputError(
+                    f"{starts:,} rollouts of one instance need more memory than the GPU has left; "
+                    "use --device cpu"
+                ) from error
+        if part is None:  # here, not above: the error has released the tensors that were in the way
             most = size // 2
             torch.cuda.empty_cache()
             kernels.note_once(
-                "the GPU's memory is too small for the usual chunks of rollouts; they are halved"
+                "the GPU's memory is too small for the default chunks of rollouts; they are halved"
             )
             continue
         yield rows, some, part
@@ -154,18 +175,25 @@ def construct_chunks(
 
 
 def next_chunk(done: int, count: int, tried: int, most: int) -> tuple[slice, slice]:
-    """Instances and latents of the next chunk: several whole instances, or some latents of one."""
-    row, at = divmod(done, tried)
-    if at == 0 and most >= tried:
-        return slice(row, min(row + most // tried, count)), slice(0, tried)
-    return slice(row, row + 1), slice(at, min(at + most, tried))
+    """Return instances and latents of the next chunk of at most `most` pairs of both.
+
+    A chunk has several whole instances, or some latents of one.
+    """
+    row, latent = divmod(done, tried)
+    if latent == 0 and most >= tried:
+        rows = most // tried
+        end = min(row + rows, count)
+        instances = slice(row, end)
+        return instances, slice(0, tried)
+    end = min(latent + most, tried)
+    instance = slice(row, row + 1)
+    return instance, slice(latent, end)
 
 
-def gather_parts(
-    parts: Iterable[tuple[slice, slice, Rollouts]], count: int, tried: int
-) -> Rollouts:
-    """Parts of one result in their places, each let go as soon as it is there; a single one is
-    the result itself.
+def gather_parts(parts: Iterable[Part], count: int, tried: int) -> Rollouts:
+    """Copy parts into one result, or return a single part as it is.
+
+    Each part is released as soon as it is copied.
     """
     whole = None
     for rows, some, part in parts:
@@ -173,6 +201,7 @@ def gather_parts(
             return part
         if whole is None:
             whole = part.map(lambda x: x.new_empty(count, tried, *x.shape[2:]))
-        whole.cost[rows, some], whole.actions[rows, some] = part.cost, part.actions
+        whole.cost[rows, some] = part.cost
+        whole.actions[rows, some] = part.actions
     assert whole is not None
     return whole

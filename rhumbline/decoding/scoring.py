@@ -1,6 +1,4 @@
-"""Log-probabilities of given actions, with gradients: plain torch, which is the definition, or
-kernels.
-"""
+"""Log-probabilities of given actions with gradients: plain torch, the definition, or kernels."""
 
 import math
 from typing import Any
@@ -29,66 +27,87 @@ def log_prob(
     engine: EngineName = "auto",
     certain: float = 1.0,
 ) -> Float[Tensor, "B R"]:
-    """Log-probability at temperature 1 of given action sequences, with gradients; the first action
-    is imposed.
+    """Compute the log-probability at temperature 1 of given action sequences, with gradients.
 
-    Teacher forcing: all steps at once. K divides R, and sequence r belongs to latent r // (R / K).
-    Decisions with a probability of at least `certain` count, but give no gradient; they have next
-    to none, and kernels save the work. Below 1, actions may be marked by `rollout`: such a decision
-    counts as certain.
+    The first action is imposed and not scored. All steps are scored at once (teacher forcing).
+    K divides R, and sequence r belongs to latent r // (R / K).
+
+    Decisions with a probability of at least `certain` count, but have no gradient. Their gradient
+    would be close to zero, and kernels save the work. Below 1, actions may be marked by `rollout`;
+    a marked decision counts as certain.
     """
-    memory = policy.encode(batch) if memory is None else memory
+    if memory is None:
+        memory = policy.encode(batch)
     if isinstance(memory, PopulationMemory):
-        return score_by_member(problem, policy, batch, latents, actions, memory, engine, certain)
-    actions, skip = unmark_actions(actions) if certain < 1.0 else (actions, None)
+        return score_by_member(
+            problem, policy, batch, latents, actions, memory, engine=engine, certain=certain
+        )
+    skip = None
+    if certain < 1.0:
+        actions, skip = unmark_actions(actions)
     width = problem.action_count(batch)
-    layered = getattr(memory, "layer", None) is not None
+    has_layer = getattr(memory, "layer", None) is not None
     engine = engine_for_layer(engine, memory, actions.device, width)
-    fused = (
-        kernels.resolve_log_prob(engine, problem.name, actions.device, width, policy.architecture)
-        == "fused"
+    resolved = kernels.resolve_log_prob(
+        engine, problem.name, actions.device, width, policy.architecture
     )
-    if fused and not layered:
-        return triton_log_prob(
-            batch, memory, policy.condition(memory, latents), actions, certain, skip
-        )
-    if (
-        fused
-        and kernels.fused_unless(engine, why_not_layer_alone(memory, latents, certain)) == "fused"
-    ):
-        return layer_log_prob(
-            problem, policy, batch, memory, policy.condition(memory, latents), actions
-        )
-    state = problem.replay(batch, actions.long())
-    steps = actions.shape[2] - 1
-    rows = steps * (actions.shape[1] // latents.shape[1])
-    shift = policy.condition(memory, latents).map(lambda x: x.repeat_interleave(rows, dim=1))
-    allowed = problem.mask(state)
-    chosen = chosen_log_prob(policy.logits(memory, shift, state, allowed), allowed, actions)
+    if resolved == "fused" and not has_layer:
+        bias = policy.condition(memory, latents)
+        return triton_log_prob(batch, memory, bias, actions, certain, skip)
+    if resolved == "fused":
+        reason = why_not_layer_alone(memory, latents, certain)
+        if kernels.fused_unless(engine, reason) == "fused":
+            bias = policy.condition(memory, latents)
+            return layer_log_prob(problem, policy, batch, memory, bias, actions)
+    decisions = torch_log_prob(problem, policy, batch, latents, actions, memory)
     if skip is not None:
-        chosen = torch.where(chosen >= math.log(certain), chosen.detach(), chosen).masked_fill(
-            skip[..., 1:], 0.0
-        )
-    return chosen.sum(-1)
+        is_certain = decisions >= math.log(certain)
+        decisions = torch.where(is_certain, decisions.detach(), decisions)
+        decisions = decisions.masked_fill(skip[..., 1:], 0.0)
+    return decisions.sum(-1)
+
+
+def torch_log_prob(
+    problem: Problem[Any, Any],
+    policy: Policy[Any, Any, Any],
+    batch: Any,
+    latents: Float[Tensor, "B K Z"],
+    actions: Int[Tensor, "B R T"],
+    memory: Any,
+) -> Float[Tensor, "B R t"]:
+    """Compute the log-probability of each action but the first in plain torch: the definition."""
+    state = problem.replay(batch, actions.long())
+    _, sequences, length = actions.shape
+    per_latent = sequences // latents.shape[1]
+    decisions = per_latent * (length - 1)
+    bias = policy.condition(memory, latents)
+    bias = bias.map(lambda x: x.repeat_interleave(decisions, dim=1))
+    allowed = problem.mask(state)
+    logits = policy.logits(memory, bias, state, allowed)
+    return chosen_log_prob(logits, allowed, actions)
 
 
 def chosen_log_prob(
     logits: Float[Tensor, "B V N"], allowed: Bool[Tensor, "B V N"], actions: Int[Tensor, "B R T"]
 ) -> Float[Tensor, "B R t"]:
-    """Log-probability of each action but the first."""
-    scores = logits.masked_fill(~allowed, -torch.inf).log_softmax(-1)
-    return scores.gather(-1, actions[:, :, 1:].long().flatten(1)[..., None]).view(
-        *actions.shape[:2], -1
-    )
+    """Select the log-probability of each action but the first."""
+    count, sequences, _ = actions.shape
+    logits = logits.masked_fill(~allowed, -torch.inf)
+    scores = logits.log_softmax(-1)
+    chosen = actions[:, :, 1:]
+    index = chosen.long().flatten(1)
+    index = index[..., None]
+    selected = scores.gather(-1, index)
+    return selected.view(count, sequences, -1)
 
 
 def unmark_actions(
     actions: Int[Tensor, "*S T"],
 ) -> tuple[Int[Tensor, "*S T"], Bool[Tensor, "*S T"]]:
-    """The actions themselves, and which were marked as certain."""
-    actions = actions.contiguous()  # a GPU's rollouts are strided views, and several passes follow
-    marks = actions < 0
-    return torch.where(marks, ~actions, actions), marks
+    """Return the actions themselves, and which of them were marked as certain."""
+    actions = actions.contiguous()  # rollouts of a GPU are strided views, and several passes follow
+    marked = actions < 0
+    return torch.where(marked, ~actions, actions), marked
 
 
 def score_by_member(
@@ -97,50 +116,52 @@ def score_by_member(
     batch: Any,
     latents: Float[Tensor, "B K 1"],
     actions: Int[Tensor, "B R T"],
-    crowd: PopulationMemory,
-    engine: EngineName,
-    certain: float,
+    memory: PopulationMemory,
+    **options: Any,
 ) -> Float[Tensor, "B R"]:
-    """Scores under a population: each member takes its own sequences, filled up to the most it
-    has of an instance.
+    """Score sequences under a population: each member scores those of its own latents.
+
+    Instances of which a member has fewer sequences are filled up to the most that it has of one.
     """
-    owner = (
-        latents[..., 0].long().repeat_interleave(actions.shape[1] // latents.shape[1], dim=1)
-    )  # [B, R]
+    sequences = actions.shape[1] // latents.shape[1]
+    owner = latents[..., 0].long().repeat_interleave(sequences, dim=1)  # [B, R]
     scores = torch.zeros(owner.shape, device=actions.device)
-    for number, memory in enumerate(crowd.members):
-        mine = owner == number
-        order = mine.int().argsort(dim=1, descending=True, stable=True)[:, : int(mine.sum(1).max())]
-        if order.shape[1]:
-            some = actions.gather(1, order[..., None].expand(-1, -1, actions.shape[2]))
-            own = log_prob(
-                problem,
-                policy,
-                batch,
-                latents[:, :1],
-                some,
-                memory=memory,
-                engine=engine,
-                certain=certain,
-            )
-            scores = scores.scatter_add(1, order, own * mine.gather(1, order))
+    for number, member in enumerate(memory.members):
+        owned = owner == number
+        most = int(owned.sum(1).max())
+        order = owned.int().argsort(
+            dim=1,
+            descending=True,
+            stable=True,
+        )
+        order = order[:, :most]
+        if not order.shape[1]:
+            continue
+        index = order[..., None]
+        index = index.expand(-1, -1, actions.shape[2])
+        some = actions.gather(1, index)
+        scored = log_prob(problem, policy, batch, latents[:, :1], some, memory=member, **options)
+        scored = scored * owned.gather(1, order)
+        scores = scores.scatter_add(1, order, scored)
     return scores
 
 
 def triton_log_prob(
     batch: Any,
     memory: Any,
-    shift: Any,
+    bias: Any,
     actions: Int[Tensor, "B R T"],
     certain: float = 1.0,
     skip: Tensor | None = None,
 ) -> Float[Tensor, "B R"]:
-    """The same by Triton kernels, without any tensor of rows x nodes in memory."""
-    from rhumbline.kernels.triton.scoring import autograd as fused
+    """Compute the log-probabilities by Triton kernels, without any tensor of rows x nodes."""
+    from rhumbline.kernels.triton.scoring import autograd as triton_scoring
 
-    tables = scoring_tables(memory, shift)
+    tables = scoring_tables(memory, bias)
     mask = scoring_mask(batch, memory, actions)
-    return fused.score_actions(tables, actions, mask, clip=CLIP, certain=certain, skip=skip)
+    return triton_scoring.score_actions(
+        tables, actions, mask, clip=CLIP, certain=certain, skip=skip
+    )
 
 
 def layer_log_prob(
@@ -148,70 +169,79 @@ def layer_log_prob(
     policy: Any,
     batch: Any,
     memory: Any,
-    shift: Any,
+    bias: Any,
     actions: Int[Tensor, "B R T"],
 ) -> Float[Tensor, "B R"]:
-    """The same with a layer on the glimpse, and with gradients to the layer alone.
+    """Compute the log-probabilities with a residual layer after the attention read-out.
 
-    So glimpses have none: a kernel makes them, and plain torch does the rest, in 16 bits on a GPU.
+    Only the layer gets gradients. A kernel makes the glimpses, without gradients, and plain torch
+    does the rest, in 16 bits on a GPU.
     """
-    from rhumbline.kernels.triton.scoring import autograd as fused
+    from rhumbline.kernels.triton.scoring import autograd as triton_scoring
 
-    shift = shift.map(Tensor.detach)
-    actions = (
-        actions[:, :, : last_decision(actions) + 1] if memory.query_load is not None else actions
-    )
-    glimpse = fused.glimpses(
-        scoring_tables(memory, shift), actions, scoring_mask(batch, memory, actions)
-    )
-    with torch.autocast(actions.device.type, torch.bfloat16, enabled=actions.is_cuda):
-        logits = policy.decoder.layered(memory, shift, glimpse.flatten(1, 2))
-    return chosen_log_prob(
-        logits, problem.mask(problem.replay(batch, actions.long())), actions
-    ).sum(-1)
+    bias = bias.map(Tensor.detach)
+    if memory.query_load is not None:
+        end = last_decision(actions) + 1
+        actions = actions[:, :, :end]
+    tables = scoring_tables(memory, bias)
+    mask = scoring_mask(batch, memory, actions)
+    glimpses = triton_scoring.glimpses(tables, actions, mask)
+    glimpses = glimpses.flatten(1, 2)
+    device = actions.device.type
+    with torch.autocast(device, torch.bfloat16, enabled=actions.is_cuda):
+        logits = policy.decoder.layered(memory, bias, glimpses)
+    state = problem.replay(batch, actions.long())
+    allowed = problem.mask(state)
+    decisions = chosen_log_prob(logits, allowed, actions)
+    return decisions.sum(-1)
 
 
 def why_not_layer_alone(memory: Any, latents: Tensor, certain: float) -> str | None:
-    """Why scores with a layer on the glimpse are not for `layer_log_prob`, or None if they are."""
+    """Return why `layer_log_prob` cannot score with a residual layer, or None if it can."""
     if certain < 1.0:
-        return "with a layer on the glimpse the fused engine scores every decision, also those that are certain"
-    tables = [
-        x for x in (*vars(memory).values(), latents) if isinstance(x, Tensor)
-    ]  # of which the layer is none
-    if torch.is_grad_enabled() and any(x.requires_grad for x in tables):
+        return (
+            "with a layer on the glimpse the fused engine scores every decision, "
+            "also those that are certain"
+        )
+    fields = (*vars(memory).values(), latents)  # the layer is a record, not a tensor
+    differentiable = any(x.requires_grad for x in fields if isinstance(x, Tensor))
+    if torch.is_grad_enabled() and differentiable:
         return "with a layer on the glimpse the fused engine has gradients to that layer alone"
     return None
 
 
 def last_decision(actions: Int[Tensor, "B R T"]) -> int:
-    """The last step at which any vehicle goes to a customer: behind it all is certain. The first
-    is imposed.
+    """Return the last step at which any vehicle goes to a customer, 1 at least.
+
+    All later actions are certain; the first action is imposed.
     """
-    return max(1, int(actions.flatten(0, 1).ne(0).any(0).nonzero().amax()))
+    sequences = actions.flatten(0, 1)
+    visits = sequences.ne(0).any(0)
+    last = visits.nonzero().amax()
+    return max(1, int(last))
 
 
-def scoring_tables(memory: Any, shift: Any) -> Any:
-    """What the kernels for scores read of a policy's tables."""
-    from rhumbline.kernels.triton.scoring import autograd as fused
+def scoring_tables(memory: Any, bias: Any) -> Any:
+    """Select what the scoring kernels read of a policy's tables."""
+    from rhumbline.kernels.triton.scoring import autograd as triton_scoring
 
-    return fused.ScoringTables(
+    return triton_scoring.ScoringTables(
         key=memory.key,
         value=memory.value,
         pointer=memory.pointer,
         query_last=memory.query_last,
         query_first=memory.query_first,
         query_load=None if memory.query_load is None else memory.query_load[:, 0],
-        query_constant=shift.query,
-        pointer_constant=shift.pointer,
+        query_constant=bias.query,
+        pointer_constant=bias.pointer,
     )
 
 
 def scoring_mask(batch: Any, memory: Any, actions: Int[Tensor, "B R T"]) -> Any:
-    """What the kernels for scores read of the rules, given the actions; None for tours, whose
-    actions say it all.
-    """
-    from rhumbline.kernels.triton.scoring import autograd as fused
+    """Compute what the scoring kernels read of the rules; None for a TSP, where actions suffice."""
+    from rhumbline.kernels.triton.scoring import autograd as triton_scoring
 
     if memory.query_load is None:
         return None
-    return fused.cvrp_mask(actions, batch.demand, batch.capacity[:, None, None])
+    capacity = batch.capacity[:, None, None]
+    return triton_scoring.cvrp_mask(actions, batch.demand, capacity)

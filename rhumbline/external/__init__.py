@@ -6,8 +6,10 @@ import numpy as np
 
 
 def integer_distances(instance: Any, largest: int) -> np.ndarray:
-    """Distances as whole numbers: as they are, or scaled so that the largest is `largest`."""
+    """Return distances as integers: unchanged if they are, else scaled to at most `largest`."""
     distances = instance.distances
-    if instance.has_integer_costs and distances.max(initial=0.0) <= largest:
+    most = distances.max(initial=0.0)
+    if instance.has_integer_costs and most <= largest:
         return distances.astype(np.int64)
-    return np.rint(distances * (largest / max(distances.max(initial=0.0), 1e-300))).astype(np.int64)
+    scale = largest / max(most, 1e-300)
+    return np.rint(distances * scale).astype(np.int64)

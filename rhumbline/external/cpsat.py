@@ -1,8 +1,8 @@
-"""CP-SAT of OR-Tools (Apache-2.0) for schedules. The best plan is its hint, and no start is later
-than that plan's end.
+"""CP-SAT of OR-Tools (Apache-2.0) for schedules.
 
-Tours as a circuit constraint were tried and left out: from a random tour of kroA200 it was at
-148,006 after 4 seconds, where LKH had the optimum of 29,368.
+The best plan is its hint, and no start is later than that plan's end. Tours as a circuit constraint
+were tried and left out: from a random tour of kroA200 it was at 148,006 after 4 seconds, where LKH
+had the optimum of 29,368.
 """
 
 import math
@@ -15,34 +15,38 @@ from rhumbline.errors import Infeasible
 from rhumbline.local_search.threads import run_interruptible
 from rhumbline.problems.jssp import JSSPInstance, Schedule
 
-WORKERS = 8  # also on fewer cores: the mixture of searches is better than any one of them
-
-
-Found = Callable[[Schedule], None]
+# Also on fewer cores: the mixture of searches is better than any one of them.
+WORKERS = 8
 
 
 def improve(
-    instance: JSSPInstance, plans: Sequence[Schedule], seconds: float, seed: int, found: Found
+    instance: JSSPInstance,
+    plans: Sequence[Schedule],
+    seconds: float,
+    seed: int,
+    on_plan: Callable[[Schedule], None],
 ) -> None:
-    """The schedules of one run, none later than the best plan."""
+    """Report the schedules of one run, none later than the best plan."""
     began = time.monotonic()
     model, starts = build_model(instance, plans[0])
     solver = make_solver(seconds - (time.monotonic() - began), seed, WORKERS)
-    run_interruptible(
-        lambda tell: solver.solve(model, listener(starts, tell)), solver.stop_search, found
-    )
+
+    def work(report: Callable[[Schedule], None]) -> None:
+        solver.solve(model, make_listener(starts, report))
+
+    run_interruptible(work, solver.stop_search, on_plan)
 
 
-def listener(starts: Sequence[Sequence[Any]], tell: Found) -> Any:
-    """What CP-SAT calls with each solution, which is better than the one before."""
+def make_listener(starts: Sequence[Sequence[Any]], report: Callable[[Schedule], None]) -> Any:
+    """Return the object that CP-SAT calls with each solution, which is better than the last."""
     cp_model: Any = import_module("ortools.sat.python.cp_model")
 
     class Listener(cp_model.CpSolverSolutionCallback):
-        """It is asked for values like a solver."""
+        """Has the values of the variables, like a solver."""
 
         def on_solution_callback(self) -> None:
-            """By CP-SAT's threads, one at a time."""
-            tell(solver_schedule(self, starts))
+            """Report a solution. CP-SAT's threads call this one at a time."""
+            report(solver_schedule(self, starts))
 
     return Listener()
 
@@ -50,8 +54,9 @@ def listener(starts: Sequence[Sequence[Any]], tell: Found) -> Any:
 def solve_with_bound(
     instance: JSSPInstance, seconds: float, hint: Schedule | None = None
 ) -> tuple[Schedule, float]:
-    """The best schedule of one thread and a bound that none is below; from a schedule, if there
-    is one.
+    """Return the best schedule that one thread finds, and a lower bound of the makespan.
+
+    The search begins with the schedule `hint`, if there is one.
     """
     model, starts = build_model(instance, hint)
     solver = make_solver(seconds, 0, workers=1)
@@ -59,29 +64,33 @@ def solve_with_bound(
     best = solver_schedule(solver, starts) if run_solver(solver, model) else hint
     if best is None:
         raise Infeasible(f"{instance.name}: CP-SAT found no schedule in {seconds:g} s")
-    return best, float(math.ceil(solver.best_objective_bound - 1e-6))
+    bound = math.ceil(solver.best_objective_bound - 1e-6)
+    return best, float(bound)
 
 
 def build_model(
     instance: JSSPInstance, hint: Schedule | None = None
 ) -> tuple[Any, list[list[Any]]]:
-    """One interval for each operation; those of a machine do not overlap. Also the variables of all
-    starts.
+    """Return CP-SAT's model and the variables of all starts, by job.
 
-    Nothing is later than the end of a schedule that is known.
+    Each operation is an interval, and those of a machine do not overlap. Nothing is later than the
+    end of the schedule `hint`, if there is one.
     """
     cp_model: Any = import_module("ortools.sat.python.cp_model")  # takes a second of its own
 
     model: Any = cp_model.CpModel()
-    limit = sum(map(sum, instance.durations)) if hint is None else hint.cost(instance)
+    limit = total_duration(instance) if hint is None else hint.cost(instance)
     starts = [[model.new_int_var(0, limit, "") for _ in row] for row in instance.durations]
     machines: list[list[Any]] = [[] for _ in range(instance.machine_count)]
     makespan = model.new_int_var(0, limit, "")
     for job, step, machine, duration in instance.operations:
-        start = starts[job][step]
-        machines[machine].append(model.new_fixed_size_interval_var(start, duration, ""))
-        behind = starts[job][step + 1] if step + 1 < len(starts[job]) else makespan
-        model.add(behind >= start + duration)
+        row = starts[job]
+        start = row[step]
+        interval = model.new_fixed_size_interval_var(start, duration, "")
+        machines[machine].append(interval)
+        is_last = step + 1 == len(row)
+        successor = makespan if is_last else row[step + 1]
+        model.add(successor >= start + duration)
         if hint is not None:
             model.add_hint(start, hint.starts[job][step])
     for intervals in machines:
@@ -90,28 +99,35 @@ def build_model(
     return model, starts
 
 
+def total_duration(instance: JSSPInstance) -> int:
+    """Return the sum of all durations, which no sensible schedule exceeds."""
+    return sum(sum(row) for row in instance.durations)
+
+
 def make_solver(seconds: float, seed: int, workers: int) -> Any:
-    """A solver with its limits."""
+    """Return CP-SAT's solver with its limits."""
     cp_model: Any = import_module("ortools.sat.python.cp_model")
 
     solver = cp_model.CpSolver()
     solver.parameters.max_time_in_seconds = max(0.01, seconds)
     solver.parameters.random_seed = seed % 2**31
     solver.parameters.num_workers = workers
-    solver.parameters.catch_sigint_signal = (
-        False  # it would end the search, and nobody would know why
-    )
+    # Its own handler would end the search without letting us know of Ctrl-C.
+    solver.parameters.catch_sigint_signal = False
     return solver
 
 
 def run_solver(solver: Any, model: Any) -> bool:
-    """Whether a schedule was found."""
+    """Run the solver; return whether it found a schedule."""
     cp_model: Any = import_module("ortools.sat.python.cp_model")
 
-    status = run_interruptible(lambda tell: solver.solve(model), solver.stop_search)
+    status = run_interruptible(lambda report: solver.solve(model), solver.stop_search)
     return status in (cp_model.OPTIMAL, cp_model.FEASIBLE)
 
 
 def solver_schedule(solver: Any, starts: Sequence[Sequence[Any]]) -> Schedule:
-    """The values of the variables."""
-    return Schedule(tuple(tuple(solver.value(x) for x in row) for row in starts))
+    """Return the values of the variables as a schedule."""
+    rows: list[tuple[int, ...]] = []
+    for row in starts:
+        rows.append(tuple(solver.value(start) for start in row))
+    return Schedule(tuple(rows))

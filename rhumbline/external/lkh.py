@@ -1,10 +1,9 @@
-"""LKH 3 by elkai (for research and non-profit use). It runs in a process of its own, which can be
-ended at any time.
+"""LKH 3 by elkai (for research and non-profit use), in a process that can be ended at any time.
 
-The first runs begin with the given plans, a short one each, cheapest first; all others with the
-best tour so far (`INITIAL_TOUR_FILE`). elkai's public functions know neither tours nor limits, so
-its inner one is called with LKH's parameters. LKH's way to take several tours at once
-(`MERGE_TOUR_FILE`) is not used: it fixes the edges they share.
+The first runs begin with the given plans, a short one each, cheapest first. All other runs begin
+with the best tour so far (`INITIAL_TOUR_FILE`). elkai's public functions accept neither tours nor
+limits, so its internal one is called with LKH's parameters. LKH can take several tours at once
+(`MERGE_TOUR_FILE`), but then it fixes the edges that they share, so this is not used.
 """
 
 import json
@@ -25,8 +24,9 @@ from rhumbline.external import integer_distances
 from rhumbline.local_search.threads import run_interruptible
 from rhumbline.problems.tsp import Tour, TSPInstance
 
-LARGEST = 1_000_000  # LKH multiplies by 100 and counts in 32 bits; beyond about 1e7 it aborts
-LOOK = 0.05  # seconds between two looks at what the process has written
+# LKH multiplies distances by 100 and counts in 32 bits; beyond about 1e7 it aborts.
+MAX_DISTANCE = 1_000_000
+SECONDS_BETWEEN_READS = 0.05  # of the file that the process writes
 
 
 def improve(
@@ -34,58 +34,70 @@ def improve(
     plans: Sequence[Tour],
     seconds: float,
     seed: int,
-    found: Callable[[Tour], None],
+    on_plan: Callable[[Tour], None],
 ) -> None:
-    """The tours of as many LKH runs as fit, each from the best so far; what a run that is cut
-    off had is lost.
+    """Report the tours of as many LKH runs as fit, each from the best so far.
+
+    A run that does not finish in time is lost.
     """
     if instance.size < 4:
         return
     with tempfile.TemporaryDirectory() as folder:
-        np.save(Path(folder, "distance.npy"), integer_distances(instance, LARGEST))
-        Path(folder, "tours.json").write_text(json.dumps([p.order for p in plans]))
+        distances = integer_distances(instance, MAX_DISTANCE)
+        np.save(Path(folder, "distance.npy"), distances)
+        tours = json.dumps([plan.order for plan in plans])
+        Path(folder, "tours.json").write_text(tours)
         best = Path(folder, "best.json")
         stopped = Event()
         words = ["-m", "rhumbline.external.lkh_process", folder, str(seconds), str(seed)]
 
-        def work(tell: Callable[[Tour], None]) -> int:
-            return run_watched(words, seconds, stopped, TourFileReader(best, tell).look)
+        def work(report: Callable[[Tour], None]) -> int:
+            reader = TourFileReader(best, report)
+            return run_python(words, seconds, stopped, reader.read)
 
-        ended = run_interruptible(work, stopped.set, found)
-        if ended and not best.exists():
-            raise RhumbError(f"LKH ended by itself with code {ended}")
+        code = run_interruptible(work, stopped.set, on_plan)
+        if code and not best.exists():
+            raise RhumbError(f"LKH ended by itself with code {code}")
 
 
-def run_watched(words: list[str], seconds: float, stopped: Event, look: Callable[[], None]) -> int:
-    """Run Python with these words for so long at most, looking now and then; its exit code, 0 if
-    it had to be ended.
+def run_python(words: list[str], seconds: float, stopped: Event, read: Callable[[], None]) -> int:
+    """Run Python with these words, for at most `seconds` or until `stopped` is set.
+
+    Calls `read` at intervals and at the end. Returns the exit code, or 0 if the process was killed.
     """
-    command = [sys.executable, *words]
     deadline = time.monotonic() + seconds
-    environment = os.environ | {"PYTHONPATH": os.pathsep.join(p for p in sys.path if p)}
+    paths = [path for path in sys.path if path]
     with subprocess.Popen(
-        command, env=environment, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL
+        [sys.executable, *words],
+        env=os.environ | {"PYTHONPATH": os.pathsep.join(paths)},
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.DEVNULL,
     ) as process:
         try:
-            while process.poll() is None and time.monotonic() < deadline and not stopped.wait(LOOK):
-                look()
+            while process.poll() is None and time.monotonic() < deadline:
+                if stopped.wait(SECONDS_BETWEEN_READS):
+                    break
+                read()
             return process.poll() or 0
         finally:
             process.kill()
-            look()
+            read()
 
 
 @dataclass
 class TourFileReader:
-    """Of a file that another process replaces by better and better tours."""
+    """Reads a file that another process replaces by better and better tours."""
 
     file: Path
-    tell: Callable[[Tour], None]
+    report: Callable[[Tour], None]
     text: str = ""
 
-    def look(self) -> None:
-        """Tell of the tour in the file, if it is a new one."""
-        text = self.file.read_text() if self.file.exists() else ""
+    def read(self) -> None:
+        """Report the tour in the file, if it is a new one."""
+        if not self.file.exists():
+            return
+        text = self.file.read_text()
         if text != self.text:
             self.text = text
-            self.tell(Tour(tuple(json.loads(text))))
+            order = json.loads(text)
+            self.report(Tour(tuple(order)))

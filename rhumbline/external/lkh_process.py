@@ -1,5 +1,6 @@
-"""The process in which LKH runs: python -m rhumbline.external.lkh_process FOLDER SECONDS SEED.
-Imports no torch.
+"""The process of LKH: python -m rhumbline.external.lkh_process FOLDER SECONDS SEED.
+
+It imports no torch, so it starts quickly.
 """
 
 import json
@@ -12,74 +13,89 @@ from typing import Any
 
 import numpy as np
 
-SHARE = 0.3  # of the time that is left for one run, so that a few are finished before the end
-IDLE = 25  # runs without a better tour after which there is none to be expected
+# Share of the remaining time for one run, so that a few runs finish before the end.
+TIME_SHARE_PER_RUN = 0.3
+# After this many runs without a better tour, none is to be expected.
+IDLE_RUNS = 25
 
 
-def run(folder: str, seconds: float, seed: int) -> None:
-    """Write better and better tours to `best.json` until time is up; the body of the process."""
+def run_until_deadline(folder: str, seconds: float, seed: int) -> None:
+    """Write better and better tours to `best.json` until time is up: the body of the process."""
     began = time.monotonic()
     deadline = time.monotonic() + seconds
     distance = np.load(Path(folder, "distance.npy"))
     tours = json.loads(Path(folder, "tours.json").read_text())
     best = tours[0]
     runs = 0
-    latest = 0
-    while (left := deadline - time.monotonic()) > 0 and runs - latest < IDLE:
-        given = runs < len(tours)
-        first = write_lkh_tour(Path(folder, "first.tour"), tours[runs] if given else best)
-        speed = min(
-            1.0, time.process_time() / (time.monotonic() - began)
-        )  # LKH counts processor time
-        found = run_lkh(
-            distance,
-            parameters(first, max(0.1, SHARE * speed * left), (seed + runs) % 2**31, given),
-        )
+    last_success = 0
+    while (left := deadline - time.monotonic()) > 0 and runs - last_success < IDLE_RUNS:
+        is_given = runs < len(tours)
+        initial = tours[runs] if is_given else best
+        first = write_lkh_tour(Path(folder, "first.tour"), initial)
+        # LKH counts processor time.
+        speed = min(1.0, time.process_time() / (time.monotonic() - began))
+        limit = max(0.1, TIME_SHARE_PER_RUN * speed * left)
+        text = parameters(first, limit, (seed + runs) % 2**31, is_given)
+        found = run_lkh(distance, text)
         runs += 1
         if integer_length(distance, found) < integer_length(distance, best):
             best = found
-            latest = runs
-            Path(folder, "new.json").write_text(json.dumps(best))
-            Path(folder, "new.json").replace(
-                Path(folder, "best.json")
-            )  # whole or not at all, whenever we are ended
+            last_success = runs
+            replace_file(Path(folder, "best.json"), json.dumps(best))
+
+
+def replace_file(path: Path, text: str) -> None:
+    """Replace a file at once, so that a reader never sees a part of it."""
+    new = path.with_name("new.json")
+    new.write_text(text)
+    new.replace(path)
 
 
 def write_lkh_tour(path: Path, tour: Sequence[int]) -> Path:
-    """A tour as a file that LKH can read."""
-    cities = (str(city + 1) for city in tour)
-    path.write_text(
-        "\n".join(
-            ["TYPE : TOUR", f"DIMENSION : {len(tour)}", "TOUR_SECTION", *cities, "-1", "EOF", ""]
-        )
-    )
+    """Write a tour as a file that LKH can read; return the path."""
+    cities = [str(city + 1) for city in tour]
+    head = ["TYPE : TOUR", f"DIMENSION : {len(tour)}", "TOUR_SECTION"]
+    path.write_text("\n".join([*head, *cities, "-1", "EOF", ""]))
     return path
 
 
 def parameters(first: Path, seconds: float, seed: int, short: bool) -> str:
-    """LKH's parameter file, for a single trial or as many as it likes; its limit leaves the
-    preparation out.
+    """Return LKH's parameter file, for a single trial if `short`, else for as many as it likes.
+
+    The time limit does not include LKH's preparation.
     """
-    rows = ["PROBLEM_FILE = :stdin:", "RUNS = 1", f"SEED = {seed}", f"TIME_LIMIT = {seconds:.2f}"]
-    return "\n".join(
-        [*rows, f"INITIAL_TOUR_FILE = {first}", *(["MAX_TRIALS = 1"] if short else []), ""]
-    )
+    rows = [
+        "PROBLEM_FILE = :stdin:",
+        "RUNS = 1",
+        f"SEED = {seed}",
+        f"TIME_LIMIT = {seconds:.2f}",
+        f"INITIAL_TOUR_FILE = {first}",
+    ]
+    if short:
+        rows.append("MAX_TRIALS = 1")
+    return "\n".join([*rows, ""])
 
 
 def run_lkh(distance: np.ndarray, text: str) -> list[int]:
-    """One run of LKH."""
+    """Run LKH once with the parameters `text`; return the tour."""
     library: Any = import_module("elkai._elkai")
-    rows = "\n".join(" ".join(map(str, row)) for row in distance.tolist())
-    head = f"TYPE : TSP\nDIMENSION : {len(distance)}\nEDGE_WEIGHT_TYPE : EXPLICIT\nEDGE_WEIGHT_FORMAT : FULL_MATRIX\n"
-    return [
-        city - 1 for city in library.solve_problem(text, f"{head}EDGE_WEIGHT_SECTION\n{rows}\n")
+    rows = [" ".join(map(str, row)) for row in distance.tolist()]
+    head = [
+        "TYPE : TSP",
+        f"DIMENSION : {len(distance)}",
+        "EDGE_WEIGHT_TYPE : EXPLICIT",
+        "EDGE_WEIGHT_FORMAT : FULL_MATRIX",
+        "EDGE_WEIGHT_SECTION",
     ]
+    problem = "\n".join([*head, *rows, ""])
+    return [city - 1 for city in library.solve_problem(text, problem)]
 
 
 def integer_length(distance: np.ndarray, tour: Sequence[int]) -> int:
-    """In LKH's whole units."""
-    return int(distance[np.asarray(tour), np.roll(tour, -1)].sum())
+    """Return the length of a tour in LKH's integer units."""
+    following = np.roll(tour, -1)
+    return int(distance[np.asarray(tour), following].sum())
 
 
 if __name__ == "__main__":
-    run(sys.argv[1], float(sys.argv[2]), int(sys.argv[3]))
+    run_until_deadline(sys.argv[1], float(sys.argv[2]), int(sys.argv[3]))

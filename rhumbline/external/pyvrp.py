@@ -1,5 +1,6 @@
-"""PyVRP (MIT): iterated local search for vehicle routes; a tour is one vehicle's. It starts from
-the best plan.
+"""PyVRP (MIT): iterated local search for CVRP, which starts from the best plan.
+
+For TSP, the tour is the route of a single vehicle.
 """
 
 import time
@@ -17,121 +18,130 @@ from rhumbline.problems.cvrp import Routes
 from rhumbline.problems.cvrp.instance import MORE_VEHICLES
 from rhumbline.problems.tsp import Tour
 
-# distance; PyVRP's penalties for overload end at 1e5, and with 1e6 it preferred overloaded vehicles
-LARGEST = 10_000
-LARGEST_IN_TOURS = 1_000_000
+# PyVRP's penalties for overload end at 1e5. With 1e6 here it preferred overloaded vehicles.
+MAX_ROUTE_DISTANCE = 10_000
+MAX_TOUR_DISTANCE = 1_000_000
 
 
 def improve(
-    instance: Any, plans: Sequence[Any], seconds: float, seed: int, found: Callable[[Any], None]
+    instance: Any, plans: Sequence[Any], seconds: float, seed: int, on_plan: Callable[[Any], None]
 ) -> None:
-    """The plans of one run."""
+    """Report the plans of one run."""
     pyvrp: Any = import_module("pyvrp")
 
     if instance.size < 3:
         return
-    tour = instance.problem == "tsp"
+    is_tour = instance.problem == "tsp"
     stop = Stop(seconds)
-    given = [[[city - 1 for city in route] for route in routes_of(plan)] for plan in plans]
-    data = make_data(instance, 1 if tour else vehicle_limit(instance, given), tour)
+    given = [client_routes(plan) for plan in plans]
+    vehicles = 1 if is_tour else vehicle_limit(instance, given)
+    data = make_data(instance, vehicles, is_tour)
     start = pyvrp.Solution(data, given[0])
 
-    def work(tell: Callable[[Any], None]) -> None:
-        run(
-            data,
-            stop,
-            seed,
-            params=listening(lambda routes: tell(plan_of(routes, tour))),
-            initial_solution=start,
-        )
+    def work(report: Callable[[Any], None]) -> None:
+        params = listening_params(lambda routes: report(make_plan(routes, is_tour)))
+        run_pyvrp(data, stop, seed, params=params, initial_solution=start)
 
-    run_interruptible(work, stop.now, found)
+    run_interruptible(work, stop.request, on_plan)
 
 
 @dataclass
 class Stop:
-    """PyVRP's way to ask whether it is to end: at a time, or when told."""
+    """PyVRP's stopping criterion: after some seconds, or on request."""
 
     seconds: float
     began: float | None = None
-    told: bool = False
+    requested: bool = False
 
     def __call__(self, best_cost: int) -> bool:
-        """Asked before each step; the clock starts with the first."""
-        self.began = time.monotonic() if self.began is None else self.began
-        return self.told or time.monotonic() - self.began > self.seconds
+        """Return whether to stop. PyVRP asks before each step; the clock starts with the first."""
+        if self.began is None:
+            self.began = time.monotonic()
+        if self.requested:
+            return True
+        return time.monotonic() - self.began > self.seconds
 
-    def now(self) -> None:
-        """End with the step that is being made."""
-        self.told = True
+    def request(self) -> None:
+        """Stop after the current step."""
+        self.requested = True
 
 
-def listening(tell: Callable[[list[list[int]]], None]) -> Any:
-    """PyVRP's parameters with somebody who hears of each best solution that overloads no
-    vehicle.
-    """
+def listening_params(report: Callable[[list[list[int]]], None]) -> Any:
+    """Return PyVRP's parameters with a callback for each best solution without overload."""
     pyvrp: Any = import_module("pyvrp")
 
     class Listener(pyvrp.IteratedLocalSearchCallbacks):
-        """All other calls are left as they are."""
+        """Keeps the defaults of all other callbacks."""
 
         def on_best(self, best: Any) -> None:
-            """In PyVRP's thread."""
+            """Report the routes. PyVRP calls this in its own thread."""
             if best.is_feasible():
-                tell(clients(best))
+                report(solution_routes(best))
 
-    return pyvrp.SolveParams(pyvrp.IteratedLocalSearchParams(callbacks=Listener()))
+    search_params = pyvrp.IteratedLocalSearchParams(callbacks=Listener())
+    return pyvrp.SolveParams(search_params)
 
 
 def solve_routes(data: Any, seconds: float, seed: int) -> list[list[int]] | None:
-    """The best routes of one run that ends by the clock; None if even those overload a vehicle."""
-    best = run(data, Stop(seconds), seed).best
-    return clients(best) if best.is_feasible() else None
+    """Return the best routes of one run that ends by the clock; None if they overload a vehicle."""
+    best = run_pyvrp(data, Stop(seconds), seed).best
+    return solution_routes(best) if best.is_feasible() else None
 
 
-def run(data: Any, stop: Stop, seed: int, **more: Any) -> Any:
-    """PyVRP, silent."""
+def run_pyvrp(data: Any, stop: Stop, seed: int, **options: Any) -> Any:
+    """Run PyVRP without any output; return its result."""
     pyvrp: Any = import_module("pyvrp")
 
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # such as penalties at their bound
         return pyvrp.solve(
-            data, stop, seed=seed % 2**31, display=False, collect_stats=False, **more
+            data, stop, seed=seed % 2**31, display=False, collect_stats=False, **options
         )
 
 
-def clients(solution: Any) -> list[list[int]]:
-    """The routes of a solution in our numbers."""
-    return [[visit.idx + 1 for visit in route if visit.is_client()] for route in solution.routes()]
+def solution_routes(solution: Any) -> list[list[int]]:
+    """Return the routes of a solution, with our numbers of the customers."""
+    routes: list[list[int]] = []
+    for route in solution.routes():
+        routes.append([visit.idx + 1 for visit in route if visit.is_client()])
+    return routes
 
 
-def plan_of(routes: list[list[int]], tour: bool) -> Tour | Routes:
-    """The same as a plan; a tour is one route."""
-    return Tour((0, *routes[0])) if tour else Routes(tuple(map(tuple, routes)))
+def make_plan(routes: list[list[int]], is_tour: bool) -> Tour | Routes:
+    """Return routes as a plan; a tour is one route."""
+    if is_tour:
+        return Tour((0, *routes[0]))
+    return Routes(tuple(map(tuple, routes)))
 
 
-def routes_of(plan: Tour | Routes) -> Sequence[Sequence[int]]:
-    """The routes of a plan; a tour begins in city 0."""
+def client_routes(plan: Tour | Routes) -> list[list[int]]:
+    """Return the routes of a plan in PyVRP's numbers of clients; a tour begins in city 0."""
     if isinstance(plan, Routes):
-        return [route for route in plan.routes if route]
-    start = plan.order.index(0)
-    return [[*plan.order[start + 1 :], *plan.order[:start]]]
+        routes = [route for route in plan.routes if route]
+    else:
+        start = plan.order.index(0)
+        routes = [(*plan.order[start + 1 :], *plan.order[:start])]
+    return [[city - 1 for city in route] for route in routes]
 
 
 def vehicle_limit(instance: Any, plans: Sequence[Sequence[Any]]) -> int:
-    """How many vehicles PyVRP may use."""
+    """Return the number of vehicles that PyVRP may use."""
     return instance.vehicles or max(map(len, plans)) + MORE_VEHICLES
 
 
-def make_data(instance: Any, vehicles: int, tour: bool) -> Any:
-    """The instance as PyVRP sees it; positions are only for its pictures."""
+def make_data(instance: Any, vehicles: int, is_tour: bool) -> Any:
+    """Return the instance as PyVRP reads it; it uses positions in its pictures only."""
     pyvrp: Any = import_module("pyvrp")
 
-    distance = integer_distances(instance, LARGEST_IN_TOURS if tour else LARGEST)
-    nodes = range(1, instance.size)
-    clients = [pyvrp.Client(i, delivery=[] if tour else [int(instance.demands[i])]) for i in nodes]
-    vehicle = pyvrp.VehicleType(vehicles, [] if tour else [int(instance.capacity)])
-    places = [pyvrp.Location(float(x), float(y)) for x, y in instance.planar_xy]
+    distance = integer_distances(instance, MAX_TOUR_DISTANCE if is_tour else MAX_ROUTE_DISTANCE)
+    clients: list[Any] = []
+    for node in range(1, instance.size):
+        delivery = [] if is_tour else [int(instance.demands[node])]
+        clients.append(pyvrp.Client(node, delivery=delivery))
+    capacity = [] if is_tour else [int(instance.capacity)]
+    vehicle = pyvrp.VehicleType(vehicles, capacity)
+    locations = [pyvrp.Location(float(x), float(y)) for x, y in instance.planar_xy]
+    durations = np.zeros_like(distance)
     return pyvrp.ProblemData(
-        places, clients, [pyvrp.Depot(0)], [vehicle], [distance], [np.zeros_like(distance)]
+        locations, clients, [pyvrp.Depot(0)], [vehicle], [distance], [durations]
     )

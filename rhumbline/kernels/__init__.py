@@ -1,7 +1,7 @@
-"""Fused decoding. Kernels see tensors; they know neither problems nor modules.
+"""Kernels of the fused engines. They read tensors, and know neither problems nor policies.
 
-Which engine serves which problem on which device is decided here, and `why_not` says in words why
-one cannot.
+This module decides which engine serves which problem on which device. `why_not` gives the reason
+if the fused engine cannot.
 """
 
 import gc
@@ -15,25 +15,22 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from rhumbline.errors import MissingExtra
 
-if TYPE_CHECKING:  # `ahead` is for processes that have not imported torch yet
+if TYPE_CHECKING:  # `precompile` is for processes that have not imported torch yet
     import torch
 
 ResolvedEngine = Literal["torch", "fused"]
 
-# nodes that one tile of the GPU kernels holds: scores and the encoder's attention end there
-MAX_TILE_NODES = 256
-MAX_STREAM_NODES = 1024  # nodes of rollouts, whose larger tables come part by part
-HEADS, HEAD_WIDTH = 8, 16  # of the policies that the rollout kernels are made for
+MAX_TILE_NODES = 256  # that one tile of the GPU kernels holds: limit of scoring and of the encoder
+MAX_STREAM_NODES = 1024  # of rollouts with larger tables, which are read part by part
+HEADS = 8  # of the policies that the rollout kernels are made for
+HEAD_WIDTH = 16
 GPU_PROBLEMS = ("tsp", "cvrp")
 CPU_PROBLEMS = ("tsp", "cvrp")
 SHOP_WIDTHS = (32, 64, 128)  # of the policies that the kernel for job shops can hold
-CUDA_GRAPH_PROBLEMS = (
-    "jssp",
-    "jssp-machines",
-)  # fused on a GPU may mean the steps of plain torch in a CUDA graph; for any size
-AUTO_CUDA_GRAPH_PROBLEMS: tuple[str, ...] = (
-    "jssp",
-)  # those of them that `auto` takes: seen to be equal and faster on a GPU
+# Fused on a GPU may mean the steps of plain torch in a CUDA graph, for any size.
+CUDA_GRAPH_PROBLEMS = ("jssp", "jssp-machines")
+# Those of them for which `auto` takes the graph: measured to be equal and faster on a GPU.
+AUTO_CUDA_GRAPH_PROBLEMS: tuple[str, ...] = ("jssp",)
 
 
 def why_not(
@@ -43,11 +40,14 @@ def why_not(
     architecture: Any = None,
     largest: int = MAX_STREAM_NODES,
 ) -> str | None:
-    """The reason why fused rollouts cannot serve, or None if they can; without an architecture,
-    for the usual one.
+    """Return why fused rollouts cannot serve, or None if they can.
+
+    Without an architecture, the default one is meant.
     """
-    misfit = why_not_supported(problem, device, nodes, architecture, largest)
-    return misfit or (None if device.type == "cuda" else why_not_numba())
+    reason = why_not_supported(problem, device, nodes, architecture, largest)
+    if reason is not None or device.type == "cuda":
+        return reason
+    return why_not_numba()
 
 
 def why_not_supported(
@@ -57,87 +57,107 @@ def why_not_supported(
     architecture: Any,
     largest: int = MAX_STREAM_NODES,
 ) -> str | None:
-    """What is wrong with the work or the device; whether numba serves is another question, and
-    slower to answer.
+    """Return why the problem, the device or the policy does not suit fused rollouts, or None.
+
+    Whether numba works is a question of its own, which takes longer to answer.
     """
-    on_gpu = device.type == "cuda"
-    if on_gpu and problem in CUDA_GRAPH_PROBLEMS:
+    on_cuda = device.type == "cuda"
+    if on_cuda and problem in CUDA_GRAPH_PROBLEMS:
         return None
-    if problem not in (GPU_PROBLEMS if on_gpu else CPU_PROBLEMS):
-        return f"there is no fused kernel for {problem}{'' if on_gpu else ' on a CPU'}"
-    if on_gpu and find_spec("triton") is None:
+    if problem not in (GPU_PROBLEMS if on_cuda else CPU_PROBLEMS):
+        place = "" if on_cuda else " on a CPU"
+        return f"there is no fused kernel for {problem}{place}"
+    if on_cuda and find_spec("triton") is None:
         return "the fused engine needs Triton, which is not installed"
-    if on_gpu and nodes > largest:
+    if on_cuda and nodes > largest:
         return f"the fused engine takes up to {largest} nodes, and there are {nodes}"
-    if architecture and (architecture.heads, architecture.width) != (HEADS, HEADS * HEAD_WIDTH):
-        own = f"{architecture.heads} of {architecture.width // architecture.heads}"
-        return f"the fused engine takes policies with {HEADS} heads of width {HEAD_WIDTH}, and this one has {own}"
-    return None
-
-
-def why_not_job_shop(architecture: Any) -> str | None:
-    """Why the kernel for job shops cannot serve a policy on a GPU, where the steps of plain
-    torch in a graph can.
-    """
-    if find_spec("triton") is None:
-        return "Triton is not installed"
-    if architecture.width not in SHOP_WIDTHS or architecture.width // architecture.heads < 16:
-        return "the kernel takes widths of {}, {} or {}, and heads of 16 or more".format(
-            *SHOP_WIDTHS
+    if architecture is None:
+        return None
+    heads = architecture.heads
+    width = architecture.width
+    if (heads, width) != (HEADS, HEADS * HEAD_WIDTH):
+        return (
+            f"the fused engine takes policies with {HEADS} heads of width {HEAD_WIDTH}, "
+            f"and this one has {heads} of {width // heads}"
         )
     return None
 
 
+def why_not_job_shop(architecture: Any) -> str | None:
+    """Return why the kernel for job shops cannot serve a policy on a GPU, or None if it can.
+
+    Without it, the steps of plain torch run in a CUDA graph.
+    """
+    if find_spec("triton") is None:
+        return "Triton is not installed"
+    width = architecture.width
+    head_width = width // architecture.heads
+    if width not in SHOP_WIDTHS or head_width < 16:
+        small, medium, large = SHOP_WIDTHS
+        return f"the kernel takes widths of {small}, {medium} or {large}, and heads of 16 or more"
+    return None
+
+
 def on_gpu(x: "torch.Tensor") -> bool:
-    """Whether small work on a tensor is for a kernel of its own; elsewhere tensor operations do
-    the same.
+    """Return whether small work on a tensor is left to a kernel of its own.
+
+    On a CPU, tensor operations do the same.
     """
     return x.is_cuda
 
 
 def why_not_layer(device: "torch.device", nodes: int) -> str | None:
-    """Why no fused engine can serve tables that come with a layer on the glimpse, or None if one
-    can.
-    """
+    """Return why no fused engine serves tables with a residual layer, or None if one does."""
     if device.type != "cuda":
-        return "a layer on the glimpse is not linear, so no table of the fused engine of a CPU can hold it"
+        return (
+            "a layer on the glimpse is not linear, "
+            "so no table of the fused engine of a CPU can hold it"
+        )
     if nodes > MAX_TILE_NODES:
-        return f"the fused engine takes a layer on the glimpse up to {MAX_TILE_NODES} nodes, and there are {nodes}"
+        return (
+            f"the fused engine takes a layer on the glimpse up to {MAX_TILE_NODES} nodes, "
+            f"and there are {nodes}"
+        )
     return None
 
 
 @contextmanager
 def pause_garbage_collection() -> Generator[None]:
-    """Without Python's search for cyclic garbage, which goes through everything that torch has
-    loaded again and again.
+    """Switch off Python's cyclic garbage collector, which scans all objects of torch repeatedly.
 
-    That is half of the time to import numba and a fifth of the time to compile with it.
+    It takes half of the time to import numba, and a fifth of the time to compile with it.
     """
-    usual = gc.isenabled()
+    was_enabled = gc.isenabled()
     gc.disable()
     try:
         yield
     finally:
-        if usual:
+        if was_enabled:
             gc.enable()
 
 
 @cache
 def why_not_numba() -> str | None:
-    """The reason why numba cannot be used, or None if it can."""
+    """Return why numba cannot be used, or None if it can."""
     if find_spec("numba") is None:
-        return "the fused engine needs numba on a CPU; get it with: pip install 'rhumbline[cpu]' (or numba alone)"
+        return (
+            "the fused engine needs numba on a CPU; "
+            "get it with: pip install 'rhumbline[cpu]' (or numba alone)"
+        )
     try:
         with pause_garbage_collection():
             import_module("rhumbline.kernels.numba.rollout.launch")
     except Exception as error:  # such as a numpy that is too new for it
         words = (str(error) or type(error).__name__).splitlines()[0]
-        return f"the fused engine needs numba, which fails ({words}); mend it with: pip install --upgrade numba"
+        return (
+            f"the fused engine needs numba, which fails ({words}); "
+            "mend it with: pip install --upgrade numba"
+        )
     return None
 
 
 def require_numba(what: str) -> None:
-    """Raise `MissingExtra` unless numba can be used for something that has no other engine."""
+    """Raise `MissingExtra` unless numba works, for `what` has no other engine."""
     if find_spec("numba") is None:
         raise MissingExtra(f"{what} needs numba; get it with: pip install 'rhumbline[cpu]'")
     try:
@@ -150,14 +170,14 @@ def require_numba(what: str) -> None:
 def resolve(
     engine: str, problem: str, device: "torch.device", nodes: int, architecture: Any = None
 ) -> ResolvedEngine:
-    """The engine that will run; asking for `fused` where it cannot run is an error, never a
-    fallback.
+    """Return the engine that constructs rollouts.
+
+    Asking for `fused` where it cannot run is an error, never a fallback.
     """
-    if engine == "torch" or (
-        engine == "auto"
-        and problem in CUDA_GRAPH_PROBLEMS
-        and problem not in AUTO_CUDA_GRAPH_PROBLEMS
-    ):
+    if engine == "torch":
+        return "torch"
+    only_by_name = problem in CUDA_GRAPH_PROBLEMS and problem not in AUTO_CUDA_GRAPH_PROBLEMS
+    if engine == "auto" and only_by_name:
         return "torch"
     reason = why_not_supported(problem, device, nodes, architecture)
     if reason is None and device.type != "cuda":
@@ -169,29 +189,36 @@ def resolve(
 
 @cache
 def note_once(line: str) -> None:
-    """Say something once on stderr: what runs otherwise than it might, and why."""
-    print(f"note: {line}", file=sys.stderr, flush=True)
+    """Print a note on stderr, once in the life of the process."""
+    note = f"note: {line}"
+    print(note, file=sys.stderr, flush=True)
 
 
 def resolve_log_prob(
     engine: str, problem: str, device: "torch.device", nodes: int, architecture: Any = None
 ) -> ResolvedEngine:
-    """The same for scoring, which has kernels on the GPU only, for what one tile of the rollout
-    kernels holds.
+    """Return the engine that scores actions.
+
+    Fused scoring exists on a GPU only, for the nodes that one tile of the rollout kernels holds.
     """
     if engine == "torch":
         return "torch"
     if device.type != "cuda":
-        return fused_unless(
-            engine, "fused scoring needs an NVIDIA GPU with Triton, and this runs on the CPU"
-        )
+        reason = "fused scoring needs an NVIDIA GPU with Triton, and this runs on the CPU"
+        return fused_unless(engine, reason)
     if problem in CUDA_GRAPH_PROBLEMS:
         return fused_unless(engine, f"there is no fused scoring for {problem}")
-    return fused_unless(engine, why_not(problem, device, nodes, architecture, MAX_TILE_NODES))
+    reason = why_not(problem, device, nodes, architecture, MAX_TILE_NODES)
+    return fused_unless(engine, reason)
 
 
 def fused_unless(engine: str, reason: str | None) -> ResolvedEngine:
-    """Fused unless there is a reason against it, which is an error if it was asked for."""
-    if reason and engine == "fused":
+    """Return "fused", or "torch" if there is a reason against it.
+
+    Raises `MissingExtra` with the reason if the fused engine was asked for by name.
+    """
+    if not reason:
+        return "fused"
+    if engine == "fused":
         raise MissingExtra(f"{reason}. Use engine torch (or auto)")
-    return "torch" if reason else "fused"
+    return "torch"

@@ -1,1 +1,1 @@
-"""Our own local searches, which improve plans on the CPU."""
+"""Our own local searches, which improve plans on the CPU, on several threads."""

@@ -1,13 +1,13 @@
-"""Ruin and recreate for vehicle routes, by our own kernel: rounds of simulated annealing from the
-best plan.
+"""Ruin and recreate for CVRP routes: rounds of simulated annealing from the best plan.
 
-On each thread another one goes its own way. Let them take over one another's plans on the way, and
-eight of them end no better, or worse (docs/polish.md).
+Walkers on different threads are independent. When walkers exchanged plans on the way, eight of them
+ended no better, or worse (research/notebooks/polish.md).
 """
 
 import time
 from collections.abc import Callable, Sequence
 from copy import copy
+from dataclasses import dataclass
 from functools import partial
 from threading import Event
 
@@ -19,22 +19,39 @@ from rhumbline.local_search.threads import run_interruptible
 from rhumbline.problems.cvrp import CVRPInstance, Routes
 from rhumbline.problems.cvrp.instance import MORE_VEHICLES
 
-HOT, COLD = 0.1, 0.001  # first and last temperature of a round, in mean legs of the given plan
-AT_ONCE = 500  # times between two looks at the clock
-NEAR = 100  # customers round whom routes are ruined
-PLENTY = 100_000  # times for each customer, in which a round is cold at the latest
-IN_VAIN = 3  # rounds after one another, and then the search ends
+RoutesListener = Callable[[Routes], None]
+
+
+@dataclass(frozen=True)
+class AnnealingTuning:
+    """The temperatures and lengths of a round."""
+
+    # Temperatures are in mean legs of the given plan.
+    first_temperature: float = 0.1
+    last_temperature: float = 0.001
+    steps_between_clock_checks: int = 500
+    # The nearest customers of each customer, around which routes are ruined.
+    neighbours: int = 100
+    # After this many steps for each customer a round has cooled down, whatever time is left.
+    steps_per_customer: int = 100_000
+    # The search ends after this many consecutive rounds without a cheaper plan.
+    idle_rounds: int = 3
+
+    def temperature(self, share: float) -> float:
+        """Return the temperature after a share of a round: equal factors in equal times."""
+        ratio = self.last_temperature / self.first_temperature
+        return self.first_temperature * ratio**share
+
+
+TUNING = AnnealingTuning()
 
 
 def prepare() -> None:
-    """Make the kernel."""
+    """Compile the kernel."""
     kernels.require_numba("ruin")
     from rhumbline.kernels.numba.local_search import launch as local_moves
 
     local_moves.load_kernel("cvrp ruin")
-
-
-RoutesListener = Callable[[Routes], None]
 
 
 def improve(
@@ -42,95 +59,115 @@ def improve(
     plans: Sequence[Routes],
     seconds: float,
     seed: int,
-    found: RoutesListener,
+    on_plan: RoutesListener,
 ) -> None:
-    """From the first plan, the cheapest, on each thread."""
-    if instance.size > 2:
-        stopped = Event()
-        walkers = threads.thread_count()
-        end = time.monotonic() + seconds
+    """Improve the first plan, which is the cheapest, on each thread; report each cheaper plan."""
+    if instance.size <= 2:
+        return
+    stopped = Event()
+    walkers = threads.thread_count()
+    end = time.monotonic() + seconds
 
-        def work(tell: RoutesListener) -> None:
-            first = Annealing(
-                instance, plans[0], seed, stopped, threads.CheapestPlan(instance, tell)
-            )
-            others = (first.clone(seed, number) for number in range(1, walkers))
-            threads.run_walkers([partial(walker.run, end) for walker in (first, *others)], stopped)
+    def work(report: RoutesListener) -> None:
+        best = threads.CheapestPlan(instance, report)
+        first = Annealing(instance, plans[0], seed, stopped, best)
+        others = [first.clone(seed, number) for number in range(1, walkers)]
+        walks = [partial(walker.run, end) for walker in (first, *others)]
+        threads.run_walkers(walks, stopped)
 
-        run_interruptible(work, stopped.set, found)
+    run_interruptible(work, stopped.set, on_plan)
 
 
 class Annealing:
-    """A search that tells of each plan that is cheaper than all before."""
+    """A walker that reports each plan that is cheaper than all of its plans before."""
 
     def __init__(
-        self, instance: CVRPInstance, plan: Routes, seed: int, stopped: Event, tell: RoutesListener
+        self,
+        instance: CVRPInstance,
+        plan: Routes,
+        seed: int,
+        stopped: Event,
+        report: RoutesListener,
     ) -> None:
         from rhumbline.kernels.numba.local_search import launch as local_moves
 
-        self.stopped, self.tell, self.kernel = stopped, tell, local_moves.load_kernel("cvrp ruin")
+        self.stopped = stopped
+        self.report = report
+        self.kernel = local_moves.load_kernel("cvrp ruin")
         routes = [route for route in plan.routes if route]
         size = instance.size
         self.distance = np.ascontiguousarray(instance.distances, dtype=np.float64)
         self.demand = np.asarray(instance.demands, np.int64)
-        count = min(max(len(routes), instance.vehicles or size - 1), len(routes) + MORE_VEHICLES)
-        rows, length = local_moves.pack_routes(routes, count, size)
+        allowed = max(len(routes), instance.vehicles or size - 1)
+        vehicles = min(allowed, len(routes) + MORE_VEHICLES)
+        rows, length = local_moves.pack_routes(routes, vehicles, size)
+        # Of routes: rows, lengths, loads. Of customers: route, place, distance from the one before.
+        # Of routes again: the distance back to the depot.
         self.plan = (
             rows,
             length,
-            np.zeros(count, np.int64),
+            np.zeros(vehicles, np.int64),
             np.zeros(size, np.int32),
             np.zeros(size, np.int32),
             np.zeros(size),
-            np.zeros(count),
+            np.zeros(vehicles),
         )
-        self.saved = np.zeros(count, np.int32), rows.copy(), length.copy(), np.zeros(count)
-        self.best, self.scratch = (
-            (rows.copy(), length.copy()),
-            (np.zeros(size, np.int32), np.zeros(size)),
+        self.saved = (
+            np.zeros(vehicles, np.int32),
+            rows.copy(),
+            length.copy(),
+            np.zeros(vehicles),
         )
-        self.near = local_moves.nearest_customers(self.distance, NEAR)
+        self.best = (rows.copy(), length.copy())
+        self.scratch = (np.zeros(size, np.int32), np.zeros(size))
+        self.near = local_moves.nearest_customers(self.distance, TUNING.neighbours)
         self.random = threads.generator_state(seed)
         cost = float(plan.cost(instance))
-        self.costs, self.leg = np.array([cost, cost]), cost / (size - 1 + len(routes))
+        self.costs = np.array([cost, cost])
+        self.mean_leg = cost / (size - 1 + len(routes))
         self.capacity = int(instance.capacity)
-        self.plenty = PLENTY * (size - 1)
+        self.max_round_steps = TUNING.steps_per_customer * (size - 1)
         self.tolerance = local_moves.improvement_tolerance(self.distance)
 
     def clone(self, seed: int, number: int) -> "Annealing":
-        """Another one that begins with the same plan, and shares only what nobody writes to."""
+        """Return a walker that begins with the same plan, and shares only what is never written."""
         other = copy(self)
         for name in ("plan", "saved", "best", "scratch"):
-            setattr(other, name, tuple(array.copy() for array in getattr(self, name)))
-        other.costs, other.random = self.costs.copy(), threads.generator_state(seed, number)
+            arrays = getattr(self, name)
+            setattr(other, name, tuple(array.copy() for array in arrays))
+        other.costs = self.costs.copy()
+        other.random = threads.generator_state(seed, number)
         return other
 
     def run(self, end: float) -> None:
-        """Rounds from the best plan, until the time is up or they have been in vain."""
-        in_vain = 0
-        while in_vain < IN_VAIN and not self.stopped.is_set() and time.monotonic() < end:
-            in_vain = 0 if self.run_round(end) else in_vain + 1
+        """Run rounds from the best plan, until the time `end` or some rounds without success."""
+        idle = 0
+        max_idle = TUNING.idle_rounds
+        while idle < max_idle and not self.stopped.is_set() and time.monotonic() < end:
+            idle = 0 if self.run_round(end) else idle + 1
 
     def run_round(self, end: float) -> bool:
-        """One round from hot to cold, in the time there is, or less; whether it has brought a
-        cheaper plan.
-        """
-        for mine, best in zip(self.plan, self.best, strict=False):
-            mine[:] = best
+        """Cool down once, by the time `end` or sooner; return whether a cheaper plan was found."""
+        for current, best in zip(self.plan, self.best, strict=False):
+            current[:] = best
         began = time.monotonic()
         done = 0
-        found = False
-        while done < self.plenty and not self.stopped.is_set() and (now := time.monotonic()) < end:
-            passed = max(done / self.plenty, (now - began) / (end - began))
-            found |= self.run_steps(HOT * (COLD / HOT) ** passed)
-            done += AT_ONCE
-        return found
+        is_better = False
+        while done < self.max_round_steps and not self.stopped.is_set():
+            now = time.monotonic()
+            if now >= end:
+                break
+            share = max(done / self.max_round_steps, (now - began) / (end - began))
+            is_better |= self.run_steps(TUNING.temperature(share))
+            done += TUNING.steps_between_clock_checks
+        return is_better
 
-    def run_steps(self, temperature: float, times: int = AT_ONCE) -> bool:
-        """So many times at a temperature; whether that has brought a cheaper plan, which is
-        told.
+    def run_steps(self, temperature: float, times: int = TUNING.steps_between_clock_checks) -> bool:
+        """Make `times` steps at a temperature in mean legs of the given plan.
+
+        Reports the best plan if these steps have found one that is cheaper, and returns whether.
         """
-        better = self.kernel(
+        is_better = self.kernel(
             self.distance,
             self.near,
             self.demand,
@@ -141,11 +178,18 @@ class Annealing:
             self.scratch,
             self.random,
             self.costs,
-            temperature * self.leg,
+            temperature * self.mean_leg,
             self.tolerance,
             times,
         )
-        if better:
-            rows = zip(*self.best, strict=True)
-            self.tell(Routes(tuple(tuple(row[:count].tolist()) for row, count in rows if count)))
-        return better
+        if is_better:
+            self.report(self.best_plan())
+        return is_better
+
+    def best_plan(self) -> Routes:
+        """Return the best plan, without empty routes."""
+        routes: list[tuple[int, ...]] = []
+        for row, count in zip(*self.best, strict=True):
+            if count:
+                routes.append(tuple(row[:count].tolist()))
+        return Routes(tuple(routes))

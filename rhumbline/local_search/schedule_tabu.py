@@ -1,7 +1,6 @@
-"""Tabu search for schedules, by our own kernel: rounds from each plan, then from between two of the
-best so far.
+"""Tabu search for schedules: rounds from each plan, then from between two of the best schedules.
 
-Each thread has its own round; what comes of it goes to the schedules that all of them begin with.
+Each thread has its own round. Their results enter one elite set, from which all rounds begin.
 """
 
 import time
@@ -19,27 +18,38 @@ from rhumbline.local_search import threads
 from rhumbline.local_search.threads import run_interruptible
 from rhumbline.problems.jssp import JSSPInstance, Schedule
 
-KEPT = 12  # of the best different schedules
-LIKE = 0.9  # schedules that share so much of what comes next to what are one
-PATIENCE = 2_500  # moves of a round without a shorter schedule
-IN_VAIN = (
-    10  # rounds after one another that brought nothing new, and then a round from farther away
-)
-AT_ONCE = (
-    100_000  # operations that are looked at between two looks at the clock, a few milliseconds
-)
-BETWEEN = 0.3, 0.7  # what the first of two schedules weighs
+ScheduleListener = Callable[[Schedule], None]
+
+
+@dataclass(frozen=True)
+class TabuTuning:
+    """The elite set, and how long rounds are."""
+
+    # The best different schedules that are kept.
+    elite_schedules: int = 12
+    # Schedules with this share of equal successors on machines count as the same.
+    min_equal_share: float = 0.9
+    # A round ends after this many moves without a shorter schedule.
+    idle_moves: int = 2_500
+    # After this many consecutive rounds without a new schedule, one begins farther away.
+    idle_rounds: int = 10
+    # Operations that moves look at between two looks at the clock: a few milliseconds.
+    operations_between_clock_checks: int = 100_000
+    min_moves_between_clock_checks: int = 10
+    # The weight of the first of two schedules, when a round begins between them.
+    min_weight: float = 0.3
+    max_weight: float = 0.7
+
+
+TUNING = TabuTuning()
 
 
 def prepare() -> None:
-    """Make the kernel."""
+    """Compile the kernel."""
     kernels.require_numba("tabu")
     from rhumbline.kernels.numba.local_search import launch as local_moves
 
     local_moves.load_kernel("jssp tabu")
-
-
-ScheduleListener = Callable[[Schedule], None]
 
 
 def improve(
@@ -47,21 +57,23 @@ def improve(
     plans: Sequence[Schedule],
     seconds: float,
     seed: int,
-    found: ScheduleListener,
+    on_plan: ScheduleListener,
 ) -> None:
-    """Rounds until the time is up, or a bound is met that no schedule is below."""
+    """Run rounds until the time is up or a lower bound is met; report each shorter schedule."""
     stopped = Event()
     walkers = threads.thread_count()
-    run_interruptible(
-        lambda tell: TabuSearch(instance, seed, stopped, tell).run(plans, seconds, walkers),
-        stopped.set,
-        found,
-    )
+
+    def work(report: ScheduleListener) -> None:
+        search = TabuSearch(instance, seed, stopped, report)
+        search.run(plans, seconds, walkers)
+
+    run_interruptible(work, stopped.set, on_plan)
 
 
 class ShopTables:
-    """An instance as the kernel has it. Operations are numbered job after job; behind them comes
-    nobody.
+    """An instance as the kernel reads it.
+
+    Operations are numbered job after job. The number after the last one stands for no operation.
     """
 
     def __init__(self, instance: JSSPInstance) -> None:
@@ -74,53 +86,58 @@ class ShopTables:
         self.size = len(duration)
         self.duration = duration
         self.machine = np.concatenate(instance.machines).astype(np.int64)
-        self.tables = (
-            np.append(duration, 0),
-            *(self.with_nobody(neighbour) for neighbour in neighbours),
-        )
-        self.slot = np.empty(
-            self.size, np.uint32
-        )  # the place of each operation among those of its machine
+        terminated = [self.terminate(neighbour) for neighbour in neighbours]
+        self.tables = (np.append(duration, 0), *terminated)
+        # The place of each operation among those of its machine.
+        self.slot = np.empty(self.size, np.uint32)
         for machine in np.unique(self.machine):
-            self.slot[self.machine == machine] = np.arange((self.machine == machine).sum())
-        # A move looks at all operations, and at each of a block, which may be all of a machine,
-        # once for each other.
+            is_here = self.machine == machine
+            self.slot[is_here] = np.arange(is_here.sum())
+        # Operations that a move looks at: all of them, and each pair of a block. A block may
+        # consist of all operations of a machine.
         self.effort = self.size + int(self.slot.max()) ** 2
 
-    def with_nobody(self, neighbour: np.ndarray) -> np.ndarray:
-        """Who has no neighbour has nobody."""
-        return np.append(np.where(neighbour < 0, self.size, neighbour), self.size).astype(np.uint32)
+    def terminate(self, neighbour: np.ndarray) -> np.ndarray:
+        """Replace missing neighbours by the number that stands for none, and add its own entry."""
+        filled = np.where(neighbour < 0, self.size, neighbour)
+        return np.append(filled, self.size).astype(np.uint32)
 
-    def links(self, start: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        """What comes before and behind each operation on its machine, in order of these times."""
+    def machine_neighbours(self, start: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        """Return predecessor and successor of each operation on its machine, by these times."""
         sequence = self.orders(self.machine, start, start + self.duration)
-        previous, following = (np.full(self.size + 1, self.size, np.uint32) for _ in range(2))
-        same = self.machine[sequence[1:]] == self.machine[sequence[:-1]]
-        previous[sequence[1:][same]], following[sequence[:-1][same]] = (
-            sequence[:-1][same],
-            sequence[1:][same],
-        )
+        previous = np.full(self.size + 1, self.size, np.uint32)
+        following = np.full(self.size + 1, self.size, np.uint32)
+        earlier = sequence[:-1]
+        later = sequence[1:]
+        is_same_machine = self.machine[later] == self.machine[earlier]
+        previous[later[is_same_machine]] = earlier[is_same_machine]
+        following[earlier[is_same_machine]] = later[is_same_machine]
         return previous, following
 
 
 class TabuWalk:
-    """A tabu search that begins with the orders of some times, which rise along each job."""
+    """A tabu search that begins with the machine orders of times, which rise along each job."""
 
     def __init__(self, shop: ShopTables, start: np.ndarray, random: np.ndarray) -> None:
         from rhumbline.kernels.numba.local_search import launch as local_moves
         from rhumbline.kernels.numba.local_search import schedule_tabu
 
-        self.shop, self.random, self.kernel = shop, random, local_moves.load_kernel("jssp tabu")
-        self.links, long = shop.links(start), np.zeros((4, shop.size + 1), np.int64)
-        self.times = (long[0], long[1])
+        self.shop = shop
+        self.random = random
+        self.kernel = local_moves.load_kernel("jssp tabu")
+        self.links = shop.machine_neighbours(start)
+        length = shop.size + 1
+        long = np.zeros((4, length), np.int64)
+        self.times = (long[0], long[1])  # heads and tails
         self.best = long[2]
-        self.scratch = *np.zeros((4, shop.size + 1), np.uint32), long[3]
+        self.scratch = (*np.zeros((4, length), np.uint32), long[3])
+        # The move until which an operation must not come before another of its machine again.
         self.until = np.zeros((shop.size, int(shop.slot.max()) + 1), np.int64)
         self.state = np.array([schedule_tabu.ENDLESS, 0, 0])
-        self.at = schedule_tabu
+        self.kernel_module = schedule_tabu
 
     def run_moves(self, moves: int) -> bool:
-        """So many moves; whether there were as many."""
+        """Make up to `moves` moves; return whether there were that many to make."""
         shop = self.shop
         made = self.kernel(
             shop.tables,
@@ -135,143 +152,152 @@ class TabuWalk:
             shop.ban,
             moves,
         )
-        if made < 0:
-            raise RuntimeError(
-                "a move has made orders that contradict each other"
-            )  # `is_safe` rules that out
+        if made < 0:  # the kernel's `is_safe` rules that out
+            raise RuntimeError("a move has made orders that contradict each other")
         return made == moves
 
     @property
     def makespan(self) -> int:
-        """Of the best schedule so far."""
-        return int(self.state[self.at.BEST])
+        """The makespan of the best schedule so far."""
+        return int(self.state[self.kernel_module.BEST])
 
     @property
     def starts(self) -> np.ndarray:
-        """Of the best schedule so far."""
+        """The starts of the best schedule so far."""
         return self.best[:-1]
 
     @property
     def idle(self) -> int:
-        """Moves since it was found."""
-        return int(self.state[self.at.IDLE])
+        """The number of moves since the best schedule was found."""
+        return int(self.state[self.kernel_module.IDLE])
 
 
 @dataclass(frozen=True)
 class EliteSchedule:
-    """A schedule to begin with again."""
+    """A schedule from which rounds may begin."""
 
     makespan: int
     starts: np.ndarray
-    following: np.ndarray  # what comes next on each operation's machine
+    following: np.ndarray  # the successor of each operation on its machine
 
-    def is_like(self, other: "EliteSchedule") -> bool:
-        """Whether the machines have nearly the same orders."""
-        return float(np.mean(self.following == other.following)) >= LIKE
+    def is_similar(self, other: "EliteSchedule") -> bool:
+        """Return whether the machines have nearly the same orders."""
+        equal_share = float(np.mean(self.following == other.following))
+        return equal_share >= TUNING.min_equal_share
 
 
 class TabuSearch:
-    """A search that tells of each schedule that is shorter than all before."""
+    """A search that reports each schedule that is shorter than all before."""
 
     def __init__(
-        self, instance: JSSPInstance, seed: int, stopped: Event, tell: ScheduleListener
+        self, instance: JSSPInstance, seed: int, stopped: Event, report: ScheduleListener
     ) -> None:
-        self.instance, self.stopped, self.tell, self.shop = (
-            instance,
-            stopped,
-            tell,
-            ShopTables(instance),
-        )
-        self.seed, self.rng, self.lock = seed, np.random.default_rng(seed), Lock()
-        self.kept = list[EliteSchedule]()
-        self.in_vain = 0
+        self.instance = instance
+        self.stopped = stopped
+        self.report = report
+        self.shop = ShopTables(instance)
+        self.seed = seed
+        self.rng = np.random.default_rng(seed)
+        self.lock = Lock()
+        self.elite = list[EliteSchedule]()
+        self.idle_rounds = 0
         self.end = 0.0
         self.shortest = instance.horizon + 1
 
     def run(self, plans: Sequence[Schedule], seconds: float, walkers: int = 1) -> None:
-        """From each plan, from some of them again if there are more walkers, then from between
-        two schedules.
+        """Run rounds from each plan, then from between two schedules.
+
+        Some plans have two rounds if there are more walkers than plans.
         """
         self.end = time.monotonic() + seconds
-        starts = deque(np.concatenate(plan.starts).astype(np.int64) for plan in plans)
-        starts = deque(islice(cycle(starts), max(walkers, len(plans))))
-        walks = [
-            partial(self.walk, starts, threads.generator_state(self.seed, number))
-            for number in range(walkers)
-        ]
+        given = [np.concatenate(plan.starts).astype(np.int64) for plan in plans]
+        starts = deque(islice(cycle(given), max(walkers, len(plans))))
+        walks: list[Callable[[], None]] = []
+        for number in range(walkers):
+            random = threads.generator_state(self.seed, number)
+            walks.append(partial(self.walk, starts, random))
         threads.run_walkers(walks, self.stopped)
 
     def walk(self, starts: deque[np.ndarray], random: np.ndarray) -> None:
-        """One round after the other."""
+        """Run one round after the other, until the search is over."""
         while (start := self.next_start(starts)) is not None:
-            found = self.round(start, random)
+            schedule = self.run_round(start, random)
             with self.lock:
-                self.keep(found)
+                self.add_to_elite(schedule)
 
     def next_start(self, starts: deque[np.ndarray]) -> np.ndarray | None:
-        """What the next round begins with; nothing if it is over, but somebody has to begin."""
+        """Return the times that the next round begins with; None if the search is over.
+
+        The first round takes place in any case.
+        """
         with self.lock:
-            if self.over and (self.kept or not starts):
+            if self.is_over and (self.elite or not starts):
                 return None
-            return starts.popleft() if starts else self.between()
+            return starts.popleft() if starts else self.times_between()
 
     @property
-    def over(self) -> bool:
-        """Whether to stop."""
-        late = self.stopped.is_set() or time.monotonic() >= self.end
-        return late or self.shortest <= self.instance.lower_bound
+    def is_over(self) -> bool:
+        """Whether the time is up or a lower bound is met."""
+        is_late = self.stopped.is_set() or time.monotonic() >= self.end
+        return is_late or self.shortest <= self.instance.lower_bound
 
-    def round(self, start: np.ndarray, random: np.ndarray) -> EliteSchedule:
-        """The best schedule of a walk that begins with the orders of these times."""
+    def run_round(self, start: np.ndarray, random: np.ndarray) -> EliteSchedule:
+        """Return the best schedule of a walk that begins with the orders of these times."""
         walk = TabuWalk(self.shop, start, random)
-        moves = max(10, AT_ONCE // self.shop.effort)
+        affordable = TUNING.operations_between_clock_checks // self.shop.effort
+        moves = max(TUNING.min_moves_between_clock_checks, affordable)
         going = True
-        while going and walk.idle < PATIENCE:
-            going = walk.run_moves(moves) and not self.over
-            self.note(walk.makespan, walk.starts)
-        return EliteSchedule(walk.makespan, walk.starts, self.shop.links(walk.starts)[1])
+        while going and walk.idle < TUNING.idle_moves:
+            going = walk.run_moves(moves) and not self.is_over
+            self.report_if_shorter(walk.makespan, walk.starts)
+        _, following = self.shop.machine_neighbours(walk.starts)
+        return EliteSchedule(walk.makespan, walk.starts, following)
 
-    def between(self) -> np.ndarray:
-        """Means of the times of two schedules; of one and of random times if the others were long
-        in vain.
+    def times_between(self) -> np.ndarray:
+        """Return weighted means of the times of two elite schedules.
 
-        They rise along each job, as those of both do, so that no order contradicts a job.
+        After many rounds without success, random times take the place of the second schedule. The
+        times rise along each job, as those of both schedules do, so no order contradicts a job.
         """
-        first, *others = (self.kept[k].starts for k in self.rng.permutation(len(self.kept)))
-        second = others[0] if others and self.in_vain < IN_VAIN else self.random_times()
-        weight = self.rng.uniform(*BETWEEN)
+        order = self.rng.permutation(len(self.elite))
+        first, *others = (self.elite[place].starts for place in order)
+        if others and self.idle_rounds < TUNING.idle_rounds:
+            second = others[0]
+        else:
+            second = self.random_times()
+        weight = self.rng.uniform(TUNING.min_weight, TUNING.max_weight)
         return weight * first + (1.0 - weight) * second
 
     def random_times(self) -> np.ndarray:
-        """Times that rise along each job, up to the shortest makespan."""
-        rows = [
-            np.sort(self.rng.uniform(0, self.shortest, len(row))) for row in self.instance.durations
-        ]
+        """Return times that rise along each job, up to the shortest makespan."""
+        rows: list[np.ndarray] = []
+        for row in self.instance.durations:
+            times = self.rng.uniform(0, self.shortest, len(row))
+            rows.append(np.sort(times))
         return np.concatenate(rows)
 
-    def keep(self, found: EliteSchedule) -> None:
-        """Among the best, in the place of those that are like it, unless one of them is as
-        short.
-        """
-        alike = [other for other in self.kept if other.is_like(found)]
-        self.in_vain = (self.in_vain + 1) % (IN_VAIN + 1)
-        if all(found.makespan < other.makespan for other in alike):
-            others = [other for other in self.kept if not other.is_like(found)]
-            self.kept = sorted([found, *others], key=lambda x: x.makespan)[
-                :KEPT
-            ]  # of equals the newest first
-            self.in_vain = 0 if any(one is found for one in self.kept) else self.in_vain
+    def add_to_elite(self, schedule: EliteSchedule) -> None:
+        """Add a schedule in the place of similar ones, unless one of these is as short.
 
-    def note(self, makespan: int, starts: np.ndarray) -> None:
-        """Tell of a schedule, if it is shorter than all before."""
+        Of equally short schedules the newest comes first.
+        """
+        similar = [other for other in self.elite if other.is_similar(schedule)]
+        self.idle_rounds = (self.idle_rounds + 1) % (TUNING.idle_rounds + 1)
+        if any(schedule.makespan >= other.makespan for other in similar):
+            return
+        others = [other for other in self.elite if not other.is_similar(schedule)]
+        ranked = sorted([schedule, *others], key=lambda x: x.makespan)
+        self.elite = ranked[: TUNING.elite_schedules]
+        if any(other is schedule for other in self.elite):
+            self.idle_rounds = 0
+
+    def report_if_shorter(self, makespan: int, starts: np.ndarray) -> None:
+        """Report a schedule if it is shorter than all before."""
         from rhumbline.kernels.numba.local_search import launch as local_moves
 
         with self.lock:
             if makespan >= self.shortest:
                 return
             self.shortest = makespan
-            self.tell(
-                Schedule(
-                    tuple(map(tuple, local_moves.split_by_job(starts, self.instance.durations)))
-                )
-            )
+            by_job = local_moves.split_by_job(starts, self.instance.durations)
+            self.report(Schedule(tuple(map(tuple, by_job))))

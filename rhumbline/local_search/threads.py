@@ -1,5 +1,6 @@
-"""Walkers of one search side by side, each in a thread of its own: our kernels let go of
-Python's lock at work.
+"""Worker threads of local searches, and interruptible calls of solvers.
+
+Our kernels release Python's global lock while they work, so walkers in threads run in parallel.
 """
 
 from collections.abc import Callable, Sequence
@@ -14,21 +15,28 @@ import torch
 from rhumbline.problems import Plan
 
 P = TypeVar("P", bound=Plan)
+T = TypeVar("T")
+R = TypeVar("R")
+
+SECONDS_BETWEEN_LOOKS = 0.1  # at the plans that an interruptible call has reported
 
 
 def thread_count() -> int:
-    """How many walk: as many as the fused engine has threads (`--threads`)."""
+    """Return the number of walkers: the threads of the fused engine (`--threads`)."""
     return torch.get_num_threads()
 
 
 def generator_state(seed: int, number: int = 0) -> np.ndarray:
-    """A walker's own state of a generator, as kernels have it: 64 bits, not 0."""
-    return np.random.default_rng((number, seed)).integers(1, 2**63, 1, dtype=np.uint64)
+    """Return the state of a walker's random generator for the kernels: 64 bits, not 0."""
+    rng = np.random.default_rng((number, seed))
+    return rng.integers(1, 2**63, 1, dtype=np.uint64)
 
 
 def run_walkers(walks: Sequence[Callable[[], None]], stopped: Event) -> None:
-    """All of them at once, until each has ended. The error of one stops the others, and is
-    raised.
+    """Run all walks at once, each in a thread, until every one has ended.
+
+    The error of one walk sets `stopped`, which ends the others, and is raised. This includes the
+    case that the system starts no more threads: walks that have not begun are cancelled.
     """
     futures = list[Future[None]]()
     with ThreadPoolExecutor(len(walks)) as pool:
@@ -36,70 +44,65 @@ def run_walkers(walks: Sequence[Callable[[], None]], stopped: Event) -> None:
             futures.extend(pool.submit(walk) for walk in walks)
             for future in wait(futures, return_when=FIRST_EXCEPTION).done:
                 future.result()
-        except (
-            BaseException
-        ):  # also where the system starts no more threads: nobody shall begin after the others
+        except BaseException:
             pool.shutdown(wait=False, cancel_futures=True)
             stopped.set()
             raise
 
 
 class CheapestPlan(Generic[P]):
-    """Tells of each plan that costs less than all before, whoever has found it."""
+    """The cheapest plan of several walkers; each cheaper one is reported once."""
 
-    def __init__(self, instance: Any, tell: Callable[[P], None]) -> None:
-        self.instance, self.tell, self.least, self.lock = instance, tell, float("inf"), Lock()
+    def __init__(self, instance: Any, report: Callable[[P], None]) -> None:
+        self.instance = instance
+        self.report = report
+        self.cost = float("inf")
+        self.lock = Lock()
         self.plan: P | None = None
 
     def __call__(self, plan: P) -> None:
-        """Tell of it, unless another one was as cheap."""
+        """Report a plan if it costs less than all before it."""
         cost = plan.cost(self.instance)
         with self.lock:
-            if cost < self.least:
-                self.least = cost
+            if cost < self.cost:
+                self.cost = cost
                 self.plan = plan
-                self.tell(plan)
-
-
-PAUSE = 0.1  # seconds between two looks at what the solver says
-
-T = TypeVar("T")
-R = TypeVar("R")
+                self.report(plan)
 
 
 def ignore_plan(plan: object) -> None:
-    """Nobody wants to hear of plans."""
+    """Do nothing: the caller needs the result only."""
 
 
 def run_interruptible(
     work: Callable[[Callable[[T], None]], R],
     stop: Callable[[], None],
-    found: Callable[[T], None] = ignore_plan,
+    on_plan: Callable[[T], None] = ignore_plan,
 ) -> R:
-    """What `work` returns. The newest plan that it tells its argument of is passed to `found`, in
-    this thread.
+    """Run `work` in a thread and return its result; Ctrl-C is noticed meanwhile and loses no plan.
 
-    After Ctrl-C it is asked to stop until it does; its last plan is passed on, and
-    `KeyboardInterrupt` raised.
+    `work` gets a function to report plans with. The newest reported plan is passed to `on_plan`, in
+    this thread. After Ctrl-C, `stop` is called until the work ends. Its last plan is passed on, and
+    then `KeyboardInterrupt` is raised. A second Ctrl-C raises at once.
     """
-    told = SimpleQueue[T]()
-    untold = list[T]()
+    reported = SimpleQueue[T]()
+    pending = list[T]()  # the newest plan, until it has been passed on
     interrupted = False
     with ThreadPoolExecutor(1) as pool:
-        future = pool.submit(work, told.put)
+        future = pool.submit(work, reported.put)
         try:
             over = False
-            while not over or untold:
+            while not over or pending:
                 try:
                     if interrupted:
                         stop()
-                    wait([future], PAUSE)
+                    wait([future], SECONDS_BETWEEN_LOOKS)
                     over = future.done()
-                    while not told.empty():
-                        untold[:] = [told.get()]
-                    for plan in untold:
-                        found(plan)
-                    untold.clear()  # only now: Ctrl-C may have come while it was passed on
+                    while not reported.empty():
+                        pending[:] = [reported.get()]
+                    for plan in pending:
+                        on_plan(plan)
+                    pending.clear()  # only now: Ctrl-C may have come while it was passed on
                 except KeyboardInterrupt:
                     if interrupted:
                         raise

@@ -1,11 +1,11 @@
-"""Iterated local search for tours, by our own kernels: kicks of a local optimum, improved again by
-2-opt and Or-opt.
+"""Iterated local search for tours: kicks of a local optimum, followed by 2-opt and Or-opt.
 
-The best of the plans is kicked on each thread.
+Each thread kicks the best of the plans.
 """
 
 import time
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from functools import partial
 from itertools import cycle, islice
 from threading import Event
@@ -17,13 +17,25 @@ from rhumbline.local_search import threads
 from rhumbline.local_search.threads import run_interruptible
 from rhumbline.problems.tsp import Tour, TSPInstance
 
-TRIED = 0.1  # of the seconds, for each of the plans before the best of them gets the rest
-AT_ONCE = 200  # kicks between two looks at the clock
-IDLE = 500  # kicks for each city without a shorter tour after which the search ends
+TourListener = Callable[[Tour], None]
+
+
+@dataclass(frozen=True)
+class IlsTuning:
+    """How long tours are kicked."""
+
+    # Share of the seconds for each plan, before the best of them gets the rest.
+    time_share_per_plan: float = 0.1
+    kicks_between_clock_checks: int = 200
+    # The search ends after this many kicks for each city without a shorter tour.
+    idle_kicks_per_city: int = 500
+
+
+TUNING = IlsTuning()
 
 
 def prepare() -> None:
-    """Make the kernels."""
+    """Compile the kernels."""
     kernels.require_numba("ils")
     from rhumbline.kernels.numba.local_search import launch as local_moves
 
@@ -31,71 +43,80 @@ def prepare() -> None:
     local_moves.load_kernel("tsp kicks")
 
 
-TourListener = Callable[[Tour], None]
-
-
 def improve(
-    instance: TSPInstance, plans: Sequence[Tour], seconds: float, seed: int, found: TourListener
+    instance: TSPInstance, plans: Sequence[Tour], seconds: float, seed: int, on_plan: TourListener
 ) -> None:
-    """Each plan is kicked for a while, then the best of them."""
+    """Kick each plan for a while, then the best of them; report each shorter tour."""
     stopped = Event()
     walkers = threads.thread_count()
-    run_interruptible(
-        lambda tell: IteratedLocalSearch(instance, seed, stopped, tell, walkers).run(
-            plans, seconds
-        ),
-        stopped.set,
-        found,
-    )
+
+    def work(report: TourListener) -> None:
+        search = IteratedLocalSearch(instance, seed, stopped, report, walkers)
+        search.run(plans, seconds)
+
+    run_interruptible(work, stopped.set, on_plan)
 
 
 class IteratedLocalSearch:
-    """A search that tells of each tour that is shorter than all before."""
+    """Walkers that kick tours, and report each tour that is shorter than all before."""
 
     def __init__(
-        self, instance: TSPInstance, seed: int, stopped: Event, tell: TourListener, walkers: int = 1
+        self,
+        instance: TSPInstance,
+        seed: int,
+        stopped: Event,
+        report: TourListener,
+        walkers: int = 1,
     ) -> None:
         from rhumbline.kernels.numba.local_search import launch as local_moves
 
-        self.stopped, self.best = stopped, threads.CheapestPlan(instance, tell)
+        self.stopped = stopped
+        self.best = threads.CheapestPlan(instance, report)
         self.distance = np.ascontiguousarray(instance.distances)
         self.near = local_moves.nearest_nodes(self.distance)
-        self.noise = [threads.generator_state(seed, number) for number in range(walkers)]
+        self.random_states = [threads.generator_state(seed, number) for number in range(walkers)]
 
     def run(self, plans: Sequence[Tour], seconds: float) -> None:
-        """From the local optimum of each plan, and again of some lest a walker be idle; then
-        from the best of all.
+        """Kick the local optimum of each plan, then the best tour of all.
+
+        Some plans have two turns if there are more walkers than plans are left.
         """
         from rhumbline.kernels.numba.local_search import launch as local_moves
 
         began = time.monotonic()
-        walkers = len(self.noise)
-        tours = cycle(
-            [local_moves.shorten_tour(self.distance, self.near, plan.order)[0] for plan in plans]
-        )
-        for number in range(-(-len(plans) // walkers)):
-            self.kick(list(islice(tours, walkers)), began + TRIED * seconds * (number + 1))
-        assert self.best.plan, "every plan was noted"
-        self.kick([list(self.best.plan.order)] * walkers, began + seconds)
+        walkers = len(self.random_states)
+        optima: list[list[int]] = []
+        for plan in plans:
+            order, _ = local_moves.shorten_tour(self.distance, self.near, plan.order)
+            optima.append(order)
+        tours = cycle(optima)
+        groups = -(-len(plans) // walkers)
+        for number in range(groups):
+            share = TUNING.time_share_per_plan * seconds * (number + 1)
+            self.kick_tours(list(islice(tours, walkers)), began + share)
+        assert self.best.plan, "every plan was reported"
+        self.kick_tours([list(self.best.plan.order)] * walkers, began + seconds)
 
-    def kick(self, tours: Sequence[list[int]], end: float) -> None:
-        """Some tours side by side."""
-        pairs = zip(tours, self.noise, strict=True)
-        threads.run_walkers(
-            [partial(self.kicked, tour, noise, end) for tour, noise in pairs], self.stopped
-        )
+    def kick_tours(self, tours: Sequence[list[int]], end: float) -> None:
+        """Kick one tour in each thread, until the time `end`."""
+        walks: list[Callable[[], None]] = []
+        for tour, random_state in zip(tours, self.random_states, strict=True):
+            walks.append(partial(self.kick_tour, tour, random_state, end))
+        threads.run_walkers(walks, self.stopped)
 
-    def kicked(self, order: list[int], random: np.ndarray, end: float) -> None:
-        """A tour gets kicks until a time, or until they have long been in vain."""
+    def kick_tour(self, order: list[int], random_state: np.ndarray, end: float) -> None:
+        """Kick a tour until the time `end`, or until it has not become shorter for long."""
         from rhumbline.kernels.numba.local_search import launch as local_moves
 
         idle = 0
-        better = True
-        while not self.stopped.is_set() and time.monotonic() < end and idle < IDLE * len(order):
-            if better:
+        max_idle = TUNING.idle_kicks_per_city * len(order)
+        kicks = TUNING.kicks_between_clock_checks
+        is_better = True
+        while not self.stopped.is_set() and time.monotonic() < end and idle < max_idle:
+            if is_better:
                 self.best(Tour(tuple(order)))
-            order, better = local_moves.kick_and_shorten_tour(
-                self.distance, self.near, order, AT_ONCE, random
+            order, is_better = local_moves.kick_and_shorten_tour(
+                self.distance, self.near, order, kicks, random_state
             )
-            idle = 0 if better else idle + AT_ONCE
+            idle = 0 if is_better else idle + kicks
         self.best(Tour(tuple(order)))

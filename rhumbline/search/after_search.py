@@ -1,10 +1,9 @@
-"""What follows a search: local improvement of its best different plans, a classical solver, the
-best of them all.
+"""What follows a search: local search on its best different plans, then a solver on the result.
 
-The seconds of the budget are shared out. A search before a classical solver ends after half of them
-(`SEARCH_SHARE`). A polish is given the last half second of the search's part, or a tenth of all
-seconds if that is less; the best plan of each instance is polished even if they have passed. A
-phase that ends early leaves its time to the next.
+The phases share the seconds of the budget. A search before a solver ends after half of them. A
+polish gets the last half second of the search's part, or a tenth of all seconds if that is less;
+the best plan of each instance is polished even if they have passed. A phase that ends early leaves
+its time to the next one.
 """
 
 import time
@@ -18,7 +17,8 @@ from rhumbline import improvers, kernels
 from rhumbline.errors import Infeasible, InputError
 from rhumbline.problems import Plan
 from rhumbline.search.driver import Budget, Progress, prepare_strategy, search, stream
-from rhumbline.search.plan_sets.diverse import APART, DiverseSet
+from rhumbline.search.plan_sets import diverse
+from rhumbline.search.plan_sets.diverse import DiverseSet
 from rhumbline.search.plan_sets.similarity import (
     Polisher,
     edge_similarity,
@@ -30,14 +30,22 @@ from rhumbline.search.solution import Candidate, CostChange, Solution
 from rhumbline.search.strategy import Strategy, warm_up_run_of
 from rhumbline.search.task import Task, set_warm_start
 
-SEARCH_SHARE = 0.5  # of the seconds, where a classical solver follows
-POLISH_SHARE, POLISH_SECONDS = 0.1, 0.5  # whichever is less
-POLISHED = (
-    16  # plans of each instance; from the best one alone the result is worse (docs/polish.md)
-)
-HANDED = 5  # plans that a classical solver gets
-MOST = 100  # plans that can be asked for
-ROUNDING = 1e-12  # of a sum of distances
+
+@dataclass(frozen=True)
+class AfterSearchTuning:
+    """How the phases share time and plans."""
+
+    search_share: float = 0.5  # of the seconds, where a solver follows
+    polish_share: float = 0.1  # of the seconds ...
+    max_polish_seconds: float = 0.5  # ... or this, whichever is less
+    # Of each instance. Polishing only the best gives worse results (research/notebooks/polish.md).
+    polished_plans: int = 16
+    handed_plans: int = 5  # that a solver gets
+    max_plans: int = 100  # that can be asked for
+    relative_rounding: float = 1e-12  # of a sum of distances
+
+
+TUNING = AfterSearchTuning()
 
 
 @dataclass(frozen=True)
@@ -56,50 +64,46 @@ class Improvement:
 class AfterSearch:
     """What is wanted besides the plan that the search finds."""
 
-    top: int = 1  # so many different plans
+    top: int = 1  # different plans to return
     polish: bool = False
-    then: str | None = (
-        None  # a classical solver that carries on; "auto": the one of our own for the problem
-    )
-    improved: Callable[[Improvement], None] | None = (
-        None  # called at each improvement of each instance
-    )
+    then: str | None = None  # solver that continues; "auto": rhumbline's own for the problem
+    improved: Callable[[Improvement], None] | None = None  # called at each improvement
 
     def __post_init__(self) -> None:
-        if not 1 <= self.top <= MOST:
-            raise InputError(f"top must be 1 to {MOST}, not {self.top}")
+        most = TUNING.max_plans
+        if not 1 <= self.top <= most:
+            raise InputError(f"top must be 1 to {most}, not {self.top}")
 
     @property
-    def pooled(self) -> int:
-        """How many different plans the search has to keep; 0 where only the best is of use."""
+    def plans_to_keep(self) -> int:
+        """Different plans that the search has to keep; 0 if only the best one is used."""
         if self.top == 1 and not self.polish and self.then is None:
             return 0
-        return max(
-            2 * self.top if self.top > 1 else 0,
-            POLISHED if self.polish else 0,
-            HANDED if self.then else 0,
-        )
+        count = 0
+        if self.top > 1:
+            count = 2 * self.top
+        if self.polish:
+            count = max(count, TUNING.polished_plans)
+        if self.then:
+            count = max(count, TUNING.handed_plans)
+        return count
 
     def settled(self, problem: str) -> "AfterSearch":
-        """The same with the solver that is meant for a problem."""
-        return (
-            self
-            if self.then is None
-            else replace(self, then=improvers.resolve_solver(self.then, problem))
-        )
+        """Return the same with the name of the solver that "auto" stands for."""
+        if self.then is None:
+            return self
+        return replace(self, then=improvers.resolve_solver(self.then, problem))
 
     def check(self, problem: str, budget: Budget) -> None:
-        """Raise, before any work, if what is wanted cannot be had; kernels are made now, before
-        the clock runs.
-        """
-        if self.pooled:
+        """Raise, before any work, if a phase cannot run. Compile its kernels now, off the clock."""
+        if self.plans_to_keep:
             plan_tools_for(problem, "more than the best plan of a search")
-        if (then := self.settled(problem).then) is not None:
+        then = self.settled(problem).then
+        if then is not None:
             improvers.require_solver(then, problem)
             if budget.seconds is None:
-                raise InputError(
-                    f"{then} works for the rest of the seconds, so say how many there are: seconds"
-                )
+                advice = "so say how many there are: seconds"
+                raise InputError(f"{then} works for the rest of the seconds, {advice}")
             improvers.prepare_solver(then)
         if self.polish:
             kernels.require_numba("a polish")
@@ -107,17 +111,18 @@ class AfterSearch:
 
             local_moves.load_kernel(problem)
 
-    def ends(self, seconds: float) -> tuple[float, float]:
-        """After how many seconds the search and the polish end."""
-        polished = seconds * (SEARCH_SHARE if self.then else 1.0)
-        return polished - (
-            min(POLISH_SHARE * seconds, POLISH_SECONDS) if self.polish else 0.0
-        ), polished
+    def phase_ends(self, seconds: float) -> tuple[float, float]:
+        """Return after how many seconds the search and the polish end."""
+        polish_end = seconds * (TUNING.search_share if self.then else 1.0)
+        if not self.polish:
+            return polish_end, polish_end
+        polish_seconds = min(TUNING.polish_share * seconds, TUNING.max_polish_seconds)
+        return polish_end - polish_seconds, polish_end
 
 
 @dataclass
 class Candidates:
-    """The plans of one instance, as they are found."""
+    """The plans of one instance, in the order in which they were found."""
 
     solution: Solution
     plans: list[Candidate]
@@ -126,22 +131,33 @@ class Candidates:
 
     @property
     def best(self) -> Candidate:
-        """The cheapest plan; the earlier of equals: lengths that are added in another order are
-        no improvement.
+        """The cheapest plan, the earliest of equals.
+
+        Lengths that are added in another order differ by rounding, which is no improvement.
         """
-        least = min(c.cost for c in self.plans)
-        return next(c for c in self.plans if c.cost <= least * (1.0 + ROUNDING))
+        costs = [c.cost for c in self.plans]
+        least = min(costs)
+        factor = 1.0 + TUNING.relative_rounding
+        limit = least * factor
+        equals = (c for c in self.plans if c.cost <= limit)
+        return next(equals)
 
     def add(self, plan: Plan, phase: str) -> None:
         """Check, price and keep a plan."""
-        plan.check(self.solution.instance)
-        self.plans.append(Candidate(plan, plan.cost(self.solution.instance), phase))
+        instance = self.solution.instance
+        plan.check(instance)
+        self.plans.append(Candidate(plan, plan.cost(instance), phase))
 
     def improve(self, plan: Plan, phase: str) -> None:
-        """Keep the better of a plan and those of the same phase before it."""
+        """Add a plan and keep only the best one of its phase."""
         self.add(plan, phase)
-        best = min((c for c in self.plans if c.phase == phase), key=lambda c: c.cost)
-        self.plans = [*(c for c in self.plans if c.phase != phase), best]
+        others = list[Candidate]()
+        same_phase = list[Candidate]()
+        for candidate in self.plans:
+            group = same_phase if candidate.phase == phase else others
+            group.append(candidate)
+        best = min(same_phase, key=lambda c: c.cost)
+        self.plans = [*others, best]
 
 
 def solve_task(
@@ -150,73 +166,75 @@ def solve_task(
     budget: Budget,
     watch: Callable[[Progress], None] | None = None,
     finish: AfterSearch | None = None,
-    warm: Sequence[Plan | None] = (),
+    warm_start: Sequence[Plan | None] = (),
 ) -> tuple[list[Solution], bool]:
-    """A search and all that is wanted after it, within one budget; and whether Ctrl-C ended it
-    early.
+    """Run a search and all phases after it within one budget.
+
+    Returns the solutions, and whether Ctrl-C ended the run early.
     """
-    finish = (finish or AfterSearch()).settled(task.problem.name)
-    finish.check(task.problem.name, budget)
+    after = (finish or AfterSearch()).settled(task.problem.name)
+    after.check(task.problem.name, budget)
     prepare_strategy(strategy, task)
     if budget.seconds and task.device.type == "cuda":
         run_warm_up(strategy, task, budget)
-    if finish.pooled:
-        task.account.pool = DiverseSet(
-            plan_tools_for(task.problem.name, "a pool of plans"), finish.pooled, task.original_batch
-        )
-    work = AfterSearchRun(task, budget, finish, time.monotonic(), watch)
-    if any(warm):
-        set_warm_start(task, warm)
-    work.announce_warm(warm)
-    found, interrupted = search(strategy, task, work.search_budget, work.watch_search)
-    standings = [
-        Candidates(s, list(plans))
-        for s, plans in zip(found, candidate_plans(task, found), strict=True)
-    ]
-    if not interrupted and standings:
+    if after.plans_to_keep:
+        tools = plan_tools_for(task.problem.name, "a pool of plans")
+        task.account.diverse_set = DiverseSet(tools, after.plans_to_keep, task.original_batch)
+    run = AfterSearchRun(task, budget, after, time.monotonic(), watch)
+    if any(warm_start):
+        set_warm_start(task, warm_start)
+    run.announce_warm_start(warm_start)
+    found, interrupted = search(strategy, task, run.search_budget, run.watch_search)
+    plans = candidate_plans(task, found)
+    instances = [Candidates(s, list(p)) for s, p in zip(found, plans, strict=True)]
+    if not interrupted and instances:
         try:
-            work.carry_on(standings)
+            run.run_phases(instances)
         except KeyboardInterrupt:
             interrupted = True
     try:
-        return [work.result(s) for s in standings], interrupted
+        return [run.result(c) for c in instances], interrupted
     except KeyboardInterrupt:  # what all phases have found is worth another moment
-        return [work.result(s) for s in standings], True
+        return [run.result(c) for c in instances], True
 
 
 def run_warm_up(strategy: Strategy[Any], task: Task, budget: Budget) -> None:
-    """Some attempts, which do not count, before the clock runs; not more than the budget allows.
+    """Make some attempts that do not count, before the clock runs, but no more than the budget has.
 
-    A GPU that has not seen this size compiles kernels for them, which takes ten seconds to half a
-    minute.
+    A GPU compiles kernels for each new size, which takes ten seconds to half a minute.
     """
     short, attempts = warm_up_run_of(strategy, task)
-    for _ in stream(short, task, Budget(attempts=min(attempts, budget.attempts or attempts))):
+    attempts = min(attempts, budget.attempts or attempts)
+    for _ in stream(short, task, Budget(attempts=attempts)):
         pass
     task.forget()
 
 
 def candidate_plans(task: Task, found: Sequence[Solution]) -> Iterator[list[Candidate]]:
-    """Of each instance the incumbent, the plan it was given, and the feasible ones of the pool,
-    cheapest first.
+    """Yield the plans of each instance, cheapest first.
+
+    They are the incumbent, the warm start and the feasible plans of the diverse set.
     """
     if not found:  # interrupted before the first attempt
         return
-    kept = task.account.pool.plans() if task.account.pool else []
-    pooled = kept or [[] for _ in found]  # a pool is empty until the first step has ended
-    warm = task.account.warm or [None] * len(found)
-    for solution, sequences, given in zip(found, pooled, warm, strict=True):
+    diverse_set = task.account.diverse_set
+    kept = diverse_set.plans() if diverse_set else []
+    kept = kept or [[] for _ in found]  # it is empty until the first step has ended
+    warm_start = task.account.warm or [None] * len(found)
+    for solution, sequences, given in zip(found, kept, warm_start, strict=True):
+        instance = solution.instance
         plans = [Candidate(solution.plan, solution.cost, solution.phase)]
         if given is not None and solution.phase != "warm start":
-            plans.append(Candidate(given, given.cost(solution.instance), "warm start"))
-        for plan in (task.problem.decode(solution.instance, actions) for actions in sequences):
-            if is_feasible(plan, solution.instance) and plan != solution.plan:
-                plans.append(Candidate(plan, plan.cost(solution.instance), "search"))
+            plans.append(Candidate(given, given.cost(instance), "warm start"))
+        for actions in sequences:
+            plan = task.problem.decode(instance, actions)
+            if is_feasible(plan, instance) and plan != solution.plan:
+                plans.append(Candidate(plan, plan.cost(instance), "search"))
         yield sorted(plans, key=lambda c: c.cost)
 
 
 def is_feasible(plan: Plan, instance: Any) -> bool:
-    """Whether a plan obeys all rules; rollouts do not know the limits of a fleet."""
+    """Return whether a plan obeys all rules; rollouts do not know the limits of a fleet."""
     try:
         plan.check(instance)
     except Infeasible:
@@ -226,135 +244,137 @@ def is_feasible(plan: Plan, instance: Any) -> bool:
 
 @dataclass
 class AfterSearchRun:
-    """One run through all phases: the clock, and who is told what."""
+    """One run through all phases: the clock, and the callbacks."""
 
     task: Task
     budget: Budget
-    finish: AfterSearch
-    began: float
+    after: AfterSearch
+    start_time: float
     watch: Callable[[Progress], None] | None
-    announced: list[float] | None = None  # the cheapest cost of each instance that was told
+    announced: list[float] | None = None  # cheapest cost of each instance that was announced
 
     @property
     def seconds(self) -> float:
-        """Since the beginning."""
-        return time.monotonic() - self.began
+        """Seconds since the start."""
+        return time.monotonic() - self.start_time
 
     @property
     def search_budget(self) -> Budget:
         """What the search may spend."""
         seconds = self.budget.seconds
-        return (
-            self.budget
-            if seconds is None
-            else replace(self.budget, seconds=self.finish.ends(seconds)[0])
-        )
+        if seconds is None:
+            return self.budget
+        search_end, _ = self.after.phase_ends(seconds)
+        return replace(self.budget, seconds=search_end)
 
-    def carry_on(self, standings: Sequence[Candidates]) -> None:
-        """All phases behind the search."""
-        if self.finish.polish:
-            self.polish(standings)
-        if self.finish.then:
-            self.hand_over(standings, self.finish.then)
+    def run_phases(self, instances: Sequence[Candidates]) -> None:
+        """Run all phases after the search."""
+        if self.after.polish:
+            self.polish(instances)
+        if self.after.then:
+            self.hand_over(instances, self.after.then)
 
-    def polish(self, standings: Sequence[Candidates]) -> None:
-        """Improve the plans of all instances: first the best of each, then the second, while
-        there is time.
-        """
-        end = None if self.budget.seconds is None else self.finish.ends(self.budget.seconds)[1]
-        craft = plan_tools_for(self.task.problem.name, "a polish")
-        polishers: dict[int, Polisher] = {}
-        given = [s.plans[:POLISHED] for s in standings]
-        before = [s.best.cost for s in standings]
-        self.tell(standings, "polish")  # that it begins
+    def polish(self, instances: Sequence[Candidates]) -> None:
+        """Improve the best plan of every instance, then the second best, while there is time."""
+        before = [c.best.cost for c in instances]
+        given = [c.plans[: TUNING.polished_plans] for c in instances]
+        self.report(instances, "polish")  # that it begins
         try:
-            for rank in range(POLISHED):
-                for place, standing in enumerate(standings):
-                    if rank and end is not None and self.seconds >= end:
-                        return
-                    if (
-                        rank < len(given[place]) and not standing.solution.unmet
-                    ):  # no move would mend that
-                        if place not in polishers:
-                            polishers[place] = craft.polisher(standing.solution.instance)
-                        standing.add(polishers[place](given[place][rank].plan), "polish")
+            self.polish_ranks(instances, given)
         finally:
-            for standing, cost in zip(standings, before, strict=True):
-                standing.polish = CostChange(cost, standing.best.cost)
-            self.tell(standings, "polish")
+            for candidates, cost in zip(instances, before, strict=True):
+                candidates.polish = CostChange(cost, candidates.best.cost)
+            self.report(instances, "polish")
 
-    def hand_over(self, standings: Sequence[Candidates], name: str) -> None:
-        """Let a classical solver carry on with the best different plans of each instance, for
-        its share of the rest.
-        """
+    def polish_ranks(
+        self, instances: Sequence[Candidates], given: Sequence[Sequence[Candidate]]
+    ) -> None:
+        """Polish the given plans rank by rank. The first rank is polished even if it is late."""
+        end = None
+        if self.budget.seconds is not None:
+            _, end = self.after.phase_ends(self.budget.seconds)
+        tools = plan_tools_for(self.task.problem.name, "a polish")
+        polishers: dict[int, Polisher] = {}
+        for rank in range(TUNING.polished_plans):
+            for place, candidates in enumerate(instances):
+                if rank and end is not None and self.seconds >= end:
+                    return
+                # No move would mend a plan that exceeds a limit.
+                if rank >= len(given[place]) or candidates.solution.unmet:
+                    continue
+                if place not in polishers:
+                    polishers[place] = tools.polisher(candidates.solution.instance)
+                plan = given[place][rank].plan
+                candidates.add(polishers[place](plan), "polish")
+
+    def hand_over(self, instances: Sequence[Candidates], name: str) -> None:
+        """Let a solver improve the best different plans; instances share the time that is left."""
         assert self.budget.seconds is not None
-        self.tell(standings, name)  # that it begins
-        for place, standing in enumerate(standings):
-            share = (self.budget.seconds - self.seconds) / (len(standings) - place)
-            before = standing.best.cost
+        self.report(instances, name)  # that it begins
+        for place, candidates in enumerate(instances):
+            share = (self.budget.seconds - self.seconds) / (len(instances) - place)
+            before = candidates.best.cost
             trouble = "" if share > 0 else "no time was left for it"
             try:
                 if share > 0:
-                    self.classical(standings, place, name, share)
-            # whatever somebody else's solver does: the plans that are there are worth more
-            except Exception as error:
+                    self.run_solver(instances, place, name, share)
+            except Exception as error:  # a solver's failure must not lose the plans that are there
                 trouble = str(error) or type(error).__name__
             finally:
-                standing.then = CostChange(before, standing.best.cost, trouble)
-                self.tell(standings, name)
+                candidates.then = CostChange(before, candidates.best.cost, trouble)
+                self.report(instances, name)
 
-    def classical(
-        self, standings: Sequence[Candidates], place: int, name: str, seconds: float
+    def run_solver(
+        self, instances: Sequence[Candidates], place: int, name: str, seconds: float
     ) -> None:
-        """One run of a classical solver; its plans are kept and told as they come."""
-        standing = standings[place]
-        if standing.solution.unmet:
-            raise Infeasible(
-                f"there is no plan that it could start from: {standing.solution.unmet}"
-            )
+        """Run a solver on one instance; keep and report its plans as they come."""
+        candidates = instances[place]
+        unmet = candidates.solution.unmet
+        if unmet:
+            raise Infeasible(f"there is no plan that it could start from: {unmet}")
 
         def found(plan: Plan) -> None:
-            standing.improve(plan, name)
-            self.tell(standings, name)
+            candidates.improve(plan, name)
+            self.report(instances, name)
 
-        plans = [c.plan for c in self.different(standing, HANDED)]
-        improvers.improve_plans(
-            name, standing.solution.instance, plans, seconds, self.task.seed, found
-        )
+        best = self.different_plans(candidates, TUNING.handed_plans)
+        plans = [c.plan for c in best]
+        instance = candidates.solution.instance
+        improvers.improve_plans(name, instance, plans, seconds, self.task.seed, found)
 
-    def different(self, standing: Candidates, count: int) -> list[Candidate]:
-        """The cheapest plans of an instance that are not near to a cheaper one."""
-        ranked = sorted(standing.plans, key=lambda c: c.cost)
-        instance = standing.solution.instance
+    def different_plans(self, candidates: Candidates, count: int) -> list[Candidate]:
+        """Return the cheapest plans of an instance that are not similar to a cheaper one."""
+        ranked = sorted(candidates.plans, key=lambda c: c.cost)
         if count == 1:
             return ranked[:1]
-        craft = plan_tools_for(self.task.problem.name, "different plans")
-        batch = self.task.problem.collate([instance])
-        horizon = self.task.problem.horizon(batch)
+        problem = self.task.problem
+        instance = candidates.solution.instance
+        tools = plan_tools_for(problem.name, "different plans")
+        batch = problem.collate([instance])
+        horizon = problem.horizon(batch)
+        limit = 1.0 - diverse.TUNING.min_edge_difference
         kept = list[Candidate]()
-        links = list[torch.Tensor]()
+        kept_edges = list[torch.Tensor]()
         for candidate in ranked:
-            own = plan_edges(
-                craft, batch, pad_actions(craft.encode_plan(instance, candidate.plan), horizon)
-            )
-            if len(kept) < count and all(
-                edge_similarity(own, other) <= 1.0 - APART for other in links
-            ):
+            if len(kept) == count:
+                break
+            actions = tools.encode_plan(instance, candidate.plan)
+            edges = plan_edges(tools, batch, pad_actions(actions, horizon))
+            if all(edge_similarity(edges, other) <= limit for other in kept_edges):
                 kept.append(candidate)
-                links.append(own)
+                kept_edges.append(edges)
         return kept
 
-    def result(self, standing: Candidates) -> Solution:
-        """The solution after all phases."""
-        solution = standing.solution
-        best = standing.best
-        attempts = solution.attempts
+    def result(self, candidates: Candidates) -> Solution:
+        """Return the solution after all phases."""
+        solution = candidates.solution
+        best = candidates.best
         seconds = solution.seconds
         trace = solution.trace
-        if standing.polish or standing.then:
+        if candidates.polish or candidates.then:
             seconds = self.seconds
-            trace = (*trace, (attempts, seconds, float(best.cost)))
-        others = self.different(standing, self.finish.top)[1:]
+            trace = (*trace, (solution.attempts, seconds, float(best.cost)))
+        others = self.different_plans(candidates, self.after.top)[1:]
         return replace(
             solution,
             plan=best.plan,
@@ -362,52 +382,57 @@ class AfterSearchRun:
             phase=best.phase,
             seconds=seconds,
             trace=trace,
-            polish=standing.polish,
-            then=standing.then,
+            polish=candidates.polish,
+            then=candidates.then,
             others=tuple(others),
         )
 
-    # --- who is told
+    # --- callbacks
 
-    def tell(self, standings: Sequence[Candidates], phase: str) -> None:
-        """Progress behind the search."""
-        best = torch.tensor([float(s.best.cost) for s in standings], dtype=torch.float64)
+    def report(self, instances: Sequence[Candidates], phase: str) -> None:
+        """Report progress after the search, and plans that are better than all before."""
+        costs = [float(c.best.cost) for c in instances]
+        best = torch.tensor(costs, dtype=torch.float64)
         if self.watch:
-            self.watch(Progress(self.task.account.attempts, self.seconds, best, best, None, phase))
-        for row, standing in enumerate(standings):
-            self.announce(row, standing.best.plan, phase)
+            attempts = self.task.account.attempts
+            self.watch(Progress(attempts, self.seconds, best, best, None, phase))
+        for row, candidates in enumerate(instances):
+            self.announce(row, candidates.best.plan, phase)
 
     def watch_search(self, progress: Progress) -> None:
-        """Pass progress on, and every improvement that it brings."""
+        """Pass on the progress of the search, and every improvement that it brings."""
         if self.watch:
             self.watch(progress)
         actions = self.task.account.actions
-        if self.finish.improved is None or actions is None:
+        if self.after.improved is None or actions is None:
             return
+        known = self.announced_costs()
         best = progress.best.tolist()
-        known = self.announced or [float("inf")] * self.task.count
         rows = [row for row, cost in enumerate(best) if cost < known[row]]
         for row, sequence in zip(rows, actions[rows].tolist(), strict=True):
             plan = self.task.problem.decode(self.task.instances[row], sequence)
             self.announce(row, plan, "search")
 
-    def announce_warm(self, warm: Sequence[Plan | None]) -> None:
-        """The plans that were given come first."""
-        for row, plan in enumerate(warm):
+    def announce_warm_start(self, warm_start: Sequence[Plan | None]) -> None:
+        """Announce the given plans first."""
+        for row, plan in enumerate(warm_start):
             if plan is not None:
                 self.announce(row, plan, "warm start")
 
     def announce(self, row: int, plan: Plan, phase: str) -> None:
-        """Tell of a plan, if it is the best of its instance so far in the file's own metric."""
+        """Announce a plan if it is the best of its instance so far, in the file's own metric."""
+        if self.after.improved is None:
+            return
         instance = self.task.instances[row]
-        costs = self.announced or [float("inf")] * self.task.count
-        if (
-            self.finish.improved is not None
-            and plan.cost(instance) < costs[row]
-            and is_feasible(plan, instance)
-        ):
-            cost = plan.cost(instance)
-            attempts = self.task.account.attempts
-            costs[row] = cost
-            self.announced = costs
-            self.finish.improved(Improvement(instance, plan, cost, attempts, self.seconds, phase))
+        costs = self.announced_costs()
+        cost = plan.cost(instance)
+        if cost >= costs[row] or not is_feasible(plan, instance):
+            return
+        costs[row] = cost
+        self.announced = costs
+        attempts = self.task.account.attempts
+        self.after.improved(Improvement(instance, plan, cost, attempts, self.seconds, phase))
+
+    def announced_costs(self) -> list[float]:
+        """Return the cheapest announced cost of each instance, infinite at first."""
+        return self.announced or [float("inf")] * self.task.count

@@ -15,44 +15,50 @@ from rhumbline.search.solution import Solution, incumbent
 from rhumbline.search.strategy import Strategy, engine_for
 from rhumbline.search.task import Spent, Task
 
-# steps without an attempt, after which a search has gone astray: only attempts bring it to its end
-IDLE = 100
+
+@dataclass(frozen=True)
+class DriverTuning:
+    """When to give up on a strategy."""
+
+    max_empty_steps: int = 100  # steps without an attempt: only attempts bring a search to its end
+
+
+TUNING = DriverTuning()
 
 
 @dataclass(frozen=True)
 class Budget:
-    """When to stop: after so many attempts on each instance, or so many seconds, whichever comes
-    first.
-    """
+    """When to stop: after some attempts on each instance or some seconds, whichever comes first."""
 
     attempts: int | None = None
     seconds: int | float | None = None
 
     def __post_init__(self) -> None:
-        if self.attempts is None and self.seconds is None:
+        attempts = self.attempts
+        seconds = self.seconds
+        if attempts is None and seconds is None:
             raise InputError("a budget needs attempts, seconds or both")
-        if not (self.attempts is None or is_of(self.attempts, Integral)):
-            raise InputError(f"attempts must be a whole number, not {self.attempts!r}")
-        if not (self.seconds is None or is_of(self.seconds, Real)):
-            raise InputError(f"seconds must be a number, not {self.seconds!r}")
-        if self.attempts is not None and self.attempts < 1:
-            raise InputError(f"attempts must be at least 1, not {self.attempts}")
-        if self.seconds is not None and not self.seconds > 0:
-            raise InputError(f"seconds must be more than 0, not {self.seconds}")
-        if self.seconds == float("inf"):
-            raise InputError(
-                "seconds must be finite; for as long as you like, give attempts and stop with Ctrl-C"
-            )
+        if attempts is not None and not is_number(attempts, Integral):
+            raise InputError(f"attempts must be a whole number, not {attempts!r}")
+        if seconds is not None and not is_number(seconds, Real):
+            raise InputError(f"seconds must be a number, not {seconds!r}")
+        if attempts is not None and attempts < 1:
+            raise InputError(f"attempts must be at least 1, not {attempts}")
+        if seconds is not None and not seconds > 0:
+            raise InputError(f"seconds must be more than 0, not {seconds}")
+        if seconds == float("inf"):
+            advice = "for as long as you like, give attempts and stop with Ctrl-C"
+            raise InputError(f"seconds must be finite; {advice}")
 
 
-def is_of(value: Any, kind: type) -> bool:
-    """Whether something is a number of a kind, NumPy's too; yes and no are none."""
+def is_number(value: Any, kind: type) -> bool:
+    """Return whether a value is a number of a kind, including NumPy's but not booleans."""
     return isinstance(value, kind) and not isinstance(value, bool)
 
 
 @dataclass(frozen=True)
 class Progress:
-    """Where a search stands after a step."""
+    """The state of a search after a step."""
 
     attempts: int  # spent on each instance
     seconds: float
@@ -68,8 +74,9 @@ def search(
     budget: Budget,
     watch: Callable[[Progress], None] | None = None,
 ) -> tuple[list[Solution], bool]:
-    """Run a search to its end, or until Ctrl-C; the incumbents either way, and whether it was
-    interrupted.
+    """Run a search to its end, or until Ctrl-C.
+
+    Returns the incumbents, and whether the search was interrupted.
     """
     prepare_strategy(strategy, task)
     trace = list[Progress]()
@@ -82,85 +89,108 @@ def search(
                 watch(progress)
     except KeyboardInterrupt:
         interrupted = True
-    return collect_solutions(task, time.monotonic() - start_time, trace), interrupted
+    seconds = time.monotonic() - start_time
+    return collect_solutions(task, seconds, trace), interrupted
 
 
 def stream(strategy: Strategy[Any], task: Task, budget: Budget) -> Iterator[Progress]:
-    """Search until the budget is spent, yielding after every step; `task.ledger` holds the
-    incumbents.
+    """Search until the budget is spent, yielding after every step.
+
+    `task.account` holds the incumbents.
     """
-    task.engine = engine_for(
-        strategy, task.engine, task.device, task.problem.action_count(task.batch)
-    )
+    size = task.problem.action_count(task.batch)
+    task.engine = engine_for(strategy, task.engine, task.device, size)
     prepare_strategy(strategy, task)
-    start_time = task.start_time = time.monotonic()
-    task.account.limit = budget.attempts
-    task.account.deadline = start_time + budget.seconds if budget.seconds else None
+    start_time = start_clock(task, budget)
     state = strategy.init(task)
-    idle = 0
     if state is None:
-        raise InputError(
-            "the strategy's init returned None, which ends a search; return an empty object instead"
-        )
+        advice = "return an empty object instead"
+        raise InputError(f"the strategy's init returned None, which ends a search; {advice}")
+    empty_steps = 0
     while state is not None:
-        known = task.account.best
-        tried = None
+        best_before = task.account.best
+        spent_before = spending(task)
+        latents = None
         latest = None
         reached = state
-        paid = task.account.attempts, task.spare_trajectories
         try:
-            state, tried, rolled = strategy.step(task, state)
+            state, latents, rolled = strategy.step(task, state)
             latest = rolled.cost.flatten(1).amin(1)
         except Spent:
             state = None
-            getattr(strategy, "conclude", nothing)(task, reached)
+            getattr(strategy, "conclude", do_nothing)(task, reached)
         best = task.account.best
-        if best is not None and best is not known:  # something was entered
-            best, latest = (
-                displayed_cost(task.original_batch, best),
-                displayed_cost(task.original_batch, best if latest is None else latest),
-            )
+        if best is not None and best is not best_before:  # something was entered
+            cost = best if latest is None else latest
             yield Progress(
-                task.account.attempts, time.monotonic() - start_time, best, latest, tried
+                attempts=task.account.attempts,
+                seconds=time.monotonic() - start_time,
+                best=displayed_cost(task.original_batch, best),
+                latest=displayed_cost(task.original_batch, cost),
+                latents=latents,
             )
-        idle = idle + 1 if paid == (task.account.attempts, task.spare_trajectories) else 0
-        if idle == IDLE:
-            raise InputError(
-                f"the strategy made {IDLE} steps without trying anything, and would never end"
-            )
+        empty_steps = empty_steps + 1 if spending(task) == spent_before else 0
+        if empty_steps == TUNING.max_empty_steps:
+            trouble = "without trying anything, and would never end"
+            raise InputError(f"the strategy made {empty_steps} steps {trouble}")
+
+
+def start_clock(task: Task, budget: Budget) -> float:
+    """Set the limits of the task; return the time from which its seconds count."""
+    start_time = time.monotonic()
+    task.start_time = start_time
+    task.account.limit = budget.attempts
+    task.account.deadline = start_time + budget.seconds if budget.seconds else None
+    return start_time
+
+
+def spending(task: Task) -> tuple[int, int]:
+    """Return what a step changes if it tries anything: attempts and trajectories left over."""
+    return task.account.attempts, task.spare_trajectories
 
 
 def prepare_strategy(strategy: Strategy[Any], task: Task) -> None:
-    """What a strategy has to do before the clock runs; most have nothing."""
-    getattr(strategy, "prepare", nothing)(task)
+    """Call the strategy's `prepare`, if it has one, before the clock runs."""
+    getattr(strategy, "prepare", do_nothing)(task)
 
 
-def nothing(task: Task, state: Any = None) -> None:
-    """How most strategies prepare and conclude."""
+def do_nothing(task: Task, state: Any = None) -> None:
+    """Stand in for the optional methods `prepare` and `conclude`."""
 
 
 def displayed_cost(batch: Any, cost: Float[Tensor, "B"]) -> Float[Tensor, "B"]:
-    """Costs of a search as users see them: in the instances' own units, without surcharges for
-    vehicles.
+    """Convert costs of a search to those that users see.
+
+    They are in the instances' own units, without the surcharge for vehicles beyond the limit.
     """
-    return (batch.without_surcharge(cost) if isinstance(batch, CVRPBatch) else cost) * batch.scale
+    if isinstance(batch, CVRPBatch):
+        cost = batch.without_surcharge(cost)
+    return cost * batch.scale
 
 
 def collect_solutions(task: Task, seconds: float, trace: Sequence[Progress]) -> list[Solution]:
-    """The incumbents of a task, decoded, checked and priced on the host."""
-    warm = task.account.warm or [None] * len(task.instances)
-    if task.account.actions is None or (not task.account.attempts and None in warm):
+    """Decode, check and price the incumbents of a task on the host."""
+    account = task.account
+    warm_start = account.warm or [None] * len(task.instances)
+    if account.actions is None or (not account.attempts and None in warm_start):
         return []
-    found: list[Solution] = []
-    bests = [p.best.tolist() for p in trace]
-    rows = zip(task.instances, task.account.actions.tolist(), warm, strict=True)
+    solutions = list[Solution]()
+    costs_by_step = [progress.best.tolist() for progress in trace]
+    rows = zip(task.instances, account.actions.tolist(), warm_start, strict=True)
     for row, (instance, actions, given) in enumerate(rows):
-        best, unmet = incumbent(
-            instance, task.problem.decode(instance, actions), given, task.account.attempts
+        plan = task.problem.decode(instance, actions)
+        best, unmet = incumbent(instance, plan, given, account.attempts)
+        pairs = zip(trace, costs_by_step, strict=True)
+        steps = tuple((p.attempts, p.seconds, costs[row]) for p, costs in pairs)
+        solution = Solution(
+            instance,
+            best.plan,
+            best.cost,
+            account.attempts,
+            seconds,
+            trace=steps,
+            phase=best.phase,
+            unmet=unmet,
         )
-        steps = tuple(
-            (p.attempts, p.seconds, costs[row]) for p, costs in zip(trace, bests, strict=True)
-        )
-        facts = (task.account.attempts, seconds, steps, best.phase)
-        found.append(Solution(instance, best.plan, best.cost, *facts, unmet=unmet))
-    return found
+        solutions.append(solution)
+    return solutions

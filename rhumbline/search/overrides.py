@@ -1,4 +1,4 @@
-"""What some rollouts of a task read instead of the usual, and rollouts put together."""
+"""Overrides of a task's tables and starts for some rollouts, and concatenation of rollouts."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -13,30 +13,34 @@ from rhumbline.decoding import Rollouts
 
 @dataclass(frozen=True)
 class Overrides:
-    """What rollouts read instead of the task's own."""
+    """What rollouts read instead of the task's own. None leaves the task's own."""
 
     memory: Any = None
     starts: Int[Tensor, "R *K C"] | None = None
     rows: Int[Tensor, "r"] | None = None  # only these; memory and starts are those of all rows
 
     def part(
-        self, some: slice, rows: Int[Tensor, "r"] | None = None
+        self, latents: slice, rows: Int[Tensor, "r"] | None = None
     ) -> "tuple[Overrides] | tuple[()]":
-        """The changes for some latents and rows; nothing if nothing is changed."""
+        """Return the overrides for some latents and rows, or nothing if nothing is overridden."""
         if self.memory is None and self.starts is None and rows is None:
             return ()
-        return (Overrides(self.memory, starts_of_latents(self.starts, some), rows),)
+        starts = starts_of_latents(self.starts, latents)
+        return (Overrides(self.memory, starts, rows),)
 
 
 def concatenate_rollouts(parts: Sequence[Rollouts], axis: int) -> Rollouts:
-    """Several batches of the same instances as one: latents (1) or starts (2) side by side."""
-    return Rollouts(
-        torch.cat([p.cost for p in parts], axis), torch.cat([p.actions for p in parts], axis)
-    )
+    """Concatenate rollouts of the same instances along latents (1) or starts (2)."""
+    costs = [part.cost for part in parts]
+    actions = [part.actions for part in parts]
+    cost = torch.cat(costs, axis)
+    return Rollouts(cost, torch.cat(actions, axis))
 
 
 def starts_of_latents(
-    starts: Int[Tensor, "R *K C"] | None, some: slice
+    starts: Int[Tensor, "R *K C"] | None, latents: slice
 ) -> Int[Tensor, "R *k C"] | None:
-    """The starts of some latents, if each latent has its own."""
-    return starts[:, some] if starts is not None and starts.ndim == 3 else starts
+    """Return the starts of some latents, if each latent has its own."""
+    if starts is None or starts.ndim != 3:
+        return starts
+    return starts[:, latents]

@@ -1,6 +1,4 @@
-"""What a search returns: plans that were checked and priced on the host, and which phase found
-them.
-"""
+"""What a search returns: plans checked and priced on the host, and the phase that found each."""
 
 from dataclasses import dataclass
 from typing import Any
@@ -11,7 +9,7 @@ from rhumbline.problems import Plan
 
 @dataclass(frozen=True)
 class CostChange:
-    """The best cost before and after a phase, and what went wrong in it, if anything did."""
+    """The best cost before and after a phase, and what went wrong in it, if anything."""
 
     before: int | float
     after: int | float
@@ -31,8 +29,8 @@ class Candidate:
 class Solution:
     """A verified plan. `cost` was recomputed on the host in the instance's own metric.
 
-    `unmet` says which limit of the instance the best plan does not keep; `solve` raises it, the
-    command line prints it.
+    `unmet` says which limit of the instance the best plan exceeds. `solve` raises it, the command
+    line prints it.
     """
 
     instance: Any
@@ -40,9 +38,8 @@ class Solution:
     cost: int | float
     attempts: int
     seconds: float
-    trace: tuple[tuple[int, float, float], ...] = ()  # attempts, seconds, best cost after each step
-    # what found the plan: "warm start", "search", "polish", or the name of a classical solver
-    phase: str = "search"
+    trace: tuple[tuple[int, float, float], ...] = ()  # attempts, seconds, best cost of each step
+    phase: str = "search"  # that found the plan: "warm start", "search", "polish" or a solver
     polish: CostChange | None = None
     then: CostChange | None = None
     others: tuple[Candidate, ...] = ()  # the next best different plans, cheapest first
@@ -50,36 +47,48 @@ class Solution:
 
     @property
     def gap(self) -> float | None:
-        """Distance to the best known cost as a fraction of it, if one is known."""
+        """Relative distance to the best known cost, if one is known."""
         known = self.instance.best_known
-        return None if not known else (self.cost - known) / known
+        if not known:
+            return None
+        return (self.cost - known) / known
 
     def __repr__(self) -> str:
-        gap = "" if self.gap is None else f", gap {self.gap:.2%}"
-        spent = f"{self.attempts:,} attempts, {self.seconds:.1f} s"
-        return f"<Solution of {self.instance.name}: cost {self.cost:g}{gap}, {spent}>"
+        gap = self.gap
+        facts = [f"cost {self.cost:g}"]
+        if gap is not None:
+            facts.append(f"gap {gap:.2%}")
+        facts.append(f"{self.attempts:,} attempts")
+        facts.append(f"{self.seconds:.1f} s")
+        name = self.instance.name
+        text = ", ".join(facts)
+        return f"<Solution of {name}: {text}>"
 
 
 def incumbent(
-    instance: Any, plan: Plan, warm: Plan | None, attempts: int
+    instance: Any, plan: Plan, warm_start: Plan | None, attempts: int
 ) -> tuple[Candidate, str | None]:
-    """The plan that a search has found, or the one that it was given, if that is no worse in the
-    file's own metric.
+    """Return the plan of a search, or the warm start if that is no worse in the file's own metric.
 
-    The other half says which limit of the instance the plan does not keep.
+    The second value names the limit of the instance that the plan exceeds, if any.
     """
     unmet = unmet_limit(plan, instance, attempts)
     cost = plan.cost(instance)
-    if warm is not None and (unmet or warm.cost(instance) <= cost):
-        return Candidate(warm, warm.cost(instance), "warm start"), None
-    return Candidate(plan, cost, "search"), unmet
+    found = Candidate(plan, cost, "search")
+    if warm_start is None:
+        return found, unmet
+    given_cost = warm_start.cost(instance)
+    if unmet or given_cost <= cost:
+        return Candidate(warm_start, given_cost, "warm start"), None
+    return found, unmet
 
 
 def unmet_limit(plan: Plan, instance: Any, attempts: int) -> str | None:
-    """Check a plan; what to say if it breaks no rule but a limit of its instance."""
+    """Check a plan; return a message if it exceeds a limit of its instance, else None."""
     try:
         plan.check(instance)
     except LimitExceeded as error:
-        tried = f"{attempts:,} attempt" if attempts == 1 else f"{attempts:,} attempts"
-        return f"{error}; {tried} found none within the limit: search longer, or allow more"
+        noun = "attempt" if attempts == 1 else "attempts"
+        advice = "search longer, or allow more"
+        return f"{error}; {attempts:,} {noun} found none within the limit: {advice}"
     return None

@@ -1,7 +1,5 @@
 """What a strategy is, and the checks and defaults that strategies share."""
 
-import math
-from collections.abc import Sequence
 from typing import Any, Protocol, TypeVar, runtime_checkable
 
 import torch
@@ -12,142 +10,117 @@ from rhumbline import kernels
 from rhumbline.decoding import EngineName, Rollouts
 from rhumbline.errors import InputError
 from rhumbline.policies import Members
+from rhumbline.search.defaults import (
+    default_start_share,
+    default_step_size,
+    default_temperature,
+    is_large,
+    is_time_critical,
+    temperature_or_default,
+)
 from rhumbline.search.task import Task
+
+__all__ = [
+    "Strategy",
+    "check_settings",
+    "default_start_share",
+    "default_temperature",
+    "engine_for",
+    "is_large",
+    "is_time_critical",
+    "latent_dimensions",
+    "require_single_decoder",
+    "temperature_or_default",
+    "warm_up_run_of",
+]
 
 X = TypeVar("X")
 
 
 @runtime_checkable
 class Strategy(Protocol[X]):
-    """A way to search: a frozen dataclass of settings. `init` makes its state, `step` tries some
-    latents.
+    """A way to search: a frozen dataclass of settings.
 
-    A strategy that puts a layer on the glimpse, which not all kernels know, has a class variable
-    `layered`; one that does not use all kernels in its first step has a property `rehearsal` (see
-    `warm_up_run_of`); one that can make a plan of others, without an attempt, has a method
-    `conclude`, which gets the task and the state of its last whole step when the budget is spent;
-    one that needs a kernel of its own has a method `prepare`, called before the clock runs; one
-    that ends by itself, whatever the budget, has a class variable `ends`.
+    `init` makes its state, `step` tries some latents. A strategy may also have, all optional:
+
+    - `layered`, a class variable: True if it inserts a residual layer after the attention read-out.
+      Not every fused engine supports that.
+    - `ends`, a class variable: True if it ends by itself, whatever the budget.
+    - `prepare(task)`: compiles its own kernels. Called before the clock runs.
+    - `rehearsal`, a property: another strategy and a number of attempts that use every kernel, if
+      two steps of the strategy itself do not. A GPU runs it before the clock starts.
+    - `conclude(task, state)`: makes a plan without an attempt. Called when the budget is spent,
+      with the state of the last whole step.
     """
 
     def init(self, task: Task) -> X:
-        """The state before the first step."""
+        """Return the state before the first step."""
         ...
 
     def step(self, task: Task, state: X) -> tuple[X | None, Float[Tensor, "B K Z"], Rollouts]:
-        """Try something by `task.rollout`, `each_copy` or `complete`, the only ways to spend.
-        None ends the search.
+        """Try some latents; return the next state, the latents and their rollouts.
+
+        `task.rollout`, `rollout_each_copy` and `complete` are the only ways to spend the budget.
+        A state of None ends the search.
         """
         ...
 
 
-def default_step_size(task: Task) -> int:
-    """Latents of a step on each copy, where a strategy has no number of its own: more if a latent
-    is one rollout.
-
-    On a CPU, where job shops are solved by plain torch, large steps make more of them in a second
-    (docs/jobshop.md).
-    """
-    if task.starts.shape[1] > 1:
-        return 16
-    return 64 if task.device.type == "cuda" else 256
+# --- engines and kernels
 
 
 def warm_up_run_of(strategy: Any, task: Task) -> tuple[Any, int]:
-    """A search that uses every kernel of the strategy, and its attempts: what a GPU has to compile
-    first.
+    """Return a search that uses every kernel of the strategy, and its attempts.
 
-    All of them are used in two usual steps, unless the strategy's `rehearsal` names another one and
-    its attempts.
+    A GPU compiles these kernels first. Two steps of default size use all of them, unless the
+    strategy's `rehearsal` names another search.
     """
-    other, attempts = getattr(strategy, "rehearsal", (strategy, 2 * default_step_size(task)))
-    return other, 1 if task.device.type == "cpu" else attempts * task.copies
+    default = (strategy, 2 * default_step_size(task))
+    search, attempts = getattr(strategy, "rehearsal", default)
+    if task.device.type == "cpu":
+        return search, 1
+    return search, attempts * task.copies
 
 
 def engine_for(strategy: Any, engine: EngineName, device: torch.device, nodes: int) -> EngineName:
-    """The engine a strategy can run on: plain torch for a `layered` one where no kernel knows
-    layers of so many nodes.
+    """Return the engine a strategy can run on.
 
-    An error if fused is a must.
+    It is plain torch for a `layered` strategy if no kernel supports layers for instances of this
+    size. That is an error if the fused engine is required.
     """
-    reason = kernels.why_not_layer(device, nodes) if getattr(strategy, "layered", False) else None
+    if not getattr(strategy, "layered", False):
+        return engine
+    reason = kernels.why_not_layer(device, nodes)
     return kernels.fused_unless(engine, reason) if reason else engine
 
 
+# --- checks
+
+
 def latent_dimensions(task: Task) -> int:
-    """Dimensions of the latent space; raises where there is none to search."""
+    """Return the dimension of the latent space; raise if the policy has none."""
     space = task.policy.space
     if isinstance(space, Members):
-        raise InputError(
-            "this policy is a population, without a latent space; use --search population"
-        )
+        trouble = "this policy is a population, without a latent space"
+        raise InputError(f"{trouble}; use --search population")
     if not space.size:
-        raise InputError(
-            "this policy has no latent space to search; use --search sampling or greedy"
-        )
+        trouble = "this policy has no latent space to search"
+        raise InputError(f"{trouble}; use --search sampling or greedy")
     return space.size
 
 
 def require_single_decoder(task: Task) -> None:
     """Refuse populations, for strategies that follow or change a single decoder."""
     if isinstance(task.policy.space, Members):
-        raise InputError(
-            "this policy is a population, and this search is for one decoder; use --search population"
-        )
+        trouble = "this policy is a population, and this search is for one decoder"
+        raise InputError(f"{trouble}; use --search population")
 
 
 def check_settings(population: int, temperature: float | None) -> None:
     """Refuse settings that no strategy can work with."""
     if population < 1:
         raise InputError(f"population must be at least 1, not {population}")
-    if temperature is not None and not 0.0 <= temperature < float("inf"):
+    if temperature is None:
+        return
+    if not 0.0 <= temperature < float("inf"):
         raise InputError(f"temperature must be 0 (greedy) or more, not {temperature}")
-
-
-TEMPERATURES = ((100.0, 1.0), (150.0, 0.5), (250.0, 0.3), (math.inf, 0.2))  # up to so many nodes
-
-
-def default_temperature(task: Task, table: Sequence[tuple[float, float]] = TEMPERATURES) -> float:
-    """1 up to 100 nodes, 0.5 up to 150, 0.3 up to 250, 0.2 beyond: the best of 0.1 to 1 on
-    validation instances.
-
-    The longer a tour, the more decisions noise can spoil (the paper: 1 at 100 cities, 0.1 beyond;
-    docs/training.md).
-    """
-    nodes = task.problem.action_count(task.batch)
-    return next(t for most, t in table if nodes <= most + 1)  # a depot does not count
-
-
-STARTS_ON_A_CPU = 25  # by validation instances of 100 and 200 nodes (docs/experiments.md)
-
-
-def default_start_share(task: Task) -> float:
-    """The share of an instance's starts that is worth trying once all were tried
-    (docs/experiments.md).
-
-    On a CPU every rollout costs its time, and more latents from fewer starts find more. A GPU has
-    all rollouts of one instance at work at once, and a quarter of them takes as long.
-    """
-    return 1.0 if task.device.type == "cuda" else min(1.0, STARTS_ON_A_CPU / task.starts.shape[1])
-
-
-LARGE = (
-    300  # nodes: of larger instances the usual seconds make few generations, too few to learn from
-)
-
-
-def is_large(task: Task) -> bool:
-    """Whether instances have more nodes than that."""
-    return task.problem.action_count(task.batch) > LARGE + 1  # a depot does not count
-
-
-def is_time_critical(task: Task) -> bool:
-    """Whether a generation from all starts would take many seconds: large instances on a CPU."""
-    return task.device.type == "cpu" and is_large(task)
-
-
-def temperature_or_default(
-    task: Task, wanted: float | None, table: Sequence[tuple[float, float]] = TEMPERATURES
-) -> float:
-    """The temperature a user wants, or the usual one."""
-    return default_temperature(task, table) if wanted is None else wanted

@@ -17,66 +17,25 @@ from rhumbline.errors import InputError
 from rhumbline.policies import Policy
 from rhumbline.problems import Plan, Problem
 from rhumbline.problems.symmetry import symmetric_copies
+from rhumbline.search.account import Account, Spent
 from rhumbline.search.overrides import Overrides, concatenate_rollouts, starts_of_latents
-from rhumbline.search.plan_sets.diverse import DiverseSet
 from rhumbline.search.plan_sets.similarity import pad_actions, plan_tools_for
 
-# Numbers of a rollout x its steps, for all rollouts between two looks at the clock: about half a
-# second of torch on two cores, and a quarter of a second of the fused kernel.
-PIECE = {"cpu": 16_000_000, "cuda": 20_000_000_000}
-FEWEST = 16  # completions of a piece: a tile of the CPU's kernel
-PATIENT = 8  # pieces in one, where there is no time limit
-# seconds between two looks, at most, where time allows and larger pieces are faster: in torch on a
-# CPU
-PATIENCE = 3.0
+
+@dataclass(frozen=True)
+class PacingTuning:
+    """How much work is done between two looks at the clock: one piece."""
+
+    # Numbers that all rollouts of a piece take, x their steps. On two cores torch needs about half
+    # a second for them, the fused kernel a quarter of a second.
+    piece_elements_cpu: int = 16_000_000
+    piece_elements_cuda: int = 20_000_000_000
+    min_completions: int = 16  # of a piece: a tile of the CPU kernel
+    untimed_piece_factor: int = 8  # larger pieces where there is no time limit
+    max_piece_seconds: float = 3.0  # for plain torch on a CPU, which is faster in large pieces
 
 
-class Spent(Exception):
-    """The budget is used up; raised through a strategy's step, caught by `stream`."""
-
-
-@dataclass
-class Account:
-    """What has been spent and found. Only `SetResults` and `stream` write here, and who makes
-    plans without an attempt.
-    """
-
-    attempts: int = 0
-    limit: int | None = None
-    deadline: float | None = None
-    best: Tensor | None = None  # [B]
-    actions: Tensor | None = None  # [B, T]
-    pool: DiverseSet | None = None  # of the best different plans, if they are wanted
-    warm: Sequence[Plan | None] = ()  # plans to start from, one for each instance or None
-
-    @property
-    def late(self) -> bool:
-        """Whether time is up."""
-        return self.deadline is not None and time.monotonic() >= self.deadline
-
-    def room(self, wanted: int) -> int:
-        """How many of the wanted attempts the budget still allows; raises `Spent` if none. The
-        first is always made.
-        """
-        left = wanted if self.limit is None else min(wanted, self.limit - self.attempts)
-        if (self.late and self.attempts > 0) or left <= 0:
-            raise Spent
-        return left
-
-    def enter(self, rolled: Rollouts, attempts: int) -> None:
-        """Count attempts and keep the cheapest solution of each instance."""
-        cost, where = rolled.cost.flatten(1).min(1)
-        rows = torch.arange(len(cost), device=cost.device)
-        actions = rolled.actions.flatten(1, 2)[rows, where]
-        if self.best is None or self.actions is None:
-            self.best = cost
-            self.actions = actions
-        better = cost < self.best
-        self.best = torch.where(better, cost, self.best)
-        self.actions = torch.where(better[:, None], actions, self.actions)
-        if self.pool:
-            self.pool.enter(rolled)
-        self.attempts += attempts
+TUNING = PacingTuning()
 
 
 @dataclass
@@ -84,7 +43,8 @@ class Task:
     """Instances of one shape with everything needed to try latents on them.
 
     With symmetric copies, the rows R of batch, memory and starts are the copies of the first
-    instance, of the second, and so on. An attempt is one trajectory per start, of any one copy.
+    instance, then those of the second, and so on. An attempt is one trajectory per start, of any
+    one copy.
     """
 
     problem: Problem[Any, Any]
@@ -98,14 +58,10 @@ class Task:
     account: Account = field(default_factory=Account)
     copies: int = 1
     start_time: float = 0.0
-    spare_trajectories: int = 0  # trajectories of each instance that are paid for and not made
-    max_scored_sequences: float = (
-        math.inf
-    )  # sequences whose scores the device's memory holds, once it was found too small
-    pace: float = 0.0  # seconds of the last piece for each unit of `_work`; 0 before the first
-    tried_count: int = (
-        0  # latents of each instance so far: the noise goes by their numbers, whatever they cost
-    )
+    spare_trajectories: int = 0  # of each instance: paid for and not made
+    max_scored_sequences: float = math.inf  # whose scores fit into device memory, once it was full
+    seconds_per_element: float = 0.0  # of the last piece; 0 before the first
+    tried_count: int = 0  # latents of each instance so far, which number the noise
 
     @property
     def count(self) -> int:
@@ -114,8 +70,10 @@ class Task:
 
     @property
     def original_batch(self) -> Any:
-        """The batch of the instances as they were given: the first copy of each is itself."""
-        return self.batch if self.copies == 1 else self.batch[:: self.copies]
+        """The batch of the instances as they were given: the first copy of each is the original."""
+        if self.copies == 1:
+            return self.batch
+        return self.batch[:: self.copies]
 
     @property
     def device(self) -> torch.device:
@@ -124,22 +82,22 @@ class Task:
 
     @property
     def resolved_engine(self) -> str:
-        """The engine that really runs."""
-        width = self.problem.action_count(self.batch)
+        """The engine that "auto" stands for here."""
+        problem = self.problem
+        size = problem.action_count(self.batch)
         architecture = self.policy.architecture
-        return kernels.resolve(self.engine, self.problem.name, self.device, width, architecture)
+        return kernels.resolve(self.engine, problem.name, self.device, size, architecture)
 
     @property
     def spent_share(self) -> float:
-        """The part of the budget behind us, by attempts or by the clock, whichever is larger."""
-        account = self.account
-        tried_count = account.attempts / account.limit if account.limit else 0.0
-        waited = (
-            0.0
-            if account.deadline is None
-            else (time.monotonic() - self.start_time) / (account.deadline - self.start_time)
-        )
-        return max(tried_count, waited)
+        """The share of the budget that is spent, by attempts or time, whichever is larger."""
+        limit = self.account.limit
+        deadline = self.account.deadline
+        by_attempts = self.account.attempts / limit if limit else 0.0
+        if deadline is None:
+            return by_attempts
+        seconds = time.monotonic() - self.start_time
+        return max(by_attempts, seconds / (deadline - self.start_time))
 
     @property
     def incumbents(self) -> Int[Tensor, "B T"]:
@@ -148,34 +106,42 @@ class Task:
         return self.account.actions
 
     def forget(self) -> None:
-        """As if nothing had been tried: a search that follows sees the noise of the first."""
+        """Reset the account, so that a search that follows sees the noise of the first one."""
         self.account = Account()
         self.spare_trajectories = 0
         self.tried_count = 0
 
     def uniforms(self, count: int) -> Float[Tensor, "B K Z 2"]:
-        """Noise for the next `count` latents of each instance; the same whatever else is in the
-        batch.
+        """Return noise for the next `count` latents of each instance.
 
-        It goes by their numbers, so a second call before the next rollout returns the same.
+        It depends on their numbers only, not on the rest of the batch. A second call before the
+        next rollout returns the same.
         """
-        attempt = self.tried_count + torch.arange(count, device=self.device)
-        return noise.latent_uniforms(
-            self.seed, self.batch.key[:: self.copies], attempt, self.policy.space.size
-        )
+        numbers = torch.arange(count, device=self.device)
+        attempts = self.tried_count + numbers
+        instance_ids = self.batch.key[:: self.copies]
+        size = self.policy.space.size
+        return noise.latent_uniforms(self.seed, instance_ids, attempts, size)
 
     def repeat_for_copies(self, each: Tensor) -> Tensor:
-        """What is given for each instance, for each of its copies."""
+        """Repeat the rows of instances for each of their copies."""
         return each.repeat_interleave(self.copies, dim=0)
 
     def best_of_copies(self, rolled: Rollouts) -> Rollouts:
-        """The cheapest copy of each (instance, latent, start)."""
+        """Return the cheapest copy of each (instance, latent, start)."""
         if self.copies == 1:
             return rolled
-        cost, best = rolled.cost.unflatten(0, (self.count, self.copies)).min(1)
-        actions = rolled.actions.unflatten(0, (self.count, self.copies))
-        where = best[:, None, ..., None].expand(-1, -1, -1, -1, actions.shape[-1])
-        return Rollouts(cost, actions.gather(1, where)[:, 0])
+        shape = (self.count, self.copies)
+        costs = rolled.cost.unflatten(0, shape)
+        actions = rolled.actions.unflatten(0, shape)
+        cost, best = costs.min(1)
+        steps = actions.shape[-1]
+        index = best[:, None, ..., None]
+        index = index.expand(-1, -1, -1, -1, steps)
+        best_actions = actions.gather(1, index)
+        return Rollouts(cost, best_actions[:, 0])
+
+    # --- the ways to spend
 
     def rollout(
         self,
@@ -184,19 +150,18 @@ class Task:
         starts: Int[Tensor, "B *K C"] | None = None,
         memory: Any = None,
     ) -> Rollouts:
-        """Each latent on each instance, on all copies: what is returned is the best copy of each
-        start.
+        """Try each latent on all copies of each instance; return the best copy of each start.
 
-        `starts` takes the place of the usual ones: the same for all latents, or [B, K, C] with each
-        latent's own. `memory` are other tables, of every copy.
+        `starts` replaces the task's own: the same for all latents, or [B, K, C] with starts for
+        each latent. `memory` replaces the tables of every copy.
         """
         self.check_latents(latents, self.count)
-        own = {} if starts is None else {"starts": self.repeat_for_copies(starts)}
-        return self.best_of_copies(
-            self.rollout_each_copy(
-                self.repeat_for_copies(latents), temperature, memory=memory, **own
-            )
-        )
+        latents = self.repeat_for_copies(latents)
+        own: dict[str, Tensor] = {}
+        if starts is not None:
+            own["starts"] = self.repeat_for_copies(starts)
+        rolled = self.rollout_each_copy(latents, temperature, memory=memory, **own)
+        return self.best_of_copies(rolled)
 
     def rollout_each_copy(
         self,
@@ -206,52 +171,28 @@ class Task:
         memory: Any = None,
         starts: Int[Tensor, "R *K C"] | None = None,
     ) -> Rollouts:
-        """The same with every copy apart and, if wanted, other tables. Cannot be overspent:
-        raises `Spent` instead.
+        """Try the latents of each copy; return the rollouts of every copy.
+
+        It cannot overspend: it raises `Spent` instead.
         """
         self.check_latents(latents, len(self.starts))
-        each = (self.starts if starts is None else starts).shape[-1]
+        each = self.starts.shape[-1] if starts is None else starts.shape[-1]
+        rollouts = len(latents) * each  # of one latent
+        count = latents.shape[1]
         parts = list[Rollouts]()
-        at = 0
-        while at < latents.shape[1]:
-            some = slice(at, min(at + self._most(len(latents) * each), latents.shape[1]))
-            start_time = time.monotonic()
-            at = some.stop
-            parts.append(
-                self._piece(
-                    latents[:, some],
-                    temperature,
-                    each,
-                    Overrides(memory, starts_of_latents(starts, some)),
-                )
-            )
-            self.pace = (time.monotonic() - start_time) / self._work(
-                len(latents) * each * (some.stop - some.start)
-            )
+        first = 0
+        while first < count:
+            size = self._units_per_piece(rollouts)
+            last = min(first + size, count)
+            piece = slice(first, last)
+            piece_start = time.monotonic()
+            overrides = Overrides(memory, starts_of_latents(starts, piece))
+            rolled = self._rollout_piece(latents[:, piece], temperature, each, overrides)
+            parts.append(rolled)
+            seconds = time.monotonic() - piece_start
+            self.seconds_per_element = seconds / self._work(rollouts * (last - first))
+            first = last
         return concatenate_rollouts(parts, 1)
-
-    def check_latents(self, latents: Tensor, rows: int) -> None:
-        """Refuse latents of a strategy that no rollout could be made of; nobody waits for a GPU
-        to see their values.
-        """
-        size = self.policy.space.size
-        shape = tuple(latents.shape)
-        fits = (
-            len(shape) == 3
-            and shape[::2] == (rows, size)
-            and shape[1] > 0
-            and latents.dtype == torch.float32
-        )
-        if not fits:
-            wanted = f"float32 and of shape [{rows}, 1 or more, {size}]"
-            raise InputError(
-                f"latents of a strategy have to be {wanted}; these are {latents.dtype} {list(shape)}"
-            )
-
-    def check_deadline(self) -> None:
-        """Raise `Spent` if time is up: between parts of long work that makes no solutions."""
-        if self.account.late:
-            raise Spent
 
     def complete(
         self,
@@ -261,71 +202,43 @@ class Task:
         temperature: float = 0.0,
         samples: int = 1,
     ) -> tuple[Float[Tensor, "R C"], Int[Tensor, "R C T"]]:
-        """Beginnings carried on, `samples` times each. Each counts as one trajectory, however much
-        of it was given.
+        """Complete each prefix `samples` times.
 
-        What is sampled of a beginning is an attempt to the noise, which so does not depend on the
-        pieces.
+        A completion counts as one trajectory, however much of it was given. To the noise each
+        prefix is one attempt, so samples do not depend on the pieces.
         """
-        parts, at, (count, ways), number = list[Rollouts](), 0, given.length.shape, self.tried_count
-        carry_on = self._carrier(latents, self.memory if memory is None else memory, temperature)
-        self.tried_count += ways if temperature else 0
-        while at < ways:
-            some = min(ways - at, max(-(-FEWEST // samples), self._most(count * samples)))
-            made = self._granted(some * samples, self.copies)
+        count, prefixes = given.length.shape
+        number = self.tried_count
+        tables = self.memory if memory is None else memory
+        complete_piece = self._make_completer(latents, tables, temperature)
+        self.tried_count += prefixes if temperature else 0
+        min_prefixes = -(-TUNING.min_completions // samples)
+        parts = list[Rollouts]()
+        first = 0
+        while first < prefixes:
+            size = max(min_prefixes, self._units_per_piece(count * samples))
+            size = min(prefixes - first, size)
+            wanted = size * samples
+            made = self._affordable(wanted, self.copies)
             if made:
-                whole, rest = divmod(self._filled(made, some * samples), samples)
-                ranges = (
-                    (at, whole, samples),
-                    (at + whole, 1, rest),
-                )  # the last may be granted in part
+                whole, rest = divmod(self._filled(made, wanted), samples)
+                ranges = ((first, whole, samples), (first + whole, 1, rest))  # the last in part
                 built = [
-                    carry_on(given[:, i : i + n], each, number + i)
-                    for i, n, each in ranges
+                    complete_piece(given[:, at : at + n], each, number + at)
+                    for at, n, each in ranges
                     if n * each
                 ]
-                parts.append(
-                    concatenate_rollouts(built, 2).map(
-                        partial(torch.narrow, dim=2, start=0, length=made)
-                    )
-                )
-                self._enter(parts[-1], made * self.copies)
-            if made < some * samples:
-                rows, copies = self._last_copies(1)
-                last = slice(at + made // samples, at + made // samples + 1)
-                self._enter(carry_on(given[rows, last], 1, self.tried_count, rows), copies)
+                parts.append(narrow_rollouts(concatenate_rollouts(built, 2), 2, made))
+                self._record(parts[-1], made * self.copies)
+            if made < wanted:
+                rows, copies = self._affordable_copies(1)
+                at = first + made // samples
+                prefix = given[rows, at : at + 1]
+                self._record(complete_piece(prefix, 1, self.tried_count, rows), copies)
                 raise Spent
-            at += some
+            first += size
         found = concatenate_rollouts(parts, 2)
         return found.cost[:, 0], found.actions[:, 0]
-
-    def _carrier(
-        self, latents: Float[Tensor, "R 1 Z"], memory: Any, temperature: float
-    ) -> Callable[..., Rollouts]:
-        """What carries on beginnings, so many times each, with the noise from an attempt on, for
-        all rows or some.
-        """
-
-        def carry_on(
-            given: Prefixes, each: int, attempt: int, rows: Tensor | None = None
-        ) -> Rollouts:
-            batch = self.batch
-            shifts = latents
-            tables = memory
-            if rows is not None:
-                batch = batch[rows]
-                shifts = latents[rows]
-                tables = memory[rows]
-            several = given.map(partial(torch.repeat_interleave, repeats=each, dim=1))
-            usual: dict[str, Any] = {
-                "seed": self.seed,
-                "engine": self.engine,
-                "temperature": temperature,
-            }
-            usual |= {"attempt": attempt, "samples": each if temperature else 0}
-            return complete(self.problem, self.policy, batch, shifts, several, tables, **usual)
-
-        return carry_on
 
     def score(
         self,
@@ -334,17 +247,11 @@ class Task:
         actions: Int[Tensor, "R V T"],
         memory: Any,
     ) -> Float[Tensor, "R V"]:
-        """Log-probabilities of sequences for some rows, with gradients; it makes no solutions
-        and costs no attempts.
-        """
-        engine = (
-            self.engine if self.device.type == "cuda" else "torch"
-        )  # the CPU's kernels are for rollouts only
-        unscored = (
-            self.problem.name in kernels.CUDA_GRAPH_PROBLEMS
-            or self.problem.action_count(self.batch) > kernels.MAX_TILE_NODES
-        )
-        if engine == "fused" and unscored:
+        """Return log-probabilities of sequences for some rows, with gradients; free of charge."""
+        engine = self.engine if self.device.type == "cuda" else "torch"  # no CPU kernel for scores
+        size = self.problem.action_count(self.batch)
+        too_large = size > kernels.MAX_TILE_NODES
+        if engine == "fused" and (self.problem.name in kernels.CUDA_GRAPH_PROBLEMS or too_large):
             engine = "auto"  # rollouts of such instances have kernels, scores have none
         return log_prob(
             self.problem,
@@ -356,137 +263,219 @@ class Task:
             engine=engine,
         )
 
-    def _most(self, rollouts: int) -> int:
-        """How many times so many rollouts may be made between two looks at the clock; at least
-        once.
+    def check_latents(self, latents: Tensor, rows: int) -> None:
+        """Refuse latents of a wrong shape or type; reading their values would make a GPU wait."""
+        size = self.policy.space.size
+        shape = tuple(latents.shape)
+        fits = False
+        if len(shape) == 3 and shape[1] > 0:
+            fits = shape[::2] == (rows, size)
+        if fits and latents.dtype == torch.float32:
+            return
+        wanted = f"float32 and of shape [{rows}, 1 or more, {size}]"
+        given = f"{latents.dtype} {list(shape)}"
+        words = f"latents of a strategy have to be {wanted}"
+        raise InputError(f"{words}; these are {given}")
 
-        Plain torch on a CPU makes more of them in the same time when there are many at once. What
-        the last piece took tells how many will be done in half of the time left, since a machine
-        may get busier; without a limit nobody looks, and pieces must not depend on the clock.
-        """
-        work = self._work(rollouts)
-        deadline = self.account.deadline
-        usual = max(1, PIECE[self.device.type] // work)
-        if self.device.type == "cuda" or self.resolved_engine != "torch":
-            return usual
-        if deadline is None:
-            return PATIENT * usual
-        left = min(PATIENCE, 0.5 * (deadline - time.monotonic()))
-        return max(usual, int(left / (self.pace * work))) if self.pace else usual
+    def check_deadline(self) -> None:
+        """Raise `Spent` if time is up: between parts of long work that makes no solutions."""
+        if self.account.is_late:
+            raise Spent
+
+    # --- pacing
 
     def rollouts_within(self, share: float) -> float:
-        """How many rollouts of each copy a share of the time left is enough for; none before the
-        first told the pace.
+        """Return how many rollouts of each copy fit into a share of the time left.
 
-        Without a time limit any number.
+        0 before the first piece has been timed, infinite without a time limit.
         """
-        if self.account.deadline is None:
+        deadline = self.account.deadline
+        if deadline is None:
             return math.inf
-        seconds = self.pace * self._work(len(self.starts))
-        return (
-            share * max(0.0, self.account.deadline - time.monotonic()) / seconds if seconds else 0.0
-        )
+        seconds = self.seconds_per_element * self._work(len(self.starts))
+        if not seconds:
+            return 0.0
+        return share * max(0.0, deadline - time.monotonic()) / seconds
+
+    def _units_per_piece(self, rollouts: int) -> int:
+        """Return how many units, of `rollouts` each, to make between two looks at the clock.
+
+        Plain torch on a CPU is faster in larger pieces. The time of the last piece tells how many
+        fit into half of the time left, in case the machine gets busier. Without a limit there is no
+        need to look, and pieces must not depend on the clock.
+        """
+        elements = self._work(rollouts)
+        is_cuda = self.device.type == "cuda"
+        limit = TUNING.piece_elements_cuda if is_cuda else TUNING.piece_elements_cpu
+        units = max(1, limit // elements)
+        if is_cuda or self.resolved_engine != "torch":
+            return units
+        deadline = self.account.deadline
+        if deadline is None:
+            return TUNING.untimed_piece_factor * units
+        left = min(TUNING.max_piece_seconds, 0.5 * (deadline - time.monotonic()))
+        if not self.seconds_per_element:
+            return units
+        return max(units, int(left / (self.seconds_per_element * elements)))
 
     def _work(self, rollouts: int) -> int:
-        """Numbers of so many rollouts x their steps."""
-        steps = self.problem.horizon(self.batch)
-        return (
-            rollouts * steps * self.policy.footprint(self.problem.action_count(self.batch), steps)
-        )
+        """Return how many elements some rollouts take over all their steps."""
+        problem = self.problem
+        steps = problem.horizon(self.batch)
+        size = problem.action_count(self.batch)
+        per_step = self.policy.footprint(size, steps)
+        return rollouts * steps * per_step
 
-    def _granted(self, wanted: int, size: int) -> int:
-        """How many of `wanted` things, of `size` trajectories per instance each, the budget
-        still allows.
+    # --- paying
+
+    def _affordable(self, wanted: int, trajectories: int) -> int:
+        """Return how many of `wanted` things the budget still allows.
+
+        `trajectories` is what each of them takes, of every instance.
         """
-        per = self.starts.shape[1]
-        short = -(-(wanted * size - self.spare_trajectories) // per)
-        if short <= 0:
+        per_attempt = self.starts.shape[1]
+        missing = wanted * trajectories - self.spare_trajectories
+        attempts = -(-missing // per_attempt)
+        if attempts <= 0:
             self.check_deadline()
-        allowed = self.account.room(short) if short > 0 else 0
-        return min(wanted, (self.spare_trajectories + allowed * per) // size)
+        allowed = self.account.allowed(attempts) if attempts > 0 else 0
+        paid = self.spare_trajectories + allowed * per_attempt
+        return min(wanted, paid // trajectories)
 
     def _filled(self, made: int, wanted: int) -> int:
-        """How many to build where `made` are paid for, and the others thrown away: on a GPU as many
-        as usual.
+        """Return how many to build where `made` are paid for; the others are thrown away.
 
-        A smaller batch may have a kernel of its own, for which the very end of a search would wait
-        half a minute.
+        A GPU builds as many as ever: a smaller batch may need another kernel, and the end of a
+        search would wait half a minute for it.
         """
         return wanted if self.device.type == "cuda" else made
 
-    def _enter(self, rolled: Rollouts, trajectories: int) -> None:
-        """Keep what is good and pay, in whole attempts; what an attempt has left over is used up
-        next.
-        """
-        per = self.starts.shape[1]
-        attempts = max(0, -(-(trajectories - self.spare_trajectories) // per))
-        self.spare_trajectories += attempts * per - trajectories
-        together = rolled.map(lambda x: x.unflatten(0, (self.count, -1)).flatten(1, 2))
-        self.account.enter(together, attempts)
+    def _record(self, rolled: Rollouts, trajectories: int) -> None:
+        """Keep what is good and pay in whole attempts; what an attempt leaves over is used next."""
+        per_attempt = self.starts.shape[1]
+        missing = trajectories - self.spare_trajectories
+        attempts = max(0, -(-missing // per_attempt))
+        self.spare_trajectories += attempts * per_attempt - trajectories
+        shape = (self.count, -1)
 
-    def _piece(
-        self, latents: Float[Tensor, "R K Z"], temperature: float, each: int, changes: Overrides
-    ) -> Rollouts:
-        """Rollouts between two looks at the clock; where the budget ends, as many of them as it
-        allows.
+        def merge_copies(x: Tensor) -> Tensor:
+            return x.unflatten(0, shape).flatten(1, 2)
+
+        self.account.enter(rolled.map(merge_copies), attempts)
+
+    def _affordable_copies(self, trajectories: int) -> tuple[Int[Tensor, "r"], int]:
+        """Return the rows of the first copies that the end of the budget allows, and their number.
+
+        Raises `Spent` if it allows none.
         """
+        copies = 0
+        if self.copies > 1:
+            copies = self._affordable(self.copies - 1, trajectories)
+        if not copies:
+            raise Spent
+        rows = torch.arange(len(self.starts), device=self.device)
+        by_instance = rows.view(-1, self.copies)
+        first_copies = by_instance[:, :copies]
+        return first_copies.flatten(), copies
+
+    # --- rollouts
+
+    def _rollout_piece(
+        self, latents: Float[Tensor, "R K Z"], temperature: float, each: int, overrides: Overrides
+    ) -> Rollouts:
+        """Roll out one piece; at the end of the budget as much of it as is allowed."""
         wanted = latents.shape[1]
-        made = self._granted(wanted, each * self.copies)
+        made = self._affordable(wanted, each * self.copies)
         if made:
-            tried_count = slice(self._filled(made, wanted))
-            rolled = self._try(latents[:, tried_count], temperature, *changes.part(tried_count))
-            rolled = rolled.map(partial(torch.narrow, dim=1, start=0, length=made))
-            self._enter(rolled, made * each * self.copies)
+            tried = slice(self._filled(made, wanted))
+            rolled = self._try(latents[:, tried], temperature, *overrides.part(tried))
+            rolled = narrow_rollouts(rolled, 1, made)
+            self._record(rolled, made * each * self.copies)
             self.tried_count += made
             if made == wanted:
                 return rolled
-        rows, copies = self._last_copies(each)
+        rows, copies = self._affordable_copies(each)
         last = slice(made, made + 1)
-        self._enter(
-            self._try(latents[rows, last], temperature, *changes.part(last, rows)), copies * each
-        )
+        rolled = self._try(latents[rows, last], temperature, *overrides.part(last, rows))
+        self._record(rolled, copies * each)
         raise Spent
-
-    def _last_copies(self, each: int) -> tuple[Int[Tensor, "r"], int]:
-        """Rows of the first copies, as many as the end of the budget is enough for; raises
-        `Spent` if for none.
-        """
-        copies = self._granted(self.copies - 1, each) if self.copies > 1 else 0
-        if not copies:
-            raise Spent
-        return torch.arange(len(self.starts), device=self.device).view(-1, self.copies)[
-            :, :copies
-        ].flatten(), copies
 
     def _try(
         self, latents: Float[Tensor, "r K Z"], temperature: float, *changed: Overrides
     ) -> Rollouts:
-        """Rollouts of all rows or of some. Latents with starts of their own are rolled out one
-        after the other.
+        """Roll out latents on all rows, or on some.
+
+        Latents with starts of their own are rolled out one after the other.
         """
         memory = self.memory
         batch = self.batch
         starts = self.starts
         number = self.tried_count
-        for changes in changed:
-            memory = memory if changes.memory is None else changes.memory
-            starts = starts if changes.starts is None else changes.starts
-            if changes.rows is not None:
-                batch = batch[changes.rows]
-                memory = memory[changes.rows]
-                starts = starts[changes.rows]
-        usual: dict[str, Any] = {
-            "seed": self.seed,
-            "temperature": temperature,
-            "engine": self.engine,
-        }
-        roll = partial(rollout, self.problem, self.policy, batch, memory=memory, **usual)
+        for overrides in changed:
+            memory = memory if overrides.memory is None else overrides.memory
+            starts = starts if overrides.starts is None else overrides.starts
+            rows = overrides.rows
+            if rows is not None:
+                batch = batch[rows]
+                memory = memory[rows]
+                starts = starts[rows]
+        roll = partial(
+            rollout,
+            self.problem,
+            self.policy,
+            batch,
+            memory=memory,
+            seed=self.seed,
+            temperature=temperature,
+            engine=self.engine,
+        )
         if starts.ndim == 2:
             return roll(latents, starts, attempt=number)
-        each = range(latents.shape[1])
-        return concatenate_rollouts(
-            [roll(latents[:, k : k + 1], starts[:, k], attempt=number + k) for k in each], 1
-        )
+        parts = list[Rollouts]()
+        for k in range(latents.shape[1]):
+            parts.append(roll(latents[:, k : k + 1], starts[:, k], attempt=number + k))
+        return concatenate_rollouts(parts, 1)
+
+    def _make_completer(
+        self, latents: Float[Tensor, "R 1 Z"], memory: Any, temperature: float
+    ) -> Callable[..., Rollouts]:
+        """Return a function that completes prefixes, for all rows or some.
+
+        It takes the prefixes, how many samples to make of each, and the number of the first
+        attempt, which selects the noise.
+        """
+
+        def complete_piece(
+            given: Prefixes, each: int, attempt: int, rows: Tensor | None = None
+        ) -> Rollouts:
+            batch = self.batch
+            biases = latents
+            tables = memory
+            if rows is not None:
+                batch = batch[rows]
+                biases = latents[rows]
+                tables = memory[rows]
+            repeated = given.map(partial(torch.repeat_interleave, repeats=each, dim=1))
+            return complete(
+                self.problem,
+                self.policy,
+                batch,
+                biases,
+                repeated,
+                tables,
+                seed=self.seed,
+                engine=self.engine,
+                temperature=temperature,
+                attempt=attempt,
+                samples=each if temperature else 0,
+            )
+
+        return complete_piece
+
+
+def narrow_rollouts(rolled: Rollouts, dim: int, length: int) -> Rollouts:
+    """Return the first `length` entries along a dimension."""
+    return rolled.map(partial(torch.narrow, dim=dim, start=0, length=length))
 
 
 def make_task(
@@ -499,51 +488,55 @@ def make_task(
     engine: EngineName = "auto",
     augment: int = 1,
 ) -> Task:
-    """A task for instances of one shape: in so many symmetric copies, moved to the device and
-    encoded.
+    """Collate instances of one shape, in `augment` symmetric copies each, and encode them.
+
+    Raises before any work if the engine cannot be used.
     """
     device = device or torch.device("cpu")
     batch = symmetric_copies(problem.collate(instances), augment).to(device)
-    kernels.resolve(
-        engine, problem.name, device, problem.action_count(batch), policy.architecture
-    )  # refuse before any work
+    size = problem.action_count(batch)
+    kernels.resolve(engine, problem.name, device, size, policy.architecture)
     policy = policy.to(device)
     with torch.no_grad():
         memory = policy.encode(batch)
-    return Task(
-        problem,
-        policy,
-        instances,
-        batch,
-        memory,
-        problem.starts(batch),
-        seed,
-        engine,
-        copies=augment,
-    )
+    starts = problem.starts(batch)
+    return Task(problem, policy, instances, batch, memory, starts, seed, engine, copies=augment)
 
 
 def set_warm_start(task: Task, plans: Sequence[Plan | None]) -> None:
-    """Make given plans the incumbents of their instances, before anything is tried; `harvest`
-    returns nothing worse.
+    """Make given plans the incumbents of their instances, before anything is tried.
+
+    The solutions of the search are then no worse than these plans.
     """
-    encode_plan = plan_tools_for(task.problem.name, "a warm start").encode_plan
-    horizon = task.problem.horizon(task.batch)
-    pairs = list(zip(task.instances, plans, strict=True))
-    rows = [
-        pad_actions(encode_plan(instance, plan) if plan else [], horizon)
-        for instance, plan in pairs
-    ]
+    problem = task.problem
+    tools = plan_tools_for(problem.name, "a warm start")
+    horizon = problem.horizon(task.batch)
+    rows = list[list[int]]()
+    costs = list[float]()
+    for instance, plan in zip(task.instances, plans, strict=True):
+        sequence = list[int]()
+        cost = 0.0
+        if plan:
+            sequence = tools.encode_plan(instance, plan)
+            cost = plan.cost(instance)
+        rows.append(pad_actions(sequence, horizon))
+        costs.append(cost)
+
+    device = task.device
+    missing = [plan is None for plan in plans]
+    is_missing = torch.tensor(missing, device=device)
+    best = torch.tensor(costs, dtype=torch.float64, device=device)
+    best = best / task.original_batch.scale
+    best = best.to(cost_dtype(task))
     actions = torch.tensor(rows, dtype=torch.int64)
-    unknown = torch.tensor([plan is None for plan in plans], device=task.device)
     task.account.warm = plans
-    cost = [plan.cost(instance) if plan else 0.0 for instance, plan in pairs]
-    best = torch.tensor(cost, dtype=torch.float64, device=task.device) / task.original_batch.scale
-    task.account.best = best.to(cost_type(task)).masked_fill(unknown, torch.inf)
-    task.account.actions = actions.to(task.device, torch.int16)
+    task.account.best = best.masked_fill(is_missing, torch.inf)
+    task.account.actions = actions.to(device, torch.int16)
 
 
-def cost_type(task: Task) -> torch.dtype:
-    """The type of costs on the device: that of the file's distances where the batch has them."""
+def cost_dtype(task: Task) -> torch.dtype:
+    """Return the dtype of costs on the device: that of the batch's distances, if it has any."""
     distance = getattr(task.batch, "distance", None)
-    return torch.float32 if distance is None else distance.dtype
+    if distance is None:
+        return torch.float32
+    return distance.dtype

@@ -1,4 +1,4 @@
-"""The policy that a run begins with: a new one, or one of before made fit for the recipe."""
+"""The policy that a run begins with: a new one, or a checkpoint adapted to the recipe."""
 
 from dataclasses import replace
 from typing import Any, cast
@@ -16,35 +16,21 @@ from rhumbline.training.config import TrainConfig
 
 
 def initial_policy(config: TrainConfig, device: torch.device) -> Any:
-    """A new policy, or the one of `init`, widened if the recipe wants a latent space that it lacks.
+    """Return a new policy, or the one of `init` adapted to the recipe's architecture.
 
-    Where the recipe itself says how much latents are amplified, they count for more or less than
-    they did. Vehicle routing may also start from a salesman's policy.
+    A policy without latents is widened if the recipe wants a latent space. If the recipe itself
+    sets `amplify`, the influence of the latents changes. CVRP may start from a TSP policy.
     """
-    kind, architecture = POLICIES[config.problem]
-    wanted = build_dataclass(architecture, config.policy, "policy")
+    policy_type, architecture_type = POLICIES[config.problem]
+    wanted = build_dataclass(architecture_type, config.policy, "policy")
     members = getattr(wanted, "members", 0)
-    if members and members != config.objective.latents:
-        raise InputError(
-            f"a population of {members} learns with objective.latents = {members}, all members at once"
-        )
-    if members and config.graph:
-        raise InputError(
-            "graph = true is not for populations: a step has to look which members have won"
-        )
+    check_population(config, members)
     if not config.init:
+        # Initialisers know no other source of random numbers than the default generator.
         with torch.random.fork_rng(devices=[]):
-            torch.random.default_generator.manual_seed(
-                config.seed
-            )  # initialisers know no other source
-            return kind(wanted).to(device)
-    policy = cast(Any, load(find_checkpoint(config.init, config.problem), device))
-    if config.problem == "cvrp" and isinstance(policy, TSPPolicy):
-        policy = CVRPPolicy.after(policy)
-    if policy.problem != config.problem:
-        raise InputError(
-            f"{config.init} was trained for '{policy.problem}'; the recipe is for '{config.problem}'"
-        )
+            torch.random.default_generator.manual_seed(config.seed)
+            return policy_type(wanted).to(device)
+    policy = load_for_problem(config, device)
     if policy.architecture.latent == 0 and wanted.latent:
         policy = policy.widened(wanted.latent, wanted.amplify)
     if policy.architecture.latent and "amplify" in config.policy:
@@ -56,15 +42,42 @@ def initial_policy(config: TrainConfig, device: torch.device) -> Any:
     return policy.requires_grad_(True)
 
 
-def rescale_latents(policy: Any, amplify: float) -> Any:
-    """The same weights, latents amplified otherwise: unchanged at the centre of the space, nearer
-    or farther around it.
+def check_population(config: TrainConfig, members: int) -> None:
+    """Refuse recipes that do not train all members of a population, or that record its steps."""
+    if not members:
+        return
+    if members != config.objective.latents:
+        raise InputError(
+            f"a population of {members} learns with objective.latents = {members}, "
+            "all members at once"
+        )
+    if config.graph:
+        raise InputError(
+            "graph = true is not for populations: a step has to look which members have won"
+        )
 
-    Where latents hardly differ, the winner among them is drawn by lot and none ever specialises;
-    this draws them apart.
+
+def load_for_problem(config: TrainConfig, device: torch.device) -> Any:
+    """Load the recipe's `init`; a TSP policy is converted for CVRP."""
+    policy = cast(Any, load(find_checkpoint(config.init, config.problem), device))
+    if config.problem == "cvrp" and isinstance(policy, TSPPolicy):
+        policy = CVRPPolicy.after(policy)
+    if policy.problem != config.problem:
+        raise InputError(
+            f"{config.init} was trained for '{policy.problem}'; "
+            f"the recipe is for '{config.problem}'"
+        )
+    return policy
+
+
+def rescale_latents(policy: Any, amplify: float) -> Any:
+    """Return the same weights with another amplification of the latents.
+
+    The policy at the centre of the latent space does not change. Where latents hardly differ, the
+    winner among them is random, and none specialises; a larger amplification separates them.
     """
     other = type(policy)(replace(policy.architecture, amplify=amplify))
-    other.load_state_dict(
-        {n: x for n, x in policy.state_dict().items() if not n.endswith("amplify")}, strict=False
-    )
+    weights = policy.state_dict()
+    kept = {name: x for name, x in weights.items() if not name.endswith("amplify")}
+    other.load_state_dict(kept, strict=False)
     return other.to(next(policy.parameters()).device)

@@ -6,13 +6,16 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 import torch
+from jaxtyping import Float
 from torch import Tensor
 
 from rhumbline.checkpoint import TrainingFacts, load_with_facts, recorded_versions, save
+from rhumbline.decoding import Rollouts
 from rhumbline.errors import InputError
 from rhumbline.training import parallel
-from rhumbline.training import resume as state
 from rhumbline.training.config import BEST_POLICY_FILE, POLICY_FILE, TrainConfig
+from rhumbline.training.objectives import Targets
+from rhumbline.training.resume import newest_update, recipe_text, restore_trainer, save_state
 from rhumbline.training.trainer import Trainer
 
 
@@ -42,103 +45,145 @@ def train(
     clock: Callable[[], float] = time.monotonic,
     notify: Callable[[str], None] = lambda words: None,
 ) -> Iterator[Report]:
-    """Train until `minutes` or `config.updates`, yielding a report whenever one is due and at the
-    end.
+    """Train until `minutes` or `config.updates`; yield a report whenever one is due and at the end.
 
-    Each report writes `out/policy.safetensors` (averaged weights, ready to use),
-    `out/best.safetensors` (those with the lowest validation cost of the run so far) and the state
-    to resume from.
+    Each report writes three things into `out`: `policy.safetensors` (averaged weights, ready to
+    use), `best.safetensors` (those with the lowest validation cost of the run so far) and the state
+    to resume from. `notify` gets remarks about the data, in words.
     """
     if not minutes and not config.updates:
         raise InputError("give --minutes, or `updates` in the recipe: training needs an end")
-    if resume:
-        state.newest_update(resume)  # refuses before any work
-    trainer = Trainer(config, device)
-    if trainer.source.about and parallel.rank() == 0:
-        notify(trainer.source.about)
-    if resume:
-        state.restore_trainer(trainer, resume)
-    began = clock()
-    first_update = trainer.update
-    unjudged = trainer.best == float("inf")
-    if resume and unjudged:
+    trainer = make_trainer(config, device, resume, notify)
+    progress = Progress(trainer, minutes, clock)
+    is_unvalidated = trainer.best_cost == float("inf")
+    if resume and is_unvalidated:
         revalidate_best(trainer, resume, out)
-    if config.data and unjudged:  # what it begins with may be better than all that follows
+    # On user data, the initial policy may be better than all that follow.
+    if config.data and is_unvalidated:
         yield make_report(trainer, out, [], 0.0, 0.0)
     last_report = clock()
-    recent: list[Tensor] = []
-
-    def done() -> float:
-        by_time = (
-            parallel.broadcast_from_first((clock() - began) / (60.0 * minutes)) if minutes else 0.0
-        )
-        by_updates = trainer.update / config.updates if config.updates else 0.0
-        return max(by_time, by_updates)
-
-    behind = done()
-    while behind < 1.0:
-        rolled, targets = trainer.step(behind)
-        behind = done()
-        kept = targets.weight.nan_to_num(0.0).ne(0).float().mean()
-        recent.append(
-            torch.stack([rolled.cost.mean(), rolled.cost.flatten(1).amin(1).mean(), kept]).detach()
-        )
-        if behind >= 1.0 or parallel.broadcast_from_first(clock() - last_report) >= config.report:
-            pace = (trainer.update - first_update) / max(1e-9, clock() - began)
-            yield make_report(trainer, out, recent, (clock() - began) / 60.0, pace)
-            recent = []
+    metrics: list[Tensor] = []
+    done = progress.completed_fraction()
+    while done < 1.0:
+        rollouts, targets = trainer.step(done)
+        done = progress.completed_fraction()
+        metrics.append(step_metrics(rollouts, targets))
+        if done >= 1.0 or parallel.broadcast_from_first(clock() - last_report) >= config.report:
+            pace = progress.updates_per_second()
+            yield make_report(trainer, out, metrics, progress.minutes_so_far(), pace)
+            metrics = []
             last_report = clock()
 
 
+def make_trainer(
+    config: TrainConfig,
+    device: torch.device,
+    resume: Path | None,
+    notify: Callable[[str], None],
+) -> Trainer:
+    """Return a trainer, in the newest state of the folder `resume` if there is one."""
+    if resume:
+        newest_update(resume)  # refuses before any work
+    trainer = Trainer(config, device)
+    if trainer.source.summary and parallel.rank() == 0:
+        notify(trainer.source.summary)
+    if resume:
+        restore_trainer(trainer, resume)
+    return trainer
+
+
+class Progress:
+    """How far a run has come, by its clock and by its updates."""
+
+    def __init__(self, trainer: Trainer, minutes: float | None, clock: Callable[[], float]) -> None:
+        self.trainer = trainer
+        self.minutes = minutes
+        self.clock = clock
+        self.began = clock()
+        self.first_update = trainer.update
+
+    def completed_fraction(self) -> float:
+        """Return the completed fraction of the limit that is nearer; the same in all processes."""
+        by_time = 0.0
+        if self.minutes:
+            passed = (self.clock() - self.began) / (60.0 * self.minutes)
+            by_time = parallel.broadcast_from_first(passed)
+        updates = self.trainer.config.updates
+        by_updates = self.trainer.update / updates if updates else 0.0
+        return max(by_time, by_updates)
+
+    def updates_per_second(self) -> float:
+        """Return the mean pace of this call, validation and writing included."""
+        updates = self.trainer.update - self.first_update
+        return updates / max(1e-9, self.clock() - self.began)
+
+    def minutes_so_far(self) -> float:
+        """Return the minutes since the beginning of this call."""
+        return (self.clock() - self.began) / 60.0
+
+
+def step_metrics(rollouts: Rollouts, targets: Targets) -> Float[Tensor, "3"]:
+    """Return the mean cost, the mean best cost and the share of targets that trained."""
+    trained = targets.weight.nan_to_num(0.0).ne(0).float().mean()
+    best = rollouts.cost.flatten(1).amin(1)
+    return torch.stack([rollouts.cost.mean(), best.mean(), trained]).detach()
+
+
 def make_report(
-    trainer: Trainer, out: Path, recent: list[Tensor], minutes: float, pace: float
+    trainer: Trainer, out: Path, metrics: list[Tensor], minutes: float, pace: float
 ) -> Report:
-    """Validate, write both files, and return the metrics."""
-    costs = {"recent cost": torch.stack(recent)} if recent else {}
-    trainer.check_finite(costs | {f"weight {n}": p for n, p in trainer.names.items()})
-    valid = trainer.validate()
-    cost, best, kept = torch.stack(recent).mean(0).tolist() if recent else (None, None, None)
-    line = Report(
-        trainer.update,
-        minutes,
-        trainer.rate,
-        cost,
-        best,
-        kept,
-        valid["greedy"],
-        valid["latent"],
-        pace,
+    """Validate, write weights and state, and return the report."""
+    values = {f"weight {name}": p for name, p in trainer.parameters.items()}
+    if metrics:
+        values = {"recent cost": torch.stack(metrics)} | values
+    trainer.check_finite(values)
+    validation = trainer.validate()
+    cost = best = kept = None
+    if metrics:
+        cost, best, kept = torch.stack(metrics).mean(0).tolist()
+    report = Report(
+        update=trainer.update,
+        minutes=minutes,
+        lr=trainer.rate,
+        cost=cost,
+        best=best,
+        kept=kept,
+        greedy=validation["greedy"],
+        latent=validation["latent"],
+        updates_per_second=pace,
     )
     if parallel.rank() == 0:
-        c = trainer.config
-        source = trainer.source
-        about = TrainingFacts(
-            c.problem,
-            source.usual,
-            trainer.update,
-            state.recipe_text(c, source.labels),
-            valid,
-            recorded_versions(),
-        )
-        save(out / POLICY_FILE, trainer.average, about)
-        if valid["latent"] < trainer.best:
-            trainer.best = valid["latent"]
-            save(out / BEST_POLICY_FILE, trainer.average, about)
-        state.save_state(trainer, out)
-    return line
+        write_checkpoints(trainer, out, validation)
+    return report
+
+
+def write_checkpoints(trainer: Trainer, out: Path, validation: dict[str, float]) -> None:
+    """Write the averaged weights, also as the best ones if they are, and the state."""
+    source = trainer.source
+    facts = TrainingFacts(
+        trainer.config.problem,
+        source.typical_size,
+        trainer.update,
+        recipe_text(trainer.config, source.labels),
+        validation,
+        recorded_versions(),
+    )
+    save(out / POLICY_FILE, trainer.average, facts)
+    if validation["latent"] < trainer.best_cost:
+        trainer.best_cost = validation["latent"]
+        save(out / BEST_POLICY_FILE, trainer.average, facts)
+    save_state(trainer, out)
 
 
 def revalidate_best(trainer: Trainer, folder: Path, out: Path) -> None:
-    """Put the best of a run that goes on with other validation instances to the same test as all
-    that follows.
-    """
+    """Validate the best policy of a resumed run on the new validation instances."""
     if not (folder / BEST_POLICY_FILE).is_file():
         return
-    policy, about = load_with_facts(folder / BEST_POLICY_FILE, trainer.device)
+    policy, facts = load_with_facts(folder / BEST_POLICY_FILE, trainer.device)
     average = trainer.average
     trainer.average = policy
-    valid = trainer.validate()
+    validation = trainer.validate()
     trainer.average = average
-    trainer.best = valid["latent"]
+    trainer.best_cost = validation["latent"]
     if parallel.rank() == 0:
-        save(out / BEST_POLICY_FILE, policy, replace(about, validation=valid))
+        save(out / BEST_POLICY_FILE, policy, replace(facts, validation=validation))

@@ -1,12 +1,13 @@
-"""Optimisers: AdamW, or Muon for the matrices of attention and hidden layers and AdamW for all
-other weights.
+"""Optimisers: AdamW; or Muon for attention and hidden matrices, and AdamW for all other weights.
 
-Muon (Jordan et al. 2024) replaces the momentum of a matrix, U S V', by U V': all its directions
-move equally far, also those whose gradient is small. The scale of Liu et al. (arXiv 2502.16982)
-gives its updates the root mean square of AdamW's, so that one learning rate serves both. Nothing
-here reads back from the device: a graph can record a step.
+Muon (Jordan et al. 2024) replaces the momentum U S V' of a matrix by U V'. All directions then move
+equally far, also those whose gradient is small. With the scale of Liu et al. (arXiv 2502.16982) its
+updates have the root mean square of AdamW's, so one learning rate serves both. Nothing here reads
+back from the device, so a graph can record a step.
 """
 
+from collections.abc import Iterator
+from dataclasses import dataclass
 from typing import Any
 
 import torch
@@ -15,52 +16,70 @@ from torch import Tensor, nn
 
 from rhumbline.training.config import TrainConfig
 
-# The weights that Muon moves, by name, and of how many matrices, one above the other, they consist.
-MATRICES = {"qkv": 3} | dict.fromkeys(
+# The weights that Muon updates, by name, and the number of stacked matrices in each.
+MUON_MATRICES = {"qkv": 3} | dict.fromkeys(
     ("out", "up", "down", "query_mean", "query_last", "query_first", "key", "value", "output"), 1
 )
-ROUNDS = 5
-QUINTIC = (
-    3.4445,
-    -4.7750,
-    2.0315,
-)  # as published: steep at 0, so that small singular values grow in few rounds
-USUAL = 0.2  # root mean square of AdamW's updates at a rate of 1
-TINY = 1e-30  # divides a gradient of zero
+
+
+@dataclass(frozen=True)
+class MuonTuning:
+    """Constants of Muon's update."""
+
+    newton_schulz_rounds: int = 5
+    # Coefficients of x, x^3 and x^5, as published by Jordan et al. 2024. The polynomial is steep at
+    # 0, so small singular values grow in few rounds.
+    newton_schulz_coefficients: tuple[float, float, float] = (3.4445, -4.7750, 2.0315)
+    # Root mean square of AdamW's updates at a learning rate of 1 (Liu et al. 2025).
+    update_rms: float = 0.2
+    # The least norm that a gradient is divided by.
+    min_norm: float = 1e-30
+
+
+TUNING = MuonTuning()
 
 
 def make_optimiser(
-    policy: Any, config: TrainConfig, device: torch.device, recorded: bool
+    policy: Any, config: TrainConfig, device: torch.device, is_recorded: bool
 ) -> torch.optim.Optimizer:
-    """The recipe's optimiser, with groups of their own for the encoder and the decoder."""
-    o = config.optimiser
-    rate = torch.tensor(o.lr, device=device) if recorded else o.lr
-    parts = ((policy.encoder, o.encoder_decay), (policy.decoder, 0.0))
-    matrices = (
-        [g for part, decay in parts for g in matrix_groups(part, decay)] if o.kind == "muon" else []
-    )
-    taken = {id(p) for group in matrices for p in group["params"]}
-    others = [
-        {"params": [p for p in part.parameters() if id(p) not in taken], "weight_decay": decay}
-        for part, decay in parts
-    ]
+    """Return the recipe's optimiser, with separate parameter groups for encoder and decoder.
+
+    A step that `is_recorded` as a graph reads the learning rate from a tensor.
+    """
+    settings = config.optimiser
+    rate = torch.tensor(settings.lr, device=device) if is_recorded else settings.lr
+    parts = ((policy.encoder, settings.encoder_decay), (policy.decoder, 0.0))
+    matrices: list[dict[str, Any]] = []
+    if settings.kind == "muon":
+        for part, decay in parts:
+            matrices += matrix_groups(part, decay)
+    muon_weights = {id(p) for group in matrices for p in group["params"]}
+    others: list[dict[str, Any]] = []
+    for part, decay in parts:
+        weights = [p for p in part.parameters() if id(p) not in muon_weights]
+        others.append({"params": weights, "weight_decay": decay})
     adam = torch.optim.AdamW(
-        others, lr=rate, betas=o.betas, fused=device.type == "cuda", capturable=recorded
+        others,
+        lr=rate,
+        betas=settings.betas,
+        fused=device.type == "cuda",
+        capturable=is_recorded,
     )
-    return Muon(matrices, adam, rate, o.momentum) if matrices else adam
+    return Muon(matrices, adam, rate, settings.momentum) if matrices else adam
 
 
 def matrix_groups(part: nn.Module, decay: float) -> list[dict[str, Any]]:
-    """Muon's groups of the encoder or the decoder, by how many matrices a weight consists of."""
-    found: dict[int, list[nn.Parameter]] = {}
+    """Return Muon's parameter groups of a module, one for each number of stacked matrices."""
+    by_pieces: dict[int, list[nn.Parameter]] = {}
     for name, weight in part.named_parameters():
-        pieces = MATRICES.get(name.removesuffix(".weight").rpartition(".")[2])
+        layer = name.removesuffix(".weight").rpartition(".")[2]
+        pieces = MUON_MATRICES.get(layer)
         if pieces:
-            found.setdefault(pieces, []).append(weight)
-    return [
-        {"params": weights, "weight_decay": decay, "pieces": pieces}
-        for pieces, weights in found.items()
-    ]
+            by_pieces.setdefault(pieces, []).append(weight)
+    groups: list[dict[str, Any]] = []
+    for pieces, weights in by_pieces.items():
+        groups.append({"params": weights, "weight_decay": decay, "pieces": pieces})
+    return groups
 
 
 class Muon(torch.optim.Optimizer):
@@ -76,78 +95,96 @@ class Muon(torch.optim.Optimizer):
         super().__init__(matrices, {"lr": rate, "momentum": momentum})
         self.matrices = list(self.param_groups)
         self.rest = rest
-        # The same groups and the same state: who sets a rate or saves moments need not know of two
-        # optimisers.
+        # Both have the same groups and the same state: code that sets a learning rate or saves
+        # moments need not know that there are two optimisers.
         self.param_groups += rest.param_groups
         rest.state = self.state
 
     @torch.no_grad()
     def step(self, closure: None = None) -> None:  # pyright: ignore[reportIncompatibleMethodOverride] (no closures)
-        """One update of all weights that have a gradient."""
+        """Update all weights that have a gradient."""
         self.rest.step()
-        moving = [(g, [p for p in g["params"] if p.grad is not None]) for g in self.matrices]
-        moving = [(group, weights) for group, weights in moving if weights]
-        changes = iter(
-            changes_of([x for group, weights in moving for x in self.ahead(group, weights)])
-        )
+        moving = list(self.groups_with_gradient())
+        directions: list[Tensor] = []
         for group, weights in moving:
-            own = [next(changes).flatten(0, 1) for _ in weights]
-            torch._foreach_mul_(own, group["lr"])  # pyright: ignore[reportPrivateUsage] (as below: one launch for all)
-            torch._foreach_mul_(weights, 1.0 - group["lr"] * group["weight_decay"])  # pyright: ignore[reportPrivateUsage]
+            directions += self.nesterov_directions(group, weights)
+        updates = iter(scale_updates(directions))
+        # Each `_foreach` function is one launch for all weights.
+        for group, weights in moving:
+            own = [next(updates).flatten(0, 1) for _ in weights]
+            torch._foreach_mul_(own, group["lr"])  # pyright: ignore[reportPrivateUsage]
+            shrink = 1.0 - group["lr"] * group["weight_decay"]
+            torch._foreach_mul_(weights, shrink)  # pyright: ignore[reportPrivateUsage]
             torch._foreach_sub_(weights, own)  # pyright: ignore[reportPrivateUsage]
 
-    def ahead(
+    def groups_with_gradient(self) -> Iterator[tuple[dict[str, Any], list[nn.Parameter]]]:
+        """Yield each group of matrices with those of its weights that have a gradient."""
+        for group in self.matrices:
+            weights = [p for p in group["params"] if p.grad is not None]
+            if weights:
+                yield group, weights
+
+    def nesterov_directions(
         self, group: dict[str, Any], weights: list[nn.Parameter]
     ) -> list[Float[Tensor, "P R C"]]:
-        """Where momentum and gradient point, each weight cut into its matrices."""
+        """Update the momenta; return gradients mixed with them, each split into its matrices."""
         gradients = [p.grad for p in weights if p.grad is not None]
         for p in weights:
             if not self.state[p]:
                 self.state[p]["momentum"] = torch.zeros_like(p)
         momenta: list[Tensor] = [self.state[p]["momentum"] for p in weights]
-        torch._foreach_lerp_(momenta, gradients, 1.0 - group["momentum"])  # pyright: ignore[reportPrivateUsage]
-        ahead = torch._foreach_lerp(gradients, momenta, group["momentum"])  # pyright: ignore[reportPrivateUsage]
-        return [x.unflatten(0, (group["pieces"], -1)) for x in ahead]
+        momentum = group["momentum"]
+        torch._foreach_lerp_(momenta, gradients, 1.0 - momentum)  # pyright: ignore[reportPrivateUsage]
+        mixed = torch._foreach_lerp(gradients, momenta, momentum)  # pyright: ignore[reportPrivateUsage]
+        return [x.unflatten(0, (group["pieces"], -1)) for x in mixed]
 
 
-def changes_of(directions: list[Float[Tensor, "_ _ _"]]) -> list[Float[Tensor, "_ _ _"]]:
-    """All directions orthogonalised and scaled; matrices of one shape are worked on together."""
-    shapes: dict[torch.Size, list[int]] = {}
-    for i, x in enumerate(directions):
-        shapes.setdefault(x.shape[1:], []).append(i)
-    changes = list(directions)
-    for shape, places in shapes.items():
-        together = orthogonalise(torch.cat([directions[i] for i in places])) * (
-            USUAL * max(shape) ** 0.5
-        )
-        for i, x in zip(places, together.split([len(directions[i]) for i in places]), strict=True):
-            changes[i] = x
-    return changes
+def scale_updates(directions: list[Float[Tensor, "_ _ _"]]) -> list[Float[Tensor, "_ _ _"]]:
+    """Orthogonalise all directions and scale them to `update_rms`.
+
+    Matrices of the same shape are processed together.
+    """
+    places_of_shape: dict[torch.Size, list[int]] = {}
+    for place, x in enumerate(directions):
+        places_of_shape.setdefault(x.shape[1:], []).append(place)
+    updates = list(directions)
+    for shape, places in places_of_shape.items():
+        scale = TUNING.update_rms * max(shape) ** 0.5
+        together = orthogonalise(torch.cat([directions[place] for place in places])) * scale
+        parts = together.split([len(directions[place]) for place in places])
+        for place, x in zip(places, parts, strict=True):
+            updates[place] = x
+    return updates
 
 
 def orthogonalise(matrices: Float[Tensor, "P R C"]) -> Float[Tensor, "P R C"]:
-    """Nearly U V' of each matrix U S V', by a Newton-Schulz iteration (an odd polynomial of the
-    matrix).
+    """Return nearly U V' of each matrix U S V', by a Newton-Schulz iteration.
 
-    Singular values of at least 0.2 % of the norm end at 0.68 to 1.21. In bfloat16 on a GPU: that
-    band is far wider.
+    Singular values of at least 0.2 % of the norm end between 0.68 and 1.21. On a GPU the iteration
+    runs in bfloat16, whose rounding is far below the width of that range.
     """
     if matrices.shape[1] > matrices.shape[2]:
         return orthogonalise(matrices.mT).mT.contiguous()
-    x = matrices / matrices.norm(dim=(1, 2), keepdim=True).clamp(min=TINY)
+    norm = matrices.norm(dim=(1, 2), keepdim=True)
+    x = matrices / norm.clamp(min=TUNING.min_norm)
     x = x.bfloat16() if x.is_cuda else x
-    linear, cubic, quintic = QUINTIC
-    for _ in range(ROUNDS):
+    linear, cubic, quintic = TUNING.newton_schulz_coefficients
+    for _ in range(TUNING.newton_schulz_rounds):
         gram = x @ x.mT
-        x = torch.baddbmm(
-            x, torch.baddbmm(gram, gram, gram, beta=cubic, alpha=quintic), x, beta=linear
-        )
+        polynomial = torch.baddbmm(gram, gram, gram, beta=cubic, alpha=quintic)
+        x = torch.baddbmm(x, polynomial, x, beta=linear)
     return x.to(matrices.dtype)
 
 
 def learning_rate(config: TrainConfig, update: int, done: float) -> float:
-    """Warm-up by updates; then constant; then a linear fall over the last part of the run."""
-    o = config.optimiser
-    rate = o.lr * min(1.0, (update + 1) / max(1, o.warmup))
-    fall = max(0.0, (done - (1.0 - o.decay)) / o.decay) if o.decay else 0.0
-    return rate * (1.0 - (1.0 - o.floor) * min(1.0, fall))
+    """Return the rate of an update: linear warm-up, constant, then a linear fall.
+
+    The warm-up counts updates. The fall depends on `done`, the completed fraction of the run.
+    """
+    settings = config.optimiser
+    rate = settings.lr * min(1.0, (update + 1) / max(1, settings.warmup))
+    if not settings.decay:
+        return rate
+    fall_begins = 1.0 - settings.decay
+    fall = max(0.0, (done - fall_begins) / settings.decay)
+    return rate * (1.0 - (1.0 - settings.floor) * min(1.0, fall))

@@ -1,8 +1,8 @@
-"""Several processes: each takes its share of the joint batch, and gradients are added up.
+"""Training in several processes: each takes its share of the joint batch, and gradients are added.
 
-All processes draw the same random numbers and cut the same joint batch, so the sum of their
-gradients is the gradient that one process would have computed. Without torchrun everything here
-does nothing.
+All processes draw the same random numbers and split the same joint batch. The sum of their
+gradients is therefore the gradient that one process would have computed. Without torchrun, all
+functions of this module do nothing.
 """
 
 import os
@@ -20,47 +20,55 @@ X = TypeVar("X", Record, Tensor)
 
 
 def join_group(device: torch.device) -> torch.device:
-    """Join the group that torchrun made, if any; returns this process's device."""
+    """Join the group that torchrun made, if any; return this process's device."""
     if "WORLD_SIZE" not in os.environ or int(os.environ["WORLD_SIZE"]) == 1:
         return device
-    dist.init_process_group("nccl" if device.type == "cuda" else "gloo")
-    return torch.device("cuda", int(os.environ["LOCAL_RANK"])) if device.type == "cuda" else device
+    is_cuda = device.type == "cuda"
+    dist.init_process_group("nccl" if is_cuda else "gloo")
+    if not is_cuda:
+        return device
+    return torch.device("cuda", int(os.environ["LOCAL_RANK"]))
 
 
 def leave_group() -> None:
-    """Leave the group."""
+    """Leave the group of processes, if there is one."""
     if dist.is_initialized():
         dist.destroy_process_group()
 
 
 def rank() -> int:
-    """This process's number."""
+    """Return this process's number."""
     return dist.get_rank() if dist.is_initialized() else 0
 
 
 def world_size() -> int:
-    """How many processes train."""
+    """Return the number of processes that train."""
     return dist.get_world_size() if dist.is_initialized() else 1
 
 
 def share(whole: X) -> X:
-    """This process's instances of a joint batch."""
+    """Return this process's instances of a joint batch."""
     if world_size() == 1:
         return whole
-    length = (
-        len(next(x for x in vars(whole).values() if isinstance(x, Tensor)))
-        if isinstance(whole, Record)
-        else len(whole)
-    )
+    length = batch_length(whole)
     if length % world_size():
         why = f"a batch of {length} cannot be shared by {world_size()} processes"
         raise InputError(f"{why}; make it a multiple (copies of an instance count once)")
     part = length // world_size()
-    return whole[rank() * part : (rank() + 1) * part]
+    first = rank() * part
+    return whole[first : first + part]
+
+
+def batch_length(batch: Record | Tensor) -> int:
+    """Return the rows of a tensor, or of the first tensor of a record."""
+    if not isinstance(batch, Record):
+        return len(batch)
+    fields = vars(batch).values()
+    return len(next(x for x in fields if isinstance(x, Tensor)))
 
 
 def sum_over_processes(count: Tensor) -> Tensor:
-    """A number added up over all processes."""
+    """Return a number added up over all processes."""
     if world_size() > 1:
         count = count.clone()
         dist.all_reduce(count)
@@ -73,23 +81,23 @@ def add_gradients(parameters: Iterable[torch.nn.Parameter]) -> None:
         return
     gradients: list[Tensor] = []
     for parameter in parameters:
-        if (
-            parameter.grad is None
-        ):  # a member of a population that won nothing in this process, but may have in others
+        # A member of a population may have won nothing here, but something in other processes.
+        if parameter.grad is None:
             parameter.grad = torch.zeros_like(parameter)
         gradients.append(parameter.grad)
-    flat = torch.cat([g.flatten() for g in gradients])
+    flat = torch.cat([gradient.flatten() for gradient in gradients])
     dist.all_reduce(flat)
-    for gradient, part in zip(gradients, flat.split([g.numel() for g in gradients]), strict=True):
+    parts = flat.split([gradient.numel() for gradient in gradients])
+    for gradient, part in zip(gradients, parts, strict=True):
         gradient.copy_(part.view_as(gradient))
 
 
 def broadcast_from_first(value: float) -> float:
-    """The first process's value, so that clocks cannot make processes part ways."""
+    """Return the first process's value, so that clocks cannot make processes diverge."""
     if world_size() == 1:
         return value
-    answer = torch.tensor(value, dtype=torch.float64)
+    shared = torch.tensor(value, dtype=torch.float64)
     if dist.get_backend() == "nccl":
-        answer = answer.cuda()
-    dist.broadcast(answer, 0)
-    return answer.item()
+        shared = shared.cuda()
+    dist.broadcast(shared, 0)
+    return shared.item()

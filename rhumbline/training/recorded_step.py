@@ -1,5 +1,6 @@
-"""A step recorded once as a CUDA graph and replayed: launching its kernels singly takes longer
-than running them.
+"""Training steps recorded once as a CUDA graph and replayed.
+
+Launching the kernels of a step one by one takes longer than running them.
 """
 
 from collections import Counter
@@ -10,16 +11,17 @@ import torch
 
 X = TypeVar("X")
 
-WARM_UP = 3  # calls before a recording: kernels get compiled and the optimiser makes its state
+# Ordinary calls before a recording: kernels get compiled, and the optimiser makes its state.
+WARM_UP_CALLS = 3
 
 
 class CUDAGraphCache(Generic[X]):
-    """Work without any reading back, on static shapes for each key it is called with: a graph for
-    each key.
+    """One CUDA graph of `work` for each key that it is called with.
 
-    The result of a key is the same tensors each time, with new contents. Graphs never run at the
-    same time and read nothing of one another, so they share their memory: a result holds only until
-    the next call, of whatever key.
+    The work must not read back from the device, and shapes must depend on the key alone. The result
+    of a key is the same tensors each time, with new contents. Graphs never run at the same time and
+    read nothing of one another, so they share their memory: a result is valid until the next call
+    with any key.
     """
 
     def __init__(self, work: Callable[[], X], rng: torch.Generator):
@@ -27,13 +29,14 @@ class CUDAGraphCache(Generic[X]):
         self.rng = rng
         self.calls = Counter[Hashable]()
         self.recordings: dict[Hashable, tuple[torch.cuda.CUDAGraph, X]] = {}
-        self.stream, self.pool = torch.cuda.Stream(), torch.cuda.graph_pool_handle()
+        self.stream = torch.cuda.Stream()
+        self.pool = torch.cuda.graph_pool_handle()
 
     def __call__(self, key: Hashable) -> X:
-        """Do the work: in the ordinary way at first, then by replay."""
+        """Do the work: by ordinary calls at first, then by replay."""
         self.calls[key] += 1
-        if self.calls[key] <= WARM_UP:
-            return self.aside()
+        if self.calls[key] <= WARM_UP_CALLS:
+            return self.run_on_own_stream()
         if key not in self.recordings:
             self.recordings[key] = self.record()
         graph, result = self.recordings[key]
@@ -41,17 +44,15 @@ class CUDAGraphCache(Generic[X]):
         return result
 
     def record(self) -> tuple[torch.cuda.CUDAGraph, X]:
-        """A graph of the work and where its results will be. Recording runs nothing."""
+        """Return a graph of the work and the tensors of its results. Recording runs nothing."""
         graph = torch.cuda.CUDAGraph()
         graph.register_generator_state(self.rng)
         with torch.cuda.graph(graph, pool=self.pool, stream=self.stream):
             result = self.work()
         return graph, result
 
-    def aside(self) -> X:
-        """The work on the stream that will be recorded, so that autograd's bookkeeping knows no
-        other.
-        """
+    def run_on_own_stream(self) -> X:
+        """Do the work on the stream of the recordings, the only one that autograd gets to know."""
         self.stream.wait_stream(torch.cuda.current_stream())
         with torch.cuda.stream(self.stream):
             result = self.work()

@@ -1,9 +1,8 @@
-"""Resume state: raw and averaged weights, Adam's moments and the random state, beside the finished
-policy.
+"""Resume state: raw and averaged weights, the optimiser's moments and the random state of a run.
 
-Two files, because a GPU node may hand back only files of up to 16 MiB. Their names carry the
-update, and older ones are removed only once both are complete: whenever a run is killed, some
-complete pair is there.
+It lies beside the finished policy in two files, because a GPU node may hand back only files of up
+to 16 MiB. Their names carry the update. Older files are removed only once both new ones are
+complete, so a complete pair exists whenever a run is killed.
 """
 
 import json
@@ -23,75 +22,92 @@ from rhumbline.training.config import TrainConfig
 if TYPE_CHECKING:
     from rhumbline.training.trainer import Trainer
 
-# What may differ between a run and its continuation; anything else would not be the same training.
-FREE = ("updates", "report", "init", "compile", "graph", "engine", "validation", "data")
+# Settings that may differ between a run and its continuation. With any other change it would not be
+# the same training.
+CHANGEABLE_SETTINGS = (
+    "updates",
+    "report",
+    "init",
+    "compile",
+    "graph",
+    "engine",
+    "validation",
+    "data",
+)
 STATE_PARTS = ("weights", "moments")
 
 
 def state_file(folder: Path, update: int, part: str) -> Path:
-    """Where a part of the state after some update lies."""
+    """Return the path of a part of the state after some update."""
     return folder / f"resume-{update:08d}-{part}.safetensors"
 
 
 def complete_updates(folder: Path) -> list[int]:
-    """Updates whose state is complete in a folder, oldest first."""
-    found = {
-        int(m[1])
-        for p in folder.glob("resume-*.safetensors")
-        if (m := re.match(r"resume-(\d+)-", p.name))
-    }
-    return sorted(
-        u for u in found if all(state_file(folder, u, part).is_file() for part in STATE_PARTS)
-    )
+    """Return the updates whose state is complete in a folder, oldest first."""
+    updates = set[int]()
+    for path in folder.glob("resume-*.safetensors"):
+        match = re.match(r"resume-(\d+)-", path.name)
+        if match:
+            updates.add(int(match[1]))
+    return [update for update in sorted(updates) if is_complete(folder, update)]
+
+
+def is_complete(folder: Path, update: int) -> bool:
+    """Return whether all parts of the state after some update exist."""
+    return all(state_file(folder, update, part).is_file() for part in STATE_PARTS)
 
 
 def save_state(trainer: "Trainer", out: Path) -> None:
-    """Write everything a later process needs to go on as if nothing had happened."""
-    weights: dict[str, Tensor] = {f"raw.{n}": x for n, x in trainer.policy.state_dict().items()}
-    weights |= {f"average.{n}": x for n, x in trainer.average.state_dict().items()}
+    """Write everything that a later process needs to continue bit for bit."""
+    weights: dict[str, Tensor] = {}
+    for prefix, policy in (("raw.", trainer.policy), ("average.", trainer.average)):
+        for name, x in policy.state_dict().items():
+            weights[prefix + name] = x
     weights["rng"] = trainer.rng.get_state()
     moments: dict[str, Tensor] = {}
-    for name, parameter in trainer.names.items():
-        moments |= {f"{name}.{key}": x for key, x in trainer.optimiser.state[parameter].items()}
-    facts = {"update": trainer.update, "best": trainer.best, "judged": validation_id(trainer)}
-    header = facts | {"config": asdict(trainer.config)}
-    older = list(out.glob("resume-*.safetensors"))
+    for name, parameter in trainer.parameters.items():
+        for key, x in trainer.optimiser.state[parameter].items():
+            moments[f"{name}.{key}"] = x
+    header = {
+        "update": trainer.update,
+        "best": trainer.best_cost,
+        "judged": validation_id(trainer),
+        "config": asdict(trainer.config),
+    }
+    older = set(out.glob("resume-*.safetensors"))
     written = [state_file(out, trainer.update, part) for part in STATE_PARTS]
     for path, tensors in zip(written, (weights, moments), strict=True):
-        write_tensor_file(
-            path, {n: x.detach().cpu().contiguous() for n, x in tensors.items()}, header
-        )
-    for path in set(older) - set(written):
+        on_host = {name: x.detach().cpu().contiguous() for name, x in tensors.items()}
+        write_tensor_file(path, on_host, header)
+    for path in older - set(written):
         path.unlink(missing_ok=True)
 
 
 def restore_trainer(trainer: "Trainer", folder: Path) -> None:
-    """Put a trainer into the newest complete state of a folder; refuses if the recipe is another
-    one.
-    """
+    """Put a trainer into the newest complete state of a folder; refuse that of another recipe."""
     update = newest_update(folder)
     weights, header = read_tensor_file(state_file(folder, update, "weights"), trainer.device)
     moments, _ = read_tensor_file(state_file(folder, update, "moments"), trainer.device)
-    _same(header.get("config", {}), trainer.config, folder)
-    trainer.policy.load_state_dict(_part(weights, "raw."))
-    trainer.average.load_state_dict(_part(weights, "average."))
-    for name, parameter in trainer.names.items():
-        trainer.optimiser.state[parameter] = _part(moments, f"{name}.")
+    check_same_recipe(header.get("config", {}), trainer.config, folder)
+    trainer.policy.load_state_dict(select_prefix(weights, "raw."))
+    trainer.average.load_state_dict(select_prefix(weights, "average."))
+    for name, parameter in trainer.parameters.items():
+        trainer.optimiser.state[parameter] = select_prefix(moments, f"{name}.")
     trainer.rng.set_state(weights["rng"].cpu())
     trainer.update = header["update"]
-    if header.get("judged", validation_id(trainer)) == validation_id(
-        trainer
-    ):  # else its best is of other instances
-        trainer.best = header["best"]
+    # The best cost on other validation instances cannot be compared.
+    current = validation_id(trainer)
+    if header.get("judged", current) == current:
+        trainer.best_cost = header["best"]
 
 
 def validation_id(trainer: "Trainer") -> str:
-    """What validation costs depend on besides the weights."""
-    return f"{trainer.source.mark}, {trainer.config.validation}"
+    """Return what validation costs depend on besides the weights, as text."""
+    return f"{trainer.source.validation_data}, {trainer.config.validation}"
 
 
 def newest_update(folder: Path) -> int:
-    """The last update whose state is complete in a folder."""
+    """Return the last update whose state is complete in a folder."""
     updates = complete_updates(folder)
     if not updates:
         raise CheckpointError(
@@ -100,25 +116,28 @@ def newest_update(folder: Path) -> int:
     return updates[-1]
 
 
-def _part(tensors: dict[str, Tensor], prefix: str) -> dict[str, Tensor]:
-    """The tensors under a prefix, without it."""
+def select_prefix(tensors: dict[str, Tensor], prefix: str) -> dict[str, Tensor]:
+    """Return the tensors whose names have a prefix, without it."""
     return {n.removeprefix(prefix): x for n, x in tensors.items() if n.startswith(prefix)}
 
 
-def _same(old: dict[str, Any], config: TrainConfig, folder: Path) -> None:
-    """Refuse to go on with another recipe: Adam's moments of another loss destroy a policy."""
-    before = asdict(
-        build_dataclass(TrainConfig, old, str(folder))
-    )  # a setting it did not know yet has its default
-    changed = [k for k, x in asdict(config).items() if k not in FREE and before[k] != x]
+def check_same_recipe(old: dict[str, Any], config: TrainConfig, folder: Path) -> None:
+    """Refuse to continue with another recipe: moments of another loss destroy a policy.
+
+    A setting that did not exist when the state was written has its default.
+    """
+    before = asdict(build_dataclass(TrainConfig, old, str(folder)))
+    changed: list[str] = []
+    for name, value in asdict(config).items():
+        if name not in CHANGEABLE_SETTINGS and before[name] != value:
+            changed.append(name)
     if changed:
         raise CheckpointError(
-            f"{folder}: was trained with other settings of {', '.join(changed)}; start anew from its policy with init="
+            f"{folder}: was trained with other settings of {', '.join(changed)}; "
+            "start a new run from its policy with init="
         )
 
 
 def recipe_text(config: TrainConfig, sizes: Sequence[int | str]) -> str:
-    """The settings in one line, for the header of a checkpoint; sizes may have come from its
-    data.
-    """
+    """Return the settings in one line, for a checkpoint's header; sizes may come from the data."""
     return json.dumps(asdict(config) | {"sizes": list(sizes)}, sort_keys=True)

@@ -1,16 +1,17 @@
-"""What a training consists of, and one step of it; `run` goes on with it until the end.
+"""The trainer: the moving parts of a run, and one update of the weights; `loop` repeats it.
 
-A step samples instances where they are needed, rolls out all latents and starts without gradient,
-picks the sequences to learn from (`targets`), and differentiates only their teacher-forced
-log-probability.
+An update consists of mini-steps. Each samples instances, rolls out all latents and starts without
+gradient, and chooses the sequences to learn from (`objectives`). It differentiates only the
+teacher-forced log-probability of these sequences.
 """
 
 from contextlib import AbstractContextManager, nullcontext
+from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
 import torch
-from jaxtyping import Float
+from jaxtyping import Float, Int
 from torch import Tensor, nn
 
 from rhumbline import kernels
@@ -27,12 +28,11 @@ from rhumbline.training.data.random import InstanceSource, RandomInstances, Size
 from rhumbline.training.initial_policy import initial_policy
 from rhumbline.training.objectives import (
     Targets,
-    find_winners,
     random_subset,
     repeat_starts,
     truncate_targets,
 )
-from rhumbline.training.objectives.imitate import select_cheapest
+from rhumbline.training.objectives.imitate import imitation_targets
 from rhumbline.training.objectives.neighbourhoods import append_neighbourhoods, select_best_plans
 from rhumbline.training.objectives.prefer import preference_targets, resample_winners
 from rhumbline.training.objectives.reinforce import pomo_targets, winner_targets
@@ -44,13 +44,37 @@ from rhumbline.training.objectives.symmetric_copies import (
 from rhumbline.training.optimiser import learning_rate, make_optimiser
 from rhumbline.training.recorded_step import CUDAGraphCache
 
-LIMIT_EVERY = 100  # updates between looks at the spread of attention scores
-PARTS = 1 << 20  # the first attempt of parts, for noise: far from those of latents
-CHECK_EVERY = 50  # updates between looks at the device's finite flags: a look waits for the device
+# The attempt number of re-sampled neighbourhoods in the noise, far from the numbers of latents.
+NEIGHBOURHOOD_ATTEMPT = 1 << 20
+
+
+@dataclass(frozen=True)
+class TrainerTuning:
+    """How often a trainer looks at its state, and how much it works on at once."""
+
+    updates_between_attention_limits: int = 100
+    # Random instances on which the range of attention logits is measured.
+    attention_probe_instances: int = 16
+    # On a GPU, looking at the flags of finiteness waits for the device.
+    updates_between_finite_checks: int = 50
+    # Validation instances that are rolled out at once.
+    validation_instances: int = 250
+
+
+TUNING = TrainerTuning()
 
 
 class Diverged(RhumbError):
     """A number that is not finite appeared; the last checkpoint is intact."""
+
+
+@dataclass(frozen=True)
+class MiniStep:
+    """The instances of a mini-step, what the policy has encoded of them, and its number."""
+
+    batch: Any
+    memory: Any
+    number: int = 0  # within the update
 
 
 class Trainer:
@@ -58,311 +82,327 @@ class Trainer:
 
     def __init__(self, config: TrainConfig, device: torch.device):
         if config.problem not in PROBLEMS:
-            raise InputError(
-                f"problem '{config.problem}' is not known; known: {', '.join(PROBLEMS)}"
-            )
-        self.config, self.device, self.update, self.best = config, device, 0, float("inf")
+            known = ", ".join(PROBLEMS)
+            raise InputError(f"problem '{config.problem}' is not known; known: {known}")
+        self.config = config
+        self.device = device
+        self.update = 0
+        self.best_cost = float("inf")
         self.rate = 0.0
         self.problem = PROBLEMS[config.problem]
-        self.source: InstanceSource = (
-            FileInstances(config, self.problem, device)
-            if config.data
-            else RandomInstances(config, self.problem)
-        )
+        self.source: InstanceSource = self.make_source()
         self.policy = initial_policy(config, device)
-        if config.objective.parts and self.policy.architecture.members:
-            raise InputError(
-                "objective.parts is for a single decoder, and this policy is a population; set parts to 0"
-            )
+        self.check_neighbourhoods()
         self.average = initial_policy(config, device).requires_grad_(False)
         self.average.load_state_dict(self.policy.state_dict())
         self.rng = torch.Generator(device).manual_seed(config.seed)
-        recorded = config.graph and device.type == "cuda" and parallel.world_size() == 1
-        if recorded:
+        is_recorded = config.graph and device.type == "cuda" and parallel.world_size() == 1
+        if is_recorded:
             self.require_kernels()
-        self.optimiser = make_optimiser(self.policy, config, device, recorded)
-        self.noise = torch.zeros(
-            (), dtype=torch.int64, device=device
-        )  # seed of the step, where a graph can read it
-        self.recorded = CUDAGraphCache(self.update_weights, self.rng) if recorded else None
-        self.names = dict(self.policy.named_parameters())
+        self.optimiser = make_optimiser(self.policy, config, device, is_recorded)
+        # The seed of the update's noise, where a recorded graph can read it.
+        self.seed_tensor = torch.zeros((), dtype=torch.int64, device=device)
+        self.recorded = CUDAGraphCache(self.update_weights, self.rng) if is_recorded else None
+        self.parameters = dict(self.policy.named_parameters())
         if self.uses_attention_kernel():
             from rhumbline.kernels.triton.encoder_attention import triton_attend
 
             self.policy.encoder.set_attention(triton_attend)
         if config.compile and device.type == "cuda":
-            self.compile()
+            self.compile_layers()
 
-    def compile(self) -> None:
-        """Fuse what lies between the kernels of the encoder, and between those of the tables of
-        a single decoder.
+    def make_source(self) -> FileInstances | RandomInstances:
+        """Return the user's instances if the recipe names data, and random ones otherwise."""
+        if self.config.data:
+            return FileInstances(self.config, self.problem, self.device)
+        return RandomInstances(self.config, self.problem)
+
+    def check_neighbourhoods(self) -> None:
+        """Refuse to re-sample neighbourhoods with a population."""
+        if self.config.objective.parts and self.policy.architecture.members:
+            raise InputError(
+                "objective.parts is for a single decoder, and this policy is a population; "
+                "set parts to 0"
+            )
+
+    def compile_layers(self) -> None:
+        """Let torch.compile fuse the operations between kernels: encoder and decoder tables.
+
+        The tables of a population stay as they are.
         """
         self.policy.encoder.compile(dynamic=False)
-        if isinstance(self.policy.decoder, PointerDecoder):
-            self.policy.decoder.tables = torch.compile(self.policy.decoder.tables, dynamic=False)
+        decoder = self.policy.decoder
+        if isinstance(decoder, PointerDecoder):
+            decoder.tables = torch.compile(decoder.tables, dynamic=False)
 
     def require_kernels(self) -> None:
         """Refuse to record a step that plain torch would run: it reads back from the device."""
         kernels.resolve_log_prob(
-            "fused", self.config.problem, self.device, self.source.width, self.policy.architecture
+            "fused",
+            self.config.problem,
+            self.device,
+            self.source.max_action_count,
+            self.policy.architecture,
         )
 
     def uses_attention_kernel(self) -> bool:
-        """Whether the encoder's attention is one kernel of ours: on a GPU, in bfloat16, for
-        routing.
-        """
-        c = self.config
-        wanted = c.attention == "auto" and c.autocast and c.problem in kernels.GPU_PROBLEMS
-        if not wanted or self.device.type != "cuda":
+        """Return whether our attention kernel serves: on a GPU, in bfloat16, for routing."""
+        config = self.config
+        is_routing = config.problem in kernels.GPU_PROBLEMS
+        is_wanted = config.attention == "auto" and config.autocast and is_routing
+        if not is_wanted or self.device.type != "cuda":
             return False
-        work = (c.problem, self.device, self.source.width, self.policy.architecture)
-        return kernels.why_not(*work, kernels.MAX_TILE_NODES) is None
+        reason = kernels.why_not(
+            config.problem,
+            self.device,
+            self.source.max_action_count,
+            self.policy.architecture,
+            kernels.MAX_TILE_NODES,
+        )
+        return reason is None
 
-    def size(self, mini: int = 0) -> Size:
-        """Of the instances of one of this update's mini-steps."""
-        return self.source.size_at(self.update * self.config.accumulate + mini)
+    @property
+    def can_start_anywhere(self) -> bool:
+        """Whether a plan may begin with any node and run in either direction."""
+        return self.problem.name == "tsp"
+
+    def mini_step_index(self, mini: int) -> int:
+        """Return the number of one of this update's mini-steps, counted from the first update."""
+        return self.update * self.config.accumulate + mini
+
+    def instance_size(self, mini: int = 0) -> Size:
+        """Return the size of the instances of one of this update's mini-steps."""
+        return self.source.size_at(self.mini_step_index(mini))
+
+    def instance_count(self, size: Size) -> int:
+        """Return the instances of a mini-step, over all processes; symmetric copies count.
+
+        For the recipe's own size it is `batch`, as given. For other sizes the user cannot choose
+        it, so it is rounded up to a number that the processes can share.
+        """
+        count = self.config.batch_for(size)
+        if count == self.config.batch:
+            return count
+        shared = self.config.objective.copies * parallel.world_size()
+        return -(-count // shared) * shared
 
     def sample(self, mini: int = 0) -> tuple[Any, Tensor, Tensor]:
-        """Instances, latents and starts of one mini-step; with several processes, this process's
-        share of them.
+        """Sample instances, latents and starts of one mini-step.
+
+        With several processes, all draw the joint batch, and each keeps its own share.
         """
-        o = self.config.objective
-        size = self.size(mini)
-        count = self.config.batch_for(size)
-        if (
-            count != self.config.batch
-        ):  # nobody can choose the others so that processes can share them
-            count = (
-                -(-count // (o.copies * parallel.world_size())) * o.copies * parallel.world_size()
-            )
-        batch = self.source.sample(count // o.copies, size, self.rng)
+        objective = self.config.objective
+        size = self.instance_size(mini)
+        count = self.instance_count(size)
+        batch = self.source.sample(count // objective.copies, size, self.rng)
+        latents = self.sample_latents(count)
+        starts = self.sample_starts(batch)
+        samples = objective.samples if objective.trial == "all" else 1
+        starts = repeat_starts(parallel.share(starts), samples)
+        starts = starts.repeat_interleave(objective.copies, 0)
+        batch = parallel.share(batch)
+        batch = make_symmetric_copies(batch, objective.copies, self.can_start_anywhere)
+        return batch, parallel.share(latents), starts
+
+    def sample_latents(self, count: int) -> Float[Tensor, "B K Z"]:
+        """Sample the latents of `count` instances; a single policy has the centre of its space."""
+        objective = self.config.objective
+        rows = count // objective.copies if objective.shared else count
+        shape = (rows, objective.latents)
         space = self.policy.space
-        single = o.latents == 1
-        own = (count // o.copies if o.shared else count, o.latents)
-        latents = space.centre(own, self.device) if single else space.sample(own, self.rng)
+        if objective.latents == 1:
+            latents = space.centre(shape, self.device)
+        else:
+            latents = space.sample(shape, self.rng)
+        return latents.repeat_interleave(count // rows, 0)
+
+    def sample_starts(self, batch: Any) -> Int[Tensor, "B S"]:
+        """Sample the starts of all latents: distinct ones for a single policy, if there are any.
+
+        A problem with one start only has it as often as others have different starts.
+        """
+        count = self.config.objective.starts
         allowed = self.problem.starts(batch)
-        pick = torch.randint(
-            allowed.shape[1], (len(allowed), o.starts), generator=self.rng, device=self.device
-        )
-        # Where there is one start only, it is sampled as often as others are started elsewhere.
-        distinct = single and allowed.shape[1] > 1
-        starts = random_subset(allowed, o.starts, self.rng) if distinct else allowed.gather(1, pick)
-        starts = repeat_starts(
-            parallel.share(starts), o.samples if o.trial == "all" else 1
-        ).repeat_interleave(o.copies, 0)
-        batch = make_symmetric_copies(parallel.share(batch), o.copies, self.problem.name == "tsp")
-        return batch, parallel.share(latents.repeat_interleave(count // own[0], 0)), starts
+        shape = (len(allowed), count)
+        pick = torch.randint(allowed.shape[1], shape, generator=self.rng, device=self.device)
+        if self.config.objective.latents == 1 and allowed.shape[1] > 1:
+            return random_subset(allowed, count, self.rng)
+        return allowed.gather(1, pick)
 
     def autocast(self, wanted: bool = True) -> AbstractContextManager[Any]:
-        """Products in bfloat16, if the recipe and the device have it.
+        """Return a context with bfloat16 matrix products, if the recipe and the device have them.
 
-        Each use has a context of its own: casts of weights that were made without gradient must not
-        serve with it.
+        Each use has a context of its own: casts of weights that were cached without gradient must
+        not serve with gradient. A recorded graph must not read casts that were made before it.
         """
-        able = wanted and self.config.autocast and self.device.type == "cuda"
-        cache = self.recorded is None  # a graph must not read casts that were made before it
-        return (
-            torch.autocast("cuda", torch.bfloat16, cache_enabled=cache) if able else nullcontext()
-        )
+        if not (wanted and self.config.autocast and self.device.type == "cuda"):
+            return nullcontext()
+        return torch.autocast("cuda", torch.bfloat16, cache_enabled=self.recorded is None)
 
     def gradient(self, mini: int) -> tuple[Rollouts, Targets, dict[str, Tensor]]:
-        """Add one mini-step's gradient; return what was rolled out, what it learnt from, and
-        flags of finiteness.
+        """Add one mini-step's gradient; return its rollouts, its targets and values to check.
+
+        The values are tensors by name, which have to be finite.
         """
-        c = self.config
-        o = self.config.objective
+        objective = self.config.objective
         batch, latents, starts = self.sample(mini)
         with self.autocast():
             memory = self.policy.encode(batch)
-        roll = partial(self.rolled, batch, memory, mini)
-        rolled = roll(latents, starts, temperature=0.0 if o.trial == "greedy" else o.temperature)
-        lesson = find_symmetric_target(rolled, starts, o, self.problem.name == "tsp")
-        if o.trial == "all":
-            found = self.targets(batch, rolled, latents, lesson)
+        step = MiniStep(batch, memory, mini)
+        temperature = 0.0 if objective.trial == "greedy" else objective.temperature
+        rollouts = self.sample_rollouts(step, latents, starts, temperature=temperature)
+        symmetric = find_symmetric_target(rollouts, starts, objective, self.can_start_anywhere)
+        if objective.trial == "all":
+            targets = self.choose_targets(batch, rollouts, latents, symmetric)
         else:
-            found = resample_winners(roll, rolled, latents, starts, o, lesson)
-        targets = self.truncate(
-            batch,
-            self.add_neighbourhoods(batch, memory, mini, rolled, latents, found)
-            if o.parts
-            else found,
-        )
-        with self.autocast(self.policy.half_steps):
-            scores = log_prob(
-                self.problem,
-                self.policy,
-                batch,
-                targets.latents,
-                targets.actions,
-                memory=memory,
-                certain=o.certain,
-            )
-        count = parallel.sum_over_processes(targets.count).clamp(min=1.0) * c.accumulate
-        loss = (targets.weights(scores, o.sharpness) * scores).sum() / count
+            roll = partial(self.sample_rollouts, step)
+            targets = resample_winners(roll, rollouts, latents, starts, objective, symmetric)
+        if objective.parts:
+            targets = self.add_neighbourhoods(step, rollouts, latents, targets)
+        targets = self.truncate(batch, targets)
+        scores = self.score(step, targets)
+        count = parallel.sum_over_processes(targets.count).clamp(min=1.0) * self.config.accumulate
+        loss = (targets.loss_weights(scores, objective.sharpness) * scores).sum() / count
         loss.backward()
-        return (
-            rolled,
-            targets,
-            {"cost": rolled.cost, "log-probability": scores.detach(), "loss": loss.detach()},
-        )
+        values = {"cost": rollouts.cost, "log-probability": scores.detach(), "loss": loss.detach()}
+        return rollouts, targets, values
 
-    def rolled(
-        self, batch: Any, memory: Any, mini: int, latents: Tensor, starts: Tensor, **options: Any
+    def sample_rollouts(
+        self, step: MiniStep, latents: Tensor, starts: Tensor, **options: Any
     ) -> Rollouts:
-        """Rollouts of a mini-step, whose actions that were all but certain are marked where that
-        saves work.
+        """Roll out a mini-step; mark near-deterministic decisions where that saves work.
+
+        Imitated plans are priced and improved, so their actions are never marked.
         """
-        c = self.config
-        o = self.config.objective
-        mark = o.certain if o.certain < 1.0 and o.loss != "imitate" else 0.0
+        objective = self.config.objective
+        marks = objective.certain < 1.0 and objective.loss != "imitate"
         with self.autocast(self.policy.half_steps):
             return rollout(
                 self.problem,
                 self.policy,
-                batch,
+                step.batch,
                 latents,
                 starts,
-                seed=self.noise_seed(mini),
-                memory=memory,
-                engine=c.engine,
-                mark=mark,
+                seed=self.noise_seed(step.number),
+                memory=step.memory,
+                engine=self.config.engine,
+                mark=objective.certain if marks else 0.0,
                 **options,
+            )
+
+    def score(self, step: MiniStep, targets: Targets) -> Float[Tensor, "B V"]:
+        """Return the teacher-forced log-probabilities of the targets, with gradient."""
+        with self.autocast(self.policy.half_steps):
+            return log_prob(
+                self.problem,
+                self.policy,
+                step.batch,
+                targets.latents,
+                targets.actions,
+                memory=step.memory,
+                certain=self.config.objective.certain,
             )
 
     @property
     def seed(self) -> int:
-        """Of the noise of this update's first mini-step."""
-        return (self.config.seed << 32) + self.update * self.config.accumulate
+        """The seed of the noise of this update's first mini-step."""
+        return (self.config.seed << 32) + self.mini_step_index(0)
 
     def noise_seed(self, mini: int) -> int | Tensor:
-        """Of the noise of a mini-step, where whoever needs it can read it."""
-        return (self.noise if self.recorded else self.seed) + mini
+        """Return the seed of a mini-step's noise; a tensor if a recorded graph reads it."""
+        first = self.seed_tensor if self.recorded else self.seed
+        return first + mini
 
     @torch.no_grad()
-    def targets(
+    def choose_targets(
         self,
         batch: Any,
-        rolled: Rollouts,
+        rollouts: Rollouts,
         latents: Float[Tensor, "B K Z"],
-        lesson: SymmetricTarget | None = None,
+        symmetric: SymmetricTarget | None = None,
     ) -> Targets:
-        """The sequences of whole plans that this step learns from, as long as they are."""
-        o = self.config.objective
-        if o.loss == "imitate":
-            return self.imitation_targets(batch, rolled, latents)
-        if o.loss == "prefer":
-            return preference_targets(rolled, latents, o.samples, lesson)
-        return (
-            pomo_targets(rolled, latents)
-            if o.latents == 1
-            else winner_targets(rolled, latents, o.baseline)
-        )
+        """Choose the sequences of whole plans that this mini-step learns from, uncut."""
+        objective = self.config.objective
+        if objective.loss == "imitate":
+            return imitation_targets(self.problem, objective, batch, rollouts, latents, self.rng)
+        if objective.loss == "prefer":
+            return preference_targets(rollouts, latents, objective.samples, symmetric)
+        if objective.latents == 1:
+            return pomo_targets(rollouts, latents)
+        return winner_targets(rollouts, latents, objective.baseline)
 
     @torch.no_grad()
     def add_neighbourhoods(
         self,
-        batch: Any,
-        memory: Any,
-        mini: int,
-        rolled: Rollouts,
+        step: MiniStep,
+        rollouts: Rollouts,
         latents: Float[Tensor, "B K Z"],
-        found: Targets,
+        targets: Targets,
     ) -> Targets:
-        """What was found, and neighbourhoods of the best plans, planned again under the latents
-        that found these.
-        """
-        o, (plan, latent) = self.config.objective, select_best_plans(rolled, latents)
-        joint = len(plan) * parallel.world_size()  # as in `imitated`
-        luck = parallel.share(torch.rand(joint, o.parts, 2, generator=self.rng, device=self.device))
-        given = neighbourhood_prefixes(self.problem.name, batch.xy, plan.long(), luck, both=False)
-        again = given.map(lambda x: x.repeat_interleave(o.samples, 1))
+        """Add re-sampled neighbourhoods of each instance's best plan, under the plan's latent."""
+        objective = self.config.objective
+        plan, latent = select_best_plans(rollouts, latents)
+        # The uniforms of the joint batch: several processes do what one process would have done.
+        joint = len(plan) * parallel.world_size()
+        shape = (joint, objective.parts, 2)
+        uniforms = torch.rand(shape, generator=self.rng, device=self.device)
+        prefixes = neighbourhood_prefixes(
+            self.problem.name, step.batch.xy, plan.long(), parallel.share(uniforms), both=False
+        )
+        samples = objective.samples
         with self.autocast(self.policy.half_steps):
-            built = complete(
+            completed = complete(
                 self.problem,
                 self.policy,
-                batch,
+                step.batch,
                 latent,
-                again,
-                memory,
-                seed=self.noise_seed(mini),
-                attempt=PARTS,
-                temperature=o.temperature,
-                samples=o.samples,
+                prefixes.map(lambda x: x.repeat_interleave(samples, 1)),
+                step.memory,
+                seed=self.noise_seed(step.number),
+                attempt=NEIGHBOURHOOD_ATTEMPT,
+                temperature=objective.temperature,
+                samples=samples,
                 engine=self.config.engine,
             )
-        return append_neighbourhoods(
-            found, latent, given.length, built.map(lambda x: x[:, 0].unflatten(1, (-1, o.samples)))
-        )
+        by_neighbourhood = completed.map(lambda x: x[:, 0].unflatten(1, (-1, samples)))
+        return append_neighbourhoods(targets, latent, prefixes.length, by_neighbourhood)
 
-    def truncate(self, batch: Any, found: Targets) -> Targets:
-        """Without what is beyond the recipe's longest sequence, if it has one."""
+    def truncate(self, batch: Any, targets: Targets) -> Targets:
+        """Cut sequences to the recipe's longest, if it has one."""
         if not self.config.objective.longest:
-            return found
-        return truncate_targets(
-            found, self.config.longest_for(self.problem.action_count(batch) - 1)
-        )
-
-    def imitation_targets(
-        self, batch: Any, rolled: Rollouts, latents: Float[Tensor, "B K Z"]
-    ) -> Targets:
-        """The best plan of each instance, locally improved, in several views, under the latent
-        that found it.
-        """
-        o = self.config.objective
-        index, latent, cost = select_cheapest(rolled.cost, o.top)
-        steps = rolled.actions.shape[3]
-        actions = (
-            rolled.actions.flatten(1, 2).gather(1, index[..., None].expand(-1, -1, steps)).long()
-        )
-        if o.improve:
-            actions = self.problem.improve(batch, actions, o.improve)
-            cost = self.problem.cost(batch, actions)
-        best = cost.argmin(1, keepdim=True)  # [B, 1]
-        plan = actions.gather(1, best[..., None].expand(-1, -1, steps))[:, 0]
-        chosen = latents.gather(
-            1, latent.gather(1, best)[..., None].expand(-1, -1, latents.shape[2])
-        )
-        # Drawn for the joint batch, as in `sample`, so that several processes do what one would
-        # have done.
-        joint = len(plan) * parallel.world_size()
-        uniforms = torch.rand(joint, o.views, 2, generator=self.rng, device=self.device)
-        views = self.problem.views(plan, parallel.share(uniforms))
-        _, alone = find_winners(
-            rolled.cost.amin(2, keepdim=True)
-        )  # a tie between latents teaches nobody
-        weight = -alone.float().expand(-1, o.views) / steps
-        return Targets(chosen, views, weight, alone.sum() * float(o.views))
+            return targets
+        customers = self.problem.action_count(batch) - 1
+        return truncate_targets(targets, self.config.longest_for(customers))
 
     def update_gradient(self) -> tuple[Rollouts, Targets, dict[str, Tensor]]:
-        """The gradient of one update, over all mini-steps and processes; returns the last
-        mini-step's findings.
+        """Compute the gradient of one update, over all mini-steps and processes.
 
-        Among them are the gradients: of several recorded graphs each writes its own, whatever the
-        weights point to.
+        Returns rollouts, targets and values to check of the last mini-step. The values include the
+        gradients: each recorded graph writes gradients of its own, and the weights point to one
+        graph's only.
         """
-        c = self.config
+        config = self.config
         self.optimiser.zero_grad(set_to_none=True)
-        rolled, targets, seen = self.gradient(0)
-        for mini in range(1, c.accumulate):
-            rolled, targets, seen = self.gradient(mini)
-        parallel.add_gradients(self.names.values())
-        if c.optimiser.clip:
-            nn.utils.clip_grad_norm_(self.names.values(), c.optimiser.clip, foreach=True)
-        return (
-            rolled,
-            targets,
-            seen
-            | {f"gradient of {n}": p.grad for n, p in self.names.items() if p.grad is not None},
-        )
+        rollouts, targets, values = self.gradient(0)
+        for mini in range(1, config.accumulate):
+            rollouts, targets, values = self.gradient(mini)
+        parallel.add_gradients(self.parameters.values())
+        if config.optimiser.clip:
+            norm = config.optimiser.clip
+            nn.utils.clip_grad_norm_(self.parameters.values(), norm, foreach=True)
+        for name, parameter in self.parameters.items():
+            if parameter.grad is not None:
+                values[f"gradient of {name}"] = parameter.grad
+        return rollouts, targets, values
 
     def update_weights(self) -> tuple[Rollouts, Targets, dict[str, Tensor]]:
-        """Gradient and optimiser in one: what a graph records."""
+        """Compute the gradient and let the optimiser use it: what a graph records."""
         findings = self.update_gradient()
         self.optimiser.step()
         return findings
 
     def set_rate(self, rate: float) -> None:
-        """The learning rate of the next update; a graph reads it from a tensor."""
+        """Set the learning rate of the next update; a recorded graph reads it from a tensor."""
         self.rate = rate
         for group in self.optimiser.param_groups:
             if self.recorded:
@@ -371,98 +411,102 @@ class Trainer:
                 group["lr"] = rate
 
     def step(self, done: float) -> tuple[Rollouts, Targets]:
-        """One update of the weights and of their average. `done` is the fraction of the run
-        behind us.
-        """
+        """Update the weights and their average. `done` is the completed fraction of the run."""
         self.set_rate(learning_rate(self.config, self.update, done))
-        if self.config.optimiser.spread and self.update % LIMIT_EVERY == 0:
+        limits = self.update % TUNING.updates_between_attention_limits == 0
+        if self.config.optimiser.spread and limits:
             self.limit_attention_logits()
-        look = self.device.type == "cpu" or self.update % CHECK_EVERY == 0
+        is_due = self.update % TUNING.updates_between_finite_checks == 0
+        checks = self.device.type == "cpu" or is_due
         if self.recorded:
-            self.noise.fill_(self.seed)
-            sizes = tuple(self.size(mini) for mini in range(self.config.accumulate))
-            rolled, targets, seen = self.recorded(sizes)
-            if look:
-                self.check_finite(seen)
+            self.seed_tensor.fill_(self.seed)
+            sizes = tuple(self.instance_size(mini) for mini in range(self.config.accumulate))
+            rollouts, targets, values = self.recorded(sizes)
+            if checks:
+                self.check_finite(values)
         else:
-            rolled, targets, seen = self.update_gradient()
-            if look:
-                self.check_finite(seen)
+            rollouts, targets, values = self.update_gradient()
+            if checks:
+                self.check_finite(values)
             self.optimiser.step()
         self.update += 1
         self.update_average()
-        return rolled, targets
+        return rollouts, targets
 
     def limit_attention_logits(self) -> None:
-        """Keep heads of the encoder from growing without end; all processes look at the same
-        instances.
+        """Keep the encoder's attention logits in the recipe's range.
+
+        All processes measure the range on the same random instances.
         """
         rng = torch.Generator(self.device).manual_seed(self.config.validation.seed)
-        probe = self.problem.sample(16, self.config.size, rng)
+        probe = self.problem.sample(TUNING.attention_probe_instances, self.config.size, rng)
+        limit = self.config.optimiser.spread
         with self.autocast():
-            limit_attention_ranges(
-                self.policy.encoder, self.policy.features(probe), self.config.optimiser.spread
-            )
+            limit_attention_ranges(self.policy.encoder, self.policy.features(probe), limit)
 
     def update_average(self) -> None:
-        """Move the average towards the weights."""
+        """Move the average towards the weights, faster at the beginning of a run."""
         pace = min(self.config.optimiser.average, (1 + self.update) / (10 + self.update))
-        pairs = zip(self.average.parameters(), self.names.values(), strict=True)
-        averages, weights = (
-            list(x) for x in zip(*[(a.data, w.data) for a, w in pairs], strict=True)
-        )
-        torch._foreach_lerp_(averages, weights, 1.0 - pace)  # pyright: ignore[reportPrivateUsage] (one launch for all)
+        averages = [average.data for average in self.average.parameters()]
+        weights = [weight.data for weight in self.parameters.values()]
+        # One launch for all weights.
+        torch._foreach_lerp_(averages, weights, 1.0 - pace)  # pyright: ignore[reportPrivateUsage]
 
-    def check_finite(self, seen: dict[str, Tensor]) -> None:
-        """Stop at the first thing that is not finite, and say which it was."""
-        finite = torch.stack([torch.isfinite(x).all() for x in seen.values()]).tolist()
-        for name, fine in zip(seen, finite, strict=True):
-            if not fine:
+    def check_finite(self, values: dict[str, Tensor]) -> None:
+        """Raise at the first value that is not finite, and name it."""
+        flags = torch.stack([torch.isfinite(x).all() for x in values.values()]).tolist()
+        for name, is_finite in zip(values, flags, strict=True):
+            if not is_finite:
                 raise Diverged(
                     f"update {self.update}: the {name} is not finite; the last checkpoint is intact"
                 )
 
     @torch.no_grad()
     def validate(self) -> dict[str, float]:
-        """Mean best cost of the averaged weights on validation instances: greedy at the centre,
-        and over latents.
+        """Return mean costs of the averaged weights on the validation instances.
+
+        "greedy" is the best greedy plan at the centre of the latent space, "latent" the best plan
+        over sampled latents.
         """
         rng = torch.Generator().manual_seed(self.config.validation.seed)
-        given = self.source.validation(rng)
-        groups = [
-            self.validate_group(batch.to(self.device), rng) / unit.to(self.device)
-            for batch, unit in given
-        ]
-        greedy, latent = torch.cat(groups, dim=1).mean(1).tolist()
+        costs: list[Tensor] = []
+        for batch, unit in self.source.validation(rng):
+            group = self.validate_group(batch.to(self.device), rng)
+            costs.append(group / unit.to(self.device))
+        greedy, latent = torch.cat(costs, dim=1).mean(1).tolist()
         return {"greedy": greedy, "latent": latent}
 
     def validate_group(self, batch: Any, rng: torch.Generator) -> Float[Tensor, "2 B"]:
-        """Greedy costs of instances of one size, and their best over latents."""
-        v = self.config.validation
+        """Return the greedy costs of instances of one size, and their best costs over latents."""
+        validation = self.config.validation
         space = self.policy.space
         count = len(batch.key)
-        many = space.sample((count, v.latents if space.size or v.temperature else 0), rng).to(
-            self.device
-        )
+        tries = validation.latents if space.size or validation.temperature else 0
+        latents = space.sample((count, tries), rng).to(self.device)
         greedy = self.best_validation_costs(batch, space.centre((count, 1), self.device), 0.0)
-        return torch.stack(
-            [
-                greedy,
-                self.best_validation_costs(batch, many, v.temperature) if many.shape[1] else greedy,
-            ]
-        )
+        if not tries:
+            return torch.stack([greedy, greedy])
+        best = self.best_validation_costs(batch, latents, validation.temperature)
+        return torch.stack([greedy, best])
 
     def best_validation_costs(
         self, batch: Any, latents: Float[Tensor, "B K Z"], temperature: float
     ) -> Float[Tensor, "B"]:
-        """The cheapest rollout of each instance with some latents and the averaged weights."""
+        """Return each instance's cheapest rollout with these latents and the averaged weights."""
         best: list[Tensor] = []
-        for rows in torch.arange(len(latents), device=self.device).split(250):
-            some = batch[rows]
-            tried = latents[rows]
-            starts = self.problem.starts(some)
-            rolled = rollout(
-                self.problem, self.average, some, tried, starts, seed=0, temperature=temperature
+        instances = torch.arange(len(latents), device=self.device)
+        for rows in instances.split(TUNING.validation_instances):
+            part = batch[rows]
+            part_latents = latents[rows]
+            starts = self.problem.starts(part)
+            rollouts = rollout(
+                self.problem,
+                self.average,
+                part,
+                part_latents,
+                starts,
+                seed=0,
+                temperature=temperature,
             )
-            best.append(rolled.cost.flatten(1).amin(1))
+            best.append(rollouts.cost.flatten(1).amin(1))
         return torch.cat(best)

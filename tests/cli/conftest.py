@@ -1,6 +1,4 @@
-"""A tiny policy, small files, and two ways to run the command: in this process, or in one of its
-own.
-"""
+"""A tiny policy, small files, and two ways to run the command: in this process or in its own."""
 
 import os
 import subprocess
@@ -56,7 +54,7 @@ def one_thread() -> Iterator[None]:
 
 @pytest.fixture(scope="session")
 def policy(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A checkpoint that has learnt nothing but behaves like one."""
+    """Write a checkpoint of an untrained policy."""
     path = tmp_path_factory.mktemp("policy") / "tiny.safetensors"
     with torch.random.fork_rng(devices=[]):
         torch.random.default_generator.manual_seed(3)
@@ -70,7 +68,7 @@ def policy(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture
 def tsp(tmp_path: Path) -> Callable[..., Path]:
-    """A maker of TSPLIB files with random cities."""
+    """Return a function that writes TSPLIB files with random cities."""
 
     def make(name: str, size: int = 6, title: str = "", first: int = 1) -> Path:
         points = np.random.default_rng(len(name) + size).integers(0, 100, (size, 2))
@@ -90,7 +88,7 @@ def tsp(tmp_path: Path) -> Callable[..., Path]:
 
 @pytest.fixture
 def square(tmp_path: Path) -> Path:
-    """Four corners of a square, numbered 10 to 40; its best tour of 40 is in `optima.json`."""
+    """Write the corners of a square, numbered 10 to 40; its best tour of 40 is in `optima.json`."""
     (tmp_path / "optima.json").write_text('{"square": 40}')
     head = "NAME : square\nDIMENSION : 4\nEDGE_WEIGHT_TYPE : EUC_2D\nNODE_COORD_SECTION\n"
     path = tmp_path / "square.tsp"
@@ -100,25 +98,25 @@ def square(tmp_path: Path) -> Path:
 
 @pytest.fixture
 def rhumb() -> Callable[..., Any]:
-    """Runs the command in this process: exit_code, stdout and stderr."""
+    """Return a function that runs the command in this process: exit_code, stdout and stderr."""
     return lambda *words: CliRunner().invoke(app, [str(w) for w in words], env={"COLUMNS": "200"})
 
 
 @pytest.fixture
 def start(tmp_path: Path) -> Iterator[Callable[..., subprocess.Popen[str]]]:
-    """Starts the command as a process of its own, in `tmp_path`."""
+    """Return a function that starts the command as a process of its own, in `tmp_path`."""
     running: list[subprocess.Popen[str]] = []
 
     def begin(*words: object, **more: Any) -> subprocess.Popen[str]:
         command = more.pop("args", [sys.executable, "-m", "rhumbline", *map(str, words)])
-        usual = {
+        defaults = {
             "stdout": subprocess.PIPE,
             "stderr": subprocess.PIPE,
             "text": True,
             "cwd": tmp_path,
             "env": ENVIRONMENT,
         }
-        running.append(subprocess.Popen(command, **(usual | more)))
+        running.append(subprocess.Popen(command, **(defaults | more)))
         return running[-1]
 
     yield begin

@@ -1,4 +1,4 @@
-"""`rhumb solve` with what follows a search: --polish, --warm-start, --then, --top, --trace."""
+"""`rhumb solve` with phases besides the search: --polish, --warm-start, --then, --top, --trace."""
 
 import json
 from collections.abc import Callable
@@ -23,7 +23,7 @@ Run = Callable[..., Any]
 
 @pytest.fixture
 def solve(rhumb: Run, policy: Path) -> Run:
-    """The command with a small budget, unless another is given."""
+    """Return a function that runs the command with a small budget, unless another is given."""
 
     def run(*words: object) -> Any:
         budget = () if "--seconds" in words else ("--attempts", 8)
@@ -39,7 +39,7 @@ def one(done: Any) -> dict[str, Any]:
 
 
 def test_polish_in_json(solve: Run, tsp: Run) -> None:
-    """The costs before and after come behind the usual keys; the plan has the cost after."""
+    """The costs before and after the polish follow the other keys; the plan has the cost after."""
     file = tsp("a", 20)
     plain, polished = (one(solve(file, "--json", "--quiet", *more)) for more in ((), ("--polish",)))
     assert polished["polish"] == {"before": plain["cost"], "after": polished["cost"]}
@@ -57,7 +57,7 @@ def test_polish_for_people(solve: Run, tsp: Run) -> None:
 
 
 def test_top_plans(solve: Run, tsp: Run) -> None:
-    """--top lists different plans, the result first; people see the costs of the others."""
+    """--top lists different plans, the result first; the line shows the costs of the others."""
     found = one(solve(tsp("a", 20), "--json", "--quiet", "--top", 3))
     assert [p["cost"] for p in found["plans"]] == sorted(p["cost"] for p in found["plans"])
     assert found["plans"][0] == {"cost": found["cost"], "plan": found["plan"], "phase": "search"}
@@ -66,43 +66,37 @@ def test_top_plans(solve: Run, tsp: Run) -> None:
 
 
 def test_top_plans_are_written(solve: Run, tsp: Run, tmp_path: Path) -> None:
-    """Each of them has a file, the best one that of the instance, and the result names them all."""
+    """Each plan has a file, the best one that of the instance; the result names them all."""
     file, folder = tsp("a", 20), tmp_path / "plans"
     found = one(solve(file, "--json", "--quiet", "--top", 3, "--output", folder))
     names = ["a.tour", "a.2.tour", "a.3.tour"]
     assert sorted(path.name for path in folder.iterdir()) == sorted(names)
     costs = [read_tour(folder / name, read(file)).cost(read(file)) for name in names]
     assert costs == [plan["cost"] for plan in found["plans"]]
-    assert [
-        f"cost {cost:.0f}," in (folder / name).read_text()
-        for name, cost in zip(names, costs, strict=True)
-    ] == [
-        True,
-        True,
-        True,
-    ]
-    told = solve(file, "--quiet", "--top", 3, "--output", folder).stdout
-    assert told.endswith(f"-> {', '.join(str(folder / name) for name in names)}\n")
+    for name, cost in zip(names, costs, strict=True):
+        assert f"cost {cost:.0f}," in (folder / name).read_text()
+    line = solve(file, "--quiet", "--top", 3, "--output", folder).stdout
+    assert line.endswith(f"-> {', '.join(str(folder / name) for name in names)}\n")
 
 
-def test_fewer_plans_than_wanted_are_as_many_files(solve: Run, tsp: Run, tmp_path: Path) -> None:
+def test_fewer_plans_than_requested(solve: Run, tsp: Run, tmp_path: Path) -> None:
     """Four cities have three tours: no other file is written, and none is named."""
-    told = solve(tsp("a", 4), "--quiet", "--top", 5, "--output", tmp_path / "plans").stdout
+    line = solve(tsp("a", 4), "--quiet", "--top", 5, "--output", tmp_path / "plans").stdout
     written = [str(path) for path in (tmp_path / "plans").iterdir()]
     assert 1 < len(written) <= 3
-    assert sorted(told.split("-> ")[-1].strip().split(", ")) == sorted(written)
+    assert sorted(line.split("-> ")[-1].strip().split(", ")) == sorted(written)
 
 
 def test_a_folder_in_the_way_of_the_second_plan(solve: Run, tsp: Run, tmp_path: Path) -> None:
-    """Is found before the search."""
+    """A folder with the name of a plan's file is an error before the search."""
     (tmp_path / "a.2.tour").mkdir()
     done = solve(tsp("a", 6), "--top", 2, "--output", tmp_path)
     assert (done.exit_code, done.stdout) == (3, "")
     assert "a.2.tour: cannot be replaced" in done.stderr
 
 
-def test_names_of_several_plans_are_nobody_elses() -> None:
-    """An instance that is called like the second plan of another keeps its name."""
+def test_names_of_several_plans_are_unique() -> None:
+    """An instance that has the name of another's second plan keeps its name."""
     assert plan_stems(["a", "A.2", "b"], 3) == [
         ("a", "a.2-2", "a.3"),
         ("A.2", "A.2.2", "A.2.3"),
@@ -131,7 +125,7 @@ def test_warm_start_from_own_results(solve: Run, tsp: Run, tmp_path: Path) -> No
 
 
 def test_warm_starts_for_several_files(solve: Run, tsp: Run, tmp_path: Path) -> None:
-    """Results of several instances serve each of them by name."""
+    """Results of several instances are matched to each of them by name."""
     files = [tsp("a", 20), tsp("bb", 20)]
     done = solve(*files, "--json", "--quiet", "--polish")
     (tmp_path / "all.json").write_text(done.stdout)
@@ -168,16 +162,16 @@ def test_trace(solve: Run, tsp: Run, tmp_path: Path) -> None:
 
 
 def test_trace_that_cannot_be_written(solve: Run, square: Path, tmp_path: Path) -> None:
-    """A place that cannot be written is an error before any search."""
+    """A trace file that cannot be written is an error before any search."""
     done = solve(square, "--trace", tmp_path / "no" / "curve.jsonl")
     assert (done.exit_code, done.stdout) == (3, "")
     assert "cannot be written: No such file or directory; choose another place" in done.stderr
 
 
-def test_phases_that_an_interruption_left_out(
+def test_phases_that_an_interruption_skipped(
     solve: Run, tsp: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Ctrl-C before a polish or a solver began: their keys are there all the same, and empty."""
+    """After Ctrl-C before a polish or a solver began, their keys are present and null."""
     file, given = tsp("a", 12), tmp_path / "a.json"
     given.write_text(solve(file, "--json", "--quiet").stdout)
 
@@ -210,7 +204,7 @@ def test_phases_that_an_interruption_left_out(
 
 
 def test_then_reports_its_phase(solve: Run, tsp: Run, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A solver's better plan is the result, and says so; in JSON and for people."""
+    """A solver's better plan is the result, in JSON and in the line, which name the solver."""
     best: list[Tour] = []
 
     def improve(
@@ -240,14 +234,14 @@ def test_then_reports_its_phase(solve: Run, tsp: Run, monkeypatch: pytest.Monkey
 
 
 def test_auto_names_the_solver(solve: Run, tsp: Run) -> None:
-    """In JSON and for people it is the one that worked."""
+    """JSON and the line name the solver that ran."""
     words = ("--search", "greedy", "--seconds", 0.4, "--then", "auto", "--quiet")
     assert one(solve(tsp("a", 12), *words, "--json"))["then"]["solver"] == "ils"
     assert "   ils " in solve(tsp("a", 12), *words).stdout
 
 
 def test_trouble_is_in_json() -> None:
-    """What went wrong in a phase stands beside its costs."""
+    """The error of a phase is listed beside its costs."""
     plan = Candidate(Tour((0, 1, 2)), 12, "search")
     solution = Solution(
         SimpleNamespace(),
@@ -264,9 +258,7 @@ def test_trouble_is_in_json() -> None:
 
 
 def test_wrong_usage(solve: Run, square: Path) -> None:
-    """Unknown solvers, solvers without seconds, and impossible numbers are wrong usage: exit
-    code 2.
-    """
+    """Unknown solvers, solvers without seconds and impossible numbers end with exit code 2."""
     for words, message in (
         (
             ("--then", "gurobi", "--seconds", 1),
@@ -281,7 +273,7 @@ def test_wrong_usage(solve: Run, square: Path) -> None:
 
 
 def test_what_is_missing(solve: Run, square: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A missing package is exit code 4 and the line that installs it; a solver for other
+    """A missing package is exit code 4 with the command that installs it; a solver for other
     problems is exit code 3.
     """
     monkeypatch.setattr(improvers, "find_spec", lambda name: None)

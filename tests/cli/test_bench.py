@@ -51,8 +51,8 @@ def suite(tmp_path: Path, policy: Path, monkeypatch: pytest.MonkeyPatch) -> Path
 
 
 def test_a_suite_runs_and_is_reported(rhumb: Run, suite: Path, tmp_path: Path) -> None:
-    """Six lines, whose path is printed; the report has a row for each method; a second run adds
-    nothing.
+    """A suite writes six lines and prints their path; the report has a row for each method; a
+    second run adds nothing.
     """
     out = tmp_path / "deep" / "r.jsonl"
     done = rhumb("bench", suite, "--device", "cpu", "--out", out)
@@ -69,8 +69,10 @@ def test_a_suite_runs_and_is_reported(rhumb: Run, suite: Path, tmp_path: Path) -
     ]
 
 
-def test_results_have_a_usual_place(rhumb: Run, suite: Path, tmp_path: Path) -> None:
-    """Without --out they are in results, under the name of the suite; --only and --limit choose."""
+def test_results_have_a_default_path(rhumb: Run, suite: Path, tmp_path: Path) -> None:
+    """Without --out they are in results/, under the name of the suite; --only and --limit
+    select.
+    """
     done = rhumb("bench", suite, "--device", "cpu", "--only", "nearest", "--limit", 2)
     assert done.stdout == "results/small.jsonl\n"
     lines = [json.loads(x) for x in (tmp_path / "results/small.jsonl").read_text().splitlines()]
@@ -82,7 +84,7 @@ def test_results_have_a_usual_place(rhumb: Run, suite: Path, tmp_path: Path) -> 
 
 @pytest.mark.parametrize("kind", ["md", "csv", "latex"])
 def test_reports_come_in_three_formats(rhumb: Run, suite: Path, tmp_path: Path, kind: str) -> None:
-    """And the same lines give the same text."""
+    """Each format is deterministic: the same lines give the same text."""
     rhumb("bench", suite, "--device", "cpu", "--only", "nearest", "--out", tmp_path / "r.jsonl")
     one, two = (rhumb("report", tmp_path / "r.jsonl", "--format", kind) for _ in range(2))
     assert (one.exit_code, one.stderr) == (0, "")
@@ -118,7 +120,7 @@ def test_reports_come_in_three_formats(rhumb: Run, suite: Path, tmp_path: Path, 
 def test_bad_usage_is_one_message(
     rhumb: Run, suite: Path, tmp_path: Path, words: list[str], code: int, message: str
 ) -> None:
-    """Exit codes as everywhere, the reason in words, never a traceback."""
+    """Exit codes are those of all commands, with the reason in words, never a traceback."""
     (tmp_path / "empty.jsonl").touch()
     done = rhumb(*words)
     assert (done.exit_code, done.stdout) == (code, "")
@@ -126,9 +128,9 @@ def test_bad_usage_is_one_message(
     assert "Traceback" not in done.stderr
 
 
-def test_a_page_can_be_renewed(rhumb: Run, suite: Path, tmp_path: Path) -> None:
-    """The tables go between the marks of their suite, as often as one likes; a page without
-    marks is refused.
+def test_a_page_can_be_updated(rhumb: Run, suite: Path, tmp_path: Path) -> None:
+    """The tables go between the marks of their suite, any number of times; a page without marks is
+    refused.
     """
     rhumb("bench", suite, "--device", "cpu", "--only", "nearest", "--out", tmp_path / "r.jsonl")
     page = tmp_path / "page.md"
@@ -146,7 +148,7 @@ def test_a_page_can_be_renewed(rhumb: Run, suite: Path, tmp_path: Path) -> None:
 def test_a_missing_solver_is_exit_4(
     rhumb: Run, suite: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The message has the line that installs it."""
+    """The message has the command that installs it."""
     suite.write_text(suite.read_text().replace('solver = "nearest"', 'solver = "lkh"'))
     monkeypatch.setattr(baselines, "find_spec", lambda name: None)
     done = rhumb("bench", suite, "--device", "cpu")
@@ -154,12 +156,10 @@ def test_a_missing_solver_is_exit_4(
     assert "needs elkai; get it with: pip install 'rhumbline[lkh]'" in done.stderr
 
 
-def test_references_are_made_and_gone_on_with(
+def test_references_are_made_and_continued(
     rhumb: Run, suite: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The solver of the problem prices what the file lacks; what is there stays, and gaps are to
-    both.
-    """
+    """The reference solver solves what the file lacks; stored costs stay, and gaps are to both."""
     monkeypatch.setitem(reference.REFERENCE_SOLVERS, "tsp", reference.ReferenceSolver("nearest"))
     np.savez(tmp_path / "six.npz", cost=np.array([0.5]), made_by="me")
     done = rhumb("bench", "reference", suite, "--limit", 2, "--machine", "a desk")
@@ -184,7 +184,7 @@ def test_references_are_made_and_gone_on_with(
 def test_references_stop_in_time_and_say_so(
     rhumb: Run, suite: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Without any minutes nothing is solved; the command that goes on is the same."""
+    """With --minutes 0 nothing is solved; the message says that the same command continues."""
     monkeypatch.setitem(reference.REFERENCE_SOLVERS, "tsp", reference.ReferenceSolver("nearest"))
     Path("six.npz").unlink()
     done = rhumb("bench", "reference", suite, "--minutes", 0)
@@ -193,8 +193,8 @@ def test_references_stop_in_time_and_say_so(
 
 
 def test_references_made_elsewhere_are_taken_over(rhumb: Run, suite: Path, tmp_path: Path) -> None:
-    """The better of both, each with its maker; no minutes, so nothing is solved; another place
-    is no folder.
+    """The better cost of both files is kept with its solver. With --minutes 0 nothing is solved. A
+    missing folder is refused.
     """
     (tmp_path / "node").mkdir()
     np.savez(
@@ -214,7 +214,7 @@ def test_references_made_elsewhere_are_taken_over(rhumb: Run, suite: Path, tmp_p
 
 
 def test_options_of_references_are_refused_for_suites(rhumb: Run, suite: Path) -> None:
-    """They would change nothing there."""
+    """Options without an effect are refused."""
     done = rhumb("bench", suite, "--workers", 2)
     assert done.exit_code == 2
     assert "is for `rhumb bench reference`" in done.stderr
@@ -228,7 +228,9 @@ def test_options_of_references_are_refused_for_suites(rhumb: Run, suite: Path) -
 def test_options_of_suites_are_refused_for_references(
     rhumb: Run, suite: Path, words: tuple[Any, ...]
 ) -> None:
-    """They were ignored: whoever gave --out looked for a file in vain."""
+    """Options without an effect are refused: with --out ignored, a user looks for a file
+    in vain.
+    """
     done = rhumb("bench", "reference", suite, *words)
     assert done.exit_code == 2
     assert "means nothing to `rhumb bench reference`" in " ".join(
@@ -239,14 +241,14 @@ def test_options_of_suites_are_refused_for_references(
 def test_a_closed_pipe_does_not_skip_figures(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """`rhumb report ... | head -2`: the reader has gone, the folder still gets its figures, and
-    the command says so.
+    """`rhumb report ... | head -2` closes the pipe early: the folder still gets its figures, and
+    the exit code says so.
     """
 
-    def gone(line: str) -> None:
+    def print_to_closed_pipe(line: str) -> None:
         raise BrokenPipeError
 
-    monkeypatch.setattr(bench_run, "emit", gone)
+    monkeypatch.setattr(bench_run, "print_result", print_to_closed_pipe)
     lines = [json.loads(x) for x in GOLDEN.read_text().splitlines()[:2]]
     steps = [[16, 1.0, 8.5, 8.5], [32, 2.0, 8.0, 8.0]]
     (tmp_path / "r.jsonl").write_text(
@@ -259,44 +261,41 @@ def test_a_closed_pipe_does_not_skip_figures(
 
 
 def test_progress_tells_the_time_left() -> None:
-    """A number of done, and a guess of the rest while there is one."""
+    """The line counts what is done, and estimates the rest while there is an estimate."""
     assert progress_text(RunProgress(3, 10, 150.0, ()), (), 150.0) == "3 of 10   about 2.5 min left"
     assert progress_text(RunProgress(10, 10, 0.0, ()), (), 0.0) == "10 of 10"
 
 
 def test_progress_says_what_is_running() -> None:
-    """Set, method and what is spent, in the place of what was found last."""
+    """The line names the set, the method and the effort so far instead of the last result."""
     (found, *_) = read_results(GOLDEN, print)
-    standing = RunProgress(
-        0, 8, 31.0, (), CurrentWork("tsp200", "COMPASS", "640 of 1,600 attempts")
-    )
-    said = "0 of 8   tsp200   COMPASS   640 of 1,600 attempts   about 31.0 s left"
-    assert progress_text(standing, (found,), 31.0) == said
+    current = CurrentWork("tsp200", "COMPASS", "640 of 1,600 attempts")
+    progress = RunProgress(0, 8, 31.0, (), current)
+    line = "0 of 8   tsp200   COMPASS   640 of 1,600 attempts   about 31.0 s left"
+    assert progress_text(progress, (found,), 31.0) == line
 
 
-def test_a_long_piece_is_told_every_few_seconds(
+def test_long_work_is_reported_every_few_seconds(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """Of a note each second every fifth is said, and nothing if nobody wants to read."""
+    """Of an update each second every fifth is printed, and none with --quiet."""
     now = [0.0]
     monkeypatch.setattr(bench_run.time, "monotonic", lambda: now[0])
     for quiet, lines in (
         (False, ["0 of 8   s   m   5", "0 of 8   s   m   10", "0 of 8   s   m   15"]),
         (True, []),
     ):
-        teller = bench_run.ProgressPrinter(quiet, due=now[0] + 5.0)
+        printer = bench_run.ProgressPrinter(quiet, due=now[0] + 5.0)
         for second in range(1, 16):
             now[0] += 1.0
-            teller.tell(RunProgress(0, 8, None, (), CurrentWork("s", "m", str(second))))
+            printer.update(RunProgress(0, 8, None, (), CurrentWork("s", "m", str(second))))
         assert capsys.readouterr().err.splitlines() == lines
 
 
 def test_an_interrupted_run_says_what_is_kept(
     rhumb: Run, suite: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """How many results are in the file, and that nothing is lost; the exit code is that of
-    Ctrl-C.
-    """
+    """The line counts the results in the file; the exit code is that of Ctrl-C."""
     solve, calls = reference.BASELINES["nearest"].solvers["tsp"], list[Any]()
 
     def interrupted(work: Any) -> list[int]:
@@ -321,7 +320,7 @@ def test_an_interrupted_run_says_what_is_kept(
 
 
 def test_progress_says_what_is_missing() -> None:
-    """A result without a cost has a reason instead; beside others it is in no mean."""
+    """A result without a cost has a reason instead, and does not count for the mean cost."""
     (found, *_) = read_results(GOLDEN, print)
     lost = replace(found, cost=None, missing="too many vehicles")
     assert (
@@ -332,9 +331,7 @@ def test_progress_says_what_is_missing() -> None:
 
 
 def test_the_quick_suite_runs_with_the_shipped_weights(rhumb: Run, tmp_path: Path) -> None:
-    """One instance of each set, as CI can afford; gaps are those of a policy that has learnt
-    something.
-    """
+    """One instance of each set, as CI can afford; the gaps are those of a trained policy."""
     out = tmp_path / "quick.jsonl"
     done = rhumb("bench", QUICK, "--device", "cpu", "--limit", 1, "--out", out, "--quiet")
     assert (done.exit_code, done.stderr) == (0, "")

@@ -1,4 +1,4 @@
-"""Every way to fail has its exit code and one line on stderr, before any search begins."""
+"""Every failure has its exit code and one line on stderr, before any search begins."""
 
 from collections.abc import Callable
 from pathlib import Path
@@ -61,19 +61,20 @@ def never(*_: object, **__: object) -> None:
     ],
 )
 def test_wrong_usage_is_exit_2(rhumb: Run, words: list[str], message: str) -> None:
-    """Wrong options end with 2 and say what is expected."""
+    """Wrong options end with 2; the message says what is expected."""
     done = rhumb("solve", *words)
     assert (done.exit_code, done.stdout) == (2, "")
     assert message in " ".join(done.stderr.replace("│", " ").split())
 
 
 def test_settings_that_the_chosen_strategy_refuses(rhumb: Run, tmp_path: Path) -> None:
-    """Where the file decides on the strategy, its settings are refused before any search, and as
-    wrong usage.
+    """If the file decides on the strategy, its settings are refused before any search, as wrong
+    usage.
     """
     path = tmp_path / "x.tsp"
     path.write_text(
-        "NAME: x\nTYPE: TSP\nDIMENSION: 3\nEDGE_WEIGHT_TYPE: EUC_2D\nNODE_COORD_SECTION\n1 0 0\n2 3 0\n3 0 4\nEOF\n"
+        "NAME: x\nTYPE: TSP\nDIMENSION: 3\nEDGE_WEIGHT_TYPE: EUC_2D\nNODE_COORD_SECTION\n"
+        "1 0 0\n2 3 0\n3 0 4\nEOF\n"
     )
     done = rhumb("solve", str(path), "--set", "population=1", "--attempts", "1")
     assert (done.exit_code, done.stdout) == (2, "")
@@ -83,10 +84,10 @@ def test_settings_that_the_chosen_strategy_refuses(rhumb: Run, tmp_path: Path) -
 def test_settings_are_those_of_the_problem(
     rhumb: Run, square: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """What only the usual search for routing takes is refused for job shops, before any search;
-    others take it.
+    """Settings of the default search for routing are refused for job shops before any search;
+    routing accepts them.
     """
-    monkeypatch.setattr(solve_run, "complete", never)
+    monkeypatch.setattr(solve_run, "solve_task", never)
     done = rhumb("solve", "examples/workshop12.jsp", "--set", "plans=4", "--device", "cpu")
     assert done.exit_code == 2
     assert "sampling-elite: unknown key 'plans'" in " ".join(done.stderr.replace("│", " ").split())
@@ -103,10 +104,10 @@ def test_settings_are_those_of_the_problem(
 def test_settings_of_a_population(
     rhumb: Run, square: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Where a policy decides on the strategy, its settings are known; what nobody knows is told
-    by the usual one.
+    """If a policy decides on the strategy, its settings are known; the default strategy reports
+    unknown ones.
     """
-    monkeypatch.setattr(solve_run, "complete", never)
+    monkeypatch.setattr(solve_run, "solve_task", never)
     with pytest.raises(AssertionError, match="the search began"):
         raise rhumb(
             "solve", square, "--policy", "tsp100-poppy", "--set", "pairs=true", "--device", "cpu"
@@ -128,7 +129,7 @@ def test_settings_of_a_population(
         (("--engine", "fused"), 4, "jssp"),
     ],
 )
-def test_what_one_of_several_files_cannot_have(
+def test_what_one_of_several_files_does_not_support(
     rhumb: Run,
     square: Path,
     monkeypatch: pytest.MonkeyPatch,
@@ -136,10 +137,10 @@ def test_what_one_of_several_files_cannot_have(
     code: int,
     message: str,
 ) -> None:
-    """A search or an engine that the last file cannot have is refused before the first is
-    searched.
+    """A search or an engine that the last file does not support is refused before the
+    first search.
     """
-    monkeypatch.setattr(solve_run, "complete", never)
+    monkeypatch.setattr(solve_run, "solve_task", never)
     done = rhumb(
         "solve", square, "examples/workshop12.jsp", *words, "--attempts", 4, "--device", "cpu"
     )
@@ -150,8 +151,8 @@ def test_what_one_of_several_files_cannot_have(
 def test_a_bad_file_among_good_ones_stops_everything(
     rhumb: Run, policy: Path, square: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """All files are read before anything is searched, and the bad one is named."""
-    monkeypatch.setattr(solve_run, "complete", never)
+    """All files are read before the first search, and the bad one is named."""
+    monkeypatch.setattr(solve_run, "solve_task", never)
     bad = tmp_path / "bad.tsp"
     bad.write_text(
         "DIMENSION : 3\nEDGE_WEIGHT_TYPE : EUC_2D\nNODE_COORD_SECTION\n1 0 0\n2 1 1\nEOF\n"
@@ -167,7 +168,7 @@ def test_a_bad_file_among_good_ones_stops_everything(
 def test_a_missing_file_is_exit_3(
     rhumb: Run, policy: Path, tmp_path: Path, extra: list[str]
 ) -> None:
-    """Errors are said with --quiet too, and never on stdout."""
+    """Errors are printed with --quiet too, and never on stdout."""
     done = rhumb("solve", tmp_path / "no.tsp", "--policy", policy, *extra)
     message = (
         f"error: {tmp_path / 'no.tsp'}: there is no such file; check the name and the folder\n"
@@ -179,17 +180,20 @@ def test_a_folder_that_cannot_be_written_is_found_out_first(
     rhumb: Run, policy: Path, square: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A folder below a file cannot exist: exit 3 before the search."""
-    monkeypatch.setattr(solve_run, "complete", never)
+    monkeypatch.setattr(solve_run, "solve_task", never)
     done = rhumb("solve", square, "--policy", policy, "--output", square / "tours")
-    message = f"error: {square / 'tours'}: nothing can be written there: Not a directory; choose another folder\n"
+    reason = "nothing can be written there: Not a directory; choose another folder"
+    message = f"error: {square / 'tours'}: {reason}\n"
     assert (done.exit_code, done.stdout, done.stderr) == (3, "", message)
 
 
 def test_a_folder_in_the_place_of_a_tour_is_found_out_first(
     rhumb: Run, policy: Path, square: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """What cannot be replaced is refused before the search, and nothing is left behind."""
-    monkeypatch.setattr(solve_run, "complete", never)
+    """A folder that has the name of a tour file is refused before the search; nothing is
+    written.
+    """
+    monkeypatch.setattr(solve_run, "solve_task", never)
     (tmp_path / "out" / "square.tour").mkdir(parents=True)
     done = rhumb("solve", square, "--policy", policy, "--output", tmp_path / "out")
     assert (done.exit_code, done.stdout) == (3, "")
@@ -200,9 +204,9 @@ def test_a_folder_in_the_place_of_a_tour_is_found_out_first(
 def test_an_unknown_or_damaged_checkpoint_is_exit_3(
     rhumb: Run, policy: Path, square: Path, tmp_path: Path
 ) -> None:
-    """The message names the checkpoint; it is one line, whatever torch has to say."""
+    """The message names the checkpoint, on one line even if torch's has several."""
     (tmp_path / "cut.safetensors").write_bytes(policy.read_bytes()[:1000])
-    for name in ("nobody", tmp_path / "cut.safetensors"):
+    for name in ("unknown", tmp_path / "cut.safetensors"):
         done = rhumb("solve", square, "--policy", name, "--attempts", 1)
         assert (done.exit_code, done.stdout, done.stderr.count("\n")) == (3, "", 1)
         assert done.stderr.startswith("error: ")
@@ -210,7 +214,7 @@ def test_an_unknown_or_damaged_checkpoint_is_exit_3(
 
 
 def test_a_single_policy_has_no_space_to_search(rhumb: Run, square: Path, tmp_path: Path) -> None:
-    """CMA-ES on a policy without latents is refused with what to do instead."""
+    """CMA-ES on a policy without latents is refused; the message names strategies that work."""
     save(
         tmp_path / "single.safetensors",
         TSPPolicy(Architecture(16, 2, 1, 16, 0)),
@@ -232,7 +236,7 @@ def test_a_single_policy_has_no_space_to_search(rhumb: Run, square: Path, tmp_pa
 
 
 def test_an_engine_that_is_not_here_is_exit_4(rhumb: Run, policy: Path, square: Path) -> None:
-    """Asking for the fused engine for a policy it was not made for is an error, never a silent
+    """The fused engine for a policy that it does not support is an error, never a silent
     fallback.
     """
     done = rhumb(
@@ -245,7 +249,7 @@ def test_an_engine_that_is_not_here_is_exit_4(rhumb: Run, policy: Path, square: 
 def test_a_strategy_for_plain_torch_refuses_the_fused_engine(
     rhumb: Run, policy: Path, square: Path
 ) -> None:
-    """The reason is said, and what to use."""
+    """The message has the reason and the engine to use."""
     words = ("--policy", policy, "--device", "cpu", "--engine", "fused", "--search", "eas-lay")
     done = rhumb("solve", square, *words)
     assert (done.exit_code, done.stdout) == (4, "")
@@ -258,7 +262,7 @@ def test_pictures_without_matplotlib_are_exit_4(
 ) -> None:
     """The missing extra is named before the search begins."""
     monkeypatch.setattr("rhumbline.plots.canvas.find_spec", lambda name: None)
-    monkeypatch.setattr(solve_run, "complete", never)
+    monkeypatch.setattr(solve_run, "solve_task", never)
     done = rhumb("solve", square, "--policy", policy, "--plot")
     message = "error: pictures need matplotlib; get it with: pip install 'rhumbline[plots]'\n"
     assert (done.exit_code, done.stdout, done.stderr) == (4, "", message)
@@ -290,7 +294,7 @@ def test_a_search_without_a_tour_is_exit_5(
     rhumb: Run, policy: Path, square: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """No tour at the end of a search is a failure, not an empty success."""
-    monkeypatch.setattr(solve_run, "complete", lambda *_: ([], False))
+    monkeypatch.setattr(solve_run, "solve_task", lambda *_: ([], False))
     done = rhumb("solve", square, "--policy", policy, "--quiet")
     assert (done.exit_code, done.stdout, done.stderr) == (
         5,
@@ -302,12 +306,12 @@ def test_a_search_without_a_tour_is_exit_5(
 def test_an_interruption_while_reading_is_exit_130(
     rhumb: Run, square: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Ctrl-C before the search is one word, no traceback."""
+    """Ctrl-C before the search prints one word, no traceback."""
 
     def interrupted(*_: object) -> None:
         raise KeyboardInterrupt
 
-    monkeypatch.setattr("rhumbline.inputs.instances_from", interrupted)
+    monkeypatch.setattr(solve_run, "instances_from", interrupted)
     done = rhumb("solve", square)
     assert (done.exit_code, done.stdout, done.stderr) == (130, "", "interrupted\n")
 
@@ -315,8 +319,8 @@ def test_an_interruption_while_reading_is_exit_130(
 def test_an_interruption_before_any_tour_says_so(
     rhumb: Run, policy: Path, square: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """With nothing found there is nothing to print, and even --quiet says why."""
-    monkeypatch.setattr(solve_run, "complete", lambda *_: ([], True))
+    """Without a plan there is nothing to print; the reason is printed even with --quiet."""
+    monkeypatch.setattr(solve_run, "solve_task", lambda *_: ([], True))
     done = rhumb("solve", square, "--policy", policy, "--quiet")
     assert (done.exit_code, done.stdout, done.stderr) == (
         130,
@@ -328,14 +332,14 @@ def test_an_interruption_before_any_tour_says_so(
 def test_an_interruption_while_checking_loses_nothing(
     rhumb: Run, policy: Path, square: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Ctrl-C between the search and its result still verifies and prints the tour."""
-    complete = solve_run.complete
+    """After Ctrl-C between the search and its result the tour is verified and printed."""
+    solve_task = solve_run.solve_task
 
     def late(*words: Any) -> None:
-        complete(*words)
+        solve_task(*words)
         raise KeyboardInterrupt
 
-    monkeypatch.setattr(solve_run, "complete", late)
+    monkeypatch.setattr(solve_run, "solve_task", late)
     done = rhumb("solve", square, "--policy", policy, "--attempts", 8, "--device", "cpu", "--quiet")
     assert (done.exit_code, done.stderr) == (130, "")
     assert done.stdout.startswith("square  cost ")
@@ -344,7 +348,7 @@ def test_an_interruption_while_checking_loses_nothing(
 def test_our_own_bugs_keep_their_traceback(
     rhumb: Run, policy: Path, square: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Only what a user can put right is shortened to a line."""
-    monkeypatch.setattr(solve_run, "complete", lambda *_: 1 / 0)
+    """Only errors that the user can fix are shortened to a line."""
+    monkeypatch.setattr(solve_run, "solve_task", lambda *_: 1 / 0)
     done = rhumb("solve", square, "--policy", policy, "--quiet")
     assert (done.exit_code, type(done.exception)) == (1, ZeroDivisionError)

@@ -22,8 +22,8 @@ Start = Callable[..., subprocess.Popen[str]]
 PATIENCE = 60  # seconds; busy machines
 
 
-def seen(process: subprocess.Popen[str], wanted: Callable[[str], bool]) -> str:
-    """The first line on stderr that is wanted; all before it are read."""
+def wait_for_line(process: subprocess.Popen[str], wanted: Callable[[str], bool]) -> str:
+    """Read stderr up to the first line that `wanted` accepts, and return that line."""
     assert process.stderr
     line = process.stderr.readline()
     while line and not wanted(line):
@@ -35,10 +35,8 @@ def seen(process: subprocess.Popen[str], wanted: Callable[[str], bool]) -> str:
 TRACE = ("--trace", "/dev/stderr")  # lines of progress
 
 
-def optimal(line: str) -> bool:
-    """Whether a line of progress is of the best tour of the square, after which there is no
-    other.
-    """
+def is_optimal(line: str) -> bool:
+    """Return whether a trace line is of the best tour of the square, the last improvement."""
     return line.startswith("{") and json.loads(line)["cost"] == 40
 
 
@@ -48,8 +46,8 @@ def test_ctrl_c_ends_the_search_and_keeps_its_tour(
     """SIGINT: exit 130, the tour verified, written and printed, no traceback."""
     budget = ("--policy", policy, "--seconds", 300, "--device", "cpu")
     process = start("solve", square, *budget, *TRACE, "--json", "--output", "out")
-    seen(process, lambda line: line.startswith("square  tsp, 4 cities"))
-    seen(process, optimal)
+    wait_for_line(process, lambda line: line.startswith("square  tsp, 4 cities"))
+    wait_for_line(process, is_optimal)
     process.send_signal(signal.SIGINT)
     stdout, stderr = process.communicate(timeout=PATIENCE)
     assert (process.returncode, stderr) == (
@@ -64,7 +62,7 @@ def test_ctrl_c_ends_the_search_and_keeps_its_tour(
 def test_a_signal_leaves_later_groups_out(
     start: Start, policy: Path, square: Path, tsp: Callable[..., Path]
 ) -> None:
-    """SIGTERM is like Ctrl-C, and what was not reached is counted."""
+    """SIGTERM acts like Ctrl-C; the instances that were not reached are counted."""
     process = start(
         "solve",
         square,
@@ -77,7 +75,7 @@ def test_a_signal_leaves_later_groups_out(
         "cpu",
         *TRACE,
     )
-    seen(process, optimal)
+    wait_for_line(process, is_optimal)
     process.send_signal(signal.SIGTERM)
     stdout, stderr = process.communicate(timeout=PATIENCE)
     assert (process.returncode, stderr) == (130, "interrupted; 1 of 2 instances were not reached\n")
@@ -86,7 +84,7 @@ def test_a_signal_leaves_later_groups_out(
 
 @pytest.fixture
 def shop(tmp_path: Path) -> Path:
-    """Twenty jobs on fifteen machines: nobody proves an optimum of that in a test."""
+    """Write a job shop of 20 jobs on 15 machines, too hard to prove an optimum during a test."""
     rng = np.random.default_rng(0)
     rows = [" ".join(f"{m} {rng.integers(1, 100)}" for m in rng.permutation(15)) for _ in range(20)]
     path = tmp_path / "shop.jsp"
@@ -98,13 +96,13 @@ def shop(tmp_path: Path) -> Path:
 def test_ctrl_c_keeps_what_a_solver_has_found(
     start: Start, solver: str, policy: Path, shop: Path, tsp: Callable[..., Path]
 ) -> None:
-    """SIGINT after an improvement by the solver: exit 130, and nothing worse than that is
-    printed, as the solver's.
+    """After SIGINT during a solver the exit code is 130, and its best plan so far is printed as the
+    solver's.
     """
     words = (shop,) if solver != "pyvrp" else (tsp("a", 60), "--policy", policy)
     budget = ("--search", "greedy", "--seconds", 600, "--device", "cpu")
     process = start("solve", *words, *budget, "--then", solver, *TRACE, "--json", "--quiet")
-    traced = json.loads(seen(process, lambda line: json.loads(line)["phase"] == solver))
+    traced = json.loads(wait_for_line(process, lambda line: json.loads(line)["phase"] == solver))
     process.send_signal(signal.SIGINT)
     stdout, stderr = process.communicate(timeout=PATIENCE)
     found = json.loads(stdout)
@@ -128,8 +126,11 @@ def test_a_closed_pipe_ends_quietly(start: Start, policy: Path, tsp: Callable[..
 
 
 def test_a_full_disk_behind_stdout_is_an_error(start: Start) -> None:
-    """Results that cannot be printed are not a success."""
-    code = "import sys; from rhumbline.cli.process import conclude, emit; sys.exit(conclude(lambda: emit('result')))"
+    """Results that cannot be printed are an error."""
+    code = (
+        "import sys; from rhumbline.cli.process import print_result, run_command; "
+        "sys.exit(run_command(lambda: print_result('result')))"
+    )
     with open("/dev/full", "w") as full:
         process = start(args=[sys.executable, "-c", code], stdout=full)
         stderr = process.communicate(timeout=PATIENCE)[1]
@@ -140,8 +141,8 @@ def test_a_full_disk_behind_stdout_is_an_error(start: Start) -> None:
 def test_a_terminal_sees_live_progress_and_stdout_stays_clean(
     start: Start, policy: Path, square: Path
 ) -> None:
-    """The bar with attempts, best, latest and gap is drawn on stderr; stdout has the result line
-    alone.
+    """The bar with attempts, best, latest and gap is drawn on stderr; stdout has only the result
+    line.
     """
     ours, theirs = pty.openpty()
     words = ("--policy", policy, "--seconds", 1, "--device", "cpu")
@@ -156,7 +157,9 @@ def test_a_terminal_sees_live_progress_and_stdout_stays_clean(
 
 
 def read_all(terminal: int) -> str:
-    """Everything that was drawn; reading past the end of a closed terminal is an error on Linux."""
+    """Return everything that was drawn; reading past the end of a closed terminal is an error on
+    Linux.
+    """
     parts: list[bytes] = []
     try:
         while part := os.read(terminal, 65536):
@@ -171,8 +174,11 @@ def read_all(terminal: int) -> str:
     "words", [["--help"], ["--version"], ["solve", "--help"], ["train", "--help"]]
 )
 def test_help_is_quick(start: Start, words: list[str]) -> None:
-    """Neither help nor version imports torch or numpy, so they take a fraction of a second."""
-    code = "import sys; from rhumbline.cli import main\ntry: main()\nfinally: print(*sys.modules, file=sys.stderr)"
+    """Neither --help nor --version imports torch or numpy, so they take a fraction of a second."""
+    code = (
+        "import sys; from rhumbline.cli import main\n"
+        "try: main()\nfinally: print(*sys.modules, file=sys.stderr)"
+    )
     process = start(*words, args=[sys.executable, "-c", code, *words])
     stdout, stderr = process.communicate(timeout=PATIENCE)
     assert not {"torch", "numpy", "matplotlib"} & set(stderr.split())
@@ -181,7 +187,7 @@ def test_help_is_quick(start: Start, words: list[str]) -> None:
 
 @pytest.mark.parametrize("verb", ["solve", "bench", "sample", "info"])
 def test_flags_want_no_value(rhumb: Callable[..., Any], verb: str) -> None:
-    """No option of ours but those with a value shows one; `--help` itself is typer's."""
+    """Only options with a value show one in the help; `--help` itself is typer's."""
     shown = [line for line in rhumb(verb, "--help").stdout.splitlines() if "<bool>" in line]
     assert all("--help" in line for line in shown), shown
 
@@ -190,7 +196,7 @@ def test_flags_want_no_value(rhumb: Callable[..., Any], verb: str) -> None:
 def test_every_help_has_an_example(
     rhumb: Callable[..., Any], verb: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """Each verb shows a command to start from."""
+    """The help of each command shows an example."""
     done = rhumb(verb, "--help")
     assert done.exit_code == 0
     assert f"rhumb {verb} " in done.stdout.partition("xample")[2]
@@ -203,7 +209,7 @@ def test_version(rhumb: Callable[..., Any]) -> None:
 
 
 def test_training_needs_neither_typer_nor_rich(start: Start, recipe: Path, tmp_path: Path) -> None:
-    """On a bare GPU node, where importing them fails, `python -m rhumbline train` trains."""
+    """`python -m rhumbline train` trains on a bare GPU node, where importing them fails."""
     for name in ("typer", "rich", "matplotlib"):
         (tmp_path / "bare" / name).mkdir(parents=True)
         (tmp_path / "bare" / name / "__init__.py").write_text(
@@ -221,7 +227,7 @@ def test_training_needs_neither_typer_nor_rich(start: Start, recipe: Path, tmp_p
 def test_a_signal_during_training_leaves_the_checkpoint(
     start: Start, recipe: Path, tmp_path: Path
 ) -> None:
-    """Ctrl-C: exit 130, and a policy that can be read."""
+    """Ctrl-C: exit 130, and a readable policy."""
     process = start("train", recipe, "--device", "cpu", "--minutes", 9, "--set", "updates=0")
     assert process.stderr
     process.stderr.readline()

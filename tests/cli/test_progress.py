@@ -1,4 +1,4 @@
-"""The numbers of the live line, by hand."""
+"""The numbers of the progress line, computed by hand."""
 
 from types import SimpleNamespace
 
@@ -19,9 +19,7 @@ def after(attempts: int, seconds: float) -> Progress:
 
 
 def test_the_bar_follows_the_budget_that_ends_first() -> None:
-    """The fraction is the larger of time and attempts, never beyond 1, and needs only one of
-    them.
-    """
+    """The fraction is the larger of time and attempts, at most 1, and needs only one of them."""
     assert progress.budget_fraction(after(50, 1.0), Budget(100, 10.0)) == 0.5
     assert progress.budget_fraction(after(50, 9.0), Budget(100, 10.0)) == 0.9
     assert progress.budget_fraction(after(50, 9.0), Budget(attempts=200)) == 0.25
@@ -29,15 +27,13 @@ def test_the_bar_follows_the_budget_that_ends_first() -> None:
 
 
 def test_the_line_for_one_instance() -> None:
-    """Best, latest and the gap to the best known cost."""
+    """The line has the best cost, the latest, and the gap to the best known cost."""
     line = progress.search_status([WHOLE], 1344, np.array([1010.0]), np.array([1234.0]))
     assert line == "  attempts 1,344   best 1,010   latest 1,234   gap 1.00%"
 
 
-def test_the_line_tells_what_a_phase_has_made_of_the_cost() -> None:
-    """The cost with which a phase began stands beside the one that it has reached; a search has
-    no such thing.
-    """
+def test_the_line_of_a_phase_has_the_costs_before_and_now() -> None:
+    """A phase shows the cost that it began with and the cost now; a search does not."""
     shown = []
     bar = SimpleNamespace(update=lambda line, completed, text: shown.append(text))
     watch = progress.make_bar_updater(bar, 0, [WHOLE], Budget(100, 10.0))
@@ -61,12 +57,12 @@ def test_the_line_tells_what_a_phase_has_made_of_the_cost() -> None:
 
 
 def test_the_line_of_a_phase_for_several_instances() -> None:
-    """Means before and after."""
+    """Costs before and after are means."""
     line = progress.phase_status([WHOLE, EXACT], 16, "polish", 2.0, np.array([1.0, 2.0]))
     assert line == "  attempts 16   polish mean 2.0000 -> 1.5000"
 
 
 def test_the_line_for_several_instances() -> None:
-    """Means, and no gap unless all best known costs are known."""
+    """Costs are means; there is no gap unless all best known costs are known."""
     line = progress.search_status([WHOLE, EXACT], 16, np.array([1.0, 2.0]), np.array([2.0, 4.0]))
     assert line == "  attempts 16   mean best 1.5000   latest 3.0000"

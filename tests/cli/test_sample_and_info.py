@@ -18,8 +18,8 @@ Run = Callable[..., Any]
 
 
 def test_samples_are_those_of_their_seed(rhumb: Run, tmp_path: Path) -> None:
-    """The file holds what a CPU generator of that seed gives, its path is printed, and equal
-    seeds give equal bytes.
+    """The file holds the numbers of a CPU generator with that seed; equal seeds give
+    equal bytes.
     """
     one, two = tmp_path / "deep" / "one.safetensors", tmp_path / "one.safetensors"
     done = rhumb("sample", "tsp", "--size", 7, "--count", 3, "--seed", 4, "--out", one)
@@ -32,8 +32,8 @@ def test_samples_are_those_of_their_seed(rhumb: Run, tmp_path: Path) -> None:
     )
 
 
-def test_samples_are_not_written_over(rhumb: Run, tmp_path: Path) -> None:
-    """A file that is there stays, unless --force is given."""
+def test_samples_are_not_overwritten(rhumb: Run, tmp_path: Path) -> None:
+    """An existing file stays, unless --force is given."""
     path = tmp_path / "a.safetensors"
     path.write_text("precious")
     done = rhumb("sample", "tsp", "--size", 3, "--count", 1, "--out", path)
@@ -51,7 +51,7 @@ def test_samples_are_not_written_over(rhumb: Run, tmp_path: Path) -> None:
 
 
 def test_samples_can_be_solved(rhumb: Run, policy: Path, tmp_path: Path) -> None:
-    """The output of one verb is the input of the other."""
+    """The output of `rhumb sample` is input for `rhumb solve`."""
     path = tmp_path / "s.safetensors"
     rhumb("sample", "tsp", "--size", 5, "--count", 4, "--out", path)
     done = rhumb(
@@ -73,8 +73,8 @@ def test_samples_can_be_solved(rhumb: Run, policy: Path, tmp_path: Path) -> None
 
 @pytest.mark.parametrize("problem", ["tsp", "cvrp"])
 def test_samples_can_be_mutated(rhumb: Run, tmp_path: Path, problem: str) -> None:
-    """Power 0 gives the uniform instances themselves; at power 1 all points lie on one line, the
-    depot too.
+    """Power 0 gives the uniform instances; with power 1 all points, the depot too, lie on
+    one line.
     """
     for name, words in {"plain": [], "zero": ["--power", 0], "one": ["--power", 1]}.items():
         mutation = ["--mutate", "axis", *words] if words else []
@@ -109,15 +109,15 @@ def test_samples_can_be_mutated(rhumb: Run, tmp_path: Path, problem: str) -> Non
 def test_what_cannot_be_sampled_is_refused(
     rhumb: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, words: list[object], code: int
 ) -> None:
-    """Wrong usage is 2, sizes and places that cannot be used are 3, and no file is left."""
+    """Wrong usage is exit 2, unusable sizes and paths are exit 3, and no file is left."""
     monkeypatch.chdir(tmp_path)
     done = rhumb("sample", *words)
     assert (done.exit_code, done.stdout, list(tmp_path.iterdir())) == (code, "", [])
     assert "Traceback" not in done.stderr
 
 
-def test_info_tells_versions_devices_and_engines(rhumb: Run) -> None:
-    """Everything a bug report needs, as JSON and in words."""
+def test_info_shows_versions_devices_and_engines(rhumb: Run) -> None:
+    """`info` shows what a bug report needs, as JSON and as text."""
     facts = json.loads(rhumb("info", "--json").stdout)
     assert list(facts) == ["versions", "devices", "engines", "checkpoints"]
     assert facts["versions"]["rhumbline"] == __version__
@@ -136,7 +136,7 @@ def test_info_tells_versions_devices_and_engines(rhumb: Run) -> None:
 
 @pytest.mark.skipif(torch.cuda.is_available(), reason="the fused engine may run here")
 def test_info_says_why_an_engine_is_missing(rhumb: Run, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A reason and a remedy, not just a no."""
+    """The reason comes with a remedy."""
     reason = "the fused engine needs numba on a CPU; get it with: pip install 'rhumbline[cpu]'"
     monkeypatch.setattr(kernels, "why_not_numba", lambda: reason)
     assert json.loads(rhumb("info", "--json").stdout)["engines"]["fused"] == reason
@@ -144,7 +144,7 @@ def test_info_says_why_an_engine_is_missing(rhumb: Run, monkeypatch: pytest.Monk
 
 
 def test_info_describes_a_checkpoint(rhumb: Run, policy: Path) -> None:
-    """Training facts, number of weights and latent size come from the file itself."""
+    """Training facts, number of weights and latent size come from the file."""
     facts = json.loads(rhumb("info", policy, "--json").stdout)
     known = {
         "name": "tiny",
@@ -162,15 +162,15 @@ def test_info_describes_a_checkpoint(rhumb: Run, policy: Path) -> None:
 
 
 def test_info_calls_samples_of_a_single_policy_samples(rhumb: Run) -> None:
-    """It has no latents whose best could be meant."""
+    """A policy without latents has no "best latent"."""
     assert "best latent 7." in rhumb("info", "tsp100").stdout
     single = rhumb("info", "tsp100-single").stdout
     assert "best sample 7." in single
     assert "best latent" not in single
 
 
-def test_info_on_nothing_is_exit_3(rhumb: Run) -> None:
-    """An unknown checkpoint is an error that names it."""
-    done = rhumb("info", "nobody")
+def test_info_on_an_unknown_checkpoint_is_exit_3(rhumb: Run) -> None:
+    """The error names the checkpoint."""
+    done = rhumb("info", "unknown")
     assert (done.exit_code, done.stdout) == (3, "")
-    assert done.stderr.startswith("error: no checkpoint 'nobody'")
+    assert done.stderr.startswith("error: no checkpoint 'unknown'")

@@ -1,6 +1,4 @@
-"""`rhumb` on job shops, with a policy that has learnt nothing: from files and samples to
-verified schedules.
-"""
+"""`rhumb` on job shops with an untrained policy: from files and samples to verified schedules."""
 
 import json
 from collections.abc import Callable
@@ -67,9 +65,9 @@ def test_json_has_the_start_times_of_each_job(rhumb: Run, shop: Path, untrained:
     assert all(type(start) is int for row in result["plan"] for start in row)
 
 
-def test_people_are_told_jobs_and_machines(rhumb: Run, shop: Path, untrained: Path) -> None:
-    """The line before the search counts operations, jobs and machines, and speaks of no metric
-    and no starts.
+def test_the_header_has_jobs_and_machines(rhumb: Run, shop: Path, untrained: Path) -> None:
+    """The line before the search counts operations, jobs and machines, without a metric
+    or starts.
     """
     done = rhumb("solve", shop, "--policy", untrained, *QUICK)
     assert done.stderr.startswith("shop  jssp, 6 operations, 3 jobs, 3 machines   policy ")
@@ -81,7 +79,7 @@ def test_people_are_told_jobs_and_machines(rhumb: Run, shop: Path, untrained: Pa
 def test_schedules_and_charts_are_written(
     rhumb: Run, shop: Path, untrained: Path, tmp_path: Path
 ) -> None:
-    """The schedule file reads back as the plan that was printed; the picture is a PNG."""
+    """The schedule file has the plan that was printed; the picture is a PNG."""
     out = tmp_path / "out"
     done = rhumb(
         "solve", shop, "--policy", untrained, "--output", out, "--plot", "--json", "--quiet", *QUICK
@@ -100,7 +98,7 @@ def test_schedules_and_charts_are_written(
 def test_one_job_or_one_machine_is_solved(
     rhumb: Run, tmp_path: Path, untrained: Path, text: str, cost: int
 ) -> None:
-    """There is nothing to decide, or everything is as good; the makespan is the sum."""
+    """Every order of decisions is equally good; the makespan is the sum of the durations."""
     (tmp_path / "one.jsp").write_text(text)
     done = rhumb("solve", tmp_path / "one.jsp", "--policy", untrained, "--json", "--quiet", *QUICK)
     assert json.loads(done.stdout)["cost"] == cost
@@ -120,7 +118,7 @@ def test_one_job_or_one_machine_is_solved(
 def test_bad_files_are_one_line_and_exit_3(
     rhumb: Run, tmp_path: Path, text: str, line: int, words: str
 ) -> None:
-    """File, line and reason, before any policy is loaded."""
+    """The error has file, line and reason, and comes before any policy is loaded."""
     (tmp_path / "bad.txt").write_text(text)
     done = rhumb("solve", tmp_path / "bad.txt")
     assert (done.exit_code, done.stdout) == (3, "")
@@ -130,9 +128,7 @@ def test_bad_files_are_one_line_and_exit_3(
 
 
 def test_samples_can_be_solved(rhumb: Run, tmp_path: Path, untrained: Path) -> None:
-    """Sizes are jobs x machines; equal seeds give equal bytes, and the file is input for
-    `solve`.
-    """
+    """Sizes are jobs x machines; equal seeds give equal bytes, and `solve` reads the file."""
     one, two = tmp_path / "s.safetensors", tmp_path / "t.safetensors"
     for path in (one, two):
         assert (
@@ -147,8 +143,10 @@ def test_samples_can_be_solved(rhumb: Run, tmp_path: Path, untrained: Path) -> N
     assert [json.loads(line)["name"] for line in done.stdout.splitlines()] == ["s-0001", "s-0002"]
 
 
-def test_samples_have_a_usual_size(rhumb: Run, tmp_path: Path) -> None:
-    """10 jobs on 10 machines, durations of 1 to 98, each job once on each machine."""
+def test_samples_have_a_default_size(rhumb: Run, tmp_path: Path) -> None:
+    """The default is 10 jobs on 10 machines, durations of 1 to 98, each job once on each
+    machine.
+    """
     rhumb("sample", "jssp", "--count", 5, "--out", tmp_path / "s.safetensors")
     for instance in read_many(tmp_path / "s.safetensors"):
         assert isinstance(instance, JSSPInstance)
@@ -173,7 +171,7 @@ def test_samples_have_a_usual_size(rhumb: Run, tmp_path: Path) -> None:
 def test_strange_sizes_are_refused(
     rhumb: Run, tmp_path: Path, problem: str, size: str, code: int
 ) -> None:
-    """What is no size is wrong usage; what is too large cannot be used. No file is left."""
+    """A malformed size is wrong usage; a size that is too large is exit 3. No file is left."""
     done = rhumb(
         "sample", problem, "--size", size, "--count", 2, "--out", tmp_path / "s.safetensors"
     )
@@ -182,8 +180,8 @@ def test_strange_sizes_are_refused(
 
 
 def test_arrays_are_solved_like_files(untrained: Path) -> None:
-    """Rows of durations and machines, numpy or lists, from 0 or from 1; several at once; half a
-    shop is refused.
+    """Durations and machines are arrays or lists, machines from 0 or from 1; a mapping without
+    machines is refused.
     """
     durations, machines = np.array([[3, 2], [4, 1]]), [[0, 1], [1, 0]]
     shops = [
@@ -200,8 +198,8 @@ def test_arrays_are_solved_like_files(untrained: Path) -> None:
 
 
 def test_arrays_say_how_their_machines_count_like_json_files(untrained: Path) -> None:
-    """Machines 1 and 3 may count from 0 or from 1; `first_machine` settles it, and is a whole
-    number.
+    """Machines 1 and 3 may count from 0 or from 1; `first_machine` decides, and must be
+    an integer.
     """
     shop = {"durations": [[3, 2], [4, 1]], "machines": [[1, 3], [3, 1]]}
     with pytest.raises(

@@ -1,4 +1,4 @@
-"""`rhumb solve` where all goes well: what is printed where, and which files are written."""
+"""`rhumb solve` without errors: what is printed where, and which files are written."""
 
 import json
 import re
@@ -83,7 +83,7 @@ def test_json_is_one_object_and_nothing_else(rhumb: Run, policy: Path, square: P
 
 
 def test_keys_come_in_the_documented_order(rhumb: Run, policy: Path, tsp: Run) -> None:
-    """Programs that cut columns can rely on the order, and an unknown optimum is null."""
+    """Programs that cut columns can rely on the order; an unknown optimum is null."""
     done = rhumb(
         "solve",
         tsp("a"),
@@ -101,7 +101,7 @@ def test_keys_come_in_the_documented_order(rhumb: Run, policy: Path, tsp: Run) -
 
 
 def test_threads_change_the_speed_only(rhumb: Run, policy: Path, tsp: Run) -> None:
-    """--threads reaches torch, by which the fused engine goes too; plans do not depend on it,
+    """--threads reaches torch, whose number the fused engine uses too; plans do not depend on it,
     and 0 is wrong usage.
     """
     words = (
@@ -128,8 +128,8 @@ def test_threads_change_the_speed_only(rhumb: Run, policy: Path, tsp: Run) -> No
 def test_people_get_a_line_before_and_a_line_after(
     rhumb: Run, policy: Path, square: Path, tmp_path: Path
 ) -> None:
-    """Without --json stdout has one line per instance, stderr the one that says what is searched
-    and how.
+    """Without --json stdout has one line for each instance, and stderr says what is searched and
+    how.
     """
     words = (
         "--policy",
@@ -143,16 +143,22 @@ def test_people_get_a_line_before_and_a_line_after(
     )
     done = rhumb("solve", square, *words)
     tour = tmp_path / "new" / "tours" / "square.tour"
-    line = f"square  cost 40   gap 0.00% to 40 (best known)   32 attempts   T s   verified   -> {tour}\n"
-    head = f"square  tsp, 4 cities, EUC_2D   policy {policy} (trained at 20)   cmaes, 3 components   cpu, torch\n"
-    assert (done.exit_code, without_seconds(done.stdout), done.stderr) == (0, line, head)
+    line = (
+        "square  cost 40   gap 0.00% to 40 (best known)   32 attempts   T s   verified   "
+        f"-> {tour}\n"
+    )
+    header = (
+        f"square  tsp, 4 cities, EUC_2D   policy {policy} (trained at 20)   "
+        "cmaes, 3 components   cpu, torch\n"
+    )
+    assert (done.exit_code, without_seconds(done.stdout), done.stderr) == (0, line, header)
     assert read_tour(tour, read(square)).cost(read(square)) == 40
 
 
 def test_large_costs_have_separators_and_exact_ones_decimals(
     rhumb: Run, policy: Path, tmp_path: Path
 ) -> None:
-    """Whole metrics print whole numbers; a dataset's unrounded metric prints four decimals."""
+    """Rounded metrics print integers; the unrounded metric of a dataset prints four decimals."""
     corners = np.array([[[0.0, 0.0], [1.0, 0.0], [1.0, 1.0], [0.0, 1.0]]])
     save_dataset(tmp_path / "unit.safetensors", corners / 2, {})
     matrix = (
@@ -171,8 +177,8 @@ def test_large_costs_have_separators_and_exact_ones_decimals(
 
 
 def test_equal_sizes_are_solved_together_in_their_order(rhumb: Run, policy: Path, tsp: Run) -> None:
-    """Groups come in order of first appearance, files keep their order inside, and each has one
-    line before it.
+    """Groups come in order of first appearance, files keep their order in a group, and each group
+    has one header.
     """
     files = [tsp("a", 6), tsp("b", 7), tsp("c", 6)]
     words = (
@@ -196,9 +202,9 @@ def test_equal_sizes_are_solved_together_in_their_order(rhumb: Run, policy: Path
     assert last == f"b  tsp, 7 cities, EUC_2D   {with_policy}"
 
 
-def test_files_of_one_name_are_told_apart(rhumb: Run, policy: Path, tsp: Run) -> None:
-    """Results come in groups of equal size, so a program goes by the file that each of them
-    names.
+def test_results_name_their_files(rhumb: Run, policy: Path, tsp: Run) -> None:
+    """Results come in groups of equal size: a program identifies them by the file that
+    each names.
     """
     files = [tsp("a", 6), tsp("b", 7), tsp("c", 6)]
     for file in files:
@@ -211,8 +217,8 @@ def test_files_of_one_name_are_told_apart(rhumb: Run, policy: Path, tsp: Run) ->
 
 
 def test_a_folder_stands_for_its_files(rhumb: Run, policy: Path, tsp: Run) -> None:
-    """In the order of their names, with whatever else lies there left alone; JSON has the file
-    of each.
+    """Files of a folder are solved in the order of their names, other files are ignored; JSON has
+    the file of each.
     """
     first, second = tsp("b", 5), tsp("a", 6)
     (first.parent / "notes.txt").write_text("nothing to solve")
@@ -228,8 +234,8 @@ def test_a_folder_stands_for_its_files(rhumb: Run, policy: Path, tsp: Run) -> No
 
 
 def test_datasets_are_solved_like_files(rhumb: Run, policy: Path, tmp_path: Path) -> None:
-    """Every instance of a dataset has its line, and costs are those of the coordinates, not of a
-    scaled square.
+    """Every instance of a dataset has its line, and costs are those of the file's coordinates, not
+    of the unit square.
     """
     xy = np.random.default_rng(1).random((3, 5, 2)) * 0.1
     save_dataset(tmp_path / "few.safetensors", xy, {})
@@ -242,10 +248,13 @@ def test_datasets_are_solved_like_files(rhumb: Run, policy: Path, tmp_path: Path
         assert record["cost"] == pytest.approx(length, rel=1e-12)
 
 
-def test_without_a_budget_the_usual_one_is_named(rhumb: Run, policy: Path, square: Path) -> None:
-    """Nobody has to guess how long a search goes on."""
+def test_the_default_budget_is_printed(rhumb: Run, policy: Path, square: Path) -> None:
+    """Users see how long a search without a budget takes."""
     done = rhumb("solve", square, "--policy", policy, "--search", "greedy", "--device", "cpu")
-    expected = "no budget given: up to 1,600 attempts or 30 seconds, whichever comes first (--attempts, --seconds)"
+    expected = (
+        "no budget given: up to 1,600 attempts or 30 seconds, whichever comes first "
+        "(--attempts, --seconds)"
+    )
     assert (done.exit_code, done.stderr.splitlines()[0]) == (0, expected)
     assert "   1 attempt   " in done.stdout
 
@@ -256,18 +265,21 @@ def test_without_a_budget_the_usual_one_is_named(rhumb: Run, policy: Path, squar
 def test_large_instances_come_with_a_word_of_advice(
     cities: int, more: tuple[str, ...], warned: bool, rhumb: Run, policy: Path, tsp: Run
 ) -> None:
-    """Beyond half as much again as training saw (here 20) a polish is worth a try; who asked for
-    one is left alone.
+    """Beyond 1.5 times the training size (here 20) a polish is recommended, unless it was
+    requested.
     """
     done = rhumb(
         "solve", tsp("a", cities), "--policy", policy, "--attempts", 1, "--device", "cpu", *more
     )
-    advice = f"{cities} cities are far beyond what this policy was trained at: expect a larger gap, and try --polish"
+    advice = (
+        f"{cities} cities are far beyond what this policy was trained at: "
+        "expect a larger gap, and try --polish"
+    )
     assert (done.exit_code, advice in done.stderr.splitlines()) == (0, warned)
 
 
 def test_seconds_end_a_search(rhumb: Run, policy: Path, tsp: Run) -> None:
-    """A budget of seconds alone is enough, and is kept within a step."""
+    """A budget of seconds alone is enough; the search ends within a step of it."""
     words = ("--policy", policy, "--seconds", 0.2, "--device", "cpu", "--json", "--quiet")
     (found,) = records(rhumb("solve", tsp("a"), *words).stdout)
     assert found["attempts"] >= 1
@@ -275,7 +287,7 @@ def test_seconds_end_a_search(rhumb: Run, policy: Path, tsp: Run) -> None:
 
 
 def test_quiet_says_nothing_on_stderr(rhumb: Run, policy: Path, tsp: Run) -> None:
-    """With --quiet stderr is empty, with several files and without a budget too."""
+    """With --quiet stderr is empty, also with several files and without a budget."""
     done = rhumb(
         "solve",
         tsp("a"),
@@ -294,8 +306,8 @@ def test_quiet_says_nothing_on_stderr(rhumb: Run, policy: Path, tsp: Run) -> Non
 def test_names_become_safe_and_unique_files(
     rhumb: Run, policy: Path, tsp: Run, tmp_path: Path
 ) -> None:
-    """Instances of one name, or with separators in it, each have a tour in the folder and
-    nothing outside.
+    """Instances of one name, or with separators in it, each have a tour in the folder and nothing
+    outside it.
     """
     files = [
         tsp("a", title="x/../y"),
@@ -363,7 +375,7 @@ def test_pictures_without_a_folder_go_here(
 
 
 def test_large_instances_say_how_many_starts_they_have(rhumb: Run, policy: Path, tsp: Run) -> None:
-    """Beyond 200 cities an attempt has 100 starts, and the line before says so."""
+    """Beyond 200 cities an attempt has 100 starts, and the header says so."""
     done = rhumb(
         "solve",
         tsp("big", 201),
@@ -381,14 +393,14 @@ def test_large_instances_say_how_many_starts_they_have(rhumb: Run, policy: Path,
 
 @pytest.mark.parametrize("size", [1, 2, 3])
 def test_smallest_instances_are_solved(rhumb: Run, policy: Path, tsp: Run, size: int) -> None:
-    """One, two and three cities are instances too."""
+    """Instances may have one, two or three cities."""
     words = ("--policy", policy, "--attempts", 20, "--device", "cpu", "--json", "--quiet")
     (found,) = records(rhumb("solve", tsp("small", size, first=0), *words).stdout)
     assert sorted(found["plan"]) == list(range(size))
 
 
 def test_settings_reach_the_strategy(rhumb: Run, policy: Path, square: Path) -> None:
-    """--set is repeatable, and what differs from the usual is shown."""
+    """--set is repeatable, and the header shows settings that are not the defaults."""
     words = (
         "--policy",
         policy,
@@ -405,9 +417,7 @@ def test_settings_reach_the_strategy(rhumb: Run, policy: Path, square: Path) -> 
 
 
 def test_a_search_that_ends_by_itself_says_so(rhumb: Run, policy: Path, square: Path) -> None:
-    """Greedy makes one attempt of five and says so on stderr; with a budget that fits there is
-    nothing to say.
-    """
+    """Greedy makes one attempt of five and says so on stderr, unless one attempt was the budget."""
     words = (
         "solve",
         square,
@@ -435,7 +445,7 @@ def test_a_search_that_ends_by_itself_says_so(rhumb: Run, policy: Path, square: 
 
 
 def test_symmetries_share_the_attempts(rhumb: Run, policy: Path, square: Path) -> None:
-    """--augment 8 is in the line before and in the JSON; the attempts stay what they were. 9 is
+    """--augment 8 is in the header and in the JSON; the number of attempts stays the same. 9 is
     wrong usage.
     """
     words = (
@@ -461,7 +471,7 @@ def test_symmetries_share_the_attempts(rhumb: Run, policy: Path, square: Path) -
 def test_help_names_every_strategy(
     rhumb: Run, policy: Path, square: Path, search: str, tmp_path: Path
 ) -> None:
-    """Each strategy is in the help and runs by that name."""
+    """Each strategy is in the help and runs under that name."""
     assert search in rhumb("solve", "--help").stdout
     if search == "population":
         policy = tmp_path / "many.safetensors"

@@ -17,7 +17,7 @@ Words = Callable[..., tuple[int, str, str]]
 def run(
     capsys: pytest.CaptureFixture[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> Words:
-    """Runs the verb in `tmp_path`: exit code, stdout and stderr."""
+    """Return a function that runs the command in `tmp_path`: exit code, stdout and stderr."""
     monkeypatch.chdir(tmp_path)
 
     def call(*words: object) -> tuple[int, str, str]:
@@ -34,21 +34,21 @@ def metrics(folder: Path) -> list[dict[str, Any]]:
 def test_a_run_reports_and_says_where_the_policy_is(
     run: Words, recipe: Path, tmp_path: Path
 ) -> None:
-    """Stderr has titles and a row per report, stdout the policy, metrics.jsonl the same reports
-    as JSON.
+    """Stderr has titles and a row for each report, stdout the policy's path, metrics.jsonl the
+    reports as JSON.
     """
     code, stdout, stderr = run(recipe)
     assert (code, stdout) == (0, "runs/tiny/policy.safetensors\n")
     titles, *rows = stderr.splitlines()
-    assert titles.split() == list(train.TITLES)
+    assert titles.split() == list(train.COLUMNS)
     assert [row.split()[0] for row in rows] == ["1", "2", "3"]
     kept = metrics(tmp_path / "runs" / "tiny")
     assert [line["update"] for line in kept] == [1, 2, 3]
     assert [f"{line['greedy']:.4f}" for line in kept] == [row.split()[6] for row in rows]
 
 
-def test_resuming_goes_on_in_the_same_folder(run: Words, recipe: Path, tmp_path: Path) -> None:
-    """--resume counts on from the last update and appends to the metrics; --quiet leaves stderr
+def test_resuming_continues_in_the_same_folder(run: Words, recipe: Path, tmp_path: Path) -> None:
+    """--resume continues from the last update and appends to the metrics; --quiet leaves stderr
     empty.
     """
     run(recipe, "--out", "one", "--quiet")
@@ -61,7 +61,7 @@ def test_resuming_goes_on_in_the_same_folder(run: Words, recipe: Path, tmp_path:
 
 
 def test_a_finished_run_has_nothing_to_resume(run: Words, recipe: Path) -> None:
-    """Resuming a run whose updates are done says so instead of doing nothing."""
+    """Resuming a run whose updates are done is an error."""
     run(recipe, "--out", "one", "--quiet")
     message = (
         "error: one: nothing to train, all updates are done; try --set updates=N or --minutes M\n"
@@ -69,7 +69,7 @@ def test_a_finished_run_has_nothing_to_resume(run: Words, recipe: Path) -> None:
     assert run(recipe, "--resume", "one") == (3, "", message)
 
 
-def test_another_run_is_not_written_over(run: Words, recipe: Path, tmp_path: Path) -> None:
+def test_another_run_is_not_overwritten(run: Words, recipe: Path, tmp_path: Path) -> None:
     """A folder that holds a run is refused, and its weights stay as they are."""
     run(recipe, "--out", "one", "--quiet")
     before = (tmp_path / "one" / "policy.safetensors").read_bytes()
@@ -83,7 +83,7 @@ def test_another_run_is_not_written_over(run: Words, recipe: Path, tmp_path: Pat
 def test_a_trained_policy_solves(
     run: Words, rhumb: Callable[..., Any], recipe: Path, square: Path
 ) -> None:
-    """What `train` writes is what `solve` and `info` read."""
+    """`solve` and `info` read what `train` writes."""
     run(recipe, "--out", "one", "--quiet")
     done = rhumb(
         "solve",
@@ -134,7 +134,7 @@ def test_a_missing_recipe_is_exit_3(run: Words) -> None:
     "words", [[], ["r.toml", "--minutes", "0"], ["r.toml", "--minutes", "x"], ["r.toml", "--fast"]]
 )
 def test_wrong_usage_is_exit_2(words: list[str], capsys: pytest.CaptureFixture[str]) -> None:
-    """argparse's own exit code is the documented one."""
+    """argparse's exit code is the documented one."""
     with pytest.raises(SystemExit) as end:
         train.run_train(words)
     assert end.value.code == 2
@@ -156,7 +156,7 @@ def test_divergence_is_exit_1(run: Words, recipe: Path, monkeypatch: pytest.Monk
 def test_only_the_first_process_prints(
     run: Words, recipe: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Under torchrun other processes are silent and leave the metrics alone."""
+    """Under torchrun other processes print nothing and do not write the metrics."""
     monkeypatch.setenv("RANK", "1")
     assert run(recipe, "--out", "two") == (0, "", "")
     assert not (tmp_path / "two" / "metrics.jsonl").exists()

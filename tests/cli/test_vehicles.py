@@ -1,6 +1,4 @@
-"""`rhumb solve --vehicles`: within the fleet, or an error of exit 5 that costs the other files
-nothing.
-"""
+"""`rhumb solve --vehicles`: within the fleet, or exit 5 without a loss for the other files."""
 
 import json
 from collections.abc import Callable
@@ -23,7 +21,7 @@ THIRDS = {1: (0, 0, 0), 2: (1, 0, 6), 3: (2, 0, 6), 4: (3, 0, 6), 5: (4, 0, 0)}
 
 @pytest.fixture(scope="module")
 def routing(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A checkpoint for vehicle routing that has learnt nothing."""
+    """Write a checkpoint of an untrained policy for CVRP."""
     path = tmp_path_factory.mktemp("policy") / "routing.safetensors"
     with torch.random.fork_rng(devices=[]):
         torch.random.default_generator.manual_seed(3)
@@ -67,7 +65,7 @@ def vrp(folder: Path, name: str, nodes: dict[int, tuple[int, int, int]], header:
 def test_a_limit_is_kept(
     rhumb: Run, routing: Path, tmp_path: Path, header: str, words: list[Any], cost: int
 ) -> None:
-    """By the file or by the option, which goes first; the line before names it."""
+    """The option takes precedence over the file; the header names the limit."""
     file = vrp(tmp_path, "sides", SIDES, header)
     done = rhumb(
         "solve", file, "--policy", routing, "--attempts", 64, "--device", "cpu", "--json", *words
@@ -79,8 +77,8 @@ def test_a_limit_is_kept(
 
 
 def test_a_limit_that_is_not_reached_is_exit_5(rhumb: Run, routing: Path, tmp_path: Path) -> None:
-    """The file that fails is named with its numbers and gets no plan; its neighbour is solved
-    and written.
+    """The error names the file and its numbers, without a plan; the other file is solved and
+    written.
     """
     files = [vrp(tmp_path, "thirds", THIRDS), vrp(tmp_path, "sides", SIDES)]
     words = (
@@ -99,8 +97,8 @@ def test_a_limit_that_is_not_reached_is_exit_5(rhumb: Run, routing: Path, tmp_pa
     done = rhumb("solve", *files, *words, "--json")
     assert done.exit_code == 5
     assert done.stderr == (
-        "error: thirds: the plan needs 3 vehicles, 2 are allowed; 64 attempts found none within the limit: "
-        "search longer, or allow more\n"
+        "error: thirds: the plan needs 3 vehicles, 2 are allowed; "
+        "64 attempts found none within the limit: search longer, or allow more\n"
     )
     assert [json.loads(line)["name"] for line in done.stdout.splitlines()] == ["sides"]
     assert sorted(p.name for p in tmp_path.glob("*.sol")) == ["sides.sol"]
@@ -109,8 +107,8 @@ def test_a_limit_that_is_not_reached_is_exit_5(rhumb: Run, routing: Path, tmp_pa
 def test_too_few_vehicles_are_refused_before_the_search(
     rhumb: Run, routing: Path, tmp_path: Path
 ) -> None:
-    """The demand of 20 needs two vehicles of 10: exit 3 with the numbers. No vehicle at all is
-    wrong usage.
+    """A demand of 20 needs two vehicles of 10: exit 3 with the numbers. No vehicle at all is wrong
+    usage.
     """
     words = (
         "solve",

@@ -1,5 +1,6 @@
-"""Kernels run in Triton's interpreter here. Triton asks when it is imported, so this comes
-before any other import.
+"""Kernels run in Triton's interpreter here.
+
+Triton reads the environment when it is imported, so this file sets it before any other import.
 """
 
 import os
@@ -7,6 +8,7 @@ import os
 os.environ["TRITON_INTERPRET"] = "1"
 
 from collections.abc import Callable
+from dataclasses import replace
 
 import pytest
 import torch
@@ -18,11 +20,11 @@ from rhumbline.kernels.triton.rollout import tables as rollout_tables
 NEAR_TIE = 1e-5  # of the total weight, or of a logit: float32 sums in another order
 
 
-def choices_are_those_of_torch(
+def assert_choices_of_torch(
     problem, policy, batch, latents, actions, temperature: float, seed: int, attempt: int
 ) -> None:
-    """Every action of a kernel, given those before it, is what the same uniform selects in
-    torch, or a near tie.
+    """Check that each action of a kernel, given those before it, is what the same uniform selects
+    in torch, or a near tie.
     """
     _, tried, per, horizon = actions.shape
     sequences = actions.flatten(1, 2).long()
@@ -49,13 +51,13 @@ def choices_are_those_of_torch(
 
 @pytest.fixture(scope="session")
 def assert_choices() -> Callable[..., None]:
-    return choices_are_those_of_torch
+    return assert_choices_of_torch
 
 
 @pytest.fixture
 def small_parts(monkeypatch) -> None:
-    """Columns in parts of 32, so that few nodes make several; a part has two groups of the
-    choice (of 64: four).
+    """Work on columns in parts of 32, so that few nodes make several parts; a part has two groups
+    of the choice (64 columns have four).
     """
-    monkeypatch.setattr(rollout_tables, "WHOLE", 32)
-    monkeypatch.setattr(rollout_tables, "PART", 32)
+    tuning = replace(rollout_tables.TUNING, whole_columns=32, part_columns=32)
+    monkeypatch.setattr(rollout_tables, "TUNING", tuning)

@@ -22,7 +22,7 @@ pytestmark = [
 def with_gradient(
     function, qkv: torch.Tensor, weight: torch.Tensor, heads: int
 ) -> tuple[torch.Tensor, torch.Tensor]:
-    """The value, and the gradient of its weighted sum."""
+    """Return the value, and the gradient of its weighted sum."""
     qkv = qkv.clone().requires_grad_()
     out = function(qkv, heads)
     out.backward(weight)
@@ -46,10 +46,8 @@ def test_kernels_attend_as_torch_does(nodes: int, heads: int, width: int) -> Non
     assert torch.allclose(gradient.double(), true, atol=5e-6)
 
 
-def test_what_all_keys_share_changes_nothing() -> None:
-    """A constant added to every key leaves values and gradients as they are, however large it
-    is.
-    """
+def test_shared_offset_of_keys_changes_nothing() -> None:
+    """A constant added to every key leaves values and gradients unchanged, however large it is."""
     rng = torch.Generator().manual_seed(0)
     qkv, weight = torch.randn(1, 11, 96, generator=rng), torch.randn(1, 11, 32, generator=rng)
     moved = qkv.clone()
@@ -76,8 +74,8 @@ def test_strides_do_not_matter() -> None:
     assert torch.equal(gradient, same)
 
 
-def test_torch_finds_the_operators_well_formed() -> None:
-    """Schemas, shapes without data and gradients are as `torch.compile` needs them."""
+def test_operators_pass_opcheck() -> None:
+    """Schemas, fake tensors and gradients are as `torch.compile` needs them."""
     qkv = torch.randn(1, 5, 96, requires_grad=True)
     torch.library.opcheck(encoder_attention.triton_attend, (qkv, 2))
     torch.library.opcheck(

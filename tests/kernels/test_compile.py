@@ -1,5 +1,6 @@
-"""The kernels as machine code for a Hopper. The interpreter has no limits of memory or
-registers, and CI has no GPU.
+"""The kernels as machine code for a Hopper GPU.
+
+The interpreter has no limits of memory or registers, and CI has no GPU.
 """
 
 import os
@@ -36,17 +37,17 @@ sys.path.insert(0, "tools")
 import inspect_sm90 as hopper
 
 low, high = (int(sys.argv.pop(1)) for _ in range(2))
-hopper.NODES = {name: [n for n in sizes if low <= n <= high] for name, sizes in hopper.NODES.items()}
+for name, sizes in hopper.NODES.items():
+    hopper.NODES[name] = [n for n in sizes if low <= n <= high]
 hopper.main()
 """
 SHARED_BYTES = 232_448  # that a program may have on an H100 or H200: CUDA's sharedMemPerBlockOptin
 
 
-def compiled(low: int, high: int, *options: str) -> list[dict[str, str]]:
-    """Rows of `tools/inspect_sm90.py` for instances of so many nodes: to find launches of other
-    sizes takes seconds.
-
-    A process of its own, because this one has Triton's interpreter.
+def compile_report(low: int, high: int, *options: str) -> list[dict[str, str]]:
+    """Return rows of `tools/inspect_sm90.py` for instances of `low` to `high` nodes; finding the
+    launches of other sizes takes seconds. It runs in a process of its own, because this one has
+    Triton's interpreter.
     """
     environment = os.environ | {"PYTHONPATH": str(ROOT), "TRITON_INTERPRET": "0"}
     command = [sys.executable, "-c", FITTING, str(low), str(high), *options]
@@ -65,15 +66,14 @@ def number(text: str) -> int:
 
 
 def test_the_largest_rollout_kernel_fits_a_hopper():
-    """Tours of 256 nodes sampled on, in the launcher's largest tile: others need less, the other
-    problem no more.
+    """Sampled tours of 256 nodes in the launcher's largest tile need the most; CVRP needs no more.
 
-    Without a layer on the glimpse three tables of 256 x 128 in 16 bits lie in shared memory, with
-    one two. ptxas gives a kernel on which it gives up a few dozen registers, and thousands of
-    spills.
+    Without a residual layer three tables of 256 x 128 in 16 bits lie in shared memory, with one
+    two. If ptxas gives up on a kernel, it assigns a few dozen registers and spills thousands of
+    times.
     """
-    tile = map(str, triton_rollout.DOUBLE_TILE)
-    rows = compiled(
+    tile = map(str, triton_rollout.TUNING.double_tile)
+    rows = compile_report(
         193, MAX_TILE_NODES, "--only", "rollout-tsp-256 BOUNDED WARM GIVEN", "--shape", *tile
     )
     assert [use["flags"] for use in rows] == ["BOUNDED WARM GIVEN", "BOUNDED WARM GIVEN LAYER"]
@@ -83,26 +83,27 @@ def test_the_largest_rollout_kernel_fits_a_hopper():
 
 
 def test_kernels_for_large_instances_fit_a_hopper():
-    """Both of them, for all sizes beyond the largest tile, begun or not; two programs share a
-    processor.
+    """Both kernels fit for all sizes beyond the largest tile, with prefixes or without; two
+    programs share a processor.
     """
-    rows = compiled(MAX_TILE_NODES + 1, MAX_STREAM_NODES, "--only", "stream")
+    rows = compile_report(MAX_TILE_NODES + 1, MAX_STREAM_NODES, "--only", "stream")
     assert [use["kernel"] for use in rows] == ["stream-tsp"] * 2 + ["stream-cvrp"] * 2
     assert all(2 * number(use["shared bytes"]) <= SHARED_BYTES for use in rows)
     assert all(100 <= number(use["registers"]) <= 255 for use in rows)
 
 
 def test_the_kernel_of_wide_beams_fits_a_hopper():
-    """For 100 customers three programs share a processor, and nothing is spilled."""
-    (use,) = compiled(101, 101, "--only", "places")
+    """For 100 customers three programs share a processor, and no register is spilled."""
+    (use,) = compile_report(101, 101, "--only", "places")
     assert 3 * number(use["shared bytes"]) <= SHARED_BYTES
     assert 100 <= number(use["registers"]) <= 255
     assert use["spilled loads"] == use["spilled stores"] == "0"
 
 
-def test_both_kernels_of_a_kind_are_compiled_side_by_side():
-    """Before either is started, and once: other latents and temperatures need no others, greedy
-    tours do.
+def test_both_kernels_compile_concurrently():
+    """Both are compiled once, before either starts.
+
+    Other latents and temperatures need no other kernels, greedy tours do.
     """
     environment = os.environ | {"PYTHONPATH": str(ROOT), "TRITON_INTERPRET": "0"}
     command = [sys.executable, "-c", SIDE_BY_SIDE]

@@ -1,5 +1,5 @@
-"""A layer on the glimpse in the GPU's kernels, in Triton's interpreter and in float32, against
-plain torch.
+"""A residual layer on the glimpse in the GPU's kernels, in Triton's interpreter and in float32,
+against plain torch.
 """
 
 from dataclasses import replace
@@ -33,8 +33,8 @@ CPU, CUDA = torch.device("cpu"), torch.device("cuda")
 
 @pytest.fixture(scope="module", params=KINDS)
 def case(request):
-    """A problem, a policy whose latents and biases matter, two latents of two instances, and how
-    large these are.
+    """A problem, a policy whose latents and biases matter, two latents of two instances, and their
+    size.
     """
     problem, kind, size = KINDS[request.param]
     with torch.random.fork_rng(devices=[]):
@@ -46,7 +46,7 @@ def case(request):
 
 
 def layer(instances: int, scale: float = 0.15) -> ResidualLayer:
-    """One that changes what is decided."""
+    """A layer that changes decisions."""
     rng = torch.Generator().manual_seed(7)
     shapes = ((128, 128), (1, 128), (128, 128), (1, 128))
     return ResidualLayer(
@@ -55,8 +55,8 @@ def layer(instances: int, scale: float = 0.15) -> ResidualLayer:
 
 
 @torch.no_grad()
-def layered(case, size: int):
-    """Instances, their starts, and tables with a layer and without."""
+def tables_with_layer(case, size: int):
+    """Return instances, their starts, and tables with a layer and without."""
     problem, policy, _, _ = case
     batch = problem.sample(2, size, torch.Generator().manual_seed(size))
     memory = policy.encode(batch)
@@ -81,12 +81,12 @@ def by_kernel(
     return build(tables, batch.xy, *load, starts, batch.key, torch.tensor([SEED, ATTEMPT]), **more)
 
 
-def assert_alike(case, size: int, temperature: float) -> None:
-    """Plans under a layer are the plain engine's, and not those without it; these seeds meet no
-    near tie.
+def assert_plans_of_torch(case, size: int, temperature: float) -> None:
+    """Check that plans under a layer are those of plain torch, and not those without it; these
+    seeds have no near tie.
     """
     problem, policy, latents, _ = case
-    batch, starts, memory, bare = layered(case, size)
+    batch, starts, memory, bare = tables_with_layer(case, size)
     options = {"seed": SEED, "attempt": ATTEMPT, "temperature": temperature, "engine": "torch"}
     plain, other = (
         rollout(problem, policy, batch, latents, starts, memory=m, **options)
@@ -100,21 +100,22 @@ def assert_alike(case, size: int, temperature: float) -> None:
 
 @pytest.mark.parametrize("temperature", [0.0, 1.0])
 def test_kernels_decide_as_torch_does(case, temperature: float) -> None:
-    """Under two latents, which add to the glimpse what the layer must not see."""
-    assert_alike(case, case[3], temperature)
+    """Two latents add to the glimpse, which the layer must not see."""
+    assert_plans_of_torch(case, case[3], temperature)
 
 
 @pytest.mark.usefixtures("small_parts")
-def test_in_parts_too(case, monkeypatch) -> None:
-    """Where columns are worked on in parts, and where maxima are subtracted."""
-    monkeypatch.setattr(rollout_tables, "SAFE", 0.0)
-    assert_alike(case, 33, 1.0)
+def test_parts_decide_as_torch_does(case, monkeypatch) -> None:
+    """Columns are worked on in parts, and maxima are subtracted."""
+    tuning = replace(rollout_tables.TUNING, max_exponent=0.0)
+    monkeypatch.setattr(rollout_tables, "TUNING", tuning)
+    assert_plans_of_torch(case, 33, 1.0)
 
 
-def test_what_has_begun_is_carried_on(case) -> None:
-    """Imposed actions stay, the rest is decided under the layer: what a beam search completes."""
+def test_prefixes_are_completed(case) -> None:
+    """Imposed actions stay and the rest is decided under the layer, as a beam search needs it."""
     problem, policy, latents, size = case
-    batch, starts, memory, _ = layered(case, size)
+    batch, starts, memory, _ = tables_with_layer(case, size)
     one = latents[:, :1]
     plans = (
         rollout(problem, policy, batch, one, starts, seed=4, engine="torch").actions[:, 0].long()
@@ -127,11 +128,11 @@ def test_what_has_begun_is_carried_on(case) -> None:
 
 
 def test_scores_and_gradients_of_the_layer_agree(case) -> None:
-    """Scores from a kernel's glimpses, and their gradients in all parts of the layer, are those
-    of plain torch.
+    """Scores from a kernel's glimpses, and their gradients in all parts of the layer, are those of
+    plain torch.
     """
     problem, policy, latents, size = case
-    batch, starts, memory, _ = layered(case, size)
+    batch, starts, memory, _ = tables_with_layer(case, size)
     rolled = rollout(
         problem, policy, batch, latents, starts, seed=SEED, engine="torch", memory=memory
     )
@@ -158,12 +159,10 @@ def test_scores_and_gradients_of_the_layer_agree(case) -> None:
         assert other.abs().max() > 1e-3
 
 
-def test_log_prob_takes_the_layer_along(case, monkeypatch) -> None:
-    """By whatever name it is asked for, the fused engine scores with the layer, as plain torch
-    does.
-    """
+def test_log_prob_applies_the_layer(case, monkeypatch) -> None:
+    """Under either name, the fused engine scores with the layer as plain torch does."""
     problem, policy, latents, size = case
-    batch, starts, memory, _ = layered(case, size)
+    batch, starts, memory, _ = tables_with_layer(case, size)
     actions = rollout(
         problem, policy, batch, latents, starts, seed=SEED, engine="torch"
     ).actions.flatten(1, 2)
@@ -178,12 +177,12 @@ def test_log_prob_takes_the_layer_along(case, monkeypatch) -> None:
 
 
 @pytest.mark.parametrize("asked", ["gradient", "certain"])
-def test_what_the_layer_alone_cannot_answer_is_plain_torch(case, monkeypatch, asked: str) -> None:
-    """Gradients of latents, and leaving out what is certain: right with `auto`, refused with the
-    reason if fused.
+def test_other_gradients_need_plain_torch(case, monkeypatch, asked: str) -> None:
+    """Gradients of latents and skipped decisions are right with `auto`, and refused with the reason
+    if fused.
     """
     problem, policy, latents, size = case
-    batch, starts, memory, _ = layered(case, size)
+    batch, starts, memory, _ = tables_with_layer(case, size)
     actions = rollout(
         problem, policy, batch, latents, starts, seed=SEED, engine="torch"
     ).actions.flatten(1, 2)
@@ -199,7 +198,7 @@ def test_what_the_layer_alone_cannot_answer_is_plain_torch(case, monkeypatch, as
         log_prob(problem, policy, batch, wanted, actions, engine="fused", **options)
 
 
-def test_what_a_latent_adds_is_taken_back_as_it_was_rounded() -> None:
+def test_rounded_latent_bias_is_taken_back() -> None:
     """In bfloat16 the kernel adds a rounded number to the glimpse, and the layer sees nothing of
     it.
     """
@@ -216,10 +215,10 @@ def test_what_a_latent_adds_is_taken_back_as_it_was_rounded() -> None:
 
 
 @torch.no_grad()
-def test_products_may_be_in_16_bits(case) -> None:
-    """What follows them is not: logits are float32, and near those of float32."""
+def test_products_in_16_bits(case) -> None:
+    """Logits after them are float32, and close to those of float32 products."""
     _, policy, latents, size = case
-    _, _, memory, _ = layered(case, size)
+    _, _, memory, _ = tables_with_layer(case, size)
     glimpse = torch.randn(2, 6, 128, generator=torch.Generator().manual_seed(8))
     shift = policy.condition(memory, latents)
     exact = policy.decoder.layered(memory, shift, glimpse)
@@ -231,14 +230,14 @@ def test_products_may_be_in_16_bits(case) -> None:
 
 
 def test_tiles_with_a_layer_are_roomy(case, monkeypatch) -> None:
-    """Whatever the work: smaller ones of tours would spill, and ptxas gives up on some."""
-    batch, starts, memory, bare = layered(case, case[3])
+    """Smaller tiles of tours would spill, and ptxas gives up on some of them."""
+    batch, starts, memory, bare = tables_with_layer(case, case[3])
     shapes: list[tuple[int, int]] = []
     real = triton_rollout.prepare_launch
 
     def spy(*arguments):
-        shapes.append(arguments[-2])
-        return real(*arguments[:-2], (16, 4), arguments[-1])
+        shapes.append(arguments[-1])
+        return real(*arguments[:-1], (16, 4))
 
     monkeypatch.setattr(triton_rollout, "prepare_launch", spy)
     problem, policy, latents, _ = case
@@ -250,34 +249,33 @@ def test_tiles_with_a_layer_are_roomy(case, monkeypatch) -> None:
         load = () if problem.name == "tsp" else (batch.demand, batch.capacity)
         build = triton_rollout.tsp_rollout if problem.name == "tsp" else triton_rollout.cvrp_rollout
         build(made, batch.xy, *load, starts, batch.key, torch.tensor([SEED, ATTEMPT]))
-    assert shapes == [
-        triton_rollout.LARGE_TILE,
-        (16, 1) if problem.name == "tsp" else triton_rollout.LARGE_TILE,
-    ]
+    large = triton_rollout.TUNING.large_tile
+    assert shapes == [large, (16, 1) if problem.name == "tsp" else large]
 
 
-def test_tables_that_come_part_by_part_have_no_layer(case, monkeypatch) -> None:
-    """It would be ignored there."""
+def test_streamed_tables_refuse_a_layer(case, monkeypatch) -> None:
+    """The streaming kernels would ignore it."""
     _, _, latents, size = case
-    batch, starts, memory, _ = layered(case, size)
-    monkeypatch.setattr(triton_rollout, "LARGEST_TILE", 0)
+    batch, starts, memory, _ = tables_with_layer(case, size)
+    monkeypatch.setattr(triton_rollout, "MAX_TILE_NODES", 0)
     with pytest.raises(AssertionError, match="knows of layers"):
         by_kernel(case, batch, starts, memory, latents, 0.0)
 
 
-def test_depots_behind_the_end_are_not_scored() -> None:
-    """Of plans that end early only what was decided is looked at, and one decision at least."""
+def test_padding_is_not_scored() -> None:
+    """Of plans that end early only the decisions are scored, and one decision at least."""
     plans = torch.tensor([[[2, 1, 0, 0, 0, 0], [1, 0, 2, 0, 0, 0]]])
     assert scoring.last_decision(plans) == 2
     assert scoring.last_decision(plans[:, :1]) == 1
     assert scoring.last_decision(torch.tensor([[[1, 0]]])) == 1
 
 
-def test_which_engines_know_layers(case) -> None:
-    """A GPU's up to the largest tile; elsewhere `auto` takes plain torch, and fused is refused
-    with the reason.
+def test_engines_that_support_layers(case) -> None:
+    """A GPU supports layers up to the largest tile.
+
+    Elsewhere `auto` takes plain torch, and fused is refused with the reason.
     """
-    _, _, memory, bare = layered(case, 4)
+    _, _, memory, bare = tables_with_layer(case, 4)
     assert engine_for_layer("auto", bare, CPU, 4) == "auto"
     assert engine_for_layer("fused", memory, CUDA, kernels.MAX_TILE_NODES) == "fused"
     assert engine_for_layer("auto", memory, CUDA, kernels.MAX_TILE_NODES + 1) == "torch"

@@ -1,4 +1,4 @@
-"""Local moves: every single one against a recount, and their ends against all moves on tiny
+"""Local moves: each single move against a recount, and local optima against all moves on tiny
 instances.
 """
 
@@ -31,9 +31,7 @@ def length(distance: np.ndarray, order: list[int]) -> float:
 
 @pytest.mark.parametrize("size", [4, 5, 6, 9, 40])
 def test_every_move_of_a_tour_shortens_it(size: int) -> None:
-    """One move at a time, each tour visits all cities and is shorter than the one before, down
-    to the end.
-    """
+    """After each move the tour visits all cities and is shorter than before, until none is left."""
     distance = euclidean_distances(points(size))
     near, tour, lengths = (
         local_moves.nearest_nodes(distance),
@@ -50,8 +48,8 @@ def test_every_move_of_a_tour_shortens_it(size: int) -> None:
     assert length(distance, tour) == lengths[-1]
 
 
-def neighbours_of(tour: list[int]) -> list[list[int]]:
-    """All tours that one 2-opt or Or-opt move makes of a tour, by slicing."""
+def neighbouring_tours(tour: list[int]) -> list[list[int]]:
+    """Return all tours that one 2-opt or Or-opt move makes of a tour, by slicing."""
     size, made = len(tour), []
     for i in range(size):
         turned = tour[i:] + tour[:i]
@@ -65,8 +63,8 @@ def neighbours_of(tour: list[int]) -> list[list[int]]:
 
 
 @pytest.mark.parametrize("seed", range(4))
-def test_no_move_shortens_a_polished_tour(seed: int) -> None:
-    """With all cities as neighbours, the end is an optimum among all 2-opt and Or-opt moves made
+def test_no_move_shortens_a_local_optimum(seed: int) -> None:
+    """With all cities as neighbours, the result is an optimum among all 2-opt and Or-opt moves made
     by slicing lists.
     """
     distance = euclidean_distances(points(11, seed))
@@ -74,12 +72,12 @@ def test_no_move_shortens_a_polished_tour(seed: int) -> None:
         distance, local_moves.nearest_nodes(distance, ALL), list(range(11))
     )
     assert (
-        min(length(distance, other) for other in neighbours_of(tour))
+        min(length(distance, other) for other in neighbouring_tours(tour))
         >= length(distance, tour) - 1e-12
     )
 
 
-def test_a_crossing_is_undone() -> None:
+def test_crossing_is_removed() -> None:
     """The four corners of a square in crossed order become its outline, by one move."""
     distance = euclidean_distances(np.array([[0.0, 0], [1, 1], [0, 1], [1, 0]]))
     tour, made = local_moves.shorten_tour(
@@ -89,7 +87,7 @@ def test_a_crossing_is_undone() -> None:
 
 
 @pytest.mark.parametrize("size", [1, 2, 3])
-def test_tiny_tours_stay(size: int) -> None:
+def test_tiny_tours_do_not_change(size: int) -> None:
     """Up to three cities there is one tour."""
     distance = euclidean_distances(points(size))
     assert local_moves.shorten_tour(
@@ -100,8 +98,8 @@ def test_tiny_tours_stay(size: int) -> None:
     )
 
 
-def test_equal_distances_end() -> None:
-    """Where all tours cost the same nothing moves, whatever rounding says."""
+def test_equal_distances_terminate() -> None:
+    """If all tours cost the same, rounding causes no moves."""
     distance = 0.1 * (1.0 - np.eye(30))
     assert (
         local_moves.shorten_tour(distance, local_moves.nearest_nodes(distance), list(range(30)))[1]
@@ -110,8 +108,8 @@ def test_equal_distances_end() -> None:
 
 
 def test_small_optima_are_mostly_found() -> None:
-    """On 8 cities the local optimum from a random order is never better than the best of all
-    5,040 tours, often it.
+    """On 8 cities the local optimum from a random order is never better than the best of all 5,040
+    tours, and often equals it.
     """
     hits = 0
     for seed in range(5):
@@ -137,8 +135,8 @@ def delivery(customers: int, seed: int, capacity: int = 20):
     return cvrp(rng.random(2), rng.random((customers, 2)), demands, capacity)
 
 
-def packed(instance, seed: int = 0) -> list[list[int]]:
-    """Customers in random order, a new route where one is full."""
+def fill_routes(instance, seed: int = 0) -> list[list[int]]:
+    """Serve customers in random order, and open a route where one is full."""
     routes: list[list[int]] = [[]]
     for customer in np.random.default_rng(seed).permutation(np.arange(1, instance.size)).tolist():
         if sum(instance.demands[c] for c in [*routes[-1], customer]) > instance.capacity:
@@ -161,9 +159,9 @@ def plan(routes) -> Routes:
 
 @pytest.mark.parametrize(("customers", "seed"), [(1, 0), (2, 0), (3, 1), (6, 2), (12, 3), (40, 4)])
 def test_every_move_of_routes_shortens_them(customers: int, seed: int) -> None:
-    """One move at a time, each plan is feasible and shorter than the one before."""
+    """After each move the plan is feasible and shorter than before."""
     instance = delivery(customers, seed)
-    routes, costs = packed(instance), []
+    routes, costs = fill_routes(instance), []
     while True:
         plan(routes).check(instance)
         costs.append(plan(routes).cost(instance))
@@ -173,8 +171,8 @@ def test_every_move_of_routes_shortens_them(customers: int, seed: int) -> None:
     assert all(after < before for before, after in pairwise(costs))
 
 
-def changed(routes: list[list[int]]) -> list[list[list[int]]]:
-    """All plans that relocating, swapping, 2-opt* or 2-opt makes of routes (and of an empty
+def neighbouring_plans(routes: list[list[int]]) -> list[list[list[int]]]:
+    """Return all plans that one relocate, swap, 2-opt* or 2-opt makes of routes (and of an empty
     one), by slicing.
     """
     routes, made = [*routes, []], []
@@ -190,7 +188,7 @@ def changed(routes: list[list[int]]) -> list[list[list[int]]]:
 
 
 def pairs(routes: list[list[int]], r: int, s: int, i: int, j: int) -> list[list[list[int]]]:
-    """Moves at place i of route r and place j of route s."""
+    """Return moves at place i of route r and place j of route s."""
     one, two = routes[r], routes[s]
     if r == s:
         rest = one[:i] + one[i + 1 :]
@@ -226,14 +224,14 @@ def feasible(instance, candidate: Routes) -> bool:
 
 
 @pytest.mark.parametrize("seed", range(4))
-def test_no_move_shortens_polished_routes(seed: int) -> None:
-    """With all customers as neighbours, the end is an optimum among all moves made by slicing
+def test_no_move_shortens_locally_optimal_routes(seed: int) -> None:
+    """With all customers as neighbours, the result is an optimum among all moves made by slicing
     lists.
     """
     instance = delivery(9, seed)
-    routes, _ = polished(instance, packed(instance), ALL)
+    routes, _ = polished(instance, fill_routes(instance), ALL)
     cost = plan(routes).cost(instance)
-    others = [plan(x for x in other if x) for other in changed(routes)]
+    others = [plan(x for x in other if x) for other in neighbouring_plans(routes)]
     assert len(others) > 100
     assert min(p.cost(instance) for p in others if feasible(instance, p)) >= cost - 1e-12
 
@@ -253,7 +251,7 @@ def test_the_fleet_is_respected() -> None:
 
 
 def test_two_routes_become_one() -> None:
-    """Two customers far out on the same side share a vehicle: 2 x 10 instead of 4 x 10."""
+    """Two customers far away on the same side share a vehicle: 2 x 10 instead of 4 x 10."""
     instance = cvrp([0.0, 0.0], [[10.0, 0.0], [10.0, 0.0]], np.ones(2), 2)
     routes, _ = polished(instance, [[1], [2]])
     assert plan(routes).cost(instance) == 20.0
@@ -268,8 +266,8 @@ def random_shop(jobs: int, machines: int, seed: int, shortest: int = 1):
     return shop(rng.integers(shortest, 20, (jobs, machines)), order)
 
 
-def dispatched(instance, jobs) -> Schedule:
-    """Operations as early as they fit, in the order of these jobs."""
+def dispatch_in_order(instance, jobs) -> Schedule:
+    """Start operations as early as they fit, in the order of these jobs."""
     starts, free = [[] for _ in instance.durations], [0] * instance.machine_count
     for job in jobs:
         step = len(starts[job])
@@ -289,11 +287,9 @@ def random_jobs(instance, seed: int) -> list[int]:
     ("jobs", "machines", "shortest"), [(1, 1, 1), (3, 1, 1), (4, 3, 0), (6, 5, 1), (8, 8, 0)]
 )
 def test_every_move_of_a_schedule_shortens_it(jobs: int, machines: int, shortest: int) -> None:
-    """One move at a time, each schedule is feasible and shorter than the one before; also with
-    times of 0.
-    """
+    """After each move the schedule is feasible and shorter than before; also with times of 0."""
     instance = random_shop(jobs, machines, 3, shortest)
-    schedule = dispatched(instance, random_jobs(instance, 5))
+    schedule = dispatch_in_order(instance, random_jobs(instance, 5))
     while True:
         schedule.check(instance)
         starts, made = local_moves.shorten_schedule(
@@ -308,8 +304,8 @@ def test_every_move_of_a_schedule_shortens_it(jobs: int, machines: int, shortest
     assert after.cost(instance) == schedule.cost(instance)
 
 
-def test_idle_time_is_closed() -> None:
-    """A schedule that waits for nothing is moved to the left even where no order changes."""
+def test_idle_time_is_removed() -> None:
+    """A schedule with needless idle time moves to the left even if no order changes."""
     instance = shop([[2, 3], [4, 1]], [[0, 1], [1, 0]])
     starts, made = local_moves.shorten_schedule(
         instance.durations, instance.machines, [[7, 20], [9, 15]]
@@ -317,9 +313,9 @@ def test_idle_time_is_closed() -> None:
     assert (starts, made) == ([[0, 4], [0, 4]], 0)
 
 
-def test_a_wrong_order_is_turned() -> None:
-    """Of two jobs on one machine before a long second operation, the long one goes first: 1 + 9
-    + ... by hand.
+def test_wrong_order_is_reversed() -> None:
+    """Of two jobs on one machine before a long second operation, the long one goes first: 1 + 9 +
+    ... by hand.
     """
     instance = shop([[5, 1], [1, 9]], [[0, 1], [0, 2]])
     starts, made = local_moves.shorten_schedule(
@@ -330,12 +326,12 @@ def test_a_wrong_order_is_turned() -> None:
 
 
 @pytest.mark.parametrize("seed", range(4))
-def test_no_swap_of_neighbours_shortens_a_polished_schedule(seed: int) -> None:
-    """At the end of N6 no swap of any two neighbours on a machine helps: by theory, only swaps
-    at block ends could.
+def test_no_swap_shortens_a_locally_optimal_schedule(seed: int) -> None:
+    """At an optimum of N6 no swap of two neighbours on a machine helps: by theory, only swaps at
+    block ends could.
     """
     instance = random_shop(4, 4, seed)
-    given = dispatched(instance, random_jobs(instance, seed))
+    given = dispatch_in_order(instance, random_jobs(instance, seed))
     starts, _ = local_moves.shorten_schedule(instance.durations, instance.machines, given.starts)
     end = Schedule(tuple(map(tuple, starts)))
     for other in swapped_schedules(instance, end):
@@ -343,8 +339,8 @@ def test_no_swap_of_neighbours_shortens_a_polished_schedule(seed: int) -> None:
 
 
 def swapped_schedules(instance, schedule: Schedule):
-    """Schedules in which two neighbours on a machine have changed places, where that is
-    possible, by brute force.
+    """Return the schedules in which two neighbours on a machine have changed places, if possible,
+    by brute force.
     """
     operations = sorted(instance.operations, key=lambda o: schedule.starts[o.job][o.step])
     for machine in range(instance.machine_count):
@@ -354,13 +350,13 @@ def swapped_schedules(instance, schedule: Schedule):
             }
             k = orders[machine].index(one)
             orders[machine][k], orders[machine][k + 1] = two, one
-            jobs = merged(instance, orders)
+            jobs = merge_orders(instance, orders)
             if jobs is not None:
-                yield dispatched(instance, jobs)
+                yield dispatch_in_order(instance, jobs)
 
 
-def merged(instance, orders) -> list[int] | None:
-    """An order of jobs that keeps the order on every machine, or None if there is none."""
+def merge_orders(instance, orders) -> list[int] | None:
+    """Return an order of jobs that keeps the order on every machine, or None if there is none."""
     left, step, jobs = {m: list(row) for m, row in orders.items()}, [0] * instance.job_count, []
     while any(left.values()):
         ready = [m for m, row in left.items() if row and row[0].step == step[row[0].job]]
@@ -372,10 +368,8 @@ def merged(instance, orders) -> list[int] | None:
     return jobs
 
 
-def test_kernels_are_kept_on_disk() -> None:
-    """A kernel comes with a place for it in numba's cache, and is one object however often it is
-    asked for.
-    """
+def test_kernels_are_cached() -> None:
+    """A kernel has a file in numba's cache, and is one object for all calls."""
     made = local_moves.load_kernel("tsp")
     assert made is local_moves.load_kernel("tsp")
     assert made._cache.cache_path

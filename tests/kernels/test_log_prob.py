@@ -46,8 +46,9 @@ HALF = 4e-3  # float16: two or three roundings of 2^-11 in sequence; 1.2e-3 was 
 
 
 def random_tables(nodes, rollouts, *, groups=None, load=False, width=64, instances=1, seed=0):
-    """Tables for heads of 16 whose softmaxes are neither flat nor saturated. 4 heads by default,
-    for speed.
+    """Make tables for heads of 16 whose softmaxes are neither flat nor saturated.
+
+    4 heads by default, for speed.
     """
     rng = torch.Generator().manual_seed(seed)
     shapes = {
@@ -76,7 +77,7 @@ def random_tours(nodes, rollouts, *, instances=1, seed=0):
 
 
 def random_routes(nodes, rollouts, *, instances=1, seed=0):
-    """Feasible routes with some early returns, padded with depots, and the customers' demands."""
+    """Make feasible routes with some early returns, padded with depots, and customers' demands."""
     rng = torch.Generator().manual_seed(seed)
     demand = torch.randint(1, 10, (instances, nodes), generator=rng)
     demand[:, 0] = 0
@@ -95,8 +96,8 @@ def random_routes(nodes, rollouts, *, instances=1, seed=0):
 
 
 def rules(actions, nodes, demand=None):
-    """Allowed nodes [B, R, T, N] and load left [B, R, T] before every step but the first, by
-    walking the tours.
+    """Compute allowed nodes [B, R, T, N] and load left [B, R, T] before every step but the first,
+    by walking the tours.
     """
     visited = torch.zeros(*actions.shape[:2], nodes, dtype=torch.bool)
     left = torch.full(actions.shape[:2], CAPACITY)
@@ -114,7 +115,7 @@ def rules(actions, nodes, demand=None):
 
 
 def reference(tables, actions, demand=None, *, scale=0.25, clip=10.0):
-    """Per-step log-probabilities in plain torch, as in the docstring of the kernels."""
+    """Compute per-step log-probabilities in plain torch, as in the docstring of the kernels."""
     nodes, rollouts, actions = tables.key.shape[1], actions.shape[1], actions.long()
     allowed, load = rules(actions, nodes, demand)
 
@@ -151,7 +152,7 @@ def present(tables):
 
 
 def leaves(tables, dtype=torch.float32):
-    """The same numbers as tensors that collect gradients."""
+    """Copy the tables into tensors that collect gradients."""
     return replace(
         tables,
         **{name: x.to(dtype, copy=True).requires_grad_() for name, x in present(tables).items()},
@@ -159,7 +160,7 @@ def leaves(tables, dtype=torch.float32):
 
 
 def assert_agrees(tables, actions, demand=None, *, tolerance=TIGHT, config=WIDE, **options):
-    """Values and all gradients equal the reference's, for random weights on every single step.
+    """Check that values and all gradients equal the reference's, for random weights on every step.
 
     Errors are relative to the largest entry of each tensor: single small entries are sums that
     cancel.
@@ -257,7 +258,7 @@ def test_half_precision_stays_within_its_rounding():
 
 
 def test_autocast_around_the_call_changes_nothing():
-    """Scores and gradients stay those of float32 where the caller's encoder runs under autocast."""
+    """Scores and gradients stay those of float32 if the caller's encoder runs under autocast."""
     with torch.autocast("cpu", dtype=torch.bfloat16):
         ours, exact = (
             leaves(random_tables(10, 2, seed=8)),
@@ -292,9 +293,7 @@ def test_gradients_equal_finite_differences():
 
 
 def test_log_prob_is_the_sum_of_its_steps():
-    """Without per_step the steps are added, and no tensor is kept for gradients that nobody
-    asked for.
-    """
+    """Without per_step the steps are added, and no tensor is kept unless gradients are needed."""
     tables, actions = random_tables(10, 3), random_tours(10, 3)
     steps = score_actions(tables, actions, tsp_mask(actions), heads=4, per_step=True)
     total = score_actions(tables, actions, heads=4)
@@ -335,8 +334,8 @@ def test_nothing_is_read_back_from_the_device(problem, monkeypatch, forbid_host_
 
 
 @pytest.mark.parametrize(("problem", "certain"), [("tsp", 0.5), ("tsp", 1e-9), ("cvrp", 0.9)])
-def test_certain_decisions_count_but_give_no_gradient(problem: str, certain: float) -> None:
-    """As if their scores were constants; also where none or all are left."""
+def test_certain_decisions_have_no_gradient(problem: str, certain: float) -> None:
+    """Their scores act as constants; also if none or all decisions are certain."""
     vehicles = problem == "cvrp"
     tables = random_tables(11, 5, load=vehicles, instances=2, seed=4)
     actions, demand = (
@@ -358,10 +357,8 @@ def test_certain_decisions_count_but_give_no_gradient(problem: str, certain: flo
 
 
 @pytest.mark.parametrize("problem", ["tsp", "cvrp"])
-def test_what_is_skipped_counts_as_certain(problem: str) -> None:
-    """The other steps' scores and gradients are as they were; in one instance everything is
-    skipped.
-    """
+def test_skipped_steps_count_as_certain(problem: str) -> None:
+    """Other steps' scores and gradients do not change; in one instance all steps are skipped."""
     vehicles = problem == "cvrp"
     tables = random_tables(11, 5, load=vehicles, instances=3, seed=4)
     actions, demand = (
@@ -381,7 +378,7 @@ def test_what_is_skipped_counts_as_certain(problem: str) -> None:
 
 
 def test_pointers_alone_have_the_same_gradients() -> None:
-    """Where only pointers and their constants are learnt, they get the gradients they get among
+    """If only pointers and their constants are trained, they get the gradients that they get among
     all tables.
     """
     actions, found = random_tours(9, 4), []
@@ -402,8 +399,8 @@ def test_pointers_alone_have_the_same_gradients() -> None:
 
 @pytest.mark.parametrize("rows", [1, 700, 2500])
 def test_a_kernel_lists_as_torch_does(rows: int) -> None:
-    """The rows kept, in rising order, and how many up to each; by name, and by score and
-    gradient, of any kind.
+    """The rows kept in rising order, and their number up to each row, agree; by flag, and by score
+    and gradient.
     """
     rng = torch.Generator().manual_seed(rows)
     kept = torch.rand(3, rows, generator=rng) < torch.tensor([[0.4], [0.0], [1.0]])
@@ -428,8 +425,8 @@ def test_a_kernel_lists_as_torch_does(rows: int) -> None:
 
 
 def test_scores_whose_rows_a_kernel_lists(monkeypatch) -> None:
-    """As on a GPU, where lists are a kernel's: scores and gradients stay what they were, with
-    rows left out.
+    """As on a GPU, a kernel makes the lists: scores and gradients stay the same, with rows left
+    out.
     """
     rng = torch.Generator().manual_seed(3)
     actions = torch.stack([torch.randperm(9, generator=rng) for _ in range(6)]).view(2, 3, 9)

@@ -1,6 +1,4 @@
-"""The CPU kernel with vehicles, compiled, against the plain engine and against plans checked one
-by one.
-"""
+"""The compiled CPU kernel for CVRP against the plain engine and against plans checked singly."""
 
 from dataclasses import replace
 from functools import partial
@@ -38,12 +36,12 @@ def policy() -> CVRPPolicy:
 
 @pytest.fixture
 def assert_same_choices(assert_choices):
-    """Whether routes are those that torch would choose, for the counters of this file."""
+    """Check that routes are those that torch would choose, for the counters of this file."""
     return partial(assert_choices, PROBLEM, seed=SEED, attempt=ATTEMPT)
 
 
 def random_batch(customers: int, capacities: list[int]) -> CVRPBatch:
-    """Random instances with these capacities and 32-bit keys; demands of 1 to 9."""
+    """Make random instances with these capacities and 32-bit instance ids; demands are 1 to 9."""
     batch = PROBLEM.sample(len(capacities), customers, torch.Generator().manual_seed(customers))
     keys = torch.tensor([0xF0000001, 12, 0x7FFFFFFF])[: len(capacities)]
     return replace(batch, capacity=torch.tensor(capacities), key=keys)
@@ -83,7 +81,7 @@ def by_torch(policy: CVRPPolicy, batch: CVRPBatch, latents, starts, temperature:
 
 
 def assert_plans(batch: CVRPBatch, actions: torch.Tensor, cost: torch.Tensor) -> None:
-    """Every sequence is a plan that the host's checker accepts, at the cost that the host finds."""
+    """Check that the host accepts every sequence as a plan, at the cost that the host computes."""
     for row in range(len(batch.xy)):
         demands, capacity = tuple(batch.demand[row].tolist()), int(batch.capacity[row])
         instance = CVRPInstance(
@@ -102,12 +100,10 @@ def assert_plans(batch: CVRPBatch, actions: torch.Tensor, cost: torch.Tensor) ->
     ("customers", "capacities"),
     [(1, [9, 30]), (2, [9, 17]), (12, [9, 20, 200]), (36, [25, 9, 60]), (100, [50])],
 )
-def test_kernel_drives_as_torch_does(
+def test_kernel_chooses_as_torch_does(
     policy, assert_same_choices, customers: int, capacities: list[int], temperature: float
 ) -> None:
-    """Choices are the plain engine's but for named near ties, and plans, padding and costs are
-    right.
-    """
+    """Choices are the plain engine's except for near ties; plans, padding and costs are right."""
     batch = random_batch(customers, capacities)
     latents, starts = latents_for(policy, batch, 3), PROBLEM.starts(batch)[:, :7]
     cost, actions = by_kernel(policy, batch, latents, starts, temperature)
@@ -123,8 +119,8 @@ def test_kernel_drives_as_torch_does(
 
 @pytest.mark.parametrize("temperature", [0.0, 1.0])
 def test_customers_without_demand(policy, assert_same_choices, temperature: float) -> None:
-    """Who demands nothing fits a vehicle that is full to the last unit; if all do, no vehicle
-    needs to go home.
+    """A customer without demand fits a full vehicle; if no customer has demand, no vehicle needs to
+    return.
     """
     batch = random_batch(13, [9, 5, 30])
     batch.demand[0] *= torch.arange(14) % 2
@@ -140,7 +136,7 @@ def test_customers_without_demand(policy, assert_same_choices, temperature: floa
 
 
 def test_loads_are_whole_numbers(policy) -> None:
-    """A load that exceeds the capacity by 1 in 10^9, which float32 cannot tell, needs a second
+    """A load that exceeds the capacity by 1 in 10^9, which float32 cannot represent, needs a second
     vehicle.
     """
     batch = random_batch(2, [10**9, 10**9])
@@ -163,7 +159,7 @@ def test_the_only_customer(policy) -> None:
 
 
 def test_one_rollout(policy, assert_same_choices) -> None:
-    """A single rollout fills one lane, and nothing else is written."""
+    """A single rollout fills one lane, and no other memory is written."""
     batch = random_batch(13, [15])
     latents = latents_for(policy, batch, 1)
     cost, actions = by_kernel(policy, batch, latents, PROBLEM.starts(batch)[:, 4:5], 1.0)
@@ -172,9 +168,7 @@ def test_one_rollout(policy, assert_same_choices) -> None:
 
 
 def test_threads_change_nothing(policy, assert_same_choices) -> None:
-    """1,656 rollouts, the last tile partly filled, are bit for bit the same with 1, 2 and 5
-    threads.
-    """
+    """1,656 rollouts, the last tile partly filled, are bit-identical with 1, 2 and 5 threads."""
     batch = random_batch(36, [20, 45])
     latents, starts = latents_for(policy, batch, 23), PROBLEM.starts(batch)
     (cost, actions), *others = (
@@ -188,9 +182,7 @@ def test_threads_change_nothing(policy, assert_same_choices) -> None:
 
 @pytest.mark.parametrize("temperature", [0.0, 1.0])
 def test_neither_chunks_nor_lanes_change_anything(policy, temperature: float) -> None:
-    """Whatever shares a tile with a rollout, and however much longer it drives, nothing changes
-    bit for bit.
-    """
+    """The other rollouts of a tile, however long they last, change no bit of a rollout."""
     batch = random_batch(13, [9, 20, 200])
     latents, starts = latents_for(policy, batch, 5), PROBLEM.starts(batch)
     whole, *split = (
@@ -213,17 +205,17 @@ def test_neither_chunks_nor_lanes_change_anything(policy, temperature: float) ->
 
 
 @pytest.mark.parametrize("temperature", [1e-30, 0.05, 1.0, 1e30])
-def test_every_sampled_plan_is_one(policy, temperature: float) -> None:
-    """No uniform selects a customer that was served or does not fit, at any temperature."""
+def test_sampled_plans_are_feasible(policy, temperature: float) -> None:
+    """No uniform selects a customer that is served or does not fit, at any temperature."""
     batch = random_batch(60, [40])
     latents = latents_for(policy, batch, 8)
     cost, actions = by_kernel(policy, batch, latents, PROBLEM.starts(batch), temperature)
     assert_plans(batch, actions, cost)
 
 
-def test_a_policy_of_nan_harms_nobody(policy) -> None:
-    """Without numbers there is no plan, but every action is a node, the rollout ends and memory
-    stays whole.
+def test_nan_policy_is_safe(policy) -> None:
+    """A policy of NaN makes no plan, but every action is a node, the rollout ends and no other
+    memory is written.
     """
     batch = random_batch(36, [20, 45])
     latents, starts = latents_for(policy, batch, 2), PROBLEM.starts(batch)
@@ -240,9 +232,9 @@ def test_a_policy_of_nan_harms_nobody(policy) -> None:
         assert ((actions >= 0) & (actions <= 36)).all()
 
 
-def test_costs_follow_the_file(policy) -> None:
-    """Where a file's metric rounds, costs are sums of its whole numbers, on this engine as on
-    the plain one.
+def test_costs_follow_the_metric(policy) -> None:
+    """If a file's metric rounds, costs are sums of its whole numbers, on this engine as on the
+    plain one.
     """
     xy = np.random.default_rng(0).random((14, 2)) * 50
     batch = PROBLEM.collate([CVRPInstance("rounded", "EUC_2D", (0, *range(1, 14)), 25, xy=xy)])

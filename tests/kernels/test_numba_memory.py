@@ -1,5 +1,5 @@
-"""How much is worked on at once: chunks of rollouts, groups of encoded instances, and a GPU that
-is too small.
+"""Sizes of the work: chunks of rollouts, groups of encoded instances, and a GPU whose memory is too
+small.
 """
 
 import pytest
@@ -12,8 +12,8 @@ from rhumbline.problems.tsp import TSP
 
 
 @pytest.fixture(autouse=True)
-def reported_afresh():
-    """Let what is said once be said again, in the test and after it."""
+def forget_notes():
+    """Print notes again that are printed once, in the test and after it."""
     kernels.note_once.cache_clear()
     yield
     kernels.note_once.cache_clear()
@@ -28,9 +28,9 @@ def work_of(make_batch, policy, count: int, tried: int) -> RolloutRequest:
 
 
 @pytest.mark.parametrize("most", [1, 2, 3, 4, 7, 8, 100])
-def test_blocks_cover_everything_once(most: int) -> None:
-    """Blocks of 5 instances x 3 latents follow one another, leave nothing out and are never
-    larger than allowed.
+def test_chunks_cover_everything_once(most: int) -> None:
+    """Chunks of 5 instances x 3 latents follow one another, leave nothing out and are never larger
+    than allowed.
     """
     seen, done = torch.zeros(5, 3), 0
     while done < 15:
@@ -41,9 +41,9 @@ def test_blocks_cover_everything_once(most: int) -> None:
     assert torch.equal(seen, torch.ones(5, 3))
 
 
-def test_a_block_is_as_large_as_it_may_be() -> None:
-    """8 of 15 allowed: two instances of 3 latents; 2 allowed: two latents of an instance, then
-    the third.
+def test_chunk_is_as_large_as_allowed() -> None:
+    """8 of 15 allowed: two instances of 3 latents; 2 allowed: two latents of an instance, then the
+    third.
     """
     assert rollouts.next_chunk(0, 5, 3, 8) == (slice(0, 2), slice(0, 3))
     assert rollouts.next_chunk(12, 5, 3, 8) == (slice(4, 5), slice(0, 3))
@@ -53,9 +53,7 @@ def test_a_block_is_as_large_as_it_may_be() -> None:
 
 @pytest.mark.parametrize("encoded", [5, 10, 15])
 def test_instances_are_encoded_in_groups(make_batch, policy, monkeypatch, encoded: int) -> None:
-    """No group exceeds the bound, and rollouts are those of instances that were encoded
-    together.
-    """
+    """No group exceeds the bound, and rollouts are those of instances that are encoded together."""
     work, sizes, encode = work_of(make_batch, policy, 7, 3), [], policy.encode
 
     def counted(batch):
@@ -73,16 +71,16 @@ def test_instances_are_encoded_in_groups(make_batch, policy, monkeypatch, encode
     assert torch.allclose(apart.cost, together.cost)
 
 
-def test_usual_chunks_are_small() -> None:
-    """On a CPU a tensor of [rollouts, steps] stays within 16 MiB even in int64, and encoding
-    below 2 GiB.
+def test_default_chunks_are_small() -> None:
+    """On a CPU a tensor of [rollouts, steps] stays within 16 MiB even in int64, and encoding below
+    2 GiB.
     """
     assert rollouts.CHUNK_ELEMENTS["cpu"] * 8 <= 16 << 20
     assert rollouts.ENCODED_STEPS["cpu"] * 20_000 < 2 << 30  # measured: 1.2 GiB at 65,536
 
 
 def limited(construct, most: int, asked: list[int]):
-    """An engine on a device whose memory holds so many rollouts."""
+    """Return an engine on a device whose memory holds `most` rollouts."""
 
     def run(work: RolloutRequest) -> Rollouts:
         asked.append(work.latents.shape[0] * work.latents.shape[1] * work.starts.shape[1])
@@ -94,12 +92,14 @@ def limited(construct, most: int, asked: list[int]):
 
 
 def test_a_full_gpu_halves_the_chunk(make_batch, policy, monkeypatch, capsys) -> None:
-    """Chunks are halved until they fit and stay so; results are the same, and it is said once."""
+    """Chunks are halved until they fit and stay so; results are the same, and the note is printed
+    once.
+    """
     work, asked = work_of(make_batch, policy, 6, 4), []
     arguments = (TSP(), policy, work.batch, work.latents, work.starts)
     expected = rollout(*arguments, seed=1, memory=work.memory, engine="torch")
     engine = limited(engines.construct_torch, 25, asked)
-    monkeypatch.setattr(rollouts, "engine_of", lambda *_: engine)
+    monkeypatch.setattr(rollouts, "choose_constructor", lambda *_: engine)
     found = rollout(*arguments, seed=1, memory=work.memory)
     # 6 instances x 4 latents x 5 starts; half of them; of a quarter, the whole instances: one
     assert asked == [120, 60, 20, 20, 20, 20, 20, 20]
@@ -107,13 +107,13 @@ def test_a_full_gpu_halves_the_chunk(make_batch, policy, monkeypatch, capsys) ->
     assert torch.equal(found.cost, expected.cost)
     lines = capsys.readouterr().err.splitlines()
     assert lines == [
-        "note: the GPU's memory is too small for the usual chunks of rollouts; they are halved"
+        "note: the GPU's memory is too small for the default chunks of rollouts; they are halved"
     ]
 
 
 def test_chunks_go_below_an_instance(make_batch, policy) -> None:
-    """Where not even one instance's latents fit together, they are tried in turn with their own
-    noise.
+    """If the latents of one instance do not fit together, they are constructed in turn with their
+    own noise.
     """
     work, asked = work_of(make_batch, policy, 2, 4), []
     expected = engines.construct_torch(work)

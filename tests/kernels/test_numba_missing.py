@@ -1,5 +1,5 @@
-"""A machine without numba, or with one that does not work: what runs then, and what is said
-about it.
+"""A machine without numba, or with one that does not work: which engine runs, and what the user
+reads.
 """
 
 import os
@@ -17,7 +17,10 @@ from rhumbline.cli.app import app
 from rhumbline.errors import MissingExtra
 
 CPU, ROOT = torch.device("cpu"), Path(__file__).parents[2]
-MISSING = "the fused engine needs numba on a CPU; get it with: pip install 'rhumbline[cpu]' (or numba alone)"
+MISSING = (
+    "the fused engine needs numba on a CPU; "
+    "get it with: pip install 'rhumbline[cpu]' (or numba alone)"
+)
 BROKEN = (
     "the fused engine needs numba, which fails (Numba needs NumPy 2.3 or less. Got NumPy 9.9.); "
     "mend it with: pip install --upgrade numba"
@@ -26,10 +29,8 @@ NOTE = "note: engine auto takes plain torch, which is several times slower: "
 
 
 @pytest.fixture(autouse=True)
-def afresh() -> Iterator[None]:
-    """Let the question for numba be asked again and its answer be told again, in the test and
-    after it.
-    """
+def forget_answers() -> Iterator[None]:
+    """Look for numba again and print the note again, in the test and after it."""
     for remembered in (kernels.why_not_numba, kernels.note_once):
         remembered.cache_clear()
     yield
@@ -39,13 +40,13 @@ def afresh() -> Iterator[None]:
 
 @pytest.fixture
 def no_numba(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Python finds no numba."""
+    """Make Python find no numba."""
     monkeypatch.setitem(sys.modules, "numba", None)
 
 
 @pytest.fixture
 def square(tmp_path: Path) -> Path:
-    """Four cities."""
+    """Write a file of four cities."""
     file = tmp_path / "square.tsp"
     rows = "".join(
         f"{i + 1} {x} {y}\n" for i, (x, y) in enumerate([(0, 0), (0, 9), (9, 9), (9, 0)])
@@ -58,8 +59,8 @@ def square(tmp_path: Path) -> Path:
 
 @pytest.mark.usefixtures("no_numba")
 def test_auto_says_once_that_it_takes_torch(capsys: pytest.CaptureFixture[str]) -> None:
-    """However often it is asked, one line names the reason and the remedy; torch by name needs
-    no words.
+    """One line names the reason and the remedy, for all calls together; torch by name needs no
+    note.
     """
     taken = [
         kernels.resolve(e, p, CPU, 10) for e in ("torch", "auto", "auto") for p in ("tsp", "cvrp")
@@ -70,7 +71,7 @@ def test_auto_says_once_that_it_takes_torch(capsys: pytest.CaptureFixture[str]) 
 
 @pytest.mark.usefixtures("no_numba")
 def test_fused_fails_with_the_reason() -> None:
-    """What was asked for by name and cannot run is an error."""
+    """An engine that was asked for by name and cannot run is an error."""
     with pytest.raises(MissingExtra) as caught:
         kernels.resolve("fused", "cvrp", CPU, 10)
     assert str(caught.value) == f"{MISSING}. Use engine torch (or auto)"
@@ -78,7 +79,7 @@ def test_fused_fails_with_the_reason() -> None:
 
 @pytest.mark.usefixtures("no_numba")
 def test_other_reasons_come_first(capsys: pytest.CaptureFixture[str], policy) -> None:
-    """Where numba would not help, nobody is told to install it."""
+    """If numba would not help, no note advises to install it."""
     assert kernels.resolve("auto", "tsp", CPU, 10, policy.architecture) == "torch"
     assert kernels.resolve("auto", "jssp", CPU, 10) == "torch"
     assert capsys.readouterr().err == ""
@@ -87,7 +88,7 @@ def test_other_reasons_come_first(capsys: pytest.CaptureFixture[str], policy) ->
 @pytest.mark.skipif(torch.cuda.is_available(), reason="asks for the CPU's engine")
 @pytest.mark.usefixtures("no_numba")
 def test_the_command_without_numba(square: Path) -> None:
-    """`solve` runs and says what it took, `--engine fused` is exit 4, `info` names the remedy."""
+    """`solve` runs and names its engine, `--engine fused` is exit 4, `info` names the remedy."""
     runner = CliRunner()
     auto, fused, info = (
         runner.invoke(app, words)
@@ -108,7 +109,9 @@ def test_the_command_without_numba(square: Path) -> None:
 
 
 def test_a_numba_that_fails(square: Path, tmp_path: Path) -> None:
-    """One that is installed but cannot be imported leaves a plan, and its own words in one line."""
+    """If numba is installed but cannot be imported, there is a plan, and one line with numba's own
+    words.
+    """
     (tmp_path / "numba.py").write_text(
         "raise ImportError('Numba needs NumPy 2.3 or less. Got NumPy 9.9.\\nmore')\n"
     )

@@ -27,7 +27,7 @@ CPU = torch.device("cpu")
 
 @pytest.fixture(scope="module")
 def wide(make_policy):
-    """A policy of the sizes the kernel is made for."""
+    """A policy of the sizes that the kernel is made for."""
     return make_policy(latent=4, width=128, heads=8, hidden=64)
 
 
@@ -60,7 +60,7 @@ def assert_tours(actions: torch.Tensor) -> None:
 
 @pytest.fixture
 def assert_same_choices(assert_choices):
-    """Whether tours are those that torch would choose, for the counters of this file."""
+    """Check that tours are those that torch would choose, for the counters of this file."""
     return partial(assert_choices, TSP(), seed=SEED, attempt=ATTEMPT)
 
 
@@ -69,8 +69,8 @@ def assert_same_choices(assert_choices):
 def test_kernel_chooses_as_torch_does(
     wide, assert_same_choices, nodes: int, temperature: float
 ) -> None:
-    """Choices are the plain engine's but for named near ties, costs agree to 1e-5, tours begin
-    where they should.
+    """Choices are the plain engine's except for near ties, costs agree to 1e-5, and tours begin at
+    their starts.
     """
     batch, latents, first = problem_of(nodes, 3, 4, min(nodes, 7), wide)
     cost, actions = by_kernel(wide, batch, latents, first, temperature)
@@ -107,7 +107,7 @@ def test_a_single_city(wide) -> None:
 
 
 def test_one_rollout(wide, assert_same_choices) -> None:
-    """A single rollout fills one lane, and nothing else is written."""
+    """A single rollout fills one lane, and no other memory is written."""
     batch, latents, first = problem_of(13, 1, 1, 1, wide)
     cost, actions = by_kernel(wide, batch, latents, first, 1.0)
     assert (tuple(cost.shape), tuple(actions.shape)) == ((1, 1, 1), (1, 1, 1, 13))
@@ -115,9 +115,7 @@ def test_one_rollout(wide, assert_same_choices) -> None:
 
 
 def test_threads_change_nothing(wide, assert_same_choices) -> None:
-    """1,702 rollouts, the last tile partly filled, are bit for bit the same with 1, 2 and 5
-    threads.
-    """
+    """1,702 rollouts, the last tile partly filled, are bit-identical with 1, 2 and 5 threads."""
     batch, latents, first = problem_of(37, 2, 23, 37, wide)
     (cost, actions), *others = (
         by_kernel(wide, batch, latents, first, 1.0, threads=n) for n in (1, 2, 5)
@@ -129,8 +127,8 @@ def test_threads_change_nothing(wide, assert_same_choices) -> None:
 
 
 def test_threads_are_helpers_only() -> None:
-    """Work is over when this thread and those that began with it are done; those that did not
-    begin are not awaited.
+    """Work ends when this thread and the helpers that began are done; helpers that did not begin
+    are not awaited.
     """
     both, done = threading.Barrier(2, timeout=10), []
 
@@ -154,7 +152,7 @@ def test_threads_are_helpers_only() -> None:
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="processes cannot be forked here")
 @pytest.mark.filterwarnings("ignore:.*fork:DeprecationWarning")
 def test_threads_of_a_forked_process() -> None:
-    """Helpers stay behind in the parent, so a forked process has its own."""
+    """Helper threads stay in the parent, so a forked process makes its own."""
     numba_rollout.run_in_threads(2, threading.Barrier(2, timeout=10).wait)
     child = os.fork()
     if not child:
@@ -167,8 +165,8 @@ def test_threads_of_a_forked_process() -> None:
 
 
 def test_torch_keeps_its_threads() -> None:
-    """While the tables are made torch has one thread; afterwards, also after an error, as many
-    as before.
+    """Torch has one thread while tables are made, and as many as before afterwards, also after an
+    error.
     """
     before, seen = torch.get_num_threads(), []
 
@@ -187,7 +185,7 @@ def test_torch_keeps_its_threads() -> None:
 
 @pytest.mark.parametrize("temperature", [0.0, 1.0])
 def test_neither_chunks_nor_lanes_change_anything(wide, temperature: float) -> None:
-    """Whatever shares a tile with a rollout, its actions and its cost stay bit for bit the same."""
+    """The other rollouts of a tile change no bit of a rollout's actions and cost."""
     batch, latents, first = problem_of(13, 3, 5, 13, wide)
     whole, *split = (
         rollout(
@@ -211,10 +209,8 @@ def test_neither_chunks_nor_lanes_change_anything(wide, temperature: float) -> N
 @pytest.mark.parametrize(
     ("temperature", "rounds"), [(1.0, 100), (0.05, 10), (1e-30, 1), (1e30, 10)]
 )
-def test_every_sampled_tour_is_one(wide, temperature: float, rounds: int) -> None:
-    """No uniform selects a visited city: a million decisions at temperature 1, fewer at the
-    edges.
-    """
+def test_sampled_tours_are_permutations(wide, temperature: float, rounds: int) -> None:
+    """No uniform selects a visited city: a million decisions at temperature 1, fewer elsewhere."""
     batch, latents, first = problem_of(101, 1, rounds, 101, wide)
     _, actions = by_kernel(wide, batch, latents, first, temperature)
     assert_tours(actions)
@@ -235,8 +231,8 @@ def test_saturated_scores(wide) -> None:
         assert_tours(actions)
 
 
-def test_a_policy_of_nan_harms_nobody(wide) -> None:
-    """Without numbers there is no tour, but every action is a city and memory stays whole."""
+def test_nan_policy_is_safe(wide) -> None:
+    """A policy of NaN makes no tour, but every action is a city and no other memory is written."""
     batch, latents, first = problem_of(37, 2, 2, 37, wide)
     memory = wide.encode(batch).map(lambda x: x * torch.nan)
     tables = numba_rollout.build_numba_tables(memory, wide.condition(memory, latents))
@@ -248,9 +244,9 @@ def test_a_policy_of_nan_harms_nobody(wide) -> None:
         assert ((actions >= 0) & (actions < 37)).all()
 
 
-def test_costs_follow_the_file(wide, make_instances) -> None:
-    """Where a file's metric rounds, costs are sums of its whole numbers, on this engine as on
-    the plain one.
+def test_costs_follow_the_metric(wide, make_instances) -> None:
+    """If a file's metric rounds, costs are sums of its whole numbers, on this engine as on the
+    plain one.
     """
     instance = replace(make_instances(1, 13, scale=50.0)[0], metric="EUC_2D")
     batch = TSP().collate([instance])
@@ -267,16 +263,21 @@ def test_costs_follow_the_file(wide, make_instances) -> None:
 
 SMALL = """
 import torch
-from rhumbline.kernels.numba.rollout import cache as kernel_cache, launch as numba_rollout
+from rhumbline.kernels.numba.rollout import launch as numba_rollout
 rng = torch.Generator().manual_seed(0)
 def some(*shape): return torch.randn(shape, generator=rng).numpy() * 0.3
-tables = numba_rollout.Tables(*(some(1, 8, 12, 16) for _ in range(2)), some(1, 12, 128), *(some(1, 11, 128) for _ in range(2)),
-                    some(1, 3, 128), some(1, 3, 11))
+tables = numba_rollout.NumbaTables(
+    *(some(1, 8, 12, 16) for _ in range(2)), some(1, 12, 128),
+    *(some(1, 11, 128) for _ in range(2)), some(1, 3, 128), some(1, 3, 11)
+)
 xy, starts = torch.rand(1, 11, 2, generator=rng), torch.arange(11)[None]
-cost, tours = numba_rollout.rollout(tables, xy, starts, torch.tensor([3]), 5, 0, threads=2)
-tables = numba_rollout.Tables(*list(vars(tables).values())[:4], some(1, 128), *list(vars(tables).values())[5:])
+cost, tours = numba_rollout.run_rollouts(tables, xy, starts, torch.tensor([3]), 5, 0, threads=2)
+fields = list(vars(tables).values())
+tables = numba_rollout.NumbaTables(*fields[:4], some(1, 128), *fields[5:])
 vehicles = torch.tensor([[0, 3, 1, 4, 1, 5, 9, 2, 6, 5, 0]]), torch.tensor([9])
-more, routes = numba_rollout.rollout(tables, xy, starts[:, 1:], torch.tensor([3]), 5, 0, vehicles=vehicles, threads=2)
+more, routes = numba_rollout.run_rollouts(
+    tables, xy, starts[:, 1:], torch.tensor([3]), 5, 0, vehicles=vehicles, threads=2
+)
 for found in (tours, routes, cost, more):
     print(*(f"{x:.4f}" for x in found.flatten().tolist()))
 print(numba_rollout.LANES)
@@ -285,9 +286,7 @@ print(numba_rollout.LANES)
 
 @pytest.mark.skipif(numba_rollout.LANES == 8, reason="this machine has no wider vectors")
 def test_machines_without_avx_512(capsys) -> None:
-    """Code for eight lanes of AVX2 makes the same 33 tours and 30 plans of routes as code for
-    sixteen.
-    """
+    """Code for eight lanes of AVX2 makes the 33 tours and 30 plans that code for sixteen makes."""
     other = {
         "NUMBA_CPU_NAME": "haswell",
         "NUMBA_CPU_FEATURES": "+avx,+avx2,+fma,+bmi,+bmi2,+popcnt,+sse4.2",
@@ -314,8 +313,8 @@ def test_machines_without_avx_512(capsys) -> None:
 
 
 def test_policies_of_other_sizes_take_torch(policy, make_batch) -> None:
-    """The kernel is for 8 heads of width 16; a smaller policy runs on torch, and the reason can
-    be had.
+    """The kernel is for 8 heads of width 16; a smaller policy runs on torch, and the reason is
+    available.
     """
     words = "takes policies with 8 heads of width 16, and this one has 2 of 16"
     assert words in kernels.why_not("tsp", CPU, 10, policy.architecture)
@@ -323,9 +322,9 @@ def test_policies_of_other_sizes_take_torch(policy, make_batch) -> None:
     assert words in kernels.why_not("tsp", torch.device("cuda"), 10, policy.architecture)
 
 
-def test_the_fused_engine_is_taken_where_it_can_run() -> None:
-    """On a CPU auto and fused take the kernel for any number of cities; torch stays torch;
-    scoring is torch's.
+def test_fused_engine_serves_any_size() -> None:
+    """On a CPU `auto` and `fused` take the kernel for any number of cities, and scoring takes
+    torch.
     """
     usual = Architecture()
     assert {kernels.resolve(e, "tsp", CPU, 1000, usual) for e in ("auto", "fused")} == {"fused"}
@@ -337,7 +336,7 @@ def test_the_fused_engine_is_taken_where_it_can_run() -> None:
         kernels.resolve_log_prob("fused", "tsp", CPU, 10)
 
 
-def test_a_cache_that_cannot_be_used_costs_time_only(monkeypatch) -> None:
+def test_unusable_cache_costs_only_time(monkeypatch) -> None:
     """If the compiled code can be neither read nor stored, it is compiled for this process."""
     asked = []
 
@@ -352,7 +351,7 @@ def test_a_cache_that_cannot_be_used_costs_time_only(monkeypatch) -> None:
     assert asked == [True, False]
 
 
-def test_a_kernel_that_cannot_be_compiled_is_named(monkeypatch) -> None:
+def test_failed_compilation_is_explained(monkeypatch) -> None:
     """A numba that has changed too much for the kernel is an error with advice, not a traceback."""
 
     def compile_(signature, **options):

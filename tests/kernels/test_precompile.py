@@ -1,9 +1,10 @@
-"""The CPU kernel compiled ahead: by whom, when not, and what is left of it."""
+"""Compilation of the CPU kernel in another process: when it starts, and what it stores."""
 
 import ast
 import subprocess
 import sys
 import time
+from dataclasses import replace
 from pathlib import Path
 from threading import Thread
 
@@ -17,8 +18,8 @@ pytest.importorskip("numba")
 
 
 @pytest.fixture(autouse=True)
-def nobody_waiting(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    """A core to spare, an empty cache and nothing under way."""
+def idle_machine(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """Provide a spare core, an empty cache and no compiler at work."""
     monkeypatch.setattr(precompile, "_waiting", {})
     monkeypatch.setattr(precompile, "has_spare_core", lambda: True)
     monkeypatch.setenv("NUMBA_CACHE_DIR", str(tmp_path))
@@ -29,7 +30,7 @@ def refuse(*words: object, **options: object) -> None:
 
 
 def modules(source: Path) -> set[Path]:
-    """Files of our own that a module imports."""
+    """Return the files of ours that a module imports."""
     found = set[Path]()
     for node in ast.walk(ast.parse(source.read_text(encoding="utf-8"))):
         if isinstance(node, ast.ImportFrom) and (node.module or "").startswith("rhumbline"):
@@ -39,9 +40,9 @@ def modules(source: Path) -> set[Path]:
     return {path.resolve() for path in found if path.is_file()}
 
 
-def test_the_name_covers_the_source() -> None:
-    """Whatever the kernel's source imports of ours is in the checksum; only the module that
-    makes it is left out.
+def test_name_covers_all_sources() -> None:
+    """All that the kernel's source imports of ours is in the checksum, except the module that
+    computes it.
     """
     covered = {(precompile.HERE / name).resolve() for name in precompile.SOURCES}
     folders = (
@@ -57,7 +58,7 @@ def test_the_name_covers_the_source() -> None:
 
 
 def test_another_source_is_another_kernel(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    """A changed line in any of the files is a new name, so what was stored before is not found."""
+    """A changed line in any of the files is a new name, so an older kernel is not found."""
     monkeypatch.setattr(precompile, "HERE", tmp_path / "kernels" / "numba" / "rollout")
     precompile.HERE.mkdir(parents=True)
     files = [precompile.HERE / name for name in precompile.SOURCES]
@@ -73,8 +74,9 @@ def test_another_source_is_another_kernel(monkeypatch: pytest.MonkeyPatch, tmp_p
 def test_another_process_stores_the_kernel(
     capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """It is there after the wait and not before; the process has ended in silence, and no second
-    one starts.
+    """The kernel is there after the wait and not before.
+
+    The process prints nothing, and no second one starts.
     """
     assert not precompile.is_stored("tsp")
     precompile.start_compiling("tsp")
@@ -90,10 +92,8 @@ def test_another_process_stores_the_kernel(
 
 
 @pytest.mark.parametrize("why", ["no core", "no numba"])
-def test_nothing_is_started_in_vain(monkeypatch: pytest.MonkeyPatch, why: str) -> None:
-    """Without a core to spare it would only be slower, and without numba there is nothing to
-    compile with.
-    """
+def test_no_useless_process(monkeypatch: pytest.MonkeyPatch, why: str) -> None:
+    """Without a spare core it would only be slower, and without numba there is no compiler."""
     monkeypatch.setattr(precompile, "Popen", refuse)
     if why == "no core":
         monkeypatch.setattr(precompile, "has_spare_core", lambda: False)
@@ -115,39 +115,38 @@ def test_nothing_is_started_in_vain(monkeypatch: pytest.MonkeyPatch, why: str) -
         (None, None, False),
     ],
 )
-def test_a_core_to_spare(
+def test_spare_core(
     monkeypatch: pytest.MonkeyPatch,
     tmp_path: Path,
     load: str | None,
     cores: int | None,
     expected: bool,
 ) -> None:
-    """There is one if fewer processes run than there are cores; where they are not counted, this
-    one runs alone.
+    """There is one if fewer processes run than there are cores; if the load is unknown, this
+    process counts alone.
     """
     monkeypatch.undo()
     if load is not None:
         (tmp_path / "loadavg").write_text(load)
-    monkeypatch.setattr(precompile, "LOAD", tmp_path / "loadavg")
+    tuning = replace(precompile.TUNING, load_file=tmp_path / "loadavg")
+    monkeypatch.setattr(precompile, "TUNING", tuning)
     monkeypatch.setattr("os.cpu_count", lambda: cores)
     assert precompile.has_spare_core() is expected
 
 
 @pytest.mark.parametrize("python", ["/nowhere/python", "/bin/false"])
-def test_a_process_that_fails_is_not_waited_for(
-    monkeypatch: pytest.MonkeyPatch, python: str
-) -> None:
+def test_failed_process_is_not_awaited(monkeypatch: pytest.MonkeyPatch, python: str) -> None:
     """If it cannot be started, or dies, the wait is over at once and nothing is stored."""
     monkeypatch.setattr(sys, "executable", python)
     began = time.monotonic()
     precompile.start_compiling("tsp")
     precompile.wait_for_kernel("tsp")
-    assert time.monotonic() - began < precompile.PATIENCE / 2
+    assert time.monotonic() - began < precompile.TUNING.max_wait_seconds / 2
     assert not precompile.is_stored("tsp")
 
 
 def test_the_process_does_not_outlive_the_command() -> None:
-    """When a command ends first, the process is killed and waited for."""
+    """If a command ends first, the process is killed and waited for."""
     process = subprocess.Popen([sys.executable, "-c", "import time; time.sleep(60)"])
     waiting = Thread(target=process.wait, daemon=True)
     waiting.start()
@@ -165,12 +164,10 @@ def test_the_process_does_not_outlive_the_command() -> None:
         (["a.txt"], []),
     ],
 )
-def test_what_the_command_starts(
+def test_kernels_that_the_command_compiles(
     monkeypatch: pytest.MonkeyPatch, words: list[str], expected: list[str]
 ) -> None:
-    """`rhumb solve` starts the first file's kernel, before it looks into the file, where a CPU
-    may need it.
-    """
+    """`rhumb solve` compiles the first file's kernel before it reads the file."""
     asked: list[str] = []
     monkeypatch.setattr(precompile, "start_compiling", asked.append)
     assert CliRunner().invoke(app, ["solve", *words]).exit_code != 0

@@ -1,6 +1,6 @@
-"""Rollouts that begin with imposed actions: the kernels against plain torch, and both against
-what was imposed.
-"""
+"""Rollouts with imposed prefixes: kernels against plain torch, and both against the prefixes."""
+
+from dataclasses import replace
 
 import pytest
 import torch
@@ -36,24 +36,20 @@ def case(request):
     return problem, policy, batch, latents, plans.actions[:, 0].long()
 
 
-def beginnings(plans: torch.Tensor, least: int, most: int) -> Prefixes:
-    """Plans of which so many actions are imposed; what follows is nonsense, and must not be
-    read.
-    """
+def prefixes_of(plans: torch.Tensor, least: int, most: int) -> Prefixes:
+    """Impose the first actions of plans; what follows is nonsense, and must not be read."""
     length = torch.randint(least, most + 1, plans.shape[:2], generator=RNG)
     return Prefixes(torch.where(torch.arange(plans.shape[2]) < length[..., None], plans, 7), length)
 
 
 @pytest.mark.parametrize("temperature", [0.0, 1.0])
 @pytest.mark.parametrize(("least", "most"), [(1, 1), (1, 21), (9, 12), (15, 15)])
-def test_the_kernel_carries_on_as_torch_does(
-    case, temperature: float, least: int, most: int
-) -> None:
-    """What is imposed stays, what follows is the plain engine's choice but for near ties; whole
-    plans are priced.
+def test_kernel_completes_as_torch_does(case, temperature: float, least: int, most: int) -> None:
+    """Prefixes stay, the rest is the plain engine's choice except for near ties, and costs are
+    those of whole plans.
     """
     problem, policy, batch, latents, plans = case
-    given, memory = beginnings(plans, least, most), policy.encode(batch)
+    given, memory = prefixes_of(plans, least, most), policy.encode(batch)
     options = {"seed": 9, "attempt": 2, "temperature": temperature}
     plain, fused = (
         complete(problem, policy, batch, latents, given, memory, engine=engine, **options)
@@ -71,10 +67,10 @@ def test_the_kernel_carries_on_as_torch_does(
 
 
 @pytest.mark.parametrize(("samples", "temperature"), [(7, 1.0), (3, 0.3), (21, 0.0)])
-def test_groups_of_samples_too(case, samples: int, temperature: float) -> None:
-    """Each group has the noise of an attempt of its own; with lanes of other groups in a tile."""
+def test_groups_of_samples(case, samples: int, temperature: float) -> None:
+    """Each group has the noise of an attempt of its own, also if a tile has several groups."""
     problem, policy, batch, latents, plans = case
-    given = beginnings(plans[:, :21], 4, 15)
+    given = prefixes_of(plans[:, :21], 4, 15)
     options = {"seed": 9, "attempt": 2, "temperature": temperature, "samples": samples}
     plain, fused = (
         complete(
@@ -85,15 +81,15 @@ def test_groups_of_samples_too(case, samples: int, temperature: float) -> None:
     assert (plain.actions == fused.actions).all(-1).float().mean() > 0.9
 
 
-def test_everybody_is_served(case) -> None:
-    """After any beginning every city or customer is visited once."""
+def test_every_node_is_visited(case) -> None:
+    """After any prefix every city or customer is visited once."""
     problem, policy, batch, latents, plans = case
     rolled = complete(
         problem,
         policy,
         batch,
         latents,
-        beginnings(plans, 1, 18),
+        prefixes_of(plans, 1, 18),
         policy.encode(batch),
         engine="fused",
     )
@@ -103,10 +99,8 @@ def test_everybody_is_served(case) -> None:
         assert sorted(visited) == list(range(first, batch.xy.shape[1]))
 
 
-def test_with_one_imposed_action_it_is_a_rollout(case) -> None:
-    """The first action alone is what every rollout is given: the noise and the plans are those
-    of `rollout`.
-    """
+def test_one_imposed_action_is_a_rollout(case) -> None:
+    """Every rollout has an imposed first action: the noise and the plans are those of `rollout`."""
     problem, policy, batch, latents, plans = case
     starts = plans[..., 0]
     whole = rollout(problem, policy, batch, latents, starts, seed=9, attempt=2, engine="fused")
@@ -127,10 +121,10 @@ def test_with_one_imposed_action_it_is_a_rollout(case) -> None:
     assert torch.equal(whole.cost, same.cost)
 
 
-def by_gpu(
+def by_triton(
     problem, policy, batch, latents, given: Prefixes, temperature: float
 ) -> tuple[torch.Tensor, torch.Tensor]:
-    """The GPU's kernel in Triton's interpreter, in float32 and tiles of 16."""
+    """Run the GPU's kernel in Triton's interpreter, in float32 and tiles of 16."""
     starts = torch.zeros(
         len(batch.xy), given.length.shape[1] // latents.shape[1], dtype=torch.int64
     )  # only counted
@@ -145,13 +139,11 @@ def by_gpu(
     return build(tables, batch.xy, *load, starts, batch.key, torch.tensor([9, 2]), **more)
 
 
-def carried_on_alike(
+def assert_completed_as_torch(
     case, nodes: int, free: tuple[int, int], samples: int, temperature: float, starts: int = 6
 ) -> None:
-    """Imposed actions stay, and the rest is what torch decides with the same noise; these seeds
-    meet no near tie.
-
-    Of plans of so many nodes all but the last few actions are imposed: the interpreter is slow.
+    """Check that prefixes stay, and that the rest is what torch decides with the same noise; these
+    seeds have no near tie. All but the last few actions are imposed, as the interpreter is slow.
     """
     problem, policy, _, latents, _ = case
     batch, one = problem.sample(2, nodes, torch.Generator().manual_seed(nodes)), latents[:2]
@@ -169,7 +161,7 @@ def carried_on_alike(
     plain = complete(
         problem, policy, batch, one, given, policy.encode(batch), engine="torch", **options
     )
-    cost, actions = by_gpu(
+    cost, actions = by_triton(
         problem, policy, batch, one.expand(-1, starts // samples, -1), given, temperature
     )
     assert cost.shape[1:] == (starts // samples, samples)
@@ -182,44 +174,41 @@ def carried_on_alike(
     ("nodes", "free", "samples", "temperature"),
     [(6, (9, 9), 3, 1.0), (23, (0, 9), 6, 0.0), (23, (3, 5), 2, 1.0), (23, (4, 4), 1, 0.3)],
 )
-def test_a_gpu_carries_on_as_torch_does(
+def test_triton_completes_as_torch_does(
     case, nodes: int, free: tuple[int, int], samples: int, temperature
 ) -> None:
-    """Where one part has all columns; of a tile's rollouts some may have more imposed actions
-    than others.
-    """
-    carried_on_alike(case, nodes, free, samples, temperature)
+    """One part has all columns; rollouts of a tile may differ in their imposed actions."""
+    assert_completed_as_torch(case, nodes, free, samples, temperature)
 
 
 @WARNS
-def test_tiles_begin_by_themselves(case) -> None:
-    """Two tiles, the second of which is not full, each with its own least number of imposed
+def test_tiles_have_their_own_prefixes(case) -> None:
+    """Two tiles, the second of which is not full, each have their own least number of imposed
     actions.
     """
-    carried_on_alike(case, 21, (1, 4), 3, 1.0, starts=21)
+    assert_completed_as_torch(case, 21, (1, 4), 3, 1.0, starts=21)
 
 
 @WARNS
 @pytest.mark.parametrize(("nodes", "part"), [(37, 32), (70, 64)])
-def test_in_parts_too(case, monkeypatch, nodes: int, part: int) -> None:
-    """Who has been visited is words of bits there, one for a part of 32 nodes, two for one of
-    64.
-    """
-    monkeypatch.setattr(rollout_tables, "WHOLE", 32)
-    monkeypatch.setattr(rollout_tables, "PART", part)
-    carried_on_alike(case, nodes, (2, 5), 3, 1.0)
+def test_parts_complete_as_torch_does(case, monkeypatch, nodes: int, part: int) -> None:
+    """Visited nodes are bits in words there, one word for a part of 32 nodes, two for one of 64."""
+    tuning = replace(rollout_tables.TUNING, whole_columns=32, part_columns=part)
+    monkeypatch.setattr(rollout_tables, "TUNING", tuning)
+    assert_completed_as_torch(case, nodes, (2, 5), 3, 1.0)
 
 
 @WARNS
-def test_part_by_part_too(case, monkeypatch) -> None:
-    """And bytes in memory beyond the largest tile."""
-    monkeypatch.setattr(triton_rollout, "LARGEST_TILE", 0)
-    monkeypatch.setattr(triton_rollout, "STREAM_PART", 16)
-    carried_on_alike(case, 21, (2, 5), 3, 1.0)
+def test_streams_complete_as_torch_does(case, monkeypatch) -> None:
+    """Beyond the largest tile they are bytes in memory."""
+    monkeypatch.setattr(triton_rollout, "MAX_TILE_NODES", 0)
+    tuning = replace(triton_rollout.TUNING, stream_columns=16)
+    monkeypatch.setattr(triton_rollout, "TUNING", tuning)
+    assert_completed_as_torch(case, 21, (2, 5), 3, 1.0)
 
 
-def test_kernels_for_job_shops_cannot(case) -> None:
-    """Whoever asks for them is told so before anything is built."""
+def test_job_shop_kernels_refuse_prefixes(case) -> None:
+    """The refusal comes before any work."""
     _, policy, batch, latents, plans = case
     with pytest.raises(MissingExtra, match="job shops cannot carry on a sequence that has begun"):
-        complete(JSSP(), policy, batch, latents, beginnings(plans, 1, 1), None, engine="fused")
+        complete(JSSP(), policy, batch, latents, prefixes_of(plans, 1, 1), None, engine="fused")

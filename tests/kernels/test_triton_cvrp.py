@@ -1,4 +1,6 @@
-"""The vehicle-routing kernels in Triton's interpreter, float32, against plain torch."""
+"""The CVRP kernels in Triton's interpreter, float32, against plain torch."""
+
+from dataclasses import replace
 
 import pytest
 import torch
@@ -35,7 +37,7 @@ def policy() -> CVRPPolicy:
 
 
 def tight(customers: int, capacity: int) -> CVRPBatch:
-    """Two random instances whose vehicles hold little, so that the capacity decides often."""
+    """Make two random instances whose vehicles hold little, so that the capacity matters often."""
     batch = PROBLEM.sample(2, customers, torch.Generator().manual_seed(customers))
     batch.capacity.fill_(capacity)
     return batch
@@ -68,11 +70,11 @@ def by_kernel(
 
 @pytest.mark.parametrize(("customers", "capacity"), [(1, 9), (6, 9), (11, 20)])
 @pytest.mark.parametrize("temperature", [0.0, 1.0])
-def test_kernel_drives_as_torch_does(
+def test_kernel_chooses_as_torch_does(
     policy: CVRPPolicy, customers: int, capacity: int, temperature: float
 ) -> None:
-    """Routes, padding and costs are the plain engine's for the same counters; these seeds meet
-    no near tie.
+    """Routes, padding and costs are the plain engine's for the same counters; these seeds have no
+    near tie.
     """
     batch = tight(customers, capacity)
     latents = policy.space.sample((2, 2), torch.Generator().manual_seed(1))
@@ -96,17 +98,15 @@ def test_kernel_drives_as_torch_does(
 
 @pytest.mark.parametrize(
     ("customers", "part", "temperature", "safe"),
-    [(37, 32, 1.0, rollout_tables.SAFE), (33, 32, 0.0, 0.0)],
+    [(37, 32, 1.0, rollout_tables.TUNING.max_exponent), (33, 32, 0.0, 0.0)],
 )
 @pytest.mark.usefixtures("small_parts")
-def test_parts_drive_as_torch_does(
+def test_parts_choose_as_torch_does(
     policy: CVRPPolicy, monkeypatch, customers: int, part: int, temperature: float, safe: float
 ) -> None:
-    """The same where columns are worked on in parts, the depot being in the first, and where
-    maxima are subtracted.
-    """
-    monkeypatch.setattr(rollout_tables, "SAFE", safe)
-    monkeypatch.setattr(rollout_tables, "PART", part)
+    """Columns are worked on in parts, the depot being in the first, and maxima are subtracted."""
+    tuning = replace(rollout_tables.TUNING, max_exponent=safe, part_columns=part)
+    monkeypatch.setattr(rollout_tables, "TUNING", tuning)
     batch = tight(customers, 40)
     latents = policy.space.sample((2, 1), torch.Generator().manual_seed(1))
     starts = PROBLEM.starts(batch)[:, :4]
@@ -120,10 +120,8 @@ def test_parts_drive_as_torch_does(
 @pytest.mark.parametrize(("strided", "certain"), [(False, 1.0), (True, 1.0), (False, 0.5)])
 def test_scores_and_gradients_agree(policy: CVRPPolicy, strided: bool, certain: float) -> None:
     """The fused log-probability of sampled routes and its gradient in every weight are those of
-    plain torch.
-
-    Also for the strided view that a fused rollout hands out, and where likely decisions give no
-    gradient.
+    plain torch. This holds for the strided view that a fused rollout returns, and if likely
+    decisions have no gradient.
     """
     batch = tight(7, 12)
     latents = policy.space.sample((2, 2), torch.Generator().manual_seed(2))

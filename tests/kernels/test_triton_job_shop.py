@@ -26,7 +26,7 @@ SEED, ATTEMPT = (5 << 32) + 17, 6
 
 @pytest.fixture(scope="module")
 def policy() -> JSSPPolicy:
-    """Small, and with scores far enough apart that latents and rivals matter."""
+    """A small policy whose scores differ enough for latents and rivals to matter."""
     torch.manual_seed(3)
     policy = JSSPPolicy(
         JSSPArchitecture(width=32, heads=2, layers=1, hidden=32, latent=4, amplify=1.0)
@@ -50,7 +50,9 @@ def policy() -> JSSPPolicy:
 
 
 def shops() -> list[JSSPInstance]:
-    """Jobs of unequal lengths, operations without duration, machines left out and come back to."""
+    """Make jobs of unequal lengths, operations without duration, machines that a job skips or
+    visits twice.
+    """
     ragged = {
         "durations": [[3, 0, 4], [2, 5], [0], [4, 4, 0]],
         "machines": [[0, 1, 0], [1, 1], [1], [2, 0, 2]],
@@ -108,7 +110,7 @@ CASES = {
 
 @pytest.mark.parametrize("case", CASES)
 def test_kernel_chooses_as_torch_does(policy: JSSPPolicy, case: str) -> None:
-    """The same schedules and makespans, decision by decision: noise, rules and network agree."""
+    """Schedules and makespans agree in every decision: noise, rules and network are the same."""
     count, size, tried, starts, temperature, shape = CASES[case]
     problem, rng = JSSP(), torch.Generator().manual_seed(len(case))
     batch, latents = problem.sample(count, size, rng), policy.space.sample((count, tried), rng)
@@ -120,8 +122,8 @@ def test_kernel_chooses_as_torch_does(policy: JSSPPolicy, case: str) -> None:
 
 @pytest.mark.parametrize("candidates", ["active", "any"])
 def test_shops_of_all_kinds(policy: JSSPPolicy, candidates) -> None:
-    """Unequal jobs, no duration, machines that come twice; instances of a batch that end at
-    different steps.
+    """Unequal jobs, durations of 0, machines visited twice; instances of a batch end at different
+    steps.
     """
     problem = JSSP(candidates)
     batch = problem.collate(shops())
@@ -132,8 +134,8 @@ def test_shops_of_all_kinds(policy: JSSPPolicy, candidates) -> None:
     assert torch.equal(cost, plain.cost)
 
 
-def test_decisions_made_ahead_change_nothing(policy: JSSPPolicy) -> None:
-    """Asking the network at every decision, or only where there is a choice: the same schedules."""
+def test_forced_decisions_change_nothing(policy: JSSPPolicy) -> None:
+    """Asking the network at every decision, or only for choices, gives the same schedules."""
     problem, rng = JSSP(), torch.Generator().manual_seed(2)
     batch, latents = problem.sample(1, "4x3", rng), policy.space.sample((1, 4), rng)
     cost, actions = by_kernel(problem, policy, batch, latents, 1, 1.0, shape=(4, 4), ahead=0)
@@ -146,8 +148,8 @@ def test_decisions_made_ahead_change_nothing(policy: JSSPPolicy) -> None:
 
 
 def test_tiles_fill_the_processors() -> None:
-    """Large work has 64 tokens in a program; little work is spread out; no tile has half a job
-    shop.
+    """Large work has 64 tokens in a program; little work is spread over processors; no tile splits
+    a job shop.
     """
     assert triton_job_shop.choose_shop_tile(256, 64, 16) == (4, 4)
     assert triton_job_shop.choose_shop_tile(128, 128, 32) == (2, 4)
@@ -156,8 +158,8 @@ def test_tiles_fill_the_processors() -> None:
     assert triton_job_shop.choose_shop_tile(1, 1, 128) == (1, 8)
 
 
-def test_which_policies_the_kernel_serves() -> None:
-    """Others are served by plain torch in a graph."""
+def test_policies_that_the_kernel_serves() -> None:
+    """Plain torch in a CUDA graph serves the others."""
     assert kernels.why_not_job_shop(JSSPArchitecture()) is None
     for width, heads in ((96, 4), (256, 4), (64, 8), (16, 1)):
         assert "widths of 32, 64 or 128, and heads of 16 or more" in (
@@ -166,8 +168,9 @@ def test_which_policies_the_kernel_serves() -> None:
 
 
 def test_engines_on_a_gpu(policy: JSSPPolicy, monkeypatch, capsys) -> None:
-    """The kernel, called with what it needs; for a policy that it cannot hold the graph, which
-    is said once.
+    """The kernel serves policies that it can hold.
+
+    For another policy the CUDA graph runs, with one note.
     """
     problem = JSSP()
     batch, kept = (
@@ -200,8 +203,8 @@ def test_engines_on_a_gpu(policy: JSSPPolicy, monkeypatch, capsys) -> None:
     assert torch.equal(found.cost, plain.cost)
 
 
-def test_scores_that_are_no_numbers_stay_inside(policy: JSSPPolicy) -> None:
-    """A broken policy makes schedules all the same: everything is placed once, and no address is
+def test_nan_policy_is_safe(policy: JSSPPolicy) -> None:
+    """A policy of NaN still makes schedules: every operation is placed once, and no address is
     invalid.
     """
     problem, rng = JSSP(), torch.Generator().manual_seed(3)

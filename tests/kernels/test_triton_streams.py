@@ -1,6 +1,8 @@
-"""Rollouts beyond the largest tile, in Triton's interpreter, float32: forced on small instances,
-in small parts.
+"""Rollouts beyond the largest tile, in Triton's interpreter, float32: forced on small instances, in
+small parts.
 """
+
+from dataclasses import replace
 
 import pytest
 import test_triton_cvrp
@@ -32,10 +34,11 @@ wide, vehicles = (
 
 @pytest.fixture
 def small_parts(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Parts of 16 nodes for everybody, and one more than needed."""
-    monkeypatch.setattr(triton_rollout, "LARGEST_TILE", 0)
+    """Use parts of 16 nodes at every size, and one more than needed."""
+    monkeypatch.setattr(triton_rollout, "MAX_TILE_NODES", 0)
     monkeypatch.setattr(rollout_tables, "padded_columns", lambda nodes: -(-nodes // 16) * 16 + 16)
-    monkeypatch.setattr(triton_rollout, "STREAM_PART", 16)
+    tuning = replace(triton_rollout.TUNING, stream_columns=16)
+    monkeypatch.setattr(triton_rollout, "TUNING", tuning)
 
 
 @pytest.mark.parametrize(
@@ -46,15 +49,15 @@ def small_parts(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_tours_are_those_of_torch(
     wide, nodes: int, count: int, tried: int, starts: int, temperature: float
 ) -> None:
-    """Choices are the plain engine's but for near ties; costs agree to 1e-5, empty parts and
-    further tiles or not.
+    """Choices are the plain engine's except for near ties; costs agree to 1e-5, also with empty
+    parts and further tiles.
     """
     batch, latents, first = test_triton_tsp.problem_of(nodes, count, tried, starts, wide)
     cost, actions = test_triton_tsp.by_kernel(
         wide, batch, latents, first, temperature, shape=test_triton_tsp.SMALL_TILE
     )
     assert torch.equal(actions[..., 0].long(), first[:, None].expand(-1, tried, -1))
-    test_triton_tsp.assert_choices_are_those_of_torch(wide, batch, latents, actions, temperature)
+    test_triton_tsp.assert_choices_of_torch(wide, batch, latents, actions, temperature)
     priced = TSP().cost(batch, actions.flatten(1, 2).long()).view_as(cost)
     assert torch.allclose(cost, priced, rtol=1e-5)
 
@@ -71,7 +74,7 @@ def test_tours_are_those_of_torch(
 def test_routes_are_those_of_torch(
     vehicles: CVRPPolicy, customers: int, capacity: int, temperature: float, tried: int, starts: int
 ) -> None:
-    """Routes, padding and costs for the same counters; these seeds meet no near tie."""
+    """Routes, padding and costs agree for the same counters; these seeds have no near tie."""
     batch, problem = test_triton_cvrp.tight(customers, capacity), test_triton_cvrp.PROBLEM
     latents = vehicles.space.sample((2, tried), torch.Generator().manual_seed(1))
     first = problem.starts(batch)[:, :starts]

@@ -28,6 +28,7 @@ pytestmark = [
 ]
 
 NEAR_TIE = 1e-6  # of the total weight: float32 sums in another order
+SAFE = rollout_tables.TUNING.max_exponent
 SMALL_TILE = (16, 1)
 SEED, ATTEMPT = (5 << 32) + 17, 6
 CUDA = torch.device("cuda")
@@ -35,7 +36,7 @@ CUDA = torch.device("cuda")
 
 @pytest.fixture(scope="module")
 def wide(make_policy):
-    """A policy of the sizes the kernels are made for."""
+    """A policy of the sizes that the kernels are made for."""
     return make_policy(latent=4, width=128, heads=8, hidden=64)
 
 
@@ -64,9 +65,9 @@ def by_kernel(
     )
 
 
-def assert_choices_are_those_of_torch(policy, batch, latents, actions, temperature: float) -> None:
-    """Every action of the kernel, given those before it, is what the same uniform selects in
-    torch, or a near tie.
+def assert_choices_of_torch(policy, batch, latents, actions, temperature: float) -> None:
+    """Check that each action of the kernel, given those before it, is what the same uniform selects
+    in torch, or a near tie.
     """
     problem, (_, tried, per, nodes) = TSP(), actions.shape
     tours = actions.flatten(1, 2).long().contiguous()
@@ -98,13 +99,13 @@ CASES = [(3, 3, 2, 3), (13, 2, 2, 5), (37, 1, 2, 3)]
 def test_kernel_chooses_as_torch_does(
     wide, nodes: int, count: int, tried: int, starts: int, temperature: float
 ) -> None:
-    """Choices are the plain engine's but for named near ties; costs agree to 1e-5; the tile's
-    edge does no harm.
+    """Choices are the plain engine's except for near ties; costs agree to 1e-5; partly filled tiles
+    are right.
     """
     batch, latents, first = problem_of(nodes, count, tried, starts, wide)
     cost, actions = by_kernel(wide, batch, latents, first, temperature, shape=SMALL_TILE)
     assert torch.equal(actions[..., 0].long(), first[:, None].expand(-1, tried, -1))
-    assert_choices_are_those_of_torch(wide, batch, latents, actions, temperature)
+    assert_choices_of_torch(wide, batch, latents, actions, temperature)
     priced = TSP().cost(batch, actions.flatten(1, 2).long()).view_as(cost)
     assert torch.allclose(cost, priced, rtol=1e-5)
     plain = rollout(
@@ -123,16 +124,16 @@ def test_kernel_chooses_as_torch_does(
     assert torch.allclose(plain.cost[same], cost[same], rtol=1e-5)
 
 
-def test_temperature_between(wide) -> None:
+def test_search_temperature(wide) -> None:
     """The search's temperature of 0.1 sharpens the kernel's weights as it does torch's."""
     batch, latents, first = problem_of(13, 1, 2, 8, wide)
     _, actions = by_kernel(wide, batch, latents, first, 0.1)
-    assert_choices_are_those_of_torch(wide, batch, latents, actions, 0.1)
+    assert_choices_of_torch(wide, batch, latents, actions, 0.1)
 
 
 def test_marks_are_where_torch_is_certain(wide) -> None:
-    """With marks the same tours come out, and those decisions are complemented that were at
-    least so probable.
+    """With marks the tours are the same, and decisions of at least that probability are
+    complemented.
     """
     batch, latents, first = problem_of(13, 2, 2, 5, wide)
     cost, plain = by_kernel(wide, batch, latents, first, 1.0, shape=SMALL_TILE)
@@ -153,25 +154,25 @@ def test_marks_are_where_torch_is_certain(wide) -> None:
 
 
 def test_one_rollout(wide) -> None:
-    """A single rollout fills one row of a tile, and nothing else is written."""
+    """A single rollout fills one row of a tile, and no other memory is written."""
     batch, latents, first = problem_of(13, 1, 1, 1, wide)
     cost, actions = by_kernel(wide, batch, latents, first, 1.0)
     assert (tuple(cost.shape), tuple(actions.shape)) == ((1, 1, 1), (1, 1, 1, 13))
-    assert_choices_are_those_of_torch(wide, batch, latents, actions, 1.0)
+    assert_choices_of_torch(wide, batch, latents, actions, 1.0)
 
 
 def test_more_rollouts_than_a_tile(wide) -> None:
-    """Rollouts in a second, partly filled tile are as good as those in the first."""
+    """Rollouts in a second, partly filled tile are as right as those in the first."""
     batch, latents, first = problem_of(5, 1, 5, 5, wide)  # 25 rollouts in tiles of 16
     cost, actions = by_kernel(wide, batch, latents, first, 1.0, shape=SMALL_TILE)
-    assert_choices_are_those_of_torch(wide, batch, latents, actions, 1.0)
+    assert_choices_of_torch(wide, batch, latents, actions, 1.0)
     wider, _ = by_kernel(wide, batch, latents, first, 1.0, shape=(32, 1))
     assert torch.allclose(wider, cost, rtol=1e-5)
 
 
 @pytest.mark.parametrize("members", [0, 2])
-def test_other_tables_are_read(make_policy, members: int) -> None:
-    """The kernel goes by tables that active search has changed, and by those of a member, as
+def test_adapted_tables_are_read(make_policy, members: int) -> None:
+    """The kernel uses tables that active search has changed, and those of a population member, as
     torch does.
     """
     policy = make_policy(latent=0 if members else 4, members=members, width=128, heads=8, hidden=64)
@@ -241,8 +242,8 @@ def test_tables_are_padded_and_scaled(wide) -> None:
     ],
 )
 def test_tiles_fill_the_chip(instances: int, rollouts: int, padded: int, expected: int) -> None:
-    """Tiles are as large as registers allow while each of the 132 processors has a program, and
-    not mostly empty.
+    """Tiles are as large as registers allow while each of the 132 processors has a program, and not
+    mostly empty.
     """
     rows, warps = triton_rollout.choose_tile(instances, rollouts, padded)
     assert rows == expected
@@ -250,10 +251,8 @@ def test_tiles_fill_the_chip(instances: int, rollouts: int, padded: int, expecte
 
 
 @pytest.mark.parametrize(("padded", "expected"), [(64, (64, 4)), (128, (64, 4)), (192, (128, 8))])
-def test_vehicles_have_no_small_tiles(padded: int, expected: tuple[int, int]) -> None:
-    """Whatever there is to do: 64 rows, and twice as many above 128 nodes where there is enough
-    of it.
-    """
+def test_cvrp_has_no_small_tiles(padded: int, expected: tuple[int, int]) -> None:
+    """Tiles have 64 rows, and twice as many above 128 nodes if there is enough work."""
     assert triton_rollout.choose_roomy_tile(64, 2000, padded) == expected
     assert triton_rollout.choose_roomy_tile(1, 20, padded) == (64, 4)
 
@@ -271,7 +270,7 @@ def test_vehicles_have_no_small_tiles(padded: int, expected: tuple[int, int]) ->
 def test_reasons_are_given_in_words(
     problem: str, device: torch.device, nodes: int, words: str
 ) -> None:
-    """Asking for the fused engine where it cannot run says why and what to do; auto takes torch
+    """A fused engine that cannot run is refused with the reason and a remedy; `auto` takes torch
     instead.
     """
     assert words in kernels.why_not(problem, device, nodes)
@@ -282,9 +281,9 @@ def test_reasons_are_given_in_words(
     assert kernels.resolve("auto", problem, device, nodes) == "torch"
 
 
-def test_policies_of_another_shape_are_neither_rolled_out_nor_scored_fused(policy) -> None:
-    """The kernels assume 8 heads of 16: any other policy takes torch on a GPU too, for rollouts
-    and for gradients.
+def test_policies_of_another_shape_take_torch(policy) -> None:
+    """The kernels assume 8 heads of 16: any other policy takes torch on a GPU too, for rollouts and
+    for gradients.
     """
     shape = policy.architecture  # 2 heads of 16
     assert kernels.resolve("auto", "tsp", CUDA, 10, shape) == "torch"
@@ -296,8 +295,8 @@ def test_policies_of_another_shape_are_neither_rolled_out_nor_scored_fused(polic
     assert kernels.resolve_log_prob("auto", "tsp", CUDA, 10, Architecture()) == "fused"
 
 
-def test_log_prob_asks_with_the_policys_shape(policy, make_batch, monkeypatch) -> None:
-    """What decides the engine of a score is the policy that is scored."""
+def test_log_prob_passes_the_architecture(policy, make_batch, monkeypatch) -> None:
+    """The policy that is scored decides the engine."""
     asked: list[object] = []
     monkeypatch.setattr(
         kernels, "resolve_log_prob", lambda *question: asked.append(question[-1]) or "torch"
@@ -308,16 +307,16 @@ def test_log_prob_asks_with_the_policys_shape(policy, make_batch, monkeypatch) -
     assert asked == [policy.architecture]
 
 
-def test_a_missing_triton_is_named(monkeypatch) -> None:
-    """Without Triton the reason is Triton."""
+def test_missing_triton_is_named(monkeypatch) -> None:
+    """Without Triton the reason names Triton."""
     monkeypatch.setattr(kernels, "find_spec", lambda name: None)
     assert (
         kernels.why_not("tsp", CUDA, 10) == "the fused engine needs Triton, which is not installed"
     )
 
 
-def test_the_fused_engine_is_taken_where_it_can_run() -> None:
-    """On a GPU auto and fused take the kernels up to 1,024 nodes, and torch stays torch."""
+def test_fused_engine_serves_up_to_1024_nodes() -> None:
+    """On a GPU `auto` and `fused` take the kernels up to 1,024 nodes, and torch stays torch."""
     assert kernels.why_not("tsp", CUDA, 1024) is None
     assert {kernels.resolve(e, "tsp", CUDA, n) for e in ("auto", "fused") for n in (1, 1024)} == {
         "fused"
@@ -329,8 +328,8 @@ def test_the_fused_engine_is_taken_where_it_can_run() -> None:
 
 
 def test_bounded_scores_stay_below_the_bound(wide) -> None:
-    """Keys are stretched until the largest score of any query passes the limit: it must be seen
-    before that.
+    """Keys are stretched until the largest score of any query passes the limit, which the bound
+    must detect before.
     """
     batch, latents, first = problem_of(13, 3, 3, 5, wide)
     memory = wide.encode(batch)
@@ -346,7 +345,7 @@ def test_bounded_scores_stay_below_the_bound(wide) -> None:
     )
     heads = (query.unflatten(-1, (8, 16)), nodes.key[:, :13].unflatten(-1, (8, 16)))
     largest = torch.einsum("bkslhd,bnhd->bkslhn", *heads).abs().amax()
-    for factor, expected in ((1e-3, 1), (1.001 * rollout_tables.SAFE / largest, 0)):
+    for factor, expected in ((1e-3, 1), (1.001 * SAFE / largest, 0)):
         stretched = rollout_tables.build_node_tables(
             replace(memory, key=memory.key * factor), torch.float32
         )
@@ -359,8 +358,9 @@ def test_bounded_scores_stay_below_the_bound(wide) -> None:
 
 @pytest.mark.parametrize("name", ["tsp100", "cvrp100", "cvrp"])
 def test_the_shipped_policies_are_bounded(name: str) -> None:
-    """The faster kernel serves them: a bound by lengths of vectors failed for one and then for
-    the other.
+    """The faster kernel serves them.
+
+    Bounds by lengths of vectors would fail for one policy and then for the other.
     """
     policy = checkpoint.load(checkpoint.shipped_checkpoints()[name]).requires_grad_(False)
     problem, rng = PROBLEMS[policy.problem], torch.Generator().manual_seed(1)
@@ -378,8 +378,8 @@ def test_the_shipped_policies_are_bounded(name: str) -> None:
     assert rollout_tables.find_bounded_instances(tables.nodes, *parts).all()
 
 
-def test_no_load_scores_more_than_none_or_a_full_one() -> None:
-    """Scores are linear in what a vehicle has left, so their extremes are at both ends."""
+def test_extreme_loads_bound_all_loads() -> None:
+    """Scores are linear in the load left, so their extremes are at both ends."""
     rng = torch.Generator().manual_seed(3)
     query, load, key = (
         torch.randn(*shape, 128, generator=rng) for shape in ((2, 5), (2,), (2, 16))
@@ -394,9 +394,7 @@ def test_no_load_scores_more_than_none_or_a_full_one() -> None:
 
 
 def test_tables_are_made_once_for_a_memory(wide) -> None:
-    """Asked again for the same object they are the same; for another, or in another type, they
-    are its own.
-    """
+    """The same memory gives the same tables; another one, or another type, gives its own."""
     batch, latents, _ = problem_of(9, 2, 2, 3, wide)
     memory, other = wide.encode(batch), wide.encode(replace(batch, xy=batch.xy.flip(-1)))
     shift = wide.condition(memory, latents)
@@ -418,31 +416,25 @@ def test_tables_are_made_once_for_a_memory(wide) -> None:
     ("nodes", "part", "columns", "temperature", "safe"),
     [
         (33, 32, 64, 0.0, 0.0),
-        (40, 32, 64, 0.1, rollout_tables.SAFE),
+        (40, 32, 64, 0.1, SAFE),
         (64, 32, 64, 0.1, 0.0),
-        (66, 32, 96, 1.0, rollout_tables.SAFE),
-        (
-            66,
-            64,
-            128,
-            1.0,
-            rollout_tables.SAFE,
-        ),  # as wide as parts are, so that two words have the bits of a part
+        (66, 32, 96, 1.0, SAFE),
+        (66, 64, 128, 1.0, SAFE),  # two words have the bits of a part of 64
     ],
 )
 @pytest.mark.usefixtures("small_parts")
 def test_parts_choose_as_torch_does(
     wide, monkeypatch, nodes: int, part: int, columns: int, temperature: float, safe: float
 ) -> None:
-    """Two parts and three, filled or nearly empty, also where maxima are subtracted because
-    nothing is safe.
+    """Two parts and three, filled or nearly empty, also if maxima are subtracted because no
+    instance is bounded.
     """
-    monkeypatch.setattr(rollout_tables, "SAFE", safe)
-    monkeypatch.setattr(rollout_tables, "PART", part)
+    tuning = replace(rollout_tables.TUNING, max_exponent=safe, part_columns=part)
+    monkeypatch.setattr(rollout_tables, "TUNING", tuning)
     assert rollout_tables.padded_columns(nodes) == columns
     batch, latents, first = problem_of(nodes, 1, 2, 3, wide)
     cost, actions = by_kernel(wide, batch, latents, first, temperature, shape=SMALL_TILE)
-    assert_choices_are_those_of_torch(wide, batch, latents, actions, temperature)
+    assert_choices_of_torch(wide, batch, latents, actions, temperature)
     priced = TSP().cost(batch, actions.flatten(1, 2).long()).view_as(cost)
     assert torch.allclose(cost, priced, rtol=1e-5)
 

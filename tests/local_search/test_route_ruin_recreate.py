@@ -220,7 +220,7 @@ def test_how_much_dearer_a_plan_may_get(temperature: float) -> None:
     for _ in range(3000):
         before = float(search.costs[kernel.NOW])
         search.run_steps(temperature, 1)
-        changes.append((float(search.costs[kernel.NOW]) - before) / search.leg)
+        changes.append((float(search.costs[kernel.NOW]) - before) / search.mean_leg)
     dearer = [change for change in changes if change > 1e-9]
     assert len(dearer) > 100
     assert 0.2 * temperature < np.mean(dearer) < 1.2 * temperature
@@ -238,7 +238,11 @@ def test_temperatures_are_in_legs() -> None:
     for search in (one, other):
         search.run_steps(0.1, 3000)
     assert present(one) == present(other)
-    assert route_ruin_recreate.COLD < route_ruin_recreate.HOT < 1.0
+    assert (
+        route_ruin_recreate.TUNING.last_temperature
+        < route_ruin_recreate.TUNING.first_temperature
+        < 1.0
+    )
 
 
 class Given:
@@ -299,7 +303,15 @@ def ruined(
     removed = np.zeros(instance.size, np.int32)
     fixed(*numbers)
     with pytest.MonkeyPatch.context() as patch:
-        for name in ("link", "keep", "is_kept", "row_cost", "string_of", "take_out", "routes_of"):
+        for name in (
+            "link",
+            "keep",
+            "is_kept",
+            "row_cost",
+            "string_of",
+            "take_out",
+            "routes_of",
+        ):
             patch.setattr(kernel, name, getattr(kernel, name).py_func)
         count, gone = kernel.ruin.py_func(
             search.distance, search.near, search.demand, search.plan, search.saved, removed, None
@@ -569,7 +581,12 @@ def timed(
 
 def at(*shares: float) -> list[float]:
     return [
-        route_ruin_recreate.HOT * (route_ruin_recreate.COLD / route_ruin_recreate.HOT) ** share
+        route_ruin_recreate.TUNING.first_temperature
+        * (
+            route_ruin_recreate.TUNING.last_temperature
+            / route_ruin_recreate.TUNING.first_temperature
+        )
+        ** share
         for share in shares
     ]
 
@@ -587,7 +604,7 @@ def test_rounds(monkeypatch: pytest.MonkeyPatch) -> None:
     it is over.
     """
     search = begun(delivery(10, 1))
-    search.plenty = 2 * route_ruin_recreate.AT_ONCE
+    search.max_round_steps = 2 * route_ruin_recreate.TUNING.steps_between_clock_checks
     passed = timed(search, monkeypatch, [False, False, True, False, *[False] * 6])
     search.plan[1][:] = 0
     search.run(1000.0)
@@ -612,7 +629,7 @@ def test_costs_are_those_of_the_plan_that_a_round_begins_with() -> None:
 def test_the_last_round_is_cold_when_time_is_up(monkeypatch: pytest.MonkeyPatch) -> None:
     """Five seconds are left for the second, which is two steps instead of four."""
     search = begun(delivery(10, 1))
-    search.plenty = 4 * route_ruin_recreate.AT_ONCE
+    search.max_round_steps = 4 * route_ruin_recreate.TUNING.steps_between_clock_checks
     passed = timed(search, monkeypatch, [False] * 6)
     search.run(15.0)
     assert passed == pytest.approx(at(0, 0.25, 0.5, 0.75, 0, 0.5))

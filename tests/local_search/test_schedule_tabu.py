@@ -3,6 +3,7 @@ differs.
 """
 
 import time
+from dataclasses import replace
 from threading import Event
 from typing import Any
 
@@ -232,9 +233,11 @@ def test_small_shops_are_solved(seed: int) -> None:
     told: list[Schedule] = []
     rounds = schedule_tabu.TabuSearch(instance, seed, Event(), told.append)
     rounds.end, noise = float("inf"), threads.generator_state(seed)
-    rounds.keep(rounds.round(np.concatenate(one_after_the_other(instance).starts), noise))
+    rounds.add_to_elite(
+        rounds.run_round(np.concatenate(one_after_the_other(instance).starts), noise)
+    )
     for _ in range(20):
-        rounds.keep(rounds.round(rounds.between(), noise))
+        rounds.add_to_elite(rounds.run_round(rounds.times_between(), noise))
     told[-1].check(instance)
     assert told[-1].cost(instance) == rounds.shortest == bound
 
@@ -247,7 +250,8 @@ def test_what_is_kept_differs(monkeypatch: pytest.MonkeyPatch) -> None:
     """Of schedules that are alike the shorter one stays, wherever it comes from; of the others
     the shortest.
     """
-    monkeypatch.setattr(schedule_tabu, "KEPT", 2)
+    tuning = replace(schedule_tabu.TUNING, elite_schedules=2)
+    monkeypatch.setattr(schedule_tabu, "TUNING", tuning)
     rounds = schedule_tabu.TabuSearch(uneven(0, 1), 0, Event(), lambda _: None)
     long, short, other, worse = (
         kept(9, [0] * 10),
@@ -257,19 +261,19 @@ def test_what_is_kept_differs(monkeypatch: pytest.MonkeyPatch) -> None:
     )
     states: list[Any] = []
     for found in (long, short, long, other, worse):
-        rounds.keep(found)
-        states.append(([one.makespan for one in rounds.kept], rounds.in_vain))
+        rounds.add_to_elite(found)
+        states.append(([one.makespan for one in rounds.elite], rounds.idle_rounds))
     assert states == [([9], 0), ([8], 0), ([8], 1), ([7, 8], 0), ([7, 8], 1)]
-    rounds.keep(kept(8, [3] * 10))
-    assert ([one.following[0] for one in rounds.kept], rounds.in_vain) == (
+    rounds.add_to_elite(kept(8, [3] * 10))
+    assert ([one.following[0] for one in rounds.elite], rounds.idle_rounds) == (
         [1, 3],
         0,
     )  # the newest of equals
-    for _ in range(schedule_tabu.IN_VAIN):
-        rounds.keep(worse)
-    assert rounds.in_vain == schedule_tabu.IN_VAIN
-    rounds.keep(worse)  # that was the round from farther away
-    assert rounds.in_vain == 0
+    for _ in range(schedule_tabu.TUNING.idle_rounds):
+        rounds.add_to_elite(worse)
+    assert rounds.idle_rounds == schedule_tabu.TUNING.idle_rounds
+    rounds.add_to_elite(worse)  # that was the round from farther away
+    assert rounds.idle_rounds == 0
 
 
 def test_from_farther_away() -> None:
@@ -279,15 +283,15 @@ def test_from_farther_away() -> None:
     rounds = schedule_tabu.TabuSearch(uneven(1, 1), 0, Event(), lambda _: None)
     size = rounds.shop.size
     one, two = (schedule_tabu.EliteSchedule(9, np.full(size, x), np.full(size, x)) for x in (0, 1))
-    rounds.kept = [one, two]
+    rounds.elite = [one, two]
     for _ in range(20):
-        mixed = rounds.between()
+        mixed = rounds.times_between()
         assert np.ptp(mixed) == 0
         assert 0.3 <= mixed[0] <= 0.7
-    rounds.in_vain = schedule_tabu.IN_VAIN
-    assert np.ptp(rounds.between()) > 0
-    rounds.kept, rounds.in_vain = [one], 0
-    assert np.ptp(rounds.between()) > 0
+    rounds.idle_rounds = schedule_tabu.TUNING.idle_rounds
+    assert np.ptp(rounds.times_between()) > 0
+    rounds.elite, rounds.idle_rounds = [one], 0
+    assert np.ptp(rounds.times_between()) > 0
 
 
 @pytest.mark.parametrize(("seconds", "stopped"), [(0.0, False), (600.0, True)])
@@ -295,7 +299,8 @@ def test_it_stops_when_it_is_told(
     seconds: float, stopped: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Without time, or after Ctrl-C, the first plan gets a few moves and nothing follows."""
-    monkeypatch.setattr(schedule_tabu, "AT_ONCE", 1)
+    tuning = replace(schedule_tabu.TUNING, operations_between_clock_checks=1)
+    monkeypatch.setattr(schedule_tabu, "TUNING", tuning)
     instance, event, told = uneven(2, 1), Event(), list[Schedule]()
     if stopped:
         event.set()
@@ -308,7 +313,7 @@ def test_it_stops_when_it_is_told(
     )
     rounds.run([one_after_the_other(instance)] * 3, seconds)
     assert calls == [10]
-    assert told[-1].cost(instance) == rounds.kept[0].makespan
+    assert told[-1].cost(instance) == rounds.elite[0].makespan
 
 
 def test_rounds_begin_with_each_plan(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -319,13 +324,13 @@ def test_rounds_begin_with_each_plan(monkeypatch: pytest.MonkeyPatch) -> None:
         list[list[float]](),
     )
 
-    def round(start: np.ndarray, random: np.ndarray) -> schedule_tabu.EliteSchedule:
+    def run_round(start: np.ndarray, random: np.ndarray) -> schedule_tabu.EliteSchedule:
         begun_with.append(start.tolist())
         if len(begun_with) == 3:
             event.set()
         return schedule_tabu.EliteSchedule(9, start, start)
 
-    monkeypatch.setattr(rounds, "round", round)
+    monkeypatch.setattr(rounds, "run_round", run_round)
     one = one_after_the_other(instance)
     two = Schedule(tuple(tuple(t + 1 for t in row) for row in one.starts))
     rounds.run([one, two], 600.0)

@@ -3,6 +3,7 @@ of all is told.
 """
 
 from collections.abc import Callable
+from dataclasses import replace
 from functools import partial
 from itertools import count
 from threading import Barrier, BrokenBarrierError, Event, Thread, get_ident
@@ -102,7 +103,7 @@ def test_only_what_is_cheaper_is_told() -> None:
     for plan in (zigzag, zigzag, better, zigzag, best):
         cheapest(plan)
     assert told == [zigzag, better]
-    assert (cheapest.plan, cheapest.least) == (better, better.cost(line))
+    assert (cheapest.plan, cheapest.cost) == (better, better.cost(line))
 
 
 def test_everybody_has_noise_of_his_own() -> None:
@@ -156,7 +157,7 @@ def test_ruin_ends_in_time(monkeypatch: pytest.MonkeyPatch) -> None:
         now[0] += 3.0
         make(search, *arguments)
 
-    monkeypatch.setattr(route_ruin_recreate, "aside", heard_at_once)
+    monkeypatch.setattr(route_ruin_recreate, "run_interruptible", heard_at_once)
     monkeypatch.setattr(route_ruin_recreate.time, "monotonic", lambda: now[0])
     monkeypatch.setattr(crew, "thread_count", lambda: 3)
     monkeypatch.setattr(route_ruin_recreate.Annealing, "__init__", slow)
@@ -172,7 +173,7 @@ def test_the_others_are_told_how_many_walk(name: str, monkeypatch: pytest.Monkey
 
     class Kicks(tour_ils.IteratedLocalSearch):
         def run(self, plans: Any, seconds: float) -> None:
-            seen.append((len(self.noise), len(plans), seconds))
+            seen.append((len(self.random_states), len(plans), seconds))
 
     class Rounds(schedule_tabu.TabuSearch):
         def run(self, plans: Any, seconds: float, walkers: int = 1) -> None:
@@ -203,8 +204,9 @@ def test_ruin_on_each_thread(walkers: int, monkeypatch: pytest.MonkeyPatch) -> N
             meet()
         return run_round(search, end)
 
-    monkeypatch.setattr(route_ruin_recreate, "PLENTY", 20)
-    monkeypatch.setattr(route_ruin_recreate, "aside", heard_at_once)
+    tuning = replace(route_ruin_recreate.TUNING, steps_per_customer=20)
+    monkeypatch.setattr(route_ruin_recreate, "TUNING", tuning)
+    monkeypatch.setattr(route_ruin_recreate, "run_interruptible", heard_at_once)
     monkeypatch.setattr(crew, "thread_count", lambda: walkers)
     monkeypatch.setattr(route_ruin_recreate.Annealing, "run_round", watched)
     told = list[Routes]()
@@ -229,7 +231,7 @@ def test_tabu_on_each_thread(walkers: int, plans: int, monkeypatch: pytest.Monke
     ]
     first, numbers = max(walkers, plans), count(1)
 
-    def round(start: np.ndarray, random: np.ndarray) -> schedule_tabu.EliteSchedule:
+    def run_round(start: np.ndarray, random: np.ndarray) -> schedule_tabu.EliteSchedule:
         number = next(numbers)
         begun.append((int(random[0]), start))
         if number <= walkers:
@@ -238,11 +240,11 @@ def test_tabu_on_each_thread(walkers: int, plans: int, monkeypatch: pytest.Monke
             stopped.set()
         return schedule_tabu.EliteSchedule(100 - number, start, np.full(24, number))
 
-    keep = rounds.keep
-    monkeypatch.setattr(rounds, "round", round)
+    keep = rounds.add_to_elite
+    monkeypatch.setattr(rounds, "run_round", run_round)
     monkeypatch.setattr(
         rounds,
-        "keep",
+        "add_to_elite",
         lambda found: keep(found) if rounds.lock.locked() else pytest.fail("at once"),
     )
     rounds.run(given, 600.0, walkers)
@@ -254,7 +256,7 @@ def test_tabu_on_each_thread(walkers: int, plans: int, monkeypatch: pytest.Monke
     assert {state for state, _ in begun} == {
         int(crew.generator_state(4, k)[0]) for k in range(walkers)
     }
-    assert len(rounds.kept) == len(begun) >= first + 1
+    assert len(rounds.elite) == len(begun) >= first + 1
 
 
 def test_schedules_of_several_walkers() -> None:
@@ -264,7 +266,7 @@ def test_schedules_of_several_walkers() -> None:
     rounds.run([in_turn(SHOP)], 0.3, 3)
     lengths = [plan.cost(SHOP) for plan in told]
     assert lengths == sorted(set(lengths), reverse=True)
-    assert lengths[-1] == rounds.shortest == rounds.kept[0].makespan
+    assert lengths[-1] == rounds.shortest == rounds.elite[0].makespan
     told[-1].check(SHOP)
 
 
@@ -281,15 +283,15 @@ def test_kicks_on_each_thread(
     all kick the best.
     """
     search = tour_ils.IteratedLocalSearch(CITIES, 2, Event(), lambda _: None, walkers)
-    kicked, seen = search.kicked, list[tuple[list[list[int]], float]]()
+    kicked, seen = search.kick_tour, list[tuple[list[list[int]], float]]()
     monkeypatch.setattr(tour_ils.time, "monotonic", lambda: 100.0)
 
-    def kick(tours: list[list[int]], end: float) -> None:
+    def kick_tours(tours: list[list[int]], end: float) -> None:
         seen.append((list(tours), end))
-        for tour, noise in zip(tours, search.noise, strict=True):
+        for tour, noise in zip(tours, search.random_states, strict=True):
             kicked(tour, noise, 0.0)  # noted, not kicked
 
-    monkeypatch.setattr(search, "kick", kick)
+    monkeypatch.setattr(search, "kick_tours", kick_tours)
     plans = random_tours(3)
     search.run(plans, 50.0)
     assert [len(tours) for tours, _ in seen] == groups
@@ -319,20 +321,20 @@ def test_kicks_at_once() -> None:
         meeting(3),
         set[int](),
     )
-    kicked = search.kicked
+    kicked = search.kick_tour
 
     def watched(order: list[int], random: np.ndarray, end: float) -> None:
         states.add(int(random[0]))
         meet()
         kicked(order, random, end)
 
-    search.kicked = watched
+    search.kick_tour = watched
     search.run(random_tours(3), 0.3)
     assert states >= {int(crew.generator_state(0, k)[0]) for k in range(3)}
     costs = [tour.cost(CITIES) for tour in told]
     assert costs == sorted(set(costs), reverse=True)
     assert told[-1] == search.best.plan
-    assert search.best.least == costs[-1]
+    assert search.best.cost == costs[-1]
 
 
 def test_kicks_end_when_they_are_told(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -1,4 +1,4 @@
-"""The eight symmetries of the square, and searches that share their attempts among them."""
+"""The eight symmetries of the square, and searches that share attempts among them."""
 
 from typing import Any
 
@@ -22,7 +22,7 @@ from rhumbline.search.strategies.population import Population
 from rhumbline.search.task import make_task
 
 
-def test_they_come_in_the_usual_order() -> None:
+def test_the_order_of_symmetries() -> None:
     """(x,y), (1-x,y), (x,1-y), (1-x,1-y), (y,x), (1-y,x), (y,1-x), (1-y,1-x)."""
     found = symmetries(torch.tensor([[[0.1, 0.3]]]))[0, :, 0]
     expected = [
@@ -46,9 +46,7 @@ def test_distances_stay(rng) -> None:
 
 
 def test_copies_share_all_but_positions(rng) -> None:
-    """Demands, capacity, key and scale are repeated; an instance's copies lie next to one
-    another.
-    """
+    """Demands, capacity, id and scale are repeated; copies of an instance are adjacent."""
     batch = CVRP().sample(2, 5, rng)
     many = symmetric_copies(batch, 8)
     assert torch.equal(many.demand, batch.demand.repeat_interleave(8, 0))
@@ -58,7 +56,7 @@ def test_copies_share_all_but_positions(rng) -> None:
 
 
 @pytest.mark.parametrize("copies", [0, 9])
-def test_a_square_has_no_more(rng, copies: int) -> None:
+def test_a_square_has_eight_symmetries(rng, copies: int) -> None:
     """Other numbers are refused."""
     with pytest.raises(InputError, match="1 to 8 symmetries"):
         symmetric_copies(TSP().sample(1, 4, rng), copies)
@@ -69,15 +67,13 @@ def test_the_best_copy_of_each_start_counts(policy, make_instances) -> None:
     task = make_task(TSP(), policy, make_instances(2, 4), augment=2)
     cost = torch.tensor([[[1.0, 5.0]], [[2.0, 4.0]], [[9.0, 9.0]], [[8.0, 10.0]]])
     actions = torch.arange(4)[:, None, None, None].expand(4, 1, 2, 3).to(torch.int16)
-    merged = task.merged(Rollouts(cost, actions))
+    merged = task.best_of_copies(Rollouts(cost, actions))
     assert merged.cost.tolist() == [[[1.0, 4.0]], [[8.0, 9.0]]]
     assert merged.actions[..., 0].tolist() == [[[0, 1]], [[3, 2]]]
 
 
 def test_greedy_over_eight_views_is_never_worse(policy, make_instances) -> None:
-    """The first copy is the instance itself, so eight greedy views find nothing longer, and
-    often something shorter.
-    """
+    """The first copy is the instance itself, so eight views find nothing longer, often less."""
     instances = make_instances(6, 12)
     one, _ = search(Greedy(), make_task(TSP(), policy, instances), Budget(100))
     eight, _ = search(Greedy(), make_task(TSP(), policy, instances, augment=8), Budget(100))
@@ -94,8 +90,8 @@ def test_a_few_attempts_take_a_few_copies(policy, make_instances) -> None:
     assert [(s.cost, s.attempts) for s in some] == [(s.cost, 3) for s in three]
 
 
-def test_in_python(policy) -> None:
-    """`solve(augment=8)` shares the attempts and gives tours of the array that was given."""
+def test_augment_in_python(policy) -> None:
+    """`solve(augment=8)` shares the attempts and returns tours of the given array."""
     xy = np.random.default_rng(0).random((9, 2))
     (found,) = api.solve(xy, policy=policy, attempts=24, augment=8, device="cpu")
     assert found.attempts == 24
@@ -103,13 +99,9 @@ def test_in_python(policy) -> None:
 
 
 @pytest.mark.parametrize("name", ["cmaes", "eas-emb", "sgbs"])
-def test_what_follows_a_search_is_of_the_instances_themselves(
-    name: str, policy, make_instances
-) -> None:
-    """Pools, warm starts and polishes know nothing of copies: every plan is one of its own
-    instance, and priced so.
-    """
-    instances, told = make_instances(3, 20), list[Any]()
+def test_later_phases_see_the_instances_themselves(name: str, policy, make_instances) -> None:
+    """Diverse sets, warm starts and polishes know no copies. Every plan belongs to its instance."""
+    instances, announced = make_instances(3, 20), list[Any]()
     short = Tour(
         tuple(
             local_moves.shorten_tour(
@@ -117,16 +109,21 @@ def test_what_follows_a_search_is_of_the_instances_themselves(
             )[0]
         )
     )
-    usual: dict[str, Any] = {
+    options: dict[str, Any] = {
         "policy": policy,
         "strategy": name,
         "attempts": 24,
         "augment": 4,
         "device": "cpu",
     }
-    plain = api.solve(instances, **usual)
+    plain = api.solve(instances, **options)
     found = api.solve(
-        instances, top=4, polish=True, warm_start=[None, short, None], improved=told.append, **usual
+        instances,
+        top=4,
+        polish=True,
+        warm_start=[None, short, None],
+        improved=announced.append,
+        **options,
     )
     for instance, before, after in zip(instances, plain, found, strict=True):
         assert len(after.others) == 3
@@ -136,14 +133,12 @@ def test_what_follows_a_search_is_of_the_instances_themselves(
         assert after.polish.before <= before.cost * (1 + 1e-9)
         assert after.cost <= after.others[0].cost
     assert found[1].cost <= short.cost(instances[1])
-    assert next(t for t in told if t.instance is instances[1]).phase == "warm start"
-    assert all(t.cost == t.plan.cost(t.instance) for t in told)
+    assert next(t for t in announced if t.instance is instances[1]).phase == "warm start"
+    assert all(t.cost == t.plan.cost(t.instance) for t in announced)
 
 
 def test_strategies_by_name(policy) -> None:
-    """Python takes the names of the command line; an unknown one is refused with those that are
-    known.
-    """
+    """Python takes the names of the command line. An unknown one is refused with the known ones."""
     xy = np.random.default_rng(0).random((7, 2))
     by_name = api.solve(xy, policy=policy, attempts=20, strategy="uniform", device="cpu")
     by_hand = api.solve(xy, policy=policy, attempts=20, strategy=Uniform(), device="cpu")
@@ -156,10 +151,8 @@ def test_strategies_by_name(policy) -> None:
 
 @pytest.mark.parametrize("augment", [1, 8])
 @pytest.mark.parametrize("name", sorted(STRATEGIES))
-def test_vehicles(name: str, augment: int) -> None:
-    """Every strategy routes vehicles too, with and without copies: checked plans, the budget to
-    the attempt.
-    """
+def test_strategies_solve_cvrp(name: str, augment: int) -> None:
+    """With and without copies: checked plans, and the budget to the attempt."""
     strategy = STRATEGIES[name]()
     own = {"members": 2, "latent": 0} if isinstance(strategy, Population) else {"latent": 3}
     torch.manual_seed(0)

@@ -179,8 +179,8 @@ def test_instances_do_not_depend_on_their_company(driver: CVRPPolicy, monkeypatc
 
     together, _ = search(strategy, make_task(CVRP(), driver, instances), Budget(40))
     few, plan = alone()
-    monkeypatch.setitem(tasks.PIECE, "cpu", 1)
-    monkeypatch.setattr(tasks, "PATIENT", 1)
+    small = replace(tasks.TUNING, piece_elements_cpu=1, untimed_piece_factor=1)
+    monkeypatch.setattr(tasks, "TUNING", small)
     many, same = alone()
     assert many > 2 * few
     assert together[1].plan == plan == same

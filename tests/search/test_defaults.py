@@ -1,4 +1,4 @@
-"""Which strategy is taken where none is named."""
+"""The strategy that is used if none is named."""
 
 from dataclasses import replace
 
@@ -29,8 +29,9 @@ SMALL = Architecture(width=16, heads=2, layers=1, hidden=16, latent=0)
 
 
 def test_the_policy_decides(policy) -> None:
-    """A latent space is searched by CMA-ES, which learns where that helps; other policies are
-    sampled.
+    """A latent space is searched by CMA-ES, with learning where that helps.
+
+    Other policies are sampled.
     """
     assert default_strategy(policy) == "cmaes"
     assert default_strategy(CVRPPolicy(replace(SMALL, latent=2))) == "cmaes-elite"
@@ -43,8 +44,8 @@ def test_the_policy_decides(policy) -> None:
     )
 
 
-def test_plans_are_refined_by_kernels(policy, make_instances, monkeypatch) -> None:
-    """Whatever is routed, of any size, on a CPU and on a GPU."""
+def test_kernels_make_refinement_the_default(policy, make_instances, monkeypatch) -> None:
+    """For routing problems of any size, on a CPU and on a GPU."""
     driver = CVRPPolicy(replace(SMALL, latent=2))
     instance = CVRPInstance("two", "EXACT_2D", (0, 1, 1), 1, xy=np.eye(3, 2))
     tours = [make_task(TSP(), policy, make_instances(1, cities)) for cities in (5, 126, 257)]
@@ -67,7 +68,7 @@ def test_plans_are_refined_by_kernels(policy, make_instances, monkeypatch) -> No
 
 
 def test_settings_choose_a_strategy_that_has_them(policy, make_instances, monkeypatch) -> None:
-    """Without any it is the usual one for the task."""
+    """Without settings it is the default for the task."""
     from rhumbline.cli.solve_run import SolveRequest
 
     task = make_task(TSP(), policy, make_instances(1, 126))
@@ -81,7 +82,7 @@ def test_settings_choose_a_strategy_that_has_them(policy, make_instances, monkey
 
 
 def test_what_settings_choose_among(policy) -> None:
-    """Of routing all that search a latent space by CMA-ES."""
+    """For routing problems: the strategies that search a latent space by CMA-ES."""
     driver = CVRPPolicy(replace(SMALL, latent=2))
     assert (
         set(possible_defaults(driver))
@@ -92,9 +93,7 @@ def test_what_settings_choose_among(policy) -> None:
 
 
 def test_scores_of_large_instances_have_no_kernel(policy, make_instances, monkeypatch) -> None:
-    """Rollouts of 257 cities have one for whoever asks; what learns from them scores in plain
-    torch all the same.
-    """
+    """Rollouts of 257 cities have a kernel, but their scores are computed in plain torch."""
     asked = []
     monkeypatch.setattr(Task, "device", property(lambda task: torch.device("cuda")))
     scores = torch.zeros(1, 1)
@@ -111,7 +110,7 @@ def test_scores_of_large_instances_have_no_kernel(policy, make_instances, monkey
 
 
 def test_a_policy_without_a_latent_space_needs_no_strategy() -> None:
-    """`solve` samples it, and asking for CMA-ES by name is still an error."""
+    """`solve` samples it. Asking for CMA-ES by name is still an error."""
     xy = np.random.default_rng(0).random((6, 2))
     (found,) = solve(xy, policy=TSPPolicy(SMALL), attempts=3)
     assert found.attempts == 3
@@ -121,9 +120,7 @@ def test_a_policy_without_a_latent_space_needs_no_strategy() -> None:
 
 @torch.no_grad()
 def test_single_rollouts_come_in_larger_steps() -> None:
-    """An attempt on a job shop is one schedule: 256 of them make a step, where 16 attempts from
-    all cities would.
-    """
+    """An attempt on a JSSP is one schedule, so a step makes 256 of them instead of 16 attempts."""
     shop = jssp_from_arrays([[3, 2], [2, 4]], [[0, 1], [0, 1]], "shop")
     tiny = JSSPArchitecture(width=16, heads=2, layers=1, hidden=16, latent=0)
     task = make_task(PROBLEMS["jssp"], JSSPPolicy(tiny), [shop])
@@ -135,7 +132,7 @@ def test_single_rollouts_come_in_larger_steps() -> None:
 
 
 def test_settings_go_to_the_strategy_that_the_policy_gets() -> None:
-    """Without a name, settings are those of the usual strategy, whichever that is."""
+    """Without a name, settings belong to the default strategy."""
     from rhumbline.cli.solve_run import SolveRequest  # the command line's own choice
 
     shop = jssp_from_arrays([[3, 2], [2, 4]], [[0, 1], [0, 1]], "shop")

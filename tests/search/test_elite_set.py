@@ -1,6 +1,4 @@
-"""The best different plans: which are kept, what follows each, how many are worked on and what
-is learnt from them.
-"""
+"""The elite set: which plans are kept, what replaces them, and what is learnt from them."""
 
 from collections.abc import Callable
 from itertools import pairwise
@@ -29,56 +27,63 @@ from rhumbline.search.strategies.eas import Adaptation, EASEmb, ImitationTarget
 from rhumbline.search.task import Task, make_task
 
 
-def elite_set(*costs: float) -> EliteSet:
-    """Plans of one instance that consist of their cost, in whole numbers."""
+def elite_of_costs(*costs: float) -> EliteSet:
+    """Return plans of one instance that consist of their cost, as a whole number."""
     cost = torch.tensor([costs])
     return EliteSet(cost, cost.nan_to_num(posinf=99).to(torch.int16)[..., None])
 
 
-def told(found: EliteSet) -> tuple[list[float], list[int]]:
+def costs_and_actions(found: EliteSet) -> tuple[list[float], list[int]]:
+    """Return the costs and the actions of the plans."""
     return found.cost[0].tolist(), found.actions[0, :, 0].tolist()
 
 
-def test_the_cheapest_different_ones() -> None:
-    """Equal costs, up to the last bits, are one plan; where there are too few the rest are gaps."""
-    some = elite_set(7.0, 3.0, 3.0 * (1 + 5e-7), 5.0, 3.0)
-    assert told(cheapest_distinct(some.cost, some.actions, 2)) == ([3.0, 5.0], [3, 5])
-    cost, actions = told(cheapest_distinct(some.cost, some.actions, 4))
+def test_the_cheapest_distinct_plans() -> None:
+    """Equal costs, up to the last bits, are one plan. Gaps fill the set if plans are few."""
+    some = elite_of_costs(7.0, 3.0, 3.0 * (1 + 5e-7), 5.0, 3.0)
+    assert costs_and_actions(cheapest_distinct(some.cost, some.actions, 2)) == ([3.0, 5.0], [3, 5])
+    cost, actions = costs_and_actions(cheapest_distinct(some.cost, some.actions, 4))
     assert (cost, actions[:3]) == ([3.0, 5.0, 7.0, float("inf")], [3, 5, 7])
 
 
-def test_a_generation_gives_its_best_whatever_latent_found_them() -> None:
+def test_the_best_rollouts_of_a_generation() -> None:
+    """The best plans count, from whatever latent and start."""
     cost = torch.tensor([[[4.0, 2.0], [2.0, 9.0]], [[8.0, 6.0], [5.0, 6.0]]])
     found = cheapest_rollouts(Rollouts(cost, cost.to(torch.int16)[..., None]), 2)
     assert found.cost.tolist() == [[2.0, 4.0], [5.0, 6.0]]
     assert found.actions[..., 0].tolist() == [[2, 4], [5, 6]]
 
 
-def test_plans_are_joined() -> None:
-    """Those that both have count once; gaps of one make room for plans of the other."""
-    assert told(elite_set(2.0, 6.0, float("inf")).joined(elite_set(4.0, 2.0), 3)) == (
+def test_union_of_two_sets() -> None:
+    """Plans of both sets count once; gaps of one set make room for plans of the other."""
+    assert costs_and_actions(
+        elite_of_costs(2.0, 6.0, float("inf")).joined(elite_of_costs(4.0, 2.0), 3)
+    ) == (
         [2.0, 4.0, 6.0],
         [2, 4, 6],
     )
 
 
-def test_every_plan_has_a_line_of_its_own() -> None:
-    """The best of what was made of it takes its place, if it is better, and nobody else's."""
+def test_each_plan_is_improved_independently() -> None:
+    """The best plan made of it takes its place if it is better, and no other place."""
     made = torch.tensor([[[9.0, 1.0, 3.0], [2.0, 8.0, 7.0], [5.0, 6.0, 7.0]]])
-    found = elite_set(4.0, 2.0, float("inf")).improved_by(made, made.to(torch.int16)[..., None])
-    assert told(found) == ([1.0, 2.0, 5.0], [1, 2, 5])
+    found = elite_of_costs(4.0, 2.0, float("inf")).improved_by(
+        made, made.to(torch.int16)[..., None]
+    )
+    assert costs_and_actions(found) == ([1.0, 2.0, 5.0], [1, 2, 5])
 
 
 def task_of(
     driver: CVRPPolicy, count: int = 2, augment: int = 1, some: slice = slice(None)
 ) -> Task:
+    """Return a task of CVRP instances with a large budget."""
     task = make_task(CVRP(), driver, vehicles(count, 24)[some], augment=augment)
     task.account.limit = 10_000
     return task
 
 
-def watch(task: Task) -> list[tuple[Tensor, Tensor]]:
-    """Beginnings that are carried on from now on: their actions and lengths."""
+def record_prefixes(task: Task) -> list[tuple[Tensor, Tensor]]:
+    """Record the actions and lengths of the prefixes that are completed from now on."""
     seen, complete = list[tuple[Tensor, Tensor]](), task.complete
     task.complete = lambda latents, given, *more: (
         seen.append((given.actions, given.length)) or complete(latents, given, *more)
@@ -86,8 +91,8 @@ def watch(task: Task) -> list[tuple[Tensor, Tensor]]:
     return seen
 
 
-def routes(actions: list[int]) -> set[frozenset[int]]:
-    """Who is served together."""
+def customers_by_route(actions: list[int]) -> set[frozenset[int]]:
+    """Return the customers of each route."""
     found, route = set[frozenset[int]](), set[int]()
     for action in [*actions, 0]:
         if action:
@@ -99,13 +104,13 @@ def routes(actions: list[int]) -> set[frozenset[int]]:
 
 
 @pytest.mark.parametrize("augment", [1, 2])
-def test_parts_come_back_to_the_plan_they_were_cut_from(driver: CVRPPolicy, augment: int) -> None:
-    """What was kept of a neighbourhood are routes of the plan in whose place the result may go."""
+def test_resampled_regions_return_to_their_plan(driver: CVRPPolicy, augment: int) -> None:
+    """What is kept of a plan are routes of the plan that the result may replace."""
     task, strategy = (
         task_of(driver, augment=augment),
         CMAESRefine(population=4, plans=3, beam=0, starts=1.0),
     )
-    seen, plans = watch(task), []
+    seen, plans = record_prefixes(task), []
     original = strategy.update_elite(task, None, task.rollout(torch.zeros(2, 2, 4), 1.0))
     improved_by = EliteSet.improved_by
     try:
@@ -123,15 +128,16 @@ def test_parts_come_back_to_the_plan_they_were_cut_from(driver: CVRPPolicy, augm
         assert (rows, had.cost.shape, cost.shape) == (2 * augment, (2, 3), (2, 3, augment * 2 * 16))
         for way in range(6):  # of each the first, then of each the second
             kept = given[0, way, : length[0, way]].tolist()
-            assert routes(kept) <= routes(had.actions[0, way % 3].tolist())
+            assert customers_by_route(kept) <= customers_by_route(had.actions[0, way % 3].tolist())
         for plan in range(3):
             assert all(
-                routes(x) & routes(had.actions[0, plan].tolist()) for x in made[0, plan].tolist()
+                customers_by_route(x) & customers_by_route(had.actions[0, plan].tolist())
+                for x in made[0, plan].tolist()
             )
 
 
 def test_results_are_sorted_by_plan() -> None:
-    """Of two instances with two copies: way by way of each plan, sample by sample."""
+    """Two instances with two copies: ordered by region of each plan, then by sample."""
 
     class Two:
         count, copies = 2, 2
@@ -143,10 +149,8 @@ def test_results_are_sorted_by_plan() -> None:
     assert found[1, 2, 0] == 2 * 30 + 10
 
 
-def test_as_many_plans_as_the_budget_has_room_for(driver: CVRPPolicy) -> None:
-    """One in a short search, and one more for every 150 attempts that there will be; or what was
-    asked for.
-    """
+def test_the_budget_limits_the_plans(driver: CVRPPolicy) -> None:
+    """One in a short search, and one more for every 150 expected attempts; or as requested."""
     task = task_of(driver)
     task.account.attempts = 48
     found = dict[int, int]()
@@ -155,7 +159,7 @@ def test_as_many_plans_as_the_budget_has_room_for(driver: CVRPPolicy) -> None:
         found[limit] = CMAESRefine().default_plans(task)
     assert found == {60: 1, 160: 1, 600: 4, 1600: 11}
     assert CMAESRefine(plans=2).default_plans(task) == 2
-    task.account.limit, seen = 1600, watch(task)
+    task.account.limit, seen = 1600, record_prefixes(task)
     strategy = CMAESRefine(population=4, beam=0, starts=1.0, elite=6, abreast=1)
     strategy.step(task, strategy.init(task))
     assert seen[0][1].shape == (2, 6)  # no more than the elite
@@ -164,10 +168,11 @@ def test_as_many_plans_as_the_budget_has_room_for(driver: CVRPPolicy) -> None:
 def test_it_learns_from_the_best_of_all_so_far(
     driver: CVRPPolicy, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """After each generation's own lesson: all different, none dearer than before, the incumbent
-    is one of them.
+    """After each generation's own target.
+
+    All plans differ, none costs more than before, and the incumbent is one of them.
     """
-    task, strategy, lessons = (
+    task, strategy, targets = (
         task_of(driver),
         CMAESRefine(population=4, beam=0, elite=5),
         list[Tensor](),
@@ -175,14 +180,14 @@ def test_it_learns_from_the_best_of_all_so_far(
     update = EASEmb.update
 
     def keeping(self: EASEmb, task: Task, state: Adaptation, taught: list[ImitationTarget]) -> None:
-        lessons.append(taught[0][1].flatten(1, 2))
+        targets.append(taught[0][1].flatten(1, 2))
         update(self, task, state, taught)
 
     monkeypatch.setattr(EASEmb, "update", keeping)
     state = strategy.init(task)
     for _ in range(3):
         state, _, _ = strategy.step(task, state)
-    costs = [task.problem.cost(task.batch, x.long()).sort(dim=1).values for x in lessons]
+    costs = [task.problem.cost(task.batch, x.long()).sort(dim=1).values for x in targets]
     assert [x.shape for x in costs] == [(2, 5)] * 6
     assert all(
         (best <= generation + 1e-6).all()
@@ -193,8 +198,8 @@ def test_it_learns_from_the_best_of_all_so_far(
     assert torch.allclose(costs[-1][:, 0], incumbent_set(task).cost[:, 0])
 
 
-def test_gaps_teach_nothing(driver: CVRPPolicy) -> None:
-    """Where fewer plans differ than are wanted, those there are share the lesson."""
+def test_gaps_have_no_weight(driver: CVRPPolicy) -> None:
+    """If there are fewer distinct plans than wanted, those that exist share the weight."""
     task = task_of(driver, count=1)
     rolled = task.rollout(torch.zeros(1, 1, 4), 0.0, task.starts[:, :2])
     plans = cheapest_rollouts(rolled, 2)
@@ -207,15 +212,15 @@ def test_gaps_teach_nothing(driver: CVRPPolicy) -> None:
     assert weight.flatten().tolist() == [-0.5, -0.5, 0.0, 0.0]
 
 
-def test_neighbourhoods_do_not_depend_on_the_company(driver: CVRPPolicy) -> None:
-    """An instance alone has the plans taken apart that it has beside others, in the same places."""
+def test_neighbourhoods_do_not_depend_on_the_batch(driver: CVRPPolicy) -> None:
+    """An instance alone has the same regions of the same plans re-sampled as in a batch."""
     found = list[list[tuple[Tensor, Tensor]]]()
     for some in (slice(None), slice(1, 2)):
         task, strategy = (
             task_of(driver, some=some),
             CMAESRefine(population=4, plans=3, beam=0, rate=0.0),
         )
-        found.append(watch(task))
+        found.append(record_prefixes(task))
         state = strategy.init(task)
         for _ in range(2):
             state, _, _ = strategy.step(task, state)
@@ -226,8 +231,8 @@ def test_neighbourhoods_do_not_depend_on_the_company(driver: CVRPPolicy) -> None
         assert torch.equal(length[1], same[0])
 
 
-def test_plans_that_are_not_worked_on_wait(driver: CVRPPolicy) -> None:
-    """Of four the best alone is rebuilt; the others are still there, in their order."""
+def test_other_plans_stay_unchanged(driver: CVRPPolicy) -> None:
+    """Only the best of four is re-sampled. The others keep their places."""
     task, strategy = (
         task_of(driver),
         CMAESRefine(population=4, plans=1, elite=4, beam=0, starts=1.0),
@@ -239,10 +244,10 @@ def test_plans_that_are_not_worked_on_wait(driver: CVRPPolicy) -> None:
     assert torch.equal(found.actions[:, 1:], had.actions[:, 1:])
 
 
-def test_lines_that_have_met_teach_once(
+def test_equal_plans_count_once(
     policy: TSPPolicy, make_instances: Callable[..., list[Any]]
 ) -> None:
-    """Tours of five cities: most lines soon lead to the shortest one, which counts once."""
+    """Tours of five cities: most plans soon become the shortest one, which counts once."""
     task, strategy = (
         make_task(TSP(), policy, make_instances(2, 5)),
         CMAESRefine(population=4, rebuilt=8.0, beam=0),
@@ -256,9 +261,10 @@ def test_lines_that_have_met_teach_once(
         assert (real.diff() > 1e-5).all()
     assert (
         state.elite_set.cost.isinf().any()
-    )  # of five cities there are twelve tours, and few that a search comes upon
+    )  # five cities have twelve tours, and a search finds few of them
 
 
 def test_no_more_plans_than_the_elite() -> None:
+    """More plans to improve than the elite has are refused."""
     with pytest.raises(InputError, match="plans=9"):
         CMAESRefine(plans=9)

@@ -1,6 +1,4 @@
-"""A limit on vehicles: fewest routes too many first, then the shortest plan; costs that are
-shown know no surcharge.
-"""
+"""A limit on vehicles: the least routes beyond it first, then the shortest plan."""
 
 from dataclasses import replace
 
@@ -47,9 +45,7 @@ def policy() -> CVRPPolicy:
 def test_the_best_plan_within_the_fleet(
     policy: CVRPPolicy, vehicles: int | None, cost: float, routes: int
 ) -> None:
-    """With two vehicles the plan is longer than with three, and is found although shorter ones
-    are.
-    """
+    """With two vehicles the plan is longer, and is found although shorter ones are."""
     (found,) = solve(SIDES, policy=policy, strategy=Sampling(), attempts=64, vehicles=vehicles)
     found.plan.check(replace(SIDES, vehicles=vehicles))
     assert (found.cost, len(found.plan.routes), found.unmet) == (pytest.approx(cost), routes, None)
@@ -60,9 +56,7 @@ def test_the_best_plan_within_the_fleet(
 def test_every_strategy_keeps_the_limit_and_shows_plain_costs(
     policy: CVRPPolicy, name: str, augment: int
 ) -> None:
-    """The incumbent never has more routes than any plan seen before, and its shown cost is its
-    length.
-    """
+    """The incumbent never gets more routes, and the displayed cost is its length."""
     many = (
         CVRPPolicy(replace(policy.architecture, latent=0, members=2))
         if name == "population"
@@ -79,7 +73,7 @@ def test_every_strategy_keeps_the_limit_and_shows_plain_costs(
 
 
 def test_a_limit_that_does_not_bind_changes_nothing(policy: CVRPPolicy) -> None:
-    """Four vehicles for four customers: the same costs at every step as with a free fleet."""
+    """Four vehicles for four customers: the costs of every step equal those of a free fleet."""
     free, limited = (
         [
             (p.best.item(), p.latest.item())
@@ -93,7 +87,7 @@ def test_a_limit_that_does_not_bind_changes_nothing(policy: CVRPPolicy) -> None:
 
 
 def test_instances_with_and_without_a_limit_share_a_group(policy: CVRPPolicy) -> None:
-    """Each keeps its own: the free fleet of the second instance stays free."""
+    """Each instance keeps its own limit: the fleet of the second one stays free."""
     both = [replace(SIDES, vehicles=2), SIDES]
     assert [s.cost for s in solve(both, policy=policy, strategy=Sampling(), attempts=64)] == [
         pytest.approx(80),
@@ -110,8 +104,9 @@ PLANS = [
 
 @pytest.mark.parametrize(("metric", "surcharge"), [("EXACT_2D", 17), ("EUC_2D", 161)])
 def test_surcharges_by_hand(metric: Metric, surcharge: float) -> None:
-    """With 2 vehicles the plans pay none, one and two: 1 and eight ways of at most 2 (in the
-    unit square) or 20.
+    """With 2 vehicles the plans pay for no, one and two extra routes.
+
+    A surcharge is 1 and eight legs of at most 2 (unit square) or 20.
     """
     batch = CVRP().collate([replace(SIDES, metric=metric, vehicles=2)])
     actions = torch.tensor([PLANS])
@@ -124,9 +119,10 @@ def test_surcharges_by_hand(metric: Metric, surcharge: float) -> None:
         )
 
 
-def test_what_kernels_find_is_priced_anew() -> None:
-    """A kernel measures straight lines. Limits are added from its actions; a free fleet's costs
-    are left alone.
+def test_rollouts_of_kernels_are_repriced() -> None:
+    """A kernel measures straight lines.
+
+    Surcharges are added from its actions; costs of a free fleet stay.
     """
     actions = torch.tensor([[PLANS]], dtype=torch.int16)
     for vehicles, added in ((2, [0, 17, 34]), (None, [0, 0, 0])):
@@ -138,8 +134,9 @@ def test_what_kernels_find_is_priced_anew() -> None:
 
 
 def test_a_fleet_that_packing_forbids_is_reported(policy: CVRPPolicy) -> None:
-    """Two vehicles have room for 18 but not for 6, 6 and 6: the error names plan, limit and
-    attempts.
+    """Two vehicles have room for 18 but not for 6, 6 and 6.
+
+    The error names plan, limit and attempts.
     """
     words = (
         "thirds: the plan needs 3 vehicles, 2 are allowed; 5 attempts found none within the limit"
@@ -149,7 +146,7 @@ def test_a_fleet_that_packing_forbids_is_reported(policy: CVRPPolicy) -> None:
 
 
 def test_limits_that_make_no_sense_are_refused_before_any_search() -> None:
-    """Fewer vehicles than the demand needs, and vehicles for a tour."""
+    """Fewer vehicles than the demand needs, and vehicles for a TSP."""
     with pytest.raises(
         InputError, match="sides: 1 vehicles are allowed, but the demand of 20 needs at least 2"
     ):
@@ -165,9 +162,7 @@ def test_limits_that_make_no_sense_are_refused_before_any_search() -> None:
 
 @pytest.mark.parametrize("kind", [np.asarray, lambda x: x], ids=["arrays", "lists"])
 def test_four_arrays_are_an_instance(policy: CVRPPolicy, kind) -> None:
-    """Depot, customers, demands and capacity are solved like a file, as arrays or nested lists,
-    alone or in a list.
-    """
+    """Depot, customers, demands and capacity are solved like a file, as arrays or nested lists."""
     source = tuple(kind(x) for x in (list(DEPOT), CUSTOMERS, DEMANDS, CAPACITY))
     (alone,) = solve(source, policy=policy, strategy=Sampling(), attempts=64)
     assert isinstance(alone.plan, Routes)
@@ -191,6 +186,6 @@ def test_matrices_of_four_rows_are_still_tours() -> None:
 
 
 def test_wrong_arrays_are_named() -> None:
-    """What is wrong with four arrays is said as `from_arrays` says it."""
+    """Errors in four arrays are reported as by `cvrp_from_arrays`."""
     with pytest.raises(InputError, match="arrays: expected a depot"):
         instances_from((DEPOT, CUSTOMERS, DEMANDS[:3], CAPACITY))

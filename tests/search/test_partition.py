@@ -1,7 +1,6 @@
-"""Routes that serve everybody once: against every choice of them, and one engine against
-another.
-"""
+"""Set partitioning: against all selections of routes, and one engine against another."""
 
+from dataclasses import replace
 from itertools import combinations, pairwise
 
 import numpy as np
@@ -38,9 +37,7 @@ pytestmark = [
 
 
 def random_pool(seed: int) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
-    """30 routes of eight customers, among them one partition and a gap: costs, customers and
-    codes.
-    """
+    """Return costs, customers and codes of 30 routes; they hold a partition and a gap."""
     rng = torch.Generator().manual_seed(seed)
     served = (torch.rand(30, 8, generator=rng) < 0.3).float()
     served[:3] = torch.nn.functional.one_hot(torch.randint(3, (8,), generator=rng), 3).T.float()
@@ -52,7 +49,7 @@ def random_pool(seed: int) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
 
 
 def cheapest_partition(cost: torch.Tensor, served: torch.Tensor, most: int) -> float:
-    """Every choice of routes, one by one."""
+    """Return the cost of the best selection, by trying all of them."""
     sums = [float("inf")]
     rows = [i for i in range(len(cost)) if cost[i].isfinite() and served[i].any()]
     for count in range(1, most + 1):
@@ -63,8 +60,8 @@ def cheapest_partition(cost: torch.Tensor, served: torch.Tensor, most: int) -> f
 
 
 @pytest.mark.parametrize("seed", range(6))
-def test_a_wide_beam_finds_the_cheapest_of_all(seed: int) -> None:
-    """With prices or without, and prices never promise less than what can be had."""
+def test_a_wide_beam_is_exact(seed: int) -> None:
+    """With prices or without. The bound of the prices is never above the optimum."""
     cost, served, code = random_pool(seed)
     best = torch.arange(30)[None] < 3
     known = cost[best].nan_to_num(posinf=0.0).sum()
@@ -88,7 +85,7 @@ def test_a_wide_beam_finds_the_cheapest_of_all(seed: int) -> None:
             assert cost[0, rows].sum() == pytest.approx(wanted, abs=1e-5)
 
 
-def compiled(
+def compiled_beam(
     cost: torch.Tensor,
     served: torch.Tensor,
     code: torch.Tensor,
@@ -96,7 +93,7 @@ def compiled(
     depth: int,
     width: int,
 ) -> list[int]:
-    """What the compiled beam makes of a pool, whose first three routes are a plan of cost 1."""
+    """Return what the compiled beam selects; the first three routes are a plan of cost 1."""
     real = cost[0].isfinite().nonzero()[:, 0]
     members, begins = served[0, real].nonzero()[:, 1].int(), served[0, real].sum(1).long().cumsum(0)
     routes = [
@@ -105,7 +102,7 @@ def compiled(
         cost[0, real].double(),
         code[0, real],
     ]
-    descent = (sets.ROUNDS, sets.PACE, sets.MOMENTUM, sets.PATIENCE)
+    descent = sets.TUNING.descent
     arrays, best = [x.numpy() for x in routes], (real < 3).numpy()
     return real[
         local_moves.find_cheapest_partition(arrays, best, 8, ceiling, descent, depth, width, 4)
@@ -113,7 +110,7 @@ def compiled(
 
 
 def test_codes_are_noted_once() -> None:
-    """Those with the same last bits, too, at the end of the table and below 0."""
+    """Codes with the same last bits too, at the end of the table, and negative ones."""
 
     @njit
     def noted(codes, table):
@@ -136,7 +133,7 @@ def test_codes_are_noted_once() -> None:
 
 
 def test_only_routes_that_are_cheap_enough_are_free() -> None:
-    """Nobody is counted for the others, nor for those that serve somebody twice."""
+    """Other routes are not counted, nor those that serve a customer twice."""
 
     @njit
     def chosen(begin, members, words, value, cover, room, free, choices):
@@ -158,12 +155,13 @@ def test_only_routes_that_are_cheap_enough_are_free() -> None:
     assert chosen(begin, members, words, value, cover, 0.2, free, choices) == (
         -1,
         1,
-    )  # nobody is left for the third
+    )  # the third customer has no route left
 
 
 def test_compiled_prices_are_those_of_tensors(monkeypatch) -> None:
-    """To begin with: then signs of values near 0 part their ways. After more rounds the bound is
-    never lower.
+    """After one round they agree.
+
+    Later, values near 0 have either sign. With more rounds the bound never falls.
     """
 
     @njit
@@ -175,7 +173,7 @@ def test_compiled_prices_are_those_of_tensors(monkeypatch) -> None:
             begin, members, cost, rounds, pace, momentum, patience, price, value, way, lack, kept
         )
 
-    descent, best = (sets.PACE, sets.MOMENTUM, sets.PATIENCE), torch.arange(30)[None] < 3
+    descent, best = sets.TUNING.descent[1:], torch.arange(30)[None] < 3
     for seed in range(6):
         cost, served, _ = random_pool(seed)
         cost = cost / cost[best].nan_to_num(posinf=0.0).sum()
@@ -187,7 +185,7 @@ def test_compiled_prices_are_those_of_tensors(monkeypatch) -> None:
             pool.nonzero()[1].astype(np.int32),
         )
         bounds = list[float]()
-        for rounds in (*range(1, 40), sets.ROUNDS):
+        for rounds in (*range(1, 40), sets.TUNING.price_rounds):
             room = [np.empty(8) for _ in range(3)]
             priced(
                 begins, members, costs, (real < 3).numpy(), rounds, *descent, price, value, *room
@@ -196,7 +194,7 @@ def test_compiled_prices_are_those_of_tensors(monkeypatch) -> None:
             bounds.append(price.sum() + np.minimum(value, 0.0).sum())
         assert all(later >= earlier for earlier, later in pairwise(bounds))
         assert bounds[-1] <= cheapest_partition(cost[0], served[0], 4) + 1e-6
-        monkeypatch.setattr(sets, "ROUNDS", 1)
+        monkeypatch.setattr(sets, "TUNING", replace(sets.TUNING, price_rounds=1))
         wanted = customer_prices(cost, served, best)[0].double().numpy()
         monkeypatch.undo()
         assert bounds[0] == pytest.approx(
@@ -205,29 +203,25 @@ def test_compiled_prices_are_those_of_tensors(monkeypatch) -> None:
 
 
 @pytest.mark.parametrize("seed", range(12))
-def test_the_compiled_beam_finds_it_too(seed: int) -> None:
-    """The cheapest of all if it is wide, never a wrong one, and none that is too dear or has too
-    many routes.
-    """
+def test_the_compiled_beam_is_exact(seed: int) -> None:
+    """It finds the optimum if it is wide, and never one that breaks a limit."""
     cost, served, code = random_pool(seed)
     cost = cost / cost[0, :3].nan_to_num(posinf=0.0).sum()
     wanted = cheapest_partition(cost[0], served[0], 4)
     for width in (1, 3, 64, 1000):
-        rows = compiled(cost, served, code, 1.01, 4, width)
+        rows = compiled_beam(cost, served, code, 1.01, 4, width)
         assert not rows or (served[0, rows].sum(0) == 1).all()
         if width == 1000:
             assert cost[0, rows].sum().item() == pytest.approx(wanted, abs=1e-5)
-    assert not compiled(cost, served, code, wanted - 1e-4, 4, 1000)
-    fewer = compiled(cost, served, code, 1.01, 2, 1000)
+    assert not compiled_beam(cost, served, code, wanted - 1e-4, 4, 1000)
+    fewer = compiled_beam(cost, served, code, 1.01, 2, 1000)
     assert (cost[0, fewer].sum().item() if fewer else 1.01) == pytest.approx(
         min(cheapest_partition(cost[0], served[0], 2), 1.01), abs=1e-5
     )
 
 
-def test_what_cannot_be_served_is_said() -> None:
-    """By an infinite sum: a customer whom no route serves, too few routes allowed, or all too
-    dear.
-    """
+def test_an_impossible_selection_costs_infinity() -> None:
+    """A customer without a route, too few routes allowed, or all too expensive."""
     cost, served, code = random_pool(0)
     everything, enough = torch.tensor([torch.inf]), torch.tensor([4])
     lonely = served.clone()
@@ -243,9 +237,15 @@ def test_what_cannot_be_served_is_said() -> None:
             assert (chosen == -1).all()
 
 
+def list_at_most(monkeypatch: pytest.MonkeyPatch, routes: int) -> None:
+    """Make the kernel list at most that number of routes for each place of the beam."""
+    tuning = replace(sets.TUNING, kernel_routes_per_place=routes)
+    monkeypatch.setattr(sets, "TUNING", tuning)
+
+
 @pytest.mark.parametrize(("customers", "plans"), [(8, 4), (32, 3), (33, 4), (64, 3), (100, 3)])
 def test_the_kernel_adds_the_same_routes(monkeypatch, customers: int, plans: int) -> None:
-    """At every place, for the same customer; as many as are kept of them, the best ones first."""
+    """At every place for the same customer; as many as are listed, the best first."""
     monkeypatch.setattr(
         triton_partitioning, "LOOK", 16
     )  # several looks at values, the last one not full
@@ -262,19 +262,21 @@ def test_the_kernel_adds_the_same_routes(monkeypatch, customers: int, plans: int
         torch.tensor([3.0, torch.inf]),
     )
     dense, packed = (kind.of(value, served, code, most) for kind in (DenseRoutes, PackedRoutes))
-    states = [PartialCover(x.nobody(), torch.zeros(2, 1), code[:, :1] * 0) for x in (dense, packed)]
+    states = [
+        PartialCover(x.empty_cover(), torch.zeros(2, 1), code[:, :1] * 0) for x in (dense, packed)
+    ]
     for _ in range(3):
         sums, none = dense.additions(states[0].cover, states[0].score)
         assert none is None
         assert sums.isfinite().any()
-        monkeypatch.setattr(sets, "KEPT", routes)
+        list_at_most(monkeypatch, routes)
         more, added = packed.additions(states[1].cover, states[1].score)
-        monkeypatch.setattr(sets, "KEPT", 2)
+        list_at_most(monkeypatch, 2)
         two, few = packed.additions(states[1].cover, states[1].score)
-        monkeypatch.setattr(sets, "KEPT", 128)
+        list_at_most(monkeypatch, 128)
         assert two.tolist() == more[..., :2].tolist()
         assert few[two.isfinite()].tolist() == added[..., :2][two.isfinite()].tolist()
-        named = packed.named(added.flatten(1).long()).view_as(added)
+        named = packed.original_indices(added.flatten(1).long()).view_as(added)
         again = torch.full((2, more.shape[1], routes), torch.inf).scatter_reduce(
             2, named, more, "amin"
         )
@@ -288,9 +290,10 @@ def test_the_kernel_adds_the_same_routes(monkeypatch, customers: int, plans: int
         ]
 
 
-def test_who_serves_where(monkeypatch) -> None:
-    """Kernels on a GPU, for customers that fit into a tile; on a CPU the compiled beam, if there
-    is numba.
+def test_the_best_engine(monkeypatch) -> None:
+    """Kernels on a GPU if the customers fit into a tile.
+
+    On a CPU the compiled beam if there is numba.
     """
     cpu, gpu = torch.device("cpu"), torch.device("cuda")
     assert [sets.best_partition_engine(gpu, n, "auto") for n in (100, 256, 257)] == [
@@ -307,9 +310,7 @@ def test_who_serves_where(monkeypatch) -> None:
 
 
 def test_customers_are_listed_route_by_route() -> None:
-    """In order, one below the other, up to as many as the longest route has; of gaps there are
-    none.
-    """
+    """In order, one below the other, as many rows as the longest route has. Gaps have none."""
     served = torch.tensor(
         [[[1, 0, 1, 1], [0, 0, 0, 0], [0, 1, 0, 0]], [[0, 0, 0, 1], [1, 1, 0, 0], [0, 0, 0, 0]]]
     )
@@ -320,17 +321,16 @@ def test_customers_are_listed_route_by_route() -> None:
 
 
 def price_bound(cost: torch.Tensor, served: torch.Tensor, price: torch.Tensor) -> torch.Tensor:
-    """What no choice of routes can cost less than, at these prices."""
+    """Return a lower bound on all selections at these prices."""
     value = cost.double() - (served.double() @ price.double()[..., None])[..., 0]
     return price.double().sum(1) + value.clamp(max=0.0).sum(1)
 
 
 def test_prices_of_the_kernel_are_those_of_tensors(monkeypatch) -> None:
-    """From others to begin with, at which no value is near 0: their signs would be a matter of
-    rounding.
+    """The first prices are random, so that no value is near 0, where rounding decides the sign.
 
-    After many rounds the bound is as high, and never lower than before. Each instance has its own
-    in any company.
+    After many rounds the bound is as high, and it never falls. Prices of an instance do not depend
+    on the batch.
     """
     monkeypatch.setattr(triton_partitioning, "PRICED", 16)  # several tiles, the last one not full
     best, pools = torch.arange(30)[None] < 3, [random_pool(seed) for seed in range(6)]
@@ -346,7 +346,7 @@ def test_prices_of_the_kernel_are_those_of_tensors(monkeypatch) -> None:
     )
     lowest = price_bound(cost, served, first)
     for rounds in (1, 2, 5, 30, 60):  # the last with a pace that was halved
-        monkeypatch.setattr(sets, "ROUNDS", rounds)
+        monkeypatch.setattr(sets, "TUNING", replace(sets.TUNING, price_rounds=rounds))
         found, wanted = (
             sets.customer_prices_by_kernel(cost, served, best),
             customer_prices(cost, served, best),

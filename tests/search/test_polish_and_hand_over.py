@@ -1,8 +1,7 @@
-"""What follows a search: polish, classical solvers, different plans, warm starts, and who is
-told.
-"""
+"""What follows a search: polish, solvers, different plans, warm starts and callbacks."""
 
 import itertools
+from dataclasses import replace
 from types import SimpleNamespace
 
 import numpy as np
@@ -17,8 +16,8 @@ from rhumbline.policies.attention.encoder import Architecture
 from rhumbline.policies.cvrp import CVRPPolicy
 from rhumbline.problems.cvrp import CVRPInstance, Routes, cvrp_from_arrays
 from rhumbline.problems.tsp import TSP, Tour, TSPInstance
+from rhumbline.search import account, driver
 from rhumbline.search import after_search as finishing
-from rhumbline.search import driver
 from rhumbline.search import task as tasks
 from rhumbline.search.after_search import AfterSearch, Candidates, solve_task
 from rhumbline.search.driver import Budget
@@ -30,12 +29,16 @@ from rhumbline.search.task import make_task
 ROUNDED = TSPInstance("rounded", "EUC_2D", xy=np.random.default_rng(4).random((30, 2)) * 1000)
 
 
-def done(policy, instances, finish: AfterSearch, warm=(), budget: Budget | None = None, **more):
+def run_phases(
+    policy, instances, finish: AfterSearch, warm=(), budget: Budget | None = None, **more
+):
+    """Run a search and all phases after it."""
     task = make_task(TSP(), policy, instances)
     return solve_task(Sampling(), task, budget or Budget(24), None, finish, warm, **more)
 
 
-def likeness(one: Tour, other: Tour) -> float:
+def shared_edges(one: Tour, other: Tour) -> float:
+    """Return the share of edges that two tours have in common."""
     edges = [
         {frozenset(e) for e in zip(t.order, (*t.order[1:], t.order[0]), strict=True)}
         for t in (one, other)
@@ -46,16 +49,14 @@ def likeness(one: Tour, other: Tour) -> float:
 # --- before the clock runs
 
 
-def test_a_rehearsal_changes_nothing(policy, make_instances) -> None:
-    """A search that follows makes the same attempts with the same noise as one that was not
-    rehearsed.
-    """
-    fresh, rehearsed = (make_task(TSP(), policy, make_instances(2, 9)) for _ in range(2))
-    finishing.run_warm_up(CMAES(population=5), rehearsed, Budget(seconds=1.0))
-    assert rehearsed.ledger.attempts == 0
+def test_a_warm_up_run_changes_nothing(policy, make_instances) -> None:
+    """The search after it makes the same attempts with the same noise as without it."""
+    fresh, warmed_up = (make_task(TSP(), policy, make_instances(2, 9)) for _ in range(2))
+    finishing.run_warm_up(CMAES(population=5), warmed_up, Budget(seconds=1.0))
+    assert warmed_up.account.attempts == 0
     traces = [
         [p.best.tolist() for p in driver.stream(CMAES(population=5), t, Budget(23))]
-        for t in (fresh, rehearsed)
+        for t in (fresh, warmed_up)
     ]
     assert traces[0] == traces[1]
     assert len(traces[0]) == 5
@@ -64,10 +65,10 @@ def test_a_rehearsal_changes_nothing(policy, make_instances) -> None:
 @pytest.mark.parametrize(
     ("budget", "made"), [(Budget(seconds=1.0), 32), (Budget(attempts=10, seconds=1.0), 10)]
 )
-def test_a_rehearsal_is_no_longer_than_the_search(
+def test_a_warm_up_run_is_no_longer_than_the_search(
     policy, make_instances, monkeypatch, budget: Budget, made
 ) -> None:
-    """Two usual steps, or as many attempts as are wanted at all."""
+    """It makes two default steps, or as many attempts as the search if that is less."""
     seen, task = [], make_task(TSP(), policy, make_instances(1, 5))
     monkeypatch.setattr(
         finishing, "stream", lambda strategy, task, budget: seen.append(budget) or []
@@ -78,10 +79,10 @@ def test_a_rehearsal_is_no_longer_than_the_search(
 
 
 @pytest.mark.parametrize(("budget", "times"), [(Budget(seconds=0.01), 1), (Budget(attempts=3), 0)])
-def test_a_gpu_rehearses_where_the_clock_counts(
+def test_a_gpu_warms_up_if_there_is_a_time_limit(
     monkeypatch, policy, make_instances, budget: Budget, times
 ) -> None:
-    """Compiling is no part of the seconds; without a time limit it would only cost attempts."""
+    """Compilation is not part of the seconds. Without a time limit it would only cost attempts."""
     called: list[object] = []
     monkeypatch.setattr(finishing, "run_warm_up", lambda *given: called.append(given))
     monkeypatch.setattr(tasks.Task, "device", torch.device("cuda"))
@@ -93,13 +94,14 @@ def test_a_gpu_rehearses_where_the_clock_counts(
 # --- polish
 
 
-def test_a_polish_is_never_worse_and_said_apart(policy, make_instances) -> None:
-    """The cost before is that of the search alone, the one after is the plan's; the trace ends
-    with it.
+def test_a_polish_is_never_worse_and_reported_separately(policy, make_instances) -> None:
+    """The cost before it is that of the search alone, the cost after it is the plan's.
+
+    The trace ends with that.
     """
     instances = [*make_instances(3, 25), *make_instances(3, 25, seed=1)]
-    plain, _ = done(policy, instances, AfterSearch())
-    polished, interrupted = done(policy, instances, AfterSearch(polish=True))
+    plain, _ = run_phases(policy, instances, AfterSearch())
+    polished, interrupted = run_phases(policy, instances, AfterSearch(polish=True))
     assert not interrupted
     for before, after in zip(plain, polished, strict=True):
         after.plan.check(after.instance)
@@ -113,9 +115,10 @@ def test_a_polish_is_never_worse_and_said_apart(policy, make_instances) -> None:
     )  # the policy has learnt nothing
 
 
-def test_what_rounding_has_made_cheaper_is_no_improvement() -> None:
-    """The last bits of a sum depend on its order: the earlier plan stays; a real improvement
-    counts, however small.
+def test_rounding_is_no_improvement() -> None:
+    """The last bits of a sum depend on its order, so the earlier plan stays.
+
+    A real improvement counts, however small.
     """
     costs = ((7.007936659069464, "search"), (7.007936659069462, "x"))
     plans = [Candidate(Tour((0, 1, 2)), cost, phase) for cost, phase in costs]
@@ -124,12 +127,10 @@ def test_what_rounding_has_made_cheaper_is_no_improvement() -> None:
 
 
 def test_several_plans_are_polished(policy, make_instances) -> None:
-    """The result is at most what polishing the incumbent alone gives, and on some instances
-    better.
-    """
+    """The result costs at most what polishing the incumbent alone gives, and sometimes less."""
     instances = make_instances(6, 25)
-    plain, _ = done(policy, instances, AfterSearch())
-    polished, _ = done(policy, instances, AfterSearch(polish=True))
+    plain, _ = run_phases(policy, instances, AfterSearch())
+    polished, _ = run_phases(policy, instances, AfterSearch(polish=True))
     better = 0
     for before, after in zip(plain, polished, strict=True):
         distance = before.instance.distances
@@ -143,8 +144,8 @@ def test_several_plans_are_polished(policy, make_instances) -> None:
 
 
 def test_polish_minimises_the_file_metric(policy) -> None:
-    """With a rounded metric costs before and after are whole numbers of it."""
-    (solution,), _ = done(policy, [ROUNDED], AfterSearch(polish=True))
+    """With a rounded metric, the costs before and after are whole numbers."""
+    (solution,), _ = run_phases(policy, [ROUNDED], AfterSearch(polish=True))
     assert isinstance(solution.cost, int)
     assert (
         solution.cost
@@ -156,7 +157,9 @@ def test_polish_minimises_the_file_metric(policy) -> None:
 
 def test_polish_is_deterministic(policy, make_instances) -> None:
     """The same search is polished to the same plan."""
-    one, two = (done(policy, make_instances(2, 20), AfterSearch(polish=True))[0] for _ in range(2))
+    one, two = (
+        run_phases(policy, make_instances(2, 20), AfterSearch(polish=True))[0] for _ in range(2)
+    )
     assert [s.plan for s in one] == [s.plan for s in two]
 
 
@@ -164,19 +167,17 @@ class Clock:
     """A clock that moves when something is rolled out or polished."""
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch, rollout: float, polish: float):
-        self.now, self.polished, trying, polisher = (
-            0.0,
-            [],
-            tasks.Task._try,
-            finishing.craft_of("tsp", "").polisher,
-        )
+        self.now = 0.0
+        self.polished = []
+        real_try = tasks.Task._try
+        tools = finishing.plan_tools_for("tsp", "")
 
         def slow_try(task, *arguments, **options):
             self.now += rollout
-            return trying(task, *arguments, **options)
+            return real_try(task, *arguments, **options)
 
         def slow_polisher(instance):
-            real = polisher(instance)
+            real = tools.polisher(instance)
 
             def polish_slowly(plan):
                 self.now += polish
@@ -186,35 +187,40 @@ class Clock:
             return polish_slowly
 
         clock = SimpleNamespace(monotonic=lambda: self.now)
-        monkeypatch.setattr(driver, "time", clock)
-        monkeypatch.setattr(tasks, "time", clock)
-        monkeypatch.setattr(finishing, "time", clock)
+        for module in (account, driver, tasks, finishing):
+            monkeypatch.setattr(module, "time", clock)
         monkeypatch.setattr(tasks.Task, "_try", slow_try)
-        slow = finishing.replace(finishing.craft_of("tsp", ""), polisher=slow_polisher)
-        monkeypatch.setattr(finishing, "craft_of", lambda *_: slow)
+        slow = replace(tools, polisher=slow_polisher)
+        monkeypatch.setattr(finishing, "plan_tools_for", lambda *_: slow)
+
+
+def one_rollout_per_piece(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Make the task look at the clock after every rollout."""
+    small = replace(tasks.TUNING, piece_elements_cpu=1, max_piece_seconds=0.0)
+    monkeypatch.setattr(tasks, "TUNING", small)
 
 
 def test_polish_stops_at_the_deadline(policy, make_instances, monkeypatch) -> None:
-    """The search leaves half a second of ten; polishing starts no plan after the end, best plans
-    of all come first.
+    """The search leaves half a second of ten to the polish.
+
+    No plan is polished after the end, except the best plan of each instance.
     """
     clock = Clock(monkeypatch, rollout=1.0, polish=0.15)
-    monkeypatch.setitem(tasks.PIECE, "cpu", 1)
-    monkeypatch.setattr(tasks, "PATIENCE", 0.0)
+    one_rollout_per_piece(monkeypatch)
     instances = make_instances(2, 8)
-    solutions, _ = done(policy, instances, AfterSearch(polish=True), budget=Budget(seconds=9.6))
+    solutions, _ = run_phases(
+        policy, instances, AfterSearch(polish=True), budget=Budget(seconds=9.6)
+    )
     assert solutions[0].attempts == 10  # the piece that begins at 9.0 is the last before 9.1
     assert clock.polished == [
         "random-0",
         "random-1",
-    ]  # at 10.0 time is up: only what is always done
+    ]  # at 10.0 time is up: only what is always run_phases
     assert solutions[0].seconds == pytest.approx(10.3)
 
 
 def test_time_that_is_left_goes_to_more_plans(policy, make_instances, monkeypatch) -> None:
-    """A search that ends early leaves its time to the polish, which goes through the second
-    plans next.
-    """
+    """A search that ends early leaves its time to the polish of the second plans."""
     clock = Clock(monkeypatch, rollout=0.1, polish=1.0)
     task = make_task(TSP(), policy, make_instances(2, 8))
     solve_task(Greedy(), task, Budget(attempts=1, seconds=4.0), None, AfterSearch(polish=True))
@@ -231,13 +237,13 @@ def test_polish_needs_numba(policy, monkeypatch) -> None:
 
 
 def test_interrupted_polish_keeps_the_plans(policy, make_instances, monkeypatch) -> None:
-    """Ctrl-C in a polish returns what there is, and says so."""
+    """Ctrl-C during a polish returns the plans found so far, and says so."""
 
     def interrupted(*_):
         raise KeyboardInterrupt
 
     monkeypatch.setattr(local_moves, "shorten_tour", interrupted)
-    solutions, stopped = done(policy, make_instances(2, 8), AfterSearch(polish=True))
+    solutions, stopped = run_phases(policy, make_instances(2, 8), AfterSearch(polish=True))
     assert stopped
     assert [s.phase for s in solutions] == ["search", "search"]
 
@@ -245,17 +251,17 @@ def test_interrupted_polish_keeps_the_plans(policy, make_instances, monkeypatch)
 def test_an_interruption_at_the_very_end_loses_no_phase(
     policy, make_instances, monkeypatch
 ) -> None:
-    """Ctrl-C while results are put together: they are put together once more, polish included."""
+    """Ctrl-C while results are collected: they are collected again, polish included."""
     real, calls = finishing.AfterSearchRun.result, []
 
-    def result(work, standing):
-        calls.append(standing)
+    def result(work, candidates):
+        calls.append(candidates)
         if len(calls) == 1:
             raise KeyboardInterrupt
-        return real(work, standing)
+        return real(work, candidates)
 
     monkeypatch.setattr(finishing.AfterSearchRun, "result", result)
-    solutions, stopped = done(policy, make_instances(2, 30), AfterSearch(polish=True))
+    solutions, stopped = run_phases(policy, make_instances(2, 30), AfterSearch(polish=True))
     assert stopped
     assert [s.phase for s in solutions] == ["polish", "polish"]
 
@@ -264,20 +270,18 @@ def test_an_interruption_at_the_very_end_loses_no_phase(
 
 
 def test_top_plans_differ(policy, make_instances) -> None:
-    """The other plans are feasible, cost no less, ascend, and share at most 19 of 20 edges with
-    each other.
-    """
-    (solution,), _ = done(policy, make_instances(1, 30), AfterSearch(top=5))
+    """The other plans are feasible, cost no less, ascend, and share at most 19 of 20 edges."""
+    (solution,), _ = run_phases(policy, make_instances(1, 30), AfterSearch(top=5))
     plans = [solution, *solution.others]
     assert len(plans) == 5
     for k, candidate in enumerate(plans):
         candidate.plan.check(solution.instance)
         assert candidate.cost == candidate.plan.cost(solution.instance)
         assert k == 0 or candidate.cost >= plans[k - 1].cost
-        assert all(likeness(candidate.plan, other.plan) <= 0.95 for other in plans[:k])
+        assert all(shared_edges(candidate.plan, other.plan) <= 0.95 for other in plans[:k])
 
 
-def test_few_plans_where_there_are_few(policy) -> None:
+def test_no_more_plans_than_there_are(policy) -> None:
     """Four cities have three tours, and no more are returned."""
     (solution,) = solve(
         np.random.default_rng(0).random((4, 2)),
@@ -289,23 +293,22 @@ def test_few_plans_where_there_are_few(policy) -> None:
     assert len(solution.others) <= 2
 
 
-def test_the_pool_changes_no_search(policy, make_instances) -> None:
-    """The best plan is the same whether others are kept or not, and nothing is kept unless asked
-    for.
-    """
+def test_the_diverse_set_changes_no_search(policy, make_instances) -> None:
+    """The best plan is the same whether others are kept or not. By default nothing is kept."""
     instances = make_instances(2, 12)
     task = make_task(TSP(), policy, instances)
     solve_task(Sampling(), task, Budget(24))
-    assert task.ledger.pool is None
-    plain, _ = done(policy, instances, AfterSearch())
-    several, _ = done(policy, instances, AfterSearch(top=4))
+    assert task.account.diverse_set is None
+    plain, _ = run_phases(policy, instances, AfterSearch())
+    several, _ = run_phases(policy, instances, AfterSearch(top=4))
     assert [s.plan for s in plain] == [s.plan for s in several]
     assert all(not s.others for s in plain)
 
 
-def test_top_plans_are_those_of_a_plain_list(monkeypatch) -> None:
-    """A trained policy makes the best tour again and again: the next best are found behind
-    hundreds of copies.
+def test_top_plans_equal_those_of_a_plain_list(monkeypatch) -> None:
+    """A trained policy repeats the best tour.
+
+    The next best plans are found behind hundreds of copies.
     """
     made, real = list[torch.Tensor](), tasks.Task._try
 
@@ -331,7 +334,7 @@ def test_top_plans_are_those_of_a_plain_list(monkeypatch) -> None:
 
 
 @pytest.mark.parametrize("top", [0, -1, 101])
-def test_impossible_numbers_of_plans(top: int) -> None:
+def test_impossible_numbers_of_plans_are_refused(top: int) -> None:
     """A number of plans outside 1 to 100 is refused."""
     with pytest.raises(InputError, match=f"top must be 1 to 100, not {top}"):
         AfterSearch(top=top)
@@ -341,7 +344,7 @@ def test_impossible_numbers_of_plans(top: int) -> None:
 
 
 def optimal(instance: TSPInstance) -> Tour:
-    """A tour that an untrained policy does not beat: the local optimum from many orders."""
+    """Return the best local optimum of many orders; an untrained policy does not beat it."""
     distance = instance.distances
     rng, near = np.random.default_rng(0), local_moves.nearest_nodes(distance)
     found = [
@@ -351,7 +354,7 @@ def optimal(instance: TSPInstance) -> Tour:
     return min((Tour(tuple(order)) for order in found), key=lambda tour: tour.cost(instance))
 
 
-def test_nothing_worse_than_the_warm_start(policy) -> None:
+def test_no_result_is_worse_than_the_warm_start(policy) -> None:
     """A plan that the search cannot beat is returned as it is, with the phase it came from."""
     plan = optimal(ROUNDED)
     (solution,) = solve(ROUNDED, policy=policy, strategy=Sampling(), attempts=8, warm_start=plan)
@@ -359,8 +362,8 @@ def test_nothing_worse_than_the_warm_start(policy) -> None:
     assert {cost for _, _, cost in solution.trace} == {float(plan.cost(ROUNDED))}
 
 
-def test_a_bad_warm_start_is_left_behind(policy) -> None:
-    """A plan that is easily beaten changes nothing but the beginning."""
+def test_a_bad_warm_start_is_replaced(policy) -> None:
+    """A plan that is easily beaten does not change the result."""
     worst = Tour(tuple(range(30)))
     (warm,) = solve(ROUNDED, policy=policy, strategy=Sampling(), attempts=64, warm_start=[worst])
     (cold,) = solve(ROUNDED, policy=policy, strategy=Sampling(), attempts=64)
@@ -368,8 +371,9 @@ def test_a_bad_warm_start_is_left_behind(policy) -> None:
 
 
 def test_equal_up_to_rounding_is_not_better(policy, make_instances, monkeypatch) -> None:
-    """Costs on the device are rounded; a plan that is worse by less than that does not replace
-    the given one.
+    """Costs on the device are rounded.
+
+    A plan that is worse by less than that does not replace the warm start.
     """
     (instance,) = make_instances(1, 8)
     plan = optimal(instance)
@@ -386,9 +390,10 @@ def test_equal_up_to_rounding_is_not_better(policy, make_instances, monkeypatch)
     assert solution.cost == plan.cost(instance)
 
 
-def test_warm_starts_of_some(policy, make_instances) -> None:
-    """In a batch some instances have a plan and others none; each result is as it would be
-    alone.
+def test_warm_starts_of_some_instances(policy, make_instances) -> None:
+    """In a batch some instances have a plan and others none.
+
+    Each result is as if the instance were alone.
     """
     instances = make_instances(3, 15)
     given = [None, optimal(instances[1]), None]
@@ -402,7 +407,7 @@ def test_warm_starts_of_some(policy, make_instances) -> None:
 
 
 def test_warm_starts_are_polished(policy) -> None:
-    """A polish takes the given plan as well as what was found."""
+    """A polish takes the given plan as well as those of the search."""
     plan = Tour(tuple(range(30)))
     (solution,) = solve(
         ROUNDED, policy=policy, strategy=Greedy(), warm_start=plan, polish=True, attempts=1
@@ -424,7 +429,7 @@ def test_warm_starts_are_polished(policy) -> None:
     ],
 )
 def test_wrong_warm_starts_are_refused(policy, plan, words: str) -> None:
-    """A plan that breaks the rules or belongs to something else is an error with the reason."""
+    """A plan that breaks the rules or belongs to another problem is an error with the reason."""
     with pytest.raises(InputError, match=words):
         solve(ROUNDED, policy=policy, attempts=1, warm_start=plan)
 
@@ -435,9 +440,7 @@ def test_wrong_warm_starts_are_refused(policy, plan, words: str) -> None:
 def test_interruption_before_the_first_attempt_returns_the_warm_start(
     policy, monkeypatch, wanted
 ) -> None:
-    """Whatever happens, the plan that was given is not lost, also where plans of the search
-    would be kept.
-    """
+    """The given plan is not lost, even if several plans of the search were wanted."""
 
     def never(*_, **__):
         raise KeyboardInterrupt
@@ -448,12 +451,12 @@ def test_interruption_before_the_first_attempt_returns_the_warm_start(
     assert (solution.plan, solution.attempts, solution.others) == (plan, 0, ())
 
 
-# --- classical solvers
+# --- solvers
 
 
 @pytest.fixture
 def solver(monkeypatch: pytest.MonkeyPatch):
-    """A solver that does what its `work` says, and notes how it was called."""
+    """A solver that does what its `work` says and records how it was called."""
     fake = SimpleNamespace(calls=[], work=lambda instance, plans: optimal(instance))
 
     def improve(name, instance, plans, seconds, seed, found):
@@ -467,15 +470,16 @@ def solver(monkeypatch: pytest.MonkeyPatch):
     return fake
 
 
-def test_a_solver_carries_on(policy, solver) -> None:
-    """It gets the best different plans, cheapest first, and the second half of the seconds; its
-    plan is the result.
+def test_a_solver_continues(policy, solver) -> None:
+    """It gets the best different plans, cheapest first, and the second half of the seconds.
+
+    Its plan is the result.
     """
     (solution,) = solve(ROUNDED, policy=policy, strategy=Greedy(), seconds=50.0, then="lkh", seed=3)
     ((name, instance, plans, seconds, seed),) = solver.calls
     costs = [plan.cost(ROUNDED) for plan in plans]
     assert (name, instance, seed) == ("lkh", "rounded", 3)
-    assert 1 < len(plans) <= finishing.HANDED
+    assert 1 < len(plans) <= finishing.TUNING.handed_plans
     assert costs == sorted(costs)
     assert 45.0 < seconds < 50.0  # greedy ends at once and leaves its half
     assert (solution.phase, solution.cost) == ("lkh", optimal(ROUNDED).cost(ROUNDED))
@@ -483,7 +487,7 @@ def test_a_solver_carries_on(policy, solver) -> None:
 
 
 def test_auto_is_our_own_solver_for_each_problem(policy, solver) -> None:
-    """Tours, routes and schedules in one call; each result says which solver has found it."""
+    """Tours, routes and schedules in one call: each result says which solver found it."""
     sources = ["examples/harbour100.tsp", "examples/bakery80.vrp", "examples/workshop12.jsp"]
     solver.work = lambda instance, plans: None
     found = solve(sources, strategy=Greedy(), seconds=50.0, then="auto")
@@ -495,12 +499,11 @@ def test_auto_is_our_own_solver_for_each_problem(policy, solver) -> None:
     assert all(solution.then == CostChange(solution.cost, solution.cost) for solution in found)
 
 
-def test_the_search_gets_half(policy, make_instances, solver, monkeypatch) -> None:
-    """Of ten seconds the search has five, and two instances share the rest."""
+def test_the_search_gets_half_of_the_time(policy, make_instances, solver, monkeypatch) -> None:
+    """Of ten seconds the search gets five, and two instances share the rest."""
     Clock(monkeypatch, rollout=1.0, polish=0.0)
-    monkeypatch.setitem(tasks.PIECE, "cpu", 1)
-    monkeypatch.setattr(tasks, "PATIENCE", 0.0)
-    solutions, _ = done(
+    one_rollout_per_piece(monkeypatch)
+    solutions, _ = run_phases(
         policy, make_instances(2, 8), AfterSearch(then="lkh"), budget=Budget(seconds=10.0)
     )
     assert solutions[0].attempts == 5
@@ -512,21 +515,17 @@ def test_the_search_gets_half(policy, make_instances, solver, monkeypatch) -> No
 
 @pytest.mark.parametrize("nothing", [None, Tour(tuple(range(30)))])
 def test_a_solver_that_finds_nothing_better(policy, solver, nothing) -> None:
-    """The plan of the search stays, and says that it is from there."""
+    """The plan of the search stays, and its phase says so."""
     solver.work = lambda instance, plans: nothing
     (solution,) = solve(ROUNDED, policy=policy, strategy=Greedy(), seconds=50.0, then="lkh")
     assert solution.phase == "search"
     assert solution.then == CostChange(solution.cost, solution.cost)
 
 
-def test_a_solver_without_time_is_not_said_to_have_worked(
-    policy, make_instances, solver, monkeypatch
-) -> None:
-    """Where the search's first attempt took all seconds, the solver is never called, and the
-    result says why.
-    """
+def test_a_solver_without_time_is_reported(policy, make_instances, solver, monkeypatch) -> None:
+    """The solver is not called if the first attempt took all seconds; the result says why."""
     Clock(monkeypatch, rollout=20.0, polish=0.0)
-    (solution,), _ = done(
+    (solution,), _ = run_phases(
         policy, make_instances(1, 8), AfterSearch(then="lkh"), budget=Budget(seconds=10.0)
     )
     assert solver.calls == []
@@ -534,7 +533,7 @@ def test_a_solver_without_time_is_not_said_to_have_worked(
 
 
 def test_a_solver_that_fails_loses_nothing(policy, solver) -> None:
-    """The trouble is reported beside the plan of the search; so is a plan that breaks the rules."""
+    """The error is reported beside the plan of the search; so is a plan that breaks the rules."""
 
     def crash(instance, plans):
         raise RhumbError("LKH ended by itself with code 134")
@@ -547,7 +546,7 @@ def test_a_solver_that_fails_loses_nothing(policy, solver) -> None:
 
 
 def test_solvers_need_seconds_a_problem_and_a_package(policy, monkeypatch) -> None:
-    """What cannot work is refused before the search, with what to do."""
+    """What cannot work is refused before the search, with advice."""
     for options, error, words in (
         ({"then": "ils", "attempts": 5}, InputError, "so say how many there are: seconds"),
         (
@@ -570,8 +569,8 @@ def test_solvers_need_seconds_a_problem_and_a_package(policy, monkeypatch) -> No
         solve(ROUNDED, policy=policy, then="pyvrp", seconds=5.0)
 
 
-def test_a_solver_that_cannot_be_loaded_is_known_before_the_search(policy, monkeypatch) -> None:
-    """It is there, but broken: the reason comes before any work."""
+def test_a_broken_solver_is_refused_before_the_search(policy, monkeypatch) -> None:
+    """It is installed but broken: the reason comes before any work."""
 
     def broken(name: str) -> None:
         raise ImportError("a library of its own is missing")
@@ -584,24 +583,25 @@ def test_a_solver_that_cannot_be_loaded_is_known_before_the_search(policy, monke
         solve(ROUNDED, policy=policy, then="pyvrp", seconds=5.0)
 
 
-# --- who is told
+# --- callbacks
 
 
-def test_improvements_are_told(policy, make_instances) -> None:
-    """Each call brings a verified, strictly cheaper plan of its instance; the last is the
-    solution.
+def test_improvements_are_announced(policy, make_instances) -> None:
+    """Each call brings a verified, strictly cheaper plan of its instance.
+
+    The last one is the solution.
     """
-    told, instances = [], make_instances(2, 20)
+    announced, instances = [], make_instances(2, 20)
     solutions = solve(
         instances,
         policy=policy,
         strategy=Sampling(),
         attempts=48,
         polish=True,
-        improved=told.append,
+        improved=announced.append,
     )
     for solution in solutions:
-        mine = [t for t in told if t.instance is solution.instance]
+        mine = [t for t in announced if t.instance is solution.instance]
         assert [t.cost for t in mine] == [t.plan.cost(t.instance) for t in mine]
         assert all(after.cost < before.cost for before, after in itertools.pairwise(mine))
         assert (mine[-1].plan, mine[-1].phase) == (solution.plan, "polish")
@@ -609,24 +609,26 @@ def test_improvements_are_told(policy, make_instances) -> None:
         assert all(after.seconds >= before.seconds for before, after in itertools.pairwise(mine))
 
 
-def test_a_warm_start_is_told_first(policy) -> None:
-    """The curve begins with the plan that was given, at no attempts."""
-    told = []
+def test_a_warm_start_is_announced_first(policy) -> None:
+    """The curve begins with the given plan, at no attempts."""
+    announced = []
     solve(
-        ROUNDED, policy=policy, attempts=4, warm_start=Tour(tuple(range(30))), improved=told.append
+        ROUNDED,
+        policy=policy,
+        attempts=4,
+        warm_start=Tour(tuple(range(30))),
+        improved=announced.append,
     )
-    assert (told[0].phase, told[0].attempts, told[0].plan) == (
+    assert (announced[0].phase, announced[0].attempts, announced[0].plan) == (
         "warm start",
         0,
         Tour(tuple(range(30))),
     )
-    assert told[1].phase == "search"
+    assert announced[1].phase == "search"
 
 
 def test_phases_are_watched(policy, make_instances) -> None:
-    """The watcher is told when the polish begins, with the cost before it, and when it ends,
-    with the one after it.
-    """
+    """Progress is reported when the polish begins and ends, with the costs before and after it."""
     seen = []
     (solution,) = solve(
         make_instances(1, 20), policy=policy, attempts=8, polish=True, watch=seen.append
@@ -636,10 +638,10 @@ def test_phases_are_watched(policy, make_instances) -> None:
     assert [p.best.item() for p in seen] == pytest.approx([before, before, after])
 
 
-def test_a_solver_is_watched_while_it_works(policy, make_instances, solver) -> None:
-    """Who is at work is told before it has found anything, of each instance."""
-    seen, told = [], []
-    solver.work = lambda instance, plans: told.append(seen[-1].phase)
+def test_a_solver_is_reported_when_it_begins(policy, make_instances, solver) -> None:
+    """Its name is reported for each instance before it has found anything."""
+    seen, announced = [], []
+    solver.work = lambda instance, plans: announced.append(seen[-1].phase)
     solve(
         make_instances(2, 20),
         policy=policy,
@@ -649,11 +651,11 @@ def test_a_solver_is_watched_while_it_works(policy, make_instances, solver) -> N
         then="lkh",
         watch=seen.append,
     )
-    assert told == ["lkh", "lkh"]
+    assert announced == ["lkh", "lkh"]
 
 
-def test_solutions_are_short_to_read(policy) -> None:
-    """The text of a solution names instance, cost, gap, attempts and seconds, and no matrix."""
+def test_the_text_of_a_solution_is_short(policy) -> None:
+    """It names instance, cost, gap, attempts and seconds, and holds no matrix."""
     known = TSPInstance(
         "square", "EUC_2D", xy=np.array([[0.0, 0], [0, 10], [10, 10], [10, 0]]), best_known=40.0
     )
@@ -663,13 +665,11 @@ def test_solutions_are_short_to_read(policy) -> None:
     assert len(text) < 80
 
 
-# --- vehicle routes
+# --- CVRP
 
 
-def test_fleet_limits(monkeypatch) -> None:
-    """A warm start within the fleet is returned where all that the search finds needs more
-    vehicles.
-    """
+def test_a_warm_start_within_the_fleet_is_kept(monkeypatch) -> None:
+    """It is returned if all plans of the search need more vehicles."""
     xy = np.array([[0.0, 0], [1, 0], [0, 1], [1, 1]])
     instance = CVRPInstance("fleet", "EXACT_2D", (0, 1, 1, 1), 3, xy=xy, vehicles=1)
     warm = Routes(((1, 2, 3),))
@@ -684,7 +684,7 @@ def test_fleet_limits(monkeypatch) -> None:
 
 
 def test_routes_go_through_all_phases(solver) -> None:
-    """Vehicle routes are pooled, polished, handed over and warm starts as tours are."""
+    """CVRP plans are kept, polished, handed over and used as warm starts, as tours are."""
     rng = np.random.default_rng(0)
     instance = cvrp_from_arrays(rng.random(2), rng.random((20, 2)), rng.integers(1, 10, 20), 30)
     with torch.random.fork_rng(devices=[]):
@@ -698,6 +698,6 @@ def test_routes_go_through_all_phases(solver) -> None:
         assert candidate.cost == candidate.plan.cost(instance)
     assert solution.polish.after < solution.polish.before
     assert (solution.phase, len(solution.others)) == ("polish", 2)
-    assert 1 < len(solver.calls[0][2]) <= finishing.HANDED
+    assert 1 < len(solver.calls[0][2]) <= finishing.TUNING.handed_plans
     (warm,) = solve(instance, warm_start=solution.plan, **options)
     assert (warm.plan, warm.phase) == (solution.plan, "warm start")

@@ -13,7 +13,7 @@ from rhumbline.decoding import Rollouts, engines, rollouts
 from rhumbline.errors import Infeasible, InputError
 from rhumbline.policies.tsp import TSPPolicy
 from rhumbline.problems.tsp import TSP, Tour, TSPInstance
-from rhumbline.search import cma_es, driver
+from rhumbline.search import account, cma_es, driver
 from rhumbline.search import task as tasks
 from rhumbline.search.driver import Budget, search, stream
 from rhumbline.search.solution import Solution
@@ -74,7 +74,7 @@ def counted(monkeypatch: pytest.MonkeyPatch) -> list[int]:
         return built
 
     for module in (engines, rollouts):
-        monkeypatch.setattr(module, "engine_of", counting)
+        monkeypatch.setattr(module, "choose_constructor", counting)
     return seen
 
 
@@ -99,10 +99,14 @@ def trace_of(
 
 def one_latent_per_piece(monkeypatch: pytest.MonkeyPatch) -> None:
     """And one beginning."""
-    monkeypatch.setitem(tasks.PIECE, "cpu", 1)
-    monkeypatch.setattr(tasks, "FEWEST", 1)
-    monkeypatch.setattr(tasks, "PATIENCE", 0.0)
-    monkeypatch.setattr(tasks, "PATIENT", 1)
+    small = replace(
+        tasks.TUNING,
+        piece_elements_cpu=1,
+        min_completions=1,
+        max_piece_seconds=0.0,
+        untimed_piece_factor=1,
+    )
+    monkeypatch.setattr(tasks, "TUNING", small)
 
 
 @pytest.mark.parametrize(
@@ -126,11 +130,12 @@ def test_pieces_are_as_large_as_time_allows(
         return real(task, latents, *more)
 
     clock = SimpleNamespace(monotonic=lambda: now[0])
-    for module in (tasks, driver):
+    for module in (account, tasks, driver):
         monkeypatch.setattr(module, "time", clock)
     monkeypatch.setattr(tasks.Task, "_try", slow)
     task = make_task(TSP(), policy, make_instances(1, 6), engine="torch")
-    monkeypatch.setitem(tasks.PIECE, "cpu", 4 * task._work(6))
+    pieces = replace(tasks.TUNING, piece_elements_cpu=4 * task._work(6))
+    monkeypatch.setattr(tasks, "TUNING", pieces)
     search(Sampling(population=64), task, budget)
     assert asked == sizes
 
@@ -369,7 +374,7 @@ class Clock:
 
             return piece
 
-        for module in (driver, tasks):
+        for module in (account, driver, tasks):
             monkeypatch.setattr(module, "time", SimpleNamespace(monotonic=lambda: self.now))
         monkeypatch.setattr(tasks.Task, "_try", slow(tasks.Task._try))
         monkeypatch.setattr(tasks, "complete", slow(tasks.complete))

@@ -1,4 +1,4 @@
-"""The sampling temperature that strategies take when none is given."""
+"""The sampling temperature that strategies take by default."""
 
 import numpy as np
 import pytest
@@ -11,6 +11,7 @@ from rhumbline.search.task import Task, make_task
 
 
 def task_of(policy, size: int) -> Task:
+    """Return a task of one TSP instance."""
     points = np.random.default_rng(size).random((size, 2))
     return make_task(TSP(), policy, [TSPInstance("t", "EXACT_2D", xy=points)], engine="torch")
 
@@ -25,7 +26,7 @@ def test_it_falls_with_size(policy, size: int, expected: float) -> None:
 
 @pytest.mark.parametrize(("given", "used"), [(None, 0.5), (0.0, 0.0), (0.7, 0.7)])
 def test_a_given_temperature_wins(policy, monkeypatch, given: float | None, used: float) -> None:
-    """Also 0, which is greedy decoding, is a given temperature."""
+    """A temperature of 0, which is greedy decoding, is a given one too."""
     seen: list[float] = []
     task, plain = task_of(policy, 120), Task.rollout
 

@@ -82,7 +82,8 @@ def test_changes_from_the_command_line(recipe) -> None:
         (
             "sise = 3",
             [],
-            r"mine.toml: unknown key 'sise' \(did you mean 'size'\?\); known here: problem, size, sizes,",
+            r"mine.toml: unknown key 'sise' \(did you mean 'size'\?\); "
+            "known here: problem, size, sizes,",
         ),
         (
             "[objective]\nlatent = 3",
@@ -139,7 +140,8 @@ def test_changes_from_the_command_line(recipe) -> None:
         ),
         ("[objective]\nparts = -1", [], "parts is -1; expected at least 0"),
         (
-            "problem = 'jssp'\nsize = '6x6'\n[objective]\nloss = 'prefer'\nsamples = 2\ncertain = 0.9\nparts = 2",
+            "problem = 'jssp'\nsize = '6x6'\n"
+            "[objective]\nloss = 'prefer'\nsamples = 2\ncertain = 0.9\nparts = 2",
             [],
             "parts is for tsp and cvrp",
         ),

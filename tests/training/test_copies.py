@@ -109,10 +109,10 @@ def test_only_what_is_better_is_taught() -> None:
     assert targets.group_size == 2
     assert targets.count == 2 + 1
     assert targets.actions[0].sum(1).tolist() == [0, 0, 4] * 3
-    weight = targets.weights(torch.zeros(1, 9), 1.0)[0]
+    weight = targets.loss_weights(torch.zeros(1, 9), 1.0)[0]
     assert weight.tolist() == pytest.approx([0, 0, -0.3, 0, 0, 0, 0.5, -0.5, 0])
     plain = compare_rollouts(torch.zeros(1, 3, 0), torch.tensor([[False, False, True]]), own)
-    assert plain.weights(torch.zeros(1, 6), 1.0)[0].tolist() == pytest.approx(
+    assert plain.loss_weights(torch.zeros(1, 6), 1.0)[0].tolist() == pytest.approx(
         [0, 0, 0, 0, 0.5, -0.5]
     )
 
@@ -232,7 +232,7 @@ def test_a_step_learns_lessons(problem: str, trial: str) -> None:
     objective = replace(PREFER, trial=trial)  # pyright: ignore[reportArgumentType]
     config = replace(small_config(), problem=problem, batch=8, objective=objective)
     _, targets, _ = Trainer(config, CPU).gradient(0)
-    assert (targets.group_size, targets.lesson) == (2, 0.5)
+    assert (targets.group_size, targets.imitation_weight) == (2, 0.5)
     taught_here = ~targets.weight.view(8, -1, 3)[..., 2].isnan()
     assert taught_here.any()
     trainer = Trainer(config, CPU)
@@ -241,7 +241,7 @@ def test_a_step_learns_lessons(problem: str, trial: str) -> None:
     assert len(batch.key) == len(latents) == 8
     scores = log_prob(PROBLEMS[problem], trainer.policy, batch, targets.latents, targets.actions)
     assert scores.isfinite().all()  # plans of a copy can be driven in all of them
-    weight = targets.weights(scores, objective.sharpness).view(8, -1, 3)[..., 2]
+    weight = targets.loss_weights(scores, objective.sharpness).view(8, -1, 3)[..., 2]
     assert (weight[taught_here] == -0.5).all()
     assert (weight[~taught_here] == 0).all()
     plans = targets.actions.view(8, -1, 3, targets.actions.shape[2])[:, :, 2]

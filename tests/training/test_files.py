@@ -22,6 +22,7 @@ from rhumbline.formats.dataset import save_batch, save_dataset
 from rhumbline.problems import PROBLEMS
 from rhumbline.problems.metrics import scale_to_unit_square
 from rhumbline.training.config import Optimiser, TrainConfig, Validation
+from rhumbline.training.data import routing
 from rhumbline.training.data.files import FileInstances, load_instances
 from rhumbline.training.data.routing import RoutingStore, choose_sizes, stack_padded
 from rhumbline.training.loop import train
@@ -74,14 +75,14 @@ def distances(xy: torch.Tensor) -> torch.Tensor:
 def test_about_a_fifth_is_held_out(tmp_path: Path, count: int, most: int) -> None:
     """And at most `validation.count`; what is held out is not trained on, and all else is."""
     source = own(dataset(tmp_path / "d.safetensors", "tsp", count, 6), count=most)
-    kept, out = (points(x) for x in (source.kept, source.held))
+    kept, out = (points(x) for x in (source.training_store, source.validation_store))
     assert len(kept) + len(out) == count
     assert not kept & out
     assert 1 <= len(out) <= most
     assert (
         count < 200 or most == len(out) or 25 <= len(out) <= 55
     )  # 40 are expected, with a deviation of 5.7
-    assert "flatters" not in source.about
+    assert "flatters" not in source.summary
 
 
 def test_of_very_few_none_may_be_held_out(tmp_path: Path) -> None:
@@ -90,21 +91,23 @@ def test_of_very_few_none_may_be_held_out(tmp_path: Path) -> None:
     """
     for seed in range(9):
         source = own(dataset(tmp_path / f"{seed}.safetensors", "tsp", 2, 6, seed=seed))
-        kept, out = points(source.kept), points(source.held)
+        kept, out = points(source.training_store), points(source.validation_store)
         assert len(kept | out) == 2
-        assert ("flatters" in source.about) == (kept == out)
-    assert own(dataset(tmp_path / "one.safetensors", "tsp", 1, 6)).kept.counts == {6: 1}
+        assert ("flatters" in source.summary) == (kept == out)
+    assert own(dataset(tmp_path / "one.safetensors", "tsp", 1, 6)).training_store.counts == {6: 1}
 
 
 def points(kept: Any) -> set[tuple[float, ...]]:
     """All instances, as coordinates."""
-    return {tuple(xy.flatten().tolist()) for batch, _ in kept.whole() for xy in batch.xy}
+    return {tuple(xy.flatten().tolist()) for batch, _ in kept.all_batches() for xy in batch.xy}
 
 
 def test_the_lot_is_the_seed_s(tmp_path: Path) -> None:
     """Equal seeds hold out equal instances, others do not."""
     data = dataset(tmp_path / "d.safetensors", "tsp", 40, 6)
-    first, again, other = (points(own(data, count=8, seed=seed).held) for seed in (1, 1, 2))
+    first, again, other = (
+        points(own(data, count=8, seed=seed).validation_store) for seed in (1, 1, 2)
+    )
     assert first == again
     assert first != other
 
@@ -115,11 +118,11 @@ def test_nothing_trained_on_is_held_out_later(tmp_path: Path) -> None:
     """
     for few in (3, 4, 5, 30):
         one = dataset(tmp_path / f"{few}.safetensors", "tsp", few, 6, seed=few)
-        before = points(own(one, count=7).kept)
+        before = points(own(one, count=7).training_store)
         more = dataset(tmp_path / "more.safetensors", "tsp", 70, 6, seed=99)
         after = own(more + one, count=7)
-        assert not points(after.held) & before
-        assert len(points(after.kept)) > len(before)
+        assert not points(after.validation_store) & before
+        assert len(points(after.training_store)) > len(before)
 
 
 def test_twins_count_once(tmp_path: Path) -> None:
@@ -127,8 +130,8 @@ def test_twins_count_once(tmp_path: Path) -> None:
     data = folder_of_sizes(tmp_path, [6] * 10)
     (tmp_path / "copy.tsp").write_text((tmp_path / "i003.tsp").read_text().replace("i003", "copy"))
     source = own(data + data)
-    assert sum(source.kept.counts.values()) + len(points(source.held)) == 10
-    assert "12 that are there twice left out" in source.about
+    assert sum(source.training_store.counts.values()) + len(points(source.validation_store)) == 10
+    assert "12 that are there twice left out" in source.summary
 
 
 @pytest.mark.parametrize("problem", ["tsp", "cvrp"])
@@ -138,7 +141,7 @@ def test_draws_are_instances_turned_about(tmp_path: Path, problem: str) -> None:
     """
     source = own(dataset(tmp_path / "d.safetensors", problem, 6, 6), problem)
     found = source.sample(32, 6, rng())
-    ((whole, _),) = source.kept.whole()
+    ((whole, _),) = source.training_store.all_batches()
     known = {round(float(distances(xy).sum()), 3): k for k, xy in enumerate(whole.xy)}
     rows = [known[round(float(distances(xy).sum()), 3)] for xy in found.xy]
     assert set(rows) == set(range(len(whole.xy)))
@@ -177,7 +180,7 @@ def test_larger_instances_lose_nodes(tmp_path: Path) -> None:
     others each time.
     """
     found, _ = load_instances(folder_of_sizes(tmp_path, [9, 11, *range(20, 27)]), PROBLEMS["tsp"])
-    kept = RoutingStore(found, PROBLEMS["tsp"], CPU, curved=False)
+    kept = RoutingStore(found, PROBLEMS["tsp"], CPU, with_matrices=False)
     assert kept.counts == {9: 1, 11: 1, 20: 1, 21: 1, 22: 1, 23: 1, 24: 1, 25: 2}
     assert kept.max_node_loss == pytest.approx(1 / 26)
     smaller, largest = kept.groups[25].xy
@@ -220,8 +223,8 @@ def test_sizes_come_as_often_as_instances(tmp_path: Path) -> None:
     """In any long run; some instances of either size are held out."""
     source = own(folder_of_sizes(tmp_path, [5] * 36 + [8] * 12), count=1)
     turns = Counter(source.size_at(step) for step in range(470, 940))
-    assert sum(source.kept.counts.values()) == 47
-    assert turns[5] / 470 == pytest.approx(source.kept.counts[5] / 47, abs=0.01)
+    assert sum(source.training_store.counts.values()) == 47
+    assert turns[5] / 470 == pytest.approx(source.training_store.counts[5] / 47, abs=0.01)
 
 
 def write_matrices(folder: Path, count: int, size: int) -> None:
@@ -262,7 +265,7 @@ def test_distances_go_with_their_nodes(tmp_path: Path) -> None:
         whole = np.rint(10**6 * np.linalg.norm(xy[:, None] - xy[None], axis=2)).astype(int)
         write_matrix(tmp_path / f"m{place}.tsp", whole)
     found, _ = load_instances([str(tmp_path)], PROBLEMS["tsp"])
-    nodes = stack_padded(found, curved=True)
+    nodes = stack_padded(found, with_matrices=True)
     rows, order = (
         torch.arange(9),
         torch.stack([torch.randperm(12, generator=rng(k))[:7] for k in range(9)]),
@@ -282,7 +285,7 @@ def test_units_are_those_of_the_square(tmp_path: Path, metric: str) -> None:
     """
     write_matrices(tmp_path, 1, 7)
     write_tsp(tmp_path / "other.tsp", np.random.default_rng(1).random((7, 2)) * 40, metric)
-    for batch, _ in own([str(tmp_path)]).kept.whole():
+    for batch, _ in own([str(tmp_path)]).training_store.all_batches():
         straight = torch.cdist(batch.xy, batch.xy).mean((1, 2))
         assert torch.allclose(batch.distance.mean((1, 2)), straight, rtol=0.02)
 
@@ -291,9 +294,10 @@ def test_too_many_matrices(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> N
     """Small instances are not padded to large ones, or far fewer would fit."""
     write_matrices(tmp_path, 8, 5)
     write_tsp(tmp_path / "large.tsp", np.random.default_rng(1).random((40, 2)))
-    monkeypatch.setattr("rhumbline.training.data.routing.MOST_DISTANCES", 8 * 5**2 + 40**2)
+    enough = replace(routing.TUNING, max_matrix_numbers=8 * 5**2 + 40**2)
+    monkeypatch.setattr(routing, "TUNING", enough)
     own([str(tmp_path)])
-    monkeypatch.setattr("rhumbline.training.data.routing.MOST_DISTANCES", 900)
+    monkeypatch.setattr(routing, "TUNING", replace(enough, max_matrix_numbers=900))
     with pytest.raises(InputError, match="needs a matrix"):
         own([str(tmp_path)])
 
@@ -317,7 +321,7 @@ def test_validation_is_of_whole_files(tmp_path: Path) -> None:
         for i in (read(path) for path in tmp_path.iterdir())
     }
     sizes = [batch.xy.shape[1] for batch, _ in source.validation(rng())]
-    assert len(set(sizes)) == len(sizes) == 30 - sum(source.kept.counts.values())
+    assert len(set(sizes)) == len(sizes) == 30 - sum(source.training_store.counts.values())
     for batch, unit in source.validation(rng()):
         assert np.allclose(batch.xy[0], files[batch.xy.shape[1]], atol=1e-6)
         assert unit.tolist() == [1.0]
@@ -329,8 +333,10 @@ def test_validation_is_a_mean_over_instances(tmp_path: Path) -> None:
         tmp_path / "b.safetensors", "tsp", 1, 9, seed=1
     )
     trainer = Trainer(small_config("pomo", data=tuple(data), validation=Validation(count=100)), CPU)
-    trainer.source.held = (
-        trainer.source.kept if len(trainer.source.kept.counts) == 2 else trainer.source.held
+    trainer.source.validation_store = (
+        trainer.source.training_store
+        if len(trainer.source.training_store.counts) == 2
+        else trainer.source.validation_store
     )
     groups = trainer.source.validation(rng())
     costs = [trainer.validate_group(batch, rng())[0] for batch, _ in groups]
@@ -351,8 +357,8 @@ def test_shops_by_shape(tmp_path: Path) -> None:
     )
     source = own(data, "jssp", count=2)
     assert sorted(source.labels) == ["2x3", "3x2"]
-    for shape in source.kept.counts:
-        found, kept = source.sample(16, shape, rng()), source.kept.batches[shape]
+    for shape in source.training_store.counts:
+        found, kept = source.sample(16, shape, rng()), source.training_store.batches[shape]
         assert {tuple(d.flatten().tolist()) for d in found.duration} <= {
             tuple(d.flatten().tolist()) for d in kept.duration
         }
@@ -504,7 +510,7 @@ def test_other_problems_are_counted(tmp_path: Path) -> None:
     folder_of_sizes(tmp_path, [6] * 3)
     dataset(tmp_path / "shops.safetensors", "jssp", 2, "2x2")
     write_tsp(tmp_path / "three.tsp", np.eye(3)[:, :2])
-    about = own([str(tmp_path)]).about
+    about = own([str(tmp_path)]).summary
     assert "2 of other problems left out" in about
     assert "1 without anything to decide left out" in about
 
@@ -517,8 +523,8 @@ def test_the_verb_takes_data(tmp_path: Path, capsys: pytest.CaptureFixture[str])
     recipe.write_text(
         "\n".join(f"{k} = {json.dumps(v)}" for k, v in settings.items())
         + (
-            "\n[policy]\nwidth = 32\nheads = 2\nlayers = 1\nhidden = 32\nlatent = 0\n[objective]\nstarts = 2\n"
-            "[validation]\ncount = 2\n"
+            "\n[policy]\nwidth = 32\nheads = 2\nlayers = 1\nhidden = 32\nlatent = 0\n"
+            "[objective]\nstarts = 2\n[validation]\ncount = 2\n"
         )
     )
     out = tmp_path / "out"

@@ -65,7 +65,7 @@ def gradient(
     return (
         rolled.actions,
         targets.actions,
-        {n: p.grad for n, p in trainer.names.items() if p.grad is not None},
+        {n: p.grad for n, p in trainer.parameters.items() if p.grad is not None},
     )
 
 
@@ -75,7 +75,7 @@ def test_fused_and_plain_kernels_give_the_same_step(
 ) -> None:
     """From the same marked rollouts both give the gradient of the same loss in every weight."""
     for module in (rollouts, engines):
-        monkeypatch.setattr(module, "engine_of", lambda *_: engines.construct_triton)
+        monkeypatch.setattr(module, "choose_constructor", lambda *_: engines.construct_triton)
     monkeypatch.setattr(
         rollout_tables,
         "build_triton_tables",

@@ -101,4 +101,4 @@ def test_a_latent_space_starts_from_the_single_policy(tmp_path: Path) -> None:
     assert last.latent < last.greedy * 1.2
     _, targets = wide.step(0.0)
     assert targets.latents.shape[2] == 3
-    assert wide.names["decoder.hidden_latent"].any()
+    assert wide.parameters["decoder.hidden_latent"].any()

@@ -88,16 +88,16 @@ def test_accumulation_is_the_mean_of_gradients(make_config, objective: str) -> N
     together, single = Trainer(replace(config, accumulate=3), CPU), Trainer(config, CPU)
     for mini in range(3):
         together.gradient(mini)
-    sums = {n: torch.zeros_like(p) for n, p in single.names.items()}
+    sums = {n: torch.zeros_like(p) for n, p in single.parameters.items()}
     for update in range(3):
         single.update = update  # numbers the noise as the mini-steps of update 0 are numbered
         single.optimiser.zero_grad()
         single.gradient(0)
-        for name, p in single.names.items():
+        for name, p in single.parameters.items():
             sums[name] += p.grad / 3
-    for name, p in together.names.items():
+    for name, p in together.parameters.items():
         assert torch.allclose(p.grad, sums[name], rtol=1e-4, atol=1e-6), name
-    assert together.names["decoder.query_mean"].grad.any()
+    assert together.parameters["decoder.query_mean"].grad.any()
 
 
 def test_starts_of_a_single_policy_are_different() -> None:
@@ -129,7 +129,7 @@ def test_average_follows_the_weights(make_config) -> None:
     before = {n: x.clone() for n, x in trainer.average.named_parameters()}
     trainer.step(0.0)
     for name, x in trainer.average.named_parameters():
-        expected = before[name] + (1 - 2 / 11) * (trainer.names[name] - before[name])
+        expected = before[name] + (1 - 2 / 11) * (trainer.parameters[name] - before[name])
         assert torch.allclose(x, expected, atol=1e-7)
         assert not x.requires_grad
 
@@ -144,7 +144,7 @@ def test_only_the_encoder_decays(make_config) -> None:
     assert {id(p) for p in decoder["params"]} == {
         id(p) for p in trainer.policy.decoder.parameters()
     }
-    assert len(encoder["params"]) + len(decoder["params"]) == len(trainer.names)
+    assert len(encoder["params"]) + len(decoder["params"]) == len(trainer.parameters)
 
 
 def test_global_random_state_is_left_alone(make_config) -> None:
@@ -158,7 +158,8 @@ def test_global_random_state_is_left_alone(make_config) -> None:
     second = Trainer(make_config(), CPU)
     second.step(0.0)
     assert all(
-        torch.equal(a, b) for a, b in zip(first.names.values(), second.names.values(), strict=True)
+        torch.equal(a, b)
+        for a, b in zip(first.parameters.values(), second.parameters.values(), strict=True)
     )
 
 
@@ -207,7 +208,8 @@ def test_resuming_with_another_recipe_is_refused(
     config = make_config(updates=1)
     list(train(config, device=CPU, out=tmp_path))
     with pytest.raises(
-        CheckpointError, match=f"{tmp_path}: was trained with other settings of {named}; start anew"
+        CheckpointError,
+        match=f"{tmp_path}: was trained with other settings of {named}; start a new run",
     ):
         next(
             train(replace(config, updates=2, **changes), device=CPU, out=tmp_path, resume=tmp_path)
@@ -295,12 +297,13 @@ def test_divergence_names_its_place_and_spares_the_files(
 def test_a_poisoned_weight_is_found_before_it_spreads(make_config, weight: str) -> None:
     """One NaN among the weights stops the next update, before the optimiser moves anything."""
     trainer = Trainer(make_config(), CPU)
-    trainer.names[weight].data.view(-1)[0] = torch.nan
-    before = {n: p.detach().clone() for n, p in trainer.names.items()}
+    trainer.parameters[weight].data.view(-1)[0] = torch.nan
+    before = {n: p.detach().clone() for n, p in trainer.parameters.items()}
     with pytest.raises(Diverged, match=r"update 0: the .* is not finite"):
         trainer.step(0.0)
     assert all(
-        torch.equal(p[~p.isnan()], before[n][~before[n].isnan()]) for n, p in trainer.names.items()
+        torch.equal(p[~p.isnan()], before[n][~before[n].isnan()])
+        for n, p in trainer.parameters.items()
     )
 
 
@@ -466,8 +469,8 @@ def test_compiling_reaches_the_encoder_and_the_tables(monkeypatch) -> None:
     monkeypatch.setattr(
         torch.nn.Module, "compile", lambda module, **options: note(type(module), **options)
     )
-    Trainer(small_config(), torch.device("cpu")).compile()
+    Trainer(small_config(), torch.device("cpu")).compile_layers()
     assert seen == ["Encoder", "tables"]
     many = {"width": 32, "heads": 2, "layers": 1, "hidden": 32, "latent": 0, "members": 3}
-    Trainer(small_config("poppy", policy=many), torch.device("cpu")).compile()
+    Trainer(small_config("poppy", policy=many), torch.device("cpu")).compile_layers()
     assert seen == ["Encoder", "tables", "Encoder"]

@@ -89,7 +89,7 @@ def test_processes_can_share_batches_of_every_size(monkeypatch: pytest.MonkeyPat
 
 def test_kernels_are_asked_for_the_largest_size() -> None:
     """Nine customers and the depot."""
-    assert Trainer(mixed("cvrp"), CPU).source.width == 10
+    assert Trainer(mixed("cvrp"), CPU).source.max_action_count == 10
 
 
 @pytest.mark.parametrize("problem", ROUTING)

@@ -142,11 +142,11 @@ def test_weights_that_muon_moves(make_config) -> None:
     trainer = Trainer(make_config("winner", optimiser=MUON), CPU)
     trainer.step(0.0)
     state = trainer.optimiser.state
-    moved = {n for n, p in trainer.names.items() if "momentum" in state[p]}
+    moved = {n for n, p in trainer.parameters.items() if "momentum" in state[p]}
     layer = {f"encoder.layers.0.{n}.weight" for n in ("qkv", "out", "up", "down")}
     pointer = {"query_mean", "query_last", "query_first", "key", "value", "output"}
     assert moved == layer | {f"decoder.{n}" for n in pointer}
-    assert all("exp_avg" in state[p] for n, p in trainer.names.items() if n not in moved)
+    assert all("exp_avg" in state[p] for n, p in trainer.parameters.items() if n not in moved)
 
 
 @pytest.mark.parametrize("problem", POLICIES)
@@ -156,7 +156,7 @@ def test_every_weight_has_one_optimiser(problem: str) -> None:
     """
     kind, architecture = POLICIES[problem]
     policy = kind(build_dataclass(architecture, {"width": 16, "heads": 2}, "policy"))
-    muon = make_optimiser(policy, TrainConfig(optimiser=MUON), CPU, recorded=False)
+    muon = make_optimiser(policy, TrainConfig(optimiser=MUON), CPU, is_recorded=False)
     assert isinstance(muon, Muon)
     grouped = [id(p) for group in muon.param_groups for p in group["params"]]
     assert sorted(grouped) == sorted(id(p) for p in policy.parameters())

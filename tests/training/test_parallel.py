@@ -25,8 +25,8 @@ def gradients(objective: str) -> dict[str, torch.Tensor]:
     trainer = Trainer(small_config(objective, accumulate=2), CPU)
     for mini in range(2):
         trainer.gradient(mini)
-    parallel.add_gradients(trainer.names.values())
-    return {n: p.grad for n, p in trainer.names.items()}
+    parallel.add_gradients(trainer.parameters.values())
+    return {n: p.grad for n, p in trainer.parameters.items()}
 
 
 def weights_by_skewed_clock(rank: int, out: Path) -> dict[str, torch.Tensor]:
@@ -54,7 +54,7 @@ def weights_by_skewed_clock(rank: int, out: Path) -> dict[str, torch.Tensor]:
             clock=clock,
         )
     )
-    return {n: p.detach() for n, p in seen[0].names.items()}
+    return {n: p.detach() for n, p in seen[0].parameters.items()}
 
 
 def worker(rank: int, port: int, folder: str, job: str) -> None:

@@ -15,7 +15,7 @@ from rhumbline.training import trainer as training
 from rhumbline.training.config import Objective, TrainConfig
 from rhumbline.training.objectives import Targets
 from rhumbline.training.objectives.neighbourhoods import append_neighbourhoods, select_best_plans
-from rhumbline.training.trainer import Trainer
+from rhumbline.training.trainer import MiniStep, Trainer
 
 CPU = torch.device("cpu")
 SIZE = 40  # fewer than 60, so that some parts are whole plans from a start on
@@ -63,7 +63,7 @@ def test_parts_are_groups_of_their_own(lesson: float) -> None:
     assert found.weight[0, each : each + 2].tolist() == [7.0, 6.0]
     assert found.count == 4
     scores = torch.zeros(1, 2 * each)
-    weights = found.weights(scores, 0.05)[0]
+    weights = found.loss_weights(scores, 0.05)[0]
     assert weights[each + 1] < 0.0 < weights[each]  # the cheaper is to become likelier
     if lesson:
         assert found.actions[0, -1].tolist() == [~4, ~5, ~6]
@@ -133,9 +133,9 @@ def test_learning_from_parts_makes_the_better_ones_likelier() -> None:
     trainer, _ = trained("cvrp", OBJECTIVES["one latent"])
     batch, latents, starts = trainer.sample()
     memory = trainer.policy.encode(batch)
-    rolled = trainer.rolled(batch, memory, 0, latents, starts)
-    found = trainer.targets(batch, rolled, latents)
-    targets = trainer.add_neighbourhoods(batch, memory, 0, rolled, latents, found)
+    rolled = trainer.sample_rollouts(MiniStep(batch, memory), latents, starts)
+    found = trainer.choose_targets(batch, rolled, latents)
+    targets = trainer.add_neighbourhoods(MiniStep(batch, memory), rolled, latents, found)
     actions, cost = targets.actions[:, -6:], targets.weight[:, -6:].unflatten(1, (2, 3))
 
     def leads() -> torch.Tensor:
@@ -152,7 +152,7 @@ def test_learning_from_parts_makes_the_better_ones_likelier() -> None:
         scores = log_prob(
             trainer.problem, trainer.policy, batch, targets.latents, targets.actions, certain=0.99
         )
-        (targets.weights(scores, 0.05) * scores).sum().backward()
+        (targets.loss_weights(scores, 0.05) * scores).sum().backward()
         optimiser.step()
     assert leads().item() > before + 0.01
 

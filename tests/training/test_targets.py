@@ -111,7 +111,7 @@ def test_a_population_learns_as_the_spec_says(make_config) -> None:
     best = (-rolled.cost).topk(2, dim=1)
     lead = best.values[:, 0] - best.values[:, 1]
     (-(lead * scores.gather(1, best.indices[:, :1])[:, 0]).mean()).backward()
-    for name, parameter in trainer.names.items():
+    for name, parameter in trainer.parameters.items():
         expected = torch.zeros_like(parameter) if parameter.grad is None else parameter.grad
         assert torch.allclose(gradient[name], expected, rtol=1e-4, atol=1e-6), name
     assert max(g.abs().max() for g in gradient.values() if g.numel()) > 1e-3
@@ -171,7 +171,7 @@ def test_rivals_are_the_winning_latents_own_samples() -> None:
     assert targets.weight[0, :4].tolist() == [5.0, 3.0, 7.0, 11.0]
     assert targets.weight[0, 4:].isnan().all()
     assert targets.count == 4
-    weight = targets.weights(
+    weight = targets.loss_weights(
         torch.zeros(1, 6), 0.05
     )  # equally likely: the cheaper is pulled up by a half
     assert weight.tolist() == [[0.5, -0.5, -0.5, 0.5, 0.0, 0.0]]
@@ -184,10 +184,10 @@ def test_rivals_of_a_single_policy() -> None:
         preference_targets(rolled, torch.zeros(1, 1, 0), samples) for samples in (1, 2)
     )
     torch.testing.assert_close(
-        across.weights(torch.zeros(1, 4), 1.0), torch.tensor([[-0.5, -1 / 6, 1 / 6, 0.5]])
+        across.loss_weights(torch.zeros(1, 4), 1.0), torch.tensor([[-0.5, -1 / 6, 1 / 6, 0.5]])
     )
     torch.testing.assert_close(
-        within.weights(torch.zeros(1, 4), 1.0), torch.tensor([[-0.5, 0.5, -0.5, 0.5]])
+        within.loss_weights(torch.zeros(1, 4), 1.0), torch.tensor([[-0.5, 0.5, -0.5, 0.5]])
     )
     assert across.count == within.count == 4
 
@@ -231,9 +231,9 @@ def test_latents_compete_by_one_rollout_each(trial: str) -> None:
     )
     for p in (trainer.policy.decoder.query_latent, trainer.policy.decoder.value_latent):
         torch.nn.init.normal_(p, std=0.05, generator=torch.Generator().manual_seed(1))
-    real = trainer.rolled
-    trainer.rolled = lambda *given, **more: (
-        rolls.append((given[3:], more, real(*given, **more))) or rolls[-1][2]
+    real = trainer.sample_rollouts
+    trainer.sample_rollouts = lambda *given, **more: (
+        rolls.append((given[1:], more, real(*given, **more))) or rolls[-1][2]
     )
     _, targets, _ = trainer.gradient(0)
     ((latents, starts), asked, first), ((chosen, more), again, second) = rolls
@@ -277,7 +277,7 @@ def stepped(config) -> tuple[Trainer, dict[str, torch.Tensor]]:
     trainer.gradient(0)
     return trainer, {
         n: torch.zeros_like(p) if p.grad is None else p.grad.clone()
-        for n, p in trainer.names.items()
+        for n, p in trainer.parameters.items()
     }
 
 
@@ -308,7 +308,7 @@ def naive(config) -> dict[str, torch.Tensor]:
     loss = -terms / kept
     assert 0 < kept <= count * per
     loss.backward()
-    return {n: p.grad for n, p in trainer.names.items()}
+    return {n: p.grad for n, p in trainer.parameters.items()}
 
 
 @pytest.mark.parametrize("objective", ["pomo", "winner"])
@@ -369,7 +369,7 @@ def test_imitation_learns_improved_views_of_the_best(make_config) -> None:
     trainer = Trainer(make_config("imitate"), CPU)
     batch, latents, starts = trainer.sample()
     rolled = rollout(TSP(), trainer.policy, batch, latents, starts, seed=0)
-    targets = trainer.targets(batch, rolled, latents)
+    targets = trainer.choose_targets(batch, rolled, latents)
     cost = TSP().cost(batch, targets.actions)
     assert torch.allclose(cost, cost[:, :1].expand_as(cost), atol=1e-5)
     assert (cost[:, 0] <= rolled.cost.flatten(1).amin(1) + 1e-6).all()
@@ -389,7 +389,7 @@ def test_imitation_weights_by_hand(make_config) -> None:
     cost = rolled.cost.clone()
     cost[:] = 5.0 + torch.arange(4)[:, None]  # latent 0 is alone ...
     cost[1, :2] = 4.0  # ... but not in instance 1
-    targets = trainer.targets(batch, Rollouts(cost, rolled.actions), latents)
+    targets = trainer.choose_targets(batch, Rollouts(cost, rolled.actions), latents)
     weight = torch.full((4, 2), -1 / 7)
     weight[1] = 0
     assert torch.allclose(targets.weight, weight)

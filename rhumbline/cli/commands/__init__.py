@@ -1,1 +1,1 @@
-"""The commands of rhumb, one module each."""
+"""One module per command of `rhumb`: its options, and the work of the small ones."""

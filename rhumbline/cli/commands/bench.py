@@ -1,6 +1,4 @@
-"""`rhumb bench`: run a suite, or make its references. The options; the work is in `benching`,
-which needs torch.
-"""
+"""`rhumb bench`: run a suite, or make its references. The options; `bench_run` does the work."""
 
 from collections.abc import Mapping
 from pathlib import Path
@@ -8,9 +6,10 @@ from typing import Annotated
 
 import typer
 
-from rhumbline.cli.commands.solve import DeviceChoice, EngineChoice
-from rhumbline.cli.options import flag
+from rhumbline.cli.options import Device, DeviceChoice, Engine, EngineChoice, Threads, flag
 from rhumbline.cli.process import defer_signals, run_command
+
+PANEL = "With the word reference"  # of the help: options for references only
 
 Words = Annotated[
     list[str],
@@ -20,7 +19,8 @@ Words = Annotated[
     ),
 ]
 Out = Annotated[
-    Path | None, typer.Option(metavar="FILE", help="Where lines are added. [results/NAME.jsonl]")
+    Path | None,
+    typer.Option(metavar="FILE", help="Where lines are added. [results/NAME.jsonl]"),
 ]
 Only = Annotated[
     list[str] | None,
@@ -29,23 +29,20 @@ Only = Annotated[
 Limit = Annotated[
     int | None, typer.Option(min=1, metavar="N", help="Only the first N instances of each set.")
 ]
-Threads = Annotated[
-    int | None, typer.Option(min=1, metavar="N", help="Threads on a CPU. [all cores]")
-]
 Folders = Annotated[
     list[str] | None,
     typer.Option(
         "--folder", metavar="NAME=DIR", help="Where $NAME of a suite's files is; repeatable."
     ),
 ]
-Quiet = Annotated[bool, flag("--quiet", "Nothing on stderr but warnings and errors.")]
-PANEL = "With the word reference"
-Seconds = Annotated[
+WarningsOnly = Annotated[bool, flag("--quiet", "Nothing on stderr but warnings and errors.")]
+SolverSeconds = Annotated[
     float | None,
     typer.Option(min=0.01, help="Of HGS or CP-SAT per instance. [5 or 60]", rich_help_panel=PANEL),
 ]
 Workers = Annotated[
-    int | None, typer.Option(min=1, metavar="N", help="Processes. [1]", rich_help_panel=PANEL)
+    int | None,
+    typer.Option(min=1, metavar="N", help="Processes. [1]", rich_help_panel=PANEL),
 ]
 Minutes = Annotated[
     float | None,
@@ -74,27 +71,23 @@ Machine = Annotated[
 
 
 def refuse_options(options: Mapping[str, object], why: str) -> None:
-    """Refuse options that would change nothing, rather than ignore them."""
+    """Refuse options that would have no effect, rather than ignore them."""
     for name, value in options.items():
         if value is not None:
             raise typer.BadParameter(why, param_hint=name)
 
 
-def bench(
+def bench_command(
     words: Words,
     out: Out = None,
     only: Only = None,
     limit: Limit = None,
-    device: Annotated[
-        DeviceChoice, typer.Option(help="auto is a GPU if there is one.")
-    ] = DeviceChoice.auto,
-    engine: Annotated[
-        EngineChoice, typer.Option(help="fused is the quick one; on a CPU it needs numba.")
-    ] = EngineChoice.auto,
+    device: Device = DeviceChoice.auto,
+    engine: Engine = EngineChoice.auto,
     threads: Threads = None,
     folders: Folders = None,
-    quiet: Quiet = False,
-    seconds: Seconds = None,
+    quiet: WarningsOnly = False,
+    seconds: SolverSeconds = None,
     workers: Workers = None,
     minutes: Minutes = None,
     again: Again = False,
@@ -110,50 +103,48 @@ def bench(
 
     Example: rhumb bench suites/quick.toml && rhumb report results/quick.jsonl
     """
-    reference = words[0] == "reference"
-    if len(words) != 1 + reference:
-        raise typer.BadParameter(f"expected one suite, got {' '.join(words)}", param_hint="SUITE")
-    for_references = {
-        "--seconds": seconds,
-        "--workers": workers,
-        "--minutes": minutes,
-        "--again": again or None,
-        "--machine": machine,
-        "--from": elsewhere,
-    }
-    for_suites = {
-        "--out": out,
-        "--threads": threads,
-        "--device": None if device is DeviceChoice.auto else device,
-        "--engine": None if engine is EngineChoice.auto else engine,
-    }
-    if reference:
-        refuse_options(
-            for_suites,
-            "means nothing to `rhumb bench reference`, which writes the files that the suite names",
-        )
+    makes_references = words[0] == "reference"
+    if len(words) != 1 + makes_references:
+        message = f"expected one suite, got {' '.join(words)}"
+        raise typer.BadParameter(message, param_hint="SUITE")
+    if makes_references:
+        for_suites = {
+            "--out": out,
+            "--threads": threads,
+            "--device": None if device is DeviceChoice.auto else device,
+            "--engine": None if engine is EngineChoice.auto else engine,
+        }
+        writes = "which writes the files that the suite names"
+        refuse_options(for_suites, f"means nothing to `rhumb bench reference`, {writes}")
     else:
-        refuse_options(
-            for_references, "is for `rhumb bench reference`; a suite has its own budgets"
-        )
+        for_references = {
+            "--seconds": seconds,
+            "--workers": workers,
+            "--minutes": minutes,
+            "--again": again or None,
+            "--machine": machine,
+            "--from": elsewhere,
+        }
+        message = "is for `rhumb bench reference`; a suite has its own budgets"
+        refuse_options(for_references, message)
 
     def body() -> int:
         with defer_signals():
             from rhumbline.bench.methods import BenchOptions
             from rhumbline.cli import bench_run
-        chosen = (
-            tuple(only or ()),
-            limit,
-            device.value,
-            engine.value,
-            threads,
-            bench_run.parse_folders(folders or []),
+        options = BenchOptions(
+            only=tuple(only or ()),
+            limit=limit,
+            device=device.value,
+            engine=engine.value,
+            threads=threads,
+            folders=bench_run.parse_folders(folders or []),
         )
-        if reference:
-            effort = bench_run.make_effort(workers, minutes, again, machine)
-            return bench_run.run_references(
-                Path(words[1]), BenchOptions(*chosen), effort, seconds, elsewhere, quiet
-            )
-        return bench_run.run_suite(Path(words[0]), out, BenchOptions(*chosen), quiet)
+        if not makes_references:
+            return bench_run.run_suite(Path(words[0]), out, options, quiet)
+        reference_options = bench_run.make_reference_options(workers, minutes, again, machine)
+        return bench_run.run_references(
+            Path(words[1]), options, reference_options, seconds, elsewhere, quiet
+        )
 
     raise typer.Exit(run_command(body))

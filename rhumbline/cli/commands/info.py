@@ -13,10 +13,12 @@ from rhumbline import __version__
 from rhumbline.cli.options import flag
 from rhumbline.cli.process import defer_signals, print_result, run_command
 
+LIBRARIES = ("torch", "triton", "numba", "numpy")
+
 Facts = dict[str, Any]
 
 
-def info(
+def info_command(
     checkpoint: Annotated[
         str, typer.Argument(help="A checkpoint to describe: a shipped name or a path.")
     ] = "",
@@ -27,41 +29,44 @@ def info(
 
     Example: rhumb info
     """
-    raise typer.Exit(run_command(lambda: describe(checkpoint, as_json)))
+    raise typer.Exit(run_command(lambda: print_info(checkpoint, as_json)))
 
 
-def describe(checkpoint: str, as_json: bool) -> None:
-    """Collect facts and print them."""
+def print_info(checkpoint: str, as_json: bool) -> None:
+    """Collect the facts of a checkpoint, or of the installation, and print them."""
     with defer_signals():
         from rhumbline.checkpoint import find_checkpoint
-    facts = checkpoint_facts(find_checkpoint(checkpoint, "tsp")) if checkpoint else installation()
-    lines = (
-        [json.dumps(facts)]
-        if as_json
-        else checkpoint_lines(facts)
-        if checkpoint
-        else installation_lines(facts)
-    )
+    if checkpoint:
+        facts = checkpoint_facts(find_checkpoint(checkpoint, "tsp"))
+    else:
+        facts = installation_facts()
+    if as_json:
+        print_result(json.dumps(facts))
+        return
+    lines = checkpoint_lines(facts) if checkpoint else installation_lines(facts)
     for line in lines:
         print_result(line)
 
 
-def installation() -> Facts:
-    """Everything about this machine and package."""
+def installation_facts() -> Facts:
+    """Return everything about this machine and package."""
     from rhumbline.checkpoint import shipped_checkpoints
 
     return {
         "versions": installed_versions(),
-        "devices": devices(),
-        "engines": engines(),
+        "devices": device_names(),
+        "engines": engine_reasons(),
         "checkpoints": [checkpoint_facts(path) for path in shipped_checkpoints().values()],
     }
 
 
 def installed_versions() -> dict[str, str | None]:
-    """Of the package and of what its results depend on; None for what is not installed."""
-    found: dict[str, str | None] = {"rhumbline": __version__, "python": platform.python_version()}
-    for name in ("torch", "triton", "numba", "numpy"):
+    """Return the versions that results depend on, with None for what is not installed."""
+    found: dict[str, str | None] = {
+        "rhumbline": __version__,
+        "python": platform.python_version(),
+    }
+    for name in LIBRARIES:
         try:
             found[name] = version(name)
         except PackageNotFoundError:
@@ -69,19 +74,20 @@ def installed_versions() -> dict[str, str | None]:
     return found
 
 
-def devices() -> list[str]:
-    """The CPU and every GPU that torch sees."""
+def device_names() -> list[str]:
+    """Return the CPU and every GPU that torch sees."""
     import torch
 
-    gpus = (torch.cuda.get_device_name(i) for i in range(torch.cuda.device_count()))
-    return [
-        f"cpu ({torch.get_num_threads()} threads)",
-        *(f"cuda:{i} ({name})" for i, name in enumerate(gpus)),
-    ]
+    threads = torch.get_num_threads()
+    names = [f"cpu ({threads} threads)"]
+    for index in range(torch.cuda.device_count()):
+        name = torch.cuda.get_device_name(index)
+        names.append(f"cuda:{index} ({name})")
+    return names
 
 
-def engines() -> dict[str, str | None]:
-    """Each engine with the reason why it cannot run here, or None if it can."""
+def engine_reasons() -> dict[str, str | None]:
+    """Return each engine with the reason why it cannot run here, or None if it can."""
     from rhumbline.api import find_device
     from rhumbline.kernels import why_not
 
@@ -89,7 +95,7 @@ def engines() -> dict[str, str | None]:
 
 
 def checkpoint_facts(path: Path) -> Facts:
-    """What a checkpoint holds and how it was trained."""
+    """Return what a checkpoint holds and how it was trained."""
     from rhumbline.checkpoint import load_with_facts
 
     policy, about = load_with_facts(path)
@@ -101,16 +107,16 @@ def checkpoint_facts(path: Path) -> Facts:
         "trained_at": about.trained_at,
         "updates": about.updates,
         "validation": dict(about.validation),
-        "weights": sum(p.numel() for p in policy.parameters()),
+        "weights": sum(weights.numel() for weights in policy.parameters()),
         "latent": policy.architecture.latent,
         "members": getattr(policy.architecture, "members", 0),
         "versions": dict(about.versions),
-        "recipe": recipe(about.recipe),
+        "recipe": parse_recipe(about.recipe),
     }
 
 
-def recipe(text: str) -> Any:
-    """The settings of the training as they were: an object, or the text if it is none."""
+def parse_recipe(text: str) -> Any:
+    """Return the settings of a training as an object, or the text itself if it is no JSON."""
     try:
         return json.loads(text) if text else None
     except ValueError:
@@ -118,41 +124,55 @@ def recipe(text: str) -> Any:
 
 
 def installation_lines(facts: Facts) -> Iterator[str]:
-    """The installation in words."""
-    yield "versions     " + ", ".join(
-        f"{k} {v or '(not installed)'}" for k, v in facts["versions"].items()
-    )
-    yield "devices      " + ", ".join(facts["devices"])
+    """Yield the installation in words."""
+    versions: list[str] = []
+    for name, number in facts["versions"].items():
+        installed = number or "(not installed)"
+        versions.append(f"{name} {installed}")
+    yield f"versions     {', '.join(versions)}"
+    yield f"devices      {', '.join(facts['devices'])}"
     for name, reason in facts["engines"].items():
-        yield f"engine       {name}: {'not available: ' + reason if reason else 'available'}"
+        state = f"not available: {reason}" if reason else "available"
+        yield f"engine       {name}: {state}"
     for checkpoint in facts["checkpoints"]:
-        yield "checkpoint   " + "   ".join(checkpoint_lines(checkpoint))
+        yield f"checkpoint   {'   '.join(checkpoint_lines(checkpoint))}"
     if not facts["checkpoints"]:
         yield "checkpoint   none in this package; train one with `rhumb train`"
 
 
 def checkpoint_lines(facts: Facts) -> Iterator[str]:
-    """A checkpoint in words."""
+    """Yield a checkpoint in words."""
     from rhumbline.problems import PROBLEMS
 
-    latent = (
-        f"latent space of {facts['latent']} dimensions"
-        if facts["latent"]
-        else "a single policy, no latent space"
-    )
-    latent = f"a population of {facts['members']} decoders" if facts["members"] else latent
-    size = f"{facts['trained_at']} {PROBLEMS[facts['problem']].size_unit}"
-    yield f"{facts['name']}: {facts['problem']}, trained at {size}, {facts['updates']:,} updates"
-    yield f"{facts['weights']:,} weights, {latent}"
+    problem = facts["problem"]
+    unit = PROBLEMS[problem].size_unit
+    size = f"{facts['trained_at']} {unit}"
+    yield f"{facts['name']}: {problem}, trained at {size}, {facts['updates']:,} updates"
+    yield f"{facts['weights']:,} weights, {latent_text(facts)}"
     if facts["validation"]:
-        of_samples = (
-            "best latent" if facts["latent"] else "best sample"
-        )  # recipes validate both alike
-        named = {"latent": of_samples}
-        yield "validation " + ", ".join(
-            f"{named.get(n, n)} {value:.4f}" for n, value in facts["validation"].items()
-        )
-    if facts["versions"]:
-        yield "made with " + ", ".join(
-            f"{name} {number}" for name, number in facts["versions"].items()
-        )
+        yield validation_text(facts)
+    versions = [f"{name} {number}" for name, number in facts["versions"].items()]
+    if versions:
+        yield f"made with {', '.join(versions)}"
+
+
+def validation_text(facts: Facts) -> str:
+    """Return the costs of the validation in words.
+
+    Recipes validate a policy without latents by samples, but call the result "latent" too.
+    """
+    labels = {"latent": "best latent" if facts["latent"] else "best sample"}
+    costs: list[str] = []
+    for name, cost in facts["validation"].items():
+        label = labels.get(name, name)
+        costs.append(f"{label} {cost:.4f}")
+    return f"validation {', '.join(costs)}"
+
+
+def latent_text(facts: Facts) -> str:
+    """Say what a search can vary in the policy of a checkpoint."""
+    if facts["members"]:
+        return f"a population of {facts['members']} decoders"
+    if facts["latent"]:
+        return f"latent space of {facts['latent']} dimensions"
+    return "a single policy, no latent space"

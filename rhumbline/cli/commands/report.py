@@ -17,7 +17,7 @@ class Format(StrEnum):
     latex = "latex"
 
 
-def report(
+def report_command(
     results: Annotated[
         list[Path], typer.Argument(metavar="RESULTS", help="Files that `rhumb bench` wrote.")
     ],
@@ -37,7 +37,6 @@ def report(
 
     Example: rhumb report results/quick.jsonl --format md --plots figures
     """
-
     if into is not None and kind is not Format.md:
         raise typer.BadParameter("is for Markdown; leave --format out", param_hint="--into")
 

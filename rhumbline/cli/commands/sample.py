@@ -1,13 +1,13 @@
 """`rhumb sample`: random instances in a file."""
 
 import math
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from rhumbline.cli.options import flag
+from rhumbline.cli.options import LARGEST_SEED, flag
 from rhumbline.cli.output_files import prepare_folder
 from rhumbline.cli.process import defer_signals, print_result, run_command
 from rhumbline.errors import InputError
@@ -17,11 +17,30 @@ if TYPE_CHECKING:
 
     from rhumbline.problems import Problem
 
-LARGEST_SEED = 2**63 - 1
-MOST_ENTRIES = 1 << 28  # 2 GiB of coordinates
+MAX_ENTRIES = 1 << 28  # of all instances together: 2 GiB of coordinates
+DEFAULT_POWER = 0.5
 
 
-def sample(
+@dataclass(frozen=True)
+class Mutation:
+    """A mutation of random instances: the operator, and the share of points that it moves."""
+
+    operator: str
+    power: float
+
+
+@dataclass(frozen=True)
+class SampleRequest:
+    """What to sample."""
+
+    problem: str
+    size: str | None
+    count: int
+    seed: int
+    mutation: Mutation | None
+
+
+def sample_command(
     problem: Annotated[str, typer.Argument(help="The problem: tsp, cvrp or jssp.")],
     out: Annotated[Path, typer.Option(help="The file to write, ending in .safetensors.")],
     size: Annotated[
@@ -39,7 +58,8 @@ def sample(
         str, typer.Option(metavar="OPERATOR", help="Disturb each instance: cluster, grid, ...")
     ] = "",
     power: Annotated[
-        float | None, typer.Option(min=0.0, max=1.0, help="Of the mutation: share of points. [0.5]")
+        float | None,
+        typer.Option(min=0.0, max=1.0, help="Of the mutation: share of points. [0.5]"),
     ] = None,
     force: Annotated[bool, flag("--force", "Replace the file if there is one.")] = False,
 ) -> None:
@@ -51,42 +71,18 @@ def sample(
     if out.suffix.lower() != ".safetensors":
         raise typer.BadParameter(f"{out} does not end in .safetensors", param_hint="--out")
     if power is not None and not mutate:
-        raise typer.BadParameter(
-            "says how strong a mutation is; name one with --mutate", param_hint="--power"
-        )
-    mutation = (mutate, 0.5 if power is None else power) if mutate else None
-    raise typer.Exit(
-        run_command(lambda: write_samples(problem, out, size, count, seed, mutation, force))
-    )
+        message = "says how strong a mutation is; name one with --mutate"
+        raise typer.BadParameter(message, param_hint="--power")
+    mutation = Mutation(mutate, DEFAULT_POWER if power is None else power) if mutate else None
+    request = SampleRequest(problem, size, count, seed, mutation)
+    raise typer.Exit(run_command(lambda: write_samples(request, out, force)))
 
 
-def size_for(problem: "Problem[Any, Any]", text: str | None, count: int) -> int | str:
-    """The size that a user means, of the form that the problem's usual one has."""
-    usual = problem.default_size
-    size = str(usual) if text is None else text
-    numbers = size.split("x") if isinstance(usual, str) else [size]
-    if not all(n.isdecimal() and 0 < int(n) < 10**9 for n in numbers):
-        raise typer.BadParameter(
-            f"'{size}' is no size of {problem.name}; one is {usual}", param_hint="--size"
-        )
-    entries = count * math.prod(int(n) for n in numbers)
-    if entries > MOST_ENTRIES:
-        raise typer.BadParameter(
-            f"size x count is {entries:,}; at most {MOST_ENTRIES:,}", param_hint="--count"
-        )
-    return size if isinstance(usual, str) else int(size)
+def write_samples(request: SampleRequest, out: Path, force: bool) -> None:
+    """Sample instances and write them.
 
-
-def write_samples(
-    problem: str,
-    out: Path,
-    size: str | None,
-    count: int,
-    seed: int,
-    mutation: tuple[str, float] | None,
-    force: bool,
-) -> None:
-    """Sample on the CPU, so that a seed means the same everywhere, and write."""
+    Sampling is done on the CPU, so that a seed gives the same instances on every machine.
+    """
     if out.exists() and not force:
         raise InputError(f"{out}: is there already; give --force to replace it")
     with defer_signals():
@@ -95,42 +91,66 @@ def write_samples(
         from rhumbline.formats.dataset import save_batch
         from rhumbline.problems import PROBLEMS
     known = [name for name, rules in PROBLEMS.items() if name == rules.solves]
-    if problem not in known:
-        raise typer.BadParameter(
-            f"'{problem}' is not known; known: {', '.join(known)}", param_hint="PROBLEM"
-        )
-    drawn = size_for(PROBLEMS[problem], size, count)
+    if request.problem not in known:
+        message = f"'{request.problem}' is not known; known: {', '.join(known)}"
+        raise typer.BadParameter(message, param_hint="PROBLEM")
+    problem = PROBLEMS[request.problem]
+    size = parse_sample_size(problem, request.size, request.count)
     prepare_folder(out.parent)
-    batch = PROBLEMS[problem].sample(count, drawn, torch.Generator().manual_seed(seed))
-    if mutation and not hasattr(batch, "xy"):
-        raise InputError(f"--mutate moves points; instances of {problem} have none")
+    generator = torch.Generator().manual_seed(request.seed)
+    batch = problem.sample(request.count, size, generator)
+    mutation = request.mutation
+    distribution = "uniform"
     if mutation:
-        batch = replace(
-            batch, xy=torch.from_numpy(mutate_points(batch.xy.numpy(), *mutation, seed))
-        )
-    kind = "mutated by {}, power {:g}".format(*mutation) if mutation else "uniform"
+        if not hasattr(batch, "xy"):
+            message = f"--mutate moves points; instances of {request.problem} have none"
+            raise InputError(message)
+        points = mutate_points(batch.xy.numpy(), mutation, request.seed)
+        batch = replace(batch, xy=torch.from_numpy(points))
+        distribution = f"mutated by {mutation.operator}, power {mutation.power:g}"
     note = {
-        "problem": problem,
-        "size": str(drawn),
-        "count": str(count),
-        "seed": str(seed),
-        "distribution": kind,
+        "problem": request.problem,
+        "size": str(size),
+        "count": str(request.count),
+        "seed": str(request.seed),
+        "distribution": distribution,
     }
     save_batch(out, batch, note)
     print_result(str(out))
 
 
-def mutate_points(xy: "np.ndarray", operator: str, power: float, seed: int) -> "np.ndarray":
-    """Each instance after one mutation, of a random stream of its own; the depot is a point like
-    any other.
+def parse_sample_size(problem: "Problem[Any, Any]", text: str | None, count: int) -> int | str:
+    """Return the size a user means, in the form of the problem's default size: 100 or "10x10"."""
+    default = problem.default_size
+    has_two_numbers = isinstance(default, str)
+    size = str(default) if text is None else text
+    numbers = size.split("x") if has_two_numbers else [size]
+    if not all(is_positive_integer(number) for number in numbers):
+        message = f"'{size}' is no size of {problem.name}; one is {default}"
+        raise typer.BadParameter(message, param_hint="--size")
+    entries = count * math.prod(int(number) for number in numbers)
+    if entries > MAX_ENTRIES:
+        message = f"size x count is {entries:,}; at most {MAX_ENTRIES:,}"
+        raise typer.BadParameter(message, param_hint="--count")
+    return size if has_two_numbers else int(size)
+
+
+def is_positive_integer(text: str) -> bool:
+    """Return whether a text is a number from 1 to 999,999,999."""
+    return text.isdecimal() and 0 < int(text) < 10**9
+
+
+def mutate_points(xy: "np.ndarray", mutation: Mutation, seed: int) -> "np.ndarray":
+    """Mutate each instance once, with a random stream of its own.
+
+    The depot is moved like any other point.
     """
     import numpy as np
 
     from rhumbline.problems.distributions.mutations import mutate
 
-    streams = (np.random.default_rng([seed, place]) for place in range(len(xy)))
-    exact = (
-        mutate(points.astype(np.float64), operator, power, rng)
-        for points, rng in zip(xy, streams, strict=True)
-    )
-    return np.stack(list(exact)).astype(xy.dtype)
+    mutated: list[np.ndarray] = []
+    for place, points in enumerate(xy):
+        rng = np.random.default_rng([seed, place])
+        mutated.append(mutate(points.astype(np.float64), mutation.operator, mutation.power, rng))
+    return np.stack(mutated).astype(xy.dtype)

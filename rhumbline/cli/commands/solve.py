@@ -1,55 +1,45 @@
-"""`rhumb solve`: files to verified tours. The options; the work is in `solving`, which needs
-torch.
-"""
+"""`rhumb solve`: files to verified plans. The options; `solve_run` does the work with torch."""
 
 import math
-from enum import StrEnum
 from pathlib import Path
 from typing import Annotated
 
 import typer
 
-from rhumbline.cli.options import flag
+from rhumbline.cli.options import (
+    LARGEST_SEED,
+    Device,
+    DeviceChoice,
+    Engine,
+    EngineChoice,
+    Threads,
+    flag,
+)
+from rhumbline.cli.output_files import OutputPaths
 from rhumbline.cli.process import defer_signals, run_command
 from rhumbline.kernels.numba.rollout import precompile
 
-LARGEST_SEED = 2**63 - 1
-COMPILED = {
-    ".tsp": "tsp",
-    ".vrp": "cvrp",
-}  # problems with a kernel that may be missing, by the ending of their files
+# Problems with a CPU kernel that may have to be compiled, by the suffix of their files.
+COMPILED_SUFFIXES = {".tsp": "tsp", ".vrp": "cvrp"}
 
 
-class DeviceChoice(StrEnum):
-    """Where to search."""
+def compiled_problem(place: Path) -> str | None:
+    """Return the problem of a file, or of a file in a folder, if it has a kernel to compile.
 
-    auto = "auto"
-    cpu = "cpu"
-    cuda = "cuda"
-
-
-class EngineChoice(StrEnum):
-    """What decodes."""
-
-    auto = "auto"
-    torch = "torch"
-    fused = "fused"
-
-
-def compiled_for(place: Path) -> str | None:
-    """The problem of a file, or of a file in a folder, if its ending tells that it has a kernel."""
+    Only the suffix tells, because files are read later.
+    """
     try:
         files = place.iterdir() if place.is_dir() else (place,)
-        return next(
-            (COMPILED[file.suffix.lower()] for file in files if file.suffix.lower() in COMPILED),
-            None,
-        )
-    except OSError:  # which will be said when it is read
-        return None
+        for file in files:
+            if file.suffix.lower() in COMPILED_SUFFIXES:
+                return COMPILED_SUFFIXES[file.suffix.lower()]
+    except OSError:  # reported when the files are read
+        pass
+    return None
 
 
-def positive(value: float | None) -> float | None:
-    """The number, refused unless above 0."""
+def check_seconds(value: float | None) -> float | None:
+    """Return the number of seconds, refused unless it is finite and above 0."""
     if value is not None and not (value > 0 and math.isfinite(value)):
         raise typer.BadParameter(f"{value} is not a number of seconds above 0")
     return value
@@ -67,24 +57,25 @@ Attempts = Annotated[
     typer.Option(
         min=1,
         metavar="N",
-        help="Stop after so many attempts per instance; one is a tour from each start.",
+        help="Stop after N attempts per instance; one is a tour from each start.",
     ),
 ]
 Seconds = Annotated[
     float | None,
     typer.Option(
-        callback=positive,
+        callback=check_seconds,
         metavar="S",
-        help="Stop after so many seconds; equally sized instances share them.",
+        help="Stop after S seconds; equally sized instances share them.",
     ),
 ]
-Search = Annotated[
+SearchName = Annotated[
     str | None,
     typer.Option(
         metavar="NAME",
-        help="cmaes, sampling, greedy, uniform, fixed, population, eas-emb, eas-lay, sgbs, sgbs-eas, cmaes-eas, "
-        "cmaes-elite, cmaes-refine or sampling-elite. [cmaes-refine; without kernels cmaes, and cmaes-elite for "
-        "vehicles; sampling-elite for job shops; population or sampling without a latent space]",
+        help="cmaes, sampling, greedy, uniform, fixed, population, eas-emb, eas-lay, sgbs, "
+        "sgbs-eas, cmaes-eas, cmaes-elite, cmaes-refine or sampling-elite. [cmaes-refine; without "
+        "kernels cmaes, and cmaes-elite for vehicles; sampling-elite for job shops; population or "
+        "sampling without a latent space]",
     ),
 ]
 Augment = Annotated[
@@ -97,24 +88,24 @@ Augment = Annotated[
     ),
 ]
 PolicyName = Annotated[
-    str | None, typer.Option("--policy", help="A shipped checkpoint's name or a path. [by problem]")
+    str | None,
+    typer.Option("--policy", help="A shipped checkpoint's name or a path. [by problem]"),
 ]
 Vehicles = Annotated[
     int | None,
     typer.Option(
-        min=1, metavar="K", help="At most so many vehicles. [the file's VEHICLES, or any number]"
+        min=1, metavar="K", help="At most K vehicles. [the file's VEHICLES, or any number]"
     ),
 ]
 Seed = Annotated[
-    int, typer.Option(min=0, max=LARGEST_SEED, metavar="N", help="Equal seeds give equal attempts.")
-]
-Threads = Annotated[
-    int | None, typer.Option(min=1, metavar="N", help="Threads on a CPU. [all cores]")
+    int,
+    typer.Option(min=0, max=LARGEST_SEED, metavar="N", help="Equal seeds give equal attempts."),
 ]
 Output = Annotated[
     Path | None,
     typer.Option(
-        help="Write NAME.tour (.sol, .sched) of each instance to this folder; with --top NAME.2.tour too."
+        help="Write NAME.tour (.sol, .sched) of each instance to this folder; with --top "
+        "NAME.2.tour too."
     ),
 ]
 AsJson = Annotated[
@@ -144,8 +135,8 @@ Then = Annotated[
     str | None,
     typer.Option(
         metavar="SOLVER",
-        help="auto (our own local search: ils, ruin or tabu), ils, lkh, pyvrp, ruin, tabu or cpsat: carries on for the "
-        "second half of the --seconds.",
+        help="auto (our own local search: ils, ruin or tabu), ils, lkh, pyvrp, ruin, tabu or "
+        "cpsat: continues for the second half of the --seconds.",
     ),
 ]
 Top = Annotated[
@@ -159,22 +150,18 @@ Trace = Annotated[
 ]
 
 
-def solve(
+def solve_command(
     files: Files,
     attempts: Attempts = None,
     seconds: Seconds = None,
-    search: Search = None,
+    search: SearchName = None,
     policy: PolicyName = None,
     settings: Settings = None,
     augment: Augment = 1,
     vehicles: Vehicles = None,
     seed: Seed = 0,
-    device: Annotated[
-        DeviceChoice, typer.Option(help="auto is a GPU if there is one.")
-    ] = DeviceChoice.auto,
-    engine: Annotated[
-        EngineChoice, typer.Option(help="fused is the quick one; on a CPU it needs numba.")
-    ] = EngineChoice.auto,
+    device: Device = DeviceChoice.auto,
+    engine: Engine = EngineChoice.auto,
     threads: Threads = None,
     warm_start: WarmStart = None,
     polish: Polish = False,
@@ -197,25 +184,43 @@ def solve(
     """
 
     def body() -> int:
-        problem = compiled_for(files[0])
-        if problem and device is not DeviceChoice.cuda and engine is not EngineChoice.torch:
-            precompile.start_compiling(problem)  # meanwhile torch is imported
+        problem = compiled_problem(files[0])
+        uses_kernels = device is not DeviceChoice.cuda and engine is not EngineChoice.torch
+        if problem and uses_kernels:
+            precompile.start_compiling(problem)  # torch is imported in the meantime
         with defer_signals():
-            from rhumbline.cli import solve_run
-        after = solve_run.AfterSearchOptions(tuple(warm_start or ()), polish, then, top, trace)
+            from rhumbline.cli import solve_request, solve_run
+        after = solve_request.AfterSearchOptions(
+            warm_starts=tuple(warm_start or ()),
+            polish=polish,
+            then=then,
+            top=top,
+            trace=trace,
+        )
         after.check_usage(seconds)
         given = tuple(settings or ())
-        strategy = (
-            solve_run.choose_strategy(search, given) if search else None
-        )  # refuses before any work
-        if strategy is None:
-            solve_run.check_default_settings(given)
-        places = solve_run.OutputPaths(output, plot)
-        talk = solve_run.Verbosity(as_json, quiet)
-        facts = (attempts, seconds, seed, device.value, engine.value, threads)
-        request = solve_run.SolveRequest(
-            strategy, search, policy, *facts, augment, vehicles, after, given
+        strategy = None
+        if search:
+            strategy = solve_request.choose_strategy(search, given)  # refuses before any work
+        else:
+            solve_request.check_default_settings(given)
+        request = solve_request.SolveRequest(
+            strategy=strategy,
+            search=search,
+            policy=policy,
+            attempts=attempts,
+            seconds=seconds,
+            seed=seed,
+            device=device.value,
+            engine=engine.value,
+            threads=threads,
+            augment=augment,
+            vehicles=vehicles,
+            after=after,
+            settings=given,
         )
-        return solve_run.solve_files(files, request, places, talk)
+        paths = OutputPaths(output, plot)
+        verbosity = solve_run.Verbosity(as_json, quiet)
+        return solve_run.solve_files(files, request, paths, verbosity)
 
     raise typer.Exit(run_command(body))

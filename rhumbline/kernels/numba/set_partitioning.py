@@ -1,10 +1,12 @@
-"""numba: routes that serve every customer once at the least cost, as it is compiled. `local` calls it.
+"""numba: the cheapest set of routes that serves every customer once.
 
-Which of some routes these are is a set partitioning problem. Prices of customers come first (Lagrange multipliers): a
-route is worth what its customers pay, and its value is its cost less that. Then a beam adds routes one by one, always
-for the customer who has the fewest left to choose from, so that dead ends are seen early. Who is served is kept in the
-bits of words, so that two routes are compared by a few instructions; and the cheapest routes come first, so that those
-which are too dear for a place need no look.
+`local_search.launch` calls it.
+
+Choosing such routes is a set partitioning problem. Prices of customers come first (Lagrange
+multipliers): a route earns what its customers pay, and its value is its cost minus that. Then a
+beam adds routes one by one, always for the customer with the least choice, so that dead ends show early.
+Served customers are bits of words, so that a few instructions compare two routes. Routes come in
+order of value, so the search for a place can stop early.
 """
 
 import numpy as np

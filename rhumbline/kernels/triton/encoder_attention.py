@@ -1,8 +1,9 @@
-"""Triton: attention among all nodes of an instance, with gradient, as the encoder has it in training.
+"""Triton: attention among all nodes of an instance, with gradient, for the encoder in training.
 
-A program does one head of one instance. Its keys and values fit into a tile, so softmax needs no running maximum, the
-backward pass recomputes weights instead of reading them, and no sum crosses programs. Centring the keys (`policies`
-says why) costs nothing here. Tensors are read and written as the products around them have them: nothing is copied.
+A program computes one head of one instance. Its keys and values fit into a tile, so the softmax
+needs no running maximum, the backward pass recomputes weights instead of reading them, and no sum
+crosses programs. Centring the keys costs nothing here (`policies/attention/encoder.py` has the
+reason). Tensors have the layout of the matrix products before and after: nothing is copied.
 """
 
 import math
@@ -87,41 +88,62 @@ def attend_backward_kernel(
 
 
 def launch_options(qkv: Tensor, heads: int) -> dict[str, int | str]:
-    """Sizes and tiles of both kernels: so many rows at a time that scores and their gradients stay in registers."""
-    nodes, width = qkv.shape[1], qkv.shape[2] // (3 * heads)
-    padded = max(16, triton.next_power_of_2(nodes))
-    rows = min(64, padded) if padded <= 128 else 32
-    return {"H": heads, "C": width, "NP": padded, "M": rows, "PREC": "ieee", "num_warps": 4, "num_stages": 1}
+    """Return sizes and tiles of both kernels.
+
+    So few rows are worked on at a time that scores and their gradients stay in registers.
+    """
+    _, nodes, width = qkv.shape
+    columns = max(16, triton.next_power_of_2(nodes))
+    rows = min(64, columns) if columns <= 128 else 32
+    return {
+        "H": heads,
+        "C": width // (3 * heads),
+        "NP": columns,
+        "M": rows,
+        "PREC": "ieee",
+        "num_warps": 4,
+        "num_stages": 1,
+    }
 
 
 def score_scale(qkv: Tensor, heads: int) -> float:
-    return LOG2E.value / math.sqrt(qkv.shape[2] // (3 * heads))
+    """Return the factor of attention scores, 1 / sqrt(head width) for exp2."""
+    head_width = qkv.shape[2] // (3 * heads)
+    return LOG2E.value / math.sqrt(head_width)
 
 
 @torch.library.custom_op("rhumbline::attend", mutates_args=())
 def triton_attend(qkv: Tensor, heads: int) -> Tensor:
-    """Attention [B, N, E] of queries, keys and values [B, N, 3 E], each cut into heads; keys are centred."""
+    """Compute attention [B, N, E] of queries, keys and values [B, N, 3 E], split into heads.
+
+    Keys are centred.
+    """
     qkv = qkv.contiguous()
     count, nodes, width = qkv.shape
     out = qkv.new_empty(count, nodes, width // 3)
-    attend_kernel[(count, heads)](qkv, out, nodes, score_scale(qkv, heads), **launch_options(qkv, heads))
+    scale = score_scale(qkv, heads)
+    options = launch_options(qkv, heads)
+    attend_kernel[(count, heads)](qkv, out, nodes, scale, **options)
     return out
 
 
 @torch.library.custom_op("rhumbline::attend_backward", mutates_args=())
 def triton_attend_backward(qkv: Tensor, grad: Tensor, heads: int) -> Tensor:
-    """The gradient of `attend` in its argument."""
-    qkv, grad = qkv.contiguous(), grad.contiguous()
+    """Compute the gradient of `triton_attend` in its argument."""
+    qkv = qkv.contiguous()
+    grad = grad.contiguous()
+    count, nodes, _ = qkv.shape
     out = torch.empty_like(qkv)
-    attend_backward_kernel[(len(qkv), heads)](
-        qkv, grad, out, qkv.shape[1], score_scale(qkv, heads), **launch_options(qkv, heads)
-    )
+    scale = score_scale(qkv, heads)
+    options = launch_options(qkv, heads)
+    attend_backward_kernel[(count, heads)](qkv, grad, out, nodes, scale, **options)
     return out
 
 
 @triton_attend.register_fake
 def _(qkv: Tensor, heads: int) -> Tensor:
-    return qkv.new_empty(*qkv.shape[:2], qkv.shape[2] // 3)
+    count, nodes, width = qkv.shape
+    return qkv.new_empty(count, nodes, width // 3)
 
 
 @triton_attend_backward.register_fake
@@ -130,12 +152,16 @@ def _(qkv: Tensor, grad: Tensor, heads: int) -> Tensor:
 
 
 def save_input(ctx, inputs: tuple[Tensor, int], output: Tensor) -> None:
-    ctx.save_for_backward(inputs[0])
-    ctx.heads = inputs[1]
+    """Save what the gradient needs."""
+    qkv, heads = inputs
+    ctx.save_for_backward(qkv)
+    ctx.heads = heads
 
 
 def gradient(ctx, grad: Tensor) -> tuple[Tensor, None]:
-    return triton_attend_backward(ctx.saved_tensors[0], grad, ctx.heads), None
+    """Return the gradients of queries, keys and values, and none of the number of heads."""
+    (qkv,) = ctx.saved_tensors
+    return triton_attend_backward(qkv, grad, ctx.heads), None
 
 
 triton_attend.register_autograd(gradient, setup_context=save_input)

@@ -1,13 +1,15 @@
-"""Triton: prices of customers, and a beam that puts routes together by them (`search/recombine/set_partitioning.py`).
+"""Triton: prices of customers, and a beam that combines routes by them.
 
-Prices: a program has one instance and makes all rounds, so that nothing but its lists of customers is read again and
-again, where tensor operations go through a table of routes by customers two times in each round.
+`search/recombine/set_partitioning.py` describes the method.
 
-The beam: a program has some places of one instance. Customers are bits of words of 32, so that two sets are compared by
-a few instructions, and how many routes each customer can choose from is one product of matrices for all places. Routes
-come in order of their values, so the first ones that are found for a place are its best, and from some route on all are
-too dear for all places. Who is found is never written as a table of places by routes, which is what takes the
-time in plain tensor operations.
+Prices: one program makes all rounds of one instance, and reads only its lists of customers again
+and again. Tensor operations pass through a table of routes by customers twice in each round.
+
+The beam: one program has some places of one instance. Customers are bits of words of 32, so that a
+few instructions compare two sets. One product of matrices counts, for all places, the routes that
+each customer can choose from. Routes come in order of their values, so the first ones found for a
+place are its best, and from some route on all cost too much for every place. No table of places by
+routes is written, which is what takes the time in plain tensor operations.
 """
 
 import torch
@@ -15,9 +17,12 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
-PLACES, ROUTES = 32, 64  # of a tile
-WARPS, LOOK = 4, 1024  # routes at a time that are only looked at for their values
-PRICED, PRICED_WARPS = 1024, 8  # routes at a time, when there are prices to be found
+PLACES = 32  # of a tile of the beam
+ROUTES = 64  # of a tile of the beam
+WARPS = 4
+LOOK = 1024  # routes of which only the values are compared, in one tile
+PRICED = 1024  # routes of a tile of prices
+PRICED_WARPS = 8
 
 
 @triton.jit
@@ -68,19 +73,44 @@ def prices_kernel(
 
 
 def launch_prices(
-    members: Tensor, size: Tensor, cost: Tensor, price: Tensor,
-    rounds: int, pace: float, momentum: float, patience: int, tiny: float,
-) -> Tensor:  # fmt: skip
-    """Prices [B, n] that make the bound high, from those given; `members` are the customers of each route [B, L, R].
+    members: Tensor,
+    size: Tensor,
+    cost: Tensor,
+    price: Tensor,
+    rounds: int,
+    pace: float,
+    momentum: float,
+    patience: int,
+    tiny: float,
+) -> Tensor:
+    """Improve prices [B, n] by rounds of subgradient ascent, so that the bound is high.
 
-    The first `size` of the L count [B, R].
+    `members` are the customers of each route [B, L, R], of which the first `size` [B, R] count.
     """
-    (count, most, routes), (_, customers) = members.shape, price.shape
-    served, kept = torch.zeros_like(price, dtype=torch.int32), torch.empty_like(price)
+    count, most, routes = members.shape
+    _, customers = price.shape
+    served = torch.zeros_like(price, dtype=torch.int32)
+    kept = torch.empty_like(price)
     prices_kernel[(count,)](
-        members, size, cost, price.clone(), served, kept, most, routes, customers, rounds, pace, momentum, patience,
-        tiny, NP=triton.next_power_of_2(customers), M=PRICED, num_warps=PRICED_WARPS, num_stages=1,
-    )  # fmt: skip
+        members,
+        size,
+        cost,
+        price.clone(),
+        served,
+        kept,
+        most,
+        routes,
+        customers,
+        rounds,
+        pace,
+        momentum,
+        patience,
+        tiny,
+        NP=triton.next_power_of_2(customers),
+        M=PRICED,
+        num_warps=PRICED_WARPS,
+        num_stages=1,
+    )
     return kept
 
 
@@ -141,18 +171,45 @@ def places_kernel(
 
 
 def launch_additions(
-    cover: Tensor, score: Tensor, words: Tensor, served: Tensor, value: Tensor, most: Tensor, customers: int, kept: int
+    cover: Tensor,
+    score: Tensor,
+    words: Tensor,
+    served: Tensor,
+    value: Tensor,
+    most: Tensor,
+    customers: int,
+    kept: int,
 ) -> tuple[Tensor, Tensor]:
-    """For each place [B, W] the best `kept` additions: sums, infinite where there are no more, and routes.
+    """Find the best `kept` additions to each place [B, W] of a beam.
 
-    `cover` are words of the customers served at each place [B, W, WN], `words` those of each route [B, WN, R], in order
-    of their values [B, R]; `served` has a column for each customer [B, R, NP], in all a power of two, 32 for each word.
+    Returns their sums, infinite if there are no more, and their routes. `cover` are words of the
+    customers served at each place [B, W, WN], `words` those of each route [B, WN, R], in order of
+    their values [B, R]. `served` has a column for each customer [B, R, NP], in all a power of two,
+    32 for each word.
     """
-    (count, width, size), (_, routes, columns) = cover.shape, served.shape
-    sums = torch.full((count, width, kept), torch.inf, device=score.device)
-    added = torch.zeros((count, width, kept), dtype=torch.int32, device=score.device)
+    count, width, size = cover.shape
+    _, routes, columns = served.shape
+    shape = (count, width, kept)
+    sums = torch.full(shape, torch.inf, device=score.device)
+    added = torch.zeros(shape, dtype=torch.int32, device=score.device)
     places_kernel[(count, triton.cdiv(width, PLACES))](
-        cover, score, words, served, value, most, sums, added, width, routes, customers,
-        WN=size, NP=columns, K=kept, M=PLACES, T=ROUTES, LOOK=LOOK, num_warps=WARPS,
-    )  # fmt: skip
+        cover,
+        score,
+        words,
+        served,
+        value,
+        most,
+        sums,
+        added,
+        width,
+        routes,
+        customers,
+        WN=size,
+        NP=columns,
+        K=kept,
+        M=PLACES,
+        T=ROUTES,
+        LOOK=LOOK,
+        num_warps=WARPS,
+    )
     return sums, added

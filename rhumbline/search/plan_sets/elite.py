@@ -1,7 +1,6 @@
-"""The best different plans of each instance, for searches that work on more than the very best one.
+"""Elite set: the cheapest distinct plans of each instance, for searches that improve several plans.
 
-Not a `DiverseSet`, whose plans differ in many links, for a user to choose from: here the next best
-may differ in two.
+Plans of a `DiverseSet` differ in many edges, for a user to choose from. Here two edges are enough.
 """
 
 from collections.abc import Sequence
@@ -16,62 +15,80 @@ from rhumbline.record import Record
 from rhumbline.search.plan_sets.diverse import gather_per_instance
 from rhumbline.search.task import Task
 
-# relative: a tour from elsewhere or the other way round differs by half of it; one cost is one plan
-SAME = 3e-6
+# Costs within this factor count as one plan. A tour that begins elsewhere or runs the other way
+# round differs by half of the margin.
+EQUAL_COST = 1.0 + 3e-6
 
 
 @dataclass(frozen=True)
 class EliteSet(Record):
-    """Plans of each instance. One of infinite cost is a gap: there were no more that differ."""
+    """Plans of each instance. One of infinite cost is a gap: there were no more distinct plans."""
 
     cost: Float[Tensor, "B M"]
     actions: Int[Tensor, "B M T"]
 
     def joined(self, other: "EliteSet", most: int) -> "EliteSet":
-        """The cheapest different plans of both, the very cheapest first."""
+        """Return the cheapest distinct plans of both sets, the very cheapest first."""
         both = concatenate_sets([self, other])
         return cheapest_distinct(both.cost, both.actions, most)
 
     def improved_by(
         self, cost: Float[Tensor, "B M C"], actions: Int[Tensor, "B M C T"]
     ) -> "EliteSet":
-        """Every plan, or the cheapest of those that were made of it: each has a line of its own."""
-        least, best = cost.min(2)
-        child = actions.gather(2, best[..., None, None].expand(-1, -1, 1, actions.shape[3]))[
-            :, :, 0
-        ]
-        better = least < self.cost
-        return EliteSet(
-            torch.where(better, least, self.cost),
-            torch.where(better[..., None], child, self.actions),
-        )
+        """Replace each plan by the best of the plans that were made of it, if that is cheaper.
+
+        Each plan keeps its place, so different plans are improved independently.
+        """
+        child_cost, best = cost.min(2)
+        steps = actions.shape[3]
+        index = best[..., None, None]
+        index = index.expand(-1, -1, 1, steps)
+        children = actions.gather(2, index)
+        child = children[:, :, 0]
+        is_better = child_cost < self.cost
+        new_cost = torch.where(is_better, child_cost, self.cost)
+        is_better = is_better[..., None]
+        new_actions = torch.where(is_better, child, self.actions)
+        return EliteSet(new_cost, new_actions)
 
 
-def concatenate_sets(herds: Sequence[EliteSet]) -> EliteSet:
-    """All plans of several, whether they differ or not."""
-    return EliteSet(
-        torch.cat([elite_set.cost for elite_set in herds], 1),
-        torch.cat([elite_set.actions for elite_set in herds], 1),
-    )
+def concatenate_sets(sets: Sequence[EliteSet]) -> EliteSet:
+    """Return all plans of several sets, distinct or not."""
+    costs = [plans.cost for plans in sets]
+    actions = [plans.actions for plans in sets]
+    cost = torch.cat(costs, 1)
+    return EliteSet(cost, torch.cat(actions, 1))
 
 
 def cheapest_distinct(
     cost: Float[Tensor, "B C"], actions: Int[Tensor, "B C T"], most: int
 ) -> EliteSet:
-    """The cheapest different ones of some plans."""
+    """Return the cheapest plans of different cost, at most `most` for each instance."""
     cost, order = cost.sort(dim=1, stable=True)
-    again = cost[:, 1:] <= cost[:, :-1] * (1.0 + SAME)
-    cost = torch.cat([cost[:, :1], cost[:, 1:].masked_fill(again, torch.inf)], 1)
-    cost, place = (x[:, :most] for x in cost.sort(dim=1, stable=True))
-    return EliteSet(cost, gather_per_instance(actions, order.gather(1, place)))
+    first = cost[:, :1]
+    others = cost[:, 1:]
+    before = cost[:, :-1]
+    limit = before * EQUAL_COST
+    is_repeat = others <= limit
+    others = others.masked_fill(is_repeat, torch.inf)
+    cost = torch.cat([first, others], 1)
+    cost, place = cost.sort(dim=1, stable=True)
+    cost = cost[:, :most]
+    index = order.gather(1, place[:, :most])
+    actions = gather_per_instance(actions, index)
+    return EliteSet(cost, actions)
 
 
 def cheapest_rollouts(rolled: Rollouts, most: int) -> EliteSet:
-    """The cheapest different ones of a generation."""
-    return cheapest_distinct(rolled.cost.flatten(1), rolled.actions.flatten(1, 2), most)
+    """Return the cheapest distinct plans of a generation, from whatever latent and start."""
+    cost = rolled.cost.flatten(1)
+    actions = rolled.actions.flatten(1, 2)
+    return cheapest_distinct(cost, actions, most)
 
 
 def incumbent_set(task: Task) -> EliteSet:
-    """The best plan of each instance, alone; it may have been given."""
-    assert task.account.best is not None
-    return EliteSet(task.account.best[:, None], task.incumbents[:, None])
+    """Return the best plan of each instance so far, which may be the warm start."""
+    cost = task.account.best
+    assert cost is not None
+    actions = task.incumbents
+    return EliteSet(cost[:, None], actions[:, None])

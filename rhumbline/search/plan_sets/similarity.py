@@ -1,6 +1,4 @@
-"""What is to be known of a problem's plans beyond rollouts: how to compare, spell and polish
-them. One line each.
-"""
+"""Plan tools: how to compare, encode and locally improve the plans of each problem."""
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -21,171 +19,239 @@ Polisher = Callable[[Any], Any]
 
 @dataclass(frozen=True)
 class PlanTools:
-    """Skills for the plans of one problem."""
+    """Functions on the plans of one problem.
 
-    links: Callable[
-        [Any, Int[Tensor, "B R T"]], Int[Tensor, "B R N 2"]
-    ]  # of a batch's plans: what is beside what
-    encode_plan: Callable[
-        [Any, Any], list[int]
-    ]  # of an instance: the action sequence of a plan, without padding
-    polisher: Callable[[Any], Polisher]  # for an instance, what takes its plans to a local optimum
+    - `edges(batch, actions)`: the two neighbours of each node in each plan. What a node and a
+      neighbour are depends on the problem.
+    - `encode_plan(instance, plan)`: the action sequence of a plan, without padding.
+    - `polisher(instance)`: a function that takes a plan of the instance to a local optimum.
+    """
+
+    edges: Callable[[Any, Int[Tensor, "B R T"]], Int[Tensor, "B R N 2"]]
+    encode_plan: Callable[[Any, Any], list[int]]
+    polisher: Callable[[Any], Polisher]
 
 
 def plan_tools_for(problem: str, wish: str) -> PlanTools:
-    """The skills for a problem; refused where nobody has written them yet."""
+    """Return the tools for a problem; raise `InputError` with the wish if there are none."""
     if problem not in PLAN_TOOLS:
-        raise InputError(
-            f"{wish} is not there for {problem} yet; it is for {', '.join(PLAN_TOOLS)}"
-        )
+        known = ", ".join(PLAN_TOOLS)
+        raise InputError(f"{wish} is not there for {problem} yet; it is for {known}")
     return PLAN_TOOLS[problem]
 
 
+# --- edges
+
+
 def tour_edges(batch: Any, actions: Int[Tensor, "B R T"]) -> Int[Tensor, "B R N 2"]:
-    """The cities before and behind each city."""
-    return neighbour_table(actions, actions.roll(1, 2), actions.roll(-1, 2), actions.shape[2])
+    """Return the cities before and after each city."""
+    cities = actions.shape[2]
+    before = actions.roll(1, 2)
+    after = actions.roll(-1, 2)
+    return neighbour_table(actions, before, after, cities)
 
 
 def route_edges(batch: Any, actions: Int[Tensor, "B R T"]) -> Int[Tensor, "B R N 2"]:
-    """The customers before and behind each customer, 0 for the depot."""
+    """Return the customers before and after each customer, 0 for the depot."""
     walk = torch.nn.functional.pad(actions, (1, 1))
-    customers = actions.shape[2] // 2  # a sequence has room for a route of each customer's own
-    return neighbour_table(actions, walk[..., :-2], walk[..., 2:], customers + 1)[:, :, 1:]
+    before = walk[..., :-2]
+    after = walk[..., 2:]
+    steps = actions.shape[2]
+    customers = steps // 2  # a sequence has room for a return after every customer
+    nodes = customers + 1
+    table = neighbour_table(actions, before, after, nodes)
+    return table[:, :, 1:]
 
 
 def schedule_edges(batch: Any, actions: Int[Tensor, "B R T"]) -> Int[Tensor, "B R N 2"]:
-    """The operations before and behind each operation on its machine; what is behind has numbers
-    below 0.
+    """Return the operations before and after each operation on its machine.
+
+    An operation after it has a negative number, because direction matters here.
     """
-    jobs, (count, _, columns) = actions[..., 1:].long(), batch.machine.shape
+    jobs = actions[..., 1:].long()
+    plans = jobs.shape[1]
+    count, _, columns = batch.machine.shape
     cells = batch.machine[0].numel()
-    cell = (jobs * columns + occurrence_index(jobs)).clamp(max=cells - 1)
-    machine = batch.machine.view(count, 1, -1).expand(-1, cell.shape[1], -1).gather(2, cell)
+    step = occurrence_index(jobs)
+    cell = jobs * columns + step
+    cell = cell.clamp(max=cells - 1)
+    machine = batch.machine.view(count, 1, -1)
+    machine = machine.expand(-1, plans, -1)
+    machine = machine.gather(2, cell)
     order = machine.argsort(dim=2, stable=True)
-    cell = cell.gather(2, order) + 1
+    operation = cell.gather(2, order)
+    number = operation + 1
     machine = machine.gather(2, order)
-    same = machine[..., 1:] == machine[..., :-1]
-    before = torch.nn.functional.pad(cell[..., :-1] * same, (1, 0))
-    behind = torch.nn.functional.pad(
-        torch.where(same, -cell[..., 1:], -cells - 1), (0, 1), value=-cells - 1
-    )
-    table = neighbour_table(cell - 1, before, behind, cells)
-    return table.unflatten(2, (-1, columns))[..., :-1, :].flatten(
-        2, 3
-    )  # the last column is nobody's
+
+    next_machine = machine[..., 1:]
+    this_machine = machine[..., :-1]
+    is_same = next_machine == this_machine
+    earlier = number[..., :-1]
+    earlier = earlier * is_same
+    before = torch.nn.functional.pad(earlier, (1, 0))
+    none_after = -cells - 1
+    later = -number[..., 1:]
+    after = torch.where(is_same, later, none_after)
+    after = torch.nn.functional.pad(after, (0, 1), value=none_after)
+    table = neighbour_table(operation, before, after, cells)
+    by_job = table.unflatten(2, (-1, columns))
+    by_job = by_job[..., :-1, :]  # the last column holds no operation
+    return by_job.flatten(2, 3)
 
 
 def occurrence_index(jobs: Int[Tensor, "B R T"]) -> Int[Tensor, "B R T"]:
-    """How often each entry has occurred before."""
+    """Return how often each entry occurs earlier in its row."""
+    steps = jobs.shape[2]
     order = jobs.argsort(dim=2, stable=True)
     ranked = jobs.gather(2, order)
-    place = torch.arange(jobs.shape[2], device=jobs.device).expand_as(jobs)
-    opening = torch.nn.functional.pad(ranked[..., 1:] != ranked[..., :-1], (1, 0), value=True)
-    since = place - torch.where(opening, place, 0).cummax(2).values
-    return torch.empty_like(jobs).scatter_(2, order, since)
+    place = torch.arange(steps, device=jobs.device)
+    place = place.expand_as(jobs)
+    previous = ranked[..., :-1]
+    is_first = ranked[..., 1:] != previous
+    is_first = torch.nn.functional.pad(is_first, (1, 0), value=True)
+    first = torch.where(is_first, place, 0)
+    first, _ = first.cummax(2)
+    index = torch.empty_like(jobs)
+    return index.scatter_(2, order, place - first)
 
 
 def neighbour_table(
     node: Int[Tensor, "B R T"],
     before: Int[Tensor, "B R T"],
-    behind: Int[Tensor, "B R T"],
+    after: Int[Tensor, "B R T"],
     count: int,
 ) -> Int[Tensor, "B R C 2"]:
-    """What is said of each step, in the order of the nodes that are visited."""
-    table = torch.zeros(*node.shape[:2], count, 2, dtype=node.dtype, device=node.device)
-    return table.scatter_(
-        2, node[..., None].long().expand(-1, -1, -1, 2), torch.stack((before, behind), -1)
-    )
+    """Sort the neighbours of each step by the node that the step visits."""
+    rows, plans, _ = node.shape
+    shape = (rows, plans, count, 2)
+    dtype = node.dtype
+    table = torch.zeros(shape, dtype=dtype, device=node.device)
+    neighbours = torch.stack((before, after), -1)
+    index = node[..., None]
+    index = index.long()
+    index = index.expand(-1, -1, -1, 2)
+    return table.scatter_(2, index, neighbours)
 
 
 def edge_similarity(
     one: Int[Tensor, "*#b N 2"], other: Int[Tensor, "*#b N 2"]
 ) -> Float[Tensor, "*c"]:
-    """The part of the links that two plans share, 0 to 1; direction and order of routes do not
-    matter.
+    """Return the share of edges that two plans have in common, 0 to 1.
+
+    The direction of tours and the order of routes do not matter.
     """
-    (a, b), (c, d) = (links.unbind(-1) for links in (one, other))
+    a, b = one.unbind(-1)
+    c, d = other.unbind(-1)
     ac = a == c
     bd = b == d
     ad = a == d
     bc = b == c
-    shared = (ac | bd | ad | bc).sum(-1) + ((ac & bd) | (ad & bc)).sum(-1)
-    return shared / (2.0 * one.shape[-2])
+    any_shared = ac | bd | ad | bc
+    both_shared = (ac & bd) | (ad & bc)
+    shared = any_shared.sum(-1) + both_shared.sum(-1)
+    nodes = one.shape[-2]
+    return shared / (2.0 * nodes)
 
 
-def plan_edges(craft: PlanTools, batch: Any, sequence: Sequence[int]) -> Int[Tensor, "N 2"]:
-    """The links of one plan of the only instance of a batch."""
-    return craft.links(batch, torch.tensor(sequence)[None, None])[0, 0]
+def plan_edges(tools: PlanTools, batch: Any, sequence: Sequence[int]) -> Int[Tensor, "N 2"]:
+    """Return the edges of one plan of the only instance of a batch."""
+    actions = torch.tensor(sequence)
+    actions = actions[None, None]
+    edges = tools.edges(batch, actions)
+    return edges[0, 0]
+
+
+# --- action sequences
 
 
 def pad_actions(actions: Sequence[int], horizon: int) -> list[int]:
-    """A sequence of the usual length; finished rollouts stay at node 0."""
-    return [*actions, *[0] * (horizon - len(actions))]
+    """Pad a sequence to the length of rollouts; those that have ended stay at node 0."""
+    missing = horizon - len(actions)
+    return [*actions, *[0] * missing]
 
 
 def encode_tour(instance: TSPInstance, tour: Tour) -> list[int]:
-    """The cities in order."""
+    """Return the cities in order."""
     return list(tour.order)
 
 
 def encode_routes(instance: CVRPInstance, routes: Routes) -> list[int]:
-    """The customers of each route and the depot behind them; no vehicle waits there, as an empty
-    route would.
+    """Return the customers of each route, followed by the depot.
+
+    Empty routes are left out: a vehicle must not wait at the depot.
     """
-    return [node for route in routes.routes if route for node in (*route, 0)]
+    actions = list[int]()
+    for route in routes.routes:
+        if route:
+            actions += route
+            actions.append(0)
+    return actions
 
 
 def encode_schedule(instance: JSSPInstance, schedule: Schedule) -> list[int]:
-    """The jobs in order of the starts of their operations, behind the first action, which places
-    nothing.
+    """Return the jobs in the order in which their operations start.
+
+    The first action is 0 and places nothing. Operations of no duration come first among equals.
     """
-    starts = (
-        (schedule.starts[o.job][o.step], o.duration > 0, o.job, o.step) for o in instance.operations
-    )
-    return [0, *(job for _, _, job, _ in sorted(starts))]
+    keys = list[tuple[Any, bool, int, int]]()
+    for operation in instance.operations:
+        job = operation.job
+        step = operation.step
+        start = schedule.starts[job][step]
+        takes_time = operation.duration > 0
+        keys.append((start, takes_time, job, step))
+    keys.sort()
+    jobs = [job for _, _, job, _ in keys]
+    return [0, *jobs]
+
+
+# --- local search
 
 
 def tour_polisher(instance: TSPInstance) -> Polisher:
-    """2-opt and Or-opt."""
+    """Return a local search by 2-opt and Or-opt."""
     from rhumbline.kernels.numba.local_search import launch as local_moves
 
     distance = np.ascontiguousarray(instance.distances)
-    near = local_moves.nearest_nodes(distance)
+    neighbours = local_moves.nearest_nodes(distance)
 
     def polish(tour: Tour) -> Tour:
-        order, _ = local_moves.shorten_tour(distance, near, tour.order)
-        return Tour(tuple(order))
+        order, _ = local_moves.shorten_tour(distance, neighbours, tour.order)
+        shorter = tuple(order)
+        return Tour(shorter)
 
     return polish
 
 
 def route_polisher(instance: CVRPInstance) -> Polisher:
-    """Relocate, swap, 2-opt* and 2-opt."""
+    """Return a local search by relocate, swap, 2-opt* and 2-opt."""
     from rhumbline.kernels.numba.local_search import launch as local_moves
 
     distance = np.ascontiguousarray(instance.distances)
     demand = np.asarray(instance.demands, dtype=np.int64)
-    near = local_moves.nearest_customers(distance)
+    neighbours = local_moves.nearest_customers(distance)
+    capacity = instance.capacity
+    vehicles = instance.vehicles
 
     def polish(plan: Routes) -> Routes:
         given = [route for route in plan.routes if route]
         routes, _ = local_moves.shorten_routes(
-            distance, near, demand, instance.capacity, given, instance.vehicles
+            distance, neighbours, demand, capacity, given, vehicles
         )
-        return Routes(tuple(map(tuple, routes)))
+        return Routes(tuple(tuple(route) for route in routes))
 
     return polish
 
 
 def schedule_polisher(instance: JSSPInstance) -> Polisher:
-    """Moves within critical blocks."""
+    """Return a local search by moves within critical blocks."""
     from rhumbline.kernels.numba.local_search import launch as local_moves
 
     def polish(schedule: Schedule) -> Schedule:
         starts, _ = local_moves.shorten_schedule(
             instance.durations, instance.machines, schedule.starts
         )
-        return Schedule(tuple(map(tuple, starts)))
+        return Schedule(tuple(tuple(row) for row in starts))
 
     return polish
 

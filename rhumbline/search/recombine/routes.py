@@ -1,12 +1,11 @@
-"""Routes of different plans put together to a better one.
+"""CVRP: recombine routes of several plans into a better plan.
 
-A good plan has routes that could be better, and for most of them a better one was built: in another
-plan, which is worse elsewhere. Which routes of all good plans serve every customer once, at the
-least cost, is a problem of its own (`partition`). To solve it builds nothing new, so it costs no
-attempt.
+A good plan has routes that could be better, and for most of them a better route exists in another
+plan that is worse elsewhere. Selecting routes that serve every customer once at the least cost is a
+set partitioning problem (`set_partitioning`). It samples nothing new, so it costs no attempt.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from functools import cache
 
@@ -17,7 +16,7 @@ from torch import Tensor
 from rhumbline.problems.cvrp import CVRP, CVRPBatch
 from rhumbline.record import Record
 from rhumbline.search.plan_sets.diverse import gather_per_instance
-from rhumbline.search.plan_sets.elite import SAME, EliteSet
+from rhumbline.search.plan_sets.elite import EQUAL_COST, EliteSet
 from rhumbline.search.recombine.set_partitioning import (
     PartitionEngine,
     PartitionProblem,
@@ -27,24 +26,28 @@ from rhumbline.search.recombine.set_partitioning import (
 )
 from rhumbline.search.task import Task
 
-SPARE = (
-    3  # routes that a merged plan may have more than the best one, or than the best ones together
-)
-FEW, SOME = (
-    4,
-    128,
-)  # instances between two looks at the clock, on a CPU without the compiled beam, and on a GPU
+
+@dataclass(frozen=True)
+class RecombineTuning:
+    """Limits of one recombination."""
+
+    extra_routes: int = 3  # that a new plan may have more than the best plans together
+    instances_per_look_cpu: int = 4  # between two looks at the clock, without the compiled beam
+    instances_per_look_cuda: int = 128
+
+
+TUNING = RecombineTuning()
 
 
 @dataclass(frozen=True)
 class PartitionBudget:
-    """How much is made of routes: what an engine has time for beside the rollouts of its device."""
+    """How much an engine has time for beside the rollouts on its device."""
 
-    stock: int  # routes
-    routes_per_place: int  # of them for each place of the beam, up to 100 customers
-    merges: int = 8  # in the course of a search, the last one at its end
-    routes_per_attempt: int = 4  # routes for each attempt of a whole search
-    max_elements: int = 1 << 24  # numbers of all routes of all instances
+    stock: int  # routes in the pool
+    routes_per_place: int  # of the beam, up to 100 customers
+    merges: int = 8  # during a search, the last one at its end
+    routes_per_attempt: int = 4  # for each attempt of a whole search
+    max_elements: int = 1 << 24  # numbers that all routes of all instances take
 
 
 PARTITION_BUDGETS: dict[PartitionEngine, PartitionBudget] = {
@@ -55,198 +58,289 @@ PARTITION_BUDGETS: dict[PartitionEngine, PartitionBudget] = {
 
 
 def partition_engine_for(task: Task) -> PartitionEngine:
-    """What puts the routes of a task together."""
-    return best_partition_engine(
-        task.device, task.problem.action_count(task.batch) - 1, task.engine
-    )
+    """Return the engine that recombines the routes of a task."""
+    nodes = task.problem.action_count(task.batch)
+    customers = nodes - 1
+    return best_partition_engine(task.device, customers, task.engine)
 
 
 @dataclass(frozen=True)
 class RoutePool(Record):
-    """Routes of good plans, no two with the same customers. One of infinite rank is a gap."""
+    """Routes of good plans, no two with the same customers. An entry of infinite rank is empty."""
 
-    rank: Float[Tensor, "B R"]  # cost of the cheapest plan it was seen in
+    rank: Float[Tensor, "B R"]  # cost of the cheapest plan that has the route
     length: Float[Tensor, "B R"]
-    code: Int[Tensor, "B R"]  # of its customers, in whatever order
-    begins: Int[Tensor, "B R"]  # step of its plan
-    turn: Int[Tensor, "B R N"]  # when each node is served, counted from 1; 0 is never
+    code: Int[Tensor, "B R"]  # hash of its customers, whatever their order
+    first_step: Int[Tensor, "B R"]  # where the route begins in its plan
+    position: Int[Tensor, "B R N"]  # of each node in the route, from 1; 0 if it is elsewhere
 
     def joined(self, other: "RoutePool", most: int) -> "RoutePool":
-        """The routes of the best plans in both, each as short as it was ever seen."""
-        pairs = zip(vars(self).values(), vars(other).values(), strict=True)
-        both = RoutePool(*(torch.cat(pair, 1) for pair in pairs))
+        """Return the routes of the best plans in both pools, each in its shortest form."""
+        both = concatenate_pools([self, other], 1)
         rank, kept = distinct_routes(both.rank, both.length, both.code, most)
-        return replace(both.map(lambda x: gather_per_instance(x, kept)), rank=rank)
+
+        def select(x: Tensor) -> Tensor:
+            return gather_per_instance(x, kept)
+
+        selected = both.map(select)
+        return replace(selected, rank=rank)
 
     @property
     def served(self) -> Float[Tensor, "B R n"]:
         """1 for the customers of each route."""
-        return (self.turn[..., 1:] > 0).float()
+        customers = self.position[..., 1:]
+        return (customers > 0).float()
+
+
+def concatenate_pools(pools: Sequence[RoutePool], axis: int) -> RoutePool:
+    """Concatenate pools along instances (0) or routes (1)."""
+    tables = [vars(pool) for pool in pools]
+    columns = dict[str, Tensor]()
+    for name in tables[0]:
+        parts = [table[name] for table in tables]
+        columns[name] = torch.cat(parts, axis)
+    return RoutePool(**columns)
 
 
 def distinct_routes(
     rank: Float[Tensor, "B C"], length: Float[Tensor, "B C"], code: Int[Tensor, "B C"], most: int
 ) -> tuple[Float[Tensor, "B R"], Int[Tensor, "B R"]]:
-    """The routes of the best plans, and the ranks of these; of those with the same customers the
-    shortest.
+    """Select the routes of the best plans: their ranks and their indices.
+
+    Of routes with the same customers the shortest stays, with the best rank of them all.
     """
-    order = length.argsort(dim=1, stable=True)
-    order = order.gather(1, code.gather(1, order).argsort(dim=1, stable=True))
+    by_length = length.argsort(dim=1, stable=True)
+    codes = code.gather(1, by_length)
+    by_code = codes.argsort(dim=1, stable=True)
+    order = by_length.gather(1, by_code)
     code = code.gather(1, order)
     rank = rank.gather(1, order)
-    again = torch.nn.functional.pad(code[:, 1:] == code[:, :-1], (1, 0))
-    group = (~again).long().cumsum(1) - 1
-    least = torch.full_like(rank, torch.inf).scatter_reduce(1, group, rank, "amin").gather(1, group)
-    rank, kept = (x[:, :most] for x in least.masked_fill(again, torch.inf).sort(dim=1, stable=True))
+
+    previous = code[:, :-1]
+    is_repeat = code[:, 1:] == previous
+    is_repeat = torch.nn.functional.pad(is_repeat, (1, 0))
+    is_new = ~is_repeat
+    group = is_new.long().cumsum(1) - 1
+    infinite = torch.full_like(rank, torch.inf)
+    best_rank = infinite.scatter_reduce(1, group, rank, "amin")
+    rank = best_rank.gather(1, group)
+    rank = rank.masked_fill(is_repeat, torch.inf)
+    rank, kept = rank.sort(dim=1, stable=True)
+    rank = rank[:, :most]
+    kept = kept[:, :most]
     return rank, order.gather(1, kept)
 
 
-def extract_routes(batch: CVRPBatch, elite_set: EliteSet, most: int) -> RoutePool:
-    """The routes of some plans."""
-    parts = instance_slices(len(elite_set.actions), 8 * elite_set.actions[0].numel())
-    many = max(max_route_count(elite_set.actions[rows]) for rows in parts)
-    found = [split_into_routes(batch[rows], elite_set[rows], many, most) for rows in parts]
-    return RoutePool(
-        *(torch.cat(part) for part in zip(*(vars(stock).values() for stock in found), strict=True))
-    )
+# --- plans to routes
+
+
+def extract_routes(batch: CVRPBatch, plans: EliteSet, most: int) -> RoutePool:
+    """Return the best routes of some plans, at most `most` for each instance."""
+    actions = plans.actions
+    elements = 8 * actions[0].numel()
+    slices = instance_slices(len(actions), elements)
+    routes = max(max_route_count(actions[rows]) for rows in slices)
+    pools = list[RoutePool]()
+    for rows in slices:
+        part = split_into_routes(batch[rows], plans[rows], routes, most)
+        pools.append(part)
+    return concatenate_pools(pools, 0)
 
 
 def max_route_count(actions: Int[Tensor, "B M T"]) -> int:
-    """Of any of some plans."""
-    ends = actions == 0
-    return int((ends.cumsum(2) - ends.long()).masked_fill(ends, 0).amax()) + 1
+    """Return the number of routes of the plan that has the most."""
+    at_depot = actions == 0
+    route = at_depot.cumsum(2) - at_depot.long()
+    route = route.masked_fill(at_depot, 0)
+    last = int(route.amax())
+    return last + 1
 
 
-def promising_plans(elite_set: EliteSet, stock: RoutePool) -> EliteSet:
-    """Plans that are better than the worst one in stock; gaps where another instance has more of
-    them.
+def promising_plans(plans: EliteSet, pool: RoutePool) -> EliteSet:
+    """Keep the plans that are better than the worst one in the pool; the others leave gaps.
 
-    The others would leave no new route there, at most a shorter way round customers of a known one.
-    A GPU would have to wait to know how many they are.
+    A worse plan adds no route to the pool, at most a shorter form of a known one. On a GPU counting
+    the better plans would make the host wait.
     """
-    worst = stock.rank.amax(1, keepdim=True)
-    most = max(1, int((elite_set.cost < worst).sum(1).amax()))
-    cost, best = (x[:, :most] for x in elite_set.cost.sort(dim=1, stable=True))
-    return EliteSet(
-        cost.masked_fill(cost >= worst, torch.inf), gather_per_instance(elite_set.actions, best)
-    )
+    worst = pool.rank.amax(1, keepdim=True)
+    is_better = plans.cost < worst
+    better = is_better.sum(1)
+    most = max(1, int(better.amax()))
+    cost, best = plans.cost.sort(dim=1, stable=True)
+    cost = cost[:, :most]
+    best = best[:, :most]
+    actions = gather_per_instance(plans.actions, best)
+    cost = cost.masked_fill(cost >= worst, torch.inf)
+    return EliteSet(cost, actions)
 
 
-def split_into_routes(batch: CVRPBatch, elite_set: EliteSet, many: int, most: int) -> RoutePool:
-    """The routes of plans that have no more than so many."""
-    actions, (count, plans, steps), size = (
-        elite_set.actions.long(),
-        elite_set.actions.shape,
-        batch.xy.shape[1],
-    )
-    ends = actions == 0
-    step = torch.arange(steps, device=actions.device).expand(count, plans, -1)
-    route = (ends.cumsum(2) - ends.long()).clamp(
-        max=many - 1
-    )  # of each step, with its return; empty after the end
-    begins = route.new_full((count, plans, many), steps).scatter_reduce(
-        2, route, step.masked_fill(ends, steps), "amin"
-    )
-    owner, when = (
-        route.new_zeros(count, plans, size).scatter(2, actions, x) for x in (route, step)
-    )
-    code = torch.zeros_like(begins).scatter_add(
-        2, owner[..., 1:], customer_codes(size, batch.xy.device).expand(count, plans, -1)
-    )
-    rank = elite_set.cost[..., None].masked_fill(begins == steps, torch.inf)
-    length = route_lengths(batch, actions, route, many).masked_fill(
-        rank.isinf(), torch.inf
-    )  # gaps are no plans
-    rank, kept = distinct_routes(*(x.flatten(1) for x in (rank, length, code)), most)
-    length, code, begins = (x.flatten(1).gather(1, kept) for x in (length, code, begins))
-    mine = gather_per_instance(owner, kept // many) == (kept % many)[..., None]
-    turn = (gather_per_instance(when, kept // many) - begins[..., None] + 1) * mine
-    turn[..., 0] = 0
-    return RoutePool(rank, length, code, begins, turn.short())
+def split_into_routes(batch: CVRPBatch, elite_set: EliteSet, routes: int, most: int) -> RoutePool:
+    """Return the best routes of plans that have at most `routes` routes each."""
+    actions = elite_set.actions.long()
+    count, plans, steps = actions.shape
+    size = batch.xy.shape[1]
+    step = torch.arange(steps, device=actions.device)
+    step = step.expand(count, plans, -1)
+    at_depot = actions == 0
+    # The route of each step. A return to the depot belongs to the route before it.
+    route = at_depot.cumsum(2) - at_depot.long()
+    route = route.clamp(max=routes - 1)
+    first_step = route.new_full((count, plans, routes), steps)
+    customer_step = step.masked_fill(at_depot, steps)
+    first_step = first_step.scatter_reduce(2, route, customer_step, "amin")
+    no_node = route.new_zeros(count, plans, size)
+    owner = no_node.scatter(2, actions, route)
+    visited = no_node.scatter(2, actions, step)
+    hashes = customer_codes(size, batch.xy.device)
+    hashes = hashes.expand(count, plans, -1)
+    code = torch.zeros_like(first_step)
+    code = code.scatter_add(2, owner[..., 1:], hashes)
+
+    rank = elite_set.cost[..., None]
+    rank = rank.masked_fill(first_step == steps, torch.inf)
+    length = route_lengths(batch, actions, route, routes)
+    length = length.masked_fill(rank.isinf(), torch.inf)  # gaps of the set are no plans
+    rank = rank.flatten(1)
+    length = length.flatten(1)
+    code = code.flatten(1)
+    first_step = first_step.flatten(1)
+    rank, kept = distinct_routes(rank, length, code, most)
+
+    length = length.gather(1, kept)
+    code = code.gather(1, kept)
+    first_step = first_step.gather(1, kept)
+    plan = kept // routes
+    index = kept % routes
+    is_member = gather_per_instance(owner, plan) == index[..., None]
+    visited = gather_per_instance(visited, plan)
+    position = visited - first_step[..., None] + 1
+    position = position * is_member
+    position[..., 0] = 0
+    return RoutePool(rank, length, code, first_step, position.short())
 
 
 def route_lengths(
-    batch: CVRPBatch, actions: Int[Tensor, "B M T"], route: Int[Tensor, "B M T"], many: int
+    batch: CVRPBatch, actions: Int[Tensor, "B M T"], route: Int[Tensor, "B M T"], routes: int
 ) -> Float[Tensor, "B M q"]:
-    """Of each route, summed in double precision and rounded: a GPU adds in any order, which must
-    not be seen.
+    """Return the length of each route of each plan.
+
+    Sums are in double precision and rounded: a GPU adds in any order, which must not show.
     """
-    legs = CVRP().leg_lengths(batch, actions).double()
-    sums = legs.new_zeros(*actions.shape[:2], many).scatter_add(
-        2, torch.cat([route, route[..., -1:]], 2), legs
-    )
+    count, plans, _ = actions.shape
+    legs = CVRP().leg_lengths(batch, actions)
+    legs = legs.double()
+    return_leg = route[..., -1:]
+    owner = torch.cat([route, return_leg], 2)
+    sums = legs.new_zeros(count, plans, routes)
+    sums = sums.scatter_add(2, owner, legs)
     return sums.float()
 
 
 @cache
 def customer_codes(size: int, device: torch.device) -> Int[Tensor, "n"]:
-    """What each customer adds to a code; kept, since a GPU would wait for it."""
-    return torch.randint(1, 2**62, (size - 1,), generator=torch.Generator().manual_seed(0)).to(
-        device
-    )
+    """Return the random number that each customer adds to the hash of a route.
+
+    Cached, because a GPU would wait for the copy.
+    """
+    rng = torch.Generator()
+    rng.manual_seed(0)
+    shape = (size - 1,)
+    codes = torch.randint(1, 2**62, shape, generator=rng)
+    return codes.to(device)
+
+
+# --- routes to plans
 
 
 def recombine_routes(
     batch: CVRPBatch,
-    stock: RoutePool,
+    pool: RoutePool,
     width: int,
-    late: Callable[[], bool] = lambda: False,
+    is_late: Callable[[], bool] = lambda: False,
     engine: PartitionEngine = "tensors",
 ) -> EliteSet:
-    """The best plan that a beam makes of the routes, which may be one that is known; of infinite
-    cost if it makes none.
+    """Return the best plan that a beam makes of the routes, which may be a known one.
 
-    Instances that nobody has come to when it is late have none either.
+    The cost is infinite where the beam finds none, and for instances left over when it is late.
     """
-    count, routes, size = stock.turn.shape
-    few = torch.get_num_threads() if engine == "compiled" else SOME if stock.rank.is_cuda else FEW
-    parts = instance_slices(count, size * routes, few)
-    actions = stock.turn.new_zeros(count, 1, 2 * (size - 1), dtype=torch.int64)
-    found = EliteSet(torch.full_like(stock.rank[:, :1], torch.inf), actions)
-    for rows in parts:
-        if late():
+    count, routes, size = pool.position.shape
+    if engine == "compiled":
+        at_once = torch.get_num_threads()
+    elif pool.rank.is_cuda:
+        at_once = TUNING.instances_per_look_cuda
+    else:
+        at_once = TUNING.instances_per_look_cpu
+    slices = instance_slices(count, size * routes, at_once)
+
+    cost = torch.full_like(pool.rank[:, :1], torch.inf)
+    horizon = 2 * (size - 1)
+    actions = pool.position.new_zeros(count, 1, horizon, dtype=torch.int64)
+    for rows in slices:
+        if is_late():
             break
-        part = recombine_batch(batch[rows], stock[rows], width, engine)
-        found.cost[rows], found.actions[rows] = part.cost.to(found.cost.dtype), part.actions
-    return found
+        part = recombine_batch(batch[rows], pool[rows], width, engine)
+        cost[rows] = part.cost.to(cost.dtype)
+        actions[rows] = part.actions
+    return EliteSet(cost, actions)
 
 
 def recombine_batch(
-    batch: CVRPBatch, stock: RoutePool, width: int, engine: PartitionEngine
+    batch: CVRPBatch, pool: RoutePool, width: int, engine: PartitionEngine
 ) -> EliteSet:
-    """The same for as many instances as there is memory for."""
-    least = stock.rank.amin(1, keepdim=True)
-    cost = (stock.length / batch.without_surcharge(least).float()).masked_fill(
-        stock.rank.isinf(), torch.inf
-    )
-    best = stock.rank <= least * (1.0 + SAME)
-    depth = best.sum(1) + SPARE
-    depth = depth if batch.vehicles is None else torch.minimum(depth, batch.vehicles)
-    any_welcome = least[:, 0] > batch.without_surcharge(least)[:, 0]  # plan for the fleet
-    ceiling = torch.full_like(cost[:, 0], 1.0 + SAME).masked_fill(any_welcome, torch.inf)
-    chosen = solve_partition(
-        PartitionProblem(stock.served, stock.code, cost, best, depth, ceiling), width, engine
-    )
-    actions = actions_of_routes(stock, chosen, 2 * (stock.turn.shape[2] - 1))[:, None]
-    return EliteSet(CVRP().cost(batch, actions).masked_fill(chosen[:, :1] < 0, torch.inf), actions)
+    """Do the same for as many instances as fit into memory."""
+    rank = pool.rank
+    best_cost = rank.amin(1, keepdim=True)
+    best_length = batch.without_surcharge(best_cost)
+    cost = pool.length / best_length.float()
+    cost = cost.masked_fill(rank.isinf(), torch.inf)
+    limit = best_cost * EQUAL_COST
+    in_best = rank <= limit
+    max_routes = in_best.sum(1) + TUNING.extra_routes
+    if batch.vehicles is not None:
+        max_routes = torch.minimum(max_routes, batch.vehicles)
+    # Where even the best plan has too many routes, any plan for the fleet is welcome.
+    has_surcharge = best_cost > best_length
+    exceeds_fleet = has_surcharge[:, 0]
+    max_cost = torch.full_like(cost[:, 0], EQUAL_COST)
+    max_cost = max_cost.masked_fill(exceeds_fleet, torch.inf)
+
+    problem = PartitionProblem(pool.served, pool.code, cost, in_best, max_routes, max_cost)
+    chosen = solve_partition(problem, width, engine)
+    size = pool.position.shape[2]
+    horizon = 2 * (size - 1)
+    actions = actions_of_routes(pool, chosen, horizon)
+    actions = actions[:, None]
+    first = chosen[:, :1]
+    cost = CVRP().cost(batch, actions)
+    cost = cost.masked_fill(first < 0, torch.inf)
+    return EliteSet(cost, actions)
 
 
 def actions_of_routes(
-    stock: RoutePool, chosen: Int[Tensor, "B q"], horizon: int
+    pool: RoutePool, chosen: Int[Tensor, "B q"], horizon: int
 ) -> Int[Tensor, "B T"]:
-    """The plan of some routes, those first that began first in plans of their own."""
-    order = (
-        stock.begins.gather(1, chosen.clamp(min=0))
-        .masked_fill(chosen < 0, horizon)
-        .argsort(dim=1, stable=True)
-    )
+    """Return the action sequence of some routes, in the order in which their own plans had them."""
+    index = chosen.clamp(min=0)
+    first_step = pool.first_step.gather(1, index)
+    first_step = first_step.masked_fill(chosen < 0, horizon)
+    order = first_step.argsort(dim=1, stable=True)
     chosen = chosen.gather(1, order)
-    turn = gather_per_instance(stock.turn, chosen.clamp(min=0)).long() * (chosen >= 0)[..., None]
-    length = (turn > 0).sum(2) + 1  # and the way back
-    step = (
-        ((length.cumsum(1) - length)[..., None] + turn - 1).masked_fill(turn == 0, 0).sum(1)[:, 1:]
-    )
-    customers = torch.arange(1, turn.shape[2], device=chosen.device).expand_as(step)
-    return torch.zeros(len(chosen), horizon, dtype=torch.int64, device=chosen.device).scatter(
-        1, step, customers
-    )
+    index = chosen.clamp(min=0)
+    position = gather_per_instance(pool.position, index)
+    position = position.long()
+    is_route = chosen >= 0
+    position = position * is_route[..., None]
+
+    is_member = position > 0
+    length = is_member.sum(2) + 1  # with the return to the depot
+    before = length.cumsum(1) - length
+    step = before[..., None] + position - 1
+    step = step.masked_fill(position == 0, 0)
+    step = step.sum(1)
+    step = step[:, 1:]
+    count, _, size = position.shape
+    device = chosen.device
+    customers = torch.arange(1, size, device=device)
+    customers = customers.expand_as(step)
+    actions = torch.zeros(count, horizon, dtype=torch.int64, device=device)
+    return actions.scatter(1, step, customers)

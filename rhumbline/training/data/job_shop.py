@@ -1,4 +1,4 @@
-"""Job shops of one's own on a device: by shape, and as they are."""
+"""Job shops from user files on a device, batched by shape."""
 
 from collections.abc import Sequence
 from typing import Any
@@ -12,7 +12,7 @@ from rhumbline.training.data.random import Size
 
 
 class JobShopStore:
-    """Job shops, by shape."""
+    """Job shops by shape, exactly as the files have them."""
 
     max_node_loss = 0.0
 
@@ -21,40 +21,47 @@ class JobShopStore:
         instances: Sequence[Any],
         problem: Problem[Any, Any],
         device: torch.device,
-        curved: bool,
+        with_matrices: bool,
     ) -> None:
-        shapes = sorted({i.shape for i in instances}, key=lambda shape: shape[0] * shape[2])
-        groups = [[i for i in instances if i.shape == shape] for shape in shapes]
-        self.batches = {
-            s: problem.collate(some).to(device) for s, some in zip(shapes, groups, strict=True)
-        }
-        self.counts: dict[Size, int] = {s: len(batch.key) for s, batch in self.batches.items()}
-        self.width = max(problem.action_count(batch) for batch in self.batches.values())
+        self.batches: dict[Size, Any] = {}
+        for shape in sorted({instance.shape for instance in instances}, key=shop_extent):
+            group = [instance for instance in instances if instance.shape == shape]
+            self.batches[shape] = problem.collate(group).to(device)
+        self.counts = {shape: len(batch.key) for shape, batch in self.batches.items()}
+        batches = self.batches.values()
+        self.max_action_count = max(problem.action_count(batch) for batch in batches)
 
     @staticmethod
     def size_of(instance: Any, problem: Problem[Any, Any]) -> Size:
-        """Jobs, operations and machines."""
+        """Return jobs, operations and machines."""
         return instance.shape
 
     @staticmethod
     def contents(instance: Any) -> bytes:
-        """Durations and machines."""
+        """Return durations and machines."""
         return repr((instance.durations, instance.machines)).encode()
 
     def draw(self, count: int, size: Any, rng: torch.Generator) -> Any:
-        """As they are: neither numbers nor order of jobs and machines mean anything to a policy."""
+        """Draw instances unchanged: policies do not see the order of jobs and machines."""
         batch = self.batches[size]
-        return batch[torch.randint(len(batch.key), (count,), generator=rng, device=rng.device)]
+        rows = torch.randint(len(batch.key), (count,), generator=rng, device=rng.device)
+        return batch[rows]
 
-    def whole(self) -> list[tuple[Any, Tensor]]:
-        """By shape; costs count in the longest job or busiest machine, lest large shops outweigh
-        small ones.
+    def all_batches(self) -> list[tuple[Any, Tensor]]:
+        """Return the instances by shape, and their lower bounds as units of cost.
+
+        Without units, large shops would outweigh small ones.
         """
-        return [(batch, bound_of(batch)) for batch in self.batches.values()]
+        return [(batch, makespan_bound(batch)) for batch in self.batches.values()]
 
 
-def bound_of(batch: Any) -> Float[Tensor, "B"]:
-    """The longest job or busiest machine of each shop, which no schedule is shorter than; at
-    least 1.
-    """
-    return torch.maximum(batch.tail[:, :, 0].amax(1), batch.load.amax(1)).clamp(min=1).float()
+def shop_extent(shape: Sequence[int]) -> int:
+    """Return jobs times machines."""
+    return shape[0] * shape[2]
+
+
+def makespan_bound(batch: Any) -> Float[Tensor, "B"]:
+    """Return the longest job or busiest machine, a lower bound of the makespan; at least 1."""
+    longest_job = batch.tail[:, :, 0].amax(1)
+    busiest_machine = batch.load.amax(1)
+    return torch.maximum(longest_job, busiest_machine).clamp(min=1).float()

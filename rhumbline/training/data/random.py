@@ -1,6 +1,4 @@
-"""Where the instances of a training come from: they are drawn at random, or are one's own
-(`own`).
-"""
+"""The source of a training's instances, and random instances as one; `files` has the other."""
 
 from collections.abc import Hashable
 from typing import Any, Protocol
@@ -13,65 +11,74 @@ from rhumbline.problems import Problem
 from rhumbline.problems.distributions.varied import VARY_BY_PROBLEM
 from rhumbline.training.config import TrainConfig
 
-# whatever tells shapes of instances apart; for routing the number of cities or customers
+# Equal for instances that fit into one batch. Routing: the number of cities or customers.
 Size = Hashable
 
 
 class InstanceSource(Protocol):
     """Instances to train on and to validate with."""
 
-    labels: list[int | str]  # sizes of the mini-steps, for people
-    usual: int | str  # the size of most validation instances, or of all
-    width: int  # of the largest instance, as kernels count it
-    about: str  # what there is, in words; nothing if the recipe says it all
-    mark: str  # of the validation instances: costs of others cannot be compared
+    # Sizes of the mini-steps as users write them.
+    labels: list[int | str]
+    # The size of most validation instances, or of all.
+    typical_size: int | str
+    # Actions of the largest instance, which kernels have to hold.
+    max_action_count: int
+    # What the source consists of, in words; empty if the recipe says it all.
+    summary: str
+    # Identifies the validation instances: costs of different instances cannot be compared.
+    validation_data: str
 
     def size_at(self, step: int) -> Size:
-        """The size of a mini-step, counted from the beginning of the training; the same in all
-        processes.
+        """Return the size of a mini-step, counted from the beginning of the training.
+
+        It is the same in all processes.
         """
         ...
 
     def sample(self, count: int, size: Any, rng: torch.Generator) -> Any:
-        """Instances of one size on the generator's device, by operations that a graph can
-        record.
+        """Sample instances of one size on the generator's device, by operations a graph can record.
+
+        With several processes, all of them draw the same joint batch.
         """
         ...
 
     def validation(self, rng: torch.Generator) -> list[tuple[Any, Float[Tensor, "B"]]]:
-        """Batches to validate with, each of one size, the same whenever the generator is; and
-        units of costs.
+        """Return batches to validate with, each of one size, and the units of their costs.
+
+        The batches depend on nothing but the state of the generator.
         """
         ...
 
 
 class RandomInstances:
-    """Random instances, of which the recipe's share is not uniform."""
+    """Random instances, with the recipe's share of non-uniform ones."""
 
-    about = ""
+    summary = ""
 
     def __init__(self, config: TrainConfig, problem: Problem[Any, Any]) -> None:
         self.config = config
         self.problem = problem
         self.labels = list(config.sizes)
-        self.usual = config.size
-        self.mark = f"{config.size}, variety {config.variety:g}"
+        self.typical_size = config.size
+        self.validation_data = f"{config.size}, variety {config.variety:g}"
         rng = torch.Generator().manual_seed(0)
-        self.width = max(
-            problem.action_count(problem.sample(1, s, rng)) for s in (config.size, *config.sizes)
-        )
+        examples = (problem.sample(1, size, rng) for size in (config.size, *config.sizes))
+        self.max_action_count = max(problem.action_count(example) for example in examples)
 
     def size_at(self, step: int) -> Size:
-        """In turns."""
+        """Return the size of a mini-step; the recipe's sizes take turns."""
         return self.config.size_at(step)
 
     def sample(self, count: int, size: Any, rng: torch.Generator) -> Any:
-        """New ones each time."""
-        c = self.config
+        """Sample new instances of one size."""
         batch = self.problem.sample(count, size, rng)
-        return VARY_BY_PROBLEM[c.problem](batch, c.variety, rng) if c.variety else batch
+        variety = self.config.variety
+        if not variety:
+            return batch
+        return VARY_BY_PROBLEM[self.config.problem](batch, variety, rng)
 
     def validation(self, rng: torch.Generator) -> list[tuple[Any, Float[Tensor, "B"]]]:
-        """One batch, of the recipe's `size`."""
+        """Return one batch, of the recipe's `size`, and each instance's own unit of cost."""
         batch = self.sample(self.config.validation.count, self.config.size, rng)
         return [(batch, batch.scale)]

@@ -1,10 +1,9 @@
-"""What a training step learns from: sequences, and the weight of each one's log-probability in the
-loss.
+"""Targets of a training step: sequences, and the weight of each one's log-probability in the loss.
 
-Every objective is `sum(weight * log_prob) / count` over chosen sequences; they differ in which and
-with what weight. The weights carry no gradient; a positive one makes a sequence less likely. Most
-come from costs alone; those of preferences (`compared`) also from the present log-probabilities, so
-such targets carry costs until they are scored.
+Every objective has the form `sum(weight * log_prob) / count` over chosen sequences. Objectives
+differ in the sequences and in the weights. Weights carry no gradient, and a positive weight makes
+its sequence less likely. Most weights follow from costs alone. Weights of preferences also depend
+on the current log-probabilities, so their targets hold costs until the sequences are scored.
 """
 
 from dataclasses import dataclass, replace
@@ -16,92 +15,96 @@ from torch import Tensor
 from rhumbline.decoding import unmark_actions
 from rhumbline.record import Record
 
-TIE_TOLERANCE = (
-    1e-6  # relative; the same tour the other way round may differ in the last bit (spec 9.2)
-)
+# Relative difference up to which two costs tie. The cost of a tour and of its reverse may differ
+# in the last bit.
+TIE_TOLERANCE = 1e-6
 
 
 @dataclass(frozen=True)
 class Targets(Record):
-    """Sequences to score with gradient. `count` is what the weighted sum is divided by, over all
-    processes.
-    """
+    """Sequences that a step scores with gradient, and what their weights follow from."""
 
-    latents: Float[Tensor, "B K Z"]  # K divides V: sequence v belongs to latent v // (V / K)
+    # K divides V: sequence v belongs to latent v // (V / K).
+    latents: Float[Tensor, "B K Z"]
     actions: Int[Tensor, "B V T"]
-    weight: Float[Tensor, "B V"]  # or costs to be compared; nan is compared with nobody
+    # Weights; or costs, if `group_size` is set. A cost of nan takes part in no comparison.
+    weight: Float[Tensor, "B V"]
+    # Divisor of the weighted sum, over all processes.
     count: Float[Tensor, ""]
-    group_size: int = (
-        0  # this many sequences after one another are compared, and get their weights by that
-    )
-    lesson: float = (
-        0.0  # above 0: after them comes a lesson, which is to become likelier by so much
-    )
+    # Consecutive sequences that are compared with one another. 0: `weight` holds weights already.
+    group_size: int = 0
+    # If positive, every group ends with one more sequence, which is imitated with this weight.
+    imitation_weight: float = 0.0
 
-    def weights(self, scores: Float[Tensor, "B V"], sharpness: float) -> Float[Tensor, "B V"]:
-        """The weight of each sequence in the loss, given their log-probabilities."""
+    def loss_weights(self, scores: Float[Tensor, "B V"], sharpness: float) -> Float[Tensor, "B V"]:
+        """Return the weight of each sequence in the loss, given the log-probabilities `scores`."""
         if not self.group_size:
             return self.weight
-        groups = (len(scores), -1, self.group_size + (self.lesson > 0.0))
+        size = self.group_size
+        groups = (len(scores), -1, size + (self.imitation_weight > 0.0))
         cost = self.weight.view(groups)
         scores = scores.detach().view(groups)
-        own = preference_weight(
-            cost[..., : self.group_size], scores[..., : self.group_size], sharpness
-        )
-        return torch.cat(
-            [own, -self.lesson * (~cost[..., self.group_size :].isnan()).float()], 2
-        ).flatten(1)
+        compared = preference_weight(cost[..., :size], scores[..., :size], sharpness)
+        is_imitated = ~cost[..., size:].isnan()
+        imitated = -self.imitation_weight * is_imitated.float()
+        return torch.cat([compared, imitated], 2).flatten(1)
 
 
 def preference_weight(
     cost: Float[Tensor, "... S"], scores: Float[Tensor, "... S"], sharpness: float
 ) -> Float[Tensor, "... S"]:
-    """The gradient of -log sigmoid(sharpness * (score of the cheaper - score of the dearer)),
-    summed over pairs.
+    """Return the gradient of the pairwise preference loss with respect to the scores.
 
-    Divided by the sharpness and by the number of others. By how much one is cheaper does not count,
-    so a rare disaster does not drown the rest; and a pair that is ordered rightly by far no longer
-    pulls.
+    The loss of a pair is -log sigmoid(sharpness * (score of the cheaper - score of the other)). The
+    sum over pairs is divided by the sharpness and by the number of other sequences. The size of a
+    cost difference does not matter, so a rare bad rollout does not dominate. A pair that is already
+    ordered with a large margin contributes almost nothing.
     """
     lead = sharpness * (scores[..., :, None] - scores[..., None, :])
-    pull = (cost[..., :, None] < cost[..., None, :]) * torch.sigmoid(-lead)
-    return (pull.sum(-2) - pull.sum(-1)) / max(1, cost.shape[-1] - 1)
+    is_cheaper = cost[..., :, None] < cost[..., None, :]
+    pull = is_cheaper * torch.sigmoid(-lead)
+    pairs = max(1, cost.shape[-1] - 1)
+    return (pull.sum(-2) - pull.sum(-1)) / pairs
 
 
 def find_winners(cost: Float[Tensor, "B K S"]) -> tuple[Int[Tensor, "B S"], Bool[Tensor, "B S"]]:
-    """The cheapest latent of each (instance, start), and whether no other latent ties with it
-    (spec 3.4).
+    """Return the cheapest latent of each (instance, start), and whether no other latent ties.
+
+    See Chalumeau et al. 2023, eq. 1 and appendix F (ties). A single latent never ties.
     """
     best, winner = cost.min(1)
-    tied = (cost <= best[:, None] * (1.0 + TIE_TOLERANCE)).sum(1) > 1
-    alone = ~tied if cost.shape[1] > 1 else torch.ones_like(tied)
-    return winner, alone
+    is_best = cost <= best[:, None] * (1.0 + TIE_TOLERANCE)
+    is_tied = is_best.sum(1) > 1
+    is_unique = ~is_tied if cost.shape[1] > 1 else torch.ones_like(is_tied)
+    return winner, is_unique
 
 
 def random_subset(
     starts: Int[Tensor, "B S"], count: int, rng: torch.Generator
 ) -> Int[Tensor, "B C"]:
-    """`count` different starts of each instance, all of them if there are no more."""
-    order = torch.rand(starts.shape, generator=rng, device=starts.device).argsort(1)[:, :count]
+    """Draw `count` distinct starts of each instance, or all of them if there are no more."""
+    uniforms = torch.rand(starts.shape, generator=rng, device=starts.device)
+    order = uniforms.argsort(1)[:, :count]
     return starts.gather(1, order)
 
 
 def repeat_starts(starts: Int[Tensor, "B S"], times: int) -> Int[Tensor, "B R"]:
-    """Each start so many times after one another."""
+    """Repeat each start `times` times in a row."""
     return starts[..., None].expand(-1, -1, times).flatten(1)
 
 
 def truncate_targets(targets: Targets, longest: int) -> Targets:
-    """Sequences cut to some length, which is less to score; one that goes on beyond it teaches
-    nothing.
+    """Cut sequences to `longest` actions; a sequence that needs more actions gets no weight.
 
-    Vehicle routing allows 2n actions, but plans that return to the depot after every customer are
-    rare: those of 100 customers take about 112. What is over after the end is the depot, 0.
+    Shorter sequences cost less to score. CVRP allows 2n actions, but plans that return to the depot
+    after every customer are rare: those of 100 customers take about 112 actions. The actions after
+    the end of a plan are the depot, 0.
     """
-    over = unmark_actions(targets.actions[:, :, longest:])[0].ne(0).any(-1)
-    nothing = torch.nan if targets.group_size else 0.0
+    rest, _ = unmark_actions(targets.actions[:, :, longest:])
+    is_too_long = rest.ne(0).any(-1)
+    no_weight = torch.nan if targets.group_size else 0.0
     return replace(
         targets,
         actions=targets.actions[:, :, :longest],
-        weight=targets.weight.masked_fill(over, nothing),
+        weight=targets.weight.masked_fill(is_too_long, no_weight),
     )

@@ -1,4 +1,4 @@
-"""Preference targets: winners against their rivals."""
+"""Preference targets: groups of rollouts of the same start that are compared with one another."""
 
 from collections.abc import Callable
 
@@ -13,117 +13,122 @@ from rhumbline.training.objectives.symmetric_copies import SymmetricTarget
 
 
 def preference_targets(
-    rolled: Rollouts,
+    rollouts: Rollouts,
     latents: Float[Tensor, "B K Z"],
     samples: int,
-    lesson: SymmetricTarget | None = None,
+    symmetric: SymmetricTarget | None = None,
 ) -> Targets:
-    """Sequences that are compared: for each start, the rollouts of the latent that found the best
-    of them.
+    """Return, for each start, the compared rollouts of the latent that found the best of them.
 
-    Rollouts `samples` after one another share their start. With one sample of each start, all
-    starts are compared: the published form for a single policy. It gives up on starts that lose to
-    others (docs/training.md).
+    Consecutive groups of `samples` rollouts share their start. With one sample of each start, the
+    rollouts of all starts are compared instead, the published form for a single policy. That form
+    gives up on starts whose plans are worse than those of others
+    (research/notebooks/training.md).
     """
-    _, width, total = rolled.cost.shape
-    if samples == 1:  # nobody competes
-        actions = rolled.actions.flatten(1, 2)
-        cost = rolled.cost.flatten(1)
-        return Targets(
-            latents, actions, cost, torch.full((), float(cost.numel()), device=cost.device), total
-        )
-    own, chosen, alone = select_winner_rollouts(rolled, latents, samples, lesson)
-    return compare_rollouts(chosen if width > 1 else latents, alone, own, lesson)
+    _, latent_count, rollout_count = rollouts.cost.shape
+    if samples == 1:
+        actions = rollouts.actions.flatten(1, 2)
+        cost = rollouts.cost.flatten(1)
+        count = torch.full((), float(cost.numel()), device=cost.device)
+        return Targets(latents, actions, cost, count, rollout_count)
+    own, chosen, is_unique = select_winner_rollouts(rollouts, latents, samples, symmetric)
+    return compare_rollouts(chosen if latent_count > 1 else latents, is_unique, own, symmetric)
 
 
 def select_winner_rollouts(
-    rolled: Rollouts,
+    rollouts: Rollouts,
     latents: Float[Tensor, "B K Z"],
     samples: int,
-    lesson: SymmetricTarget | None = None,
+    symmetric: SymmetricTarget | None = None,
 ) -> tuple[Rollouts, Float[Tensor, "B S Z"], Bool[Tensor, "B S"]]:
-    """For each start the rollouts [B, S, samples] of the latent that found the best, it, and
-    whether no other ties.
+    """Return each start's winning latent, its rollouts [B, S, samples], and whether it is unique.
 
-    If a lesson has learners, these have won. Of all copies together the best is often found by
-    several; which of them comes first is chance, and does no harm.
+    If the symmetric targets name learners, these are the winners. Several latents often find the
+    best plan of all copies. Which of them comes first is random and does no harm.
     """
-    # Actions are a strided view on a GPU: cut, not viewed anew.
-    cost, actions = (x.unflatten(2, (-1, samples)) for x in (rolled.cost, rolled.actions))
-    winner, alone = find_winners(cost.amin(3))
-    if lesson is not None and lesson.learner is not None:
-        winner = lesson.learner
-        alone = torch.ones_like(alone)
-    at = winner[:, None, :, None]
-    own = cost.gather(1, at.expand(-1, 1, -1, samples))[:, 0]
-    plans = actions.gather(1, at[..., None].expand(-1, 1, -1, *actions.shape[3:]))[:, 0]
-    return (
-        Rollouts(own, plans),
-        latents.gather(1, winner[..., None].expand(-1, -1, latents.shape[2])),
-        alone,
-    )
+    # On a GPU, actions are a strided view, so they are split with `unflatten` instead of `view`.
+    cost = rollouts.cost.unflatten(2, (-1, samples))
+    actions = rollouts.actions.unflatten(2, (-1, samples))
+    winner, is_unique = find_winners(cost.amin(3))
+    if symmetric is not None and symmetric.learner is not None:
+        winner = symmetric.learner
+        is_unique = torch.ones_like(is_unique)
+    rows = winner[:, None, :, None]
+    own_cost = cost.gather(1, rows.expand(-1, 1, -1, samples))[:, 0]
+    action_rows = rows[..., None].expand(-1, 1, -1, *actions.shape[3:])
+    own_actions = actions.gather(1, action_rows)[:, 0]
+    chosen = latents.gather(1, winner[..., None].expand(-1, -1, latents.shape[2]))
+    return Rollouts(own_cost, own_actions), chosen, is_unique
 
 
 def resample_winners(
     roll: Callable[..., Rollouts],
-    rolled: Rollouts,
+    rollouts: Rollouts,
     latents: Float[Tensor, "B K Z"],
     starts: Int[Tensor, "B S"],
-    o: Objective,
-    lesson: SymmetricTarget | None = None,
+    objective: Objective,
+    symmetric: SymmetricTarget | None = None,
 ) -> Targets:
-    """Of many latents that were tried once, the winner of each start is sampled again, and learns
-    from that.
+    """Sample the winner of each start again, after one rollout per latent, and compare its samples.
 
-    Its winning rollout counts among them, unless it was greedy; then ties do no harm either: which
-    of the latents with one and the same solution comes first is chance.
+    `roll` makes rollouts for given latents and starts. A winning rollout that was sampled belongs
+    to the compared group. A greedy one does not, so ties between latents do no harm: which of the
+    latents with the same solution comes first is random.
     """
-    first, chosen, alone = select_winner_rollouts(rolled, latents, 1, lesson)
-    more = o.samples if o.trial == "greedy" else o.samples - 1
-    found = select_own_starts(
-        roll(chosen, repeat_starts(starts, more), temperature=o.temperature, attempt=o.latents),
-        more,
+    first, chosen, is_unique = select_winner_rollouts(rollouts, latents, 1, symmetric)
+    is_greedy = objective.trial == "greedy"
+    more = objective.samples if is_greedy else objective.samples - 1
+    again = roll(
+        chosen,
+        repeat_starts(starts, more),
+        temperature=objective.temperature,
+        attempt=objective.latents,
     )
-    if o.trial == "greedy":
-        return compare_rollouts(chosen, torch.ones_like(alone), found, lesson)
-    both = (torch.cat(x, 2) for x in ((first.cost, found.cost), (first.actions, found.actions)))
-    return compare_rollouts(chosen, alone, Rollouts(*both), lesson)
+    own = select_own_starts(again, more)
+    if is_greedy:
+        return compare_rollouts(chosen, torch.ones_like(is_unique), own, symmetric)
+    cost = torch.cat((first.cost, own.cost), 2)
+    actions = torch.cat((first.actions, own.actions), 2)
+    return compare_rollouts(chosen, is_unique, Rollouts(cost, actions), symmetric)
 
 
 def select_own_starts(again: Rollouts, samples: int) -> Rollouts:
-    """Of the winners of S starts, tried again from all of them, `samples` times each: those of
-    their own start.
+    """Keep, of the rollouts of each winner from all starts, those from the start that it has won.
+
+    The winners of S starts were sampled `samples` times from each of the S starts. Returns rollouts
+    [B, S, samples].
     """
     starts = again.cost.shape[1]
-    cost, actions = (
-        x.unflatten(2, (starts, samples)).diagonal(0, 1, 2) for x in (again.cost, again.actions)
-    )
+    cost = again.cost.unflatten(2, (starts, samples)).diagonal(0, 1, 2)
+    actions = again.actions.unflatten(2, (starts, samples)).diagonal(0, 1, 2)
     return Rollouts(cost.movedim(-1, 1), actions.movedim(-1, 1))
 
 
 def compare_rollouts(
     latents: Float[Tensor, "B K Z"],
-    alone: Bool[Tensor, "B S"],
-    rolled: Rollouts,
-    lesson: SymmetricTarget | None = None,
+    is_unique: Bool[Tensor, "B S"],
+    rollouts: Rollouts,
+    symmetric: SymmetricTarget | None = None,
 ) -> Targets:
-    """Rollouts [B, S, samples] of the winner of each start, or of the only latent; they are
-    compared but for ties.
+    """Return targets that compare the rollouts [B, S, samples] of each start's winner.
 
-    A lesson is learnt where it is better than all of them, ties or not.
+    Starts without a unique winner are left out. A symmetric target is imitated wherever it is
+    better than all rollouts of its start, with or without a unique winner.
     """
-    cost, samples = rolled.cost.masked_fill(~alone[..., None], torch.nan), rolled.cost.shape[2]
-    count = alone.sum() * float(samples)
-    if lesson is None:
-        return Targets(latents, rolled.actions.flatten(1, 2), cost.flatten(1), count, samples)
-    better = lesson.cost < rolled.cost.amin(2, keepdim=True) * (1.0 - TIE_TOLERANCE)
-    cost = torch.cat([cost, lesson.cost.masked_fill(~better, torch.nan)], 2)
-    actions = torch.cat([rolled.actions, lesson.actions], 2)
+    cost = rollouts.cost.masked_fill(~is_unique[..., None], torch.nan)
+    samples = rollouts.cost.shape[2]
+    count = is_unique.sum() * float(samples)
+    if symmetric is None:
+        return Targets(latents, rollouts.actions.flatten(1, 2), cost.flatten(1), count, samples)
+    best = rollouts.cost.amin(2, keepdim=True)
+    is_better = symmetric.cost < best * (1.0 - TIE_TOLERANCE)
+    cost = torch.cat([cost, symmetric.cost.masked_fill(~is_better, torch.nan)], 2)
+    actions = torch.cat([rollouts.actions, symmetric.actions], 2)
     return Targets(
         latents,
         actions.flatten(1, 2),
         cost.flatten(1),
-        count + better.sum(),
+        count + is_better.sum(),
         samples,
-        lesson.weight,
+        symmetric.weight,
     )

@@ -15,81 +15,86 @@ from rhumbline.training.config import Objective
 
 @dataclass(frozen=True)
 class SymmetricTarget(Record):
-    """A plan for each start that is worth learning, wherever it comes from.
+    """For each start, the best plan found on any copy of the instance.
 
-    It is made likelier by itself, not compared: the policy would hardly ever have drawn it, and to
-    put it before its own samples would first of all make these unlikely, and nothing else likelier.
+    It is imitated instead of compared. The policy itself would hardly ever sample this plan, so a
+    comparison would mostly make the policy's own samples less likely.
     """
 
     cost: Float[Tensor, "B S 1"]
     actions: Int[Tensor, "B S 1 T"]
     weight: float
-    learner: Int[Tensor, "B S"] | None = (
-        None  # the latent that found it, if that is to learn; else whoever wins
-    )
+    # The latent that found the plan and learns it. None: the winner of the start learns it.
+    learner: Int[Tensor, "B S"] | None = None
 
 
 @torch.no_grad()
 def find_symmetric_target(
-    rolled: Rollouts, starts: Int[Tensor, "B R"], o: Objective, anywhere: bool
+    rollouts: Rollouts, starts: Int[Tensor, "B R"], objective: Objective, start_anywhere: bool
 ) -> SymmetricTarget | None:
-    """The best plan of all copies of an instance, which lie next to one another, for each start of
-    each: [B, S, 1].
+    """Return the best plan of all copies of each instance, for each start of each copy.
 
-    A tour can be begun `anywhere`, so it is the best from any start, the way round that the policy
-    goes; routes cannot, so for each start it is the best of those that begin with it.
+    Copies of an instance are neighbours in the batch. A TSP tour can `start_anywhere`: its target
+    is the best tour from any start, in the direction of the copy. CVRP routes cannot, so the target
+    of a start is the best plan that begins with it.
     """
-    if o.copies == 1:
+    copies = objective.copies
+    if copies == 1:
         return None
-    samples = o.samples if o.trial == "all" else 1
-    latents = rolled.cost.shape[1]
-    cost = (
-        rolled.cost.unflatten(0, (-1, o.copies)).unflatten(3, (-1, samples)).movedim(3, 1)
-    )  # [I, S, C, K, samples]
-    least, at = (cost.flatten(1)[:, None] if anywhere else cost.flatten(2)).min(2)
-    each = o.copies * latents * samples  # of one start
-    start = at // each if anywhere else torch.arange(at.shape[1], device=at.device).expand_as(at)
-    finder = at % each // (latents * samples)
-    row = torch.arange(len(at), device=at.device)[:, None] * o.copies + finder
-    latent = at // samples % latents
-    plan, _ = unmark_actions(rolled.actions[row, latent, start * samples + at % samples])
-    least, plan, latent = (x.repeat_interleave(o.copies, 0) for x in (least, plan, latent))
-    if anywhere:
+    samples = objective.samples if objective.trial == "all" else 1
+    latents = rollouts.cost.shape[1]
+    by_copy = rollouts.cost.unflatten(0, (-1, copies))
+    cost = by_copy.unflatten(3, (-1, samples)).movedim(3, 1)  # [I, S, C, K, samples]
+    candidates = cost.flatten(1)[:, None] if start_anywhere else cost.flatten(2)
+    best, place = candidates.min(2)
+    per_start = copies * latents * samples
+    if start_anywhere:
+        start = place // per_start
+    else:
+        start = torch.arange(place.shape[1], device=place.device).expand_as(place)
+    finder = place % per_start // (latents * samples)  # the copy that found the plan
+    row = torch.arange(len(place), device=place.device)[:, None] * copies + finder
+    latent = place // samples % latents
+    plan, _ = unmark_actions(rollouts.actions[row, latent, start * samples + place % samples])
+    best = best.repeat_interleave(copies, 0)
+    plan = plan.repeat_interleave(copies, 0)
+    latent = latent.repeat_interleave(copies, 0)
+    if start_anywhere:
         first = starts[:, ::samples]
-        plan = rotate_to_starts(match_orientation(plan[:, 0], finder, o.copies), first)
-        least = least.expand_as(first)
+        plan = rotate_to_starts(match_orientation(plan[:, 0], finder, copies), first)
+        best = best.expand_as(first)
         latent = latent.expand_as(first)
-    return SymmetricTarget(
-        least[..., None], plan[:, :, None], o.lesson, latent if o.shared else None
-    )
+    learner = latent if objective.shared else None
+    return SymmetricTarget(best[..., None], plan[:, :, None], objective.lesson, learner)
 
 
 def match_orientation(
     tour: Int[Tensor, "B T"], finder: Int[Tensor, "I 1"], copies: int
 ) -> Int[Tensor, "B T"]:
-    """Tours that another copy has found, the other way round where one of both is mirrored."""
+    """Reverse tours whose finder is mirrored with respect to the copy that is to learn them."""
     own = torch.arange(copies, device=tour.device)
-    other_hand = (is_mirrored(finder) != is_mirrored(own)).flatten()[:, None]
-    return torch.where(other_hand, tour.flip(1), tour)
+    is_opposite = (is_mirrored(finder) != is_mirrored(own)).flatten()[:, None]
+    return torch.where(is_opposite, tour.flip(1), tour)
 
 
 def rotate_to_starts(tour: Int[Tensor, "B T"], starts: Int[Tensor, "B S"]) -> Int[Tensor, "B S T"]:
-    """The same tour from other cities on."""
-    where = (tour[:, None] == starts[..., None]).int().argmax(2, keepdim=True)
-    place = (where + torch.arange(tour.shape[1], device=tour.device)) % tour.shape[1]
+    """Return the same tour, beginning with each of the given cities."""
+    cities = tour.shape[1]
+    is_start = tour[:, None] == starts[..., None]
+    first = is_start.int().argmax(2, keepdim=True)
+    place = (first + torch.arange(cities, device=tour.device)) % cities
     return tour[:, None].expand(-1, starts.shape[1], -1).gather(2, place)
 
 
-def make_symmetric_copies(batch: Any, copies: int, anywhere: bool) -> Any:
-    """Instances of a routing problem seen from several sides, each next to its copies; rollouts of
-    all differ.
+def make_symmetric_copies(batch: Any, copies: int, start_anywhere: bool) -> Any:
+    """Return a routing batch in which each instance is followed by its symmetric copies.
 
-    They are mirrored only if plans can be begun `anywhere`: a policy goes round one way, so that
-    plans of a mirrored copy have to be reversed, which a tour can be and routes from a given
-    customer on cannot.
+    Every copy has an instance key, and so random numbers, of its own. Instances are mirrored only
+    if plans can `start_anywhere`. A policy builds tours in one direction, so plans of a mirrored
+    copy have to be reversed. A tour can be reversed, but routes from a given first customer cannot.
     """
     if copies == 1:
         return batch
     own = torch.arange(copies, device=batch.key.device)
-    views = symmetric_copies(batch, copies) if anywhere else rotated_copies(batch, copies)
+    views = symmetric_copies(batch, copies) if start_anywhere else rotated_copies(batch, copies)
     return replace(views, key=(batch.key[:, None] * copies + own).flatten())

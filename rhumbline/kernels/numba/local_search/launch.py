@@ -1,7 +1,6 @@
-"""Improvement of plans on the CPU: what calls the compiled moves of `tours`, `routes` and `shops`,
-and `partition`.
+"""Local search on the CPU: prepares the arrays of the compiled moves, and calls them.
 
-Each kernel is compiled when it is first asked for, and stored on disk if that is possible.
+Each kernel is compiled when it is first needed, and stored on disk if possible.
 """
 
 from collections.abc import Callable, Sequence
@@ -13,12 +12,12 @@ import numpy as np
 from numba import njit
 from numba.core.compiler_lock import global_compiler_lock
 
-NEIGHBOURS = 16  # that a node may be joined to
-TOLERANCE = 1e-10  # of the largest distance: what rounding can feign as a gain
-UNLIMITED = 2**62
-SMALLEST_KICKED = 8  # cities
+NEIGHBOURS = 16  # nodes that a move may join a node to
+TOLERANCE = 1e-10  # of the largest distance: an apparent gain below it is rounding
+UNLIMITED = 2**62  # moves
+MIN_KICKED_SIZE = 8  # cities
 
-KERNELS = {  # module, function and its signature
+KERNELS = {  # module, function and the name of its signature
     "tsp": ("local_search.tour_moves", "improve_tour", "SIGNATURE"),
     "tsp kicks": ("local_search.tour_moves", "kick_tour", "KICK_SIGNATURE"),
     "cvrp": ("local_search.route_moves", "improve_routes", "SIGNATURE"),
@@ -31,68 +30,73 @@ KERNELS = {  # module, function and its signature
 
 
 @cache
-def load_kernel(problem: str) -> Callable[..., Any]:
-    """What is compiled of a problem: from the cache on disk, or made now and stored there if
-    that is possible.
-    """
-    place, name, types = KERNELS[problem]
+def load_kernel(name: str) -> Callable[..., Any]:
+    """Return a compiled kernel, from the cache on disk or compiled now and stored if possible."""
+    place, function, signature_name = KERNELS[name]
     module: Any = import_module(f"rhumbline.kernels.numba.{place}")
-    signature = getattr(module, types)
+    signature = getattr(module, signature_name)
+    source = getattr(module, function)
     options: dict[str, Any] = {"nogil": True, "error_model": "numpy"}
     with global_compiler_lock:
         try:
-            return njit(signature, cache=True, **options)(getattr(module, name))
-        # no folder can be written, the disk is full, a stored file is damaged: for this process
-        # only
-        except Exception:
-            return njit(signature, **options)(getattr(module, name))
+            return njit(signature, cache=True, **options)(source)
+        except Exception:  # no writable folder, a full disk, a damaged file: for this process only
+            return njit(signature, **options)(source)
 
 
 def nearest_nodes(distance: np.ndarray, count: int = NEIGHBOURS) -> np.ndarray:
-    """The nodes nearest to each node, nearest first, [N, count] at most; ties by number."""
-    others = distance + np.diag(np.full(len(distance), np.inf))
-    return np.argsort(others, axis=1, kind="stable")[:, : min(count, len(distance) - 1)].astype(
-        np.int32
-    )
+    """Return the nearest nodes of each node, [N, count] at most, in order; ties by number."""
+    size = len(distance)
+    infinite = np.full(size, np.inf)
+    others = distance + np.diag(infinite)
+    order = np.argsort(others, axis=1, kind="stable")
+    most = min(count, size - 1)
+    near = order[:, :most]
+    return near.astype(np.int32)
 
 
 def nearest_customers(distance: np.ndarray, count: int = NEIGHBOURS) -> np.ndarray:
-    """The same among customers only; the row of the depot means nothing."""
-    near = nearest_nodes(distance[1:, 1:], count) + np.int32(1)
-    return np.concatenate([np.zeros_like(near[:1]), near])
+    """Return the nearest customers of each customer; the row of the depot has no meaning."""
+    customers = distance[1:, 1:]
+    near = nearest_nodes(customers, count)
+    near = near + np.int32(1)
+    depot = np.zeros_like(near[:1])
+    return np.concatenate([depot, near])
 
 
 def improvement_tolerance(distance: np.ndarray) -> float:
-    """A change below this is none."""
-    return TOLERANCE * float(distance.max(initial=0.0))
+    """Return the least change that counts as an improvement."""
+    largest = float(distance.max(initial=0.0))
+    return TOLERANCE * largest
 
 
 def shorten_tour(
     distance: np.ndarray, near: np.ndarray, order: Sequence[int], most: int = UNLIMITED
 ) -> tuple[list[int], int]:
-    """A tour after 2-opt and Or-opt up to an optimum of both, or after `most` moves; and how
-    many were made.
+    """Improve a tour by 2-opt and Or-opt to a common optimum, or by at most `most` moves.
+
+    Returns the tour and the number of moves.
     """
     size = len(order)
-    made = 0
     tour = np.asarray(order, dtype=np.int32)
     place = np.empty(size, np.int32)
     scratch = np.empty(8, np.int32)
-    while size > 3:
+    tolerance = improvement_tolerance(distance)
+    made = 0
+    while size > 3:  # until a whole pass finds no move
         place[tour] = np.arange(size, dtype=np.int32)
-        queue = (
-            tour.copy(),
-            np.ones(size, np.bool_),
-            np.array([0, size], np.int64),
-        )  # once round again, to be sure
+        waiting = np.ones(size, np.bool_)
+        queue_state = np.array([0, size], np.int64)
         moves = load_kernel("tsp")(
             distance,
             near,
             tour,
             place,
             scratch,
-            *queue,
-            improvement_tolerance(distance),
+            tour.copy(),
+            waiting,
+            queue_state,
+            tolerance,
             most - made,
         )
         made += moves
@@ -104,18 +108,22 @@ def shorten_tour(
 def kick_and_shorten_tour(
     distance: np.ndarray, near: np.ndarray, order: Sequence[int], kicks: int, random: np.ndarray
 ) -> tuple[list[int], int]:
-    """A local optimum after so many kicks, never longer, and how many of them helped; `random`
-    is a uint64 above 0.
+    """Improve a locally optimal tour by random kicks, each followed by local search.
+
+    `random` is the state of the generator, a uint64 above 0. Returns a tour that is never longer,
+    and the number of kicks that shortened it.
     """
     size = len(order)
-    if size < SMALLEST_KICKED:
+    if size < MIN_KICKED_SIZE:
         return list(order), 0
     tour = np.asarray(order, dtype=np.int32)
     place = np.empty(size, np.int32)
     place[tour] = np.arange(size, dtype=np.int32)
-    queue = (np.zeros(size, np.int32), np.zeros(size, np.bool_), np.zeros(2, np.int64))
-    best = tour.copy()
     segment = np.empty(8, np.int32)
+    queue = np.zeros(size, np.int32)
+    waiting = np.zeros(size, np.bool_)
+    queue_state = np.zeros(2, np.int64)
+    best = tour.copy()
     scratch = np.empty(size, np.int32)
     better = load_kernel("tsp kicks")(
         distance,
@@ -123,7 +131,9 @@ def kick_and_shorten_tour(
         tour,
         place,
         segment,
-        *queue,
+        queue,
+        waiting,
+        queue_state,
         improvement_tolerance(distance),
         best,
         scratch,
@@ -142,16 +152,17 @@ def shorten_routes(
     vehicles: int | None = None,
     most: int = UNLIMITED,
 ) -> tuple[list[list[int]], int]:
-    """Routes after all moves of `routes` up to a common optimum, or after `most` moves; and how
-    many were made.
+    """Improve routes by all moves to a common optimum, or by at most `most` moves.
+
+    Returns the routes and the number of moves.
     """
     size = len(distance)
+    tolerance = improvement_tolerance(distance)
     made = 0
     while True:
-        spare = (
-            vehicles is None or len(routes) < vehicles
-        )  # an empty route, where the fleet allows one more
-        rows, length = pack_routes(routes, len(routes) + spare, size)
+        may_open = vehicles is None or len(routes) < vehicles
+        rows, length = pack_routes(routes, len(routes) + may_open, size)
+        load = np.zeros(len(rows), np.int64)
         moves = load_kernel("cvrp")(
             distance,
             near,
@@ -159,13 +170,14 @@ def shorten_routes(
             capacity,
             rows,
             length,
-            np.zeros(len(rows), np.int64),
+            load,
             *route_scratch(size),
-            improvement_tolerance(distance),
+            tolerance,
             most - made,
         )
         made += moves
-        routes = [row[:count].tolist() for row, count in zip(rows, length, strict=True) if count]
+        pairs = zip(rows, length, strict=True)
+        routes = [row[:count].tolist() for row, count in pairs if count]
         if not moves or made >= most:
             return routes, made
 
@@ -173,7 +185,7 @@ def shorten_routes(
 def pack_routes(
     routes: Sequence[Sequence[int]], count: int, size: int
 ) -> tuple[np.ndarray, np.ndarray]:
-    """Routes as rows of one array, and their lengths."""
+    """Pack routes into `count` rows of one array of width `size`; return it and their lengths."""
     rows = np.zeros((count, size), np.int32)
     length = np.zeros(count, np.int32)
     for r, route in enumerate(routes):
@@ -183,11 +195,16 @@ def pack_routes(
 
 
 def route_scratch(size: int) -> list[np.ndarray]:
-    """What `improve_routes` works on besides the routes: places, loads, the queue and room for
-    two routes.
-    """
-    kinds = (np.int32, np.int32, np.int64, np.int32, np.bool_, np.int32, np.int32)
-    return [np.zeros(size, kind) for kind in kinds]
+    """Allocate what `improve_routes` works on: places, loads, the queue, room for two routes."""
+    return [
+        np.zeros(size, np.int32),  # the route of each customer
+        np.zeros(size, np.int32),  # its place there
+        np.zeros(size, np.int64),  # the load up to it
+        np.zeros(size, np.int32),  # the queue
+        np.zeros(size, np.bool_),  # customers that wait in it
+        np.zeros(size, np.int32),  # room for a route
+        np.zeros(size, np.int32),  # and for another
+    ]
 
 
 def shorten_schedule(
@@ -196,18 +213,21 @@ def shorten_schedule(
     starts: Sequence[Sequence[int]],
     most: int = UNLIMITED,
 ) -> tuple[list[list[int]], int]:
-    """Starts after moves in critical blocks up to an optimum, or after `most` moves; and how
-    many were made.
+    """Improve a schedule by moves in critical blocks to an optimum, or by at most `most` moves.
+
+    Returns the starts and the number of moves.
     """
     duration, before, behind = flatten_jobs(durations)
-    machine, start = (np.concatenate(rows).astype(np.int64) for rows in (machines, starts))
-    sequence = machine_orders(machine, start, start + duration)
     size = len(duration)
+    machine = np.concatenate(machines).astype(np.int64)
+    start = np.concatenate(starts).astype(np.int64)
+    sequence = machine_orders(machine, start, start + duration)
     opening = np.diff(machine[sequence], prepend=-1) != 0
     place = np.argsort(sequence).astype(np.int32)
-    head, trial, due, stack = (
-        np.zeros(size, kind) for kind in (np.int64, np.int64, np.int32, np.int32)
-    )
+    head = np.zeros(size, np.int64)
+    trial = np.zeros(size, np.int64)
+    due = np.zeros(size, np.int32)
+    stack = np.zeros(size, np.int32)
     made = load_kernel("jssp")(
         duration, before, behind, sequence, opening, place, head, trial, due, stack, most
     )
@@ -215,32 +235,44 @@ def shorten_schedule(
 
 
 def split_by_job(times: np.ndarray, durations: Sequence[Sequence[int]]) -> list[list[int]]:
-    """Times of all operations, one job behind the other, as a row for each job."""
-    return [
-        row.tolist() for row in np.split(times, np.cumsum([len(row) for row in durations])[:-1])
-    ]
+    """Split the times of all operations, job after job, into a row for each job."""
+    lengths = [len(row) for row in durations]
+    ends = np.cumsum(lengths)
+    rows = np.split(times, ends[:-1])
+    return [row.tolist() for row in rows]
 
 
-def flatten_jobs(durations: Sequence[Sequence[int]]) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """Durations of all operations, one job behind the other, and each one's neighbours in its
-    job, or -1.
+def flatten_jobs(
+    durations: Sequence[Sequence[int]],
+) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """Return the durations of all operations, job after job, and their neighbours.
+
+    The neighbours are the operations before and behind in the same job, or -1.
     """
-    job = np.repeat(np.arange(len(durations)), [len(row) for row in durations])
+    lengths = [len(row) for row in durations]
+    jobs = np.arange(len(durations))
+    job = np.repeat(jobs, lengths)  # of each operation
     size = len(job)
     before = np.arange(-1, size - 1, dtype=np.int32)
     behind = np.arange(1, size + 1, dtype=np.int32)
-    before[np.flatnonzero(np.diff(job, prepend=-1))] = -1
-    behind[np.flatnonzero(np.diff(job, append=-1))] = -1
-    return np.concatenate(durations).astype(np.int64), before, behind
+    step = np.diff(job, prepend=-1)
+    before[step != 0] = -1
+    step = np.diff(job, append=-1)
+    behind[step != 0] = -1
+    duration = np.concatenate(durations)
+    return duration.astype(np.int64), before, behind
 
 
 def machine_orders(machine: np.ndarray, start: np.ndarray, end: np.ndarray) -> np.ndarray:
-    """The operations of one machine behind those of another, each in order of its start.
+    """Return the operations machine after machine, on each in order of their starts.
 
-    What takes no time comes first where starts are equal; then all orders agree, also those within
-    the jobs.
+    Operations that take no time come first among equal starts. All orders then agree, also those
+    within the jobs.
     """
-    return np.lexsort((np.arange(len(machine)), end, start, machine)).astype(np.int32)
+    number = np.arange(len(machine))
+    keys = (number, end, start, machine)
+    order = np.lexsort(keys)
+    return order.astype(np.int32)
 
 
 def find_cheapest_partition(
@@ -253,36 +285,29 @@ def find_cheapest_partition(
     width: int,
     spare: int,
 ) -> list[int]:
-    """Which routes, `depth` at most, make the cheapest plan that is found below `ceiling`; none if
-    there is none.
+    """Find the cheapest plan of at most `depth` routes below `ceiling`; empty if there is none.
 
-    `routes` are where each begins among the members of all, these members, counted from 0, costs
-    relative to the best plan, and codes that tell sets of customers apart; `best` marks those of
-    the best plan. `descent` are rounds, pace, momentum and patience of the search for prices. The
-    beam has `width` places, with `spare` candidates for each.
+    `routes` are where the members of each route begin, the members of all routes, counted from 0,
+    the costs relative to the best plan, and codes that identify sets of customers. `best` marks
+    the routes of the best plan. `descent` are the rounds, step size, momentum and patience of the
+    search for prices. The beam has `width` places, with `spare` candidates for each.
     """
     begin, members, cost, code = routes
     count = len(best)
     words = -(-customers // 64)
-    room = spare * width
     prices = tuple(np.empty(customers) for _ in range(4))
     value = np.empty(count)
     paid = load_kernel("prices")(begin, members, cost, best, *descent, prices, value)
     order = np.argsort(value, kind="stable")
-    beam, onward = (
-        (
-            np.zeros((width, words), np.uint64),
-            np.zeros(width),
-            np.zeros(width, np.int64),
-            np.full(width, customers, np.int64),
-        )
-        for _ in range(2)
-    )
-    listed = np.empty(room), np.empty(room, np.int32), np.empty(room, np.int32)
-    scratch = [np.empty(size, np.int32) for size in (count, customers, 2)]
-    noted = np.empty(4 << (width - 1).bit_length(), np.int64)  # a power of two
-    tracks = [np.empty((depth, width), np.int32) for _ in range(2)]
     bits = np.zeros((count, words), np.uint64)
+    beam = make_beam(width, words, customers)
+    onward = make_beam(width, words, customers)
+    room = spare * width
+    listed = (np.empty(room), np.empty(room, np.int32), np.empty(room, np.int32))
+    scratch = [np.empty(size, np.int32) for size in (count, customers, 2)]
+    power_of_two = 4 << (width - 1).bit_length()
+    noted = np.empty(power_of_two, np.int64)
+    tracks = [np.empty((depth, width), np.int32) for _ in range(2)]
     chosen = np.empty(depth, np.int32)
     made = load_kernel("partition")(
         *reorder_routes(begin, members, order),
@@ -301,10 +326,25 @@ def find_cheapest_partition(
     return order[chosen[:made]].tolist()
 
 
+def make_beam(width: int, words: int, customers: int) -> tuple[np.ndarray, ...]:
+    """Allocate a beam: customers served as bits, sums, codes, and how many are missing."""
+    return (
+        np.zeros((width, words), np.uint64),
+        np.zeros(width),
+        np.zeros(width, np.int64),
+        np.full(width, customers, np.int64),
+    )
+
+
 def reorder_routes(
     begin: np.ndarray, members: np.ndarray, order: np.ndarray
 ) -> tuple[np.ndarray, np.ndarray]:
-    """The same routes in another order: where each begins, and the members."""
-    size = np.diff(begin)[order]
-    begins = np.concatenate([np.zeros(1, begin.dtype), size.cumsum()])
-    return begins, members[np.repeat(begin[order] - begins[:-1], size) + np.arange(len(members))]
+    """Return the routes in another order: where each begins, and the members of all."""
+    sizes = np.diff(begin)
+    sizes = sizes[order]
+    zero = np.zeros(1, begin.dtype)
+    begins = np.concatenate([zero, sizes.cumsum()])
+    moved_by = begin[order] - begins[:-1]
+    place = np.arange(len(members))
+    place = place + np.repeat(moved_by, sizes)
+    return begins, members[place]

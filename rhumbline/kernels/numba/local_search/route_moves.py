@@ -1,12 +1,13 @@
-"""numba: relocate, swap, 2-opt* and 2-opt on the routes of one plan, as they are compiled. `local` calls it.
+"""numba: relocate, swap, 2-opt* and 2-opt on the routes of one plan; `launch` calls it.
 
-Every move between two routes is one operation: a piece of the one and a piece of the other change places, each turned
-round or not. Relocating is an exchange with an empty piece, 2-opt* one of whole tails or heads. So there is one formula
-for the change in length, one check of the loads, and one function that carries a move out. Within a route customers are
-turned round (2-opt), moved (Or-opt) or swapped.
+Every move between two routes is one operation: a segment of the first and a segment of the second
+change places, each reversed or not. A relocation exchanges an empty segment, and 2-opt* exchanges
+whole tails or heads. So there is one formula for the change in length, one check of the loads, and
+one function that carries a move out. Within a route, customers are reversed (2-opt), moved (Or-opt)
+or swapped.
 
-As in `tours`, customers wait in a queue, and for the one whose turn it is the best of all moves that join it to one of
-its nearest neighbours is made.
+As in `tour_moves`, customers wait in a queue. The customer at its head gets the best of all moves
+that join it to one of its nearest neighbours.
 """
 
 import numpy as np

@@ -1,15 +1,16 @@
-"""numba: ruin and recreate on the routes of one plan, as it is compiled. `baselines.ruin` calls it.
+"""numba: ruin and recreate on the routes of one plan; `local_search.route_ruin_recreate` calls it.
 
-Strings of neighbouring customers are taken out of a few neighbouring routes and put back one by one where they cost
-least (SISR of Christiaens and Vanden Berghe 2020). What comes of it is kept if it is cheaper, or not much dearer, as
-simulated annealing has it.
+Strings of neighbouring customers are removed from a few neighbouring routes and inserted one by one
+where they cost least (SISR of Christiaens and Vanden Berghe 2020). Simulated annealing accepts the
+result if it costs less, or not much more.
 
-Otherwise than published, a route is opened also where that is cheaper than any place in the others (distances of a file
-need not be those of a plane); fleets are not made smaller (a plan is given, and what finds no room is undone); routes
-are ruined round the nearest customers only; and temperatures are in legs of the plan.
+There are four differences from the paper. A route is also opened if that costs less than any place
+in the others, as the distances of a file need not be those of a plane. Fleets are not reduced: a
+plan is given, and a removal is undone if a customer finds no room. Routes are ruined around the
+nearest customers only. Temperatures are in legs of the plan.
 
-A route is a row of customers; there may be as many as there are rows. Rows that are changed are written down first, so
-that they can be had back.
+A route is a row of customers; there may be as many as there are rows. Rows are saved before they
+change, so that they can be restored.
 """
 
 import math

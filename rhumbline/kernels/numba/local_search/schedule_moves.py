@@ -1,9 +1,10 @@
-"""numba: moves within the blocks of a critical path of one schedule, as they are compiled. `local` calls it.
+"""numba: moves within the blocks of a critical path of one schedule; `launch` calls it.
 
-A schedule is the order of the operations on each machine; every operation begins as early as that allows. A block is a
-run of operations of a critical path on one machine without a gap. Only moves that bring an operation to the front or
-the end of its block can help (N6 of Balas and Vazacopoulos 1998, which has the swaps of N5 at both ends among them).
-Each is carried out and measured exactly, a cycle is noticed while doing so, and the best is kept.
+A schedule is the order of the operations on each machine; every operation starts as early as that
+allows. A block is a run of operations of a critical path on one machine without a gap. Only moves
+of an operation to the front or the end of its block can help (N6 of Balas and Vazacopoulos 1998,
+which contains the swaps of N5 at both ends). Each move is carried out and measured exactly, which
+also detects cycles, and the best is kept.
 """
 
 import numpy as np

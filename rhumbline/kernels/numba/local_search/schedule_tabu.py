@@ -1,13 +1,15 @@
-"""numba: tabu search on one schedule, as it is compiled. `baselines.tabu` calls it.
+"""numba: tabu search on one schedule; `local_search.schedule_tabu` calls it.
 
-A schedule is the order of the operations on each machine, here each operation's neighbours there; every operation
-begins as early as that allows. A move takes an operation of a critical block to the block's ends, or one of these into
-the block (N7 of Zhang et al. 2007). It is judged by the heads and tails of what it touches (Balas and Vazacopoulos
-1998), the best that is not forbidden is made even if it makes the schedule longer, and its way back is forbidden for a
-while. Moves that might contradict a job are left out, by a condition that holds for times of 0 and for jobs that come
-to a machine twice, too.
+A schedule is the order of the operations on each machine, here as the neighbours of each operation;
+every operation starts as early as that allows. A move takes an operation of a critical block to the
+block's ends, or one of its ends into the block (N7 of Zhang et al. 2007). Its makespan is estimated
+from the heads and tails of the operations that it touches (Balas and Vazacopoulos 1998). The best
+move that is not tabu is made even if the schedule gets longer; its reversal is tabu for a while.
+Moves that might contradict a job are left out, by a condition that also holds for times of 0 and
+for jobs that visit a machine twice.
 
-Behind the last operation arrays have one more: nobody, the neighbour of whoever has none, who takes no time.
+Arrays have one entry more than there are operations: a dummy operation that takes no time, the
+neighbour of operations without one.
 """
 
 import numpy as np

@@ -1,8 +1,9 @@
-"""numba: 2-opt and Or-opt on one tour, as they are compiled. `local` calls it.
+"""numba: 2-opt and Or-opt on one tour; `launch` calls it.
 
-Cities wait in a queue (don't-look bits): a city is looked at again only when a move has touched one of its edges. For
-the city whose turn it is, all moves that join it to one of its nearest neighbours are priced, and the best is made.
-With all other cities as neighbours the end is an optimum of the whole 2-opt and Or-opt neighbourhoods.
+Cities wait in a queue (don't-look bits): a city is examined again only after a move has changed one
+of its edges. All moves that join the city at the head to one of its nearest neighbours are priced,
+and the best is made. With all other cities as neighbours, the result is an optimum of the whole
+2-opt and Or-opt neighbourhoods.
 """
 
 import numpy as np

@@ -1,5 +1,6 @@
-"""The CPU kernel as numba makes it, or finds it stored. Without torch: another process may
-compile it ahead.
+"""The compiled CPU kernel, from numba's cache or from its compiler.
+
+This module does not import torch, as another process may compile the kernel in advance.
 """
 
 from collections.abc import Generator
@@ -16,27 +17,24 @@ from rhumbline.kernels import pause_garbage_collection
 from rhumbline.kernels.numba.rollout import precompile
 from rhumbline.kernels.numba.rollout.kernel import SIGNATURE, tiles
 
-OPTIONS: dict[str, Any] = {
-    "error_model": "numpy",
-    "_nrt": False,
-}  # no objects, so no reference counts
+OPTIONS: dict[str, Any] = {"error_model": "numpy", "_nrt": False}  # no objects to count
 
 
 @cache
 def load_rollout_kernel(vehicles: bool) -> Any:
-    """The compiled kernel: from the cache on disk, or made now and stored there if that is
-    possible.
+    """Return the compiled kernel of TSP or, with vehicles, of CVRP.
+
+    It comes from the cache on disk, or is compiled now and stored there if possible.
     """
     precompile.wait_for_kernel("cvrp" if vehicles else "tsp")
     try:
         return compile_kernel(vehicles, cache=True)
-    # no folder can be written, the disk is full, a stored file is damaged: for this process only
-    except Exception:
+    except Exception:  # no writable folder, a full disk, a damaged file: for this process only
         return compile_without_cache(vehicles)
 
 
 def compile_without_cache(vehicles: bool) -> Any:
-    """The kernel compiled without the cache."""
+    """Compile the kernel for this process alone."""
     try:
         return compile_kernel(vehicles, cache=False)
     except Exception as error:  # a numba that has changed what this module builds on
@@ -47,18 +45,19 @@ def compile_without_cache(vehicles: bool) -> Any:
 
 
 def compile_kernel(vehicles: bool, cache: bool) -> Any:
-    """What numba makes of the source, or finds in the cache."""
+    """Compile the kernel, or load it if numba may use its cache and has it there."""
     with global_compiler_lock, disable_loop_vectoriser(), pause_garbage_collection():
-        return cfunc(SIGNATURE, cache=cache, **OPTIONS)(tiles(vehicles))
+        compiler = cfunc(SIGNATURE, cache=cache, **OPTIONS)
+        return compiler(tiles(vehicles))
 
 
 @contextmanager
 def disable_loop_vectoriser() -> Generator[None]:
-    """LLVM's finds nothing in loops over vectors, at length."""
-    tuning: Any = config
-    usual = tuning.LOOP_VECTORIZE
-    tuning.LOOP_VECTORIZE = 0
+    """Switch off LLVM's loop vectoriser, which takes long and finds nothing in vector code."""
+    numba_config: Any = config
+    before = numba_config.LOOP_VECTORIZE
+    numba_config.LOOP_VECTORIZE = 0
     try:
         yield
     finally:
-        tuning.LOOP_VECTORIZE = usual
+        numba_config.LOOP_VECTORIZE = before

@@ -1,12 +1,13 @@
-"""numba: rollouts on the CPU as they are compiled. `run_tiles` is the kernel; `cpu` calls it.
+"""numba: the CPU rollout kernel, `run_tiles`; `launch` calls it.
 
-The rollouts of a tile sit in the lanes of the vectors. Table entries are then broadcast operands, reductions run along
-the nodes without horizontal operations, no sum is reordered, and the number of nodes needs no multiple of anything.
-Nodes that the whole tile has visited leave the list that all loops run over.
+The rollouts of a tile sit in the lanes of the vectors. So table entries are broadcast operands,
+reductions run along the nodes without horizontal operations, no sum is reordered, and any number of
+nodes will do. Nodes that the whole tile has visited leave the list that all loops run over.
 
-The kernel sees pointers, not arrays, calls neither min nor max of numba, and has one specialisation: that halves the
-time to compile it, for which the very first solve waits. What is compiled is here, in `lanes` and in `philox`: numba's
-cache looks at the date of one file only, so `ahead.label` puts a checksum of them all into the kernel's name.
+The kernel sees pointers, not arrays, does not call numba's min or max, and has one specialisation.
+That halves the time to compile it, for which the first solve on a machine waits. The compiled code
+comes from here, from `simd` and from `philox`. numba's cache checks the date of one file only, so
+`precompile.cache_name` puts a checksum of all of them into the kernel's name.
 """
 
 from collections.abc import Callable

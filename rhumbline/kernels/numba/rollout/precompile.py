@@ -1,15 +1,15 @@
-"""The CPU kernel compiled ahead by another process, while this one imports torch. Standard library
-only.
+"""Compilation of the CPU kernel in another process while this one imports torch.
 
-Otherwise the first solve on a machine waits for the compiler. Nothing but time depends on it: who
-needs a kernel waits for the process that makes it, and compiles it himself if it is not stored
-then, whatever the reason.
+Otherwise the first solve on a machine waits for the compiler. Only time depends on it: a caller
+that needs the kernel waits for the process, and compiles it itself if it is not stored by then.
+This module imports nothing but the standard library.
 """
 
 import atexit
 import os
 import sys
 import zlib
+from dataclasses import dataclass
 from functools import cache
 from importlib.util import find_spec
 from pathlib import Path
@@ -17,79 +17,103 @@ from subprocess import DEVNULL, Popen
 from threading import Thread
 
 HERE = Path(__file__).parent
-LOAD = Path("/proc/loadavg")  # its fourth field: how many run / how many there are
+# All that is compiled. `kernels/__init__` has the numbers of heads.
 SOURCES = ("../../__init__.py", "simd.py", "kernel.py", "../../../philox.py")
-PATIENCE = 20.0  # seconds: ten times what it takes on two free cores
 
-_waiting: dict[str, Thread] = {}  # for the process that compiles a problem's kernel
+
+@dataclass(frozen=True)
+class PrecompileTuning:
+    """Settings of precompilation."""
+
+    load_file: Path = Path("/proc/loadavg")  # its fourth field: running processes / all processes
+    max_wait_seconds: float = 20.0  # ten times what it takes on two free cores
+
+
+TUNING = PrecompileTuning()
+
+_waiting: dict[str, Thread] = {}  # for each problem, the thread that waits for its compiler
 
 
 @cache
 def cache_name(problem: str) -> str:
-    """The name of a problem's kernel as compiled from these sources."""
-    return f"{problem}_{zlib.crc32(b''.join((HERE / name).read_bytes() for name in SOURCES)):08x}"
+    """Return the name of a problem's kernel, which changes with any of its sources."""
+    checksum = 0
+    for name in SOURCES:
+        source = (HERE / name).read_bytes()
+        checksum = zlib.crc32(source, checksum)
+    return f"{problem}_{checksum:08x}"
 
 
 def start_compiling(problem: str) -> None:
-    """Have a kernel compiled by another process, if it is not stored and a core is free for
-    that.
-    """
-    if (
-        problem in _waiting
-        or find_spec("numba") is None
-        or is_stored(problem)
-        or not has_spare_core()
-    ):
+    """Start a process that compiles a kernel, unless it is stored or no core is free for that."""
+    if problem in _waiting or find_spec("numba") is None:
         return
-    work = f"from rhumbline.kernels.numba.rollout.cache import made; made({problem == 'cvrp'}, cache=True)"
-    # at once: taking numba down takes time
+    if is_stored(problem) or not has_spare_core():
+        return
+    vehicles = problem == "cvrp"
+    module = "rhumbline.kernels.numba.rollout.cache"
+    work = f"from {module} import compile_kernel; compile_kernel({vehicles}, cache=True)"
+    # The process ends at once: an orderly end of numba takes time.
     code = f"import os, sys; sys.path[:] = {sys.path!r}; {work}; os._exit(0)"
+    command = [sys.executable, "-c", code]
     try:
-        process = Popen([sys.executable, "-c", code], stdin=DEVNULL, stdout=DEVNULL, stderr=DEVNULL)
+        process = Popen(command, stdin=DEVNULL, stdout=DEVNULL, stderr=DEVNULL)
     except OSError:
         return
-    _waiting[problem] = Thread(
-        target=process.wait, daemon=True
-    )  # so that it is no zombie, even if nobody needs it
+    # The thread reaps the process, also if no caller ever waits for the kernel.
+    _waiting[problem] = Thread(target=process.wait, daemon=True)
     _waiting[problem].start()
     atexit.register(stop_compiling, process, _waiting[problem])
 
 
 def has_spare_core() -> bool:
-    """Whether fewer processes run at this moment than there are cores; this one alone where
-    nobody counts them.
+    """Return whether fewer processes run at this moment than there are cores.
+
+    On a full machine, compiler and solver would only slow each other down. If the load is unknown,
+    this process counts alone.
     """
     try:
-        running = int(LOAD.read_text().split()[3].split("/")[0])
+        fields = TUNING.load_file.read_text().split()
+        running = int(fields[3].split("/")[0])
     except (OSError, ValueError, IndexError):
         running = 1
-    return running < (os.cpu_count() or 1)  # else the two would only be in each other's way
+    return running < (os.cpu_count() or 1)
 
 
 def stop_compiling(process: "Popen[bytes]", waiting: Thread) -> None:
-    """End a process: it must not outlive the command."""
+    """End a compiler: it must not outlive the command."""
     process.kill()
     waiting.join()
 
 
 def wait_for_kernel(problem: str) -> None:
-    """Wait until nobody is compiling a kernel ahead."""
+    """Wait until no other process is compiling a kernel."""
     if problem in _waiting:
-        _waiting[problem].join(PATIENCE)
+        _waiting[problem].join(TUNING.max_wait_seconds)
 
 
 def is_stored(problem: str) -> bool:
-    """Whether a kernel is where numba stores it. One for another processor or numba counts too:
-    a rare loss of time.
+    """Return whether numba's cache has a kernel of this name.
+
+    One for another processor or another numba counts too, which costs time in rare cases.
     """
-    return any(any(folder.rglob(f"*{cache_name(problem)}*.nbi")) for folder in cache_folders())
+    name = cache_name(problem)
+    pattern = f"*{name}*.nbi"
+    found = [any(folder.rglob(pattern)) for folder in cache_folders()]
+    return any(found)
 
 
 def cache_folders() -> list[Path]:
-    """Where numba stores what it has compiled: where it is told to, next to the source, or with
-    the user's caches.
+    """Return where numba may store what it has compiled.
+
+    That is where the environment says, or else next to the source or among the user's caches.
     """
-    if told := os.environ.get("NUMBA_CACHE_DIR"):
-        return [Path(told)]
-    caches = (os.environ.get("XDG_CACHE_HOME") or "~/.cache", "~/Library/Caches")
-    return [HERE / "__pycache__", *(Path(os.path.expanduser(place)) / "numba" for place in caches)]
+    configured = os.environ.get("NUMBA_CACHE_DIR")
+    if configured:
+        return [Path(configured)]
+    linux = os.environ.get("XDG_CACHE_HOME") or "~/.cache"
+    folders = [HERE / "__pycache__"]
+    for user_cache in (linux, "~/Library/Caches"):
+        place = os.path.expanduser(user_cache)
+        folders.append(Path(place) / "numba")
+    return folders

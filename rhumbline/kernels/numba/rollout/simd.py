@@ -1,8 +1,8 @@
-"""numba: arithmetic with one number for each rollout of a tile, as vectors that `tiles` is written in.
+"""numba: vector arithmetic with one number for each rollout of a tile, for `kernel`.
 
-The vectors are explicit. Left to itself LLVM vectorises such short loops badly: the same algorithm in plain loops is
-six times slower. Each operation is a function that emits instructions through LLVM's builder; `emits` gives it to
-numba.
+The vectors are explicit. LLVM's own vectorisation of such short loops is poor: the same algorithm
+in plain loops is six times slower. Each operation is a function that emits instructions through LLVM's
+builder; `emits` makes it a numba intrinsic.
 """
 
 from collections.abc import Callable, Iterable

@@ -1,8 +1,9 @@
-"""Triton: a whole rollout of a job shop in one launch. A program carries a few rollouts of one instance to their ends.
+"""Triton: a whole job-shop rollout in one launch; a program carries a few rollouts to their ends.
 
-Its tokens are the jobs of its rollouts, JP each. Rules and times are whole numbers in tiles [R, JP]; the network sees
-all tokens as the M = R JP rows of its products, and a job attends to its own rollout's. Weights are read from the cache
-at each decision, since they do not fit on the chip; so decisions without a choice, about half, are made without it.
+The tokens are the jobs of the program's rollouts, JP each. Rules and times are whole numbers in
+tiles [R, JP]. The network sees all tokens as the M = R JP rows of its products, and a job attends
+to those of its own rollout. The weights do not fit on the chip and are read from the cache at each
+decision. So decisions without a choice, about half of all, are made without the network.
 """
 
 import triton

@@ -1,6 +1,4 @@
-"""Launches of the job-shop kernel in `shop_kernels`: tiles, buffers, and a policy's weights as
-it reads them.
-"""
+"""Launch of the job-shop kernel: tiles, buffers, and a policy's weights as it reads them."""
 
 from dataclasses import dataclass
 from typing import Any
@@ -12,17 +10,24 @@ from torch import Tensor
 from rhumbline.kernels.triton.job_shop.kernels import jssp_rollout_kernel
 from rhumbline.kernels.triton.rollout.tables import LOG2E, PROCESSORS, padded_columns
 
-AHEAD = 3  # decisions without a choice that are made, at most, before the network is asked again
-STAGES = 2  # not one: on an H200 such a kernel read illegal addresses (docs/kernels.md)
-SHARPEST = 1.0e25  # bounds 1 / temperature, so that nothing is multiplied with infinity
-PART = 64  # columns of a hidden layer that are worked on at a time
+
+@dataclass(frozen=True)
+class ShopTuning:
+    """Settings of the launch."""
+
+    max_forced_decisions: int = 3  # made at most before the network is asked again
+    # Not one: on an H200 such a kernel read illegal addresses (research/notebooks/kernels.md).
+    stages: int = 2
+    max_sharpness: float = 1.0e25  # bounds 1 / temperature, so that no product is infinite
+    hidden_columns: int = 64  # of a hidden layer that are worked on at once
+
+
+TUNING = ShopTuning()
 
 
 @dataclass(frozen=True)
 class ShopWeights:
-    """The network of a decision: matrices [in, out] in the type of the products, the rest in
-    float32.
-    """
+    """The network of a decision: matrices [in, out] in the products' type, the rest in float32."""
 
     times: Tensor  # [16, 2D], of which 13 rows are in use
     token: Tensor  # [2D, D]
@@ -40,15 +45,17 @@ class ShopWeights:
 
 @torch.no_grad()
 def build_shop_weights(decoder: Any, dtype: torch.dtype = torch.bfloat16) -> ShopWeights:
-    """From a policy's decoder."""
+    """Build the weights from a policy's decoder."""
 
     def matrix(layer: Any) -> Tensor:
-        return layer.weight.t().to(dtype).contiguous()
+        transposed = layer.weight.t().to(dtype)
+        return transposed.contiguous()
 
     times = matrix(decoder.times)
-    assert len(times) <= 16, "the kernel has a tile of 16 columns for the times of a decision"
+    unused = 16 - len(times)
+    assert unused >= 0, "the kernel has a tile of 16 columns for the times of a decision"
     return ShopWeights(
-        times=torch.nn.functional.pad(times, (0, 0, 0, 16 - len(times))),
+        times=torch.nn.functional.pad(times, (0, 0, 0, unused)),
         token=matrix(decoder.token),
         token_bias=decoder.token.bias.float(),
         norm=torch.stack([decoder.norm.weight, decoder.norm.bias]).float(),
@@ -63,21 +70,28 @@ def build_shop_weights(decoder: Any, dtype: torch.dtype = torch.bfloat16) -> Sho
     )
 
 
-def choose_shop_tile(instances: int, rollouts: int, padded: int) -> tuple[int, int]:
-    """Rollouts of a program and its warps: many rows read the weights less often, few fill the
-    processors.
+def choose_shop_tile(instances: int, rollouts: int, columns: int) -> tuple[int, int]:
+    """Choose the rollouts of a program and its warps.
 
-    Two programs of 64 rows share a processor, and do a third more than one of 128.
+    Many rows read the weights less often, few keep more processors busy. Two programs of 64 rows
+    share a processor, and do a third more than one of 128.
     """
-    fits = (m // padded for m in (64, 32) if m >= padded and m // padded < 2 * rollouts)
-    rows = next((r for r in fits if instances * -(-rollouts // r) >= PROCESSORS), 1)
-    return rows, max(4, rows * padded // 16)
+    rows = 1
+    for total in (64, 32):
+        wanted = total // columns
+        if total < columns or wanted >= 2 * rollouts:
+            continue
+        programs = instances * -(-rollouts // wanted)
+        if programs >= PROCESSORS:
+            rows = wanted
+            break
+    return rows, max(4, rows * columns // 16)
 
 
 def jssp_rollout(
     network: ShopWeights,
     memory: Any,
-    shift: Any,
+    bias: Any,
     batch: Any,
     counters: Tensor,
     *,
@@ -87,27 +101,30 @@ def jssp_rollout(
     active: bool = True,
     temperature: float = 1.0,
     shape: tuple[int, int] | None = None,
-    ahead: int = AHEAD,
+    ahead: int = TUNING.max_forced_decisions,
 ) -> tuple[Tensor, Tensor]:
-    """Costs [B, K, S] and actions [B, K, S, T] (int16; a strided view). `counters` is [seed, first
-    attempt], int64.
+    """Construct schedules; return costs [B, K, S] and actions [B, K, S, T] (int16; a strided view).
 
-    The counters live on the device so that a CUDA graph can be replayed with other noise.
+    `counters` is [seed, first attempt], int64, on the device, so that a CUDA graph can be replayed
+    with other noise. `ahead` bounds the decisions without a choice that are made before the network
+    is asked again.
     """
-    (count, tried, _), (jobs, columns), machines = (
-        shift.token.shape,
-        batch.duration.shape[1:],
-        batch.load.shape[1],
-    )
+    count, tried, _ = bias.token.shape
+    jobs, operations = batch.duration.shape[1:]
+    machines = batch.load.shape[1]
     rollouts = tried * starts
     width = len(network.out)
+    job_columns = padded_columns(jobs)
     dtype = network.token.dtype
-    rows, warps = shape or choose_shop_tile(count, rollouts, padded_columns(jobs))
-    actions = torch.zeros(count, steps, rollouts, dtype=torch.int16, device=counters.device)
-    cost = torch.empty(count, rollouts, device=counters.device)
+    rows, warps = shape or choose_shop_tile(count, rollouts, job_columns)
+    device = counters.device
+    actions = torch.zeros(count, steps, rollouts, dtype=torch.int16, device=device)
+    cost = torch.empty(count, rollouts, device=device)
+    head_width = width // heads
+    sharpness = min(LOG2E / (temperature or 1.0), TUNING.max_sharpness)
     kernel: Any = jssp_rollout_kernel
     kernel[(count, -(-rollouts // rows))](
-        *network_arguments(network, memory, shift),
+        *network_arguments(network, memory, bias),
         *rule_arguments(batch),
         memory.unit.float().contiguous(),
         memory.bound.float().contiguous(),
@@ -118,54 +135,60 @@ def jssp_rollout(
         tried,
         starts,
         jobs,
-        columns,
+        operations,
         machines,
         steps,
-        LOG2E / (width // heads) ** 0.5,
-        min(LOG2E / (temperature or 1.0), SHARPEST),
+        LOG2E / head_width**0.5,
+        sharpness,
         R=rows,
-        JP=padded_columns(jobs),
+        JP=job_columns,
         WP=padded_columns(machines),
         D=width,
         H=heads,
-        PART=PART,
+        PART=TUNING.hidden_columns,
         AHEAD=ahead,
         ACTIVE=active,
         GREEDY=temperature == 0.0,
         PREC="ieee",
         DT=tl.bfloat16 if dtype == torch.bfloat16 else tl.float32,
         num_warps=warps,
-        num_stages=STAGES,
+        num_stages=TUNING.stages,
     )
-    shaped = (count, tried, starts)
-    return cost.view(shaped), actions.transpose(1, 2).view(*shaped, -1)
+    costs = cost.view(count, tried, starts)
+    return costs, actions.transpose(1, 2).view(count, tried, starts, -1)
 
 
-def network_arguments(n: ShopWeights, memory: Any, shift: Any) -> tuple[Tensor, ...]:
-    """All that the network reads, as the kernel takes it."""
-    table = memory.table.to(n.token.dtype).contiguous()
-    token_shift, hidden_shift = (x.float().contiguous() for x in (shift.token, shift.hidden))
+def network_arguments(network: ShopWeights, memory: Any, bias: Any) -> tuple[Tensor, ...]:
+    """Return all that the network reads, in the order of the kernel's arguments."""
     return (
-        table,
-        n.times,
-        n.token,
-        n.token_bias,
-        token_shift,
-        n.norm,
-        n.qkv,
-        n.out,
-        n.out_bias,
-        n.rival,
-        n.hidden,
-        n.hidden_bias,
-        hidden_shift,
-        n.context,
-        n.score,
+        memory.table.to(network.token.dtype).contiguous(),
+        network.times,
+        network.token,
+        network.token_bias,
+        bias.token.float().contiguous(),
+        network.norm,
+        network.qkv,
+        network.out,
+        network.out_bias,
+        network.rival,
+        network.hidden,
+        network.hidden_bias,
+        bias.hidden.float().contiguous(),
+        network.context,
+        network.score,
     )
 
 
 def rule_arguments(batch: Any) -> tuple[Tensor, ...]:
-    """All that the rules read; times are below 2^31, and so are differences of two."""
-    tables = (batch.duration, batch.machine, batch.tail, batch.load)
-    operations = (batch.machine < batch.load.shape[1] - 1).sum((1, 2), dtype=torch.int32)
-    return *(x.to(torch.int32).contiguous() for x in tables), operations
+    """Return all that the rules read; times and their differences are below 2^31."""
+    tables = (
+        batch.duration,
+        batch.machine,
+        batch.tail,
+        batch.load,
+    )
+    machines = batch.load.shape[1] - 1
+    exists = batch.machine < machines
+    operations = exists.sum((1, 2), dtype=torch.int32)
+    whole = [x.to(torch.int32).contiguous() for x in tables]
+    return *whole, operations

@@ -1,6 +1,4 @@
-"""Launches of the rollout kernels in `gpu_kernels` and `stream_kernels`: tiles, buffers, what of
-a query is kept.
-"""
+"""Launches of the kernels in `tile_kernels` and `stream_kernels`: tiles, buffers, queries."""
 
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
@@ -16,301 +14,346 @@ from rhumbline.kernels.triton.rollout.stream_kernels import cvrp_stream_kernel, 
 from rhumbline.kernels.triton.rollout.tables import (
     LOG2E,
     PROCESSORS,
-    WHOLE,
     TritonTables,
     empty_and_full_queries,
     find_bounded_instances,
     part_width,
 )
+from rhumbline.kernels.triton.rollout.tables import TUNING as TABLE_TUNING
 from rhumbline.kernels.triton.rollout.tile_kernels import cvrp_rollout_kernel, tsp_rollout_kernel
 
-LARGE_TILE = (
-    64,
-    4,
-)  # rows and warps; the least above 128 nodes, and for CVRP and layers, where smaller ones spill more
-DOUBLE_TILE = (
-    128,
-    8,
-)  # above 128 nodes one program fills a processor: two groups of warps share its tables
-BOUNDED = (
-    True,
-    False,
-)  # two kernels of everything: for instances whose scores are known to stay small, and for others
-STREAM_TILE, STREAM_PART, STREAM_STAGES = (
-    (64, 4),
-    32,
-    2,
-)  # where tables come part by part, the next while one is used
-WARM = 0.25  # temperature from which the weights of all logits in [-10, 10] are normal numbers
+
+@dataclass(frozen=True)
+class LaunchTuning:
+    """Tiles and limits of the launches; a tile is rows and warps."""
+
+    # The least tile above 128 nodes, and for CVRP and layers, where smaller ones spill more.
+    large_tile: tuple[int, int] = (64, 4)
+    # Above 128 nodes one program fills a processor: two groups of warps share its tables.
+    double_tile: tuple[int, int] = (128, 8)
+    # Tables larger than a tile are read part by part, the next one while one is used.
+    stream_tile: tuple[int, int] = (64, 4)
+    stream_columns: int = 32
+    stream_stages: int = 2
+    # From this temperature on the weights of all logits in [-10, 10] are normal numbers.
+    warm_temperature: float = 0.25
 
 
-def choose_tile(instances: int, rollouts: int, padded: int) -> tuple[int, int]:
-    """Rollouts of a TSP per program, and warps: large tiles read tables less often, small ones fill
-    132 processors.
+TUNING = LaunchTuning()
 
-    Two programs of 64 rows share a processor: one computes while the other waits.
-    """
-    if padded > WHOLE:
-        return choose_wide_tile(instances, rollouts)
-    fits = (m for m in (64, 32) if m < 2 * rollouts)
-    rows = next((m for m in fits if instances * -(-rollouts // m) >= PROCESSORS), 16)
-    return rows, max(1, min(8, rows * padded // 2048))
+# Two kernels of everything: for instances whose scores are known to stay small, and for others.
+BOUNDED = (True, False)
+RUNTIME_OPTIONS = ("sharpness", "certain")  # options that no kernel is compiled for
 
+Shape = tuple[int, int]  # rows and warps of a program
+GivenActions = tuple[Tensor, Tensor]  # sequences [B, R, T], and how many actions of each count
 
-def choose_wide_tile(instances: int, rollouts: int) -> tuple[int, int]:
-    """The same above 128 nodes, where the products of fewer than 64 rows would take tables from
-    registers.
-    """
-    programs = instances * -(-rollouts // DOUBLE_TILE[0])
-    return DOUBLE_TILE if programs >= PROCESSORS and rollouts > LARGE_TILE[0] else LARGE_TILE
-
-
-def choose_roomy_tile(instances: int, rollouts: int, padded: int) -> tuple[int, int]:
-    """The same for CVRP, and for whatever has a layer on the glimpse."""
-    return choose_wide_tile(instances, rollouts) if padded > WHOLE else LARGE_TILE
-
-
-ARGUMENTS = "sharpness", "certain"  # options that no kernel is made for
 _compiled: set[tuple[Any, ...]] = set()
 
 
-GivenActions = tuple[
-    Tensor, Tensor
-]  # sequences [B, R, T] of which only the beginning counts, and its length [B, R]
+def choose_tile(instances: int, rollouts: int, columns: int) -> Shape:
+    """Choose the rollouts of a TSP that one program carries, and its warps.
 
-
-def make_buffers(
-    count: int, steps: int, rollouts: int, given: GivenActions | None, device: torch.device
-) -> tuple[Tensor, Tensor, Tensor]:
-    """Where actions go, where costs go, and how many actions of each rollout are imposed: these
-    stand there already.
-
-    Of each rollout one action at least and `steps` at most; to look would make the host wait.
-    Without any imposed actions the last is something that no kernel looks at.
+    Large tiles read tables less often, small ones keep 132 processors busy. Two programs of 64 rows
+    share a processor: one computes while the other waits.
     """
-    actions = torch.zeros(count, steps, rollouts, dtype=torch.int16, device=device)
+    if columns > TABLE_TUNING.whole_columns:
+        return choose_wide_tile(instances, rollouts)
+    rows = 16
+    for larger in (64, 32):
+        programs = instances * -(-rollouts // larger)
+        if larger < 2 * rollouts and programs >= PROCESSORS:
+            rows = larger
+            break
+    warps = rows * columns // 2048
+    return rows, max(1, min(8, warps))
+
+
+def choose_wide_tile(instances: int, rollouts: int) -> Shape:
+    """Choose the tile above 128 nodes.
+
+    The products of fewer than 64 rows would take tables from registers.
+    """
+    rows, _ = TUNING.double_tile
+    programs = instances * -(-rollouts // rows)
+    if programs >= PROCESSORS and rollouts > TUNING.large_tile[0]:
+        return TUNING.double_tile
+    return TUNING.large_tile
+
+
+def choose_roomy_tile(instances: int, rollouts: int, columns: int) -> Shape:
+    """Choose the tile for CVRP, and for any problem with a residual layer."""
+    if columns > TABLE_TUNING.whole_columns:
+        return choose_wide_tile(instances, rollouts)
+    return TUNING.large_tile
+
+
+@dataclass(frozen=True)
+class RolloutInputs:
+    """What a launch reads besides the policy's tables."""
+
+    xy: Tensor  # [B, N, 2]
+    starts: Tensor  # [B, S]
+    key: Tensor  # [B] instance ids of the noise
+    counters: Tensor  # [2] int64: seed and first attempt
+    steps: int
+    temperature: float
+    given: GivenActions | None
+
+    @property
+    def sharpness(self) -> float:
+        """Return 1 / temperature for exp2; any number does where nothing is drawn."""
+        return LOG2E / (self.temperature or 1.0)
+
+    def arguments(self) -> tuple[Tensor, ...]:
+        """Return the tensors as the kernels take them."""
+        return (
+            self.xy.contiguous(),
+            self.starts.to(torch.int32).contiguous(),
+            self.key,
+            self.counters,
+        )
+
+
+def make_buffers(inputs: RolloutInputs, rollouts: int) -> tuple[Tensor, Tensor, Tensor]:
+    """Allocate actions and costs, and return the number of imposed actions of each rollout.
+
+    Given actions are written into the buffer; every rollout has one at least and `steps` at most,
+    which is not checked, as the host would wait for the device. Without given actions, the third
+    tensor is one that no kernel reads.
+    """
+    device = inputs.xy.device
+    count = len(inputs.xy)
+    shape = (count, inputs.steps, rollouts)
+    actions = torch.zeros(shape, dtype=torch.int16, device=device)
     cost = torch.empty(count, rollouts, device=device)
-    if given is None:
+    if inputs.given is None:
         return actions, cost, actions
-    sequence = given[0].transpose(1, 2)
-    length = given[1].to(torch.int32).contiguous()
-    imposed = torch.arange(steps, device=device)[:, None] < length[:, None]
-    return actions.copy_(sequence).mul_(imposed), cost, length
+    sequence, length = inputs.given
+    length = length.to(torch.int32)
+    length = length.contiguous()
+    step = torch.arange(inputs.steps, device=device)
+    is_imposed = step[:, None] < length[:, None]
+    actions.copy_(sequence.transpose(1, 2))
+    actions.mul_(is_imposed)
+    return actions, cost, length
 
 
 @dataclass(frozen=True)
 class Launch:
-    """What both kernels are started with, and where their results go."""
+    """Arguments of both kernels, and the buffers of their results."""
 
     grid: tuple[int, int]
     inputs: tuple[Tensor, ...]
-    actions: Tensor  # [B, T, R] int16; 0 where a rollout ended before
+    actions: Tensor  # [B, T, R] int16; 0 after the end of a rollout
     cost: Tensor  # [B, R]
     sizes: tuple[int, int, int]  # K, S, N
     options: dict[str, Any]
 
     def start(self, kernel: Any, *more: Any) -> tuple[Tensor, Tensor]:
-        """Costs [B, K, S] and actions [B, K, S, T], the latter a strided view.
+        """Start the kernels; return costs [B, K, S] and actions [B, K, S, T], a strided view.
 
-        Two launches, each for the instances that are or are not bounded: nothing is read back from
-        the device.
+        There are two launches, each for the instances that are or are not bounded, so that nothing
+        is read back from the device.
         """
         self.compile(kernel, *more)
+        start = kernel[self.grid]
         for flag in BOUNDED:
-            kernel[self.grid](*self.inputs, *more, BOUNDED=flag, **self.options)
-        shape = (len(self.cost), *self.sizes[:2])
-        return self.cost.view(shape), self.actions.transpose(1, 2).view(*shape, -1)
+            start(*self.inputs, *more, BOUNDED=flag, **self.options)
+        tried, starts, _ = self.sizes
+        shape = (len(self.cost), tried, starts)
+        cost = self.cost.view(shape)
+        actions = self.actions.transpose(1, 2)
+        return cost, actions.view(*shape, -1)
 
     def compile(self, kernel: Any, *more: Any) -> None:
-        """Compile both kernels side by side the first time: above 128 nodes each takes 15 to 25
-        seconds of a core.
+        """Compile both kernels at the same time if they are new.
+
+        Above 128 nodes each takes 15 to 25 seconds of a core.
         """
-        key = (
-            kernel,
-            self.cost.device,
-            *(item for item in self.options.items() if item[0] not in ARGUMENTS),
-        )
-        if key in _compiled or not isinstance(
-            kernel, JITFunction
-        ):  # nothing is compiled for the interpreter
+        options = [item for item in self.options.items() if item[0] not in RUNTIME_OPTIONS]
+        key = (kernel, self.cost.device, *options)
+        if key in _compiled:
+            return
+        if not isinstance(kernel, JITFunction):  # nothing is compiled for the interpreter
             return
 
-        def work(flag: bool) -> None:
-            with torch.cuda.device_of(self.cost):  # which a new thread has to be told
-                kernel.warmup(*self.inputs, *more, grid=self.grid, BOUNDED=flag, **self.options)
+        def warm_up(flag: bool) -> None:
+            with torch.cuda.device_of(self.cost):  # a new thread has the default device
+                kernel.warmup(
+                    *self.inputs,
+                    *more,
+                    grid=self.grid,
+                    BOUNDED=flag,
+                    **self.options,
+                )
 
         if self.cost.device.type == "cuda":
-            _ = kernel.device_caches[
-                self.cost.device.index
-            ]  # made by whoever looks first: not by two at a time
+            # Look the cache up once before the threads do: the first look-up makes it.
+            _ = kernel.device_caches[self.cost.device.index]
         with ThreadPoolExecutor(len(BOUNDED)) as threads:
-            list(threads.map(work, BOUNDED))
+            list(threads.map(warm_up, BOUNDED))
         _compiled.add(key)
 
 
 def prepare_launch(
     tables: TritonTables,
     query: Tensor,
-    safe: Tensor,
-    xy: Tensor,
-    starts: Tensor,
-    key: Tensor,
-    counters: Tensor,
-    steps: int,
-    temperature: float,
+    bounded: Tensor,
+    inputs: RolloutInputs,
     mark: float,
-    shape: tuple[int, int],
-    given: GivenActions | None,
+    shape: Shape,
 ) -> Launch:
-    """Tiles, buffers and common arguments of a rollout of `steps` actions."""
-    (count, size, _), per, tried, nodes = (
-        xy.shape,
-        starts.shape[1],
-        tables.query_shift.shape[1],
-        tables.nodes,
-    )
+    """Prepare tiles, buffers and common arguments of a launch."""
+    assert inputs.given is None or not mark, "imposed actions have no probability to be marked by"
+    nodes = tables.nodes
+    count, size, _ = inputs.xy.shape
+    per_latent = inputs.starts.shape[1]
+    tried = tables.query_shift.shape[1]
+    rollouts = tried * per_latent
+    columns = nodes.key.shape[1]
+    dtype = nodes.key.dtype
     rows, warps = shape
-    assert given is None or not mark, "imposed actions have no probability to be marked by"
-    actions, cost, length = make_buffers(count, steps, tried * per, given, xy.device)
-    layer = tables.layer[:3] if tables.layer else (nodes.key,) * 3  # which nobody reads
-    bias = nodes.bias + tables.layer.out_bias if tables.layer else nodes.bias
-    inputs = (
+    actions, cost, length = make_buffers(inputs, rollouts)
+    if tables.layer is None:
+        layer = (nodes.key,) * 3  # not read
+        bias = nodes.bias
+    else:
+        layer = tables.layer[:3]
+        bias = nodes.bias + tables.layer.out_bias
+    arguments = (
         nodes.key,
         nodes.value,
         nodes.pointer,
         nodes.query_last,
-        query.to(nodes.key.dtype).contiguous(),
+        query.to(dtype).contiguous(),
         tables.glimpse_shift,
         bias,
-        safe,
-        xy.contiguous(),
-        starts.to(torch.int32).contiguous(),
-        key,
-        counters,
+        bounded,
+        *inputs.arguments(),
         actions,
         cost,
         length,
         *layer,
     )
-    half = nodes.key.dtype == torch.bfloat16
+    temperature = inputs.temperature
     options = {
-        "NP": nodes.key.shape[1],
-        "W": part_width(nodes.key.shape[1]),
+        "NP": columns,
+        "W": part_width(columns),
         "M": rows,
         "H": HEADS,
         "D": HEAD_WIDTH,
         "GREEDY": temperature == 0.0,
-        "WARM": temperature >= WARM,
-        "DT": tl.bfloat16 if half else tl.float32,
+        "WARM": temperature >= TUNING.warm_temperature,
+        "DT": tl.bfloat16 if dtype == torch.bfloat16 else tl.float32,
         "PREC": "ieee",
         "num_warps": warps,
         "num_stages": 1,
-        "sharpness": LOG2E / (temperature or 1.0),
+        "sharpness": inputs.sharpness,
         "MARK": mark > 0.0 and temperature > 0.0,
         "certain": mark,
-        "GIVEN": given is not None,
+        "GIVEN": inputs.given is not None,
         "LAYER": tables.layer is not None,
     }
-    return Launch(
-        (count, -(-tried * per // rows)), inputs, actions, cost, (tried, per, size), options
-    )
+    grid = (count, -(-rollouts // rows))
+    return Launch(grid, arguments, actions, cost, (tried, per_latent, size), options)
 
 
 def is_streamed(tables: TritonTables) -> bool:
-    """Whether tables are too large for a processor and come part by part."""
-    return tables.nodes.key.shape[1] > MAX_TILE_NODES
+    """Return whether tables exceed the memory of a processor and are read part by part."""
+    columns = tables.nodes.key.shape[1]
+    return columns > MAX_TILE_NODES
 
 
 def launch_streamed(
     kernel: Any,
     tables: TritonTables,
     query: Tensor,
-    xy: Tensor,
-    starts: Tensor,
-    key: Tensor,
-    counters: Tensor,
-    steps: int,
-    temperature: float,
-    shape: tuple[int, int],
-    given: GivenActions | None,
-    more: tuple[Tensor, ...] = (),
-    last: tuple[int, ...] = (),
+    inputs: RolloutInputs,
+    shape: Shape,
+    load: tuple[Tensor, ...] = (),
 ) -> tuple[Tensor, Tensor]:
-    """The same results as of `Launch.start`, from tables that come part by part; nothing is
-    marked.
+    """Return the results of `Launch.start` from tables that are read part by part.
+
+    `load` are the query, the demands and the capacities of a CVRP. Nothing is marked.
     """
-    (count, size, _), per, tried, nodes = (
-        xy.shape,
-        starts.shape[1],
-        tables.query_shift.shape[1],
-        tables.nodes,
-    )
-    (rows, warps), rollouts, padded = shape, tried * per, nodes.key.shape[1]
     assert tables.layer is None, "no kernel whose tables come part by part knows of layers"
-    seen = torch.zeros(count, rollouts, padded, dtype=torch.int8, device=xy.device)
+    nodes = tables.nodes
+    count, size, _ = inputs.xy.shape
+    per_latent = inputs.starts.shape[1]
+    tried = tables.query_shift.shape[1]
+    rollouts = tried * per_latent
+    columns = nodes.key.shape[1]
+    dtype = nodes.key.dtype
+    rows, warps = shape
+    seen = torch.zeros(count, rollouts, columns, dtype=torch.int8, device=inputs.xy.device)
     seen[..., size:] = 1  # nodes that do not exist
-    actions, cost, length = make_buffers(count, steps, rollouts, given, xy.device)
+    actions, cost, length = make_buffers(inputs, rollouts)
+    sizes = (tried, per_latent, size, columns)
+    steps = (inputs.steps,) if load else ()
     kernel[count, -(-rollouts // rows)](
         nodes.key,
         nodes.value,
         nodes.pointer,
         nodes.query_last,
-        query.to(nodes.key.dtype).contiguous(),
+        query.to(dtype).contiguous(),
         tables.glimpse_shift,
         nodes.bias,
         seen,
-        xy.contiguous(),
-        starts.to(torch.int32).contiguous(),
-        key,
-        counters,
+        *inputs.arguments(),
         actions,
         cost,
         length,
-        *more,
-        tried,
-        per,
-        size,
-        padded,
-        *last,
-        LOG2E / (temperature or 1.0),
-        W=min(STREAM_PART, padded),
+        *load,
+        *sizes,
+        *steps,
+        inputs.sharpness,
+        W=min(TUNING.stream_columns, columns),
         M=rows,
         H=HEADS,
         D=HEAD_WIDTH,
-        GREEDY=temperature == 0.0,
-        GIVEN=given is not None,
-        DT=tl.bfloat16 if nodes.key.dtype == torch.bfloat16 else tl.float32,
+        GREEDY=inputs.temperature == 0.0,
+        GIVEN=inputs.given is not None,
+        DT=tl.bfloat16 if dtype == torch.bfloat16 else tl.float32,
         PREC="ieee",
         num_warps=warps,
-        num_stages=STREAM_STAGES,
+        num_stages=TUNING.stream_stages,
     )
-    return cost.view(count, tried, per), actions.transpose(1, 2).view(count, tried, per, -1)
+    costs = cost.view(count, tried, per_latent)
+    return costs, actions.transpose(1, 2).view(count, tried, per_latent, -1)
 
 
 def launch_sizes(tables: TritonTables, starts: Tensor) -> tuple[int, int, int]:
-    """Instances, rollouts of each, and columns of its tables."""
+    """Return the instances, the rollouts of each, and the columns of its tables."""
     count, tried, _ = tables.query_shift.shape
-    return count, tried * starts.shape[1], tables.nodes.key.shape[1]
+    columns = tables.nodes.key.shape[1]
+    rollouts = tried * starts.shape[1]
+    return count, rollouts, columns
 
 
 @torch.no_grad()
 def first_queries(shift: Tensor, first: Tensor, dtype: torch.dtype) -> Tensor:
-    """The part of the query that a rollout keeps, [B, K * S, E]: added in float32 and written once,
-    in `dtype`.
+    """Compute the part of the query that a rollout keeps, [B, K * S, E], in `dtype`.
 
-    `first` are rows of the first nodes, [B, 1, S, E] if these are the same under all latents, or
-    [B, K, S, E].
+    `first` are rows of the first nodes: [B, 1, S, E] if all latents share them, or [B, K, S, E].
+    The sum is in float32 and written once.
     """
-    (count, tried, width), per = shift.shape, first.shape[2]
-    query = torch.empty(count, tried, per, width, dtype=dtype, device=shift.device)
+    count, tried, width = shift.shape
+    starts = first.shape[2]
+    shape = (count, tried, starts, width)
+    query = torch.empty(shape, dtype=dtype, device=shift.device)
     torch.add(shift[:, :, None], first, out=query)
     return query.flatten(1, 2)
 
 
 def gather_rows(table: Tensor, nodes: Tensor) -> Tensor:
-    """Rows [B, k, S, E] of a table [B, N, E]."""
-    index = nodes.long().flatten(1)[..., None].expand(-1, -1, table.shape[2])
-    return table.gather(1, index).unflatten(1, nodes.shape[1:])
+    """Gather the rows [B, k, S, E] of nodes [B, k, S] from a table [B, N, E]."""
+    width = table.shape[2]
+    index = nodes.long().flatten(1)
+    index = index[..., None]
+    index = index.expand(-1, -1, width)
+    rows = table.gather(1, index)
+    return rows.unflatten(1, nodes.shape[1:])
 
 
 def tsp_rollout(
@@ -322,33 +365,34 @@ def tsp_rollout(
     *,
     temperature: float = 1.0,
     mark: float = 0.0,
-    shape: tuple[int, int] | None = None,
+    shape: Shape | None = None,
     given: GivenActions | None = None,
 ) -> tuple[Tensor, Tensor]:
-    """Costs [B, K, S] and actions [B, K, S, N] (int16; a strided view). `counters` is [seed, first
-    attempt], int64.
+    """Construct tours; return costs [B, K, S] and actions [B, K, S, N] (int16; a strided view).
 
-    The counters live on the device so that a CUDA graph can be replayed with other noise. With
-    `mark`, actions that had at least that probability when they were drawn come as their
-    complements. Where beginnings are given, of starts only the number counts.
+    `counters` is [seed, first attempt], int64, on the device, so that a CUDA graph can be replayed
+    with other noise. With `mark`, actions that had at least that probability when they were drawn
+    are stored as their complements. With given actions, only the number of starts counts.
     """
-    context = tables.nodes.query_context
-    place = (xy, starts, key, counters, xy.shape[1], temperature)
-    nodes = given[0][..., 0].unflatten(1, (-1, starts.shape[1])) if given else starts[:, None]
-    first = gather_rows(context, nodes)
-    query = first_queries(tables.query_shift, first, tables.nodes.key.dtype)
+    inputs = RolloutInputs(xy, starts, key, counters, xy.shape[1], temperature, given)
+    nodes = tables.nodes
+    context = nodes.query_context
+    if given is None:
+        first_nodes = starts[:, None]
+    else:
+        first_nodes = given[0][..., 0].unflatten(1, (-1, starts.shape[1]))
+    first = gather_rows(context, first_nodes)
+    query = first_queries(tables.query_shift, first, nodes.key.dtype)
     if is_streamed(tables):
-        return launch_streamed(
-            tsp_stream_kernel, tables, query, *place, shape or STREAM_TILE, given
-        )
-    safe = find_bounded_instances(
-        tables.nodes, tables.query_shift, context if given else first[:, 0]
-    )
-    choose = choose_roomy_tile if tables.layer else choose_tile
-    go = prepare_launch(
-        tables, query, safe, *place, mark, shape or choose(*launch_sizes(tables, starts)), given
-    )
-    return go.start(tsp_rollout_kernel, *go.sizes)
+        tile = shape or TUNING.stream_tile
+        return launch_streamed(tsp_stream_kernel, tables, query, inputs, tile)
+    any_first = first[:, 0] if given is None else context
+    bounded = find_bounded_instances(nodes, tables.query_shift, any_first)
+    if shape is None:
+        choose = choose_tile if tables.layer is None else choose_roomy_tile
+        shape = choose(*launch_sizes(tables, starts))
+    launch = prepare_launch(tables, query, bounded, inputs, mark, shape)
+    return launch.start(tsp_rollout_kernel, *launch.sizes)
 
 
 def cvrp_rollout(
@@ -362,31 +406,27 @@ def cvrp_rollout(
     *,
     temperature: float = 1.0,
     mark: float = 0.0,
-    shape: tuple[int, int] | None = None,
+    shape: Shape | None = None,
     given: GivenActions | None = None,
 ) -> tuple[Tensor, Tensor]:
-    """The same for CVRP: actions [B, K, S, 2n], padded with the depot. Demands and capacities
-    are whole.
+    """Construct CVRP plans as `tsp_rollout` does tours.
+
+    Actions are [B, K, S, 2n], padded with the depot. Demands and capacities are whole numbers.
     """
     steps = 2 * (xy.shape[1] - 1)
+    inputs = RolloutInputs(xy, starts, key, counters, steps, temperature, given)
     query = tables.query_shift
-    load = tables.nodes.query_context
-    whole = (demand.to(torch.int32).contiguous(), capacity.to(torch.int32).contiguous())
-    more = (load.contiguous(), *whole)
-    place = (xy, starts, key, counters, steps, temperature)
-    if is_streamed(tables):
-        shape = shape or STREAM_TILE
-        return launch_streamed(
-            cvrp_stream_kernel, tables, query, *place, shape, given, more=more, last=(steps,)
-        )
-    safe = find_bounded_instances(tables.nodes, empty_and_full_queries(query, load, capacity))
-    go = prepare_launch(
-        tables,
-        query,
-        safe,
-        *place,
-        mark,
-        shape or choose_roomy_tile(*launch_sizes(tables, starts)),
-        given,
+    query_load = tables.nodes.query_context
+    load = (
+        query_load.contiguous(),
+        demand.to(torch.int32).contiguous(),
+        capacity.to(torch.int32).contiguous(),
     )
-    return go.start(cvrp_rollout_kernel, *more, *go.sizes, steps)
+    if is_streamed(tables):
+        tile = shape or TUNING.stream_tile
+        return launch_streamed(cvrp_stream_kernel, tables, query, inputs, tile, load)
+    extremes = empty_and_full_queries(query, query_load, capacity)
+    bounded = find_bounded_instances(tables.nodes, extremes)
+    shape = shape or choose_roomy_tile(*launch_sizes(tables, starts))
+    launch = prepare_launch(tables, query, bounded, inputs, mark, shape)
+    return launch.start(cvrp_rollout_kernel, *load, *launch.sizes, steps)

@@ -1,7 +1,8 @@
-"""Triton: who may not be visited. Closed for good, or for now because a vehicle's load does not allow it.
+"""Triton: masks of nodes that are visited, or that a vehicle's load forbids for the moment.
 
-Up to 128 nodes this is a tile of numbers to be added to scores. Beyond, where columns are worked on in parts, tiles
-would take half of the registers: there each node has a bit in words of 32, and a part's tile is made when needed.
+Up to 128 nodes a mask is a tile of numbers to be added to scores. Beyond, columns are worked on in
+parts, and tiles would take half of the registers. There each node has a bit in words of 32, and the
+tile of a part is made when it is needed.
 """
 
 import triton

@@ -1,9 +1,9 @@
-"""Triton: a residual layer on the glimpse, each instance its own (`eas-lay`), inside the rollout kernels.
+"""Triton: a residual layer on the glimpse inside the rollout kernels, one for each instance.
 
-What the layer adds to the glimpse is multiplied with the pointers, so its second half and the pointers are one table:
-logits grow by relu(glimpse @ into + bias) @ out. A layer is a tuple (INTO, INTO_BIAS, OUT): [E, E], [K, E] in float32
-and [NP, E]. Its tables, and the pointers beside them, come from the cache at every step: there is no shared memory for
-all of them.
+The strategy `eas-lay` trains it. What the layer adds to the glimpse is multiplied by the pointers,
+so its second half and the pointers are one table: logits grow by relu(glimpse @ into + bias) @ out.
+A layer is a tuple (INTO, INTO_BIAS, OUT): [E, E], [K, E] in float32 and [NP, E]. Its tables and the
+pointers are read from the cache at every step, as shared memory has no room for all of them.
 """
 
 import triton

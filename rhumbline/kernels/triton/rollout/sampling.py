@@ -1,4 +1,4 @@
-"""Triton: which node is taken, given the scores of all: the best, or the one that noise hits among their weights."""
+"""Triton: choice of a node from the scores of all: the best, or the one that the noise selects."""
 
 import triton
 import triton.language as tl

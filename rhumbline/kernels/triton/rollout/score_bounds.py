@@ -1,6 +1,7 @@
-"""Triton: how far the scores of queries reach, without a table of them all in memory.
+"""Triton: bounds of attention scores, without a table of all scores in memory.
 
-A training step asks three times at every update: by tensor operations, three tables of all products.
+A training step needs them three times at every update. Tensor operations would write three tables
+of all products.
 """
 
 import torch
@@ -36,13 +37,23 @@ def reach_kernel(
 
 
 def launch_bound_scores(query: Tensor, key: Tensor, heads: int, part: int) -> Tensor:
-    """How far above and below 0 any of [B, rows, E] queries scores with each key [B, NP, E]: [B, heads, 2, NP].
+    """Bound how far above and below 0 any query [B, rows, E] scores with each key [B, NP, E].
 
-    Keys are worked on in parts of a power of two.
+    Returns [B, heads, 2, NP]. Keys are worked on in parts of a power of two.
     """
-    (count, columns, width), rows = key.shape, query.shape[1]
+    count, columns, width = key.shape
+    rows = query.shape[1]
     found = torch.empty(count, heads, 2, columns, device=key.device)
     reach_kernel[count * heads, columns // part](
-        query.contiguous(), key, found, rows, NP=columns, W=part, M=ROWS, H=heads, D=width // heads, num_warps=4
+        query.contiguous(),
+        key,
+        found,
+        rows,
+        NP=columns,
+        W=part,
+        M=ROWS,
+        H=heads,
+        D=width // heads,
+        num_warps=4,
     )
     return found

@@ -1,4 +1,4 @@
-"""Triton: where rollouts are, not what they decide: rows of a tile, places, loads, noise, and given actions."""
+"""Triton: the state of rollouts: rows of a tile, positions, loads, noise, and given actions."""
 
 import triton
 import triton.language as tl

@@ -1,9 +1,10 @@
-"""Triton: rollouts of instances whose tables do not fit into a processor's shared memory, beyond 256 nodes.
+"""Triton: rollouts of more than 256 nodes, whose tables exceed a processor's shared memory.
 
-As in `gpu_kernels` a program carries a tile of rollouts through every step, but keys, values and pointers come part by
-part from the second-level cache, in loops, so that one kernel serves all sizes. Attention keeps running sums over the
-parts. Logits of all columns would not fit into registers: pointers are gone through twice, for the sum of the weights
-and for the column that the uniform hits. Who was visited is a byte of each node and rollout in memory.
+As in `tile_kernels`, a program carries a tile of rollouts through every step. But keys, values and
+pointers are read part by part from the second-level cache, in loops, so that one kernel serves all
+sizes. Attention keeps running sums over the parts. The logits of all columns would not fit into
+registers: pointers are read twice, for the sum of the weights and for the column that the uniform
+selects. Visited nodes have a byte for each node and rollout in memory.
 """
 
 import triton

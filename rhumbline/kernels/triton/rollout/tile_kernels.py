@@ -1,9 +1,9 @@
-"""Triton: a whole rollout in one launch. A program carries a tile of rollouts of one instance through every step.
+"""Triton: a whole rollout in one launch; a program carries a tile of rollouts of one instance.
 
-Nothing but the actions and the cost leaves the chip. Keys, values and, without a layer on the glimpse, pointers of the
-instance stay in shared memory; scores, masks and logits live in registers. Products run on tensor cores in bfloat16,
-everything else is float32. `glimpse_logits` and `pick` are the core that every routing problem shares; a problem adds
-its mask, query and cost.
+Only the actions and the cost leave the chip. Keys, values and, without a residual layer, pointers
+of the instance stay in shared memory; scores, masks and logits live in registers. Matrix products run
+on tensor cores in bfloat16, everything else is float32. All routing problems share
+`glimpse_logits` and `pick`; a problem adds its mask, query and cost.
 """
 
 import triton

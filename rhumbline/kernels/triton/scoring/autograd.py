@@ -1,6 +1,6 @@
-"""Scores of given actions with gradients in every table: tables, rules, and an autograd function of five kernels.
+"""Scores of given actions with gradients in every table: an autograd function of five kernels.
 
-`log_prob_kernels` has the formulas; `docs/kernels.md` the design, its reasons and its limits.
+`kernels` has the formulas; `research/notebooks/kernels.md` the design and its limits.
 """
 
 from __future__ import annotations
@@ -28,66 +28,96 @@ from rhumbline.kernels.triton.scoring.kernels import (
     trajectory_backward_kernel,
 )
 
-ROUNDING = 1e-6  # of a score
+SCORE_ROUNDING = 1e-6  # a forced move scores 0 up to this
 LIST_TILE = 1024  # rows that are listed at a time
 
 
 @dataclass(frozen=True)
 class ScoringTables:
-    """Folded decoder tables of B instances. The groups G divide R: trajectory r uses row r // (R // G)."""
+    """Decoder tables of B instances. The groups G divide R: sequence r uses row r // (R // G)."""
 
     key: Tensor  # [B, N, E]
     value: Tensor  # [B, N, E]
-    pointer: Tensor  # [B, N, E] embeddings times the output projection, already divided by sqrt(E)
+    pointer: Tensor  # [B, N, E] embeddings times the output projection, divided by sqrt(E)
     query_last: Tensor  # [B, N, E] query part of the current node
-    query_constant: Tensor  # [B, G, E] query part that stays for all steps: the graph's, the latent's
+    query_constant: Tensor  # [B, G, E] query part of all steps: the graph's and the latent's
     query_first: Tensor | None = None  # [B, N, E] query part of the first node
     pointer_constant: Tensor | None = None  # [B, G', N] added to the pointer's scores before tanh
-    pointer_shift: Tensor | None = None  # [B, G'', E] the same as a shift of the glimpse: constant += shift . pointer
+    # [B, G'', E] the same as a bias of the glimpse: constant += shift . pointer
+    pointer_shift: Tensor | None = None
     query_load: Tensor | None = None  # [B, E] query part per unit of load left (CVRP only)
 
 
 @dataclass(frozen=True)
 class ScoringMask:
-    """What the kernels' rules read. Rows are the steps first_step .. A-1 of every trajectory."""
+    """What the kernels' rules read. Rows are the steps first_step .. A-1 of every sequence."""
 
     problem: int
-    position: Tensor  # int16 [B, R, N'] step at which a node is visited; -1 beyond the nodes, up to `_padded_columns`
+    position: Tensor  # int16 [B, R, N'] step that visits a node; -1 beyond the nodes
     first_step: int = 1
-    room: Tensor | None = None  # float32 [B, R, T] load left before the step + 1/2; negative: the depot is forbidden
-    demand: Tensor | None = None  # float32 [B, N], 0 for the depot; whole numbers, so that comparisons are exact
+    # float32 [B, R, T] load left before the step + 1/2; negative: the depot is forbidden
+    room: Tensor | None = None
+    demand: Tensor | None = None  # float32 [B, N], 0 for the depot; whole, so comparisons are exact
+
+
+def step_numbers(actions: Tensor) -> Tensor:
+    """Return the number of each step, in the shape of the actions."""
+    length = actions.shape[2]
+    steps = torch.arange(length, device=actions.device, dtype=torch.int16)
+    return steps.expand_as(actions)
 
 
 def tsp_mask(actions: Tensor) -> ScoringMask:
-    """The rules of the travelling salesman for actions [B, R, N], a permutation of the nodes per trajectory."""
-    steps = torch.arange(actions.shape[2], device=actions.device, dtype=torch.int16).expand_as(actions)
-    return ScoringMask(TSP.value, _empty_positions(actions, actions.shape[2]).scatter_(2, actions.long(), steps))
+    """Compute the rules of the TSP for actions [B, R, N], a permutation of the nodes each."""
+    nodes = actions.shape[2]
+    position = _empty_positions(actions, nodes)
+    steps = step_numbers(actions)
+    position.scatter_(2, actions.long(), steps)
+    return ScoringMask(TSP.value, position)
 
 
 def cvrp_mask(actions: Tensor, demand: Tensor, capacity: int, first_step: int = 1) -> ScoringMask:
-    """The rules of vehicle routing for actions [B, R, A] that start at the depot, node 0, and are padded with depots.
+    """Compute the rules of the CVRP for actions [B, R, A] that start at the depot, node 0.
 
-    Demand [B, N] and capacity are whole units. A vehicle may not stay at the depot while a customer is left.
+    Actions are padded with depots. Demand [B, N] and capacity are whole units. A vehicle may not
+    stay at the depot while a customer is left.
     """
-    actions = actions.long().contiguous()  # rollouts come as strided views, and what follows would inherit the strides
-    steps = torch.arange(actions.shape[2], device=actions.device, dtype=torch.int16).expand_as(actions)
+    # Rollouts come as strided views, and what follows would inherit the strides.
+    actions = actions.long().contiguous()
+    _, sequences, length = actions.shape
+    steps = step_numbers(actions)
     demand = demand.float().contiguous()
-    at_node = demand[:, None].expand(-1, actions.shape[1], -1)  # [B, R, N]
-    position = _empty_positions(actions, demand.shape[1]).scatter_(2, actions, steps)
-    all_served = steps > position[:, :, 1:].amax(2, keepdim=True)
-    position[:, :, 0] = actions.shape[2]  # the depot never counts as visited
-    served = at_node.gather(2, actions).cumsum(2)
+    demand_of_node = demand[:, None]
+    demand_of_node = demand_of_node.expand(-1, sequences, -1)  # [B, R, N]
+    position = _empty_positions(actions, demand.shape[1])
+    position.scatter_(2, actions, steps)
+    of_customers = position[:, :, 1:]
+    last_customer = of_customers.amax(2, keepdim=True)
+    all_served = steps > last_customer
+    position[:, :, 0] = length  # the depot never counts as visited
+    served = demand_of_node.gather(2, actions)
+    served = served.cumsum(2)
     at_depot = actions == 0
-    left = capacity - served + served.masked_fill(~at_depot, 0.0).cummax(2).values
+    at_return = served.masked_fill(~at_depot, 0.0)
+    left = capacity - served + at_return.cummax(2).values
     before = slice(first_step - 1, -1)
-    depot_allowed = ~at_depot[:, :, before] | all_served[:, :, first_step:]
+    is_away = ~at_depot[:, :, before]
+    depot_allowed = is_away | all_served[:, :, first_step:]
     room = left[:, :, before] + 0.5
-    return ScoringMask(CVRP.value, position, first_step, torch.where(depot_allowed, room, -room), demand)
+    room = torch.where(depot_allowed, room, -room)
+    return ScoringMask(
+        CVRP.value,
+        position,
+        first_step,
+        room,
+        demand,
+    )
 
 
 def _empty_positions(actions: Tensor, nodes: int) -> Tensor:
-    """Positions to be filled in: 0, and -1 beyond the nodes."""
-    position = actions.new_zeros(*actions.shape[:2], _padded_columns(nodes), dtype=torch.int16)
+    """Allocate positions to be filled in: 0, and -1 beyond the nodes."""
+    columns = _padded_columns(nodes)
+    position = actions.new_zeros(*actions.shape[:2], columns, dtype=torch.int16)
     position[:, :, nodes:] = -1
     return position
 
@@ -101,27 +131,40 @@ class Tile(NamedTuple):
 
 
 class TileConfig(NamedTuple):
-    """Tiles of the four kernels; the defaults are for up to 128 nodes in 16 bit on an H200.
+    """Tiles of the four kernels; the defaults are for up to 128 nodes in 16 bits on an H200.
 
-    With 8 warps the forward needs 128 rows: on fewer, both warpgroups compute the same tile (seen in the machine code).
+    With 8 warps the forward kernel needs 128 rows: on fewer, both groups of warps compute the same
+    tile (seen in the machine code).
     """
 
     forward: Tile = Tile(64, 4, 3)
     pointer: Tile = Tile(64, 8, 2)
     heads: Tile = Tile(64, 4, 1)
     query: Tile = Tile(64, 4, 2)
-    programs: int = 1056  # wanted programs per launch of a backward kernel: 8 per SM of an H200
+    programs: int = 1056  # wanted per launch of a backward kernel: 8 per processor of an H200
 
     @staticmethod
     def choose(nodes: int, dtype: torch.dtype, problem: int) -> TileConfig:
-        """Tiles that fit the registers and the shared memory of an H200."""
+        """Choose tiles that fit the registers and the shared memory of an H200."""
         if dtype == torch.float32:  # no tensor cores: for checks, not for speed
-            return TileConfig(*[Tile(16, 4, 1)] * 4)
+            small = Tile(16, 4, 1)
+            return TileConfig(small, small, small, small)
         if nodes <= 128:
             return TileConfig()
-        heads = Tile(32, 4, 1) if problem == CVRP.value else Tile(64, 4, 1)  # more mask, less room in registers
-        tiles = (Tile(64, 4, 2), Tile(64, 8, 2), heads, Tile(64, 8, 3))
-        return TileConfig(*(tile._replace(rows=max(16, tile.rows * 128 // _padded_columns(nodes))) for tile in tiles))
+        # The mask of a CVRP is larger, and leaves less room in registers.
+        heads = Tile(32, 4, 1) if problem == CVRP.value else Tile(64, 4, 1)
+        columns = _padded_columns(nodes)
+
+        def narrowed(tile: Tile) -> Tile:
+            rows = tile.rows * 128 // columns
+            return tile._replace(rows=max(16, rows))
+
+        return TileConfig(
+            forward=narrowed(Tile(64, 4, 2)),
+            pointer=narrowed(Tile(64, 8, 2)),
+            heads=narrowed(heads),
+            query=narrowed(Tile(64, 8, 3)),
+        )
 
 
 def score_actions(
@@ -138,91 +181,162 @@ def score_actions(
     dtype: torch.dtype | None = None,
     config: TileConfig | None = None,
 ) -> Tensor:
-    """Log-probability of given actions, float32 [B, R] (or [B, R, T] per step), differentiable in every table.
+    """Compute the log-probability of given actions, differentiable in every table.
 
-    `actions` are integers [B, R, A]; the first is given, not scored. `mask` is `tsp_mask(actions)` unless given.
-    `scale` multiplies q . key: 1/sqrt(16) by default; tables that already carry log2(e)/4 take ln 2. Decisions with a
-    probability of at least `certain` are scored, but not differentiated; at 1 these are the forced ones, which have no
-    gradient. Those that `skip` [B, R, A] names are not even scored: they count as certain. `dtype` is that of the
-    matrix products: bfloat16 on a GPU, float32 elsewhere. Nothing here waits for the device or reads from it, so a
-    training step can be captured in a CUDA graph.
+    Returns float32 [B, R], or [B, R, T] per step. `actions` are integers [B, R, A]; the first is
+    given, not scored. `mask` is `tsp_mask(actions)` by default. `scale` multiplies q . key:
+    1/sqrt(16) by default; tables that already carry log2(e)/4 take ln 2.
+
+    Decisions with a probability of at least `certain` are scored, but not differentiated; at 1
+    these are the forced ones, which have no gradient. Those in `skip` [B, R, A] are not even
+    scored: they count as certain. `dtype` is that of the matrix products: bfloat16 on a GPU,
+    float32 elsewhere.
+
+    The host neither waits for the device nor reads from it, so a training step can be captured in
+    a CUDA graph.
     """
-    mask = tsp_mask(actions) if mask is None else mask
-    call, inputs, rules = _prepare(
-        tables, actions, mask, scale=scale, clip=clip, heads=heads, certain=certain, dtype=dtype, config=config
-    )
-    save = torch.is_grad_enabled() and any(x is not None and x.requires_grad for x in inputs)
-    rows = None if skip is None else _list_rows(~skip[:, :, mask.first_step :].flatten(1))
+    if mask is None:
+        mask = tsp_mask(actions)
+    settings = _Settings(scale, clip, heads, certain, dtype, config)
+    call, inputs, rules = _prepare(tables, actions, mask, settings)
+    differentiable = any(x is not None and x.requires_grad for x in inputs)
+    save = torch.is_grad_enabled() and differentiable
+    rows = None
+    if skip is not None:
+        wanted = ~skip[:, :, mask.first_step :]
+        rows = _list_rows(wanted.flatten(1))
     score = _Scores.apply(call, save, rows, *inputs, *rules)
     return score if per_step else score.sum(2)
 
 
 @torch.no_grad()
 def glimpses(
-    tables: ScoringTables, actions: Tensor, mask: ScoringMask | None = None, dtype: torch.dtype | None = None
+    tables: ScoringTables,
+    actions: Tensor,
+    mask: ScoringMask | None = None,
+    dtype: torch.dtype | None = None,
 ) -> Tensor:
-    """What attention sees before each decision of given actions, [B, R, T, E], without gradient; else as `score_actions`."""
-    mask = tsp_mask(actions) if mask is None else mask
-    call, inputs, rules = _prepare(tables, actions, mask, dtype=dtype)
-    return _score(call, True, None, (*inputs, *rules))[1]
+    """Compute the attention read-out before each decision of given actions, [B, R, T, E].
+
+    It has no gradient. Arguments are those of `score_actions`.
+    """
+    if mask is None:
+        mask = tsp_mask(actions)
+    settings = _Settings(dtype=dtype)
+    call, inputs, rules = _prepare(tables, actions, mask, settings)
+    _, glimpse, _, _ = _score(call, True, None, (*inputs, *rules))
+    return glimpse
+
+
+class _Settings(NamedTuple):
+    """Options of `score_actions`, with its defaults."""
+
+    scale: float = 0.25
+    clip: float = 10.0
+    heads: int = 8
+    certain: float = 1.0
+    dtype: torch.dtype | None = None
+    config: TileConfig | None = None
 
 
 def _prepare(
-    tables: ScoringTables, actions: Tensor, mask: ScoringMask, *, scale: float = 0.25, clip: float = 10.0, heads: int = 8,
-    certain: float = 1.0, dtype: torch.dtype | None = None, config: TileConfig | None = None,
-) -> tuple[_Call, tuple[Tensor | None, ...], tuple[Tensor | None, ...]]:  # fmt: skip
-    """What a launch is, and its tensors: the tables, and what the rules read."""
+    tables: ScoringTables, actions: Tensor, mask: ScoringMask, settings: _Settings
+) -> tuple[_Call, tuple[Tensor | None, ...], tuple[Tensor | None, ...]]:
+    """Describe a call, and return its tensors: the tables, and what the rules read."""
+    scale, clip, heads, certain, dtype, config = settings
     assert 0 < clip <= 40, "the pointer's softmax subtracts the bound `clip`, not the maximum"
-    assert (mask.problem == CVRP.value) == (tables.query_load is not None), "CVRP, and only CVRP, has a load query"
-    dtype = dtype or (torch.bfloat16 if tables.key.is_cuda else torch.float32)
-    config = config or TileConfig.choose(tables.key.shape[1], dtype, mask.problem)
-    # What exists once per trajectory or less stays in plain torch and float32, and so do its gradients.
+    has_load = tables.query_load is not None
+    assert (mask.problem == CVRP.value) == has_load, "CVRP, and only CVRP, has a load query"
+    if dtype is None:
+        dtype = torch.bfloat16 if tables.key.is_cuda else torch.float32
+    if config is None:
+        config = TileConfig.choose(tables.key.shape[1], dtype, mask.problem)
+    # What exists once per sequence or less stays in plain torch and float32, as do its gradients.
     with torch.autocast(tables.key.device.type, enabled=False):
-        constant, query = _pointer_constant(tables), _query_base(tables, actions)
+        constant = _pointer_constant(tables)
+        query = _query_base(tables, actions)
     load = None if tables.query_load is None else tables.query_load.float().contiguous()
-    large = (tables.key, tables.value, tables.pointer, tables.query_last)
-    key, value, pointer, last = (x.to(dtype).contiguous() for x in large)
+    key = tables.key.to(dtype).contiguous()
+    value = tables.value.to(dtype).contiguous()
+    pointer = tables.pointer.to(dtype).contiguous()
+    query_last = tables.query_last.to(dtype).contiguous()
     groups = None if constant is None else constant.shape[1]
-    call = _Call(key.shape, actions.shape, groups, mask.problem, mask.first_step, scale, clip, heads, certain, config)
-    assert 0 < call.steps < actions.shape[2] < NEVER.value, "at least one step to score; steps are 16-bit"
-    assert actions.shape[1] * call.steps * key.shape[2] < 2**31, "offsets within an instance are 32-bit"
-    assert actions.shape[1] % (groups or 1) == 0, "trajectories share pointer constants in equal groups"
+    call = _Call(
+        key.shape,
+        actions.shape,
+        groups,
+        mask.problem,
+        mask.first_step,
+        scale,
+        clip,
+        heads,
+        certain,
+        config,
+    )
+    sequences = actions.shape[1]
+    enough = 0 < call.steps < actions.shape[2] < NEVER.value
+    assert enough, "at least one step to score; steps are 16-bit"
+    offsets = sequences * call.steps * key.shape[2]
+    assert offsets < 2**31, "offsets within an instance are 32-bit"
+    assert sequences % (groups or 1) == 0, "trajectories share pointer constants in equal groups"
     rules = (actions.contiguous(), mask.position, mask.room, mask.demand)
-    return call, (key, value, pointer, constant, last, query, load), rules
+    return call, (key, value, pointer, constant, query_last, query, load), rules
 
 
 def _pointer_constant(tables: ScoringTables) -> Tensor | None:
-    """The pointer's constants and the glimpse's shift as one table [B, G, N'], filled up; None if there is neither."""
-    parts = [] if tables.pointer_constant is None else [tables.pointer_constant.float()]
+    """Add the pointer's constants and the glimpse's bias to one padded table [B, G, N'].
+
+    Returns None if there is neither.
+    """
+    parts: list[Tensor] = []
+    if tables.pointer_constant is not None:
+        parts.append(tables.pointer_constant.float())
     if tables.pointer_shift is not None:
-        parts.append(tables.pointer_shift.float() @ tables.pointer.float().transpose(1, 2))
-    groups = max((x.shape[1] for x in parts), default=0)
-    fill = (0, _padded_columns(tables.key.shape[1]) - tables.key.shape[1])
-    return torch.nn.functional.pad(sum(_repeat(x, groups) for x in parts), fill) if parts else None
+        pointer = tables.pointer.float().transpose(1, 2)
+        parts.append(tables.pointer_shift.float() @ pointer)
+    if not parts:
+        return None
+    groups = max(x.shape[1] for x in parts)
+    nodes = tables.key.shape[1]
+    missing = _padded_columns(nodes) - nodes
+    whole = sum(_repeat(x, groups) for x in parts)
+    return torch.nn.functional.pad(whole, (0, missing))
 
 
 def _query_base(tables: ScoringTables, actions: Tensor) -> Tensor:
-    """The part of the query that a trajectory keeps, [B, R, E]."""
-    query = _repeat(tables.query_constant.float(), actions.shape[1])
+    """Compute the part of the query that a sequence keeps, [B, R, E]."""
+    constant = tables.query_constant.float()
+    query = _repeat(constant, actions.shape[1])
     if tables.query_first is not None:
-        first = actions[:, :, :1].long().expand(-1, -1, query.shape[2])
-        query = query + tables.query_first.float().gather(1, first)
+        width = query.shape[2]
+        first = actions[:, :, :1].long()
+        first = first.expand(-1, -1, width)
+        rows = tables.query_first.float()
+        query = query + rows.gather(1, first)
     return query.contiguous()
 
 
 def _repeat(x: Tensor, groups: int) -> Tensor:
-    """Each of the G rows of [B, G, ...] groups // G times in a row, by a view: safe to capture in a CUDA graph."""
-    assert groups % x.shape[1] == 0
-    return x[:, :, None].expand(-1, -1, groups // x.shape[1], -1).reshape(x.shape[0], groups, x.shape[2])
+    """Repeat each of the G rows of [B, G, ...] groups // G times, one after the other.
+
+    A view does it, which a CUDA graph can capture.
+    """
+    count, own, width = x.shape
+    assert groups % own == 0
+    times = groups // own
+    repeated = x[:, :, None]
+    repeated = repeated.expand(-1, -1, times, -1)
+    return repeated.reshape(count, groups, width)
 
 
 def _padded_columns(nodes: int) -> int:
-    """Columns of a tile."""
-    return max(16, triton.next_power_of_2(nodes))
+    """Return the columns of a tile."""
+    power_of_two = triton.next_power_of_2(nodes)
+    return max(16, power_of_two)
 
 
 class _Call(NamedTuple):
-    """All that the four launches share, except the tensors."""
+    """All that the launches share, except the tensors."""
 
     tables: tuple[int, int, int]  # B, N, E
     actions: tuple[int, int, int]  # B, R, A
@@ -237,95 +351,185 @@ class _Call(NamedTuple):
 
     @property
     def steps(self) -> int:
-        return self.actions[2] - self.first_step
+        """Return the number of scored steps, T."""
+        _, _, length = self.actions
+        return length - self.first_step
 
     def sizes(self, grouped: bool) -> tuple[int, ...]:
-        """R, A, T, t0 of the kernels; with `grouped` also the groups of pointer constants and the size of a group."""
-        (_, rollouts, length), groups = self.actions, self.groups or 1
-        return (rollouts, length, self.steps, self.first_step, *((groups, rollouts // groups) if grouped else ()))
+        """Return R, A, T, t0 of the kernels.
+
+        With `grouped`, the groups of pointer constants and the size of a group follow.
+        """
+        _, rollouts, length = self.actions
+        sizes = (rollouts, length, self.steps, self.first_step)
+        if not grouped:
+            return sizes
+        groups = self.groups or 1
+        return *sizes, groups, rollouts // groups
 
     def tiles(self, tile: Tile) -> int:
-        """Tiles of rows per instance."""
-        return triton.cdiv(self.actions[1] * self.steps, tile.rows)
+        """Return the tiles of rows of an instance."""
+        _, rollouts, _ = self.actions
+        rows = rollouts * self.steps
+        return triton.cdiv(rows, tile.rows)
 
     def chunks(self, tile: Tile, groups: int) -> int:
-        """Chunks of tiles per instance, so that the launch has about `programs` programs."""
-        return max(1, min(self.tiles(tile), triton.cdiv(self.config.programs, groups)))
+        """Return the chunks of tiles of an instance, for about `programs` programs in all."""
+        wanted = triton.cdiv(self.config.programs, groups)
+        tiles = self.tiles(tile)
+        return max(1, min(tiles, wanted))
 
     def options(self, tile: Tile) -> dict[str, int]:
-        """Compile-time arguments and launch options of one kernel."""
+        """Return the compile-time arguments and launch options of one kernel."""
         _, nodes, width = self.tables
-        shape = {"N": nodes, "NP": _padded_columns(nodes), "M": tile.rows, "H": self.heads, "D": width // self.heads}
-        launch = {"num_warps": tile.warps, "num_stages": tile.stages}
-        return {**shape, "E": width, "PROBLEM": self.problem, **launch}
+        return {
+            "N": nodes,
+            "NP": _padded_columns(nodes),
+            "M": tile.rows,
+            "H": self.heads,
+            "D": width // self.heads,
+            "E": width,
+            "PROBLEM": self.problem,
+            "num_warps": tile.warps,
+            "num_stages": tile.stages,
+        }
 
     @property
     def certain_from(self) -> float:
-        """The least score of a decision that was certain. Forced moves score 0 up to rounding."""
-        return math.log(self.certain) - ROUNDING
+        """Return the least score of a decision that counts as certain."""
+        return math.log(self.certain) - SCORE_ROUNDING
 
 
 def _list_rows(kept: Tensor) -> tuple[Tensor, Tensor]:
-    """The rows kept, [B, rows + 1] in rising order, then junk; and how many are kept up to each row, [B, rows]."""
+    """List the rows kept, [B, rows + 1] in rising order, then junk; and count them.
+
+    The counts [B, rows] are those up to each row.
+    """
     if kernels.on_gpu(kept):
         return _list_rows_by_kernel(kept.contiguous().view(torch.uint8))
+    count, rows = kept.shape
+    device = kept.device
     place = kept.cumsum(1, dtype=torch.int32)
-    every = torch.arange(kept.shape[1], dtype=torch.int32, device=kept.device).expand_as(place)
-    index = torch.zeros(len(kept), kept.shape[1] + 1, dtype=torch.int32, device=kept.device)
-    index.scatter_(1, torch.where(kept, place - 1, kept.shape[1]).long(), every)
+    every = torch.arange(rows, dtype=torch.int32, device=device).expand_as(place)
+    index = torch.zeros(count, rows + 1, dtype=torch.int32, device=device)
+    target = torch.where(kept, place - 1, rows).long()
+    index.scatter_(1, target, every)
     return index, place
 
 
-def _list_rows_with_gradient(score: Tensor, grad: Tensor, certain_from: float) -> tuple[Tensor, Tensor]:
-    """The rows that have a gradient, as `_list_rows`: not certain, and weighed at all. What is not a number stays."""
-    score, grad = score.flatten(1), grad.flatten(1)
+def _list_rows_with_gradient(
+    score: Tensor, grad: Tensor, certain_from: float
+) -> tuple[Tensor, Tensor]:
+    """List the rows that have a gradient, as `_list_rows` does.
+
+    Those are the rows that are not certain and have a weight. NaN scores are kept.
+    """
+    score = score.flatten(1)
+    grad = grad.flatten(1)
     if kernels.on_gpu(score):
         return _list_rows_by_kernel(score, grad, certain_from)
-    return _list_rows((grad != 0) & ~(score >= certain_from))
+    is_certain = score >= certain_from
+    return _list_rows((grad != 0) & ~is_certain)
 
 
-def _list_rows_by_kernel(what: Tensor, grad: Tensor | None = None, certain_from: float = 0.0) -> tuple[Tensor, Tensor]:
-    """Both of them by a kernel, instead of a dozen passes over all rows; `what` are scores if there is a gradient."""
-    (count, rows), like = what.shape, {"dtype": torch.int32, "device": what.device}
-    index, place = torch.empty(count, rows + 1, **like), torch.empty(count, rows, **like)
-    weighed = grad is not None
+def _list_rows_by_kernel(
+    what: Tensor, grad: Tensor | None = None, certain_from: float = 0.0
+) -> tuple[Tensor, Tensor]:
+    """List rows by one kernel instead of a dozen passes.
+
+    `what` are flags, or scores if there is a gradient.
+    """
+    count, rows = what.shape
+    index = torch.empty(count, rows + 1, dtype=torch.int32, device=what.device)
+    place = torch.empty(count, rows, dtype=torch.int32, device=what.device)
+    by_gradient = grad is not None
     list_kernel[(count,)](
-        what, grad if weighed else what, index, place, rows, certain_from, M=LIST_TILE, BY_GRADIENT=weighed, num_warps=4
+        what,
+        grad if by_gradient else what,
+        index,
+        place,
+        rows,
+        certain_from,
+        M=LIST_TILE,
+        BY_GRADIENT=by_gradient,
+        num_warps=4,
     )
     return index, place
 
 
 def _fill_missing(key: Tensor, tensors: tuple[Tensor | None, ...]) -> list[Tensor]:
-    """The tensors; where the problem has none, a pointer that the kernels do not follow."""
-    return [key if x is None else x for x in tensors]
+    """Replace missing tensors by a pointer that the kernels do not follow."""
+    present = []
+    for x in tensors:
+        present.append(key if x is None else x)
+    return present
 
 
 def _score(
-    call: _Call, save: bool, rows: tuple[Tensor, Tensor] | None, tensors: tuple[Tensor | None, ...]
+    call: _Call,
+    save: bool,
+    rows: tuple[Tensor, Tensor] | None,
+    tensors: tuple[Tensor | None, ...],
 ) -> tuple[Tensor, Tensor, Tensor, Tensor]:
-    """Scores [B, R, T] and, if they are to be saved, glimpses, the heads' log-sums and log z of each row."""
-    key, tile = tensors[0], call.config.forward
+    """Compute scores [B, R, T] and what the backward pass needs, if it is to be saved.
+
+    That are glimpses, the heads' log-sums, and log z of each row.
+    """
+    key = tensors[0]
     assert key is not None
-    b, rollouts, _ = call.actions
-    score = key.new_zeros((b, rollouts, call.steps), dtype=torch.float32)
-    glimpse = key.new_empty((*score.shape, key.shape[2]) if save else 1)
-    stat = score.new_empty((b, call.heads, rollouts, call.steps, 2) if save else 1)
+    tile = call.config.forward
+    count, rollouts, _ = call.actions
+    width = key.shape[2]
+    score = key.new_zeros((count, rollouts, call.steps), dtype=torch.float32)
+    glimpse = key.new_empty((*score.shape, width) if save else 1)
+    stat = score.new_empty((count, call.heads, rollouts, call.steps, 2) if save else 1)
     log_z = score.new_empty(score.shape if save else 1)
-    arguments = (*(rows or (key, key)), *_fill_missing(key, tensors), score, glimpse, stat, log_z)
-    numbers = (*call.sizes(grouped=True), call.scale * LOG2E.value, call.clip)
-    flags = {"HAS_PC": call.groups is not None, "SAVE": save, "LISTED": rows is not None}
-    forward_kernel[(b * call.tiles(tile),)](*arguments, *numbers, **flags, **call.options(tile))
+    listed = (key, key) if rows is None else rows
+    forward_kernel[(count * call.tiles(tile),)](
+        *listed,
+        *_fill_missing(key, tensors),
+        score,
+        glimpse,
+        stat,
+        log_z,
+        *call.sizes(grouped=True),
+        call.scale * LOG2E.value,
+        call.clip,
+        HAS_PC=call.groups is not None,
+        SAVE=save,
+        LISTED=rows is not None,
+        **call.options(tile),
+    )
     return score, glimpse, stat, log_z
 
 
+class _Saved(NamedTuple):
+    """What the forward pass has saved, missing tensors filled in."""
+
+    key: Tensor
+    value: Tensor
+    pointer: Tensor
+    constant: Tensor
+    query_last: Tensor
+    query: Tensor
+    load: Tensor
+    rules: tuple[Tensor, Tensor, Tensor, Tensor]  # actions, positions, room, demand
+    glimpse: Tensor
+    stat: Tensor
+    log_z: Tensor
+
+
 class _Scores(torch.autograd.Function):
-    """Per-step log-probabilities [B, R, T]; tensors as `forward_kernel` takes them, contiguous, tables of one type."""
+    """Per-step log-probabilities [B, R, T].
+
+    Tensors are those of `forward_kernel`: contiguous, and tables of one type.
+    """
 
     @staticmethod
     def forward(ctx, call, save, rows, *tensors):
-        score, *saved = _score(call, save, rows, tensors)
+        score, glimpse, stat, log_z = _score(call, save, rows, tensors)
         ctx.call = call
-        ctx.save_for_backward(*tensors, *saved, score)
+        ctx.save_for_backward(*tensors, glimpse, stat, log_z, score)
         return score
 
     @staticmethod
@@ -333,61 +537,134 @@ class _Scores(torch.autograd.Function):
     def backward(ctx, grad):
         call = ctx.call
         *tensors, glimpse, stat, log_z, score = ctx.saved_tensors
-        key, value, pointer, constant, last, query, load, *rules = _fill_missing(tensors[0], tensors)
-        deep = any(ctx.needs_input_grad[i] for i in (3, 4, 7, 8, 9))  # active search moves the pointers only
-        grad, grad_rows = grad.float().contiguous(), torch.empty_like(glimpse) if deep else None
+        *tables, actions, position, room, demand = _fill_missing(tensors[0], tensors)
+        rules = (actions, position, room, demand)
+        saved = _Saved(*tables, rules, glimpse, stat, log_z)
+        # Active search moves the pointers only.
+        deep = any(ctx.needs_input_grad[i] for i in (3, 4, 7, 8, 9))
+        grad = grad.float().contiguous()
+        grad_rows = torch.empty_like(glimpse) if deep else None
         rows = _list_rows_with_gradient(score, grad, call.certain_from)
-        grad_pointer, grad_constant = _pointer_pass(
-            call, rows, pointer, constant, rules, grad, glimpse, log_z, grad_rows
-        )
+        grad_pointer, grad_constant = _pointer_pass(call, rows, saved, grad, grad_rows)
         if not deep:
-            grad_constant = None if tensors[3] is None else grad_constant.to(constant.dtype)
-            return None, None, None, None, None, grad_pointer.to(pointer.dtype), grad_constant, *[None] * 7
-        # From here on the rows hold the gradients of the queries, no longer of the glimpses: one buffer less.
-        grad_key, grad_value = _heads_pass(call, rows, (key, value, last, query, load), rules, glimpse, stat, grad_rows)
-        grad_last, grad_query, grad_load = _query_pass(call, rows, rules, grad_rows)
-        grads = (grad_key, grad_value, grad_pointer, grad_constant, grad_last, grad_query, grad_load)
-        grads = [None if x is None else g.to(x.dtype) for x, g in zip(tensors[:7], grads, strict=True)]
+            grad_pointer = grad_pointer.to(saved.pointer.dtype)
+            has_constant = tensors[3] is not None
+            grad_constant = grad_constant.to(saved.constant.dtype) if has_constant else None
+            return None, None, None, None, None, grad_pointer, grad_constant, *[None] * 7
+        # From here on the rows hold the gradients of the queries, no longer those of the glimpses,
+        # which saves a buffer.
+        grad_key, grad_value = _heads_pass(call, rows, saved, grad_rows)
+        grad_last, grad_query, grad_load = _query_pass(call, rows, saved.rules, grad_rows)
+        grads = (
+            grad_key,
+            grad_value,
+            grad_pointer,
+            grad_constant,
+            grad_last,
+            grad_query,
+            grad_load,
+        )
+        pairs = zip(tensors[:7], grads, strict=True)
+        grads = [None if x is None else grad.to(x.dtype) for x, grad in pairs]
         return None, None, None, *grads, None, None, None, None
 
 
-def _pointer_pass(call, rows, pointer, constant, rules, grad, glimpse, log_z, grad_rows):
-    """Gradients of the pointer table and its constants; writes those of the glimpses where they have rows."""
-    (b, nodes, width), tile = call.tables, call.config.pointer
-    chunks = call.chunks(tile, 2 * b)
-    grad_pointer = grad.new_empty(b, chunks, nodes, width)
+def _pointer_pass(call, rows, saved, grad, grad_rows):
+    """Compute the gradients of the pointer table and of its constants.
+
+    Writes the gradients of the glimpses into `grad_rows`, unless it is None.
+    """
+    count, nodes, width = call.tables
+    tile = call.config.pointer
+    chunks = call.chunks(tile, 2 * count)
+    grad_pointer = grad.new_empty(count, chunks, nodes, width)
     one = call.groups in (None, 1)
-    grad_constant = grad.new_zeros(b, chunks if one else call.groups, _padded_columns(nodes))
-    below = glimpse if grad_rows is None else grad_rows  # a pointer that is then not followed
-    tensors = (*rows, pointer, constant, *rules, grad, glimpse, log_z, below, grad_pointer, grad_constant)
-    numbers = (*call.sizes(grouped=True), call.clip, chunks)
-    flags = {"HAS_PC": call.groups is not None, "ONE": one, "DEEP": grad_rows is not None}
-    pointer_backward_kernel[(b * chunks,)](*tensors, *numbers, **flags, **call.options(tile))
-    return grad_pointer.sum(1), grad_constant.sum(1, keepdim=True) if one else grad_constant
+    groups = chunks if one else call.groups
+    grad_constant = grad.new_zeros(count, groups, _padded_columns(nodes))
+    target = saved.glimpse if grad_rows is None else grad_rows  # not followed if it is None
+    pointer_backward_kernel[(count * chunks,)](
+        *rows,
+        saved.pointer,
+        saved.constant,
+        *saved.rules,
+        grad,
+        saved.glimpse,
+        saved.log_z,
+        target,
+        grad_pointer,
+        grad_constant,
+        *call.sizes(grouped=True),
+        call.clip,
+        chunks,
+        HAS_PC=call.groups is not None,
+        ONE=one,
+        DEEP=grad_rows is not None,
+        **call.options(tile),
+    )
+    if one:
+        grad_constant = grad_constant.sum(1, keepdim=True)
+    return grad_pointer.sum(1), grad_constant
 
 
-def _heads_pass(call, rows, tables, rules, glimpse, stat, grad_rows):
-    """Gradients of keys and values; those of the queries replace those of the glimpses."""
-    (b, nodes, width), tile = call.tables, call.config.heads
-    chunks = call.chunks(tile, b * call.heads)
-    grads = stat.new_empty(2, b, chunks, nodes, width)
-    tensors = (*rows, *tables, *rules, glimpse, stat, grad_rows, *grads)
-    numbers = (*call.sizes(grouped=False), call.scale, chunks)
-    heads_backward_kernel[(b * call.heads * chunks,)](*tensors, *numbers, **call.options(tile))
+def _heads_pass(call, rows, saved, grad_rows):
+    """Compute the gradients of keys and values.
+
+    The gradients of the queries replace those of the glimpses in `grad_rows`.
+    """
+    count, nodes, width = call.tables
+    tile = call.config.heads
+    chunks = call.chunks(tile, count * call.heads)
+    grads = saved.stat.new_empty(2, count, chunks, nodes, width)
+    heads_backward_kernel[(count * call.heads * chunks,)](
+        *rows,
+        saved.key,
+        saved.value,
+        saved.query_last,
+        saved.query,
+        saved.load,
+        *saved.rules,
+        saved.glimpse,
+        saved.stat,
+        grad_rows,
+        *grads,
+        *call.sizes(grouped=False),
+        call.scale,
+        chunks,
+        **call.options(tile),
+    )
     return grads.sum(2)
 
 
 def _query_pass(call, rows, rules, grad_rows):
-    """Gradients of the current node's table, of each trajectory's query and of the load's."""
-    (b, nodes, width), tile = call.tables, call.config.query
-    chunks = call.chunks(tile, 2 * b)
+    """Compute the gradients of the current node's table, of the queries and of the load's query."""
+    count, nodes, width = call.tables
+    tile = call.config.query
+    actions, _, room, _ = rules
+    sequences = actions.shape[1]
+    chunks = call.chunks(tile, 2 * count)
     like = {"device": grad_rows.device, "dtype": torch.float32}
-    grad_last, grad_load = torch.empty(b, chunks, nodes, width, **like), torch.empty(b, chunks, width, **like)
-    tensors = (*rows, grad_rows, rules[0], rules[2], grad_last, grad_load)
-    query_backward_kernel[(b * chunks,)](*tensors, *call.sizes(grouped=False), chunks, **call.options(tile))
-    count = call.actions[1]
-    grad_query = torch.empty(b, count, width, **like)
-    trajectory_backward_kernel[(b * count,)](
-        *rows, grad_rows, grad_query, count, call.steps, M=16, E=width, num_warps=1
+    grad_last = torch.empty(count, chunks, nodes, width, **like)
+    grad_load = torch.empty(count, chunks, width, **like)
+    query_backward_kernel[(count * chunks,)](
+        *rows,
+        grad_rows,
+        actions,
+        room,
+        grad_last,
+        grad_load,
+        *call.sizes(grouped=False),
+        chunks,
+        **call.options(tile),
+    )
+    grad_query = torch.empty(count, sequences, width, **like)
+    trajectory_backward_kernel[(count * sequences,)](
+        *rows,
+        grad_rows,
+        grad_query,
+        sequences,
+        call.steps,
+        M=16,
+        E=width,
+        num_warps=1,
     )
     return grad_last.sum(1), grad_query, grad_load.sum(1)

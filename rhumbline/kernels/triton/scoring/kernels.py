@@ -7,7 +7,7 @@ A query row is one (trajectory r, step t); the rows of an instance are flattened
     u_j     = o . pointer_j + pointer_constant[r, j]
     score_t = log_softmax_j(clip * tanh(u_j) ; allowed j)[action t]                    the temperature is always 1
 
-Nothing of size rows x nodes reaches global memory. `docs/kernels.md` has the design, its reasons and its limits.
+Nothing of size rows x nodes reaches global memory. `research/notebooks/kernels.md` has the design and its limits.
 """
 
 # ruff: noqa: E741, RUF059  (kernels name tables by letter; Triton wants both branches of a constant `if`)

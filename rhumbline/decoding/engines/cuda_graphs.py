@@ -1,0 +1,44 @@
+"""Plain torch with each step replayed as a CUDA graph: for rules without a kernel of their own."""
+
+from dataclasses import replace
+
+import torch
+
+from rhumbline.decoding.request import RolloutRequest, Rollouts, split_rollouts
+
+
+def construct_with_cuda_graph(request: RolloutRequest) -> Rollouts:
+    """Construct rollouts by recording one step as a CUDA graph and replaying it.
+
+    Every replay runs the same operations on the same memory; finished rollouts stay as they are.
+    """
+    from rhumbline.kernels import cuda_graph
+
+    problem = request.problem
+    horizon = problem.horizon(request.batch)
+    first = request.first_actions
+    bias = request.rollout_bias
+    uniforms = request.uniforms(horizon) if request.temperature else None
+    kept = problem.reset(request.batch, first)
+    position = torch.ones(1, dtype=torch.int64, device=first.device)
+    sequence = first.new_zeros(*first.shape, horizon)
+    sequence[..., 0] = first
+
+    def step() -> None:
+        uniform = None
+        if uniforms is not None:
+            uniform = uniforms.index_select(2, position)
+            uniform = uniform[..., 0]
+        state = replace(kept)  # a new object, without values cached by an earlier step
+        action = request.decide(bias, state, uniform)
+        following = problem.step(state, action)
+        kept.copy_(following)
+        sequence.index_copy_(2, position, action[..., None])
+        position.add_(1)
+
+    def finished() -> bool:
+        return problem.finished(replace(kept))
+
+    cuda_graph.repeat(step, horizon - 1, first.device, finished)
+    cost = problem.outcome(request.batch, kept, sequence)
+    return split_rollouts(cost, sequence, request.latents.shape[1])

@@ -1,0 +1,121 @@
+"""Tables of named parts that other packages can extend: domains, strategies, engines.
+
+A registry holds one literal table of `"module:attribute"` strings, so that a reader sees all names
+and nothing is imported before it is used. An outside package adds a name by an entry point in its
+`pyproject.toml`, without changing rhumbline:
+
+    [project.entry-points."rhumbline.strategies"]
+    nearby = "my_package:Nearby"
+"""
+
+import sys
+from collections.abc import Iterable, Iterator, Mapping
+from difflib import get_close_matches
+from functools import cached_property
+from importlib import import_module
+from importlib.metadata import EntryPoint, entry_points
+from typing import Any, Generic, TypeVar
+
+from rhumbline.errors import InputError
+
+T = TypeVar("T")
+
+
+class Registry(Mapping[str, T], Generic[T]):
+    """Names and the objects behind them, each loaded when it is first asked for.
+
+    Our own names come first and cannot be replaced. An entry point that fails to import raises
+    `InputError` with its name when it is asked for, and never when something else is.
+    """
+
+    def __init__(self, kind: str, table: Mapping[str, str]):
+        self.kind = kind  # in the plural: "strategies"; the group is "rhumbline.strategies"
+        self.table = dict(table)
+        self.loaded: dict[str, T] = {}
+
+    @property
+    def group(self) -> str:
+        """The entry-point group of outside packages."""
+        return f"rhumbline.{self.kind}"
+
+    @cached_property
+    def outside(self) -> dict[str, EntryPoint]:
+        """Entry points of installed packages, by name; a name that is taken gives a note."""
+        found = dict[str, EntryPoint]()
+        for point in entry_points(group=self.group):
+            taken = point.name in self.table or point.name in found
+            if taken:
+                note = f"entry point '{point.name}' of {self.group} is ignored: the name is taken"
+                print(f"note: {note} ({point.value})", file=sys.stderr, flush=True)
+            else:
+                found[point.name] = point
+        return found
+
+    def __getitem__(self, name: str) -> T:
+        if name not in self.loaded:
+            self.loaded[name] = self.load(name)
+        return self.loaded[name]
+
+    def __iter__(self) -> Iterator[str]:
+        yield from self.table
+        yield from self.outside
+
+    def __len__(self) -> int:
+        return len(self.table) + len(self.outside)
+
+    def __contains__(self, name: object) -> bool:
+        return name in self.table or name in self.outside
+
+    def load(self, name: str) -> T:
+        """Import what stands behind a name; raises `KeyError` for an unknown one."""
+        if name in self.table:
+            module, _, attribute = self.table[name].partition(":")
+            value: Any = getattr(import_module(module), attribute)
+            return value
+        if name not in self.outside:
+            raise KeyError(name)
+        point = self.outside[name]
+        try:
+            return point.load()
+        except Exception as error:
+            cause = f"{type(error).__name__}: {error}"
+            raise InputError(
+                f"'{name}' comes from the entry point {point.value} ({self.group}), "
+                f"which cannot be loaded ({cause}); repair or uninstall that package"
+            ) from error
+
+    def find(self, name: str, what: str) -> T:
+        """The object behind a name that a user typed; an unknown one is refused with suggestions.
+
+        `what` is the singular for the message, such as "strategy".
+        """
+        if name not in self:
+            known = ", ".join(self)
+            raise InputError(
+                f"{what} '{name}' is not known{did_you_mean(name, self)}; known: {known}"
+            )
+        return self[name]
+
+    def working(self) -> Iterator[tuple[str, T]]:
+        """All names that can be loaded; a broken entry point is reported on stderr and left out."""
+        for name in self:
+            try:
+                yield name, self[name]
+            except InputError as error:
+                report_once(str(error))
+
+
+_reported = set[str]()
+
+
+def report_once(line: str) -> None:
+    """Print a note on stderr, once per process."""
+    if line not in _reported:
+        _reported.add(line)
+        print(f"note: {line}", file=sys.stderr, flush=True)
+
+
+def did_you_mean(name: str, known: Iterable[str]) -> str:
+    """Return " (did you mean 'x'?)" if a known name is close to `name`, and "" otherwise."""
+    close = get_close_matches(name, known, n=1)
+    return f" (did you mean '{close[0]}'?)" if close else ""
