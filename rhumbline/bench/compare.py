@@ -71,7 +71,7 @@ class Comparison:
         """Return the methods budget by budget, those that are compared with one another together.
 
         The name of a method holds everything in which rows differ, because results in a file are
-        told apart by name, set, instance and seed.
+        identified by name, set, instance and seed.
         """
         budgets: list[dict[str, Any]] = [{"attempts": count} for count in self.attempts]
         budgets += [{"seconds": seconds} for seconds in self.seconds]

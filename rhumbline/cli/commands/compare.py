@@ -211,11 +211,11 @@ def measure_and_print(
     interrupted = False
     try:
         for progress in measure_comparison(
-            pairs, comparison.seeds, out, options, print_warning, printer.tell
+            pairs, comparison.seeds, out, options, print_warning, printer.update
         ):
-            printer.tell(progress)
+            printer.update(progress)
     except KeyboardInterrupt:
-        printer.end(out)
+        printer.report_interruption(out)
         interrupted = True
     print_tables(out, comparison, pairs)
     if not given.quiet:
@@ -225,11 +225,11 @@ def measure_and_print(
 
 def default_file(pairs: "Sequence[MethodOnSet]") -> Path:
     """Return where lines are added if no file is named: one file for each choice of sets."""
-    from rhumbline.cli.bench_run import RESULTS
+    from rhumbline.cli.bench_run import RESULTS_FOLDER
 
     sets = dict.fromkeys(pair.instance_set.spec.name for pair in pairs)
     name = re.sub(r"[^\w.]+", "-", " ".join(sets))
-    return RESULTS / f"compare-{name[:100]}.jsonl"
+    return RESULTS_FOLDER / f"compare-{name[:100]}.jsonl"
 
 
 def print_tables(file: Path, comparison: "Comparison", pairs: "Sequence[MethodOnSet]") -> None:
