@@ -14,9 +14,12 @@ LAYERS = (
     ("errors", "philox", "record", "registry", "noise"),
     ("problems", "formats", "toml_config"),
     ("policies", "kernels"),
-    ("decoding", "checkpoint", "improvers", "local_search", "external"),
+    ("decoding", "improvers", "local_search", "external"),
+    ("domain",),
+    ("domains",),
+    ("checkpoint",),
     ("search", "training"),
-    ("inputs", "api", "plots"),
+    ("inputs", "files", "pipeline", "api", "plots"),
     ("bench",),
     ("cli", "__main__"),
 )
@@ -29,6 +32,11 @@ FRIENDS = {
     ("__main__", "cli"),
     ("external", "local_search"),  # an external solver runs in a thread that can be interrupted
     ("api", "inputs"),
+    ("api", "pipeline"),
+    ("inputs", "files"),
+    ("pipeline", "inputs"),
+    ("pipeline", "files"),
+    ("api", "files"),
 }
 KERNEL_COMPILERS = ("triton", "numba", "llvmlite")
 SOLVERS = ("elkai", "hygese", "pyvrp", "ortools")

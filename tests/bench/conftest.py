@@ -1,4 +1,4 @@
-"""Small suites that run in a second."""
+"""Fixtures: small suites that run in a second."""
 
 from collections.abc import Callable
 from pathlib import Path
@@ -15,7 +15,7 @@ from rhumbline.policies.tsp import TSPPolicy
 
 @pytest.fixture(scope="session")
 def policy(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A checkpoint that has learnt nothing but behaves like one."""
+    """Return the path of a checkpoint with untrained weights."""
     path = tmp_path_factory.mktemp("policy") / "tiny.safetensors"
     with torch.random.fork_rng(devices=[]):
         torch.random.default_generator.manual_seed(3)
@@ -25,7 +25,7 @@ def policy(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture
 def write(tmp_path: Path, policy: Path) -> Callable[..., Path]:
-    """Writes a suite: by default one set of four instances and two methods."""
+    """Return a writer of suites. The default has one set of four instances and two methods."""
 
     def make(text: str = SET + METHODS, name: str = "small") -> Path:
         path = tmp_path / f"{name}.toml"

@@ -1,0 +1,122 @@
+"""What rhumbline knows about one kind of problem. `rhumbline/domains` has a page for each.
+
+A domain gathers, in one record, everything that is special about a problem. Code elsewhere asks the
+record and never compares names of problems. Parts that a problem does without are None; code that
+needs such a part calls `Domain.require`, which refuses in a sentence.
+"""
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, NoReturn
+
+from rhumbline.errors import InputError
+from rhumbline.problems import Problem
+
+Reader = Callable[[Path], Any]
+
+
+@dataclass(frozen=True)
+class PolicyFamily:
+    """A network for a problem: the record of its sizes, the network, and the rules it plays by."""
+
+    architecture: type[Any]
+    network: type[Any]
+    rules: Problem[Any, Any]
+
+
+@dataclass(frozen=True)
+class FileFormats:
+    """How instances and plans of a problem are read from files and written."""
+
+    readers: Mapping[str, Reader] = field(default_factory=dict[str, Reader])  # by suffix
+    readers_by_type: Mapping[str, Reader] = field(default_factory=dict[str, Reader])  # by TYPE
+    plan_suffix: str = ".json"
+    write_plan: Callable[[Path, Any, Any, str], None] | None = None  # path, plan, instance, comment
+    read_plan: Callable[[Path, Any], Any] | None = None  # path, instance
+    # The plan in the numbers of a JSON result, and how to describe them in an error message.
+    parse_plan: Callable[[Any, Any], Any] | None = None
+    plan_form: str = "a list of whole numbers"
+
+
+@dataclass(frozen=True)
+class PlanTools:
+    """What search needs to know about plans beyond rollouts."""
+
+    # Neighbours of each node in a batch of action sequences: [B, R, T] to [B, R, N, 2].
+    edges: Callable[[Any, Any], Any]
+    # The action sequence of a plan of an instance, without padding.
+    encode_plan: Callable[[Any, Any], list[int]]
+    # For an instance, a function that takes a plan to a local optimum.
+    polisher: Callable[[Any], Callable[[Any], Any]]
+    polish_kernel: str = ""  # the compiled kernel that the polisher needs
+
+
+@dataclass(frozen=True)
+class ActiveSearchRates:
+    """Learning rate and imitation weight of EAS (Hottung et al. 2022)."""
+
+    rate: float
+    imitation: float
+
+
+@dataclass(frozen=True)
+class SearchDefaults:
+    """Settings of the search that depend on the problem."""
+
+    strategy: str = "cmaes"  # where the policy has a latent space
+    refines: bool = False  # whether `cmaes-refine` takes its place where kernels serve
+    eas_emb: ActiveSearchRates | None = None
+    eas_lay: ActiveSearchRates | None = None
+    sgbs_eas: ActiveSearchRates | None = None
+    beam: tuple[int, int] = (4, 4)  # width and branching factor of SGBS
+    max_learning_rate: float = 0.005  # of strategies that learn on the instance
+
+
+@dataclass(frozen=True)
+class TrainingTraits:
+    """What training may do with instances of a problem."""
+
+    is_grid: bool = False  # sizes are jobs x machines, such as "20x15"; otherwise a number of nodes
+    symmetric_copies: int = 1  # at most; 1: instances have no symmetries that training could use
+    is_reversible: bool = False  # whether a plan read backwards is a plan of equal cost
+    pads_plans: bool = False  # whether sequences have room that only some plans need
+    has_neighbourhoods: bool = False  # whether regions of plans can be re-sampled in training
+    has_fused_step: bool = False  # whether a step can be recorded as a CUDA graph
+    vary: Callable[[Any, float, Any], Any] | None = None  # makes part of a batch non-uniform
+    min_items: int = 2  # fewer leave nothing to decide
+    store: str = ""  # "module:class" that keeps user data on the device
+
+
+@dataclass(frozen=True)
+class Domain:
+    """Everything that is special about one problem."""
+
+    name: str  # what instances call their problem
+    instance: type[Any]
+    plan: type[Any]
+    problem: Problem[Any, Any]  # the usual rules
+    policies: Mapping[str, PolicyFamily]  # by name in the checkpoint header; the first is usual
+    files: FileFormats = FileFormats()
+    # The instances of a Python object, or None if it is no instance of this problem.
+    from_python: Callable[[Any], list[Any] | None] | None = None
+    weights: str | None = None  # the shipped checkpoint that is taken by default
+    plans: PlanTools | None = None
+    # Prefixes that leave a region of each plan free, for LNS.
+    neighbourhoods: Callable[..., Any] | None = None
+    recombines_routes: bool = False  # whether set partitioning can combine routes of several plans
+    improver: str | None = None  # our own local search, which `--then auto` stands for
+    search: SearchDefaults = SearchDefaults()
+    training: TrainingTraits = TrainingTraits()
+    draw: str | None = None  # "module:function" that draws a plan
+
+    def require(self, part: str, what: str) -> Any:
+        """Return an optional part, such as "plans"; refuse `what` for a problem without it."""
+        value = getattr(self, part)
+        if value is None:
+            self.refuse(what)
+        return value
+
+    def refuse(self, what: str) -> NoReturn:
+        """Raise: this problem does not support `what`."""
+        raise InputError(f"{what} is not supported for {self.name}")

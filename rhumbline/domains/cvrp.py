@@ -1,0 +1,59 @@
+"""Capacitated vehicle routing."""
+
+from rhumbline.decoding.neighbourhoods import route_prefixes
+from rhumbline.domain import (
+    ActiveSearchRates,
+    Domain,
+    FileFormats,
+    PolicyFamily,
+    SearchDefaults,
+    TrainingTraits,
+)
+from rhumbline.formats.plans import parse_routes
+from rhumbline.formats.vrplib import read_sol, read_vrp, write_sol
+from rhumbline.policies.attention.encoder import Architecture
+from rhumbline.policies.cvrp import CVRPPolicy
+from rhumbline.problems.cvrp import CVRP, CVRPInstance, Routes
+from rhumbline.problems.distributions.varied import vary_cvrp
+
+RULES = CVRP()
+
+CVRP_DOMAIN = Domain(
+    name="cvrp",
+    instance=CVRPInstance,
+    plan=Routes,
+    problem=RULES,
+    policies={"cvrp": PolicyFamily(Architecture, CVRPPolicy, RULES)},
+    files=FileFormats(
+        readers={".vrp": read_vrp},
+        readers_by_type={"CVRP": read_vrp},
+        plan_suffix=".sol",
+        write_plan=write_sol,
+        read_plan=read_sol,
+        parse_plan=parse_routes,
+        plan_form="a list of lists of whole numbers",
+    ),
+    weights="cvrp",
+    neighbourhoods=route_prefixes,
+    recombines_routes=True,
+    improver="ruin",
+    search=SearchDefaults(
+        strategy="cmaes-elite",
+        refines=True,
+        # As for the TSP: published rates of EAS, and a tenth of them where a layer learns.
+        eas_emb=ActiveSearchRates(0.0049, 0.0063),
+        eas_lay=ActiveSearchRates(0.00041, 0.013),
+        sgbs_eas=ActiveSearchRates(0.00041, 0.01),
+        beam=(4, 4),
+    ),
+    training=TrainingTraits(
+        symmetric_copies=4,  # routes cannot be reversed, so mirror images teach nothing
+        pads_plans=True,
+        has_neighbourhoods=True,
+        has_fused_step=True,
+        vary=vary_cvrp,
+        min_items=2,
+        store="rhumbline.training.data.routing:RoutingStore",
+    ),
+    draw="rhumbline.plots.routes:draw_routes",
+)

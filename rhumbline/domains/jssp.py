@@ -1,0 +1,36 @@
+"""Job-shop scheduling."""
+
+from rhumbline.domain import Domain, FileFormats, PolicyFamily, SearchDefaults, TrainingTraits
+from rhumbline.formats.jsplib import read_jsp, read_schedule, write_schedule
+from rhumbline.formats.jsplib_json import read_json
+from rhumbline.formats.plans import parse_schedule
+from rhumbline.policies.jssp import JSSPArchitecture, JSSPPolicy
+from rhumbline.policies.jssp_machines import JSSPMachinesPolicy, MachinesArchitecture
+from rhumbline.problems.jssp import JSSP, JSSPInstance, JSSPMachines, Schedule
+
+RULES = JSSP()
+
+JSSP_DOMAIN = Domain(
+    name="jssp",
+    instance=JSSPInstance,
+    plan=Schedule,
+    problem=RULES,
+    policies={
+        "jssp": PolicyFamily(JSSPArchitecture, JSSPPolicy, RULES),
+        # The network of the paper, which assigns a job to each free machine at each tick.
+        "jssp-machines": PolicyFamily(MachinesArchitecture, JSSPMachinesPolicy, JSSPMachines()),
+    },
+    files=FileFormats(
+        readers={".jsp": read_jsp, ".json": read_json},
+        plan_suffix=".sched",
+        write_plan=write_schedule,
+        read_plan=read_schedule,
+        parse_plan=parse_schedule,
+        plan_form="a list of lists of whole numbers",
+    ),
+    weights="jssp",
+    improver="tabu",
+    search=SearchDefaults(strategy="sampling-elite", max_learning_rate=0.02),
+    training=TrainingTraits(is_grid=True, store="rhumbline.training.data.job_shop:JobShopStore"),
+    draw="rhumbline.plots.gantt:draw_gantt",
+)

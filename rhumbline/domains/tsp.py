@@ -1,0 +1,58 @@
+"""The travelling-salesman problem."""
+
+from rhumbline.decoding.neighbourhoods import tour_prefixes
+from rhumbline.domain import (
+    ActiveSearchRates,
+    Domain,
+    FileFormats,
+    PolicyFamily,
+    SearchDefaults,
+    TrainingTraits,
+)
+from rhumbline.formats.plans import parse_tour
+from rhumbline.formats.tsplib import read_tour, read_tsp, write_tour
+from rhumbline.policies.attention.encoder import Architecture
+from rhumbline.policies.tsp import TSPPolicy
+from rhumbline.problems.distributions.varied import vary_tsp
+from rhumbline.problems.tsp import TSP, Tour, TSPInstance
+
+RULES = TSP()
+
+TSP_DOMAIN = Domain(
+    name="tsp",
+    instance=TSPInstance,
+    plan=Tour,
+    problem=RULES,
+    policies={"tsp": PolicyFamily(Architecture, TSPPolicy, RULES)},
+    files=FileFormats(
+        readers={".tsp": read_tsp},
+        readers_by_type={"TSP": read_tsp},
+        plan_suffix=".tour",
+        write_plan=write_tour,
+        read_plan=read_tour,
+        parse_plan=parse_tour,
+    ),
+    weights="tsp",
+    neighbourhoods=tour_prefixes,
+    improver="ils",
+    search=SearchDefaults(
+        strategy="cmaes",
+        refines=True,
+        # EAS as published by Hottung et al. (2022); `eas_lay` has a tenth of the published rates,
+        # whose first update ruins the shipped policy.
+        eas_emb=ActiveSearchRates(0.0032, 0.0058),
+        eas_lay=ActiveSearchRates(0.00032, 0.012),
+        sgbs_eas=ActiveSearchRates(0.000815, 0.006),
+        beam=(10, 10),
+    ),
+    training=TrainingTraits(
+        symmetric_copies=8,
+        is_reversible=True,
+        has_neighbourhoods=True,
+        has_fused_step=True,
+        vary=vary_tsp,
+        min_items=4,
+        store="rhumbline.training.data.routing:RoutingStore",
+    ),
+    draw="rhumbline.plots.tour:draw_tour",
+)
