@@ -26,8 +26,8 @@ def test_the_python_example_runs(
 def test_the_example_of_a_strategy_runs(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """The strategy of docs/extend/strategy.md solves the demo as it stands; with jaxtyping's checks, so
-    its shapes are right.
+    """The strategy of docs/extend/strategy.md solves the demo as it stands; with jaxtyping's
+    checks, so its shapes are right.
     """
     monkeypatch.chdir(ROOT)
     text = (ROOT / "docs" / "extend" / "strategy.md").read_text(encoding="utf-8")

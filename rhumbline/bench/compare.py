@@ -95,7 +95,7 @@ class Comparison:
             together=self.together,
             **budget,
         )
-        parts = [text, policy, method.spent, f"{self.augment} copies" * (self.augment > 1)]
+        parts = [text, policy, method.budget_text, f"{self.augment} copies" * (self.augment > 1)]
         return replace(method, name=", ".join(filter(None, parts)))
 
 
@@ -145,7 +145,7 @@ def prepare_comparison(
             checkpoint = method.policy.replace("{problem}", problem)
             digest = weights_digest(checkpoint or DEFAULT_CHECKPOINTS[problem], problem)
             runner.solver += f" (weights {digest})"
-            runner.start(smallest_instance(instances))
+            runner.check(smallest_instance(instances))
             pairs.append(MethodOnSet(method, instances, runner))
     return pairs
 
