@@ -1,5 +1,8 @@
 """Comparisons: which instances they are of, what is counted, and what their tables say."""
 
+import os
+import subprocess
+import sys
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from hashlib import sha256
@@ -310,3 +313,22 @@ def test_an_interrupted_comparison_prints_what_was_finished(
     assert "| sampling" not in told.out
     assert "the same command goes on from there" in told.err
     monkeypatch.undo()
+
+
+def test_the_command_needs_neither_typer_nor_rich(policy: Path, tmp_path: Path) -> None:
+    """As on bare GPU nodes: `rhumb bench compare` runs where importing either of them fails."""
+    for name in ("typer", "rich", "matplotlib"):
+        (tmp_path / "broken" / name).mkdir(parents=True)
+        (tmp_path / "broken" / name / "__init__.py").write_text("raise ImportError")
+    paths = os.pathsep.join((str(tmp_path / "broken"), str(ROOT)))
+    words = ["tsp6", "--validation", "--first", "2", "--search", "greedy", "--attempts", "1"]
+    words += ["--policy", str(policy), "--device", "cpu", "--threads", "1"]
+    done = subprocess.run(
+        [sys.executable, "-m", "rhumbline", "bench", "compare", *words],
+        env=os.environ | {"PYTHONPATH": paths},
+        cwd=tmp_path,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert (done.returncode, "| greedy" in done.stdout) == (0, True), done.stderr
