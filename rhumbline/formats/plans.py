@@ -271,16 +271,6 @@ def integer_lists(numbers: Any) -> tuple[tuple[int, ...], ...]:
     return rows
 
 
-def parse_routes(numbers: Any, instance: CVRPInstance) -> Routes:
-    """Return the routes in the file's own customer numbers, without empty ones."""
-    return Routes(tuple(row for row in integer_lists(numbers) if row))
-
-
-def parse_schedule(numbers: Any, instance: JSSPInstance) -> Schedule:
-    """Return the start times of each job's operations."""
-    return Schedule(integer_lists(numbers))
-
-
 PLAN_TYPES: dict[str, type[AnyPlan]] = {"tsp": Tour, "cvrp": Routes, "jssp": Schedule}
 PARSERS: dict[str, Callable[[Any, Any], AnyPlan]] = {
     "tsp": parse_tour,
