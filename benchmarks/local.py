@@ -16,12 +16,12 @@ from typing import Any
 
 import numpy as np
 
+from rhumbline.domains import DOMAINS
 from rhumbline.formats import read
 from rhumbline.kernels.numba.local_search import launch as local_moves
 from rhumbline.problems.cvrp import Routes
 from rhumbline.problems.jssp import Schedule
 from rhumbline.problems.tsp import Tour
-from rhumbline.search.plan_sets.similarity import PLAN_TOOLS
 
 ENDINGS = (".tsp", ".vrp", ".txt", ".jsp")
 
@@ -57,7 +57,7 @@ RANDOM = {"tsp": random_tour, "cvrp": random_routes, "jssp": random_schedule}
 
 def gaps(instance: Any, tries: int) -> tuple[float, float, float, float]:
     """Mean before, mean after, best after, and milliseconds of one polish."""
-    polish, rng = PLAN_TOOLS[instance.problem].polisher(instance), np.random.default_rng(0)
+    polish, rng = DOMAINS[instance.problem].plans.polisher(instance), np.random.default_rng(0)
     given = [RANDOM[instance.problem](instance, rng) for _ in range(tries)]
     began = time.process_time()
     found = [polish(plan) for plan in given]
@@ -72,7 +72,7 @@ def gaps(instance: Any, tries: int) -> tuple[float, float, float, float]:
 
 def restarted(instance: Any, seconds: float) -> float:
     """The gap of the best of many polished random plans."""
-    polish, rng = PLAN_TOOLS[instance.problem].polisher(instance), np.random.default_rng(0)
+    polish, rng = DOMAINS[instance.problem].plans.polisher(instance), np.random.default_rng(0)
     end, best = time.monotonic() + seconds, np.inf
     while time.monotonic() < end:
         best = min(best, polish(RANDOM[instance.problem](instance, rng)).cost(instance))
