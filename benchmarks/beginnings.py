@@ -22,6 +22,7 @@ from decoding import milliseconds
 from rhumbline.api import find_device, load_policy
 from rhumbline.decoding import Prefixes, Rollouts, complete, rollout
 from rhumbline.decoding.neighbourhoods import neighbourhood_prefixes
+from rhumbline.domains import DOMAINS
 from rhumbline.problems import PROBLEMS
 from rhumbline.search.strategies.cmaes_refine import SAMPLES
 
@@ -88,7 +89,9 @@ def main() -> None:
     luck[..., 1] = (
         luck[..., 1].sort(1).values
     )  # as the search has them: those of about one size side by side
-    given = neighbourhood_prefixes(args.problem, batch.xy, plans, luck.to(device))
+    given = neighbourhood_prefixes(
+        DOMAINS[args.problem].neighbourhoods, batch.xy, plans, luck.to(device)
+    )
     work = partial(
         complete, problem, policy, batch, latents, seed=SEED, temperature=1.0, samples=SAMPLES
     )

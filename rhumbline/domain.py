@@ -100,13 +100,14 @@ class Domain:
     instance: type[Any]
     plan: type[Any]
     problem: Problem[Any, Any]  # the default rules
-    policies: Mapping[str, PolicyFamily]  # by name in the checkpoint header; the first is the default
+    policies: Mapping[str, PolicyFamily]  # by name in checkpoint headers; first: default
     files: FileFormats = FileFormats()
     # The instances of a Python object, or None if it is no instance of this problem.
     from_python: Callable[[Any], list[Any] | None] | None = None
     weights: str | None = None  # the shipped checkpoint that is taken by default
     plans: PlanTools | None = None
-    # Prefixes that leave a region of each plan free, for LNS.
+    # Prefixes that leave a region of each plan free, for LNS: a function such as `tour_prefixes`
+    # (decoding.neighbourhoods), which says what it takes.
     neighbourhoods: Callable[..., Any] | None = None
     recombines_routes: bool = False  # whether set partitioning can combine routes of several plans
     improver: str | None = None  # our own local search, which `--then auto` stands for

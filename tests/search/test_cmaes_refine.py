@@ -452,9 +452,18 @@ def test_tours_may_be_cut_the_way_they_were_built_only() -> None:
         torch.tensor([[[0.1, 0.0], [0.6, 0.0], [0.99, 0.0]]]),
     )
     xy = torch.rand(1, 5, 2, generator=torch.Generator().manual_seed(1))
-    one = neighbourhood_prefixes("tsp", xy, plan, luck, both=False).actions[0].tolist()
+    one = neighbourhood_prefixes(tour_prefixes, xy, plan, luck, both=False).actions[0].tolist()
     assert one == [[3, 1, 4, 0, 2], [0, 2, 3, 1, 4], [2, 3, 1, 4, 0]]
-    assert neighbourhood_prefixes("tsp", xy, plan, luck).actions[0].tolist()[2] == [2, 0, 4, 1, 3]
+    assert neighbourhood_prefixes(tour_prefixes, xy, plan, luck).actions[0].tolist()[2] == [
+        2,
+        0,
+        4,
+        1,
+        3,
+    ]
     routes = torch.tensor([[1, 2, 0, 3, 0, 4, 0, 0]])
-    same = (neighbourhood_prefixes("cvrp", xy, routes, luck, both=both) for both in (True, False))
+    same = (
+        neighbourhood_prefixes(route_prefixes, xy, routes, luck, both=both)
+        for both in (True, False)
+    )
     assert torch.equal(*(x.actions for x in same))

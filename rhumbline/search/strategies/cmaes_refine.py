@@ -22,7 +22,7 @@ from torch import Tensor
 
 from rhumbline import noise
 from rhumbline.decoding import Prefixes, Rollouts
-from rhumbline.decoding.neighbourhoods import PREFIXES_BY_PROBLEM, neighbourhood_prefixes
+from rhumbline.decoding.neighbourhoods import neighbourhood_prefixes
 from rhumbline.errors import InputError
 from rhumbline.policies.attention.encoder import TRAINING_NODES
 from rhumbline.search.plan_sets.elite import (
@@ -162,7 +162,7 @@ class CMAESRefine:
 
     def init(self, task: Task) -> CMAESRefineState:
         """Nothing learnt yet, and no beam."""
-        if task.problem.name not in PREFIXES_BY_PROBLEM:
+        if task.domain.neighbourhoods is None:
             why = f"there are no neighbourhoods in plans of {task.problem.name} that could be built anew"
             raise InputError(f"{why}; use --search sampling-elite, cmaes-elite, sgbs or sampling")
         return CMAESRefineState(self.learner.init(task))
@@ -228,7 +228,7 @@ class CMAESRefine:
 
     def pools_routes(self, task: Task) -> bool:
         """Whether plans consist of routes that could serve in others."""
-        return self.stock != 0 and task.problem.name == "cvrp"
+        return self.stock != 0 and task.domain.recombines_routes
 
     def default_route_pool(self, task: Task) -> int:
         """How many routes are kept: as many as a beam makes use of, as far as budget and memory
@@ -456,7 +456,8 @@ def cut_neighbourhoods(task: Task, elite_set: EliteSet, luck: Float[Tensor, "R A
     luck = luck.gather(1, order.expand_as(luck)).transpose(1, 2).flatten(0, 1)
     xy = task.batch.xy.repeat_interleave(plans, 0)
     actions = task.repeat_for_copies(elite_set.actions).flatten(0, 1).long()
-    given = neighbourhood_prefixes(task.problem.name, xy, actions, luck)
+    make_prefixes = task.domain.require("neighbourhoods", "LNS")
+    given = neighbourhood_prefixes(make_prefixes, xy, actions, luck)
     return given.map(lambda x: x.unflatten(0, (rows, plans)).transpose(1, 2).flatten(1, 2))
 
 
