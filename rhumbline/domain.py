@@ -41,14 +41,18 @@ class FileFormats:
 
 @dataclass(frozen=True)
 class PlanTools:
-    """What search needs to know about plans beyond rollouts."""
+    """What search needs to know about plans beyond rollouts.
 
-    # Neighbours of each node in a batch of action sequences: [B, R, T] to [B, R, N, 2].
+    Action sequences are those of the domain's default rules.
+    """
+
+    # The two neighbours of each node in each plan of a batch: [B, R, T] to [B, R, N, 2]. What a
+    # node and a neighbour are depends on the problem.
     edges: Callable[[Any, Any], Any]
     # The action sequence of a plan of an instance, without padding.
     encode_plan: Callable[[Any, Any], list[int]]
     # For an instance, a function that takes a plan to a local optimum.
-    polisher: Callable[[Any], Callable[[Any], Any]]
+    polisher: Callable[[Any], Callable[[Any], Any]] | None = None
     polish_kernel: str = ""  # the compiled kernel that the polisher needs
 
 
@@ -95,14 +99,15 @@ class Domain:
     name: str  # what instances call their problem
     instance: type[Any]
     plan: type[Any]
-    problem: Problem[Any, Any]  # the standard rules
-    policies: Mapping[str, PolicyFamily]  # by name in the checkpoint header; the first is the default
+    problem: Problem[Any, Any]  # the default rules
+    policies: Mapping[str, PolicyFamily]  # by name in checkpoint headers; first: default
     files: FileFormats = FileFormats()
     # The instances of a Python object, or None if it is no instance of this problem.
     from_python: Callable[[Any], list[Any] | None] | None = None
     weights: str | None = None  # the shipped checkpoint that is taken by default
     plans: PlanTools | None = None
-    # Prefixes that leave a region of each plan free, for LNS.
+    # Prefixes that leave a region of each plan free, for LNS: a function such as `tour_prefixes`
+    # (decoding.neighbourhoods), which says what it takes.
     neighbourhoods: Callable[..., Any] | None = None
     recombines_routes: bool = False  # whether set partitioning can combine routes of several plans
     improver: str | None = None  # our own local search, which `--then auto` stands for

@@ -6,7 +6,11 @@ An outside package adds a problem by an entry point:
     op = "my_package:OP"
 """
 
-from rhumbline.domain import Domain
+from typing import Any
+
+from rhumbline.domain import Domain, PlanTools
+from rhumbline.errors import InputError
+from rhumbline.problems import Plan, Problem
 from rhumbline.registry import Registry
 
 DOMAINS: Registry[Domain] = Registry(
@@ -17,3 +21,26 @@ DOMAINS: Registry[Domain] = Registry(
         "jssp": "rhumbline.domains.jssp:JSSP_DOMAIN",
     },
 )
+
+
+def domain_of(rules: Problem[Any, Any]) -> Domain:
+    """Return the domain that rules belong to.
+
+    Rules that no domain knows get one without optional parts, so that Python code can search with
+    them.
+    """
+    if rules.solves in DOMAINS:
+        return DOMAINS[rules.solves]
+    return Domain(rules.solves, instance=object, plan=Plan, problem=rules, policies={})
+
+
+def plan_tools(rules_name: str, what: str) -> PlanTools:
+    """Return the plan tools for rules; refuse `what` if there are none.
+
+    Plan tools read the action sequences of a domain's default rules, which bear its name. Other
+    rules of the same problem have other sequences, and no tools.
+    """
+    if rules_name not in DOMAINS:
+        raise InputError(f"{what} is not supported for {rules_name}")
+    tools: PlanTools = DOMAINS[rules_name].require("plans", what)
+    return tools

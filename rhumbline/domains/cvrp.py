@@ -5,15 +5,18 @@ from rhumbline.domain import (
     ActiveSearchRates,
     Domain,
     FileFormats,
+    PlanTools,
     PolicyFamily,
     SearchDefaults,
     TrainingTraits,
 )
 from rhumbline.formats.plans import parse_routes
 from rhumbline.formats.vrplib import read_sol, read_vrp, write_sol
+from rhumbline.local_search.polish import route_polisher
 from rhumbline.policies.attention.encoder import Architecture
 from rhumbline.policies.cvrp import CVRPPolicy
 from rhumbline.problems.cvrp import CVRP, CVRPInstance, Routes
+from rhumbline.problems.cvrp.edges import encode_routes, route_edges
 from rhumbline.problems.distributions.varied import vary_cvrp
 
 RULES = CVRP()
@@ -34,6 +37,7 @@ CVRP_DOMAIN = Domain(
         plan_form="a list of lists of whole numbers",
     ),
     weights="cvrp",
+    plans=PlanTools(route_edges, encode_routes, route_polisher, polish_kernel="cvrp"),
     neighbourhoods=route_prefixes,
     recombines_routes=True,
     improver="ruin",

@@ -1,12 +1,21 @@
 """Job-shop scheduling."""
 
-from rhumbline.domain import Domain, FileFormats, PolicyFamily, SearchDefaults, TrainingTraits
+from rhumbline.domain import (
+    Domain,
+    FileFormats,
+    PlanTools,
+    PolicyFamily,
+    SearchDefaults,
+    TrainingTraits,
+)
 from rhumbline.formats.jsplib import read_jsp, read_schedule, write_schedule
 from rhumbline.formats.jsplib_json import read_json
 from rhumbline.formats.plans import parse_schedule
+from rhumbline.local_search.polish import schedule_polisher
 from rhumbline.policies.jssp import JSSPArchitecture, JSSPPolicy
 from rhumbline.policies.jssp_machines import JSSPMachinesPolicy, MachinesArchitecture
 from rhumbline.problems.jssp import JSSP, JSSPInstance, JSSPMachines, Schedule
+from rhumbline.problems.jssp.edges import encode_schedule, schedule_edges
 
 RULES = JSSP()
 
@@ -29,6 +38,7 @@ JSSP_DOMAIN = Domain(
         plan_form="a list of lists of whole numbers",
     ),
     weights="jssp",
+    plans=PlanTools(schedule_edges, encode_schedule, schedule_polisher, polish_kernel="jssp"),
     improver="tabu",
     search=SearchDefaults(strategy="sampling-elite", max_learning_rate=0.02),
     training=TrainingTraits(is_grid=True, store="rhumbline.training.data.job_shop:JobShopStore"),

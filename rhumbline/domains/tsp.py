@@ -5,16 +5,19 @@ from rhumbline.domain import (
     ActiveSearchRates,
     Domain,
     FileFormats,
+    PlanTools,
     PolicyFamily,
     SearchDefaults,
     TrainingTraits,
 )
 from rhumbline.formats.plans import parse_tour
 from rhumbline.formats.tsplib import read_tour, read_tsp, write_tour
+from rhumbline.local_search.polish import tour_polisher
 from rhumbline.policies.attention.encoder import Architecture
 from rhumbline.policies.tsp import TSPPolicy
 from rhumbline.problems.distributions.varied import vary_tsp
 from rhumbline.problems.tsp import TSP, Tour, TSPInstance
+from rhumbline.problems.tsp.edges import encode_tour, tour_edges
 
 RULES = TSP()
 
@@ -33,6 +36,7 @@ TSP_DOMAIN = Domain(
         parse_plan=parse_tour,
     ),
     weights="tsp",
+    plans=PlanTools(tour_edges, encode_tour, tour_polisher, polish_kernel="tsp"),
     neighbourhoods=tour_prefixes,
     improver="ils",
     search=SearchDefaults(

@@ -13,13 +13,15 @@ from torch import Tensor
 
 from rhumbline import kernels, noise
 from rhumbline.decoding import EngineName, Prefixes, Rollouts, complete, log_prob, rollout
+from rhumbline.domain import Domain, PlanTools
+from rhumbline.domains import domain_of, plan_tools
 from rhumbline.errors import InputError
 from rhumbline.policies import Policy
 from rhumbline.problems import Plan, Problem
 from rhumbline.problems.symmetry import symmetric_copies
 from rhumbline.search.account import Account, Spent
 from rhumbline.search.overrides import Overrides, concatenate_rollouts, starts_of_latents
-from rhumbline.search.plan_sets.similarity import pad_actions, plan_tools_for
+from rhumbline.search.plan_sets.similarity import pad_actions
 
 
 @dataclass(frozen=True)
@@ -79,6 +81,15 @@ class Task:
     def device(self) -> torch.device:
         """Where the search runs."""
         return self.starts.device
+
+    @property
+    def domain(self) -> Domain:
+        """Everything that is special about the problem."""
+        return domain_of(self.problem)
+
+    def plan_tools(self, what: str) -> PlanTools:
+        """Return the functions on plans; refuse `what` if the problem has none."""
+        return plan_tools(self.problem.name, what)
 
     @property
     def resolved_engine(self) -> str:
@@ -530,7 +541,7 @@ def set_warm_start(task: Task, plans: Sequence[Plan | None]) -> None:
     The solutions of the search are then no worse than these plans.
     """
     problem = task.problem
-    tools = plan_tools_for(problem.name, "a warm start")
+    tools = task.plan_tools("a warm start")
     horizon = problem.horizon(task.batch)
     rows = list[list[int]]()
     costs = list[float]()

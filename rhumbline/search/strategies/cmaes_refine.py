@@ -21,7 +21,7 @@ from torch import Tensor
 
 from rhumbline import noise
 from rhumbline.decoding import Prefixes, Rollouts
-from rhumbline.decoding.neighbourhoods import PREFIXES_BY_PROBLEM, neighbourhood_prefixes
+from rhumbline.decoding.neighbourhoods import neighbourhood_prefixes
 from rhumbline.errors import InputError
 from rhumbline.policies.attention.encoder import TRAINING_NODES
 from rhumbline.search.plan_sets.elite import (
@@ -178,7 +178,7 @@ class CMAESRefine:
 
     def init(self, task: Task) -> CMAESRefineState:
         """Return the state in which nothing is learnt yet."""
-        if task.problem.name not in PREFIXES_BY_PROBLEM:
+        if task.domain.neighbourhoods is None:
             why = f"there are no neighbourhoods in plans of {task.problem.name} to re-sample"
             raise InputError(f"{why}; use --search sampling-elite, cmaes-elite, sgbs or sampling")
         return CMAESRefineState(self.learner.init(task))
@@ -276,7 +276,7 @@ class CMAESRefine:
 
     def pools_routes(self, task: Task) -> bool:
         """Return whether plans consist of routes that can serve in other plans."""
-        return self.stock != 0 and task.problem.name == "cvrp"
+        return self.stock != 0 and task.domain.recombines_routes
 
     def default_route_pool(self, task: Task) -> int:
         """Return how many routes are kept.
@@ -559,7 +559,7 @@ def cut_neighbourhoods(
     by_size = uniforms.gather(1, order.expand_as(uniforms))
     actions = task.repeat_for_copies(elite_set.actions)
     prefixes = neighbourhood_prefixes(
-        task.problem.name,
+        task.domain.require("neighbourhoods", "large-neighbourhood search"),
         task.batch.xy.repeat_interleave(plans, 0),
         actions.flatten(0, 1).long(),
         by_size.transpose(1, 2).flatten(0, 1),
