@@ -22,7 +22,7 @@ from rhumbline.search.after_search import AfterSearch, Improvement, solve_task
 from rhumbline.search.driver import Budget, Progress
 from rhumbline.search.solution import Solution
 from rhumbline.search.strategies import STRATEGIES, build_strategy, default_strategy_for_task
-from rhumbline.search.strategy import Strategy, engine_for
+from rhumbline.search.strategy import Strategy, check_strategy, engine_for
 from rhumbline.search.task import Task, make_task
 
 DEFAULT_BUDGET = Budget(attempts=1600, seconds=30.0)
@@ -177,18 +177,11 @@ def make_tasks(
         by_size = sorted(instances, key=lambda instance: instance.size)
         largest = {instance.problem: instance for instance in by_size}
         for instance in largest.values():
-            check_strategy(strategy, make_group_task([instance]))
+            task = make_group_task([instance])
+            if strategy is not None:
+                check_strategy(strategy, task)
     for group in groups:
         yield group, make_group_task(group.instances)
-
-
-def check_strategy(strategy: Any, task: Task) -> None:
-    """Let one of our strategies refuse a task.
-
-    Third-party strategies are skipped: their `init` may read the budget, which is not set yet.
-    """
-    if type(strategy) in STRATEGIES.values():
-        strategy.init(task)
 
 
 def prepare(

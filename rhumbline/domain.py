@@ -70,11 +70,18 @@ class SearchDefaults:
 
     strategy: str = "cmaes"  # where the policy has a latent space
     refines: bool = False  # whether `cmaes-refine` takes its place where kernels serve
-    eas_emb: ActiveSearchRates | None = None
-    eas_lay: ActiveSearchRates | None = None
-    sgbs_eas: ActiveSearchRates | None = None
+    # Active search: `eas-emb`, `eas-lay`, and `eas-lay` in turns with a beam. The TSP's by default.
+    eas_emb: ActiveSearchRates = ActiveSearchRates(0.0032, 0.0058)
+    eas_lay: ActiveSearchRates = ActiveSearchRates(0.00032, 0.012)
+    sgbs_eas: ActiveSearchRates = ActiveSearchRates(0.000815, 0.006)
     beam: tuple[int, int] = (4, 4)  # width and branching factor of SGBS
     max_learning_rate: float = 0.005  # of strategies that learn on the instance
+    # Whether an attempt has rollouts from several starts, whose costs active search compares.
+    comparable_starts: bool = False
+    # Whether the policy can express every plan that a user may give, and so learn from it.
+    learns_from_given_plans: bool = False
+    # Whether a search learns from other sequences that spell the same plan (`Problem.views`).
+    learns_from_views: bool = False
 
 
 @dataclass(frozen=True)

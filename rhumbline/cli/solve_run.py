@@ -33,6 +33,7 @@ from rhumbline.search.after_search import AfterSearch, solve_task
 from rhumbline.search.driver import collect_solutions
 from rhumbline.search.solution import Solution
 from rhumbline.search.strategies import possible_defaults
+from rhumbline.search.strategy import as_strategy
 from rhumbline.search.task import Task
 
 # Times the largest training instance; beyond it local search finds much that the policy misses.
@@ -223,7 +224,7 @@ def run_search(
     if not found:
         raise Infeasible("the search ended without a plan")
     attempts = found[0].attempts
-    if getattr(strategy, "ends", False) and attempts != request.attempts:
+    if as_strategy(strategy).finite and attempts != request.attempts:
         made = render.format_count(attempts, "attempt", "attempts")
         limit = f" of {request.attempts:,}" if request.attempts else ""
         context.verbosity.note(f"{name} ended by itself after {made}{limit}: it repeats nothing")

@@ -49,6 +49,10 @@ CVRP_DOMAIN = Domain(
         eas_lay=ActiveSearchRates(0.00041, 0.013),
         sgbs_eas=ActiveSearchRates(0.00041, 0.01),
         beam=(4, 4),
+        comparable_starts=True,
+        learns_from_given_plans=True,
+        # Routes are learnt in the order in which they were built, which the policy relies on.
+        learns_from_views=False,
     ),
     training=TrainingTraits(
         symmetric_copies=4,  # routes cannot be reversed, so mirror images teach nothing

@@ -40,7 +40,12 @@ JSSP_DOMAIN = Domain(
     weights="jssp",
     plans=PlanTools(schedule_edges, encode_schedule, schedule_polisher, polish_kernel="jssp"),
     improver="tabu",
-    search=SearchDefaults(strategy="sampling-elite", max_learning_rate=0.02),
+    search=SearchDefaults(
+        strategy="sampling-elite",
+        max_learning_rate=0.02,
+        # A given schedule need not be active, and the policy cannot express others.
+        learns_from_given_plans=False,
+    ),
     training=TrainingTraits(is_grid=True, store="rhumbline.training.data.job_shop:JobShopStore"),
     draw="rhumbline.plots.gantt:draw_gantt",
 )

@@ -48,6 +48,9 @@ TSP_DOMAIN = Domain(
         eas_lay=ActiveSearchRates(0.00032, 0.012),
         sgbs_eas=ActiveSearchRates(0.000815, 0.006),
         beam=(10, 10),
+        comparable_starts=True,
+        learns_from_given_plans=True,
+        learns_from_views=True,
     ),
     training=TrainingTraits(
         symmetric_copies=8,
