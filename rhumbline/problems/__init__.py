@@ -1,4 +1,9 @@
-"""What is being solved. One stateless object per problem; nothing here knows a network."""
+"""What is being solved. One stateless object per problem; nothing here knows a network.
+
+Contract of costs: lower is better, and costs may have either sign, so a profit to maximise is a
+negative cost. They are finite for complete plans; an infinite cost stands for "no plan". Code that
+compares costs uses absolute differences, or a share of their size (`costs.shift_cost`).
+"""
 
 from collections.abc import Sequence
 from typing import Any, Protocol, TypeVar, runtime_checkable
@@ -50,7 +55,7 @@ class Plan(Protocol):
         ...
 
     def cost(self, instance: Any) -> int | float:
-        """Cost in the file's own metric and rounding."""
+        """Cost in the file's own metric and rounding: lower is better, of either sign."""
         ...
 
     def to_file_numbers(self, instance: Any) -> list[Any]:
@@ -121,7 +126,10 @@ class Problem(Protocol[I_, S_]):
         ...
 
     def cost(self, batch: I_, actions: Int[Tensor, "B R T"]) -> Float[Tensor, "B R"]:
-        """Cost of complete sequences, from the actions alone."""
+        """Cost of complete sequences, from the actions alone: lower is better, of either sign.
+
+        Times the batch's `scale` it is in the instance's own units.
+        """
         ...
 
     def outcome(self, batch: I_, state: S_, actions: Int[Tensor, "B R T"]) -> Float[Tensor, "B R"]:

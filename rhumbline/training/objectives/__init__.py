@@ -13,6 +13,7 @@ from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
 from rhumbline.decoding import unmark_actions
+from rhumbline.problems.costs import shift_cost
 from rhumbline.record import Record
 
 # Relative difference up to which two costs tie. The cost of a tour and of its reverse may differ
@@ -73,7 +74,7 @@ def find_winners(cost: Float[Tensor, "B K S"]) -> tuple[Int[Tensor, "B S"], Bool
     See Chalumeau et al. 2023, eq. 1 and appendix F (ties). A single latent never ties.
     """
     best, winner = cost.min(1)
-    is_best = cost <= best[:, None] * (1.0 + TIE_TOLERANCE)
+    is_best = cost <= shift_cost(best[:, None], TIE_TOLERANCE)
     is_tied = is_best.sum(1) > 1
     is_unique = ~is_tied if cost.shape[1] > 1 else torch.ones_like(is_tied)
     return winner, is_unique
