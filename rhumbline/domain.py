@@ -117,6 +117,8 @@ class Domain:
     # (decoding.neighbourhoods), which says what it takes.
     neighbourhoods: Callable[..., Any] | None = None
     recombines_routes: bool = False  # whether set partitioning can combine routes of several plans
+    # Costs of a batch without the surcharges that guide the search; None: there are none.
+    plain_cost: Callable[[Any, Any], Any] | None = None
     improver: str | None = None  # our own local search, which `--then auto` stands for
     search: SearchDefaults = SearchDefaults()
     training: TrainingTraits = TrainingTraits()

@@ -15,7 +15,7 @@ from rhumbline.formats.vrplib import read_sol, read_vrp, write_sol
 from rhumbline.local_search.polish import route_polisher
 from rhumbline.policies.attention.encoder import Architecture
 from rhumbline.policies.cvrp import CVRPPolicy
-from rhumbline.problems.cvrp import CVRP, CVRPInstance, Routes
+from rhumbline.problems.cvrp import CVRP, CVRPBatch, CVRPInstance, Routes
 from rhumbline.problems.cvrp.edges import encode_routes, route_edges
 from rhumbline.problems.distributions.varied import vary_cvrp
 
@@ -40,6 +40,7 @@ CVRP_DOMAIN = Domain(
     plans=PlanTools(route_edges, encode_routes, route_polisher, polish_kernel="cvrp"),
     neighbourhoods=route_prefixes,
     recombines_routes=True,
+    plain_cost=CVRPBatch.without_surcharge,
     improver="ruin",
     search=SearchDefaults(
         strategy="cmaes-elite",

@@ -6,6 +6,7 @@ the best plan of each instance is polished even if they have passed. A phase tha
 its time to the next one.
 """
 
+import math
 import time
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
@@ -141,12 +142,13 @@ class Candidates:
     def best(self) -> Candidate:
         """The cheapest plan, the earliest of equals.
 
-        Lengths that are added in another order differ by rounding, which is no improvement.
+        Lengths that are added in another order differ by rounding, which is no improvement. Costs
+        may be negative.
         """
         costs = [c.cost for c in self.plans]
         least = min(costs)
-        factor = 1.0 + TUNING.relative_rounding
-        limit = least * factor
+        rounding = math.copysign(TUNING.relative_rounding, least)
+        limit = least * (1.0 + rounding)
         equals = (c for c in self.plans if c.cost <= limit)
         return next(equals)
 

@@ -10,7 +10,6 @@ from jaxtyping import Float
 from torch import Tensor
 
 from rhumbline.errors import InputError
-from rhumbline.problems.cvrp import CVRPBatch
 from rhumbline.search.account import Spent
 from rhumbline.search.solution import Solution, incumbent
 from rhumbline.search.strategy import (
@@ -147,8 +146,8 @@ def run_steps(strategy: Strategy[Any], task: Task, budget: Budget) -> Iterator[P
             yield Progress(
                 attempts=task.account.attempts,
                 seconds=time.monotonic() - start_time,
-                best=displayed_cost(task.original_batch, best),
-                latest=displayed_cost(task.original_batch, cost),
+                best=displayed_cost(task, best),
+                latest=displayed_cost(task, cost),
                 latents=latents,
             )
         empty_steps = empty_steps + 1 if spending(task) == spent_before else 0
@@ -171,13 +170,16 @@ def spending(task: Task) -> tuple[int, int]:
     return task.account.attempts, task.spare_trajectories
 
 
-def displayed_cost(batch: Any, cost: Float[Tensor, "B"]) -> Float[Tensor, "B"]:
+def displayed_cost(task: Task, cost: Float[Tensor, "B"]) -> Float[Tensor, "B"]:
     """Convert costs of a search to those that users see.
 
-    They are in the instances' own units, without the surcharge for vehicles beyond the limit.
+    They are in the instances' own units, without surcharges such as that for vehicles beyond the
+    limit.
     """
-    if isinstance(batch, CVRPBatch):
-        cost = batch.without_surcharge(cost)
+    batch = task.original_batch
+    plain_cost = task.domain.plain_cost
+    if plain_cost is not None:
+        cost = plain_cost(batch, cost)
     return cost * batch.scale
 
 

@@ -548,7 +548,7 @@ def set_warm_start(task: Task, plans: Sequence[Plan | None]) -> None:
     for instance, plan in zip(task.instances, plans, strict=True):
         sequence = list[int]()
         cost = 0.0
-        if plan:
+        if plan is not None:
             sequence = tools.encode_plan(instance, plan)
             cost = plan.cost(instance)
         rows.append(pad_actions(sequence, horizon))
@@ -556,19 +556,16 @@ def set_warm_start(task: Task, plans: Sequence[Plan | None]) -> None:
 
     device = task.device
     missing = [plan is None for plan in plans]
+    if all(missing):
+        return
     is_missing = torch.tensor(missing, device=device)
+    actions = torch.tensor(rows, dtype=torch.int64, device=device)
     best = torch.tensor(costs, dtype=torch.float64, device=device)
     best = best / task.original_batch.scale
-    best = best.to(cost_dtype(task))
-    actions = torch.tensor(rows, dtype=torch.int64)
+    given = missing.index(False)
+    one = slice(given, given + 1)
+    priced = problem.cost(task.original_batch[one], actions[one, None])
+    best = best.to(priced.dtype)  # that of the costs of rollouts
     task.account.warm = plans
     task.account.best = best.masked_fill(is_missing, torch.inf)
-    task.account.actions = actions.to(device, torch.int16)
-
-
-def cost_dtype(task: Task) -> torch.dtype:
-    """Return the dtype of costs on the device: that of the batch's distances, if it has any."""
-    distance = getattr(task.batch, "distance", None)
-    if distance is None:
-        return torch.float32
-    return distance.dtype
+    task.account.actions = actions.to(torch.int16)
