@@ -17,7 +17,7 @@ import numpy as np
 import torch
 from strategies import strategy_of
 
-from rhumbline import api
+from rhumbline import pipeline
 from rhumbline.errors import InputError, MissingExtra
 from rhumbline.formats import INSTANCE_READERS, read
 from rhumbline.problems import PROBLEMS
@@ -52,8 +52,8 @@ def solved(
     """The verified solution of one instance within the budget, by a strategy or the usual one;
     encoding is free.
     """
-    device = api.find_device(args.device)
-    ((_, task),) = api.make_tasks(
+    device = pipeline.find_device(args.device)
+    ((_, task),) = pipeline.make_tasks(
         [instance], policies, seed=args.seed, device=device, engine="auto", augment=args.augment
     )
     finish = AfterSearch(polish=args.polish, then=None if budget.seconds is None else args.then)
@@ -107,12 +107,13 @@ def main() -> None:
         strategy_of(args.search)  # refuse before any work
     instances = readable(args.folder)
     try:
-        for problem in api.problem_names(instances):
+        for problem in {instance.problem for instance in instances}:
             AfterSearch(polish=args.polish, then=args.then).check(problem, Budget(seconds=1.0))
     except (InputError, MissingExtra) as error:
         raise SystemExit(str(error)) from error
-    policies = api.load_policies(instances, args.policy)
-    device = api.find_device(args.device)
+    loaded = pipeline.load_policies(instances, args.policy)
+    policies = {problem: one.policy for problem, one in loaded.items()}
+    device = pipeline.find_device(args.device)
     where = (
         torch.cuda.get_device_name()
         if device.type == "cuda"

@@ -12,13 +12,13 @@ from typing import Any, Protocol
 import numpy as np
 import torch
 
-from rhumbline.api import Group, find_device, load_policy, make_tasks
 from rhumbline.bench import provenance
 from rhumbline.bench.baselines import BASELINES, SolverTask
 from rhumbline.bench.suite import Method
 from rhumbline.checkpoint import DEFAULT_CHECKPOINTS
 from rhumbline.decoding import EngineName
 from rhumbline.errors import Infeasible, InputError
+from rhumbline.pipeline import Group, find_device, load_policy, make_tasks
 from rhumbline.policies import Policy
 from rhumbline.problems import PROBLEMS
 from rhumbline.problems.cvrp import cvrp_from_arrays

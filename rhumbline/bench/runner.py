@@ -10,7 +10,6 @@ from pathlib import Path
 
 import torch
 
-from rhumbline.api import find_device
 from rhumbline.bench import provenance
 from rhumbline.bench.instance_sets import InstanceSet, load_set
 from rhumbline.bench.methods import (
@@ -34,6 +33,7 @@ from rhumbline.bench.results import (
 )
 from rhumbline.bench.suite import Method, Suite
 from rhumbline.errors import InputError
+from rhumbline.pipeline import find_device
 
 NOTE_PAUSE = 1.0  # seconds between two notes from within a piece of work
 

@@ -88,8 +88,8 @@ def device_names() -> list[str]:
 
 def engine_reasons() -> dict[str, str | None]:
     """Return each engine with the reason why it cannot run here, or None if it can."""
-    from rhumbline.api import find_device
     from rhumbline.kernels import why_not
+    from rhumbline.pipeline import find_device
 
     return {"torch": None, "fused": why_not("tsp", find_device("auto"), 1)}
 
