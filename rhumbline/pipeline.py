@@ -21,7 +21,7 @@ from rhumbline.errors import CheckpointError, Infeasible, InputError, MissingExt
 from rhumbline.policies import Policy
 from rhumbline.problems import PROBLEMS, Plan
 from rhumbline.problems.symmetry import symmetric_copies
-from rhumbline.search.after_search import AfterSearch, Improvement, solve_task
+from rhumbline.search.after_search import AfterSearch, Improvement, run_warm_up, solve_task
 from rhumbline.search.driver import Budget, Progress, collect_solutions
 from rhumbline.search.solution import Solution
 from rhumbline.search.strategies import (
@@ -204,6 +204,8 @@ def search_group(run: GroupRun, request: SolveRequest, listener: Listener) -> Gr
     warm_start = [request.warm_start[place] for place in run.places] if request.warm_start else ()
     start_time = time.monotonic()
     try:
+        if request.warm_up and request.budget.seconds and task.device.type == "cuda":
+            run_warm_up(run.strategy, task, request.budget)
         solutions, interrupted = solve_task(
             run.strategy, task, request.budget, listener.progress, after, warm_start
         )

@@ -5,7 +5,7 @@ its own clock.
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cache, partial
 from typing import Any, Protocol
 
@@ -15,15 +15,25 @@ import torch
 from rhumbline.bench import provenance
 from rhumbline.bench.baselines import BASELINES, SolverTask
 from rhumbline.bench.suite import Method
-from rhumbline.checkpoint import DEFAULT_CHECKPOINTS
 from rhumbline.decoding import EngineName
 from rhumbline.errors import Infeasible, InputError
-from rhumbline.pipeline import Group, find_device, load_policy, make_tasks
+from rhumbline.pipeline import (
+    Group,
+    GroupResult,
+    Listener,
+    SolveRequest,
+    find_device,
+    group_instances,
+    load_policy_with_facts,
+    make_tasks,
+    rules_of,
+    solve_groups,
+)
 from rhumbline.policies import Policy
-from rhumbline.problems import PROBLEMS
 from rhumbline.problems.cvrp import cvrp_from_arrays
 from rhumbline.problems.jssp import jssp_from_arrays as shop_from_arrays
 from rhumbline.problems.tsp import tsp_from_array
+from rhumbline.search.after_search import AfterSearch
 from rhumbline.search.driver import Budget, Progress, search
 from rhumbline.search.solution import Solution
 from rhumbline.search.strategies import STRATEGIES
@@ -181,12 +191,24 @@ def make_search_runner(method: Method, problem: str, options: BenchOptions) -> "
     strategy = build_dataclass(
         STRATEGIES[method.strategy], method.settings, f"method '{method.name}'"
     )
-    policy = load_policy(weights or None, problem)
-    copies = f", {method.augment} copies" if method.augment > 1 else ""
-    name = f"{method.strategy}{settings_text(method.settings)}{copies}, policy {weights or DEFAULT_CHECKPOINTS[problem]}"
+    loaded = load_policy_with_facts(weights or None, problem)
+    phases = [f"{method.augment} copies"] if method.augment > 1 else []
+    phases += ["polish"] if method.polish else []
+    phases += [f"then {method.then}"] if method.then else []
+    search = ", ".join([method.strategy + settings_text(method.settings), *phases])
+    name = f"{search}, policy {loaded.name}"
     where = provenance.hardware_name(device, torch.get_num_threads())
     together = method.together or (CPU_TOGETHER if device.type == "cpu" else 1 << 30)
-    return SearchRunner(method, strategy, policy, device, options.engine, name, where, together)
+    request = SolveRequest(
+        strategy=strategy,
+        policy=loaded.policy,
+        device=device.type,
+        engine=options.engine,
+        augment=method.augment,
+        after=AfterSearch(polish=method.polish, then=method.then or None),
+        warm_up=False,  # the runner does that itself, once for each size
+    )
+    return SearchRunner(method, strategy, loaded.policy, request, device, name, where, together)
 
 
 @dataclass
@@ -196,16 +218,20 @@ class SearchRunner:
     method: Method
     strategy: Any
     policy: Policy[Any, Any, Any]
+    request: SolveRequest  # without seed and budget
     device: torch.device
-    engine: EngineName
     solver: str
     hardware: str
     together: int
     warm: set[int] = field(default_factory=set[int])  # sizes that have been tried
 
     def start(self, instance: Any) -> None:
-        """Refuse a policy that has not what the strategy searches, such as a latent space."""
+        """Refuse a policy that has not what the strategy searches, such as a latent space.
+
+        Phases after the search are refused too, if they cannot run, and their kernels compiled.
+        """
         try:
+            self.request.after.check(rules_of(self.policy).name, self.method.budget(1))
             for _, task in self.tasks([instance], 0):
                 self.strategy.init(task)
         except InputError as error:
@@ -216,39 +242,42 @@ class SearchRunner:
     def solve(
         self, instances: Sequence[Any], seed: int, note: ReportShare
     ) -> Iterator[list[tuple[int, Outcome]]]:
-        """Groups of one shape, as large as memory allows; the clock starts before instances are
-        encoded.
+        """Yield groups of one shape, as large as memory allows.
+
+        The clock starts before instances are encoded.
         """
         note(0.0, "warming up")
         self.warm_up(instances, seed)
         note(0.0, "")
         finished = 0
-        began = time.monotonic()
-        for group, task in self.tasks(instances, seed):
-            steps = list[Progress]()
+        for group in group_instances(instances, self.method.augment):
             together = len(group.places)
-            budget = self.method.budget(together)
-            watch = make_step_recorder(
-                steps,
-                budget,
-                partial(
-                    report_group_share, note, finished / len(instances), together / len(instances)
-                ),
+            before = finished / len(instances)
+            share = together / len(instances)
+            request = replace(self.request, seed=seed, budget=self.method.budget(together))
+            recorder = StepRecorder(
+                request.budget, partial(report_group_share, note, before, share)
             )
-            solutions, interrupted = search(self.strategy, task, budget, watch)
-            finished += together
-            if interrupted:  # the budget was not spent, so these are no results
-                raise KeyboardInterrupt
-            if not solutions:
-                raise Infeasible(f"method '{self.method.name}': the search ended without a plan")
-            seconds = time.monotonic() - began
-            yield [
-                (place, search_outcome(found, seconds, together, trace))
-                for place, found, trace in zip(
-                    group.places, solutions, instance_traces(steps), strict=True
-                )
-            ]
             began = time.monotonic()
+            result = self.solve_group(group, request, recorder)
+            seconds = time.monotonic() - began
+            finished += together
+            traces = instance_traces(recorder.steps)
+            found = zip(group.places, result.solutions, traces, strict=True)
+            yield [
+                (place, search_outcome(solution, seconds, together, trace))
+                for place, solution, trace in found
+            ]
+
+    def solve_group(self, group: Group, request: SolveRequest, listener: Listener) -> GroupResult:
+        """Solve instances of one shape; an interrupted search is no result."""
+        try:
+            (result,) = solve_groups(group.instances, request, listener)
+        except Infeasible as error:
+            raise Infeasible(f"method '{self.method.name}': {error}") from error
+        if result.interrupted:  # the budget was not spent
+            raise KeyboardInterrupt
+        return result
 
     def warm_up(self, instances: Sequence[Any], seed: int) -> None:
         """A few attempts at each new size that do not count, so that compiling kernels is not
@@ -267,10 +296,13 @@ class SearchRunner:
 
     def tasks(self, instances: Sequence[Any], seed: int) -> Iterator[tuple[Group, Task]]:
         """Groups of one shape, each encoded when its turn comes."""
-        policies = {PROBLEMS[self.policy.problem].solves: self.policy}
-        copies = self.method.augment
         return make_tasks(
-            instances, policies, seed=seed, device=self.device, engine=self.engine, augment=copies
+            instances,
+            {rules_of(self.policy).solves: self.policy},
+            seed=seed,
+            device=self.device,
+            engine=self.request.engine,
+            augment=self.method.augment,
         )
 
 
@@ -283,18 +315,21 @@ def report_group_share(
     note(before + share * done, spent)
 
 
-def make_step_recorder(
-    steps: list[Progress], budget: Budget, note: ReportShare
-) -> Callable[[Progress], None]:
-    """Keeps the steps of a search and notes how much of its budget is spent; reads nothing from
-    the device.
+@dataclass
+class StepRecorder(Listener):
+    """Keeps the steps of a search and notes how much of its budget is spent.
+
+    Nothing is read from the device in the meantime.
     """
 
-    def watch(progress: Progress) -> None:
-        steps.append(progress)
-        note(*spent_share(progress, budget))
+    budget: Budget
+    note_share: Callable[[float, str], None]
+    steps: list[Progress] = field(default_factory=list[Progress])
 
-    return watch
+    def progress(self, progress: Progress) -> None:
+        """Keep a step."""
+        self.steps.append(progress)
+        self.note_share(*spent_share(progress, self.budget))
 
 
 def spent_share(progress: Progress, budget: Budget) -> tuple[float, str]:

@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from rhumbline.errors import InputError
+from rhumbline.improvers import SOLVER_NAMES
 from rhumbline.search.driver import Budget
 from rhumbline.toml_config import build_dataclass, did_you_mean, read_toml
 
@@ -69,6 +70,8 @@ class Method:
     attempts: int | None = None  # policy: per instance
     seconds: float | None = None  # per instance; instances solved together share the sum
     augment: int = 1  # policy: symmetric copies that share the attempts
+    polish: bool = False  # policy: take the best plans to a local optimum at the end
+    then: str = ""  # policy: solver that continues for the second half of the seconds
     together: int = 0  # policy: instances solved at once; 0 is what memory allows, on a CPU 8
     sets: str = "*"  # patterns of set names, divided by spaces
     paper: Mapping[str, Any] = field(default_factory=dict[str, Any])  # published gaps in %, by set
@@ -81,11 +84,31 @@ class Method:
             raise InputError(
                 f"method '{self.name}': expected together of at least 0 and augment of at least 1"
             )
+        self.check_phases()
         for name, gap in self.paper.items():
             if isinstance(gap, bool) or not isinstance(gap, int | float) or not isfinite(gap):
                 raise InputError(
                     f"method '{self.name}': paper.{name} is {gap!r}; expected a gap in %, such as 0.5"
                 )
+
+    def check_phases(self) -> None:
+        """Refuse phases after a search where there is no search, and a solver without seconds."""
+        phases = [name for name, wanted in (("polish", self.polish), ("then", self.then)) if wanted]
+        if phases and self.solver != "policy":
+            raise InputError(
+                f"method '{self.name}': {phases[0]} follows a search, but the solver is "
+                f"'{self.solver}'; leave one of them out"
+            )
+        if not self.then:
+            return
+        if self.then not in SOLVER_NAMES:
+            known = ", ".join(SOLVER_NAMES)
+            guess = did_you_mean(self.then, SOLVER_NAMES)
+            raise InputError(f"method '{self.name}': then is '{self.then}'{guess}; known: {known}")
+        if self.seconds is None:
+            raise InputError(
+                f"method '{self.name}': then takes the second half of the seconds, so give them"
+            )
 
     def budget(self, instances: int) -> Budget:
         """What this many instances together may spend."""
