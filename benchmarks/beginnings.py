@@ -23,7 +23,7 @@ from rhumbline.api import find_device, load_policy
 from rhumbline.decoding import Prefixes, Rollouts, complete, rollout
 from rhumbline.decoding.neighbourhoods import neighbourhood_prefixes
 from rhumbline.problems import PROBLEMS
-from rhumbline.search.strategies.cmaes_refine import SAMPLES
+from rhumbline.search.strategies.cmaes_refine import TUNING
 
 SEED, FEW = (
     7,
@@ -90,10 +90,17 @@ def main() -> None:
     )  # as the search has them: those of about one size side by side
     given = neighbourhood_prefixes(args.problem, batch.xy, plans, luck.to(device))
     work = partial(
-        complete, problem, policy, batch, latents, seed=SEED, temperature=1.0, samples=SAMPLES
+        complete,
+        problem,
+        policy,
+        batch,
+        latents,
+        seed=SEED,
+        temperature=1.0,
+        samples=TUNING.samples_per_neighbourhood,
     )
     few, all_of_them = (
-        part.map(partial(torch.repeat_interleave, repeats=SAMPLES, dim=1))
+        part.map(partial(torch.repeat_interleave, repeats=TUNING.samples_per_neighbourhood, dim=1))
         for part in (given[:, :FEW], given)
     )
     each = {engine: partial(work, few, memory, engine=engine) for engine in ("torch", "fused")}

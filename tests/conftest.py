@@ -17,7 +17,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
-from interpreting import speed_up_interpreter
+from interpreting import hasten
 from jaxtyping import install_import_hook
 from torch.utils._python_dispatch import TorchDispatchMode
 
@@ -81,7 +81,7 @@ from rhumbline.policies.tsp import TSPPolicy
 from rhumbline.problems.tsp import TSP, TSPBatch, TSPInstance
 
 torch.set_num_threads(1)
-speed_up_interpreter()
+hasten()
 # A shell's background jobs begin with SIGINT ignored, and tests that interrupt something would wait
 # for ever.
 signal.signal(signal.SIGINT, signal.default_int_handler)

@@ -7,7 +7,7 @@ from functools import cache
 from typing import Any
 
 
-def speed_up_interpreter() -> None:
+def hasten() -> None:
     """Remove redundant work of Triton 3.6; any other version stays as it is, and slow.
 
     At every call of a function inside a kernel, Triton patches its language again, by looking at

@@ -1,9 +1,10 @@
-"""Classical solvers as methods of a suite: what to beat. Each uses one thread; libraries are loaded
-when first used.
+"""Classical solvers as methods of a suite, to compare with.
 
-A solver returns an action sequence as our problems write them (TSP: cities; CVRP: customers with 0
-between routes; JSSP: 0, then the job of each decision), so that `Problem.decode` builds the plan,
-and the plan's own checker and metric judge it.
+Each solver uses one thread. Its library is loaded at the first use.
+
+A solver returns the actions of a plan: the cities of a TSP tour; the customers of CVRP routes, with
+0 between routes; for the JSSP 0, then the job of each decision. `Problem.decode` builds the plan
+from them. The plan checks itself and computes its cost, as for all other methods.
 """
 
 import shutil
@@ -29,48 +30,55 @@ from rhumbline.problems.cvrp.instance import MORE_VEHICLES
 from rhumbline.problems.jssp.dispatch_rules import dispatch
 
 SolverActions = list[int]
-LARGEST_SCALED_DISTANCE = (
-    1_000_000  # scaled distances: LKH multiplies by 100 in 32 bits and aborts the process beyond
-)
+# LKH multiplies distances by 100 in 32 bits, and aborts the process above this limit.
+LARGEST_SCALED_DISTANCE = 1_000_000
 
 
 @dataclass(frozen=True)
 class SolverTask:
-    """One instance for a solver, with its budget."""
+    """One instance for a solver, with its budget and settings."""
 
     instance: Any
     seconds: float | None
     seed: int
     settings: Mapping[str, Any]
 
-    def limit(self) -> float:
-        """The seconds, for a solver that would not end by itself."""
+    def require_seconds(self) -> float:
+        """Return the seconds for a solver that does not end by itself. Raises if there are none."""
         if self.seconds is None:
             raise InputError("this solver needs a budget in seconds, for example seconds = 5")
         return self.seconds
 
-    def setting(self, name: str, usual: int) -> int:
-        """A whole number of the settings."""
-        value = self.settings.get(name, usual)
-        if isinstance(value, bool) or not isinstance(value, int) or value < 1:
+    def setting(self, name: str, default: int) -> int:
+        """Return a whole number of the settings."""
+        value = self.settings.get(name, default)
+        is_whole = isinstance(value, int) and not isinstance(value, bool)
+        if not is_whole or value < 1:
             raise InputError(f"settings.{name} is {value!r}; expected a whole number of at least 1")
         return value
 
 
+Solve = Callable[[SolverTask], SolverActions]
+
+
 @dataclass(frozen=True)
 class Baseline:
-    """A solver: what it solves, what it needs, and how it is called."""
+    """A solver: what it solves, what it needs, and which settings it has."""
 
     title: str
-    solvers: Mapping[str, Callable[[SolverTask], SolverActions]]  # by problem
-    package: str = ""  # distribution that must be installed
-    install: str = ""  # how to get it
+    # By problem
+    solvers: Mapping[str, Solve]
+    # The distribution that must be installed, and how to install it
+    package: str = ""
+    install: str = ""
     settings: tuple[str, ...] = ()
-    needs_seconds: bool = True  # whether it takes a budget in seconds
-    program: str = ""  # executable that must be on the path
+    # Whether it takes a budget in seconds
+    needs_seconds: bool = True
+    # The executable that must be on the path
+    program: str = ""
 
     def require(self) -> None:
-        """Raise unless it can run here."""
+        """Raise unless the solver can run here."""
         if self.package and find_spec(self.package) is None:
             raise MissingExtra(f"{self.title} needs {self.package}; get it with: {self.install}")
         if self.program and shutil.which(self.program) is None:
@@ -80,247 +88,304 @@ class Baseline:
 
     @property
     def versioned_title(self) -> str:
-        """Name and version."""
+        """The title with the version of the package, if it is installed."""
+        if not self.package:
+            return self.title
         try:
-            return f"{self.title} {version(self.package)}" if self.package else self.title
+            return f"{self.title} {version(self.package)}"
         except PackageNotFoundError:
             return self.title
 
     def check(
         self, method: str, settings: Mapping[str, Any], seconds: float | None, attempts: int | None
     ) -> None:
-        """Refuse settings and budgets that it does not have."""
-        strange = sorted(set(settings) - set(self.settings))
-        if strange:
-            known = ", ".join(self.settings) or "none"
-            raise InputError(
-                f"method '{method}': unknown setting '{strange[0]}' of {self.title}; known: {known}"
-            )
+        """Refuse settings and budgets that the solver does not have."""
+        where = f"method '{method}'"
+        for name in sorted(settings):
+            if name not in self.settings:
+                known = ", ".join(self.settings) or "none"
+                raise InputError(
+                    f"{where}: unknown setting '{name}' of {self.title}; known: {known}"
+                )
         if attempts is not None:
             raise InputError(
-                f"method '{method}': {self.title} does not count attempts; give seconds or its settings"
+                f"{where}: {self.title} does not count attempts; give seconds or its settings"
             )
-        if self.needs_seconds != (seconds is not None):
-            raise InputError(
-                f"method '{method}': {self.title} {'needs' if self.needs_seconds else 'takes no'} seconds"
-            )
+        if self.needs_seconds and seconds is None:
+            raise InputError(f"{where}: {self.title} needs seconds")
+        if seconds is not None and not self.needs_seconds:
+            raise InputError(f"{where}: {self.title} takes no seconds")
 
-    def solve(self, work: SolverTask) -> Plan:
-        """A plan that has passed the checker."""
-        problem = PROBLEMS[work.instance.problem]
-        plan = problem.decode(work.instance, self.solvers[work.instance.problem](work))
-        plan.check(work.instance)
+    def solve(self, task: SolverTask) -> Plan:
+        """Return a plan that has passed the checker."""
+        name = task.instance.problem
+        actions = self.solvers[name](task)
+        plan = PROBLEMS[name].decode(task.instance, actions)
+        plan.check(task.instance)
         return plan
 
 
-def nearest_tour(work: SolverTask) -> SolverActions:
-    """Nearest neighbour from each of some starts, improved by 2-opt; the best tour."""
-    distances = work.instance.distances
-    starts = range(min(work.setting("starts", 1), len(distances)))
-    tours = [two_opt(nearest_order(distances, start), distances) for start in starts]
-    return min(tours, key=lambda tour: tour_length(tour, distances)).tolist()
+def nearest_tour(task: SolverTask) -> SolverActions:
+    """Return the best nearest-neighbour tour of some starts, each improved by 2-opt."""
+    distances = task.instance.distances
+    starts = min(task.setting("starts", 1), len(distances))
+    tours: list[np.ndarray] = []
+    for start in range(starts):
+        order = nearest_order(distances, start)
+        tours.append(two_opt(order, distances))
+    best = min(tours, key=lambda tour: tour_length(tour, distances))
+    return best.tolist()
 
 
-def nearest_routes(work: SolverTask) -> SolverActions:
-    """Vehicles that drive to the nearest customer who fits, each route improved by 2-opt."""
-    instance = work.instance
+def nearest_routes(task: SolverTask) -> SolverActions:
+    """Return nearest-neighbour routes, each improved by 2-opt."""
+    instance = task.instance
+    unserved = set(range(1, instance.size))
     actions = list[int]()
-    waiting = set(range(1, instance.size))
-    while waiting:
-        route = [0]
-        left = instance.capacity
-        while fitting := [c for c in sorted(waiting) if instance.demands[c] <= left]:
-            route.append(min(fitting, key=lambda c: instance.distances[route[-1], c]))
-            left -= instance.demands[route[-1]]
-            waiting.remove(route[-1])
+    while unserved:
+        route = nearest_route(instance, unserved)
+        unserved -= set(route)
         order = two_opt(np.asarray(route), instance.distances)
-        actions += [*np.roll(order, -int(np.flatnonzero(order == 0)[0]))[1:].tolist(), 0]
+        depot = np.flatnonzero(order == 0)[0]
+        _, *customers = np.roll(order, -int(depot)).tolist()
+        actions += [*customers, 0]
     return actions
 
 
+def nearest_route(instance: Any, unserved: set[int]) -> list[int]:
+    """Return a route from the depot, always to the nearest unserved customer that fits."""
+    route = [0]
+    candidates = sorted(unserved)
+    free = instance.capacity
+    while True:
+        candidates = [customer for customer in candidates if instance.demands[customer] <= free]
+        if not candidates:
+            return route
+        distances = instance.distances[route[-1]]
+        nearest = min(candidates, key=lambda customer: distances[customer])
+        route.append(nearest)
+        candidates.remove(nearest)
+        free -= instance.demands[nearest]
+
+
 def nearest_order(distances: Float[np.ndarray, "N N"], start: int) -> Int[np.ndarray, "N"]:
-    """Cities in the order in which somebody meets them who always goes to the nearest new one."""
-    order = [start]
-    far = distances.copy()
+    """Return the cities in an order that always continues with the nearest unvisited one."""
+    city = start
+    order = [city]
+    to_unvisited = distances.copy()
     for _ in range(len(distances) - 1):
-        far[:, order[-1]] = np.inf
-        order.append(int(far[order[-1]].argmin()))
+        to_unvisited[:, city] = np.inf
+        city = int(to_unvisited[city].argmin())
+        order.append(city)
     return np.asarray(order)
 
 
 def two_opt(
     tour: Int[np.ndarray, "M"], distances: Float[np.ndarray, "N N"]
 ) -> Int[np.ndarray, "M"]:
-    """The tour after reversing the segment that gains most, again and again until none gains."""
+    """Reverse the segment with the largest gain until no segment has a gain, and return the tour.
+
+    A segment from i + 1 to j replaces the edges after i and after j.
+    """
     size = len(tour)
-    upper = np.triu(np.ones((size, size), dtype=bool), 1)
+    is_above_diagonal = np.triu(np.ones((size, size), dtype=bool), 1)
     while size > 3:
         between = distances[np.ix_(tour, tour)]
-        edge = np.diagonal(np.roll(between, -1, axis=1))
-        gain = edge[:, None] + edge[None] - between - np.roll(between, (-1, -1), axis=(0, 1))
-        i, j = divmod(int(np.where(upper, gain, 0.0).argmax()), size)
+        to_next = np.roll(between, -1, axis=1)
+        after_next = np.roll(to_next, -1, axis=0)
+        edges = np.diagonal(to_next)
+        gain = edges[:, None] + edges[None] - between - after_next
+        best = np.where(is_above_diagonal, gain, 0.0).argmax()
+        i, j = divmod(int(best), size)
         if gain[i, j] <= 1e-9 or i == j:
             break
-        tour = np.concatenate([tour[: i + 1], tour[i + 1 : j + 1][::-1], tour[j + 1 :]])
+        first = i + 1
+        end = j + 1
+        reversed_segment = tour[first:end][::-1]
+        tour = np.concatenate([tour[:first], reversed_segment, tour[end:]])
     return tour
 
 
 def tour_length(tour: Int[np.ndarray, "M"], distances: Float[np.ndarray, "N N"]) -> float:
-    """Of the closed tour."""
-    return float(distances[tour, np.roll(tour, -1)].sum())
+    """Return the length of a closed tour."""
+    successors = np.roll(tour, -1)
+    lengths = distances[tour, successors]
+    return float(lengths.sum())
 
 
-def lkh(work: SolverTask) -> SolverActions:
-    """LKH as elkai binds it; it has no clock, its budget is the number of runs."""
+def lkh(task: SolverTask) -> SolverActions:
+    """Solve a TSP with LKH through elkai. LKH has no clock, its budget is the number of runs."""
     import elkai  # pyright: ignore[reportMissingImports]
 
-    if work.instance.size <= 3:
-        return list(range(work.instance.size))
-    matrix = integer_distances(work.instance, LARGEST_SCALED_DISTANCE).tolist()
-    return [
-        int(city)
-        for city in elkai.DistanceMatrix(matrix).solve_tsp(runs=work.setting("runs", 10))[:-1]
-    ]
+    if task.instance.size <= 3:
+        return list(range(task.instance.size))
+    distances = integer_distances(task.instance, LARGEST_SCALED_DISTANCE)
+    matrix = elkai.DistanceMatrix(distances.tolist())
+    closed_tour = matrix.solve_tsp(runs=task.setting("runs", 10))
+    return [int(city) for city in closed_tour[:-1]]
 
 
-def hgs(work: SolverTask) -> SolverActions:
-    """HGS-CVRP as hygese binds it; its clock counts CPU seconds of the process."""
+def hgs(task: SolverTask) -> SolverActions:
+    """Solve a CVRP with HGS-CVRP through hygese. Its clock counts CPU seconds of the process."""
     import hygese  # pyright: ignore[reportMissingImports]
 
-    instance = work.instance
-    parameters = hygese.AlgorithmParameters(timeLimit=work.limit(), nbIter=10**9, seed=work.seed)
+    instance = task.instance
+    parameters = hygese.AlgorithmParameters(
+        timeLimit=task.require_seconds(), nbIter=10**9, seed=task.seed
+    )
+    x, y = instance.planar_xy.T
     data = {
         "distance_matrix": instance.distances,
-        "x_coordinates": instance.planar_xy[:, 0] - instance.planar_xy[:, 0].min(),
-        "y_coordinates": instance.planar_xy[:, 1] - instance.planar_xy[:, 1].min(),
+        "x_coordinates": x - x.min(),
+        "y_coordinates": y - y.min(),
         "demands": list(instance.demands),
         "vehicle_capacity": instance.capacity,
-    } | ({"num_vehicles": instance.vehicles} if instance.vehicles else {})
-    found = hygese.Solver(parameters, verbose=False).solve_cvrp(data, rounding=False)
-    return join_routes(found.routes)
+    }
+    if instance.vehicles:
+        data["num_vehicles"] = instance.vehicles
+    solver = hygese.Solver(parameters, verbose=False)
+    solution = solver.solve_cvrp(data, rounding=False)
+    return join_routes(solution.routes)
 
 
-def pyvrp_tour(work: SolverTask) -> SolverActions:
-    """PyVRP with one vehicle and no loads; city 0 is its depot."""
-    return [0, *(city for route in pyvrp_routes(work, tour=True) for city in route)]
+def pyvrp_tour(task: SolverTask) -> SolverActions:
+    """Solve a TSP with PyVRP, as one vehicle without a load whose depot is city 0."""
+    return join_tour(pyvrp_routes(task, tour=True))
 
 
-def pyvrp_cvrp(work: SolverTask) -> SolverActions:
-    """PyVRP."""
-    return join_routes(pyvrp_routes(work, tour=False))
+def pyvrp_cvrp(task: SolverTask) -> SolverActions:
+    """Solve a CVRP with PyVRP."""
+    return join_routes(pyvrp_routes(task, tour=False))
 
 
-def pyvrp_routes(work: SolverTask, *, tour: bool) -> list[list[int]]:
-    """Routes of clients, from an iterated local search that ends by the clock."""
-    instance = work.instance
+def pyvrp_routes(task: SolverTask, *, tour: bool) -> list[list[int]]:
+    """Return routes of clients from PyVRP's iterated local search, which ends by the clock."""
+    instance = task.instance
     if instance.size < 2:
         return []
-    data = vrp.make_data(instance, 1 if tour else vehicles_to_offer(instance), tour)
-    routes = vrp.solve_routes(data, work.limit(), work.seed)
+    seconds = task.require_seconds()
+    vehicles = 1 if tour else vehicles_to_offer(instance)
+    data = vrp.make_data(instance, vehicles, tour)
+    routes = vrp.solve_routes(data, seconds, task.seed)
     if routes is None:
-        raise Infeasible(
-            f"{instance.name}: PyVRP found no plan that obeys the rules in {work.limit():g} s"
-        )
+        found_nothing = "PyVRP found no plan that obeys the rules"
+        raise Infeasible(f"{instance.name}: {found_nothing} in {seconds:g} s")
     return routes
 
 
-def ortools_tour(work: SolverTask) -> SolverActions:
-    """OR-Tools routing with one vehicle."""
-    return [0, *(city for route in ortools_routes(work, None) for city in route)]
+def ortools_tour(task: SolverTask) -> SolverActions:
+    """Solve a TSP with OR-Tools routing and one vehicle."""
+    return join_tour(ortools_routes(task, None))
 
 
-def ortools_cvrp(work: SolverTask) -> SolverActions:
-    """OR-Tools routing."""
-    return join_routes(ortools_routes(work, work.instance.demands))
+def ortools_cvrp(task: SolverTask) -> SolverActions:
+    """Solve a CVRP with OR-Tools routing."""
+    demands = task.instance.demands
+    return join_routes(ortools_routes(task, demands))
 
 
-def ortools_routes(work: SolverTask, demands: Sequence[int] | None) -> list[list[int]]:
-    """Routes by guided local search, which ends only by the clock."""
+def ortools_routes(task: SolverTask, demands: Sequence[int] | None) -> list[list[int]]:
+    """Return routes from OR-Tools' guided local search, which ends only by the clock."""
     from ortools.constraint_solver import pywrapcp, routing_enums_pb2  # pyright: ignore[reportMissingImports]
 
-    instance = work.instance
+    instance = task.instance
     vehicles = 1 if demands is None else vehicles_to_offer(instance)
     manager = pywrapcp.RoutingIndexManager(instance.size, vehicles, 0)
     model = pywrapcp.RoutingModel(manager)
-    model.SetArcCostEvaluatorOfAllVehicles(
-        model.RegisterTransitMatrix(integer_distances(instance, LARGEST_SCALED_DISTANCE).tolist())
-    )
+    distances = integer_distances(instance, LARGEST_SCALED_DISTANCE)
+    transit = model.RegisterTransitMatrix(distances.tolist())
+    model.SetArcCostEvaluatorOfAllVehicles(transit)
     if demands is not None:
         load = model.RegisterUnaryTransitVector(list(demands))
-        model.AddDimensionWithVehicleCapacity(load, 0, [instance.capacity] * vehicles, True, "load")
+        capacities = [instance.capacity] * vehicles
+        model.AddDimensionWithVehicleCapacity(load, 0, capacities, True, "load")
     parameters = pywrapcp.DefaultRoutingSearchParameters()
     heuristic = routing_enums_pb2.LocalSearchMetaheuristic.GUIDED_LOCAL_SEARCH
     parameters.local_search_metaheuristic = heuristic
-    parameters.time_limit.FromMilliseconds(max(1, round(1000 * work.limit())))
-    found = model.SolveWithParameters(parameters)
-    if not found:
-        raise Infeasible(f"{instance.name}: OR-Tools found no plan in {work.limit():g} s")
-    return [ortools_route(model, manager, found, vehicle) for vehicle in range(vehicles)]
+    seconds = task.require_seconds()
+    parameters.time_limit.FromMilliseconds(max(1, round(1000 * seconds)))
+    solution = model.SolveWithParameters(parameters)
+    if not solution:
+        raise Infeasible(f"{instance.name}: OR-Tools found no plan in {seconds:g} s")
+    return [ortools_route(model, manager, solution, vehicle) for vehicle in range(vehicles)]
 
 
-def ortools_route(model: Any, manager: Any, found: Any, vehicle: int) -> list[int]:
-    """The customers of one vehicle."""
+def ortools_route(model: Any, manager: Any, solution: Any, vehicle: int) -> list[int]:
+    """Return the customers of one vehicle."""
     route = list[int]()
-    index = found.Value(model.NextVar(model.Start(vehicle)))
+    index = solution.Value(model.NextVar(model.Start(vehicle)))
     while not model.IsEnd(index):
         route.append(int(manager.IndexToNode(index)))
-        index = found.Value(model.NextVar(index))
+        index = solution.Value(model.NextVar(index))
     return route
 
 
-def cpsat_jobs(work: SolverTask) -> SolverActions:
-    """CP-SAT of OR-Tools with one worker and no plan to start from."""
-    model, starts = cpsat.build_model(work.instance)
-    solver = cpsat.make_solver(work.limit(), work.seed, workers=1)
+def cpsat_jobs(task: SolverTask) -> SolverActions:
+    """Solve a JSSP with CP-SAT of OR-Tools, with one worker and without an initial plan."""
+    instance = task.instance
+    seconds = task.require_seconds()
+    model, starts = cpsat.build_model(instance)
+    solver = cpsat.make_solver(seconds, task.seed, workers=1)
     if not cpsat.run_solver(solver, model):
-        raise Infeasible(f"{work.instance.name}: CP-SAT found no schedule in {work.limit():g} s")
-    return jobs_by_start(cpsat.solver_schedule(solver, starts).starts, work.instance.durations)
+        raise Infeasible(f"{instance.name}: CP-SAT found no schedule in {seconds:g} s")
+    schedule = cpsat.solver_schedule(solver, starts)
+    return jobs_by_start(schedule.starts, instance.durations)
 
 
 def jobs_by_start(
     starts: Sequence[Sequence[int]], durations: Sequence[Sequence[int]]
 ) -> SolverActions:
-    """Jobs in the order in which their operations start; operations that take no time come
-    first.
+    """Return 0, then jobs in the order in which their operations start.
+
+    Of operations that start at one time, those that take no time come first.
     """
-    cells = [
-        (s, s + d, job, step)
-        for job, row in enumerate(starts)
-        for step, (s, d) in enumerate(zip(row, durations[job], strict=True))
-    ]
-    return [
-        0,
-        *(job for _, _, job, _ in sorted(cells, key=lambda cell: (cell[0], cell[1], cell[3]))),
-    ]
+    operations: list[tuple[int, int, int, int]] = []
+    for job, job_starts in enumerate(starts):
+        for step, start in enumerate(job_starts):
+            duration = durations[job][step]
+            end = start + duration
+            operations.append((start, end, step, job))
+    operations.sort(key=lambda operation: operation[:3])
+    jobs = [job for _, _, _, job in operations]
+    return [0, *jobs]
 
 
-def dispatching_solver(rule: str) -> Callable[[SolverTask], SolverActions]:
-    """A dispatching rule as a solver."""
-    return lambda work: jobs_by_start(dispatch(work.instance, rule).starts, work.instance.durations)
+def dispatching_baseline(rule: str) -> Baseline:
+    """Return a dispatching rule as a baseline."""
+
+    def solve(task: SolverTask) -> SolverActions:
+        schedule = dispatch(task.instance, rule)
+        return jobs_by_start(schedule.starts, task.instance.durations)
+
+    return Baseline(f"dispatching rule {rule.upper()}", {"jssp": solve}, needs_seconds=False)
 
 
-def concorde(work: SolverTask) -> SolverActions:
-    """Concorde's branch and cut, if the user has built it; on whole-number distances it proves
-    the optimum.
+def concorde(task: SolverTask) -> SolverActions:
+    """Solve a TSP with Concorde's branch and cut, if the user has built it.
+
+    On whole-number distances Concorde proves the optimum.
     """
-    if work.instance.size < 5:
-        return nearest_tour(work)
+    if task.instance.size < 5:
+        return nearest_tour(task)
+    distances = integer_distances(task.instance, LARGEST_SCALED_DISTANCE)
+    command = ["concorde", "-x", "-s", str(task.seed), "-o", "tour.sol", "problem.tsp"]
     with tempfile.TemporaryDirectory() as folder:
-        place = Path(folder)
-        (place / "problem.tsp").write_text(
-            tsplib_matrix(integer_distances(work.instance, LARGEST_SCALED_DISTANCE))
-        )
-        command = ["concorde", "-x", "-s", str(work.seed), "-o", "tour.sol", "problem.tsp"]
-        done = subprocess.run(command, cwd=place, capture_output=True, text=True, check=False)
-        if not (place / "tour.sol").exists():
-            said = (done.stderr or done.stdout).strip().splitlines()[-1:] or ["nothing"]
-            raise Infeasible(f"{work.instance.name}: concorde wrote no tour (it said: {said[0]})")
-        return [int(word) for word in (place / "tour.sol").read_text().split()[1:]]
+        problem_file = Path(folder, "problem.tsp")
+        tour_file = Path(folder, "tour.sol")
+        problem_file.write_text(tsplib_matrix(distances))
+        done = subprocess.run(command, cwd=folder, capture_output=True, text=True, check=False)
+        if not tour_file.exists():
+            output = (done.stderr or done.stdout).strip()
+            last_line = output.splitlines()[-1] if output else "nothing"
+            name = task.instance.name
+            raise Infeasible(f"{name}: concorde wrote no tour (it said: {last_line})")
+        _, *cities = tour_file.read_text().split()
+    return [int(city) for city in cities]
 
 
 def tsplib_matrix(matrix: Int[np.ndarray, "N N"]) -> str:
-    """A TSPLIB file of a matrix."""
-    head = [
+    """Return a matrix as a TSPLIB file."""
+    lines = [
         "NAME: problem",
         "TYPE: TSP",
         f"DIMENSION: {len(matrix)}",
@@ -328,20 +393,43 @@ def tsplib_matrix(matrix: Int[np.ndarray, "N N"]) -> str:
         "EDGE_WEIGHT_FORMAT: FULL_MATRIX",
         "EDGE_WEIGHT_SECTION",
     ]
-    return "\n".join([*head, *(" ".join(map(str, row)) for row in matrix.tolist()), "EOF", ""])
+    for row in matrix.tolist():
+        lines.append(" ".join(map(str, row)))
+    lines.append("EOF")
+    return "\n".join(lines) + "\n"
 
 
 def vehicles_to_offer(instance: Any) -> int:
-    """Vehicles to offer: those allowed, or more than enough."""
-    return instance.vehicles or min_vehicles(instance.demands, instance.capacity) + MORE_VEHICLES
+    """Return the number of allowed vehicles, or more than enough if there is no limit."""
+    if instance.vehicles:
+        return instance.vehicles
+    needed = min_vehicles(instance.demands, instance.capacity)
+    return needed + MORE_VEHICLES
 
 
 def join_routes(routes: Sequence[Sequence[int]]) -> SolverActions:
-    """Routes with the depot after each."""
-    return [int(node) for route in routes if len(route) for node in (*route, 0)]
+    """Return the customers of all routes, with the depot after each route."""
+    actions = list[int]()
+    for route in routes:
+        if len(route):
+            actions += [int(customer) for customer in route]
+            actions.append(0)
+    return actions
 
 
-INSTALL_COMMAND = "pip install 'rhumbline[{}]'"
+def join_tour(routes: Sequence[Sequence[int]]) -> SolverActions:
+    """Return city 0 and the other cities of a tour that consists of one route."""
+    tour = [0]
+    for route in routes:
+        tour += route
+    return tour
+
+
+def extra_command(extra: str) -> str:
+    """Return the command that installs an extra of rhumbline."""
+    return f"pip install 'rhumbline[{extra}]'"
+
+
 BASELINES: dict[str, Baseline] = {
     "nearest": Baseline(
         f"nearest neighbour + 2-opt (rhumbline {__version__})",
@@ -352,23 +440,34 @@ BASELINES: dict[str, Baseline] = {
     "lkh": Baseline(
         "LKH (elkai; research and non-profit use only)",
         {"tsp": lkh},
-        "elkai",
-        INSTALL_COMMAND.format("lkh"),
-        ("runs",),
+        package="elkai",
+        install=extra_command("lkh"),
+        settings=("runs",),
         needs_seconds=False,
     ),
-    "hgs": Baseline("HGS-CVRP (hygese)", {"cvrp": hgs}, "hygese", INSTALL_COMMAND.format("hgs")),
+    "hgs": Baseline(
+        "HGS-CVRP (hygese)",
+        {"cvrp": hgs},
+        package="hygese",
+        install=extra_command("hgs"),
+    ),
     "pyvrp": Baseline(
-        "PyVRP", {"tsp": pyvrp_tour, "cvrp": pyvrp_cvrp}, "pyvrp", INSTALL_COMMAND.format("solvers")
+        "PyVRP",
+        {"tsp": pyvrp_tour, "cvrp": pyvrp_cvrp},
+        package="pyvrp",
+        install=extra_command("solvers"),
     ),
     "ortools": Baseline(
         "OR-Tools routing",
         {"tsp": ortools_tour, "cvrp": ortools_cvrp},
-        "ortools",
-        INSTALL_COMMAND.format("solvers"),
+        package="ortools",
+        install=extra_command("solvers"),
     ),
     "cpsat": Baseline(
-        "OR-Tools CP-SAT", {"jssp": cpsat_jobs}, "ortools", INSTALL_COMMAND.format("solvers")
+        "OR-Tools CP-SAT",
+        {"jssp": cpsat_jobs},
+        package="ortools",
+        install=extra_command("solvers"),
     ),
     "concorde": Baseline(
         "Concorde",
@@ -377,12 +476,5 @@ BASELINES: dict[str, Baseline] = {
         needs_seconds=False,
         program="concorde",
     ),
-    **{
-        name: Baseline(
-            f"dispatching rule {name.upper()}",
-            {"jssp": dispatching_solver(name)},
-            needs_seconds=False,
-        )
-        for name in ("spt", "mwkr", "mopnr", "fifo")
-    },
+    **{rule: dispatching_baseline(rule) for rule in ("spt", "mwkr", "mopnr", "fifo")},
 }

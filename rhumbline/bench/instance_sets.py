@@ -1,9 +1,11 @@
-"""The instances of a set with their references: drawn by recipe and proved by checksum, or read
-from files.
+"""Load the instances of a set with their references.
+
+Instances are drawn by a recipe and verified by a checksum, or they are read from files.
 """
 
 import os
 import re
+from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from glob import glob
@@ -23,8 +25,7 @@ from rhumbline.problems import PROBLEMS
 from rhumbline.problems.cvrp import CVRPInstance, cvrp_from_arrays, default_capacity
 from rhumbline.problems.cvrp.rules import MAX_RANDOM_DEMAND
 from rhumbline.problems.distributions.mutations import sample_mutated_set
-from rhumbline.problems.jssp import JSSPInstance
-from rhumbline.problems.jssp import jssp_from_arrays as shop_from_arrays
+from rhumbline.problems.jssp import JSSPInstance, jssp_from_arrays
 from rhumbline.problems.standard_sets import (
     CVRP_SETS,
     JSSP_SETS,
@@ -38,13 +39,31 @@ from rhumbline.problems.tsp import TSPInstance
 
 @dataclass(frozen=True)
 class InstanceSet:
-    """Instances ready to be solved. `digest` changes with any of them and with the references."""
+    """Instances that are ready to be solved.
+
+    `digest` changes with any of them and with their references.
+    """
 
     spec: SetSpec
     instances: tuple[Any, ...]
+    # The cost that the gap of each instance is measured against, if there is one
     references: tuple[float | None, ...]
-    referee: str  # who made the references
+    # Who found the references
+    referee: str
     digest: str
+
+
+@dataclass(frozen=True)
+class InstanceReferences:
+    """The references of some instances, who found them, and a digest of the costs."""
+
+    costs: list[float | None]
+    referee: str
+    digest: str
+
+
+RecipeArray = Float[np.ndarray, "count N F"]
+InstancesAndDigest = tuple[list[Any], str]
 
 
 def load_set(
@@ -54,84 +73,82 @@ def load_set(
     *,
     referenced: bool = True,
 ) -> InstanceSet:
-    """A set of a suite that lies in `folder`; `folders` has what $NAMES in file patterns stand
-    for.
+    """Load a set of a suite that lies in `folder`.
+
+    `folders` holds what the $NAMES in file patterns stand for. If `referenced` is False, the
+    references are left out.
     """
     if spec.problem not in PROBLEMS:
-        known = ", ".join(PROBLEMS)
         raise InputError(
-            f"set '{spec.name}' is of problem '{spec.problem}', which this version does not solve (it solves {known}); "
-            "leave the set out, for example with --only"
+            f"set '{spec.name}' is of problem '{spec.problem}', which this version does not solve "
+            f"(it solves {', '.join(PROBLEMS)}); leave the set out, for example with --only"
         )
-    instances, digest = (
-        read_instance_files(spec, folder, folders or {}) if spec.files else draw_instances(spec)
-    )
+    if spec.files:
+        instances, digest = read_instance_files(spec, folder, folders or {})
+    else:
+        instances, digest = draw_instances(spec)
     used = instances[: spec.first]
     if spec.first is not None and len(used) < spec.first:
         raise InputError(
             f"set '{spec.name}': first is {spec.first}, but there are only {len(used)} instances"
         )
-    costs, referee, mark = (
-        load_references(spec, folder, used, len(instances))
-        if referenced
-        else ([None] * len(used), "", "")
-    )
-    whole = sha256(f"{digest} {len(used)} {mark}".encode()).hexdigest()[:16]
-    return InstanceSet(spec, tuple(used), tuple(costs), referee, whole)
-
-
-RecipeArray = Float[np.ndarray, "count N F"]
-InstancesAndDigest = tuple[list[Any], str]
+    references = InstanceReferences([None] * len(used), "", "")
+    if referenced:
+        references = load_references(spec, folder, used, len(instances))
+    set_digest = sha256(f"{digest} {len(used)} {references.digest}".encode()).hexdigest()[:16]
+    return InstanceSet(spec, tuple(used), tuple(references.costs), references.referee, set_digest)
 
 
 def draw_instances(spec: SetSpec) -> InstancesAndDigest:
-    """The instances of a recipe and their checksum, which must be the suite's."""
+    """Draw the instances of a recipe. Raises unless their checksum is the suite's."""
     if spec.problem not in RECIPES:
         raise InputError(
             f"set '{spec.name}': there are no recipes for problem '{spec.problem}'; use files"
         )
     array = RECIPES[spec.problem](spec)
-    found = sha256(np.ascontiguousarray(array).tobytes()).hexdigest()[:32]
+    digest = sha256(np.ascontiguousarray(array).tobytes()).hexdigest()[:32]
     if not spec.sha256:
         raise InputError(
-            f"set '{spec.name}' has no sha256, so nobody could tell that instances are the same; "
-            f'what is drawn here has sha256 = "{found}"'
+            f"set '{spec.name}' has no sha256, which shows that the instances are the same "
+            f'everywhere; what is drawn here has sha256 = "{digest}"'
         )
-    if spec.sha256 != found:
+    if spec.sha256 != digest:
         raise InputError(
-            f"set '{spec.name}': what is drawn here has sha256 {found}, the suite says {spec.sha256}; "
+            f"set '{spec.name}': what is drawn here has sha256 {digest}, "
+            f"the suite says {spec.sha256}; "
             "this NumPy draws other numbers, or the recipe was changed"
         )
     make = MAKERS[spec.problem]
-    return [make(row, f"{spec.name}-{place:05}") for place, row in enumerate(array, 1)], found
+    instances = [make(row, f"{spec.name}-{number:05}") for number, row in enumerate(array, 1)]
+    return instances, digest
 
 
 def draw_tsp(spec: SetSpec) -> RecipeArray:
-    """Coordinates [count, N, 2]."""
+    """Return coordinates [count, N, 2]."""
     if spec.recipe in TSP_SETS:
         return tsp_set(spec.recipe)
     return draw_positions(spec, spec.size, TSP_SETS)
 
 
 def draw_cvrp(spec: SetSpec) -> RecipeArray:
-    """Coordinates and demands [count, N, 3], the depot first; the capacity follows from the
-    size.
+    """Return coordinates and demands [count, N, 3], the depot first.
+
+    The capacity follows from the size.
     """
     if spec.recipe in CVRP_SETS:
         xy, demands, _ = cvrp_set(spec.recipe)
-        return np.concatenate([xy, demands[..., None].astype(np.float64)], axis=2)
-    xy = draw_positions(spec, spec.size + 1, CVRP_SETS)
-    demands = (
-        np.random.default_rng([spec.seed, 1])
-        .integers(1, MAX_RANDOM_DEMAND + 1, xy.shape[:2])
-        .astype(np.float64)
-    )
-    demands[:, 0] = 0.0
-    return np.concatenate([xy, demands[..., None]], axis=2)
+    else:
+        xy = draw_positions(spec, spec.size + 1, CVRP_SETS)
+        rng = np.random.default_rng([spec.seed, 1])
+        shape = xy.shape[:2]
+        demands = rng.integers(1, MAX_RANDOM_DEMAND + 1, shape)
+        demands[:, 0] = 0
+    column = demands[..., None].astype(np.float64)
+    return np.concatenate([xy, column], axis=2)
 
 
 def draw_positions(spec: SetSpec, nodes: int, standard: Mapping[str, Any]) -> RecipeArray:
-    """Positions of the recipes that all routing problems share."""
+    """Return the positions [count, nodes, 2] of a recipe that all routing problems share."""
     if spec.count < 1 or spec.size < 1:
         raise InputError(f"set '{spec.name}': a recipe needs a size and a count of at least 1")
     if spec.recipe == "uniform":
@@ -148,20 +165,8 @@ def draw_positions(spec: SetSpec, nodes: int, standard: Mapping[str, Any]) -> Re
     return sample_mutated_set(spec.count, nodes, spec.power, spec.seed)
 
 
-def make_tsp(row: Float[np.ndarray, "N 2"], name: str) -> TSPInstance:
-    """One TSP instance."""
-    return TSPInstance(name, "EXACT_2D", xy=row)
-
-
-def make_cvrp(row: Float[np.ndarray, "N 3"], name: str) -> CVRPInstance:
-    """One CVRP instance."""
-    return cvrp_from_arrays(
-        row[0, :2], row[1:, :2], row[1:, 2], default_capacity(len(row) - 1), name
-    )
-
-
 def draw_jssp(spec: SetSpec) -> np.ndarray:
-    """Durations and machines [count, 2, J, M] of a standard set."""
+    """Return durations and machines [count, 2, J, M] of a standard set."""
     if spec.recipe not in JSSP_SETS:
         raise InputError(
             f"set '{spec.name}': no recipe '{spec.recipe}' for jssp; known: {', '.join(JSSP_SETS)}"
@@ -169,12 +174,25 @@ def draw_jssp(spec: SetSpec) -> np.ndarray:
     return jssp_set(spec.recipe)
 
 
+def make_tsp(row: Float[np.ndarray, "N 2"], name: str) -> TSPInstance:
+    """Make a TSP instance from its coordinates."""
+    return TSPInstance(name, "EXACT_2D", xy=row)
+
+
+def make_cvrp(row: Float[np.ndarray, "N 3"], name: str) -> CVRPInstance:
+    """Make a CVRP instance from its coordinates and demands."""
+    depot = row[0, :2]
+    customers = row[1:, :2]
+    demands = row[1:, 2]
+    capacity = default_capacity(len(customers))
+    return cvrp_from_arrays(depot, customers, demands, capacity, name)
+
+
 def make_jssp(row: np.ndarray, name: str) -> JSSPInstance:
-    """One job shop."""
-    return shop_from_arrays(row[0], row[1], name)
+    """Make a JSSP instance from its durations and machines [2, J, M]."""
+    return jssp_from_arrays(row[0], row[1], name)
 
 
-# By problem.
 RECIPES: dict[str, Callable[[SetSpec], np.ndarray]] = {
     "tsp": draw_tsp,
     "cvrp": draw_cvrp,
@@ -190,40 +208,54 @@ MAKERS: dict[str, Callable[[np.ndarray, str], Any]] = {
 def read_instance_files(
     spec: SetSpec, folder: Path, folders: Mapping[str, str]
 ) -> InstancesAndDigest:
-    """The instances of all files that a pattern names, by name, and a checksum of their bytes."""
+    """Read all files that a pattern names, in the order of their names.
+
+    The digest is a checksum of their bytes.
+    """
     pattern = folder / expand_folders(spec, folders)
     paths = [Path(found) for found in sorted(glob(str(pattern)))]
     if not paths:
         raise InputError(f"set '{spec.name}': no file is called {pattern}")
-    found = [instance for path in paths for instance in read_many(path)]
-    names = [i.name for i in found]
-    if len(set(names)) < len(names):
-        twice = next(name for name in names if names.count(name) > 1)
-        raise InputError(
-            f"set '{spec.name}': two instances are called '{twice}'; results could not be told apart"
-        )
-    strangers = [i for i in found if i.problem != spec.problem]
-    if strangers:
-        raise InputError(
-            f"set '{spec.name}' is of problem '{spec.problem}'; {strangers[0].name} is '{strangers[0].problem}'"
-        )
-    digest = sha256(b"".join(sha256(read_bytes(p)).digest() for p in paths)).hexdigest()[:32]
+    instances: list[Any] = []
+    for path in paths:
+        instances.extend(read_many(path))
+    refuse_unfit_instances(spec, instances)
+    digests = [sha256(read_bytes(path)).digest() for path in paths]
+    digest = sha256(b"".join(digests)).hexdigest()[:32]
     if spec.sha256 not in ("", digest):
         raise InputError(
             f"set '{spec.name}': these files have sha256 {digest}, the suite says {spec.sha256}"
         )
-    return found, digest
+    return instances, digest
+
+
+def refuse_unfit_instances(spec: SetSpec, instances: Sequence[Any]) -> None:
+    """Raise if two instances have one name, or if one is of another problem than the set."""
+    names = [instance.name for instance in instances]
+    for name, count in Counter(names).items():
+        if count > 1:
+            raise InputError(
+                f"set '{spec.name}': two instances are called '{name}'; "
+                "their results could not be distinguished"
+            )
+    for instance in instances:
+        if instance.problem != spec.problem:
+            raise InputError(
+                f"set '{spec.name}' is of problem '{spec.problem}'; "
+                f"{instance.name} is '{instance.problem}'"
+            )
 
 
 def expand_folders(spec: SetSpec, folders: Mapping[str, str]) -> str:
-    """The pattern with folders instead of $NAMES: as given, or from the environment."""
+    """Return the pattern with folders in place of $NAMES, as given or from the environment."""
 
     def folder(match: re.Match[str]) -> str:
-        value = folders.get(match[1]) or os.environ.get(match[1])
+        name = match[1]
+        value = folders.get(name) or os.environ.get(name)
         if not value:
             raise InputError(
-                f"set '{spec.name}' is in the folder ${match[1]}: say where with --folder {match[1]}=DIR "
-                f"or the environment variable {match[1]}, or leave the set out with --only"
+                f"set '{spec.name}' is in the folder ${name}: say where with --folder {name}=DIR "
+                f"or the environment variable {name}, or leave the set out with --only"
             )
         return str(Path(value).resolve())
 
@@ -232,11 +264,14 @@ def expand_folders(spec: SetSpec, folders: Mapping[str, str]) -> str:
 
 def load_references(
     spec: SetSpec, folder: Path, used: Sequence[Any], drawn: int
-) -> tuple[list[float | None], str, str]:
-    """A cost to compare with for each instance, who made them, and a mark of their values."""
+) -> InstanceReferences:
+    """Return the references of the used instances, the first of `drawn` ones.
+
+    Without a reference file, they are the best known costs of the instances.
+    """
     if not spec.reference:
-        known = [i.best_known for i in used]
-        return known, "best known" if any(known) else "", repr(known)
+        known = [instance.best_known for instance in used]
+        return InstanceReferences(known, "best known" if any(known) else "", repr(known))
     path = reference_path(spec, folder)
     stored = read_references(path)
     if not len(used) <= len(stored.cost) <= drawn:
@@ -249,12 +284,14 @@ def load_references(
     missing = np.flatnonzero(~(np.isfinite(costs) & (costs > 0)))
     if len(missing):
         raise InputError(
-            f"{path}: has no cost for {len(missing)} of the first {len(used)} instances (the first is number "
-            f"{missing[0] + 1}); finish it with `rhumb bench reference` or lower `first`"
+            f"{path}: has no cost for {len(missing)} of the first {len(used)} instances "
+            f"(the first is number {missing[0] + 1}); "
+            "finish it with `rhumb bench reference` or lower `first`"
         )
-    return costs.tolist(), stored.makers(), sha256(costs.tobytes()).hexdigest()
+    digest = sha256(costs.tobytes()).hexdigest()
+    return InstanceReferences(costs.tolist(), stored.makers(), digest)
 
 
 def reference_path(spec: SetSpec, folder: Path) -> Path:
-    """Where the references of a set are, without detours."""
+    """Return the path of a set's reference file, without `..`."""
     return Path(os.path.normpath(folder / spec.reference))

@@ -1,12 +1,13 @@
-"""Methods made ready to solve: searches with their policies, and classical solvers. Each knows
-its own clock.
+"""Methods of a suite, ready to solve: searches with their policies, and classical solvers.
+
+Each method owns its clock.
 """
 
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
-from functools import cache, partial
+from functools import cache
 from typing import Any, Protocol
 
 import numpy as np
@@ -19,7 +20,6 @@ from rhumbline.decoding import EngineName
 from rhumbline.errors import Infeasible, InputError
 from rhumbline.pipeline import (
     Group,
-    GroupResult,
     Listener,
     SolveRequest,
     find_device,
@@ -31,7 +31,7 @@ from rhumbline.pipeline import (
 )
 from rhumbline.policies import Policy
 from rhumbline.problems.cvrp import cvrp_from_arrays
-from rhumbline.problems.jssp import jssp_from_arrays as shop_from_arrays
+from rhumbline.problems.jssp import jssp_from_arrays
 from rhumbline.problems.tsp import tsp_from_array
 from rhumbline.search.after_search import AfterSearch
 from rhumbline.search.driver import Budget, Progress, search
@@ -41,18 +41,31 @@ from rhumbline.search.strategy import warm_up_run_of
 from rhumbline.search.task import Task
 from rhumbline.toml_config import build_dataclass
 
-CPU_TOGETHER = 8  # instances between two results on a CPU
-WARM_UP_SECONDS = 0.05  # of a classical solver on something tiny
-TRACE_POINTS = 24  # kept of each search, evenly on a logarithmic scale
+# Called with the share of a job that is done and with what is spent in words
+ReportShare = Callable[[float, str], None]
+InstanceTrace = tuple[tuple[float, ...], ...]  # see `Result.trace`
 
-ReportShare = Callable[
-    [float, str], None
-]  # the share of a piece that is done, and what is spent in words
+
+@dataclass(frozen=True)
+class MethodTuning:
+    """Numbers that decide how methods are run."""
+
+    # Instances that are solved at once on a CPU; results come after each such group.
+    instances_together_cpu: int = 8
+    # Instances that are solved at once on a GPU: no limit, memory decides.
+    instances_together_gpu: int = 1 << 30
+    # Time of a classical solver on a tiny instance, before its clock counts.
+    warm_up_seconds: float = 0.05
+    # Steps that are kept of each search, evenly on a logarithmic scale.
+    trace_steps: int = 24
+
+
+TUNING = MethodTuning()
 
 
 @dataclass(frozen=True)
 class BenchOptions:
-    """What the user chose beside the suite."""
+    """What the user chooses in addition to the suite."""
 
     only: tuple[str, ...] = ()
     limit: int | None = None
@@ -64,14 +77,19 @@ class BenchOptions:
 
 @dataclass(frozen=True)
 class Outcome:
-    """One instance before it becomes a line: solved, or missing for a reason."""
+    """What a method has achieved on an instance: a cost, or the reason why there is none."""
 
     cost: float | None
     attempts: int | None
+    # Wall time of all instances that were solved together, and their number
     seconds: float
     together: int
-    trace: tuple[tuple[float, ...], ...] = ()
+    trace: InstanceTrace = ()
     missing: str = ""
+
+
+# Positions of instances in the given list, with their outcomes
+Outcomes = list[tuple[int, Outcome]]
 
 
 class MethodRunner(Protocol):
@@ -81,19 +99,17 @@ class MethodRunner(Protocol):
     hardware: str
     together: int
 
-    def start(self, instance: Any) -> None:
-        """Raise unless instances like this one can be begun."""
+    def check(self, instance: Any) -> None:
+        """Raise unless the method can start on an instance like this one."""
         ...
 
-    def solve(
-        self, instances: Sequence[Any], seed: int, note: ReportShare
-    ) -> Iterator[list[tuple[int, Outcome]]]:
-        """Places of instances with what was found, in as many pieces as memory demands."""
+    def solve(self, instances: Sequence[Any], seed: int, report: ReportShare) -> Iterator[Outcomes]:
+        """Solve instances and yield outcomes, in as many groups as memory demands."""
         ...
 
 
 def can_solve(method: Method, problem: str) -> bool:
-    """Whether a method is for a problem; unknown solvers are refused."""
+    """Return whether a method solves a problem. Unknown solvers are refused."""
     if method.solver == "policy":
         return True
     if method.solver not in BASELINES:
@@ -103,104 +119,97 @@ def can_solve(method: Method, problem: str) -> bool:
 
 
 def make_runner(method: Method, problem: str, options: BenchOptions) -> MethodRunner:
-    """A method made ready: weights loaded, settings checked, libraries found."""
+    """Make a method ready: load weights, check settings and find libraries."""
     if method.solver == "policy":
         return make_search_runner(method, problem, options)
     baseline = BASELINES[method.solver]
     baseline.check(method.name, method.settings, method.seconds, method.attempts)
     baseline.require()
-    return BaselineRunner(
-        method,
-        baseline.versioned_title + settings_text(method.settings),
-        f"{provenance.processor_name()}, 1 thread",
-    )
+    title = baseline.versioned_title + settings_text(method.settings)
+    return BaselineRunner(method, title, f"{provenance.processor_name()}, 1 thread")
 
 
 def settings_text(settings: Mapping[str, Any]) -> str:
-    """Settings behind a name."""
-    return "".join(f", {name} {value}" for name, value in settings.items())
+    """Return settings in words, to be put behind a name."""
+    text = ""
+    for name, value in settings.items():
+        text += f", {name} {value}"
+    return text
 
 
 @dataclass
 class BaselineRunner:
-    """A classical solver, one instance at a time."""
+    """A classical solver, which solves one instance at a time."""
 
     method: Method
     solver: str
     hardware: str
     together: int = 1
 
-    def start(self, instance: Any) -> None:
-        """Settings and libraries have been looked at already."""
+    def check(self, instance: Any) -> None:
+        """Do nothing: `make_runner` has checked settings and libraries."""
 
-    def solve(
-        self, instances: Sequence[Any], seed: int, note: ReportShare
-    ) -> Iterator[list[tuple[int, Outcome]]]:
-        """Each instance by itself; the clock starts when the library is there."""
-        for place, instance in enumerate(instances):
-            note(place / len(instances), "")
+    def solve(self, instances: Sequence[Any], seed: int, report: ReportShare) -> Iterator[Outcomes]:
+        """Solve each instance by itself. The clock starts when the library is loaded."""
+        baseline = BASELINES[self.method.solver]
+        for position, instance in enumerate(instances):
+            report(position / len(instances), "")
             warm_up_baseline(self.method.solver, instance.problem)
             cost = None
             missing = ""
             began = time.monotonic()
             try:
-                work = SolverTask(instance, self.method.seconds, seed, self.method.settings)
-                cost = BASELINES[self.method.solver].solve(work).cost(instance)
+                task = SolverTask(instance, self.method.seconds, seed, self.method.settings)
+                cost = baseline.solve(task).cost(instance)
             except Infeasible as error:
                 missing = str(error)
-            yield [(place, Outcome(cost, None, time.monotonic() - began, 1, missing=missing))]
+            seconds = time.monotonic() - began
+            yield [(position, Outcome(cost, None, seconds, 1, missing=missing))]
 
 
 @cache
 def warm_up_baseline(solver: str, problem: str) -> None:
-    """Solve something tiny once in a process, so that importing a library, up to a second, is
-    not measured.
+    """Solve a tiny instance once in a process.
+
+    Importing a library takes up to a second, which must not be measured.
     """
     baseline = BASELINES[solver]
-    if baseline.package:
-        with suppress(Infeasible):
-            baseline.solve(
-                SolverTask(
-                    TINY_INSTANCES[problem](),
-                    WARM_UP_SECONDS if baseline.needs_seconds else None,
-                    0,
-                    {},
-                )
-            )
+    if not baseline.package:
+        return
+    seconds = TUNING.warm_up_seconds if baseline.needs_seconds else None
+    with suppress(Infeasible):
+        baseline.solve(SolverTask(tiny_instance(problem), seconds, 0, {}))
+
+
+def tiny_instance(problem: str) -> Any:
+    """Return six cities, a depot with five customers, or two jobs on two machines."""
+    if problem == "tsp":
+        return tsp_from_array(TINY_POSITIONS)
+    if problem == "cvrp":
+        demands = np.arange(1, 6)
+        return cvrp_from_arrays(TINY_POSITIONS[0], TINY_POSITIONS[1:], demands, 10)
+    durations = np.array([[3, 2], [2, 4]])
+    machines = np.array([[0, 1], [0, 1]])
+    return jssp_from_arrays(durations, machines, "tiny")
 
 
 TINY_POSITIONS = np.array([[0.1, 0.2], [0.9, 0.1], [0.8, 0.7], [0.3, 0.9], [0.5, 0.4], [0.2, 0.6]])
-TINY_INSTANCES: dict[
-    str, Callable[[], Any]
-] = {  # six cities, a depot and five customers, two jobs on two machines
-    "tsp": lambda: tsp_from_array(TINY_POSITIONS),
-    "cvrp": lambda: cvrp_from_arrays(TINY_POSITIONS[0], TINY_POSITIONS[1:], np.arange(1, 6), 10),
-    "jssp": lambda: shop_from_arrays(
-        np.array([[3, 2], [2, 4]]), np.array([[0, 1], [0, 1]]), "tiny"
-    ),
-}
 
 
 def make_search_runner(method: Method, problem: str, options: BenchOptions) -> "SearchRunner":
-    """A search with its policy."""
+    """Make a search ready, with its policy."""
     if method.strategy not in STRATEGIES:
         known = ", ".join(STRATEGIES)
         raise InputError(f"method '{method.name}': no strategy '{method.strategy}'; known: {known}")
     device = find_device(options.device)
+    strategy_type = STRATEGIES[method.strategy]
     weights = method.policy.replace("{problem}", problem)
-    strategy = build_dataclass(
-        STRATEGIES[method.strategy], method.settings, f"method '{method.name}'"
-    )
+    default_together = TUNING.instances_together_gpu
+    if device.type == "cpu":
+        default_together = TUNING.instances_together_cpu
     loaded = load_policy_with_facts(weights or None, problem)
-    phases = [f"{method.augment} copies"] if method.augment > 1 else []
-    phases += ["polish"] if method.polish else []
-    phases += [f"then {method.then}"] if method.then else []
-    search = ", ".join([method.strategy + settings_text(method.settings), *phases])
-    name = f"{search}, policy {loaded.name}"
-    where = provenance.hardware_name(device, torch.get_num_threads())
-    together = method.together or (CPU_TOGETHER if device.type == "cpu" else 1 << 30)
     request = SolveRequest(
-        strategy=strategy,
+        strategy=build_dataclass(strategy_type, method.settings, f"method '{method.name}'"),
         policy=loaded.policy,
         device=device.type,
         engine=options.engine,
@@ -208,94 +217,113 @@ def make_search_runner(method: Method, problem: str, options: BenchOptions) -> "
         after=AfterSearch(polish=method.polish, then=method.then or None),
         warm_up=False,  # the runner does that itself, once for each size
     )
-    return SearchRunner(method, strategy, loaded.policy, request, device, name, where, together)
+    return SearchRunner(
+        method=method,
+        request=request,
+        policy=loaded.policy,
+        device=device,
+        solver=f"{search_title(method)}, policy {loaded.name}",
+        hardware=provenance.hardware_name(device, torch.get_num_threads()),
+        together=method.together or default_together,
+    )
+
+
+def search_title(method: Method) -> str:
+    """Return the strategy of a method, its settings, and what is done besides the search."""
+    parts = [method.strategy + settings_text(method.settings)]
+    if method.augment > 1:
+        parts.append(f"{method.augment} copies")
+    if method.polish:
+        parts.append("polish")
+    if method.then:
+        parts.append(f"then {method.then}")
+    return ", ".join(parts)
 
 
 @dataclass
 class SearchRunner:
-    """A policy and a strategy on many instances at once."""
+    """A policy and a strategy, which solve many instances at once."""
 
     method: Method
-    strategy: Any
-    policy: Policy[Any, Any, Any]
     request: SolveRequest  # without seed and budget
+    policy: Policy[Any, Any, Any]
     device: torch.device
     solver: str
     hardware: str
     together: int
-    warm: set[int] = field(default_factory=set[int])  # sizes that have been tried
+    # Sizes of instances whose kernels have been compiled
+    warm_sizes: set[int] = field(default_factory=set[int])
 
-    def start(self, instance: Any) -> None:
-        """Refuse a policy that has not what the strategy searches, such as a latent space.
+    def check(self, instance: Any) -> None:
+        """Raise if the policy lacks what the strategy searches, such as a latent space.
 
-        Phases after the search are refused too, if they cannot run, and their kernels compiled.
+        Also raise if a phase after the search cannot run; its kernels are compiled.
         """
+        strategy: Any = self.request.strategy
         try:
             self.request.after.check(rules_of(self.policy).name, self.method.budget(1))
-            for _, task in self.tasks([instance], 0):
-                self.strategy.init(task)
+            for _, task in self.make_tasks([instance], 0):
+                strategy.init(task)
         except InputError as error:
-            raise InputError(
-                f"method '{self.method.name}' on {instance.problem}: {error}"
-            ) from error
+            where = f"method '{self.method.name}' on {instance.problem}"
+            raise InputError(f"{where}: {error}") from error
 
-    def solve(
-        self, instances: Sequence[Any], seed: int, note: ReportShare
-    ) -> Iterator[list[tuple[int, Outcome]]]:
-        """Yield groups of one shape, as large as memory allows.
+    def solve(self, instances: Sequence[Any], seed: int, report: ReportShare) -> Iterator[Outcomes]:
+        """Solve instances in groups of one shape, as large as memory allows.
 
-        The clock starts before instances are encoded.
+        The clock of a group starts before its instances are encoded.
         """
-        note(0.0, "warming up")
+        report(0.0, "warming up")
         self.warm_up(instances, seed)
-        note(0.0, "")
+        report(0.0, "")
         finished = 0
         for group in group_instances(instances, self.method.augment):
             together = len(group.places)
-            before = finished / len(instances)
-            share = together / len(instances)
             request = replace(self.request, seed=seed, budget=self.method.budget(together))
             recorder = StepRecorder(
-                request.budget, partial(report_group_share, note, before, share)
+                request.budget, report, finished / len(instances), together / len(instances)
             )
             began = time.monotonic()
-            result = self.solve_group(group, request, recorder)
+            solutions = self.solve_group(group, request, recorder)
             seconds = time.monotonic() - began
             finished += together
             traces = instance_traces(recorder.steps)
-            found = zip(group.places, result.solutions, traces, strict=True)
             yield [
                 (place, search_outcome(solution, seconds, together, trace))
-                for place, solution, trace in found
+                for place, solution, trace in zip(group.places, solutions, traces, strict=True)
             ]
 
-    def solve_group(self, group: Group, request: SolveRequest, listener: Listener) -> GroupResult:
-        """Solve instances of one shape; an interrupted search is no result."""
+    def solve_group(
+        self, group: Group, request: SolveRequest, listener: Listener
+    ) -> list[Solution]:
+        """Solve instances of one shape, to the end of their budget."""
         try:
             (result,) = solve_groups(group.instances, request, listener)
         except Infeasible as error:
             raise Infeasible(f"method '{self.method.name}': {error}") from error
-        if result.interrupted:  # the budget was not spent
+        if result.interrupted:  # The budget was not spent, so these are not results.
             raise KeyboardInterrupt
-        return result
+        return result.solutions
 
     def warm_up(self, instances: Sequence[Any], seed: int) -> None:
-        """A few attempts at each new size that do not count, so that compiling kernels is not
-        measured.
+        """Make a few attempts at each new size, so that compiling kernels is not measured.
 
-        A GPU tries all instances of the size, because its kernels differ by how many there are; a
-        CPU one of them.
+        GPU kernels differ by the number of instances, so a GPU tries all instances of a size. A
+        CPU tries one of them.
         """
-        fresh = [i for i in instances if i.size not in self.warm]
-        one = list({i.size: i for i in fresh}.values())
-        for _, task in self.tasks(one if self.device.type == "cpu" else fresh, seed):
-            strategy, attempts = warm_up_run_of(self.strategy, task)
-            if search(strategy, task, Budget(attempts=attempts))[1]:
+        fresh = [instance for instance in instances if instance.size not in self.warm_sizes]
+        tried = fresh
+        if self.device.type == "cpu":
+            tried = list({instance.size: instance for instance in fresh}.values())
+        for _, task in self.make_tasks(tried, seed):
+            strategy, attempts = warm_up_run_of(self.request.strategy, task)
+            _, interrupted = search(strategy, task, Budget(attempts=attempts))
+            if interrupted:
                 raise KeyboardInterrupt
-        self.warm |= {i.size for i in fresh}
+        self.warm_sizes |= {instance.size for instance in fresh}
 
-    def tasks(self, instances: Sequence[Any], seed: int) -> Iterator[tuple[Group, Task]]:
-        """Groups of one shape, each encoded when its turn comes."""
+    def make_tasks(self, instances: Sequence[Any], seed: int) -> Iterator[tuple[Group, Task]]:
+        """Yield groups of one shape, each encoded when its turn comes."""
         return make_tasks(
             instances,
             {rules_of(self.policy).solves: self.policy},
@@ -306,78 +334,76 @@ class SearchRunner:
         )
 
 
-def report_group_share(
-    note: ReportShare, before: float, share: float, done: float, spent: str
-) -> None:
-    """Note where a part of a piece stands, given the share of the piece that came before it and
-    its own.
-    """
-    note(before + share * done, spent)
-
-
 @dataclass
 class StepRecorder(Listener):
-    """Keeps the steps of a search and notes how much of its budget is spent.
+    """Keeps the steps of a search and reports how much of the job is done.
 
-    Nothing is read from the device in the meantime.
+    It reads nothing from the device, which would have to wait.
     """
 
     budget: Budget
-    note_share: Callable[[float, str], None]
+    report: ReportShare
+    # Shares of the job: what was done before this search, and what this search is
+    share_before: float
+    share: float
     steps: list[Progress] = field(default_factory=list[Progress])
 
     def progress(self, progress: Progress) -> None:
-        """Keep a step."""
+        """Keep a step and report it."""
         self.steps.append(progress)
-        self.note_share(*spent_share(progress, self.budget))
+        done, text = spent_share(progress, self.budget)
+        share = self.share_before + self.share * done
+        self.report(share, text)
 
 
 def spent_share(progress: Progress, budget: Budget) -> tuple[float, str]:
-    """The share of a budget that is spent, by attempts or by the clock, whichever is more, and
-    that one in words.
+    """Return the share of a budget that is spent, from 0 to 1, and the same in words.
+
+    A budget of attempts and seconds is spent as far as the one that is further.
     """
     shares = [(0.0, "")]
     if budget.attempts:
-        shares.append(
-            (
-                progress.attempts / budget.attempts,
-                f"{progress.attempts:,} of {budget.attempts:,} attempts",
-            )
-        )
+        share = progress.attempts / budget.attempts
+        text = f"{progress.attempts:,} of {budget.attempts:,} attempts"
+        shares.append((share, text))
     if budget.seconds:
-        shares.append(
-            (progress.seconds / budget.seconds, f"{progress.seconds:.0f} of {budget.seconds:.0f} s")
-        )
-    share, words = max(shares)
-    return min(1.0, share), words
+        share = progress.seconds / budget.seconds
+        text = f"{progress.seconds:.0f} of {budget.seconds:.0f} s"
+        shares.append((share, text))
+    share, text = max(shares)
+    return min(1.0, share), text
 
 
 def search_outcome(
-    found: Solution, seconds: float, together: int, trace: tuple[tuple[float, ...], ...]
+    solution: Solution, seconds: float, together: int, trace: InstanceTrace
 ) -> Outcome:
-    """What a search has found; a plan that does not keep a limit has no cost to compare."""
-    if found.unmet:
-        return Outcome(None, found.attempts, seconds, together, missing=found.unmet)
-    return Outcome(found.cost, found.attempts, seconds, together, trace)
+    """Return the outcome of a search. A plan that exceeds a limit has no cost to compare."""
+    if solution.unmet:
+        return Outcome(None, solution.attempts, seconds, together, missing=solution.unmet)
+    return Outcome(solution.cost, solution.attempts, seconds, together, trace)
 
 
-def instance_traces(steps: Sequence[Progress]) -> list[tuple[tuple[float, ...], ...]]:
-    """The way of each instance: attempts, seconds, best so far and best of the step, at a few of
-    the steps.
-    """
-    kept = [steps[i] for i in thin_steps(len(steps))]
-    best, latest = (
-        np.array([getattr(p, name).tolist() for p in kept]).T for name in ("best", "latest")
-    )
-    when = [(p.attempts, round(p.seconds, 4)) for p in kept]
-    return [
-        tuple((*at, round(b, 6), round(n, 6)) for at, b, n in zip(when, bests, news, strict=True))
-        for bests, news in zip(best.tolist(), latest.tolist(), strict=True)
-    ]
+def instance_traces(steps: Sequence[Progress]) -> list[InstanceTrace]:
+    """Return a trace for each instance: attempts, seconds, best cost so far, best of the step."""
+    kept = [steps[number] for number in thin_steps(len(steps))]
+    points: list[list[tuple[float, ...]]] = []
+    for step in kept:
+        seconds = round(step.seconds, 4)
+        best = step.best.tolist()
+        latest = step.latest.tolist()
+        instances = range(len(best))
+        points.append(
+            [(step.attempts, seconds, round(best[i], 6), round(latest[i], 6)) for i in instances]
+        )
+    return list(zip(*points, strict=True))
 
 
 def thin_steps(count: int) -> list[int]:
-    """Up to `TRACE_POINTS` of so many steps, evenly on a logarithmic scale, the first and the
-    last among them.
+    """Return up to `TUNING.trace_steps` step numbers, evenly on a logarithmic scale.
+
+    The first and the last step are among them.
     """
-    return np.unique(np.rint(np.geomspace(1, count, TRACE_POINTS)).astype(int) - 1).tolist()
+    numbers = np.geomspace(1, count, TUNING.trace_steps)
+    rounded = np.rint(numbers).astype(int)
+    distinct = np.unique(rounded - 1)
+    return distinct.tolist()

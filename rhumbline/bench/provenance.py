@@ -1,4 +1,7 @@
-"""Where and with what something was measured: commit, versions, processor, GPU."""
+"""Where results come from, and the labels that say so: commit, versions, hardware.
+
+Tables, figures and legends use the same labels for results that differ in more than their method.
+"""
 
 import platform
 import subprocess
@@ -15,37 +18,40 @@ from rhumbline import __version__
 from rhumbline.bench.results import Result, field_text
 
 PACKAGE = Path(__file__).parents[1]
+LIBRARIES = ("torch", "numpy", "triton", "numba")  # that results depend on
 
 
 def current_commit() -> str:
-    """The commit of the code that runs, with a mark of its sources if they differ, or if this is
-    no checkout.
+    """Return the commit of the running code.
+
+    A digest of the sources is added if they were changed. It stands alone if the package does not
+    lie in its own checkout.
     """
-    top = run_git("rev-parse", "--show-toplevel")
-    head = run_git("rev-parse", "--short=12", "HEAD")
-    if top is None or head is None or Path(top) / PACKAGE.name != PACKAGE:
+    root = run_git("rev-parse", "--show-toplevel")
+    commit = run_git("rev-parse", "--short=12", "HEAD")
+    is_checkout = root is not None and Path(root) / PACKAGE.name == PACKAGE
+    if not is_checkout or commit is None:
         return f"version {__version__}, sources {source_digest(PACKAGE)}"
-    return (
-        f"{head}, changed sources {source_digest(PACKAGE)}"
-        if run_git("status", "--porcelain", "--", str(PACKAGE))
-        else head
-    )
+    if run_git("status", "--porcelain", "--", str(PACKAGE)):
+        return f"{commit}, changed sources {source_digest(PACKAGE)}"
+    return commit
 
 
 def source_digest(folder: Path) -> str:
-    """A mark of all Python files of a folder."""
-    mark = sha256()
+    """Return a digest of the names and texts of all Python files in a folder."""
+    digest = sha256()
     for path in sorted(folder.rglob("*.py")):
-        mark.update(f"{path.relative_to(folder)}\0".encode() + path.read_bytes())
-    return mark.hexdigest()[:8]
+        name = f"{path.relative_to(folder)}\0"
+        digest.update(name.encode())
+        digest.update(path.read_bytes())
+    return digest.hexdigest()[:8]
 
 
 def run_git(*words: str) -> str | None:
-    """What git says about the folder of the package, if it says anything."""
+    """Run a git command in the folder of the package and return its output, None on failure."""
+    command = ["git", *words]
     try:
-        done = subprocess.run(
-            ["git", *words], cwd=PACKAGE, capture_output=True, text=True, check=False
-        )
+        done = subprocess.run(command, cwd=PACKAGE, capture_output=True, text=True, check=False)
     except OSError:
         return None
     return done.stdout.strip() if done.returncode == 0 else None
@@ -53,99 +59,108 @@ def run_git(*words: str) -> str | None:
 
 @cache
 def library_versions() -> dict[str, str]:
-    """Of what results depend on."""
-    found = {"rhumbline": __version__, "python": platform.python_version()}
-    for name in ("torch", "numpy", "triton", "numba"):
+    """Return the versions of rhumbline, of Python and of the libraries that results depend on."""
+    versions = {"rhumbline": __version__, "python": platform.python_version()}
+    for name in LIBRARIES:
         try:
-            found[name] = version(name)
+            versions[name] = version(name)
         except PackageNotFoundError:
             continue
-    return found
+    return versions
 
 
 @cache
 def processor_name() -> str:
-    """The CPU in words."""
+    """Return the name of the CPU."""
     try:
         lines = Path("/proc/cpuinfo").read_text().splitlines()
-        return next(
-            line.split(":", 1)[1].strip() for line in lines if line.startswith("model name")
-        )
-    except (OSError, StopIteration):
-        return platform.processor() or platform.machine()
+    except OSError:
+        lines = []
+    for line in lines:
+        if line.startswith("model name"):
+            return line.split(":", 1)[1].strip()
+    return platform.processor() or platform.machine()
 
 
 def hardware_name(device: torch.device, threads: int) -> str:
-    """What a method runs on."""
+    """Return the name of a GPU, or of the CPU with the number of threads."""
     if device.type == "cuda":
         return torch.cuda.get_device_name(device)
-    return f"{processor_name()}, {threads} thread{'s' if threads > 1 else ''}"
+    unit = "thread" if threads == 1 else "threads"
+    return f"{processor_name()}, {threads} {unit}"
 
 
 ORIGIN_FIELDS = ("commit", "suite_hash", "versions")
 LABEL_FIELDS = ("hardware", "budget", "solver", *ORIGIN_FIELDS)
-FIELD_PREFIX = {
-    "commit": "commit ",
-    "suite_hash": "suite ",
-}  # before a value that does not explain itself
+FIELD_PREFIX = {"commit": "commit ", "suite_hash": "suite "}  # Other values explain themselves.
 
-LabelKey = tuple[str, ...]  # a name, and a value of each fact
+LabelKey = tuple[str, ...]  # a name, then a value of each field
 
 
-def label_key(item: Any, name: str, facts: Sequence[str]) -> LabelKey:
-    """A name with the facts of a result or a row."""
-    return (name, *(field_text(item, f) for f in facts))
+def label_key(item: Any, name: str, fields: Sequence[str]) -> LabelKey:
+    """Return a name with these fields of a result or of a table row."""
+    return (name, *(field_text(item, field) for field in fields))
 
 
-def describe_differences(sources: Iterable[LabelKey], facts: Sequence[str]) -> dict[LabelKey, str]:
-    """What tells each source from others of its name, in words; nothing for the only one of a
-    name.
+def describe_differences(keys: Iterable[LabelKey], fields: Sequence[str]) -> dict[LabelKey, str]:
+    """Return in words how each key differs from the others of its name.
+
+    The text of a key that is the only one of its name is empty.
     """
     by_name: dict[str, list[LabelKey]] = {}
-    for source in dict.fromkeys(sources):
-        by_name.setdefault(source[0], []).append(source)
-    return {
-        source: difference_text(source, some, facts) for some in by_name.values() for source in some
-    }
+    for key in dict.fromkeys(keys):
+        by_name.setdefault(key[0], []).append(key)
+    texts: dict[LabelKey, str] = {}
+    for group in by_name.values():
+        for key in group:
+            texts[key] = difference_text(key, group, fields)
+    return texts
 
 
-def difference_text(source: LabelKey, some: Sequence[LabelKey], facts: Sequence[str]) -> str:
-    """The facts in which a source differs from some of the others; of its versions only those
-    that differ.
+def difference_text(key: LabelKey, group: Sequence[LabelKey], fields: Sequence[str]) -> str:
+    """Return the fields in which a key differs from some of its group.
+
+    Of the versions only those are named that not all have in common.
     """
-    said: list[str] = []
-    for place, name in enumerate(facts, 1):
-        values = {other[place] for other in some}
-        if len(values) > 1:
-            said.append(
-                items_not_shared(source[place], values)
-                if name == "versions"
-                else FIELD_PREFIX.get(name, "") + source[place]
-            )
-    return "; ".join(said)
+    texts: list[str] = []
+    for place, field in enumerate(fields, 1):
+        values = {other[place] for other in group}
+        if len(values) == 1:
+            continue
+        if field == "versions":
+            texts.append(items_not_shared(key[place], values))
+        else:
+            texts.append(FIELD_PREFIX.get(field, "") + key[place])
+    return "; ".join(texts)
 
 
 def items_not_shared(value: str, values: Iterable[str]) -> str:
-    """The items of a list that not all lists have."""
-    common = set.intersection(*(set(v.split(", ")) for v in values))
-    return ", ".join(item for item in value.split(", ") if item not in common)
+    """Return the items of a comma-separated list that not all lists contain."""
+    items = value.split(", ")
+    shared = set(items)
+    for other in values:
+        shared &= set(other.split(", "))
+    return ", ".join(item for item in items if item not in shared)
 
 
 def method_name(result: Result) -> str:
-    """The usual name of a result."""
+    """Return the name of a result's method."""
     return result.method
 
 
 def group_by_label(
     results: Sequence[Result],
-    called: Callable[[Result], str] = method_name,
-    facts: Sequence[str] = LABEL_FIELDS,
+    name_of: Callable[[Result], str] = method_name,
+    fields: Sequence[str] = LABEL_FIELDS,
 ) -> dict[str, list[Result]]:
-    """Results by name, those of one name kept apart by what differs, which the name then says."""
-    sources = [label_key(r, called(r), facts) for r in results]
-    words = describe_differences(sources, facts)
+    """Group results by name. Where results of one name differ in a field, the labels say how."""
+    keys = [label_key(result, name_of(result), fields) for result in results]
+    differences = describe_differences(keys, fields)
     groups: dict[str, list[Result]] = {}
-    for result, source in zip(results, sources, strict=True):
-        label = f"{source[0]} ({words[source]})" if words[source] else source[0]
+    for result, key in zip(results, keys, strict=True):
+        label = key[0]
+        difference = differences[key]
+        if difference:
+            label += f" ({difference})"
         groups.setdefault(label, []).append(result)
     return groups

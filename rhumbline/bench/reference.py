@@ -1,6 +1,4 @@
-"""Makers of references: strong classical solvers on what a reference file lacks, in several
-processes if wanted.
-"""
+"""Make references: solve with strong classical solvers what a reference file lacks."""
 
 import signal
 import time
@@ -10,7 +8,7 @@ from datetime import UTC, datetime
 from functools import partial
 from multiprocessing import Pool, TimeoutError
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -22,123 +20,153 @@ from rhumbline.bench.suite import SetSpec, Suite
 from rhumbline.errors import Infeasible, InputError
 from rhumbline.external import cpsat
 
-PAUSE = 20.0  # seconds between two writes
+SECONDS_BETWEEN_WRITES = 20.0
+MAX_WAIT_SECONDS = 1e6  # A pool of processes does not wait for an infinite time.
 
-BoundedSolve = Callable[
-    [Any], tuple[float, float]
-]  # from an instance to the cost of a checked plan and a bound, NaN if none
+# From an instance to the cost of a checked plan and a lower bound, which is NaN if there is none
+BoundedSolve = Callable[[Any], tuple[float, float]]
 
 
 @dataclass(frozen=True)
 class ReferenceSolver:
-    """The solver that makes references of a problem, and its budget."""
+    """The solver that makes the references of a problem, and its budget."""
 
     solver: str
+    # Per instance
     seconds: float | None = None
     settings: Mapping[str, int] = field(default_factory=dict[str, int])
-    manner: str = "one thread"
+    # How the solver runs, in words
+    mode: str = "one thread"
 
     def with_seconds(self, seconds: float | None) -> "ReferenceSolver":
-        """The same with the seconds of a user, if it takes any."""
-        return (
-            replace(self, seconds=seconds or self.seconds)
-            if BASELINES[self.solver].needs_seconds
-            else self
-        )
+        """Return the same solver with the seconds that a user gives, if it takes any."""
+        if not BASELINES[self.solver].needs_seconds:
+            return self
+        return replace(self, seconds=seconds or self.seconds)
 
     @property
     def description(self) -> str:
-        """Who makes the costs and with which budget."""
-        budget = [f"{name} {value}" for name, value in self.settings.items()]
-        budget += [f"{self.seconds:g} s per instance"] if self.seconds else []
-        return ", ".join([BASELINES[self.solver].versioned_title, *budget, self.manner])
+        """The solver with its version and its budget."""
+        baseline = BASELINES[self.solver]
+        words = [baseline.versioned_title]
+        words += [f"{name} {value}" for name, value in self.settings.items()]
+        if self.seconds:
+            words.append(f"{self.seconds:g} s per instance")
+        words.append(self.mode)
+        return ", ".join(words)
 
 
 REFERENCE_SOLVERS = {
     "tsp": ReferenceSolver("lkh", settings={"runs": 10}),
     "cvrp": ReferenceSolver("hgs", seconds=5.0),
-    "jssp": ReferenceSolver("cpsat", seconds=60.0, manner="one thread, no linear relaxation"),
+    "jssp": ReferenceSolver("cpsat", seconds=60.0, mode="one thread, no linear relaxation"),
 }
 
 
 @dataclass(frozen=True)
 class ReferenceOptions:
-    """How to go about it."""
+    """How much work goes into references, and on which machine."""
 
-    workers: int = 1  # processes, one instance at a time each
+    # Number of processes, each of which solves one instance at a time
+    workers: int = 1
     minutes: float = float("inf")
-    again: bool = False  # also what has a cost, unless that is proven
-    machine: str = ""  # in words; the processor if not given
+    # Also solve instances that have a cost, unless it is proven
+    again: bool = False
+    # The machine in words, by default its processor
+    machine: str = ""
 
     @property
     def made_on(self) -> str:
-        """The day and the machine."""
-        where = self.machine or provenance.processor_name()
-        return f"{datetime.now(UTC):%Y-%m-%d}, {where}, {self.workers} process{'es' if self.workers > 1 else ''}"
+        """The day, the machine and the number of processes."""
+        today = datetime.now(UTC)
+        machine = self.machine or provenance.processor_name()
+        processes = f"{self.workers} process"
+        if self.workers > 1:
+            processes += "es"
+        return f"{today:%Y-%m-%d}, {machine}, {processes}"
 
 
 @dataclass(frozen=True)
 class ReferenceProgress:
-    """How far a file is."""
+    """How far a reference file is."""
 
     file: Path
+    # Number of instances with a cost, and of all instances
     done: int
     total: int
+
+
+class SolvedInstance(NamedTuple):
+    """The cost and the bound of an instance, NaN where there is none."""
+
+    place: int
+    cost: float
+    bound: float
 
 
 def make_references(
     suite: Suite,
     specs: Sequence[SetSpec],
-    effort: ReferenceOptions,
+    options: ReferenceOptions,
     *,
     limit: int | None = None,
     seconds: float | None = None,
     folders: Mapping[str, str] | None = None,
     made_elsewhere: Path | None = None,
 ) -> Iterator[ReferenceProgress]:
-    """Solve what the files of some sets lack: for as many instances as the suite uses, or for the
-    first `limit`.
+    """Solve the instances that the reference files of some sets lack, and yield the progress.
 
-    What files of the same names in the folder `made_elsewhere` have is taken over first.
+    These are as many instances as the suite uses, or the first `limit`. `seconds` replaces the
+    budget per instance. Files of the same names in the folder `made_elsewhere` are merged first.
     """
-    named = [spec for spec in specs if spec.reference]
-    if not named:
+    specs = [spec for spec in specs if spec.reference]
+    if not specs:
         raise InputError(f"suite '{suite.name}': no set that was asked for names a reference file")
-    end = time.monotonic() + 60 * effort.minutes
-    solves = effort.minutes > 0
-    for spec in named:
-        referee = REFERENCE_SOLVERS[spec.problem].with_seconds(seconds)
-        if solves:  # taking files over needs no solver
-            BASELINES[referee.solver].require()
+    end = time.monotonic() + 60 * options.minutes
+    for spec in specs:
+        solver = REFERENCE_SOLVERS[spec.problem].with_seconds(seconds)
+        if options.minutes > 0:  # Merging files needs no solver.
+            BASELINES[solver.solver].require()
         wanted = replace(spec, first=None) if limit else spec
-        instances = load_set(wanted, suite.folder, folders, referenced=False).instances[:limit]
-        effort = replace(effort, minutes=(end - time.monotonic()) / 60)
+        instance_set = load_set(wanted, suite.folder, folders, referenced=False)
+        minutes_left = (end - time.monotonic()) / 60
         file = reference_path(spec, suite.folder)
-        if made_elsewhere and (made_elsewhere / file.name).exists():
-            add_references(file, read_references(made_elsewhere / file.name))
+        if made_elsewhere:
+            merge_file(file, made_elsewhere / file.name)
         yield from fill_references(
-            file, instances, bounded_solve(referee), referee.description, effort
+            file,
+            instance_set.instances[:limit],
+            bounded_solve(solver),
+            solver.description,
+            replace(options, minutes=minutes_left),
         )
 
 
-def bounded_solve(referee: ReferenceSolver) -> BoundedSolve:
-    """A referee at work."""
-    if referee.solver == "cpsat":
-        return partial(solve_by_cpsat, seconds=referee.seconds or 0.0)
-    return partial(solve_by_baseline, referee=referee)
+def merge_file(file: Path, other: Path) -> None:
+    """Add the references of another file, if it exists."""
+    if other.exists():
+        add_references(file, read_references(other))
 
 
-def solve_by_baseline(instance: Any, referee: ReferenceSolver) -> tuple[float, float]:
-    """By a solver that proves nothing."""
-    plan = BASELINES[referee.solver].solve(
-        SolverTask(instance, referee.seconds, 0, referee.settings)
-    )
+def bounded_solve(solver: ReferenceSolver) -> BoundedSolve:
+    """Return a function that solves an instance with a reference solver and its budget."""
+    if solver.solver == "cpsat":
+        return partial(solve_by_cpsat, seconds=solver.seconds or 0.0)
+    return partial(solve_by_baseline, solver=solver)
+
+
+def solve_by_baseline(instance: Any, solver: ReferenceSolver) -> tuple[float, float]:
+    """Solve an instance with a solver that proves no bound."""
+    task = SolverTask(instance, solver.seconds, 0, solver.settings)
+    baseline = BASELINES[solver.solver]
+    plan = baseline.solve(task)
     return plan.cost(instance), np.nan
 
 
 def solve_by_cpsat(instance: Any, seconds: float, hint: Any = None) -> tuple[float, float]:
-    """By CP-SAT on one thread, which may prove that it is done; from a schedule, if there is
-    one.
+    """Solve an instance with CP-SAT on one thread, which may prove that its plan is optimal.
+
+    `hint` is a schedule to start from.
     """
     schedule, bound = cpsat.solve_with_bound(instance, seconds, hint)
     schedule.check(instance)
@@ -148,60 +176,70 @@ def solve_by_cpsat(instance: Any, seconds: float, hint: Any = None) -> tuple[flo
 def fill_references(
     file: Path,
     instances: Sequence[Any],
-    judge: BoundedSolve,
+    solve: BoundedSolve,
     made_by: str,
-    effort: ReferenceOptions,
+    options: ReferenceOptions,
 ) -> Iterator[ReferenceProgress]:
-    """Solve the instances without a cost, and write now and then, and whatever ends it."""
-    known = (read_references(file) if file.exists() else References.empty(0)).first(len(instances))
-    settled = known.proven if effort.again else known.known
-    todo = [(place, instances[place]) for place in np.flatnonzero(~settled).tolist()]
-    found = References.empty(len(instances), made_by, effort.made_on)
-    due = time.monotonic() + PAUSE
-    yield ReferenceProgress(file, len(instances) - len(todo), len(instances))
+    """Solve the instances that have no cost in a file, and yield the progress.
+
+    The file is written every 20 s, and at the end, whatever causes it.
+    """
+    total = len(instances)
+    stored = read_references(file) if file.exists() else References.empty(0)
+    stored = stored.first(total)
+    is_done = stored.is_proven if options.again else stored.has_cost
+    pending = [(place, instances[place]) for place in np.flatnonzero(~is_done).tolist()]
+    done = total - len(pending)
+    found = References.empty(total, made_by, options.made_on)
+    next_write = time.monotonic() + SECONDS_BETWEEN_WRITES
+    yield ReferenceProgress(file, done, total)
     try:
-        for number, (place, (cost, bound)) in enumerate(solve_all(judge, todo, effort), 1):
-            found.cost[place], found.bound[place] = cost, bound
-            if time.monotonic() >= due:
+        for solved in solve_all(solve, pending, options):
+            found.cost[solved.place] = solved.cost
+            found.bound[solved.place] = solved.bound
+            done += 1
+            if time.monotonic() >= next_write:
                 add_references(file, found)
-                due = time.monotonic() + PAUSE
-            yield ReferenceProgress(file, len(instances) - len(todo) + number, len(instances))
+                next_write = time.monotonic() + SECONDS_BETWEEN_WRITES
+            yield ReferenceProgress(file, done, total)
     finally:
-        if found.known.any():
+        if found.has_cost.any():
             add_references(file, found)
 
 
 def solve_all(
-    judge: BoundedSolve, todo: Sequence[tuple[int, Any]], effort: ReferenceOptions
-) -> Iterator[tuple[int, tuple[float, float]]]:
-    """Places with cost and bound as they come, until all are there or the minutes have passed."""
-    end = time.monotonic() + 60 * effort.minutes
-    if effort.workers == 1:
-        for work in todo:
+    solve: BoundedSolve, pending: Sequence[tuple[int, Any]], options: ReferenceOptions
+) -> Iterator[SolvedInstance]:
+    """Yield solved instances as they come, until all are solved or the minutes have passed."""
+    end = time.monotonic() + 60 * options.minutes
+    if options.workers == 1:
+        for place_and_instance in pending:
             if time.monotonic() >= end:
                 return
-            yield solve_one(judge, work)
+            yield solve_one(solve, place_and_instance)
         return
-    with Pool(
-        effort.workers, initializer=ignore_interrupts
-    ) as pool:  # solvers hold the interpreter lock and C globals
-        results = pool.imap_unordered(partial(solve_one, judge), todo)
-        for _ in todo:
+    # Processes, because solvers hold the interpreter lock and have global variables in C.
+    with Pool(options.workers, initializer=leave_interrupts_to_parent) as pool:
+        results = pool.imap_unordered(partial(solve_one, solve), pending)
+        for _ in pending:
+            seconds_left = min(end - time.monotonic(), MAX_WAIT_SECONDS)
             try:
-                yield results.next(timeout=max(0.0, min(end - time.monotonic(), 1e6)))
+                yield results.next(timeout=max(0.0, seconds_left))
             except TimeoutError:
                 return
 
 
-def solve_one(judge: BoundedSolve, work: tuple[int, Any]) -> tuple[int, tuple[float, float]]:
-    """One instance, in whatever process; without a cost if nothing was found in time."""
+def solve_one(solve: BoundedSolve, place_and_instance: tuple[int, Any]) -> SolvedInstance:
+    """Solve one instance, in whatever process."""
+    place, instance = place_and_instance
     try:
-        return work[0], judge(work[1])
+        cost, bound = solve(instance)
     except Infeasible:
-        return work[0], (np.nan, np.nan)
+        return SolvedInstance(place, np.nan, np.nan)
+    return SolvedInstance(place, cost, bound)
 
 
-def ignore_interrupts() -> None:
-    """Ctrl-C is for the process that keeps the file; it ends the others."""
+def leave_interrupts_to_parent() -> None:
+    """Ignore Ctrl-C, which is for the process that writes the file. That one ends the others."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     signal.signal(signal.SIGTERM, signal.SIG_DFL)

@@ -1,16 +1,19 @@
-"""Reference files: the best cost known of each instance of a set, what is proven, and who found it.
+"""Reference files: the best known cost of each instance of a set, its bound, and who found it.
 
-A file is an npz with a `cost` for each instance, NaN where there is none yet; perhaps a `bound`
-that no plan can beat; and two sentences, `made_by` (solver, version, budget) and perhaps `made_on`
-(day, machine). A sentence is one for all instances, or one for each where several makers have been
-at work.
+A file is an npz archive with up to four columns:
+
+- `cost`, one for each instance, NaN where there is none yet
+- `bound`, a lower bound of the costs of all plans (optional)
+- `made_by`, a sentence with solver, version and budget
+- `made_on`, a sentence with day and machine (optional)
+
+A sentence is one for all instances, or one for each if several makers have been at work.
 """
 
 import io
 from collections import Counter
 from dataclasses import dataclass, fields
 from pathlib import Path
-from typing import Any
 from zipfile import BadZipFile
 
 import numpy as np
@@ -22,9 +25,7 @@ from rhumbline.formats.safe_io import read_bytes, write_bytes
 
 @dataclass(frozen=True)
 class References:
-    """Costs and bounds (NaN where unknown) of the first instances of a set, and the makers of
-    the costs.
-    """
+    """Costs and bounds (NaN where unknown) of the first instances of a set, with their makers."""
 
     cost: Float[np.ndarray, "R"]
     bound: Float[np.ndarray, "R"]
@@ -33,60 +34,74 @@ class References:
 
     @classmethod
     def empty(cls, count: int, made_by: str = "", made_on: str = "") -> "References":
-        """Places for costs that one maker is going to find."""
-        return cls(*(np.full(count, x) for x in (np.nan, np.nan, made_by, made_on)))
+        """Return references without costs, which one maker is going to find."""
+        return cls(
+            cost=np.full(count, np.nan),
+            bound=np.full(count, np.nan),
+            made_by=np.full(count, made_by),
+            made_on=np.full(count, made_on),
+        )
 
     @property
-    def known(self) -> Shaped[np.ndarray, "R"]:
+    def has_cost(self) -> Shaped[np.ndarray, "R"]:
         """Which instances have a cost."""
         return ~np.isnan(self.cost)
 
     @property
-    def proven(self) -> Shaped[np.ndarray, "R"]:
-        """Which costs are optimal: the bound meets them."""
+    def is_proven(self) -> Shaped[np.ndarray, "R"]:
+        """Which costs are optimal, because the bound meets them."""
         return self.bound >= self.cost
 
     def first(self, count: int) -> "References":
-        """Of so many instances; those that are not there yet have nothing."""
-        more = References.empty(max(0, count - len(self.cost)))
-        pairs = ((getattr(self, f.name), getattr(more, f.name)) for f in fields(self))
-        return References(*(np.concatenate(pair)[:count] for pair in pairs))
+        """Return the first instances. Instances beyond the last one have neither cost nor bound."""
+        missing_count = max(0, count - len(self.cost))
+        missing = References.empty(missing_count)
+        columns: dict[str, np.ndarray] = {}
+        for column in fields(self):
+            mine = getattr(self, column.name)
+            added = getattr(missing, column.name)
+            both = np.concatenate([mine, added])
+            columns[column.name] = both[:count]
+        return References(**columns)
 
     def merged(self, found: "References") -> "References":
-        """The cheaper cost of each instance with its own maker, the earlier of equals; and the
-        higher bound.
+        """Return the lower cost of each instance with its maker, and the higher bound.
+
+        Of equal costs, that of `self` stays.
         """
         count = max(len(self.cost), len(found.cost))
         old = self.first(count)
         new = found.first(count)
-        better = new.known & ~(new.cost >= old.cost)
-        cost, made_by, made_on = (
-            np.where(better, getattr(new, name), getattr(old, name))
-            for name in ("cost", "made_by", "made_on")
+        is_better = new.has_cost & ~(new.cost >= old.cost)
+        return References(
+            cost=np.where(is_better, new.cost, old.cost),
+            bound=np.fmax(old.bound, new.bound),
+            made_by=np.where(is_better, new.made_by, old.made_by),
+            made_on=np.where(is_better, new.made_on, old.made_on),
         )
-        return References(cost, np.fmax(old.bound, new.bound), made_by, made_on)
 
     def makers(self) -> str:
-        """Who made the costs, and how many each, if there are several."""
-        each = Counter(self.made_by[self.known].tolist())
-        return "; ".join(
-            f"{name} ({count})" if len(each) > 1 else name for name, count in each.items()
-        )
+        """Return who made the costs, each with the number of costs if there are several."""
+        makers = self.made_by[self.has_cost].tolist()
+        counts = Counter(makers)
+        if len(counts) == 1:
+            return makers[0]
+        texts = [f"{name} ({count})" for name, count in counts.items()]
+        return "; ".join(texts)
 
 
 def read_references(path: Path) -> References:
-    """What a file holds, whoever has written it."""
+    """Read a reference file of any maker."""
     if not path.exists():
         raise InputError(
             f"{path}: no such reference file; make it with `rhumb bench reference SUITE --only SET`"
         )
     try:
-        with np.load(io.BytesIO(read_bytes(path)), allow_pickle=False) as stored:
-            columns = {name: stored[name] for name in stored.files}
-            cost = columns["cost"].astype(np.float64)
-            made_by = columns["made_by"].astype(str)
-            bound = columns.get("bound", np.array(np.nan)).astype(np.float64)
-            made_on = columns.get("made_on", np.array("")).astype(str)
+        columns = read_columns(path)
+        cost = columns["cost"].astype(np.float64)
+        made_by = columns["made_by"].astype(str)
+        bound = columns.get("bound", np.array(np.nan)).astype(np.float64)
+        made_on = columns.get("made_on", np.array("")).astype(str)
     except (OSError, KeyError, ValueError, EOFError, BadZipFile) as error:
         raise InputError(
             f"{path}: is not a reference file with `cost` and `made_by` ({error})"
@@ -95,42 +110,61 @@ def read_references(path: Path) -> References:
         raise InputError(
             f"{path}: `cost` has shape {list(cost.shape)}, expected one cost for each instance"
         )
-    for name, column in (("bound", bound), ("made_by", made_by), ("made_on", made_on)):
+    others = {"bound": bound, "made_by": made_by, "made_on": made_on}
+    for name, column in others.items():
         if column.shape not in ((), cost.shape):
             raise InputError(
                 f"{path}: `{name}` has shape {list(column.shape)}, but there are {len(cost)} costs"
             )
-    return References(cost, *(np.broadcast_to(x, cost.shape) for x in (bound, made_by, made_on)))
+        others[name] = np.broadcast_to(column, cost.shape)
+    return References(cost, **others)
+
+
+def read_columns(path: Path) -> dict[str, np.ndarray]:
+    """Return all arrays of an npz archive."""
+    content = io.BytesIO(read_bytes(path))
+    with np.load(content, allow_pickle=False) as archive:
+        return {name: archive[name] for name in archive.files}
 
 
 def add_references(path: Path, found: References) -> None:
-    """Put costs into a file, in one step: what it holds by now stays, unless it is worse."""
-    old = read_references(path) if path.exists() else References.empty(0)
-    whole = old.merged(found)
-    refuse_broken_bounds(path, whole)
-    columns: dict[str, Any] = {"cost": whole.cost, "made_by": compact_column(whole.made_by, whole)}
-    columns |= (
-        {"made_on": compact_column(whole.made_on, whole)} if any(whole.made_on[whole.known]) else {}
-    )
-    columns |= {} if np.isnan(whole.bound).all() else {"bound": whole.bound}
+    """Merge costs into a file in one step. What the file holds by now stays, unless it is worse."""
+    stored = read_references(path) if path.exists() else References.empty(0)
+    merged = stored.merged(found)
+    refuse_broken_bounds(path, merged)
+    columns: dict[str, np.ndarray] = {
+        "cost": merged.cost,
+        "made_by": compact_column(merged.made_by, merged),
+    }
+    if any(merged.made_on[merged.has_cost]):
+        columns["made_on"] = compact_column(merged.made_on, merged)
+    if not np.isnan(merged.bound).all():
+        columns["bound"] = merged.bound
     content = io.BytesIO()
-    np.savez_compressed(content, **columns)
+    np.savez_compressed(content, **columns)  # pyright: ignore[reportArgumentType]
     path.parent.mkdir(parents=True, exist_ok=True)
     write_bytes(path, content.getvalue())
 
 
-def refuse_broken_bounds(path: Path, whole: References) -> None:
-    """A plan below a bound of the file means that the two are not of the same instance."""
-    wrong = np.flatnonzero(whole.cost < whole.bound - 1e-6)
-    if len(wrong):
-        place = int(wrong[0])
-        raise InputError(
-            f"{path}: instance {place + 1} has cost {whole.cost[place]:g} below its bound {whole.bound[place]:g}; "
-            "the file is of other instances: move it away"
-        )
+def refuse_broken_bounds(path: Path, references: References) -> None:
+    """Raise if a cost is below its bound, so that the two cannot be of the same instance."""
+    broken = np.flatnonzero(references.cost < references.bound - 1e-6)
+    if not len(broken):
+        return
+    place = int(broken[0])
+    cost = references.cost[place]
+    bound = references.bound[place]
+    raise InputError(
+        f"{path}: instance {place + 1} has cost {cost:g} below its bound {bound:g}; "
+        "the file is of other instances: move it away"
+    )
 
 
-def compact_column(column: Shaped[np.ndarray, "R"], whole: References) -> Shaped[np.ndarray, "..."]:
-    """One sentence if all costs have the same, otherwise one for each instance."""
-    said = set(column[whole.known].tolist())
-    return np.array(said.pop()) if len(said) == 1 else np.where(whole.known, column, "")
+def compact_column(
+    column: Shaped[np.ndarray, "R"], references: References
+) -> Shaped[np.ndarray, "..."]:
+    """Return one sentence if it holds for all costs, otherwise one for each instance."""
+    sentences = set(column[references.has_cost].tolist())
+    if len(sentences) == 1:
+        return np.array(sentences.pop())
+    return np.where(references.has_cost, column, "")

@@ -1,4 +1,4 @@
-"""Tables: a pure function of result lines."""
+"""Tables of results. They are pure functions of result lines."""
 
 import csv
 import io
@@ -6,18 +6,20 @@ import math
 import re
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, fields
-from itertools import groupby
+from typing import NamedTuple
 
 import numpy as np
 
 from rhumbline.bench.provenance import (
     ORIGIN_FIELDS,
+    LabelKey,
     describe_differences,
     group_by_label,
     label_key,
 )
 from rhumbline.bench.results import (
     Result,
+    SetKey,
     costs_of,
     drop_missing,
     field_text,
@@ -26,7 +28,7 @@ from rhumbline.bench.results import (
 )
 
 NOTHING = "-"
-NORMAL_95 = 1.96
+NORMAL_95 = 1.96  # standard deviations on either side of a 95 % interval
 
 
 @dataclass(frozen=True)
@@ -37,102 +39,132 @@ class TableRow:
     set: str
     method: str
     budget: str
-    n: int  # instances with a cost
+    # Number of instances with a cost
+    n: int
     seeds: int
-    cost: float | None  # mean
-    gap: float | None  # mean over instances, a fraction
-    low: float | None  # 95 % interval of that mean
+    # Mean cost
+    cost: float | None
+    # Mean gap over instances, a fraction, and the 95 % interval of that mean
+    gap: float | None
+    low: float | None
     high: float | None
-    seconds: float  # wall time per instance and seed
-    total: float  # wall time of all
+    # Wall time per instance and seed, and of all
+    seconds: float
+    total: float
     hardware: str
     solver: str
     paper: float | None
     commit: str
-    missing: int  # instances and seeds without a plan, which no other number counts
+    # Number of results without a plan, which no other number counts
+    missing: int
     suite_hash: str
     set_hash: str
     versions: str
-    instances: frozenset[str]  # those with a cost; rows of other ones do not compare
+    # Names of the instances with a cost. Rows of different instances cannot be compared.
+    instances: frozenset[str]
+
+    @property
+    def set_key(self) -> SetKey:
+        """The set and its suite."""
+        return self.suite, self.set
+
+
+class GapInterval(NamedTuple):
+    """A mean gap and the ends of its 95 % interval, None where they are unknown."""
+
+    mean: float | None
+    low: float | None
+    high: float | None
 
 
 def table_rows(results: Sequence[Result]) -> list[TableRow]:
-    """A row for each kind of results, in order of first appearance: nothing that differs in a
-    fact is averaged.
+    """Return a row for each group of results, in order of first appearance.
+
+    Results that differ in a field of `GROUP_FIELDS` are never averaged.
     """
-    kinds: dict[tuple[str, ...], list[Result]] = {}
-    for r in results:
-        kinds.setdefault(group_key(r), []).append(r)
-    places = {s: i for i, s in enumerate(dict.fromkeys((r.suite, r.set) for r in results))}
-    return sorted(
-        (summarise(some) for some in kinds.values()), key=lambda row: places[row.suite, row.set]
-    )
+    groups = group_results(results, group_key)
+    rows = [summarise(group) for group in groups.values()]
+    order = list(group_results(results, lambda result: result.set_key))
+    rows.sort(key=lambda row: order.index(row.set_key))
+    return rows
 
 
-def summarise(some: Sequence[Result]) -> TableRow:
-    """The row of results of one kind; numbers are of those with a cost."""
-    first = some[0]
-    found = drop_missing(some)
-    spent = sum(r.seconds / r.together for r in found)
-    gap, low, high = gap_interval(found)
+def summarise(group: Sequence[Result]) -> TableRow:
+    """Return the row of a group of results. Its numbers are of those with a cost."""
+    first = group[0]
+    found = drop_missing(group)
+    total = sum(result.seconds / result.together for result in found)
+    gap = gap_interval(found)
     return TableRow(
         suite=first.suite,
         set=first.set,
         method=first.method,
         budget=first.budget,
-        n=len({r.instance for r in found}),
-        seeds=len({r.seed for r in some}),
+        n=len({result.instance for result in found}),
+        seeds=len({result.seed for result in group}),
         cost=float(np.mean(costs_of(found))) if found else None,
-        gap=gap,
-        low=low,
-        high=high,
-        seconds=spent / max(1, len(found)),
-        total=spent,
+        gap=gap.mean,
+        low=gap.low,
+        high=gap.high,
+        seconds=total / max(1, len(found)),
+        total=total,
         hardware=first.hardware,
         solver=first.solver,
         paper=first.paper,
         commit=first.commit,
-        missing=len(some) - len(found),
+        missing=len(group) - len(found),
         suite_hash=first.suite_hash,
         set_hash=first.set_hash,
         versions=field_text(first, "versions"),
-        instances=frozenset(r.instance for r in found),
+        instances=frozenset(result.instance for result in found),
     )
 
 
-def gap_interval(some: Sequence[Result]) -> tuple[float | None, float | None, float | None]:
-    """Mean gap and its 95 % interval; instances are the sample, seeds of one are averaged first."""
-    by_instance: dict[str, list[float]] = {}
-    for r in some:
-        if r.gap is None:
-            return None, None, None
-        by_instance.setdefault(r.instance, []).append(r.gap)
-    if not by_instance:
-        return None, None, None
-    gaps = np.array([np.mean(g) for g in by_instance.values()])
+def gap_interval(results: Sequence[Result]) -> GapInterval:
+    """Return the mean gap and its 95 % interval.
+
+    Instances are the sample. The seeds of an instance are averaged first.
+    """
+    gaps_by_instance: dict[str, list[float]] = {}
+    for result in results:
+        if result.gap is None:
+            return GapInterval(None, None, None)
+        gaps_by_instance.setdefault(result.instance, []).append(result.gap)
+    if not gaps_by_instance:
+        return GapInterval(None, None, None)
+    gaps = np.array([np.mean(gaps) for gaps in gaps_by_instance.values()])
     mean = float(gaps.mean())
     if len(gaps) < 2:
-        return mean, None, None
-    half = NORMAL_95 * float(gaps.std(ddof=1)) / math.sqrt(len(gaps))
-    return mean, mean - half, mean + half
+        return GapInterval(mean, None, None)
+    deviation = float(gaps.std(ddof=1))
+    half = NORMAL_95 * deviation / math.sqrt(len(gaps))
+    return GapInterval(mean, mean - half, mean + half)
 
 
 def count_text(row: TableRow) -> str:
-    """Instances, seeds, and what is missing."""
-    seeds = f" x {row.seeds} seeds" if row.seeds > 1 else ""
-    return f"{row.n:,}{seeds}" + (f" ({row.missing:,} missing)" if row.missing else "")
+    """Return the number of instances, of seeds, and of missing results."""
+    text = f"{row.n:,}"
+    if row.seeds > 1:
+        text += f" x {row.seeds} seeds"
+    if row.missing:
+        text += f" ({row.missing:,} missing)"
+    return text
 
 
 def gap_interval_text(row: TableRow) -> str:
-    """A mean gap with half its interval, which lies evenly about it."""
+    """Return the mean gap with half its interval, which is symmetric."""
     if row.gap is None or row.high is None:
         return percent_text(row.gap)
-    return f"{decimal_text(100 * row.gap, 3)} ± {100 * (row.high - row.gap):.3f} %"
+    half = row.high - row.gap
+    percent = decimal_text(100 * row.gap, 3)
+    half_percent = f"{100 * half:.3f}"
+    return f"{percent} ± {half_percent} %"
 
 
 def mean_cost_text(cost: float | None) -> str:
-    """Whole costs as they are, those of the unit square with four decimals, other means with
-    one.
+    """Return a cost without decimals if it is whole.
+
+    Costs of the unit square get four decimals, other means get one.
     """
     if cost is None:
         return NOTHING
@@ -142,311 +174,386 @@ def mean_cost_text(cost: float | None) -> str:
 
 
 def percent_text(fraction: float | None) -> str:
-    """A gap in percent, three decimals."""
-    return NOTHING if fraction is None else f"{decimal_text(100 * fraction, 3)} %"
+    """Return a gap in percent with three decimals."""
+    if fraction is None:
+        return NOTHING
+    return f"{decimal_text(100 * fraction, 3)} %"
 
 
 def decimal_text(value: float, digits: int) -> str:
-    """A number with so many decimals; what rounds to nothing has no sign."""
+    """Return a number with a fixed number of decimals. A value that rounds to 0 has no sign."""
     text = f"{value:.{digits}f}"
-    return text if float(text) else text.lstrip("-")
+    if float(text) == 0.0:
+        return text.lstrip("-")
+    return text
 
 
 def duration_text(seconds: float) -> str:
-    """A time in the unit that suits it."""
+    """Return a time in the unit that suits it."""
     if seconds < 0.995:
         return f"{1000 * seconds:.3g} ms"
     if seconds < 100:
         return f"{seconds:.1f} s"
-    return f"{seconds / 60:.1f} min" if seconds < 6000 else f"{seconds / 3600:.1f} h"
+    if seconds < 6000:
+        return f"{seconds / 60:.1f} min"
+    return f"{seconds / 3600:.1f} h"
 
 
-GAP_TITLE = "gap (95 % interval)"  # without the words in brackets where no row has an interval
-COLUMNS: dict[str, Callable[[TableRow], str]] = {
-    "method": lambda row: row.method,
-    "budget": lambda row: row.budget,
-    "n": count_text,
-    "mean cost": lambda row: mean_cost_text(row.cost),
-    GAP_TITLE: gap_interval_text,
-    "paper's gap": lambda row: percent_text(row.paper),
-    "time / instance": lambda row: duration_text(row.seconds),
-    "total": lambda row: duration_text(row.total),
-    "hardware": lambda row: row.hardware,
-    "solver": lambda row: row.solver,
-    "commit": lambda row: row.commit,
-}
+@dataclass(frozen=True)
+class Column:
+    """A column of a table."""
+
+    title: str
+    cell: Callable[[TableRow], str]
+    # Left out if no row has a value
+    is_optional: bool = False
+    # Left out unless rows of one set, method and hardware differ in these fields
+    difference_fields: tuple[str, ...] = ()
+
+
+GAP_TITLE = "gap (95 % interval)"  # "gap" if no row has an interval
+COLUMNS = (
+    Column("method", lambda row: row.method),
+    Column("budget", lambda row: row.budget),
+    Column("n", count_text),
+    Column("mean cost", lambda row: mean_cost_text(row.cost)),
+    Column(GAP_TITLE, gap_interval_text, is_optional=True),
+    Column("paper's gap", lambda row: percent_text(row.paper), is_optional=True),
+    Column("time / instance", lambda row: duration_text(row.seconds)),
+    Column("total", lambda row: duration_text(row.total)),
+    Column("hardware", lambda row: row.hardware),
+    Column("solver", lambda row: row.solver, difference_fields=("solver",)),
+    Column("commit", lambda row: row.commit, difference_fields=ORIGIN_FIELDS),
+)
 TEXT_COLUMNS = ("method", "budget", "hardware", "solver", "commit", "instance")
-OPTIONAL_COLUMNS = (GAP_TITLE, "paper's gap")  # left out where no row has any
-DIFFERENCE_COLUMNS = {
-    "solver": ("solver",),
-    "commit": ORIGIN_FIELDS,
-}  # shown where rows of one set and method differ in these facts
 
 
-def table_cells(some: Sequence[TableRow], *, hardware: bool) -> list[list[str]]:
-    """Titles and rows for people: the hardware only if wanted, other origins only where methods
-    have several.
+def table_cells(rows: Sequence[TableRow], *, hardware: bool) -> list[list[str]]:
+    """Return the titles and then the cells of each row, for people.
+
+    The hardware is shown only if wanted. Other origins are shown only where a method has several.
     """
-    hidden = {
-        title
-        for title, facts in DIFFERENCE_COLUMNS.items()
-        if not any(row_differences(some, facts))
-    }
-    hidden |= {t for t in OPTIONAL_COLUMNS if all(COLUMNS[t](row) == NOTHING for row in some)}
-    titles = [
-        title for title in COLUMNS if title not in hidden and (hardware or title != "hardware")
-    ]
-    lines = [[COLUMNS[title](row) for title in titles] for row in some]
-    titles = [
-        "gap" if title == GAP_TITLE and all(row.high is None for row in some) else title
-        for title in titles
-    ]
+    columns = [column for column in COLUMNS if is_shown(column, rows, hardware=hardware)]
+    titles = [column_title(column, rows) for column in columns]
+    lines = [[column.cell(row) for column in columns] for row in rows]
     if "commit" in titles:
-        for line, words in zip(
-            lines, row_differences(some, ("suite_hash", "versions")), strict=True
-        ):
-            line[titles.index("commit")] += f"; {words}" if words else ""
+        place = titles.index("commit")
+        differences = row_differences(rows, ("suite_hash", "versions"))
+        for line, difference in zip(lines, differences, strict=True):
+            if difference:
+                line[place] += f"; {difference}"
     return [titles, *lines]
 
 
-def row_differences(some: Sequence[TableRow], facts: Sequence[str]) -> list[str]:
-    """What tells each row from others of its set, method and hardware, as far as these facts do."""
-    sources = [
-        label_key(row, f"{row.suite}\0{row.set}\0{row.method}\0{row.hardware}", facts)
-        for row in some
-    ]
-    words = describe_differences(sources, facts)
-    return [words[source] for source in sources]
+def is_shown(column: Column, rows: Sequence[TableRow], *, hardware: bool) -> bool:
+    """Return whether a column tells anything about these rows."""
+    if column.title == "hardware":
+        return hardware
+    if column.difference_fields:
+        return any(row_differences(rows, column.difference_fields))
+    if column.is_optional:
+        return any(column.cell(row) != NOTHING for row in rows)
+    return True
+
+
+def column_title(column: Column, rows: Sequence[TableRow]) -> str:
+    """Return the title of a column. It does not promise an interval if no row has one."""
+    if column.title == GAP_TITLE and all(row.high is None for row in rows):
+        return "gap"
+    return column.title
+
+
+def row_differences(rows: Sequence[TableRow], fields: Sequence[str]) -> list[str]:
+    """Return how each row differs, in these fields, from others of its set, method and hardware."""
+    keys = []
+    for row in rows:
+        name = "\0".join((row.suite, row.set, row.method, row.hardware))
+        keys.append(label_key(row, name, fields))
+    texts = describe_differences(keys, fields)
+    return [texts[key] for key in keys]
 
 
 def describe_set(results: Sequence[Result]) -> str:
-    """What a set is: problem, sizes, mutation, and who made its references."""
+    """Return the problem, the sizes and the mutation of a set, and who made its references."""
     first = results[0]
-    parts = [first.problem, size_text(results)]
-    parts += [] if first.power is None else [f"mutated with power {first.power:g}"]
-    referees = [f"references: {r}" for r in dict.fromkeys(r.referee for r in results) if r]
-    return "; ".join([", ".join(parts), *referees])
+    text = f"{first.problem}, {size_text(results)}"
+    if first.power is not None:
+        text += f", mutated with power {first.power:g}"
+    for referee in dict.fromkeys(result.referee for result in results):
+        if referee:
+            text += f"; references: {referee}"
+    return text
 
 
 def size_text(results: Sequence[Result]) -> str:
-    """How large instances are; of job shops jobs and machines, if the name of the set has them,
-    else operations.
+    """Return how large the instances are.
+
+    JSSP sets have jobs and machines if their name says so, otherwise operations.
     """
-    sizes = sorted({r.size for r in results})
-    span = f"{sizes[0]}" + (f" to {sizes[-1]}" if len(sizes) > 1 else "")
+    sizes = sorted({result.size for result in results})
+    text = f"{sizes[0]}"
+    if len(sizes) > 1:
+        text += f" to {sizes[-1]}"
     if results[0].problem != "jssp":
-        return f"size {span}"
+        return f"size {text}"
     shape = re.search(r"(\d+)x(\d+)", results[0].set)
-    if shape and sizes == [int(shape[1]) * int(shape[2])]:
-        return f"{shape[1]} jobs x {shape[2]} machines"
-    return f"{span} operations"
+    if shape:
+        jobs, machines = shape.groups()
+        if sizes == [int(jobs) * int(machines)]:
+            return f"{jobs} jobs x {machines} machines"
+    return f"{text} operations"
 
 
 def provenance_notes(results: Sequence[Result]) -> list[str]:
-    """Where the numbers come from, a sentence for each origin."""
-    lines = [
-        f"{'; '.join(methods)}: {solver}." for solver, methods in methods_by_solver(results).items()
-    ]
-    hardware = list(dict.fromkeys(r.hardware for r in results))
-    lines += [f"Hardware: {hardware[0]}."] if len(hardware) == 1 else []
-    return [*origin_notes(results), *lines, *missing_notes(results)]
+    """Return sentences that say where the numbers come from."""
+    notes = origin_notes(results)
+    for solver, methods in methods_by_solver(results).items():
+        notes.append(f"{'; '.join(methods)}: {solver}.")
+    hardware = distinct_hardware(results)
+    if len(hardware) == 1:
+        notes.append(f"Hardware: {hardware[0]}.")
+    return notes + missing_notes(results)
+
+
+def distinct_hardware(results: Sequence[Result]) -> list[str]:
+    """Return the hardware of results, in order of first appearance."""
+    return list(dict.fromkeys(result.hardware for result in results))
 
 
 def origin_notes(results: Sequence[Result]) -> list[str]:
-    """Suite, commit and versions; and what is of which, where results of one suite come from
-    several.
+    """Return suite, commit and versions of the results.
+
+    If the results of a suite have several origins, each note names the methods of its origin.
     """
-    found: dict[tuple[str, ...], list[Result]] = {}
-    for r in results:
-        found.setdefault(label_key(r, r.suite, ("suite_hash", "commit", "versions")), []).append(r)
-    lines: list[str] = []
-    for (suite, digest, commit, versions), some in found.items():
-        several = [other[0] for other in found].count(suite) > 1
-        whose = f"; of {methods_text(some, results)}" if several else ""
-        lines.append(f"Suite {suite} ({digest}), commit {commit}, {versions}{whose}.")
-    return lines
+    fields = ("suite_hash", "commit", "versions")
+    groups: dict[LabelKey, list[Result]] = {}
+    for result in results:
+        key = label_key(result, result.suite, fields)
+        groups.setdefault(key, []).append(result)
+    suites = [key[0] for key in groups]
+    notes: list[str] = []
+    for key, group in groups.items():
+        suite, digest, commit, versions = key
+        note = f"Suite {suite} ({digest}), commit {commit}, {versions}"
+        if suites.count(suite) > 1:
+            note += f"; of {methods_text(group, results)}"
+        notes.append(f"{note}.")
+    return notes
 
 
-def methods_text(some: Sequence[Result], results: Sequence[Result]) -> str:
-    """The methods of some results, and their hardware where not all results have the same."""
-    methods = "; ".join(dict.fromkeys(r.method for r in some))
-    hardware = dict.fromkeys(r.hardware for r in some)
-    return (
-        f"{methods}, on {'; '.join(hardware)}"
-        if len({r.hardware for r in results}) > 1
-        else methods
-    )
+def methods_text(group: Sequence[Result], results: Sequence[Result]) -> str:
+    """Return the methods of a group, and its hardware if not all results have the same."""
+    methods = dict.fromkeys(result.method for result in group)
+    text = "; ".join(methods)
+    if len(distinct_hardware(results)) > 1:
+        hardware = distinct_hardware(group)
+        text += f", on {'; '.join(hardware)}"
+    return text
 
 
 def methods_by_solver(results: Sequence[Result]) -> dict[str, list[str]]:
-    """The methods of each solver: one with many budgets is named once."""
-    found: dict[str, list[str]] = {}
-    for method, solver in dict.fromkeys((r.method, r.solver) for r in results):
-        found.setdefault(solver, []).append(method)
-    return found
+    """Return the methods of each solver. A solver with several budgets has several methods."""
+    methods: dict[str, list[str]] = {}
+    for result in results:
+        names = methods.setdefault(result.solver, [])
+        if result.method not in names:
+            names.append(result.method)
+    return methods
 
 
 def missing_notes(results: Sequence[Result]) -> list[str]:
-    """How many results each method lacks on each set, and the first reason."""
-    reasons: dict[tuple[str, str, str], list[str]] = {}
-    for r in results:
-        if r.cost is None:
-            reasons.setdefault((r.method, r.set, r.suite), []).append(r.missing)
-    return [
-        f"{method} on {name}: {len(said):,} missing, in no other number; the first: {said[0].rstrip('.')}."
-        for (method, name, _), said in reasons.items()
-    ]
+    """Return how many results each method lacks on each set, with the first reason."""
+    missing = [result for result in results if result.cost is None]
+    groups = group_results(missing, lambda result: (result.method, result.set, result.suite))
+    notes: list[str] = []
+    for (method, set_name, _), group in groups.items():
+        reason = group[0].missing.rstrip(".")
+        notes.append(
+            f"{method} on {set_name}: {len(group):,} missing, in no other number; "
+            f"the first: {reason}."
+        )
+    return notes
 
 
 def markdown_report(results: Sequence[Result]) -> str:
-    """A table for each set, the least gap or cost in bold, and where the numbers come from."""
-    parts: list[str] = []
-    several = len({r.hardware for r in results}) > 1
-    called = set_headings(results)
-    for (suite, name), some in groupby(table_rows(results), key=lambda row: (row.suite, row.set)):
-        mine = [r for r in results if (r.suite, r.set) == (suite, name)]
-        listed = list(some)
-        lines = table_cells(listed, hardware=several)
-        parts += [
-            f"### {called[suite, name]}",
-            f"{describe_set(mine)}.",
-            markdown_table(mark_best(lines, listed)),
-        ]
-        parts += [markdown_table(instance_table(mine))] if len({r.size for r in mine}) > 1 else []
-    notes = "\n".join(f"- {line}" for line in provenance_notes(results))
-    said = "Gaps are means over instances; times are wall-clock times, shared out where instances are solved together."
-    return "\n\n".join([*parts, said, notes]) + "\n"
+    """Return a table for each set, and notes that say where the numbers come from.
 
-
-def set_headings(results: Sequence[Result]) -> dict[tuple[str, str], str]:
-    """What the tables of sets are called: as the sets, with the suite where several are
-    reported.
+    The best of comparable rows is bold.
     """
-    sets = dict.fromkeys((r.suite, r.set) for r in results)
-    several = len({suite for suite, _ in sets}) > 1
-    return {(suite, name): f"{name} ({suite})" if several else name for suite, name in sets}
+    parts: list[str] = []
+    rows = table_rows(results)
+    several_machines = len(distinct_hardware(results)) > 1
+    for set_key, heading in set_headings(results).items():
+        set_results = [result for result in results if result.set_key == set_key]
+        set_rows = [row for row in rows if row.set_key == set_key]
+        lines = table_cells(set_rows, hardware=several_machines)
+        parts.append(f"### {heading}")
+        parts.append(f"{describe_set(set_results)}.")
+        parts.append(markdown_table(mark_best(lines, set_rows)))
+        if len({result.size for result in set_results}) > 1:
+            parts.append(markdown_table(instance_table(set_results)))
+    parts.append(
+        "Gaps are means over instances; times are wall-clock times, "
+        "shared out where instances are solved together."
+    )
+    parts.append("\n".join(f"- {note}" for note in provenance_notes(results)))
+    return "\n\n".join(parts) + "\n"
 
 
-def mark_best(lines: list[list[str]], some: Sequence[TableRow]) -> list[list[str]]:
-    """Lines of a table with the least gap in bold, or the least cost where not all have gaps."""
-    rivals = comparable_rows(some)
+def set_headings(results: Sequence[Result]) -> dict[SetKey, str]:
+    """Return the heading of each set: its name, with the suite if there are several suites."""
+    several_suites = len({result.suite for result in results}) > 1
+    headings: dict[SetKey, str] = {}
+    for result in results:
+        heading = result.set
+        if several_suites:
+            heading += f" ({result.suite})"
+        headings[result.set_key] = heading
+    return headings
+
+
+def mark_best(lines: list[list[str]], rows: Sequence[TableRow]) -> list[list[str]]:
+    """Put the lowest gap of comparable rows in bold, or the lowest cost if not all have gaps.
+
+    The first line has the titles, the others are of these rows. Lines are changed in place.
+    """
+    rivals = comparable_rows(rows)
     by_gap = all(row.gap is not None for row in rivals)
-    values = [row.gap if by_gap else row.cost for row in rivals]
-    least = min((v for v in values if v is not None), default=None)
-    for line, row in zip(lines[1:], some, strict=True):
-        if row in rivals and least is not None and (row.gap if by_gap else row.cost) == least:
-            column = next(
-                i
-                for i, title in enumerate(lines[0])
-                if title.startswith("gap" if by_gap else "mean cost")
-            )
-            line[column] = f"**{line[column]}**"
+    values = {row: row.gap if by_gap else row.cost for row in rivals}
+    known = [value for value in values.values() if value is not None]
+    if not known:
+        return lines
+    best = min(known)
+    titles, *body = lines
+    place = find_title(titles, "gap" if by_gap else "mean cost")
+    for line, row in zip(body, rows, strict=True):
+        if values.get(row) == best:
+            line[place] = f"**{line[place]}**"
     return lines
 
 
-def comparable_rows(some: Sequence[TableRow]) -> list[TableRow]:
-    """The rows with the most instances, if there are several and these are the same: only they
-    can be compared.
-    """
-    most = [row for row in some if row.n == max(r.n for r in some)]
-    return most if len(most) > 1 and len({row.instances for row in most}) == 1 else []
+def find_title(titles: Sequence[str], start: str) -> int:
+    """Return the place of the first title that starts with a text."""
+    for place, title in enumerate(titles):
+        if title.startswith(start):
+            return place
+    raise ValueError(f"no column starts with '{start}'")
+
+
+def comparable_rows(rows: Sequence[TableRow]) -> list[TableRow]:
+    """Return the rows with the most instances, if they are several and of the same instances."""
+    most = max(row.n for row in rows)
+    candidates = [row for row in rows if row.n == most]
+    if len(candidates) < 2:
+        return []
+    if len({row.instances for row in candidates}) > 1:
+        return []
+    return candidates
 
 
 def markdown_table(lines: Sequence[Sequence[str]]) -> str:
-    """A Markdown table whose first line has the titles; columns of numbers are flush right."""
-    ruled = [
-        lines[0],
-        ["---" if title in TEXT_COLUMNS else "---:" for title in lines[0]],
-        *lines[1:],
-    ]
-    return "\n".join("| " + " | ".join(line) + " |" for line in ruled)
+    """Return a Markdown table. The first line has the titles; numbers are flush right."""
+    titles, *body = lines
+    rule = ["---" if title in TEXT_COLUMNS else "---:" for title in titles]
+    rows: list[str] = []
+    for line in (titles, rule, *body):
+        cells = " | ".join(line)
+        rows.append(f"| {cells} |")
+    return "\n".join(rows)
 
 
 def instance_table(results: Sequence[Result]) -> list[list[str]]:
-    """Instances of different sizes one by one: the mean cost and gap of each method."""
+    """Return a line for each instance, with the mean cost and gap of each method."""
     methods = group_by_label(results)
-    lines = [
-        [
-            "instance",
-            "operations" if results[0].problem == "jssp" else "nodes",
-            "reference",
-            *methods,
-        ]
-    ]
-    for name in dict.fromkeys(r.instance for r in results):
-        mine = [r for r in results if r.instance == name]
-        known = NOTHING if mine[0].reference is None else f"{mine[0].reference:g}"
-        cells = ([r for r in some if r.instance == name] for some in methods.values())
-        costs = [summarise(cell) if cell else None for cell in cells]
-        lines.append([name, str(mine[0].size), known, *map(cost_and_gap_text, costs)])
+    unit = "operations" if results[0].problem == "jssp" else "nodes"
+    lines = [["instance", unit, "reference", *methods]]
+    for instance, group in group_results(results, lambda result: result.instance).items():
+        first = group[0]
+        reference = NOTHING if first.reference is None else f"{first.reference:g}"
+        line = [instance, str(first.size), reference]
+        for method_results in methods.values():
+            line.append(instance_cell(instance, method_results))
+        lines.append(line)
     return lines
 
 
-def cost_and_gap_text(row: TableRow | None) -> str:
-    """A cell of an instance and a method."""
-    if row is None or row.cost is None:
-        return NOTHING if row is None else "missing"
-    return mean_cost_text(row.cost) + (
-        "" if row.gap is None else f" ({decimal_text(100 * row.gap, 2)} %)"
-    )
+def instance_cell(instance: str, results: Sequence[Result]) -> str:
+    """Return the mean cost and gap of a method on an instance."""
+    mine = [result for result in results if result.instance == instance]
+    if not mine:
+        return NOTHING
+    row = summarise(mine)
+    if row.cost is None:
+        return "missing"
+    text = mean_cost_text(row.cost)
+    if row.gap is not None:
+        text += f" ({decimal_text(100 * row.gap, 2)} %)"
+    return text
 
 
 def replace_section(page: str, name: str, text: str) -> str | None:
-    """A page with the part between its marks for a suite replaced; None if it has no such marks."""
+    """Replace the part of a page between its marks for a suite. Return None without marks."""
     begin = f"<!-- suite: {name} -->"
     end = f"<!-- end: {name} -->"
-    before, found, rest = page.partition(begin)
-    _, closed, after = rest.partition(end)
-    return f"{before}{begin}\n\n{text.strip()}\n\n{end}{after}" if found and closed else None
+    before, begin_found, rest = page.partition(begin)
+    _, end_found, after = rest.partition(end)
+    if not begin_found or not end_found:
+        return None
+    return f"{before}{begin}\n\n{text.strip()}\n\n{end}{after}"
 
 
 def csv_report(results: Sequence[Result]) -> str:
-    """One line for each row, numbers unrounded."""
+    """Return a line of comma-separated values for each row, with unrounded numbers."""
     text = io.StringIO()
     writer = csv.writer(text, lineterminator="\n")
     names = [field.name for field in fields(TableRow) if field.name != "instances"]
     writer.writerow(names)
-    writer.writerows(
-        ["" if getattr(row, n) is None else getattr(row, n) for n in names]
-        for row in table_rows(results)
-    )
+    for row in table_rows(results):
+        values = [getattr(row, name) for name in names]
+        writer.writerow(["" if value is None else value for value in values])
     return text.getvalue()
 
 
 def latex_report(results: Sequence[Result]) -> str:
-    """One tabular for all sets."""
-    titles, *body = table_cells(
-        all_rows := table_rows(results), hardware=len({r.hardware for r in results}) > 1
-    )
-    sides = "".join("l" if title in TEXT_COLUMNS else "r" for title in titles)
-    called = set_headings(results)
-    lines = [f"\\begin{{tabular}}{{{sides}}}", "\\hline", latex_line(titles)]
-    for name, some in groupby(
-        zip(all_rows, body, strict=True), key=lambda pair: (pair[0].suite, pair[0].set)
-    ):
-        lines += [
-            "\\hline",
-            f"\\multicolumn{{{len(titles)}}}{{l}}{{{escape_latex(called[name])}}} \\\\",
-        ]
-        lines += [latex_line(line) for _, line in some]
-    sets = [
-        f"{name}: {describe_set(some)}."
-        for name, some in group_results(results, lambda r: called[r.suite, r.set]).items()
-    ]
-    notes = [f"% {line}" for line in [*sets, *provenance_notes(results)]]
-    return "\n".join([*lines, "\\hline", "\\end{tabular}", *notes, ""])
+    """Return one LaTeX tabular for all sets, and comments that say where the numbers come from."""
+    rows = table_rows(results)
+    several_machines = len(distinct_hardware(results)) > 1
+    titles, *body = table_cells(rows, hardware=several_machines)
+    width = len(titles)
+    alignment = "".join("l" if title in TEXT_COLUMNS else "r" for title in titles)
+    headings = set_headings(results)
+    lines = [f"\\begin{{tabular}}{{{alignment}}}"]
+    lines.append("\\hline")
+    lines.append(latex_line(titles))
+    for set_key, heading in headings.items():
+        title = escape_latex(heading)
+        lines.append("\\hline")
+        lines.append(f"\\multicolumn{{{width}}}{{l}}{{{title}}} \\\\")
+        for row, cells in zip(rows, body, strict=True):
+            if row.set_key == set_key:
+                lines.append(latex_line(cells))
+    lines.append("\\hline")
+    lines.append("\\end{tabular}")
+    for set_key, group in group_results(results, lambda result: result.set_key).items():
+        lines.append(f"% {headings[set_key]}: {describe_set(group)}.")
+    for note in provenance_notes(results):
+        lines.append(f"% {note}")
+    return "\n".join(lines) + "\n"
 
 
 def latex_line(cells: Sequence[str]) -> str:
-    """A line of a tabular."""
-    return " & ".join(map(escape_latex, cells)) + " \\\\"
+    """Return a line of a LaTeX tabular."""
+    escaped = " & ".join(map(escape_latex, cells))
+    return f"{escaped} \\\\"
 
 
 def escape_latex(text: str) -> str:
-    """Text that means itself in LaTeX."""
+    """Escape the characters that LaTeX would interpret."""
+    if text == NOTHING:
+        return "--"
     for sign in "&%$#_{}":
         text = text.replace(sign, f"\\{sign}")
-    return "--" if text == NOTHING else text.replace("±", "$\\pm$")
+    return text.replace("±", "$\\pm$")
 
 
 REPORT_FORMATS: dict[str, Callable[[Sequence[Result]], str]] = {

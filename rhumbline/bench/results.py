@@ -1,5 +1,6 @@
-"""Results on disk: one JSON object per line, appended as soon as it is measured. Nothing is ever
-rewritten.
+"""Results on disk: one JSON object per line, appended as soon as it is measured.
+
+Lines are never rewritten.
 """
 
 import json
@@ -8,21 +9,24 @@ import math
 import os
 from collections.abc import Callable, Generator, Iterable, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import asdict, dataclass, fields
+from dataclasses import asdict, dataclass, field, fields
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 from rhumbline.errors import InputError
 from rhumbline.formats.safe_io import error_reason
 
 Warn = Callable[[str], None]
 ResultKey = tuple[str, str, str, int]  # method, set, instance, seed
-PACKED = ".xz"  # the ending of files that are only read
+SetKey = tuple[str, str]  # suite, set
+InstanceKey = tuple[str, str]  # set, instance
+K = TypeVar("K")
+PACKED_SUFFIX = ".xz"  # of files that are only read
 
 
 @dataclass(frozen=True)
 class Origin:
-    """What all lines of a file have in common; lines of another origin are never mixed in."""
+    """What all lines of a file have in common. Lines of another origin are never mixed in."""
 
     suite: str
     suite_hash: str
@@ -32,8 +36,9 @@ class Origin:
 
 @dataclass(frozen=True)
 class Result:
-    """One instance solved by one method with one seed. The plan was checked and priced on the
-    host.
+    """One instance solved by one method with one seed.
+
+    The host has checked the plan and computed its cost.
     """
 
     suite: str
@@ -46,52 +51,73 @@ class Result:
     instance: str
     seed: int
     problem: str
-    size: int  # nodes
-    cost: (
-        float | None
-    )  # None if no plan was found that keeps all rules and limits; `missing` says why
-    reference: float | None  # the cost that the gap is measured against ...
-    referee: str  # ... and who made it
+    # Number of nodes, or of operations
+    size: int
+    # None if no plan obeys all rules and limits; `missing` says why
+    cost: float | None
+    # The cost that the gap is measured against, and who found it
+    reference: float | None
+    referee: str
     attempts: int | None
-    seconds: float  # wall time of all instances that were solved together
-    together: int  # how many those were
+    # Wall time of all instances that were solved together, and their number
+    seconds: float
+    together: int
     hardware: str
-    solver: str  # strategy or program, with version and settings
+    # Strategy or program, with version and settings
+    solver: str
     budget: str
     versions: Mapping[str, str]
     when: str
-    trace: Sequence[
-        Sequence[float]
-    ] = ()  # attempts, seconds, best cost so far, best of the latest step
-    paper: float | None = None  # published gap, a fraction
-    power: float | None = None  # of the mutation of the set
+    # Per step: attempts, seconds, best cost so far, best cost of the step
+    trace: Sequence[Sequence[float]] = ()
+    # Published gap, a fraction
+    paper: float | None = None
+    # Power of the mutation of the set
+    power: float | None = None
     category: str = ""
     family: str = ""
-    missing: str = ""  # why there is no cost
+    # Why there is no cost
+    missing: str = ""
 
     @property
     def key(self) -> ResultKey:
-        """What it is a measurement of."""
+        """What the result is a measurement of."""
         return self.method, self.set, self.instance, self.seed
 
     @property
+    def set_key(self) -> SetKey:
+        """The set and its suite."""
+        return self.suite, self.set
+
+    @property
+    def instance_key(self) -> InstanceKey:
+        """The instance and its set."""
+        return self.set, self.instance
+
+    @property
     def gap(self) -> float | None:
-        """Distance to the reference as a fraction of it."""
-        return None if not self.reference or self.cost is None else self.cost / self.reference - 1.0
+        """The optimality gap: the distance to the reference as a fraction of it."""
+        if not self.reference or self.cost is None:
+            return None
+        return self.cost / self.reference - 1.0
 
 
 @dataclass(frozen=True)
 class FileLine:
-    """A line of a file."""
+    """A line of a file, for messages."""
 
     path: Path
-    line: int
+    number: int
 
     def __str__(self) -> str:
-        return f"{self.path}:{self.line}"
+        return f"{self.path}:{self.number}"
+
+    def error(self, message: str) -> InputError:
+        """Return an error about this line."""
+        return InputError.at(self.path, self.number, message)
 
 
-# Results that differ in any of these are never averaged.
+# Results that differ in any of these fields are never averaged.
 GROUP_FIELDS = (
     "suite",
     "suite_hash",
@@ -107,217 +133,228 @@ GROUP_FIELDS = (
 
 
 def group_key(result: Result) -> tuple[str, ...]:
-    """What a row of a table is of."""
+    """Return what all results of one row of a table have in common."""
     return tuple(field_text(result, name) for name in GROUP_FIELDS)
 
 
 def field_text(item: Any, name: str) -> str:
-    """A fact of a result or of a row as text; versions are listed by name."""
+    """Return a field of a result or of a table row as text, versions in the order of names."""
     value = getattr(item, name)
-    return (
-        value if isinstance(value, str) else ", ".join(f"{n} {v}" for n, v in sorted(value.items()))
-    )
-
-
-RESULT_FIELDS = tuple(f.name for f in fields(Result))
-REQUIRED_FIELDS = RESULT_FIELDS[: RESULT_FIELDS.index("trace")]
+    if isinstance(value, str):
+        return value
+    return ", ".join(f"{library} {version}" for library, version in sorted(value.items()))
 
 
 def drop_missing(results: Sequence[Result]) -> list[Result]:
-    """The results that have a cost; only these are averaged."""
-    return [r for r in results if r.cost is not None]
-
-
-def group_results(
-    results: Sequence[Result], key: Callable[[Result], str]
-) -> dict[str, list[Result]]:
-    """Results by a key, in order of first appearance."""
-    groups: dict[str, list[Result]] = {}
-    for r in results:
-        groups.setdefault(key(r), []).append(r)
-    return groups
-
-
-def group_by_instance(results: Sequence[Result]) -> dict[tuple[str, str], list[Result]]:
-    """Results of each instance of each set."""
-    groups: dict[tuple[str, str], list[Result]] = {}
-    for r in results:
-        groups.setdefault((r.set, r.instance), []).append(r)
-    return groups
-
-
-def keep_common_instances(groups: Mapping[str, Sequence[Result]]) -> dict[str, list[Result]]:
-    """Groups with the instances that all of them have, so that they can be compared; nothing if
-    there is none.
-    """
-    common = (
-        set[tuple[str, str]].intersection(
-            *(set(group_by_instance(some)) for some in groups.values())
-        )
-        if groups
-        else set()
-    )
-    if not common:
-        return {}
-    return {
-        name: [r for r in some if (r.set, r.instance) in common] for name, some in groups.items()
-    }
+    """Return the results that have a cost. Only these are averaged."""
+    return [result for result in results if result.cost is not None]
 
 
 def costs_of(results: Sequence[Result]) -> list[float]:
-    """The costs that there are."""
-    return [r.cost for r in results if r.cost is not None]
+    """Return the costs of the results that have one."""
+    return [result.cost for result in results if result.cost is not None]
+
+
+def group_results(results: Sequence[Result], key: Callable[[Result], K]) -> dict[K, list[Result]]:
+    """Return the results by a key, in order of first appearance."""
+    groups: dict[K, list[Result]] = {}
+    for result in results:
+        groups.setdefault(key(result), []).append(result)
+    return groups
+
+
+def group_by_instance(results: Sequence[Result]) -> dict[InstanceKey, list[Result]]:
+    """Return the results of each instance of each set."""
+    return group_results(results, lambda result: result.instance_key)
+
+
+def keep_common_instances(groups: Mapping[str, Sequence[Result]]) -> dict[str, list[Result]]:
+    """Restrict groups to the instances that all of them have, so that they can be compared.
+
+    Returns an empty dictionary if they have no instance in common.
+    """
+    instances = [set(group_by_instance(results)) for results in groups.values()]
+    common = set[InstanceKey].intersection(*instances) if instances else set[InstanceKey]()
+    if not common:
+        return {}
+    restricted: dict[str, list[Result]] = {}
+    for name, results in groups.items():
+        restricted[name] = [result for result in results if result.instance_key in common]
+    return restricted
 
 
 def read_results(path: str | Path, warn: Warn) -> list[Result]:
-    """All lines of a file of one origin; a half-written last line is dropped with a warning."""
+    """Read all lines of a file, which must be of one origin.
+
+    An incomplete last line is dropped with a warning.
+    """
     return read_result_files([path], warn)
 
 
 def read_result_files(paths: Sequence[str | Path], warn: Warn) -> list[Result]:
-    """The lines of files, each of one origin: what is there twice counts once, what contradicts
-    is refused.
+    """Read the lines of several files, each of which must be of one origin.
+
+    Identical lines count once. Contradicting lines are refused.
     """
-    known: dict[tuple[Any, ...], tuple[FileLine, Result]] = {}
-    sets: dict[tuple[str, str], tuple[FileLine, str]] = {}
+    seen = SeenResults()
     for path in map(Path, paths):
-        results = scan_lines(path, warn)[0]
-        again = 0
+        results, _ = scan_lines(path, warn)
+        duplicates = 0
         for number, result in enumerate(results, 1):
-            place = FileLine(path, number)
-            refuse_other_origin(path, number, result, results[0])
-            refuse_other_instances(place, result, sets)
-            again += is_duplicate(place, result, known)
-        if again:
-            verb = "is" if again == 1 else "are"
-            warn(
-                f"{path}: {again:,} of its {len(results):,} lines {verb} there twice; each is counted once"
-            )
-    return [result for _, result in known.values()]
+            line = FileLine(path, number)
+            refuse_other_origin(line, result, results[0])
+            seen.refuse_other_instances(line, result)
+            duplicates += not seen.add(line, result)
+        if duplicates:
+            verb = "is" if duplicates == 1 else "are"
+            lines = f"{duplicates:,} of its {len(results):,} lines"
+            warn(f"{path}: {lines} {verb} there twice; each is counted once")
+    return [result for _, result in seen.results.values()]
 
 
-def is_duplicate(
-    place: FileLine, result: Result, known: dict[tuple[Any, ...], tuple[FileLine, Result]]
-) -> bool:
-    """Whether a line was there before, letter by letter; another measurement of the same is
-    refused.
-    """
-    key = (*group_key(result), result.instance, result.seed)
-    if key not in known:
-        known[key] = (place, result)
-        return False
-    first, before = known[key]
-    if before == result:
-        return True
-    raise InputError.at(
-        place.path,
-        place.line,
-        f"is another measurement of what {first} measured ({result.method} on {result.instance}, seed {result.seed}); "
-        "nobody can tell which one counts: report them apart",
-    )
+@dataclass
+class SeenResults:
+    """The results that have been read so far, with the lines that they were read from."""
 
+    # By everything that makes a measurement
+    results: dict[tuple[Any, ...], tuple[FileLine, Result]] = field(default_factory=dict)
+    # By suite and set
+    set_hashes: dict[SetKey, tuple[FileLine, str]] = field(default_factory=dict)
 
-def refuse_other_instances(
-    place: FileLine, result: Result, sets: dict[tuple[str, str], tuple[FileLine, str]]
-) -> None:
-    """Raise if a set of the same name had other instances or references before: such numbers do
-    not compare.
-    """
-    before = sets.setdefault((result.suite, result.set), (place, result.set_hash))
-    if before[1] != result.set_hash:
-        raise InputError.at(
-            place.path,
-            place.line,
-            f"set '{result.set}' of suite '{result.suite}' has other instances or references here ({result.set_hash}) "
-            f"than in {before[0]} ({before[1]}); they do not compare: report them apart",
+    def add(self, line: FileLine, result: Result) -> bool:
+        """Add a result and return True, or return False if an identical one is there.
+
+        Raises if it contradicts an earlier measurement of the same.
+        """
+        key = (*group_key(result), result.instance, result.seed)
+        if key not in self.results:
+            self.results[key] = (line, result)
+            return True
+        first_line, first = self.results[key]
+        if first == result:
+            return False
+        what = f"{result.method} on {result.instance}, seed {result.seed}"
+        raise line.error(
+            f"is another measurement of what {first_line} measured ({what}); "
+            "only one of them can count: report them separately"
         )
+
+    def refuse_other_instances(self, line: FileLine, result: Result) -> None:
+        """Raise if an earlier set of the same name had other instances or references."""
+        first_line, set_hash = self.set_hashes.setdefault(result.set_key, (line, result.set_hash))
+        if set_hash != result.set_hash:
+            raise line.error(
+                f"set '{result.set}' of suite '{result.suite}' has other instances or references "
+                f"here ({result.set_hash}) than in {first_line} ({set_hash}); "
+                "they do not compare: report them separately"
+            )
 
 
 def scan_lines(path: Path, warn: Warn) -> tuple[list[Result], int]:
-    """The results of a file, and how many of its bytes hold whole lines."""
+    """Return the results of a file and the number of bytes that hold complete lines."""
     rows = read_unpacked(path).split(b"\n")
     results = list[Result]()
-    good = 0
+    complete = 0
     for number, row in enumerate(rows, 1):
-        last = number == len(rows)
-        if not row and last:
+        is_last = number == len(rows)
+        if not row and is_last:
             break
         try:
             results.append(parse_result(row))
         except ValueError as error:
-            if not (last and isinstance(error, json.JSONDecodeError | UnicodeDecodeError)):
-                raise InputError.at(
-                    path, number, f"is not a result line ({error}); remove it or use a fresh file"
-                ) from error
+            is_cut_off = isinstance(error, json.JSONDecodeError | UnicodeDecodeError)
+            if not (is_last and is_cut_off):
+                message = f"is not a result line ({error}); remove it or use a fresh file"
+                raise InputError.at(path, number, message) from error
             warn(f"{path}:{number}: the last line was cut off in the middle; it is dropped")
             break
-        good += len(row) + (not last)
-    return results, good
+        complete += len(row) + (not is_last)
+    return results, complete
 
 
 def read_unpacked(path: Path) -> bytes:
-    """What is in a file; results that are kept for good are packed (`.xz`), to a twentieth of
-    their size.
+    """Return the content of a file, unpacked if it is an archive (`.xz`).
+
+    Results that are kept for good are packed to a twentieth of their size.
     """
     try:
         content = path.read_bytes()
-        return lzma.decompress(content) if path.suffix == PACKED else content
+        return lzma.decompress(content) if path.suffix == PACKED_SUFFIX else content
     except OSError as error:
         raise InputError.at(path, None, f"cannot be read: {error_reason(error)}") from error
     except lzma.LZMAError as error:
-        raise InputError.at(
-            path, None, f"cannot be unpacked ({error}); make it with: xz -9 RESULTS.jsonl"
-        ) from error
+        message = f"cannot be unpacked ({error}); make it with: xz -9 RESULTS.jsonl"
+        raise InputError.at(path, None, message) from error
 
 
 def parse_result(row: bytes) -> Result:
-    """The result in a line; `ValueError` says what is wrong."""
+    """Return the result in a line. Raises `ValueError` with the reason if there is none."""
     table = json.loads(row)
     if not isinstance(table, dict):
         raise ValueError("not a JSON object")
-    wrong = [n for n in REQUIRED_FIELDS if n not in table] + [
-        n for n in table if n not in RESULT_FIELDS
-    ]
-    if wrong:
-        raise ValueError(f"'{wrong[0]}' is {'unknown' if wrong[0] in table else 'missing'}")
+    for name in REQUIRED_FIELDS:
+        if name not in table:
+            raise ValueError(f"'{name}' is missing")
+    for name in table:
+        if name not in RESULT_FIELDS:
+            raise ValueError(f"'{name}' is unknown")
     for name, value in table.items():
-        fits, expected = FIELD_CHECKS.get(name, TEXT_CHECK)
-        if not fits(value):
+        is_valid, expected = FIELD_CHECKS.get(name, TEXT_CHECK)
+        if not is_valid(value):
             raise ValueError(f"'{name}' is {value!r:.60}; expected {expected}")
     return Result(**table)
 
 
+RESULT_FIELDS = tuple(each.name for each in fields(Result))
+REQUIRED_FIELDS = RESULT_FIELDS[: RESULT_FIELDS.index("trace")]
+
+
 def is_number(value: Any) -> bool:
-    """A finite number; booleans are none, and JSON as Python reads it has NaN and Infinity."""
-    return isinstance(value, int | float) and not isinstance(value, bool) and math.isfinite(value)
+    """Return whether a value is a finite number.
+
+    Booleans are not numbers here. Python's JSON reader accepts NaN and Infinity, this does not.
+    """
+    if isinstance(value, bool) or not isinstance(value, int | float):
+        return False
+    return math.isfinite(value)
 
 
 def is_integer(value: Any) -> bool:
-    """A whole number."""
+    """Return whether a value is a whole number and not a boolean."""
     return isinstance(value, int) and not isinstance(value, bool)
 
 
+def is_text(value: Any) -> bool:
+    """Return whether a value is a text."""
+    return isinstance(value, str)
+
+
 def is_trace(value: Any) -> bool:
-    """Steps of a search, four numbers each."""
-    return isinstance(value, list) and all(
-        isinstance(step, list) and len(step) == 4 and all(map(is_number, step)) for step in value
-    )
+    """Return whether a value is a list of steps with four numbers each."""
+    return isinstance(value, list) and all(map(is_trace_step, value))
+
+
+def is_trace_step(value: Any) -> bool:
+    """Return whether a value is a list of four numbers."""
+    if not isinstance(value, list) or len(value) != 4:
+        return False
+    return all(map(is_number, value))
 
 
 def is_table_of_texts(value: Any) -> bool:
-    """Texts by name."""
-    return isinstance(value, dict) and all(isinstance(v, str) for v in value.values())
+    """Return whether a value is a table whose values are texts."""
+    return isinstance(value, dict) and all(map(is_text, value.values()))
 
 
-FieldCheck = tuple[Callable[[Any], bool], str]
-TEXT_CHECK: FieldCheck = (lambda x: isinstance(x, str), "a text")
+FieldCheck = tuple[Callable[[Any], bool], str]  # a test, and what it expects in words
+TEXT_CHECK: FieldCheck = (is_text, "a text")
 AMOUNT_CHECK: FieldCheck = (
     lambda x: x is None or (is_number(x) and x >= 0),
     "a number of at least 0, or null",
 )
 NUMBER_CHECK: FieldCheck = (lambda x: x is None or is_number(x), "a number, or null")
 INTEGER_CHECK: FieldCheck = (is_integer, "a whole number")
-# By name; whatever is not here is a text.
+# Fields that are not listed are texts.
 FIELD_CHECKS: dict[str, FieldCheck] = {
     "seed": INTEGER_CHECK,
     "size": INTEGER_CHECK,
@@ -333,60 +370,61 @@ FIELD_CHECKS: dict[str, FieldCheck] = {
 }
 
 
-def refuse_other_origin(path: Path, number: int, result: Result, origin: Origin | Result) -> None:
-    """Raise unless a line is of an origin."""
-    words = {
-        "suite_hash": "another suite",
-        "commit": "another commit",
-        "machine": "another machine",
-    }
-    for name, other in words.items():
+def refuse_other_origin(line: FileLine, result: Result, origin: Origin | Result) -> None:
+    """Raise unless the result of a line has this origin."""
+    titles = {"suite_hash": "suite", "commit": "commit", "machine": "machine"}
+    for name, title in titles.items():
         found = getattr(result, name)
         wanted = getattr(origin, name)
+        if name == "suite_hash":
+            difference = f"{found} (suite {result.suite}), not {wanted} (suite {origin.suite})"
+        else:
+            difference = f"{found}, not {wanted}"
         if found != wanted:
-            both = f"{found} (suite {result.suite}), not {wanted} (suite {origin.suite})"
-            found_is = both if name == "suite_hash" else f"{found}, not {wanted}"
-            raise InputError.at(
-                path,
-                number,
-                f"is a result of {other}: {found_is}; results are not mixed, use another file",
+            raise line.error(
+                f"is a result of another {title}: {difference}; "
+                "results are not mixed, use another file"
             )
 
 
 def refuse_packed(path: Path) -> None:
-    """Raise if results are to be added to a file that is only read."""
-    if path.suffix == PACKED:
-        raise InputError.at(
-            path, None, "is packed; results are added to plain files, such as RESULTS.jsonl"
-        )
+    """Raise if results are to be added to a packed file, which can only be read."""
+    if path.suffix == PACKED_SUFFIX:
+        message = "is packed; results are added to plain files, such as RESULTS.jsonl"
+        raise InputError.at(path, None, message)
 
 
 def resume(
     path: Path, origin: Origin, digests: Mapping[str, str], warn: Warn
 ) -> dict[ResultKey, Result]:
-    """What a file holds already, its half-written end cut off; refused if it is of another
-    origin.
+    """Return the results that a file holds already, and cut off its incomplete end.
+
+    Raises if a line has another origin, or if a set had other instances (`digests` by set name).
     """
     if not path.exists():
         return {}
-    results, good = scan_lines(path, warn)
+    results, complete = scan_lines(path, warn)
     for number, result in enumerate(results, 1):
-        refuse_other_origin(path, number, result, origin)
+        line = FileLine(path, number)
+        refuse_other_origin(line, result, origin)
         if digests.get(result.set, result.set_hash) != result.set_hash:
-            message = f"set '{result.set}' had other instances or references then; results are not mixed, use another file"
-            raise InputError.at(path, number, message)
+            raise line.error(
+                f"set '{result.set}' had other instances or references then; "
+                "results are not mixed, use another file"
+            )
     with path.open("r+b") as file:
-        file.truncate(good)
-        file.seek(max(0, good - 1))
-        if good and file.read(1) != b"\n":
+        file.truncate(complete)
+        file.seek(max(0, complete - 1))
+        if complete and file.read(1) != b"\n":
             file.write(b"\n")
     return {result.key: result for result in results}
 
 
 @contextmanager
 def lock_results(path: Path) -> Generator[None, None, None]:
-    """Keep other runs away from a file while the context lasts; the lock ends with the process,
-    however that ends.
+    """Keep other runs away from a file while the context lasts.
+
+    The lock ends with the process, however that ends.
     """
     try:
         file = path.open("ab")
@@ -394,22 +432,22 @@ def lock_results(path: Path) -> Generator[None, None, None]:
         raise InputError.at(path, None, f"cannot be written: {error_reason(error)}") from error
     with file:
         if not try_lock(file.fileno()):
-            raise InputError.at(
-                path, None, "another run is adding to this file; wait for it, or use another --out"
-            )
+            message = "another run is adding to this file; wait for it, or use another --out"
+            raise InputError.at(path, None, message)
         yield
 
 
-def try_lock(number: int) -> bool:
-    """Lock an open file if no other run has; systems and file systems without locks let
-    everybody through.
+def try_lock(descriptor: int) -> bool:
+    """Lock an open file and return whether that succeeded.
+
+    Returns True on systems and file systems that have no locks.
     """
     try:
         import fcntl
     except ImportError:
         return True
     try:
-        fcntl.flock(number, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except BlockingIOError:
         return False
     except OSError:
@@ -418,8 +456,8 @@ def try_lock(number: int) -> bool:
 
 
 def append_results(path: Path, results: Iterable[Result]) -> None:
-    """Add lines and make sure that they are on the disk."""
-    text = "".join(json.dumps(asdict(r)) + "\n" for r in results)
+    """Append lines to a file and return when they are on the disk."""
+    text = "".join(json.dumps(asdict(result)) + "\n" for result in results)
     try:
         with path.open("a", encoding="utf-8") as file:
             file.write(text)
@@ -427,8 +465,3 @@ def append_results(path: Path, results: Iterable[Result]) -> None:
             os.fsync(file.fileno())
     except OSError as error:
         raise InputError.at(path, None, f"cannot be written: {error_reason(error)}") from error
-
-
-def origin_fields(origin: Origin) -> dict[str, Any]:
-    """The origin as fields of a result."""
-    return asdict(origin)

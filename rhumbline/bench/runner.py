@@ -1,10 +1,12 @@
-"""The runner: all pairs of methods and sets of a suite, for all seeds, each result kept as soon
-as it is there.
+"""Run a suite: every method on every set for every seed.
+
+Each result is on the disk before the next one is measured, so that a run can be interrupted and
+continued at any time.
 """
 
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 from datetime import UTC, datetime
 from pathlib import Path
 
@@ -27,7 +29,6 @@ from rhumbline.bench.results import (
     Warn,
     append_results,
     lock_results,
-    origin_fields,
     refuse_packed,
     resume,
 )
@@ -35,27 +36,31 @@ from rhumbline.bench.suite import Method, Suite
 from rhumbline.errors import InputError
 from rhumbline.pipeline import find_device
 
-NOTE_PAUSE = 1.0  # seconds between two notes from within a piece of work
-
-
-@dataclass(frozen=True)
-class RunProgress:
-    """How far a run is."""
-
-    done: int
-    total: int
-    seconds_left: float | None  # seconds, if they can be guessed
-    latest: tuple[Result, ...]
-    current: "CurrentWork | None" = None
+SECONDS_BETWEEN_REPORTS = 1.0  # from within a job
 
 
 @dataclass(frozen=True)
 class CurrentWork:
-    """What is running within a piece of work."""
+    """The job that is running."""
 
     set: str
     method: str
-    spent: str  # of the budget, in words; nothing where nobody can tell
+    # How much of its budget is spent, in words; empty if that is unknown
+    spent: str
+
+
+@dataclass(frozen=True)
+class RunProgress:
+    """How far a run has come."""
+
+    # Number of results that are there, and of all results
+    done: int
+    total: int
+    # An estimate, if there is one
+    seconds_left: float | None
+    # The results that have been added since the last report
+    latest: tuple[Result, ...]
+    current: CurrentWork | None = None
 
 
 ProgressListener = Callable[[RunProgress], None]
@@ -63,7 +68,7 @@ ProgressListener = Callable[[RunProgress], None]
 
 @dataclass(frozen=True)
 class MethodOnSet:
-    """A method on a set."""
+    """A method and a set that it solves."""
 
     method: Method
     instance_set: InstanceSet
@@ -72,11 +77,16 @@ class MethodOnSet:
 
 @dataclass
 class BenchJob:
-    """A piece of work: some instances of a pair with one seed."""
+    """Some instances of a set for a method, with one seed. `places` are their places in the set."""
 
     pair: MethodOnSet
     seed: int
     places: tuple[int, ...]
+
+    @property
+    def kind(self) -> tuple[str, str]:
+        """The names of the method and of the set."""
+        return self.pair.method.name, self.pair.instance_set.spec.name
 
 
 def measure_suite(
@@ -84,26 +94,25 @@ def measure_suite(
     out: Path,
     options: BenchOptions,
     warn: Warn,
-    watch: ProgressListener | None = None,
+    listener: ProgressListener | None = None,
 ) -> Iterator[RunProgress]:
-    """Measure what the file lacks, yielding after every piece; everything is read and checked
-    before any work.
+    """Measure what the file `out` lacks, and yield the progress after each group of results.
 
-    Within a piece `watch` is told now and then where it stands.
+    Everything is read and checked before any work. While a job runs, `listener` is called about
+    once a second.
     """
     if options.threads:
         torch.set_num_threads(options.threads)
     refuse_packed(out)
     pairs = prepare_pairs(suite, options)
     origin = origin_of(suite, options)
+    digests = {pair.instance_set.spec.name: pair.instance_set.digest for pair in pairs}
     out.parent.mkdir(parents=True, exist_ok=True)
     with lock_results(out):
-        done = resume(
-            out, origin, {p.instance_set.spec.name: p.instance_set.digest for p in pairs}, warn
-        )
+        done = resume(out, origin, digests, warn)
         jobs = list(pending_jobs(pairs, suite.seeds, options.limit, done))
         total = count_results(pairs, suite.seeds, options.limit)
-        yield from run_jobs(jobs, total, origin, out, watch)
+        yield from run_jobs(jobs, total, origin, out, listener)
 
 
 def run_jobs(
@@ -111,38 +120,45 @@ def run_jobs(
     total: int,
     origin: Origin,
     out: Path,
-    watch: ProgressListener | None = None,
+    listener: ProgressListener | None = None,
 ) -> Iterator[RunProgress]:
-    """Piece by piece, each result on the disk before anybody hears of it."""
-    finished = total - sum(len(j.places) for j in jobs)
-    pace = TimeEstimate()
-    yield RunProgress(finished, total, pace.seconds_left(jobs), ())
+    """Run jobs and write their results. Every yielded result is on the disk already."""
+    finished = total - sum(len(job.places) for job in jobs)
+    estimate = TimeEstimate()
+    yield RunProgress(finished, total, estimate.seconds_left(jobs), ())
     for number, job in enumerate(jobs):
         began = time.monotonic()
         rest = jobs[number + 1 :]
-        inside = JobProgress(job, rest, pace, watch, finished, total)
-        for latest in run_job(job, origin, inside.note):
+        progress = JobProgress(job, rest, estimate, listener, finished, total)
+        for latest in run_job(job, origin, progress.report):
             append_results(out, latest)
             finished += len(latest)
-            inside.done = finished
+            progress.done = finished
             yield RunProgress(finished, total, None, tuple(latest))
-        pace.note(job, time.monotonic() - began)
+        estimate.add_job(job, time.monotonic() - began)
         if rest:
-            yield RunProgress(finished, total, pace.seconds_left(rest), ())
+            yield RunProgress(finished, total, estimate.seconds_left(rest), ())
 
 
 def prepare_pairs(suite: Suite, options: BenchOptions) -> list[MethodOnSet]:
-    """Every method that is asked for, on every set that it is meant for and can solve."""
+    """Return each selected method with each selected set that it applies to and can solve.
+
+    The smallest instance of each set shows whether the method can start at all.
+    """
     specs, methods = suite.select(options.only)
     sets = [load_set(spec, suite.folder, options.folders) for spec in specs]
     pairs: list[MethodOnSet] = []
     for method in methods:
-        mine = [
-            s for s in sets if method.applies_to(s.spec.name) and can_solve(method, s.spec.problem)
+        suitable = [
+            instance_set
+            for instance_set in sets
+            if method.applies_to(instance_set.spec.name)
+            and can_solve(method, instance_set.spec.problem)
         ]
-        for one in mine:
-            pairs.append(MethodOnSet(method, one, make_runner(method, one.spec.problem, options)))
-            pairs[-1].runner.start(min(one.instances, key=lambda instance: instance.size))
+        for instance_set in suitable:
+            runner = make_runner(method, instance_set.spec.problem, options)
+            pairs.append(MethodOnSet(method, instance_set, runner))
+            runner.check(min(instance_set.instances, key=lambda instance: instance.size))
     if not pairs:
         raise InputError(
             f"suite '{suite.name}': no method that was asked for solves a set that was asked for"
@@ -151,21 +167,30 @@ def prepare_pairs(suite: Suite, options: BenchOptions) -> list[MethodOnSet]:
 
 
 def origin_of(suite: Suite, options: BenchOptions) -> Origin:
-    """What the lines of this run have in common."""
+    """Return what all lines of a run have in common."""
     device = find_device(options.device)
-    where = provenance.hardware_name(device, torch.get_num_threads())
-    both = where if device.type == "cpu" else f"{where}; {provenance.processor_name()}"
-    return Origin(suite.name, suite.digest, provenance.current_commit(), both)
+    machine = provenance.hardware_name(device, torch.get_num_threads())
+    if device.type != "cpu":
+        machine = f"{machine}; {provenance.processor_name()}"
+    return Origin(
+        suite=suite.name,
+        suite_hash=suite.digest,
+        commit=provenance.current_commit(),
+        machine=machine,
+    )
 
 
 def wanted_places(pair: MethodOnSet, limit: int | None) -> range:
-    """Which instances of the set are wanted."""
+    """Return the places of the instances that are wanted: all, or the first `limit`."""
     return range(len(pair.instance_set.instances))[:limit]
 
 
 def count_results(pairs: Sequence[MethodOnSet], seeds: Sequence[int], limit: int | None) -> int:
-    """All results of a complete run."""
-    return len(seeds) * sum(len(wanted_places(pair, limit)) for pair in pairs)
+    """Return the number of results of a complete run."""
+    count = 0
+    for pair in pairs:
+        count += len(seeds) * len(wanted_places(pair, limit))
+    return count
 
 
 def pending_jobs(
@@ -174,29 +199,33 @@ def pending_jobs(
     limit: int | None,
     done: Mapping[ResultKey, Result],
 ) -> Iterator[BenchJob]:
-    """What is still to do, in pieces."""
+    """Yield jobs for all results that are not done, as large as the methods solve together."""
     for pair in pairs:
-        name = pair.instance_set.spec.name
+        set_name = pair.instance_set.spec.name
         instances = pair.instance_set.instances
+        size = pair.runner.together
         for seed in seeds:
-            due = [
+            pending = [
                 place
                 for place in wanted_places(pair, limit)
-                if (pair.method.name, name, instances[place].name, seed) not in done
+                if (pair.method.name, set_name, instances[place].name, seed) not in done
             ]
-            for at in range(0, len(due), pair.runner.together):
-                yield BenchJob(pair, seed, tuple(due[at : at + pair.runner.together]))
+            for first in range(0, len(pending), size):
+                yield BenchJob(pair, seed, tuple(pending[first : first + size]))
 
 
-def run_job(job: BenchJob, origin: Origin, note: ReportShare) -> Iterator[list[Result]]:
-    """The results of a piece of work."""
+def run_job(job: BenchJob, origin: Origin, report: ReportShare) -> Iterator[list[Result]]:
+    """Run a job and yield its results in groups, as they come."""
     instances = [job.pair.instance_set.instances[place] for place in job.places]
-    for some in job.pair.runner.solve(instances, job.seed, note):
-        yield [make_result(job, origin, job.places[at], found) for at, found in some]
+    for outcomes in job.pair.runner.solve(instances, job.seed, report):
+        yield [
+            make_result(job, origin, job.places[position], outcome)
+            for position, outcome in outcomes
+        ]
 
 
-def make_result(job: BenchJob, origin: Origin, place: int, found: Outcome) -> Result:
-    """An instance with all facts."""
+def make_result(job: BenchJob, origin: Origin, place: int, outcome: Outcome) -> Result:
+    """Return the result of an instance with everything that is known about it."""
     method = job.pair.method
     instance_set = job.pair.instance_set
     runner = job.pair.runner
@@ -204,7 +233,7 @@ def make_result(job: BenchJob, origin: Origin, place: int, found: Outcome) -> Re
     instance = instance_set.instances[place]
     published = method.paper.get(spec.name)
     return Result(
-        **origin_fields(origin),
+        **asdict(origin),
         set=spec.name,
         set_hash=instance_set.digest,
         method=method.name,
@@ -212,103 +241,119 @@ def make_result(job: BenchJob, origin: Origin, place: int, found: Outcome) -> Re
         seed=job.seed,
         problem=spec.problem,
         size=instance.size,
-        cost=found.cost,
+        cost=outcome.cost,
         reference=instance_set.references[place],
         referee=instance_set.referee,
-        attempts=found.attempts,
-        seconds=round(found.seconds, 4),
-        together=found.together,
+        attempts=outcome.attempts,
+        seconds=round(outcome.seconds, 4),
+        together=outcome.together,
         hardware=runner.hardware,
         solver=runner.solver,
-        budget=method.spent,
+        budget=method.budget_text,
         versions=provenance.library_versions(),
         when=datetime.now(UTC).isoformat(timespec="seconds"),
-        trace=found.trace,
+        trace=outcome.trace,
         paper=None if published is None else published / 100.0,
         power=spec.power,
         category=spec.category,
         family=method.family,
-        missing=found.missing,
+        missing=outcome.missing,
     )
+
+
+@dataclass(frozen=True)
+class TimeSpent:
+    """The seconds that a number of instances took."""
+
+    seconds: float = 0.0
+    instances: int = 0
+
+    def __add__(self, other: "TimeSpent") -> "TimeSpent":
+        seconds = self.seconds + other.seconds
+        instances = self.instances + other.instances
+        return TimeSpent(seconds, instances)
 
 
 @dataclass
 class TimeEstimate:
-    """How long work took so far, by method and set: what the rest will take."""
+    """The time that finished jobs took, by method and set, and what the rest will take."""
 
-    spent: dict[tuple[str, str], tuple[float, int]] = field(
-        default_factory=dict[tuple[str, str], tuple[float, int]]
+    spent: dict[tuple[str, str], TimeSpent] = field(
+        default_factory=dict[tuple[str, str], TimeSpent]
     )
 
-    def note(self, job: BenchJob, seconds: float) -> None:
-        """Add a finished piece."""
-        before, instances = self.spent.get(job_kind(job), (0.0, 0))
-        self.spent[job_kind(job)] = (before + seconds, instances + len(job.places))
+    def add_job(self, job: BenchJob, seconds: float) -> None:
+        """Count a finished job."""
+        kind = job.kind
+        instances = len(job.places)
+        before = self.spent.get(kind, TimeSpent())
+        self.spent[kind] = before + TimeSpent(seconds, instances)
 
     def seconds_left(self, jobs: Sequence[BenchJob]) -> float | None:
-        """Seconds that work still takes: by its own pace, its budget, or the mean pace; None if
-        nothing is known.
-        """
-        guesses = [self.guess(job) for job in jobs]
-        return None if None in guesses else sum(g for g in guesses if g is not None)
+        """Return an estimate for all these jobs, or None if one of them has none."""
+        total = 0.0
+        for job in jobs:
+            seconds = self.estimate(job)
+            if seconds is None:
+                return None
+            total += seconds
+        return total
 
-    def guess(self, job: BenchJob) -> float | None:
-        """Seconds for one piece."""
-        own = self.spent.get(job_kind(job))
-        if own is None and job.pair.method.seconds is not None:
+    def estimate(self, job: BenchJob) -> float | None:
+        """Estimate the seconds of a job.
+
+        It uses the pace of the same method on the same set, else the budget in seconds, else the
+        mean pace of all jobs. It returns None before any job has finished.
+        """
+        spent = self.spent.get(job.kind)
+        if spent is None and job.pair.method.seconds is not None:
             return job.pair.method.seconds * len(job.places)
-        seconds, instances = (
-            own or map(sum, zip(*self.spent.values(), strict=True)) if self.spent else (0.0, 0)
-        )
-        return seconds / instances * len(job.places) if instances else None
+        if spent is None:
+            spent = sum(self.spent.values(), start=TimeSpent())
+        if not spent.instances:
+            return None
+        return spent.seconds / spent.instances * len(job.places)
 
 
 @dataclass
 class JobProgress:
-    """Tells a watcher where a piece of work stands, seldom enough that it does not show in the
-    times.
-    """
+    """Reports how far a job is, so seldom that it does not show in the measured times."""
 
     job: BenchJob
     rest: Sequence[BenchJob]
-    pace: TimeEstimate
-    watch: ProgressListener | None
+    estimate: TimeEstimate
+    listener: ProgressListener | None
+    # Number of results that are there, and of all results
     done: int
     total: int
+    # When the job began, and when the next report is due (monotonic clock)
     began: float = field(default_factory=time.monotonic)
     due: float = 0.0
 
-    def note(self, share: float, spent: str) -> None:
-        """Where the piece stands; its own time counts from the last moment at which nothing of
-        it was done.
+    def report(self, share: float, spent: str) -> None:
+        """Report the share of the job that is done, and what it has spent in words.
+
+        Time counts from the last report of a share of 0, so that warming up is no measure.
         """
         now = time.monotonic()
-        self.began = self.began if share else now
-        if self.watch is None or now < self.due:
+        if not share:
+            self.began = now
+        if self.listener is None or now < self.due:
             return
-        self.due = now + NOTE_PAUSE
-        method, name = job_kind(self.job)
-        self.watch(
-            RunProgress(
-                self.done,
-                self.total,
-                self.seconds_left(share, now),
-                (),
-                CurrentWork(name, method, spent),
-            )
-        )
+        self.due = now + SECONDS_BETWEEN_REPORTS
+        method_name, set_name = self.job.kind
+        current = CurrentWork(set_name, method_name, spent)
+        seconds_left = self.seconds_left(share, now)
+        self.listener(RunProgress(self.done, self.total, seconds_left, (), current))
 
     def seconds_left(self, share: float, now: float) -> float | None:
-        """Seconds of this piece at its own pace, and of the rest; None if nothing is known."""
+        """Estimate the seconds that the job and all later ones take, or return None."""
         if not share:
             return None
-        whole = (now - self.began) / share
-        pace = TimeEstimate(dict(self.pace.spent))
-        pace.note(self.job, whole)
-        rest = pace.seconds_left(self.rest)
-        return None if rest is None else rest + whole * (1.0 - share)
-
-
-def job_kind(job: BenchJob) -> tuple[str, str]:
-    """The method and set of a piece of work."""
-    return job.pair.method.name, job.pair.instance_set.spec.name
+        job_seconds = (now - self.began) / share
+        estimate = TimeEstimate(dict(self.estimate.spent))
+        estimate.add_job(self.job, job_seconds)
+        rest = estimate.seconds_left(self.rest)
+        if rest is None:
+            return None
+        return rest + job_seconds * (1.0 - share)

@@ -1,5 +1,6 @@
-"""Suites: TOML tables that say what is solved, by whom, with which seeds and budgets. Unknown
-keys are errors.
+"""Suites: TOML files that say what is solved, by which methods, with which seeds and budgets.
+
+Unknown keys are errors, because a misspelt key would silently change what is measured.
 """
 
 import json
@@ -10,7 +11,7 @@ from fnmatch import fnmatch
 from hashlib import sha256
 from math import isfinite
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeGuard, TypeVar
 
 from rhumbline.errors import InputError
 from rhumbline.improvers import SOLVER_NAMES
@@ -18,29 +19,36 @@ from rhumbline.search.driver import Budget
 from rhumbline.toml_config import build_dataclass, did_you_mean, read_toml
 
 KEYS = ("name", "seeds", "set", "method")
+T = TypeVar("T")
 
 
 @dataclass(frozen=True)
 class SetSpec:
-    """Instances by recipe and checksum, or by files."""
+    """A set of instances as the suite describes it: by recipe and checksum, or by files."""
 
     name: str
     problem: str
-    recipe: str = ""  # "uniform", "mutated" or the name of a standard set
-    sha256: str = (
-        ""  # first 32 hex digits, over the bytes of everything the recipe draws; of files if wanted
-    )
-    size: int = 100  # uniform, mutated: cities or customers
-    count: int = 0  # uniform, mutated: how many are drawn
-    seed: int = 0  # uniform, mutated
-    power: float | None = None  # mutated
-    first: int | None = None  # how many are used; all if not given
-    # a pattern such as $TSPLIB/*.tsp, relative to the suite; $NAME is a folder the user gives
+    # "uniform", "mutated" or the name of a standard set
+    recipe: str = ""
+    # The first 32 hex digits, over the bytes of everything that the recipe draws. Optional for
+    # files.
+    sha256: str = ""
+    # Number of cities or customers (uniform, mutated)
+    size: int = 100
+    # Number of instances that are drawn (uniform, mutated)
+    count: int = 0
+    # Seed of the recipe (uniform, mutated)
+    seed: int = 0
+    # Power of the mutation (mutated)
+    power: float | None = None
+    # Number of instances that are used, all by default
+    first: int | None = None
+    # A pattern such as $TSPLIB/*.tsp, relative to the suite. The user says where $NAME is.
     files: str = ""
-    reference: str = (
-        ""  # an .npz file with the costs that gaps are measured against, relative to the suite
-    )
-    category: str = ""  # an axis of the radar picture
+    # An .npz file with the costs that gaps are measured against, relative to the suite
+    reference: str = ""
+    # The axis of the radar figure that the set belongs to
+    category: str = ""
 
     def __post_init__(self) -> None:
         refuse_bad_name("set", self.name)
@@ -48,8 +56,8 @@ class SetSpec:
             raise InputError(f"set '{self.name}': give either a recipe or files")
         if self.power is not None and self.recipe not in ("", "mutated"):
             raise InputError(
-                f"set '{self.name}': power is of the recipe 'mutated', but the recipe is '{self.recipe}'; "
-                "leave one of them out"
+                f"set '{self.name}': power is of the recipe 'mutated', "
+                f"but the recipe is '{self.recipe}'; leave one of them out"
             )
         if self.first is not None and self.first < 1:
             raise InputError(f"set '{self.name}': first is {self.first}; expected at least 1")
@@ -60,22 +68,34 @@ class Method:
     """How instances are solved: by a policy and a search strategy, or by a classical solver."""
 
     name: str
-    solver: str = "policy"  # or a name in `baselines.BASELINES`
-    strategy: str = "cmaes"  # policy: a name in `search.STRATEGIES`
-    # policy: a shipped name or a path, {problem} in it is filled in; by problem if not given
+    # "policy", or a name in `baselines.BASELINES`
+    solver: str = "policy"
+    # A name in `search.STRATEGIES` (policy)
+    strategy: str = "cmaes"
+    # A shipped name or a path, in which {problem} is filled in (policy). The default depends on
+    # the problem.
     policy: str = ""
-    settings: Mapping[str, Any] = field(
-        default_factory=dict[str, Any]
-    )  # of the strategy or the solver
-    attempts: int | None = None  # policy: per instance
-    seconds: float | None = None  # per instance; instances solved together share the sum
-    augment: int = 1  # policy: symmetric copies that share the attempts
-    polish: bool = False  # policy: take the best plans to a local optimum at the end
-    then: str = ""  # policy: solver that continues for the second half of the seconds
-    together: int = 0  # policy: instances solved at once; 0 is what memory allows, on a CPU 8
-    sets: str = "*"  # patterns of set names, divided by spaces
-    paper: Mapping[str, Any] = field(default_factory=dict[str, Any])  # published gaps in %, by set
-    family: str = ""  # methods of one family are points of one curve over time
+    # Settings of the strategy or of the solver
+    settings: Mapping[str, Any] = field(default_factory=dict[str, Any])
+    # Attempts per instance (policy)
+    attempts: int | None = None
+    # Seconds per instance. Instances that are solved together share the sum.
+    seconds: float | None = None
+    # Number of symmetric copies, which share the attempts (policy)
+    augment: int = 1
+    # Whether the best plans are taken to a local optimum at the end (policy)
+    polish: bool = False
+    # A solver that continues for the second half of the seconds, such as "auto" (policy)
+    then: str = ""
+    # Number of instances that are solved at once (policy). 0 means as many as memory allows, or
+    # 8 on a CPU.
+    together: int = 0
+    # Patterns of set names, separated by spaces
+    sets: str = "*"
+    # Published gaps in percent, by set
+    paper: Mapping[str, Any] = field(default_factory=dict[str, Any])
+    # The methods of a family are the points of one curve over time.
+    family: str = ""
 
     def __post_init__(self) -> None:
         if self.solver == "policy" or self.seconds is not None or self.attempts is not None:
@@ -88,58 +108,56 @@ class Method:
         for name, gap in self.paper.items():
             if isinstance(gap, bool) or not isinstance(gap, int | float) or not isfinite(gap):
                 raise InputError(
-                    f"method '{self.name}': paper.{name} is {gap!r}; expected a gap in %, such as 0.5"
+                    f"method '{self.name}': paper.{name} is {gap!r}; "
+                    "expected a gap in %, such as 0.5"
                 )
 
     def check_phases(self) -> None:
         """Refuse phases after a search where there is no search, and a solver without seconds."""
-        phases = [name for name, wanted in (("polish", self.polish), ("then", self.then)) if wanted]
-        if phases and self.solver != "policy":
+        if self.solver != "policy" and (self.polish or self.then):
             raise InputError(
-                f"method '{self.name}': {phases[0]} follows a search, but the solver is "
-                f"'{self.solver}'; leave one of them out"
+                f"method '{self.name}': polish and then follow a search, but the solver is "
+                f"'{self.solver}'; leave them out"
             )
         if not self.then:
             return
         if self.then not in SOLVER_NAMES:
-            known = ", ".join(SOLVER_NAMES)
             guess = did_you_mean(self.then, SOLVER_NAMES)
+            known = ", ".join(SOLVER_NAMES)
             raise InputError(f"method '{self.name}': then is '{self.then}'{guess}; known: {known}")
         if self.seconds is None:
-            raise InputError(
-                f"method '{self.name}': then takes the second half of the seconds, so give them"
-            )
+            advice = "then takes the second half of the seconds, so give them"
+            raise InputError(f"method '{self.name}': {advice}")
 
     def budget(self, instances: int) -> Budget:
-        """What this many instances together may spend."""
+        """Return what this number of instances may spend together."""
+        seconds = None if self.seconds is None else self.seconds * instances
         try:
-            return Budget(self.attempts, None if self.seconds is None else self.seconds * instances)
+            return Budget(self.attempts, seconds)
         except InputError as error:
             raise InputError(f"method '{self.name}': {error}") from error
 
-    def applies_to(self, name: str) -> bool:
-        """Whether a set is meant for this method."""
-        return any(fnmatch(name, pattern) for pattern in self.sets.split())
+    def applies_to(self, set_name: str) -> bool:
+        """Return whether the method is meant for a set."""
+        return any(fnmatch(set_name, pattern) for pattern in self.sets.split())
 
     @property
-    def spent(self) -> str:
-        """The budget in words; of a solver without one, its settings."""
-        parts = (
-            [f"{self.attempts:,} attempt{'s' if self.attempts > 1 else ''}"]
-            if self.attempts
-            else []
-        )
-        parts += [f"{self.seconds:g} s"] if self.seconds else []
-        return (
-            " or ".join(parts)
-            or ", ".join(f"{n} {v}" for n, v in self.settings.items())
-            or "until it ends"
-        )
+    def budget_text(self) -> str:
+        """The budget in words, or the settings of a solver that has no budget."""
+        limits: list[str] = []
+        if self.attempts:
+            limits.append(f"{self.attempts:,} attempt{'s' if self.attempts > 1 else ''}")
+        if self.seconds:
+            limits.append(f"{self.seconds:g} s")
+        if limits:
+            return " or ".join(limits)
+        settings = [f"{name} {value}" for name, value in self.settings.items()]
+        return ", ".join(settings) or "until it ends"
 
 
 @dataclass(frozen=True)
 class Suite:
-    """A whole suite; `digest` changes with whatever could change results, not with comments."""
+    """A suite. `digest` changes with whatever could change results, but not with comments."""
 
     name: str
     sets: tuple[SetSpec, ...]
@@ -149,99 +167,124 @@ class Suite:
     folder: Path
 
     def select(self, only: Sequence[str]) -> tuple[tuple[SetSpec, ...], tuple[Method, ...]]:
-        """Sets and methods that patterns name; those of a kind that no pattern names are all
-        meant.
+        """Return the sets and methods that the patterns name.
+
+        If no pattern names a set, all sets are meant. The same holds for methods.
         """
+        names = [spec.name for spec in self.sets]
+        names += [method.name for method in self.methods]
         for pattern in only:
-            if not any(fnmatch(x.name, pattern) for x in (*self.sets, *self.methods)):
-                known = ", ".join(x.name for x in (*self.sets, *self.methods))
+            if not any(fnmatch(name, pattern) for name in names):
                 raise InputError(
-                    f"--only {pattern}: no such set or method in suite '{self.name}'; known: {known}"
+                    f"--only {pattern}: no such set or method in suite '{self.name}'; "
+                    f"known: {', '.join(names)}"
                 )
-        sets = tuple(s for s in self.sets if any(fnmatch(s.name, p) for p in only))
-        methods = tuple(m for m in self.methods if any(fnmatch(m.name, p) for p in only))
+        sets = tuple(spec for spec in self.sets if matches_any(spec.name, only))
+        methods = tuple(method for method in self.methods if matches_any(method.name, only))
         return sets or self.sets, methods or self.methods
 
 
+def matches_any(name: str, patterns: Sequence[str]) -> bool:
+    """Return whether a name matches one of the patterns."""
+    return any(fnmatch(name, pattern) for pattern in patterns)
+
+
 def read_suite(path: str | Path) -> Suite:
-    """The suite in a file."""
+    """Read a suite from a file."""
     tables = read_toml(path, "suite", "; those of the project are in the folder suites")
     return parse_suite(tables, Path(path))
 
 
 def parse_suite(tables: Mapping[str, Any], path: Path) -> Suite:
-    """A suite from its tables, each key checked."""
+    """Build a suite from its tables and check every key."""
     unknown = sorted(set(tables) - set(KEYS))
     if unknown:
         raise InputError(f"{path}: unknown key '{unknown[0]}'; known here: {', '.join(KEYS)}")
     suite = Suite(
         name=str(tables.get("name", path.stem)),
-        sets=tuple(
-            build_dataclass(SetSpec, t, f"{path}: [[set]] {i}")
-            for i, t in enumerate(tables_of_kind(tables, "set", path), 1)
-        ),
-        methods=tuple(
-            build_dataclass(Method, t, f"{path}: [[method]] {i}")
-            for i, t in enumerate(tables_of_kind(tables, "method", path), 1)
-        ),
+        sets=parse_tables(SetSpec, tables, "set", path),
+        methods=parse_tables(Method, tables, "method", path),
         seeds=parse_seeds(tables.get("seeds", [0]), path),
         digest=sha256(json.dumps(tables, sort_keys=True).encode()).hexdigest()[:16],
         folder=path.parent,
     )
     refuse_bad_name(f"{path}: suite", suite.name)
     for method in suite.methods:
-        refuse_unknown_sets(method, [s.name for s in suite.sets], path)
+        refuse_unknown_sets(method, [spec.name for spec in suite.sets], path)
     return suite
 
 
+def parse_tables(kind: type[T], tables: Mapping[str, Any], key: str, path: Path) -> tuple[T, ...]:
+    """Build a record from each table of a key, such as `[[set]]`."""
+    entries = tables_of_kind(tables, key, path)
+    return tuple(
+        build_dataclass(kind, entry, f"{path}: [[{key}]] {number}")
+        for number, entry in enumerate(entries, 1)
+    )
+
+
 def refuse_bad_name(kind: str, name: str) -> None:
-    """Raise unless a name can be part of the names of files: figures and results are called
-    after it.
-    """
+    """Raise unless a name can be part of a file name, because results and figures carry it."""
     if not name.strip(" .") or re.search(r'[/\\:*?"<>|\x00-\x1f]', name):
         raise InputError(
-            f"{kind} '{name}': results and figures are files of that name; use letters, digits, - and _"
+            f"{kind} '{name}': results and figures are files of that name; "
+            "use letters, digits, - and _"
         )
 
 
 def refuse_unknown_sets(method: Method, known: Sequence[str], path: Path) -> None:
-    """Raise if a method names sets that the suite has not: its rows or published gaps would
-    silently be missing.
+    """Raise if a method names a set that is not in the suite.
+
+    Otherwise its rows or its published gaps would be missing without a word.
     """
+    where = f"{path}: method '{method.name}'"
+    listed = ", ".join(known)
     for pattern in method.sets.split() or [""]:
         if not any(fnmatch(name, pattern) for name in known):
-            wrong = f"sets has '{pattern}', which fits no set"
-            raise InputError(f"{path}: method '{method.name}': {wrong}; known: {', '.join(known)}")
+            raise InputError(f"{where}: sets has '{pattern}', which fits no set; known: {listed}")
     for name in method.paper:
         if name not in known:
-            wrong = f"paper names the set '{name}', which is not there{did_you_mean(name, known)}"
-            raise InputError(f"{path}: method '{method.name}': {wrong}; known: {', '.join(known)}")
+            hint = did_you_mean(name, known)
+            raise InputError(
+                f"{where}: paper names the set '{name}', which is not there{hint}; known: {listed}"
+            )
 
 
 def tables_of_kind(tables: Mapping[str, Any], kind: str, path: Path) -> list[Mapping[str, Any]]:
-    """The tables of a kind: some, each with a name of its own."""
+    """Return the tables of a kind. There is at least one, and their names differ."""
     found = tables.get(kind)
-    if not isinstance(found, list) or not found or not all(isinstance(t, Mapping) for t in found):
+    if not is_list_of_tables(found):
         raise InputError(f"{path}: expected at least one [[{kind}]]")
     required = ("name", "problem") if kind == "set" else ("name",)
-    for place, table in enumerate(found, 1):
-        missing = [key for key in required if key not in table]
-        if missing:
-            raise InputError(f"{path}: [[{kind}]] {place} has no {missing[0]}")
-    names = [t["name"] for t in found]
-    twice = [n for n in names if names.count(n) > 1]
-    if twice:
-        raise InputError(f"{path}: two [[{kind}]] are called '{twice[0]}'")
+    for number, table in enumerate(found, 1):
+        for key in required:
+            if key not in table:
+                raise InputError(f"{path}: [[{kind}]] {number} has no {key}")
+    names = [table["name"] for table in found]
+    for name in names:
+        if names.count(name) > 1:
+            raise InputError(f"{path}: two [[{kind}]] are called '{name}'")
     return found
 
 
+def is_list_of_tables(value: Any) -> TypeGuard[list[Mapping[str, Any]]]:
+    """Return whether a value is a list of at least one table."""
+    if not isinstance(value, list) or not value:
+        return False
+    return all(isinstance(table, Mapping) for table in value)
+
+
 def parse_seeds(seeds: Any, path: Path) -> tuple[int, ...]:
-    """Whole numbers, each once."""
-    whole = isinstance(seeds, list) and all(
-        isinstance(s, int) and not isinstance(s, bool) and s >= 0 for s in seeds
-    )
-    if not whole or not seeds or len(set(seeds)) < len(seeds):
+    """Return the seeds if they are different whole numbers."""
+    valid = isinstance(seeds, list) and all(is_seed(seed) for seed in seeds)
+    if not valid or not seeds or len(set(seeds)) < len(seeds):
         raise InputError(
-            f"{path}: seeds is {seeds!r}; expected a list of different whole numbers such as [0, 1, 2]"
+            f"{path}: seeds is {seeds!r}; "
+            "expected a list of different whole numbers such as [0, 1, 2]"
         )
     return tuple(seeds)
+
+
+def is_seed(value: Any) -> bool:
+    """Return whether a value is a whole number of at least 0."""
+    return isinstance(value, int) and not isinstance(value, bool) and value >= 0

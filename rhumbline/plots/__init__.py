@@ -1,5 +1,7 @@
-"""Pictures. Functions take records and perhaps axes, return the axes, read no files and open no
-windows.
+"""Figures.
+
+Functions take records and perhaps axes, and return axes or a figure. They read no files and open
+no windows.
 """
 
 from collections.abc import Callable
@@ -15,7 +17,7 @@ from rhumbline.problems.cvrp import Routes
 from rhumbline.problems.jssp import Schedule
 from rhumbline.problems.tsp import Tour
 
-DRAW: dict[type[Any], Callable[..., Any]] = {
+DRAW_PLAN: dict[type[Any], Callable[..., Any]] = {
     Tour: draw_tour,
     Routes: draw_routes,
     Schedule: draw_gantt,
@@ -23,5 +25,7 @@ DRAW: dict[type[Any], Callable[..., Any]] = {
 
 
 def save_plan(path: str | Path, instance: Any, plan: Any, title: str = "") -> None:
-    """Write a picture of a plan, drawn as its problem is drawn."""
-    save_figure(path, DRAW[type(plan)](instance, plan, title=title))
+    """Draw a plan in the way of its problem and write the figure."""
+    draw = DRAW_PLAN[type(plan)]
+    axes = draw(instance, plan, title=title)
+    save_figure(path, axes)

@@ -1,6 +1,7 @@
-"""What all pictures share: positions, captions, axes, and writing them in one step."""
+"""What all figures share: colours, positions, captions, axes, and writing to a file."""
 
 import io
+from dataclasses import dataclass
 from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -16,67 +17,108 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
-INK, ROUTE, START, PAPER = "#1b2a3a", "#1f6f8b", "#e4572e", "#fbfaf7"
-SIDE, HEAD, RESOLUTION = 7.0, 0.4, 160  # inches of the longer side and of the title; dots per inch
+
+Colour = tuple[float, float, float]  # red, green, blue, from 0 to 1
+
+
+@dataclass(frozen=True)
+class Theme:
+    """The look of all figures."""
+
+    # Text, nodes and axes
+    ink: str = "#1b2a3a"
+    # The path of a tour
+    route: str = "#1f6f8b"
+    # The start of a tour, the depot, the makespan
+    accent: str = "#e4572e"
+    # The background
+    paper: str = "#fbfaf7"
+    longer_side_inches: float = 7.0
+    title_inches: float = 0.4
+    dots_per_inch: int = 160
+
+
+THEME = Theme()
 
 
 def require_matplotlib() -> None:
-    """Raise unless pictures can be drawn."""
+    """Raise unless figures can be drawn."""
     if find_spec("matplotlib") is None:
         raise MissingExtra("pictures need matplotlib; get it with: pip install 'rhumbline[plots]'")
 
 
 def positions(instance: Any) -> Float[np.ndarray, "N 2"]:
-    """Where nodes are drawn: as the file says, maps with north up; matrices without positions as
-    they embed.
+    """Return where nodes are drawn: as the file says, with north up on maps.
+
+    The nodes of a matrix without positions are drawn where they were embedded.
     """
-    drawn = instance.xy if instance.metric == "EXPLICIT" else None
-    return np.asarray(instance.planar_xy if drawn is None else drawn, dtype=np.float64)
+    xy = instance.xy if instance.metric == "EXPLICIT" else None
+    if xy is None:
+        xy = instance.planar_xy
+    return np.asarray(xy, dtype=np.float64)
 
 
 def plan_caption(instance: Any, plan: Plan) -> str:
-    """Name, cost and gap."""
+    """Return the name of the instance, the cost of the plan, and its gap if that is known."""
     cost = plan.cost(instance)
-    text = (
-        f"{instance.name}     cost {cost:,.0f}"
-        if instance.has_integer_costs
-        else f"{instance.name}     cost {cost:,.4f}"
-    )
-    known = instance.best_known
-    return f"{text}     gap {(cost - known) / known:.2%}" if known else text
+    cost_text = f"{cost:,.0f}" if instance.has_integer_costs else f"{cost:,.4f}"
+    text = f"{instance.name}     cost {cost_text}"
+    best_known = instance.best_known
+    if best_known:
+        gap = (cost - best_known) / best_known
+        text += f"     gap {gap:.2%}"
+    return text
 
 
 def style_plan_axes(axes: "Axes", title: str) -> None:
-    """Equal scales, no frame, a quiet title. Dollar signs in names are not mathematics."""
+    """Set equal scales, no frame and a quiet title, in which dollar signs are just text."""
     axes.set_aspect("equal", adjustable="datalim")
     axes.margins(0.03)
     axes.set_axis_off()
-    axes.set_title(title, color=INK, fontsize=12, loc="left", pad=12, parse_math=False)
+    axes.set_title(title, color=THEME.ink, fontsize=12, loc="left", pad=12, parse_math=False)
 
 
 def new_axes(width: float, height: float) -> "Axes":
-    """Axes of a new figure about as wide and high as its content, known to no window system."""
+    """Return axes of a new figure with about the proportions of its content.
+
+    The shorter side has at least half the length of the longer one.
+    """
     longest = max(width, height) or 1.0
-    shape = [SIDE * max(0.5, side / longest) for side in (width, height)]  # never a mere strip
-    figure = new_figure(shape[0], shape[1] + HEAD)
+    inches = THEME.longer_side_inches
+    return padded_axes(
+        inches * max(0.5, width / longest),
+        inches * max(0.5, height / longest),
+    )
+
+
+def padded_axes(width: float, height: float) -> "Axes":
+    """Return axes of a new figure, in inches, with room for a title above."""
+    figure = new_figure(width, height + THEME.title_inches)
     figure.get_layout_engine().set(w_pad=0.25, h_pad=0.2)  # pyright: ignore[reportOptionalMemberAccess, reportCallIssue]
     return figure.add_subplot()
 
 
 def new_figure(width: float, height: float) -> "Figure":
-    """An empty figure of so many inches, known to no window system."""
+    """Return an empty figure of a size in inches, which no window system knows."""
     require_matplotlib()
     from matplotlib.backends.backend_agg import FigureCanvasAgg
     from matplotlib.figure import Figure
 
-    figure = Figure((width, height), RESOLUTION, facecolor=PAPER, layout="constrained")
+    size = (width, height)
+    figure = Figure(size, THEME.dots_per_inch, facecolor=THEME.paper, layout="constrained")
     FigureCanvasAgg(figure)
     return figure
 
 
+def line_width(nodes: int) -> float:
+    """Return the width of lines: small instances have bolder ones."""
+    return float(np.clip(14.0 / np.sqrt(nodes), 0.6, 1.4))
+
+
 def save_figure(path: str | Path, drawn: "Axes | Figure") -> None:
-    """Write a picture in one step; the ending of the name says the format, png if there is none."""
-    kind = Path(path).suffix.lstrip(".").lower() or "png"
+    """Write a figure in one step. The suffix of the file says the format, by default png."""
+    suffix = Path(path).suffix.lstrip(".")
+    kind = suffix.lower() or "png"
     figure: Any = getattr(drawn, "figure", drawn)
     if kind not in figure.canvas.get_supported_filetypes():
         raise InputError.at(path, None, f"pictures cannot end in '{kind}'; use png, svg or pdf")

@@ -1,7 +1,6 @@
-"""Curves: searches over attempts, gaps over seconds, and differences over the power of
-mutations.
-"""
+"""Curves: searches over attempts, gaps over seconds, differences over the power of mutations."""
 
+import itertools
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
@@ -9,87 +8,139 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from jaxtyping import Float
 
-from rhumbline.plots.canvas import INK, PAPER, new_figure
+from rhumbline.plots.canvas import THEME, new_figure
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
-# Told apart also by those who do not see red and green alike; ours comes first.
-COLOURS = (
-    "#e4572e",
-    "#1f6f8b",
-    "#8a6fb0",
-    "#6b9a3a",
-    "#d19a1f",
-    "#444b54",
-    "#c06c9a",
-    "#3aa6a0",
-    "#9c5b2f",
-    "#8d99a6",
-)
-OURS = "COMPASS"  # how the methods that others are compared with begin
-DASHES: tuple[Any, ...] = ("-", (0, (4, 1.5)), "-.", ":")  # of curves that have one colour
-LEVEL_DASHES: tuple[Any, ...] = ("--", (0, (7, 2)), (0, (6, 2, 1, 2)), (0, (1, 2)))
-SIGNS = ("o", "s", "^", "D")
-
-# points of a curve, at most, that are marked: a line of two looks like a measurement of all between
-FEW = 8
-# of logarithmic axes of gaps in %: what is below is drawn at it, because 0 has no place there
-FLOOR = 1e-3
-ASIDE = 0.008  # of the width of a panel: how far apart the bars of two methods at one power are
-WIDE = 20.0  # times the least value: from here on a logarithmic axis shows more
-
+OURS = "COMPASS"  # Names of our methods, which others are compared with, start like this.
 Palette = Mapping[str, str]  # colours by name
 
 
 @dataclass(frozen=True)
+class CurveStyle:
+    """The look of all curves."""
+
+    # Distinct also for red-green colour blindness. The first one is for our methods.
+    colours: tuple[str, ...] = (
+        "#e4572e",
+        "#1f6f8b",
+        "#8a6fb0",
+        "#6b9a3a",
+        "#d19a1f",
+        "#444b54",
+        "#c06c9a",
+        "#3aa6a0",
+        "#9c5b2f",
+        "#8d99a6",
+    )
+    # Of curves, and of levels, that have one colour
+    dashes: tuple[Any, ...] = ("-", (0, (4, 1.5)), "-.", ":")
+    level_dashes: tuple[Any, ...] = ("--", (0, (7, 2)), (0, (6, 2, 1, 2)), (0, (1, 2)))
+    markers: tuple[str, ...] = ("o", "s", "^", "D")
+    # Curves with more points have no markers. A line of two points would look like a measurement
+    # of all between.
+    max_marked_points: int = 8
+    # The lowest gap, in percent, of a logarithmic axis. Lower ones, such as 0, are drawn there.
+    gap_floor_percent: float = 1e-3
+    # Distance of the bars of two methods at one power, as a share of the panel's width
+    bar_offset_share: float = 0.008
+    # A gap axis is logarithmic from this ratio of the highest to the lowest value.
+    log_axis_ratio: float = 20.0
+
+
+STYLE = CurveStyle()
+
+
+@dataclass(frozen=True)
 class Curve:
-    """A mean over instances with half its 95 % interval; a curve of one point is drawn as a
-    level.
+    """A mean over instances with half its 95 % interval.
+
+    A curve with one point is drawn as a level, unless the point is a measurement of its own.
     """
 
     label: str
     x: Float[np.ndarray, "P"]
     mean: Float[np.ndarray, "P"]
-    spread: Float[np.ndarray, "P"]
-    marked: bool = False  # the points are measurements of their own
-    name: str = ""  # whose colour it has; the label's if not given
+    half_interval: Float[np.ndarray, "P"]
+    # Whether each point is a measurement of its own
+    is_measured: bool = False
+    # The name whose colour the curve has, by default the label
+    name: str = ""
+
+    @property
+    def colour_name(self) -> str:
+        """The name that decides the colour."""
+        return self.name or self.label
+
+    @property
+    def is_level(self) -> bool:
+        """Whether the curve has one point that is not a measurement in time."""
+        return len(self.x) == 1 and not self.is_measured
+
+    @property
+    def low(self) -> Float[np.ndarray, "P"]:
+        """The lower ends of the intervals."""
+        return self.mean - self.half_interval
+
+    @property
+    def high(self) -> Float[np.ndarray, "P"]:
+        """The upper ends of the intervals."""
+        return self.mean + self.half_interval
 
 
 @dataclass(frozen=True)
 class LineStyle:
-    """How a curve is drawn."""
+    """How a curve is drawn. The marker also distinguishes points without lines."""
 
     colour: str
     dash: Any
     width: float
-    sign: str  # marks a measurement: points without lines are told apart too
+    marker: str
 
 
 def assign_colours(names: Sequence[str]) -> dict[str, str]:
-    """A colour for each name, the same wherever the names are the same; ours have the first."""
-    ours = [x for x in names if x.startswith(OURS)]
-    ordered = list(dict.fromkeys([*ours, *names]))
-    return {name: COLOURS[place % len(COLOURS)] for place, name in enumerate(ordered)}
+    """Return a colour for each name. Our methods come first, then the order of the names."""
+    ours = [name for name in names if name.startswith(OURS)]
+    ordered = dict.fromkeys(ours)
+    ordered.update(dict.fromkeys(names))
+    colours = itertools.cycle(STYLE.colours)
+    return dict(zip(ordered, colours, strict=False))
 
 
 def line_styles(curves: Sequence[Curve], palette: Palette | None) -> dict[str, LineStyle]:
-    """How each label is drawn: in the colour of its name, and dashed otherwise than those before
-    it in that colour.
+    """Return the style of each label.
+
+    The name of a curve decides its colour. Curves of one colour have different dashes.
     """
-    chosen = assign_colours([c.name or c.label for c in curves]) if palette is None else palette
-    found: dict[str, LineStyle] = {}
+    if palette is None:
+        palette = assign_colours([curve.colour_name for curve in curves])
+    styles: dict[str, LineStyle] = {}
     for curve in curves:
-        if curve.label not in found:
-            colour = chosen.get(curve.name or curve.label, INK)
-            dashes = LEVEL_DASHES if is_level(curve) else DASHES
-            again = sum(look.colour == colour for look in found.values())
-            width = 1.2 if is_level(curve) else 2.2 if curve.label.startswith(OURS) else 1.5
-            found[curve.label] = LineStyle(
-                colour, dashes[again % len(dashes)], width, SIGNS[again % len(SIGNS)]
-            )
-    return found
+        if curve.label in styles:
+            continue
+        colour = palette.get(curve.colour_name, THEME.ink)
+        same_colour = sum(style.colour == colour for style in styles.values())
+        styles[curve.label] = line_style(curve, colour, same_colour)
+    return styles
+
+
+def line_style(curve: Curve, colour: str, same_colour: int) -> LineStyle:
+    """Return the style of a curve after a number of other curves of the same colour."""
+    dashes = STYLE.dashes
+    width = 1.5
+    if curve.is_level:
+        dashes = STYLE.level_dashes
+        width = 1.2
+    elif curve.label.startswith(OURS):
+        width = 2.2
+    return LineStyle(
+        colour=colour,
+        dash=dashes[same_colour % len(dashes)],
+        width=width,
+        marker=STYLE.markers[same_colour % len(STYLE.markers)],
+    )
 
 
 def draw_search(
@@ -99,42 +150,48 @@ def draw_search(
     title: str = "",
     palette: Palette | None = None,
 ) -> "Figure":
-    """Two panels over attempts: the best so far as steps, and the best of the latest step, with
-    95 % intervals.
+    """Draw two panels over attempts, with 95 % intervals.
+
+    The left one has the best cost so far, as steps. The right one has the best of the latest step.
     """
     figure = new_figure(10.0, 4.4)
-    every = [*best, *latest]
+    curves = [*best, *latest]
     left, right = figure.subplots(1, 2, sharey=True)
-    floor = log_axis_floor(every)
-    look = line_styles(every, palette)
-    left.set(ylim=panel_limits(every, floor))
-    for axes, some, name in (
-        (left, best, "best so far"),
-        (right, latest, "best of the latest step"),
-    ):
-        for curve in some:
-            draw_curve(axes, curve, look[curve.label], floor=floor, stepped=some is best)
-        style_curve_axes(axes, "attempts", name)
-        set_log_scale(axes, "x")
+    floor = log_axis_floor(curves)
+    styles = line_styles(curves, palette)
+    # Levels outside of the limits say so in the legend, so limits come before the curves.
+    left.set(ylim=panel_limits(curves, floor))
+    for curve in best:
+        draw_curve(left, curve, styles[curve.label], floor=floor, stepped=True)
+    style_curve_axes(left, "attempts", "best so far")
+    set_log_scale(left, "x")
+    for curve in latest:
+        draw_curve(right, curve, styles[curve.label], floor=floor, stepped=False)
+    style_curve_axes(right, "attempts", "best of the latest step")
+    set_log_scale(right, "x")
     if floor is not None:
         set_log_scale(left, "y")
-        left.set(ylim=panel_limits(every, floor))
-    left.set_ylabel(unit + floor_note(every, floor))
+        left.set(ylim=panel_limits(curves, floor))
+    left.set_ylabel(unit + floor_note(curves, floor))
     add_legend_and_title(figure, left, title)
     return figure
 
 
 def draw_anytime(
-    curves: Sequence[Curve], title: str = "", floor: float = FLOOR, palette: Palette | None = None
+    curves: Sequence[Curve],
+    title: str = "",
+    floor: float = STYLE.gap_floor_percent,
+    palette: Palette | None = None,
 ) -> "Figure":
-    """Mean gap in % over seconds per instance, both logarithmic; gaps below the floor are drawn
-    at it.
+    """Draw mean gaps in percent over seconds per instance, on two logarithmic axes.
+
+    Gaps below the floor are drawn at the floor.
     """
     figure = new_figure(7.6, 4.8)
     axes = figure.subplots()
-    look = line_styles(curves, palette)
+    styles = line_styles(curves, palette)
     for curve in curves:
-        draw_curve(axes, curve, look[curve.label], floor=floor, stepped=True)
+        draw_curve(axes, curve, styles[curve.label], floor=floor, stepped=True)
     style_curve_axes(axes, "seconds per instance (wall clock)", "")
     axes.set_ylabel("mean gap, %" + floor_note(curves, floor))
     set_log_scale(axes, "x")
@@ -146,181 +203,231 @@ def draw_anytime(
 def draw_shift(
     curves: Sequence[Curve], base: str, title: str = "", palette: Palette | None = None
 ) -> "Figure":
-    """(base - method) / base of the mean costs in % over the power of the mutation: below 0 is
-    worse than the base.
+    """Draw (base - method) / base of mean costs, in percent, over the power of the mutation.
+
+    Values below 0 are worse than the base.
     """
     figure = new_figure(7.0, 4.4)
     axes = figure.subplots()
-    look = line_styles(curves, palette)
+    styles = line_styles(curves, palette)
+    middle = (len(curves) - 1) / 2
     for place, curve in enumerate(curves):
-        draw_bars(axes, curve, look[curve.label], ASIDE * (place - (len(curves) - 1) / 2))
-    axes.axhline(0.0, color=INK, linewidth=0.8, linestyle=":")
+        offset = STYLE.bar_offset_share * (place - middle)
+        draw_bars(axes, curve, styles[curve.label], offset)
+    axes.axhline(0.0, color=THEME.ink, linewidth=0.8, linestyle=":")
     style_curve_axes(axes, "power of the mutation", "")
     axes.set_ylabel(f"cost relative to {base}, % (below 0: worse)")
     add_legend_and_title(figure, axes, title)
     return figure
 
 
-def draw_bars(axes: "Axes", curve: Curve, look: LineStyle, aside: float) -> None:
-    """Measurements joined by a line, each with a bar for its interval, a little aside so that no
-    bar hides another.
+def draw_bars(axes: "Axes", curve: Curve, style: LineStyle, offset: float) -> None:
+    """Draw measurements joined by a line, each with a bar for its interval.
+
+    The offset, a share of the panel's width, keeps the bars of two methods from hiding each other.
     """
-    x = curve.x + aside * float(np.ptp(curve.x))
-    style: dict[str, Any] = {
-        "color": look.colour,
-        "linestyle": look.dash,
-        "linewidth": 1.8,
-        "marker": look.sign,
-        "markersize": 4,
-    }
-    axes.plot(x, curve.mean, label=curve.label, **style)
-    axes.vlines(
-        x, curve.mean - curve.spread, curve.mean + curve.spread, color=look.colour, linewidth=1.0
+    x = curve.x + offset * float(np.ptp(curve.x))
+    axes.plot(
+        x,
+        curve.mean,
+        label=curve.label,
+        color=style.colour,
+        linestyle=style.dash,
+        linewidth=1.8,
+        marker=style.marker,
+        markersize=4,
     )
+    axes.vlines(x, curve.low, curve.high, color=style.colour, linewidth=1.0)
 
 
 def draw_curve(
-    axes: "Axes", curve: Curve, look: LineStyle, *, floor: float | None, stepped: bool
+    axes: "Axes", curve: Curve, style: LineStyle, *, floor: float | None, stepped: bool
 ) -> None:
-    """One curve, or a level where there is but one point; the panel's height is settled before."""
-    raised = curve.mean if floor is None else np.maximum(curve.mean, floor)
-    if is_level(curve):
-        draw_level(axes, curve, look, float(raised[0]))
-        return
-    marker = look.sign if curve.marked or len(curve.x) <= FEW else ""
-    steps: Any = "steps-post" if stepped else "default"
-    style: dict[str, Any] = {"color": look.colour, "linewidth": look.width, "linestyle": look.dash}
-    axes.plot(
-        curve.x, raised, marker=marker, markersize=4.5, drawstyle=steps, label=curve.label, **style
-    )
-    shade_interval(axes, curve, look, floor, stepped=stepped)
+    """Draw a curve or a level. The limits of the panel must be set before."""
+    heights = curve.mean
     if floor is not None:
-        draw_floor_markers(axes, curve, look, floor, every=bool(marker))
+        heights = np.maximum(curve.mean, floor)
+    if curve.is_level:
+        draw_level(axes, curve, style, float(heights[0]))
+        return
+    has_markers = curve.is_measured or len(curve.x) <= STYLE.max_marked_points
+    axes.plot(
+        curve.x,
+        heights,
+        marker=style.marker if has_markers else "",
+        markersize=4.5,
+        drawstyle="steps-post" if stepped else "default",
+        label=curve.label,
+        color=style.colour,
+        linewidth=style.width,
+        linestyle=style.dash,
+    )
+    shade_interval(axes, curve, style, floor, stepped=stepped)
+    if floor is not None:
+        draw_floor_markers(axes, curve, style, floor, every=has_markers)
 
 
-def draw_level(axes: "Axes", curve: Curve, look: LineStyle, height: float) -> None:
-    """A method without a course, with its value in the legend and a word if it is out of sight."""
+def draw_level(axes: "Axes", curve: Curve, style: LineStyle, height: float) -> None:
+    """Draw a method without steps. The legend has its value, and says if it is out of sight."""
     low, high = axes.get_ylim()
-    beyond = "" if low <= height <= high else ", beyond the panel"
-    label = f"{curve.label} ({curve.mean[0]:.3g}{beyond})"
-    axes.axhline(height, color=look.colour, linewidth=look.width, linestyle=look.dash, label=label)
+    value = f"{curve.mean[0]:.3g}"
+    if not low <= height <= high:
+        value += ", beyond the panel"
+    axes.axhline(
+        height,
+        color=style.colour,
+        linewidth=style.width,
+        linestyle=style.dash,
+        label=f"{curve.label} ({value})",
+    )
 
 
 def shade_interval(
-    axes: "Axes", curve: Curve, look: LineStyle, floor: float | None, *, stepped: bool
+    axes: "Axes", curve: Curve, style: LineStyle, floor: float | None, *, stepped: bool
 ) -> None:
-    """The 95 % interval as an area, and as a bar at the last point, where steps have none; it
-    ends at the floor.
+    """Draw the 95 % interval as an area that ends at the floor.
+
+    The last point of a stepped curve gets a bar, because its area has no width.
     """
-    low = curve.mean - curve.spread
-    high = curve.mean + curve.spread
+    low = curve.low
+    high = curve.high
     if floor is not None:
         low = np.maximum(low, floor)
         high = np.maximum(high, floor)
     step: Any = "post" if stepped else None
-    axes.fill_between(curve.x, low, high, step=step, color=look.colour, alpha=0.12, linewidth=0)
+    axes.fill_between(curve.x, low, high, step=step, color=style.colour, alpha=0.12, linewidth=0)
     if stepped:
-        axes.vlines(curve.x[-1:], low[-1:], high[-1:], color=look.colour, linewidth=1.0, alpha=0.6)
+        axes.vlines(curve.x[-1:], low[-1:], high[-1:], color=style.colour, linewidth=1.0, alpha=0.6)
 
 
 def draw_floor_markers(
-    axes: "Axes", curve: Curve, look: LineStyle, floor: float, *, every: bool
+    axes: "Axes", curve: Curve, style: LineStyle, floor: float, *, every: bool
 ) -> None:
-    """Open markers where a mean is below the floor: at every such point, or at the first of an
-    unmarked curve.
-    """
-    below = np.flatnonzero(curve.mean < floor)[: None if every else 1]
-    if len(below):
-        at = np.full(len(below), floor)
-        axes.scatter(
-            curve.x[below],
-            at,
-            s=26,
-            facecolors=PAPER,
-            edgecolors=look.colour,
-            linewidths=1.2,
-            zorder=3,
-        )
-
-
-def is_level(curve: Curve) -> bool:
-    """Whether a curve has but one point that is not a measurement in time."""
-    return len(curve.x) == 1 and not curve.marked
+    """Draw an open marker at every mean below the floor, or only at the first one."""
+    below = np.flatnonzero(curve.mean < floor)
+    if not every:
+        below = below[:1]
+    if not len(below):
+        return
+    axes.scatter(
+        curve.x[below],
+        np.full(len(below), floor),
+        s=26,
+        facecolors=THEME.paper,
+        edgecolors=style.colour,
+        linewidths=1.2,
+        zorder=3,
+    )
 
 
 def log_axis_floor(curves: Sequence[Curve]) -> float | None:
-    """The floor of a logarithmic axis, or None where a linear one shows more: little range, or
-    means well below 0.
+    """Return the floor of a logarithmic axis, or None if a linear axis shows more.
+
+    That is so if the range is small or if means are well below 0.
     """
-    means = np.concatenate([c.mean for c in curves])
+    floor = STYLE.gap_floor_percent
+    means = np.concatenate([curve.mean for curve in curves])
     low = float(means.min())
     high = float(means.max())
-    return None if low <= -FLOOR or high <= WIDE * max(low, FLOOR) else FLOOR
+    if low <= -floor:
+        return None
+    if high <= STYLE.log_axis_ratio * max(low, floor):
+        return None
+    return floor
 
 
 def floor_note(curves: Sequence[Curve], floor: float | None) -> str:
-    """What to say of an axis with a floor if something is below it."""
-    below = floor is not None and any(curve.mean.min() < floor for curve in curves)
-    return f" (open at {floor:g}: below it)" if below else ""
+    """Return what the label of an axis says if a value is below its floor."""
+    if floor is None:
+        return ""
+    if not any(curve.mean.min() < floor for curve in curves):
+        return ""
+    return f" (open at {floor:g}: below it)"
 
 
 def panel_limits(curves: Sequence[Curve], floor: float | None = None) -> tuple[float, float]:
-    """Where the curves with a course are, and levels near them, with some margin; a level far off
-    would flatten all.
+    """Return the limits of the y axis.
 
-    A logarithmic axis has room for all levels.
+    A logarithmic axis, which has a floor, shows everything. A linear one shows the curves with
+    several points, and levels near them, because a distant level would flatten the curves.
     """
     if floor is not None:
-        low = max(floor, min(float(c.mean.min()) for c in curves))
-        return 0.8 * low, 1.25 * max(float((c.mean + c.spread).max()) for c in curves)
-    courses = [c for c in curves if not is_level(c)] or list(curves)
-    low = min(float((c.mean - c.spread).min()) for c in courses)
-    high = max(float((c.mean + c.spread).max()) for c in courses)
-    levels = [float(c.mean[0]) for c in curves if is_level(c)]
-    near = [level for level in levels if 2 * low - high <= level <= 2 * high - low]
-    low = min([low, *near])
-    high = max([high, *near])
+        return log_panel_limits(curves, floor)
+    levels = [curve for curve in curves if curve.is_level]
+    others = [curve for curve in curves if not curve.is_level] or levels
+    low = min(float(curve.low.min()) for curve in others)
+    high = max(float(curve.high.max()) for curve in others)
+    lowest_level = 2 * low - high
+    highest_level = 2 * high - low
+    for curve in levels:
+        level = float(curve.mean[0])
+        if lowest_level <= level <= highest_level:
+            low = min(low, level)
+            high = max(high, level)
     margin = 0.06 * (high - low) or 1.0
     return low - margin, high + margin
 
 
+def log_panel_limits(curves: Sequence[Curve], floor: float) -> tuple[float, float]:
+    """Return the limits of a logarithmic y axis, which shows all curves down to its floor."""
+    means = [float(curve.mean.min()) for curve in curves]
+    highs = [float(curve.high.max()) for curve in curves]
+    lowest = max(floor, min(means))
+    highest = max(highs)
+    low = 0.8 * lowest
+    high = 1.25 * highest
+    return low, high
+
+
 def set_log_scale(axes: "Axes", which: str) -> None:
-    """A logarithmic axis with plain numbers at 1, 2 and 5, or where it is long, at 1 only."""
+    """Make the "x" or "y" axis logarithmic, with plain numbers at 1, 2 and 5.
+
+    A long axis has numbers at 1 only.
+    """
     from matplotlib.ticker import FuncFormatter, LogLocator, NullFormatter
 
     axes.set(**{f"{which}scale": "log"})
     axis = axes.xaxis if which == "x" else axes.yaxis
     low, high = axis.get_view_interval()
-    axis.set_major_locator(LogLocator(subs=(1.0, 2.0, 5.0) if high < 200.0 * low else (1.0,)))
+    labelled = (1.0, 2.0, 5.0)
+    if high >= 200.0 * low:
+        labelled = (1.0,)
+    axis.set_major_locator(LogLocator(subs=labelled))
     axis.set_major_formatter(FuncFormatter(lambda value, place: plain_number(value)))
     axis.set_minor_formatter(NullFormatter())
 
 
 def plain_number(value: float) -> str:
-    """A number of an axis without a power of ten."""
-    return f"{value:.9f}".rstrip("0").rstrip(".") if 1e-9 <= abs(value) < 1.0 else f"{value:,.10g}"
+    """Return a number without a power of ten."""
+    if 1e-9 <= abs(value) < 1.0:
+        text = f"{value:.9f}"
+        return text.rstrip("0").rstrip(".")
+    return f"{value:,.10g}"
 
 
-def style_curve_axes(axes: "Axes", below: str, title: str) -> None:
-    """Quiet axes with a grid."""
-    axes.set_facecolor(PAPER)
-    axes.set_xlabel(below, color=INK)
-    axes.set_title(title, color=INK, fontsize=11, loc="left")
-    axes.grid(True, which="major", color=INK, alpha=0.12, linewidth=0.6)
+def style_curve_axes(axes: "Axes", x_label: str, title: str) -> None:
+    """Set labels and colours, a grid, and no frame above and on the right."""
+    ink = THEME.ink
+    axes.set_facecolor(THEME.paper)
+    axes.set_xlabel(x_label, color=ink)
+    axes.set_title(title, color=ink, fontsize=11, loc="left")
+    axes.grid(True, which="major", color=ink, alpha=0.12, linewidth=0.6)
     axes.spines[["top", "right"]].set_visible(False)
 
 
 def add_legend_and_title(figure: "Figure", axes: "Axes", title: str) -> None:
-    """A legend below everything, so that it never hides a curve, in as many columns as fit and
-    with room of its own.
+    """Add a title, and a legend below everything, so that it never hides a curve.
+
+    The legend has as many columns as fit, and the figure grows by its height.
     """
     handles, labels = axes.get_legend_handles_labels()
     if handles:
-        inches = 0.6 + 0.075 * max(map(len, labels))
-        fit = max(1, int(figure.get_figwidth() / inches))
-        figure.set_figheight(figure.get_figheight() + 0.2 * -(-len(labels) // fit))
+        column_inches = 0.6 + 0.075 * max(map(len, labels))
+        columns = max(1, int(figure.get_figwidth() / column_inches))
+        rows = -(-len(labels) // columns)
+        figure.set_figheight(figure.get_figheight() + 0.2 * rows)
         figure.legend(
-            handles, labels, loc="outside lower left", ncols=fit, frameon=False, fontsize=9
+            handles, labels, loc="outside lower left", ncols=columns, frameon=False, fontsize=9
         )
     if title:
-        figure.suptitle(title, color=INK, fontsize=12, x=0.01, ha="left", parse_math=False)
+        figure.suptitle(title, color=THEME.ink, fontsize=12, x=0.01, ha="left", parse_math=False)

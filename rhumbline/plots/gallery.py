@@ -1,11 +1,11 @@
-"""A picture of every mutation on one instance."""
+"""A gallery of all mutations of one instance."""
 
 from typing import TYPE_CHECKING
 
 import numpy as np
 from jaxtyping import Float
 
-from rhumbline.plots.canvas import INK, PAPER, START, new_figure
+from rhumbline.plots.canvas import THEME, new_figure
 from rhumbline.problems.distributions.mutations import OPERATORS, mutate
 
 if TYPE_CHECKING:
@@ -14,35 +14,35 @@ if TYPE_CHECKING:
 
 
 def draw_mutations(points: Float[np.ndarray, "N 2"], power: float, seed: int = 0) -> "Figure":
-    """The instance itself and after each operator; points that moved are marked, faint where
-    they came from.
-    """
+    """Draw an instance, and what it is after each mutation."""
     figure = new_figure(10.0, 4.4)
-    panels = figure.subplots(2, 5, sharex=True, sharey=True).flatten()
-    draw_points(panels[0], points, points, "uniform")
-    for axes, operator in zip(panels[1:], OPERATORS, strict=True):
-        draw_points(
-            axes, points, mutate(points, operator, power, np.random.default_rng(seed)), operator
-        )
+    panels = figure.subplots(2, 5, sharex=True, sharey=True)
+    first, *others = panels.flatten()
+    draw_points(first, points, points, "uniform")
+    for axes, operator in zip(others, OPERATORS, strict=True):
+        rng = np.random.default_rng(seed)
+        mutated = mutate(points, operator, power, rng)
+        draw_points(axes, points, mutated, operator)
     return figure
 
 
 def draw_points(
     axes: "Axes", before: Float[np.ndarray, "N 2"], after: Float[np.ndarray, "N 2"], title: str
 ) -> None:
-    """One panel."""
+    """Draw one panel. Points that moved are crosses, and faint circles where they came from."""
+    ink = THEME.ink
     moved = (before != after).any(axis=1)
     axes.scatter(
-        *before[moved].T, s=7, facecolors="none", edgecolors=INK, linewidths=0.4, alpha=0.45
+        *before[moved].T, s=7, facecolors="none", edgecolors=ink, linewidths=0.4, alpha=0.45
     )
-    axes.scatter(*after[~moved].T, s=7, color=INK, linewidths=0)
-    axes.scatter(*after[moved].T, s=14, marker="x", color=START, linewidths=1.0)
-    axes.set_title(title, fontsize=10, color=INK)
+    axes.scatter(*after[~moved].T, s=7, color=ink, linewidths=0)
+    axes.scatter(*after[moved].T, s=14, marker="x", color=THEME.accent, linewidths=1.0)
+    axes.set_title(title, fontsize=10, color=ink)
     axes.set(
         xlim=(-0.03, 1.03),
         ylim=(-0.03, 1.03),
         aspect="equal",
         xticks=[],
         yticks=[],
-        facecolor=PAPER,
+        facecolor=THEME.paper,
     )

@@ -1,4 +1,4 @@
-"""Landscapes of two-dimensional latent spaces, with the way of a search through them."""
+"""Landscapes of two-dimensional latent spaces, with the path of a search through them."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -8,35 +8,50 @@ from typing import TYPE_CHECKING
 import numpy as np
 from jaxtyping import Float
 
-from rhumbline.plots.canvas import INK, new_figure
+from rhumbline.plots.canvas import THEME, new_figure
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
-THINNEST, WIDEST = 0.6, 6.0  # line widths of the path
-LETTERS = 9.5  # of a title, to an inch
-RIM = 1.6  # by how much the dark line under the path is wider
-MARGIN = 0.04  # of the width of the view, between its edge and a path that leaves the grid
-NOWHERE = "#d8d6d0"  # beyond the grid
-BOX = ([-1, 1, 1, -1, -1], [-1, -1, 1, 1, -1])  # where latents were trained
+
+@dataclass(frozen=True)
+class LandscapeStyle:
+    """Sizes and colours of landscapes."""
+
+    # Line widths of the path, in points
+    min_path_width: float = 0.6
+    max_path_width: float = 6.0
+    # How much wider the dark line under the path is, in points
+    rim_width: float = 1.6
+    title_letters_per_inch: float = 9.5
+    # Distance of a path beyond the grid from the edge, as a share of the grid's width
+    margin_share: float = 0.04
+    # Colour beyond the grid
+    outside: str = "#d8d6d0"
+
+
+STYLE = LandscapeStyle()
+# The box that latents were trained in, as x and y of its outline
+TRAINED_BOX = ([-1, 1, 1, -1, -1], [-1, -1, 1, 1, -1])
 
 
 @dataclass(frozen=True)
 class Landscape:
-    """The cost of each latent of a grid for one instance, and successive means of a search with
-    its deviations.
-    """
+    """The cost of each latent of a grid for one instance, and the path of a search."""
 
     name: str
-    axis: Float[np.ndarray, "G"]  # coordinates of the grid, both ways
-    cost: Float[np.ndarray, "G G"]  # [y, x]
+    # Coordinates of the grid along both axes
+    axis: Float[np.ndarray, "G"]
+    # [y, x]
+    cost: Float[np.ndarray, "G G"]
+    # Successive means of the search, and its deviations in units of the space
     means: Float[np.ndarray, "T 2"]
-    deviation: Float[np.ndarray, "T"]  # of the search, in units of the space
+    deviation: Float[np.ndarray, "T"]
 
 
 def draw_landscapes(landscapes: Sequence[Landscape], title: str = "") -> "Figure":
-    """A panel for each instance, up to four in a row, each with its own scale of costs."""
+    """Draw a panel for each instance, up to four in a row, each with its own scale of costs."""
     columns = min(4, len(landscapes))
     rows = -(-len(landscapes) // columns)
     size = 3.2 if columns > 1 else 5.6
@@ -47,15 +62,14 @@ def draw_landscapes(landscapes: Sequence[Landscape], title: str = "") -> "Figure
     for axes in panels[len(landscapes) :]:
         axes.set_axis_off()
     if title:
-        title = fill(title, int(figure.get_figwidth() * LETTERS))
-        figure.suptitle(title, color=INK, fontsize=12, x=0.01, ha="left", parse_math=False)
+        letters = int(figure.get_figwidth() * STYLE.title_letters_per_inch)
+        title = fill(title, letters)
+        figure.suptitle(title, color=THEME.ink, fontsize=12, x=0.01, ha="left", parse_math=False)
     return figure
 
 
 def draw_landscape(axes: "Axes", landscape: Landscape) -> None:
-    """Costs as a heat map with its scale, the way of the search, and the box; grey is where
-    nothing was computed.
-    """
+    """Draw costs as a heat map with a scale, the path of the search, and the box of training."""
     low, high = grid_extent(landscape)
     image = axes.imshow(
         landscape.cost,
@@ -65,74 +79,102 @@ def draw_landscape(axes: "Axes", landscape: Landscape) -> None:
         interpolation="nearest",
     )
     draw_path(axes, landscape)
-    axes.plot(*BOX, color=INK, linewidth=0.8, linestyle="--")
+    axes.plot(*TRAINED_BOX, color=THEME.ink, linewidth=0.8, linestyle="--")
     style_landscape_axes(axes, landscape)
     figure = axes.get_figure()
     if figure is not None:
         bar = figure.colorbar(image, ax=axes, shrink=0.82, pad=0.02)
         bar.ax.tick_params(labelsize=7)
-        bar.set_label("cost (lower is better)", fontsize=7, color=INK)
+        bar.set_label("cost (lower is better)", fontsize=7, color=THEME.ink)
 
 
 def grid_extent(landscape: Landscape) -> tuple[float, float]:
-    """Where the pixels of the grid begin and end; each is centred on its latent."""
-    half = 0.5 * (landscape.axis[1] - landscape.axis[0])
-    return float(landscape.axis[0] - half), float(landscape.axis[-1] + half)
+    """Return where the pixels of the grid begin and end. Each is centred on its latent."""
+    first, second = landscape.axis[:2]
+    half = 0.5 * (second - first)
+    low = first - half
+    high = landscape.axis[-1] + half
+    return float(low), float(high)
 
 
 def draw_path(axes: "Axes", landscape: Landscape) -> None:
-    """The means as white crosses, joined by a line as wide as the search is; white has a rim, to
-    be seen on yellow.
+    """Draw the means as white crosses, joined by a line whose width is the deviation.
+
+    White has a dark rim, because it could not be seen on yellow.
     """
-    widths = THINNEST + (WIDEST - THINNEST) * landscape.deviation / max(
-        float(landscape.deviation.max()), 1e-12
-    )
-    pairs = np.stack(
-        [landscape.means[:-1], landscape.means[1:]], axis=2
-    )  # [steps, x and y, here and there]
-    for colour, rim in ((INK, RIM), ("white", 0.0)):
-        for (x, y), width in zip(pairs, widths[:-1].tolist(), strict=True):
-            axes.plot(x, y, color=colour, linewidth=width + rim, solid_capstyle="round", zorder=2)
-    axes.scatter(*landscape.means.T, marker="x", s=34, color=INK, linewidths=2.4, zorder=3)
-    axes.scatter(*landscape.means.T, marker="x", s=26, color="white", linewidths=1.2, zorder=4)
+    means = landscape.means
+    widths = path_widths(landscape.deviation)
+    steps = np.stack([means[:-1], means[1:]], axis=2)  # [T - 1, x y, from to]
+    for colour, rim in ((THEME.ink, STYLE.rim_width), ("white", 0.0)):
+        for (x, y), width in zip(steps, widths, strict=True):
+            axes.plot(
+                x,
+                y,
+                color=colour,
+                linewidth=width + rim,
+                solid_capstyle="round",
+                zorder=2,
+            )
+    x, y = means.T
+    axes.scatter(x, y, marker="x", s=34, color=THEME.ink, linewidths=2.4, zorder=3)
+    axes.scatter(x, y, marker="x", s=26, color="white", linewidths=1.2, zorder=4)
+
+
+def path_widths(deviation: Float[np.ndarray, "T"]) -> list[float]:
+    """Return the line width of each step of a search."""
+    largest = float(deviation.max())
+    largest = max(largest, 1e-12)
+    span = STYLE.max_path_width - STYLE.min_path_width
+    widths = STYLE.min_path_width + span * deviation / largest
+    return widths[:-1].tolist()
 
 
 def style_landscape_axes(axes: "Axes", landscape: Landscape) -> None:
-    """Labels, and limits that hold the grid and the whole path."""
-    across, up = view_limits(landscape)
+    """Set labels, and limits that hold the grid and the whole path."""
+    x_limits, y_limits = view_limits(landscape)
     axes.set(
-        xlim=across,
-        ylim=up,
-        xticks=integer_ticks(*across),
-        yticks=integer_ticks(*up),
-        facecolor=NOWHERE,
+        xlim=x_limits,
+        ylim=y_limits,
+        xticks=integer_ticks(*x_limits),
+        yticks=integer_ticks(*y_limits),
+        facecolor=STYLE.outside,
     )
     axes.tick_params(labelsize=8)
-    axes.set_xlabel("latent 1", fontsize=8, color=INK, labelpad=1)
-    axes.set_ylabel("latent 2", fontsize=8, color=INK, labelpad=1)
-    axes.set_title(landscape.name, fontsize=9, color=INK, parse_math=False)
+    axes.set_xlabel("latent 1", fontsize=8, color=THEME.ink, labelpad=1)
+    axes.set_ylabel("latent 2", fontsize=8, color=THEME.ink, labelpad=1)
+    axes.set_title(landscape.name, fontsize=9, color=THEME.ink, parse_math=False)
 
 
 def view_limits(landscape: Landscape) -> list[tuple[float, float]]:
-    """Limits of both axes, equally wide: those of the grid, or as far as the search went and a
-    little more.
-    """
+    """Return the limits of both axes, equally wide, with the grid and the whole path."""
     low, high = grid_extent(landscape)
-    needed = [extend_limits(way, low, high) for way in landscape.means.T]
+    needed = [extend_limits(path, low, high) for path in landscape.means.T]
     widest = max(end - begin for begin, end in needed)
-    spare = [0.5 * (widest - (end - begin)) for begin, end in needed]
-    return [(begin - more, end + more) for (begin, end), more in zip(needed, spare, strict=True)]
+    limits: list[tuple[float, float]] = []
+    for begin, end in needed:
+        width = end - begin
+        spare = 0.5 * (widest - width)
+        limits.append((begin - spare, end + spare))
+    return limits
 
 
-def extend_limits(way: Float[np.ndarray, "T"], low: float, high: float) -> tuple[float, float]:
-    """The limits of the grid, moved outwards on the sides where the search has left it."""
-    margin = MARGIN * (high - low)
-    least = float(way.min())
-    most = float(way.max())
-    return (least - margin if least < low else low), (most + margin if most > high else high)
+def extend_limits(path: Float[np.ndarray, "T"], low: float, high: float) -> tuple[float, float]:
+    """Move the limits of the grid outwards on the sides where the path leaves it."""
+    margin = STYLE.margin_share * (high - low)
+    lowest = float(path.min())
+    highest = float(path.max())
+    if lowest < low:
+        low = lowest - margin
+    if highest > high:
+        high = highest + margin
+    return low, high
 
 
 def integer_ticks(low: float, high: float) -> list[float]:
-    """Ticks: whole numbers, not too many, 0 among them if it is there."""
-    step = max(1.0, np.ceil((high - low) / 8.0))
-    return (step * np.arange(np.ceil(low / step), np.floor(high / step) + 1.0)).tolist()
+    """Return ticks at whole numbers, at most nine, with 0 among them if it is in sight."""
+    width = high - low
+    step = max(1.0, np.ceil(width / 8.0))
+    first = np.ceil(low / step)
+    last = np.floor(high / step)
+    ticks = step * np.arange(first, last + 1.0)
+    return ticks.tolist()

@@ -1,14 +1,12 @@
-"""Pictures of tours."""
+"""Drawings of TSP tours."""
 
 from typing import TYPE_CHECKING
 
 import numpy as np
 
 from rhumbline.plots.canvas import (
-    INK,
-    PAPER,
-    ROUTE,
-    START,
+    THEME,
+    line_width,
     new_axes,
     plan_caption,
     positions,
@@ -23,18 +21,23 @@ if TYPE_CHECKING:
 def draw_tour(
     instance: TSPInstance, tour: Tour, axes: "Axes | None" = None, title: str = ""
 ) -> "Axes":
-    """The axes with a closed tour; its start is marked. Without a title: name, cost and gap."""
+    """Draw a closed tour, mark its start, and return the axes.
+
+    The default title has name, cost and gap.
+    """
     path = positions(instance)[[*tour.order, tour.order[0]]]
-    axes = axes if axes is not None else new_axes(*np.ptp(path, axis=0).tolist())
-    thin = float(np.clip(14.0 / np.sqrt(len(path)), 0.6, 1.4))  # small instances bear bolder lines
-    axes.fill(*path.T, color=ROUTE, alpha=0.07, linewidth=0, zorder=0)
-    axes.plot(*path.T, color=ROUTE, linewidth=thin, solid_joinstyle="round", zorder=1)
-    axes.scatter(*path[:-1].T, s=7.0 * thin**2, color=INK, linewidths=0, zorder=2)
+    if axes is None:
+        width, height = np.ptp(path, axis=0).tolist()
+        axes = new_axes(width, height)
+    width = line_width(len(path))
+    axes.fill(*path.T, color=THEME.route, alpha=0.07, linewidth=0, zorder=0)
+    axes.plot(*path.T, color=THEME.route, linewidth=width, solid_joinstyle="round", zorder=1)
+    axes.scatter(*path[:-1].T, s=7.0 * width**2, color=THEME.ink, linewidths=0, zorder=2)
     axes.scatter(
         *path[:1].T,
         s=70,
-        facecolors=PAPER,
-        edgecolors=START,
+        facecolors=THEME.paper,
+        edgecolors=THEME.accent,
         linewidths=2.0,
         zorder=3,
         label="start",

@@ -11,9 +11,10 @@ from torch import Tensor
 
 from rhumbline.errors import InputError
 from rhumbline.problems.cvrp import CVRPBatch
+from rhumbline.search.account import Spent
 from rhumbline.search.solution import Solution, incumbent
 from rhumbline.search.strategy import Strategy, engine_for
-from rhumbline.search.task import Spent, Task
+from rhumbline.search.task import Task
 
 
 @dataclass(frozen=True)

@@ -207,7 +207,7 @@ class Task:
         A completion counts as one trajectory, however much of it was given. To the noise each
         prefix is one attempt, so samples do not depend on the pieces.
         """
-        count, prefixes = given.length.shape
+        row_count, prefixes = given.length.shape
         number = self.tried_count
         tables = self.memory if memory is None else memory
         complete_piece = self._make_completer(latents, tables, temperature)
@@ -216,20 +216,16 @@ class Task:
         parts = list[Rollouts]()
         first = 0
         while first < prefixes:
-            size = max(min_prefixes, self._units_per_piece(count * samples))
+            size = max(min_prefixes, self._units_per_piece(row_count * samples))
             size = min(prefixes - first, size)
             wanted = size * samples
             made = self._affordable(wanted, self.copies)
             if made:
-                whole, rest = divmod(self._filled(made, wanted), samples)
-                ranges = ((first, whole, samples), (first + whole, 1, rest))  # the last in part
-                built = [
-                    complete_piece(given[:, at : at + n], each, number + at)
-                    for at, n, each in ranges
-                    if n * each
-                ]
-                parts.append(narrow_rollouts(concatenate_rollouts(built, 2), 2, made))
-                self._record(parts[-1], made * self.copies)
+                count = self._filled(made, wanted)
+                rolled = complete_range(complete_piece, given, first, count, samples, number)
+                rolled = narrow_rollouts(rolled, 2, made)
+                parts.append(rolled)
+                self._record(rolled, made * self.copies)
             if made < wanted:
                 rows, copies = self._affordable_copies(1)
                 at = first + made // samples
@@ -247,7 +243,10 @@ class Task:
         actions: Int[Tensor, "R V T"],
         memory: Any,
     ) -> Float[Tensor, "R V"]:
-        """Return log-probabilities of sequences for some rows, with gradients; free of charge."""
+        """Return log-probabilities of sequences for some rows, with gradients.
+
+        It makes no solutions and costs no attempts.
+        """
         engine = self.engine if self.device.type == "cuda" else "torch"  # no CPU kernel for scores
         size = self.problem.action_count(self.batch)
         too_large = size > kernels.MAX_TILE_NODES
@@ -471,6 +470,28 @@ class Task:
             )
 
         return complete_piece
+
+
+def complete_range(
+    complete_piece: Callable[..., Rollouts],
+    given: Prefixes,
+    first: int,
+    count: int,
+    samples: int,
+    number: int,
+) -> Rollouts:
+    """Make `count` completions of prefixes from `first` on, `samples` of each.
+
+    The last prefix may get fewer samples. `number` is the attempt of the very first prefix.
+    """
+    whole, rest = divmod(count, samples)
+    last = first + whole
+    parts = list[Rollouts]()
+    if whole:
+        parts.append(complete_piece(given[:, first:last], samples, number + first))
+    if rest:
+        parts.append(complete_piece(given[:, last : last + 1], rest, number + last))
+    return concatenate_rollouts(parts, 2)
 
 
 def narrow_rollouts(rolled: Rollouts, dim: int, length: int) -> Rollouts:

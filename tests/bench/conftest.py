@@ -1,4 +1,4 @@
-"""Small suites that run in a second, and programs of benchmarks/ as modules."""
+"""Fixtures: small suites that run in a second, and the programs of benchmarks/ as modules."""
 
 import sys
 from collections.abc import Callable
@@ -20,8 +20,9 @@ BENCHMARKS = Path(__file__).parents[2] / "benchmarks"
 
 @pytest.fixture(scope="session")
 def load_script() -> Callable[[str], ModuleType]:
-    """Loads a program of benchmarks/ as a module, with its neighbours in reach as `python
-    benchmarks/x.py` has them.
+    """Return a loader of programs of benchmarks/.
+
+    It finds their neighbours as Python does there.
     """
 
     def load(name: str) -> ModuleType:
@@ -39,7 +40,7 @@ def load_script() -> Callable[[str], ModuleType]:
 
 @pytest.fixture(scope="session")
 def policy(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A checkpoint that has learnt nothing but behaves like one."""
+    """Return the path of a checkpoint with untrained weights."""
     path = tmp_path_factory.mktemp("policy") / "tiny.safetensors"
     with torch.random.fork_rng(devices=[]):
         torch.random.default_generator.manual_seed(3)
@@ -49,7 +50,7 @@ def policy(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture
 def write(tmp_path: Path, policy: Path) -> Callable[..., Path]:
-    """Writes a suite: by default one set of four instances and two methods."""
+    """Return a writer of suites. The default has one set of four instances and two methods."""
 
     def make(text: str = SET + METHODS, name: str = "small") -> Path:
         path = tmp_path / f"{name}.toml"

@@ -1,4 +1,4 @@
-"""Classical solvers: ours against brute force, the others through their adapters."""
+"""Baselines: our heuristics against brute force, other solvers through their adapters."""
 
 import stat
 import sys
@@ -52,7 +52,7 @@ def optimum(instance: TSPInstance) -> float:
 
 
 def test_the_nearest_neighbour_is_next() -> None:
-    """On a line somebody at 3 goes to 1 (2 away), to 0, and at last to 7."""
+    """On a line, the order from 3 is 1 (distance 2), then 0, and 7 at last."""
     assert nearest_order(euclidean_distances(LINE), 2).tolist() == [2, 1, 0, 3]
 
 
@@ -65,7 +65,7 @@ def test_two_opt_uncrosses() -> None:
 
 @pytest.mark.parametrize("seed", range(5))
 def test_two_opt_ends_where_no_reversal_helps(seed: int) -> None:
-    """No tour with one segment reversed is shorter: all are tried."""
+    """No reversal of a single segment makes the tour shorter. The test tries all of them."""
     distances = euclidean_distances(np.random.default_rng(seed).random((12, 2)))
     tour = two_opt(nearest_order(distances, 0), distances)
     length = distances[tour, np.roll(tour, -1)].sum()
@@ -76,7 +76,7 @@ def test_two_opt_ends_where_no_reversal_helps(seed: int) -> None:
 
 
 def test_more_starts_are_never_worse() -> None:
-    """The best of all starts, which on small instances is the optimum."""
+    """All starts together find the optimum of a small instance."""
     instance, solver = cities(1, 7), BASELINES["nearest"]
     one, all_ = (solver.solve(work(instance, starts=n)).cost(instance) for n in (1, 7))
     assert optimum(instance) == pytest.approx(all_)
@@ -85,7 +85,7 @@ def test_more_starts_are_never_worse() -> None:
 
 @pytest.mark.parametrize("count", [1, 2, 3])
 def test_tiny_instances(count: int) -> None:
-    """One, two and three cities have a tour as well."""
+    """One, two and three cities have a tour, too."""
     instance = cities(0, count)
     assert sorted(BASELINES["nearest"].solve(work(instance)).to_file_numbers(instance)) == list(
         range(1, count + 1)
@@ -94,8 +94,9 @@ def test_tiny_instances(count: int) -> None:
 
 @pytest.mark.parametrize("seed", range(5))
 def test_nearest_routes_obey_the_rules(seed: int) -> None:
-    """Every customer once, no vehicle overloaded (the plan's own checker says so), and vehicles
-    leave none who fits.
+    """Every customer is served once and no vehicle is overloaded, as the plan's checker says.
+
+    No vehicle returns while a customer still fits.
     """
     instance = customers(seed, 20)
     plan = BASELINES["nearest"].solve(work(instance))
@@ -105,9 +106,10 @@ def test_nearest_routes_obey_the_rules(seed: int) -> None:
     assert loads[0] + min(waiting) > instance.capacity
 
 
-def test_whole_distances_stay_and_others_are_stretched() -> None:
-    """LKH and OR-Tools need whole numbers: the largest distance becomes a million, exact ones
-    are not touched.
+def test_integer_distances_stay_and_others_are_scaled() -> None:
+    """LKH and OR-Tools need whole numbers.
+
+    The largest distance becomes a million; whole distances do not change.
     """
     assert (
         integer_distances(tsp_from_array(LINE), LARGEST_SCALED_DISTANCE).max()
@@ -128,14 +130,15 @@ def test_whole_distances_stay_and_others_are_stretched() -> None:
 
 
 class Library(ModuleType):
-    """A stand-in for a solver's library that keeps what it is given."""
+    """A stand-in for the library of a solver, which keeps what it is given."""
 
     given: Any = None
 
 
 def test_lkh_gets_nested_lists_of_whole_numbers(monkeypatch: pytest.MonkeyPatch) -> None:
-    """elkai cuts floats off without a word and refuses arrays; the first city at its end is
-    taken away again.
+    """elkai truncates floats silently and refuses arrays.
+
+    It repeats the first city at the end, which is removed.
     """
     library = Library("elkai")
 
@@ -153,9 +156,10 @@ def test_lkh_gets_nested_lists_of_whole_numbers(monkeypatch: pytest.MonkeyPatch)
     )
 
 
-def test_hgs_is_told_not_to_round(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Distances go in as they are, in the metric of the file, with the depot first and no early
-    end.
+def test_hgs_does_not_round(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The distances are those of the metric of the file, with the depot first.
+
+    Only the clock ends the search.
     """
     library, given = Library("hygese"), dict[str, Any]()
 
@@ -194,7 +198,7 @@ HERE = [case for case in REAL if find_spec(case[1])]  # the adapters above are t
 def test_installed_solvers_find_the_optimum_of_small_instances(
     name: str, package: str, problem: str
 ) -> None:
-    """On seven cities, or five customers, every solver is as good as trying everything."""
+    """On seven cities, or five customers, every solver is as good as brute force."""
     solver = BASELINES[name]
     instance = cities(2, 7) if problem == "tsp" else customers(2, 5, 30)
     seconds = 0.1 if solver.needs_seconds else None
@@ -204,7 +208,10 @@ def test_installed_solvers_find_the_optimum_of_small_instances(
 
 
 def test_the_order_of_a_schedule_is_that_of_its_starts() -> None:
-    """Jobs by start time; what takes no time comes before what starts with it."""
+    """Jobs are sorted by start.
+
+    An operation without duration comes before one that starts with it.
+    """
     assert jobs_by_start([[0, 4], [2, 4]], [[2, 3], [1, 0]]) == [0, 0, 1, 1, 0]
 
 
@@ -228,23 +235,22 @@ SHOP = JSSPInstance(
         ("fifo", [0, 1, 0, 1]),  # at 3 job 1 has waited since 0
     ],
 )
-def test_dispatching_rules_choose_as_they_say(rule: str, order: list[int]) -> None:
-    """Worked by hand; the leading 0 begins a schedule."""
+def test_dispatching_rules_choose_as_documented(rule: str, order: list[int]) -> None:
+    """The orders are computed by hand. A schedule starts with 0."""
     assert BASELINES[rule].solvers["jssp"](work(SHOP)) == [0, *order]
 
 
 @pytest.mark.skipif(find_spec("ortools") is None, reason="CP-SAT is an optional solver")
 def test_cp_sat_finds_the_shortest_schedule() -> None:
-    """Job 1 first: machine 1 works from 2 to 6 and then 2 more, 8 in all; the other way round it
-    takes 9.
-    """
+    """With job 1 first, machine 1 works from 2 to 8. The other order takes 9."""
     assert BASELINES["cpsat"].solvers["jssp"](work(SHOP, 5.0))[1] == 1
 
 
 @pytest.mark.skipif(find_spec("pyvrp") is None, reason="PyVRP is an optional solver")
 def test_pyvrp_gets_distances_that_its_penalties_can_match(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Up to 10,000 where vehicles have a capacity: with a million, overload would be cheaper
-    than another route.
+    """With capacities, distances go up to 10,000.
+
+    Up to a million, overload would cost less than another route.
     """
     seen = list[Any]()
     monkeypatch.setattr(
@@ -256,8 +262,8 @@ def test_pyvrp_gets_distances_that_its_penalties_can_match(monkeypatch: pytest.M
 
 
 @pytest.mark.skipif(find_spec("pyvrp") is None, reason="PyVRP is an optional solver")
-def test_overloaded_vehicles_of_pyvrp_are_no_plan() -> None:
-    """Three customers of 6 do not fit into two vehicles of 10, whatever PyVRP makes of it."""
+def test_overloaded_pyvrp_routes_are_not_a_plan() -> None:
+    """Three customers of demand 6 do not fit into two vehicles of capacity 10."""
     where = np.random.default_rng(0).random((4, 2))
     instance = with_fleet(
         cvrp_from_arrays(where[0], where[1:], np.array([6, 6, 6]), 10, "tight"), 2
@@ -269,7 +275,7 @@ def test_overloaded_vehicles_of_pyvrp_are_no_plan() -> None:
 
 
 def test_missing_libraries_and_programs_are_named(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The message has the line that installs them."""
+    """The message has the command that installs them."""
     absent = Baseline("X", {}, "no_such_library", "pip install 'rhumbline[x]'")
     with pytest.raises(
         MissingExtra, match=r"X needs no_such_library; get it with: pip install 'rhumbline\[x\]'"
@@ -286,8 +292,9 @@ CONCORDE = """#!/bin/sh
 
 
 def test_concorde_is_called_if_it_is_there(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A program of that name gets a TSPLIB file and its tour is read; if it writes none, its
-    words are shown.
+    """A program of that name gets a TSPLIB file, and its tour is read.
+
+    Without a tour, its output is shown.
     """
     program = tmp_path / "concorde"
     program.write_text(CONCORDE)
@@ -301,14 +308,14 @@ def test_concorde_is_called_if_it_is_there(tmp_path: Path, monkeypatch: pytest.M
 
 
 def test_wrong_plans_do_not_pass() -> None:
-    """A solver that leaves a city out is caught by our checker."""
+    """The checker of the plan finds that a solver leaves out a city."""
     liar = Baseline("liar", {"tsp": lambda w: [0, 0, 1]})
     with pytest.raises(Infeasible, match="visits city 1 2 times"):
         liar.solve(work(cities(0, 3)))
 
 
 def test_bad_settings_are_refused() -> None:
-    """Numbers that make no sense are named."""
+    """The message names a number that makes no sense."""
     with pytest.raises(
         InputError, match=r"settings\.starts is 0; expected a whole number of at least 1"
     ):

@@ -17,19 +17,19 @@ from rhumbline.problems.standard_sets import cvrp_set, tsp_set
 HERE = Path()
 
 
-def refused(spec: SetSpec, folder: Path = HERE, **more: object) -> str:
+def refusal_of(spec: SetSpec, folder: Path = HERE, **more: object) -> str:
     with pytest.raises(InputError) as caught:
         load_set(spec, folder, **more)  # type: ignore[arg-type]
     return str(caught.value)
 
 
 def checksum(spec: SetSpec) -> str:
-    """The checksum of what a recipe draws, as the error about a missing one tells it."""
-    return refused(replace(spec, sha256="")).split('"')[1]
+    """Return the checksum of what a recipe draws, from the message about a missing one."""
+    return refusal_of(replace(spec, sha256="")).split('"')[1]
 
 
 def test_uniform_sets_are_drawn_from_their_seed(suite: Suite) -> None:
-    """The instances are NumPy's for that seed, named and counted."""
+    """The instances are those of NumPy for that seed. Their names are numbered."""
     loaded = load_set(suite.sets[0], HERE)
     expected = np.random.default_rng(3).random((4, 10, 2))
     np.testing.assert_array_equal([i.xy for i in loaded.instances], expected)
@@ -38,7 +38,7 @@ def test_uniform_sets_are_drawn_from_their_seed(suite: Suite) -> None:
 
 
 def test_standard_sets_have_their_published_checksum() -> None:
-    """The checksum in a suite is the one the field knows; `first` takes a prefix."""
+    """The checksum in a suite is the published one. `first` takes the first instances."""
     spec = SetSpec("t", "tsp", "tsp125", "0747023340d78d23fb499c146e0f01db", first=2)
     np.testing.assert_array_equal(
         [i.xy for i in load_set(spec, HERE).instances], tsp_set("tsp125")[:2]
@@ -52,19 +52,20 @@ def test_standard_sets_have_their_published_checksum() -> None:
 
 
 def test_job_shops_have_their_published_checksum() -> None:
-    """The first durations of the standard set are 27, 17 and 69; it has a hundred instances and
-    no other recipe.
+    """The first durations of the standard set are 27, 17 and 69.
+
+    It has a hundred instances, and there is no other recipe.
     """
     spec = SetSpec("j", "jssp", "jssp10x10", "fca0b967bf000233bfd98e91bd4518cd")
     instances = load_set(spec, HERE).instances
     assert (len(instances), instances[0].durations[0][:3]) == (100, (27, 17, 69))
-    assert "no recipe 'uniform' for jssp; known: jssp10x10, jssp15x15, jssp20x15" in refused(
+    assert "no recipe 'uniform' for jssp; known: jssp10x10, jssp15x15, jssp20x15" in refusal_of(
         replace(spec, recipe="uniform")
     )
 
 
 def test_mutated_sets() -> None:
-    """They are those of `sample_mutated_set`; with vehicles the depot is one of the points."""
+    """They are those of `sample_mutated_set`. For the CVRP, the depot is one of the points."""
     spec = SetSpec("m", "tsp", "mutated", size=12, count=9, seed=1, power=0.5)
     spec = replace(spec, sha256=checksum(spec))
     np.testing.assert_array_equal(
@@ -78,9 +79,9 @@ def test_mutated_sets() -> None:
     assert all(i.demands[0] == 0 and min(i.demands[1:]) >= 1 for i in loaded.instances)
 
 
-def test_a_missing_checksum_is_refused_and_told(suite: Suite) -> None:
-    """Whoever writes a suite can copy the checksum out of the message."""
-    message = refused(replace(suite.sets[0], sha256=""))
+def test_a_missing_checksum_is_refused_and_shown(suite: Suite) -> None:
+    """The author of a suite can copy the checksum from the message."""
+    message = refusal_of(replace(suite.sets[0], sha256=""))
     assert message.startswith("set 'ten' has no sha256")
     assert f'sha256 = "{suite.sets[0].sha256}"' in message
 
@@ -104,9 +105,9 @@ def test_a_missing_checksum_is_refused_and_told(suite: Suite) -> None:
 )
 def test_bad_recipes_are_refused(suite: Suite, change: dict[str, object], message: str) -> None:
     """The message names the set and what is wrong with it."""
-    said = refused(replace(suite.sets[0], **change))  # type: ignore[arg-type]
-    assert said.startswith("set 'ten'")
-    assert message in said
+    refusal = refusal_of(replace(suite.sets[0], **change))  # type: ignore[arg-type]
+    assert refusal.startswith("set 'ten'")
+    assert message in refusal
 
 
 def reference(path: Path, costs: list[float], **more: object) -> None:
@@ -114,14 +115,14 @@ def reference(path: Path, costs: list[float], **more: object) -> None:
 
 
 def test_references_belong_to_instances(suite: Suite, tmp_path: Path) -> None:
-    """Each instance has the cost in its place; a file for a longer prefix serves a shorter one."""
+    """Each instance has the cost in its place. A file for more instances also serves fewer."""
     reference(tmp_path / "r.npz", [1.0, 2.0, 3.0])
     loaded = load_set(replace(suite.sets[0], reference="r.npz", first=2), tmp_path)
     assert (loaded.references, loaded.referee) == ((1.0, 2.0), "me")
 
 
 def test_other_references_change_the_digest(suite: Suite, tmp_path: Path) -> None:
-    """Results against other references are told apart."""
+    """So results against different references cannot be mixed."""
     spec = replace(suite.sets[0], reference="r.npz", first=2)
     digests = set[str]()
     for last in (2.0, 2.5):
@@ -145,40 +146,46 @@ def test_other_references_change_the_digest(suite: Suite, tmp_path: Path) -> Non
 def test_wrong_references_are_refused(
     suite: Suite, tmp_path: Path, costs: list[float], message: str
 ) -> None:
-    """Too few, too many, unfinished or no list: the file is named."""
+    """The message names a file with too few, too many, unfinished or misshaped costs."""
     reference(tmp_path / "r.npz", costs)
-    said = refused(replace(suite.sets[0], reference="r.npz"), tmp_path)
-    assert said.startswith(f"{tmp_path / 'r.npz'}: ")
-    assert message in said
+    refusal = refusal_of(replace(suite.sets[0], reference="r.npz"), tmp_path)
+    assert refusal.startswith(f"{tmp_path / 'r.npz'}: ")
+    assert message in refusal
 
 
 def test_broken_reference_files_are_refused(suite: Suite, tmp_path: Path) -> None:
-    """A missing file comes with the remedy; garbage and foreign files are told apart from
-    references.
+    """The message about a missing file has the remedy.
+
+    Garbage and foreign files are not references.
     """
     spec = replace(suite.sets[0], reference="r.npz")
-    assert "make it with `rhumb bench reference SUITE --only SET`" in refused(spec, tmp_path)
+    assert "make it with `rhumb bench reference SUITE --only SET`" in refusal_of(spec, tmp_path)
     (tmp_path / "r.npz").write_bytes(b"PK\x03\x04 garbage")
-    assert "is not a reference file with `cost` and `made_by`" in refused(spec, tmp_path)
+    assert "is not a reference file with `cost` and `made_by`" in refusal_of(spec, tmp_path)
     np.savez(tmp_path / "r.npz", price=np.ones(4))
-    assert "is not a reference file with `cost` and `made_by`" in refused(spec, tmp_path)
+    assert "is not a reference file with `cost` and `made_by`" in refusal_of(spec, tmp_path)
 
 
-FILE = "NAME : {0}\nDIMENSION : 3\nEDGE_WEIGHT_TYPE : EUC_2D\nNODE_COORD_SECTION\n1 0 0\n2 3 0\n3 3 4\nEOF\n"
+FILE = (
+    "NAME : {0}\nDIMENSION : 3\nEDGE_WEIGHT_TYPE : EUC_2D\n"
+    "NODE_COORD_SECTION\n1 0 0\n2 3 0\n3 3 4\nEOF\n"
+)
 
 
 def test_files_come_with_their_best_known_costs(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A folder is given by argument or environment; the instances are in the order of their
-    names.
+    """A folder is given by argument or environment.
+
+    The instances are in the order of their names.
     """
     for name in ("b", "a"):
         (tmp_path / f"{name}.tsp").write_text(FILE.format(name))
     (tmp_path / "optima.json").write_text('{"a": 12}')
     spec = SetSpec("real", "tsp", files="$SOMEWHERE/*.tsp")
-    assert "say where with --folder SOMEWHERE=DIR or the environment variable SOMEWHERE" in refused(
-        spec
+    assert (
+        "say where with --folder SOMEWHERE=DIR or the environment variable SOMEWHERE"
+        in refusal_of(spec)
     )
     given = load_set(spec, HERE, {"SOMEWHERE": str(tmp_path)})
     assert ([i.name for i in given.instances], given.references) == (["a", "b"], (12.0, None))
@@ -186,22 +193,24 @@ def test_files_come_with_their_best_known_costs(
     assert load_set(spec, HERE).digest == given.digest
     (tmp_path / "a.tsp").write_text(FILE.format("a").replace("3 3 4", "3 3 5"))
     assert load_set(spec, HERE).digest != given.digest
-    assert "these files have sha256" in refused(replace(spec, sha256="0123"))
-    assert "no file is called" in refused(replace(spec, files="$SOMEWHERE/*.jsp"))
-    assert "set 'real' is of problem 'cvrp'; a is 'tsp'" in refused(replace(spec, problem="cvrp"))
+    assert "these files have sha256" in refusal_of(replace(spec, sha256="0123"))
+    assert "no file is called" in refusal_of(replace(spec, files="$SOMEWHERE/*.jsp"))
+    assert "set 'real' is of problem 'cvrp'; a is 'tsp'" in refusal_of(
+        replace(spec, problem="cvrp")
+    )
 
 
-def test_names_must_tell_instances_apart(tmp_path: Path) -> None:
-    """Two files may say the same name; their results would be taken for one another's."""
+def test_names_of_instances_must_differ(tmp_path: Path) -> None:
+    """Two files may contain the same name. Their results could not be distinguished."""
     for name in ("a", "b"):
         (tmp_path / f"{name}.tsp").write_text(FILE.format("twin"))
-    assert "two instances are called 'twin'" in refused(
+    assert "two instances are called 'twin'" in refusal_of(
         SetSpec("real", "tsp", files="*.tsp"), tmp_path
     )
 
 
 def test_suites_find_files_beside_them(write: Callable[..., Path], tmp_path: Path) -> None:
-    """Patterns are relative to the suite, not to where the command runs."""
+    """Patterns are relative to the suite, not to the working directory."""
     (tmp_path / "x.tsp").write_text(FILE.format("x"))
     suite = read_suite(write('[[set]]\nname = "f"\nproblem = "tsp"\nfiles = "*.tsp"\n' + METHODS))
     assert [i.name for i in load_set(suite.sets[0], suite.folder).instances] == ["x"]

@@ -29,8 +29,8 @@ def task(make_policy: Callable[..., TSPPolicy], make_instances: Maker) -> Task:
 
 
 def test_each_point_is_the_best_greedy_tour_of_its_latent(task: Task) -> None:
-    """A point of the grid equals a greedy rollout with that latent, in the instance's own units;
-    x runs along rows.
+    """A point of the grid equals a greedy rollout with that latent, in the instance's own units. x
+    runs along rows.
     """
     first, second = compute_landscapes(task, 5, 3)
     assert (first.name, second.name, first.cost.shape) == ("random-0", "random-1", (5, 5))
@@ -45,7 +45,10 @@ def test_each_point_is_the_best_greedy_tour_of_its_latent(task: Task) -> None:
 
 
 def test_the_path_begins_in_the_middle_and_moves(task: Task) -> None:
-    """The only component starts near the centre with deviation 1; every generation moves it."""
+    """The only component starts near the centre with a deviation of 1.
+
+    Every generation moves it.
+    """
     means, deviation = search_path(task, 4)
     assert (means.shape, deviation.shape) == ((4, 2, 2), (4, 2))
     assert np.abs(means[0]).max() < 0.05
@@ -53,8 +56,8 @@ def test_the_path_begins_in_the_middle_and_moves(task: Task) -> None:
     assert (np.abs(np.diff(means, axis=0)).max(axis=(1, 2)) > 0).all()
 
 
-def test_the_grid_costs_nothing_of_the_search(task: Task) -> None:
-    """A walk after a grid is the same as without one: both start with a fresh ledger."""
+def test_the_grid_does_not_change_the_path(task: Task) -> None:
+    """The path after a grid is the same as without one, because no attempts are carried over."""
     alone, _ = search_path(task, 3)
     grid_costs(task, torch.zeros(4, 2))
     np.testing.assert_array_equal(search_path(task, 3)[0], alone)
@@ -69,8 +72,8 @@ def test_other_dimensions_are_refused(
         compute_landscapes(task, 3, 1)
 
 
-def test_numbers_of_pictures_can_be_kept(task: Task, tmp_path: Path) -> None:
-    """What is read is what was written, to the last digit; another file is refused by its name."""
+def test_landscapes_can_be_written_and_read(task: Task, tmp_path: Path) -> None:
+    """What is read is what was written, bit for bit. The message about another file names it."""
     found, path = compute_landscapes(task, 4, 2), tmp_path / "plane.npz"
     write_landscapes(path, found)
     for ours, kept in zip(found, read_landscapes(path), strict=True):

@@ -1,4 +1,4 @@
-"""Where results come from is told truthfully."""
+"""The commit of a result is that of the code that ran."""
 
 from pathlib import Path
 
@@ -8,8 +8,8 @@ from rhumbline import __version__
 from rhumbline.bench import provenance
 
 
-def test_without_a_checkout_the_sources_speak(monkeypatch: pytest.MonkeyPatch) -> None:
-    """An installed package has no commit, but other code has another mark."""
+def test_without_a_checkout_the_sources_count(monkeypatch: pytest.MonkeyPatch) -> None:
+    """An installed package has no commit, but different code has a different digest."""
     monkeypatch.setattr(provenance, "run_git", lambda *words: None)
     assert (
         provenance.current_commit()
@@ -20,7 +20,7 @@ def test_without_a_checkout_the_sources_speak(monkeypatch: pytest.MonkeyPatch) -
 def test_a_repository_around_an_installed_package_is_not_ours(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
-    """The commit of somebody's project that has us in its environment says nothing about us."""
+    """If a user's project contains an environment with this package, its commit is not ours."""
     monkeypatch.setattr(
         provenance,
         "run_git",
@@ -33,7 +33,7 @@ def test_a_repository_around_an_installed_package_is_not_ours(
 def test_changes_to_a_checkout_are_marked(
     monkeypatch: pytest.MonkeyPatch, status: str, marked: bool
 ) -> None:
-    """A clean checkout is its commit; a changed one says so."""
+    """A clean checkout is its commit. A changed one has a digest as well."""
     answers = {
         "--show-toplevel": str(provenance.PACKAGE.parent),
         "HEAD": "c0ffee",
@@ -51,7 +51,7 @@ def test_changes_to_a_checkout_are_marked(
 
 
 def test_every_file_counts(tmp_path: Path) -> None:
-    """The mark changes with the text and with the name of any file."""
+    """The digest changes with the text and with the name of any file."""
     (tmp_path / "a.py").write_text("1")
     marks = {provenance.source_digest(tmp_path)}
     (tmp_path / "a.py").write_text("2")

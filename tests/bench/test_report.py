@@ -1,4 +1,4 @@
-"""Tables are a pure function of the lines: the files in `golden` are what they must be."""
+"""Tables are a pure function of the results; the files in `golden` show what they must be."""
 
 import csv
 import io
@@ -27,13 +27,14 @@ A = next(r for r in RESULTS if r.method == "A")
 
 @pytest.mark.parametrize(("kind", "ending"), [("md", "md"), ("csv", "csv"), ("latex", "tex")])
 def test_tables_are_what_they_were(kind: str, ending: str) -> None:
-    """Ten lines of two sets, three methods, two seeds: the whole text, to the letter."""
+    """Ten results of two sets, three methods and two seeds: the whole text is compared."""
     assert REPORT_FORMATS[kind](RESULTS) == (GOLDEN / f"table.{ending}").read_text(encoding="utf-8")
 
 
-def test_a_row_worked_by_hand() -> None:
-    """Gaps of 10 %, 20 % and 30 % have the mean 20 % and, with a deviation of 10 points, ± 1.96
-    x 10 / sqrt(3).
+def test_a_row_computed_by_hand() -> None:
+    """Gaps of 10, 20 and 30 % have a mean of 20 %.
+
+    Their deviation of 10 points gives ± 1.96 x 10 / sqrt(3).
     """
     some = [
         replace(A, instance=str(k), reference=10.0, cost=10.0 + k, seconds=6.0, together=3)
@@ -47,18 +48,17 @@ def test_a_row_worked_by_hand() -> None:
     assert (row.seconds, row.total) == (2.0, 6.0)
 
 
-def test_seeds_of_an_instance_are_no_sample() -> None:
-    """Repeating every instance with another seed and the same outcome does not narrow the
-    interval.
-    """
+def test_seeds_of_an_instance_are_not_a_sample() -> None:
+    """Repeating every instance with another seed and the same cost does not narrow the interval."""
     some = [replace(A, instance=str(k), reference=10.0, cost=10.0 + k) for k in (1, 2, 3)]
     (one,), (two,) = table_rows(some), table_rows([*some, *(replace(r, seed=9) for r in some)])
     assert (one.gap, one.low, one.n, one.seeds) == (two.gap, two.low, two.n, two.seeds - 1)
 
 
 def test_without_a_reference_there_is_no_gap() -> None:
-    """One instance without a reference spoils the mean gap of its row, and one instance has no
-    interval.
+    """One instance without a reference leaves its row without a gap.
+
+    One instance has no interval.
     """
     some = [replace(A, instance=str(k), reference=10.0 if k else None) for k in (0, 1)]
     assert (table_rows(some)[0].gap, table_rows(some)[0].low) == (None, None)
@@ -76,8 +76,8 @@ def test_hardware_and_commits_are_not_mixed() -> None:
 
 
 @pytest.mark.parametrize("name", ["suite_hash", "budget", "solver", "hardware", "commit"])
-def test_no_row_is_of_two_kinds(name: str) -> None:
-    """Results that differ in a fact are two rows, and every format says in what."""
+def test_results_that_differ_are_two_rows(name: str) -> None:
+    """Results that differ in a field are two rows, and every format shows the difference."""
     both = [A, replace(A, instance="one-2", **{name: "zebra"})]
     assert [row.n for row in table_rows(both)] == [1, 1]
     for text in (write(both) for write in REPORT_FORMATS.values()):
@@ -89,8 +89,8 @@ def test_no_row_is_of_two_kinds(name: str) -> None:
         assert line
 
 
-def test_versions_tell_rows_apart() -> None:
-    """Of two lists of versions the table shows what is not in both."""
+def test_versions_distinguish_rows() -> None:
+    """Of two lists of versions, the table shows what is not in both."""
     both = [A, replace(A, instance="one-2", versions={**A.versions, "torch": "3.0"})]
     assert [line[-1] for line in table_cells(table_rows(both), hardware=False)] == [
         "commit",
@@ -100,14 +100,15 @@ def test_versions_tell_rows_apart() -> None:
 
 
 def test_methods_of_one_set_may_have_other_commits() -> None:
-    """Classical solvers that were measured earlier need no column; the facts say what is of
-    which commit.
+    """Methods with different commits need no column.
+
+    The notes say which method has which commit.
     """
     text = REPORT_FORMATS["md"]([A, replace(A, method="LKH", commit="decaf")])
     assert "| commit |" not in text
     assert (
-        "- Suite demo (0123456789abcdef), commit c0ffee123456, rhumbline 0.1.0, torch 2.13.0; of A.\n"
-        in text
+        "- Suite demo (0123456789abcdef), commit c0ffee123456, "
+        "rhumbline 0.1.0, torch 2.13.0; of A.\n" in text
     )
     assert (
         "- Suite demo (0123456789abcdef), commit decaf, rhumbline 0.1.0, torch 2.13.0; of LKH.\n"
@@ -116,8 +117,9 @@ def test_methods_of_one_set_may_have_other_commits() -> None:
 
 
 def test_other_hardware_has_other_versions() -> None:
-    """Rows that the hardware tells apart need no column of commits; the facts say which was
-    where.
+    """Rows with different hardware need no column of commits.
+
+    The notes say which commit was where.
     """
     text = REPORT_FORMATS["md"]([A, replace(A, hardware="abacus", commit="decaf")])
     assert "| hardware |" in text
@@ -129,9 +131,7 @@ def test_other_hardware_has_other_versions() -> None:
 
 
 def test_only_rows_of_the_same_instances_are_compared() -> None:
-    """A row with fewer instances than another is never in bold, nor is the best of one, nor are
-    equally many others.
-    """
+    """A row is bold only if several rows have the same instances, and no other row has more."""
 
     def lines(method: str, cost: float, *names: str) -> list[Result]:
         return [
@@ -156,9 +156,7 @@ def test_only_rows_of_the_same_instances_are_compared() -> None:
 
 
 def test_suites_are_named_where_there_are_several() -> None:
-    """Sets of two suites may have one name; a single suite needs no mention, as in a page that
-    has marks for it.
-    """
+    """Sets of two suites may have one name. A single suite is not mentioned."""
     both = [A, replace(A, suite="other")]
     assert [x for x in REPORT_FORMATS["md"](both).splitlines() if x.startswith("#")] == [
         "### one (demo)",
@@ -172,21 +170,21 @@ def test_suites_are_named_where_there_are_several() -> None:
 
 
 def test_numbers_of_a_csv_are_not_rounded() -> None:
-    """Whoever computes with them gets the means to the last bit."""
+    """The means are exact to the last bit."""
     first = next(csv.DictReader(io.StringIO(REPORT_FORMATS["csv"](RESULTS))))
     mine = [r for r in RESULTS if (r.set, r.method) == (first["set"], first["method"])]
     assert float(first["cost"]) == np.mean([r.cost for r in mine])
 
 
 def test_times_have_their_unit() -> None:
-    """Milliseconds up to one second, seconds up to 100, then minutes, then hours."""
-    said = [duration_text(s) for s in (0.0, 0.000919, 0.04, 0.994, 0.995, 99.0, 150.0, 7200.0)]
-    assert said == ["0 ms", "0.919 ms", "40 ms", "994 ms", "1.0 s", "99.0 s", "2.5 min", "2.0 h"]
+    """The unit is milliseconds up to 1 s, seconds up to 100, then minutes, then hours."""
+    texts = [duration_text(s) for s in (0.0, 0.000919, 0.04, 0.994, 0.995, 99.0, 150.0, 7200.0)]
+    assert texts == ["0 ms", "0.919 ms", "40 ms", "994 ms", "1.0 s", "99.0 s", "2.5 min", "2.0 h"]
 
 
 def test_columns_that_say_nothing_are_left_out() -> None:
-    """No paper, no references and one kind of hardware: neither their columns nor, for one
-    method, anything in bold.
+    """Without published gaps, references and several kinds of hardware, there are no columns for
+    them. A single method is not bold.
     """
     text = REPORT_FORMATS["md"]([replace(A, reference=None, paper=None)])
     assert "| method | budget | n | mean cost | time / instance | total |" in text
@@ -194,8 +192,8 @@ def test_columns_that_say_nothing_are_left_out() -> None:
     assert "**" not in text
 
 
-def test_one_instance_has_no_interval_to_speak_of() -> None:
-    """Neither a number nor a word."""
+def test_one_instance_has_no_interval() -> None:
+    """Neither a number nor a title mentions it."""
     one = [replace(A, method=m) for m in ("A", "B")]
     assert "| gap |" in REPORT_FORMATS["md"](one)
     assert "interval" not in REPORT_FORMATS["md"](one) + REPORT_FORMATS["latex"](one)
@@ -203,7 +201,7 @@ def test_one_instance_has_no_interval_to_speak_of() -> None:
 
 
 def test_order_of_lines_within_a_row_does_not_matter() -> None:
-    """Sorting the lines by seed or instance changes no number of the rows."""
+    """Sorting the results by seed or instance changes no number of the rows."""
     shuffled = sorted(RESULTS, key=lambda r: (r.set != RESULTS[0].set, r.instance))
     key = {(r.set, r.method): (r.n, round(r.cost, 9)) for r in table_rows(RESULTS)}
     assert {(r.set, r.method): (r.n, round(r.cost, 9)) for r in table_rows(shuffled)} == key
@@ -211,10 +209,14 @@ def test_order_of_lines_within_a_row_does_not_matter() -> None:
 
 
 def test_a_page_gets_its_tables_between_the_marks() -> None:
-    """What stands around them stays; what stood between them goes; a page without marks is not
-    touched.
+    """The text around the marks stays, the text between them is replaced.
+
+    A page without marks does not change.
     """
-    page = "top\n<!-- suite: demo -->\nold\n<!-- end: demo -->\nbottom <!-- suite: other --><!-- end: other -->"
+    page = (
+        "top\n<!-- suite: demo -->\nold\n<!-- end: demo -->\n"
+        "bottom <!-- suite: other --><!-- end: other -->"
+    )
     once = replace_section(page, "demo", "new\n")
     assert once == page.replace("\nold\n", "\n\nnew\n\n")
     assert replace_section(once, "demo", "new") == once
@@ -222,8 +224,9 @@ def test_a_page_gets_its_tables_between_the_marks() -> None:
 
 
 def test_instances_of_different_sizes_are_listed() -> None:
-    """A line for each file: nodes, best known cost, and each method's cost and gap; what is
-    missing is a dash.
+    """Each file has a line with nodes, best known cost, and each method's cost and gap.
+
+    A dash stands for a missing value.
     """
     some = [
         replace(A, instance="a280", size=280, cost=2600, reference=2579.0),
@@ -237,17 +240,15 @@ def test_instances_of_different_sizes_are_listed() -> None:
     ]
 
 
-def test_instances_are_listed_for_each_kind() -> None:
-    """The same method on two machines has two columns, named by the machines."""
+def test_instances_are_listed_for_each_machine() -> None:
+    """The same method on two machines has two columns, named after the machines."""
     some = [replace(A, size=280), replace(A, instance="b", size=99, hardware="abacus")]
     assert instance_table(some)[0][3:] == ["A (a CPU, 2 threads)", "A (abacus)"]
     assert [line[3:].count("-") for line in instance_table(some)[1:]] == [1, 1]
 
 
-def test_nothing_has_no_sign() -> None:
-    """A gap that rounds to nothing is 0.000 %, from whichever side; one that does not keeps its
-    sign.
-    """
+def test_zero_has_no_sign() -> None:
+    """A gap that rounds to zero is 0.000 %, from whichever side. Other gaps keep their sign."""
     assert [percent_text(x) for x in (-4e-6, 4e-6, -6e-6, None)] == [
         "0.000 %",
         "0.000 %",
@@ -260,8 +261,9 @@ def test_nothing_has_no_sign() -> None:
 
 
 def test_job_shops_have_jobs_and_machines() -> None:
-    """If the set's name has them and they fit; else operations, which are what the lines count;
-    nodes are others'.
+    """They are shown if they are in the name of the set and fit the size.
+
+    Otherwise the size is in operations, or in nodes for other problems.
     """
     shop = replace(A, problem="jssp", set="jssp20x15", size=300)
     assert describe_set([shop]).startswith("jssp, 20 jobs x 15 machines; ")
@@ -272,8 +274,9 @@ def test_job_shops_have_jobs_and_machines() -> None:
 
 
 def test_missing_results_are_counted_and_in_no_mean() -> None:
-    """One of three has no plan: the row is that of the other two, says so, and the reason stands
-    below.
+    """If one of three has no plan, the row is that of the other two and says so.
+
+    The reason stands below.
     """
     some = [replace(A, instance=str(k), reference=10.0, cost=10.0 + k) for k in (1, 2)]
     lost = replace(
@@ -296,9 +299,7 @@ def test_missing_results_are_counted_and_in_no_mean() -> None:
 
 
 def test_a_solver_with_many_budgets_is_named_once() -> None:
-    """Methods of one solver share its line, in order of appearance; names may have commas of
-    their own.
-    """
+    """Methods of one solver share its line, in order of appearance. Names may contain commas."""
     some = [
         replace(A, method=m, solver=s)
         for m, s in (("X, 1 s", "X 2.0"), ("Y", "Y 1.0"), ("X, 9 s", "X 2.0"))

@@ -1,6 +1,4 @@
-"""Lines of several files: what is the same counts once, what contradicts is refused, what is no
-result is named.
-"""
+"""Results of several files: duplicates count once, contradictions and other lines are refused."""
 
 import json
 import lzma
@@ -17,18 +15,19 @@ GOLDEN = Path(__file__).parent / "golden" / "results.jsonl"
 A, B = read_results(GOLDEN, print)[:2]
 
 
-def complain(text: str) -> None:
+def refuse_warnings(text: str) -> None:
     raise AssertionError(text)
 
 
-def written(path: Path, *results: Result, **changed: Any) -> Path:
+def write_results(path: Path, *results: Result, **changed: Any) -> Path:
     path.write_text("".join(json.dumps(asdict(r) | changed) + "\n" for r in results))
     return path
 
 
 def test_packed_lines_are_the_same_lines(tmp_path: Path) -> None:
-    """Results that are kept for good are read, nothing is added to them, and what cannot be
-    unpacked is named.
+    """Packed results are read, but nothing is added to them.
+
+    The message about a broken archive names it.
     """
     packed, broken = tmp_path / "golden.jsonl.xz", tmp_path / "broken.xz"
     packed.write_bytes(lzma.compress(GOLDEN.read_bytes()))
@@ -43,12 +42,12 @@ def test_packed_lines_are_the_same_lines(tmp_path: Path) -> None:
 
 
 def test_a_line_counts_once(tmp_path: Path) -> None:
-    """A file named twice, and a line that was copied within one: the results of one, and a
-    warning for each file.
+    """A file that is named twice and a line that was copied within a file count once, with a
+    warning.
     """
-    one, said = written(tmp_path / "one.jsonl", A, B, A), list[str]()
-    assert read_result_files([one, one], said.append) == [A, B]
-    assert said == [
+    one, warnings = write_results(tmp_path / "one.jsonl", A, B, A), list[str]()
+    assert read_result_files([one, one], warnings.append) == [A, B]
+    assert warnings == [
         f"{one}: 1 of its 3 lines is there twice; each is counted once",
         f"{one}: 3 of its 3 lines are there twice; each is counted once",
     ]
@@ -58,41 +57,54 @@ def test_a_line_counts_once(tmp_path: Path) -> None:
     "change", [{"cost": 7.71}, {"seconds": 9.0}, {"when": "2026-11-16T12:00:00+00:00"}]
 )
 def test_two_measurements_of_the_same_are_refused(tmp_path: Path, change: dict[str, Any]) -> None:
-    """Within a file or across files, with both places; nobody can tell which one counts."""
-    one, two = written(tmp_path / "one.jsonl", B, A), written(tmp_path / "two.jsonl", A, **change)
-    said = r"two\.jsonl:1: is another measurement of what .*one\.jsonl:2 measured \(A on one-1, seed 0\)"
-    with pytest.raises(InputError, match=said):
-        read_result_files([one, two], complain)
+    """They may be in one file or in two.
+
+    The message has both lines, because only one of them can count.
+    """
+    one, two = (
+        write_results(tmp_path / "one.jsonl", B, A),
+        write_results(tmp_path / "two.jsonl", A, **change),
+    )
+    message = (
+        r"two\.jsonl:1: is another measurement of what .*one\.jsonl:2 measured "
+        r"\(A on one-1, seed 0\)"
+    )
+    with pytest.raises(InputError, match=message):
+        read_result_files([one, two], refuse_warnings)
     one.write_text(one.read_text() + two.read_text())
     with pytest.raises(
         InputError, match=r"one\.jsonl:3: is another measurement of what .*one\.jsonl:2"
     ):
-        read_results(one, complain)
+        read_results(one, refuse_warnings)
 
 
 @pytest.mark.parametrize("name", ["suite_hash", "commit", "hardware", "budget", "solver"])
-def test_measurements_of_other_kinds_stand_side_by_side(tmp_path: Path, name: str) -> None:
+def test_measurements_that_differ_in_a_field_are_not_duplicates(tmp_path: Path, name: str) -> None:
     """Another suite, commit, hardware, budget or solver is another row, not a contradiction."""
     one, two = (
-        written(tmp_path / "one.jsonl", A),
-        written(tmp_path / "two.jsonl", A, **{name: "other"}),
+        write_results(tmp_path / "one.jsonl", A),
+        write_results(tmp_path / "two.jsonl", A, **{name: "other"}),
     )
-    assert read_result_files([one, two], complain) == [A, replace(A, **{name: "other"})]
+    assert read_result_files([one, two], refuse_warnings) == [A, replace(A, **{name: "other"})]
 
 
 def test_sets_of_one_name_are_the_same_instances(tmp_path: Path) -> None:
-    """Other instances or references under the same name are refused; in another suite they are
-    another set.
+    """Other instances or references under the same name are refused.
+
+    In another suite they are another set.
     """
     one, two = (
-        written(tmp_path / "one.jsonl", A, B),
-        written(tmp_path / "two.jsonl", B, set_hash="00ff"),
+        write_results(tmp_path / "one.jsonl", A, B),
+        write_results(tmp_path / "two.jsonl", B, set_hash="00ff"),
     )
-    said = r"two\.jsonl:1: set 'one' of suite 'demo' has other instances or references here \(00ff\) than in .*one\.j"
-    with pytest.raises(InputError, match=said):
-        read_result_files([one, two], complain)
-    three = written(tmp_path / "three.jsonl", B, set_hash="00ff", suite="another")
-    assert len(read_result_files([one, three], complain)) == 3
+    message = (
+        r"two\.jsonl:1: set 'one' of suite 'demo' has other instances or references here "
+        r"\(00ff\) than in .*one\.j"
+    )
+    with pytest.raises(InputError, match=message):
+        read_result_files([one, two], refuse_warnings)
+    three = write_results(tmp_path / "three.jsonl", B, set_hash="00ff", suite="another")
+    assert len(read_result_files([one, three], refuse_warnings)) == 3
 
 
 @pytest.mark.parametrize(
@@ -114,13 +126,14 @@ def test_sets_of_one_name_are_the_same_instances(tmp_path: Path) -> None:
         ("trace", [[1, 2, 3, float("nan")]], "'trace' is"),
     ],
 )
-def test_values_of_the_wrong_type_are_no_results(
+def test_values_of_the_wrong_type_are_refused(
     tmp_path: Path, name: str, value: Any, message: str
 ) -> None:
-    """Named with file and line, also in a last line without an end: it is whole, so it was not
-    cut off.
+    """The message has file and line.
+
+    A complete last line without an end was not cut off, so it is refused as well.
     """
     path = tmp_path / "r.jsonl"
     path.write_text(json.dumps(asdict(A)) + "\n" + json.dumps(asdict(B) | {name: value}))
     with pytest.raises(InputError, match=rf"r\.jsonl:2: is not a result line \({message}"):
-        read_results(path, complain)
+        read_results(path, refuse_warnings)

@@ -1,4 +1,4 @@
-"""Suites are refused with the reason wherever they could be misread."""
+"""Suites are read from TOML, and refused with the reason if they could be misread."""
 
 from collections.abc import Callable
 from pathlib import Path
@@ -26,12 +26,10 @@ SMALL = {
 
 
 def test_a_suite_is_its_tables(suite: Suite) -> None:
-    """Names, defaults and budgets are those of the file; the seconds of a group are the sum of
-    its instances'.
-    """
+    """Names, defaults and budgets are those of the file."""
     assert (suite.name, suite.seeds, [s.name for s in suite.sets]) == ("small", (0,), ["ten"])
     search, nearest = suite.methods
-    assert (search.strategy, search.spent, nearest.spent) == (
+    assert (search.strategy, search.budget_text, nearest.budget_text) == (
         "cmaes",
         "20 attempts",
         "until it ends",
@@ -40,13 +38,13 @@ def test_a_suite_is_its_tables(suite: Suite) -> None:
 
 
 def test_seconds_are_per_instance(write: Write) -> None:
-    """Three instances solved together have three times the seconds of one, and as many attempts
-    each.
+    """Three instances that are solved together have three times the seconds of one, and as many
+    attempts each.
     """
     method = read_suite(
         write(SET + '[[method]]\nname = "a"\nseconds = 1.5\nattempts = 7\n')
     ).methods[0]
-    assert (method.budget(3).seconds, method.budget(3).attempts, method.spent) == (
+    assert (method.budget(3).seconds, method.budget(3).attempts, method.budget_text) == (
         4.5,
         7,
         "7 attempts or 1.5 s",
@@ -54,7 +52,7 @@ def test_seconds_are_per_instance(write: Write) -> None:
 
 
 def test_the_digest_is_of_what_matters(write: Write) -> None:
-    """Comments and layout do not change it; anything else does."""
+    """Comments and layout do not change the digest, anything else does."""
     plain = read_suite(write()).digest
     assert read_suite(write("# a remark\n\n" + SET + METHODS)).digest == plain
     assert read_suite(write(SET + METHODS.replace("20", "21"))).digest != plain
@@ -107,7 +105,7 @@ def test_the_digest_is_of_what_matters(write: Write) -> None:
         ),
         (
             SET + '[[method]]\nname = "a"\nsolver = "nearest"\npolish = true\n',
-            "method 'a': polish follows a search, but the solver is 'nearest'",
+            "method 'a': polish and then follow a search, but the solver is 'nearest'",
         ),
         (
             SET + '[[method]]\nname = "a"\nattempts = 2\npolish = 1\n',
@@ -167,7 +165,7 @@ def test_bad_suites_are_refused(write: Write, text: str, message: str) -> None:
 
 
 def test_a_missing_suite_is_named() -> None:
-    """Whoever mistypes a path is told where suites are."""
+    """The message about a mistyped path says where suites are."""
     with pytest.raises(
         InputError,
         match=r"nowhere\.toml: no such suite; those of the project are in the folder suites",
@@ -175,9 +173,10 @@ def test_a_missing_suite_is_named() -> None:
         read_suite("nowhere.toml")
 
 
-def test_parts_of_a_suite_can_be_chosen(suite: Suite) -> None:
-    """Patterns choose among methods or sets; a kind that is not named stays whole; strangers are
-    refused.
+def test_parts_of_a_suite_can_be_selected(suite: Suite) -> None:
+    """Patterns select methods or sets.
+
+    Without a pattern for a kind, all of it is selected. Patterns that fit nothing are refused.
     """
     sets, methods = suite.select(["near*"])
     assert ([s.name for s in sets], [m.name for m in methods]) == (["ten"], ["nearest"])
@@ -191,8 +190,8 @@ def test_parts_of_a_suite_can_be_chosen(suite: Suite) -> None:
 
 @pytest.mark.parametrize("path", sorted(SUITES.glob("*.toml")), ids=lambda p: p.stem)
 def test_the_suites_of_the_project_can_be_read(path: Path) -> None:
-    """Every suite that ships is whole, is called as its file, and has something to do for each
-    method and set.
+    """Every suite that ships is complete, has the name of its file, and has work for each method
+    and set.
     """
     suite = read_suite(path)
     assert suite.name == path.stem
@@ -203,11 +202,12 @@ def test_the_suites_of_the_project_can_be_read(path: Path) -> None:
 
 
 @pytest.mark.parametrize("path", sorted(SUITES.glob("*.toml")), ids=lambda p: p.stem)
-def test_every_method_of_the_project_can_begin_on_its_sets(
+def test_every_method_of_the_project_can_start_on_its_sets(
     path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Weights are there, settings are known, and the policy has what the strategy searches;
-    nothing is solved.
+    """Weights exist, settings are known, and the policy has what the strategy searches.
+
+    Nothing is solved.
     """
     monkeypatch.setattr(
         Baseline, "require", lambda self: None
@@ -221,6 +221,6 @@ def test_every_method_of_the_project_can_begin_on_its_sets(
         s.problem for s in suite.sets
     }
     for method, problem in able:
-        make_runner(method, problem, BenchOptions(device="cpu", engine="torch")).start(
+        make_runner(method, problem, BenchOptions(device="cpu", engine="torch")).check(
             SMALL[problem]
         )

@@ -1,4 +1,4 @@
-"""The text of a suite that runs in a second: one set, two methods."""
+"""The text of a suite that runs in a second, with one set and two methods."""
 
 SET = """
 [[set]]

@@ -25,8 +25,9 @@ LEVEL = Curve("greedy", np.ones(1), np.array([40.0]), np.array([2.0]))
 
 
 def test_searches_are_drawn_over_attempts() -> None:
-    """Both panels have the curves on a logarithmic axis; a level is dashed and has its value in
-    the legend.
+    """Both panels have the curves on a logarithmic axis.
+
+    A level is dashed and has its value in the legend.
     """
     far = replace(LEVEL, mean=np.array([19.0]))
     left, right = draw_search([OURS, OTHER, far], [OURS, OTHER], "gap, %").axes
@@ -46,25 +47,28 @@ def test_searches_are_drawn_over_attempts() -> None:
     )  # logarithmic
 
 
-def test_a_level_far_off_does_not_flatten_the_curves() -> None:
-    """The panels show 0.5 to 5, where the curves are, with a margin; the level at 40 is beyond."""
+def test_a_distant_level_does_not_flatten_the_curves() -> None:
+    """The panels show 0.5 to 5, where the curves are, with a margin. The level at 40 is outside."""
     low, high = panel_limits([OURS, OTHER, LEVEL])
     assert (low, high) == (pytest.approx(0.5 - 0.27), pytest.approx(5.0 + 0.27))
 
 
-def test_a_level_near_by_is_shown() -> None:
-    """At 8 it is less than the height of the curves above them: the panel ends a margin above
+def test_a_near_level_is_shown() -> None:
+    """A level at 8 is above the curves by less than their height, so the panel ends a margin above
     it.
     """
     low, high = panel_limits([OURS, OTHER, replace(LEVEL, mean=np.array([8.0]))])
     assert (low, high) == (pytest.approx(0.5 - 0.45), pytest.approx(8.0 + 0.45))
 
 
-def test_gaps_of_nothing_can_be_drawn() -> None:
-    """A solver that reaches the reference has a gap of 0, which no logarithmic axis has: it is
-    drawn at the floor.
+def test_gaps_of_zero_can_be_drawn() -> None:
+    """A solver that reaches the reference has a gap of 0, which no logarithmic axis has.
+
+    It is drawn at the floor.
     """
-    solver = Curve("LKH", np.array([0.1, 1.0]), np.array([0.01, 0.0]), np.zeros(2), marked=True)
+    solver = Curve(
+        "LKH", np.array([0.1, 1.0]), np.array([0.01, 0.0]), np.zeros(2), is_measured=True
+    )
     axes = draw_anytime([OURS, solver]).axes[0]
     assert axes.lines[1].get_ydata().tolist() == [0.01, 0.001]
     assert axes.get_ylabel() == "mean gap, % (open at 0.001: below it)"
@@ -72,10 +76,8 @@ def test_gaps_of_nothing_can_be_drawn() -> None:
     assert draw_anytime([OURS]).axes[0].get_ylabel() == "mean gap, %"
 
 
-def test_nothing_is_shown_before_it_was_reached() -> None:
-    """The best so far, over attempts or seconds, is drawn as steps that go down where a point
-    is, and so its shade.
-    """
+def test_no_value_is_shown_before_it_was_reached() -> None:
+    """The best cost so far is drawn as steps that go down at a point, and so is its interval."""
     left, right = draw_search([OURS, OTHER], [OURS, OTHER], "gap, %").axes
     styles = [
         line.get_drawstyle()
@@ -89,8 +91,9 @@ def test_nothing_is_shown_before_it_was_reached() -> None:
 
 
 def test_a_wide_range_of_gaps_is_logarithmic() -> None:
-    """From 20-fold on; a gap of 0 is at the floor with an open marker; means well below 0 stay
-    on a linear axis.
+    """The axis is logarithmic from a ratio of 20 on.
+
+    A gap of 0 has an open marker at the floor. Means well below 0 need a linear axis.
     """
 
     def figure(*last: float) -> Any:
@@ -112,12 +115,12 @@ def test_a_wide_range_of_gaps_is_logarithmic() -> None:
 
 
 def test_intervals_are_shaded_over_seconds() -> None:
-    """From mean - spread to mean + spread, cut off at the floor; a single measurement has a bar."""
-    axes = draw_anytime([replace(OURS, spread=np.full(3, 1.5))]).axes[0]
+    """The area is that of the interval, cut off at the floor. A single measurement has a bar."""
+    axes = draw_anytime([replace(OURS, half_interval=np.full(3, 1.5))]).axes[0]
     (path,) = axes.collections[0].get_paths()
     heights = path.vertices[:, 1]
     assert (heights.min(), heights.max()) == (0.001, 4.5)
-    one = Curve("LKH", np.array([1.0]), np.array([2.0]), np.array([0.5]), marked=True)
+    one = Curve("LKH", np.array([1.0]), np.array([2.0]), np.array([0.5]), is_measured=True)
     (bar,) = draw_anytime([one]).axes[0].collections[1].get_segments()
     assert bar.tolist() == [[1.0, 1.5], [1.0, 2.5]]
     (bar,) = axes.collections[1].get_segments()
@@ -127,8 +130,8 @@ def test_intervals_are_shaded_over_seconds() -> None:
     ]  # the last of a course has an area of no width
 
 
-def test_curves_of_one_colour_have_other_dashes() -> None:
-    """Two machines of one method are told apart without a colour of their own."""
+def test_curves_of_one_colour_have_different_dashes() -> None:
+    """One method on two machines has one colour."""
     look = line_styles(
         [replace(OURS, label="a", name="x"), replace(OURS, label="b", name="x")], {"x": "#123456"}
     )
@@ -137,7 +140,7 @@ def test_curves_of_one_colour_have_other_dashes() -> None:
 
 
 def test_numbers_of_an_axis_are_plain() -> None:
-    """No powers of ten."""
+    """They have no powers of ten."""
     assert [plain_number(x) for x in (1e-5, 0.0002, 0.5, 1.0, 20.0, 1000.0)] == [
         "0.00001",
         "0.0002",
@@ -148,23 +151,26 @@ def test_numbers_of_an_axis_are_plain() -> None:
     ]
 
 
-def test_only_few_points_are_marked() -> None:
-    """Measurements always are, and points of a curve that are few enough to be told apart."""
-    x, solver = np.arange(1.0, 20.0), Curve("LKH", X, OURS.mean, OURS.spread, marked=True)
+def test_curves_with_few_points_are_marked() -> None:
+    """Measurements always have markers. Curves have them if they have few points."""
+    x, solver = (
+        np.arange(1.0, 20.0),
+        Curve("LKH", X, OURS.mean, OURS.half_interval, is_measured=True),
+    )
     axes = draw_anytime([OURS, Curve("sampling", x, x, np.zeros(19)), solver]).axes[0]
     assert [line.get_marker() for line in axes.lines] == ["o", "", "o"]
 
 
-def test_colours_are_of_methods_and_ours_is_the_first() -> None:
-    """The same method has the same colour in both panels, whatever its place."""
+def test_our_method_has_the_first_colour() -> None:
+    """A method has the same colour in both panels, whatever its place."""
     chosen = assign_colours(["sampling", "COMPASS", "sampling", "EAS"])
     assert chosen == {"COMPASS": "#e4572e", "sampling": "#1f6f8b", "EAS": "#8a6fb0"}
 
 
 def test_differences_are_drawn_over_powers() -> None:
-    """A line for each method, and a bar for the interval of each point."""
+    """Each method has a line, and a bar for the interval of each point."""
     power = np.array([0.0, 0.5])
-    eas = Curve("EAS", power, np.array([-0.1, -0.2]), np.array([0.05, 0.1]), marked=True)
+    eas = Curve("EAS", power, np.array([-0.1, -0.2]), np.array([0.05, 0.1]), is_measured=True)
     axes = draw_shift([Curve("COMPASS", power, np.zeros(2), np.zeros(2)), eas], "COMPASS").axes[0]
     np.testing.assert_allclose(
         [bar[:, 1] for bar in axes.collections[1].get_segments()], [[-0.15, -0.05], [-0.3, -0.1]]
@@ -174,7 +180,7 @@ def test_differences_are_drawn_over_powers() -> None:
 
 
 def test_a_radar_is_closed() -> None:
-    """Each method's line ends where it began, and the categories stand around it in order."""
+    """Each method's line ends where it began. The categories are in order."""
     axes = draw_radar(["a", "b", "c"], {"COMPASS": [1.0, 0.5, 0.25]}).axes[0]
     assert axes.lines[0].get_ydata().tolist() == [1.0, 0.5, 0.25, 1.0]
     assert [t.get_text() for t in axes.get_xticklabels()] == ["a", "b", "c"]

@@ -9,7 +9,7 @@ POINTS = np.random.default_rng(0).random((40, 2))
 
 
 def test_every_mutation_has_a_panel_with_its_points() -> None:
-    """Ten panels; in each the quiet points and the crosses together are the mutated instance."""
+    """There are ten panels. In each, the dots and the crosses together are the mutated instance."""
     panels = draw_mutations(POINTS, 0.5, seed=3).axes
     assert [p.get_title() for p in panels] == ["uniform", *OPERATORS]
     for operator, panel in zip(OPERATORS, panels[1:], strict=True):

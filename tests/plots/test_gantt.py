@@ -9,7 +9,7 @@ from matplotlib.figure import Figure
 from matplotlib.patches import Rectangle
 
 from rhumbline.plots import save_plan
-from rhumbline.plots.gantt import BAR, draw_gantt, job_colours
+from rhumbline.plots.gantt import STYLE, draw_gantt, job_colours
 from rhumbline.problems.jssp import JSSPInstance, Schedule, jssp_from_arrays
 from rhumbline.problems.jssp.dispatch_rules import dispatch
 
@@ -22,20 +22,25 @@ def rectangles(instance: JSSPInstance, plan: Schedule) -> list[Rectangle]:
 
 
 def test_each_operation_is_a_bar_in_its_machines_row() -> None:
-    """Left end, length and row of all four, job after job."""
-    found = [(r.get_x(), r.get_width(), r.get_y() + BAR / 2) for r in rectangles(TWO, PLAN)]
+    """The bars have the start, duration and row of all four operations, job after job."""
+    found = [
+        (r.get_x(), r.get_width(), r.get_y() + STYLE.bar_height / 2) for r in rectangles(TWO, PLAN)
+    ]
     np.testing.assert_allclose(found, [(0, 3, 0), (4, 2, 1), (0, 4, 1), (4, 1, 0)])
 
 
-def test_jobs_have_colours_of_their_own() -> None:
-    """The bars of a job share a colour, and a hundred jobs have a hundred."""
+def test_jobs_have_different_colours() -> None:
+    """The bars of a job share a colour, and a hundred jobs have a hundred colours."""
     first, second, third, fourth = (r.get_facecolor() for r in rectangles(TWO, PLAN))
     assert first == second != third == fourth
     assert len(set(job_colours(100))) == 100
 
 
 def test_bars_carry_the_numbers_of_their_jobs() -> None:
-    """In the middle of each bar; machines are numbered as in the file, the first on top."""
+    """The numbers are in the middle of the bars.
+
+    Machines have the numbers of the file, with the first on top.
+    """
     axes = draw_gantt(TWO, PLAN)
     numbers = [(text.get_text(), *text.get_position()) for text in axes.texts]
     assert numbers == [("1", 1.5, 0), ("1", 5, 1), ("2", 2, 1), ("2", 4.5, 0)]
@@ -44,8 +49,8 @@ def test_bars_carry_the_numbers_of_their_jobs() -> None:
     assert top < 0 < 1 < bottom
 
 
-def test_the_makespan_is_marked_and_said() -> None:
-    """A line at 6, and the words above it; name, cost and gap on the left."""
+def test_the_makespan_is_marked_and_named() -> None:
+    """There is a line at 6 with the makespan above it. Name, cost and gap are on the left."""
     axes = draw_gantt(TWO, PLAN)
     assert np.asarray(axes.lines[0].get_xdata()).tolist() == [6, 6]
     assert axes.get_title(loc="right") == "makespan 6"
@@ -54,7 +59,10 @@ def test_the_makespan_is_marked_and_said() -> None:
 
 
 def test_operations_without_duration_are_seen() -> None:
-    """A tick of the job's colour, without a number; a schedule of nothing else is drawn too."""
+    """They are ticks of the colour of the job, without a number.
+
+    A schedule of nothing else can be drawn.
+    """
     shop = replace(TWO, durations=((3, 2), (0, 1)))
     empty = rectangles(shop, PLAN)[2]
     assert (empty.get_width(), empty.get_edgecolor()) == (0, empty.get_facecolor())
@@ -65,14 +73,14 @@ def test_operations_without_duration_are_seen() -> None:
 
 
 def test_long_times_are_written_out() -> None:
-    """Thousands are separated, and no power of ten hides at the end of the axis."""
+    """Thousands are separated, and there is no power of ten at the end of the axis."""
     axis = draw_gantt(JSSPInstance("long", ((2 * 10**9,),), ((0,),), 1), Schedule(((0,),))).xaxis
     assert axis.get_major_formatter().format_ticks([0.0, 1.5e9]) == ["0", "1,500,000,000"]
     assert axis.get_major_formatter().get_offset() == ""
 
 
 def test_numbers_that_would_be_too_small_are_left_out() -> None:
-    """One unit among a thousand has no room for a number, but it is a tick of its job's colour."""
+    """One unit among a thousand has no room for a number, but is a tick of its job's colour."""
     shop, plan = JSSPInstance("long", ((1000, 1),), ((0, 0),), 1), Schedule(((0, 1000),))
     assert [text.get_text() for text in draw_gantt(shop, plan).texts] == ["1"]
     _, short = rectangles(shop, plan)
@@ -80,14 +88,14 @@ def test_numbers_that_would_be_too_small_are_left_out() -> None:
 
 
 def test_given_axes_are_used_and_returned() -> None:
-    """A caller's own figure can hold several charts."""
+    """A figure of the caller can hold several charts."""
     axes = Figure().add_subplot()
     assert draw_gantt(TWO, PLAN, axes) is axes
 
 
 @pytest.mark.parametrize(("jobs", "machines"), [(1, 1), (12, 5)])
 def test_any_size_is_drawn(tmp_path: Path, jobs: int, machines: int) -> None:
-    """The plan's type says how it is drawn; the file is a PNG, drawn without warnings."""
+    """The type of the plan decides how it is drawn. The file is a PNG, drawn without warnings."""
     rng = np.random.default_rng(0)
     shop = jssp_from_arrays(
         rng.integers(1, 99, (jobs, machines)), rng.random((jobs, machines)).argsort(axis=1), "a$b$"

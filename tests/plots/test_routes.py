@@ -1,4 +1,4 @@
-"""Pictures of vehicle routes, read back from the axes."""
+"""Drawings of CVRP routes, read back from the axes."""
 
 from colorsys import rgb_to_hls
 from pathlib import Path
@@ -15,9 +15,9 @@ INSTANCE = CVRPInstance("four", "EUC_2D", (0, 1, 1, 1), 2, xy=XY, best_known=16.
 PLAN = Routes(((1, 2), (3,)))
 
 
-def test_each_route_is_drawn_with_its_legs() -> None:
-    """A route is a line through its customers in order, and a fainter one from its end by the
-    depot to its begin.
+def test_each_route_is_drawn_with_its_depot_edges() -> None:
+    """A route is a line through its customers in order, and a fainter one from the last customer
+    over the depot to the first.
     """
     lines = [np.asarray(line.get_xydata()).tolist() for line in draw_routes(INSTANCE, PLAN).lines]
     assert lines == [
@@ -28,17 +28,18 @@ def test_each_route_is_drawn_with_its_legs() -> None:
     ]
 
 
-def test_opposite_routes_have_other_colours_and_one_route_has_one() -> None:
-    """Both lines of a route share its colour; routes in other directions differ."""
+def test_routes_have_different_colours() -> None:
+    """Both lines of a route share its colour. Routes in other directions have other colours."""
     legs, path, other, _ = (line.get_color() for line in draw_routes(INSTANCE, PLAN).lines)
     assert legs == path
     assert legs != other
 
 
 @pytest.mark.parametrize("count", range(2, 41))
-def test_neighbours_around_the_depot_have_hues_far_apart(count: int) -> None:
-    """A sixth of the circle of hues at least, also between the last and the first; and no hue
-    comes twice.
+def test_neighbours_around_the_depot_have_distant_hues(count: int) -> None:
+    """Their hues differ by at least a sixth of the circle, also between the last and the first.
+
+    No hue comes twice.
     """
     angle = np.random.default_rng(count).permutation(count) * 2 * np.pi / count
     xy = np.stack([np.append(0.0, np.cos(angle)), np.append(0.0, np.sin(angle))], 1)
@@ -53,14 +54,14 @@ def test_neighbours_around_the_depot_have_hues_far_apart(count: int) -> None:
 
 
 def test_the_caption_counts_vehicles() -> None:
-    """Name, cost (12 + 6), gap and number of vehicles."""
+    """It has name, cost (12 + 6), gap and number of vehicles."""
     assert (
         draw_routes(INSTANCE, PLAN).get_title(loc="left")
         == "four     cost 18     gap 12.50%     2 vehicles"
     )
 
 
-def test_a_picture_is_written(tmp_path: Path) -> None:
-    """The plan's type says how it is drawn; the file is a PNG."""
+def test_a_figure_is_written(tmp_path: Path) -> None:
+    """The type of the plan decides how it is drawn. The file is a PNG."""
     save_plan(tmp_path / "r.png", INSTANCE, PLAN)
     assert (tmp_path / "r.png").read_bytes().startswith(b"\x89PNG")

@@ -1,4 +1,4 @@
-"""Pictures of tours: what is drawn where, and what is written."""
+"""Drawings of TSP tours: what is drawn where, and what is written."""
 
 from pathlib import Path
 
@@ -21,8 +21,8 @@ def line(instance: TSPInstance) -> np.ndarray:
     return np.asarray(plots.draw_tour(instance, TOUR).lines[0].get_xydata())
 
 
-def test_the_tour_is_closed_and_starts_where_it_says() -> None:
-    """The line visits the cities in order and returns; the last marker is the start."""
+def test_the_tour_is_closed_and_its_start_is_marked() -> None:
+    """The line visits the cities in order and returns. The last marker is the start."""
     axes = plots.draw_tour(TRIANGLE, TOUR)
     np.testing.assert_array_equal(np.asarray(axes.lines[0].get_xydata()), XY[[1, 0, 2, 1]])
     np.testing.assert_array_equal(np.asarray(axes.collections[-1].get_offsets()), XY[[1]])
@@ -30,7 +30,10 @@ def test_the_tour_is_closed_and_starts_where_it_says() -> None:
 
 
 def test_the_title_has_name_cost_and_gap() -> None:
-    """A triangle of 3, 4 and 5 is 12 long, a fifth more than 10; another title replaces it."""
+    """A triangle of 3, 4 and 5 has a tour of 12, a fifth more than 10.
+
+    Another title replaces this one.
+    """
     assert plots.draw_tour(TRIANGLE, TOUR).get_title(loc="left") == "tri     cost 12     gap 20.00%"
     exact = TSPInstance("a$b$", "EXACT_2D", XY)
     assert plots.draw_tour(exact, TOUR).get_title(loc="left") == "a$b$     cost 12.0000"
@@ -38,14 +41,15 @@ def test_the_title_has_name_cost_and_gap() -> None:
 
 
 def test_given_axes_are_used_and_returned() -> None:
-    """A caller's own figure can hold several tours."""
+    """A figure of the caller can hold several tours."""
     axes = Figure().add_subplot()
     assert plots.draw_tour(TRIANGLE, TOUR, axes) is axes
 
 
-def test_matrices_are_drawn_by_their_picture_or_their_embedding() -> None:
-    """Positions for display are used as they are; without them the matrix is embedded, keeping
-    these distances.
+def test_matrices_are_drawn_by_positions_or_embedding() -> None:
+    """Positions for display are used as they are.
+
+    Without them the matrix is embedded, which keeps these distances.
     """
     np.testing.assert_array_equal(
         line(TSPInstance("m", "EXPLICIT", XY + 7, MATRIX)), XY[[1, 0, 2, 1]] + 7
@@ -55,7 +59,7 @@ def test_matrices_are_drawn_by_their_picture_or_their_embedding() -> None:
 
 
 def test_maps_have_north_up() -> None:
-    """TSPLIB's geographical files give latitude first; on paper it is the height."""
+    """TSPLIB's geographical files give the latitude first. It is the height of a drawing."""
     path = line(TSPInstance("g", "GEO", np.array([[10.0, 50.0], [20.0, 50.0], [10.0, 60.0]])))
     assert path[0, 1] > path[1, 1] == path[2, 1]
     assert path[2, 0] > path[1, 0] == pytest.approx(path[0, 0])
@@ -63,37 +67,35 @@ def test_maps_have_north_up() -> None:
 
 @pytest.mark.parametrize("size", [1, 2, 300])
 def test_any_size_is_drawn(tmp_path: Path, size: int) -> None:
-    """One city, two, and many on one line give a picture each, without warnings."""
+    """One city, two cities and many on one line can be drawn without warnings."""
     instance = TSPInstance("line", "EUC_2D", np.stack([np.arange(size), np.zeros(size)], 1))
     save_plan(tmp_path / "t.png", instance, Tour(tuple(range(size))))
     assert (tmp_path / "t.png").read_bytes().startswith(b"\x89PNG")
 
 
-def test_writing_is_whole_or_not_at_all(tmp_path: Path) -> None:
-    """A picture replaces the old one and leaves nothing beside it; vector formats go by the
-    ending.
-    """
+def test_writing_is_atomic(tmp_path: Path) -> None:
+    """A figure replaces the old one and leaves no other file. The suffix decides the format."""
     (tmp_path / "t.svg").write_text("old")
     save_plan(tmp_path / "t.svg", TRIANGLE, TOUR)
     assert "<svg" in (tmp_path / "t.svg").read_text()
     assert [p.name for p in tmp_path.iterdir()] == ["t.svg"]
 
 
-def test_a_place_that_cannot_be_written_is_an_input_error(tmp_path: Path) -> None:
-    """The path is named."""
+def test_a_path_that_cannot_be_written_is_an_input_error(tmp_path: Path) -> None:
+    """The message names the path."""
     (tmp_path / "file").write_text("")
     with pytest.raises(InputError, match=r"file/t\.png: cannot be written"):
         save_plan(tmp_path / "file" / "t.png", TRIANGLE, TOUR)
 
 
 def test_an_unknown_format_is_an_input_error(tmp_path: Path) -> None:
-    """The ending is named, and what could be used instead."""
+    """The message names the suffix and others that can be used."""
     with pytest.raises(InputError, match=r"t\.xyz: pictures cannot end in 'xyz'; use png"):
         save_plan(tmp_path / "t.xyz", TRIANGLE, TOUR)
 
 
 def test_without_matplotlib_the_extra_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The message is the command that helps."""
+    """The message has the command that installs it."""
     monkeypatch.setattr(canvas, "find_spec", lambda name: None)
     with pytest.raises(MissingExtra, match=r"pip install 'rhumbline\[plots\]'"):
         plots.draw_tour(TRIANGLE, TOUR)

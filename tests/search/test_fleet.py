@@ -1,4 +1,4 @@
-"""A limit on vehicles: the least routes beyond it first, then the shortest plan."""
+"""A limit on vehicles: the smallest excess first, then the shortest plan."""
 
 from dataclasses import replace
 

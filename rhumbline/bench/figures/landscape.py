@@ -1,12 +1,12 @@
-"""What a two-dimensional latent space looks like to an instance, and how CMA-ES walks through
-it.
+"""Compute what a two-dimensional latent space is like for an instance.
+
+A landscape holds the greedy cost of each latent of a grid, and the path of CMA-ES through it.
 """
 
 import io
 import zipfile
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import torch
@@ -19,83 +19,91 @@ from rhumbline.plots.latent import Landscape
 from rhumbline.search.strategies.cmaes import CMAES
 from rhumbline.search.task import Task
 
-REACH = (
-    1.5  # half the width of the picture; the search may leave the box that latents were trained in
-)
+HALF_WIDTH = 1.5  # of the grid. A search may leave the box [-1, 1] that latents were trained in.
+
+# Means [generations, instances, 2] and deviations [generations, instances]
 SearchPath = tuple[Float[np.ndarray, "T B 2"], Float[np.ndarray, "T B"]]
 
 
 def compute_landscapes(task: Task, points: int, generations: int) -> list[Landscape]:
-    """The landscape of each instance of a task: best greedy cost over all starts at each point
-    of a grid.
+    """Return the landscape of each instance of a task, on a grid of `points` by `points` latents.
+
+    The cost of a latent is the best greedy cost over all starts.
     """
-    if task.policy.space.size != 2:
+    dimensions = task.policy.space.size
+    if dimensions != 2:
         raise InputError(
-            f"a landscape needs a policy with 2 latent dimensions, this one has {task.policy.space.size}; "
+            f"a landscape needs a policy with 2 latent dimensions, this one has {dimensions}; "
             "train one with --set policy.latent=2"
         )
-    axis = torch.linspace(-REACH, REACH, points, device=task.device)
-    cost = grid_costs(task, torch.cartesian_prod(axis, axis).flip(1)).reshape(
-        task.count, points, points
-    )
+    axis = torch.linspace(-HALF_WIDTH, HALF_WIDTH, points, device=task.device)
+    latents = torch.cartesian_prod(axis, axis).flip(1)
+    cost = grid_costs(task, latents).reshape(task.count, points, points)
     means, deviation = search_path(task, generations)
-    where = axis.cpu().numpy().astype(np.float64)
+    coordinates = axis.cpu().numpy().astype(np.float64)
     return [
-        Landscape(instance.name, where, cost[row], means[:, row], deviation[:, row])
+        Landscape(instance.name, coordinates, cost[row], means[:, row], deviation[:, row])
         for row, instance in enumerate(task.instances)
     ]
 
 
-def write_landscapes(path: Path, found: Sequence[Landscape]) -> None:
-    """Keep the numbers of pictures, so that these can be drawn again without the policy; all
-    have one grid.
-    """
+def write_landscapes(path: Path, landscapes: Sequence[Landscape]) -> None:
+    """Write landscapes of one grid, so that they can be drawn again without the policy."""
     content = io.BytesIO()
-    names = np.array([one.name for one in found])
-    cost = np.stack([one.cost for one in found])
-    means = np.stack([one.means for one in found])
-    deviation = np.stack([one.deviation for one in found])
     np.savez_compressed(
-        content, axis=found[0].axis, names=names, cost=cost, means=means, deviation=deviation
+        content,
+        axis=landscapes[0].axis,
+        names=np.array([landscape.name for landscape in landscapes]),
+        cost=np.stack([landscape.cost for landscape in landscapes]),
+        means=np.stack([landscape.means for landscape in landscapes]),
+        deviation=np.stack([landscape.deviation for landscape in landscapes]),
     )
     write_bytes(path, content.getvalue())
 
 
 def read_landscapes(path: Path) -> list[Landscape]:
-    """What `write_landscapes` has kept."""
+    """Read what `write_landscapes` has written."""
+    content = io.BytesIO(read_bytes(path))
     try:
-        with np.load(io.BytesIO(read_bytes(path))) as kept:
-            rows = zip(
-                kept["names"].tolist(), kept["cost"], kept["means"], kept["deviation"], strict=True
-            )
+        with np.load(content) as stored:
+            axis = stored["axis"]
+            names = stored["names"].tolist()
+            rows = zip(names, stored["cost"], stored["means"], stored["deviation"], strict=True)
             return [
-                Landscape(name, kept["axis"], cost, means, spread)
-                for name, cost, means, spread in rows
+                Landscape(name, axis, cost, means, deviation)
+                for name, cost, means, deviation in rows
             ]
     except (ValueError, KeyError, zipfile.BadZipFile) as error:
         raise InputError.at(path, None, f"holds no landscapes ({error})") from error
 
 
 def grid_costs(task: Task, latents: Float[Tensor, "P 2"]) -> Float[np.ndarray, "B P"]:
-    """Cost of every latent for every instance, in the instances' own units."""
+    """Return the cost of every latent for every instance, in the instances' own units."""
     task.forget()
-    rolled = task.rollout(latents.expand(task.count, -1, -1), 0.0)
-    return (
-        (rolled.cost.amin(2) * task.original_batch.scale[:, None]).cpu().numpy().astype(np.float64)
-    )
+    per_instance = latents.expand(task.count, -1, -1)
+    rollouts = task.rollout(per_instance, 0.0)
+    scale = task.original_batch.scale[:, None]
+    cost = rollouts.cost.amin(2) * scale
+    return to_float64(cost)
 
 
 def search_path(task: Task, generations: int) -> SearchPath:
-    """Means and deviations of a single CMA-ES component before each generation."""
+    """Return the mean and the deviation of one CMA-ES component before each generation."""
     task.forget()
     strategy = CMAES(components=1)
     state = strategy.init(task)
-    means = list[Any]()
-    deviations = list[Any]()
+    means: list[np.ndarray] = []
+    deviations: list[np.ndarray] = []
     for _ in range(generations):
         component = state.components[:, 0]
-        spread = component.covariance.diagonal(dim1=-2, dim2=-1).mean(-1).sqrt() * component.sigma
-        means.append(component.mean.cpu().numpy())
-        deviations.append(spread.cpu().numpy())
+        variances = component.covariance.diagonal(dim1=-2, dim2=-1)
+        deviation = variances.mean(-1).sqrt() * component.sigma
+        means.append(to_float64(component.mean))
+        deviations.append(to_float64(deviation))
         state, _, _ = strategy.step(task, state)
-    return np.stack(means).astype(np.float64), np.stack(deviations).astype(np.float64)
+    return np.stack(means), np.stack(deviations)
+
+
+def to_float64(values: Tensor) -> Float[np.ndarray, "..."]:
+    """Copy values to the host, in double precision."""
+    return values.cpu().numpy().astype(np.float64)

@@ -1,6 +1,4 @@
-"""Searches compared by category: which methods, sets and instances a radar shows, and their
-scores.
-"""
+"""The radar figure: methods compared by category, and which sets and instances it shows."""
 
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -15,10 +13,11 @@ from rhumbline.bench.results import (
     group_results,
     keep_common_instances,
 )
-from rhumbline.plots.canvas import INK
+from rhumbline.plots.canvas import THEME
 from rhumbline.plots.curves import OURS, Palette
 from rhumbline.plots.radar import draw_radar
 
+# Other categories come behind these.
 CATEGORY_ORDER = (
     "in distribution",
     "few-shot",
@@ -26,138 +25,185 @@ CATEGORY_ORDER = (
     "small shift",
     "medium shift",
     "large shift",
-)  # others behind them
+)
 
-SetResults = dict[str, list[Result]]  # one set: results by method
+SetResults = dict[str, list[Result]]  # of one set, by method
 
 
 def radar_figure(results: Sequence[Result], palette: Palette | None = None) -> Any | None:
-    """Searches by category: on each set from the worst (0) to the best (1), averaged over the
-    sets of a category.
+    """Draw the mean score of each method in each category.
+
+    A score is 0 for the worst method of a set and 1 for the best. Returns None unless there are at
+    least three categories and two methods.
     """
-    tasks = sets_by_category(results)
-    names = methods_to_draw(tasks)
-    shown = {
-        category: common_results(some, names)
-        for category, some in tasks.items()
-        if common_results(some, names)
-    }
-    if len(shown) < 3 or len(names) < 2:
+    categories = sets_by_category(results)
+    names = methods_to_draw(categories)
+    axis_titles: list[str] = []
+    scores: dict[str, list[float]] = {name: [] for name in names}
+    for category, sets in categories.items():
+        common = common_results(sets, names)
+        if not common:
+            continue
+        axis_titles.append(f"{category}\n{axis_size_text(common)}")
+        set_scores = [normalised_scores(set_results) for set_results in common]
+        for name in names:
+            scores[name].append(float(np.mean([by_name[name] for by_name in set_scores])))
+    if len(axis_titles) < 3 or len(names) < 2:
         return None
-    scores = {c: [normalised_scores(task) for task in some] for c, some in shown.items()}
-    lines = {
-        name: [float(np.mean([s[name] for s in some])) for some in scores.values()]
-        for name in names
-    }
-    title = "Mean over sets of a score of mean costs:\n0 is the worst of these methods on a set, 1 the best"
-    return draw_radar(
-        [f"{c}\n{axis_size_text(some)}" for c, some in shown.items()],
-        lines,
-        title,
-        short_name_palette(names, palette),
+    title = (
+        "Mean over sets of a score of mean costs:\n"
+        "0 is the worst of these methods on a set, 1 the best"
     )
+    return draw_radar(axis_titles, scores, title, short_name_palette(names, palette))
 
 
 def sets_by_category(results: Sequence[Result]) -> dict[str, list[SetResults]]:
-    """The sets of each category in a fixed order; classical solvers, which count no attempts,
-    are left out.
+    """Return the sets of each category in a fixed order.
+
+    Classical solvers, which count no attempts, are left out.
     """
-    some = group_results([r for r in results if r.category and r.attempts], lambda r: r.category)
-    places = {name: place for place, name in enumerate(CATEGORY_ORDER)}
-    ordered = sorted(
-        some, key=lambda category: (places.get(category, len(CATEGORY_ORDER)), category)
-    )
-    return {
-        c: [
-            results_by_method(one)
-            for one in group_results(some[c], lambda r: f"{r.suite}\0{r.set}").values()
-        ]
-        for c in ordered
-    }
+    relevant = [result for result in results if result.category and result.attempts]
+    by_category = group_results(relevant, lambda result: result.category)
+
+    def order(category: str) -> tuple[int, str]:
+        if category in CATEGORY_ORDER:
+            return CATEGORY_ORDER.index(category), category
+        return len(CATEGORY_ORDER), category
+
+    categories: dict[str, list[SetResults]] = {}
+    for category in sorted(by_category, key=order):
+        sets = group_results(by_category[category], lambda result: result.set_key)
+        categories[category] = [results_by_method(group) for group in sets.values()]
+    return categories
 
 
 def results_by_method(results: Sequence[Result]) -> SetResults:
-    """Results of a set by method up to the first comma, or by the whole name where two methods
-    begin alike.
+    """Return the results of a set by short method name.
+
+    Where two methods have the same short name, their whole names are used.
     """
-    whole = {
-        short: {r.method for r in some}
-        for short, some in group_results(results, short_method_name).items()
-    }
-    return group_by_label(
-        results,
-        lambda r: short_method_name(r) if len(whole[short_method_name(r)]) == 1 else r.method,
-    )
+    whole_names: dict[str, set[str]] = {}
+    for result in results:
+        whole_names.setdefault(short_method_name(result), set()).add(result.method)
+
+    def name_of(result: Result) -> str:
+        short = short_method_name(result)
+        if len(whole_names[short]) > 1:
+            return result.method
+        return short
+
+    return group_by_label(results, name_of)
 
 
 def short_method_name(result: Result) -> str:
-    """A method without what is said of it: "COMPASS, job shop" is COMPASS."""
+    """Return the name of a method up to the first comma: "COMPASS, job shop" is COMPASS."""
     return result.method.split(",")[0]
 
 
-def methods_to_draw(tasks: Mapping[str, Sequence[SetResults]]) -> list[str]:
-    """The methods that share a set with each other in every category that ours has, or else that
-    any has.
+def methods_to_draw(categories: Mapping[str, Sequence[SetResults]]) -> list[str]:
+    """Return the methods that share a set with all others in every category of ours.
 
-    As long as some category has no set of all, the method with the fewest sets is given up, but
-    never ours.
+    If our method is missing, every category counts. As long as some category has no set with all
+    methods, the method with the smallest number of sets is dropped, but never ours.
     """
-    every = list(dict.fromkeys(name for some in tasks.values() for task in some for name in task))
-    ours = next((name for name in every if name.startswith(OURS)), None)
-    wanted = [some for some in tasks.values() if ours is None or any(ours in task for task in some)]
-    names = [name for name in every if all(any(name in task for task in some) for some in wanted)]
-    while len(names) > 1 and not all(common_results(some, names) for some in wanted):
-        counts = {
-            name: sum(name in task for some in wanted for task in some)
-            for name in names
-            if name != ours
-        }
-        names.remove(min(reversed(counts), key=lambda name: counts[name]))
+    names: list[str] = []
+    for sets in categories.values():
+        for set_results in sets:
+            names += [name for name in set_results if name not in names]
+    ours = next((name for name in names if name.startswith(OURS)), None)
+    relevant = list(categories.values())
+    if ours is not None:
+        relevant = [sets for sets in relevant if has_method(sets, ours)]
+    for sets in relevant:
+        names = [name for name in names if has_method(sets, name)]
+    while len(names) > 1 and not have_common_results(relevant, names):
+        others = [name for name in names if name != ours]
+        names.remove(rarest_method(relevant, others))
     return names
 
 
-def common_results(some: Sequence[SetResults], names: Sequence[str]) -> list[SetResults]:
-    """Sets on which all these methods have results, with the instances that all of them have."""
-    found = [
-        keep_common_instances({name: task[name] for name in names})
-        for task in some
-        if all(name in task for name in names)
-    ]
-    return [task for task in found if task]
+def have_common_results(categories: Sequence[Sequence[SetResults]], names: Sequence[str]) -> bool:
+    """Return whether every category has a set on which all methods have results."""
+    return all(common_results(sets, names) for sets in categories)
 
 
-def normalised_scores(task: SetResults) -> dict[str, float]:
-    """Mean costs of methods as scores from 0, the worst of them, to 1."""
-    means = {name: mean_cost(some) for name, some in task.items()}
+def has_method(sets: Sequence[SetResults], name: str) -> bool:
+    """Return whether a method has results on one of the sets."""
+    return any(name in set_results for set_results in sets)
+
+
+def rarest_method(categories: Sequence[Sequence[SetResults]], names: Sequence[str]) -> str:
+    """Return the method with results on the smallest number of sets, the last one of several."""
+    counts = dict.fromkeys(reversed(names), 0)
+    for sets in categories:
+        for set_results in sets:
+            for name in counts:
+                counts[name] += name in set_results
+    return min(counts, key=lambda name: counts[name])
+
+
+def common_results(sets: Sequence[SetResults], names: Sequence[str]) -> list[SetResults]:
+    """Return the sets on which all methods have results, with the instances that all have."""
+    found: list[SetResults] = []
+    for set_results in sets:
+        if not all(name in set_results for name in names):
+            continue
+        common = keep_common_instances({name: set_results[name] for name in names})
+        if common:
+            found.append(common)
+    return found
+
+
+def normalised_scores(set_results: SetResults) -> dict[str, float]:
+    """Return scores of the methods' mean costs, from 0 for the worst of them to 1."""
+    means = {name: mean_cost(group) for name, group in set_results.items()}
     worst = max(means.values())
     best = min(means.values())
-    return {
-        name: (worst - mean) / (worst - best) if worst > best else 1.0
-        for name, mean in means.items()
-    }
+    if worst == best:
+        return dict.fromkeys(means, 1.0)
+    scores: dict[str, float] = {}
+    for name, mean in means.items():
+        scores[name] = (worst - mean) / (worst - best)
+    return scores
 
 
 def mean_cost(results: Sequence[Result]) -> float:
-    """Mean over instances; seeds of one are averaged first."""
-    return float(np.mean([np.mean(costs_of(its)) for its in group_by_instance(results).values()]))
+    """Return the mean cost over instances. The seeds of an instance are averaged first."""
+    groups = group_by_instance(results)
+    instance_means: list[Any] = []
+    for group in groups.values():
+        costs = costs_of(group)
+        instance_means.append(np.mean(costs))
+    return float(np.mean(instance_means))
 
 
-def axis_size_text(some: Sequence[SetResults]) -> str:
-    """How many sets and instances stand behind an axis."""
-    counts = [len(group_by_instance(next(iter(task.values())))) for task in some]
-    sets = f"{len(counts)} set{'s' if len(counts) > 1 else ''}"
-    return (
-        f"{sets} x {counts[0]:,}" if len(set(counts)) == 1 else f"{sets}, {sum(counts):,} instances"
-    )
+def axis_size_text(sets: Sequence[SetResults]) -> str:
+    """Return in words how many sets and instances an axis is of."""
+    counts: list[int] = []
+    for set_results in sets:
+        first_group = next(iter(set_results.values()))
+        counts.append(len(group_by_instance(first_group)))
+    text = f"{len(counts)} set"
+    if len(counts) > 1:
+        text += "s"
+    if len(set(counts)) == 1:
+        return f"{text} x {counts[0]:,}"
+    return f"{text}, {sum(counts):,} instances"
 
 
 def short_name_palette(names: Sequence[str], palette: Palette | None) -> Palette | None:
-    """The colours of the report for shortened names: that of the first method whose name begins
-    so.
+    """Return the report's colours by short name: that of the first method with this name.
+
+    The colour of a labelled name, such as "COMPASS (commit 1)", is that of the name.
     """
     if palette is None:
         return None
-    short = {
-        whole.split(",")[0]: colour for whole, colour in reversed(list(palette.items()))
-    } | dict(palette)
-    return {name: short.get(name, short.get(name.split(" (")[0], INK)) for name in names}
+    colours: dict[str, str] = {}
+    for name, colour in palette.items():
+        colours.setdefault(name.split(",")[0], colour)
+    colours.update(palette)
+    chosen: dict[str, str] = {}
+    for name in names:
+        unlabelled = name.split(" (")[0]
+        chosen[name] = colours.get(name, colours.get(unlabelled, THEME.ink))
+    return chosen

@@ -1,3 +1,1 @@
-"""Sets of plans: the best plans of each instance, different plans, and how similar two plans
-are.
-"""
+"""Sets of plans: the best ones, different ones, and how similar two plans are."""

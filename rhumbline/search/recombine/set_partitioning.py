@@ -1,9 +1,9 @@
 """Set partitioning: select routes that serve every customer exactly once, at the least cost.
 
 Each customer gets a price, a Lagrange multiplier of the constraint "served once". Prices say what a
-route is worth. A beam search then adds routes one by one, always for the customer with the least
-routes left to choose from. There are three engines: batched tensor operations, Triton kernels on a
-GPU, and on a CPU a compiled beam that runs one instance per thread.
+route is worth. A beam search then adds routes one by one, always for the most constrained customer:
+the one with the smallest choice of routes left. There are three engines: batched tensor operations,
+Triton kernels on a GPU, and on a CPU a compiled beam that runs one instance per thread.
 """
 
 from concurrent.futures import ThreadPoolExecutor
@@ -329,7 +329,7 @@ class RouteTable(Protocol):
     def additions(self, cover: Tensor, score: Float[Tensor, "B W"]) -> tuple[Tensor, Tensor | None]:
         """Return the scores [B, W, K] after adding a route for the most constrained customer.
 
-        That is the one with the least routes left. A score is infinite where there is no such
+        That is the one with the smallest choice left. A score is infinite where there is no such
         route. The second tensor names the routes; None means that each route has its own column.
         """
         ...
@@ -489,7 +489,7 @@ def beam_partition(
     """Find up to `max_routes` routes that serve every customer once with the least sum of values.
 
     Returns the sums, infinite where nothing is found, and the routes, padded with -1. Each step
-    adds a route for the customer with the least routes left, so that dead ends show early.
+    adds a route for the most constrained customer, so that dead ends show early.
     """
     value = table.value
     device = value.device
