@@ -19,7 +19,7 @@ from strategies import strategy_of
 
 from rhumbline import pipeline
 from rhumbline.errors import InputError, MissingExtra
-from rhumbline.formats import INSTANCE_READERS, read
+from rhumbline.files import INSTANCE_READERS, read
 from rhumbline.problems import PROBLEMS
 from rhumbline.search.after_search import AfterSearch, solve_task
 from rhumbline.search.driver import Budget

@@ -16,7 +16,7 @@ from typing import Any
 
 import numpy as np
 
-from rhumbline.formats import read
+from rhumbline.files import read
 from rhumbline.kernels.numba.local_search import launch as local_moves
 from rhumbline.problems.cvrp import Routes
 from rhumbline.problems.jssp import Schedule

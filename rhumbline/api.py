@@ -7,7 +7,7 @@ from typing import Any
 
 from rhumbline.decoding import EngineName
 from rhumbline.errors import Infeasible, InputError
-from rhumbline.formats.plans import GivenPlan, plans_for
+from rhumbline.files.plans import GivenPlan, plans_for
 from rhumbline.inputs import SolveInput, instances_from
 from rhumbline.pipeline import (
     Group,

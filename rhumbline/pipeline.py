@@ -17,9 +17,10 @@ import torch
 
 from rhumbline.checkpoint import TrainingFacts, find_checkpoint, load_with_facts
 from rhumbline.decoding import EngineName
+from rhumbline.domains import find_policy_family
 from rhumbline.errors import CheckpointError, Infeasible, InputError, MissingExtra
 from rhumbline.policies import Policy
-from rhumbline.problems import PROBLEMS, Plan
+from rhumbline.problems import Plan, Problem
 from rhumbline.problems.symmetry import symmetric_copies
 from rhumbline.search.after_search import AfterSearch, Improvement, run_warm_up, solve_task
 from rhumbline.search.driver import Budget, Progress, collect_solutions
@@ -327,9 +328,10 @@ def load_policies(
     return {solves: LoadedPolicy(policy, policy.problem)}
 
 
-def rules_of(policy: AnyPolicy) -> Any:
+def rules_of(policy: AnyPolicy) -> Problem[Any, Any]:
     """Return the rules that a policy plays by."""
-    return PROBLEMS[policy.problem]
+    _, family = find_policy_family(policy.problem)
+    return family.rules
 
 
 # --- groups

@@ -18,9 +18,9 @@ from rhumbline.cli.process import INTERRUPTED, defer_signals, print_note, print_
 from rhumbline.cli.progress import BarUpdater, show_progress
 from rhumbline.cli.solve_request import FileOptions, write_trace_line, wrong_usage
 from rhumbline.errors import Infeasible, InputError
-from rhumbline.formats import plan_suffix_for, write_plan
-from rhumbline.formats.discovery import find_instance_files
-from rhumbline.formats.plans import match_plan_files
+from rhumbline.files import plan_suffix_for, write_plan
+from rhumbline.files.discovery import find_instance_files
+from rhumbline.files.plans import match_plan_files
 from rhumbline.formats.safe_io import error_reason
 from rhumbline.inputs import instances_from
 from rhumbline.pipeline import (

@@ -17,10 +17,8 @@ from rhumbline.cli.options import (
 )
 from rhumbline.cli.output_files import OutputPaths
 from rhumbline.cli.process import defer_signals, run_command
+from rhumbline.domains import COMPILED_SUFFIXES
 from rhumbline.kernels.numba.rollout import precompile
-
-# Problems with a CPU kernel that may have to be compiled, by the suffix of their files.
-COMPILED_SUFFIXES = {".tsp": "tsp", ".vrp": "cvrp"}
 
 
 def compiled_problem(place: Path) -> str | None:
