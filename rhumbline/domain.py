@@ -114,7 +114,7 @@ class Domain:
     instance: type[Any]
     plan: type[Any]
     problem: Problem[Any, Any]  # the default rules
-    policies: Mapping[str, PolicyFamily]  # by name in the checkpoint header; the first is the default
+    policies: Mapping[str, PolicyFamily]  # by name in the checkpoint header, the default first
     files: FileFormats = FileFormats()
     # The instances of a Python object, or None if it is no instance of this problem.
     from_python: Callable[[Any], list[Any] | None] | None = None

@@ -88,10 +88,12 @@ def device_names() -> list[str]:
 
 def engine_reasons() -> dict[str, str | None]:
     """Return each engine with the reason why it cannot run here, or None if it can."""
+    from rhumbline.domains import DOMAINS
     from rhumbline.kernels import why_not
     from rhumbline.pipeline import find_device
 
-    return {"torch": None, "fused": why_not("tsp", find_device("auto"), 1)}
+    first = next(iter(DOMAINS))
+    return {"torch": None, "fused": why_not(first, find_device("auto"), 1)}
 
 
 def checkpoint_facts(path: Path) -> Facts:
@@ -146,9 +148,11 @@ def checkpoint_lines(facts: Facts) -> Iterator[str]:
     """Yield a checkpoint in words."""
     name = facts["name"]
     problem = facts["problem"]
-    size = f"{facts['trained_at']} {size_unit(problem)}"
+    unit = size_unit(problem)
+    training = f"trained at {facts['trained_at']} {unit}"
+    updates = f"{facts['updates']:,} updates"
     weights = f"{facts['weights']:,} weights"
-    yield f"{name}: {problem}, trained at {size}, {facts['updates']:,} updates"
+    yield f"{name}: {problem}, {training}, {updates}"
     yield f"{weights}, {latent_text(facts)}"
     if facts["validation"]:
         yield validation_text(facts)
