@@ -60,7 +60,7 @@ CHECKPOINTS = {"tsp": "tsp100", "cvrp": "cvrp100", "jssp": "jssp"}
 COMPARED = ("tsp100", "tsp150", "vrp100", "vrp200", "jssp10x10", "jssp15x15")  # by all strategies
 BUDGETS = (160, 1600)  # attempts
 OVERVIEW_SETS = ("tsp100", "tsp200", "vrp100", "vrp200", "jssp10x10")  # in the README
-OVERVIEW_ATTEMPTS = 1600
+OVERVIEW_BUDGETS = (1600,)
 TITLES = {"tsp": "TSP", "vrp": "CVRP", "jssp": "JSSP "}
 # Gaps in % of the paper's greedy and sampling single agent, and of its COMPASS (table 1 and the
 # table of 10 % of the budget).
@@ -243,22 +243,36 @@ def with_notes(text: str, notes: Sequence[str]) -> str:
 
 
 def overview_table(rows: Sequence[GapRow]) -> str:
-    """Return the table of the README: a few sets, at the budget of the paper."""
-    heads = ["COMPASS, paper", "COMPASS, ours", "our default"]
+    """Return the table of the README: a few sets by searches, at the budget of the paper."""
+    heads = list[str]()
+    for attempts in OVERVIEW_BUDGETS:
+        for who in ("COMPASS, paper", "COMPASS, ours", "our default"):
+            heads.append(f"{who}, {attempts:,}")
     newest = newest_rows(rows)
     lines = ["| gap in % | " + " | ".join(heads) + " |", "| --- |" + " ---: |" * len(heads)]
-    lines += [overview_row(name, newest) for name in OVERVIEW_SETS]
+    lines += [overview_row(name, newest, OVERVIEW_BUDGETS) for name in OVERVIEW_SETS]
     return "\n".join(lines)
 
 
-def overview_row(name: str, newest: dict[tuple[str, str], GapRow]) -> str:
-    """Return a set: the paper's COMPASS, the same search with our weights, and the search of
-    `rhumb solve`.
+def overview_row(
+    name: str, newest: dict[tuple[str, str], GapRow], budgets: Sequence[int] = BUDGETS
+) -> str:
+    """Return a set at each budget: the paper's COMPASS, the same search with our weights, and the
+    search of `rhumb solve`.
     """
-    cells = [set_title(name), paper_text(paper_gaps(name)[f"cmaes {OVERVIEW_ATTEMPTS}"])]
-    for strategy in ("cmaes", DEFAULTS[TEST_SETS[name][0]]):
-        row = newest.get((name, f"{strategy} {OVERVIEW_ATTEMPTS}"))
-        cells.append(with_notes(row.text(), row.caveats(row.first)) if row else "")
+    strategies = ("cmaes", DEFAULTS[TEST_SETS[name][0]])
+    found = {
+        (attempts, strategy): newest.get((name, f"{strategy} {attempts}"))
+        for attempts in budgets
+        for strategy in strategies
+    }
+    size = max((row.first for row in found.values() if row), default=0)
+    cells = [f"{set_title(name)}, {size:,}"]
+    for attempts in budgets:
+        cells.append(paper_text(paper_gaps(name)[f"cmaes {attempts}"]))
+        for strategy in strategies:
+            row = found[attempts, strategy]
+            cells.append(with_notes(row.text(), row.caveats(size)) if row else "")
     return "| " + " | ".join(cells) + " |"
 
 
