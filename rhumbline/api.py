@@ -10,14 +10,11 @@ from rhumbline.errors import Infeasible, InputError
 from rhumbline.files.plans import GivenPlan, plans_for
 from rhumbline.inputs import SolveInput, instances_from
 from rhumbline.pipeline import (
-    Group,
     Listener,
     SolveRequest,
     budget_or_default,
     find_device,
-    group_instances,
     load_policies,
-    load_policy,
     make_tasks,
     solve_groups,
 )
@@ -27,17 +24,6 @@ from rhumbline.search.driver import Progress
 from rhumbline.search.solution import Solution
 from rhumbline.search.strategy import Strategy
 from rhumbline.search.task import Task
-
-# Scripts import the parts of the pipeline from here too.
-__all__ = [
-    "Group",
-    "find_device",
-    "group_instances",
-    "load_policy",
-    "make_tasks",
-    "prepare",
-    "solve",
-]
 
 
 @dataclass

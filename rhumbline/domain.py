@@ -113,7 +113,7 @@ class Domain:
     name: str  # what instances call their problem
     instance: type[Any]
     plan: type[Any]
-    problem: Problem[Any, Any]  # the default rules
+    problem: Problem[Any, Any]  # the standard rules
     policies: Mapping[str, PolicyFamily]  # by name in the checkpoint header, the default first
     files: FileFormats = FileFormats()
     # The instances of a Python object, or None if it is no instance of this problem.

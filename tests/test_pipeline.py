@@ -143,7 +143,8 @@ def test_a_gpu_warms_up_if_there_is_a_time_limit(
     monkeypatch.setattr(pipeline, "run_warm_up", lambda *given: called.append(given))
     monkeypatch.setattr(pipeline, "solve_task", found_nothing)
     monkeypatch.setattr(tasks.Task, "device", torch.device("cuda"))
-    assert list(results)[0].interrupted
+    (result,) = results
+    assert result.interrupted
     assert len(called) == times
 
 
