@@ -18,14 +18,14 @@ import torch
 
 from rhumbline import pipeline
 from rhumbline.errors import InputError, MissingExtra
-from rhumbline.files import INSTANCE_READERS, read
+from rhumbline.files import read, reader_suffixes
 from rhumbline.problems import PROBLEMS
 from rhumbline.search.after_search import AfterSearch, solve_task
 from rhumbline.search.driver import Budget
 from rhumbline.search.solution import Solution
 from rhumbline.search.strategies import build_strategy, default_strategy_for_task
 
-ENDINGS = {*INSTANCE_READERS, ".txt", ""}  # job shops come with any ending or none
+ENDINGS = {*reader_suffixes(), ".txt", ""}  # job shops come with any ending or none
 TABLES = ("optima.json", "best_known.json")
 HEADER = "| file | size | best known | cost | gap | attempts | seconds |"
 
