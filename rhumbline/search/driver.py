@@ -17,7 +17,7 @@ from rhumbline.search.strategy import (
     Step,
     Strategy,
     as_strategy,
-    check_strategy,
+    check_strategy_needs,
     engine_for,
 )
 from rhumbline.search.task import Task
@@ -111,7 +111,7 @@ def stream(strategy: PlainStrategy, task: Task, budget: Budget) -> Iterator[Prog
 def prepare_strategy(strategy: PlainStrategy, task: Task) -> Strategy[Any]:
     """Refuse what cannot work, choose the engine and compile kernels, before the clock runs."""
     ready = as_strategy(strategy)
-    check_strategy(ready, task)
+    check_strategy_needs(ready, task)
     size = task.problem.action_count(task.batch)
     task.engine = engine_for(ready, task.engine, task.device, size)
     ready.compile(task)

@@ -27,7 +27,7 @@ __all__ = [
     "WarmUp",
     "as_strategy",
     "check_settings",
-    "check_strategy",
+    "check_strategy_needs",
     "default_start_share",
     "default_temperature",
     "engine_for",
@@ -169,7 +169,7 @@ def engine_for(
 # --- checks
 
 
-def check_strategy(strategy: PlainStrategy, task: Task) -> None:
+def check_strategy_needs(strategy: PlainStrategy, task: Task) -> None:
     """Refuse a task that lacks what the strategy needs. It costs no time."""
     check_needs(as_strategy(strategy).needs, task.policy, task.domain)
 

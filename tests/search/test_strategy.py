@@ -18,7 +18,7 @@ from rhumbline.search.strategy import (
     Step,
     Strategy,
     as_strategy,
-    check_strategy,
+    check_strategy_needs,
     warm_up_run_of,
 )
 from rhumbline.search.task import make_task
@@ -96,8 +96,8 @@ def test_needs_are_checked_before_any_work(make_policy, make_instances) -> None:
         next(stream(recorder, task, Budget(5)))
     assert recorder.calls == []
     with pytest.raises(InputError, match="a population, without a latent space"):
-        check_strategy(CMAES(), task)
-    check_strategy(PlainSampling(), task)  # states no needs
+        check_strategy_needs(CMAES(), task)
+    check_strategy_needs(PlainSampling(), task)  # states no needs
 
 
 NEEDED = {

@@ -18,8 +18,8 @@ from rhumbline.bench.instance_sets import InstanceSet, load_set
 from rhumbline.bench.results import Warn
 from rhumbline.bench.suite import SetSpec
 from rhumbline.errors import InputError
-from rhumbline.formats import read_many
-from rhumbline.formats.discovery import find_instance_files
+from rhumbline.files import read_many
+from rhumbline.files.discovery import find_instance_files
 from rhumbline.formats.safe_io import read_bytes
 from rhumbline.problems.cvrp import CVRPInstance, default_capacity
 from rhumbline.problems.distributions.varied import vary_tsp
@@ -28,7 +28,7 @@ from rhumbline.problems.jssp.rules import MAX_RANDOM_DURATION
 from rhumbline.problems.standard_sets import CVRP_SETS, JSSP_SETS, TSP_SETS
 from rhumbline.problems.tsp import TSP, TSPInstance
 
-REFERENCES = Path(__file__).parents[2] / "benchmarks" / "reference"  # of a clone
+REFERENCES = Path(__file__).parents[3] / "benchmarks" / "reference"  # of a clone
 VALIDATION_SEED = 4321
 VARIED_TSP_SHARE = 0.7  # of the instances are not uniform, as in mixed training
 CUSTOMERS_PER_ROUTE = (6, 10, 16, 24)  # of the four kinds of varied CVRP instances, about
