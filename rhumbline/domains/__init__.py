@@ -6,7 +6,8 @@ An outside package adds a problem by an entry point:
     op = "my_package:OP"
 """
 
-from rhumbline.domain import Domain
+from rhumbline.domain import Domain, PolicyFamily
+from rhumbline.errors import InputError
 from rhumbline.registry import Registry
 
 DOMAINS: Registry[Domain] = Registry(
@@ -17,3 +18,13 @@ DOMAINS: Registry[Domain] = Registry(
         "jssp": "rhumbline.domains.jssp:JSSP_DOMAIN",
     },
 )
+
+
+def find_family(name: str) -> tuple[Domain, PolicyFamily]:
+    """Return the domain and the policy family of a recipe's `problem` or a checkpoint's header."""
+    known: list[str] = []
+    for _, domain in DOMAINS.working():
+        if name in domain.policies:
+            return domain, domain.policies[name]
+        known += domain.policies
+    raise InputError(f"problem '{name}' is not known; known: {', '.join(known)}")
