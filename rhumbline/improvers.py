@@ -10,6 +10,7 @@ from importlib import import_module
 from importlib.util import find_spec
 from typing import Any, Protocol, cast
 
+from rhumbline.domains import DOMAINS
 from rhumbline.errors import InputError, MissingExtra
 
 
@@ -68,16 +69,12 @@ def load_solver(name: str) -> SolverModule:
 
 def solved_problems(name: str) -> list[str]:
     """Return the names of the problems whose plans a solver improves."""
-    from rhumbline.domains import DOMAINS  # the command line loads this module before torch
-
     types = load_solver(name).PLAN_TYPES
     return [problem for problem, domain in DOMAINS.working() if domain.plan in types]
 
 
 def resolve_solver(name: str, problem: str) -> str:
     """Return the solver that a name stands for; "auto" itself if the problem has none."""
-    from rhumbline.domains import DOMAINS
-
     if name != "auto" or problem not in DOMAINS:
         return name
     return DOMAINS[problem].improver or name
