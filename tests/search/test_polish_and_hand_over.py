@@ -2,7 +2,9 @@
 
 import itertools
 from dataclasses import replace
+from importlib import import_module
 from types import SimpleNamespace
+from typing import Any
 
 import numpy as np
 import pytest
@@ -560,8 +562,10 @@ def test_solvers_need_seconds_a_problem_and_a_package(policy, monkeypatch) -> No
 def test_a_broken_solver_is_refused_before_the_search(policy, monkeypatch) -> None:
     """It is installed but broken: the reason comes before any work."""
 
-    def broken(name: str) -> None:
-        raise ImportError("a library of its own is missing")
+    def broken(name: str) -> Any:
+        if name == "pyvrp":
+            raise ImportError("a library of its own is missing")
+        return import_module(name)
 
     monkeypatch.setattr(improvers, "find_spec", lambda name: True)
     monkeypatch.setattr(improvers, "import_module", broken)
