@@ -26,14 +26,13 @@ from rhumbline.search.after_search import AfterSearch, Improvement, run_warm_up,
 from rhumbline.search.driver import Budget, Progress, collect_solutions
 from rhumbline.search.solution import Solution
 from rhumbline.search.strategies import (
-    STRATEGIES,
     build_strategy,
     default_strategy,
     default_strategy_for_task,
     possible_defaults,
     strategy_class,
 )
-from rhumbline.search.strategy import Strategy, engine_for
+from rhumbline.search.strategy import Strategy, as_strategy, check_strategy_needs, engine_for
 from rhumbline.search.task import Task, make_task
 
 DEFAULT_BUDGET = Budget(attempts=1600, seconds=30.0)
@@ -230,7 +229,7 @@ def note_early_end(result: GroupResult, budget: Budget, listener: Listener) -> N
     """Say so if a strategy ended by itself, before its attempts were spent."""
     run = result.run
     attempts = result.solutions[0].attempts
-    if getattr(run.strategy, "ends", False) and attempts != budget.attempts:
+    if run.strategy.finite and attempts != budget.attempts:
         noun = "attempt" if attempts == 1 else "attempts"
         limit = f" of {budget.attempts:,}" if budget.attempts else ""
         listener.note(
@@ -268,10 +267,7 @@ def resolve_strategy(
     """Return the strategy of a name with its settings, or the one given, if any."""
     if isinstance(strategy, str):
         return build_strategy(strategy, settings)
-    if strategy is not None and (isinstance(strategy, type) or not hasattr(strategy, "step")):
-        expected = "expected a name such as 'cmaes' or an object such as CMAES()"
-        raise InputError(f"strategy is {strategy!r}; {expected}")
-    return strategy
+    return None if strategy is None else as_strategy(strategy)
 
 
 def choose_default(settings: Sequence[str], task: Task) -> tuple[str, Strategy[Any]]:
@@ -423,18 +419,11 @@ def make_tasks(
         by_size = sorted(instances, key=lambda instance: instance.size)
         for instance in {instance.problem: instance for instance in by_size}.values():
             if strategy is not None or engine != "auto":
-                check_strategy(strategy, make_group_task([instance]))
+                task = make_group_task([instance])
+                if strategy is not None:
+                    check_strategy_needs(strategy, task)
             else:
                 batch = rules_of(policies[instance.problem]).collate([instance])
                 symmetric_copies(batch, augment)
     for group in groups:
         yield group, make_group_task(group.instances)
-
-
-def check_strategy(strategy: Any, task: Task) -> None:
-    """Let one of our strategies refuse a task.
-
-    Third-party strategies are skipped: their `init` may read the budget, which is not set yet.
-    """
-    if type(strategy) in STRATEGIES.values():
-        strategy.init(task)

@@ -17,6 +17,7 @@ from torch import Tensor, nn
 from rhumbline import kernels
 from rhumbline.decoding import Rollouts, complete, log_prob, rollout
 from rhumbline.decoding.neighbourhoods import neighbourhood_prefixes
+from rhumbline.domains import domain_of
 from rhumbline.errors import InputError, RhumbError
 from rhumbline.policies.attention.encoder import limit_attention_ranges
 from rhumbline.policies.attention.pointer import PointerDecoder
@@ -353,8 +354,9 @@ class Trainer:
         joint = len(plan) * parallel.world_size()
         shape = (joint, objective.parts, 2)
         uniforms = torch.rand(shape, generator=self.rng, device=self.device)
+        make_prefixes = domain_of(self.problem).require("neighbourhoods", "objective.parts")
         prefixes = neighbourhood_prefixes(
-            self.problem.name, step.batch.xy, plan.long(), parallel.share(uniforms), both=False
+            make_prefixes, step.batch.xy, plan.long(), parallel.share(uniforms), both=False
         )
         samples = objective.samples
         with self.autocast(self.policy.half_steps):

@@ -10,6 +10,7 @@ import torch
 
 from rhumbline import improvers, kernels
 from rhumbline.api import solve
+from rhumbline.domains.tsp import TSP_DOMAIN
 from rhumbline.errors import InputError, MissingExtra, RhumbError
 from rhumbline.kernels.numba.local_search import launch as local_moves
 from rhumbline.policies.attention.encoder import Architecture
@@ -157,7 +158,7 @@ class Clock:
         self.now = 0.0
         self.polished = []
         real_try = tasks.Task._try
-        tools = finishing.plan_tools_for("tsp", "")
+        tools = TSP_DOMAIN.plans
 
         def slow_try(task, *arguments, **options):
             self.now += rollout
@@ -178,7 +179,7 @@ class Clock:
             monkeypatch.setattr(module, "time", clock)
         monkeypatch.setattr(tasks.Task, "_try", slow_try)
         slow = replace(tools, polisher=slow_polisher)
-        monkeypatch.setattr(finishing, "plan_tools_for", lambda *_: slow)
+        monkeypatch.setattr(tasks.Task, "plan_tools", lambda *_: slow)
 
 
 def one_rollout_per_piece(monkeypatch: pytest.MonkeyPatch) -> None:
