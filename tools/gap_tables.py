@@ -21,7 +21,7 @@ from pathlib import Path
 import numpy as np
 
 from rhumbline.bench.compare import weights_digest
-from rhumbline.bench.compare_sets import TEST_SETS
+from rhumbline.bench.compare.sets import TEST_SETS
 from rhumbline.bench.report import replace_section, summarise
 from rhumbline.bench.results import Result, read_result_files
 

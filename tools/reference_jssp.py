@@ -20,13 +20,13 @@ from pathlib import Path
 
 import numpy as np
 
-from rhumbline.bench.reference import (
+from rhumbline.bench.reference.file import read_references
+from rhumbline.bench.reference.make import (
     REFERENCE_SOLVERS,
     ReferenceOptions,
     fill_references,
     solve_by_cpsat,
 )
-from rhumbline.bench.reference_file import read_references
 from rhumbline.problems.jssp import JSSPInstance, Schedule, jssp_from_arrays
 from rhumbline.problems.standard_sets import jssp_set
 

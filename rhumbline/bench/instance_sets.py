@@ -16,7 +16,7 @@ from typing import Any
 import numpy as np
 from jaxtyping import Float
 
-from rhumbline.bench.reference_file import read_references
+from rhumbline.bench.reference.file import read_references
 from rhumbline.bench.suite import SetSpec
 from rhumbline.errors import InputError
 from rhumbline.formats import read_many

@@ -20,7 +20,7 @@ from rhumbline.bench.compare import (
     measure_comparison,
     prepare_comparison,
 )
-from rhumbline.bench.compare_sets import (
+from rhumbline.bench.compare.sets import (
     SetSelection,
     draw_uniform,
     draw_validation_set,
@@ -29,7 +29,7 @@ from rhumbline.bench.compare_sets import (
 )
 from rhumbline.bench.instance_sets import InstanceSet
 from rhumbline.bench.methods import BenchOptions
-from rhumbline.bench.reference_file import read_references
+from rhumbline.bench.reference.file import read_references
 from rhumbline.bench.results import Result, read_results
 from rhumbline.cli.commands.compare import run_compare
 from rhumbline.errors import InputError

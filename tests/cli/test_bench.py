@@ -9,8 +9,9 @@ from typing import Any
 import numpy as np
 import pytest
 
-from rhumbline.bench import baselines, provenance, reference
-from rhumbline.bench.reference_file import read_references
+from rhumbline.bench import baselines, provenance
+from rhumbline.bench.reference import make as reference
+from rhumbline.bench.reference.file import read_references
 from rhumbline.bench.results import read_results
 from rhumbline.bench.runner import CurrentWork, RunProgress
 from rhumbline.cli import bench_run

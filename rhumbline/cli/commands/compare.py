@@ -166,7 +166,7 @@ def compare_methods(given: argparse.Namespace) -> int:
     """Read the sets, make the methods ready, and measure."""
     with defer_signals():
         from rhumbline.bench.compare import Comparison, compile_kernels, prepare_comparison
-        from rhumbline.bench.compare_sets import REFERENCES, SetSelection, load_sets
+        from rhumbline.bench.compare.sets import REFERENCES, SetSelection, load_sets
         from rhumbline.bench.methods import BenchOptions
         from rhumbline.cli.bench_run import print_warning
     selection = SetSelection(

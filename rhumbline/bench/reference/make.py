@@ -15,7 +15,7 @@ import numpy as np
 from rhumbline.bench import provenance
 from rhumbline.bench.baselines import BASELINES, SolverTask
 from rhumbline.bench.instance_sets import load_set, reference_path
-from rhumbline.bench.reference_file import References, add_references, read_references
+from rhumbline.bench.reference.file import References, add_references, read_references
 from rhumbline.bench.suite import SetSpec, Suite
 from rhumbline.errors import Infeasible, InputError
 from rhumbline.external import cpsat

@@ -28,7 +28,7 @@ from rhumbline.problems.jssp.rules import MAX_RANDOM_DURATION
 from rhumbline.problems.standard_sets import CVRP_SETS, JSSP_SETS, TSP_SETS
 from rhumbline.problems.tsp import TSP, TSPInstance
 
-REFERENCES = Path(__file__).parents[2] / "benchmarks" / "reference"  # of a clone
+REFERENCES = Path(__file__).parents[3] / "benchmarks" / "reference"  # of a clone
 VALIDATION_SEED = 4321
 VARIED_TSP_SHARE = 0.7  # of the instances are not uniform, as in mixed training
 CUSTOMERS_PER_ROUTE = (6, 10, 16, 24)  # of the four kinds of varied CVRP instances, about
