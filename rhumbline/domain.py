@@ -95,8 +95,8 @@ class Domain:
     name: str  # what instances call their problem
     instance: type[Any]
     plan: type[Any]
-    problem: Problem[Any, Any]  # the usual rules
-    policies: Mapping[str, PolicyFamily]  # by name in the checkpoint header; the first is usual
+    problem: Problem[Any, Any]  # the standard rules
+    policies: Mapping[str, PolicyFamily]  # by name in the checkpoint header; the first is the default
     files: FileFormats = FileFormats()
     # The instances of a Python object, or None if it is no instance of this problem.
     from_python: Callable[[Any], list[Any] | None] | None = None

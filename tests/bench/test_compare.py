@@ -14,12 +14,7 @@ import pytest
 
 import rhumbline
 from rhumbline.bench import provenance
-from rhumbline.bench.compare import (
-    Comparison,
-    comparison_tables,
-    measure_comparison,
-    prepare_comparison,
-)
+from rhumbline.bench.compare import Comparison, measure_comparison, prepare_comparison
 from rhumbline.bench.compare.sets import (
     SetSelection,
     draw_uniform,
@@ -27,6 +22,7 @@ from rhumbline.bench.compare.sets import (
     draw_varied,
     load_sets,
 )
+from rhumbline.bench.compare.tables import comparison_tables
 from rhumbline.bench.instance_sets import InstanceSet
 from rhumbline.bench.methods import BenchOptions
 from rhumbline.bench.reference.file import read_references

@@ -234,7 +234,7 @@ def default_file(pairs: "Sequence[MethodOnSet]") -> Path:
 
 def print_tables(file: Path, comparison: "Comparison", pairs: "Sequence[MethodOnSet]") -> None:
     """Print the tables of the methods, sets and seeds that were asked for."""
-    from rhumbline.bench.compare import comparison_tables
+    from rhumbline.bench.compare.tables import comparison_tables
     from rhumbline.bench.results import read_results
     from rhumbline.cli.bench_run import print_warning
 

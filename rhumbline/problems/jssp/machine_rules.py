@@ -1,9 +1,10 @@
-"""Rules of the JSSP as published: at each tick every free machine takes a job or waits.
+"""Rules of the JSSP with a clock: at each tick every free machine takes a job or waits.
 
-Waits without an alternative are skipped: the clock jumps to the next moment at which some machine
-can take a job. A machine that can take none has a single action, so neither schedules nor
-probabilities change. Machines choose independently of one another: their choices are made one after
-the other, all from the state at the beginning of the tick.
+Chalumeau et al. 2023 use this environment, from Jumanji; see docs/internals/method.md, "Job-shop
+policies". Here, waits without an alternative are skipped: the clock jumps to the next moment at
+which some machine can take a job. A machine that can take none has a single action, so neither
+schedules nor probabilities change. Machines choose independently of one another: their choices are
+made one after the other, all from the state at the beginning of the tick.
 """
 
 from collections.abc import Sequence

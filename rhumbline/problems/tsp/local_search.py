@@ -62,10 +62,10 @@ def best_move(
     reversal = reversal_changes(distance, edge)
     changes = [torch.where(i < j, reversal, 0.0)]
     steps_to_j = (j - i) % size
-    is_not_last = steps_to_j < size - 1
+    is_not_before = steps_to_j < size - 1
     for length in range(1, TUNING.max_segment + 1):
         is_behind = steps_to_j >= length
-        is_possible = is_behind & is_not_last
+        is_possible = is_behind & is_not_before
         for change in insertion_changes(distance, edge, length):
             changes.append(torch.where(is_possible, change, 0.0))
     table = torch.stack([change.flatten(1) for change in changes], 1)
