@@ -16,16 +16,16 @@ from typing import Any
 import numpy as np
 import torch
 
-from rhumbline import api
+from rhumbline import pipeline
 from rhumbline.errors import InputError, MissingExtra
-from rhumbline.formats import INSTANCE_READERS, read
+from rhumbline.files import read, reader_suffixes
 from rhumbline.problems import PROBLEMS
 from rhumbline.search.after_search import AfterSearch, solve_task
 from rhumbline.search.driver import Budget
 from rhumbline.search.solution import Solution
 from rhumbline.search.strategies import build_strategy, default_strategy_for_task
 
-ENDINGS = {*INSTANCE_READERS, ".txt", ""}  # job shops come with any ending or none
+ENDINGS = {*reader_suffixes(), ".txt", ""}  # job shops come with any ending or none
 TABLES = ("optima.json", "best_known.json")
 HEADER = "| file | size | best known | cost | gap | attempts | seconds |"
 
@@ -57,8 +57,8 @@ def solved(
     """The verified solution of one instance within the budget, by a strategy or the usual one;
     encoding is free.
     """
-    device = api.find_device(args.device)
-    ((_, task),) = api.make_tasks(
+    device = pipeline.find_device(args.device)
+    ((_, task),) = pipeline.make_tasks(
         [instance], policies, seed=args.seed, device=device, engine="auto", augment=args.augment
     )
     finish = AfterSearch(polish=args.polish, then=None if budget.seconds is None else args.then)
@@ -114,12 +114,13 @@ def main() -> None:
         strategy_of(args.search)  # refuse before any work
     instances = readable(args.folder)
     try:
-        for problem in api.problem_names(instances):
+        for problem in {instance.problem for instance in instances}:
             AfterSearch(polish=args.polish, then=args.then).check(problem, Budget(seconds=1.0))
     except (InputError, MissingExtra) as error:
         raise SystemExit(str(error)) from error
-    policies = api.load_policies(instances, args.policy)
-    device = api.find_device(args.device)
+    loaded = pipeline.load_policies(instances, args.policy)
+    policies = {problem: one.policy for problem, one in loaded.items()}
+    device = pipeline.find_device(args.device)
     where = (
         torch.cuda.get_device_name()
         if device.type == "cuda"

@@ -26,11 +26,29 @@ class PolicyFamily:
 
 
 @dataclass(frozen=True)
+class DatasetFormat:
+    """How a dataset holds instances: one safetensors file with a row for each of them."""
+
+    tensors: frozenset[str]  # that every such file has
+    load: Callable[[Path], list[Any]]
+    save: Callable[[Path, Any, dict[str, str]], None]  # path, sampled batch, note on its origin
+
+
+ContentCheck = Callable[[Path], bool]
+
+
+@dataclass(frozen=True)
 class FileFormats:
     """How instances and plans of a problem are read from files and written."""
 
     readers: Mapping[str, Reader] = field(default_factory=dict[str, Reader])  # by suffix
-    readers_by_type: Mapping[str, Reader] = field(default_factory=dict[str, Reader])  # by TYPE
+    # For files with an unknown suffix: by their content, else by their TYPE header. The reader of
+    # TYPE "" is for files without a known one.
+    readers_by_content: tuple[tuple[ContentCheck, Reader], ...] = ()
+    readers_by_type: Mapping[str, Reader] = field(default_factory=dict[str, Reader])
+    # Suffixes that much else has too: whether such a file in a folder holds an instance.
+    content_checks: Mapping[str, ContentCheck] = field(default_factory=dict[str, ContentCheck])
+    dataset: DatasetFormat | None = None
     plan_suffix: str = ".json"
     write_plan: Callable[[Path, Any, Any, str], None] | None = None  # path, plan, instance, comment
     read_plan: Callable[[Path, Any], Any] | None = None  # path, instance
@@ -96,7 +114,7 @@ class Domain:
     instance: type[Any]
     plan: type[Any]
     problem: Problem[Any, Any]  # the standard rules
-    policies: Mapping[str, PolicyFamily]  # by name in the checkpoint header; the first is the default
+    policies: Mapping[str, PolicyFamily]  # by name in the checkpoint header, the default first
     files: FileFormats = FileFormats()
     # The instances of a Python object, or None if it is no instance of this problem.
     from_python: Callable[[Any], list[Any] | None] | None = None

@@ -20,7 +20,7 @@ from rhumbline.bench.reference.file import read_references
 from rhumbline.bench.suite import SetSpec
 from rhumbline.domains import DOMAINS
 from rhumbline.errors import InputError
-from rhumbline.formats import read_many
+from rhumbline.files import read_many
 from rhumbline.formats.safe_io import read_bytes
 
 

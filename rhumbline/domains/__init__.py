@@ -4,12 +4,18 @@ An outside package adds a problem by an entry point:
 
     [project.entry-points."rhumbline.domains"]
     op = "my_package:OP"
+
+This module imports no torch, so that the command line can read its tables at once.
 """
 
-from rhumbline.domain import Domain
+from typing import TYPE_CHECKING
+
 from rhumbline.registry import Registry
 
-DOMAINS: Registry[Domain] = Registry(
+if TYPE_CHECKING:
+    from rhumbline.domain import Domain, PolicyFamily
+
+DOMAINS: Registry["Domain"] = Registry(
     "domains",
     {
         "tsp": "rhumbline.domains.tsp:TSP_DOMAIN",
@@ -17,3 +23,19 @@ DOMAINS: Registry[Domain] = Registry(
         "jssp": "rhumbline.domains.jssp:JSSP_DOMAIN",
     },
 )
+
+# Problems with a CPU kernel that may have to be compiled, by the suffix of their files.
+COMPILED_SUFFIXES = {".tsp": "tsp", ".vrp": "cvrp"}
+
+
+def find_policy_family(name: str) -> tuple["Domain", "PolicyFamily"]:
+    """Return the policy family that a checkpoint or a recipe names, and its domain.
+
+    Raises `KeyError` for an unknown name.
+    """
+    if name in DOMAINS and name in DOMAINS[name].policies:
+        return DOMAINS[name], DOMAINS[name].policies[name]
+    for _, domain in DOMAINS.working():
+        if name in domain.policies:
+            return domain, domain.policies[name]
+    raise KeyError(name)

@@ -3,17 +3,20 @@
 from rhumbline.decoding.neighbourhoods import route_prefixes
 from rhumbline.domain import (
     ActiveSearchRates,
+    DatasetFormat,
     Domain,
     FileFormats,
     PolicyFamily,
     SearchDefaults,
     TrainingTraits,
 )
-from rhumbline.formats.plans import parse_routes
+from rhumbline.formats.dataset import load_dataset, save_batch
+from rhumbline.formats.plan_numbers import parse_routes
 from rhumbline.formats.vrplib import read_sol, read_vrp, write_sol
 from rhumbline.policies.attention.encoder import Architecture
 from rhumbline.policies.cvrp import CVRPPolicy
 from rhumbline.problems.cvrp import CVRP, CVRPInstance, Routes
+from rhumbline.problems.cvrp.python_inputs import cvrp_from_python
 from rhumbline.problems.distributions.varied import vary_cvrp
 
 RULES = CVRP()
@@ -27,12 +30,14 @@ CVRP_DOMAIN = Domain(
     files=FileFormats(
         readers={".vrp": read_vrp},
         readers_by_type={"CVRP": read_vrp},
+        dataset=DatasetFormat(frozenset({"xy", "demand"}), load_dataset, save_batch),
         plan_suffix=".sol",
         write_plan=write_sol,
         read_plan=read_sol,
         parse_plan=parse_routes,
         plan_form="a list of lists of whole numbers",
     ),
+    from_python=cvrp_from_python,
     weights="cvrp",
     neighbourhoods=route_prefixes,
     recombines_routes=True,

@@ -175,8 +175,6 @@ def solve_task(
     after = (finish or AfterSearch()).settled(task.problem.name)
     after.check(task.problem.name, budget)
     prepare_strategy(strategy, task)
-    if budget.seconds and task.device.type == "cuda":
-        run_warm_up(strategy, task, budget)
     if after.plans_to_keep:
         tools = plan_tools_for(task.problem.name, "a pool of plans")
         task.account.diverse_set = DiverseSet(tools, after.plans_to_keep, task.original_batch)

@@ -78,19 +78,6 @@ def test_a_warm_up_run_is_no_longer_than_the_search(
     assert seen == [Budget(attempts=made)]
 
 
-@pytest.mark.parametrize(("budget", "times"), [(Budget(seconds=0.01), 1), (Budget(attempts=3), 0)])
-def test_a_gpu_warms_up_if_there_is_a_time_limit(
-    monkeypatch, policy, make_instances, budget: Budget, times
-) -> None:
-    """Compilation is not part of the seconds. Without a time limit it would only cost attempts."""
-    called: list[object] = []
-    monkeypatch.setattr(finishing, "run_warm_up", lambda *given: called.append(given))
-    monkeypatch.setattr(tasks.Task, "device", torch.device("cuda"))
-    monkeypatch.setattr(finishing, "search", lambda *_: ([], False))
-    solve_task(Sampling(), make_task(TSP(), policy, make_instances(1, 9)), budget)
-    assert len(called) == times
-
-
 # --- polish
 
 

@@ -14,7 +14,6 @@ from typing import Any
 
 import torch
 
-from rhumbline.api import find_device, load_policies, make_tasks
 from rhumbline.bench import provenance
 from rhumbline.bench.instance_sets import InstanceSet
 from rhumbline.bench.methods import BenchOptions, SearchRunner, make_search_runner
@@ -34,8 +33,9 @@ from rhumbline.bench.runner import (
     run_jobs,
 )
 from rhumbline.bench.suite import Method
-from rhumbline.checkpoint import DEFAULT_CHECKPOINTS, find_checkpoint, read_tensor_file
+from rhumbline.checkpoint import find_checkpoint, read_tensor_file
 from rhumbline.errors import InputError
+from rhumbline.pipeline import find_device, load_policy, make_tasks
 from rhumbline.search.strategies import default_strategy_for_task, parse_settings
 
 DEFAULT = "default"  # the strategy that `rhumb solve` takes
@@ -137,7 +137,7 @@ def prepare_comparison(
             problem = instances.spec.problem
             runner = make_search_runner(method, problem, options)
             checkpoint = method.policy.replace("{problem}", problem)
-            digest = weights_digest(checkpoint or DEFAULT_CHECKPOINTS[problem], problem)
+            digest = weights_digest(checkpoint or None, problem)
             runner.solver += f" (weights {digest})"
             runner.check(smallest_instance(instances))
             pairs.append(MethodOnSet(method, instances, runner))
@@ -157,7 +157,7 @@ def resolve_default(method: Method, instances: InstanceSet, options: BenchOption
     name = method.policy.replace("{problem}", smallest.problem)
     tasks = make_tasks(
         [smallest],
-        load_policies([smallest], name or None),
+        {smallest.problem: load_policy(name or None, smallest.problem)},
         seed=0,
         device=find_device(options.device),
         engine=options.engine,
@@ -166,7 +166,7 @@ def resolve_default(method: Method, instances: InstanceSet, options: BenchOption
     return replace(method, strategy=default_strategy_for_task(task))
 
 
-def weights_digest(name: str, problem: str) -> str:
+def weights_digest(name: str | None, problem: str) -> str:
     """Return a digest of the weights of a checkpoint alone, whatever its header says."""
     path = find_checkpoint(name, problem)
     tensors, _ = read_tensor_file(path)

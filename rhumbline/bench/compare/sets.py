@@ -18,8 +18,8 @@ from rhumbline.bench.instance_sets import InstanceSet, load_set
 from rhumbline.bench.results import Warn
 from rhumbline.bench.suite import SetSpec
 from rhumbline.errors import InputError
-from rhumbline.formats import read_many
-from rhumbline.formats.discovery import find_instance_files
+from rhumbline.files import read_many
+from rhumbline.files.discovery import find_instance_files
 from rhumbline.formats.safe_io import read_bytes
 from rhumbline.problems.cvrp import CVRPInstance, default_capacity
 from rhumbline.problems.distributions.varied import vary_tsp

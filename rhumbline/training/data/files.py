@@ -17,8 +17,8 @@ import torch
 from torch import Tensor
 
 from rhumbline.errors import InputError
-from rhumbline.formats import read_many
-from rhumbline.formats.discovery import find_instance_files
+from rhumbline.files import read_many
+from rhumbline.files.discovery import find_instance_files
 from rhumbline.problems import Problem
 from rhumbline.training.config import DATA_PLACEHOLDER, TrainConfig, Validation
 from rhumbline.training.data.job_shop import JobShopStore, shop_extent
