@@ -16,6 +16,13 @@ from rhumbline.bench.baselines import BASELINES
 from rhumbline.bench.suite import SetSpec
 from rhumbline.problems.cvrp import CVRPInstance, cvrp_from_arrays
 from rhumbline.problems.jssp import JSSPInstance, jssp_from_arrays
+from rhumbline.problems.standard_sets import (
+    CVRP_SETS,
+    JSSP_SETS,
+    TSP_SETS,
+    JobShopSet,
+    StandardSet,
+)
 from rhumbline.problems.tsp import TSPInstance, tsp_from_array
 
 
@@ -23,10 +30,26 @@ from rhumbline.problems.tsp import TSPInstance, tsp_from_array
 class Recipes:
     """How the instances of a suite are drawn."""
 
+    # The standard test sets by name, which are recipes too
+    standard: Mapping[str, StandardSet] | Mapping[str, JobShopSet]
     # The numbers of all instances of a set, a row for each
     draw: Callable[[SetSpec], np.ndarray]
     # An instance from its row and its name
     make: Callable[[np.ndarray, str], Any]
+
+
+@dataclass(frozen=True)
+class ValidationSets:
+    """How instances are drawn that are like those of the test sets, of any size."""
+
+    # Names of sets are this word and a size, such as vrp150.
+    prefix: str
+    # From the size and the number of instances
+    uniform: Callable[[str, int], draw.DrawnInstances]
+    # Of other layouts
+    varied: Callable[[str, int], draw.DrawnInstances] | None = None
+    # What the size looks like
+    size_pattern: str = r"[1-9]\d*"
 
 
 @dataclass(frozen=True)
@@ -85,6 +108,7 @@ class BenchProblem:
     """What suites and comparisons know about a problem. An outside problem has the defaults."""
 
     recipes: Recipes | None = None
+    validation: ValidationSets | None = None
     # Makes an instance on which a solver warms up
     tiny: Callable[[], Any] | None = None
     reference: ReferenceSolver | None = None
@@ -122,17 +146,22 @@ def tiny_jssp() -> JSSPInstance:
 
 BENCH_PROBLEMS: dict[str, BenchProblem] = {
     "tsp": BenchProblem(
-        recipes=Recipes(draw.draw_tsp, draw.make_tsp),
+        recipes=Recipes(TSP_SETS, draw.draw_tsp, draw.make_tsp),
+        validation=ValidationSets("tsp", draw.draw_uniform_tsp, draw.draw_varied_tsp),
         tiny=tiny_tsp,
         reference=ReferenceSolver("lkh", settings={"runs": 10}),
     ),
     "cvrp": BenchProblem(
-        recipes=Recipes(draw.draw_cvrp, draw.make_cvrp),
+        recipes=Recipes(CVRP_SETS, draw.draw_cvrp, draw.make_cvrp),
+        validation=ValidationSets("vrp", draw.draw_uniform_cvrp, draw.draw_varied_cvrp),
         tiny=tiny_cvrp,
         reference=ReferenceSolver("hgs", seconds=5.0),
     ),
     "jssp": BenchProblem(
-        recipes=Recipes(draw.draw_jssp, draw.make_jssp),
+        recipes=Recipes(JSSP_SETS, draw.draw_jssp, draw.make_jssp),
+        validation=ValidationSets(
+            "jssp", draw.draw_uniform_jssp, size_pattern=r"[1-9]\d*x[1-9]\d*"
+        ),
         tiny=tiny_jssp,
         reference=ReferenceSolver("cpsat", seconds=60.0, mode="one thread, no linear relaxation"),
         unit="operations",
