@@ -25,7 +25,7 @@ from rhumbline.bench.compare.sets import (
 from rhumbline.bench.compare.tables import comparison_tables
 from rhumbline.bench.instance_sets import InstanceSet
 from rhumbline.bench.methods import BenchOptions
-from rhumbline.bench.reference_file import read_references
+from rhumbline.bench.reference.file import read_references
 from rhumbline.bench.results import Result, read_results
 from rhumbline.cli.commands.compare import run_compare
 from rhumbline.errors import InputError
