@@ -1,7 +1,6 @@
 """Costs and gaps on a folder of benchmark files, each solved by itself: per file and in total.
 
-    python benchmarks/files.py ../shared/instances/cvrplib --seconds 10 60 [--policy PATH] [--device
-cpu]
+    python benchmarks/files.py instances/cvrplib --seconds 10 60 [--policy PATH] [--device cpu]
 
 Best known costs come from the folder's optima.json or best_known.json. Files that cannot be read
 are listed with the reason and count nowhere; every plan is verified. `--attempts` bounds the search
@@ -12,10 +11,10 @@ the rest, with `--polish` the best plans are polished, both as in `rhumb solve`.
 
 import argparse
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import torch
-from strategies import strategy_of
 
 from rhumbline import api
 from rhumbline.errors import InputError, MissingExtra
@@ -24,11 +23,17 @@ from rhumbline.problems import PROBLEMS
 from rhumbline.search.after_search import AfterSearch, solve_task
 from rhumbline.search.driver import Budget
 from rhumbline.search.solution import Solution
-from rhumbline.search.strategies import default_strategy_for_task
+from rhumbline.search.strategies import build_strategy, default_strategy_for_task
 
 ENDINGS = {*INSTANCE_READERS, ".txt", ""}  # job shops come with any ending or none
 TABLES = ("optima.json", "best_known.json")
 HEADER = "| file | size | best known | cost | gap | attempts | seconds |"
+
+
+def strategy_of(text: str) -> Any:
+    """Return the strategy of a name with settings behind `+`."""
+    name, *settings = text.split("+")
+    return build_strategy(name, settings)
 
 
 def readable(folder: Path) -> list[object]:
@@ -71,7 +76,8 @@ def row(solution: Solution) -> str:
     known = "" if gap is None else f"{instance.best_known:g}"
     shown = solution.unmet or ("" if gap is None else f"{gap:.2%}")
     cost = f"{solution.cost:g}" if instance.has_integer_costs else f"{solution.cost:.4f}"
-    return f"| {instance.name} | {size} | {known} | {cost} | {shown} | {solution.attempts} | {solution.seconds:.1f} |"
+    spent = f"{solution.attempts} | {solution.seconds:.1f}"
+    return f"| {instance.name} | {size} | {known} | {cost} | {shown} | {spent} |"
 
 
 def total(solutions: list[Solution], budget: Budget) -> str:
@@ -82,7 +88,8 @@ def total(solutions: list[Solution], budget: Budget) -> str:
         else "no gaps"
     )
     attempts = np.mean([s.attempts for s in solutions])
-    return f"{budget.seconds:g} s: {len(solutions)} files, {len(gaps)} with a gap: {mean}; {attempts:.0f} attempts each"
+    counts = f"{len(solutions)} files, {len(gaps)} with a gap"
+    return f"{budget.seconds:g} s: {counts}: {mean}; {attempts:.0f} attempts each"
 
 
 def main() -> None:

@@ -29,10 +29,12 @@ def improve(
     """Report the schedules of one run, none later than the best plan."""
     began = time.monotonic()
     model, starts = build_model(instance, plans[0])
-    solver = make_solver(seconds - (time.monotonic() - began), seed, WORKERS)
+    passed = time.monotonic() - began
+    solver = make_solver(seconds - passed, seed, WORKERS)
 
     def work(report: Callable[[Schedule], None]) -> None:
-        solver.solve(model, make_listener(starts, report))
+        listener = make_listener(starts, report)
+        solver.solve(model, listener)
 
     run_interruptible(work, solver.stop_search, on_plan)
 
@@ -121,7 +123,10 @@ def run_solver(solver: Any, model: Any) -> bool:
     """Run the solver; return whether it found a schedule."""
     cp_model: Any = import_module("ortools.sat.python.cp_model")
 
-    status = run_interruptible(lambda report: solver.solve(model), solver.stop_search)
+    status = run_interruptible(
+        lambda report: solver.solve(model),
+        solver.stop_search,
+    )
     return status in (cp_model.OPTIMAL, cp_model.FEASIBLE)
 
 

@@ -53,9 +53,14 @@ def replace_file(path: Path, text: str) -> None:
 
 def write_lkh_tour(path: Path, tour: Sequence[int]) -> Path:
     """Write a tour as a file that LKH can read; return the path."""
-    cities = [str(city + 1) for city in tour]
-    head = ["TYPE : TOUR", f"DIMENSION : {len(tour)}", "TOUR_SECTION"]
-    path.write_text("\n".join([*head, *cities, "-1", "EOF", ""]))
+    rows = [
+        "TYPE : TOUR",
+        f"DIMENSION : {len(tour)}",
+        "TOUR_SECTION",
+    ]
+    rows += [str(city + 1) for city in tour]
+    rows += ["-1", "EOF", ""]
+    path.write_text("\n".join(rows))
     return path
 
 
@@ -93,8 +98,10 @@ def run_lkh(distance: np.ndarray, text: str) -> list[int]:
 
 def integer_length(distance: np.ndarray, tour: Sequence[int]) -> int:
     """Return the length of a tour in LKH's integer units."""
-    following = np.roll(tour, -1)
-    return int(distance[np.asarray(tour), following].sum())
+    cities = np.asarray(tour)
+    following = np.roll(cities, -1)
+    legs = distance[cities, following]
+    return int(legs.sum())
 
 
 if __name__ == "__main__":

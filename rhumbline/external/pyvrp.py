@@ -39,7 +39,10 @@ def improve(
     start = pyvrp.Solution(data, given[0])
 
     def work(report: Callable[[Any], None]) -> None:
-        params = listening_params(lambda routes: report(make_plan(routes, is_tour)))
+        def report_routes(routes: list[list[int]]) -> None:
+            report(make_plan(routes, is_tour))
+
+        params = listening_params(report_routes)
         run_pyvrp(data, stop, seed, params=params, initial_solution=start)
 
     run_interruptible(work, stop.request, on_plan)
@@ -84,8 +87,11 @@ def listening_params(report: Callable[[list[list[int]]], None]) -> Any:
 
 def solve_routes(data: Any, seconds: float, seed: int) -> list[list[int]] | None:
     """Return the best routes of one run that ends by the clock; None if they overload a vehicle."""
-    best = run_pyvrp(data, Stop(seconds), seed).best
-    return solution_routes(best) if best.is_feasible() else None
+    result = run_pyvrp(data, Stop(seconds), seed)
+    best = result.best
+    if not best.is_feasible():
+        return None
+    return solution_routes(best)
 
 
 def run_pyvrp(data: Any, stop: Stop, seed: int, **options: Any) -> Any:
@@ -103,7 +109,8 @@ def solution_routes(solution: Any) -> list[list[int]]:
     """Return the routes of a solution, with our numbers of the customers."""
     routes: list[list[int]] = []
     for route in solution.routes():
-        routes.append([visit.idx + 1 for visit in route if visit.is_client()])
+        customers = [visit.idx + 1 for visit in route if visit.is_client()]
+        routes.append(customers)
     return routes
 
 
@@ -137,7 +144,8 @@ def make_data(instance: Any, vehicles: int, is_tour: bool) -> Any:
     clients: list[Any] = []
     for node in range(1, instance.size):
         delivery = [] if is_tour else [int(instance.demands[node])]
-        clients.append(pyvrp.Client(node, delivery=delivery))
+        client = pyvrp.Client(node, delivery=delivery)
+        clients.append(client)
     capacity = [] if is_tour else [int(instance.capacity)]
     vehicle = pyvrp.VehicleType(vehicles, capacity)
     locations = [pyvrp.Location(float(x), float(y)) for x, y in instance.planar_xy]

@@ -1,5 +1,6 @@
-"""Text files to instances, and plans to text files. A new format is one module and one line in
-each dict below.
+"""Read instances from text files and datasets, and write plans.
+
+A new format is one module and one line in each of the tables below.
 """
 
 from collections.abc import Callable
@@ -22,19 +23,19 @@ __all__ = ["plan_suffix", "plan_suffix_for", "read", "read_many", "write_plan"]
 AnyInstance = TSPInstance | CVRPInstance | JSSPInstance
 AnyPlan = Tour | Routes | Schedule
 
-# By ending of the file name.
+# By suffix of the file name.
 INSTANCE_READERS: dict[str, Callable[[Path], AnyInstance]] = {
     ".tsp": read_tsp,
     ".vrp": read_vrp,
     ".jsp": read_jsp,
     ".json": read_json,
 }
-# By the TYPE that a file of another ending says.
+# By the TYPE header of a file with another suffix.
 READERS_BY_TYPE: dict[str, Callable[[Path], AnyInstance]] = {
     "TSP": read_tsp,
     "CVRP": read_vrp,
 }
-# Ending and writer by type of the plan.
+# Suffix and writer by type of the plan.
 WRITERS: dict[type[AnyPlan], tuple[str, Callable[[Path, Any, Any, str], None]]] = {
     Tour: (".tour", write_tour),
     Routes: (".sol", write_sol),
@@ -49,43 +50,52 @@ DATASET_SUFFIX = ".safetensors"
 
 
 def read(path: str | Path) -> AnyInstance:
-    """The instance of a file. Files of other endings tell by their beginning what they hold."""
+    """Read the instance of a file. The content decides where the suffix is unknown."""
     path = Path(path)
-    if path.suffix.lower() == DATASET_SUFFIX:
-        raise InputError.at(
-            path, None, "is a dataset of many instances, expected one; use read_many"
-        )
-    return (INSTANCE_READERS.get(path.suffix.lower()) or reader_of(path))(path)
+    suffix = path.suffix.lower()
+    if suffix == DATASET_SUFFIX:
+        message = "is a dataset of many instances, expected one; use read_many"
+        raise InputError.at(path, None, message)
+    reader = INSTANCE_READERS.get(suffix) or reader_of(path)
+    return reader(path)
 
 
 def reader_of(path: Path) -> Callable[[Path], AnyInstance]:
-    """Job shops begin with numbers; the others have a header, and without TYPE in it they are
-    TSPs.
+    """Return the reader for a file, judged by its content.
+
+    Job shops begin with numbers. Other files have a header; without a TYPE they are TSPs.
     """
     if path.is_fifo():  # it can be read only once
         known = ", ".join(INSTANCE_READERS)
-        raise InputError.at(
-            path, None, f"is a pipe, expected a file; save it under a name that ends in {known}"
-        )
-    return read_jsp if is_job_shop_file(path) else READERS_BY_TYPE.get(read_type(path), read_tsp)
+        advice = f"save it under a name that ends in {known}"
+        raise InputError.at(path, None, f"is a pipe, expected a file; {advice}")
+    if is_job_shop_file(path):
+        return read_jsp
+    return READERS_BY_TYPE.get(read_type(path), read_tsp)
 
 
 def read_many(path: str | Path) -> list[AnyInstance]:
-    """All instances of a file: those of a dataset, or the one of a text file."""
+    """Read all instances of a dataset, or the one instance of a text file."""
     path = Path(path)
-    return [*load_dataset(path)] if path.suffix.lower() == DATASET_SUFFIX else [read(path)]
+    if path.suffix.lower() == DATASET_SUFFIX:
+        return [*load_dataset(path)]
+    return [read(path)]
 
 
 def plan_suffix(plan: AnyPlan) -> str:
-    """The file ending of the format that belongs to a plan's problem."""
-    return WRITERS[type(plan)][0]
+    """Return the file suffix of a plan."""
+    suffix, _ = WRITERS[type(plan)]
+    return suffix
 
 
 def plan_suffix_for(instance: AnyInstance) -> str:
-    """The same for plans of an instance that is yet to be solved."""
-    return WRITERS[PLAN_OF_INSTANCE[type(instance)]][0]
+    """Return the file suffix of plans for an instance."""
+    suffix, _ = WRITERS[PLAN_OF_INSTANCE[type(instance)]]
+    return suffix
 
 
 def write_plan(path: str | Path, plan: AnyPlan, instance: AnyInstance, comment: str) -> None:
-    """Write a plan in the format that belongs to its problem."""
-    WRITERS[type(plan)][1](Path(path), plan, instance, comment)
+    """Write a plan in the format of its problem."""
+    kind = type(plan)
+    _, writer = WRITERS[kind]
+    writer(Path(path), plan, instance, comment)

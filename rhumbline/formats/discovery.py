@@ -1,5 +1,6 @@
-"""Files that hold instances, found by the name of a file, of a folder or by a pattern."""
+"""Find the files that hold instances, given a file, a folder or a pattern."""
 
+from collections.abc import Callable
 from glob import glob
 from pathlib import Path
 
@@ -10,65 +11,78 @@ from rhumbline.formats.jsplib import is_job_shop_file
 from rhumbline.formats.jsplib_json import is_job_shop_json
 from rhumbline.formats.safe_io import error_reason
 
-ENDINGS = (*INSTANCE_READERS, DATASET_SUFFIX)
-TEXT, JSON = ".txt", ".json"  # JSPLIB's files are called so and our own; so is much else
-SIGNS = "*?["  # of patterns
+SUFFIXES = (*INSTANCE_READERS, DATASET_SUFFIX)
+# JSPLIB's files and our own have these suffixes; so has much else, so their content decides.
+CONTENT_CHECKS: dict[str, Callable[[Path], bool]] = {
+    ".txt": is_job_shop_file,
+    ".json": is_job_shop_json,
+}
+WILDCARDS = "*?["
 
 
 def find_instance_files(place: str | Path) -> list[Path]:
-    """The file itself; of a folder all files that hold instances, by name; or those that a
-    pattern names.
-    """
+    """Return the file itself, the instance files of a folder by name, or those of a pattern."""
     try:
         return find_files_at(place)
-    except OSError as error:  # a name that is too long, a folder that may not be read
-        raise InputError.at(Path(place), None, f"cannot be read: {error_reason(error)}") from error
+    except OSError as error:  # a name that is too long, a folder without permission
+        message = f"cannot be read: {error_reason(error)}"
+        raise InputError.at(Path(place), None, message) from error
 
 
 def find_files_at(place: str | Path) -> list[Path]:
-    """The same, where nothing keeps one from looking."""
+    """Do the work of `find_instance_files`; may raise `OSError`."""
     path = Path(place)
     if path.is_dir():
-        found = files_of(path)
+        found = files_of_folder(path)
         if not found:
-            wanted = ", ".join((*ENDINGS, TEXT))
-            raise InputError(
-                f"{path}: no file in this folder holds instances; expected names that end in {wanted}"
-            )
+            known = ", ".join((*SUFFIXES, ".txt"))
+            expected = f"expected names that end in {known}"
+            raise InputError(f"{path}: no file in this folder holds instances; {expected}")
         return found
-    if path.exists() or not any(sign in str(place) for sign in SIGNS):
-        return [path]  # whoever reads it says what is wrong with it
-    any_kind = not path.suffix or any(
-        sign in path.suffix for sign in SIGNS
-    )  # else those of that ending are meant
-    found: list[Path] = []
-    for one in map(Path, sorted(glob(str(place)))):
-        found += (
-            files_of(one) if one.is_dir() else [one] if not any_kind or holds_instances(one) else []
-        )
+    if path.exists() or not has_wildcard(str(place)):
+        return [path]  # its reader says what is wrong with it
+    found = files_of_pattern(place)
     if not found:
         raise InputError(f"{place}: no file that holds instances has such a name")
     return found
 
 
-def files_of(folder: Path) -> list[Path]:
-    """The files of a folder that hold instances."""
+def files_of_pattern(pattern: str | Path) -> list[Path]:
+    """Return the instance files that match a pattern, and those of matching folders.
+
+    A pattern that names a suffix means every file with it; without one the content decides.
+    """
+    suffix = Path(pattern).suffix
+    names_suffix = bool(suffix) and not has_wildcard(suffix)
+    found: list[Path] = []
+    for match in map(Path, sorted(glob(str(pattern)))):
+        if match.is_dir():
+            found += files_of_folder(match)
+        elif names_suffix or holds_instances(match):
+            found.append(match)
+    return found
+
+
+def files_of_folder(folder: Path) -> list[Path]:
+    """Return the instance files of a folder, sorted by name."""
     return [file for file in sorted(folder.iterdir()) if holds_instances(file)]
 
 
+def has_wildcard(text: str) -> bool:
+    """Return whether a name is a pattern."""
+    return any(sign in text for sign in WILDCARDS)
+
+
 def holds_instances(file: Path) -> bool:
-    """Whether a file of a folder is one to read: by its ending, and not one of best known costs."""
-    if (
-        file.name in BEST_KNOWN_FILES
-        or file.name.startswith(".")
-        or not file.is_file()
-        or not file.stat().st_size
-    ):
+    """Return whether a file of a folder holds instances, by its suffix or its content."""
+    if file.name in BEST_KNOWN_FILES or file.name.startswith("."):
         return False
-    ending = file.suffix.lower()
-    if ending not in (TEXT, JSON):
-        return ending in ENDINGS
+    if not file.is_file() or not file.stat().st_size:
+        return False
+    suffix = file.suffix.lower()
+    if suffix not in CONTENT_CHECKS:
+        return suffix in SUFFIXES
     try:
-        return is_job_shop_json(file) if ending == JSON else is_job_shop_file(file)
-    except InputError:  # such as a text that is none
+        return CONTENT_CHECKS[suffix](file)
+    except InputError:  # such as a binary file named .txt
         return False

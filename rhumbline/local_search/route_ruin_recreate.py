@@ -1,6 +1,6 @@
 """Ruin and recreate for CVRP routes: rounds of simulated annealing from the best plan.
 
-Walkers on different threads are independent. When walkers exchanged plans on the way, eight of them
+Workers on different threads are independent. When workers exchanged plans on the way, eight of them
 ended no better, or worse (research/notebooks/polish.md).
 """
 
@@ -65,21 +65,23 @@ def improve(
     if instance.size <= 2:
         return
     stopped = Event()
-    walkers = threads.thread_count()
+    workers = threads.thread_count()
     end = time.monotonic() + seconds
 
     def work(report: RoutesListener) -> None:
         best = threads.CheapestPlan(instance, report)
         first = Annealing(instance, plans[0], seed, stopped, best)
-        others = [first.clone(seed, number) for number in range(1, walkers)]
-        walks = [partial(walker.run, end) for walker in (first, *others)]
-        threads.run_walkers(walks, stopped)
+        walks = [partial(first.run, end)]
+        for number in range(1, workers):
+            worker = first.clone(seed, number)
+            walks.append(partial(worker.run, end))
+        threads.run_workers(walks, stopped)
 
     run_interruptible(work, stopped.set, on_plan)
 
 
 class Annealing:
-    """A walker that reports each plan that is cheaper than all of its plans before."""
+    """A worker that reports each plan that is cheaper than all of its plans before."""
 
     def __init__(
         self,
@@ -130,7 +132,7 @@ class Annealing:
         self.tolerance = local_moves.improvement_tolerance(self.distance)
 
     def clone(self, seed: int, number: int) -> "Annealing":
-        """Return a walker that begins with the same plan, and shares only what is never written."""
+        """Return a worker that begins with the same plan, and shares only what is never written."""
         other = copy(self)
         for name in ("plan", "saved", "best", "scratch"):
             arrays = getattr(self, name)
@@ -143,8 +145,11 @@ class Annealing:
         """Run rounds from the best plan, until the time `end` or some rounds without success."""
         idle = 0
         max_idle = TUNING.idle_rounds
-        while idle < max_idle and not self.stopped.is_set() and time.monotonic() < end:
-            idle = 0 if self.run_round(end) else idle + 1
+        while idle < max_idle and not self.stopped.is_set():
+            if time.monotonic() >= end:
+                break
+            is_better = self.run_round(end)
+            idle = 0 if is_better else idle + 1
 
     def run_round(self, end: float) -> bool:
         """Cool down once, by the time `end` or sooner; return whether a cheaper plan was found."""

@@ -61,11 +61,11 @@ def improve(
 ) -> None:
     """Run rounds until the time is up or a lower bound is met; report each shorter schedule."""
     stopped = Event()
-    walkers = threads.thread_count()
+    workers = threads.thread_count()
 
     def work(report: ScheduleListener) -> None:
         search = TabuSearch(instance, seed, stopped, report)
-        search.run(plans, seconds, walkers)
+        search.run(plans, seconds, workers)
 
     run_interruptible(work, stopped.set, on_plan)
 
@@ -99,19 +99,23 @@ class ShopTables:
 
     def terminate(self, neighbour: np.ndarray) -> np.ndarray:
         """Replace missing neighbours by the number that stands for none, and add its own entry."""
-        filled = np.where(neighbour < 0, self.size, neighbour)
-        return np.append(filled, self.size).astype(np.uint32)
+        is_missing = neighbour < 0
+        filled = np.where(is_missing, self.size, neighbour)
+        terminated = np.append(filled, self.size)
+        return terminated.astype(np.uint32)
 
     def machine_neighbours(self, start: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         """Return predecessor and successor of each operation on its machine, by these times."""
         sequence = self.orders(self.machine, start, start + self.duration)
         previous = np.full(self.size + 1, self.size, np.uint32)
-        following = np.full(self.size + 1, self.size, np.uint32)
+        following = previous.copy()
         earlier = sequence[:-1]
         later = sequence[1:]
         is_same_machine = self.machine[later] == self.machine[earlier]
-        previous[later[is_same_machine]] = earlier[is_same_machine]
-        following[earlier[is_same_machine]] = later[is_same_machine]
+        earlier = earlier[is_same_machine]
+        later = later[is_same_machine]
+        previous[later] = earlier
+        following[earlier] = later
         return previous, following
 
 
@@ -137,7 +141,7 @@ class TabuWalk:
         self.kernel_module = schedule_tabu
 
     def run_moves(self, moves: int) -> bool:
-        """Make up to `moves` moves; return whether there were that many to make."""
+        """Make up to `moves` moves; return whether all of them were possible."""
         shop = self.shop
         made = self.kernel(
             shop.tables,
@@ -182,7 +186,8 @@ class EliteSchedule:
 
     def is_similar(self, other: "EliteSchedule") -> bool:
         """Return whether the machines have nearly the same orders."""
-        equal_share = float(np.mean(self.following == other.following))
+        is_equal = self.following == other.following
+        equal_share = float(np.mean(is_equal))
         return equal_share >= TUNING.min_equal_share
 
 
@@ -204,19 +209,23 @@ class TabuSearch:
         self.end = 0.0
         self.shortest = instance.horizon + 1
 
-    def run(self, plans: Sequence[Schedule], seconds: float, walkers: int = 1) -> None:
+    def run(self, plans: Sequence[Schedule], seconds: float, workers: int = 1) -> None:
         """Run rounds from each plan, then from between two schedules.
 
-        Some plans have two rounds if there are more walkers than plans.
+        Some plans have two rounds if there are more workers than plans.
         """
         self.end = time.monotonic() + seconds
-        given = [np.concatenate(plan.starts).astype(np.int64) for plan in plans]
-        starts = deque(islice(cycle(given), max(walkers, len(plans))))
+        given: list[np.ndarray] = []
+        for plan in plans:
+            times = np.concatenate(plan.starts)
+            given.append(times.astype(np.int64))
+        rounds = max(workers, len(plans))
+        starts = deque(islice(cycle(given), rounds))
         walks: list[Callable[[], None]] = []
-        for number in range(walkers):
+        for number in range(workers):
             random = threads.generator_state(self.seed, number)
             walks.append(partial(self.walk, starts, random))
-        threads.run_walkers(walks, self.stopped)
+        threads.run_workers(walks, self.stopped)
 
     def walk(self, starts: deque[np.ndarray], random: np.ndarray) -> None:
         """Run one round after the other, until the search is over."""
@@ -238,8 +247,11 @@ class TabuSearch:
     @property
     def is_over(self) -> bool:
         """Whether the time is up or a lower bound is met."""
-        is_late = self.stopped.is_set() or time.monotonic() >= self.end
-        return is_late or self.shortest <= self.instance.lower_bound
+        if self.stopped.is_set():
+            return True
+        if time.monotonic() >= self.end:
+            return True
+        return self.shortest <= self.instance.lower_bound
 
     def run_round(self, start: np.ndarray, random: np.ndarray) -> EliteSchedule:
         """Return the best schedule of a walk that begins with the orders of these times."""
@@ -281,12 +293,14 @@ class TabuSearch:
 
         Of equally short schedules the newest comes first.
         """
-        similar = [other for other in self.elite if other.is_similar(schedule)]
         self.idle_rounds = (self.idle_rounds + 1) % (TUNING.idle_rounds + 1)
-        if any(schedule.makespan >= other.makespan for other in similar):
-            return
-        others = [other for other in self.elite if not other.is_similar(schedule)]
-        ranked = sorted([schedule, *others], key=lambda x: x.makespan)
+        ranked = [schedule]
+        for other in self.elite:
+            if not other.is_similar(schedule):
+                ranked.append(other)
+            elif schedule.makespan >= other.makespan:
+                return
+        ranked.sort(key=lambda x: x.makespan)
         self.elite = ranked[: TUNING.elite_schedules]
         if any(other is schedule for other in self.elite):
             self.idle_rounds = 0

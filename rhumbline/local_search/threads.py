@@ -1,6 +1,6 @@
 """Worker threads of local searches, and interruptible calls of solvers.
 
-Our kernels release Python's global lock while they work, so walkers in threads run in parallel.
+Our kernels release Python's global lock while they work, so workers in threads run in parallel.
 """
 
 from collections.abc import Callable, Sequence
@@ -22,17 +22,18 @@ SECONDS_BETWEEN_LOOKS = 0.1  # at the plans that an interruptible call has repor
 
 
 def thread_count() -> int:
-    """Return the number of walkers: the threads of the fused engine (`--threads`)."""
+    """Return the number of workers: the threads of the fused engine (`--threads`)."""
     return torch.get_num_threads()
 
 
 def generator_state(seed: int, number: int = 0) -> np.ndarray:
-    """Return the state of a walker's random generator for the kernels: 64 bits, not 0."""
+    """Return the state of a worker's random generator for the kernels: 64 bits, not 0."""
     rng = np.random.default_rng((number, seed))
-    return rng.integers(1, 2**63, 1, dtype=np.uint64)
+    largest = 2**63
+    return rng.integers(1, largest, 1, dtype=np.uint64)
 
 
-def run_walkers(walks: Sequence[Callable[[], None]], stopped: Event) -> None:
+def run_workers(walks: Sequence[Callable[[], None]], stopped: Event) -> None:
     """Run all walks at once, each in a thread, until every one has ended.
 
     The error of one walk sets `stopped`, which ends the others, and is raised. This includes the
@@ -51,7 +52,7 @@ def run_walkers(walks: Sequence[Callable[[], None]], stopped: Event) -> None:
 
 
 class CheapestPlan(Generic[P]):
-    """The cheapest plan of several walkers; each cheaper one is reported once."""
+    """The cheapest plan of several workers; each cheaper one is reported once."""
 
     def __init__(self, instance: Any, report: Callable[[P], None]) -> None:
         self.instance = instance

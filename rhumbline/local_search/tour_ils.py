@@ -48,17 +48,17 @@ def improve(
 ) -> None:
     """Kick each plan for a while, then the best of them; report each shorter tour."""
     stopped = Event()
-    walkers = threads.thread_count()
+    workers = threads.thread_count()
 
     def work(report: TourListener) -> None:
-        search = IteratedLocalSearch(instance, seed, stopped, report, walkers)
+        search = IteratedLocalSearch(instance, seed, stopped, report, workers)
         search.run(plans, seconds)
 
     run_interruptible(work, stopped.set, on_plan)
 
 
 class IteratedLocalSearch:
-    """Walkers that kick tours, and report each tour that is shorter than all before."""
+    """Workers that kick tours, and report each tour that is shorter than all before."""
 
     def __init__(
         self,
@@ -66,7 +66,7 @@ class IteratedLocalSearch:
         seed: int,
         stopped: Event,
         report: TourListener,
-        walkers: int = 1,
+        workers: int = 1,
     ) -> None:
         from rhumbline.kernels.numba.local_search import launch as local_moves
 
@@ -74,35 +74,37 @@ class IteratedLocalSearch:
         self.best = threads.CheapestPlan(instance, report)
         self.distance = np.ascontiguousarray(instance.distances)
         self.near = local_moves.nearest_nodes(self.distance)
-        self.random_states = [threads.generator_state(seed, number) for number in range(walkers)]
+        self.random_states = [threads.generator_state(seed, number) for number in range(workers)]
 
     def run(self, plans: Sequence[Tour], seconds: float) -> None:
         """Kick the local optimum of each plan, then the best tour of all.
 
-        Some plans have two turns if there are more walkers than plans are left.
+        Some plans have two turns if there are more workers than plans are left.
         """
         from rhumbline.kernels.numba.local_search import launch as local_moves
 
         began = time.monotonic()
-        walkers = len(self.random_states)
+        workers = len(self.random_states)
         optima: list[list[int]] = []
         for plan in plans:
             order, _ = local_moves.shorten_tour(self.distance, self.near, plan.order)
             optima.append(order)
         tours = cycle(optima)
-        groups = -(-len(plans) // walkers)
+        groups = -(-len(plans) // workers)
         for number in range(groups):
             share = TUNING.time_share_per_plan * seconds * (number + 1)
-            self.kick_tours(list(islice(tours, walkers)), began + share)
+            self.kick_tours(list(islice(tours, workers)), began + share)
         assert self.best.plan, "every plan was reported"
-        self.kick_tours([list(self.best.plan.order)] * walkers, began + seconds)
+        self.kick_tours([list(self.best.plan.order)] * workers, began + seconds)
 
     def kick_tours(self, tours: Sequence[list[int]], end: float) -> None:
         """Kick one tour in each thread, until the time `end`."""
         walks: list[Callable[[], None]] = []
-        for tour, random_state in zip(tours, self.random_states, strict=True):
-            walks.append(partial(self.kick_tour, tour, random_state, end))
-        threads.run_walkers(walks, self.stopped)
+        pairs = zip(tours, self.random_states, strict=True)
+        for tour, random_state in pairs:
+            walk = partial(self.kick_tour, tour, random_state, end)
+            walks.append(walk)
+        threads.run_workers(walks, self.stopped)
 
     def kick_tour(self, order: list[int], random_state: np.ndarray, end: float) -> None:
         """Kick a tour until the time `end`, or until it has not become shorter for long."""

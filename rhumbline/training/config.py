@@ -20,7 +20,8 @@ MAX_BATCH_GROWTH = 4  # how many times `batch` a mini-step of smaller instances 
 def require_at_least(lowest: float, **values: float) -> None:
     """Refuse values below a bound, and values that are not finite."""
     for name, value in values.items():
-        if not lowest <= value < float("inf"):
+        is_valid = lowest <= value < math.inf
+        if not is_valid:
             raise InputError(f"{name} is {value}; expected at least {lowest}")
 
 
@@ -349,23 +350,30 @@ class TrainConfig:
         `batch` is for `size`. Work grows with the square of the nodes. Numbers from 8 on are
         rounded to multiples of 8, and none exceeds four times `batch`. Job shop always has `batch`.
         """
-        if size == self.size or not isinstance(size, int) or isinstance(self.size, str):
+        if not isinstance(size, int) or isinstance(self.size, str):
             return self.batch
-        same_work = self.batch * (self.size / size) ** 2
-        wanted = min(same_work, MAX_BATCH_GROWTH * self.batch)
+        if size == self.size:
+            return self.batch
+        ratio = self.size / size
+        same_work = self.batch * ratio**2
+        most = MAX_BATCH_GROWTH * self.batch
+        wanted = min(same_work, most)
         if wanted < 8:
             return max(1, round(wanted))
-        return math.floor(wanted / 8 + 0.5) * 8
+        eighths = math.floor(wanted / 8 + 0.5)
+        return eighths * 8
 
     def longest_for(self, customers: int) -> int:
         """Return `objective.longest`, which is for `size`, for another number of customers."""
         assert isinstance(self.size, int)
-        return math.ceil(self.objective.longest * customers / self.size)
+        longest = self.objective.longest * customers / self.size
+        return math.ceil(longest)
 
 
 def check_shop_size(size: int | str) -> None:
     """Refuse a size that is not written as jobs x machines."""
-    if not re.fullmatch(r"[1-9]\d*x[1-9]\d*", str(size)):
+    is_shop = re.fullmatch(r"[1-9]\d*x[1-9]\d*", str(size))
+    if not is_shop:
         raise InputError(f'size is {size!r}; expected jobs x machines such as "20x15"')
 
 

@@ -76,8 +76,12 @@ def rescale_latents(policy: Any, amplify: float) -> Any:
     The policy at the centre of the latent space does not change. Where latents hardly differ, the
     winner among them is random, and none specialises; a larger amplification separates them.
     """
-    other = type(policy)(replace(policy.architecture, amplify=amplify))
-    weights = policy.state_dict()
-    kept = {name: x for name, x in weights.items() if not name.endswith("amplify")}
-    other.load_state_dict(kept, strict=False)
-    return other.to(next(policy.parameters()).device)
+    architecture = replace(policy.architecture, amplify=amplify)
+    other = type(policy)(architecture)
+    weights: dict[str, Any] = {}
+    for name, x in policy.state_dict().items():
+        if not name.endswith("amplify"):
+            weights[name] = x
+    other.load_state_dict(weights, strict=False)
+    device = next(policy.parameters()).device
+    return other.to(device)

@@ -54,7 +54,7 @@ def train(
     if not minutes and not config.updates:
         raise InputError("give --minutes, or `updates` in the recipe: training needs an end")
     trainer = make_trainer(config, device, resume, notify)
-    progress = Progress(trainer, minutes, clock)
+    progress = TrainingProgress(trainer, minutes, clock)
     is_unvalidated = trainer.best_cost == float("inf")
     if resume and is_unvalidated:
         revalidate_best(trainer, resume, out)
@@ -92,7 +92,7 @@ def make_trainer(
     return trainer
 
 
-class Progress:
+class TrainingProgress:
     """How far a run has come, by its clock and by its updates."""
 
     def __init__(self, trainer: Trainer, minutes: float | None, clock: Callable[[], float]) -> None:
@@ -115,18 +115,28 @@ class Progress:
     def updates_per_second(self) -> float:
         """Return the mean pace of this call, validation and writing included."""
         updates = self.trainer.update - self.first_update
-        return updates / max(1e-9, self.clock() - self.began)
+        seconds = self.clock() - self.began
+        return updates / max(1e-9, seconds)
 
     def minutes_so_far(self) -> float:
         """Return the minutes since the beginning of this call."""
-        return (self.clock() - self.began) / 60.0
+        seconds = self.clock() - self.began
+        return seconds / 60.0
 
 
 def step_metrics(rollouts: Rollouts, targets: Targets) -> Float[Tensor, "3"]:
     """Return the mean cost, the mean best cost and the share of targets that trained."""
-    trained = targets.weight.nan_to_num(0.0).ne(0).float().mean()
+    weight = targets.weight.nan_to_num(0.0)
+    trained = weight.ne(0).float()
     best = rollouts.cost.flatten(1).amin(1)
-    return torch.stack([rollouts.cost.mean(), best.mean(), trained]).detach()
+    metrics = torch.stack(
+        [
+            rollouts.cost.mean(),
+            best.mean(),
+            trained.mean(),
+        ]
+    )
+    return metrics.detach()
 
 
 def make_report(

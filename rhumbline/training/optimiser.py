@@ -78,7 +78,8 @@ def matrix_groups(part: nn.Module, decay: float) -> list[dict[str, Any]]:
             by_pieces.setdefault(pieces, []).append(weight)
     groups: list[dict[str, Any]] = []
     for pieces, weights in by_pieces.items():
-        groups.append({"params": weights, "weight_decay": decay, "pieces": pieces})
+        group = {"params": weights, "weight_decay": decay, "pieces": pieces}
+        groups.append(group)
     return groups
 
 
@@ -117,7 +118,7 @@ class Muon(torch.optim.Optimizer):
             torch._foreach_mul_(weights, shrink)  # pyright: ignore[reportPrivateUsage]
             torch._foreach_sub_(weights, own)  # pyright: ignore[reportPrivateUsage]
 
-    def groups_with_gradient(self) -> Iterator[tuple[dict[str, Any], list[nn.Parameter]]]:
+    def groups_with_gradient(self) -> Iterator[tuple[dict[str, Any], list[Tensor]]]:
         """Yield each group of matrices with those of its weights that have a gradient."""
         for group in self.matrices:
             weights = [p for p in group["params"] if p.grad is not None]
@@ -125,18 +126,23 @@ class Muon(torch.optim.Optimizer):
                 yield group, weights
 
     def nesterov_directions(
-        self, group: dict[str, Any], weights: list[nn.Parameter]
+        self, group: dict[str, Any], weights: list[Tensor]
     ) -> list[Float[Tensor, "P R C"]]:
         """Update the momenta; return gradients mixed with them, each split into its matrices."""
-        gradients = [p.grad for p in weights if p.grad is not None]
-        for p in weights:
-            if not self.state[p]:
-                self.state[p]["momentum"] = torch.zeros_like(p)
-        momenta: list[Tensor] = [self.state[p]["momentum"] for p in weights]
+        gradients: list[Tensor] = []
+        momenta: list[Tensor] = []
+        for weight in weights:
+            assert weight.grad is not None
+            state = self.state[weight]
+            if not state:
+                state["momentum"] = torch.zeros_like(weight)
+            gradients.append(weight.grad)
+            momenta.append(state["momentum"])
         momentum = group["momentum"]
         torch._foreach_lerp_(momenta, gradients, 1.0 - momentum)  # pyright: ignore[reportPrivateUsage]
         mixed = torch._foreach_lerp(gradients, momenta, momentum)  # pyright: ignore[reportPrivateUsage]
-        return [x.unflatten(0, (group["pieces"], -1)) for x in mixed]
+        shape = (group["pieces"], -1)
+        return [x.unflatten(0, shape) for x in mixed]
 
 
 def scale_updates(directions: list[Float[Tensor, "_ _ _"]]) -> list[Float[Tensor, "_ _ _"]]:
@@ -150,10 +156,12 @@ def scale_updates(directions: list[Float[Tensor, "_ _ _"]]) -> list[Float[Tensor
     updates = list(directions)
     for shape, places in places_of_shape.items():
         scale = TUNING.update_rms * max(shape) ** 0.5
-        together = orthogonalise(torch.cat([directions[place] for place in places])) * scale
-        parts = together.split([len(directions[place]) for place in places])
-        for place, x in zip(places, parts, strict=True):
-            updates[place] = x
+        group = [directions[place] for place in places]
+        together = torch.cat(group)
+        scaled = orthogonalise(together) * scale
+        parts = scaled.split([len(x) for x in group])
+        for place, part in zip(places, parts, strict=True):
+            updates[place] = part
     return updates
 
 
@@ -167,7 +175,8 @@ def orthogonalise(matrices: Float[Tensor, "P R C"]) -> Float[Tensor, "P R C"]:
         return orthogonalise(matrices.mT).mT.contiguous()
     norm = matrices.norm(dim=(1, 2), keepdim=True)
     x = matrices / norm.clamp(min=TUNING.min_norm)
-    x = x.bfloat16() if x.is_cuda else x
+    if x.is_cuda:
+        x = x.bfloat16()
     linear, cubic, quintic = TUNING.newton_schulz_coefficients
     for _ in range(TUNING.newton_schulz_rounds):
         gram = x @ x.mT
@@ -182,9 +191,11 @@ def learning_rate(config: TrainConfig, update: int, done: float) -> float:
     The warm-up counts updates. The fall depends on `done`, the completed fraction of the run.
     """
     settings = config.optimiser
-    rate = settings.lr * min(1.0, (update + 1) / max(1, settings.warmup))
+    warmed_up = (update + 1) / max(1, settings.warmup)
+    rate = settings.lr * min(1.0, warmed_up)
     if not settings.decay:
         return rate
     fall_begins = 1.0 - settings.decay
-    fall = max(0.0, (done - fall_begins) / settings.decay)
-    return rate * (1.0 - (1.0 - settings.floor) * min(1.0, fall))
+    fallen = (done - fall_begins) / settings.decay
+    fallen = min(1.0, max(0.0, fallen))
+    return rate * (1.0 - (1.0 - settings.floor) * fallen)

@@ -86,11 +86,14 @@ def save_state(trainer: "Trainer", out: Path) -> None:
 def restore_trainer(trainer: "Trainer", folder: Path) -> None:
     """Put a trainer into the newest complete state of a folder; refuse that of another recipe."""
     update = newest_update(folder)
-    weights, header = read_tensor_file(state_file(folder, update, "weights"), trainer.device)
-    moments, _ = read_tensor_file(state_file(folder, update, "moments"), trainer.device)
+    weights_file, moments_file = (state_file(folder, update, part) for part in STATE_PARTS)
+    weights, header = read_tensor_file(weights_file, trainer.device)
+    moments, _ = read_tensor_file(moments_file, trainer.device)
     check_same_recipe(header.get("config", {}), trainer.config, folder)
-    trainer.policy.load_state_dict(select_prefix(weights, "raw."))
-    trainer.average.load_state_dict(select_prefix(weights, "average."))
+    raw = select_prefix(weights, "raw.")
+    average = select_prefix(weights, "average.")
+    trainer.policy.load_state_dict(raw)
+    trainer.average.load_state_dict(average)
     for name, parameter in trainer.parameters.items():
         trainer.optimiser.state[parameter] = select_prefix(moments, f"{name}.")
     trainer.rng.set_state(weights["rng"].cpu())
@@ -118,7 +121,11 @@ def newest_update(folder: Path) -> int:
 
 def select_prefix(tensors: dict[str, Tensor], prefix: str) -> dict[str, Tensor]:
     """Return the tensors whose names have a prefix, without it."""
-    return {n.removeprefix(prefix): x for n, x in tensors.items() if n.startswith(prefix)}
+    selected: dict[str, Tensor] = {}
+    for name, x in tensors.items():
+        if name.startswith(prefix):
+            selected[name.removeprefix(prefix)] = x
+    return selected
 
 
 def check_same_recipe(old: dict[str, Any], config: TrainConfig, folder: Path) -> None:
@@ -140,4 +147,6 @@ def check_same_recipe(old: dict[str, Any], config: TrainConfig, folder: Path) ->
 
 def recipe_text(config: TrainConfig, sizes: Sequence[int | str]) -> str:
     """Return the settings in one line, for a checkpoint's header; sizes may come from the data."""
-    return json.dumps(asdict(config) | {"sizes": list(sizes)}, sort_keys=True)
+    tables = asdict(config)
+    tables["sizes"] = list(sizes)
+    return json.dumps(tables, sort_keys=True)

@@ -224,9 +224,14 @@ class Trainer:
         """
         count = self.config.objective.starts
         allowed = self.problem.starts(batch)
-        shape = (len(allowed), count)
-        pick = torch.randint(allowed.shape[1], shape, generator=self.rng, device=self.device)
-        if self.config.objective.latents == 1 and allowed.shape[1] > 1:
+        instances, choices = allowed.shape
+        pick = torch.randint(
+            choices,
+            (instances, count),
+            generator=self.rng,
+            device=self.device,
+        )
+        if self.config.objective.latents == 1 and choices > 1:
             return random_subset(allowed, count, self.rng)
         return allowed.gather(1, pick)
 
@@ -236,9 +241,11 @@ class Trainer:
         Each use has a context of its own: casts of weights that were cached without gradient must
         not serve with gradient. A recorded graph must not read casts that were made before it.
         """
-        if not (wanted and self.config.autocast and self.device.type == "cuda"):
+        is_cuda = self.device.type == "cuda"
+        if not (wanted and self.config.autocast and is_cuda):
             return nullcontext()
-        return torch.autocast("cuda", torch.bfloat16, cache_enabled=self.recorded is None)
+        cache = self.recorded is None
+        return torch.autocast("cuda", torch.bfloat16, cache_enabled=cache)
 
     def gradient(self, mini: int) -> tuple[Rollouts, Targets, dict[str, Tensor]]:
         """Add one mini-step's gradient; return its rollouts, its targets and values to check.
@@ -440,17 +447,25 @@ class Trainer:
 
         All processes measure the range on the same random instances.
         """
-        rng = torch.Generator(self.device).manual_seed(self.config.validation.seed)
-        probe = self.problem.sample(TUNING.attention_probe_instances, self.config.size, rng)
+        seed = self.config.validation.seed
+        rng = torch.Generator(self.device).manual_seed(seed)
+        count = TUNING.attention_probe_instances
+        probe = self.problem.sample(count, self.config.size, rng)
         limit = self.config.optimiser.spread
         with self.autocast():
-            limit_attention_ranges(self.policy.encoder, self.policy.features(probe), limit)
+            features = self.policy.features(probe)
+            limit_attention_ranges(self.policy.encoder, features, limit)
 
     def update_average(self) -> None:
         """Move the average towards the weights, faster at the beginning of a run."""
-        pace = min(self.config.optimiser.average, (1 + self.update) / (10 + self.update))
-        averages = [average.data for average in self.average.parameters()]
-        weights = [weight.data for weight in self.parameters.values()]
+        early = (1 + self.update) / (10 + self.update)
+        pace = min(self.config.optimiser.average, early)
+        averages: list[Tensor] = []
+        for average in self.average.parameters():
+            averages.append(average.data)
+        weights: list[Tensor] = []
+        for weight in self.parameters.values():
+            weights.append(weight.data)
         # One launch for all weights.
         torch._foreach_lerp_(averages, weights, 1.0 - pace)  # pyright: ignore[reportPrivateUsage]
 
@@ -470,12 +485,16 @@ class Trainer:
         "greedy" is the best greedy plan at the centre of the latent space, "latent" the best plan
         over sampled latents.
         """
-        rng = torch.Generator().manual_seed(self.config.validation.seed)
-        costs: list[Tensor] = []
+        seed = self.config.validation.seed
+        rng = torch.Generator().manual_seed(seed)
+        groups: list[Tensor] = []
         for batch, unit in self.source.validation(rng):
-            group = self.validate_group(batch.to(self.device), rng)
-            costs.append(group / unit.to(self.device))
-        greedy, latent = torch.cat(costs, dim=1).mean(1).tolist()
+            batch = batch.to(self.device)
+            unit = unit.to(self.device)
+            costs = self.validate_group(batch, rng)
+            groups.append(costs / unit)
+        means = torch.cat(groups, dim=1).mean(1)
+        greedy, latent = means.tolist()
         return {"greedy": greedy, "latent": latent}
 
     def validate_group(self, batch: Any, rng: torch.Generator) -> Float[Tensor, "2 B"]:
@@ -485,7 +504,8 @@ class Trainer:
         count = len(batch.key)
         tries = validation.latents if space.size or validation.temperature else 0
         latents = space.sample((count, tries), rng).to(self.device)
-        greedy = self.best_validation_costs(batch, space.centre((count, 1), self.device), 0.0)
+        centre = space.centre((count, 1), self.device)
+        greedy = self.best_validation_costs(batch, centre, 0.0)
         if not tries:
             return torch.stack([greedy, greedy])
         best = self.best_validation_costs(batch, latents, validation.temperature)

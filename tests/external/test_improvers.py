@@ -1,6 +1,4 @@
-"""Classical solvers as they are installed here: their plans obey the rules and start from what
-they are given.
-"""
+"""Classical solvers as installed here: their plans are feasible and start from the given ones."""
 
 from collections.abc import Sequence
 from importlib.util import find_spec
@@ -27,41 +25,39 @@ SINGLE = Routes(tuple((c,) for c in range(1, 12)))
 
 
 def needs(package: str):
-    """CI has PyVRP and OR-Tools; elkai is for research only, so that it is nobody's duty to
-    install it.
-    """
+    """Skip a test without a package. CI has PyVRP and OR-Tools; elkai is for research only."""
     return pytest.mark.skipif(find_spec(package) is None, reason=f"{package} is not installed")
 
 
-def improved(name: str, instance: Any, plans: Sequence[Any], seconds: float, seed: int) -> Any:
-    """The last plan that a solver tells of; each is cheaper than the one before."""
-    told: list[Any] = []
-    improvers.improve_plans(name, instance, plans, seconds, seed, told.append)
-    costs = [plan.cost(instance) for plan in told]
+def last_plan(name: str, instance: Any, plans: Sequence[Any], seconds: float, seed: int) -> Any:
+    """Return the last plan that a solver reports; each is cheaper than the one before."""
+    reported: list[Any] = []
+    improvers.improve_plans(name, instance, plans, seconds, seed, reported.append)
+    costs = [plan.cost(instance) for plan in reported]
     assert costs == sorted(costs, reverse=True)
-    return told[-1] if told else None
+    return reported[-1] if reported else None
 
 
 def circle(size: int) -> TSPInstance:
-    """Cities on a circle, numbered at random: the best tour goes round."""
+    """Return cities on a circle, numbered at random; the best tour is the polygon."""
     angle = np.random.default_rng(1).permutation(size) * 2 * np.pi / size
     return tsp_from_array(np.stack([np.cos(angle), np.sin(angle)], 1))
 
 
 @pytest.mark.parametrize("name", ["ils", pytest.param("lkh", marks=needs("elkai")), "pyvrp"])
 def test_the_best_tour_of_a_circle(name: str) -> None:
-    """From two random tours the outline of a regular polygon is found, whose length is known."""
+    """From two random tours the regular polygon is found, whose length is known."""
     instance = circle(12)
     plans = [Tour(tuple(np.random.default_rng(k).permutation(12).tolist())) for k in range(2)]
-    tour = improved(name, instance, plans, 1.5 if name == "pyvrp" else 60.0, 0)  # the others end
+    tour = last_plan(
+        name, instance, plans, 1.5 if name == "pyvrp" else 60.0, 0
+    )  # the others end by themselves
     tour.check(instance)
     assert tour.cost(instance) == pytest.approx(24 * np.sin(np.pi / 12))
 
 
 def test_kicks_repeat_under_a_seed_and_never_lengthen() -> None:
-    """The same kicks give the same tour, other kicks another one; none is longer than the local
-    optimum before them.
-    """
+    """Equal kicks give equal tours, others do not; no tour is longer than the local optimum."""
     distance = tsp_from_array(np.random.default_rng(3).random((60, 2))).distances
     near = local_moves.nearest_nodes(distance)
     start, _ = local_moves.shorten_tour(distance, near, range(60))
@@ -85,54 +81,54 @@ def test_kicks_repeat_under_a_seed_and_never_lengthen() -> None:
 
 @pytest.mark.parametrize("name", ["pyvrp", "ruin"])
 def test_routes(name: str) -> None:
-    """From one route for each customer they get to few: three customers of 3 fit into 10."""
-    routes = improved(name, DELIVERY, [SINGLE], 0.5, 0)
+    """From one route for each customer, few routes are left: three customers of 3 fit into 10."""
+    routes = last_plan(name, DELIVERY, [SINGLE], 0.5, 0)
     routes.check(DELIVERY)
     assert routes.cost(DELIVERY) < 0.7 * SINGLE.cost(DELIVERY)
 
 
 @pytest.mark.parametrize("name", ["pyvrp", "ruin"])
 def test_a_fleet(name: str) -> None:
-    """Where the file limits the vehicles, so does the plan."""
+    """If the file limits the vehicles, the plan has no more."""
     limited = CVRPInstance("fleet", "EXACT_2D", DELIVERY.demands, 10, xy=XY, vehicles=4)
     start = Routes(((1, 2, 3), (4, 5, 6), (7, 8, 9), (10, 11)))
-    routes = improved(name, limited, [start], 0.5, 0)
+    routes = last_plan(name, limited, [start], 0.5, 0)
     routes.check(limited)
     assert routes.cost(limited) <= start.cost(limited)
 
 
 @pytest.mark.parametrize("name", ["pyvrp", "ruin"])
 def test_the_start_is_used(name: str) -> None:
-    """In next to no time they find nothing that is worse than the plan they were given."""
-    best = improved(name, DELIVERY, [SINGLE], 0.5, 0)
-    again = improved(name, DELIVERY, [best, SINGLE], 0.01, 1)
+    """In almost no time they report no plan that is worse than the given one."""
+    best = last_plan(name, DELIVERY, [SINGLE], 0.5, 0)
+    again = last_plan(name, DELIVERY, [best, SINGLE], 0.01, 1)
     assert again is None or again.cost(DELIVERY) < best.cost(DELIVERY)
 
 
 @pytest.mark.parametrize("name", ["tabu", "cpsat"])
 def test_schedules(name: str) -> None:
-    """Both find the best makespan of a shop of 3 jobs that is known by its lower bound."""
+    """Both find the best makespan of a shop of 3 jobs, which is its lower bound."""
     instance = shop([[3, 2, 2], [2, 1, 4], [4, 3, 1]], [[0, 1, 2], [0, 2, 1], [1, 2, 0]])
     one_after_the_other = Schedule(((0, 3, 5), (7, 9, 10), (14, 18, 21)))
     one_after_the_other.check(instance)
-    seconds = 60.0 if name == "cpsat" else 0.3  # which ends when it is proved
-    schedule = improved(name, instance, [one_after_the_other], seconds, 0)
+    seconds = 60.0 if name == "cpsat" else 0.3  # which ends with a proof
+    schedule = last_plan(name, instance, [one_after_the_other], seconds, 0)
     schedule.check(instance)
     assert instance.lower_bound <= schedule.cost(instance) == 11
 
 
 @pytest.mark.parametrize("name", [pytest.param("lkh", marks=needs("elkai")), "pyvrp"])
 def test_too_small_to_improve(name: str) -> None:
-    """One city and two cities have one tour; nobody is asked."""
+    """One city and two cities have one tour, so no solver is called."""
     for size in (1, 2):
-        assert improved(name, tsp_from_array(XY[:size]), [Tour(tuple(range(size)))], 0.1, 0) is None
+        assert (
+            last_plan(name, tsp_from_array(XY[:size]), [Tour(tuple(range(size)))], 0.1, 0) is None
+        )
 
 
 @needs("elkai")
 def test_lkh_begins_with_the_tour_it_gets(tmp_path) -> None:
-    """Without any trial LKH returns its first tour, which is the given one; unknown keywords are
-    errors.
-    """
+    """Without any trial LKH returns the given tour; unknown keywords are errors."""
     distance = integer_distances(CITIES, 10**6)
     first = lkh_process.write_lkh_tour(
         tmp_path / "first.tour", [*range(0, 12, 2), *range(1, 12, 2)]
@@ -146,10 +142,8 @@ def test_lkh_begins_with_the_tour_it_gets(tmp_path) -> None:
         lkh_process.run_lkh(distance, text + "BOGUS = 1\n")
 
 
-def test_whole_distances() -> None:
-    """Whole metrics stay as they are; others are scaled to the largest number allowed; points
-    that coincide are 0.
-    """
+def test_integer_distances() -> None:
+    """Integer metrics do not change; others are scaled to the largest number allowed."""
     rounded = TSPInstance("r", "EUC_2D", xy=np.array([[0.0, 0], [3, 4]]))
     assert integer_distances(rounded, 1000).tolist() == [[0, 5], [5, 0]]
     assert integer_distances(CITIES, 1000).max() == 1000
@@ -158,7 +152,7 @@ def test_whole_distances() -> None:
 
 
 def test_every_solver_has_a_module() -> None:
-    """Each name leads to a module with `improve`, and to an extra that installs its package."""
+    """Each name has a module with `improve`, and an extra that installs its package."""
     from pathlib import Path
 
     text = (Path(improvers.__file__).parents[1] / "pyproject.toml").read_text()

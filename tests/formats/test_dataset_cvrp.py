@@ -39,7 +39,7 @@ def test_a_dataset_comes_back_as_it_went(tmp_path: Path) -> None:
 def test_loads_that_do_not_fit_are_refused(
     tmp_path: Path, demand: np.ndarray, capacity: np.ndarray, words: str
 ) -> None:
-    """Shapes, types and overloads are told apart from a good file."""
+    """Wrong shapes, wrong types and overloads are refused."""
     save_dataset(tmp_path / "two.safetensors", XY, {}, demand=demand, capacity=capacity)
     with pytest.raises(InputError, match=words):
         read_many(tmp_path / "two.safetensors")

@@ -430,20 +430,21 @@ def test_many_instances_have_smaller_pools(driver: CVRPPolicy, monkeypatch) -> N
     assert CMAESRefine(stock=7).default_route_pool(task) == 7
     means = recombination.PARTITION_BUDGETS["compiled"]
     for limit, routes in (
-        (100, cmaes_refine.FEWEST),
+        (100, cmaes_refine.TUNING.min_route_pool),
         (200, 768),
-        (1000, means.stock),
+        (1000, means.pool_routes),
     ):  # of 800 a multiple of 64
         task.account.limit, task.account.attempts = limit, 20
         assert CMAESRefine().default_route_pool(task) == routes
-    for max_elements, routes in ((2 * 21 * 1000, 960), (1, cmaes_refine.FEWEST)):
+    for max_elements, routes in ((2 * 21 * 1000, 960), (1, cmaes_refine.TUNING.min_route_pool)):
         monkeypatch.setitem(
             recombination.PARTITION_BUDGETS, "compiled", replace(means, max_elements=max_elements)
         )
         assert CMAESRefine().default_route_pool(task) == routes
     task.engine = "torch"
     assert (
-        CMAESRefine().default_route_pool(task) == recombination.PARTITION_BUDGETS["tensors"].stock
+        CMAESRefine().default_route_pool(task)
+        == recombination.PARTITION_BUDGETS["tensors"].pool_routes
     )
 
 

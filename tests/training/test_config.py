@@ -23,9 +23,7 @@ def recipe(tmp_path: Path):
 
 @pytest.mark.parametrize("path", RECIPES, ids=lambda p: p.stem)
 def test_shipped_recipes_read(path: Path) -> None:
-    """Every recipe of the repository reads, and its policy table fits its problem's
-    architecture.
-    """
+    """Every recipe of the repository reads, and its policy table fits the architecture."""
     config = read_recipe(path)
     _, architecture = POLICIES[config.problem]
     assert architecture(**config.policy).width == 128
@@ -33,8 +31,9 @@ def test_shipped_recipes_read(path: Path) -> None:
 
 
 def test_published_recipe() -> None:
-    """The recipe of the latent space is that of spec 3.4: 8 x 8 instances, 128 latents, 20
-    starts, rate 1e-4.
+    """The recipe of the latent space has the published settings (Chalumeau et al. 2023).
+
+    They are 8 x 8 instances, 128 latents, 20 starts and a rate of 1e-4.
     """
     config = read_recipe(next(p for p in RECIPES if p.stem == "tsp100"))
     assert (config.batch, config.accumulate) == (8, 8)
@@ -44,8 +43,9 @@ def test_published_recipe() -> None:
 
 
 def test_tables_become_dataclasses(recipe) -> None:
-    """Values land in their fields, whole numbers serve as floats, lists as pairs, the rest stays
-    at its default.
+    """Values enter their fields, integers serve as floats and lists as pairs.
+
+    All other fields keep their defaults.
     """
     config = read_recipe(
         recipe("size = 50\n[optimiser]\nlr = 1\nbetas = [0.5, 0.75]\n[objective]\nstarts = 7\n")
@@ -211,7 +211,7 @@ def test_wrong_recipes_are_refused(recipe, text: str, changes: list[str], words:
 
 
 def test_missing_recipe(tmp_path: Path) -> None:
-    """A recipe that is not there is named."""
+    """The error names the recipe that does not exist."""
     with pytest.raises(InputError, match=r"nowhere\.toml: no such recipe"):
         read_recipe(tmp_path / "nowhere.toml")
 
@@ -230,6 +230,6 @@ def test_missing_recipe(tmp_path: Path) -> None:
     ],
 )
 def test_what_cannot_be_recorded_or_cut_is_refused(changes: dict[str, object], words: str) -> None:
-    """Before a GPU is asked for anything."""
+    """Refuse it before any work on a GPU."""
     with pytest.raises(InputError, match=words):
         TrainConfig(**changes)

@@ -1,6 +1,4 @@
-"""Copies of an instance that teach one another: what a lesson is, against loops; who learns it;
-and a whole step.
-"""
+"""Symmetric copies: their imitation target against loops, who learns it, and a whole step."""
 
 from dataclasses import replace
 from functools import partial
@@ -28,9 +26,10 @@ CPU = torch.device("cpu")
 PREFER = Objective(loss="prefer", latents=3, starts=2, samples=2, copies=4, lesson=0.5)
 
 
-def made_up(o: Objective, seed: int) -> tuple[Rollouts, torch.Tensor]:
-    """Tours of seven cities under any costs, two instances in their copies; and where they
-    start, sample by sample.
+def random_rollouts(o: Objective, seed: int) -> tuple[Rollouts, torch.Tensor]:
+    """Return tours of seven cities with random costs, and their starts, sample by sample.
+
+    There are two instances in their copies.
     """
     rng = torch.Generator().manual_seed(seed)
     samples = o.samples if o.trial == "all" else 1
@@ -51,15 +50,19 @@ def made_up(o: Objective, seed: int) -> tuple[Rollouts, torch.Tensor]:
 
 @pytest.mark.parametrize("trial", ["all", "sample"])
 @pytest.mark.parametrize("anywhere", [True, False])
-def test_a_lesson_is_the_best_of_all_copies(trial: str, anywhere: bool) -> None:
-    """From the same start, or of a tour from any, that begins there and goes round as ours do;
-    without any marks.
+def test_symmetric_target_is_the_best_of_all_copies(trial: str, anywhere: bool) -> None:
+    """It comes from the same start, or for tours from any start, rotated and oriented for the copy.
+
+    Its actions have no marks.
     """
     o = replace(PREFER, trial=trial)  # pyright: ignore[reportArgumentType]
-    rolled, starts = made_up(o, 0)
-    lesson, samples = find_symmetric_target(rolled, starts, o, anywhere), 2 if trial == "all" else 1
+    rolled, starts = random_rollouts(o, 0)
+    symmetric, samples = (
+        find_symmetric_target(rolled, starts, o, anywhere),
+        2 if trial == "all" else 1,
+    )
     hands = [False, True, True, False]  # mirrored
-    assert lesson is not None
+    assert symmetric is not None
     for row in range(8):
         mates = range(row // 4 * 4, row // 4 * 4 + 4)
         for s in range(2):
@@ -74,37 +77,37 @@ def test_a_lesson_is_the_best_of_all_copies(trial: str, anywhere: bool) -> None:
             if anywhere and hands[row % 4] != hands[place[0] % 4]:
                 plan = plan[::-1]
             at = plan.index(starts[row, s * samples].item())
-            assert lesson.cost[row, s].tolist() == [cost]
-            assert lesson.actions[row, s, 0].tolist() == (
+            assert symmetric.cost[row, s].tolist() == [cost]
+            assert symmetric.actions[row, s, 0].tolist() == (
                 plan[at:] + plan[:at] if anywhere else plan
             )
-            assert lesson.actions[row, s, 0, 0] == starts[row, s * samples]
-            assert lesson.learner is None
+            assert symmetric.actions[row, s, 0, 0] == starts[row, s * samples]
+            assert symmetric.learner is None
             shared = find_symmetric_target(rolled, starts, replace(o, shared=True), anywhere)
             assert shared is not None
             assert shared.learner is not None
             assert shared.learner[row, s] == place[1]
 
 
-def test_without_copies_there_is_no_lesson() -> None:
+def test_without_copies_there_is_no_symmetric_target() -> None:
     o = replace(PREFER, copies=1)
-    assert find_symmetric_target(*made_up(o, 1), o, True) is None
+    assert find_symmetric_target(*random_rollouts(o, 1), o, True) is None
 
 
-def test_only_what_is_better_is_taught() -> None:
-    """Whoever has it already, but for rounding, learns nothing from it; whoever ties with others
-    learns nothing else.
+def test_only_better_plans_are_imitated() -> None:
+    """A plan that a copy has found itself, up to rounding, is not imitated.
 
-    And it changes nothing about what samples learn from one another.
+    A start with tied latents learns nothing but the imitation target. The target does not change
+    what samples learn from each other.
     """
     own = Rollouts(
         torch.tensor([[[3.0, 2.0], [3.0, 2.0], [3.0, 2.0]]]),
         torch.zeros(1, 3, 2, 4, dtype=torch.long),
     )
     costs = torch.tensor([[[1.9], [2.0 * (1 - TIE_TOLERANCE / 2)], [2.5]]])
-    lesson = SymmetricTarget(costs, torch.ones(1, 3, 1, 4, dtype=torch.long), 0.3)
+    symmetric = SymmetricTarget(costs, torch.ones(1, 3, 1, 4, dtype=torch.long), 0.3)
     targets = compare_rollouts(
-        torch.zeros(1, 3, 0), torch.tensor([[False, False, True]]), own, lesson
+        torch.zeros(1, 3, 0), torch.tensor([[False, False, True]]), own, symmetric
     )
     assert targets.group_size == 2
     assert targets.count == 2 + 1
@@ -117,9 +120,9 @@ def test_only_what_is_better_is_taught() -> None:
     )
 
 
-def test_rivals_and_their_lesson() -> None:
-    """One more sequence for each start of the winner."""
-    rolled, starts = made_up(PREFER, 2)
+def test_each_start_has_one_more_sequence() -> None:
+    """The winner of each start gets one more sequence, the symmetric target."""
+    rolled, starts = random_rollouts(PREFER, 2)
     latents = torch.rand(8, 3, 4)
     targets, plain = (
         preference_targets(rolled, latents, 2, find_symmetric_target(rolled, starts, PREFER, True)),
@@ -132,10 +135,8 @@ def test_rivals_and_their_lesson() -> None:
 
 @pytest.mark.parametrize("trial", ["all", "sample", "greedy"])
 @pytest.mark.parametrize("problem", ["tsp", "cvrp"])
-def test_who_has_found_a_lesson_learns_it(problem: str, trial: str) -> None:
-    """Copies share their latents; the one that found the best plan of all copies is compared and
-    taught in each.
-    """
+def test_the_finder_learns_the_symmetric_target(problem: str, trial: str) -> None:
+    """With shared latents, the latent that found the best plan of all copies learns it in each."""
     objective = replace(PREFER, trial=trial, shared=True)  # pyright: ignore[reportArgumentType]
     config = replace(small_config(), problem=problem, batch=8, objective=objective)
     trainer = Trainer(config, CPU)
@@ -155,33 +156,34 @@ def test_who_has_found_a_lesson_learns_it(problem: str, trial: str) -> None:
     assert not targets.weight.view(8, 2, 3)[..., :2].isnan().any()
 
 
-def test_several_may_have_found_a_lesson() -> None:
-    """All latents find plans of one cost from all starts of all copies: where they share
-    latents, somebody learns.
-    """
-    rolled, starts = made_up(PREFER, 3)
+def test_one_of_several_finders_learns() -> None:
+    """If all latents find plans of equal cost in all copies, one of the shared latents learns."""
+    rolled, starts = random_rollouts(PREFER, 3)
     rolled = replace(
         rolled, cost=torch.tensor([1.0, 2.0]).repeat(8, 3, 2)
     )  # the second sample is worse
     latents = torch.rand(2, 3, 4).repeat_interleave(4, 0)
     for shared in (False, True):
-        lesson = find_symmetric_target(rolled, starts, replace(PREFER, shared=shared), False)
-        targets = preference_targets(rolled, latents, 2, lesson)
+        symmetric = find_symmetric_target(rolled, starts, replace(PREFER, shared=shared), False)
+        targets = preference_targets(rolled, latents, 2, symmetric)
         assert targets.weight.view(8, 2, 3)[..., :2].isnan().all() == (not shared)
         assert targets.count == (32 if shared else 0)
 
 
 @pytest.mark.parametrize(("copies", "anywhere"), [(2, True), (8, True), (2, False), (4, False)])
-def test_copies_are_the_same_instance_with_other_noise(copies: int, anywhere: bool) -> None:
-    """A tour is as long in each, and goes round the other way where it is mirrored; no two are
-    alike.
+def test_copies_are_the_same_instance_with_other_random_numbers(
+    copies: int, anywhere: bool
+) -> None:
+    """A tour has the same length in each copy, and the opposite direction if it is mirrored.
+
+    No two copies are equal.
     """
     batch = TSP().sample(2, 7, torch.Generator().manual_seed(0))
     many, tour = make_symmetric_copies(batch, copies, anywhere), torch.randperm(7)
     cost = TSP().cost(many, tour.expand(2 * copies, 1, 7)).view(2, copies)
     torch.testing.assert_close(cost, cost[:, :1].expand(2, copies))
     (x, y), (u, v) = many.xy[:, tour].unbind(-1), many.xy[:, tour.roll(-1)].unbind(-1)
-    area = (x * v - u * y).sum(1).view(2, copies)  # its sign is the direction
+    area = (x * v - u * y).sum(1).view(2, copies)  # the sign of the area is the direction
     hand = 1.0 - 2.0 * is_mirrored(torch.arange(copies)) if anywhere else torch.ones(copies)
     torch.testing.assert_close(area, area[:, :1] * hand, atol=1e-5, rtol=0)
     assert many.key.unique().numel() == 2 * copies
@@ -189,32 +191,33 @@ def test_copies_are_the_same_instance_with_other_noise(copies: int, anywhere: bo
     assert make_symmetric_copies(batch, 1, anywhere) is batch
 
 
-def test_a_lesson_is_about_as_likely_as_samples() -> None:
-    """For a policy that goes round one way only, as those that are shipped: backwards it would
-    never be drawn.
+def test_symmetric_target_is_about_as_likely_as_samples() -> None:
+    """This holds for policies that build tours in one direction, as the shipped ones do.
+
+    A reversed tour would never be sampled.
     """
     o, policy = replace(PREFER, latents=4, starts=3, copies=8), load_policy("tsp100", "tsp")
     batch = make_symmetric_copies(TSP().sample(2, 30, torch.Generator().manual_seed(1)), 8, True)
     starts = torch.tensor([3, 3, 9, 9, 20, 20]).expand(16, -1)
     latents = policy.space.sample((16, 4), torch.Generator().manual_seed(2))
     rolled = rollout(TSP(), policy, batch, latents, starts, seed=0, engine="torch")
-    lesson = find_symmetric_target(rolled, starts, o, True)
-    assert lesson is not None
+    symmetric = find_symmetric_target(rolled, starts, o, True)
+    assert symmetric is not None
     centre = policy.space.centre((16, 1), CPU)
     score = partial(log_prob, TSP(), policy, batch, centre, engine="torch")
-    plans = lesson.actions.flatten(1, 2)
+    plans = symmetric.actions.flatten(1, 2)
     ahead, back = score(plans), score(torch.cat([plans[..., :1], plans[..., 1:].flip(-1)], 2))
     assert ahead.quantile(0.2) > rolled_scores(score, rolled).median() - 15
     assert back.quantile(0.8) < ahead.median() - 20
 
 
 def rolled_scores(score, rolled: Rollouts) -> torch.Tensor:
-    """Log-probabilities of what was sampled."""
+    """Return the log-probabilities of the sampled sequences."""
     return score(rolled.actions.flatten(1, 2))
 
 
 def test_mini_steps_of_other_sizes_have_whole_copies() -> None:
-    """Of larger instances there are fewer, but no part of one."""
+    """Mini-steps of larger instances have fewer of them, but always all copies."""
     config = replace(
         small_config(), size=7, sizes=(7, 19), batch=8, objective=replace(PREFER, starts=2)
     )
@@ -225,10 +228,8 @@ def test_mini_steps_of_other_sizes_have_whole_copies() -> None:
 
 @pytest.mark.parametrize("problem", ["tsp", "cvrp"])
 @pytest.mark.parametrize("trial", ["all", "sample", "greedy"])
-def test_a_step_learns_lessons(problem: str, trial: str) -> None:
-    """Copies have the same starts; what is taught costs what it says, can be driven, and is to
-    become likelier.
-    """
+def test_a_step_imitates_symmetric_targets(problem: str, trial: str) -> None:
+    """Copies have the same starts. A target has the stated cost and becomes likelier."""
     objective = replace(PREFER, trial=trial)  # pyright: ignore[reportArgumentType]
     config = replace(small_config(), problem=problem, batch=8, objective=objective)
     _, targets, _ = Trainer(config, CPU).gradient(0)
@@ -240,7 +241,7 @@ def test_a_step_learns_lessons(problem: str, trial: str) -> None:
     assert torch.equal(starts[::4].repeat_interleave(4, 0), starts)
     assert len(batch.key) == len(latents) == 8
     scores = log_prob(PROBLEMS[problem], trainer.policy, batch, targets.latents, targets.actions)
-    assert scores.isfinite().all()  # plans of a copy can be driven in all of them
+    assert scores.isfinite().all()  # plans of a copy are feasible in all of them
     weight = targets.loss_weights(scores, objective.sharpness).view(8, -1, 3)[..., 2]
     assert (weight[taught_here] == -0.5).all()
     assert (weight[~taught_here] == 0).all()

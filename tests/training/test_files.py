@@ -1,6 +1,4 @@
-"""Training on instances of one's own: which are held out, what a mini-step gets of them, and
-that it learns.
-"""
+"""Training on user files: what is held out, what mini-steps draw, and that policies learn."""
 
 import json
 import re
@@ -73,7 +71,7 @@ def distances(xy: torch.Tensor) -> torch.Tensor:
 
 @pytest.mark.parametrize(("count", "most"), [(24, 9), (200, 9), (200, 100)])
 def test_about_a_fifth_is_held_out(tmp_path: Path, count: int, most: int) -> None:
-    """And at most `validation.count`; what is held out is not trained on, and all else is."""
+    """At most `validation.count` are held out; training has all other instances."""
     source = own(dataset(tmp_path / "d.safetensors", "tsp", count, 6), count=most)
     kept, out = (points(x) for x in (source.training_store, source.validation_store))
     assert len(kept) + len(out) == count
@@ -81,13 +79,14 @@ def test_about_a_fifth_is_held_out(tmp_path: Path, count: int, most: int) -> Non
     assert 1 <= len(out) <= most
     assert (
         count < 200 or most == len(out) or 25 <= len(out) <= 55
-    )  # 40 are expected, with a deviation of 5.7
+    )  # 40 are expected, with a standard deviation of 5.7
     assert "flatters" not in source.summary
 
 
 def test_of_very_few_none_may_be_held_out(tmp_path: Path) -> None:
-    """Each instance draws its own lot, so it may happen; then those trained on are judged, and
-    that is said.
+    """Each instance has a lottery number, so it may happen that none is held out.
+
+    Validation then uses those trained on, and the summary says so.
     """
     for seed in range(9):
         source = own(dataset(tmp_path / f"{seed}.safetensors", "tsp", 2, 6, seed=seed))
@@ -98,11 +97,11 @@ def test_of_very_few_none_may_be_held_out(tmp_path: Path) -> None:
 
 
 def points(kept: Any) -> set[tuple[float, ...]]:
-    """All instances, as coordinates."""
+    """Return all instances, as coordinates."""
     return {tuple(xy.flatten().tolist()) for batch, _ in kept.all_batches() for xy in batch.xy}
 
 
-def test_the_lot_is_the_seed_s(tmp_path: Path) -> None:
+def test_the_seed_decides_what_is_held_out(tmp_path: Path) -> None:
     """Equal seeds hold out equal instances, others do not."""
     data = dataset(tmp_path / "d.safetensors", "tsp", 40, 6)
     first, again, other = (
@@ -113,9 +112,7 @@ def test_the_lot_is_the_seed_s(tmp_path: Path) -> None:
 
 
 def test_nothing_trained_on_is_held_out_later(tmp_path: Path) -> None:
-    """Data grow: whoever was trained on stays so, in whatever company and order, and under
-    whatever name.
-    """
+    """As data grow, instances stay in training, in any order and under any name."""
     for few in (3, 4, 5, 30):
         one = dataset(tmp_path / f"{few}.safetensors", "tsp", few, 6, seed=few)
         before = points(own(one, count=7).training_store)
@@ -125,8 +122,8 @@ def test_nothing_trained_on_is_held_out_later(tmp_path: Path) -> None:
         assert len(points(after.training_store)) > len(before)
 
 
-def test_twins_count_once(tmp_path: Path) -> None:
-    """Or they would be trained on and held out."""
+def test_duplicates_count_once(tmp_path: Path) -> None:
+    """Otherwise they could be trained on and held out."""
     data = folder_of_sizes(tmp_path, [6] * 10)
     (tmp_path / "copy.tsp").write_text((tmp_path / "i003.tsp").read_text().replace("i003", "copy"))
     source = own(data + data)
@@ -135,9 +132,10 @@ def test_twins_count_once(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("problem", ["tsp", "cvrp"])
-def test_draws_are_instances_turned_about(tmp_path: Path, problem: str) -> None:
-    """Of one size: whole instances in some order of nodes; distances are theirs but for the unit
-    square's side.
+def test_draws_are_rotated_instances(tmp_path: Path, problem: str) -> None:
+    """Instances of one size stay whole, in some order of nodes.
+
+    Their distances are those of the file, up to the unit square's side.
     """
     source = own(dataset(tmp_path / "d.safetensors", problem, 6, 6), problem)
     found = source.sample(32, 6, rng())
@@ -146,8 +144,8 @@ def test_draws_are_instances_turned_about(tmp_path: Path, problem: str) -> None:
     rows = [known[round(float(distances(xy).sum()), 3)] for xy in found.xy]
     assert set(rows) == set(range(len(whole.xy)))
     assert len(whole.xy) > 2
-    assert len({tuple(xy.flatten().tolist()) for xy in found.xy}) == 32  # order and turn differ
-    assert found.key.tolist() == list(range(32))  # rollouts of copies see other noise
+    assert len({tuple(xy.flatten().tolist()) for xy in found.xy}) == 32  # order and symmetry differ
+    assert found.key.tolist() == list(range(32))  # rollouts of copies have other random numbers
     if problem == "cvrp":
         for xy, demand, capacity, row in zip(
             found.xy, found.demand, found.capacity, rows, strict=True
@@ -167,7 +165,7 @@ def test_draws_are_instances_turned_about(tmp_path: Path, problem: str) -> None:
 
 
 def test_draws_fill_the_square(tmp_path: Path) -> None:
-    """As files do when they are solved: one side is 1, and nothing lies outside."""
+    """As for files that are solved, one side is 1 and nothing lies outside."""
     source = own(folder_of_sizes(tmp_path, [9, 12, 15]))
     found = source.sample(50, 9, rng()).xy
     assert found.amin() >= 0
@@ -176,33 +174,31 @@ def test_draws_fill_the_square(tmp_path: Path) -> None:
 
 
 def test_larger_instances_lose_nodes(tmp_path: Path) -> None:
-    """At random: of the nine sizes here eight are chosen, and of 26 cities 25 stay, one of 26
-    others each time.
-    """
+    """Of nine sizes eight are chosen; the instance of 26 cities keeps 25 random ones."""
     found, _ = load_instances(folder_of_sizes(tmp_path, [9, 11, *range(20, 27)]), PROBLEMS["tsp"])
     kept = RoutingStore(found, PROBLEMS["tsp"], CPU, with_matrices=False)
     assert kept.counts == {9: 1, 11: 1, 20: 1, 21: 1, 22: 1, 23: 1, 24: 1, 25: 2}
     assert kept.max_node_loss == pytest.approx(1 / 26)
     smaller, largest = kept.groups[25].xy
     parts = [smaller[:25], *(largest[torch.arange(26) != gone] for gone in range(26))]
-    assert {spread(xy) for xy in kept.draw(800, 25, rng()).xy} == {spread(xy) for xy in parts}
-    assert len({spread(xy) for xy in parts}) == 27
+    assert {scaled_distance_sum(xy) for xy in kept.draw(800, 25, rng()).xy} == {
+        scaled_distance_sum(xy) for xy in parts
+    }
+    assert len({scaled_distance_sum(xy) for xy in parts}) == 27
 
 
-def spread(xy: torch.Tensor) -> float:
-    """The sum of all distances in units of the bounding box, which neither turning nor scaling
-    changes.
-    """
-    return round(float(distances(xy).sum()) / box(xy), 2)
+def scaled_distance_sum(xy: torch.Tensor) -> float:
+    """Return the sum of all distances in units of the bounding box; no symmetry changes it."""
+    return round(float(distances(xy).sum()) / box_side(xy), 2)
 
 
-def box(xy: torch.Tensor) -> float:
-    """The longer side of the bounding box."""
+def box_side(xy: torch.Tensor) -> float:
+    """Return the longer side of the bounding box."""
     return float((xy.amax(0) - xy.amin(0)).max())
 
 
-def test_few_sizes_by_hand() -> None:
-    """Up to eight stay; else the largest share that anybody loses is as small as it can be."""
+def test_choose_sizes_by_hand() -> None:
+    """Up to eight sizes stay; otherwise the largest loss is as small as possible."""
     assert choose_sizes([5, 5, 9, 7]) == [5, 7, 9]
     assert choose_sizes(range(10, 26)) == [
         10,
@@ -220,7 +216,7 @@ def test_few_sizes_by_hand() -> None:
 
 
 def test_sizes_come_as_often_as_instances(tmp_path: Path) -> None:
-    """In any long run; some instances of either size are held out."""
+    """This holds in any long run; some instances of either size are held out."""
     source = own(folder_of_sizes(tmp_path, [5] * 36 + [8] * 12), count=1)
     turns = Counter(source.size_at(step) for step in range(470, 940))
     assert sum(source.training_store.counts.values()) == 47
@@ -234,8 +230,8 @@ def write_matrices(folder: Path, count: int, size: int) -> None:
         write_matrix(folder / f"m{place}.tsp", matrix + matrix.T)
 
 
-def test_distances_of_one_s_own(tmp_path: Path) -> None:
-    """Costs are those of the file's matrix but for one factor for each instance."""
+def test_explicit_distances(tmp_path: Path) -> None:
+    """Costs are those of the file's matrix, up to one factor for each instance."""
     write_matrices(tmp_path, 3, 7)
     source = own([str(tmp_path)])
     found = source.sample(20, 7, rng())
@@ -257,9 +253,7 @@ def test_distances_of_one_s_own(tmp_path: Path) -> None:
 
 
 def test_distances_go_with_their_nodes(tmp_path: Path) -> None:
-    """Nodes that stay keep their distances among themselves: here those are straight lines,
-    given as a matrix.
-    """
+    """Nodes that stay keep their distances, here straight lines that are given as a matrix."""
     points_ = np.random.default_rng(0).random((9, 12, 2))
     for place, xy in enumerate(points_):
         whole = np.rint(10**6 * np.linalg.norm(xy[:, None] - xy[None], axis=2)).astype(int)
@@ -280,9 +274,7 @@ def test_distances_go_with_their_nodes(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("metric", ["GEO", "ATT", "CEIL_2D"])
 def test_units_are_those_of_the_square(tmp_path: Path, metric: str) -> None:
-    """Whatever files count in, beside a matrix: kilometres between degrees must not outweigh all
-    else.
-    """
+    """Units of files do not matter beside a matrix, such as kilometres between degrees."""
     write_matrices(tmp_path, 1, 7)
     write_tsp(tmp_path / "other.tsp", np.random.default_rng(1).random((7, 2)) * 40, metric)
     for batch, _ in own([str(tmp_path)]).training_store.all_batches():
@@ -291,7 +283,7 @@ def test_units_are_those_of_the_square(tmp_path: Path, metric: str) -> None:
 
 
 def test_too_many_matrices(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Small instances are not padded to large ones, or far fewer would fit."""
+    """Small instances are not padded to large ones, so more of them fit."""
     write_matrices(tmp_path, 8, 5)
     write_tsp(tmp_path / "large.tsp", np.random.default_rng(1).random((40, 2)))
     enough = replace(routing.TUNING, max_matrix_numbers=8 * 5**2 + 40**2)
@@ -308,12 +300,12 @@ def test_geography_is_not_straight(tmp_path: Path) -> None:
 
 
 def test_rounded_files_are_straight(tmp_path: Path) -> None:
-    """Rounding is not worth a matrix: kernels measure straight lines."""
+    """Rounded distances need no matrix: kernels measure straight lines."""
     assert own(folder_of_sizes(tmp_path, [6] * 3)).sample(2, 6, rng()).has_euclidean_cost
 
 
 def test_validation_is_of_whole_files(tmp_path: Path) -> None:
-    """Those held out, nothing lost, each once, in the square of `scale_to_unit_square`."""
+    """Held-out instances are complete, each once, in the square of `scale_to_unit_square`."""
     data = folder_of_sizes(tmp_path, list(range(10, 40)))
     source = own(data)
     files = {
@@ -328,7 +320,7 @@ def test_validation_is_of_whole_files(tmp_path: Path) -> None:
 
 
 def test_validation_is_a_mean_over_instances(tmp_path: Path) -> None:
-    """Not over sizes; and of shops in units of their bounds."""
+    """It is no mean over sizes, and shops count in units of their bounds."""
     data = dataset(tmp_path / "a.safetensors", "tsp", 8, 6) + dataset(
         tmp_path / "b.safetensors", "tsp", 1, 9, seed=1
     )
@@ -351,7 +343,7 @@ def test_validation_is_a_mean_over_instances(tmp_path: Path) -> None:
 
 
 def test_shops_by_shape(tmp_path: Path) -> None:
-    """Each is drawn as it is."""
+    """Shops are drawn unchanged."""
     data = dataset(tmp_path / "a.safetensors", "jssp", 4, "3x2") + dataset(
         tmp_path / "b.safetensors", "jssp", 8, "2x3"
     )
@@ -369,7 +361,7 @@ def test_shops_by_shape(tmp_path: Path) -> None:
     ("problem", "size"), [("tsp", 7), ("cvrp", 7), ("jssp", "3x3"), ("jssp-machines", "3x3")]
 )
 def test_training_on_files(tmp_path: Path, problem: str, size: int | str) -> None:
-    """Runs, validates on what is held out, and the checkpoint says what it has seen."""
+    """Training runs, validates on what is held out, and the checkpoint names the sizes."""
     solves = PROBLEMS[problem].solves
     data = dataset(tmp_path / "d.safetensors", solves, 10, size)
     config = small_config("winner", problem=problem, size=size, data=tuple(data), updates=2)
@@ -384,7 +376,7 @@ def test_training_on_files(tmp_path: Path, problem: str, size: int | str) -> Non
 
 
 def test_it_learns_what_its_files_have_in_common(tmp_path: Path) -> None:
-    """Cities on a line, with one far above it: tours of such files get shorter."""
+    """Tours of files with cities on a line and one city far above it get shorter."""
     draws = np.random.default_rng(0)
     xy = np.stack([draws.random((60, 8)), np.zeros((60, 8))], axis=2)
     xy[:, 0] = 0.5, 1.0
@@ -397,10 +389,8 @@ def test_it_learns_what_its_files_have_in_common(tmp_path: Path) -> None:
     assert sum(costs[-5:]) < 0.9 * sum(costs[:5])
 
 
-def test_going_on_with_more_data(tmp_path: Path) -> None:
-    """A run may go on with other files. Its best so far was judged by other instances, and is
-    judged anew.
-    """
+def test_resuming_with_more_data(tmp_path: Path) -> None:
+    """A run may resume with other files; its best policy is then validated on the new instances."""
     out = tmp_path / "out"
     one = dataset(tmp_path / "a.safetensors", "tsp", 12, 5)
     two = one + dataset(tmp_path / "b.safetensors", "tsp", 12, 9, seed=1)
@@ -413,13 +403,11 @@ def test_going_on_with_more_data(tmp_path: Path) -> None:
     assert best.validation["latent"] == min(report.latent for report in more)
     assert min(report.latent for report in more) > max(
         report.latent for report in same
-    )  # tours of nine are longer
+    )  # tours of nine cities are longer
 
 
-def test_the_best_of_before_is_judged_too(tmp_path: Path) -> None:
-    """Other instances are held out when data grow; the best by the former ones may still be
-    better than what is now.
-    """
+def test_the_earlier_best_is_validated_again(tmp_path: Path) -> None:
+    """When data grow, the earlier best policy may still be better than the current one."""
     data, out = dataset(tmp_path / "a.safetensors", "tsp", 12, 7), tmp_path / "out"
     more = data + dataset(tmp_path / "b.safetensors", "tsp", 40, 7, seed=1)
     harm = small_config(
@@ -428,18 +416,16 @@ def test_the_best_of_before_is_judged_too(tmp_path: Path) -> None:
     list(train(replace(harm, report=3600.0), device=CPU, out=out))
     before, facts = load_with_facts(out / "best.safetensors")
     assert facts.updates == 0
-    goes_on = replace(harm, data=tuple(more), updates=21)
-    reports = list(train(goes_on, device=CPU, out=out, resume=out))
+    resumed_config = replace(harm, data=tuple(more), updates=21)
+    reports = list(train(resumed_config, device=CPU, out=out, resume=out))
     after, facts = load_with_facts(out / "best.safetensors")
     assert facts.updates == 0
     assert facts.validation["latent"] < min(report.latent for report in reports)
     assert all(torch.equal(x, after.state_dict()[name]) for name, x in before.state_dict().items())
 
 
-def test_another_validation_judges_the_best_anew(tmp_path: Path) -> None:
-    """Of random instances too: the best of before stays if it is better than what has become of
-    it since.
-    """
+def test_another_validation_validates_the_best_again(tmp_path: Path) -> None:
+    """This holds for random instances too: the earlier best stays if it is better."""
     out, harm = tmp_path / "out", Optimiser(lr=0.3, warmup=1, average=0.0)
     list(train(small_config("pomo", updates=8, optimiser=harm), device=CPU, out=out))
     before, facts = load_with_facts(out / "best.safetensors")
@@ -454,8 +440,8 @@ def test_another_validation_judges_the_best_anew(tmp_path: Path) -> None:
     assert all(torch.equal(x, after.state_dict()[name]) for name, x in before.state_dict().items())
 
 
-def test_a_run_stopped_at_once_goes_on(tmp_path: Path) -> None:
-    """The report of the beginning leaves a state like any other."""
+def test_a_run_stopped_at_once_resumes(tmp_path: Path) -> None:
+    """The first report leaves a state like any other."""
     data, out = dataset(tmp_path / "d.safetensors", "tsp", 12, 7), tmp_path / "out"
     config = small_config(data=tuple(data), updates=2)
     assert next(train(config, device=CPU, out=out)).update == 0
@@ -468,8 +454,8 @@ def test_a_run_stopped_at_once_goes_on(tmp_path: Path) -> None:
     assert all(torch.equal(x, two[name]) for name, x in one.items())
 
 
-def test_what_it_began_with_counts(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    """A run that does harm ends with the weights that it began with as its best, and says so."""
+def test_the_initial_policy_counts(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """A run whose training is harmful ends with its initial weights as the best, and says so."""
     data, out = dataset(tmp_path / "d.safetensors", "tsp", 12, 7), tmp_path / "out"
     harm = Optimiser(lr=0.3, warmup=1, average=0.0)
     config = small_config("pomo", data=tuple(data), updates=3, optimiser=harm)
@@ -479,7 +465,7 @@ def test_what_it_began_with_counts(tmp_path: Path, capsys: pytest.CaptureFixture
     assert facts.updates == 0
     assert facts.validation["latent"] == reports[0].latent
     on = list(train(replace(config, updates=5), device=CPU, out=out, resume=out))
-    assert on[0].cost is not None  # whoever goes on reports no beginning
+    assert on[0].cost is not None  # a resumed run has no report of the beginning
     for some in (reports, on):
         assert verb.finish_training(some, out, own=True) == 0
         said = capsys.readouterr()
@@ -490,7 +476,7 @@ def test_what_it_began_with_counts(tmp_path: Path, capsys: pytest.CaptureFixture
 
 
 def test_wrong_data_is_refused(tmp_path: Path) -> None:
-    """With the reason."""
+    """The message gives the reason."""
     shops = dataset(tmp_path / "shops.safetensors", "jssp", 2, "2x2")
     with pytest.raises(InputError, match="holds instances of jssp, the recipe is for tsp"):
         own(shops)
@@ -506,7 +492,7 @@ def test_wrong_data_is_refused(tmp_path: Path) -> None:
 
 
 def test_other_problems_are_counted(tmp_path: Path) -> None:
-    """A folder may hold both; what is left out is said."""
+    """A folder may hold several problems; the summary says what is left out."""
     folder_of_sizes(tmp_path, [6] * 3)
     dataset(tmp_path / "shops.safetensors", "jssp", 2, "2x2")
     write_tsp(tmp_path / "three.tsp", np.eye(3)[:, :2])
@@ -515,8 +501,8 @@ def test_other_problems_are_counted(tmp_path: Path) -> None:
     assert "1 without anything to decide left out" in about
 
 
-def test_the_verb_takes_data(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    """Instead of what the recipe says, and tells what it found."""
+def test_the_command_takes_data(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """`--data` replaces the recipe's data, and the command says what it found."""
     data = folder_of_sizes(tmp_path, [6] * 5)
     recipe = tmp_path / "r.toml"
     settings = {"size": 6, "batch": 2, "updates": 1, "data": ["YOUR-FOLDER"]}

@@ -1,6 +1,4 @@
-"""A step as a GPU takes it, kernels in Triton's interpreter: marked rollouts, and scores of what
-is left to decide.
-"""
+"""A step as on a GPU, with kernels in Triton's interpreter: marked rollouts, and their scores."""
 
 from functools import partial
 
@@ -22,7 +20,7 @@ pytestmark = [
     ),
 ]
 
-LIKELY = 0.3  # random weights are certain of little
+LIKELY = 0.3  # random weights hardly ever give a high probability
 CASES = [
     ("tsp", Objective("prefer", starts=5, certain=LIKELY)),
     ("tsp", Objective("prefer", latents=3, starts=2, samples=2, certain=LIKELY)),
@@ -73,7 +71,7 @@ def gradient(
 def test_fused_and_plain_kernels_give_the_same_step(
     monkeypatch, problem: str, objective: Objective
 ) -> None:
-    """From the same marked rollouts both give the gradient of the same loss in every weight."""
+    """From the same marked rollouts both engines give the same gradient of every weight."""
     for module in (rollouts, engines):
         monkeypatch.setattr(module, "choose_constructor", lambda *_: engines.construct_triton)
     monkeypatch.setattr(
@@ -103,7 +101,7 @@ def test_fused_and_plain_kernels_give_the_same_step(
 
 
 def test_what_is_imitated_is_not_marked(monkeypatch) -> None:
-    """Its plans are priced and improved, so actions must be what they are."""
+    """Imitated plans are priced and improved, so their actions have no marks."""
     asked: list[float] = []
     real = training.rollout
 

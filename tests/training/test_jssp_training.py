@@ -1,6 +1,4 @@
-"""Training on the job shop: sizes that take turns, samples instead of starts, resuming, and that
-it learns.
-"""
+"""Training on the job shop: alternating sizes, samples instead of starts, resuming, learning."""
 
 from dataclasses import replace
 from pathlib import Path
@@ -50,9 +48,7 @@ def test_sizes_take_turns() -> None:
 
 
 def test_samples_of_an_instance_differ() -> None:
-    """The only start is sampled as often as the recipe has starts, each time with noise of its
-    own.
-    """
+    """The only start is sampled as often as the recipe has starts, always differently."""
     trainer = Trainer(config(objective="imitate", size="6x6", sizes=()), CPU)
     rolled, targets, _ = trainer.gradient(0)
     assert tuple(rolled.cost.shape) == (6, 1, 6)
@@ -62,14 +58,15 @@ def test_samples_of_an_instance_differ() -> None:
 
 
 def trainer_batch(trainer: Trainer) -> Any:
-    """The instances that a new trainer draws first."""
+    """Return the instances that a new trainer samples first."""
     return Trainer(trainer.config, CPU).sample()[0]
 
 
 @pytest.mark.parametrize("objective", OBJECTIVES)
 def test_stopped_and_resumed_is_uninterrupted(tmp_path: Path, objective: str) -> None:
-    """Four updates equal two and, from the files, two more: weights, moments and random state,
-    bit for bit.
+    """Four updates equal two and, from the files, two more, bit for bit.
+
+    This holds for weights, moments and random state.
     """
     list(train(config(objective), device=CPU, out=tmp_path / "whole"))
     list(train(config(objective, updates=2), device=CPU, out=tmp_path / "halves"))
@@ -93,7 +90,7 @@ def test_imitation_learns() -> None:
 
 
 def test_a_latent_space_starts_from_the_single_policy(tmp_path: Path) -> None:
-    """The recipe for latents widens the single policy: at first both validate alike, greedily."""
+    """The recipe for latents widens the single policy; at first both validate alike, greedily."""
     single = config(policy={"width": 16, "heads": 2, "layers": 1, "hidden": 16, "latent": 0})
     *_, last = train(single, device=CPU, out=tmp_path)
     wide = Trainer(config("imitate under latents", init=str(tmp_path / "policy.safetensors")), CPU)

@@ -26,7 +26,7 @@ CPU = torch.device("cpu")
 
 
 def bits(folder: Path) -> dict[str, torch.Tensor]:
-    """Everything in the files of a folder that a run resumes from."""
+    """Return everything in the files of a folder that a run resumes from."""
     files = sorted(folder.glob("resume-*.safetensors"))
     return {
         f"{f.stem}.{name}": x
@@ -53,13 +53,13 @@ def bits(folder: Path) -> dict[str, torch.Tensor]:
     ],
 )
 def test_learning_rate_by_hand(update: int, done: float, rate: float) -> None:
-    """Rises linearly, stays, and falls linearly to its floor."""
+    """It rises linearly, stays, and falls linearly to its floor."""
     config = TrainConfig(optimiser=Optimiser(lr=1.0, warmup=4, decay=0.5, floor=0.1))
     assert learning_rate(config, update, done) == pytest.approx(rate)
 
 
 def test_attention_is_kept_within_its_limit(make_config, make_batch) -> None:
-    """With `optimiser.spread`, a head that has grown is cut back before the next update."""
+    """With `optimiser.spread`, a head beyond the limit is rescaled before the next update."""
     config = make_config("pomo", optimiser=Optimiser(lr=1e-6, spread=5.0))
     trainer = Trainer(config, CPU)
     with torch.no_grad():
@@ -69,7 +69,7 @@ def test_attention_is_kept_within_its_limit(make_config, make_batch) -> None:
     trainer.step(0.0)
     assert (
         max(attention_ranges(trainer.policy.encoder, batch.xy)[0]) < 10.0
-    )  # other instances than it looked at
+    )  # other instances than those it measured
 
 
 def test_learning_rate_without_a_schedule() -> None:
@@ -84,7 +84,7 @@ def test_accumulation_is_the_mean_of_gradients(make_config, objective: str) -> N
     config = make_config(objective)
     config = replace(
         config, policy=config.policy | {"amplify": 1.0}
-    )  # a hundred would amplify rounding errors, too
+    )  # an amplification of 100 would amplify rounding errors too
     together, single = Trainer(replace(config, accumulate=3), CPU), Trainer(config, CPU)
     for mini in range(3):
         together.gradient(mini)
@@ -101,8 +101,9 @@ def test_accumulation_is_the_mean_of_gradients(make_config, objective: str) -> N
 
 
 def test_starts_of_a_single_policy_are_different() -> None:
-    """A random subset has no start twice, draws all alike, and is everything where there are no
-    more.
+    """A random subset has no start twice, and draws all starts equally often.
+
+    It is the whole set if there are no more starts.
     """
     starts, rng = torch.arange(10, 16).expand(600, 6), torch.Generator().manual_seed(0)
     some = random_subset(starts, 3, rng)
@@ -113,7 +114,7 @@ def test_starts_of_a_single_policy_are_different() -> None:
 
 
 def test_latents_of_an_instance_share_their_starts(make_config) -> None:
-    """Latents differ between instances, starts are cities, and the next mini-step draws others."""
+    """Latents differ between instances, starts are cities, and each mini-step draws others."""
     trainer = Trainer(make_config("winner"), CPU)
     (batch, latents, starts), (again, _, _) = trainer.sample(), trainer.sample()
     assert (tuple(latents.shape), tuple(starts.shape)) == ((4, 5, 4), (4, 3))
@@ -135,9 +136,7 @@ def test_average_follows_the_weights(make_config) -> None:
 
 
 def test_only_the_encoder_decays(make_config) -> None:
-    """Weight decay belongs to the encoder alone (spec 3.1), and every weight is in exactly one
-    group.
-    """
+    """Weight decay belongs to the encoder alone, and every weight is in exactly one group."""
     trainer = Trainer(make_config(), CPU)
     encoder, decoder = trainer.optimiser.param_groups
     assert (encoder["weight_decay"], decoder["weight_decay"]) == (1e-6, 0.0)
@@ -168,8 +167,9 @@ def test_global_random_state_is_left_alone(make_config) -> None:
 
 @pytest.mark.parametrize("objective", ["pomo", "winner", "imitate"])
 def test_stopped_and_resumed_is_uninterrupted(make_config, tmp_path: Path, objective: str) -> None:
-    """20 updates equal 10, a new process's worth of state, and 10 more: weights, average,
-    moments, rng, bit for bit.
+    """20 updates equal 10, a new process's worth of state, and 10 more, bit for bit.
+
+    This holds for weights, average, moments and random state.
     """
     config = make_config(objective, accumulate=2)
     whole, parts = tmp_path / "whole", tmp_path / "parts"
@@ -204,7 +204,7 @@ def test_stopped_and_resumed_is_uninterrupted(make_config, tmp_path: Path, objec
 def test_resuming_with_another_recipe_is_refused(
     make_config, tmp_path: Path, changes, named: str
 ) -> None:
-    """What changed is named; the number of updates may change."""
+    """The error names what changed; the number of updates may change."""
     config = make_config(updates=1)
     list(train(config, device=CPU, out=tmp_path))
     with pytest.raises(
@@ -221,7 +221,7 @@ def test_resuming_with_another_recipe_is_refused(
 
 
 def test_resuming_from_nothing_is_refused(make_config, tmp_path: Path) -> None:
-    """A folder without a complete state is named."""
+    """The error names a folder without a complete state."""
     with pytest.raises(CheckpointError, match=f"{tmp_path}: no training to resume"):
         next(train(make_config(), device=CPU, out=tmp_path, resume=tmp_path))
 
@@ -233,7 +233,7 @@ def test_a_finished_run_is_not_trained_further(make_config, tmp_path: Path) -> N
     config = make_config(updates=2)
     list(train(config, device=CPU, out=tmp_path))
     before = bits(tmp_path)
-    with suppress(InputError):  # saying that there is nothing to do is as good as doing nothing
+    with suppress(InputError):  # an error that says so is as good as doing nothing
         assert list(train(config, device=CPU, out=tmp_path, resume=tmp_path)) == []
     assert before.keys() == bits(tmp_path).keys()
 
@@ -257,7 +257,7 @@ def test_minutes_end_a_run(make_config, tmp_path: Path) -> None:
 
 
 def test_minutes_do_not_outlast_updates(make_config, tmp_path: Path) -> None:
-    """With both limits the first one reached ends the run."""
+    """With both limits, the first one reached ends the run."""
     reports = list(
         train(make_config(updates=3, report=1e9), device=CPU, out=tmp_path, minutes=60.0)
     )
@@ -270,9 +270,7 @@ def test_minutes_do_not_outlast_updates(make_config, tmp_path: Path) -> None:
 def test_divergence_names_its_place_and_spares_the_files(
     make_config, tmp_path: Path, monkeypatch
 ) -> None:
-    """A cost that is not a number in the third update stops the run there; both files are those
-    of the second.
-    """
+    """A cost of nan in the third update stops the run; both files are those of the second."""
     real, trained = training.rollout, []
 
     def poisoned(*arguments, **options):
@@ -309,12 +307,10 @@ def test_a_poisoned_weight_is_found_before_it_spreads(make_config, weight: str) 
 
 @pytest.mark.parametrize("which", [1, 2, 3])
 @pytest.mark.parametrize("blow", [OSError("disk full"), KeyboardInterrupt()], ids=["disk", "kill"])
-def test_a_run_that_dies_while_writing_can_go_on(
+def test_a_run_that_dies_while_writing_resumes(
     make_config, tmp_path: Path, monkeypatch, blow, which: int
 ) -> None:
-    """Whichever of a report's three renamings fails, all names carry whole files and the run
-    resumes as if unharmed.
-    """
+    """Whichever of a report's three renamings fails, all files are complete and the run resumes."""
     config = make_config(updates=3)
     whole, broken, real, calls = tmp_path / "whole", tmp_path / "broken", os.replace, []
     list(train(config, device=CPU, out=whole))
@@ -345,7 +341,7 @@ def test_a_run_that_dies_while_writing_can_go_on(
 
 
 def test_a_single_policy_is_widened(make_config, make_policy, tmp_path: Path) -> None:
-    """Training a latent space from a single policy starts with that policy at every latent."""
+    """A latent space from a single policy starts with that policy at every latent."""
     single, path = make_policy(0), tmp_path / "single.safetensors"
     checkpoint.save(path, single, checkpoint.TrainingFacts("tsp", 7))
     policy = initial_policy(make_config(init=str(path)), CPU)
@@ -356,9 +352,10 @@ def test_a_single_policy_is_widened(make_config, make_policy, tmp_path: Path) ->
     assert not policy.decoder.query_latent.any()
 
 
-def test_latents_are_drawn_apart(make_config, make_policy, tmp_path: Path) -> None:
-    """Amplified three times as much, a latent does what three times that latent did; unasked,
-    nothing is amplified.
+def test_latents_are_amplified(make_config, make_policy, tmp_path: Path) -> None:
+    """With three times the amplification, a latent does what three times that latent did.
+
+    Without a setting, nothing is amplified.
     """
     path, batch = (
         tmp_path / "policy.safetensors",
@@ -377,8 +374,9 @@ def test_latents_are_drawn_apart(make_config, make_policy, tmp_path: Path) -> No
 
 
 def test_a_single_policy_becomes_a_population(make_config, make_policy, tmp_path: Path) -> None:
-    """All members begin as the policy of `init`; training makes them differ, and the checkpoint
-    is a population.
+    """All members begin as the policy of `init`; training makes them differ.
+
+    The checkpoint is a population.
     """
     checkpoint.save(
         tmp_path / "single.safetensors", make_policy(0), checkpoint.TrainingFacts("tsp", 7)
@@ -400,7 +398,7 @@ def test_a_single_policy_becomes_a_population(make_config, make_policy, tmp_path
 
 
 def test_a_policy_of_another_shape_is_refused(make_config, make_policy, tmp_path: Path) -> None:
-    """Both architectures are in the message."""
+    """The message has both architectures."""
     path = tmp_path / "other.safetensors"
     checkpoint.save(path, make_policy(4, width=16), checkpoint.TrainingFacts("tsp", 7))
     with pytest.raises(
@@ -410,7 +408,7 @@ def test_a_policy_of_another_shape_is_refused(make_config, make_policy, tmp_path
 
 
 def test_a_shipped_policy_is_known_by_name(make_config) -> None:
-    """As `--policy` knows it."""
+    """`init` knows it as `--policy` does."""
     shipped = load(checkpoint.shipped_checkpoints()["tsp100-single"])
     policy = initial_policy(make_config(init="tsp100-single", policy={"latent": 3}), CPU)
     assert torch.equal(policy.decoder.query_last, shipped.decoder.query_last)
@@ -418,13 +416,13 @@ def test_a_shipped_policy_is_known_by_name(make_config) -> None:
 
 
 def test_an_unknown_key_of_the_policy_is_refused(make_config) -> None:
-    """The architecture's table is checked like every other: unknown keys list the known ones."""
+    """The architecture's table is checked like all others: unknown keys list the known ones."""
     with pytest.raises(InputError, match=r"widht.*width"):
         Trainer(make_config(policy={"widht": 32}), CPU)
 
 
 def test_an_unknown_problem_is_refused(make_config) -> None:
-    """A problem that does not exist is an error that lists those that do."""
+    """The error lists the problems that exist."""
     with pytest.raises(InputError, match="tsp"):
         Trainer(make_config(problem="tps"), CPU)
 
@@ -457,7 +455,7 @@ def test_learning_happens(tmp_path: Path, loss: str) -> None:
 
 
 def test_compiling_reaches_the_encoder_and_the_tables(monkeypatch) -> None:
-    """Both of a single decoder, for shapes as they are; of a population the encoder alone."""
+    """A single decoder's tables are compiled too, for fixed shapes; a population's are not."""
     seen: list[str] = []
 
     def note(what, **options):

@@ -1,6 +1,4 @@
-"""Training on routing problems of several sizes and distributions: turns, batches, resuming, and
-that it learns.
-"""
+"""Training on routing problems of several sizes and distributions: turns, batches, resuming."""
 
 from contextlib import contextmanager
 from dataclasses import replace
@@ -35,16 +33,15 @@ def mixed(problem: str = "tsp", objective: str = "winner", **changes: Any) -> Tr
     [(100, 256), (50, 1024), (80, 400), (128, 160), (160, 104), (200, 64), (1000, 3), (20, 1024)],
 )
 def test_batches_by_hand(size: int, batch: int) -> None:
-    """256 x (100/n)^2, to the nearest multiple of 8 (156.25 and 100 are 19.5 and 12.5 of them);
-    2.56 are 3.
+    """256 x (100/n)^2, rounded to multiples of 8 (156.25 and 100 are 19.5 and 12.5 of them).
 
-    Small ones would be too many, so that four times 256 are the most.
+    2.56 instances are 3. Small instances would be too many, so four times 256 is the limit.
     """
     assert TrainConfig(size=100, batch=256).batch_for(size) == batch
 
 
 def test_the_batch_of_the_recipe_is_kept() -> None:
-    """At `size` it need be no multiple of 8, and for job shop it is the same at every size."""
+    """At `size` it need not be a multiple of 8, and job shop has it at every size."""
     assert TrainConfig(batch=3).batch_for(100) == 3
     assert TrainConfig(problem="jssp", size="6x6", batch=3).batch_for("20x15") == 3
 
@@ -78,9 +75,7 @@ def test_sizes_take_turns(problem: str) -> None:
 
 
 def test_processes_can_share_batches_of_every_size(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Whoever trains with four processes chooses `batch`, not the five instances of nine cities
-    that follow from it.
-    """
+    """Users choose `batch`, not the five instances of nine cities that follow from it."""
     monkeypatch.setattr(parallel, "world_size", lambda: 4)
     monkeypatch.setattr(parallel, "share", lambda whole: whole)
     trainer = Trainer(mixed(batch=8), CPU)
@@ -94,9 +89,7 @@ def test_kernels_are_asked_for_the_largest_size() -> None:
 
 @pytest.mark.parametrize("problem", ROUTING)
 def test_without_variety_nothing_changes(problem: str) -> None:
-    """Instances, latents and starts are the numbers that come first from the generator, as they
-    always were.
-    """
+    """Instances, latents and starts are the first numbers of the generator, in this order."""
     trainer = Trainer(small_config(problem=problem), CPU)
     rng = torch.Generator().manual_seed(0)
     instances = PROBLEMS[problem].sample(4, 7, rng)
@@ -111,19 +104,17 @@ def test_without_variety_nothing_changes(problem: str) -> None:
 
 @pytest.mark.parametrize("problem", ROUTING)
 def test_variety_is_the_share_that_differs(problem: str) -> None:
-    """Before anything is disturbed the same uniform instances are drawn; half of them stay at
-    variety 0.5.
-    """
+    """The same uniform instances are sampled_costs first; half of them stay at variety 0.5."""
     plain, varied = (
         Trainer(small_config(problem=problem, batch=400, variety=v), CPU).sample()[0]
         for v in (0.0, 0.5)
     )
     kept = (plain.xy == varied.xy).all(2).all(1).float().mean()
-    assert 0.4 < kept < 0.64  # 0.5, and operators that take nobody
+    assert 0.4 < kept < 0.64  # 0.5, and mutations that leave an instance unchanged
 
 
 def test_validation_has_its_size_and_variety(monkeypatch) -> None:
-    """Every report validates on the same instances of `size`, which are not uniform either."""
+    """Every report validates on the same instances of `size`, with the recipe's variety."""
     seen = []
     monkeypatch.setattr(
         Trainer,
@@ -143,9 +134,7 @@ def test_validation_has_its_size_and_variety(monkeypatch) -> None:
     ("problem", "objective"), [("tsp", "winner"), ("tsp", "imitate"), ("cvrp", "pomo")]
 )
 def test_stopped_and_resumed_is_uninterrupted(tmp_path: Path, problem: str, objective: str) -> None:
-    """Seven updates equal four and, from the files, three more: the sizes go on where they
-    stopped, bit for bit.
-    """
+    """Seven updates equal four and, from the files, three more, bit for bit: sizes continue."""
     config = mixed(problem, objective, updates=7, optimiser=Optimiser(lr=3e-3, warmup=3))
     list(train(config, device=CPU, out=tmp_path / "whole"))
     list(train(replace(config, updates=4), device=CPU, out=tmp_path / "parts"))
@@ -158,8 +147,8 @@ def test_stopped_and_resumed_is_uninterrupted(tmp_path: Path, problem: str, obje
             assert torch.equal(x, parts[name]), name
 
 
-def sampled(trainer: Trainer) -> list[float]:
-    """The mean cost of sampled plans for instances that are always the same, of each size."""
+def sampled_costs(trainer: Trainer) -> list[float]:
+    """Return the mean cost of sampled_costs plans for fixed instances, for each size."""
     costs = []
     for size in trainer.config.sizes:
         batch = trainer.source.sample(100, size, torch.Generator().manual_seed(9))
@@ -173,15 +162,15 @@ def sampled(trainer: Trainer) -> list[float]:
 
 @pytest.mark.parametrize("problem", ROUTING)
 def test_mixed_training_learns(problem: str) -> None:
-    """Forty updates that take turns make sampled plans of every size shorter by more than a
-    tenth.
-    """
+    """Forty updates with alternating sizes shorten sampled_costs plans of every size by a tenth."""
     trainer = Trainer(mixed(problem, "pomo", size=10, sizes=(8, 10, 12), batch=16), CPU)
-    before = sampled(trainer)
+    before = sampled_costs(trainer)
     for _ in range(40):
         trainer.step(0.0)
-    assert all(late < 0.9 * early for late, early in zip(sampled(trainer), before, strict=True)), (
-        sampled(trainer),
+    assert all(
+        late < 0.9 * early for late, early in zip(sampled_costs(trainer), before, strict=True)
+    ), (
+        sampled_costs(trainer),
         before,
     )
 
@@ -190,7 +179,7 @@ def test_mixed_training_learns(problem: str) -> None:
 
 
 class FakeGraph:
-    """Counts replays, and knows where its random numbers come from."""
+    """Counts replays, and knows the generator of its random numbers."""
 
     def __init__(self) -> None:
         self.replays, self.generators = 0, list[Any]()
@@ -204,7 +193,7 @@ class FakeGraph:
 
 @pytest.fixture
 def fake_cuda(monkeypatch) -> list[Any]:
-    """What `CUDAGraphCache` uses of CUDA; gives the pools that recordings were made in."""
+    """Replace what `CUDAGraphCache` uses of CUDA; return the memory pools of the recordings."""
     pools = []
 
     class Stream:
@@ -234,8 +223,9 @@ def fake_cuda(monkeypatch) -> list[Any]:
 
 
 def test_each_size_is_warmed_up_and_recorded(fake_cuda) -> None:
-    """A key is worked on three times, recorded the fourth time and then only replayed, whatever
-    others do between.
+    """The work of a key is done three times, recorded the fourth time and then only replayed.
+
+    Calls with other keys in between do not matter.
     """
     size, worked = ["a"], []
     rng = torch.Generator()
@@ -259,10 +249,8 @@ def test_each_size_is_warmed_up_and_recorded(fake_cuda) -> None:
     assert fake_cuda[0] is fake_cuda[1]
 
 
-def test_steps_know_graphs_by_their_sizes(monkeypatch) -> None:
-    """The key of an update is the sizes of all its mini-steps: three graphs for three sizes, two
-    mini-steps each.
-    """
+def test_graphs_are_cached_by_sizes(monkeypatch) -> None:
+    """The key of an update is the sizes of all its mini-steps: three graphs for three sizes."""
     trainer, keys = Trainer(mixed(accumulate=2), CPU), []
     findings = trainer.update_gradient()
 

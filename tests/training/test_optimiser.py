@@ -1,4 +1,4 @@
-"""Muon: what its updates are, which weights it moves, that it resumes, records and learns."""
+"""Muon: its updates, the weights that it moves, resuming, recording and learning."""
 
 import json
 from dataclasses import asdict, replace
@@ -21,18 +21,18 @@ CPU = torch.device("cpu")
 MUON = Optimiser(kind="muon", lr=3e-3, warmup=3, clip=1.0, decay=0.5)
 
 
-def some(*shape: int, seed: int = 0) -> torch.Tensor:
+def random_matrix(*shape: int, seed: int = 0) -> torch.Tensor:
     return torch.randn(*shape, generator=torch.Generator().manual_seed(seed), dtype=torch.float64)
 
 
 def rotation(size: int, seed: int) -> torch.Tensor:
-    return torch.linalg.qr(some(size, size, seed=seed))[0]
+    return torch.linalg.qr(random_matrix(size, size, seed=seed))[0]
 
 
-def moved(
+def one_update(
     weight: torch.Tensor, gradient: torch.Tensor, pieces: int = 1, **group: float
 ) -> torch.Tensor:
-    """How one step at rate 1 changes a weight."""
+    """Return how one step at rate 1 changes a weight."""
     p = torch.nn.Parameter(weight.clone())
     p.grad = gradient
     rest = torch.optim.AdamW([torch.nn.Parameter(torch.zeros(1))])
@@ -45,8 +45,9 @@ def moved(
 
 @pytest.mark.parametrize("shape", [(24, 24), (48, 12), (12, 48)])
 def test_directions_stay_and_sizes_become_one(shape: tuple[int, int]) -> None:
-    """U S V' becomes U T V' with T from 0.68 to 1.21 where S is at least 0.2 % of the norm, here
-    over two decades.
+    """U S V' becomes U T V' with T from 0.68 to 1.21, where S is at least 0.2 % of the norm.
+
+    The test covers two decades.
     """
     rows, columns = shape
     rank = min(shape)
@@ -59,50 +60,50 @@ def test_directions_stay_and_sizes_become_one(shape: tuple[int, int]) -> None:
 
 
 def test_bfloat16_does_not_leave_the_band() -> None:
-    """In the precision of a GPU, the singular values of random wide matrices are still near 1."""
-    values = torch.linalg.svdvals(orthogonalise(some(5, 32, 128).bfloat16()).float())
+    """In a GPU's precision, the singular values of random wide matrices are still near 1."""
+    values = torch.linalg.svdvals(orthogonalise(random_matrix(5, 32, 128).bfloat16()).float())
     assert values.min() > 0.65
     assert values.max() < 1.25
 
 
 def test_a_rotated_gradient_gives_the_rotated_update() -> None:
-    """A step of Q G R' is Q, the step of G, R'."""
-    gradient, left, right = some(16, 32), rotation(16, 3), rotation(32, 4)
+    """The update of Q G R' is Q times the update of G times R'."""
+    gradient, left, right = random_matrix(16, 32), rotation(16, 3), rotation(32, 4)
     weight = torch.zeros(16, 32, dtype=torch.float64)
     assert torch.allclose(
-        moved(weight, left @ gradient @ right.T), left @ moved(weight, gradient) @ right.T
+        one_update(weight, left @ gradient @ right.T), left @ one_update(weight, gradient) @ right.T
     )
 
 
 def test_the_size_of_a_gradient_does_not_matter() -> None:
-    """Gradients a million times larger move a weight as far, and no gradient does not move it."""
-    weight, gradient = some(16, 16), some(16, 16, seed=1)
-    assert torch.allclose(moved(weight, 1e6 * gradient), moved(weight, gradient))
-    assert not moved(weight, torch.zeros_like(weight)).any()
+    """Gradients a million times larger move a weight as far; a gradient of 0 moves nothing."""
+    weight, gradient = random_matrix(16, 16), random_matrix(16, 16, seed=1)
+    assert torch.allclose(one_update(weight, 1e6 * gradient), one_update(weight, gradient))
+    assert not one_update(weight, torch.zeros_like(weight)).any()
 
 
 @pytest.mark.parametrize("shape", [(64, 64), (64, 16), (16, 64)])
 def test_updates_are_as_large_as_those_of_adam(shape: tuple[int, int]) -> None:
-    """At rate 1 their root mean square is 0.2, up to the band of the singular values, whatever
-    the shape.
-    """
-    change = moved(torch.zeros(shape, dtype=torch.float64), some(*shape))
+    """At rate 1 their root mean square is 0.2 for any shape, up to the range of singular values."""
+    change = one_update(torch.zeros(shape, dtype=torch.float64), random_matrix(*shape))
     assert 0.2 * 0.68 < change.square().mean().sqrt() < 0.2 * 1.21
 
 
-def test_matrices_of_one_weight_are_orthogonalised_apart() -> None:
-    """Queries, keys and values move as if each were a weight of its own, however unequal their
-    gradients.
-    """
-    weight, gradient = some(48, 16), torch.cat([some(16, 16, seed=s) * 10.0**s for s in range(3)])
-    apart = [moved(w, g) for w, g in zip(weight.split(16), gradient.split(16), strict=True)]
-    assert torch.allclose(moved(weight, gradient, pieces=3), torch.cat(apart))
-    assert not torch.allclose(moved(weight, gradient), torch.cat(apart), atol=0.1)
+def test_stacked_matrices_are_orthogonalised_separately() -> None:
+    """Queries, keys and values move as separate weights, however unequal their gradients."""
+    weight, gradient = (
+        random_matrix(48, 16),
+        torch.cat([random_matrix(16, 16, seed=s) * 10.0**s for s in range(3)]),
+    )
+    separate = [one_update(w, g) for w, g in zip(weight.split(16), gradient.split(16), strict=True)]
+    assert torch.allclose(one_update(weight, gradient, pieces=3), torch.cat(separate))
+    assert not torch.allclose(one_update(weight, gradient), torch.cat(separate), atol=0.1)
 
 
 def test_momentum_by_hand() -> None:
-    """Diagonal gradients a, b: the second step goes along 0.05 b + 0.95 (0.05 b + 0.95 * 0.05
-    a).
+    """With diagonal gradients a and b, the second step follows the momentum's definition.
+
+    Its direction is 0.05 b + 0.95 (0.05 b + 0.95 * 0.05 a).
     """
     a, b = torch.tensor([1.0, 0.3]), torch.tensor([-0.2, 0.4])
     p = torch.nn.Parameter(torch.zeros(2, 2))
@@ -122,13 +123,13 @@ def test_momentum_by_hand() -> None:
 
 
 def test_decay_does_not_pass_through_the_momentum() -> None:
-    """A weight without gradient shrinks by rate times decay, and one with a gradient by the same
-    beside its update.
-    """
-    weight, gradient = some(8, 8), some(8, 8, seed=1)
-    assert torch.allclose(moved(weight, torch.zeros_like(weight), weight_decay=0.1), -0.1 * weight)
+    """A weight shrinks by rate times decay, with or without a gradient."""
+    weight, gradient = random_matrix(8, 8), random_matrix(8, 8, seed=1)
     assert torch.allclose(
-        moved(weight, gradient, weight_decay=0.1), moved(weight, gradient) - 0.1 * weight
+        one_update(weight, torch.zeros_like(weight), weight_decay=0.1), -0.1 * weight
+    )
+    assert torch.allclose(
+        one_update(weight, gradient, weight_decay=0.1), one_update(weight, gradient) - 0.1 * weight
     )
 
 
@@ -136,8 +137,9 @@ def test_decay_does_not_pass_through_the_momentum() -> None:
 
 
 def test_weights_that_muon_moves(make_config) -> None:
-    """The matrices of the layers and of the pointer; embedding, biases, norms and latents stay
-    with AdamW.
+    """Muon moves the matrices of layers and pointer; AdamW moves everything else.
+
+    That is embedding, biases, norms and latents.
     """
     trainer = Trainer(make_config("winner", optimiser=MUON), CPU)
     trainer.step(0.0)
@@ -151,9 +153,7 @@ def test_weights_that_muon_moves(make_config) -> None:
 
 @pytest.mark.parametrize("problem", POLICIES)
 def test_every_weight_has_one_optimiser(problem: str) -> None:
-    """For all problems: each weight is in one group, Muon's are matrices, and layers have no
-    other matrices.
-    """
+    """In all problems each weight is in one group, and Muon has all matrices of the layers."""
     kind, architecture = POLICIES[problem]
     policy = kind(build_dataclass(architecture, {"width": 16, "heads": 2}, "policy"))
     muon = make_optimiser(policy, TrainConfig(optimiser=MUON), CPU, is_recorded=False)
@@ -174,7 +174,7 @@ def test_every_weight_has_one_optimiser(problem: str) -> None:
 
 
 def test_only_the_encoder_decays(make_config) -> None:
-    """As with AdamW."""
+    """This holds as with AdamW."""
     trainer = Trainer(make_config(optimiser=MUON), CPU)
     encoder = {id(p) for p in trainer.policy.encoder.parameters()}
     for group in trainer.optimiser.param_groups:
@@ -183,7 +183,7 @@ def test_only_the_encoder_decays(make_config) -> None:
 
 
 def test_a_member_without_gradient_stays(make_config) -> None:
-    """Members of a population that no instance chose are not moved by their momentum."""
+    """Members of a population that won no instance are not moved by their momentum."""
     config = make_config("poppy", policy=POLICY | {"latent": 0, "members": 3}, optimiser=MUON)
     trainer = Trainer(config, CPU)
     trainer.step(0.0)
@@ -202,9 +202,7 @@ def test_a_member_without_gradient_stays(make_config) -> None:
 
 
 def test_a_step_reads_nothing_back() -> None:
-    """Tensors of the meta device have no contents: a step that looked at one, as no graph may,
-    would raise.
-    """
+    """Tensors of the meta device have no contents, so a step that read one would raise."""
     p = torch.nn.Parameter(torch.zeros(48, 16, device="meta"))
     p.grad, rate = torch.zeros_like(p), torch.zeros((), device="meta")
     rest = torch.optim.AdamW([torch.nn.Parameter(torch.zeros(1))])
@@ -216,11 +214,11 @@ def test_a_step_reads_nothing_back() -> None:
 
 
 def test_a_rate_in_a_tensor_is_the_same_rate() -> None:
-    """A graph fills a tensor where others set a number, for AdamW's weights as well as Muon's."""
-    weights, results = (some(16, 16), some(16)), []
+    """A recorded graph fills a tensor, others set a number; both give the same weights."""
+    weights, results = (random_matrix(16, 16), random_matrix(16)), []
     for rate in (0.5, torch.tensor(0.5, dtype=torch.float64)):
         matrix, bias = (torch.nn.Parameter(w.clone()) for w in weights)
-        matrix.grad, bias.grad = some(16, 16, seed=1), some(16, seed=1)
+        matrix.grad, bias.grad = random_matrix(16, 16, seed=1), random_matrix(16, seed=1)
         rest = torch.optim.AdamW([bias], lr=1.0, weight_decay=0.0)
         muon = Muon([{"params": [matrix], "weight_decay": 0.1, "pieces": 1}], rest, 1.0, 0.95)
         for group in muon.param_groups:
@@ -252,8 +250,8 @@ def test_stopped_and_resumed_is_uninterrupted(make_config, tmp_path: Path) -> No
     assert "encoder.layers.0.qkv.weight.momentum" in one
 
 
-def test_a_state_from_before_there_was_a_choice_is_resumed(make_config, tmp_path: Path) -> None:
-    """It was AdamW's: with AdamW it goes on, with Muon it is refused."""
+def test_a_state_without_the_setting_is_resumed(make_config, tmp_path: Path) -> None:
+    """Older states are AdamW's: they resume with AdamW and are refused with Muon."""
     config = make_config("pomo", updates=1)
     list(train(config, device=CPU, out=tmp_path))
     tables = asdict(config)

@@ -1,4 +1,4 @@
-"""Two processes compute what one would, and no clock can part them."""
+"""Two processes compute what one would, and different clocks cannot make them diverge."""
 
 import os
 import socket
@@ -21,7 +21,7 @@ JOBS = ("pomo", "winner", "parts")
 
 
 def gradients(objective: str) -> dict[str, torch.Tensor]:
-    """The gradient of one update with two mini-steps, added up over the processes there are."""
+    """Return the gradient of one update with two mini-steps, added up over the processes."""
     trainer = Trainer(small_config(objective, accumulate=2), CPU)
     for mini in range(2):
         trainer.gradient(mini)
@@ -30,8 +30,9 @@ def gradients(objective: str) -> dict[str, torch.Tensor]:
 
 
 def weights_by_skewed_clock(rank: int, out: Path) -> dict[str, torch.Tensor]:
-    """Weights after six seconds, three of them at a falling rate, by a clock that is faster in
-    the second process.
+    """Return the weights after six seconds, by a clock that is faster in the second process.
+
+    The rate falls in the last three of these seconds.
     """
     now, seen = [0.0], list[Trainer]()
 
@@ -71,7 +72,7 @@ def worker(rank: int, port: int, folder: str, job: str) -> None:
 
 
 def run_two(folder: Path, job: str, seconds: float) -> bool:
-    """Whether two processes did the job in time; they are stopped if not."""
+    """Return whether two processes did the job in time; they are stopped if not."""
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
         port = free.getsockname()[1]
@@ -89,9 +90,7 @@ def run_two(folder: Path, job: str, seconds: float) -> bool:
 
 
 def test_two_processes_give_the_gradient_of_one(tmp_path: Path) -> None:
-    """The sum over processes, each with half of the joint batch, equals the gradient of the
-    whole batch.
-    """
+    """The sum over processes, each with half of the joint batch, is the whole batch's gradient."""
     assert run_two(tmp_path, "gradients", 60)
     first, second = (torch.load(tmp_path / f"{rank}.pt") for rank in range(2))
     for objective in JOBS:
@@ -106,19 +105,15 @@ def test_two_processes_give_the_gradient_of_one(tmp_path: Path) -> None:
             )
 
 
-def test_clocks_that_disagree_do_not_part_the_processes(tmp_path: Path) -> None:
-    """A run that is ended by minutes ends in both processes with the same weights, though their
-    clocks differ.
-    """
+def test_different_clocks_do_not_make_processes_diverge(tmp_path: Path) -> None:
+    """A run that ends by minutes has the same weights in both processes."""
     assert run_two(tmp_path, "clock", 90), "the processes wait for each other"
     first, second = (torch.load(tmp_path / f"{rank}.pt") for rank in range(2))
     assert all(torch.equal(x, second[name]) for name, x in first.items())
 
 
-def test_shares_cut_the_joint_batch(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Shares follow each other, cover tensors and records alike, and an uneven batch is refused
-    with the remedy.
-    """
+def test_shares_split_the_joint_batch(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Shares follow each other, for tensors and records; an uneven batch is refused."""
     monkeypatch.setattr(parallel, "world_size", lambda: 2)
     batch = TSP().sample(4, 3, torch.Generator().manual_seed(0))
     for rank, rows in enumerate((slice(0, 2), slice(2, 4))):

@@ -1,6 +1,4 @@
-"""Neighbourhoods of good plans that are planned again in training: what is given, what is
-compared, what is learnt.
-"""
+"""Re-sampled neighbourhoods of good plans in training: what is given, compared and learnt."""
 
 from dataclasses import replace
 
@@ -18,7 +16,7 @@ from rhumbline.training.objectives.neighbourhoods import append_neighbourhoods, 
 from rhumbline.training.trainer import MiniStep, Trainer
 
 CPU = torch.device("cpu")
-SIZE = 40  # fewer than 60, so that some parts are whole plans from a start on
+SIZE = 40  # fewer than 60, so that some neighbourhoods are whole plans from a start on
 OBJECTIVES = {
     "one latent": Objective("prefer", starts=2, samples=3, certain=0.99, parts=2),
     "latents": Objective("prefer", latents=3, starts=2, samples=3, certain=0.99, parts=2),
@@ -30,9 +28,7 @@ OBJECTIVES = {
 
 
 def test_the_best_plan_and_its_latent_by_hand() -> None:
-    """Of two latents and two starts the second latent's first rollout is cheapest; marks are
-    taken off its plan.
-    """
+    """The second latent's first rollout is the cheapest, and its plan has no marks."""
     cost = torch.tensor([[[3.0, 2.0], [1.0, 4.0]]])
     actions = torch.arange(12).view(1, 2, 2, 3)
     actions[0, 1, 0, 2] = ~actions[0, 1, 0, 2]
@@ -42,9 +38,10 @@ def test_the_best_plan_and_its_latent_by_hand() -> None:
 
 
 @pytest.mark.parametrize("lesson", [0.0, 0.5])
-def test_parts_are_groups_of_their_own(lesson: float) -> None:
-    """One part, given two actions, stands behind the start; these are marked, and a lesson there
-    teaches nobody.
+def test_neighbourhoods_are_groups_of_their_own(lesson: float) -> None:
+    """A neighbourhood with two given actions follows the start's group; the given ones are marked.
+
+    Its imitation target has no weight.
     """
     each = 2 + bool(lesson)
     whole = Targets(
@@ -64,13 +61,13 @@ def test_parts_are_groups_of_their_own(lesson: float) -> None:
     assert found.count == 4
     scores = torch.zeros(1, 2 * each)
     weights = found.loss_weights(scores, 0.05)[0]
-    assert weights[each + 1] < 0.0 < weights[each]  # the cheaper is to become likelier
+    assert weights[each + 1] < 0.0 < weights[each]  # the cheaper sequence becomes likelier
     if lesson:
         assert found.actions[0, -1].tolist() == [~4, ~5, ~6]
         assert weights[-1] == 0.0
 
 
-def trained(problem: str, objective: Objective) -> tuple[Trainer, Targets]:
+def gradient_targets(problem: str, objective: Objective) -> tuple[Trainer, Targets]:
     config = TrainConfig(problem=problem, size=SIZE, batch=4, policy=POLICY, objective=objective)
     trainer = Trainer(config, CPU)
     return trainer, trainer.gradient(0)[1]
@@ -78,45 +75,41 @@ def trained(problem: str, objective: Objective) -> tuple[Trainer, Targets]:
 
 @pytest.mark.parametrize("problem", ["tsp", "cvrp"])
 @pytest.mark.parametrize("objective", OBJECTIVES)
-def test_parts_of_a_step_begin_alike_and_end_as_plans(problem: str, objective: str) -> None:
-    """Samples of a part have one beginning, which is marked, and every one visits everybody
-    once.
-    """
+def test_samples_of_a_neighbourhood_share_their_prefix(problem: str, objective: str) -> None:
+    """Samples of a neighbourhood have the same marked prefix, and each visits every node once."""
     o = OBJECTIVES[objective]
-    _, targets = trained(problem, o)
+    _, targets = gradient_targets(problem, o)
     each = o.samples + (o.copies > 1)
     parts = targets.actions.unflatten(1, (-1, each))[:, -o.parts :, : o.samples]
     costs = targets.weight.unflatten(1, (-1, each))[:, -o.parts :, : o.samples]
     plans, marks = unmark_actions(parts)
     assert marks[..., 0].all()
     begun = marks.int().cummin(-1).values.bool()
-    assert (plans[marks & ~begun] == 0).all()  # marks are a beginning, and depots behind the end
+    assert (plans[marks & ~begun] == 0).all()  # marks are a prefix, and depots after the end
     given = begun.all(2)[:, :, None].expand_as(plans)
     assert torch.equal(
         plans.masked_fill(~given, -1)[:, :, :1].expand_as(plans)[given], plans[given]
     )
-    assert (plans[:, :, :1] != plans).any()  # they end in several ways
+    assert (plans[:, :, :1] != plans).any()  # there are different completions
     first = 0 if problem == "tsp" else 1
     for plan in plans.flatten(0, 2).tolist():
         assert sorted(node for node in plan if node >= first) == list(range(first, SIZE + first))
     assert costs.isfinite().all()
-    assert (plans[:, 0] != plans[:, 1]).any()  # parts are cut in several ways
+    assert (plans[:, 0] != plans[:, 1]).any()  # there are different neighbourhoods
     assert targets.latents.shape[1] * each == targets.actions.shape[1]
 
 
 @pytest.mark.parametrize("problem", ["tsp", "cvrp"])
 def test_only_what_was_decided_is_scored(problem: str) -> None:
-    """The score of a part is that of the whole plan less what the policy would have given to its
-    beginning.
-    """
-    trainer, targets = trained(problem, OBJECTIVES["latents"])
+    """The score of a neighbourhood is the whole plan's score minus that of its prefix."""
+    trainer, targets = gradient_targets(problem, OBJECTIVES["latents"])
     rules = PROBLEMS[problem]
     batch = rules.sample(4, SIZE, torch.Generator().manual_seed(0))
     actions, latents = targets.actions[:, -6:], targets.latents[:, -2:]
     if problem == "cvrp":
         batch = replace(
             batch, capacity=torch.full_like(batch.capacity, 10**6)
-        )  # whatever was driven is allowed
+        )  # any sequence of customers is feasible
     plans, marks = unmark_actions(actions)
     others = torch.where(marks, plans, ~plans)
     with torch.no_grad():
@@ -128,9 +121,9 @@ def test_only_what_was_decided_is_scored(problem: str) -> None:
     assert (part > whole).any()
 
 
-def test_learning_from_parts_makes_the_better_ones_likelier() -> None:
-    """After some updates on the same parts, cheaper ends have gained on dearer ones."""
-    trainer, _ = trained("cvrp", OBJECTIVES["one latent"])
+def test_learning_makes_better_completions_likelier() -> None:
+    """After some updates, cheaper completions have gained on those that cost more."""
+    trainer, _ = gradient_targets("cvrp", OBJECTIVES["one latent"])
     batch, latents, starts = trainer.sample()
     memory = trainer.policy.encode(batch)
     rolled = trainer.sample_rollouts(MiniStep(batch, memory), latents, starts)
@@ -157,9 +150,10 @@ def test_learning_from_parts_makes_the_better_ones_likelier() -> None:
     assert leads().item() > before + 0.01
 
 
-def test_parts_are_built_under_their_latent_with_noise_of_their_own(monkeypatch) -> None:
-    """The latent that found the plan, an attempt that no latent has, and another seed for
-    another mini-step.
+def test_neighbourhoods_have_their_latent_and_random_numbers(monkeypatch) -> None:
+    """Neighbourhoods use the latent that found the plan and an attempt number that no latent has.
+
+    Each mini-step has another seed.
     """
     seen: list[tuple[torch.Tensor, dict[str, object]]] = []
     real = training.complete
@@ -183,10 +177,8 @@ def test_parts_are_built_under_their_latent_with_noise_of_their_own(monkeypatch)
     assert seen[0][1]["seed"] != seen[1][1]["seed"]
 
 
-def test_what_is_too_long_teaches_nothing() -> None:
-    """Parts are cut like whole plans, to the recipe's longest, and those that go on beyond lose
-    their cost.
-    """
+def test_too_long_sequences_have_no_weight() -> None:
+    """Neighbourhoods are cut like whole plans, and longer ones lose their cost."""
     o = replace(OBJECTIVES["latents"], longest=45)
     config = TrainConfig(problem="cvrp", size=SIZE, batch=4, policy=POLICY, objective=o)
     targets = Trainer(config, CPU).gradient(0)[1]
@@ -199,8 +191,8 @@ def test_what_is_too_long_teaches_nothing() -> None:
     assert torch.equal(targets.weight.isnan(), (ends >= most) | whole.weight.isnan())
 
 
-def test_a_population_has_no_parts() -> None:
-    """Refused before the first step, with the reason."""
+def test_a_population_has_no_neighbourhoods() -> None:
+    """It is refused before the first step, with the reason."""
     many = {"width": 32, "heads": 2, "layers": 1, "hidden": 32, "latent": 0, "members": 3}
     config = TrainConfig(
         problem="tsp", size=7, batch=2, policy=many, objective=OBJECTIVES["latents"]

@@ -1,4 +1,4 @@
-"""What a step learns from: hand cases, and gradients against the loss written out in full."""
+"""Targets of a step: cases by hand, and gradients against the loss written out in full."""
 
 import itertools
 from dataclasses import replace
@@ -39,17 +39,17 @@ CPU = torch.device("cpu")
         # [K][S]; the winner's weight is its cost minus its own latent's mean over starts
         ([[1, 4], [3, 2]], [0, 1], [1 - 2.5, 2 - 2.5], 2),
         ([[1, 2], [3, 9]], [0, 0], [1 - 1.5, 2 - 1.5], 2),  # one latent wins everywhere
-        ([[1, 4], [1, 2]], [0, 1], [0, 2 - 1.5], 1),  # a tie trains nobody
+        ([[1, 4], [1, 2]], [0, 1], [0, 2 - 1.5], 1),  # a tie has no weight
         ([[2, 2], [2, 2]], [0, 0], [0, 0], 0),
         ([[1, 4], [1 + 5e-7, 2]], [0, 1], [0, 2 - 1.5], 1),  # a tie up to rounding is one
-        ([[1, 4], [1 + 1e-5, 2]], [0, 1], [1 - 2.5, 2 - 1.5], 2),  # this is none
-        ([[5, 4], [5, 2], [1, 2]], [2, 1], [1 - 1.5, 0], 1),  # ties behind the winner do no harm
+        ([[1, 4], [1 + 1e-5, 2]], [0, 1], [1 - 2.5, 2 - 1.5], 2),  # this is no tie
+        ([[5, 4], [5, 2], [1, 2]], [2, 1], [1 - 1.5, 0], 1),  # ties of other latents do not matter
         ([[3], [2], [4]], [1], [2], 1),  # one start: no baseline
         ([[1, 4]], [0, 0], [1 - 2.5, 4 - 2.5], 2),  # one latent wins, and does not tie with itself
     ],
 )
 def test_winners_by_hand(cost, winner, weight, kept) -> None:
-    """Winner, weight and count of kept pairs of small tables."""
+    """Winner, weight and count of trained pairs of small tables."""
     table = torch.tensor([cost], dtype=torch.float32)
     found, alone = find_winners(table)
     assert alone.sum() == kept
@@ -77,12 +77,13 @@ def test_pomo_weights_by_hand() -> None:
     ("cost", "weight"),
     [
         ([[1.0, 4.0], [3.0, 2.0]], [1 - 3, 2 - 4]),
-        ([[5.0, 4.0], [5.0, 2.0], [1.0, 2.0]], [1 - 5, 0]),  # a tie weighs nothing
+        ([[5.0, 4.0], [5.0, 2.0], [1.0, 2.0]], [1 - 5, 0]),  # a tie has no weight
     ],
 )
 def test_the_lead_over_the_second_best(cost, weight) -> None:
-    """Poppy's weight is the winner's cost minus the second best's of the same start; every start
-    counts in the mean.
+    """Poppy's weight is the winner's cost minus the second best's of the same start.
+
+    Every start counts in the mean.
     """
     table = torch.tensor([cost])
     assert poppy_weight(table)[0].tolist() == pytest.approx(weight)
@@ -94,9 +95,10 @@ def test_the_lead_over_the_second_best(cost, weight) -> None:
     assert targets.latents[0, :, 0].tolist() == table[0].argmin(0).tolist()
 
 
-def test_a_population_learns_as_the_spec_says(make_config) -> None:
-    """The gradient is that of -mean over (instance, start) of (R winner - R second) log pi
-    winner, over all members.
+def test_population_gradient_is_poppys(make_config) -> None:
+    """The gradient is that of -mean over (instance, start) of (R winner - R second) log pi winner.
+
+    It is compared over all members.
     """
     policy = {"width": 32, "heads": 2, "layers": 1, "hidden": 32, "latent": 0, "members": 3}
     config = make_config("poppy", policy=policy)
@@ -117,7 +119,7 @@ def test_a_population_learns_as_the_spec_says(make_config) -> None:
     assert max(g.abs().max() for g in gradient.values() if g.numel()) > 1e-3
 
 
-def test_best_latents_pairs_sequences_with_their_latents() -> None:
+def test_winner_targets_pair_sequences_with_their_latents() -> None:
     """The chosen sequence of a start is the winner's from that start, under the winner's latent."""
     cost = torch.tensor([[[1.0, 4], [3, 2]]])
     actions = torch.arange(2 * 2 * 3).view(1, 2, 2, 3)
@@ -130,7 +132,7 @@ def test_best_latents_pairs_sequences_with_their_latents() -> None:
     assert targets.count == 2
 
 
-def test_all_starts_counts_everything() -> None:
+def test_pomo_targets_count_everything() -> None:
     """A single policy learns from every rollout of every instance."""
     targets = pomo_targets(
         Rollouts(torch.rand(3, 1, 4), torch.zeros(3, 1, 4, 6, dtype=torch.int16)),
@@ -159,7 +161,7 @@ def test_preference_weights_are_the_gradient_of_the_pairwise_loss() -> None:
     assert weight[0].sum().abs() < 1e-6
 
 
-def test_rivals_are_the_winning_latents_own_samples() -> None:
+def test_compared_samples_are_the_winners_own() -> None:
     """Two latents, three starts with two samples each; the third start is a tie."""
     cost = torch.tensor([[[5.0, 3.0, 9.0, 8.0, 4.0, 6.0], [4.0, 4.0, 7.0, 11.0, 5.0, 4.0]]])
     actions = (
@@ -173,12 +175,14 @@ def test_rivals_are_the_winning_latents_own_samples() -> None:
     assert targets.count == 4
     weight = targets.loss_weights(
         torch.zeros(1, 6), 0.05
-    )  # equally likely: the cheaper is pulled up by a half
+    )  # equally likely: the cheaper has a weight of a half
     assert weight.tolist() == [[0.5, -0.5, -0.5, 0.5, 0.0, 0.0]]
 
 
-def test_rivals_of_a_single_policy() -> None:
-    """One sample of each start: all starts are compared. Several: only those of the same start."""
+def test_preferences_of_a_single_policy() -> None:
+    """With one sample of each start, all starts are compared; with several, those of the same
+    start.
+    """
     rolled = Rollouts(torch.tensor([[[1.0, 2.0, 3.0, 4.0]]]), torch.arange(4).view(1, 1, 4, 1))
     across, within = (
         preference_targets(rolled, torch.zeros(1, 1, 0), samples) for samples in (1, 2)
@@ -193,9 +197,7 @@ def test_rivals_of_a_single_policy() -> None:
 
 
 def test_the_winner_of_one_rollout_each() -> None:
-    """Three latents, two starts: the cheapest rollout of each start, the latent it belongs to,
-    and who is alone.
-    """
+    """Three latents, two starts: the cheapest rollout of each start, its latent, and uniqueness."""
     cost = torch.tensor([[[5.0, 2.0], [3.0, 2.0], [4.0, 9.0]]])
     first, chosen, alone = select_winner_rollouts(
         Rollouts(cost, torch.arange(6).view(1, 3, 2, 1)), torch.tensor([[[0.1], [0.2], [0.3]]]), 1
@@ -205,8 +207,8 @@ def test_the_winner_of_one_rollout_each() -> None:
     assert alone.tolist() == [[True, False]]
 
 
-def test_winners_keep_what_they_made_of_their_own_start() -> None:
-    """Each of two was tried again from both starts, three times each."""
+def test_winners_keep_the_samples_of_their_own_start() -> None:
+    """Each of two winners was sampled again from both starts, three times each."""
     place = torch.arange(12).view(1, 2, 6)
     own = select_own_starts(Rollouts(place.float(), place[..., None]), 3)
     assert own.cost.tolist() == [[[0, 1, 2], [9, 10, 11]]]
@@ -220,9 +222,7 @@ def test_winners_keep_what_they_made_of_their_own_start() -> None:
 
 @pytest.mark.parametrize("trial", ["sample", "greedy"])
 def test_latents_compete_by_one_rollout_each(trial: str) -> None:
-    """The targets of a step: samples of the latent that won the start, under that latent, and
-    from that start.
-    """
+    """The targets are samples of the latent that won the start, from that start."""
     objective = Objective(loss="prefer", latents=6, starts=2, samples=3, trial=trial)  # pyright: ignore[reportArgumentType]
     policy = {"width": 16, "heads": 2, "layers": 1, "hidden": 16, "latent": 4}
     trainer, rolls = (
@@ -256,10 +256,10 @@ def test_latents_compete_by_one_rollout_each(trial: str) -> None:
         assert kept.any()
     else:
         assert torch.equal(cost[:, 1], second.cost[:, 1, 3:])
-    assert not torch.equal(cost[..., 1], cost[..., 2])  # samples, with noise of their own
+    assert not torch.equal(cost[..., 1], cost[..., 2])  # samples with random numbers of their own
 
 
-def test_cheapest_by_hand() -> None:
+def test_select_cheapest_by_hand() -> None:
     """The cheapest rollouts come in order, with the latents they belong to."""
     index, latent, value = select_cheapest(torch.tensor([[[5.0, 1, 7], [2, 9, 0.5]]]), 3)
     assert (index.tolist(), latent.tolist(), value.tolist()) == (
@@ -282,8 +282,8 @@ def stepped(config) -> tuple[Trainer, dict[str, torch.Tensor]]:
 
 
 def naive(config) -> dict[str, torch.Tensor]:
-    """The same gradient from a loss over all B x K x S rollouts, written as spec 3.2 and 3.4
-    state it.
+    """The same gradient from a loss over all B x K x S rollouts, as docs/internals/method.md has
+    it.
     """
     trainer = Trainer(config, CPU)
     problem, policy = TSP(), trainer.policy
@@ -342,9 +342,7 @@ def test_no_advantage_no_gradient(make_config, monkeypatch, objective: str) -> N
 
 
 def test_a_step_against_the_gradient_makes_cheap_tours_likelier(make_config) -> None:
-    """The sign is right: following the loss downhill raises the probability of tours below the
-    mean cost.
-    """
+    """The sign is right: a step against the gradient makes tours below the mean cost likelier."""
     trainer, gradient = stepped(make_config("pomo"))
     fresh = Trainer(make_config("pomo"), CPU)
     batch, latents, starts = fresh.sample()
@@ -363,8 +361,9 @@ def test_a_step_against_the_gradient_makes_cheap_tours_likelier(make_config) -> 
 
 
 def test_imitation_learns_improved_views_of_the_best(make_config) -> None:
-    """Targets are views of one tour per instance, no longer than the best rollout, under a
-    latent that was tried.
+    """Targets are views of one tour per instance, no longer than its best rollout.
+
+    They belong to a latent that was tried.
     """
     trainer = Trainer(make_config("imitate"), CPU)
     batch, latents, starts = trainer.sample()
@@ -380,14 +379,12 @@ def test_imitation_learns_improved_views_of_the_best(make_config) -> None:
 
 
 def test_imitation_weights_by_hand(make_config) -> None:
-    """Each view weighs -1/T; an instance whose best is shared by two latents weighs nothing and
-    is not counted.
-    """
+    """Each view weighs -1/T; an instance whose best plan two latents share has no weight."""
     trainer = Trainer(make_config("imitate"), CPU)
     batch, latents, starts = trainer.sample()
     rolled = rollout(TSP(), trainer.policy, batch, latents, starts, seed=0)
     cost = rolled.cost.clone()
-    cost[:] = 5.0 + torch.arange(4)[:, None]  # latent 0 is alone ...
+    cost[:] = 5.0 + torch.arange(4)[:, None]  # latent 0 is the only winner ...
     cost[1, :2] = 4.0  # ... but not in instance 1
     targets = trainer.choose_targets(batch, Rollouts(cost, rolled.actions), latents)
     weight = torch.full((4, 2), -1 / 7)
@@ -397,9 +394,7 @@ def test_imitation_weights_by_hand(make_config) -> None:
 
 
 def test_long_sequences_lose_their_weight_and_short_ones_only_their_padding() -> None:
-    """A sequence that ends in time keeps its weight and log-probability; one that goes on beyond
-    teaches nothing.
-    """
+    """A sequence that ends in time keeps its weight and score; a longer one has no weight."""
     problem, batch = CVRP(), CVRP().sample(1, 3, torch.Generator().manual_seed(0))
     actions = torch.tensor([[[1, 2, 3, 0, 0, 0], [1, 0, 2, 0, 3, 0]]])
     targets = Targets(torch.zeros(1, 1, 0), actions, torch.tensor([[0.5, -0.5]]), torch.tensor(2.0))

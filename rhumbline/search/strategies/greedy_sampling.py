@@ -1,4 +1,4 @@
-"""Strategies that learn nothing: greedy, sampling, uniform and fixed latents (spec 4.2)."""
+"""Strategies that learn nothing: greedy, sampling, uniform and fixed latents."""
 
 from dataclasses import dataclass
 from typing import ClassVar
@@ -28,39 +28,44 @@ class Greedy:
     ends: ClassVar[bool] = True
 
     def init(self, task: Task) -> NoState:
-        """No state."""
+        """Return the empty state."""
         return NoState()
 
     def step(self, task: Task, state: NoState) -> tuple[None, Float[Tensor, "B K Z"], Rollouts]:
-        """The only step."""
-        latents = task.policy.space.centre((task.count, 1), task.device)
-        return None, latents, task.rollout(latents, 0.0)
+        """Decode greedily and end the search."""
+        space = task.policy.space
+        latents = space.centre((task.count, 1), task.device)
+        rolled = task.rollout(latents, 0.0)
+        return None, latents, rolled
 
 
 @dataclass(frozen=True)
 class Sampling:
     """Random solutions of one policy, at the centre of the latent space."""
 
-    population: int | None = None  # per step; None: `default_step_size`
+    population: int | None = None  # latents of a step; None: `default_step_size`
     temperature: float = 1.0
 
     def __post_init__(self) -> None:
-        check_settings(1 if self.population is None else self.population, self.temperature)
+        population = 1 if self.population is None else self.population
+        check_settings(population, self.temperature)
 
     def init(self, task: Task) -> NoState:
-        """No state."""
+        """Return the empty state."""
         return NoState()
 
     def step(self, task: Task, state: NoState) -> tuple[NoState, Float[Tensor, "B K Z"], Rollouts]:
-        """More samples."""
+        """Sample more solutions."""
+        space = task.policy.space
         count = self.population or default_step_size(task)
-        latents = task.policy.space.centre((task.count, count), task.device)
-        return state, latents, task.rollout(latents, self.temperature)
+        latents = space.centre((task.count, count), task.device)
+        rolled = task.rollout(latents, self.temperature)
+        return state, latents, rolled
 
 
 @dataclass(frozen=True)
 class Uniform:
-    """New uniform latents at every step: what searching the space blindly gives."""
+    """New uniform latents at every step: a blind search of the latent space, as a baseline."""
 
     population: int = 16
     temperature: float | None = None  # of the sampling; None: `default_temperature`
@@ -69,20 +74,22 @@ class Uniform:
         check_settings(self.population, self.temperature)
 
     def init(self, task: Task) -> NoState:
-        """No state, but a space."""
+        """Check that there is a latent space, and return the empty state."""
         latent_dimensions(task)
         return NoState()
 
     def step(self, task: Task, state: NoState) -> tuple[NoState, Float[Tensor, "B K Z"], Rollouts]:
-        """The next latents."""
+        """Try the next latents."""
         latents = uniform_latents(task, self.population)
-        return state, latents, task.rollout(latents, temperature_or_default(task, self.temperature))
+        temperature = temperature_or_default(task, self.temperature)
+        return state, latents, task.rollout(latents, temperature)
 
 
 @dataclass(frozen=True)
 class Fixed:
-    """Uniform latents drawn once for each instance, then sampled again and again: a population
-    without training.
+    """Uniform latents drawn once for each instance and sampled again and again.
+
+    It is what a population gives without training.
     """
 
     latents: int = 16
@@ -92,17 +99,19 @@ class Fixed:
         check_settings(self.latents, self.temperature)
 
     def init(self, task: Task) -> Float[Tensor, "B K Z"]:
-        """The latents."""
+        """Draw the latents."""
         latent_dimensions(task)
         return uniform_latents(task, self.latents)
 
     def step(
         self, task: Task, state: Float[Tensor, "B K Z"]
     ) -> tuple[Float[Tensor, "B K Z"], Float[Tensor, "B K Z"], Rollouts]:
-        """The same latents once more."""
-        return state, state, task.rollout(state, temperature_or_default(task, self.temperature))
+        """Sample under the same latents once more."""
+        temperature = temperature_or_default(task, self.temperature)
+        return state, state, task.rollout(state, temperature)
 
 
 def uniform_latents(task: Task, count: int) -> Float[Tensor, "B K Z"]:
-    """The next uniform latents."""
-    return 2.0 * task.uniforms(count)[..., 0] - 1.0
+    """Draw the next latents, uniform in the latent box."""
+    uniforms = task.uniforms(count)[..., 0]
+    return 2.0 * uniforms - 1.0

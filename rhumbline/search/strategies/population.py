@@ -1,4 +1,4 @@
-"""Poppy's search: every member of a population, again and again (spec 4.2)."""
+"""Search with a population of decoders, as Poppy does: every member, again and again."""
 
 from dataclasses import dataclass
 
@@ -14,7 +14,7 @@ from rhumbline.search.task import Task
 
 @dataclass(frozen=True)
 class PopulationState:
-    """Who is tried next: a member each, and its starts where it has its own."""
+    """The members that are tried next, and the starts of each if they are restricted."""
 
     latents: Float[Tensor, "B K 1"]
     starts: Int[Tensor, "B K S"] | None = None
@@ -22,11 +22,10 @@ class PopulationState:
 
 @dataclass(frozen=True)
 class Population:
-    """All members from all starts. With `pairs`, after the first pass only the best (member, start)
-    pairs go on.
+    """All members from all starts. With `pairs`, later passes use the best (member, start) pairs.
 
-    As many pairs as there are members are kept, each sampled once for every start there is: equal
-    attempts.
+    There are as many pairs as members. Each pair is sampled once for every start of the instance,
+    so that a pass takes the same number of attempts either way.
     """
 
     pairs: bool = False
@@ -36,28 +35,46 @@ class Population:
         check_settings(1, self.temperature)
 
     def init(self, task: Task) -> PopulationState:
-        """All members."""
+        """Return the state in which all members are tried from all starts."""
         space = task.policy.space
         if not isinstance(space, Members):
-            known = "tsp100-poppy is one for tours (--policy), and docs/search.md says how one is trained"
+            shipped = "tsp100-poppy is one for tours (--policy)"
+            known = f"{shipped}, and docs/search.md says how one is trained"
             raise InputError(f"this policy is not a population of decoders; {known}")
-        members = space.centre((task.count, space.count), task.device)
-        return PopulationState(members + members.new_tensor(range(space.count))[:, None])
+        first = space.centre((task.count, space.count), task.device)
+        numbers = first.new_tensor(range(space.count))
+        return PopulationState(first + numbers[:, None])
 
     def step(
         self, task: Task, state: PopulationState
     ) -> tuple[PopulationState, Float[Tensor, "B K Z"], Rollouts]:
-        """One pass."""
-        rolled = task.rollout(state.latents, self.temperature, state.starts)
-        following = best_pairs(task, rolled) if self.pairs and state.starts is None else state
+        """Try every member, or every pair, once."""
+        rolled = task.rollout(
+            state.latents,
+            self.temperature,
+            state.starts,
+        )
+        following = state
+        if self.pairs and state.starts is None:
+            following = best_pairs(task, rolled)
         return following, state.latents, rolled
 
 
 def best_pairs(task: Task, rolled: Rollouts) -> PopulationState:
-    """The cheapest (member, start) pairs of a pass over all of them."""
+    """Return the cheapest (member, start) pairs of a pass over all of them."""
     members, starts = rolled.cost.shape[1:]
-    index = rolled.cost.flatten(1).topk(members, dim=1, largest=False, sorted=True).indices
-    start = task.starts[:: task.copies].gather(1, index % starts)
+    cost = rolled.cost.flatten(1)
+    best = cost.topk(
+        members,
+        dim=1,
+        largest=False,
+        sorted=True,
+    )
+    index = best.indices
+    original_starts = task.starts[:: task.copies]
+    start = original_starts.gather(1, index % starts)
+    member = (index // starts).float()
     return PopulationState(
-        (index // starts).float()[..., None], start[..., None].expand(-1, -1, starts)
+        latents=member[..., None],
+        starts=start[..., None].expand(-1, -1, starts),
     )

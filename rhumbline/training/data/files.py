@@ -78,20 +78,26 @@ class FileInstances:
         training, held_out = split_validation(instances, config.validation)
         validation = held_out or training
         store_type = STORES[problem.solves]
-        with_matrices = any(has_curved_metric(instance) for instance in instances)
+        with_matrices = any(map(has_curved_metric, instances))
         self.training_store = store_type(training, problem, device, with_matrices)
         self.validation_store = store_type(validation, problem, device, with_matrices)
-        self.sizes = list(self.training_store.counts)
-        shares = [count / len(training) for count in self.training_store.counts.values()]
+        counts = self.training_store.counts
+        self.sizes = list(counts)
+        shares = [count / len(training) for count in counts.values()]
         self.share_ends = list(accumulate(shares))[:-1]
-        self.labels = list(dict.fromkeys(size_label(size) for size in self.sizes))
-        labels = Counter(size_label(store_type.size_of(x, problem)) for x in validation)
-        self.typical_size = labels.most_common(1)[0][0]
-        stores = (self.training_store, self.validation_store)
-        self.max_action_count = max(store.max_action_count for store in stores)
-        digests = sorted(content_digest(instance) for instance in validation)
-        self.validation_data = blake2b(b"".join(digests), digest_size=8).hexdigest()
-        words = [*describe_data(problem, training, held_out), *self.describe_losses(), *remarks]
+        labels = map(size_label, self.sizes)
+        self.labels = list(dict.fromkeys(labels))
+        validation_sizes = [store_type.size_of(instance, problem) for instance in validation]
+        self.typical_size = most_common_label(validation_sizes)
+        self.max_action_count = max(
+            self.training_store.max_action_count, self.validation_store.max_action_count
+        )
+        self.validation_data = joint_digest(validation)
+        words = [
+            *describe_data(problem, training, held_out),
+            *self.describe_losses(),
+            *remarks,
+        ]
         self.summary = "; ".join(words)
 
     def describe_losses(self) -> list[str]:
@@ -112,7 +118,8 @@ class FileInstances:
     def sample(self, count: int, size: Any, rng: torch.Generator) -> Any:
         """Draw instances of a size. Duplicates in the batch get different random numbers."""
         batch = self.training_store.draw(count, size, rng)
-        return replace(batch, key=torch.arange(count, device=rng.device))
+        key = torch.arange(count, device=rng.device)
+        return replace(batch, key=key)
 
     def validation(self, rng: torch.Generator) -> list[tuple[Any, Tensor]]:
         """Return the held-out instances, or those trained on if none is held out."""
@@ -122,6 +129,20 @@ class FileInstances:
 def has_curved_metric(instance: Any) -> bool:
     """Return whether an instance's distances are not straight lines in the plane."""
     return getattr(instance, "metric", "") in NON_EUCLIDEAN_METRICS
+
+
+def most_common_label(sizes: Sequence[Size]) -> int | str:
+    """Return the most common size as users write it, the first of several."""
+    labels = Counter(map(size_label, sizes))
+    ((label, _),) = labels.most_common(1)
+    return label
+
+
+def joint_digest(instances: Sequence[Any]) -> str:
+    """Return a digest of the contents of all instances, independent of their order."""
+    digests = sorted(map(content_digest, instances))
+    joined = b"".join(digests)
+    return blake2b(joined, digest_size=8).hexdigest()
 
 
 def load_instances(
@@ -171,8 +192,10 @@ def read_places(places: Sequence[str]) -> list[Any]:
 
 def leaves_decisions(instance: Any, problem: Problem[Any, Any]) -> bool:
     """Return whether an instance has more than one plan."""
-    size = STORES[problem.solves].size_of(instance, problem)
-    return item_count(size) >= MIN_ITEMS[problem.solves]
+    store_type = STORES[problem.solves]
+    size = store_type.size_of(instance, problem)
+    least = MIN_ITEMS[problem.solves]
+    return item_count(size) >= least
 
 
 def content_digest(instance: Any) -> bytes:
@@ -190,17 +213,30 @@ def split_validation(
     held out later because others were added.
     """
     numbers = [lottery_number(instance, validation.seed) for instance in instances]
-    drawn = [row for row, number in enumerate(numbers) if number < VALIDATION_SHARE]
-    drawn = sorted(drawn, key=numbers.__getitem__)[: validation.count]
-    held_out = set(drawn if len(drawn) < len(instances) else [])
-    training = [instance for row, instance in enumerate(instances) if row not in held_out]
-    return training, [instances[row] for row in sorted(held_out)]
+    drawn: list[int] = []
+    for row, number in enumerate(numbers):
+        if number < VALIDATION_SHARE:
+            drawn.append(row)
+    drawn.sort(key=numbers.__getitem__)
+    held_out = set(drawn[: validation.count])
+    if len(held_out) == len(instances):
+        held_out = set[int]()
+    training: list[Any] = []
+    held_out_instances: list[Any] = []
+    for row, instance in enumerate(instances):
+        if row in held_out:
+            held_out_instances.append(instance)
+        else:
+            training.append(instance)
+    return training, held_out_instances
 
 
 def lottery_number(instance: Any, seed: int) -> float:
     """Return a number from 0 to 1 that depends on the seed and an instance's contents alone."""
-    digest = blake2b(content_digest(instance) + seed.to_bytes(16), digest_size=8).digest()
-    return int.from_bytes(digest) / 2**64
+    text = content_digest(instance) + seed.to_bytes(16)
+    digest = blake2b(text, digest_size=8).digest()
+    number = int.from_bytes(digest)
+    return number / 2**64
 
 
 def item_count(size: Any) -> int:
@@ -210,7 +246,10 @@ def item_count(size: Any) -> int:
 
 def size_label(size: Any) -> int | str:
     """Return a size as users write it: a number, or jobs x machines."""
-    return size if isinstance(size, int) else f"{size[0]}x{size[2]}"
+    if isinstance(size, int):
+        return size
+    jobs, _, machines = size
+    return f"{jobs}x{machines}"
 
 
 def size_extent(size: Any) -> int:
@@ -223,9 +262,11 @@ def describe_data(
 ) -> list[str]:
     """Return the numbers and sizes of the instances, in words."""
     store_type = STORES[problem.solves]
-    sizes = [store_type.size_of(instance, problem) for instance in (*training, *held_out)]
+    instances = (*training, *held_out)
+    sizes = [store_type.size_of(instance, problem) for instance in instances]
     sizes.sort(key=size_extent)
-    labels = dict.fromkeys(str(size_label(size)) for size in (sizes[0], sizes[-1]))
+    ends = (sizes[0], sizes[-1])
+    labels = dict.fromkeys(str(size_label(size)) for size in ends)
     sizes_in_words = f"{' to '.join(labels)} {problem.size_unit}"
     plural = "s" * (len(training) != 1)
     words = [

@@ -24,12 +24,16 @@ class JobShopStore:
         with_matrices: bool,
     ) -> None:
         self.batches: dict[Size, Any] = {}
-        for shape in sorted({instance.shape for instance in instances}, key=shop_extent):
+        self.counts: dict[Size, int] = {}
+        self.max_action_count = 0
+        shapes = {instance.shape for instance in instances}
+        for shape in sorted(shapes, key=shop_extent):
             group = [instance for instance in instances if instance.shape == shape]
-            self.batches[shape] = problem.collate(group).to(device)
-        self.counts = {shape: len(batch.key) for shape, batch in self.batches.items()}
-        batches = self.batches.values()
-        self.max_action_count = max(problem.action_count(batch) for batch in batches)
+            batch = problem.collate(group).to(device)
+            self.batches[shape] = batch
+            self.counts[shape] = len(batch.key)
+            actions = problem.action_count(batch)
+            self.max_action_count = max(self.max_action_count, actions)
 
     @staticmethod
     def size_of(instance: Any, problem: Problem[Any, Any]) -> Size:
@@ -62,6 +66,8 @@ def shop_extent(shape: Sequence[int]) -> int:
 
 def makespan_bound(batch: Any) -> Float[Tensor, "B"]:
     """Return the longest job or busiest machine, a lower bound of the makespan; at least 1."""
-    longest_job = batch.tail[:, :, 0].amax(1)
+    first_tails = batch.tail[:, :, 0]
+    longest_job = first_tails.amax(1)
     busiest_machine = batch.load.amax(1)
-    return torch.maximum(longest_job, busiest_machine).clamp(min=1).float()
+    bound = torch.maximum(longest_job, busiest_machine)
+    return bound.clamp(min=1).float()

@@ -63,8 +63,11 @@ class RandomInstances:
         self.typical_size = config.size
         self.validation_data = f"{config.size}, variety {config.variety:g}"
         rng = torch.Generator().manual_seed(0)
-        examples = (problem.sample(1, size, rng) for size in (config.size, *config.sizes))
-        self.max_action_count = max(problem.action_count(example) for example in examples)
+        self.max_action_count = 0
+        for size in (config.size, *config.sizes):
+            example = problem.sample(1, size, rng)
+            actions = problem.action_count(example)
+            self.max_action_count = max(self.max_action_count, actions)
 
     def size_at(self, step: int) -> Size:
         """Return the size of a mini-step; the recipe's sizes take turns."""
@@ -80,5 +83,6 @@ class RandomInstances:
 
     def validation(self, rng: torch.Generator) -> list[tuple[Any, Float[Tensor, "B"]]]:
         """Return one batch, of the recipe's `size`, and each instance's own unit of cost."""
-        batch = self.sample(self.config.validation.count, self.config.size, rng)
+        count = self.config.validation.count
+        batch = self.sample(count, self.config.size, rng)
         return [(batch, batch.scale)]

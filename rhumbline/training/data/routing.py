@@ -60,18 +60,22 @@ class PaddedNodes(Record):
 
         `order` must not hold padding. Limits on fleets are left out, so they are not learnt.
         """
-        xy = self.xy[rows[:, None], order]
-        distance = self.distance
+        row = rows[:, None]
+        xy = self.xy[row, order]
         low, side = bounding_boxes(xy)
+        distance = self.distance
         if distance is not None:
-            distance = distance[rows[:, None, None], order[:, :, None], order[:, None, :]] / side
+            from_node = order[:, :, None]
+            to_node = order[:, None, :]
+            distance = distance[row[:, None], from_node, to_node] / side
         key = torch.arange(len(rows), device=rows.device)
         scale = torch.ones_like(side[:, 0, 0])
+        xy = (xy - low) / side
         if self.demand is None or self.capacity is None:
-            return TSPBatch((xy - low) / side, key, scale, distance)
-        demand = self.demand[rows[:, None], order]
+            return TSPBatch(xy, key, scale, distance)
+        demand = self.demand[row, order]
         capacity = self.capacity[rows]
-        return CVRPBatch((xy - low) / side, demand, capacity, key, scale, distance)
+        return CVRPBatch(xy, demand, capacity, key, scale, distance)
 
 
 def bounding_boxes(
@@ -82,24 +86,30 @@ def bounding_boxes(
     The side is 1 if all nodes coincide.
     """
     low = xy.amin(1, keepdim=True)
-    extent = xy.amax(1, keepdim=True) - low
+    high = xy.amax(1, keepdim=True)
+    extent = high - low
     side = extent.amax(2, keepdim=True)
-    return low, torch.where(side > 0, side, 1.0)
+    side = torch.where(side > 0, side, 1.0)
+    return low, side
 
 
 def stack_padded(instances: Sequence[Any], with_matrices: bool) -> PaddedNodes:
     """Return instances as tensors, with matrices of distances if some instances need them."""
     sizes = [instance.size for instance in instances]
     most = max(sizes)
-    xy = np.zeros((len(instances), most, 2), np.float32)
+    rows = len(instances)
+    xy = np.zeros((rows, most, 2), np.float32)
     for row, instance in enumerate(instances):
-        xy[row, : instance.size] = scale_to_unit_square(instance.planar_xy)
-    distance = stack_matrices(instances, most) if with_matrices else None
-    count = torch.from_numpy(np.array(sizes))
-    nodes = PaddedNodes(torch.from_numpy(xy), count, distance=distance)
+        scaled = scale_to_unit_square(instance.planar_xy)
+        xy[row, : instance.size] = scaled
+    distance = None
+    if with_matrices:
+        distance = stack_matrices(instances, most)
+    count = np.array(sizes)
+    nodes = PaddedNodes(torch.from_numpy(xy), torch.from_numpy(count), distance=distance)
     if instances[0].problem == "tsp":
         return nodes
-    demand = np.zeros((len(instances), most), np.int64)
+    demand = np.zeros((rows, most), np.int64)
     for row, instance in enumerate(instances):
         demand[row, : instance.size] = instance.demands
     capacity = torch.tensor([instance.capacity for instance in instances])
@@ -114,12 +124,16 @@ def stack_matrices(instances: Sequence[Any], most: int) -> Float[Tensor, "I N N"
     """
     distance = np.zeros((len(instances), most, most), np.float32)
     for row, instance in enumerate(instances):
-        matrix = euclidean_distances(scale_to_unit_square(instance.planar_xy))
+        size = instance.size
+        xy = scale_to_unit_square(instance.planar_xy)
+        matrix = euclidean_distances(xy)
         if instance.metric in NON_EUCLIDEAN_METRICS:
             own = instance.distances
-            is_scalable = own.any() and matrix.any()
-            matrix = own * (matrix.mean() / own.mean() if is_scalable else 1.0)
-        distance[row, : instance.size, : instance.size] = matrix
+            scale = 1.0
+            if own.any() and matrix.any():
+                scale = matrix.mean() / own.mean()
+            matrix = own * scale
+        distance[row, :size, :size] = matrix
     return torch.from_numpy(distance)
 
 
@@ -135,20 +149,25 @@ class RoutingStore:
     ) -> None:
         counts = [problem.item_count(instance) for instance in instances]
         self.depots = instances[0].size - counts[0]
+        self.max_action_count = 0
+        self.max_node_loss = 0.0
         sizes = choose_sizes(counts)
-        trained_at = [sizes[bisect(sizes, count) - 1] for count in counts]
         groups: dict[int, list[Any]] = {size: [] for size in sizes}
-        for instance, size in zip(instances, trained_at, strict=True):
+        for instance, count in zip(instances, counts, strict=True):
+            place = bisect(sizes, count) - 1
+            size = sizes[place]
             groups[size].append(instance)
+            loss = 1 - size / count
+            self.max_node_loss = max(self.max_node_loss, loss)
+            self.max_action_count = max(self.max_action_count, instance.size)
         if with_matrices:
             check_memory(groups.values())
         self.groups: dict[int, PaddedNodes] = {}
+        self.counts: dict[Size, int] = {}
         for size, group in groups.items():
-            self.groups[size] = stack_padded(group, with_matrices).to(device)
-        self.counts: dict[Size, int] = {size: len(group) for size, group in groups.items()}
-        self.max_action_count = max(instance.size for instance in instances)
-        pairs = zip(trained_at, counts, strict=True)
-        self.max_node_loss = max(1 - size / count for size, count in pairs)
+            nodes = stack_padded(group, with_matrices)
+            self.groups[size] = nodes.to(device)
+            self.counts[size] = len(group)
 
     @staticmethod
     def size_of(instance: Any, problem: Problem[Any, Any]) -> Size:
@@ -161,38 +180,57 @@ class RoutingStore:
         place = instance.matrix if instance.xy is None else instance.xy
         demands = getattr(instance, "demands", ())
         capacity = getattr(instance, "capacity", 0)
-        words = repr((instance.metric, demands, capacity)).encode()
+        words = repr((instance.metric, demands, capacity))
         matrix = b""
         if instance.matrix is not None:
             matrix = np.asarray(instance.matrix, np.float64).tobytes()
-        return np.asarray(place, np.float64).tobytes() + matrix + words
+        positions = np.asarray(place, np.float64).tobytes()
+        return positions + matrix + words.encode()
 
     def draw(self, count: int, size: Any, rng: torch.Generator) -> Any:
         """Draw instances, thinned to the size, with random order of nodes, rotated or mirrored."""
         nodes = self.groups[size]
-        rows = torch.randint(len(nodes.count), (count,), generator=rng, device=rng.device)
-        ranks = torch.rand(count, nodes.xy.shape[1], generator=rng, device=rng.device)
-        place = torch.arange(ranks.shape[1], device=ranks.device)
+        most = nodes.xy.shape[1]
+        device = rng.device
+        instances = len(nodes.count)
+        rows = torch.randint(instances, (count,), generator=rng, device=device)
+        ranks = torch.rand(count, most, generator=rng, device=device)
+        place = torch.arange(most, device=device)
         # Padding comes last, depots first.
-        ranks = torch.where(place < nodes.count[rows, None], ranks, 2.0)
+        is_real = place < nodes.count[rows, None]
+        ranks = torch.where(is_real, ranks, 2.0)
         ranks = torch.where(place < self.depots, -1.0, ranks)
-        thinned = nodes.batch(rows, ranks.argsort(1)[:, : size + self.depots])
-        shape = (count, 1, 1, 1)
-        symmetry = torch.randint(SYMMETRY_COUNT, shape, generator=rng, device=rng.device)
-        views = symmetries(thinned.xy)
-        chosen = views.gather(1, symmetry.expand(-1, 1, *views.shape[2:]))
-        return replace(thinned, xy=chosen[:, 0])
+        order = ranks.argsort(1)
+        kept = size + self.depots
+        thinned = nodes.batch(rows, order[:, :kept])
+        return random_symmetries(thinned, rng)
 
     def all_batches(self) -> list[tuple[Any, Tensor]]:
         """Return the instances by number of nodes; costs are in sides of the square already."""
         batches: list[tuple[Any, Tensor]] = []
         for nodes in self.groups.values():
             for count in nodes.count.unique().tolist():
-                rows = (nodes.count == count).nonzero()[:, 0]
-                order = torch.arange(count, device=rows.device).expand(len(rows), -1)
-                batch = nodes.batch(rows, order)
+                is_size = nodes.count == count
+                rows = is_size.nonzero()[:, 0]
+                order = torch.arange(count, device=rows.device)
+                batch = nodes.batch(rows, order.expand(len(rows), -1))
                 batches.append((batch, batch.scale))
         return batches
+
+
+def random_symmetries(batch: Any, rng: torch.Generator) -> Any:
+    """Return the instances, each rotated or mirrored at random."""
+    shape = (len(batch.xy), 1, 1, 1)
+    symmetry = torch.randint(
+        SYMMETRY_COUNT,
+        shape,
+        generator=rng,
+        device=rng.device,
+    )
+    views = symmetries(batch.xy)
+    rows = symmetry.expand(-1, 1, *views.shape[2:])
+    chosen = views.gather(1, rows)
+    return replace(batch, xy=chosen[:, 0])
 
 
 def choose_sizes(counts: Iterable[int]) -> list[int]:

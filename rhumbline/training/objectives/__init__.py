@@ -9,7 +9,7 @@ on the current log-probabilities, so their targets hold costs until the sequence
 from dataclasses import dataclass, replace
 
 import torch
-from jaxtyping import Bool, Float, Int
+from jaxtyping import Bool, Float, Int, Shaped
 from torch import Tensor
 
 from rhumbline.decoding import unmark_actions
@@ -42,13 +42,19 @@ class Targets(Record):
         if not self.group_size:
             return self.weight
         size = self.group_size
-        groups = (len(scores), -1, size + (self.imitation_weight > 0.0))
+        has_imitated = self.imitation_weight > 0.0
+        groups = (len(scores), -1, size + has_imitated)
         cost = self.weight.view(groups)
         scores = scores.detach().view(groups)
-        compared = preference_weight(cost[..., :size], scores[..., :size], sharpness)
+        compared = preference_weight(
+            cost[..., :size],
+            scores[..., :size],
+            sharpness,
+        )
         is_imitated = ~cost[..., size:].isnan()
         imitated = -self.imitation_weight * is_imitated.float()
-        return torch.cat([compared, imitated], 2).flatten(1)
+        weights = torch.cat([compared, imitated], 2)
+        return weights.flatten(1)
 
 
 def preference_weight(
@@ -61,11 +67,17 @@ def preference_weight(
     cost difference does not matter, so a rare bad rollout does not dominate. A pair that is already
     ordered with a large margin contributes almost nothing.
     """
-    lead = sharpness * (scores[..., :, None] - scores[..., None, :])
-    is_cheaper = cost[..., :, None] < cost[..., None, :]
+    own = scores.unsqueeze(-1)
+    other = scores.unsqueeze(-2)
+    lead = sharpness * (own - other)
+    own_cost = cost.unsqueeze(-1)
+    other_cost = cost.unsqueeze(-2)
+    is_cheaper = own_cost < other_cost
     pull = is_cheaper * torch.sigmoid(-lead)
-    pairs = max(1, cost.shape[-1] - 1)
-    return (pull.sum(-2) - pull.sum(-1)) / pairs
+    lost = pull.sum(-2)
+    won = pull.sum(-1)
+    others = max(1, cost.shape[-1] - 1)
+    return (lost - won) / others
 
 
 def find_winners(cost: Float[Tensor, "B K S"]) -> tuple[Int[Tensor, "B S"], Bool[Tensor, "B S"]]:
@@ -74,10 +86,41 @@ def find_winners(cost: Float[Tensor, "B K S"]) -> tuple[Int[Tensor, "B S"], Bool
     See Chalumeau et al. 2023, eq. 1 and appendix F (ties). A single latent never ties.
     """
     best, winner = cost.min(1)
-    is_best = cost <= shift_cost(best[:, None], TIE_TOLERANCE)
+    limit = shift_cost(best[:, None], TIE_TOLERANCE)
+    is_best = cost <= limit
     is_tied = is_best.sum(1) > 1
-    is_unique = ~is_tied if cost.shape[1] > 1 else torch.ones_like(is_tied)
-    return winner, is_unique
+    if cost.shape[1] == 1:
+        return winner, torch.ones_like(is_tied)
+    return winner, ~is_tied
+
+
+def select_winner_rows(
+    values: Shaped[Tensor, "B K S *more"], winner: Int[Tensor, "B S"]
+) -> Shaped[Tensor, "B S *more"]:
+    """Return the values of each start's winning latent."""
+    more = values.shape[3:]
+    rows = winner.unsqueeze(1)
+    for _ in more:
+        rows = rows.unsqueeze(-1)
+    rows = rows.expand(-1, 1, -1, *more)
+    chosen = values.gather(1, rows)
+    return chosen[:, 0]
+
+
+def select_latents(
+    latents: Float[Tensor, "B K Z"], index: Int[Tensor, "B S"]
+) -> Float[Tensor, "B S Z"]:
+    """Return the latents with these numbers."""
+    size = latents.shape[2]
+    rows = index[..., None]
+    rows = rows.expand(-1, -1, size)
+    return latents.gather(1, rows)
+
+
+def sequence_count(weight: Float[Tensor, "B V"]) -> Float[Tensor, ""]:
+    """Return the number of sequences as a tensor on their device."""
+    count = float(weight.numel())
+    return torch.full((), count, device=weight.device)
 
 
 def random_subset(
@@ -85,13 +128,16 @@ def random_subset(
 ) -> Int[Tensor, "B C"]:
     """Draw `count` distinct starts of each instance, or all of them if there are no more."""
     uniforms = torch.rand(starts.shape, generator=rng, device=starts.device)
-    order = uniforms.argsort(1)[:, :count]
-    return starts.gather(1, order)
+    order = uniforms.argsort(1)
+    chosen = order[:, :count]
+    return starts.gather(1, chosen)
 
 
 def repeat_starts(starts: Int[Tensor, "B S"], times: int) -> Int[Tensor, "B R"]:
     """Repeat each start `times` times in a row."""
-    return starts[..., None].expand(-1, -1, times).flatten(1)
+    copies = starts[..., None]
+    copies = copies.expand(-1, -1, times)
+    return copies.flatten(1)
 
 
 def truncate_targets(targets: Targets, longest: int) -> Targets:

@@ -10,7 +10,7 @@ from rhumbline.decoding import Rollouts
 from rhumbline.problems import Problem
 from rhumbline.training import parallel
 from rhumbline.training.config import Objective
-from rhumbline.training.objectives import Targets, find_winners
+from rhumbline.training.objectives import Targets, find_winners, select_latents
 
 
 def imitation_targets(
@@ -27,28 +27,45 @@ def imitation_targets(
     An instance whose best cost is found by several latents gets no weight.
     """
     index, latent, cost = select_cheapest(rollouts.cost, objective.top)
-    steps = rollouts.actions.shape[3]
-    rows = index[..., None].expand(-1, -1, steps)
-    actions = rollouts.actions.flatten(1, 2).gather(1, rows).long()
+    all_actions = rollouts.actions.flatten(1, 2)
+    actions = select_sequences(all_actions, index)
+    actions = actions.long()
     if objective.improve:
         actions = problem.improve(batch, actions, objective.improve)
         cost = problem.cost(batch, actions)
     best = cost.argmin(1, keepdim=True)  # [B, 1]
-    plan = actions.gather(1, best[..., None].expand(-1, -1, steps))[:, 0]
-    best_latent = latent.gather(1, best)[..., None].expand(-1, -1, latents.shape[2])
-    chosen = latents.gather(1, best_latent)
+    plan = select_sequences(actions, best)[:, 0]
+    finder = latent.gather(1, best)
+    chosen = select_latents(latents, finder)
     # The uniforms of the joint batch: several processes do what one process would have done.
     joint = len(plan) * parallel.world_size()
-    uniforms = torch.rand(joint, objective.views, 2, generator=rng, device=plan.device)
+    count = objective.views
+    shape = (joint, count, 2)
+    uniforms = torch.rand(shape, generator=rng, device=plan.device)
     views = problem.views(plan, parallel.share(uniforms))
-    _, is_unique = find_winners(rollouts.cost.amin(2, keepdim=True))
-    weight = -is_unique.float().expand(-1, objective.views) / steps
-    return Targets(chosen, views, weight, is_unique.sum() * float(objective.views))
+    best_costs = rollouts.cost.amin(2, keepdim=True)
+    _, is_unique = find_winners(best_costs)
+    steps = rollouts.actions.shape[3]
+    weight = -is_unique.float() / steps
+    sequences = is_unique.sum() * float(count)
+    return Targets(chosen, views, weight.expand(-1, count), sequences)
+
+
+def select_sequences(
+    actions: Int[Tensor, "B R T"], index: Int[Tensor, "B V"]
+) -> Int[Tensor, "B V T"]:
+    """Return the sequences with these numbers."""
+    steps = actions.shape[2]
+    rows = index[..., None]
+    rows = rows.expand(-1, -1, steps)
+    return actions.gather(1, rows)
 
 
 def select_cheapest(
     cost: Float[Tensor, "B K S"], count: int
 ) -> tuple[Int[Tensor, "B V"], Int[Tensor, "B V"], Float[Tensor, "B V"]]:
     """Return rollout index, latent index and cost of each instance's `count` cheapest rollouts."""
-    values, index = cost.flatten(1).topk(count, dim=1, largest=False)
-    return index, index // cost.shape[2], values
+    rollout_costs = cost.flatten(1)
+    values, index = rollout_costs.topk(count, dim=1, largest=False)
+    starts = cost.shape[2]
+    return index, index // starts, values

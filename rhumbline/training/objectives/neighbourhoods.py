@@ -5,6 +5,7 @@ from dataclasses import replace
 import torch
 from jaxtyping import Float, Int
 from torch import Tensor
+from torch.nn.functional import pad
 
 from rhumbline.decoding import Rollouts, unmark_actions
 from rhumbline.training.objectives import Targets
@@ -19,8 +20,10 @@ def select_best_plans(
     starts = rollouts.cost.shape[2]
     latent = place // starts
     start = place % starts
-    plan, _ = unmark_actions(rollouts.actions[row, latent, start])
-    return plan, latents[row, latent][:, None]
+    actions = rollouts.actions[row, latent, start]
+    plan, _ = unmark_actions(actions)
+    chosen = latents[row, latent]
+    return plan, chosen[:, None]
 
 
 def append_neighbourhoods(
@@ -36,20 +39,35 @@ def append_neighbourhoods(
     groups end with a symmetric target, these groups end with a sequence of marks only.
     """
     cost = completed.cost
-    steps = torch.arange(completed.actions.shape[3], device=length.device)
-    last = torch.where(completed.actions != 0, steps, 0).amax(3, keepdim=True)
-    is_decided = (steps >= length[..., None, None]) & (steps <= last)
-    actions = torch.where(is_decided, completed.actions, ~completed.actions)
+    count = float(cost.numel())
+    actions = mark_given_actions(completed.actions, length)
     if targets.imitation_weight:
-        cost = torch.nn.functional.pad(cost, (0, 1), value=torch.nan)
-        actions = torch.cat([actions, ~completed.actions[:, :, :1]], 2)
+        cost = pad(cost, (0, 1), value=torch.nan)
+        marks = ~completed.actions[:, :, :1]
+        actions = torch.cat([actions, marks], 2)
     groups = targets.actions.shape[1] // actions.shape[2]
-    own = targets.latents.expand(-1, groups, -1)  # one for each group, or one for all of them
-    flat_actions = actions.flatten(1, 2).to(targets.actions.dtype)
+    # One latent for each group, or one for all of them.
+    own = targets.latents.expand(-1, groups, -1)
+    finders = latent.expand(-1, length.shape[1], -1)
+    flat_actions = actions.flatten(1, 2)
+    flat_actions = flat_actions.to(targets.actions.dtype)
     return replace(
         targets,
-        latents=torch.cat([own, latent.expand(-1, length.shape[1], -1)], 1),
+        latents=torch.cat([own, finders], 1),
         actions=torch.cat([targets.actions, flat_actions], 1),
         weight=torch.cat([targets.weight, cost.flatten(1)], 1),
-        count=targets.count + float(completed.cost.numel()),
+        count=targets.count + count,
     )
+
+
+def mark_given_actions(
+    actions: Int[Tensor, "B A samples T"], length: Int[Tensor, "B A"]
+) -> Int[Tensor, "B A samples T"]:
+    """Mark the first `length` actions of each sequence, and the depots after its end."""
+    steps = torch.arange(actions.shape[3], device=length.device)
+    visited = torch.where(actions != 0, steps, 0)
+    last = visited.amax(3, keepdim=True)
+    is_own = steps >= length[..., None, None]
+    is_before_end = steps <= last
+    is_decided = is_own & is_before_end
+    return torch.where(is_decided, actions, ~actions)

@@ -9,7 +9,15 @@ from torch import Tensor
 from rhumbline.decoding import Rollouts
 from rhumbline.problems.costs import shift_cost
 from rhumbline.training.config import Objective
-from rhumbline.training.objectives import TIE_TOLERANCE, Targets, find_winners, repeat_starts
+from rhumbline.training.objectives import (
+    TIE_TOLERANCE,
+    Targets,
+    find_winners,
+    repeat_starts,
+    select_latents,
+    select_winner_rows,
+    sequence_count,
+)
 from rhumbline.training.objectives.symmetric_copies import SymmetricTarget
 
 
@@ -30,10 +38,11 @@ def preference_targets(
     if samples == 1:
         actions = rollouts.actions.flatten(1, 2)
         cost = rollouts.cost.flatten(1)
-        count = torch.full((), float(cost.numel()), device=cost.device)
-        return Targets(latents, actions, cost, count, rollout_count)
+        return Targets(latents, actions, cost, sequence_count(cost), rollout_count)
     own, chosen, is_unique = select_winner_rollouts(rollouts, latents, samples, symmetric)
-    return compare_rollouts(chosen if latent_count > 1 else latents, is_unique, own, symmetric)
+    if latent_count == 1:
+        chosen = latents
+    return compare_rollouts(chosen, is_unique, own, symmetric)
 
 
 def select_winner_rollouts(
@@ -54,12 +63,12 @@ def select_winner_rollouts(
     if symmetric is not None and symmetric.learner is not None:
         winner = symmetric.learner
         is_unique = torch.ones_like(is_unique)
-    rows = winner[:, None, :, None]
-    own_cost = cost.gather(1, rows.expand(-1, 1, -1, samples))[:, 0]
-    action_rows = rows[..., None].expand(-1, 1, -1, *actions.shape[3:])
-    own_actions = actions.gather(1, action_rows)[:, 0]
-    chosen = latents.gather(1, winner[..., None].expand(-1, -1, latents.shape[2]))
-    return Rollouts(own_cost, own_actions), chosen, is_unique
+    own = Rollouts(
+        select_winner_rows(cost, winner),
+        select_winner_rows(actions, winner),
+    )
+    chosen = select_latents(latents, winner)
+    return own, chosen, is_unique
 
 
 def resample_winners(
@@ -100,9 +109,15 @@ def select_own_starts(again: Rollouts, samples: int) -> Rollouts:
     [B, S, samples].
     """
     starts = again.cost.shape[1]
-    cost = again.cost.unflatten(2, (starts, samples)).diagonal(0, 1, 2)
-    actions = again.actions.unflatten(2, (starts, samples)).diagonal(0, 1, 2)
-    return Rollouts(cost.movedim(-1, 1), actions.movedim(-1, 1))
+    groups = (starts, samples)
+    cost = again.cost.unflatten(2, groups)
+    actions = again.actions.unflatten(2, groups)
+    own_cost = cost.diagonal(0, 1, 2)
+    own_actions = actions.diagonal(0, 1, 2)
+    return Rollouts(
+        own_cost.movedim(-1, 1),
+        own_actions.movedim(-1, 1),
+    )
 
 
 def compare_rollouts(

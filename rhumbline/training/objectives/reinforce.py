@@ -7,7 +7,13 @@ from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
 from rhumbline.decoding import Rollouts
-from rhumbline.training.objectives import Targets, find_winners
+from rhumbline.training.objectives import (
+    Targets,
+    find_winners,
+    select_latents,
+    select_winner_rows,
+    sequence_count,
+)
 
 
 def pomo_weight(cost: Float[Tensor, "B S"]) -> Float[Tensor, "B S"]:
@@ -23,9 +29,15 @@ def winner_weight(
     The baseline is the winning latent's own mean over starts; with one start there is none. Starts
     where latents tie get weight 0 (appendix F).
     """
-    own = cost.gather(1, winner[:, None])[:, 0]
-    baseline = cost.mean(2).gather(1, winner) if cost.shape[2] > 1 else torch.zeros_like(own)
-    return (own - baseline) * is_unique
+    row = winner[:, None]
+    own = cost.gather(1, row)[:, 0]
+    if cost.shape[2] > 1:
+        means = cost.mean(2)
+        baseline = means.gather(1, winner)
+    else:
+        baseline = torch.zeros_like(own)
+    advantage = own - baseline
+    return advantage * is_unique
 
 
 def poppy_weight(cost: Float[Tensor, "B K S"]) -> Float[Tensor, "B S"]:
@@ -33,15 +45,17 @@ def poppy_weight(cost: Float[Tensor, "B K S"]) -> Float[Tensor, "B S"]:
 
     The second best is the baseline. A tie has no lead, so its weight is 0.
     """
-    best = cost.topk(2, dim=1, largest=False).values
-    return best[:, 0] - best[:, 1]
+    two_best = cost.topk(2, dim=1, largest=False).values
+    best, second = two_best.unbind(1)
+    return best - second
 
 
 def pomo_targets(rollouts: Rollouts, latents: Float[Tensor, "B K Z"]) -> Targets:
     """Return every sampled sequence as a target: the objective of a single policy."""
+    actions = rollouts.actions.flatten(1, 2)
     cost = rollouts.cost.flatten(1)
-    count = torch.full((), float(cost.numel()), device=cost.device)
-    return Targets(latents, rollouts.actions.flatten(1, 2), pomo_weight(cost), count)
+    weight = pomo_weight(cost)
+    return Targets(latents, actions, weight, sequence_count(weight))
 
 
 def winner_targets(
@@ -56,13 +70,11 @@ def winner_targets(
     same start, every start counts in the mean.
     """
     winner, is_unique = find_winners(rollouts.cost)
-    steps = rollouts.actions.shape[3]
-    winner_rows = winner[:, None, :, None].expand(-1, 1, -1, steps)
-    actions = rollouts.actions.gather(1, winner_rows)[:, 0]
-    chosen = latents.gather(1, winner[..., None].expand(-1, -1, latents.shape[2]))
+    actions = select_winner_rows(rollouts.actions, winner)
+    chosen = select_latents(latents, winner)
     if baseline == "second":
         weight = poppy_weight(rollouts.cost)
-        count = torch.full((), float(weight.numel()), device=weight.device)
+        count = sequence_count(weight)
     else:
         weight = winner_weight(rollouts.cost, winner, is_unique)
         count = is_unique.sum().float()

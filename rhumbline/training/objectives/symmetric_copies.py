@@ -44,28 +44,38 @@ def find_symmetric_target(
     samples = objective.samples if objective.trial == "all" else 1
     latents = rollouts.cost.shape[1]
     by_copy = rollouts.cost.unflatten(0, (-1, copies))
-    cost = by_copy.unflatten(3, (-1, samples)).movedim(3, 1)  # [I, S, C, K, samples]
+    by_start = by_copy.unflatten(3, (-1, samples))
+    cost = by_start.movedim(3, 1)  # [I, S, C, K, samples]
     candidates = cost.flatten(1)[:, None] if start_anywhere else cost.flatten(2)
     best, place = candidates.min(2)
-    per_start = copies * latents * samples
+    per_copy = latents * samples
+    per_start = copies * per_copy
     if start_anywhere:
         start = place // per_start
     else:
-        start = torch.arange(place.shape[1], device=place.device).expand_as(place)
-    finder = place % per_start // (latents * samples)  # the copy that found the plan
-    row = torch.arange(len(place), device=place.device)[:, None] * copies + finder
+        starts_in_order = torch.arange(place.shape[1], device=place.device)
+        start = starts_in_order.expand_as(place)
+    finder = place % per_start // per_copy  # the copy that found the plan
+    instance = torch.arange(len(place), device=place.device)
+    row = instance[:, None] * copies + finder
     latent = place // samples % latents
-    plan, _ = unmark_actions(rollouts.actions[row, latent, start * samples + place % samples])
+    rollout = start * samples + place % samples
+    plan, _ = unmark_actions(rollouts.actions[row, latent, rollout])
     best = best.repeat_interleave(copies, 0)
     plan = plan.repeat_interleave(copies, 0)
     latent = latent.repeat_interleave(copies, 0)
     if start_anywhere:
         first = starts[:, ::samples]
-        plan = rotate_to_starts(match_orientation(plan[:, 0], finder, copies), first)
+        tour = match_orientation(plan[:, 0], finder, copies)
+        plan = rotate_to_starts(tour, first)
         best = best.expand_as(first)
         latent = latent.expand_as(first)
-    learner = latent if objective.shared else None
-    return SymmetricTarget(best[..., None], plan[:, :, None], objective.lesson, learner)
+    return SymmetricTarget(
+        best[..., None],
+        plan[:, :, None],
+        objective.lesson,
+        latent if objective.shared else None,
+    )
 
 
 def match_orientation(
@@ -73,17 +83,23 @@ def match_orientation(
 ) -> Int[Tensor, "B T"]:
     """Reverse tours whose finder is mirrored with respect to the copy that is to learn them."""
     own = torch.arange(copies, device=tour.device)
-    is_opposite = (is_mirrored(finder) != is_mirrored(own)).flatten()[:, None]
-    return torch.where(is_opposite, tour.flip(1), tour)
+    is_opposite = is_mirrored(finder) != is_mirrored(own)
+    row = is_opposite.flatten()
+    reverse = tour.flip(1)
+    return torch.where(row[:, None], reverse, tour)
 
 
 def rotate_to_starts(tour: Int[Tensor, "B T"], starts: Int[Tensor, "B S"]) -> Int[Tensor, "B S T"]:
     """Return the same tour, beginning with each of the given cities."""
     cities = tour.shape[1]
-    is_start = tour[:, None] == starts[..., None]
+    row = tour[:, None]
+    is_start = row == starts[..., None]
     first = is_start.int().argmax(2, keepdim=True)
-    place = (first + torch.arange(cities, device=tour.device)) % cities
-    return tour[:, None].expand(-1, starts.shape[1], -1).gather(2, place)
+    offset = torch.arange(cities, device=tour.device)
+    place = (first + offset) % cities
+    count = starts.shape[1]
+    tours = row.expand(-1, count, -1)
+    return tours.gather(2, place)
 
 
 def make_symmetric_copies(batch: Any, copies: int, start_anywhere: bool) -> Any:
@@ -95,6 +111,8 @@ def make_symmetric_copies(batch: Any, copies: int, start_anywhere: bool) -> Any:
     """
     if copies == 1:
         return batch
+    make_views = symmetric_copies if start_anywhere else rotated_copies
+    views = make_views(batch, copies)
     own = torch.arange(copies, device=batch.key.device)
-    views = symmetric_copies(batch, copies) if start_anywhere else rotated_copies(batch, copies)
-    return replace(views, key=(batch.key[:, None] * copies + own).flatten())
+    key = batch.key[:, None] * copies + own
+    return replace(views, key=key.flatten())
