@@ -59,7 +59,7 @@ def domain_of(rules: "Problem[Any, Any]") -> "Domain":
 def plan_tools(rules_name: str, what: str) -> "PlanTools":
     """Return the plan tools for rules; refuse `what` if there are none.
 
-    Plan tools read the action sequences of a domain's default rules, which bear its name. Other
+    Plan tools read the action sequences of a domain's standard rules, which bear its name. Other
     rules of the same problem have other sequences, and no tools.
     """
     if rules_name not in DOMAINS:

@@ -124,7 +124,6 @@ def test_sets_that_cannot_be_had(place: str, selection: dict[str, Any], words: s
         load_sets(place, SetSelection(**selection), complain)
 
 
-
 def test_what_follows_a_search_is_compared() -> None:
     """Every solver is a method of its own, with its name; a polish is the same for all."""
     comparison = Comparison(("sampling",), seconds=(2.0,), solvers=("", "auto"), polish=True)
